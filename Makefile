@@ -1,0 +1,53 @@
+# make demo   a file crosses a four-plane P4 fabric while links are cut under it
+# make test   every test, real packets included
+# Both do all their own set-up; run them as root or as a user who may sudo.
+
+SHELL    := /bin/bash
+VENV     := .venv
+MRC      := $(VENV)/bin/mrc
+PYTEST   := $(VENV)/bin/python -m pytest
+AS_ROOT  := $(if $(filter 0,$(shell id -u)),,sudo --preserve-env=MRC_RUN_DIR,MRC_CACHE_DIR,CI)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo up test unit resilience lint bench clean distclean
+
+help: ## what can be made
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: ## system packages and Python environments (the others do it themselves)
+	@scripts/setup
+
+.PHONY: ready
+ready:
+	@scripts/setup --quiet
+
+demo: ready ## the demonstration; ARGS="--planes 2 --json" adds options
+	@$(AS_ROOT) $(MRC) demo $(ARGS)
+
+up: ready ## bring the fabric up and open the Mininet CLI
+	@$(AS_ROOT) $(MRC) up $(ARGS)
+
+test: ready ## every test (about ten minutes); ARGS="-k name" selects
+	@$(AS_ROOT) $(PYTEST) $(ARGS)
+
+unit: ready ## the tests that need no root (under two minutes)
+	@$(PYTEST) -m "not root" $(ARGS)
+
+resilience: ready ## the scripted resilience tests in Mininet; ARGS="-k t1" selects
+	@$(AS_ROOT) $(PYTEST) tests/resilience $(ARGS)
+
+lint: ready ## style check
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check --diff . >/dev/null || { echo "lint: run $(VENV)/bin/ruff format"; exit 1; }
+
+bench: ready ## switch and transfer benchmarks; ratios from one run
+	@$(AS_ROOT) $(MRC) bench switch
+	@$(AS_ROOT) $(MRC) bench mrc
+
+clean: ## remove what a killed run left behind, caches and build files
+	@if [ -x $(MRC) ]; then $(AS_ROOT) $(MRC) clean; fi
+	@rm -rf build .pytest_cache .hypothesis .ruff_cache *.egg-info
+	@find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
+
+distclean: clean ## clean, and the virtual environments
+	@rm -rf .venv .venv-p4runtime-shell
