@@ -1,0 +1,58 @@
+// What the ingress of srv6.p4 and spray.p4 have in common: who may pass, and the one place where packets end.
+
+#ifndef MRC_INGRESS_P4
+#define MRC_INGRESS_P4
+
+// Looks at everything but the route: broken packets, packets that are not IPv6, the hop limit.
+control Admit(inout headers_t hdr,
+              inout metadata_t meta,
+              inout standard_metadata_t standard_metadata) {
+    action to_controller() {
+        standard_metadata.egress_spec = CPU_PORT;
+    }
+
+    action not_ipv6() {
+        meta.drop_reason = drop_reason_t.NOT_IPV6;
+    }
+
+    // EtherTypes that the controller wants to see, for instance its own link discovery. Never on the way of IPv6.
+    @name("punt")
+    table punt {
+        key = {
+            hdr.ethernet.ether_type : exact @name("ether_type");
+        }
+        actions = {
+            to_controller;
+            @defaultonly not_ipv6;
+        }
+        const default_action = not_ipv6();
+        size = 16;
+    }
+
+    apply {
+        if (standard_metadata.parser_error != error.NoError) {
+            meta.drop_reason = drop_reason_t.MALFORMED;
+        } else if (!hdr.outer.isValid()) {
+            punt.apply();
+        } else if (hdr.outer.hop_limit <= 1) {
+            meta.drop_reason = drop_reason_t.HOP_LIMIT;
+        } else {
+            hdr.outer.hop_limit = hdr.outer.hop_limit - 1;
+        }
+    }
+}
+
+// The only place that drops: every packet lost in the ingress is counted once, by reason and port.
+control Drops(in metadata_t meta, inout standard_metadata_t standard_metadata) {
+    @name("drops")
+    counter(DROP_COUNTERS, CounterType.packets_and_bytes) drops;
+
+    apply {
+        if (meta.drop_reason != drop_reason_t.NONE) {
+            drops.count((bit<32>) ((bit<4>) meta.drop_reason ++ standard_metadata.ingress_port));
+            mark_to_drop(standard_metadata);
+        }
+    }
+}
+
+#endif
