@@ -13,10 +13,12 @@ Bit layouts are those of reference/mrc-protocol.md §8.3::
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from ipaddress import IPv6Address
-from typing import Any, Iterator
+from itertools import pairwise
+from typing import Any
 
 LOCATOR = 0xFCBB_BB00
 LOCATOR_BITS = 32
@@ -425,7 +427,7 @@ class Plan:
         if source.rack != destination.rack:
             nodes += [self.t1_name(plane, uplink), self.t0_name(plane, destination.rack)]
         nodes.append(destination.name)
-        links = tuple(self.link(a, b, plane) for a, b in zip(nodes, nodes[1:]))
+        links = tuple(self.link(a, b, plane) for a, b in pairwise(nodes))
         return Path(ev, tuple(nodes), links)
 
     def evs_through(self, source: Host, destination: Host, node_or_link: str | Link) -> tuple[int, ...]:
