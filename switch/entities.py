@@ -1,0 +1,163 @@
+"""What a P4 device holds, as plain data: table entries, members, groups, counter and register cells.
+
+Ids are P4Info's. Values are canonical byte strings (P4Runtime §8.3): big-endian, shortest form, at least one byte; this
+module's users may pass longer ones with leading zeros as long as the value fits the width, and always get canonical
+ones back. Nothing here knows a program; `switch.device.Device` checks entries against one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+
+class TableError(Exception):
+    """An operation which the device refuses. Its state is as before the operation.
+
+    `code` is the name of a gRPC status: INVALID_ARGUMENT (malformed, wrong width, unknown id in the program),
+    NOT_FOUND, ALREADY_EXISTS, RESOURCE_EXHAUSTED (table, profile or group full), FAILED_PRECONDITION (no program
+    loaded, member still in use), PERMISSION_DENIED (const table), OUT_OF_RANGE (counter or register index),
+    UNIMPLEMENTED. The message names the object and lists what would have worked.
+    """
+
+    def __init__(self, code: str, message: str):
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Match(IntEnum):
+    """Match kinds, numbered as `enum p4rt_match` of p4rt.h."""
+
+    EXACT = 0
+    LPM = 1
+    TERNARY = 2
+    RANGE = 3
+    OPTIONAL = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FieldMatch:
+    """What an entry demands of one key field; a field left out of an entry matches anything.
+
+    exact, optional: `value`. lpm: `value` and `prefix_len` (1..width). ternary: `value` and `mask` (not 0).
+    range: `value` is the low and `high` the high end, both included. Use the constructors below.
+    """
+
+    field_id: int
+    value: bytes
+    mask: bytes | None = None
+    prefix_len: int | None = None
+    high: bytes | None = None
+    kind: Match = Match.EXACT
+
+    @classmethod
+    def exact(cls, field_id: int, value: bytes) -> FieldMatch:
+        return cls(field_id, value)
+
+    @classmethod
+    def lpm(cls, field_id: int, value: bytes, prefix_len: int) -> FieldMatch:
+        return cls(field_id, value, prefix_len=prefix_len, kind=Match.LPM)
+
+    @classmethod
+    def ternary(cls, field_id: int, value: bytes, mask: bytes) -> FieldMatch:
+        return cls(field_id, value, mask=mask, kind=Match.TERNARY)
+
+    @classmethod
+    def range(cls, field_id: int, low: bytes, high: bytes) -> FieldMatch:
+        return cls(field_id, low, high=high, kind=Match.RANGE)
+
+    @classmethod
+    def optional(cls, field_id: int, value: bytes) -> FieldMatch:
+        return cls(field_id, value, kind=Match.OPTIONAL)
+
+
+@dataclass(frozen=True, slots=True)
+class ActionCall:
+    """An action with its parameters: parameter id -> value. All parameters must be there."""
+
+    action_id: int
+    params: tuple[tuple[int, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRef:
+    """The action of an entry in a table with an action profile: one member."""
+
+    member_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRef:
+    """The same: a group of an action selector."""
+
+    group_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class CounterData:
+    """A counter cell. Of a counter that counts only packets (bytes) the other value stays 0."""
+
+    packets: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TableEntry:
+    """One entry of a table. `match` in any order on the way in, in key order on the way out.
+
+    `priority`: larger wins; demanded (> 0) exactly in tables with a ternary, range or optional field.
+    `is_default`: the default entry (no match, no priority). `action` None in a modify of it: back to the program's.
+    `counter`: on the way out the direct counter, None when the table has none; on the way in, set it if not None.
+    """
+
+    table_id: int
+    match: tuple[FieldMatch, ...] = ()
+    action: ActionCall | MemberRef | GroupRef | None = None
+    priority: int = 0
+    is_default: bool = False
+    counter: CounterData | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of an action profile: an action bound to parameters, shared by entries and groups."""
+
+    profile_id: int
+    member_id: int
+    action: ActionCall | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member in a group. `watch_port`: while that port is down the member is not chosen; None: always."""
+
+    member_id: int
+    weight: int = 1
+    watch_port: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group of an action selector. `max_size`: largest sum of weights it will have; 0: the selector's bound."""
+
+    profile_id: int
+    group_id: int
+    members: tuple[GroupMember, ...] = field(default=())
+    max_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStats:
+    """Frames of one device since load. What came in left on a port, or is in one of the drops."""
+
+    received: int
+    sent: int
+    dropped_ingress: int
+    """egress_spec was the drop port after ingress."""
+    dropped_egress: int
+    """The same after egress."""
+    dropped_no_port: int
+    """Sent to a port that does not exist."""
+    dropped_size: int
+    """Longer than the runtime takes (P4RT_MAX_FRAME), or grown beyond it."""
