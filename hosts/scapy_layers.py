@@ -3,12 +3,13 @@
     Ether / USidCarrier / IPv6 / UDP / BTH / METH [/ TSETH] / RETH [/ ImmDt] / Raw / ICRC      a write
     Ether / USidCarrier / IPv6 / UDP / BTH / SETH / CCState / ICRC                             a SACK
 
-Importing this module binds BTH to UDP ports 4791 and 4971 before anything else scapy knows (its own contrib.roce, or
-DNS when an EV happens to give source port 53), and USidCarrier to IPv6 packets whose destination lies in the locator.
-`show()` names opcodes, verdicts, reasons and port masks, and reads the outer address as uSIDs.
+Importing this module binds BTH to UDP ports 4791 and 4971 before anything else scapy knows (its own
+contrib.roce, or DNS when an EV happens to give source port 53), and USidCarrier to IPv6 packets whose
+destination lies in the locator. `show()` names opcodes, verdicts, reasons and port masks, and reads the outer
+address as uSIDs.
 
-Layers show whatever arrives, right or wrong; the strict check is the codec's (hosts/scapy_codec.py). All fields are in
-network order except the iCRC, which travels least significant byte first (§3).
+Layers show whatever arrives, right or wrong; the strict check is the codec's (hosts/scapy_codec.py). All fields
+are in network order except the iCRC, which travels least significant byte first (§3).
 """
 
 from __future__ import annotations
@@ -81,7 +82,14 @@ SYNDROMES = {
 }
 ENDPOINT_OPS = {0: "PORT_STATUS_UPDATE", 1: "EV_PROBE"}
 TIMESTAMP_TYPES = {0: "none", 1: "timestamp"}
-DSCP_NAMES = {0: "NO_TRIM", 4: "TRIMMABLE", 8: "TRIMMABLE_RETX", 12: "TRIMMED", 16: "TRIMMED_LASTHOP", 46: "CONTROL"}
+DSCP_NAMES = {
+    0: "NO_TRIM",
+    4: "TRIMMABLE",
+    8: "TRIMMABLE_RETX",
+    12: "TRIMMED",
+    16: "TRIMMED_LASTHOP",
+    46: "CONTROL",
+}
 ECN_NAMES = {0: "Not-ECT", 1: "ECT(1)", 2: "ECT(0)", 3: "CE"}
 USID_ROLES = {plan.ROLE_T1: "T1", plan.ROLE_T0: "T0", plan.ROLE_DOWNLINK: "NIC"}
 
@@ -192,8 +200,9 @@ class BTH(Packet):
         return first or super().guess_payload_class(payload)
 
     def dissect(self, s: bytes) -> None:
-        """Cut padding and iCRC off the end, unless the frame is shorter than UDP says: trimmed packets have none."""
+        """Cut padding and iCRC off the end, unless the frame is shorter than UDP says: a trimmed one has none."""
         rest = self.post_dissect(self.do_dissect(self.pre_dissect(s)))
+        self.raw_packet_cache = None  # always build again, so that setting `icrc` to None has it computed
         udp_len = getattr(self.underlayer, "len", None)
         whole = udp_len is None or udp_len - 8 <= len(s)
         trailer = ICRC_BYTES + self.pad
