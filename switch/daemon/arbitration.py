@@ -1,0 +1,160 @@
+"""Who may write: P4Runtime client arbitration of one device (specification §5), without gRPC.
+
+Controllers hold election ids, per role (the empty name is the default role). The primary is the one whose id is at
+least as high as any id ever seen in that role; when it leaves there is none until a controller asks with such an id,
+and the backups are told so (status NOT_FOUND), upon which they ask. A device that loses power forgets the ids too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from finsy.proto import U128, p4r, rpc_code, rpc_status
+
+MAX_CONTROLLERS = 64
+"""Open streams of one role on one device."""
+
+
+class ArbitrationError(Exception):
+    """The stream is to be closed with this google.rpc code and text."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(eq=False, slots=True)
+class Controller:
+    """One StreamChannel. `send` queues a message for it and never blocks."""
+
+    send: Callable[[p4r.StreamMessageResponse], None]
+    joined: bool = False
+    role: p4r.Role | None = None
+    election_id: int = 0
+    """0: none given; such a controller never becomes primary."""
+
+    @property
+    def role_name(self) -> str:
+        return self.role.name if self.role is not None else ""
+
+
+@dataclass(slots=True)
+class _Role:
+    controllers: list[Controller] = field(default_factory=list)
+    highest: int = 0
+    """Highest election id ever seen."""
+    primary: Controller | None = None
+
+
+class Arbitration:
+    """The controllers of one device."""
+
+    def __init__(self, device_id: int) -> None:
+        self.device_id = device_id
+        self._roles: dict[str, _Role] = {}
+
+    @property
+    def controllers(self) -> list[Controller]:
+        return [controller for role in self._roles.values() for controller in role.controllers]
+
+    def primaries(self) -> list[Controller]:
+        """The primary of each role that has one."""
+        return [role.primary for role in self._roles.values() if role.primary is not None]
+
+    def primary_election_id(self, role_name: str = "") -> int | None:
+        role = self._roles.get(role_name)
+        return role.primary.election_id if role is not None and role.primary is not None else None
+
+    def may_write(self, role_name: str, election_id: int) -> bool:
+        """Whether a request with that role and election id comes from a primary."""
+        return election_id != 0 and self.primary_election_id(role_name) == election_id
+
+    def update(self, controller: Controller, message: p4r.MasterArbitrationUpdate) -> None:
+        """Takes a MasterArbitrationUpdate and notifies whom it concerns. Raises ArbitrationError."""
+        election_id = U128.decode(message.election_id)
+        name = message.role.name
+        if controller.joined:
+            self._check_same(controller, message)
+        _check_role(message.role)
+        role = self._roles.setdefault(name, _Role())
+        if election_id and any(
+            other.election_id == election_id for other in role.controllers if other is not controller
+        ):
+            raise ArbitrationError(
+                rpc_code.INVALID_ARGUMENT,
+                f"Election id {election_id} is already used by another controller of device {self.device_id}"
+                + (f", role {name!r}" if name else "")
+                + f" (highest so far: {role.highest}; a higher one becomes primary)",
+            )
+        if not controller.joined:
+            if len(role.controllers) >= MAX_CONTROLLERS:
+                raise ArbitrationError(
+                    rpc_code.RESOURCE_EXHAUSTED,
+                    f"device {self.device_id} has {MAX_CONTROLLERS} controllers already: close one",
+                )
+            role.controllers.append(controller)
+            controller.joined = True
+        controller.role = message.role if message.HasField("role") else None
+        controller.election_id = election_id
+        self._elect(role, controller)
+
+    def _check_same(self, controller: Controller, message: p4r.MasterArbitrationUpdate) -> None:
+        if message.device_id != self.device_id:
+            raise ArbitrationError(
+                rpc_code.FAILED_PRECONDITION,
+                f"this stream belongs to device {self.device_id}: open another for device {message.device_id}",
+            )
+        if message.role.name != controller.role_name:
+            raise ArbitrationError(
+                rpc_code.FAILED_PRECONDITION,
+                f"this stream has role {controller.role_name!r}: open another for role {message.role.name!r}",
+            )
+
+    def _elect(self, role: _Role, controller: Controller) -> None:
+        """§5.3: who is primary after `controller` came or changed its id, and who is told."""
+        before = role.primary
+        if controller.election_id and controller.election_id >= role.highest:
+            role.highest = controller.election_id
+            role.primary = controller
+        elif before is controller:
+            role.primary = None
+        if role.primary is before and before is not controller:
+            self._notify(role, controller)
+        else:
+            for one in tuple(role.controllers):
+                self._notify(role, one)
+
+    def leave(self, controller: Controller) -> None:
+        """The stream is closed; the others of its role are told when it was the primary."""
+        role = self._roles.get(controller.role_name)
+        if role is None or controller not in role.controllers:
+            return
+        role.controllers.remove(controller)
+        controller.joined = False
+        if role.primary is controller:
+            role.primary = None
+            for other in tuple(role.controllers):
+                self._notify(role, other)
+
+    def _notify(self, role: _Role, controller: Controller) -> None:
+        if role.primary is controller:
+            status = rpc_status.Status(code=rpc_code.OK, message="you are the primary")
+        elif role.primary is not None:
+            status = rpc_status.Status(code=rpc_code.ALREADY_EXISTS, message="another controller is the primary")
+        else:
+            status = rpc_status.Status(code=rpc_code.NOT_FOUND, message="there is no primary")
+        update = p4r.MasterArbitrationUpdate(
+            device_id=self.device_id, role=controller.role, election_id=U128.encode(role.highest), status=status
+        )
+        controller.send(p4r.StreamMessageResponse(arbitration=update))
+
+
+def _check_role(role: p4r.Role) -> None:
+    """A role has a name only: we know no scheme that limits what it may do (§5.2), so a config must be empty."""
+    if role.config.value:
+        raise ArbitrationError(
+            rpc_code.INVALID_ARGUMENT,
+            f"role {role.name!r}: role config {role.config.type_url or 'without type'} is not supported: "
+            "leave it empty (every role may read and write everything)",
+        )
