@@ -1,0 +1,130 @@
+"""What an endpoint tells its application: records, drained from Endpoint.events() in the order they happened.
+
+`at` is the engine time (seconds) of the call that caused the event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Union
+
+from .ev import EvState
+
+
+class Status(Enum):
+    """How a work request ended."""
+
+    SUCCESS = "success"
+    RETRY_EXCEEDED = "Retry Counter Exceeded"
+    REMOTE_ACCESS = "remote access error"
+    REMOTE_INVALID_REQUEST = "remote invalid request"
+    REMOTE_OPERATION = "remote operation error"
+    FLUSHED = "work request flushed"
+
+
+class LossCause(Enum):
+    """How a packet without trace was found out (§5.9)."""
+
+    OVERTAKEN = "a younger packet of the same EV arrived"
+    DISTANCE = "a whole window of younger packets arrived"
+    TIMEOUT = "its timer expired"
+    PORT_DOWN = "the port it left by went down"
+
+
+@dataclass(slots=True)
+class Completion:
+    """A work request ended; in posting order, each exactly once."""
+
+    qpn: int
+    wr_id: int
+    status: Status
+    length: int
+    at: float
+
+
+@dataclass(slots=True)
+class EvChanged:
+    """An EV went to ASSUMED_BAD or DENIED, or came back to GOOD. (GOOD <-> SKIP is not told, §7.)"""
+
+    qpn: int
+    peer: str
+    ev: int
+    plane: int
+    old: EvState
+    new: EvState
+    cause: str
+    """The EvSignal's words."""
+    at: float
+
+
+@dataclass(slots=True)
+class EvReplaced:
+    """A backup of the same plane took a place in the rotation; `by` is None when the slot stays empty."""
+
+    qpn: int
+    ev: int
+    by: int | None
+    plane: int
+    at: float
+
+
+@dataclass(slots=True)
+class PacketLost:
+    """A packet was lost without trace; `sent_at` is when this copy of it left."""
+
+    qpn: int
+    psn: int
+    ev: int
+    plane: int
+    cause: LossCause
+    sent_at: float
+    at: float
+
+
+@dataclass(slots=True)
+class WriteImmReceived:
+    """The peer's WriteIMM is here whole, and so is everything before it."""
+
+    qpn: int
+    imm: int
+    length: int
+    at: float
+
+
+@dataclass(slots=True)
+class PlaneChanged:
+    """Usability of a plane changed: `peer` None = our own port, else the peer announced its port (§5.12)."""
+
+    peer: str | None
+    plane: int
+    up: bool
+    at: float
+
+
+@dataclass(slots=True)
+class QpError:
+    """A QP went to ERROR; its work requests are flushed (Completions follow)."""
+
+    qpn: int
+    peer: str
+    status: Status
+    detail: str
+    at: float
+
+
+@dataclass(slots=True)
+class EvProbeResult:
+    """Outcome of Endpoint.probe_ev: round-trip time, or None when no answer came in time."""
+
+    request_id: int
+    peer: str
+    ev: int
+    plane: int
+    rtt_s: float | None
+    at: float
+
+
+Event = Union[
+    Completion, EvChanged, EvReplaced, PacketLost, WriteImmReceived, PlaneChanged, QpError, EvProbeResult
+]

@@ -1,0 +1,41 @@
+"""Packet sequence numbers, modulo 2**24: the only module that knows they wrap.
+
+On the wire a PSN has 24 bits and "a before b" means 0 < (b - a) mod 2**24 < 2**23 (reference §2.15). Inside the
+engine a PSN is *unwrapped*: a plain int that only grows, whose low 24 bits are the wire's. `unwrap` turns a
+received value into the one nearest to a number we already know, `wire` goes back, and everything between
+is ordinary arithmetic. The same two functions serve the 16-bit MSN and RQMSN with `bits=16`.
+"""
+
+from __future__ import annotations
+
+PSN_BITS = 24
+PSN_MASK = (1 << PSN_BITS) - 1
+PSN_HALF = 1 << (PSN_BITS - 1)
+
+
+def wire(number: int) -> int:
+    """The 24 bits that travel for an unwrapped PSN."""
+    return number & PSN_MASK
+
+
+def unwrap(psn: int, near: int, bits: int = PSN_BITS) -> int:
+    """The number with low bits `psn` that lies in [near - 2**(bits-1), near + 2**(bits-1)).
+
+    May be negative when `near` is small: such a number is before everything we ever sent.
+    """
+    half = 1 << (bits - 1)
+    return near + ((psn - near + half) & ((1 << bits) - 1)) - half
+
+
+def before(a: int, b: int) -> bool:
+    """Whether wire PSN `a` comes before wire PSN `b` (§2.15)."""
+    return 0 < (b - a) & PSN_MASK < PSN_HALF
+
+
+def advance(old: int, new: int, bits: int = PSN_BITS) -> int:
+    """How far a wrapping counter has moved from `old` to `new`; 0 when `new` is the older of the two.
+
+    Used for rcvd_bytes (nscc.md §1.3): 0xFFFFFE -> 0x000003 is 5, 0x000003 -> 0xFFFFFE is stale, hence 0.
+    """
+    step = (new - old) & ((1 << bits) - 1)
+    return step if step < 1 << (bits - 1) else 0
