@@ -1,0 +1,226 @@
+"""The `mrc` command. Each sub-command is thin: it parses, calls one function, prints, and sets the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+app = typer.Typer(
+    name="mrc",
+    help="MRC (Multipath Reliable Connection) on P4 switches, on this machine: spray, cut links, watch it heal.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+bench_app = typer.Typer(
+    help="Benchmarks: ratios measured side by side in one run.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(bench_app, name="bench")
+errors = Console(stderr=True, highlight=False)
+
+Planes = Annotated[int, typer.Option("--planes", help="Planes (NIC ports of a host), 1 to 16.")]
+Racks = Annotated[int, typer.Option("--racks", help="Racks: T0 switches in each plane.")]
+Spines = Annotated[int, typer.Option("--spines", help="T1 switches in each plane (uplinks of a T0).")]
+HostsPerRack = Annotated[int, typer.Option("--hosts-per-rack", help="Hosts in each rack.")]
+Target = Annotated[
+    str, typer.Option("--target", help="Switch: `embedded` (ours) or `bmv2` (simple_switch_grpc on PATH).")
+]
+Nic = Annotated[str, typer.Option("--nic", help="Host NIC: `fast` (AF_PACKET) or `scapy` (readable, slow).")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout; progress on stderr.")]
+
+
+class UsageError(Exception):
+    """What the user asked cannot be done as asked; the message says what can."""
+
+
+def expected_errors() -> tuple[type[Exception], ...]:
+    """Errors that are the user's or the machine's: shown as one message. Anything else is our bug and shows fully."""
+    from hosts.client import AgentError
+    from testbed.program import ProgramError
+    from topologies.jsonl import JsonlError
+    from topologies.net import FabricError
+    from topologies.plan import PlanError
+    from topologies.processes import ProcessError
+    from topologies.rundir import RunDirError
+
+    return (UsageError, PlanError, ProgramError, JsonlError, FabricError, ProcessError, RunDirError, AgentError)
+
+
+def require_root(what: str) -> None:
+    """Raises UsageError without root: namespaces, veth pairs and raw sockets need it."""
+    if os.geteuid() != 0:
+        raise UsageError(f"{what} needs root (network namespaces, raw sockets): run it with sudo, or `make {what}`")
+
+
+@app.command(
+    epilog="Examples: `mrc demo` · `mrc demo --file model.bin --json` · "
+    "`mrc demo --planes 2 --racks 3 --spines 2 --hosts-per-rack 1`"
+)
+def demo(
+    planes: Planes = 4,
+    racks: Racks = 2,
+    spines: Spines = 2,
+    hosts_per_rack: HostsPerRack = 2,
+    file: Annotated[Path | None, typer.Option("--file", help="File to send (default: 64 MiB of random bytes).")] = None,
+    rate: Annotated[
+        str | None, typer.Option("--rate", help="Offered load, e.g. 40M (bits/s). Default: the file lasts ~10 s.")
+    ] = None,
+    target: Target = "embedded",
+    nic: Nic = "fast",
+    as_json: Json = False,
+) -> None:
+    """Send a file across the fabric, cut links under it, restore them, and report how the paths healed."""
+    from testbed import demo as demonstration
+    from topologies.plan import Plan
+
+    plan = Plan(planes, racks, spines, hosts_per_rack)
+    options = demonstration.Options(plan=plan, file=file, rate_bps=parse_rate(rate), target=target, nic=nic)
+    demonstration.check(options)
+    require_root("demo")
+    report = demonstration.run(options, console=Console(stderr=as_json, highlight=False))
+    if as_json:
+        print(json.dumps(report.to_json(), indent=2))
+    raise typer.Exit(0 if report.passed else 1)
+
+
+@app.command(epilog="Then, at the prompt: `link p1-t0-0 p1-t1-1 down` · `send h0 h2 64M` · `help`")
+def up(
+    planes: Planes = 4,
+    racks: Racks = 2,
+    spines: Spines = 2,
+    hosts_per_rack: HostsPerRack = 2,
+    target: Target = "embedded",
+    nic: Nic = "fast",
+) -> None:
+    """Bring the fabric up and open the Mininet CLI with MRC words; everything is removed on exit."""
+    from testbed.fabric import open_fabric
+    from topologies.cli import run_cli
+    from topologies.plan import Plan
+
+    plan = Plan(planes, racks, spines, hosts_per_rack)
+    require_root("up")
+    with open_fabric(plan, target=target, nic=nic, console=Console(highlight=False)) as fabric:
+        run_cli(fabric)
+
+
+@app.command()
+def clean() -> None:
+    """Remove what a killed run left behind: only what its run folder recorded as made by us."""
+    from topologies.rundir import RunDir, default_run_dir
+
+    require_root("clean")
+    folder = default_run_dir()
+    if not folder.exists():
+        print(f"clean: nothing to do ({folder} does not exist)")
+        return
+    with RunDir(folder) as run_dir:
+        removed = run_dir.clean_leftovers()
+    print(f"clean: removed {', '.join(removed)}" if removed else "clean: nothing was left behind")
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Check what this machine has for the testbed, and print the cure for what it lacks."""
+    from testbed import doctor as checks
+
+    results = list(checks.checks())
+    if as_json:
+        print(json.dumps([vars(check) for check in results], indent=2))
+    else:
+        for check in results:
+            mark = "ok  " if check.ok else ("FAIL" if check.needed else "note")
+            print(f"{mark}  {check.name:<20} {check.found}" + ("" if check.ok else f"\n      cure: {check.cure}"))
+    raise typer.Exit(0 if checks.healthy(results) else 1)
+
+
+@app.command(epilog="Example: `mrc shell p1-t0-0` while `mrc up` runs in another terminal, then `te = table_entry[...]`")
+def shell(switch: Annotated[str, typer.Argument(help="Switch of the running fabric, e.g. p1-t0-0.")]) -> None:
+    """Open p4runtime-shell (in its own Python environment) on a switch of the running fabric, read-only."""
+    from testbed.shell import open_shell
+
+    raise typer.Exit(open_shell(switch))
+
+
+@bench_app.command("switch")
+def bench_switch(as_json: Json = False) -> None:
+    """CPU microseconds per packet and hop: the embedded switch beside a bare AF_PACKET forwarder in C."""
+    from bench import switch
+
+    require_root("bench")
+    result = switch.run(as_json)
+    if as_json:
+        print(json.dumps(result, indent=2))
+
+
+@bench_app.command("mrc")
+def bench_mrc(
+    planes: Planes = 4,
+    racks: Racks = 2,
+    spines: Spines = 2,
+    hosts_per_rack: HostsPerRack = 1,
+    size: Annotated[str, typer.Option("--size", help="Bytes of the transfer, e.g. 256M.")] = "256M",
+    nic: Nic = "fast",
+    as_json: Json = False,
+) -> None:
+    """Goodput and CPU per packet of one transfer across the whole fabric on this machine."""
+    from bench import mrc
+    from topologies.plan import Plan
+
+    plan = Plan(planes, racks, spines, hosts_per_rack)
+    bytes_total = parse_size(size)
+    require_root("bench")
+    result = mrc.run(plan, bytes_total, nic=nic, console=Console(stderr=as_json, highlight=False))
+    if as_json:
+        print(json.dumps(result, indent=2))
+
+
+UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
+BINARY_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def parse_rate(text: str | None) -> float | None:
+    """`40M` -> 40e6 bits/s (decimal units); None stays None. Raises UsageError."""
+    return None if text is None else _number(text, UNITS, "rate", "bits/s, such as 500K, 40M or 1G")
+
+
+def parse_size(text: str) -> int:
+    """`64M` -> 67,108,864 bytes (binary units). Raises UsageError."""
+    return int(_number(text, BINARY_UNITS, "size", "bytes, such as 4096, 64M or 1G"))
+
+
+def _number(text: str, units: dict[str, int], what: str, examples: str) -> float:
+    digits, unit = text.strip(), ""
+    if digits and digits[-1].upper() in units:
+        digits, unit = digits[:-1], digits[-1].upper()
+    try:
+        value = float(digits) * units[unit]
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 2**50:
+        raise UsageError(f"{what} {text!r}: give a positive number of {examples}")
+    return value
+
+
+def main() -> None:
+    """Entry point of the console script: expected errors become one line and exit code 1; Ctrl-C becomes 130."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        errors.print("mrc: interrupted; everything of this run was removed")
+        sys.exit(130)
+    except expected_errors() as error:
+        errors.print(f"mrc: error: {error}", markup=False)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+"""Bring a fabric up with its program compiled and its progress shown: what `mrc up`, demo and benches share."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from testbed.program import compile_program
+from topologies.net import Fabric
+from topologies.plan import Plan
+
+
+def open_fabric(plan: Plan, *, target: str, nic: str, console: Console, program: str = "srv6") -> Fabric:
+    """An unstarted Fabric (a context manager) that reports each step on `console`.
+
+    Raises FabricError, ProcessError or RunDirError on entering, with everything removed again.
+    """
+
+    def progress(message: str) -> None:
+        console.print(f"[dim]{message}[/dim]")
+
+    return Fabric(plan, target=target, program=program, nic=nic, compile_program=compile_program, progress=progress)
