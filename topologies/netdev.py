@@ -103,7 +103,7 @@ class NetDevices:
 
 
 def quiet(name: str) -> None:
-    """Forbid IPv6 to the kernel on an interface of the calling thread's namespace: no link-local, no solicitations.
+    """Forbid the kernel's IPv6 on an interface of the calling thread's namespace: no solicitations on our links.
 
     `default` stands for interfaces yet to come.
     """
@@ -123,7 +123,7 @@ def prepare_namespace() -> NetDevices:
 def create_links(links: Iterable[Link], group: int, mac: Callable[[Any], str], pids: dict[str, int]) -> None:
     """Create the veth pair of every link in one `ip -batch`; `pids` says whose namespace a host's end goes to.
 
-    Everything that identifies an interface as ours (group, MAC) is there from its first moment. Raises FabricError.
+    What identifies an interface as ours (group, MAC) is there from its first moment. Raises FabricError.
     """
     lines = []
     for link in links:

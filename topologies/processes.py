@@ -4,9 +4,9 @@ Design note. A child must die with the front process even at `kill -9`. PR_SET_P
 
 1. It fires when the *thread* that forked ends, not the process. So one daemon thread, which lives as long as the
    process, starts every child (`_spawner`).
-2. Python code between fork and exec (`preexec_fn`) can deadlock in a process with threads. So `setpriv` (util-linux)
-   sets the signal and executes the program. `mnexec -a`, which enters a host's namespace, does not fork, so the
-   signal stays set through it.
+2. Python code between fork and exec (`preexec_fn`) can deadlock in a process with threads. So `setpriv`
+   (util-linux) sets the signal and executes the program. `mnexec -a`, which enters a host's namespace, does not
+   fork, so the signal stays set through it.
 
 The instant between fork and `setpriv` is covered by the run's token (rundir.py), as is whatever a child starts.
 """
@@ -110,7 +110,7 @@ class Processes:
         return self.spawn(name, (sys.executable, "-m", module, *args), in_namespace_of=in_namespace_of)
 
     def _spawn(self, name: str, argv: Sequence[str]) -> Child:
-        """In the spawner's thread, so that an interrupted front process has recorded the child or not started it."""
+        """In the spawner's thread: an interrupt of the front process cannot fall between start and record."""
         log = self._run_dir.log(name)
         state = self._run_dir.state
         environment = {
@@ -175,7 +175,8 @@ class Processes:
         """Raises ProcessError when a child has died: how, and the tail of its log."""
         for child in self:
             if not child.alive:
-                raise ProcessError(f"{child.name} {child.how_it_ended()}; end of its log {child.log}:\n{child.tail()}")
+                how = f"{child.name} {child.how_it_ended()}"
+                raise ProcessError(f"{how}; end of its log {child.log}:\n{child.tail()}")
 
     def stop(self, *names: str, grace_s: float = 2.0) -> None:
         """End the named children, all by default: SIGTERM together, SIGKILL for those that stay.

@@ -1,0 +1,406 @@
+"""The fabric in Mininet: network, switches, host agents, controller; all of it up, or nothing of it left.
+
+::
+
+    with Fabric(Plan(), compile_program=compile_program) as fabric:
+        fabric.agent("h0").request("status")
+        cut_at = fabric.link("p1-t0-0", "p1-t1-1", up=False)
+
+Whatever ends the `with` block, or a start in the middle, `close` removes what was made: an exception, Ctrl-C,
+SIGTERM, SIGHUP. What a `kill -9` leaves, the next start removes (rundir.py). The steps of a start:
+
+    1 check     root, tools, run folder, leftovers, TCP ports, interface names; nothing is made before all hold
+    2 switchd   started first: it loads its libraries while the network is made
+    3 network   Mininet nodes, all links in one batch, interfaces set up
+    4 program   compiled by the caller's function into program/
+    5 devices   ports attached, then agents and controller together, until all answer
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from topologies import netdev, preflight, processes
+from topologies.jsonl import JsonlClient
+from topologies.netdev import IFF_NOARP, IFF_UP, NetDevices
+from topologies.nodes import FabricHost, FabricMininet
+from topologies.plan import Link, Plan, PlanError
+from topologies.processes import Processes
+from topologies.rundir import FabricError, RunDir, remove_run
+from topologies.switches import TARGETS, FabricSwitch, Ports, Target, answers
+
+__all__ = ["Fabric", "FabricError", "Ports", "Terminated"]
+
+CONTROLLER = "controller"
+NICS = ("fast", "scapy")
+CompileProgram = Callable[[Path, str, str], None]
+Progress = Callable[[str], None]
+
+
+class Terminated(SystemExit):
+    """SIGTERM or SIGHUP came: ends the process with code 128 + signal once everything is removed."""
+
+
+class Fabric:
+    """A running fabric. `start` and `close`, or a `with` block.
+
+    plan             dimensions and names
+    run_dir          run folder (default: MRC_RUN_DIR or /run/mrc-testbed)
+    target           "embedded" or "bmv2";  program: P4 program of every switch, "srv6" or "spray"
+    compile_program  (folder, target, program) writes p4info.txtpb and the device config into the folder
+    nic              "fast" or "scapy"
+    agents           start an agent in every host;  controller: start the controller (which needs a program)
+    ports            TCP ports of the servers
+    progress         is told each step in a few words
+    handle_signals   let SIGTERM and SIGHUP end the `with` block as Ctrl-C does (main thread only)
+
+    Raises FabricError (and its kinds RunDirError, ProcessError), JsonlError and what compile_program raises.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        run_dir: Path | str | None = None,
+        *,
+        target: str = "embedded",
+        program: str = "srv6",
+        nic: str = "fast",
+        compile_program: CompileProgram | None = None,
+        agents: bool = True,
+        controller: bool = True,
+        ports: Ports | None = None,
+        progress: Progress | None = None,
+        handle_signals: bool = True,
+    ) -> None:
+        if target not in TARGETS:
+            raise FabricError(f"no target {target!r} (has: {', '.join(TARGETS)})")
+        if nic not in NICS:
+            raise FabricError(f"no NIC {nic!r} (has: {', '.join(NICS)})")
+        if controller and compile_program is None:
+            raise FabricError("a controller needs a program to push: give compile_program, or controller=False")
+        self.plan = plan
+        self.run_dir = RunDir(run_dir)
+        self.program = program
+        self.nic = nic
+        self.processes = Processes(self.run_dir)
+        self.target: Target = TARGETS[target](self.run_dir, self.processes, ports or Ports(), len(plan.switches))
+        self.mininet: FabricMininet | None = None
+        self.switches: dict[str, FabricSwitch] = {}
+        self.hosts: dict[str, FabricHost] = {}
+        self.removed_leftovers: list[str] = []
+        """What a killed earlier run had left and `start` removed."""
+        self.start_s: float | None = None
+        """Seconds that `start` took."""
+        self._compile_program = compile_program
+        self._want_agents, self._want_controller = agents, controller
+        self._progress = progress or (lambda _text: None)
+        self._handle_signals = handle_signals
+        self._old_handlers: dict[int, Any] = {}
+        self._root: NetDevices | None = None
+        self._cut: set[str] = set()
+        """Interfaces taken down by `link`; `power` leaves them down."""
+        self._clients: dict[str, JsonlClient] = {}
+        self._state_lock = threading.Lock()
+        self._held = False
+
+    # ---- life -------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Fabric:
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def start(self) -> Fabric:
+        """Bring everything up; returns when every switch, agent and the controller answers."""
+        began = time.monotonic()
+        preflight.check_root()
+        preflight.check_tools()
+        self.target.check()
+        try:
+            self._catch_signals()
+            self._claim()
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        self.start_s = time.monotonic() - began
+        self._progress(f"fabric is up after {self.start_s:.1f} s: {self.plan}")
+        return self
+
+    def close(self) -> None:
+        """Remove everything the run made. Idempotent; signals wait until it is done.
+
+        Raises FabricError when something will not go.
+        """
+        self._ignore_signals()
+        try:
+            if self._held:
+                self._remove()
+        finally:
+            self.run_dir.release()
+            self._held = False
+            self._restore_signals()
+
+    def _claim(self) -> None:
+        """Take the run folder, remove leftovers, and see that nothing is in the way."""
+        self.run_dir.acquire()
+        self._held = True
+        self.removed_leftovers = self.run_dir.clean_leftovers()
+        if self.removed_leftovers:
+            self._progress(f"removed {len(self.removed_leftovers)} processes and interfaces of a killed run")
+        preflight.check_tcp_ports(self.target.tcp_ports())
+        preflight.check_interfaces(self.plan)
+        self.run_dir.begin()
+        self.run_dir.write_json("plan.json", self.plan.to_json())
+        self.run_dir.write_json("switches.json", self._switch_addresses())
+
+    def _switch_addresses(self) -> dict[str, dict[str, Any]]:
+        return {
+            switch.name: {
+                "address": self.target.address(switch.device_id),
+                "device_id": switch.device_id,
+                "gnmi": self.target.gnmi,
+            }
+            for switch in self.plan.switches
+        }
+
+    def _start(self) -> None:
+        shared = self.target.launch()
+        self._progress("making the network")
+        self._make_network()
+        if self._compile_program is not None:
+            self._progress(f"compiling {self.program} for {self.target.name}")
+            self._compile_program(self.run_dir.program, self.target.name, self.program)
+        self._progress("starting switches")
+        self.processes.wait_ready(shared)
+        for switch in self.switches.values():
+            switch.start()
+        self.processes.wait_ready(self.target.probes())
+        self._start_endpoints()
+
+    def _start_endpoints(self) -> None:
+        probes = {}
+        if self._want_controller:
+            self.processes.spawn_module(CONTROLLER, "controller", "--run-dir", str(self.run_dir.path))
+            probes[CONTROLLER] = answers(self.controller, "status", ready="ready")
+        if self._want_agents:
+            for name, host in self.hosts.items():
+                arguments = ("--host", name, "--run-dir", str(self.run_dir.path), "--nic", self.nic)
+                self.processes.spawn_module(name, "hosts.agent", *arguments, in_namespace_of=host.pid)
+                probes[name] = answers(self.agent(name), "status")
+        if probes:
+            self._progress("starting controller and host agents")
+            self.processes.wait_ready(probes, timeout_s=60.0)
+
+    # ---- the network ------------------------------------------------------------------------------------
+
+    def _make_network(self) -> None:
+        state = self.run_dir.state
+        self._root = NetDevices()
+        net = self.mininet = FabricMininet(self.link)
+        for host in self.plan.hosts:
+            self.hosts[host.name] = net.addHost(host.name, cls=FabricHost, token=state.token)
+        for device in self.plan.switches:
+            self.switches[device.name] = net.addSwitch(
+                device.name,
+                cls=self.target.switch_class,
+                token=state.token,
+                devices=self._root,
+                device=device,
+                target=self.target,
+                interfaces={port.number: port.interface for port in self.plan.ports(device.name)},
+            )
+        state.interfaces = [p.interface for k in self.plan.links for p in (k.upper, k.lower)]
+        self.run_dir.save()
+        pids = {name: host.pid for name, host in self.hosts.items()}
+        netdev.create_links(self.plan.links, state.group, self.plan.mac, pids)
+        for link in self.plan.links:
+            self._add_link(net, link)
+        net.build()
+
+    def _add_link(self, net: FabricMininet, link: Link) -> None:
+        """Tell Mininet of a link that exists, and set both ends: quiet, as sent, up."""
+        lower, upper = link.lower, link.upper
+        net.addLink(
+            net[lower.node],
+            net[upper.node],
+            port1=lower.number,
+            port2=upper.number,
+            intfName1=lower.interface,
+            intfName2=upper.interface,
+            addr1=self.plan.mac(lower),
+            addr2=self.plan.mac(upper),
+        )
+        for port in (lower, upper):
+            devices = net[port.node].devices
+            if devices is self._root:
+                netdev.quiet(port.interface)  # a host's namespace was quiet before the interface came
+            devices.offloads_off(port.interface)
+            devices.set_flags(port.interface, on=IFF_UP | IFF_NOARP)
+
+    def _remove(self) -> None:
+        """In order: processes while they can still say goodbye, shells, then all that carries the run's marks."""
+        processes.drain()
+        for client in self._clients.values():
+            client.close()
+        errors = []
+        for step in (self.processes.stop, self._stop_mininet, lambda: remove_run(self.run_dir.state)):
+            try:
+                step()
+            except FabricError as error:  # the next step still has to be done
+                errors.append(str(error))
+        if self._root is not None:
+            self._root.close()
+        if errors:
+            raise FabricError("; ".join(errors))
+        self.run_dir.remove_files()
+
+    def _stop_mininet(self) -> None:
+        net, self.mininet = self.mininet, None
+        if net is not None:
+            net.stop()
+
+    # ---- faults -----------------------------------------------------------------------------------------
+
+    def link(self, a: str, b: str, up: bool) -> float:
+        """Cut a link (both ends go down) or restore it. Returns the time just before, CLOCK_MONOTONIC seconds.
+
+        An end at a switch without power stays down until that has power again. Raises PlanError for no such link.
+        """
+        link = self.plan.link(a, b)
+        return self._set_ends((link.lower.interface, link.upper.interface), up)
+
+    def link_port(self, node: str, port: int | str, up: bool) -> float:
+        """The same for one end, by its number or interface name; the other end loses carrier.
+
+        Raises PlanError listing the ports.
+        """
+        ports = self.plan.ports(node)
+        for one in ports:
+            if port in (one.number, one.interface):
+                return self._set_ends((one.interface,), up)
+        has = ", ".join(f"{p.number} ({p.interface})" for p in ports)
+        raise PlanError(f"no port {port!r} on {node} (has: {has})")
+
+    def power(self, switch: str, on: bool) -> float:
+        """Switch a switch off (its device loses all state, its interfaces go down) or on, empty.
+
+        Returns when, CLOCK_MONOTONIC seconds. Links that were cut stay cut. Raises PlanError for no such switch.
+        """
+        self.plan.switch(switch)
+        node = self._running(self.switches, switch)
+        with self._state_lock:
+            at = time.monotonic()
+            if not on:
+                for interface in node.interfaces.values():
+                    self._set_interface(interface, False)
+            node.power(on)
+            if on:
+                for interface in node.interfaces.values():
+                    self._set_interface(interface, interface not in self._cut)
+        return at
+
+    def _set_ends(self, interfaces: tuple[str, ...], up: bool) -> float:
+        with self._state_lock:
+            at = time.monotonic()
+            for interface in interfaces:
+                (self._cut.discard if up else self._cut.add)(interface)
+                self._set_interface(interface, up and self._has_power(interface))
+        return at
+
+    def _has_power(self, interface: str) -> bool:
+        node = self._node_of(interface)
+        return not isinstance(node, FabricSwitch) or node.powered
+
+    def _set_interface(self, interface: str, up: bool) -> None:
+        self._node_of(interface).devices.set_flags(interface, on=IFF_UP if up else 0, off=0 if up else IFF_UP)
+
+    def _node_of(self, interface: str) -> FabricHost | FabricSwitch:
+        link = self.plan.link_of_interface(interface)
+        port = link.lower if link.lower.interface == interface else link.upper
+        return self._running({**self.hosts, **self.switches}, port.node)
+
+    @staticmethod
+    def _running(nodes: dict[str, Any], name: str) -> Any:
+        if name not in nodes:
+            raise FabricError("the fabric is not up: start it first")
+        return nodes[name]
+
+    # ---- looking at it ----------------------------------------------------------------------------------
+
+    def agent(self, host: str) -> JsonlClient:
+        """Client of a host's agent. Raises PlanError for no such host."""
+        self.plan.host(host)
+        return self._client(host, self.run_dir.agent_socket(host))
+
+    @property
+    def controller(self) -> JsonlClient:
+        """Client of the controller's northbound socket."""
+        return self._client(CONTROLLER, self.run_dir.controller_socket)
+
+    def _client(self, name: str, path: Path) -> JsonlClient:
+        if name not in self._clients:
+            self._clients[name] = JsonlClient(path, name=name)
+        return self._clients[name]
+
+    def link_is_up(self, link: Link) -> bool:
+        """Both ends are up and see carrier."""
+        return all(self._node_of(p.interface).devices.is_up(p.interface) for p in (link.lower, link.upper))
+
+    def status(self) -> dict[str, Any]:
+        """What is up, as data: plan, switches, links, processes."""
+        return {
+            "plan": self.plan.to_json(),
+            "target": self.target.name,
+            "program": self.program,
+            "nic": self.nic,
+            "run_dir": str(self.run_dir.path),
+            "start_s": self.start_s,
+            "ports": asdict(self.target.ports),
+            "switches": {
+                name: {**where, "powered": name in self.switches and self.switches[name].powered}
+                for name, where in self._switch_addresses().items()
+            },
+            "links": [
+                {"link": k.name, "plane": k.plane, "up": self.link_is_up(k)} for k in self.plan.links if self.hosts
+            ],
+            "processes": [
+                {"name": child.name, "pid": child.pid, "alive": child.alive, "log": str(child.log)}
+                for child in self.processes
+            ],
+        }
+
+    def check(self) -> None:
+        """Raises ProcessError when a process of the fabric has died: how, and the end of its log."""
+        self.processes.check()
+
+    # ---- signals ----------------------------------------------------------------------------------------
+
+    def _catch_signals(self) -> None:
+        if not self._handle_signals or threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            self._old_handlers[number] = signal.signal(number, _terminate)
+        self._old_handlers[signal.SIGINT] = signal.getsignal(signal.SIGINT)
+
+    def _ignore_signals(self) -> None:
+        """While closing: an impatient second Ctrl-C must not leave half of it behind."""
+        for number in self._old_handlers:
+            signal.signal(number, signal.SIG_IGN)
+
+    def _restore_signals(self) -> None:
+        while self._old_handlers:
+            number, handler = self._old_handlers.popitem()
+            signal.signal(number, handler)
+
+
+def _terminate(number: int, _frame: FrameType | None) -> None:
+    raise Terminated(128 + number)

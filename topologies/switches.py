@@ -1,0 +1,289 @@
+"""The two kinds of switch behind one interface: our embedded one and BMv2's simple_switch_grpc.
+
+A *target* starts what its switches share and makes `FabricSwitch`es, Mininet nodes in the root namespace with an
+`address` (P4Runtime), a `device_id`, `start`, `stop` and `power`.
+
+    embedded   one daemon for all switches, `python -m switch.daemon`; a switch is a device id in it
+    bmv2       one `simple_switch_grpc` process for each, and `python -m switch.portstate` for gNMI
+"""
+
+from __future__ import annotations
+
+import abc
+import shutil
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+from mininet.node import Node, Switch
+
+from topologies import plan
+from topologies.jsonl import JsonlClient, JsonlError, JsonlPeerError
+from topologies.nodes import FabricNode
+from topologies.plan import CPU_PORT
+from topologies.processes import Probe, ProcessError, Processes
+from topologies.rundir import FabricError, RunDir
+
+LOOPBACK = "127.0.0.1"
+SWITCHD = "switchd"
+PORTSTATE = "portstate"
+PRIORITY_QUEUES = 8
+"""BMv2 drops packets whose priority is at or above this number (DESIGN §4)."""
+BMV2_PARSER_ERROR = "Target parser returned an error"
+"""What simple_switch_grpc prints, and then runs on, when it did not understand the arguments after `--`."""
+
+
+@dataclass(frozen=True)
+class Ports:
+    """TCP ports of the servers, on loopback. BMv2: a P4Runtime and a Thrift port for each switch, counting up."""
+
+    p4runtime: int = 9559
+    gnmi: int = 9339
+    thrift: int = 9090
+
+
+class FabricSwitch(FabricNode, Switch):
+    """A P4 switch of the fabric: a Mininet switch in the root namespace."""
+
+    def __init__(
+        self, name: str, *, device: plan.Switch, target: Target, interfaces: dict[int, str], **params: Any
+    ) -> None:
+        params.pop("inNamespace", None)
+        FabricNode.__init__(self, name, inNamespace=False, **params)
+        self.dpid = f"{device.device_id:016x}"
+        self.opts, self.listenPort, self.controlIntf = "", None, None
+        self.device_id = device.device_id
+        self.target = target
+        self.interfaces = interfaces
+        """Port number -> interface name."""
+        self.powered = False
+
+    @property
+    def address(self) -> str:
+        """host:port of its P4Runtime server."""
+        return self.target.address(self.device_id)
+
+    def start(self, _controllers: object = ()) -> None:
+        """Make the device; the target's probes tell when it is ready. Raises FabricError."""
+        self.target.start(self)
+        self.powered = True
+
+    def stop(self, deleteIntfs: bool = True) -> None:
+        """Part of Mininet's stop, when the processes have been ended already: nothing is left to do."""
+
+    def power(self, on: bool) -> None:
+        """Stop the device, which loses its state, or start it empty. Interfaces are the fabric's business."""
+        if on != self.powered:
+            self.target.power(self, on)
+            self.powered = on
+
+    def defaultIntf(self) -> Any:
+        return Node.defaultIntf(self)
+
+
+class EmbeddedSwitch(FabricSwitch):
+    """A device of the embedded daemon."""
+
+
+class BMv2Switch(FabricSwitch):
+    """A simple_switch_grpc process."""
+
+
+class Target(abc.ABC):
+    """What the switches of one kind share."""
+
+    name: str
+    switch_class: type[FabricSwitch]
+
+    def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, switches: int) -> None:
+        self.run_dir = run_dir
+        self.processes = processes
+        self.ports = ports
+        self.switches = switches
+
+    @property
+    def gnmi(self) -> str:
+        """host:port of the gNMI server of all switches."""
+        return f"{LOOPBACK}:{self.ports.gnmi}"
+
+    @abc.abstractmethod
+    def check(self) -> None:
+        """Raises FabricError when the machine lacks what this target needs."""
+
+    @abc.abstractmethod
+    def tcp_ports(self) -> dict[int, str]:
+        """Every TCP port that will be listened on, and what for."""
+
+    @abc.abstractmethod
+    def address(self, device_id: int) -> str:
+        """host:port of the P4Runtime server of a device."""
+
+    @abc.abstractmethod
+    def launch(self) -> dict[str, Probe]:
+        """Start the shared processes, before there are interfaces; returns probes of those to wait for."""
+
+    @abc.abstractmethod
+    def start(self, switch: FabricSwitch) -> None:
+        """Make the device of a switch, when its interfaces exist."""
+
+    @abc.abstractmethod
+    def probes(self) -> dict[str, Probe]:
+        """Probes of the processes that `start` began."""
+
+    @abc.abstractmethod
+    def power(self, switch: FabricSwitch, on: bool) -> None:
+        """Stop or start a device."""
+
+
+class EmbeddedTarget(Target):
+    """All switches in one daemon, steered through its control socket."""
+
+    name = "embedded"
+    switch_class = EmbeddedSwitch
+
+    def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, switches: int) -> None:
+        super().__init__(run_dir, processes, ports, switches)
+        self.client = JsonlClient(run_dir.switchd_socket, name=SWITCHD)
+
+    def check(self) -> None:
+        """gcc is the P4 compiler's business, which names it."""
+
+    def tcp_ports(self) -> dict[int, str]:
+        return {self.ports.p4runtime: "P4Runtime", self.ports.gnmi: "gNMI"}
+
+    def address(self, device_id: int) -> str:
+        return f"{LOOPBACK}:{self.ports.p4runtime}"
+
+    def launch(self) -> dict[str, Probe]:
+        self.processes.spawn_module(
+            SWITCHD,
+            "switch.daemon",
+            *("--control", str(self.run_dir.switchd_socket)),
+            *("--p4runtime", self.address(0)),
+            *("--gnmi", self.gnmi),
+        )
+        return {SWITCHD: answers(self.client, "devices")}
+
+    def start(self, switch: FabricSwitch) -> None:
+        ports = {str(number): interface for number, interface in switch.interfaces.items()}
+        self._request("add_device", name=switch.name, device_id=switch.device_id, ports=ports)
+
+    def probes(self) -> dict[str, Probe]:
+        return {}
+
+    def power(self, switch: FabricSwitch, on: bool) -> None:
+        self._request("power", name=switch.name, on=on)
+
+    def _request(self, op: str, **fields: Any) -> None:
+        try:
+            self.client.request(op, **fields)
+        except JsonlError:
+            self.processes.check()  # when the daemon died, its log says more than the broken connection
+            raise
+
+
+class Bmv2Target(Target):
+    """One simple_switch_grpc for each switch, as installed by the P4 project's packages."""
+
+    name = "bmv2"
+    switch_class = BMv2Switch
+    executable = "simple_switch_grpc"
+
+    def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, switches: int) -> None:
+        super().__init__(run_dir, processes, ports, switches)
+        self._started: dict[str, FabricSwitch] = {}
+
+    def check(self) -> None:
+        missing = [tool for tool in (self.executable, "p4c-bm2-ss") if shutil.which(tool) is None]
+        if missing:
+            raise FabricError(
+                f"--target bmv2 needs {' and '.join(missing)} on PATH: install BMv2 and p4c (packages p4lang-bmv2 "
+                "and p4lang-p4c of the P4 project, or from source), or use --target embedded, which needs neither"
+            )
+
+    def tcp_ports(self) -> dict[int, str]:
+        out = {self.ports.gnmi: "gNMI"}
+        for device_id in range(1, self.switches + 1):
+            out[self.ports.p4runtime + device_id - 1] = "P4Runtime"
+            out[self.ports.thrift + device_id - 1] = "Thrift"
+        return out
+
+    def address(self, device_id: int) -> str:
+        return f"{LOOPBACK}:{self.ports.p4runtime + device_id - 1}"
+
+    def launch(self) -> dict[str, Probe]:
+        self.processes.spawn_module(PORTSTATE, "switch.portstate", "--gnmi", self.gnmi)
+        return {PORTSTATE: accepts(self.gnmi)}
+
+    def command(self, switch: FabricSwitch) -> list[str]:
+        """Command line of a switch. `--thrift-port` stands before `--`, the target's own options after it.
+
+        `--cpu-port` must be given: its default is the drop port.
+        """
+        command = [self.executable, "--no-p4"]
+        for number, interface in sorted(switch.interfaces.items()):
+            command += ["-i", f"{number}@{interface}"]
+        command += ["--device-id", str(switch.device_id)]
+        command += ["--thrift-port", str(self.ports.thrift + switch.device_id - 1), "--"]
+        command += ["--grpc-server-addr", switch.address, "--cpu-port", str(CPU_PORT)]
+        return [*command, "--priority-queues", str(PRIORITY_QUEUES)]
+
+    def start(self, switch: FabricSwitch) -> None:
+        self.processes.spawn(switch.name, self.command(switch))
+        self._started[switch.name] = switch
+
+    def probes(self) -> dict[str, Probe]:
+        return {name: self._probe(switch) for name, switch in self._started.items()}
+
+    def _probe(self, switch: FabricSwitch) -> Probe:
+        listening = accepts(switch.address)
+        child = self.processes[switch.name]
+
+        def probe() -> bool:
+            if BMV2_PARSER_ERROR in child.log.read_text(errors="replace"):
+                raise ProcessError(
+                    f"{switch.name}: this {self.executable} does not know an option we give it; its output:\n"
+                    f"{child.tail()}\nwe ran: {' '.join(self.command(switch))}"
+                )
+            return listening()
+
+        return probe
+
+    def power(self, switch: FabricSwitch, on: bool) -> None:
+        if not on:
+            self.processes.stop(switch.name)
+            return
+        self.start(switch)
+        self.processes.wait_ready({switch.name: self._probe(switch)})
+
+
+TARGETS: dict[str, type[Target]] = {cls.name: cls for cls in (EmbeddedTarget, Bmv2Target)}
+
+
+def answers(client: JsonlClient, op: str, ready: str | None = None) -> Probe:
+    """A probe that is true once `op` is answered, and its field `ready` is true when one is named."""
+
+    def probe() -> bool:
+        try:
+            answer = client.request(op, timeout_s=1.0)
+        except JsonlPeerError:
+            raise
+        except JsonlError:
+            return False
+        return ready is None or bool(answer.get(ready))
+
+    return probe
+
+
+def accepts(address: str) -> Probe:
+    """A probe that is true once a TCP connection to host:port is taken."""
+    host, _, port = address.rpartition(":")
+
+    def probe() -> bool:
+        try:
+            socket.create_connection((host, int(port)), timeout=1.0).close()
+        except OSError:
+            return False
+        return True
+
+    return probe
