@@ -11,6 +11,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from testbed.errors import UsageError
+
 app = typer.Typer(
     name="mrc",
     help="MRC (Multipath Reliable Connection) on P4 switches, on this machine: spray, cut links, watch it heal.",
@@ -38,21 +40,14 @@ Nic = Annotated[str, typer.Option("--nic", help="Host NIC: `fast` (AF_PACKET) or
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout; progress on stderr.")]
 
 
-class UsageError(Exception):
-    """What the user asked cannot be done as asked; the message says what can."""
-
-
 def expected_errors() -> tuple[type[Exception], ...]:
     """Errors that are the user's or the machine's: shown as one message. Anything else is our bug and shows fully."""
     from hosts.client import AgentError
-    from testbed.program import ProgramError
     from topologies.jsonl import JsonlError
-    from topologies.net import FabricError
     from topologies.plan import PlanError
-    from topologies.processes import ProcessError
-    from topologies.rundir import RunDirError
+    from topologies.rundir import FabricError
 
-    return (UsageError, PlanError, ProgramError, JsonlError, FabricError, ProcessError, RunDirError, AgentError)
+    return (UsageError, PlanError, JsonlError, FabricError, AgentError)
 
 
 def require_root(what: str) -> None:

@@ -6,11 +6,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from testbed.errors import UsageError
+
 P4SRC = Path(__file__).resolve().parent.parent / "p4src"
 CONFIG_NAME = {"embedded": "config.p4", "bmv2": "config.json"}
 
 
-class ProgramError(Exception):
+class ProgramError(UsageError):
     """A P4 program does not exist or does not compile; the message carries the compiler's words."""
 
 

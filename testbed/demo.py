@@ -1,0 +1,326 @@
+"""`mrc demo`: a file crosses the fabric while links are cut under it; the report says how the paths healed.
+
+The plan of the show, by share of the file acknowledged: a T0-T1 link on the way goes down and comes back, then a
+NIC-T0 link of the receiver does. The load is paced so that there is traffic before, during and after each cut.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from hosts.client import AgentClient
+from testbed.display import DemoDisplay
+from testbed.errors import UsageError
+from testbed.fabric import open_fabric
+from testbed.timeline import Cut, Recorder
+from topologies.net import Fabric
+from topologies.plan import Link, Plan
+
+DEFAULT_BYTES = 64 << 20
+MIN_BYTES = 4 << 20
+"""A smaller file would not put packets on every path while a link is cut."""
+SHOW_S = 10.0
+"""The default offered load makes the file last about this long, seconds ..."""
+MAX_RATE_BPS = 100e6
+"""... but is never more than this, bits/s: the point is to look, `mrc bench mrc` is for speed."""
+CUTS = ((0.15, 0.38), (0.50, 0.74))
+"""Share of the file at which each link goes down and comes back."""
+TICK_S = 0.05
+HEAL_LIMIT_S = 20.0
+"""Longest wait for all EVs to be usable after the transfer, seconds: probes come each 0.2 s, three must answer."""
+STALL_LIMIT_S = 30.0
+"""The transfer has stalled for good when nothing is acknowledged for this long, seconds."""
+
+
+@dataclass(frozen=True)
+class Options:
+    plan: Plan
+    file: Path | None = None
+    rate_bps: float | None = None
+    target: str = "embedded"
+    nic: str = "fast"
+    source: str = "h0"
+
+
+class DemoError(UsageError):
+    """The demonstration cannot be given as asked; the message says what would do."""
+
+
+def check(options: Options) -> None:
+    """Refuse what cannot work before anything is made. Raises DemoError."""
+    plan = options.plan
+    if plan.racks < 2:
+        raise DemoError("the demo sends to a host in another rack: give --racks 2 or more")
+    if plan.planes < 2:
+        raise DemoError("the demo cuts a NIC-T0 link; with one plane no path would be left: give --planes 2 or more")
+    if options.file is None:
+        return
+    try:
+        size = options.file.stat().st_size
+        with options.file.open("rb"):
+            pass
+    except OSError as error:
+        raise DemoError(f"cannot read {options.file}: {error.strerror}") from error
+    if not options.file.is_file():
+        raise DemoError(f"{options.file} is not a regular file")
+    if size < MIN_BYTES:
+        raise DemoError(
+            f"{options.file} has {size:,} bytes; the demo needs at least {MIN_BYTES >> 20} MiB to have packets on every "
+            "path while links are cut (without --file it sends 64 MiB of random bytes)"
+        )
+
+
+@dataclass
+class Report:
+    """What the demo found. `checks` are (what had to hold, whether it did, what was seen)."""
+
+    plan: Plan
+    source: str
+    destination: str
+    size: int
+    seconds: float = 0.0
+    sha256_sent: str = ""
+    sha256_received: str = ""
+    cuts: list[dict[str, Any]] = field(default_factory=list)
+    counters: dict[str, int] = field(default_factory=dict)
+    longest_gap_s: float = 0.0
+    checks: list[tuple[str, bool, str]] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        return bool(self.checks) and all(ok for _, ok, _ in self.checks)
+
+    @property
+    def goodput_bps(self) -> float:
+        return self.size * 8 / self.seconds if self.seconds else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Schema `mrc-demo/1`: times in seconds, rates in bits/s, sizes in bytes."""
+        return {
+            "schema": "mrc-demo/1",
+            "passed": self.passed,
+            "fabric": self.plan.to_json(),
+            "source": self.source,
+            "destination": self.destination,
+            "bytes": self.size,
+            "seconds": round(self.seconds, 3),
+            "goodput_bps": round(self.goodput_bps),
+            "longest_gap_s": round(self.longest_gap_s, 4),
+            "sha256": {"sent": self.sha256_sent, "received": self.sha256_received},
+            "packets": self.counters,
+            "cuts": self.cuts,
+            "checks": [{"what": what, "ok": ok, "seen": seen} for what, ok, seen in self.checks],
+        }
+
+
+def run(options: Options, console: Console) -> Report:
+    """Bring the fabric up, give the show, take it down. Raises DemoError and the errors of the fabric and agents."""
+    check(options)
+    with open_fabric(options.plan, target=options.target, nic=options.nic, console=console) as fabric:
+        show = _Show(options, fabric, console)
+        try:
+            report = show.run()
+        finally:
+            show.close()
+    show.display.report(report)
+    return report
+
+
+def links_to_cut(plan: Plan, source: str, destination: str) -> tuple[Link, Link]:
+    """The T0-T1 link (last T1, plane 1) and the receiver's NIC-T0 link (another plane) that the demo cuts."""
+    here, there = plan.host(source), plan.host(destination)
+    plane_of_fabric_cut, plane_of_nic_cut = 1 % plan.planes, 2 % plan.planes
+    t0, t1 = plan.t0_name(plane_of_fabric_cut, here.rack), plan.t1_name(plane_of_fabric_cut, plan.spines - 1)
+    return plan.link(t0, t1), plan.link(destination, plan.t0_name(plane_of_nic_cut, there.rack))
+
+
+class _Show:
+    """One demonstration on a fabric that is up."""
+
+    def __init__(self, options: Options, fabric: Fabric, console: Console) -> None:
+        self.options, self.fabric, self.plan = options, fabric, options.plan
+        self.here = self.plan.host(options.source)
+        self.there = self.plan.first_remote_host(options.source)
+        self.recorder = Recorder(self.plan.evs(self.here, self.there))
+        self.display = DemoDisplay(console, self.plan, self.here.name, self.there.name)
+        self.agent = AgentClient(fabric.run_dir.agent_socket(self.here.name))
+        self.watches: list[Any] = []
+        self.outcome: dict[str, Any] | None = None
+        self.transfer = 0
+        self.size = 0
+        self.last_progress_at = 0.0
+        self.done_bytes = 0
+
+    def close(self) -> None:
+        self.display.stop()
+        for watch in self.watches:
+            watch.close()
+        self.agent.close()
+
+    def run(self) -> Report:
+        path = self._file()
+        tables_before = self.fabric.controller.request("verify", timeout_s=60.0)
+        self.watches = [self.agent.watch(), self.fabric.controller.watch()]
+        rate = self.options.rate_bps or min(MAX_RATE_BPS, self.size * 8 / SHOW_S)
+        received = self.fabric.run_dir.data / f"{self.there.name}-received"
+        self._require_space(received)
+        started = time.monotonic()
+        self.last_progress_at = started
+        begun = self.agent.send_file(path, self.there.name, dest_path=str(received), rate_bps=rate, timeout_s=30.0)
+        self.transfer = begun["transfer"]
+        self.display.start(self.size, rate)
+        self._through_the_cuts()
+        seconds = time.monotonic() - started
+        self.recorder.end_at = time.monotonic()
+        self._wait_for_healing()
+        return self._report(seconds, tables_before)
+
+    # ---- before -----------------------------------------------------------------------------------------
+
+    def _file(self) -> Path:
+        if self.options.file is not None:
+            self.size = self.options.file.stat().st_size
+            return self.options.file.resolve()
+        self.size = DEFAULT_BYTES
+        path = self.fabric.run_dir.data / f"{self.here.name}-random"
+        self._require_space(path)
+        with path.open("wb") as out:
+            for _ in range(self.size >> 20):
+                out.write(os.urandom(1 << 20))
+        return path
+
+    def _require_space(self, path: Path) -> None:
+        free = shutil.disk_usage(path.parent).free
+        if free < self.size * 1.05:
+            raise DemoError(
+                f"{path.parent} has {free >> 20} MiB free and {self.size >> 20} MiB are needed for {path.name}: "
+                "set MRC_RUN_DIR to a folder with room, or send a smaller file"
+            )
+
+    # ---- during -----------------------------------------------------------------------------------------
+
+    def _through_the_cuts(self) -> None:
+        cuts = iter(zip(links_to_cut(self.plan, self.here.name, self.there.name), CUTS, strict=True))
+        link, (down_at, up_at) = next(cuts)
+        current: Cut | None = None
+        while self.outcome is None or current is not None:
+            self._tick()
+            share = self.done_bytes / self.size if self.outcome is None else 1.0
+            if current is None and link is not None and share >= down_at and self.outcome is None:
+                current = self._cut(link)
+            elif current is not None and (share >= up_at or self.outcome is not None):
+                self._restore(current)
+                current = None
+                link, (down_at, up_at) = next(cuts, (None, (2.0, 2.0)))
+            if time.monotonic() - self.last_progress_at > STALL_LIMIT_S and self.outcome is None:
+                self.outcome = {"error": f"nothing was acknowledged for {STALL_LIMIT_S:g} s"}
+
+    def _cut(self, link: Link) -> Cut:
+        evs = self.plan.evs_through(self.here, self.there, link)
+        cut = self.recorder.cut(link, evs, time.monotonic())
+        self.fabric.link(link.lower.node, link.upper.node, up=False)
+        self.display.note(cut.cut_at, f"[red]cut[/red] {link.name}  (EVs {', '.join(f'{ev:#06x}' for ev in evs)})")
+        return cut
+
+    def _restore(self, cut: Cut) -> None:
+        cut.restored_at = time.monotonic()
+        self.fabric.link(cut.link.lower.node, cut.link.upper.node, up=True)
+        self.display.note(cut.restored_at, f"[green]restored[/green] {cut.link.name}")
+
+    def _tick(self) -> None:
+        """Take what agents and controller reported, show it, wait for the rest of a tick."""
+        self.fabric.check()
+        until = time.monotonic() + TICK_S
+        for watch in self.watches:
+            while (event := watch.get(0.0)) is not None:
+                self._on_event(event)
+        status = self.agent.status()
+        self.display.update(self.done_bytes, status, self.recorder)
+        time.sleep(max(0.0, until - time.monotonic()))
+
+    def _on_event(self, event: dict[str, Any]) -> None:
+        handler = getattr(self, f"_on_{event['event']}", None)
+        if handler is not None:
+            handler(event)
+
+    def _on_progress(self, event: dict[str, Any]) -> None:
+        if event["transfer"] != self.transfer or event["acked_bytes"] == self.done_bytes:
+            return
+        self.done_bytes, self.last_progress_at = event["acked_bytes"], event["t"]
+        self.recorder.progress.add(event["t"], self.done_bytes)
+
+    def _on_lost(self, event: dict[str, Any]) -> None:
+        self.recorder.loss(event["ev"], event["t"])
+
+    def _on_ev(self, event: dict[str, Any]) -> None:
+        good = event["to"] in ("good", "skip")
+        self.recorder.ev_state(event["ev"], good, event["t"])
+        colour = "green" if good else "yellow"
+        self.display.note(event["t"], f"EV {event['ev']:#06x} [{colour}]{event['to']}[/{colour}]: {event['cause']}")
+
+    def _on_plane(self, event: dict[str, Any]) -> None:
+        end = event["peer"] or "local"
+        self.recorder.plane_state(end, event["plane"], event["up"], event["t"])
+        what = "up again" if event["up"] else "down: its EVs leave the rotation"
+        self.display.note(event["t"], f"plane {event['plane']} of {event['peer'] or self.here.name} is {what}")
+
+    def _on_fault(self, event: dict[str, Any]) -> None:
+        fault = event["fault"]
+        up = fault["state"] != "active"
+        self.recorder.link_seen(fault["location"], up, event["t"])
+        self.display.note(event["t"], f"controller: {fault['text']} {'cleared' if up else ''}".rstrip())
+
+    def _on_transfer(self, event: dict[str, Any]) -> None:
+        if event["transfer"] == self.transfer:
+            self.outcome = event
+
+    # ---- after ------------------------------------------------------------------------------------------
+
+    def _wait_for_healing(self) -> None:
+        until = time.monotonic() + HEAL_LIMIT_S
+        while time.monotonic() < until and not self.recorder.all_usable:
+            self._tick()
+        self._tick()
+
+    def _report(self, seconds: float, tables_before: dict[str, Any]) -> Report:
+        outcome = self.outcome or {}
+        report = Report(self.plan, self.here.name, self.there.name, self.size, seconds)
+        report.sha256_sent = outcome.get("sha256", "")
+        report.sha256_received = outcome.get("peer_sha256", "")
+        report.longest_gap_s = self.recorder.progress.longest_gap()
+        report.cuts = [self.recorder.story(cut) for cut in self.recorder.cuts]
+        report.counters = self._counters()
+        tables_after = self.fabric.controller.request("verify", timeout_s=60.0)
+        report.checks = list(self._checks(report, outcome, tables_before, tables_after))
+        return report
+
+    def _counters(self) -> dict[str, int]:
+        for qp in self.agent.status()["qps"]:
+            if qp["peer"] == self.there.name:
+                return {key: qp["counters"][key] for key in ("sent", "retransmitted", "lost")}
+        return {}
+
+    def _checks(self, report: Report, outcome: dict[str, Any], before: dict[str, Any], after: dict[str, Any]):
+        equal = bool(report.sha256_sent) and report.sha256_sent == report.sha256_received
+        yield "every byte arrived", equal, f"SHA-256 {report.sha256_received[:16] or 'missing'}..."
+        error = outcome.get("error")
+        gap = f"longest time without an acknowledged byte {report.longest_gap_s * 1000:.0f} ms"
+        yield "the transfer never stalled for good", not error, error or gap
+        yield "both links were cut while bytes were flowing", len(self.recorder.cuts) == len(CUTS), (
+            f"{len(self.recorder.cuts)} of {len(CUTS)}"
+        )
+        for cut in self.recorder.cuts:
+            total = len(cut.evs)
+            yield f"every EV through {cut.link.name} was withdrawn", cut.all_withdrawn, (
+                f"{len(cut.withdrawn_at)} of {total}"
+            )
+            yield "  and came back", cut.all_back, f"{len(cut.back_at)} of {total}"
+        same = before["digests"] == after["digests"] and after["unchanged_since_start"]
+        yield "no switch table changed", same, f"{len(after['digests'])} switches read back and compared"

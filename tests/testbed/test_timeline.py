@@ -1,0 +1,101 @@
+"""The story of a cut is read off events; here the events are written by hand."""
+
+import pytest
+
+from testbed.timeline import Progress, Recorder
+from topologies.plan import Plan
+
+PLAN = Plan()
+LINK = PLAN.link("p1-t0-0", "p1-t1-1")
+NIC = PLAN.link("h2", "p2-t0-1")
+EVS = (0x000, 0x001, 0x100, 0x101, 0x200, 0x201, 0x300, 0x301)
+
+
+def steady(recorder, rate_bps, start, end, step=0.02):
+    t = start
+    while t <= end + 1e-9:
+        recorder.progress.add(t, int((t - start) * rate_bps / 8))
+        t += step
+
+
+def test_recorder__link_cut_and_healed():
+    recorder = Recorder(EVS)
+    steady(recorder, 80e6, 0.0, 5.0)
+    recorder.end_at = 5.0
+    cut = recorder.cut(LINK, (0x101,), at=1.0)
+    recorder.link_seen(LINK.name, False, at=1.004)
+    recorder.loss(0x101, at=1.03)
+    recorder.loss(0x101, at=1.04)
+    recorder.loss(0x200, at=1.05)  # another path: none of this cut's business
+    recorder.ev_state(0x101, good=False, at=1.03)
+    assert not recorder.all_usable
+    cut.restored_at = 2.0
+    recorder.link_seen(LINK.name, True, at=2.01)
+    recorder.ev_state(0x101, good=True, at=2.7)
+    story = recorder.story(cut)
+    assert story["lost_packets"] == 2
+    assert story["first_loss_after_s"] == 0.03
+    assert story["evs_withdrawn_after_s"] == 0.03
+    assert story["evs_back_after_s"] == 0.7
+    assert (story["controller_saw_down_after_s"], story["controller_saw_up_after_s"]) == (0.004, 0.01)
+    assert story["rate_back_after_s"] == 0.0  # it never dipped
+    assert recorder.all_usable
+
+
+def test_recorder__plane_down_at_the_peer_withdraws_its_evs():
+    recorder = Recorder(EVS)
+    cut = recorder.cut(NIC, (0x200, 0x201), at=1.0)
+    recorder.ev_state(0x200, good=False, at=1.01)
+    assert not cut.all_withdrawn
+    recorder.plane_state("h2", 2, up=False, at=1.02)
+    assert cut.withdrawn_at == {0x200: 1.01, 0x201: 1.02}
+    cut.restored_at = 2.0
+    recorder.plane_state("h2", 2, up=True, at=2.1)
+    assert cut.back_at == {0x201: 2.1}  # 0x200 is still assumed bad
+    recorder.ev_state(0x200, good=True, at=2.9)
+    assert cut.all_back
+
+
+def test_recorder__withdrawn_again_after_the_restoration_is_not_back():
+    recorder = Recorder(EVS)
+    cut = recorder.cut(LINK, (0x101,), at=1.0)
+    recorder.ev_state(0x101, good=False, at=1.1)
+    cut.restored_at = 2.0
+    recorder.ev_state(0x101, good=True, at=2.5)
+    recorder.ev_state(0x101, good=False, at=2.6)
+    assert cut.all_withdrawn and not cut.all_back
+
+
+def test_recorder__back_before_the_link_was_restored_does_not_count():
+    recorder = Recorder(EVS)
+    cut = recorder.cut(LINK, (0x101,), at=1.0)
+    recorder.ev_state(0x101, good=False, at=1.1)
+    recorder.ev_state(0x101, good=True, at=1.2)
+    assert not cut.all_back
+
+
+def test_progress__dip_and_return():
+    progress = Progress()
+    done, t = 0, 0.0
+    while t < 6.0:
+        rate = 20e6 if 2.0 <= t < 3.0 else 80e6
+        progress.add(t, done)
+        done += int(rate / 8 * 0.01)
+        t += 0.01
+    before, lowest, back = progress.dip(2.0, 6.0)
+    assert before == pytest.approx(80e6, rel=0.02)
+    assert lowest == pytest.approx(20e6, rel=0.02)
+    assert 2.8 <= back <= 3.1
+
+
+def test_progress__rate_that_never_returns_has_no_time():
+    progress = Progress()
+    for i in range(400):
+        progress.add(i * 0.01, min(i, 200) * 1000)
+    assert progress.dip(2.0, 4.0)[2] is None
+    assert progress.longest_gap() < 0.02  # a gap counts once more bytes ended it
+
+
+def test_progress__nothing_recorded():
+    assert Progress().dip(1.0, 2.0) == (0.0, 0.0, 1.0)
+    assert Progress().longest_gap() == 0.0
