@@ -1,8 +1,8 @@
 """Compile C with gcc into files cached by content: the runtime, generated programs, the bench's tools.
 
-A file in the cache is named after a digest of everything that went into it (sources, headers of the include folders,
-flags, compiler), so a change of any makes a new file and nothing is ever rebuilt in place; two processes that build
-the same at once both succeed.
+A file in the cache is named after a digest of everything that went into it (sources, headers of the include
+folders, flags, compiler), so a change of any makes a new file and nothing is ever rebuilt in place; two processes
+that build the same at once both succeed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CFLAGS = ("-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-fno-strict-aliasing")
 
 
 class BuildError(Exception):
-    """gcc is missing, the cache cannot be written, or C code did not compile; the message says which and the cure."""
+    """gcc is missing, the cache cannot be written, or C code did not compile; the message says the cure."""
 
 
 def cache_dir() -> Path:
@@ -34,25 +34,35 @@ def cache_dir() -> Path:
 
 
 def build_shared(
-    sources: Iterable[Path | str], include_dirs: Iterable[Path | str] = (), flags: Iterable[str] = (), tag: str = "lib"
+    sources: Iterable[Path | str],
+    include_dirs: Iterable[Path | str] = (),
+    flags: Iterable[str] = (),
+    tag: str = "lib",
 ) -> Path:
     """A shared object of `sources`, named `{tag}-{digest}.so` in the cache. Raises BuildError."""
     return _build(sources, include_dirs, ("-shared", "-fPIC", "-fvisibility=hidden", *flags), tag, ".so")
 
 
 def build_program(
-    sources: Iterable[Path | str], include_dirs: Iterable[Path | str] = (), flags: Iterable[str] = (), tag: str = "tool"
+    sources: Iterable[Path | str],
+    include_dirs: Iterable[Path | str] = (),
+    flags: Iterable[str] = (),
+    tag: str = "tool",
 ) -> Path:
     """An executable of `sources`, named `{tag}-{digest}` in the cache. Raises BuildError."""
     return _build(sources, include_dirs, tuple(flags), tag, "")
 
 
 def _build(
-    sources: Iterable[Path | str], include_dirs: Iterable[Path | str], flags: tuple[str, ...], tag: str, suffix: str
+    sources: Iterable[Path | str],
+    include_dirs: Iterable[Path | str],
+    flags: tuple[str, ...],
+    tag: str,
+    suffix: str,
 ) -> Path:
     compiler = shutil.which("gcc")
     if compiler is None:
-        raise BuildError("gcc is not on PATH: install the package gcc (Debian, Ubuntu: apt-get install gcc libc6-dev)")
+        raise BuildError("gcc is not on PATH: install it (Debian, Ubuntu: apt-get install gcc libc6-dev)")
     sources, includes = [Path(s) for s in sources], [Path(d) for d in include_dirs]
     digest = hashlib.sha256()
     stat = os.stat(compiler)
@@ -78,11 +88,13 @@ def _compile(command: list[str], libraries: list[str], target: Path) -> None:
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         os.close(handle)
     except OSError as error:
-        raise BuildError(f"{target.parent}: {error.strerror}: set MRC_CACHE_DIR to a folder that can be written") from None
+        where = f"{target.parent}: {error.strerror}"
+        raise BuildError(f"{where}: set MRC_CACHE_DIR to a folder that can be written") from None
     try:
         done = subprocess.run([*command, "-o", temporary, *libraries], capture_output=True, text=True, check=False)
         if done.returncode:
-            raise BuildError(f"gcc failed on {target.name}:\n{done.stderr.strip()}\n(command: {' '.join(command)})")
+            said = f"{done.stderr.strip()}\n(command: {' '.join(command)})"
+            raise BuildError(f"gcc failed on {target.name}:\n{said}")
         os.chmod(temporary, 0o755)
         os.replace(temporary, target)
     finally:

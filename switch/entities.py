@@ -1,8 +1,8 @@
 """What a P4 device holds, as plain data: table entries, members, groups, counter and register cells.
 
-Ids are P4Info's. Values are canonical byte strings (P4Runtime §8.3): big-endian, shortest form, at least one byte; this
-module's users may pass longer ones with leading zeros as long as the value fits the width, and always get canonical
-ones back. Nothing here knows a program; `switch.device.Device` checks entries against one.
+Ids are P4Info's. Values are canonical byte strings (P4Runtime §8.3): big-endian, shortest form, at least one byte;
+users may pass longer ones with leading zeros as long as the value fits the width, and always get canonical ones
+back. Nothing here knows a program; `switch.device.Device` checks entries against one.
 """
 
 from __future__ import annotations
@@ -107,8 +107,10 @@ class TableEntry:
     """One entry of a table. `match` in any order on the way in, in key order on the way out.
 
     `priority`: larger wins; demanded (> 0) exactly in tables with a ternary, range or optional field.
-    `is_default`: the default entry (no match, no priority). `action` None in a modify of it: back to the program's.
+    `is_default`: the default entry (no match, no priority).
     `counter`: on the way out the direct counter, None when the table has none; on the way in, set it if not None.
+    `action` None in a modify: with a counter, only that is set; without, the default entry goes back to the
+    program's.
     """
 
     table_id: int

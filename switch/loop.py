@@ -6,8 +6,8 @@
     loop.add_port(device, 1, "p0-t0-0-eth1")
     selectors: register loop.fileno() for reading; when readable, for event in loop.events(): ...
 
-Ports are AF_PACKET sockets in the namespace of the process; needs CAP_NET_RAW. An interface may go down, come up, be
-deleted and made again under the same name: the port follows and says so by PortEvent.
+Ports are AF_PACKET sockets in the namespace of the process; needs CAP_NET_RAW. An interface may go down, come up,
+be deleted and made again under the same name: the port follows and says so by PortEvent.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class PortStats:
 
 
 class EventLoop:
-    """Owns the forwarding thread. All methods may be called from any thread; all but `start` and `close` at any time."""
+    """Owns the forwarding thread. All methods may be called from any thread."""
 
     def __init__(self, *, cpu_port: int = 510, ring_kib: int = 1024):
         """`ring_kib`: receive ring of each port, KiB of unswappable memory."""
@@ -106,4 +106,4 @@ class EventLoop:
         """A descriptor that is readable while events wait."""
 
     def events(self) -> list[PacketIn | PortEvent]:
-        """The waiting events, oldest first; never blocks. At most 4096 frames wait, later ones are dropped and counted."""
+        """The waiting events, oldest first; never blocks. At most 1024 frames wait, later ones are dropped."""

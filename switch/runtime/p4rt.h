@@ -34,9 +34,10 @@
 #define P4RT_HEADROOM 256     /* bytes in front of a frame that a deparser may grow into */
 #define P4RT_MAX_FRAME 16384  /* longest frame, bytes, before and after the deparser may have grown it */
 #define P4RT_DROP_PORT 511    /* v1model: egress_spec of a dropped packet */
+#define P4RT_MAX_KEY_WORDS 64 /* longest table key, 64-bit words (512 bytes) */
 #define P4RT_NONE UINT32_MAX  /* "no such index" in descriptors */
 
-#define P4RT_WORDS(bytes) ((((bytes) + 7) / 8) ? (((bytes) + 7) / 8) : 1)
+#define P4RT_WORDS(bytes) (((bytes) + 7) / 8 + ((bytes) == 0)) /* 64-bit words of a key; at least 1 */
 
 /* ---- packet ---------------------------------------------------------------------------------------------- */
 
@@ -142,6 +143,10 @@ struct p4rt_register_desc {
 };
 
 struct p4rt_device;
+struct p4_program;
+
+/* The one symbol a program exports; everything is built with -fvisibility=hidden. */
+extern const struct p4_program p4_program __attribute__((visibility("default")));
 
 struct p4_program {
     uint32_t abi;                          /* P4RT_ABI */
@@ -310,8 +315,7 @@ static inline struct p4rt_entry *p4rt_hash_find(const struct p4rt_hash *hash, co
     }
 }
 
-/* lpm fields and the exact fields beside them; words is at most P4RT_MAX_KEY_WORDS (the loader checks). */
-#define P4RT_MAX_KEY_WORDS 64
+/* An lpm field and the exact fields beside it. */
 
 static inline struct p4rt_entry *p4rt_find_lpm(const struct p4rt_table *table, const uint64_t *key, unsigned words)
 {

@@ -1,0 +1,179 @@
+"""The C runtime through ctypes: builds it once, declares its functions, mirrors its structures.
+
+Nothing here decides anything; `switch.device` and `switch.loop` are the interfaces to use.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+from functools import lru_cache
+from pathlib import Path
+
+from switch.build import build_shared
+
+RUNTIME_DIR = Path(__file__).parent / "runtime"
+"""Folder of p4rt.h: the include folder of generated programs."""
+SOURCES = ("device.c", "tables.c", "profiles.c", "hashes.c")
+
+MAX_FRAME = 16384
+"""P4RT_MAX_FRAME: longest frame, bytes."""
+PORTS = 512
+"""RT_PORTS: port numbers are below this."""
+NONE = 0xFFFF_FFFF
+"""P4RT_NONE."""
+
+INSERT, MODIFY, DELETE = 0, 1, 2
+KIND_NONE, KIND_ACTION, KIND_MEMBER, KIND_GROUP = 0, 1, 2, 3
+
+NOT_FOUND, EXISTS, FULL, IN_USE, NO_MEMORY, INVALID, NO_PROGRAM, SYSTEM = range(-1, -9, -1)
+"""enum rt_error."""
+
+
+class FieldDesc(c.Structure):
+    _fields_ = [("name", c.c_char_p), ("id", c.c_uint32), ("bits", c.c_uint32), ("match", c.c_int)]
+
+
+class ActionDesc(c.Structure):
+    _fields_ = [
+        ("name", c.c_char_p), ("id", c.c_uint32), ("n_params", c.c_uint32), ("params", c.POINTER(FieldDesc)),
+        ("params_bytes", c.c_uint32),
+    ]  # fmt: skip
+
+
+class TableDesc(c.Structure):
+    _fields_ = [
+        ("name", c.c_char_p), ("id", c.c_uint32), ("n_fields", c.c_uint32), ("fields", c.POINTER(FieldDesc)),
+        ("key_bytes", c.c_uint32), ("size", c.c_uint32), ("n_actions", c.c_uint32),
+        ("actions", c.POINTER(c.c_uint32)), ("profile", c.c_uint32), ("default_action", c.c_uint32),
+        ("default_params", c.c_void_p), ("direct_counter", c.c_int), ("n_entries", c.c_uint32),
+        ("entries", c.c_void_p),
+    ]  # fmt: skip
+
+
+class ProfileDesc(c.Structure):
+    _fields_ = [
+        ("name", c.c_char_p), ("id", c.c_uint32), ("size", c.c_uint32), ("max_group_size", c.c_uint32),
+        ("selector", c.c_uint32),
+    ]  # fmt: skip
+
+
+class CounterDesc(c.Structure):
+    _fields_ = [("name", c.c_char_p), ("id", c.c_uint32), ("size", c.c_uint32), ("kind", c.c_int)]
+
+
+class RegisterDesc(c.Structure):
+    _fields_ = [("name", c.c_char_p), ("id", c.c_uint32), ("size", c.c_uint32), ("bits", c.c_uint32)]
+
+
+class ProgramDesc(c.Structure):
+    """struct p4_program."""
+
+    _fields_ = [
+        ("abi", c.c_uint32), ("phv_bytes", c.c_uint32), ("name", c.c_char_p),
+        ("ingress", c.c_void_p), ("egress", c.c_void_p),
+        ("n_actions", c.c_uint32), ("n_tables", c.c_uint32), ("n_profiles", c.c_uint32),
+        ("n_counters", c.c_uint32), ("n_registers", c.c_uint32),
+        ("actions", c.POINTER(ActionDesc)), ("tables", c.POINTER(TableDesc)), ("profiles", c.POINTER(ProfileDesc)),
+        ("counters", c.POINTER(CounterDesc)), ("registers", c.POINTER(RegisterDesc)),
+    ]  # fmt: skip
+
+
+class Cell(c.Structure):
+    """struct p4rt_cell: a counter."""
+
+    _fields_ = [("packets", c.c_uint64), ("bytes", c.c_uint64)]
+
+
+class Place(c.Structure):
+    """struct rt_place: a member in a group."""
+
+    _fields_ = [("member", c.c_uint32), ("weight", c.c_uint32), ("watch_port", c.c_int32)]
+
+
+class Stats(c.Structure):
+    """struct rt_stats."""
+
+    _fields_ = [
+        (name, c.c_uint64)
+        for name in ("received", "sent", "dropped_ingress", "dropped_egress", "dropped_no_port", "dropped_size")
+    ]
+
+
+class Event(c.Structure):
+    """struct rt_event; `kind` 1: a frame of `len` bytes for the CPU, 2: a port's state."""
+
+    _fields_ = [
+        ("kind", c.c_uint32), ("device", c.c_uint32), ("port", c.c_uint32), ("len", c.c_uint32),
+        ("up", c.c_uint32), ("admin_up", c.c_uint32), ("ifindex", c.c_uint32), ("padding", c.c_uint32),
+        ("at_ns", c.c_uint64), ("interface", c.c_char * 16),
+    ]  # fmt: skip
+
+
+class PortCounts(c.Structure):
+    """struct rt_port_counts."""
+
+    _fields_ = [
+        ("number", c.c_uint32), ("up", c.c_uint32), ("rx_packets", c.c_uint64), ("rx_bytes", c.c_uint64),
+        ("tx_packets", c.c_uint64), ("tx_bytes", c.c_uint64), ("rx_dropped", c.c_uint64),
+        ("tx_dropped", c.c_uint64), ("tx_down", c.c_uint64), ("interface", c.c_char * 16),
+    ]  # fmt: skip
+
+
+_VIEW = [c.POINTER(c.c_void_p), c.POINTER(c.c_size_t)]
+_SIGNATURES = {
+    "rt_device_create": (c.c_void_p, c.c_uint32, c.c_uint64),
+    "rt_device_load": (c.c_int, c.c_void_p, c.c_char_p, c.c_char_p, c.c_size_t),
+    "rt_device_unload": (None, c.c_void_p),
+    "rt_device_destroy": (None, c.c_void_p),
+    "rt_device_program": (c.POINTER(ProgramDesc), c.c_void_p),
+    "rt_device_process": (c.c_int, c.c_void_p, c.c_uint32, c.c_char_p, c.c_uint32, c.c_char_p),
+    "rt_device_spin": (c.c_uint64, c.c_void_p, c.c_uint32, c.c_char_p, c.c_uint32, c.c_uint64),
+    "rt_device_port_state": (c.c_int, c.c_void_p, c.c_uint32, c.c_int),
+    "rt_device_stats": (None, c.c_void_p, c.POINTER(Stats)),
+    "rt_counter_cells": (c.c_int, c.c_void_p, c.c_uint32, c.c_uint32, c.c_uint32, c.POINTER(Cell), c.c_int),
+    "rt_register_cells": (c.c_int, c.c_void_p, c.c_uint32, c.c_uint32, c.c_uint32, c.c_char_p, c.c_int),
+    "rt_entry_write": (
+        c.c_int, c.c_void_p, c.c_int, c.c_uint32, c.c_char_p, c.c_char_p, c.c_int32, c.c_int, c.c_uint32,
+        c.c_char_p, c.POINTER(Cell),
+    ),
+    "rt_default_write": (
+        c.c_int, c.c_void_p, c.c_uint32, c.c_int, c.c_int, c.c_uint32, c.c_char_p, c.POINTER(Cell),
+    ),
+    "rt_table_read": (c.c_int, c.c_void_p, c.c_uint32, c.c_char_p, c.c_char_p, c.c_int32, *_VIEW),
+    "rt_member_write": (c.c_int, c.c_void_p, c.c_int, c.c_uint32, c.c_uint32, c.c_uint32, c.c_char_p),
+    "rt_members_read": (c.c_int, c.c_void_p, c.c_uint32, *_VIEW),
+    "rt_group_write": (
+        c.c_int, c.c_void_p, c.c_int, c.c_uint32, c.c_uint32, c.c_uint32, c.c_uint32, c.POINTER(Place),
+    ),
+    "rt_groups_read": (c.c_int, c.c_void_p, c.c_uint32, *_VIEW),
+    "rt_free": (None, c.c_void_p),
+}  # fmt: skip
+
+
+def build_runtime(flags: tuple[str, ...] = ()) -> Path:
+    """The runtime as a shared object, from the cache or compiled now. Raises BuildError."""
+    sources = [RUNTIME_DIR / name for name in SOURCES]
+    return build_shared(sources, [RUNTIME_DIR], ("-pthread", *flags, "-ldl"), tag="p4runtime")
+
+
+@lru_cache(maxsize=1)
+def runtime() -> c.CDLL:
+    """The runtime, loaded into this process with its functions declared. Raises BuildError."""
+    library = c.CDLL(str(build_runtime()))
+    for name, (result, *arguments) in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
+    return library
+
+
+def take_block(read: object, *arguments: object) -> tuple[int, bytes]:
+    """Call a `..._read` function: (its result, the block it made), the block freed."""
+    block, size = c.c_void_p(), c.c_size_t()
+    count = read(*arguments, c.byref(block), c.byref(size))  # type: ignore[operator]
+    if count < 0:
+        return count, b""
+    try:
+        return count, c.string_at(block, size.value)
+    finally:
+        runtime().rt_free(block)

@@ -1,0 +1,293 @@
+/* Devices: create, load a program, the in-memory door, counters and registers. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "traffic.h"
+
+uint64_t rt_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+RT_API struct rt_device *rt_device_create(uint32_t id, uint64_t seed)
+{
+    struct rt_device *dev = calloc(1, sizeof *dev);
+    if (dev) {
+        dev->id = id;
+        dev->seed = seed;
+    }
+    return dev;
+}
+
+/* ---- loading ------------------------------------------------------------------------------------------------ */
+
+static int fail(char *why, size_t room, const char *text, const char *name)
+{
+    snprintf(why, room, "%s%s%s", text, *name ? ": " : "", name);
+    return RT_INVALID;
+}
+
+static uint32_t sum_bytes(const struct p4rt_field_desc *fields, uint32_t n)
+{
+    uint32_t bytes = 0;
+    for (uint32_t i = 0; i < n; i++)
+        bytes += (fields[i].bits + 7) / 8;
+    return bytes;
+}
+
+/* The descriptor is our compiler's; this check catches a stale or foreign file, not malice. */
+static int check_program(const struct p4_program *p, char *why, size_t room)
+{
+    if (p->abi != P4RT_ABI)
+        return fail(why, room, "compiled for another runtime: compile it again", "");
+    if (!p->ingress || !p->egress)
+        return fail(why, room, "no ingress or egress function", p->name);
+    for (uint32_t i = 0; i < p->n_actions; i++)
+        if (p->actions[i].params_bytes != sum_bytes(p->actions[i].params, p->actions[i].n_params))
+            return fail(why, room, "action with a wrong parameter length", p->actions[i].name);
+    for (uint32_t i = 0; i < p->n_tables; i++) {
+        const struct p4rt_table_desc *t = &p->tables[i];
+        if (t->key_bytes != sum_bytes(t->fields, t->n_fields) || P4RT_WORDS(t->key_bytes) > P4RT_MAX_KEY_WORDS)
+            return fail(why, room, "table with a wrong key length", t->name);
+        if (t->profile != P4RT_NONE && t->profile >= p->n_profiles)
+            return fail(why, room, "table with an unknown action profile", t->name);
+        if (t->default_action != P4RT_NONE && t->default_action >= p->n_actions)
+            return fail(why, room, "table with an unknown default action", t->name);
+        for (uint32_t e = 0; e < t->n_entries; e++)
+            if (t->entries[e].action >= p->n_actions)
+                return fail(why, room, "table with an entry of an unknown action", t->name);
+    }
+    for (uint32_t i = 0; i < p->n_registers; i++)
+        if (p->registers[i].bits < 1 || p->registers[i].bits > 128)
+            return fail(why, room, "register wider than 128 bits", p->registers[i].name);
+    return RT_OK;
+}
+
+static void free_state(struct rt_device *dev)
+{
+    const struct p4_program *p = dev->pub.program;
+    if (!p)
+        return;
+    rt_tables_destroy(dev);
+    rt_profiles_destroy(dev);
+    for (uint32_t i = 0; dev->pub.counters && i < p->n_counters; i++)
+        free(dev->pub.counters[i].cells);
+    for (uint32_t i = 0; dev->pub.registers && i < p->n_registers; i++)
+        free(dev->pub.registers[i].cells);
+    free(dev->pub.counters);
+    free(dev->pub.registers);
+    free(dev->phv);
+    if (dev->library)
+        dlclose(dev->library);
+    memset(&dev->pub, 0, sizeof dev->pub);
+    dev->library = NULL;
+    dev->phv = NULL;
+    memset(&dev->stats, 0, sizeof dev->stats);
+}
+
+/* A device of its own with the state the program asks for; NULL: out of memory, or its entries do not fit. */
+static int make_state(struct rt_device *dev, const struct p4_program *p)
+{
+    size_t phv = ((size_t)p->phv_bytes + 63) / 64 * 64;
+
+    dev->pub.program = p;
+    dev->pub.ops = &rt_ops;
+    dev->phv = aligned_alloc(64, phv ? phv : 64);
+    dev->pub.counters = calloc(p->n_counters + 1, sizeof *dev->pub.counters);
+    dev->pub.registers = calloc(p->n_registers + 1, sizeof *dev->pub.registers);
+    dev->profiles = calloc(p->n_profiles + 1, sizeof *dev->profiles);
+    if (!dev->phv || !dev->pub.counters || !dev->pub.registers || !dev->profiles)
+        return RT_NO_MEMORY;
+    for (uint32_t i = 0; i < p->n_counters; i++) {
+        struct p4rt_counter *c = &dev->pub.counters[i];
+        *c = (struct p4rt_counter){calloc(p->counters[i].size + 1, sizeof *c->cells), p->counters[i].size,
+                                   p->counters[i].kind};
+        if (!c->cells)
+            return RT_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < p->n_registers; i++) {
+        struct p4rt_register *r = &dev->pub.registers[i];
+        *r = (struct p4rt_register){calloc(p->registers[i].size + 1, sizeof *r->cells), p->registers[i].size,
+                                    p->registers[i].bits};
+        if (!r->cells)
+            return RT_NO_MEMORY;
+    }
+    return rt_tables_create(dev);
+}
+
+/* Run the program in the shared object `path` with fresh state. On failure `why` says it in words and the old program
+ * goes on. */
+RT_API int rt_device_load(struct rt_device *dev, const char *path, char *why, size_t room)
+{
+    struct rt_device fresh = {.id = dev->id, .seed = dev->seed};
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const struct p4_program *program;
+    int error;
+
+    if (!library)
+        return fail(why, room, dlerror(), "");
+    program = dlsym(library, P4RT_SYMBOL);
+    error = program ? check_program(program, why, room) : fail(why, room, "exports no " P4RT_SYMBOL, path);
+    if (error) {
+        dlclose(library);
+        return error;
+    }
+    fresh.library = library;
+    error = make_state(&fresh, program);
+    if (error) {
+        fail(why, room, error == RT_NO_MEMORY ? "out of memory" : "initial entries collide or do not fit", program->name);
+        free_state(&fresh);
+        return error;
+    }
+    fresh.started_ns = rt_now_ns();
+    rt_lock(&dev->lock);
+    free_state(dev);
+    dev->pub = fresh.pub;
+    dev->library = fresh.library;
+    dev->tables = fresh.tables;
+    dev->profiles = fresh.profiles;
+    dev->ranges = fresh.ranges;
+    dev->phv = fresh.phv;
+    dev->started_ns = fresh.started_ns;
+    rt_random_seed(dev);
+    rt_unlock(&dev->lock);
+    return RT_OK;
+}
+
+RT_API void rt_device_unload(struct rt_device *dev)
+{
+    rt_lock(&dev->lock);
+    free_state(dev);
+    rt_unlock(&dev->lock);
+}
+
+/* The caller has detached it from its event loop, and nobody else uses it any more. */
+RT_API void rt_device_destroy(struct rt_device *dev)
+{
+    free_state(dev);
+    free(dev);
+}
+
+RT_API const struct p4_program *rt_device_program(struct rt_device *dev)
+{
+    return dev->pub.program;
+}
+
+/* ---- packets -------------------------------------------------------------------------------------------------- */
+
+/* One frame in; what comes out is written to `out` (port, length as uint32_t, frame; one after the other). Returns the
+ * bytes written, or RT_NO_PROGRAM, RT_NO_MEMORY. `room` is at least P4RT_HEADROOM + P4RT_MAX_FRAME + 8. */
+RT_API int rt_device_process(struct rt_device *dev, uint32_t port, const uint8_t *frame, uint32_t len, uint8_t *out)
+{
+    static __thread uint8_t buffer[P4RT_HEADROOM + P4RT_MAX_FRAME] __attribute__((aligned(64)));
+    struct p4rt_packet pkt;
+    int written = 0;
+
+    rt_lock(&dev->lock);
+    if (!dev->pub.program) {
+        written = RT_NO_PROGRAM;
+    } else if (len > P4RT_MAX_FRAME) {
+        dev->stats.received++;
+        dev->stats.dropped_size++;
+    } else {
+        memcpy(buffer + P4RT_HEADROOM, frame, len);
+        if (rt_ingress(dev, &pkt, port, buffer + P4RT_HEADROOM, len, P4RT_HEADROOM, rt_now_ns()) &&
+            rt_egress(dev, &pkt)) {
+            uint32_t head[2] = {pkt.std.egress_port, pkt.len};
+            memcpy(out, head, sizeof head);
+            memcpy(out + sizeof head, pkt.data, pkt.len);
+            written = (int)(sizeof head + pkt.len);
+            dev->stats.sent++;
+        }
+    }
+    rt_unlock(&dev->lock);
+    return written;
+}
+
+/* Push the same frame `count` times through the pipeline and drop what comes out; returns nanoseconds spent. For the
+ * benchmark: what the program itself costs. */
+RT_API uint64_t rt_device_spin(struct rt_device *dev, uint32_t port, const uint8_t *frame, uint32_t len, uint64_t count)
+{
+    uint8_t buffer[P4RT_HEADROOM + P4RT_MAX_FRAME] __attribute__((aligned(64)));
+    struct p4rt_packet pkt;
+    uint64_t start = rt_now_ns();
+
+    rt_lock(&dev->lock);
+    for (uint64_t i = 0; dev->pub.program && len <= P4RT_MAX_FRAME && i < count; i++) {
+        memcpy(buffer + P4RT_HEADROOM, frame, len);
+        if (rt_ingress(dev, &pkt, port, buffer + P4RT_HEADROOM, len, P4RT_HEADROOM, start))
+            dev->stats.sent += (uint64_t)rt_egress(dev, &pkt);
+    }
+    rt_unlock(&dev->lock);
+    return rt_now_ns() - start;
+}
+
+void rt_port_state(struct rt_device *dev, uint32_t port, int up)
+{
+    uint64_t bit = (uint64_t)1 << (port % 64);
+    rt_lock(&dev->lock);
+    if (up)
+        dev->down[port / 64] &= ~bit;
+    else
+        dev->down[port / 64] |= bit;
+    rt_groups_refresh(dev, port);
+    rt_unlock(&dev->lock);
+}
+
+RT_API int rt_device_port_state(struct rt_device *dev, uint32_t port, int up)
+{
+    if (port >= RT_PORTS)
+        return RT_INVALID;
+    rt_port_state(dev, port, up);
+    return RT_OK;
+}
+
+RT_API void rt_device_stats(struct rt_device *dev, struct rt_stats *out)
+{
+    rt_lock(&dev->lock);
+    *out = dev->stats;
+    rt_unlock(&dev->lock);
+}
+
+/* ---- counters and registers ------------------------------------------------------------------------------------- */
+
+/* Copy cells first..first+n-1 of a counter out (write = 0) or in (write = 1). */
+RT_API int rt_counter_cells(struct rt_device *dev, uint32_t index, uint32_t first, uint32_t n, struct p4rt_cell *cells,
+                            int write)
+{
+    int error = RT_OK;
+    rt_lock(&dev->lock);
+    if (!dev->pub.program || index >= dev->pub.program->n_counters)
+        error = RT_INVALID;
+    else if (first > dev->pub.counters[index].size || n > dev->pub.counters[index].size - first)
+        error = RT_NOT_FOUND;
+    else if (write)
+        memcpy(dev->pub.counters[index].cells + first, cells, n * sizeof *cells);
+    else
+        memcpy(cells, dev->pub.counters[index].cells + first, n * sizeof *cells);
+    rt_unlock(&dev->lock);
+    return error;
+}
+
+/* The same for a register; a cell is 16 bytes, little-endian on the machines we run on. */
+RT_API int rt_register_cells(struct rt_device *dev, uint32_t index, uint32_t first, uint32_t n, void *cells, int write)
+{
+    int error = RT_OK;
+    rt_lock(&dev->lock);
+    if (!dev->pub.program || index >= dev->pub.program->n_registers)
+        error = RT_INVALID;
+    else if (first > dev->pub.registers[index].size || n > dev->pub.registers[index].size - first)
+        error = RT_NOT_FOUND;
+    else if (write)
+        memcpy(dev->pub.registers[index].cells + first, cells, n * sizeof(unsigned __int128));
+    else
+        memcpy(cells, dev->pub.registers[index].cells + first, n * sizeof(unsigned __int128));
+    rt_unlock(&dev->lock);
+    return error;
+}

@@ -1,0 +1,329 @@
+/* Action profiles and selectors: members, groups, and which members of a group are alive. */
+#include <stdlib.h>
+
+#include "runtime.h"
+
+/* ---- things by id -------------------------------------------------------------------------------------------- */
+
+static uint32_t map_place(const struct rt_map *map, uint32_t id)
+{
+    uint32_t low = 0, high = map->n;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (map->at[middle].id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void *map_find(const struct rt_map *map, uint32_t id)
+{
+    uint32_t at = map_place(map, id);
+    return at < map->n && map->at[at].id == id ? map->at[at].thing : NULL;
+}
+
+static int map_add(struct rt_map *map, uint32_t id, void *thing)
+{
+    uint32_t at = map_place(map, id);
+
+    if (map->n == map->room) {
+        uint32_t room = map->room ? map->room * 2 : 16;
+        void *more = realloc(map->at, room * sizeof *map->at);
+        if (!more)
+            return RT_NO_MEMORY;
+        map->at = more;
+        map->room = room;
+    }
+    memmove(map->at + at + 1, map->at + at, (map->n - at) * sizeof *map->at);
+    map->at[at].id = id;
+    map->at[at].thing = thing;
+    map->n++;
+    return RT_OK;
+}
+
+static void map_remove(struct rt_map *map, uint32_t id)
+{
+    uint32_t at = map_place(map, id);
+    map->n--;
+    memmove(map->at + at, map->at + at + 1, (map->n - at) * sizeof *map->at);
+}
+
+static struct rt_profile *profile_of(struct rt_device *dev, uint32_t profile)
+{
+    return dev->pub.program && profile < dev->pub.program->n_profiles ? &dev->profiles[profile] : NULL;
+}
+
+struct rt_member *rt_member_find(struct rt_device *dev, uint32_t profile, uint32_t id)
+{
+    struct rt_profile *p = profile_of(dev, profile);
+    return p ? map_find(&p->members, id) : NULL;
+}
+
+struct rt_group *rt_group_find(struct rt_device *dev, uint32_t profile, uint32_t id)
+{
+    struct rt_profile *p = profile_of(dev, profile);
+    return p ? map_find(&p->groups, id) : NULL;
+}
+
+static void free_member(struct rt_member *member)
+{
+    free(member->act.params);
+    free(member);
+}
+
+static void free_group(struct rt_group *group)
+{
+    free(group->live.live);
+    free(group->members);
+    free(group);
+}
+
+void rt_profiles_destroy(struct rt_device *dev)
+{
+    for (uint32_t i = 0; dev->profiles && i < dev->pub.program->n_profiles; i++) {
+        struct rt_profile *p = &dev->profiles[i];
+        for (uint32_t m = 0; m < p->members.n; m++)
+            free_member(p->members.at[m].thing);
+        for (uint32_t g = 0; g < p->groups.n; g++)
+            free_group(p->groups.at[g].thing);
+        free(p->members.at);
+        free(p->groups.at);
+    }
+    free(dev->profiles);
+    dev->profiles = NULL;
+}
+
+/* ---- members ----------------------------------------------------------------------------------------------------- */
+
+static int write_member(struct rt_device *dev, int op, uint32_t profile, uint32_t id, uint32_t action,
+                        const uint8_t *params)
+{
+    struct rt_profile *p = profile_of(dev, profile);
+    struct rt_member *member = rt_member_find(dev, profile, id);
+    uint8_t *own;
+
+    if (!p)
+        return RT_INVALID;
+    if (op == RT_INSERT ? member != NULL : member == NULL)
+        return op == RT_INSERT ? RT_EXISTS : RT_NOT_FOUND;
+    if (op == RT_DELETE) {
+        if (member->refs)
+            return RT_IN_USE;
+        map_remove(&p->members, id);
+        free_member(member);
+        return RT_OK;
+    }
+    if (action >= dev->pub.program->n_actions)
+        return RT_INVALID;
+    if (op == RT_INSERT && p->members.n >= dev->pub.program->profiles[profile].size)
+        return RT_FULL;
+    uint32_t bytes = dev->pub.program->actions[action].params_bytes;
+    own = calloc(1, bytes + 8);
+    if (!own)
+        return RT_NO_MEMORY;
+    if (bytes)
+        memcpy(own, params, bytes);
+    if (op == RT_INSERT) {
+        member = calloc(1, sizeof *member);
+        if (!member || map_add(&p->members, id, member)) {
+            free(member);
+            free(own);
+            return RT_NO_MEMORY;
+        }
+    }
+    free(member->act.params);
+    member->act = (struct p4rt_action){.action = action, .member = id, .params = own};
+    return RT_OK;
+}
+
+RT_API int rt_member_write(struct rt_device *dev, int op, uint32_t profile, uint32_t id, uint32_t action,
+                           const uint8_t *params)
+{
+    rt_lock(&dev->lock);
+    int error = write_member(dev, op, profile, id, action, params);
+    rt_unlock(&dev->lock);
+    return error;
+}
+
+/* ---- groups -------------------------------------------------------------------------------------------------------- */
+
+static void refresh(struct rt_device *dev, struct rt_group *group)
+{
+    uint32_t n = 0;
+    for (uint32_t m = 0; m < group->n_members; m++)
+        if (!rt_port_is_down(dev, group->members[m].watch_port))
+            for (uint32_t w = 0; w < group->members[m].weight; w++)
+                group->live.live[n++] = &group->members[m].member->act;
+    group->live.n_live = n;
+}
+
+/* A port changed state: choose anew in every group that watches it. */
+void rt_groups_refresh(struct rt_device *dev, uint32_t port)
+{
+    for (uint32_t i = 0; dev->pub.program && i < dev->pub.program->n_profiles; i++) {
+        struct rt_map *groups = &dev->profiles[i].groups;
+        for (uint32_t g = 0; g < groups->n; g++) {
+            struct rt_group *group = groups->at[g].thing;
+            for (uint32_t m = 0; m < group->n_members; m++)
+                if (group->members[m].watch_port == (int32_t)port) {
+                    refresh(dev, group);
+                    break;
+                }
+        }
+    }
+}
+
+/* A place in a group as Python gives and reads it. */
+struct rt_place {
+    uint32_t member, weight;
+    int32_t watch_port;
+};
+
+/* Give `group` new members; nothing changes on an error. */
+static int fill_group(struct rt_device *dev, uint32_t profile, struct rt_group *group, uint32_t max_size, uint32_t n,
+                      const struct rt_place *places)
+{
+    struct rt_group_member *members = calloc(n + 1, sizeof *members);
+    const struct p4rt_action **live;
+    uint64_t weights = 0;
+
+    if (!members)
+        return RT_NO_MEMORY;
+    for (uint32_t i = 0; i < n; i++) {
+        struct rt_member *member = rt_member_find(dev, profile, places[i].member);
+        if (!member) {
+            free(members);
+            return RT_INVALID;
+        }
+        members[i] = (struct rt_group_member){member, places[i].weight, places[i].watch_port};
+        weights += places[i].weight;
+    }
+    live = calloc(weights + 1, sizeof(*live));
+    if (!live) {
+        free(members);
+        return RT_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        members[i].member->refs++;
+    for (uint32_t i = 0; i < group->n_members; i++)
+        group->members[i].member->refs--;
+    free(group->members);
+    free(group->live.live);
+    group->members = members;
+    group->n_members = n;
+    group->max_size = max_size;
+    group->live.live = live;
+    refresh(dev, group);
+    return RT_OK;
+}
+
+static int write_group(struct rt_device *dev, int op, uint32_t profile, uint32_t id, uint32_t max_size, uint32_t n,
+                       const struct rt_place *places)
+{
+    struct rt_profile *p = profile_of(dev, profile);
+    struct rt_group *group = rt_group_find(dev, profile, id);
+    int error;
+
+    if (!p)
+        return RT_INVALID;
+    if (op == RT_INSERT ? group != NULL : group == NULL)
+        return op == RT_INSERT ? RT_EXISTS : RT_NOT_FOUND;
+    if (op == RT_MODIFY)
+        return fill_group(dev, profile, group, max_size, n, places);
+    if (op == RT_DELETE) {
+        if (group->refs)
+            return RT_IN_USE;
+        error = fill_group(dev, profile, group, 0, 0, NULL);
+        if (error)
+            return error;
+        map_remove(&p->groups, id);
+        free_group(group);
+        return RT_OK;
+    }
+    if (p->groups.n >= dev->pub.program->profiles[profile].size)
+        return RT_FULL;
+    group = calloc(1, sizeof *group);
+    if (!group)
+        return RT_NO_MEMORY;
+    group->live.id = id;
+    error = fill_group(dev, profile, group, max_size, n, places);
+    if (!error)
+        error = map_add(&p->groups, id, group);
+    if (error) {
+        for (uint32_t i = 0; i < group->n_members; i++)
+            group->members[i].member->refs--;
+        free_group(group);
+    }
+    return error;
+}
+
+RT_API int rt_group_write(struct rt_device *dev, int op, uint32_t profile, uint32_t id, uint32_t max_size, uint32_t n,
+                          const struct rt_place *places)
+{
+    rt_lock(&dev->lock);
+    int error = write_group(dev, op, profile, id, max_size, n, places);
+    rt_unlock(&dev->lock);
+    return error;
+}
+
+/* ---- reading ---------------------------------------------------------------------------------------------------------- */
+
+/* All members of a profile by rising id, each as uint32_t id, action, params_bytes and the parameters; *out is to be
+ * freed with rt_free. Returns their number or an error. */
+RT_API int rt_members_read(struct rt_device *dev, uint32_t profile, uint8_t **out, size_t *out_bytes)
+{
+    int n = RT_INVALID;
+
+    rt_lock(&dev->lock);
+    struct rt_profile *p = profile_of(dev, profile);
+    if (p) {
+        const struct p4rt_action_desc *actions = dev->pub.program->actions;
+        size_t bytes = 0;
+        for (uint32_t i = 0; i < p->members.n; i++)
+            bytes += 12 + actions[((struct rt_member *)p->members.at[i].thing)->act.action].params_bytes;
+        uint8_t *at = *out = malloc(bytes + 1);
+        *out_bytes = bytes;
+        n = at ? (int)p->members.n : RT_NO_MEMORY;
+        for (uint32_t i = 0; at && i < p->members.n; i++) {
+            struct rt_member *member = p->members.at[i].thing;
+            uint32_t head[3] = {p->members.at[i].id, member->act.action, actions[member->act.action].params_bytes};
+            memcpy(at, head, sizeof head);
+            memcpy(at + sizeof head, member->act.params, head[2]);
+            at += sizeof head + head[2];
+        }
+    }
+    rt_unlock(&dev->lock);
+    return n;
+}
+
+/* All groups of a profile by rising id, each as uint32_t id, max_size, n and n struct rt_place; else as above. */
+RT_API int rt_groups_read(struct rt_device *dev, uint32_t profile, uint8_t **out, size_t *out_bytes)
+{
+    int n = RT_INVALID;
+
+    rt_lock(&dev->lock);
+    struct rt_profile *p = profile_of(dev, profile);
+    if (p) {
+        size_t bytes = 0;
+        for (uint32_t i = 0; i < p->groups.n; i++)
+            bytes += 12 + ((struct rt_group *)p->groups.at[i].thing)->n_members * sizeof(struct rt_place);
+        uint8_t *at = *out = malloc(bytes + 1);
+        *out_bytes = bytes;
+        n = at ? (int)p->groups.n : RT_NO_MEMORY;
+        for (uint32_t i = 0; at && i < p->groups.n; i++) {
+            struct rt_group *group = p->groups.at[i].thing;
+            uint32_t head[3] = {group->live.id, group->max_size, group->n_members};
+            memcpy(at, head, sizeof head);
+            at += sizeof head;
+            for (uint32_t m = 0; m < group->n_members; m++, at += sizeof(struct rt_place)) {
+                struct rt_place place = {group->members[m].member->act.member, group->members[m].weight,
+                                         group->members[m].watch_port};
+                memcpy(at, &place, sizeof place);
+            }
+        }
+    }
+    rt_unlock(&dev->lock);
+    return n;
+}

@@ -1,0 +1,127 @@
+/* runtime.h: what the files of the runtime share. Programs see p4rt.h only; Python sees the RT_API functions.
+ *
+ *     device.c    devices, loading programs, counters and registers, the in-memory door
+ *     tables.c    table entries            profiles.c  members and groups of action profiles
+ *     hashes.c    CRCs, random numbers     traffic.h   from ingress to egress
+ *     io.c        event loop: interfaces as ports     link.c   netlink: state of those interfaces
+ *
+ * Functions return RT_OK or one of the errors below and change nothing when they fail. Callers are our own Python:
+ * lengths and widths are checked there (switch/device.py); indexes and ids are checked here as well.
+ */
+#ifndef RT_RUNTIME_H
+#define RT_RUNTIME_H
+
+#include "lock.h"
+#include "p4rt.h"
+
+#define RT_API __attribute__((visibility("default")))
+#define RT_PORTS 512            /* port numbers are 0..510; 511 drops */
+
+enum rt_error {
+    RT_OK = 0,
+    RT_NOT_FOUND = -1,
+    RT_EXISTS = -2,
+    RT_FULL = -3,
+    RT_IN_USE = -4,
+    RT_NO_MEMORY = -5,
+    RT_INVALID = -6,            /* an index or id that does not exist */
+    RT_NO_PROGRAM = -7,
+    RT_SYSTEM = -8,             /* errno tells */
+};
+
+enum rt_op { RT_INSERT = 0, RT_MODIFY = 1, RT_DELETE = 2 };
+
+/* What an entry's action is. */
+enum rt_kind { RT_KIND_NONE = 0, RT_KIND_ACTION = 1, RT_KIND_MEMBER = 2, RT_KIND_GROUP = 3 };
+
+struct rt_member {
+    struct p4rt_action act;
+    uint32_t refs;              /* entries and group places that point here */
+};
+
+struct rt_group_member {
+    struct rt_member *member;
+    uint32_t weight;
+    int32_t watch_port;         /* -1: none */
+};
+
+struct rt_group {
+    struct p4rt_group live;     /* what programs see */
+    uint32_t refs;              /* entries */
+    uint32_t max_size;
+    uint32_t n_members;
+    struct rt_group_member *members;
+};
+
+/* Things by id, sorted. */
+struct rt_map {
+    struct { uint32_t id; void *thing; } *at;
+    uint32_t n, room;
+};
+
+struct rt_profile {
+    struct rt_map members, groups;
+};
+
+struct rt_entry {
+    struct p4rt_entry pub;      /* first: programs see this part */
+    struct rt_entry *prev, *next; /* all entries of the table, oldest first */
+    enum rt_kind kind;
+    struct rt_member *member;
+    struct rt_group *group;
+};
+
+struct rt_table {
+    struct rt_entry *first, *last;
+    uint32_t used;
+    struct rt_entry miss;       /* owns what p4rt_table.miss shows */
+};
+
+struct rt_stats {               /* as switch/native.py reads it */
+    uint64_t received, sent, dropped_ingress, dropped_egress, dropped_no_port, dropped_size;
+};
+
+struct rt_port;
+struct rt_loop;
+
+struct rt_device {
+    struct p4rt_device pub;     /* first: programs see this part */
+    struct rt_lock lock;        /* held around programs and every change of state */
+    uint32_t id;
+    void *library;              /* dlopen handle of the program */
+    struct rt_table *tables;    /* parallel to pub.tables */
+    struct rt_profile *profiles;
+    struct p4rt_range *ranges;  /* all range fields of all tables */
+    void *phv;
+    uint64_t random_state[2], seed;
+    uint64_t started_ns;        /* CLOCK_MONOTONIC at load */
+    uint64_t down[RT_PORTS / 64]; /* bit set: the port is down for watchers */
+    struct rt_stats stats;
+    struct rt_loop *loop;       /* the event loop it is attached to */
+    struct rt_port *ports[RT_PORTS]; /* owned by the loop */
+};
+
+/* tables.c: called with the device locked */
+int rt_tables_create(struct rt_device *dev);
+void rt_tables_destroy(struct rt_device *dev);
+
+/* profiles.c: called with the device locked */
+void rt_profiles_destroy(struct rt_device *dev);
+void rt_groups_refresh(struct rt_device *dev, uint32_t port);
+struct rt_member *rt_member_find(struct rt_device *dev, uint32_t profile, uint32_t id);
+struct rt_group *rt_group_find(struct rt_device *dev, uint32_t profile, uint32_t id);
+
+/* hashes.c */
+extern const struct p4rt_ops rt_ops;
+void rt_random_seed(struct rt_device *dev);
+
+/* device.c */
+void rt_port_state(struct rt_device *dev, uint32_t port, int up); /* takes the lock */
+uint64_t rt_now_ns(void);
+
+static inline int rt_port_is_down(const struct rt_device *dev, int32_t port)
+{
+    return port >= 0 && port < RT_PORTS && (dev->down[port / 64] >> (port % 64) & 1);
+}
+
+#endif

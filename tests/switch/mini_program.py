@@ -1,0 +1,51 @@
+"""The hand-written program of mini_program.c as a thing that `Device.load` takes, with the P4Info a compiler would write."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from types import SimpleNamespace
+
+from finsy.proto import p4i
+
+from switch.build import build_shared
+from switch.native import RUNTIME_DIR
+
+FORWARD, PUSH, POP, CUT, COPY_WIDE, DROP = range(0x01000001, 0x01000007)
+BY_MAC, BY_ADDR, BY_BOTH, BY_ACL, BY_HASH = range(0x02000001, 0x02000006)
+SPRAY, BY_PORT, SEEN = 0x11000001, 0x12000001, 0x16000001
+
+_PARAMS = {"forward": [("port", 9)], "push": [("port", 9), ("tag", 16)], "pop": [("port", 9)]}
+_PARAMS |= {"cut": [("port", 9), ("bytes", 16)], "copy_wide": [("value", 72)], "drop": []}
+_KEYS = {"by_mac": [("dst", 48, 2)], "by_addr": [("a", 32, 3)], "by_both": [("c", 8, 2), ("a", 32, 3)]}
+_KEYS |= {"by_acl": [("b", 16, 4), ("c", 8, 5), ("op", 8, 6)], "by_hash": [("c", 8, 2)]}
+
+
+@lru_cache(maxsize=1)
+def mini() -> SimpleNamespace:
+    """name, library and p4info of the program."""
+    here = Path(__file__).parent
+    library = build_shared([here / "mini_program.c"], [RUNTIME_DIR], tag="mini")
+    return SimpleNamespace(name="mini", library=library, p4info=_p4info())
+
+
+def _p4info() -> p4i.P4Info:
+    info = p4i.P4Info()
+    for number, (name, params) in enumerate(_PARAMS.items()):
+        action = info.actions.add()
+        action.preamble.id, action.preamble.name, action.preamble.alias = FORWARD + number, f"mini.{name}", name
+        for id_, (param, bits) in enumerate(params, 1):
+            action.params.add(id=id_, name=param, bitwidth=bits)
+    for number, (name, fields) in enumerate(_KEYS.items()):
+        table = info.tables.add(size=1024)
+        table.preamble.id, table.preamble.name, table.preamble.alias = BY_MAC + number, f"mini.{name}", name
+        for id_, (field, bits, match) in enumerate(fields, 1):
+            table.match_fields.add(id=id_, name=field, bitwidth=bits, match_type=match)
+        for action_id in range(FORWARD, DROP + 1):
+            scope = 2 if action_id == DROP and name != "by_mac" else 0
+            table.action_refs.add(id=action_id, scope=scope)
+    info.tables[4].implementation_id = SPRAY
+    info.tables[1].const_default_action_id = FORWARD
+    profile = info.action_profiles.add(with_selector=True, size=8, max_group_size=16, table_ids=[BY_HASH])
+    profile.preamble.id, profile.preamble.name, profile.preamble.alias = SPRAY, "mini.spray", "spray"
+    return info
