@@ -444,8 +444,13 @@ def _bind_first(lower: type[Packet], upper: type[Packet], **fields: int) -> None
     lower.payload_guess = [ours, *(guess for guess in lower.payload_guess if guess != ours)]
 
 
-for _port in reversed(UDP_PORTS):  # the last one bound is the port that a built UDP header gets: 4791
-    _bind_first(UDP, BTH, dport=_port)
+def bind_udp_port(port: int) -> None:
+    """Read UDP packets to `port` as MRC; packets built afterwards without a `dport` get this one."""
+    _bind_first(UDP, BTH, dport=port)
+
+
+for _port in reversed(UDP_PORTS):  # so that 4791 is what a built UDP header gets
+    bind_udp_port(_port)
 _bind_first(Ether, USidCarrier, type=0x86DD)
 _bind_first(CookedLinux, USidCarrier, proto=0x86DD)
 bind_layers(USidCarrier, IPv6, nh=41)

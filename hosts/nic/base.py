@@ -1,0 +1,96 @@
+"""What the agent sees of a NIC: records out, records in, one port per plane. Two kinds: fast.py and scapy_nic.py.
+
+    nic.send(plane, peer, packet)                     queue; nic.flush() puts it on the wire
+    for plane, peer, packet in nic.receive(limit):    `packet` may look into a buffer: use it before the next one
+
+A NIC adds Ethernet and the outer SRv6 header and takes them off again (reference §1.2): DA from the plan's
+template and the EV, flow label, DSCP and ECN as inside; on the way in the outer DSCP wins and CE is ORed. It
+takes a frame only when the outer DA is the port's own uSID alone and the inner DA is the port's own address;
+everything it does not take is counted by reason and never raises.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hosts.engine.packets import Packet
+from hosts.links import LinkState
+from topologies.plan import Host, Plan, Port
+
+ETHERNET_BYTES = 14
+OUTER_BYTES = 40
+ENCAPSULATION_BYTES = ETHERNET_BYTES + OUTER_BYTES
+"""What a NIC puts before the inner IPv6 header."""
+HOP_LIMIT = 64
+
+Received = tuple[int, str, Packet]
+"""(plane, peer host, record)"""
+
+
+class NicError(Exception):
+    """A NIC that cannot be opened; the message names the interface, the cause and the cure."""
+
+
+@dataclass(slots=True)
+class PortCounters:
+    """Frames and bytes (Ethernet header to iCRC) of one port since the agent started."""
+
+    tx_packets: int = 0
+    tx_bytes: int = 0
+    rx_packets: int = 0
+    """Frames taken: ours, whole and valid."""
+    rx_bytes: int = 0
+    tx_dropped: Counter[str] = field(default_factory=Counter)
+    """Packets not sent, by reason: the port was down, no buffer, or a hook dropped them."""
+    rx_dropped: Counter[str] = field(default_factory=Counter)
+    """Frames not taken, by reason: `icrc`, `not ours`, `no buffer`, or what was malformed."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "tx_packets": self.tx_packets,
+            "tx_bytes": self.tx_bytes,
+            "rx_packets": self.rx_packets,
+            "rx_bytes": self.rx_bytes,
+            "tx_dropped": dict(self.tx_dropped),
+            "rx_dropped": dict(self.rx_dropped),
+        }
+
+
+class Nic(ABC):
+    """The ports of one host. Construction opens them; raises NicError when one cannot be."""
+
+    kind: str
+
+    def __init__(self, plan: Plan, host: Host) -> None:
+        self.plan = plan
+        self.host = host
+        self.ports: dict[int, Port] = {p: plan.host_port(host, p) for p in range(plan.planes)}
+        self.counters: dict[int, PortCounters] = {p: PortCounters() for p in self.ports}
+
+    @abstractmethod
+    def filenos(self) -> dict[int, int]:
+        """File descriptor by plane, readable when a frame has come; they change when a port is opened again."""
+
+    @abstractmethod
+    def send(self, plane: int, peer: str, packet: Packet) -> None:
+        """Queue a packet for a port. What cannot be sent counts in `tx_dropped`: the network may lose packets."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Put everything queued on the wire."""
+
+    @abstractmethod
+    def receive(self, limit: int) -> Iterable[Received]:
+        """Up to `limit` frames from each port; empty when none wait. Bad frames are counted and left out."""
+
+    @abstractmethod
+    def link_changed(self, plane: int, state: LinkState) -> bool:
+        """The kernel's news of a port's interface; True when `filenos` changed (the interface was made again)."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all ports. Idempotent."""
