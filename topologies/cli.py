@@ -1,0 +1,270 @@
+"""The Mininet CLI with MRC words: `link p1-t0-0 p1-t1-1 down`, `evs h0 h2`, `send h0 h2 64M`, `help`.
+
+Mininet's own commands keep working, except those that need kernel addresses on fabric interfaces (`pingall`,
+`iperf`), which say what to use instead. A mistake costs one line on the screen, never the session. Commands may also
+come from a pipe or a file; then there is no prompt, and `run_cli` returns how many failed.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from cmd import Cmd
+from difflib import get_close_matches
+from typing import IO, Any
+
+from mininet.cli import CLI
+from mininet.log import lg
+
+from topologies import words
+from topologies.jsonl import JsonlError
+from topologies.net import Fabric
+from topologies.plan import PlanError
+from topologies.rundir import FabricError
+from topologies.words import UsageError
+
+NO_KERNEL_ADDRESSES = "fabric interfaces have no kernel addresses, only MRC packets travel on them"
+
+
+def run_cli(fabric: Fabric, *, stdin: IO[str] | None = None, stdout: IO[str] | None = None) -> int:
+    """Run commands until `exit` or the end of the input; returns how many failed."""
+    cli = FabricCLI(fabric, stdin or sys.stdin, stdout or sys.stdout)
+    cli.converse()
+    return cli.failures
+
+
+class FabricCLI(CLI):
+    """Mininet's CLI over a running Fabric."""
+
+    identchars = Cmd.identchars + "-"  # or `p1-t0-0 ip link` would be the command `p1`
+
+    def __init__(self, fabric: Fabric, stdin: IO[str], stdout: IO[str]) -> None:
+        self.fabric = fabric
+        self.failures = 0
+        self.transfers = words.Transfers(fabric, self.say)
+        self._begun = False
+        super().__init__(fabric.mininet, stdin=stdin, stdout=stdout)
+        self.locals["fabric"] = fabric
+
+    def run(self) -> None:
+        """Mininet's constructor calls this at its end; the conversation begins with `converse`."""
+        if self._begun:
+            super().run()
+
+    def converse(self) -> None:
+        """Read and do commands until the end."""
+        interactive = self.isatty()
+        self.use_rawinput = interactive and self.stdin is sys.stdin
+        self.prompt = CLI.prompt if interactive else ""
+        old_stream = lg.ch.setStream(self.stdout)  # Mininet talks on stderr
+        try:
+            if interactive:
+                self.say(f"{self.fabric.plan}. `help` lists the commands, `exit` ends and removes everything.")
+            self._begun = True
+            self.run()
+        finally:
+            self._begun = False
+            self.transfers.close()
+            if old_stream is not None:
+                lg.ch.setStream(old_stream)
+
+    def say(self, text: str) -> None:
+        """Print a line where the user looks."""
+        print(text, file=self.stdout, flush=True)
+
+    def fail(self, text: str) -> None:
+        self.failures += 1
+        self.say(f"*** {text}")
+
+    # ---- Cmd's hooks ------------------------------------------------------------------------------------
+
+    def preloop(self) -> None:
+        if self.use_rawinput:
+            import readline
+
+            readline.set_completer_delims(" \t\n")  # node names hold dashes
+
+    def onecmd(self, line: str) -> Any:
+        """One command; whatever goes wrong in it is one line."""
+        try:
+            return super().onecmd(line)
+        except (FabricError, PlanError, JsonlError, UsageError) as error:
+            self.fail(str(error))
+        except Exception as error:
+            log = self.fabric.run_dir.log("cli")
+            with log.open("a") as out:
+                traceback.print_exc(file=out)
+            what = f"internal error in {line.split()[0]!r}: {type(error).__name__}: {error}"
+            self.fail(f"{what} (traceback in {log})")
+        return None
+
+    def default(self, line: str) -> None:
+        """`h0 ip link`: a command in a node; anything else is a mistake."""
+        first = self.parseline(line)[0] or (line.split() or [""])[0]
+        if first in self.mn:
+            super().default(line)
+            return
+        close = get_close_matches(first, [*self._commands(), *self.mn], n=3)
+        hint = f" (did you mean: {', '.join(close)}?)" if close else ""
+        self.fail(f"no command or node {first!r}{hint}; `help` lists what there is")
+
+    def waitForNode(self, node: Any) -> None:
+        """Show what a command in a node prints. Piped input is for us, not for that command."""
+        if self.isatty():
+            super().waitForNode(node)
+            return
+        try:
+            while node.waiting:
+                self.stdout.write(node.monitor())
+        finally:
+            if node.waiting:
+                node.sendInt()
+                node.waitOutput()
+        self.stdout.flush()
+
+    def do_help(self, line: str) -> None:
+        """Describe commands: `help`, `help link`."""
+        if line and line not in self._commands():
+            close = get_close_matches(line, self._commands(), n=3)
+            raise UsageError(f"no command {line!r}" + (f" (did you mean: {', '.join(close)}?)" if close else ""))
+        if line:
+            Cmd.do_help(self, line)
+            return
+        self.say("MRC words (`help WORD` shows examples):")
+        for name in words.WORDS:
+            self.say(f"  {name:<8} {getattr(self, f'do_{name}').__doc__.splitlines()[0]}")
+        mine = {*words.WORDS, "EOF", "help"}
+        self.say("Mininet's: " + " ".join(c for c in self._commands() if c not in mine))
+        self.say("A command in a node:  h0 ip link    p1-t0-0 ip -s link show p1-t0-0-eth1")
+
+    def _commands(self) -> list[str]:
+        return sorted(name[3:] for name in self.get_names() if name.startswith("do_"))
+
+    def completenames(self, text: str, *_ignored: Any) -> list[str]:
+        return [*super().completenames(text), *(name for name in self.mn if name.startswith(text))]
+
+    # ---- words ------------------------------------------------------------------------------------------
+
+    def do_link(self, line: str) -> None:
+        """Cut a link or restore it.
+
+        link p1-t0-0 p1-t1-1 down     a T0-T1 link
+        link h0 p2-t0-0 down          one port of a NIC
+        link p1-t0-0 p1-t1-1 up
+        """
+        self.say(words.link(self.fabric, line.split()))
+
+    def do_links(self, line: str) -> None:
+        """State of each link, or of those of one node.
+
+        links
+        links p1-t0-0
+        """
+        self.say(words.links(self.fabric, line.split()))
+
+    def do_power(self, line: str) -> None:
+        """Switch a switch off (state lost, ports down) or on.
+
+        power p1-t1-0 off
+        power p1-t1-0 on
+        """
+        self.say(words.power(self.fabric, line.split()))
+
+    def do_switch(self, line: str) -> None:
+        """Mininet's word for power: `switch p1-t1-0 stop`, `switch p1-t1-0 start`."""
+        name, what = words.arguments(line.split(), "switch SWITCH start|stop", 2)
+        if what not in ("start", "stop"):
+            raise UsageError(f"start or stop, not {what!r}: switch SWITCH start|stop")
+        self.say(words.power(self.fabric, [name, "on" if what == "start" else "off"]))
+
+    def do_evs(self, line: str) -> None:
+        """EV table of the live QPs between two hosts: plane, path, state.
+
+        evs h0 h2
+        """
+        self.say(words.evs(self.fabric, line.split()))
+
+    def do_faults(self, line: str) -> None:
+        """Faults the controller knows: what, since when, by what evidence.
+
+        faults
+        """
+        words.arguments(line.split(), "faults", 0)
+        self.say(words.faults(self.fabric))
+
+    def do_routes(self, line: str) -> None:
+        """Read every switch table again and compare it with what was written at the start.
+
+        routes
+        """
+        words.arguments(line.split(), "routes", 0)
+        self.say(words.routes(self.fabric))
+
+    def do_send(self, line: str) -> None:
+        """Send random bytes or a file from host to host, in the background.
+
+        send h0 h2                    64 MiB
+        send h0 h2 16M                that many bytes (K, M, G are powers of 1024)
+        send h0 h2 ./model.bin        a file
+        send h0 h2 1G 40M             at 40 Mb/s
+        """
+        self.transfers.begin(line.split())
+
+    def do_wait(self, line: str) -> None:
+        """Wait until every transfer begun with `send` has ended.
+
+        wait
+        """
+        words.arguments(line.split(), "wait", 0)
+        if failed := self.transfers.wait():
+            raise UsageError(f"{failed} of the transfers failed")
+
+    # ---- Mininet's, changed -----------------------------------------------------------------------------
+
+    def _no_addresses(self, _line: str) -> None:
+        """Not in this fabric: use `send h0 h2 1M`."""
+        raise UsageError(f"{NO_KERNEL_ADDRESSES}: use `send h0 h2 1M` and `evs h0 h2`")
+
+    do_pingall = do_pingallfull = do_pingpair = do_pingpairfull = _no_addresses
+    do_iperf = do_iperfudp = _no_addresses
+
+    def do_dpctl(self, _line: str) -> None:
+        """Not in this fabric: switches speak P4Runtime, not OpenFlow."""
+        raise UsageError("switches here speak P4Runtime, not OpenFlow: see `routes`")
+
+    def do_source(self, line: str) -> None:
+        """Do the commands in a file: `source FILE`."""
+        (path,) = words.arguments(line.split(), "source FILE", 1)
+        try:
+            with open(path) as commands:
+                lines = commands.read().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+        for one in lines:
+            self.onecmd(self.precmd(one))
+
+    # ---- completion -------------------------------------------------------------------------------------
+
+    def complete_link(self, text: str, line: str, _begin: int, _end: int) -> list[str]:
+        before = line[: len(line) - len(text)].split()[1:]
+        if not before:
+            return _starting(text, self.fabric.mininet)
+        if len(before) == 1:
+            return _starting(text, words.neighbours(self.fabric.plan, before[0]))
+        return _starting(text, ("up", "down"))
+
+    def complete_power(self, text: str, line: str, _begin: int, _end: int) -> list[str]:
+        first = len(line[: len(line) - len(text)].split()) == 1
+        return _starting(text, self.fabric.switches if first else ("on", "off"))
+
+    def complete_links(self, text: str, *_position: Any) -> list[str]:
+        return _starting(text, self.fabric.mininet)
+
+    def complete_evs(self, text: str, *_position: Any) -> list[str]:
+        return _starting(text, self.fabric.hosts)
+
+    complete_send = complete_evs
+
+
+def _starting(text: str, names: Any) -> list[str]:
+    return [name for name in names if name.startswith(text)]
