@@ -6,7 +6,7 @@ Served tree, with the names of openconfig-interfaces::
     /interfaces/interface[name=IF]/state/{name,ifindex,admin-status,oper-status,last-change,mtu}
     /interfaces/interface[name=IF]/state/counters/{in-pkts,out-pkts,...,carrier-transitions}
 
-`name` may be `*` or absent; a path may stop at any level or have `*` for a name. A device's name in `prefix.target`
+`name` may be `*` or absent; a path may stop at any level or have `*` for a name. A device name in `prefix.target`
 narrows everything to its ports. State leaves are told ON_CHANGE, as netlink tells us; packet counters are for
 SAMPLE, ONCE and Get. Every update carries its full path, in a notification whose prefix holds the target only.
 """
@@ -121,11 +121,13 @@ def leaf_path(name: str, leaf: Leaf) -> gnmi.Path:
 
 
 def typed_value(value: Value, encoding: int) -> gnmi.TypedValue:
-    """A value in the encoding asked for. JSON_IETF writes 64-bit numbers as strings (RFC 7951 §6.1)."""
-    if encoding == gnmi.PROTO:
+    """A value in the encoding asked for. JSON_IETF writes 64-bit numbers as strings (RFC 7951 §6.1).
+
+    JSON is the number 0, what a client sends that does not care: it gets plain scalars, as from Stratum. finsy's
+    subscriptions are such a client and understand nothing else.
+    """
+    if encoding != gnmi.JSON_IETF:
         return gnmi.TypedValue(string_val=value) if isinstance(value, str) else gnmi.TypedValue(uint_val=value)
-    if encoding == gnmi.JSON:
-        return gnmi.TypedValue(json_val=json.dumps(value).encode())
     big = isinstance(value, int) and value >= 1 << 32
     return gnmi.TypedValue(json_ietf_val=json.dumps(str(value) if big else value).encode())
 

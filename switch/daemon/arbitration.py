@@ -1,7 +1,7 @@
 """Who may write: P4Runtime client arbitration of one device (specification §5), without gRPC.
 
 Controllers hold election ids, per role (the empty name is the default role). The primary is the one whose id is at
-least as high as any id ever seen in that role; when it leaves there is none until a controller asks with such an id,
+least as high as any id ever seen in that role; when it leaves there is none until one asks with such an id,
 and the backups are told so (status NOT_FOUND), upon which they ask. A device that loses power forgets the ids too.
 """
 

@@ -1,0 +1,49 @@
+"""`python -m switch.daemon`: the embedded switches of a fabric."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+from switch.build import BuildError
+from switch.daemon.app import ConfigError, Settings, run
+from switch.daemon.chassis import ChassisError
+from switch.daemon.control import SocketError
+from switch.serve import AddressError
+
+
+def parser() -> argparse.ArgumentParser:
+    out = argparse.ArgumentParser(
+        prog="python -m switch.daemon",
+        description="Embedded P4 switches: P4Runtime, gNMI and a control socket for all devices of a fabric.",
+    )
+    add = out.add_argument
+    add("--grpc", default="127.0.0.1:9559", metavar="HOST:PORT", help="P4Runtime (and gNMI) [%(default)s]")
+    add("--gnmi", default="127.0.0.1:9339", metavar="HOST:PORT", help="gNMI [%(default)s]")
+    add("--control", type=Path, metavar="PATH", help="Unix socket for add_device, power, stats, shutdown")
+    add("--config", type=Path, metavar="FILE", help="devices to begin with: [{name, device_id, ports}]")
+    add("--cpu-port", type=int, default=510, metavar="N", help="packet-in and packet-out [%(default)s]")
+    add("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    return out
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if not 1 <= options.cpu_port <= 510:
+        print(f"switch.daemon: --cpu-port {options.cpu_port}: want 1 to 510 (511 drops)", file=sys.stderr)
+        return 2
+    settings = Settings(options.grpc, options.gnmi, options.control, options.config, options.cpu_port)
+    try:
+        asyncio.run(run(settings))
+    except (AddressError, SocketError, ConfigError, ChassisError, BuildError, OSError) as error:
+        print(f"switch.daemon: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

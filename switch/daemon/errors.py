@@ -1,0 +1,60 @@
+"""Errors of the P4Runtime server: what a handler raises, and how it reaches the client."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import grpc
+from finsy.proto import p4r, rpc_code, rpc_status
+from google.protobuf import any_pb2
+
+STATUS_DETAILS = "grpc-status-details-bin"
+DETAILS_MAX_BYTES = 40 << 10
+"""Longest google.rpc.Status sent as trailing metadata; clients take 8 KiB (gRPC's default) to 64 KiB (finsy)."""
+
+_STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+class RpcError(Exception):
+    """Ends an RPC, or a stream, with this google.rpc code and text."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def code_of(name: str) -> int:
+    """google.rpc code by the name of a gRPC status, as TableError carries it."""
+    return rpc_code.Code.Value(name)
+
+
+def status_code(code: int) -> grpc.StatusCode:
+    return _STATUS_CODES.get(code, grpc.StatusCode.UNKNOWN)
+
+
+async def abort(context: Any, error: RpcError) -> NoReturn:
+    await context.abort(status_code(error.code), str(error))
+    raise AssertionError("abort returned")
+
+
+async def abort_write(context: Any, errors: list[RpcError | None]) -> NoReturn:
+    """Ends a Write whose updates failed where `errors` is not None (§12.3: UNKNOWN, a p4.v1.Error per update).
+
+    When the details are longer than clients take, the status is that of the first error and the text counts them.
+    """
+    failed = [(at, error) for at, error in enumerate(errors) if error is not None]
+    at, first = failed[0]
+    text = f"{len(failed)} of {len(errors)} updates failed; first: update {at}: {first}"
+    status = rpc_status.Status(code=rpc_code.UNKNOWN, message=text)
+    for error in errors:
+        detail = p4r.Error(canonical_code=rpc_code.OK)
+        if error is not None:
+            detail = p4r.Error(canonical_code=error.code, message=str(error))
+        packed = any_pb2.Any()
+        packed.Pack(detail)
+        status.details.append(packed)
+    encoded = status.SerializeToString()
+    if len(encoded) > DETAILS_MAX_BYTES:
+        await context.abort(status_code(first.code), text + " (too many updates to detail; send smaller batches)")
+    await context.abort(grpc.StatusCode.UNKNOWN, text, ((STATUS_DETAILS, encoded),))
+    raise AssertionError("abort returned")

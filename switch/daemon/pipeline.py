@@ -1,0 +1,127 @@
+"""Forwarding pipelines: P4 source in, compiled once for all devices, and the comparison of P4Infos."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from finsy.proto import p4i, p4r, rpc_code
+
+from switch.daemon.errors import RpcError
+
+if TYPE_CHECKING:
+    from switch.p4 import CompiledProgram
+
+PROGRAMS_KEPT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A config as the client gave it, and what it compiled to."""
+
+    config: p4r.ForwardingPipelineConfig
+    program: CompiledProgram
+
+
+class Compiler:
+    """Compiles device configs in a thread, each text once: the switches of a fabric all send the same."""
+
+    def __init__(self) -> None:
+        self._tasks: OrderedDict[str, asyncio.Task[CompiledProgram]] = OrderedDict()
+
+    async def compile(self, config: bytes) -> CompiledProgram:
+        """Raises RpcError INVALID_ARGUMENT with the compiler's file:line:column text."""
+        if config[:1] in (b"{", b"["):
+            raise RpcError(
+                rpc_code.INVALID_ARGUMENT,
+                "p4_device_config is JSON, which is for BMv2: this target takes preprocessed P4 source",
+            )
+        key = hashlib.sha256(config).hexdigest()
+        task = self._tasks.get(key)
+        if task is None:
+            task = asyncio.ensure_future(asyncio.to_thread(_compile, config))
+            self._tasks[key] = task
+            while len(self._tasks) > PROGRAMS_KEPT:
+                self._tasks.popitem(last=False)
+        self._tasks.move_to_end(key)
+        try:
+            return await asyncio.shield(task)  # a client that gives up must not take the others' work away
+        except RpcError:
+            self._tasks.pop(key, None)
+            raise
+
+
+def _compile(config: bytes) -> CompiledProgram:
+    from switch.p4 import P4Error, compile_config
+
+    try:
+        return compile_config(config)
+    except P4Error as error:
+        raise RpcError(rpc_code.INVALID_ARGUMENT, str(error)) from None
+
+
+async def build_pipeline(compiler: Compiler, config: p4r.ForwardingPipelineConfig) -> Pipeline:
+    """Compiles a config and holds its P4Info against ours. Raises RpcError INVALID_ARGUMENT."""
+    if not config.p4_device_config:
+        raise RpcError(
+            rpc_code.INVALID_ARGUMENT, "p4_device_config is empty: this target takes preprocessed P4 source"
+        )
+    if not config.HasField("p4info"):
+        raise RpcError(rpc_code.INVALID_ARGUMENT, "the config has no p4info")
+    program = await compiler.compile(config.p4_device_config)
+    difference = first_difference(config.p4info, program.p4info)
+    if difference is not None:
+        raise RpcError(
+            rpc_code.INVALID_ARGUMENT,
+            f"the P4Info is not that of p4_device_config: {difference} (compile both from the same source)",
+        )
+    return Pipeline(config, program)
+
+
+def first_difference(sent: p4i.P4Info, compiled: p4i.P4Info) -> str | None:
+    """Where two P4Infos differ first, in words; None when they are equal."""
+    if sent == compiled:
+        return None
+    return _difference(sent, compiled, "")
+
+
+def _difference(sent: Any, compiled: Any, where: str) -> str | None:
+    for field in sent.DESCRIPTOR.fields:
+        name = f"{where}.{field.name}".lstrip(".")
+        ours, theirs = getattr(compiled, field.name), getattr(sent, field.name)
+        if field.is_repeated:
+            found = _list_difference(theirs, ours, name, field.message_type)
+        elif field.message_type is not None:
+            if sent.HasField(field.name) != compiled.HasField(field.name):
+                side = ("sent", "compiled") if sent.HasField(field.name) else ("compiled", "sent")
+                return f"{name} is in the {side[0]} one only, not in the {side[1]}"
+            found = _difference(theirs, ours, name)
+        else:
+            found = None if theirs == ours else f"{name} is {theirs!r} in the sent one, {ours!r} in the compiled"
+        if found is not None:
+            return found
+    return None
+
+
+def _list_difference(sent: Any, compiled: Any, name: str, message_type: Any) -> str | None:
+    if message_type is not None and message_type.GetOptions().map_entry:
+        return None if dict(sent) == dict(compiled) else f"{name} differs"
+    for at, (theirs, ours) in enumerate(zip(sent, compiled, strict=False)):
+        here = f"{name}[{_label(theirs) or at}]"
+        if message_type is None:
+            if theirs != ours:
+                return f"{here} is {theirs!r} in the sent one, {ours!r} in the compiled"
+        elif (found := _difference(theirs, ours, here)) is not None:
+            return found
+    if len(sent) != len(compiled):
+        return f"{name}: {len(sent)} in the sent one, {len(compiled)} in the compiled"
+    return None
+
+
+def _label(message: Any) -> str:
+    """The name of a P4Info object, for a path people can follow."""
+    preamble = getattr(message, "preamble", None)
+    return (preamble.name if preamble is not None else "") or str(getattr(message, "name", ""))
