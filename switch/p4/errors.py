@@ -1,0 +1,62 @@
+"""Where something is in a P4 program, and the one error the compiler raises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Iterable, NoReturn
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in the source as its author sees it. Line and column count from 1; column 0: only the line is known."""
+
+    file: str
+    line: int
+    column: int = 0
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}"
+        return f"{where}:{self.column}" if self.column else where
+
+    @property
+    def short(self) -> str:
+        """As `str`, with the file's name alone: for comments in the generated C."""
+        return str(Location(Path(self.file).name, self.line, self.column))
+
+
+NOWHERE = Location("<program>", 1)
+
+
+class P4Error(Exception):
+    """A program that does not compile: `file:line:column: message`.
+
+    `location` is None when the fault is not in the program (no gcc, an unreadable file).
+    """
+
+    def __init__(self, location: Location | None, message: str) -> None:
+        super().__init__(f"{location}: {message}" if location else message)
+        self.location = location
+        self.message = message
+
+
+def fail(location: Location, message: str) -> NoReturn:
+    """Raise P4Error at a place."""
+    raise P4Error(location, message)
+
+
+def unsupported(location: Location, what: str, instead: str = "") -> NoReturn:
+    """Refuse a construct by name: `what` reads as a noun (`varbit`, `header stacks`)."""
+    plural = what.endswith("s") and not what.endswith("ss")
+    hint = f" ({instead})" if instead else ""
+    raise P4Error(location, f"{what} {'are' if plural else 'is'} not supported by the C backend{hint}")
+
+
+def known(names: Iterable[str]) -> str:
+    """`(has: a, b)`: what would have worked, for the end of a message."""
+    listed = sorted(set(names))
+    if not listed:
+        return "(has none)"
+    if len(listed) > 12:
+        return f"(has {len(listed)}, among them: {', '.join(listed[:12])})"
+    return f"(has: {', '.join(listed)})"

@@ -1,0 +1,130 @@
+"""Tokens -> syntax tree: runs the LALR grammar and turns its complaints into sentences."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Iterator
+
+from lark import Lark, Token
+from lark.exceptions import UnexpectedToken
+from lark.lexer import Lexer
+
+from switch.p4 import tree
+from switch.p4.build_tree import TreeBuilder
+from switch.p4.errors import P4Error
+from switch.p4.lexer import KEYWORDS, PUNCTUATION, Lexeme, Source, tokenize
+
+GRAMMAR = Path(__file__).with_name("p4.lark")
+
+_NAME_WORDS = {"ACTIONS", "APPLY", "ENTRIES", "KEY", "PRIORITY", "STATE", "TYPE"}
+_TYPE_WORDS = {"BIT", "BOOL", "INT", "STRING", "VARBIT", "VOID", "_TUPLE", "ERROR", "LIST", "TYPE_ID"}
+_LITERALS = {"INTEGER", "STRING_LITERAL", "TRUE", "FALSE"}
+_OPERATORS = {
+    "LOR", "LAND", "EQ", "NE", "LT", "GT", "LE", "GE", "BAR", "CARET", "AMP", "SHL", "SHR", "PLUS", "MINUS",
+    "PLUS_SAT", "MINUS_SAT", "CONCAT", "STAR", "SLASH", "PERCENT", "_QUESTION",
+}  # fmt: skip
+_DECLARATIONS = {"_CONTROL", "_PARSER", "_EXTERN", "_PACKAGE", "HEADER", "STRUCT", "_TYPEDEF"}
+_WORDS = {"TYPE_ID": "the name of a type", "ANNOTATION": "an annotation", "DONTCARE": "_", "DOTS": "..."}
+
+
+class _Tokens(Lexer):
+    """Hands lark the tokens of lexer.py; lark's own lexers know no types."""
+
+    def __init__(self, lexer_conf: Any) -> None:
+        pass
+
+    def lex(self, data: Source) -> Iterator[Token]:
+        for index, one in enumerate(data.tokens):
+            kind = one.kind if one.kind in _KEPT else "_" + one.kind
+            yield Token(kind, one.text, start_pos=index, line=one.line, column=one.column)
+
+
+@lru_cache(maxsize=1)
+def _parser() -> Lark:
+    return Lark(GRAMMAR.read_text(), parser="lalr", lexer=_Tokens, propagate_positions=False, start="start")
+
+
+_KEPT = {
+    word
+    for line in GRAMMAR.read_text().splitlines()
+    if line.startswith("%declare")
+    for word in line.split()[1:]
+    if not word.startswith("_")
+}
+
+
+def parse_program(text: str) -> list[tree.Node]:
+    """Top-level declarations of a preprocessed program. Raises P4Error at the first token that cannot stand there."""
+    source = tokenize(text)
+    try:
+        parsed = _parser().parse(source)  # type: ignore[arg-type]
+    except UnexpectedToken as error:
+        raise _syntax_error(error, source) from None
+    return TreeBuilder(source).program(parsed)
+
+
+def _syntax_error(error: UnexpectedToken, source: Source) -> P4Error:
+    wanted = _wanted(error)
+    if error.token.type == "$END":
+        last = source.tokens[-1] if source.tokens else Lexeme("", "", 1, 1)
+        where = source.location(last.line, last.column + len(last.text))
+        return P4Error(where, f"syntax error: the program ends here, expected {wanted}")
+    token = source.tokens[error.token.start_pos]
+    where = source.location(token.line, token.column)
+    return P4Error(where, f"syntax error: found {_found(token)}, expected {wanted}{_advice(token, error)}")
+
+
+def _found(token: Lexeme) -> str:
+    if token.text in KEYWORDS:
+        return f"the keyword `{token.text}`"
+    if token.kind == "ANNOTATION":
+        return f"the annotation @{token.text}"
+    if token.kind == "TYPE_ID":
+        return f"the type name `{token.text}`"
+    return f"`{token.text}`"
+
+
+def _wanted(error: UnexpectedToken) -> str:
+    """What could stand there, in words: groups of terminals have one name each."""
+    accepts = set(error.interactive_parser.accepts()) if error.interactive_parser else set(error.expected)
+    words = []
+    if accepts >= {"INTEGER", "TRUE", "FALSE"}:
+        words.append("an expression")
+        accepts -= _LITERALS | _TYPE_WORDS | _NAME_WORDS | {"IDENTIFIER", "BANG", "TILDE", "MINUS", "PLUS", "THIS",
+                                                            "DOTS", "_LPAR", "_LBRACE", "_DOT"}  # fmt: skip
+    if accepts >= _DECLARATIONS:
+        words.append("a declaration")
+        accepts = {"$END"} & accepts
+    if {"_IF", "_LBRACE"} <= accepts:
+        words.append("a statement")
+        accepts &= {"_RBRACE", "_ELSE", "_TRANSITION"}
+    if accepts >= {"BIT", "BOOL", "TYPE_ID"}:
+        words.append("a type")
+        accepts -= _TYPE_WORDS | {"_DOT"}
+    if "IDENTIFIER" in accepts:
+        words.append("a name")
+        accepts -= _NAME_WORDS | {"IDENTIFIER", "TYPE_ID", "LIST"}
+    if accepts >= {"PLUS", "STAR"}:
+        words.append("an operator")
+        accepts -= _OPERATORS
+    accepts -= {"ANNOTATION"} if words or len(accepts) > 1 else set()
+    symbols = {name: text for text, name in PUNCTUATION.items()}
+    for name in sorted(accepts):
+        bare = name.lstrip("_")
+        if name == "$END":
+            words.append("the end of the program")
+        else:
+            words.append(_WORDS.get(bare) or f"`{symbols.get(bare, bare.lower())}`")
+    if len(words) > 8:
+        words = [*words[:7], "..."]
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1]
+
+
+def _advice(token: Lexeme, error: UnexpectedToken) -> str:
+    """A hint where the found token is itself the likely fault."""
+    if token.kind == "IDENTIFIER" and "TYPE_ID" in error.expected and "IDENTIFIER" not in error.expected:
+        return f" (no type `{token.text}` is declared)"
+    if token.text in KEYWORDS and "IDENTIFIER" in error.expected:
+        return f" (`{token.text}` is a keyword and cannot be a name)"
+    return ""
