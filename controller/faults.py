@@ -300,8 +300,8 @@ class FaultList:
         fault = self._active.get(cause)
         if fault is None:
             first_seen = min(s.since for s in seen)
-            kind, text = self._kind(cause), self._text(cause, seen)
-            fault = Fault(next(self._numbers), kind, cause.name, cause.plane, first_seen, text, evidence=list(seen))
+            number, kind, text = next(self._numbers), self._kind(cause), self._text(cause, seen)
+            fault = Fault(number, kind, cause.name, cause.plane, first_seen, text, evidence=list(seen))
             self._active[cause] = fault
             self._changes.append(("raised", fault))
         elif new := [s for s in seen if not any(s is old for old in fault.evidence)]:

@@ -1,0 +1,80 @@
+"""`python -m controller --run-dir DIR`: the fabric controller (docs/architecture.md, controller/).
+
+Prints `ready` when every switch holds what the plan says; then runs until `shutdown`, SIGTERM or SIGINT.
+Exit codes: 0 ended on request, 1 the fabric did not come into line, 2 wrong input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from pathlib import Path
+
+from controller.app import FabricController, NotReady
+from controller.errors import InputError
+from controller.inputs import read_inputs
+from controller.routes import PROGRAMS
+from topologies.jsonl import JsonlError
+
+DEADLINE_S = 60.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(
+        level=logging.DEBUG if options.verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    logging.getLogger("finsy").setLevel(logging.DEBUG if options.verbose else logging.ERROR)
+    try:
+        return asyncio.run(_run(options))
+    except InputError as error:
+        return _fail(str(error), 2)
+    except (NotReady, JsonlError) as error:
+        return _fail(str(error), 1)
+    except KeyboardInterrupt:
+        return 130
+
+
+async def _run(options: argparse.Namespace) -> int:
+    controller = FabricController(read_inputs(options.run_dir, options.program))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, controller.stop)
+    await controller.run(options.deadline)
+    return 0
+
+
+def _fail(text: str, code: int) -> int:
+    print(f"controller: {text}", file=sys.stderr, flush=True)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m controller", description="Fabric controller of mrc-testbed.")
+    parser.add_argument("--run-dir", type=Path, required=True, help="run folder of the fabric")
+    parser.add_argument("--program", choices=sorted(PROGRAMS), help="P4 program (default: told by its P4Info)")
+    parser.add_argument(
+        "--deadline", type=_seconds, default=DEADLINE_S, metavar="S", help="seconds to bring the fabric into line"
+    )
+    parser.add_argument("--verbose", action="store_true", help="log every P4Runtime and gNMI message")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value < 86_400.0:
+        raise argparse.ArgumentTypeError(f"{text!r}: wants seconds, more than 0 and less than a day")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

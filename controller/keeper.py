@@ -1,0 +1,227 @@
+"""Keeps one switch as the plan wants it: connect, load the program, write what differs, read back, compare; and
+again when the switch comes back after a restart.
+
+The one rule about writes: tables are read first and only differences are written, and only when a stream begins
+or we become primary again. A controller that starts on a fabric that is right writes nothing; after the first
+verification writes happen only when a switch came back without its tables (`restart`) or another controller
+changed them while it was primary (`repair`); each is counted with its reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from controller.entries import Catalog, Difference, compare, digest, updates_for
+from controller.errors import SwitchError
+from controller.inputs import Target
+from controller.session import Session, SessionEvent
+
+BACKOFF_S = (0.1, 0.2, 0.4, 0.8, 1.0)
+"""Pauses between attempts to reach a switch, seconds; the last one repeats. A rebooted switch has its routes
+within a second of answering, and an absent one costs one refused connection a second."""
+SHOWN_DIFFERENCES = 3
+
+log = logging.getLogger(__name__)
+
+
+class SwitchState(Enum):
+    CONNECTING = "connecting"  # no stream yet, or not again
+    SYNCING = "syncing"        # stream open: comparing and writing
+    VERIFIED = "verified"      # read back, equal to the plan
+    BACKUP = "backup"          # another controller is primary: we may read only
+    LOST = "lost"              # had a stream, has none
+    FAILED = "failed"          # refused what we sent; will refuse it again
+
+
+@dataclass(slots=True)
+class SwitchStatus:
+    """What is known of one switch. Times are CLOCK_MONOTONIC seconds."""
+
+    state: SwitchState = SwitchState.CONNECTING
+    reason: str = "not tried yet"
+    """Why it is in this state; the last error while it is not verified."""
+    since: float = field(default_factory=time.monotonic)
+    connected: bool = False
+    pipeline: bool = False
+    """Our program runs there."""
+    verified: bool = False
+    """The last comparison found no difference, and the stream has been open since."""
+    entries: int = 0
+    """Entries read back at the last verification."""
+    digest: str | None = None
+    """Digest of those (controller.entries.digest)."""
+    start_digest: str | None = None
+    """Digest of the first verification of this controller."""
+    writes: int = 0
+    """Entries written, deleted or changed since this controller started."""
+    pipeline_loads: int = 0
+    writes_after_start: Counter[str] = field(default_factory=Counter)
+    """Of `writes`, those after the first verification, by reason."""
+    restarts: int = 0
+    """Times it came back without our program."""
+    reconnects: int = 0
+    """Times its stream was opened again, restarts included."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "state": self.state.value,
+            "reason": self.reason,
+            "since": self.since,
+            "connected": self.connected,
+            "pipeline": self.pipeline,
+            "verified": self.verified,
+            "entries": self.entries,
+            "digest": self.digest,
+            "start_digest": self.start_digest,
+            "entries_written": self.writes,
+            "pipeline_loads": self.pipeline_loads,
+            "writes_after_start": sum(self.writes_after_start.values()),
+            "writes_after_start_by_reason": dict(self.writes_after_start),
+            "restarts": self.restarts,
+            "reconnects": self.reconnects,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Result of reading a switch's tables once more. `error`: they could not be read."""
+
+    digest: str | None
+    lines: tuple[str, ...]
+    differences: tuple[Difference, ...]
+    error: str | None = None
+
+
+class Keeper:
+    """One switch. `run()` is its task; `on_change(keeper)` is called at every change of `status.state`."""
+
+    def __init__(self, target: Target, catalog: Catalog, on_change: Callable[[Keeper], None]) -> None:
+        self.target = target
+        self.status = SwitchStatus()
+        self._catalog = catalog
+        self._on_change = on_change
+        self._session: Session | None = None
+        self._reading = asyncio.Lock()
+        self._restoring = False
+        """It has restarted and is not verified again yet."""
+
+    async def run(self) -> None:
+        """Connect, keep, reconnect; until cancelled, or until the switch refuses what it is sent at the start."""
+        attempt = 0
+        while True:
+            try:
+                await self._one_session()
+            except SwitchError as error:
+                if not error.retry and self.status.start_digest is None:
+                    self._enter(SwitchState.FAILED, str(error))
+                    return
+                attempt = 0 if self.status.verified else attempt
+                self._lose(str(error))
+            await asyncio.sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
+            attempt += 1
+
+    async def verify(self) -> Verification:
+        """Read all tables now and compare them with the plan. Changes nothing, not even the status."""
+        session = self._session
+        if session is None:
+            return Verification(None, (), (), f"{self.target}: cannot be read: {self.status.reason}")
+        try:
+            async with self._reading:
+                actual = await session.read()
+        except SwitchError as error:
+            return Verification(None, (), (), str(error))
+        lines = tuple(sorted(str(entry) for entry in actual))
+        return Verification(digest(actual), lines, tuple(compare(self.target.entries, actual)))
+
+    # ---- one connection ---------------------------------------------------------------------------------
+
+    async def _one_session(self) -> None:
+        """From connecting to the end of the stream. Ends with a SwitchError."""
+        session = await Session.open(self.target, self._catalog)
+        try:
+            self._session = session
+            self.status.connected = True
+            if self.status.start_digest is not None:
+                self.status.reconnects += 1
+            while (event := await session.next_event()) is not SessionEvent.LOST:
+                if event is SessionEvent.PRIMARY:
+                    await self._bring_in_line(session)
+                else:
+                    self._enter(
+                        SwitchState.BACKUP,
+                        f"{self.target}: another controller is primary (election id {session.primary_id}): "
+                        "stop it, or let it leave",
+                    )
+            raise SwitchError(session.lost_reason, retry=True)
+        finally:
+            self._session = None
+            await session.close()
+
+    async def _bring_in_line(self, session: Session) -> None:
+        """Load the program if it is not there, write what differs, read back."""
+        self._enter(SwitchState.SYNCING, "comparing with the plan")
+        status = self.status
+        async with self._reading:
+            await self._load_program(session)
+            differences = compare(self.target.entries, await session.read())
+            if differences:
+                self._count_writes(differences)
+                await session.write(updates_for(differences))
+            actual = await session.read()
+        if left := compare(self.target.entries, actual):
+            raise SwitchError(f"{self.target}: reads back other than written: {_shown(left)}", retry=False)
+        status.entries, status.digest = len(actual), digest(actual)
+        status.start_digest = status.start_digest or status.digest
+        status.verified = True
+        self._enter(SwitchState.VERIFIED, "restarted, written again" if self._restoring else "equal to the plan")
+        self._restoring = False
+
+    async def _load_program(self, session: Session) -> None:
+        """Load the program unless it runs; a switch that has lost it since we verified it has restarted."""
+        status = self.status
+        status.pipeline = await session.pipeline_cookie() == self._catalog.cookie
+        if status.pipeline:
+            return
+        if status.start_digest is not None and not self._restoring:
+            self._restoring = True
+            status.restarts += 1
+        await session.push_pipeline()
+        status.pipeline_loads += 1
+        status.pipeline = True
+
+    def _count_writes(self, differences: list[Difference]) -> None:
+        self.status.writes += len(differences)
+        if self.status.start_digest is None:
+            return
+        reason = "restart" if self._restoring else "repair"
+        self.status.writes_after_start[reason] += len(differences)
+        log.warning("%s: %d entries to write (%s): %s", self.target, len(differences), reason, _shown(differences))
+
+    # ---- state ------------------------------------------------------------------------------------------
+
+    def _lose(self, reason: str) -> None:
+        status = self.status
+        had_stream = status.connected or status.state is SwitchState.LOST
+        status.connected = status.pipeline = status.verified = False
+        self._enter(SwitchState.LOST if had_stream else SwitchState.CONNECTING, reason)
+
+    def _enter(self, state: SwitchState, reason: str) -> None:
+        status = self.status
+        status.reason = reason
+        if state is SwitchState.BACKUP:
+            status.verified = False
+        if state is not status.state:
+            status.state, status.since = state, time.monotonic()
+            self._on_change(self)
+
+
+def _shown(differences: list[Difference]) -> str:
+    more = f" and {len(differences) - SHOWN_DIFFERENCES} more" if len(differences) > SHOWN_DIFFERENCES else ""
+    return "; ".join(str(d) for d in differences[:SHOWN_DIFFERENCES]) + more

@@ -1,0 +1,86 @@
+"""The plan's static routes as table entries, one function a program (p4src/srv6.p4, p4src/spray.p4)."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from controller.entries import Catalog, Entry, short
+from controller.errors import InputError
+from topologies.plan import LOCATOR, USID_BITS, Plan, Switch
+
+UPLINK_GROUP = 1
+"""Group of all uplinks of a T0. 0 means `not sprayed` in spray.p4's metadata."""
+
+
+def locator_usid(usid: int) -> int:
+    """The /48 of a uSID: locator and uSID, as `srv6.p4` matches it (mrc-protocol.md §8.1)."""
+    return LOCATOR << USID_BITS | usid
+
+
+def srv6_entries(plan: Plan, switch: Switch, catalog: Catalog) -> list[Entry]:
+    """Own uSID -> shift; uSID of every neighbour -> its port. Written once (§8.1)."""
+    routes = plan.srv6_routes(switch)
+    entries = [catalog.table_entry("my_usid", {"locator_usid": locator_usid(routes.own_usid)}, "shift")]
+    for usid, port in routes.next_hops:
+        key = {"locator_usid": locator_usid(usid)}
+        entries.append(catalog.table_entry("usid_next", key, "forward", {"port": port}))
+    return entries
+
+
+def hash_seed(switch: Switch) -> int:
+    """Seed of a T0's hash, 32 bits: differs from switch to switch, the same in every run."""
+    return zlib.crc32(switch.name.encode())
+
+
+def spray_entries(plan: Plan, switch: Switch, catalog: Catalog) -> list[Entry]:
+    """Down by the longest prefix; up by a group with a member for each uplink that watches its port (§8.4)."""
+    routes = plan.spray_routes(switch)
+    entries = [
+        catalog.table_entry("route", {"dst_addr": (int(prefix), length)}, "forward", {"port": port})
+        for prefix, length, port in routes.down
+    ]
+    if not routes.up:
+        return entries
+    for prefix, length in routes.up:
+        key = {"dst_addr": (int(prefix), length)}
+        entries.append(catalog.table_entry("route", key, "spray", {"uplink_group": UPLINK_GROUP}))
+    entries.append(catalog.table_entry("hash_seed", None, "set_hash_seed", {"seed": hash_seed(switch)}))
+    for port in routes.uplinks:
+        entries.append(catalog.member("uplink_selector", port, "forward", {"port": port}))
+    entries.append(catalog.group("uplink_selector", UPLINK_GROUP, {port: port for port in routes.uplinks}))
+    entries.append(catalog.group_entry("uplinks", {"uplink_group": UPLINK_GROUP}, UPLINK_GROUP))
+    return entries
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """How to fill the tables of one P4 program, and a table only that program has."""
+
+    entries: Callable[[Plan, Switch, Catalog], list[Entry]]
+    mark: str
+
+
+PROGRAMS = {
+    "srv6": Program(srv6_entries, mark="usid_next"),
+    "spray": Program(spray_entries, mark="uplinks"),
+}
+
+
+def recognise(catalog: Catalog) -> str:
+    """The program a P4Info belongs to. Raises InputError listing the programs and the tables there are."""
+    tables = {short(table.name) for table in catalog.schema.tables}
+    for name, program in PROGRAMS.items():
+        if program.mark in tables:
+            return name
+    known = ", ".join(f"{name} (table {program.mark})" for name, program in PROGRAMS.items())
+    raise InputError(f"p4info.txtpb is of none of {known}; it has the tables {', '.join(sorted(tables))}")
+
+
+def entries_of(program: str, plan: Plan, switch: Switch, catalog: Catalog) -> list[Entry]:
+    """What a switch must hold. Raises InputError when the P4Info does not fit the program's routes."""
+    try:
+        return PROGRAMS[program].entries(plan, switch, catalog)
+    except InputError as error:
+        raise InputError(f"{switch.name}: {error}; is this the P4Info of program {program!r}?") from error
