@@ -1,12 +1,13 @@
 """The Mininet CLI with MRC words: `link p1-t0-0 p1-t1-1 down`, `evs h0 h2`, `send h0 h2 64M`, `help`.
 
 Mininet's own commands keep working, except those that need kernel addresses on fabric interfaces (`pingall`,
-`iperf`), which say what to use instead. A mistake costs one line on the screen, never the session. Commands may also
-come from a pipe or a file; then there is no prompt, and `run_cli` returns how many failed.
+`iperf`), which say what to use instead. A mistake costs one line on the screen, never the session. Commands may
+also come from a pipe or a file; then there is no prompt, and `run_cli` returns how many failed.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
 import traceback
 from cmd import Cmd
@@ -23,6 +24,7 @@ from topologies.plan import PlanError
 from topologies.rundir import FabricError
 from topologies.words import UsageError
 
+NOT_HERE = ("pingall", "pingallfull", "pingpair", "pingpairfull", "iperf", "iperfudp", "dpctl")
 NO_KERNEL_ADDRESSES = "fabric interfaces have no kernel addresses, only MRC packets travel on them"
 
 
@@ -56,7 +58,7 @@ class FabricCLI(CLI):
         interactive = self.isatty()
         self.use_rawinput = interactive and self.stdin is sys.stdin
         self.prompt = CLI.prompt if interactive else ""
-        old_stream = lg.ch.setStream(self.stdout)  # Mininet talks on stderr
+        old_streams = [(handler, handler.setStream(self.stdout)) for handler in lg.handlers]  # it talks on stderr
         try:
             if interactive:
                 self.say(f"{self.fabric.plan}. `help` lists the commands, `exit` ends and removes everything.")
@@ -65,8 +67,9 @@ class FabricCLI(CLI):
         finally:
             self._begun = False
             self.transfers.close()
-            if old_stream is not None:
-                lg.ch.setStream(old_stream)
+            for handler, stream in old_streams:
+                if stream is not None:  # None: it was that stream already
+                    handler.setStream(stream)
 
     def say(self, text: str) -> None:
         """Print a line where the user looks."""
@@ -104,7 +107,7 @@ class FabricCLI(CLI):
         if first in self.mn:
             super().default(line)
             return
-        close = get_close_matches(first, [*self._commands(), *self.mn], n=3)
+        close = get_close_matches(first, [*self._commands(), *self.mn], n=3, cutoff=0.5)
         hint = f" (did you mean: {', '.join(close)}?)" if close else ""
         self.fail(f"no command or node {first!r}{hint}; `help` lists what there is")
 
@@ -128,12 +131,12 @@ class FabricCLI(CLI):
             close = get_close_matches(line, self._commands(), n=3)
             raise UsageError(f"no command {line!r}" + (f" (did you mean: {', '.join(close)}?)" if close else ""))
         if line:
-            Cmd.do_help(self, line)
+            self.say(inspect.getdoc(getattr(self, f"do_{line}")) or f"{line}: one of Mininet's, without a description")
             return
         self.say("MRC words (`help WORD` shows examples):")
         for name in words.WORDS:
             self.say(f"  {name:<8} {getattr(self, f'do_{name}').__doc__.splitlines()[0]}")
-        mine = {*words.WORDS, "EOF", "help"}
+        mine = {*words.WORDS, "EOF", "help", *NOT_HERE}
         self.say("Mininet's: " + " ".join(c for c in self._commands() if c not in mine))
         self.say("A command in a node:  h0 ip link    p1-t0-0 ip -s link show p1-t0-0-eth1")
 
@@ -225,8 +228,7 @@ class FabricCLI(CLI):
         """Not in this fabric: use `send h0 h2 1M`."""
         raise UsageError(f"{NO_KERNEL_ADDRESSES}: use `send h0 h2 1M` and `evs h0 h2`")
 
-    do_pingall = do_pingallfull = do_pingpair = do_pingpairfull = _no_addresses
-    do_iperf = do_iperfudp = _no_addresses
+    do_pingall = do_pingallfull = do_pingpair = do_pingpairfull = do_iperf = do_iperfudp = _no_addresses
 
     def do_dpctl(self, _line: str) -> None:
         """Not in this fabric: switches speak P4Runtime, not OpenFlow."""

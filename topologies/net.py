@@ -90,7 +90,7 @@ class Fabric:
         self.program = program
         self.nic = nic
         self.processes = Processes(self.run_dir)
-        self.target: Target = TARGETS[target](self.run_dir, self.processes, ports or Ports(), len(plan.switches))
+        self.target: Target = TARGETS[target](self.run_dir, self.processes, ports or Ports(), plan)
         self.mininet: FabricMininet | None = None
         self.switches: dict[str, FabricSwitch] = {}
         self.hosts: dict[str, FabricHost] = {}

@@ -21,9 +21,10 @@ from typing import Any, TypeVar
 from topologies.plan import DEVICE_MTU, Link
 from topologies.rundir import FabricError
 
-IFF_UP, IFF_RUNNING, IFF_NOARP = 0x1, 0x40, 0x80
+IFF_UP, IFF_NOARP = 0x1, 0x80
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _SIOCETHTOOL = 0x8913, 0x8914, 0x8946
 _CLONE_NEWNET = 0x4000_0000
+_ETHTOOL_GLINK = 0x0A
 _OFFLOADS = {  # ETHTOOL_S* commands of <linux/ethtool.h>; each takes a u32, 0 = off
     "rx checksum": 0x15,
     "tx checksum": 0x17,
@@ -80,19 +81,27 @@ class NetDevices:
         self._ioctl(_SIOCSIFFLAGS, name, struct.pack("H", self.flags(name) & ~off | on))
 
     def is_up(self, name: str) -> bool:
-        """Administratively up and with carrier, that is: its other end is up too."""
-        return self.flags(name) & (IFF_UP | IFF_RUNNING) == IFF_UP | IFF_RUNNING
+        """Administratively up and with carrier, that is: its other end is up too.
+
+        Not IFF_RUNNING: that follows the carrier up to a second later (the kernel batches such news).
+        """
+        return bool(self.flags(name) & IFF_UP) and self._ethtool(name, _ETHTOOL_GLINK) == 1
 
     def offloads_off(self, name: str) -> None:
         """Turn off what makes frames differ from what was sent: checksum offload, segmentation, merging."""
         for what, command in _OFFLOADS.items():
-            value = ctypes.create_string_buffer(struct.pack("II", command, 0))
             try:
-                self._ioctl(_SIOCETHTOOL, name, struct.pack("P", ctypes.addressof(value)))
+                self._ethtool(name, command)
             except FabricError as error:
                 cause = error.__cause__
                 if not (isinstance(cause, OSError) and cause.errno == errno.EOPNOTSUPP):
                     raise FabricError(f"{name}: cannot turn {what} off: {cause}") from cause
+
+    def _ethtool(self, name: str, command: int) -> int:
+        """An ethtool command with a u32 value: sends 0, returns what came back."""
+        value = ctypes.create_string_buffer(struct.pack("II", command, 0), 8)
+        self._ioctl(_SIOCETHTOOL, name, struct.pack("P", ctypes.addressof(value)))
+        return struct.unpack("II", value.raw)[1]
 
     def _ioctl(self, call: int, name: str, value: bytes) -> bytes:
         request = struct.pack("16s", name.encode()) + value

@@ -87,7 +87,7 @@ class FabricNode(Node):
 
     def __init__(self, name: str, *, token: str, devices: NetDevices | None = None, **params: Any) -> None:
         self._token = token
-        super().__init__(name, **params)
+        Node.__init__(self, name, **params)  # not Switch's, which runs `ifconfig lo up`
         self.devices = devices if devices is not None else in_namespace(self.pid, prepare_namespace)
 
     @classmethod

@@ -26,7 +26,9 @@ from topologies.jsonl import SOCKET_PATH_MAX
 
 DEFAULT_PATH = "/run/mrc-testbed"
 TOKEN_VARIABLE = "MRC_FABRIC"
-_FILES = ("switchd.sock", "controller.sock", "plan.json", "switches.json", "state.json.new", "state.json")
+DEVICES_FILE = "devices.json"
+_SOCKETS = ("switchd.sock", "controller.sock")
+_JSON_FILES = ("plan.json", "switches.json", DEVICES_FILE, "state.json")
 _FOLDERS = ("agents", "program", "data")
 _SYS_NET = Path("/sys/class/net")
 
@@ -164,7 +166,7 @@ class RunDir:
         """Remove what a run put here, by name; `log/` and the lock stay."""
         for name in _FOLDERS:
             _remove_tree(self.path / name)
-        for name in _FILES:
+        for name in (*_SOCKETS, *(f"{name}.new" for name in _JSON_FILES), *_JSON_FILES):
             (self.path / name).unlink(missing_ok=True)
 
     # ---- inside -----------------------------------------------------------------------------------------

@@ -20,9 +20,9 @@ from mininet.node import Node, Switch
 from topologies import plan
 from topologies.jsonl import JsonlClient, JsonlError, JsonlPeerError
 from topologies.nodes import FabricNode
-from topologies.plan import CPU_PORT
+from topologies.plan import CPU_PORT, Plan
 from topologies.processes import Probe, ProcessError, Processes
-from topologies.rundir import FabricError, RunDir
+from topologies.rundir import DEVICES_FILE, FabricError, RunDir
 
 LOOPBACK = "127.0.0.1"
 SWITCHD = "switchd"
@@ -95,11 +95,11 @@ class Target(abc.ABC):
     name: str
     switch_class: type[FabricSwitch]
 
-    def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, switches: int) -> None:
+    def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
         self.run_dir = run_dir
         self.processes = processes
         self.ports = ports
-        self.switches = switches
+        self.plan = fabric
 
     @property
     def gnmi(self) -> str:
@@ -141,8 +141,8 @@ class EmbeddedTarget(Target):
     name = "embedded"
     switch_class = EmbeddedSwitch
 
-    def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, switches: int) -> None:
-        super().__init__(run_dir, processes, ports, switches)
+    def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
+        super().__init__(run_dir, processes, ports, fabric)
         self.client = JsonlClient(run_dir.switchd_socket, name=SWITCHD)
 
     def check(self) -> None:
@@ -159,7 +159,7 @@ class EmbeddedTarget(Target):
             SWITCHD,
             "switch.daemon",
             *("--control", str(self.run_dir.switchd_socket)),
-            *("--p4runtime", self.address(0)),
+            *("--grpc", self.address(0)),
             *("--gnmi", self.gnmi),
         )
         return {SWITCHD: answers(self.client, "devices")}
@@ -172,7 +172,7 @@ class EmbeddedTarget(Target):
         return {}
 
     def power(self, switch: FabricSwitch, on: bool) -> None:
-        self._request("power", name=switch.name, on=on)
+        self._request("power", name=switch.name, on=on, keep_links=True)
 
     def _request(self, op: str, **fields: Any) -> None:
         try:
@@ -189,8 +189,8 @@ class Bmv2Target(Target):
     switch_class = BMv2Switch
     executable = "simple_switch_grpc"
 
-    def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, switches: int) -> None:
-        super().__init__(run_dir, processes, ports, switches)
+    def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
+        super().__init__(run_dir, processes, ports, fabric)
         self._started: dict[str, FabricSwitch] = {}
 
     def check(self) -> None:
@@ -203,17 +203,25 @@ class Bmv2Target(Target):
 
     def tcp_ports(self) -> dict[int, str]:
         out = {self.ports.gnmi: "gNMI"}
-        for device_id in range(1, self.switches + 1):
-            out[self.ports.p4runtime + device_id - 1] = "P4Runtime"
-            out[self.ports.thrift + device_id - 1] = "Thrift"
+        for switch in self.plan.switches:
+            out[self.ports.p4runtime + switch.device_id - 1] = "P4Runtime"
+            out[self.ports.thrift + switch.device_id - 1] = "Thrift"
         return out
 
     def address(self, device_id: int) -> str:
         return f"{LOOPBACK}:{self.ports.p4runtime + device_id - 1}"
 
     def launch(self) -> dict[str, Probe]:
-        self.processes.spawn_module(PORTSTATE, "switch.portstate", "--gnmi", self.gnmi)
+        self.run_dir.write_json(DEVICES_FILE, [self._device(switch) for switch in self.plan.switches])
+        devices = str(self.run_dir.path / DEVICES_FILE)
+        self.processes.spawn_module(
+            PORTSTATE, "switch.portstate", "--gnmi", self.gnmi, "--interfaces-from", devices
+        )
         return {PORTSTATE: accepts(self.gnmi)}
+
+    def _device(self, switch: plan.Switch) -> dict[str, Any]:
+        ports = {str(port.number): port.interface for port in self.plan.ports(switch.name)}
+        return {"name": switch.name, "device_id": switch.device_id, "ports": ports}
 
     def command(self, switch: FabricSwitch) -> list[str]:
         """Command line of a switch. `--thrift-port` stands before `--`, the target's own options after it.
