@@ -23,6 +23,16 @@ SOCKET = "controller.sock"
 READ_AT_ONCE = 32
 """Switches read side by side by `verify`: keeps a big fabric's answers from piling up in memory."""
 
+STREAM_IS_UP = {
+    SwitchState.CONNECTING: None,
+    SwitchState.SYNCING: None,  # answers, and may still lack its routes: a lost switch is not back before they are
+    SwitchState.VERIFIED: True,
+    SwitchState.BACKUP: True,
+    SwitchState.LOST: False,
+    SwitchState.FAILED: None,
+}
+"""What a switch's state tells the fault list; None: nothing."""
+
 log = logging.getLogger(__name__)
 
 
@@ -40,8 +50,8 @@ class FabricController:
         self.watches = [PortWatch(a, self._port_status, self._wake) for a in inputs.gnmi_addresses]
         self._status: dict[str, str] = {}
         """Last oper-status of every interface of the fabric."""
-        self._streams: dict[str, bool] = {}
-        """What the fault list was told of each switch's stream."""
+        self._seen: set[str] = set()
+        """Switches that have been up."""
         self._server: AsyncServer | None = None
         self._stopping = False
         self._woken = asyncio.Event()
@@ -101,7 +111,7 @@ class FabricController:
 
     def _what_is_missing(self, why: str) -> str:
         lines = [f"{why}:"]
-        lines += [f"  {k.status.reason}" for k in self.keepers.values() if not k.status.verified]
+        lines += [f"  {k.describe()}" for k in self.keepers.values() if not k.status.verified]
         lines += [f"  {w.reason}" for w in self.watches if not w.synced]
         lines.append("see log/switchd.log in the run folder, and whether the addresses in switches.json are right")
         return "\n".join(lines)
@@ -130,9 +140,9 @@ class FabricController:
         now, name, status = time.monotonic(), keeper.target.name, keeper.status
         log.info("%s: %s: %s", name, status.state.value, status.reason)
         self._publish("switch", now, **self._switch_event(keeper))
-        is_up = status.connected
-        if is_up or self._streams.get(name):  # never seen is not lost: run() waits for those, or gives up
-            self._streams[name] = is_up
+        is_up = STREAM_IS_UP[status.state]
+        if is_up is not None and (is_up or name in self._seen):  # never seen is not lost: run() waits for those
+            self._seen.add(name)
             self.faults.stream(name, is_up, says=status.reason, now=now)
             self._publish_faults(now)
         self._wake()

@@ -127,11 +127,18 @@ class Keeper:
             await asyncio.sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
             attempt += 1
 
+    def describe(self) -> str:
+        """State and reason in one line that begins with the switch's name."""
+        status = self.status
+        if status.reason.startswith(str(self.target)):
+            return status.reason
+        return f"{self.target}: {status.state.value}: {status.reason}"
+
     async def verify(self) -> Verification:
         """Read all tables now and compare them with the plan. Changes nothing, not even the status."""
         session = self._session
         if session is None:
-            return Verification(None, (), (), f"{self.target}: cannot be read: {self.status.reason}")
+            return Verification(None, (), (), self.describe())
         try:
             async with self._reading:
                 actual = await session.read()
@@ -156,8 +163,7 @@ class Keeper:
                 else:
                     self._enter(
                         SwitchState.BACKUP,
-                        f"{self.target}: another controller is primary (election id {session.primary_id}): "
-                        "stop it, or let it leave",
+                        f"another controller is primary (election id {session.primary_id}): stop it or let it leave",
                     )
             raise SwitchError(session.lost_reason, retry=True)
         finally:
