@@ -137,7 +137,7 @@ def doctor(as_json: Json = False) -> None:
     raise typer.Exit(0 if checks.healthy(results) else 1)
 
 
-@app.command(epilog="Example: `mrc shell p1-t0-0` while `mrc up` runs in another terminal, then `te = table_entry[...]`")
+@app.command(epilog="Example: `mrc shell p1-t0-0`, while `mrc up` runs in another terminal")
 def shell(switch: Annotated[str, typer.Argument(help="Switch of the running fabric, e.g. p1-t0-0.")]) -> None:
     """Open p4runtime-shell (in its own Python environment) on a switch of the running fabric, read-only."""
     from testbed.shell import open_shell

@@ -72,7 +72,7 @@ def check(options: Options) -> None:
         raise DemoError(f"{options.file} is not a regular file")
     if size < MIN_BYTES:
         raise DemoError(
-            f"{options.file} has {size:,} bytes; the demo needs at least {MIN_BYTES >> 20} MiB to have packets on every "
+            f"{options.file} has {size:,} bytes; the demo needs {MIN_BYTES >> 20} MiB or more to have packets on every "
             "path while links are cut (without --file it sends 64 MiB of random bytes)"
         )
 
