@@ -1,8 +1,8 @@
 """`python -m switch.portstate`: port state over gNMI alone, for switches that do not serve it (BMv2).
 
-Serves the same paths as the daemon of the embedded switches (switch.gnmi). What it shows is given by prefix, or
-by a file: the daemon's list of devices (`[{"name": "s1", "device_id": 1, "ports": {"1": "s1-eth1"}}]`, so that
-prefix.target works), a JSON list of names, or one name a line. Needs no root.
+Serves the paths of switch.gnmi for all interfaces of its network namespace, or for those named by prefix or by a file: a
+JSON list of devices (the daemon's: `[{"name": "s1", "device_id": 1, "ports": {"1": "s1-eth1"}}]`; prefix.target works
+then), a JSON list of names, or one name a line. Needs no root.
 """
 
 from __future__ import annotations
@@ -89,12 +89,11 @@ def main(arguments: list[str] | None = None) -> int:
     add("--interfaces-from", type=Path, metavar="FILE", help="devices with ports (JSON), or one name a line")
     add("--prefix", action="append", default=[], metavar="TEXT", help="every interface whose name begins so")
     options = parser.parse_args(arguments)
-    if options.interfaces_from is None and not options.prefix:
-        parser.error("which interfaces? give --interfaces-from FILE or --prefix TEXT")
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    everything = options.interfaces_from is None and not options.prefix
     try:
         devices = read_interfaces(options.interfaces_from) if options.interfaces_from is not None else {}
-        asyncio.run(serve(options.gnmi, devices, tuple(options.prefix)))
+        asyncio.run(serve(options.gnmi, devices, ("",) if everything else tuple(options.prefix)))
     except (AddressError, InterfaceFileError, ValueError, OSError) as error:
         print(f"switch.portstate: {error}", file=sys.stderr)
         return 1

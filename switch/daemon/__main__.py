@@ -21,7 +21,7 @@ def parser() -> argparse.ArgumentParser:
         description="Embedded P4 switches: P4Runtime, gNMI and a control socket for all devices of a fabric.",
     )
     add = out.add_argument
-    add("--grpc", default="127.0.0.1:9559", metavar="HOST:PORT", help="P4Runtime (and gNMI) [%(default)s]")
+    add("--p4runtime", "--grpc", default="127.0.0.1:9559", metavar="HOST:PORT", help="P4Runtime, gNMI [%(default)s]")
     add("--gnmi", default="127.0.0.1:9339", metavar="HOST:PORT", help="gNMI [%(default)s]")
     add("--control", type=Path, metavar="PATH", help="Unix socket for add_device, power, stats, shutdown")
     add("--config", type=Path, metavar="FILE", help="devices to begin with: [{name, device_id, ports}]")
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not 1 <= options.cpu_port <= 510:
         print(f"switch.daemon: --cpu-port {options.cpu_port}: want 1 to 510 (511 drops)", file=sys.stderr)
         return 2
-    settings = Settings(options.grpc, options.gnmi, options.control, options.config, options.cpu_port)
+    settings = Settings(options.p4runtime, options.gnmi, options.control, options.config, options.cpu_port)
     try:
         asyncio.run(run(settings))
     except (AddressError, SocketError, ConfigError, ChassisError, BuildError, OSError) as error:

@@ -76,7 +76,7 @@ class Daemon:
         """Raises AddressError, SocketError, ConfigError, ChassisError or OSError."""
         settings = self._settings
         devices = read_config(settings.config) if settings.config is not None else []
-        p4runtime = parse_address(settings.p4runtime, "--grpc")
+        p4runtime = parse_address(settings.p4runtime, "--p4runtime")
         gnmi_address = parse_address(settings.gnmi, "--gnmi")
         self.watcher.start()
         self.loop.start()

@@ -55,12 +55,17 @@ class Compiler:
 
 
 def _compile(config: bytes) -> CompiledProgram:
-    from switch.p4 import P4Error, compile_config
+    from switch.build import BuildError
+    from switch.p4 import P4Error, compile_program
 
     try:
-        return compile_config(config)
+        return compile_program(config.decode())
+    except UnicodeDecodeError as error:
+        raise RpcError(rpc_code.INVALID_ARGUMENT, f"p4_device_config is not UTF-8 text: {error}") from None
     except P4Error as error:
         raise RpcError(rpc_code.INVALID_ARGUMENT, str(error)) from None
+    except BuildError as error:
+        raise RpcError(rpc_code.INTERNAL, str(error)) from None
 
 
 async def build_pipeline(compiler: Compiler, config: p4r.ForwardingPipelineConfig) -> Pipeline:
