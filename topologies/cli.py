@@ -131,7 +131,7 @@ class FabricCLI(CLI):
             close = get_close_matches(line, self._commands(), n=3)
             raise UsageError(f"no command {line!r}" + (f" (did you mean: {', '.join(close)}?)" if close else ""))
         if line:
-            self.say(inspect.getdoc(getattr(self, f"do_{line}")) or f"{line}: one of Mininet's, without a description")
+            self.say(inspect.getdoc(getattr(self, f"do_{line}")) or f"{line}: one of Mininet's")
             return
         self.say("MRC words (`help WORD` shows examples):")
         for name in words.WORDS:

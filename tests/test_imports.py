@@ -1,0 +1,97 @@
+"""Who may import whom (DESIGN §2), read from the source: also imports inside functions count."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+OURS = ("switch", "controller", "hosts", "topologies", "testbed", "bench", "tests", "scenarios")
+PLAN_AND_PROTOCOL = ("topologies.plan", "topologies.jsonl")
+
+MAY_IMPORT = {
+    "switch": ("switch",),
+    "topologies": ("topologies",),
+    "controller": ("controller", *PLAN_AND_PROTOCOL),
+    "hosts": ("hosts", *PLAN_AND_PROTOCOL),
+    "testbed": ("testbed", "controller", "hosts", "topologies", "switch", "bench"),
+    "bench": ("bench", "testbed", "controller", "hosts", "topologies", "switch"),
+}
+"""Folder -> modules of ours it may import. testbed's `mrc bench` starts bench, hence that arrow."""
+
+
+def imports_of(path: Path, root: Path = ROOT) -> list[tuple[int, str]]:
+    """(line, full module name) of every import; `from a import b` gives a.b when that is a module, else a."""
+    package = path.relative_to(root).parts[:-1]
+    out = []
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.Import):
+            out += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            for alias in node.names:
+                whole = root.joinpath(*base.split("."), alias.name)
+                is_module = whole.with_suffix(".py").exists() or (whole / "__init__.py").exists()
+                out.append((node.lineno, f"{base}.{alias.name}" if is_module else base))
+    return out
+
+
+def is_in(module: str, allowed: tuple[str, ...]) -> bool:
+    return any(module == one or module.startswith(f"{one}.") for one in allowed)
+
+
+def broken(folder: str, wrong) -> list[str]:
+    files = sorted((ROOT / folder).rglob("*.py"))
+    assert files, f"{folder}/ has no Python files: has it moved?"
+    return [
+        f"{path.relative_to(ROOT)}:{line}: imports {module}"
+        for path in files
+        for line, module in imports_of(path)
+        if wrong(module)
+    ]
+
+
+@pytest.mark.parametrize("folder", MAY_IMPORT)
+def test_folder__imports_only_what_it_may(folder):
+    allowed = MAY_IMPORT[folder]
+    assert broken(folder, lambda m: m.split(".")[0] in OURS and not is_in(m, allowed)) == []
+
+
+def test_engine__needs_only_the_standard_library():
+    def wrong(module):
+        return module.split(".")[0] not in sys.stdlib_module_names and not is_in(module, ("hosts.engine",))
+
+    assert broken("hosts/engine", wrong) == []
+
+
+def test_engine__has_no_clock_socket_thread_or_randomness_of_its_own():
+    banned = ("time", "socket", "select", "selectors", "threading", "asyncio", "subprocess", "secrets")
+    assert broken("hosts/engine", lambda m: is_in(m, banned)) == []
+
+
+@pytest.mark.parametrize("module", ["topologies/plan.py", "topologies/jsonl.py"])
+def test_shared_modules__need_only_the_standard_library(module):
+    """Everybody imports these two; they must stay light."""
+    found = [name for _, name in imports_of(ROOT / module)]
+    assert [name for name in found if name.split(".")[0] not in sys.stdlib_module_names] == []
+
+
+def test_imports_of__sees_every_form(tmp_path):
+    package = tmp_path / "controller"
+    package.mkdir()
+    (tmp_path / "topologies").mkdir()
+    (tmp_path / "topologies" / "net.py").touch()
+    (package / "app.py").write_text(
+        "import os.path\nfrom topologies import net\nfrom . import b\nfrom .c import d\n"
+        "from topologies.plan import Plan\ndef late():\n    from hosts.engine import psn\n"
+    )
+    assert [name for _, name in imports_of(package / "app.py", tmp_path)] == [
+        "os.path",
+        "topologies.net",
+        "controller",
+        "controller.c",
+        "topologies.plan",
+        "hosts.engine",
+    ]
