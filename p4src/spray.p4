@@ -112,9 +112,9 @@ control UplinkChoice(inout headers_t hdr,
     }
 }
 
-control Ingress(inout headers_t hdr,
-                inout metadata_t meta,
-                inout standard_metadata_t standard_metadata) {
+control SwitchIngress(inout headers_t hdr,
+                      inout metadata_t meta,
+                      inout standard_metadata_t standard_metadata) {
     Admit()        admit;
     Routing()      routing;
     UplinkChoice() choice;
@@ -140,7 +140,7 @@ control Ingress(inout headers_t hdr,
 V1Switch(
     PacketParser(),
     NoVerifyChecksum(),
-    Ingress(),
+    SwitchIngress(),
     EgressDiscipline(),
     NoComputeChecksum(),
     PacketDeparser()

@@ -70,9 +70,9 @@ control UsidTransit(inout headers_t hdr,
     }
 }
 
-control Ingress(inout headers_t hdr,
-                inout metadata_t meta,
-                inout standard_metadata_t standard_metadata) {
+control SwitchIngress(inout headers_t hdr,
+                      inout metadata_t meta,
+                      inout standard_metadata_t standard_metadata) {
     Admit()       admit;
     UsidTransit() transit;
     Drops()       end;
@@ -94,7 +94,7 @@ control Ingress(inout headers_t hdr,
 V1Switch(
     PacketParser(),
     NoVerifyChecksum(),
-    Ingress(),
+    SwitchIngress(),
     EgressDiscipline(),
     NoComputeChecksum(),
     PacketDeparser()

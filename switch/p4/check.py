@@ -1,0 +1,432 @@
+"""Names, types and rules of a whole program: declarations, statements, parsers, controls, tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from switch.p4 import tree
+from switch.p4.check_calls import Calls
+from switch.p4.errors import fail, known, unsupported
+from switch.p4.scope import Scope, undeclared
+from switch.p4.types import (
+    BOOL, ActionRun, Bits, Enum, NewType, Object, Record, Type, Variable, Varbit, is_scalar, plain,
+)  # fmt: skip
+
+TABLE_PROPERTIES = ("actions", "counters", "default_action", "entries", "implementation", "key", "meters", "size",
+                    "support_timeout")  # fmt: skip
+
+
+class Checker(Calls):
+    """Checks a program once, declaration by declaration; annotates the tree in place."""
+
+    def __init__(self) -> None:
+        self.top = Scope()
+        self.errors: list[str] = []
+        self.match_kinds: list[str] = []
+        self.in_action = False
+
+    def program(self, nodes: list[tree.Node]) -> None:
+        for node in nodes:
+            self.declaration(node, self.top)
+
+    def home_of(self, method: tree.Method) -> Scope:
+        return self.top
+
+    # ---- declarations
+
+    def declaration(self, node: Any, scope: Scope) -> None:
+        """Check one declaration and enter its name."""
+        getattr(self, "_declare_" + type(node).__name__.lower())(node, scope)
+
+    def _declare_errors(self, node: tree.Errors, scope: Scope) -> None:
+        for name in node.names:
+            if name in self.errors:
+                fail(node.where, f"error {name} is declared twice")
+            self.errors.append(name)
+
+    def _declare_matchkinds(self, node: tree.MatchKinds, scope: Scope) -> None:
+        self.match_kinds += node.names
+
+    def _declare_const(self, node: tree.Const, scope: Scope) -> None:
+        node.type = self.resolve(node.type_node, scope)
+        self.expr(node.value, scope)
+        self.coerce(node.value, node.type, f"constant {node.name}")
+        if node.value.const is None and not isinstance(node.value, (tree.ListExpr, tree.RecordExpr)):
+            fail(node.value.where, f"constant {node.name}: the value is not known at compile time")
+        scope.declare(node.name, node, node.where)
+
+    def _declare_typedef(self, node: tree.Typedef, scope: Scope) -> None:
+        of = self.resolve(node.type_node, scope)
+        if node.new and not is_scalar(of):
+            fail(node.where, f"type {node.name}: {of} cannot be made a new type; bit<N>, int<N> and bool can")
+        scope.declare(node.name, NewType(node.name, of, node) if node.new else of, node.where)
+
+    def _declare_aggregate(self, node: tree.Aggregate, scope: Scope) -> None:
+        record = Record(node.name, node.kind, {}, node)
+        inner = Scope(scope)
+        for name in node.type_params:
+            inner.names[name] = Variable(name)
+        for one in node.fields:
+            if one.name in record.fields:
+                fail(one.where, f"{node.kind} {node.name} has two fields {one.name}")
+            of = self.resolve(one.type_node, inner)
+            self._field_fits(node, one, of)
+            record.fields[one.name] = of
+        scope.declare(node.name, record, node.where)
+
+    @staticmethod
+    def _field_fits(node: tree.Aggregate, one: tree.Field, of: Type) -> None:
+        base = plain(of)
+        if node.kind == "header" and not isinstance(base, (Bits, Varbit, Variable)) and base != BOOL:
+            if isinstance(base, Record) and base.kind == "struct":
+                unsupported(one.where, "a struct inside a header")
+            fail(one.where, f"header {node.name}: a field of type {of}; bit<N>, int<N>, bool and varbit<N> can be sent")
+        if isinstance(of, Object) or base in (plain(Variable("void")),):
+            fail(one.where, f"field {one.name} cannot be a {of}")
+
+    def _declare_enum(self, node: tree.Enum, scope: Scope) -> None:
+        under = self.resolve(node.under, scope) if node.under else None
+        if under is not None and not isinstance(plain(under), Bits):
+            fail(node.where, f"enum {node.name}: the underlying type must be bit<N> or int<N>, not {under}")
+        enum = Enum(node.name, [], plain(under) if under else None)  # type: ignore[arg-type]
+        for name, value, where in node.members:
+            if name in enum.members:
+                fail(where, f"enum {node.name} has two members {name}")
+            if (value is None) == (under is not None):
+                rule = "needs a value" if value is None else "takes no value: the enum has no underlying type"
+                fail(where, f"enum {node.name}: member {name} {rule}")
+            enum.members.append(name)
+            if value is not None and under is not None:
+                self.constant(value, scope)
+                self.coerce(value, under, f"value of {name}")
+                enum.values[name] = value.const
+        scope.declare(node.name, enum, node.where)
+
+    def _declare_externobject(self, node: tree.ExternObject, scope: Scope) -> None:
+        scope.declare(node.name, Object("extern", node), node.where)
+
+    def _declare_method(self, node: tree.Method, scope: Scope) -> None:
+        found = scope.names.get(node.name)
+        if isinstance(found, list):
+            found.append(node)
+        else:
+            scope.declare(node.name, [node], node.where)
+
+    def _declare_function(self, node: tree.Function, scope: Scope) -> None:
+        unsupported(node.where, "user-defined functions", "an action does the same without a result")
+
+    def _declare_package(self, node: tree.Package, scope: Scope) -> None:
+        scope.declare(node.name, Object("package", node), node.where)
+
+    def _declare_valueset(self, node: tree.ValueSet, scope: Scope) -> None:
+        unsupported(node.where, "value_set")
+
+    def _declare_var(self, node: tree.Var, scope: Scope) -> None:
+        node.type = self.resolve(node.type_node, scope)
+        if isinstance(node.type, Object):
+            fail(node.where, f"{node.name} cannot be a variable of type {node.type}")
+        if node.value is not None:
+            self.expr(node.value, scope)
+            self.coerce(node.value, node.type, f"initial value of {node.name}")
+        scope.declare(node.name, node, node.where)
+
+    def _declare_instance(self, node: tree.Instance, scope: Scope) -> None:
+        node.type = self.resolve(node.type_node, scope)
+        if not isinstance(node.type, Object) or node.type.kind == "table":
+            fail(node.where, f"{node.name}: {node.type} has no constructor")
+        if node.has_body:
+            unsupported(node.where, "an extern with abstract methods")
+        if node.type.kind == "package" and scope is not self.top:
+            fail(node.where, "a package can be instantiated only at the top level")
+        self.construct(node.type, node.args, node, scope)
+        scope.declare(node.name, node, node.where)
+
+    def construct(self, of: Object, args: list[tree.Arg], node: Any, scope: Scope) -> None:
+        """Check constructor arguments; objects given to a package are checked when the program is put together."""
+        if of.kind == "package":
+            return
+        if of.kind == "extern":
+            choices = [one for one in of.decl.constructors if len(one) == len(args)]
+            if not choices:
+                counts = " or ".join(str(len(one)) for one in of.decl.constructors) or "no"
+                fail(node.where, f"the constructor of {of.decl.name} takes {counts} arguments, not {len(args)}")
+            params = choices[0]
+            inner = Scope(self.top)
+            for name in of.decl.type_params:
+                inner.names[name] = Variable(name)
+            self.parameters(params, inner)
+            if len(of.args) != len(of.decl.type_params):
+                fail(node.where, f"{of.decl.name} needs its type arguments, such as {of.decl.name}<bit<32>>(...)")
+        else:
+            params = of.decl.ctor
+        for param, arg in self.pair(of.decl.name, params, args, node.where):
+            self.expr(arg, scope)
+            self.coerce(arg, param.type, f"argument {param.name} of {of.decl.name}")
+            if arg.const is None and not isinstance(arg.type, Object):
+                fail(arg.where, f"argument {param.name} of {of.decl.name} must be known at compile time")
+
+    # ---- parsers and controls
+
+    def _enter(self, node: Any, kind: str, scope: Scope) -> Scope:
+        """Scope inside a parser or control, with its parameters."""
+        inner = Scope(scope)
+        for name in node.type_params:
+            inner.names[name] = Variable(name)
+        if node.type_params and getattr(node, "body", None) or getattr(node, "states", None) and node.type_params:
+            unsupported(node.where, f"a generic {kind}")
+        for one in (*node.params, *node.ctor):
+            one.type = self.resolve(one.type_node, inner)
+            inner.declare(one.name, one, one.where)
+        return inner
+
+    def _declare_control(self, node: tree.Control, scope: Scope) -> None:
+        inner = self._enter(node, "control", scope)
+        if node.body is not None:
+            for one in node.locals:
+                self.declaration(one, inner)
+            self.block(node.body, Scope(inner))
+        scope.declare(node.name, Object("control", node), node.where)
+
+    def _declare_parser(self, node: tree.Parser, scope: Scope) -> None:
+        inner = self._enter(node, "parser", scope)
+        if node.states is not None:
+            for one in node.locals:
+                self.declaration(one, inner)
+            names = [one.name for one in node.states]
+            for one in node.states:
+                if one.name in ("accept", "reject") or names.count(one.name) > 1:
+                    fail(one.where, f"state {one.name} {'is built in' if names.count(one.name) == 1 else 'exists twice'}")
+            if "start" not in names:
+                fail(node.where, f"parser {node.name} has no state start")
+            for one in node.states:
+                self._state(one, [*names, "accept", "reject"], inner)
+        scope.declare(node.name, Object("parser", node), node.where)
+
+    def _state(self, node: tree.State, names: list[str], scope: Scope) -> None:
+        inner = Scope(scope)
+        for one in node.body:
+            self.statement(one, inner)
+        after = node.transition
+        if after is None:
+            return
+        for target in [after] if after.state else after.cases:
+            if target.state not in names:
+                fail(target.where, f"no state {target.state} {known(names)}")
+        for one in after.keys:
+            self.expr(one, inner)
+            if not is_scalar(one.type):
+                fail(one.where, f"select on a {one.type}: only numbers, bool, enums and errors can be selected on")
+        for case in after.cases:
+            self.keyset(case.keys, [(one.type, False) for one in after.keys], inner, "select")
+
+    def keyset(self, keys: list[tree.Expr], kinds: list[tuple[Type, bool]], scope: Scope, what: str) -> None:
+        """Check one row of a select or of table entries against the types of its keys."""
+        if len(keys) == 1 and isinstance(keys[0], tree.DontCare):
+            return
+        if len(keys) != len(kinds):
+            fail(keys[0].where, f"{what}: {len(keys)} values for {len(kinds)} keys")
+        for one, (of, _) in zip(keys, kinds):
+            if isinstance(one, tree.DontCare):
+                continue
+            parts = [one.value, one.mask] if isinstance(one, tree.Mask) else (
+                [one.low, one.high] if isinstance(one, tree.Range) else [one]
+            )
+            if len(parts) == 2 and not isinstance(plain(of), Bits):
+                fail(one.where, f"{what}: masks and ranges need numbers, not {of}")
+            for part in parts:
+                self.expr(part, scope)
+                self.coerce(part, plain(of) if len(parts) == 2 else of, what)
+                if part.const is None:
+                    fail(part.where, f"{what}: the value is not known at compile time")
+            if isinstance(one, tree.Range) and one.low.const > one.high.const:
+                fail(one.where, f"{what}: the range {one.low.const}..{one.high.const} is empty")
+
+    # ---- actions and tables
+
+    def _declare_action(self, node: tree.Action, scope: Scope) -> None:
+        inner = Scope(scope)
+        data = False
+        for one in node.params:
+            one.type = self.resolve(one.type_node, inner)
+            if data and one.direction:
+                fail(one.where, f"action {node.name}: parameters without direction come last")
+            data = data or not one.direction
+            if not one.direction and not is_scalar(one.type):
+                fail(one.where, f"action {node.name}: the control plane cannot give a {one.type}")
+            inner.declare(one.name, one, one.where)
+        self.in_action = True
+        self.block(node.body, Scope(inner))
+        self.in_action = False
+        scope.declare(node.name, node, node.where)
+
+    def _declare_table(self, node: tree.Table, scope: Scope) -> None:
+        for name, one in node.properties.items():
+            if name not in TABLE_PROPERTIES:
+                fail(one.where, f"table {node.name}: unknown property {name} {known(TABLE_PROPERTIES)}")
+        for key in node.key:
+            of = self.expr(key.value, scope)
+            if not is_scalar(of):
+                fail(key.where, f"table {node.name}: a {of} cannot be a key; numbers, bool, enums and errors can")
+            if key.match not in self.match_kinds:
+                fail(key.where, f"table {node.name}: no match kind {key.match} {known(self.match_kinds)}")
+        for ref in node.actions:
+            self._action_ref(ref, scope, node)
+        default = node.properties.get("default_action")
+        if default:
+            self._default(default, node, scope)
+        if "size" in node.properties:
+            self.constant(node.properties["size"].value, scope)
+        for name in ("implementation", "counters", "meters", "support_timeout"):
+            if name in node.properties:
+                self._special(node.properties[name], node, scope)
+        for entry in node.entries or []:
+            self._entry(entry, node, scope)
+        scope.declare(node.name, node, node.where)
+
+    def _special(self, one: tree.Property, node: tree.Table, scope: Scope) -> None:
+        if isinstance(one.value, tree.Construct):
+            unsupported(one.where, f"an instance made in the property `{one.name}`", "declare it before the table")
+        if one.name == "meters":
+            unsupported(one.where, "meters")
+        of = self.expr(one.value, scope)
+        if one.name == "support_timeout":
+            if one.value.const is not False:
+                unsupported(one.where, "support_timeout")
+            return
+        kinds = {"implementation": ("action_profile", "action_selector"), "counters": ("direct_counter",)}[one.name]
+        if not isinstance(of, Object) or of.decl.name not in kinds:
+            fail(one.where, f"table {node.name}: `{one.name}` must be an instance of {' or '.join(kinds)}")
+
+    def _action_ref(self, ref: tree.ActionRef, scope: Scope, table: tree.Table) -> None:
+        found = (scope.top() if ref.top else scope).find(ref.name)
+        if found is None:
+            undeclared(ref.where, ref.name, scope, "action")
+        if not isinstance(found, tree.Action):
+            fail(ref.where, f"table {table.name}: {ref.name} is not an action")
+        ref.decl = found
+        directed = [one for one in found.params if one.direction]
+        given = ref.args or []
+        if len(given) != len(directed):
+            fail(ref.where, f"table {table.name}: action {ref.name} needs its {len(directed)} directed arguments here")
+        for param, arg in zip(directed, given):
+            self.expr(arg.value, scope)
+            self.coerce(arg.value, param.type, f"argument {param.name} of {ref.name}")
+            if param.direction != "in":
+                self.writable(arg.value, f"argument {param.name} of {ref.name}")
+
+    def _default(self, one: tree.Property, table: tree.Table, scope: Scope) -> None:
+        """`default_action = a;` or `= a(1, 2);`: turned into an ActionRef kept as the property's value."""
+        e = one.value
+        target = e.target if isinstance(e, tree.Call) else e
+        if not isinstance(target, tree.Path):
+            fail(one.where, f"table {table.name}: default_action must name an action")
+        ref = tree.ActionRef(target.where, [], target.name, e.args if isinstance(e, tree.Call) else [], target.top)
+        self._listed(ref, table, scope)
+        one.value = ref  # type: ignore[assignment]
+
+    def _listed(self, ref: tree.ActionRef, table: tree.Table, scope: Scope) -> None:
+        """Check an action of the table with its control-plane arguments given."""
+        match = [one for one in table.actions if one.name == ref.name]
+        if not match:
+            fail(ref.where, f"table {table.name}: no action {ref.name} {known(a.name for a in table.actions)}")
+        ref.decl = match[0].decl
+        assert ref.decl is not None
+        params = [one for one in ref.decl.params if not one.direction]
+        directed = len(ref.decl.params) - len(params)
+        given = (ref.args or [])[directed if len(ref.args or []) == len(ref.decl.params) else 0 :]
+        if len(given) != len(params):
+            listed = ", ".join(p.name for p in params) or "none"
+            fail(ref.where, f"action {ref.name} takes {len(params)} arguments ({listed}), not {len(given)}")
+        ref.args = given
+        for param, arg in zip(params, given):
+            self.expr(arg.value, scope)
+            self.coerce(arg.value, param.type, f"argument {param.name} of {ref.name}")
+            if arg.value.const is None:
+                fail(arg.where, f"argument {param.name} of {ref.name} must be known at compile time")
+
+    def _entry(self, entry: tree.Entry, table: tree.Table, scope: Scope) -> None:
+        if entry.priority is not None:
+            self.constant(entry.priority, scope)
+        kinds = [(one.value.type, True) for one in table.key]
+        self.keyset(entry.keys, kinds, scope, f"entry of table {table.name}")
+        self._listed(entry.action, table, scope)
+
+    # ---- statements
+
+    def block(self, node: tree.Block, scope: Scope) -> None:
+        for one in node.body:
+            self.statement(one, scope)
+
+    def statement(self, node: Any, scope: Scope) -> None:
+        getattr(self, "_do_" + type(node).__name__.lower())(node, scope)
+
+    def _do_block(self, node: tree.Block, scope: Scope) -> None:
+        self.block(node, Scope(scope))
+
+    def _do_var(self, node: tree.Var, scope: Scope) -> None:
+        self._declare_var(node, scope)
+
+    def _do_const(self, node: tree.Const, scope: Scope) -> None:
+        self._declare_const(node, scope)
+
+    def _do_instance(self, node: tree.Instance, scope: Scope) -> None:
+        fail(node.where, f"{node.name}: declare instances before `apply`, not among the statements")
+
+    def _do_empty(self, node: tree.Empty, scope: Scope) -> None:
+        pass
+
+    def _do_exit(self, node: tree.Exit, scope: Scope) -> None:
+        pass
+
+    def _do_return(self, node: tree.Return, scope: Scope) -> None:
+        if node.value is not None:
+            fail(node.where, "return with a value: actions and controls return nothing")
+
+    def _do_assign(self, node: tree.Assign, scope: Scope) -> None:
+        of = self.expr(node.target, scope)
+        self.writable(node.target, "assignment")
+        self.expr(node.value, scope)
+        self.coerce(node.value, of, "assignment")
+
+    def _do_callstatement(self, node: tree.CallStatement, scope: Scope) -> None:
+        self.expr(node.call, scope)
+        if node.call.callee.kind in ("table", "control") and self.in_action:
+            fail(node.where, f"an action cannot apply a {node.call.callee.kind}")
+
+    def _do_directapply(self, node: tree.DirectApply, scope: Scope) -> None:
+        unsupported(node.where, "apply() of a type", "declare an instance of it and apply that")
+
+    def _do_if(self, node: tree.If, scope: Scope) -> None:
+        self.expr(node.condition, scope)
+        if node.condition.type != BOOL:
+            fail(node.condition.where, f"if needs bool, not {node.condition.type}: compare with 0, say")
+        self.statement(node.then, Scope(scope))
+        if node.other is not None:
+            self.statement(node.other, Scope(scope))
+
+    def _do_switch(self, node: tree.Switch, scope: Scope) -> None:
+        of = self.expr(node.value, scope)
+        seen: set[Any] = set()
+        for case in node.cases:
+            key = self._label(case, of, scope)
+            if key in seen:
+                fail(case.where, "switch: this label stands twice")
+            seen.add(key)
+            if case.body is not None:
+                self.block(case.body, Scope(scope))
+
+    def _label(self, case: tree.Case, of: Type, scope: Scope) -> Any:
+        """Check a label; returns what tells it from others."""
+        if isinstance(case.label, tree.DontCare):
+            return "default", None
+        if isinstance(of, ActionRun):
+            names = [one.name for one in of.table.actions]
+            if not isinstance(case.label, tree.Path) or case.label.name not in names:
+                what = case.label.name if isinstance(case.label, tree.Path) else "this"
+                fail(case.where, f"switch: {what} is no action of table {of.table.name} {known(names)}")
+            return case.label.name
+        self.expr(case.label, scope)
+        self.coerce(case.label, of, "label of switch")
+        if case.label.const is None:
+            fail(case.where, "switch: a label must be known at compile time")
+        return case.label.const

@@ -1,0 +1,210 @@
+"""What a call calls, and whether its arguments fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from switch.p4 import tree
+from switch.p4.check_expr import Expressions
+from switch.p4.errors import Location, fail, known, unsupported
+from switch.p4.scope import Scope, undeclared
+from switch.p4.types import (
+    BOOL, DONTCARE, INT, VOID, Applied, Bits, Enum, NewType, Object, Record, Stack, Tuple, Type, Variable, plain,
+    substitute,
+)  # fmt: skip
+
+HEADER_METHODS = ("isValid", "setValid", "setInvalid", "minSizeInBits", "minSizeInBytes", "maxSizeInBits",
+                  "maxSizeInBytes")  # fmt: skip
+
+
+@dataclass(slots=True)
+class Callee:
+    """What a Call runs. `kind`: table, control, action, header, method (of an extern instance), function (extern)."""
+
+    kind: str
+    decl: Any
+    name: str
+    base: tree.Expr | None = None
+    """Of methods: the instance or header before the dot."""
+    args: list[tuple[tree.Param, tree.Expr]] = field(default_factory=list)
+    bound: dict[str, Type] = field(default_factory=dict)
+    """Types of the type parameters."""
+
+
+class Calls(Expressions):
+    """Checks calls: sets `callee` of each Call."""
+
+    def _call(self, e: tree.Call, scope: Scope) -> Type:
+        if isinstance(e.target, tree.Member):
+            return self._method_call(e, e.target, scope)
+        if not isinstance(e.target, tree.Path):
+            fail(e.where, "this cannot be called")
+        found = (scope.top() if e.target.top else scope).find(e.target.name)
+        if found is None:
+            undeclared(e.where, e.target.name, scope)
+        if isinstance(found, tree.Action):
+            return self._finish(e, Callee("action", found, found.name), found.params, VOID, scope)
+        if isinstance(found, list):
+            return self._overloaded(e, Callee("function", None, e.target.name), found, scope)
+        if isinstance(found, tree.Function):
+            unsupported(e.where, "user-defined functions")
+        fail(e.where, f"{e.target.name} cannot be called: it is no action and no function")
+
+    def _method_call(self, e: tree.Call, target: tree.Member, scope: Scope) -> Type:
+        if target.name == "apply" and isinstance(target.base, tree.Call):
+            fail(e.where, "apply() of a result: only tables and controls can be applied")
+        of = self.expr(target.base, scope)
+        if isinstance(of, Record) and of.kind != "struct":
+            return self._header_call(e, target, of, scope)
+        if isinstance(of, Stack):
+            unsupported(e.where, "header stacks")
+        if isinstance(of, Object):
+            return self._object_call(e, target, of, scope)
+        fail(e.where, f"{of} has no method {target.name}")
+
+    def _header_call(self, e: tree.Call, target: tree.Member, of: Record, scope: Scope) -> Type:
+        if target.name not in HEADER_METHODS:
+            fail(target.where, f"{of.kind} {of} has no method {target.name} {known(HEADER_METHODS)}")
+        if of.kind == "header_union":
+            unsupported(e.where, "header unions")
+        if target.name.startswith(("min", "max")):
+            unsupported(e.where, target.name)
+        if target.name != "isValid":
+            self.writable(target.base, target.name)
+        result = BOOL if target.name == "isValid" else VOID
+        return self._finish(e, Callee("header", None, target.name, target.base), [], result, scope)
+
+    def _object_call(self, e: tree.Call, target: tree.Member, of: Object, scope: Scope) -> Type:
+        if of.kind == "table":
+            if target.name != "apply":
+                fail(target.where, f"a table has no method {target.name} (has: apply)")
+            self._finish(e, Callee("table", of.decl, "apply", target.base), [], VOID, scope)
+            return Applied(of.decl)
+        if of.kind in ("control", "parser"):
+            if target.name != "apply":
+                fail(target.where, f"a {of.kind} has no method {target.name} (has: apply)")
+            if of.kind == "parser":
+                unsupported(e.where, "sub-parsers")
+            return self._finish(e, Callee("control", of.decl, "apply", target.base), of.decl.params, VOID, scope)
+        if of.kind != "extern":
+            fail(e.where, f"a {of.kind} has no methods")
+        methods = [one for one in of.decl.methods if one.name == target.name]
+        if not methods:
+            fail(target.where, f"extern {of} has no method {target.name} {known(m.name for m in of.decl.methods)}")
+        callee = Callee("method", None, target.name, target.base)
+        callee.bound = dict(zip(of.decl.type_params, of.args))
+        return self._overloaded(e, callee, methods, scope)
+
+    def _overloaded(self, e: tree.Call, callee: Callee, methods: list[tree.Method], scope: Scope) -> Type:
+        """Choose among functions of one name by the number of arguments, as the language does."""
+        fits = [one for one in methods if len(one.params) == len(e.args)]
+        if not fits:
+            counts = " or ".join(str(len(one.params)) for one in methods)
+            fail(e.where, f"{callee.name} takes {counts} arguments, not {len(e.args)}")
+        method = fits[0]
+        callee.decl = method
+        if e.type_args:
+            if len(e.type_args) != len(method.type_params):
+                fail(e.where, f"{callee.name} takes {len(method.type_params)} type arguments, not {len(e.type_args)}")
+            given = [self.resolve(one, scope) for one in e.type_args]
+            callee.bound.update(
+                (name, of) for name, of in zip(method.type_params, given) if of != DONTCARE
+            )
+        inner = Scope(self.home_of(method))
+        for name in (*method.type_params, *callee.bound):
+            inner.names[name] = Variable(name)
+        self.parameters(method.params, inner)
+        result = self.resolve(method.result, inner)
+        self._finish(e, callee, method.params, VOID, scope)
+        return substitute(result, callee.bound)
+
+    def home_of(self, method: tree.Method) -> Scope:
+        """Scope in which a method was declared."""
+        raise NotImplementedError
+
+    def parameters(self, params: list[tree.Param], scope: Scope) -> None:
+        """Resolve the types of parameters."""
+        for one in params:
+            one.type = self.resolve(one.type_node, scope)
+
+    def _finish(
+        self, e: tree.Call, callee: Callee, params: list[tree.Param], result: Type, scope: Scope
+    ) -> Type:
+        self.arguments(callee, params, e.args, e.where, scope)
+        e.callee = callee
+        return result
+
+    def arguments(
+        self, callee: Callee, params: list[tree.Param], args: list[tree.Arg], where: Location, scope: Scope
+    ) -> None:
+        """Match arguments with parameters, by position or by name, and check each. Fills callee.args."""
+        pairs = self.pair(callee.name, params, args, where)
+        for param, arg in pairs:
+            if isinstance(arg, tree.DontCare):
+                unsupported(arg.where, "`_` as an argument")
+            self.expr(arg, scope)
+            self._bind(param.type, arg.type, callee.bound)
+        for param, arg in pairs:
+            wanted = substitute(param.type, callee.bound)
+            what = f"argument {param.name} of {callee.name}"
+            if param.direction in ("out", "inout"):
+                if arg.type != wanted and not isinstance(wanted, Variable):
+                    fail(arg.where, f"{what} of type {arg.type} where {wanted} is needed")
+                self.writable(arg, what)
+            elif not isinstance(wanted, Variable) and wanted != DONTCARE:
+                self.coerce(arg, wanted, what)
+        callee.args = pairs
+
+    @staticmethod
+    def pair(
+        name: str, params: list[tree.Param], args: list[tree.Arg], where: Location
+    ) -> list[tuple[tree.Param, tree.Expr]]:
+        """(parameter, argument) in the order of the parameters. Raises P4Error for too many, too few, unknown."""
+        named = [one for one in args if one.name is not None]
+        if named and len(named) != len(args):
+            fail(where, f"{name}: name all arguments or none")
+        if named:
+            values = {one.name: one.value for one in named}
+            for one in named:
+                if one.name not in {p.name for p in params}:
+                    fail(one.where, f"{name} has no parameter {one.name} {known(p.name for p in params)}")
+            pairs = [(p, values[p.name]) for p in params if p.name in values]
+        else:
+            pairs = [(p, a.value) for p, a in zip(params, args)]
+        missing = [p.name for p in params[len(pairs) :] if p.default is None] if not named else [
+            p.name for p in params if p.name not in values and p.default is None
+        ]
+        if len(args) > len(params) or missing:
+            listed = ", ".join(p.name for p in params) or "none"
+            fail(where, f"{name} takes {len(params)} arguments ({listed}), not {len(args)}")
+        return pairs
+
+    def _bind(self, param: Type, arg: Type, bound: dict[str, Type]) -> None:
+        """Learn the type parameters in `param` from an argument's type."""
+        if isinstance(param, Variable):
+            if bound.get(param.name) in (None, INT):
+                bound[param.name] = arg
+        elif isinstance(param, Object) and isinstance(arg, Object):
+            for one, other in zip(param.args, arg.args):
+                self._bind(one, other, bound)
+
+
+def data_fields(e: tree.Expr) -> list[tuple[tree.Expr | None, Type]]:
+    """The leaves of the `data` of a hash or checksum, in order: (expression or None for a part, type)."""
+    if isinstance(e, tree.ListExpr):
+        return [leaf for item in e.items for leaf in data_fields(item)]
+    if isinstance(e, tree.RecordExpr):
+        return [leaf for _, item in e.items for leaf in data_fields(item)]
+    return [(e, e.type)]
+
+
+def is_data(of: Type) -> bool:
+    """Can a value be laid out as bits?"""
+    base = plain(of)
+    if isinstance(base, Record):
+        return base.kind != "header_union" and all(is_data(one) for one in base.fields.values())
+    return isinstance(base, Bits) or base == BOOL or (isinstance(base, Enum) and base.under is not None)
+
+
+__all__ = ["Callee", "Calls", "NewType", "Tuple", "data_fields", "is_data"]

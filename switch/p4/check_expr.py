@@ -1,0 +1,342 @@
+"""Types and compile-time values of expressions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from switch.p4 import tree
+from switch.p4.errors import fail, known, unsupported
+from switch.p4.fold import fold_binary, fold_cast, fold_unary
+from switch.p4.scope import Scope, TypeResolver, member_type, undeclared
+from switch.p4.types import (
+    BOOL, ERROR, INT, STRING, ActionRun, Applied, Bits, Enum, NewType, Object, Record, Stack, Tuple, Type, plain,
+)  # fmt: skip
+
+_ARITHMETIC = ("+", "-", "*", "/", "%", "&", "|", "^", "|+|", "|-|")
+_ORDER = ("<", ">", "<=", ">=")
+
+
+class Expressions(TypeResolver):
+    """Checks expressions: sets `type` and, when known, `const` of each node."""
+
+    errors: list[str]
+
+    def constant(self, expr: tree.Expr, scope: Scope) -> int:
+        """Value of an integer that must be known at compile time."""
+        self.expr(expr, scope)
+        if expr.const is None or isinstance(expr.const, (bool, str)):
+            fail(expr.where, "this must be an integer known at compile time")
+        return expr.const
+
+    def expr(self, e: tree.Expr, scope: Scope) -> Type:
+        """Type of an expression. Raises P4Error for what the language forbids."""
+        e.type = getattr(self, "_" + type(e).__name__.lower())(e, scope)
+        return e.type
+
+    def coerce(self, e: tree.Expr, to: Type, what: str = "value") -> None:
+        """Make a checked expression one of type `to`, by the implicit conversions of §8.11.2. Raises P4Error."""
+        base = plain(to)
+        if e.type == to:
+            return
+        if e.type == INT and isinstance(base, Bits) and not isinstance(to, (Enum, NewType)):
+            e.const, e.type = base.wrap(e.const), to
+        elif isinstance(e.type, Enum) and e.type.under == to:
+            e.const = e.type.values[e.const] if isinstance(e.const, str) else e.const
+            e.type = to
+        elif isinstance(e, tree.ListExpr) and isinstance(base, (Record, Tuple)):
+            self._fill(e, to, what)
+        elif isinstance(e, tree.RecordExpr) and isinstance(base, Record):
+            self._fill_named(e, base, what)
+        elif isinstance(e, tree.Ternary) and e.type == INT and e.const is None:
+            self.coerce(e.then, to, what)
+            self.coerce(e.other, to, what)
+            e.type = to
+        else:
+            fail(e.where, f"{what} of type {e.type} where {to} is needed{self._cast_hint(e.type, to)}")
+
+    @staticmethod
+    def _cast_hint(have: Type, to: Type) -> str:
+        both = isinstance(plain(have), Bits) and isinstance(plain(to), Bits)
+        return f": a cast would do, ({to})" if both or isinstance(to, NewType) else ""
+
+    def _fill(self, e: tree.ListExpr, to: Type, what: str) -> None:
+        base = plain(to)
+        parts = list(base.fields.values()) if isinstance(base, Record) else list(base.items)  # type: ignore[union-attr]
+        if len(parts) != len(e.items):
+            fail(e.where, f"{what}: {len(e.items)} values for the {len(parts)} fields of {to}")
+        for item, of in zip(e.items, parts):
+            self.coerce(item, of, what)
+        e.type = to
+
+    def _fill_named(self, e: tree.RecordExpr, record: Record, what: str) -> None:
+        given = dict(e.items)
+        if set(given) != set(record.fields):
+            fail(e.where, f"{what}: the fields of {record} are {', '.join(record.fields)}; given {', '.join(given)}")
+        for name, item in e.items:
+            self.coerce(item, record.fields[name], what)
+        e.type = record
+
+    # ---- leaves
+
+    def _integer(self, e: tree.Integer, scope: Scope) -> Type:
+        if e.width is None:
+            e.const = e.value
+            return INT
+        of = Bits(e.width, e.signed)
+        e.const = of.wrap(e.value)
+        return of
+
+    def _boolean(self, e: tree.Boolean, scope: Scope) -> Type:
+        e.const = e.value
+        return BOOL
+
+    def _string(self, e: tree.String, scope: Scope) -> Type:
+        e.const = e.value
+        return STRING
+
+    def _refused(self, e: tree.Refused, scope: Scope) -> Type:
+        unsupported(e.where, e.what)
+
+    def _dontcare(self, e: tree.DontCare, scope: Scope) -> Type:
+        fail(e.where, "`_` and `default` stand for a value only in key sets")
+
+    def _path(self, e: tree.Path, scope: Scope) -> Type:
+        found = (scope.top() if e.top else scope).find(e.name)
+        if found is None:
+            undeclared(e.where, e.name, scope)
+        e.decl = found
+        if isinstance(found, tree.Const):
+            e.const = found.value.const
+        if isinstance(found, tree.Table):
+            return Object("table", found)
+        if isinstance(found, tree.Action):
+            return Object("action", found)
+        of = getattr(found, "type", None)
+        if of is None:
+            kind = "a function" if isinstance(found, (list, tree.Function)) else "a type"
+            fail(e.where, f"{e.name} is {kind}, not a value")
+        return of
+
+    def _typemember(self, e: tree.TypeMember, scope: Scope) -> Type:
+        if e.of is None:
+            if e.name not in self.errors:
+                fail(e.where, f"error has no member {e.name} {known(self.errors)}")
+            e.const = e.name
+            return ERROR
+        of = self.resolve(e.of, scope)
+        if not isinstance(of, Enum):
+            fail(e.where, f"{of}.{e.name}: only enums have members, and {of} is none")
+        if e.name not in of.members:
+            fail(e.where, f"enum {of} has no member {e.name} {known(of.members)}")
+        e.const = e.name
+        return of
+
+    # ---- parts
+
+    def _member(self, e: tree.Member, scope: Scope) -> Type:
+        of = self.expr(e.base, scope)
+        if isinstance(of, Record):
+            return member_type(of, e.name, e.where)
+        if isinstance(of, Applied):
+            if e.name in ("hit", "miss"):
+                return BOOL
+            if e.name == "action_run":
+                return ActionRun(of.table)
+            fail(e.where, f"apply() has no member {e.name} (has: action_run, hit, miss)")
+        if isinstance(of, Stack):
+            unsupported(e.where, "header stacks")
+        if isinstance(of, Object):
+            fail(e.where, f"{e.name} of a {of.kind} is a method: call it")
+        fail(e.where, f"{of} has no member {e.name}")
+
+    def _index(self, e: tree.Index, scope: Scope) -> Type:
+        of = self.expr(e.base, scope)
+        if isinstance(of, Stack):
+            unsupported(e.where, "header stacks")
+        if isinstance(of, Tuple):
+            unsupported(e.where, "indexing a tuple")
+        fail(e.where, f"{of} cannot be indexed: only header stacks and tuples can")
+
+    def _slice(self, e: tree.Slice, scope: Scope) -> Type:
+        of = self.expr(e.base, scope)
+        if not isinstance(plain(of), Bits):
+            fail(e.where, f"{of} has no bits to slice: only bit<N> and int<N> have")
+        high, low = self.constant(e.high, scope), self.constant(e.low, scope)
+        width = plain(of).width  # type: ignore[union-attr]
+        if not 0 <= low <= high < width:
+            fail(e.where, f"slice [{high}:{low}] of {of}: needs {width - 1} >= high >= low >= 0")
+        if isinstance(e.base.const, int):
+            e.const = e.base.const >> low & (1 << high - low + 1) - 1
+        return Bits(high - low + 1)
+
+    # ---- operators
+
+    def _unary(self, e: tree.Unary, scope: Scope) -> Type:
+        of = self.expr(e.operand, scope)
+        if e.op == "!":
+            self._need(e.operand, BOOL, e.op)
+        elif not isinstance(plain(of), Bits) and of != INT:
+            fail(e.where, f"{e.op} needs a number, not {of}")
+        elif e.op == "~" and of == INT:
+            fail(e.where, "~ needs a number with a width, such as 8w1")
+        if e.operand.const is not None:
+            e.const = fold_unary(e.op, e.operand.const, of)
+        return of
+
+    def _need(self, e: tree.Expr, of: Type, op: str) -> None:
+        if e.type != of:
+            fail(e.where, f"{op} needs {of}, not {e.type}")
+
+    def _binary(self, e: tree.Binary, scope: Scope) -> Type:
+        left, right = self.expr(e.left, scope), self.expr(e.right, scope)
+        if e.op in ("&&", "||"):
+            self._need(e.left, BOOL, e.op)
+            self._need(e.right, BOOL, e.op)
+            result: Type = BOOL
+        elif e.op in ("<<", ">>"):
+            result = self._shift(e)
+        elif e.op == "++":
+            result = self._concat(e)
+        else:
+            self._unify(e, left, right)
+            left = e.left.type
+            if e.op in ("==", "!="):
+                result = self._equality(e)
+            elif e.op in _ORDER:
+                self._numeric(e, left)
+                result = BOOL
+            else:
+                self._numeric(e, left)
+                result = left
+        if e.left.const is not None and e.right.const is not None:
+            kinds = (plain(e.left.type), plain(e.right.type), plain(result))
+            e.const = fold_binary(e.op, e.left.const, e.right.const, kinds, e.where)
+        elif e.op in ("/", "%"):
+            unsupported(e.where, f"{e.op} of values not known at compile time")
+        return result
+
+    def _unify(self, e: tree.Binary, left: Type, right: Type) -> None:
+        """Bring the operands of a symmetric operator to one type."""
+        if left == right:
+            return
+        for one, to in ((e.left, right), (e.right, left)):
+            listed = isinstance(one, (tree.ListExpr, tree.RecordExpr))
+            enum = isinstance(one.type, Enum) and one.type.under == to
+            if one.type == INT and isinstance(to, Bits) or enum or listed:
+                self.coerce(one, to, f"operand of {e.op}")
+                return
+        fail(e.where, f"{left} {e.op} {right}: both sides must have one type{self._cast_hint(left, right)}")
+
+    def _equality(self, e: tree.Binary) -> Type:
+        if isinstance(e.left.type, (Object, Applied, ActionRun)):
+            fail(e.where, f"{e.left.type} cannot be compared")
+        return BOOL
+
+    def _numeric(self, e: tree.Binary, of: Type) -> None:
+        if not isinstance(of, Bits) and of != INT:
+            fail(e.where, f"{e.op} needs numbers, not {of}")
+        if of == INT and e.op in ("|+|", "|-|"):
+            fail(e.where, f"{e.op} needs numbers with a width, such as 8w1")
+
+    def _shift(self, e: tree.Binary) -> Type:
+        left, right = e.left.type, e.right.type
+        if not isinstance(left, Bits) and left != INT:
+            fail(e.where, f"{e.op} needs a number on the left, not {left}")
+        if right == INT:
+            if e.right.const < 0:
+                fail(e.right.where, f"a shift by {e.right.const}: must not be negative")
+        elif not isinstance(plain(right), Bits) or plain(right).signed:  # type: ignore[union-attr]
+            fail(e.right.where, f"{e.op} needs bit<N> or a constant on the right, not {right}")
+        if left == INT and e.right.const is None:
+            fail(e.left.where, f"{e.op} by a variable needs a width on the left, such as 8w1")
+        return left
+
+    def _concat(self, e: tree.Binary) -> Type:
+        for one in (e.left, e.right):
+            if not isinstance(plain(one.type), Bits):
+                fail(one.where, f"++ needs numbers with a width, such as 8w1, not {one.type}")
+        left, right = plain(e.left.type), plain(e.right.type)
+        return Bits(left.width + right.width, left.signed)  # type: ignore[union-attr]
+
+    def _ternary(self, e: tree.Ternary, scope: Scope) -> Type:
+        self.expr(e.condition, scope)
+        self._need(e.condition, BOOL, "? :")
+        left, right = self.expr(e.then, scope), self.expr(e.other, scope)
+        if left != right:
+            if left == INT:
+                self.coerce(e.then, right, "value")
+            else:
+                self.coerce(e.other, left, "value")
+        if e.condition.const is not None:
+            e.const = (e.then if e.condition.const else e.other).const
+        return e.then.type
+
+    def _cast(self, e: tree.Cast, scope: Scope) -> Type:
+        to = self.resolve(e.to, scope)
+        of = self.expr(e.operand, scope)
+        if isinstance(e.operand, (tree.ListExpr, tree.RecordExpr)):
+            self.coerce(e.operand, to, "cast")
+            return to
+        if not self._can_cast(plain(of), plain(to)):
+            fail(e.where, f"a {of} cannot be cast to {to}{self._detour(plain(of), plain(to))}")
+        value = e.operand.const
+        if isinstance(of, Enum) and of.under and isinstance(value, str):
+            value = of.values[value]
+        if value is not None:
+            e.const = fold_cast(value, plain(to)) if isinstance(value, (int, bool)) else value
+            if isinstance(to, Enum):
+                e.const = next((name for name, number in to.values.items() if number == e.const), None)
+        return to
+
+    @staticmethod
+    def _can_cast(of: Type, to: Type) -> bool:
+        if of == to:
+            return True
+        if isinstance(of, Bits) and isinstance(to, Bits):
+            return of.signed == to.signed or of.width == to.width
+        if of == INT:
+            return isinstance(to, Bits)
+        one_bit = Bits(1)
+        return (of == BOOL and to == one_bit) or (of == one_bit and to == BOOL)
+
+    @staticmethod
+    def _detour(of: Type, to: Type) -> str:
+        if isinstance(of, Bits) and isinstance(to, Bits):
+            return f": change the width first, ({to})({Bits(to.width, of.signed)})"
+        if to == BOOL:
+            return ": compare with 0 instead"
+        return ""
+
+    def _listexpr(self, e: tree.ListExpr, scope: Scope) -> Type:
+        return Tuple(tuple(self.expr(item, scope) for item in e.items))
+
+    def _recordexpr(self, e: tree.RecordExpr, scope: Scope) -> Type:
+        return Tuple(tuple(self.expr(item, scope) for _, item in e.items))
+
+    def _construct(self, e: tree.Construct, scope: Scope) -> Type:
+        fail(e.where, "an object can be made only by a declaration or as an argument of a package")
+
+    # ---- writing
+
+    def writable(self, e: tree.Expr, what: str) -> None:
+        """Raise P4Error unless a checked expression can be written to."""
+        while isinstance(e, (tree.Member, tree.Slice, tree.Index)):
+            e = e.base
+        if not isinstance(e, tree.Path):
+            fail(e.where, f"{what}: this is not something that can be written to")
+        decl: Any = e.decl
+        if isinstance(decl, tree.Var):
+            return
+        if isinstance(decl, tree.Param):
+            if decl.direction in ("out", "inout"):
+                return
+            way = f"has direction `{decl.direction}`" if decl.direction else "has no direction"
+            fail(e.where, f"{what}: parameter {e.name} {way}; only `out` and `inout` can be written")
+        fail(e.where, f"{what}: {e.name} is {_called(decl)}, which cannot be written to")
+
+
+def _called(decl: Any) -> str:
+    return {"Const": "a constant", "Instance": "an instance", "Table": "a table", "Action": "an action"}.get(
+        type(decl).__name__, "no variable"
+    )
+

@@ -1,0 +1,118 @@
+"""Names in scope, and types as written turned into types."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any, Iterator
+
+from switch.p4 import tree
+from switch.p4.errors import Location, fail, known, unsupported
+from switch.p4.types import (
+    BOOL, DONTCARE, ERROR, INT, STRING, VOID, Bits, Enum, NewType, Object, Record, Simple, Stack, Tuple, Type,
+    Variable, Varbit,
+)  # fmt: skip
+
+MAX_BITS = 2048
+"""Widest number the front end takes (p4c's limit); the backend's own is lower."""
+
+_SIMPLE = {"bool": BOOL, "error": ERROR, "string": STRING, "int": INT, "void": VOID, "bit": Bits(1)}
+_TYPES = (Bits, Simple, Varbit, Record, Stack, Tuple, Enum, NewType, Object, Variable)
+
+
+class Scope:
+    """Names of one block, and of those around it. A value is a Type, a declaration or a list of overloads."""
+
+    def __init__(self, parent: Scope | None = None) -> None:
+        self.parent = parent
+        self.names: dict[str, Any] = {}
+        self.places: dict[str, Location] = {}
+
+    def declare(self, name: str, what: Any, where: Location) -> None:
+        """Add a name. Raises P4Error when this very block has it already."""
+        if name in self.names:
+            fail(where, f"{name} is already declared at {self.places[name]}")
+        self.names[name], self.places[name] = what, where
+
+    def find(self, name: str) -> Any:
+        """What a name stands for, innermost first; None when it stands for nothing."""
+        scope: Scope | None = self
+        while scope:
+            if name in scope.names:
+                return scope.names[name]
+            scope = scope.parent
+        return None
+
+    def all(self) -> Iterator[str]:
+        scope: Scope | None = self
+        while scope:
+            yield from scope.names
+            scope = scope.parent
+
+    def top(self) -> Scope:
+        scope = self
+        while scope.parent:
+            scope = scope.parent
+        return scope
+
+
+def undeclared(where: Location, name: str, scope: Scope, what: str = "") -> None:
+    """Raise P4Error for a name that stands for nothing, with the nearest ones that do."""
+    near = difflib.get_close_matches(name, set(scope.all()), 3)
+    hint = f" (did you mean {' or '.join(near)}?)" if near else ""
+    fail(where, f"{what + ' ' if what else ''}{name} is not declared{hint}")
+
+
+class TypeResolver:
+    """Turns types as written into types. `constant` (check_expr.py) evaluates the sizes."""
+
+    def constant(self, expr: tree.Expr, scope: Scope) -> int:
+        raise NotImplementedError
+
+    def resolve(self, node: tree.TypeNode, scope: Scope) -> Type:
+        """The type a type expression names. Raises P4Error for unknown names and impossible sizes."""
+        if isinstance(node, tree.SimpleType):
+            return _SIMPLE[node.name]
+        if isinstance(node, tree.SizedType):
+            return self._sized(node, scope)
+        if isinstance(node, tree.NamedType):
+            return self._named(node, scope)
+        if isinstance(node, tree.StackType):
+            element = self.resolve(node.element, scope)
+            if not isinstance(element, Record) or element.kind == "struct":
+                fail(node.where, f"a stack holds headers; {element} is no header")
+            return Stack(element, self.constant(node.size, scope))
+        if isinstance(node, tree.TupleType):
+            return Tuple(tuple(self.resolve(one, scope) for one in node.args))
+        return DONTCARE
+
+    def _sized(self, node: tree.SizedType, scope: Scope) -> Type:
+        width = self.constant(node.size, scope)
+        low = 1 if node.name == "int" else 0
+        if not low <= width <= MAX_BITS:
+            fail(node.where, f"{node.name}<{width}>: the width must be {low} to {MAX_BITS}")
+        return Varbit(width) if node.name == "varbit" else Bits(width, node.name == "int")
+
+    def _named(self, node: tree.NamedType, scope: Scope) -> Type:
+        found = scope.find(node.name)
+        if found is None:
+            undeclared(node.where, node.name, scope, "type")
+        if not isinstance(found, _TYPES):
+            fail(node.where, f"{node.name} is not a type")
+        args = tuple(self.resolve(one, scope) for one in node.args)
+        if isinstance(found, Object):
+            wanted = len(found.decl.type_params)
+            if args and len(args) != wanted:
+                fail(node.where, f"{node.name} takes {wanted} type arguments, not {len(args)}")
+            return Object(found.kind, found.decl, args)
+        if args and isinstance(found, Record) and found.decl.type_params:
+            unsupported(node.where, "generic structs")
+        if args:
+            fail(node.where, f"{node.name} takes no type arguments")
+        return found
+
+
+def member_type(record: Record, name: str, where: Location) -> Type:
+    """Type of a field. Raises P4Error listing the fields."""
+    if name not in record.fields:
+        fail(where, f"{record.kind} {record} has no field {name} {known(record.fields)}")
+    return record.fields[name]
