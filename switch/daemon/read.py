@@ -137,6 +137,11 @@ def _registers(
             yield p4r.Entity(register_entry=entry)
 
 
+def _replication(chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: Any) -> Iterator[p4r.Entity]:
+    """Multicast groups and clone sessions cannot be written, so there are none; clients that clear a switch ask."""
+    return iter(())
+
+
 _HANDLERS: dict[str, Callable[[Chassis, Device, p4i.P4Info, Any], Iterator[p4r.Entity]]] = {
     "table_entry": _table_entries,
     "action_profile_member": _members,
@@ -144,4 +149,5 @@ _HANDLERS: dict[str, Callable[[Chassis, Device, p4i.P4Info, Any], Iterator[p4r.E
     "counter_entry": _counters,
     "direct_counter_entry": _direct_counters,
     "register_entry": _registers,
+    "packet_replication_engine_entry": _replication,
 }

@@ -62,10 +62,10 @@ def test_switch__pushes_the_pipeline_writes_and_reads_back(options):
             switch = await ready.next()
             assert switch.is_primary
             entry = fy.P4TableEntry("by_mac", match=fy.Match(dst=0x0102), action=fy.Action("forward", port=7))
-            await switch.write([+entry])
+            await switch.insert([entry])
             assert [e async for e in switch.read(fy.P4TableEntry("by_mac"))] == [entry]
             with pytest.raises(P4ClientError) as caught:
-                await switch.write([+entry])
+                await switch.insert([entry])
             assert caught.value.details[0].canonical_code == fy.GRPCStatusCode.ALREADY_EXISTS
             await switch.delete([entry])
             await switch.delete([entry], strict=False)
