@@ -86,7 +86,7 @@ class Session:
         except asyncio.TimeoutError:
             await self.close()
             raise SwitchError(
-                f"{target}: takes connections but answers no arbitration: is it a P4Runtime switch?", retry=True
+                f"{target}: no answer to arbitration: it is switched off, or no P4Runtime switch", retry=True
             ) from None
         except BaseException:
             await self.close()
