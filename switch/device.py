@@ -8,8 +8,8 @@
 
 All state lives in the C runtime (switch/runtime); this class checks what callers ask against the program's P4Info
 and translates. Every method may be called from any thread while the event loop (switch.loop) forwards packets:
-each takes the device's lock, which the loop gives up at the latest after one batch of frames. An operation is done whole or not
-at all.
+each takes the device's lock, which the loop gives up at the latest after one batch of frames. An operation is done
+whole or not at all.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ from switch.schema import DEFAULT_ONLY, TABLE_ONLY, Array, Profile, Schema, Tabl
 
 if TYPE_CHECKING:
     from finsy.proto import p4i
+
+    from switch.loop import EventLoop
 
 CPU_PORT = 510
 """Port of packet-in and packet-out; the event loop can be told another."""
@@ -75,6 +77,8 @@ class Device:
         self._program: Any = None
         self._schema: Schema | None = None
         self._out = threading.local()
+        self.loop: EventLoop | None = None
+        """The event loop it is attached to; set by that."""
 
     # ---- program ----------------------------------------------------------------------------------------------
 
@@ -107,7 +111,9 @@ class Device:
             self._lib.rt_device_unload(self._handle)
 
     def close(self) -> None:
-        """Free everything; the object is dead after it. Detach it from its event loop first."""
+        """Detach from the event loop and free everything; the object is dead after it. May be called twice."""
+        if self.loop is not None:
+            self.loop.detach(self)
         with self._lock:
             handle, self._handle = self._handle, None
             self._program = self._schema = None
@@ -185,8 +191,8 @@ class Device:
     def modify(self, entry: TableEntry) -> None:
         """Replace the action of an entry, or of the default entry. NOT_FOUND.
 
-        `counter`, if given, is set as well; without an action only it is. A default entry with neither goes back to
-        the program's own default action.
+        `counter`, if given, is set as well; without an action only it is. A default entry with neither goes back
+        to the program's own default action.
         """
         with self._lock:
             table = self._writable(entry)
@@ -481,7 +487,8 @@ class Device:
         with self._lock:
             register = self.schema.find(self.schema.registers, register_id, "register")
             if value < 0 or value >> register.kind:
-                raise TableError("OUT_OF_RANGE", f"{register.name}: {value:#x} does not fit in {register.kind} bits")
+                text = f"{register.name}: {value:#x} does not fit in {register.kind} bits"
+                raise TableError("OUT_OF_RANGE", text)
             first, count = _span(register, index)
             cells = value.to_bytes(16, "little") * count
             error = self._lib.rt_register_cells(self.handle, register.index, first, count, cells, 1)

@@ -12,11 +12,13 @@ be deleted and made again under the same name: the port follows and says so by P
 
 from __future__ import annotations
 
+import ctypes
+import os
+import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from switch.device import Device
+from switch import native
+from switch.device import CPU_PORT, DROP_PORT, Device
 
 
 class PortError(Exception):
@@ -69,41 +71,145 @@ class PortStats:
 class EventLoop:
     """Owns the forwarding thread. All methods may be called from any thread."""
 
-    def __init__(self, *, cpu_port: int = 510, ring_kib: int = 1024):
+    def __init__(self, *, cpu_port: int = CPU_PORT, ring_kib: int = 1024):
         """`ring_kib`: receive ring of each port, KiB of unswappable memory."""
-        raise NotImplementedError
+        self._lib = native.runtime()
+        self.cpu_port = cpu_port
+        why = ctypes.create_string_buffer(256)
+        self._handle = self._lib.rt_loop_create(cpu_port, ring_kib * 1024, why, len(why))
+        if not self._handle:
+            raise PortError(f"cannot make an event loop: {why.value.decode(errors='replace')}")
+        self._lock = threading.RLock()
+        self._devices: dict[int, Device] = {}
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread; nothing happens when it runs already."""
+        error = self._lib.rt_loop_start(self._alive())
+        if error:
+            raise PortError(f"cannot start the forwarding thread: {os.strerror(error)}")
 
     def close(self) -> None:
         """Stop the thread, close all ports, detach all devices. May be called twice."""
+        with self._lock:
+            handle, self._handle = self._handle, None
+            if handle:
+                self._lib.rt_loop_destroy(handle)
+            for device in self._devices.values():
+                device.loop = None
+            self._devices.clear()
 
     def attach(self, device: Device) -> None:
         """Make a device known. Raises ValueError when its id is taken."""
+        with self._lock:
+            self._alive()
+            if device.loop not in (None, self):
+                raise ValueError(f"{device.name} is attached to another event loop")
+            if self._devices.setdefault(device.device_id, device) is not device:
+                raise ValueError(f"device id {device.device_id} is taken by {self._devices[device.device_id].name}")
+            device.loop = self
 
     def detach(self, device: Device) -> None:
         """Close the device's ports and forget it: power off. Does nothing for a device not attached."""
+        with self._lock:
+            if self._handle and self._devices.get(device.device_id) is device:
+                self._lib.rt_loop_detach(self._handle, device.handle)
+                del self._devices[device.device_id]
+                device.loop = None
 
     def add_port(self, device: Device, number: int, interface: str) -> None:
         """Bind `interface` as port `number`. Raises PortError.
 
         The interface must exist; if it goes away later the port stays and waits for it.
         """
+        where = f"{device.name}: port {number}"
+        if not 0 < number < DROP_PORT or number == self.cpu_port:
+            raise PortError(f"{where}: ports are numbered 1..{DROP_PORT - 1} without the CPU port {self.cpu_port}")
+        if not 0 < len(interface.encode()) <= 15:
+            raise PortError(f"{where}: {interface!r} is no interface name (1 to 15 characters)")
+        why = ctypes.create_string_buffer(256)
+        with self._lock:
+            handle = self._owner(device)
+            error = self._lib.rt_port_add(handle, device.handle, number, interface.encode(), why, len(why))
+        if error == native.EXISTS:
+            raise PortError(f"{where}: the number is taken already")
+        if error:
+            raise PortError(f"{where}: {why.value.decode(errors='replace')}")
 
-    def remove_port(self, device: Device, number: int) -> None: ...
+    def remove_port(self, device: Device, number: int) -> None:
+        """Close one port. Raises PortError when there is none of that number."""
+        with self._lock:
+            if self._lib.rt_port_remove(self._owner(device), device.handle, number):
+                raise PortError(f"{device.name}: no port {number} (has: {self._numbers(device)})")
 
     def ports(self, device: Device) -> dict[int, PortStats]:
         """Ports of a device with their counts."""
+        with self._lock:
+            count, block = native.take_block(self._lib.rt_ports_read, self._owner(device), device.handle)
+        size = ctypes.sizeof(native.PortCounts)
+        out = {}
+        for position in range(count):
+            raw = native.PortCounts.from_buffer_copy(block, position * size)
+            out[raw.number] = PortStats(
+                raw.interface.decode(errors="replace"), bool(raw.up), raw.rx_packets, raw.rx_bytes, raw.tx_packets,
+                raw.tx_bytes, raw.rx_dropped, raw.tx_dropped, raw.tx_down,
+            )  # fmt: skip
+        return out
 
     def inject(self, device: Device, frame: bytes, port: int | None = None) -> None:
         """Packet-out: push a frame through the device's pipeline as received on `port` (default: the CPU port)."""
+        if port is not None and not 0 <= port < DROP_PORT:
+            raise PortError(f"{device.name}: port {port} is not in 0..{DROP_PORT - 1}")
+        if len(frame) > native.MAX_FRAME:
+            raise PortError(f"{device.name}: a frame of {len(frame)} bytes (at most {native.MAX_FRAME})")
+        at = self.cpu_port if port is None else port
+        with self._lock:
+            self._lib.rt_loop_inject(self._owner(device), device.handle, at, bytes(frame), len(frame))
 
     def send(self, device: Device, port: int, frame: bytes) -> None:
         """Send a frame out of a port, past the pipeline. Raises PortError."""
+        with self._lock:
+            error = self._lib.rt_port_send(self._owner(device), device.handle, port, bytes(frame), len(frame))
+            if error:
+                raise PortError(f"{device.name}: no port {port} (has: {self._numbers(device)})")
 
     def fileno(self) -> int:
         """A descriptor that is readable while events wait."""
+        return self._lib.rt_loop_fd(self._alive())
 
     def events(self) -> list[PacketIn | PortEvent]:
         """The waiting events, oldest first; never blocks. At most 1024 frames wait, later ones are dropped."""
+        with self._lock:
+            count, block = native.take_block(self._lib.rt_loop_events, self._alive())
+        out: list[PacketIn | PortEvent] = []
+        at, size = 0, ctypes.sizeof(native.Event)
+        for _ in range(count):
+            raw = native.Event.from_buffer_copy(block, at)
+            at += size
+            if raw.kind == native.EVENT_FRAME:
+                out.append(PacketIn(raw.device, block[at : at + raw.len]))
+                at += raw.len
+            else:
+                name = raw.interface.decode(errors="replace")
+                up, admin_up = bool(raw.up), bool(raw.admin_up)
+                out.append(PortEvent(raw.device, raw.port, name, up, admin_up, raw.ifindex, raw.at_ns / 1e9))
+        return out
+
+    @property
+    def frames_lost(self) -> int:
+        """Frames for the CPU port that found the queue full, of all devices."""
+        return self._lib.rt_loop_frames_lost(self._alive())
+
+    def _alive(self) -> int:
+        if not self._handle:
+            raise PortError("the event loop is closed")
+        return self._handle
+
+    def _owner(self, device: Device) -> int:
+        """The loop's handle, after a check that `device` is attached to it."""
+        handle = self._alive()
+        if self._devices.get(device.device_id) is not device:
+            raise PortError(f"{device.name}: is not attached to this event loop")
+        return handle
+
+    def _numbers(self, device: Device) -> str:
+        return ", ".join(map(str, self.ports(device))) or "none"

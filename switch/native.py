@@ -13,7 +13,7 @@ from switch.build import build_shared
 
 RUNTIME_DIR = Path(__file__).parent / "runtime"
 """Folder of p4rt.h: the include folder of generated programs."""
-SOURCES = ("device.c", "tables.c", "profiles.c", "hashes.c")
+SOURCES = ("device.c", "tables.c", "profiles.c", "hashes.c", "io.c", "port.c", "link.c")
 
 MAX_FRAME = 16384
 """P4RT_MAX_FRAME: longest frame, bytes."""
@@ -24,6 +24,8 @@ NONE = 0xFFFF_FFFF
 
 INSERT, MODIFY, DELETE = 0, 1, 2
 KIND_NONE, KIND_ACTION, KIND_MEMBER, KIND_GROUP = 0, 1, 2, 3
+
+EVENT_FRAME, EVENT_PORT = 1, 2
 
 NOT_FOUND, EXISTS, FULL, IN_USE, NO_MEMORY, INVALID, NO_PROGRAM, SYSTEM = range(-1, -9, -1)
 """enum rt_error."""
@@ -147,6 +149,19 @@ _SIGNATURES = {
     ),
     "rt_groups_read": (c.c_int, c.c_void_p, c.c_uint32, *_VIEW),
     "rt_free": (None, c.c_void_p),
+    "rt_loop_create": (c.c_void_p, c.c_uint32, c.c_uint32, c.c_char_p, c.c_size_t),
+    "rt_loop_start": (c.c_int, c.c_void_p),
+    "rt_loop_stop": (None, c.c_void_p),
+    "rt_loop_destroy": (None, c.c_void_p),
+    "rt_loop_fd": (c.c_int, c.c_void_p),
+    "rt_loop_frames_lost": (c.c_uint64, c.c_void_p),
+    "rt_loop_events": (c.c_int, c.c_void_p, *_VIEW),
+    "rt_loop_inject": (c.c_int, c.c_void_p, c.c_void_p, c.c_uint32, c.c_char_p, c.c_uint32),
+    "rt_loop_detach": (None, c.c_void_p, c.c_void_p),
+    "rt_port_add": (c.c_int, c.c_void_p, c.c_void_p, c.c_uint32, c.c_char_p, c.c_char_p, c.c_size_t),
+    "rt_port_remove": (c.c_int, c.c_void_p, c.c_void_p, c.c_uint32),
+    "rt_port_send": (c.c_int, c.c_void_p, c.c_void_p, c.c_uint32, c.c_char_p, c.c_uint32),
+    "rt_ports_read": (c.c_int, c.c_void_p, c.c_void_p, *_VIEW),
 }  # fmt: skip
 
 

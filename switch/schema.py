@@ -1,7 +1,7 @@
 """What a loaded program's entries may look like: P4Info joined with the indexes of the compiled program.
 
-`Schema` turns entries (switch.entities) into the byte strings of the runtime and back, and refuses what does not fit.
-Layout of keys and parameters: fields in order, each padded to whole bytes, big-endian (switch/runtime/p4rt.h).
+`Schema` turns entries (switch.entities) into the byte strings of the runtime and back, and refuses what does not
+fit. Layout of keys and parameters: fields in order, each padded to whole bytes, big-endian (switch/runtime/p4rt.h).
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class Schema:
             has = ", ".join(f"{f.name} {f.id}" for f in table.fields)
             raise TableError("INVALID_ARGUMENT", f"{table.name}: no match field {min(given)} (has: {has})")
         if table.needs_priority and not 0 < entry.priority < 1 << 31:
-            raise TableError("INVALID_ARGUMENT", f"{table.name}: needs a priority of 1 or more, got {entry.priority}")
+            raise TableError("INVALID_ARGUMENT", f"{table.name}: needs a priority above 0, got {entry.priority}")
         if not table.needs_priority and entry.priority:
             raise TableError(
                 "INVALID_ARGUMENT", f"{table.name}: has only exact and lpm fields, so priority must be 0"
@@ -287,7 +287,7 @@ def _encode_field(table: Table, spec: Field, match: FieldMatch | None) -> tuple[
         if not isinstance(length, int) or not 0 < length <= spec.bits:
             raise TableError(
                 "INVALID_ARGUMENT",
-                f"{what}: prefix length {length} is not in 1..{spec.bits} (to match everything leave the field out)",
+                f"{what}: prefix length {length} is not in 1..{spec.bits} (to match all leave the field out)",
             )
         mask = spec.ones ^ (spec.ones >> length)
     else:

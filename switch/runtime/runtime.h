@@ -3,7 +3,8 @@
  *     device.c    devices, loading programs, counters and registers, the in-memory door
  *     tables.c    table entries            profiles.c  members and groups of action profiles
  *     hashes.c    CRCs, random numbers     traffic.h   from ingress to egress
- *     io.c        event loop: interfaces as ports     link.c   netlink: state of those interfaces
+ *     io.c        event loop: interfaces as ports     port.c   their sockets and rings
+ *     link.c      netlink: state of those interfaces
  *
  * Functions return RT_OK or one of the errors below and change nothing when they fail. Callers are our own Python:
  * lengths and widths are checked there (switch/device.py); indexes and ids are checked here as well.
@@ -97,8 +98,7 @@ struct rt_device {
     uint64_t started_ns;        /* CLOCK_MONOTONIC at load */
     uint64_t down[RT_PORTS / 64]; /* bit set: the port is down for watchers */
     struct rt_stats stats;
-    struct rt_loop *loop;       /* the event loop it is attached to */
-    struct rt_port *ports[RT_PORTS]; /* owned by the loop */
+    struct rt_port *ports[RT_PORTS]; /* owned by the event loop; changed with both locked */
 };
 
 /* tables.c: called with the device locked */

@@ -1,4 +1,4 @@
-"""The hand-written program of mini_program.c as a thing that `Device.load` takes, with the P4Info a compiler would write."""
+"""The hand-written program of mini_program.c as `Device.load` takes it, with the P4Info a compiler would write."""
 
 from __future__ import annotations
 
@@ -49,3 +49,9 @@ def _p4info() -> p4i.P4Info:
     profile = info.action_profiles.add(with_selector=True, size=8, max_group_size=16, table_ids=[BY_HASH])
     profile.preamble.id, profile.preamble.name, profile.preamble.alias = SPRAY, "mini.spray", "spray"
     return info
+
+
+def frame(op: int, *, dst: int = 1, src: int = 2, a: int = 0, b: int = 0, c: int = 0, payload: bytes = b"") -> bytes:
+    """A frame of the program (see mini_program.c)."""
+    head = dst.to_bytes(6, "big") + src.to_bytes(6, "big") + b"\x88\xb5" + bytes([op])
+    return head + a.to_bytes(4, "big") + b.to_bytes(2, "big") + bytes([c]) + payload

@@ -1,0 +1,539 @@
+/* The event loop: frames from the rings of all ports through their devices and out again, by one thread.
+ *
+ * Order of locks: loop, device, events. The thread holds the loop's lock for one round (what epoll reported at once),
+ * a device's for one batch of frames; both are fair (lock.h), so control calls wait for a batch at most.
+ * A frame is sent from the ring slot it came in: slots are given back only after the batch has been sent.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/if_ether.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "io.h"
+#include "traffic.h"
+
+#define ROUND 16                            /* ports served in a round */
+#define SEND_AT 32                          /* frames that may wait for the next port's turn */
+#define TAG_WAKE UINT64_MAX
+#define TAG_NETLINK (UINT64_MAX - 1)
+
+/* ---- events for Python ------------------------------------------------------------------------------------------ */
+
+static void push_event(struct rt_loop *loop, struct rt_event event, const uint8_t *frame)
+{
+    struct rt_queued_event *queued = NULL;
+    uint64_t one = 1;
+
+    rt_lock(&loop->event_lock);
+    if (!frame || (loop->n_frames < RT_EVENT_FRAMES && loop->frame_bytes + event.len <= RT_EVENT_BYTES))
+        queued = malloc(sizeof *queued + event.len);
+    if (queued) {
+        queued->event = event;
+        queued->next = NULL;
+        if (frame) {
+            memcpy(queued->frame, frame, event.len);
+            loop->n_frames++;
+            loop->frame_bytes += event.len;
+        }
+        *loop->last_event = queued;
+        loop->last_event = &queued->next;
+    } else {
+        loop->frames_lost++;
+    }
+    rt_unlock(&loop->event_lock);
+    if (queued && write(loop->notify, &one, sizeof one) < 0)
+        return; /* EAGAIN: it is readable already */
+}
+
+static void push_port_event(struct rt_loop *loop, const struct rt_port *port)
+{
+    struct rt_event event = {.kind = RT_EVENT_PORT, .device = port->dev->id, .port = port->number,
+                             .up = (uint32_t)port->up, .admin_up = (uint32_t)port->admin_up,
+                             .ifindex = (uint32_t)port->ifindex, .at_ns = rt_now_ns()};
+    memcpy(event.interface, port->name, sizeof event.interface);
+    push_event(loop, event, NULL);
+}
+
+/* The interface of a port is as told now: tell the device (watch ports) and Python what changed. */
+void rt_port_is(struct rt_loop *loop, struct rt_port *port, int ifindex, unsigned flags)
+{
+    int admin_up = ifindex && (flags & IFF_UP), up = admin_up && (flags & IFF_RUNNING);
+    int was_down = rt_port_is_down(port->dev, (int32_t)port->number);
+
+    if (ifindex == port->ifindex && up == port->up && admin_up == port->admin_up && was_down == !up)
+        return;
+    port->ifindex = ifindex;
+    port->up = up;
+    port->admin_up = admin_up;
+    rt_port_state(port->dev, port->number, up);
+    push_port_event(loop, port);
+}
+
+/* All waiting events, oldest first, in one block to be freed with rt_free; returns their number. */
+RT_API int rt_loop_events(struct rt_loop *loop, uint8_t **out, size_t *out_bytes)
+{
+    struct rt_queued_event *first, *next;
+    uint64_t count;
+    size_t bytes = 0;
+    int n = 0;
+
+    if (read(loop->notify, &count, sizeof count) < 0 && errno != EAGAIN)
+        return RT_SYSTEM;
+    rt_lock(&loop->event_lock);
+    first = loop->first_event;
+    loop->first_event = NULL;
+    loop->last_event = &loop->first_event;
+    loop->n_frames = 0;
+    loop->frame_bytes = 0;
+    rt_unlock(&loop->event_lock);
+    for (struct rt_queued_event *e = first; e; e = e->next)
+        bytes += sizeof e->event + e->event.len;
+    uint8_t *at = *out = malloc(bytes + 1);
+    *out_bytes = bytes;
+    for (struct rt_queued_event *e = first; e; e = next, n++) {
+        next = e->next;
+        if (at) {
+            memcpy(at, &e->event, sizeof e->event);
+            memcpy(at + sizeof e->event, e->frame, e->event.len);
+            at += sizeof e->event + e->event.len;
+        }
+        free(e);
+    }
+    return *out ? n : RT_NO_MEMORY;
+}
+
+/* ---- sending -------------------------------------------------------------------------------------------------------- */
+
+static void flush_all(struct rt_loop *loop)
+{
+    for (uint32_t i = 0; i < loop->n_dirty; i++) {
+        rt_port_flush(loop->dirty[i]);
+        loop->dirty[i]->dirty = 0;
+    }
+    for (uint32_t i = 0; i < loop->n_fed; i++)
+        rt_port_release(loop->fed[i]);
+    loop->n_dirty = loop->n_fed = loop->n_waiting = 0;
+}
+
+static void queue(struct rt_loop *loop, struct rt_port *port, uint8_t *data, uint32_t len)
+{
+    if (port->waiting == RT_BATCH)
+        rt_port_flush(port);
+    if (!port->dirty) {
+        port->dirty = 1;
+        loop->dirty[loop->n_dirty++] = port;
+    }
+    port->parts[port->waiting++] = (struct iovec){data, len};
+    loop->n_waiting++;
+}
+
+/* A frame leaves `dev` by its port, or to the CPU. It must stay where it is until flush_all. The device is locked. */
+static void emit(struct rt_loop *loop, struct rt_device *dev, const struct p4rt_packet *pkt)
+{
+    uint32_t to = pkt->std.egress_port;
+
+    if (to == loop->cpu_port) {
+        push_event(loop, (struct rt_event){.kind = RT_EVENT_FRAME, .device = dev->id, .port = to, .len = pkt->len,
+                                           .at_ns = rt_now_ns()}, pkt->data);
+        dev->stats.sent++;
+    } else if (to < RT_PORTS && dev->ports[to]) {
+        queue(loop, dev->ports[to], pkt->data, pkt->len);
+        dev->stats.sent++;
+    } else {
+        dev->stats.dropped_no_port++;
+    }
+}
+
+/* ---- receiving ------------------------------------------------------------------------------------------------------- */
+
+/* The kernel took the VLAN tag out of the frame: put it back in front of the type. Returns the frame's new start. */
+static uint8_t *put_tag_back(const struct tpacket2_hdr *slot, uint8_t *data)
+{
+    uint16_t type = slot->tp_status & TP_STATUS_VLAN_TPID_VALID ? slot->tp_vlan_tpid : ETH_P_8021Q;
+
+    memmove(data - 4, data, 12);
+    p4rt_put(data + 8, type, 2);
+    p4rt_put(data + 10, slot->tp_vlan_tci, 2);
+    return data - 4;
+}
+
+/* Run one frame of a slot through the device. Returns 1 when it must be sent before the next may be read. */
+static int receive_slot(struct rt_loop *loop, struct rt_port *port, struct tpacket2_hdr *slot, uint64_t now_ns)
+{
+    struct rt_device *dev = port->dev;
+    uint8_t *data = (uint8_t *)slot + slot->tp_mac;
+    uint32_t len = slot->tp_snaplen, headroom = P4RT_HEADROOM + 4;
+    struct p4rt_packet pkt;
+    int big = 0;
+
+    if (slot->tp_status & TP_STATUS_COPY) {
+        ssize_t n = recv(port->fd, loop->big + P4RT_HEADROOM + 8, P4RT_MAX_FRAME, MSG_DONTWAIT | MSG_TRUNC);
+        data = loop->big + P4RT_HEADROOM + 8;
+        len = n < 0 ? 0 : (uint32_t)n;
+        big = 1;
+    }
+    port->rx_packets++;
+    port->rx_bytes += slot->tp_len;
+    if (!dev->pub.program)
+        return 0;
+    if (len < slot->tp_len || len > P4RT_MAX_FRAME - 4) {
+        dev->stats.received++;
+        dev->stats.dropped_size++;
+        return 0;
+    }
+    if (slot->tp_status & TP_STATUS_VLAN_VALID && len >= 12) {
+        data = put_tag_back(slot, data);
+        len += 4;
+        headroom -= 4;
+    }
+    if (!rt_ingress(dev, &pkt, port->number, data, len, headroom, now_ns) || !rt_egress(dev, &pkt))
+        return 0;
+    emit(loop, dev, &pkt);
+    return big;
+}
+
+static void receive(struct rt_loop *loop, struct rt_port *port)
+{
+    uint64_t now_ns = rt_now_ns();
+    uint32_t n = 0;
+
+    rt_lock(&port->dev->lock);
+    while (n < RT_BATCH && port->held < port->slots) {
+        struct tpacket2_hdr *slot = rt_slot(port, port->next);
+        if (!(__atomic_load_n(&slot->tp_status, __ATOMIC_ACQUIRE) & TP_STATUS_USER))
+            break;
+        int send_now = receive_slot(loop, port, slot, now_ns);
+        port->next = port->next + 1 == port->slots ? 0 : port->next + 1;
+        if (!port->held++)
+            loop->fed[loop->n_fed++] = port;
+        n++;
+        if (send_now)
+            flush_all(loop);
+    }
+    rt_unlock(&port->dev->lock);
+    if (loop->n_waiting >= SEND_AT)
+        flush_all(loop);
+}
+
+/* ---- the thread ---------------------------------------------------------------------------------------------------------- */
+
+static void serve_port(struct rt_loop *loop, uint64_t tag, uint32_t happened)
+{
+    struct rt_port *port = (uint32_t)tag < loop->n_ports ? loop->ports[(uint32_t)tag] : NULL;
+    socklen_t size = sizeof(int);
+    int error;
+
+    if (!port || port->generation != (uint32_t)(tag >> 32))
+        return;
+    if (happened & EPOLLERR)
+        getsockopt(port->fd, SOL_SOCKET, SO_ERROR, &error, &size); /* ENETDOWN; netlink tells the story */
+    receive(loop, port);
+}
+
+static void drain(int eventfd)
+{
+    uint64_t count;
+    while (read(eventfd, &count, sizeof count) < 0 && errno == EINTR)
+        ;
+}
+
+static void *run(void *argument)
+{
+    struct rt_loop *loop = argument;
+    struct epoll_event events[ROUND];
+
+    while (!loop->stop) {
+        int n = epoll_wait(loop->epoll, events, ROUND, -1);
+        rt_lock(&loop->lock);
+        for (int i = 0; i < n; i++) {
+            if (events[i].data.u64 == TAG_NETLINK)
+                rt_link_read(loop);
+            else if (events[i].data.u64 == TAG_WAKE)
+                drain(loop->wake);
+            else
+                serve_port(loop, events[i].data.u64, events[i].events);
+        }
+        flush_all(loop);
+        rt_unlock(&loop->lock);
+    }
+    return NULL;
+}
+
+static int watch(struct rt_loop *loop, int fd, uint64_t tag)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = tag};
+    return epoll_ctl(loop->epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+RT_API void rt_loop_destroy(struct rt_loop *loop);
+
+/* NULL with the reason in `why`. */
+RT_API struct rt_loop *rt_loop_create(uint32_t cpu_port, uint32_t ring_bytes, char *why, size_t room)
+{
+    struct rt_loop *loop = calloc(1, sizeof *loop);
+
+    if (!loop) {
+        snprintf(why, room, "out of memory");
+        return NULL;
+    }
+    loop->cpu_port = cpu_port;
+    loop->blocks = ring_bytes / RT_BLOCK < 2 ? 2 : ring_bytes / RT_BLOCK;
+    loop->last_event = &loop->first_event;
+    loop->epoll = epoll_create1(EPOLL_CLOEXEC);
+    loop->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    loop->notify = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    loop->netlink = rt_link_open();
+    loop->big = malloc(P4RT_HEADROOM + 8 + P4RT_MAX_FRAME);
+    if (loop->epoll < 0 || loop->wake < 0 || loop->notify < 0 || loop->netlink < 0 || !loop->big ||
+        watch(loop, loop->wake, TAG_WAKE) || watch(loop, loop->netlink, TAG_NETLINK)) {
+        snprintf(why, room, "%s", strerror(errno));
+        rt_loop_destroy(loop);
+        return NULL;
+    }
+    return loop;
+}
+
+/* 0, or an errno. Signals stay with the other threads. */
+RT_API int rt_loop_start(struct rt_loop *loop)
+{
+    sigset_t all, before;
+    int error;
+
+    if (loop->running)
+        return 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&loop->thread, NULL, run, loop);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    loop->running = !error;
+    if (!error)
+        pthread_setname_np(loop->thread, "p4-forward");
+    return error;
+}
+
+RT_API void rt_loop_stop(struct rt_loop *loop)
+{
+    uint64_t one = 1;
+
+    if (!loop->running)
+        return;
+    loop->stop = 1;
+    while (write(loop->wake, &one, sizeof one) < 0 && errno == EINTR)
+        ;
+    pthread_join(loop->thread, NULL);
+    loop->running = 0;
+    loop->stop = 0;
+}
+
+RT_API int rt_loop_fd(struct rt_loop *loop)
+{
+    return loop->notify;
+}
+
+RT_API uint64_t rt_loop_frames_lost(struct rt_loop *loop)
+{
+    return loop->frames_lost;
+}
+
+/* ---- ports: from any thread ------------------------------------------------------------------------------------------------- */
+
+static int make_room(struct rt_loop *loop)
+{
+    uint32_t room = loop->room_ports ? loop->room_ports * 2 : 64;
+
+    if (loop->n_ports < loop->room_ports)
+        return RT_OK;
+    struct rt_port **ports = realloc(loop->ports, room * sizeof *ports);
+    if (ports)
+        loop->ports = ports;
+    struct rt_port **dirty = realloc(loop->dirty, room * sizeof *dirty);
+    if (dirty)
+        loop->dirty = dirty;
+    struct rt_port **fed = realloc(loop->fed, room * sizeof *fed);
+    if (fed)
+        loop->fed = fed;
+    if (!ports || !dirty || !fed)
+        return RT_NO_MEMORY;
+    loop->room_ports = room;
+    return RT_OK;
+}
+
+static int add_port(struct rt_loop *loop, struct rt_device *dev, uint32_t number, const char *name, char *why,
+                    size_t room)
+{
+    uint32_t index = 0;
+
+    if (number >= P4RT_DROP_PORT || number == loop->cpu_port || dev->ports[number])
+        return RT_EXISTS;
+    while (index < loop->n_ports && loop->ports[index])
+        index++;
+    if (index == loop->n_ports && make_room(loop)) {
+        snprintf(why, room, "%s: out of memory", name);
+        return RT_NO_MEMORY;
+    }
+    struct rt_port *port = rt_port_open(loop, name, why, room);
+    if (!port)
+        return RT_SYSTEM;
+    port->dev = dev;
+    port->number = number;
+    port->index = index;
+    port->generation = ++loop->generation;
+    if (watch(loop, port->fd, (uint64_t)port->generation << 32 | index)) {
+        snprintf(why, room, "%s: %s", name, strerror(errno));
+        rt_port_close(port);
+        return RT_SYSTEM;
+    }
+    loop->ports[index] = port;
+    if (index == loop->n_ports)
+        loop->n_ports++;
+    rt_lock(&dev->lock);
+    dev->ports[number] = port;
+    rt_unlock(&dev->lock);
+    rt_port_state(dev, number, port->up);
+    push_port_event(loop, port);
+    return RT_OK;
+}
+
+/* RT_SYSTEM: `why` tells. RT_EXISTS: the number is taken or no port's number. */
+RT_API int rt_port_add(struct rt_loop *loop, struct rt_device *dev, uint32_t number, const char *name, char *why,
+                       size_t room)
+{
+    rt_lock(&loop->lock);
+    int error = add_port(loop, dev, number, name, why, room);
+    rt_unlock(&loop->lock);
+    return error;
+}
+
+static void remove_port(struct rt_loop *loop, struct rt_port *port)
+{
+    struct rt_device *dev = port->dev;
+
+    rt_lock(&dev->lock);
+    dev->ports[port->number] = NULL;
+    rt_unlock(&dev->lock);
+    rt_port_state(dev, port->number, 1);
+    loop->ports[port->index] = NULL;
+    rt_port_close(port);
+}
+
+RT_API int rt_port_remove(struct rt_loop *loop, struct rt_device *dev, uint32_t number)
+{
+    int error = RT_NOT_FOUND;
+
+    rt_lock(&loop->lock);
+    if (number < RT_PORTS && dev->ports[number]) {
+        remove_port(loop, dev->ports[number]);
+        error = RT_OK;
+    }
+    rt_unlock(&loop->lock);
+    return error;
+}
+
+/* Close all ports of a device; the loop does not touch it any more. */
+RT_API void rt_loop_detach(struct rt_loop *loop, struct rt_device *dev)
+{
+    rt_lock(&loop->lock);
+    for (uint32_t i = 0; i < loop->n_ports; i++)
+        if (loop->ports[i] && loop->ports[i]->dev == dev)
+            remove_port(loop, loop->ports[i]);
+    rt_unlock(&loop->lock);
+}
+
+/* As native.PortCounts reads it. */
+struct rt_port_counts {
+    uint32_t number, up;
+    uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes, rx_dropped, tx_dropped, tx_down;
+    char interface[IFNAMSIZ];
+};
+
+/* Counts of all ports of a device by rising number, in a block to be freed with rt_free; returns their number. */
+RT_API int rt_ports_read(struct rt_loop *loop, struct rt_device *dev, uint8_t **out, size_t *out_bytes)
+{
+    struct rt_port_counts *counts;
+    int n = 0;
+
+    rt_lock(&loop->lock);
+    for (uint32_t i = 0; i < RT_PORTS; i++)
+        n += dev->ports[i] != NULL;
+    counts = calloc((size_t)n + 1, sizeof *counts);
+    *out = (uint8_t *)counts;
+    *out_bytes = (size_t)n * sizeof *counts;
+    for (uint32_t i = 0; counts && i < RT_PORTS; i++) {
+        struct rt_port *port = dev->ports[i];
+        if (!port)
+            continue;
+        rt_port_count_drops(port);
+        *counts = (struct rt_port_counts){port->number, (uint32_t)port->up, port->rx_packets, port->rx_bytes,
+                                          port->tx_packets, port->tx_bytes, port->rx_dropped, port->tx_dropped,
+                                          port->tx_down, {0}};
+        memcpy(counts++->interface, port->name, sizeof port->name);
+    }
+    rt_unlock(&loop->lock);
+    return *out ? n : RT_NO_MEMORY;
+}
+
+/* Push a frame through the device as received on `port`. */
+RT_API int rt_loop_inject(struct rt_loop *loop, struct rt_device *dev, uint32_t port, const uint8_t *frame, uint32_t len)
+{
+    struct p4rt_packet pkt;
+    int error = RT_OK;
+
+    if (len > P4RT_MAX_FRAME)
+        return RT_INVALID;
+    rt_lock(&loop->lock);
+    rt_lock(&dev->lock);
+    uint8_t *data = loop->big + P4RT_HEADROOM + 8;
+    memcpy(data, frame, len);
+    if (!dev->pub.program)
+        error = RT_NO_PROGRAM;
+    else if (rt_ingress(dev, &pkt, port, data, len, P4RT_HEADROOM, rt_now_ns()) && rt_egress(dev, &pkt))
+        emit(loop, dev, &pkt);
+    rt_unlock(&dev->lock);
+    flush_all(loop);
+    rt_unlock(&loop->lock);
+    return error;
+}
+
+/* Send a frame out of a port, past the pipeline. */
+RT_API int rt_port_send(struct rt_loop *loop, struct rt_device *dev, uint32_t number, const uint8_t *frame,
+                        uint32_t len)
+{
+    int error = RT_NOT_FOUND;
+
+    rt_lock(&loop->lock);
+    if (number < RT_PORTS && dev->ports[number]) {
+        queue(loop, dev->ports[number], (uint8_t *)frame, len);
+        flush_all(loop);
+        error = RT_OK;
+    }
+    rt_unlock(&loop->lock);
+    return error;
+}
+
+/* Stops the thread; all ports are closed, their devices live on. */
+RT_API void rt_loop_destroy(struct rt_loop *loop)
+{
+    int fds[] = {loop->epoll, loop->wake, loop->notify, loop->netlink};
+
+    rt_loop_stop(loop);
+    for (uint32_t i = 0; i < loop->n_ports; i++)
+        if (loop->ports[i])
+            remove_port(loop, loop->ports[i]);
+    for (struct rt_queued_event *e = loop->first_event, *next; e; e = next) {
+        next = e->next;
+        free(e);
+    }
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    free(loop->ports);
+    free(loop->dirty);
+    free(loop->fed);
+    free(loop->big);
+    free(loop);
+}
