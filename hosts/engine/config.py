@@ -1,6 +1,6 @@
-"""One configuration record of an endpoint. Every open point of the protocol (reference §12) that a user may decide is a key.
+"""One configuration record of an endpoint. Every open point of reference §12 that a user may decide is a key.
 
-Units are in the names: `_s` seconds, `_bytes`, `_packets`. `Config.from_json` refuses what it does not know, by name.
+Units are in the names: `_s` seconds, `_bytes`, `_packets`. `Config.from_json` refuses, by name, what it does not know.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Config:
     """Payload of a full packet. 4096 and not Annex C's 1024: here a packet costs CPU, not wire time."""
     mpr_packets: int = 1024
     """Our window as responder, a multiple of 128: PSNs up to cack + MPR are taken (§12 row 14)."""
-    cwnd_bytes: int = 1 << 20
+    cwnd_bytes: int = 1 << 18
     """Congestion window as long as it is a fixed one (nominal bytes)."""
     max_wimm: int = 32
     """WriteIMM messages the peer may have in flight towards us (§5.3)."""
@@ -74,6 +74,8 @@ class Config:
     """Expiries with constant T, 0..7; first this phase, then the exponential one (§12 row 24)."""
     exp_cnt: int = 5
     """Expiries with doubling T, 0..25; 25 = for ever."""
+    timeout_rtts: float = 4.0
+    """T is at least this many smoothed round trips (0: never mind): deep queues are no loss."""
     timeout_ceiling_s: float = 4.0
     """T doubles no further than this."""
 
@@ -122,7 +124,7 @@ class Config:
         return TIMEOUT_UNIT_S * 2**self.timeout
 
     def retry_interval_s(self, expiries: int) -> float:
-        """Timer of a packet that has expired `expiries` times: T in the linear phase, then doubling to the ceiling."""
+        """Timer of a packet that expired `expiries` times: T in the linear phase, then doubling to the ceiling."""
         doublings = max(0, expiries - self.linear_cnt + 1) if self.exp_cnt else 0
         base = self.base_timeout_s
         return base if not doublings else max(base, min(base * 2.0**doublings, self.timeout_ceiling_s))
@@ -163,6 +165,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "timeout": (1, 24),
     "linear_cnt": (0, 7),
     "exp_cnt": (0, EXP_FOREVER),
+    "timeout_rtts": (0, 1000),
     "timeout_ceiling_s": (1e-6, 3600),
     "backup_per_plane": (-1, 1 << 16),
     "max_active": (1, 1 << 16),

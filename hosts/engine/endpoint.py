@@ -1,84 +1,191 @@
-"""An MRC endpoint: everything behind the NIC ports of one host. No clock, no socket, no thread, no randomness of its own.
+"""An MRC endpoint: everything behind the NIC ports of one host. Reads no clock, opens no socket, starts no thread.
 
-After each call drain `transmit` and `events`, and call `on_timer` when `next_timer` has come. Times are float
-seconds of any one clock. `peer` is an opaque key (the other host's name) which the NIC maps to addresses.
+After each call drain `transmit` and `events`, and call `on_timer` when `next_timer` has come. When packets and the
+clock wait at the same time, hand in the packets first: an acknowledgment in the socket buffer is no timeout. Times
+are float seconds of any one clock. `peer` is an opaque key (the other host's name) which the NIC maps to addresses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 from .config import Config
+from .context import Room
+from .errors import LocalError
 from .events import Event
-from .packets import Packet
+from .memory import Memory, MemoryRegion
+from .packets import ENDPOINT_QPN, FIRST_QPN, EndpointRequest, EndpointResponse, Packet
+from .peers import Peer, Peers
+from .psn import PSN_BITS, PSN_MASK
 from .qp import QueuePair
 
-
-class LocalError(ValueError):
-    """Our own caller asked for something that cannot be done; the message says what could."""
+BURST = 8
+"""Packets a QP may send before the next one has its turn."""
 
 
 class Endpoint:
     """`planes`: number of NIC ports, all up at first. `seed`: int or random.Random, the only source of randomness."""
 
-    def __init__(self, name: str, config: Config | None = None, *, planes: int, seed: Any) -> None:
-        raise NotImplementedError
+    def __init__(self, name: str, config: Config | None = None, *, planes: int, seed: int | Random) -> None:
+        if not 1 <= planes <= 32:
+            raise LocalError(f"planes = {planes}: must be 1 to 32, the bits of a port status mask")
+        self.name = name
+        self.config = config or Config()
+        self.planes = planes
+        self._rng = seed if isinstance(seed, Random) else Random(seed)
+        self._memory = Memory(self._rng)
+        self._events: list[Event] = []
+        self._peers = Peers(planes, self.config, self._events, self._rng)
+        self._qps: dict[int, QueuePair] = {}
+        self._turn: list[QueuePair] = []
+        """The QPs, next to be served first."""
+        self._direct: list[tuple[Peer, EndpointRequest]] = []
+        """EV probes, which leave on their own EV or not at all."""
+        self._next_qpn = FIRST_QPN
+        self.unclaimed = 0
+        """Packets received for QPs that do not exist or belong to another peer."""
 
     # ---- application ------------------------------------------------------------------------------------
 
-    def register(self, buffer: Any, *, va: int | None = None, remote_write: bool = True) -> Any:
-        """Register a writable buffer; returns a MemoryRegion (.va, .length, .rkey, .view)."""
-        raise NotImplementedError
+    def register(self, buffer: Any, *, va: int | None = None, remote_write: bool = True) -> MemoryRegion:
+        """Register a writable buffer (bytearray, mmap, ...); at virtual address `va` when given. Raises LocalError."""
+        try:
+            return self._memory.register(buffer, va, remote_write)
+        except ValueError as error:
+            raise LocalError(str(error)) from None
 
-    def deregister(self, region: Any) -> None:
+    def deregister(self, region: MemoryRegion) -> None:
         """Writes to the region are refused from now on."""
-        raise NotImplementedError
+        self._memory.deregister(region)
 
     def create_qp(self) -> QueuePair:
         """A QP in INIT with a fresh QPN (>= 3) and a random first PSN."""
-        raise NotImplementedError
+        while self._next_qpn in self._qps:
+            self._next_qpn = self._next_qpn + 1 if self._next_qpn < PSN_MASK else FIRST_QPN
+        qpn, self._next_qpn = self._next_qpn, self._next_qpn + 1 if self._next_qpn < PSN_MASK else FIRST_QPN
+        qp = QueuePair(
+            qpn, self._rng.getrandbits(PSN_BITS), self.planes, self.config, self._memory, self._peers, self._events,
+            Random(self._rng.getrandbits(64)),
+        )  # fmt: skip
+        self._qps[qpn] = qp
+        self._turn.append(qp)
+        return qp
 
     def destroy_qp(self, qpn: int) -> None:
-        """Forget a QP; packets for it are dropped from now on."""
-        raise NotImplementedError
+        """Forget a QP; packets for it are dropped from now on, its work requests never complete. Raises LocalError."""
+        qp = self.qp(qpn)
+        del self._qps[qpn]
+        self._turn.remove(qp)
+        if qp.peer is not None:
+            self._peers.get(qp.peer).qps.remove(qp)
 
     def qp(self, qpn: int) -> QueuePair:
         """The QP of that number. Raises LocalError."""
-        raise NotImplementedError
+        try:
+            return self._qps[qpn]
+        except KeyError:
+            raise LocalError(f"no QP {qpn} (has: {', '.join(map(str, self._qps)) or 'none'})") from None
 
     def events(self) -> list[Event]:
         """Events since the last call, in order."""
-        raise NotImplementedError
+        found = self._events[:]
+        self._events.clear()
+        return found
 
     def probe_ev(self, peer: str, ev: int, plane: int, *, now: float, timeout_s: float = 0.1) -> int:
         """Send an EV probe (ERTH op 1, needs no QP); its EvProbeResult event carries the id returned."""
-        raise NotImplementedError
+        if not 0 <= plane < self.planes:
+            raise LocalError(f"no plane {plane}: there are 0 to {self.planes - 1}")
+        request_id, packet = self._peers.probe_ev(peer, ev, plane, now, timeout_s)
+        self._direct.append((self._peers.get(peer), packet))
+        return request_id
 
     # ---- network and clock ------------------------------------------------------------------------------
 
     def receive(self, packet: Packet, plane: int, peer: str, now: float) -> None:
         """A decoded packet from `peer` came in on our port of `plane`. Never raises for what a packet contains."""
-        raise NotImplementedError
+        if packet.dest_qp == ENDPOINT_QPN:
+            self._receive_endpoint(packet, plane, peer, now)
+            return
+        qp = self._qps.get(packet.dest_qp)
+        if qp is None or qp.peer != peer:
+            self.unclaimed += 1
+            return
+        packet.plane = plane
+        self._peers.get(peer).heard(plane, packet.ev, now)
+        qp.receive(packet, now)
+
+    def _receive_endpoint(self, packet: Packet, plane: int, name: str, now: float) -> None:
+        packet.plane = plane
+        peer = self._peers.get(name)
+        if type(packet) is EndpointRequest:
+            peer.heard(plane, packet.ev, now)
+            self._peers.on_request(peer, packet, now)
+        elif type(packet) is EndpointResponse:
+            peer.heard(plane, packet.ev, now)
+            self._peers.on_response(peer, packet, now)
+        else:
+            self.unclaimed += 1
 
     def on_port(self, plane: int, up: bool, now: float) -> None:
-        """Local link state."""
-        raise NotImplementedError
+        """Local link state: the plane is withdrawn or readmitted at once, and our peers are told (§5.12)."""
+        if not 0 <= plane < self.planes:
+            raise LocalError(f"no plane {plane}: there are 0 to {self.planes - 1}")
+        self._peers.on_port(plane, up, now)
 
     def next_timer(self) -> float | None:
         """When on_timer wants to be called; None = nothing is pending."""
-        raise NotImplementedError
+        first = self._peers.next_deadline()
+        for qp in self._turn:
+            time = qp.next_deadline()
+            if time is not None and (first is None or time < first):
+                first = time
+        return first
 
     def on_timer(self, now: float) -> None:
         """Do everything due at `now`. Harmless when early."""
-        raise NotImplementedError
+        self._peers.on_timer(now)
+        for qp in self._turn:
+            qp.on_timer(now)
 
     def transmit(
         self, now: float, limit: int = 64, room: Sequence[int] | None = None
     ) -> list[tuple[int, str, Packet]]:
-        """Up to `limit` packets as (plane, peer, record), control packets first.
+        """About `limit` packets as (plane, peer, record), control packets first.
 
-        `room[p]`: packets the port of plane p can take now (None: any number); planes without room are passed over.
-        What is returned counts as sent. An empty list: nothing may be sent now.
+        `room[p]`: packets the port of plane p can take now (None: any number); planes without room, and ports that are
+        down, are passed over. What is returned counts as sent. An empty list: nothing can be sent now.
         """
-        raise NotImplementedError
+        out: list[tuple[int, str, Packet]] = []
+        ports = Room(self.planes, room, self._peers.local_ports)
+        if not ports.free:
+            return out
+        control = self._peers.control
+        for qp in self._turn:
+            ack = qp.transport_ack() if qp.responder is not None else None
+            if ack is not None:
+                control.append((self._peers.get(qp.peer or ""), ack))
+        if control:
+            self._peers.transmit(out, limit, ports)
+        if self._direct:
+            self._send_direct(out, ports)
+        turn = self._turn
+        idle = 0
+        while turn and idle < len(turn) and len(out) < limit and ports.free:
+            before = len(out)
+            turn[0].transmit(now, out, min(BURST, limit - before), ports)
+            idle = idle + 1 if len(out) == before else 0
+            turn.append(turn.pop(0))
+        return out
+
+    def _send_direct(self, out: list[tuple[int, str, Packet]], ports: Room) -> None:
+        waiting = []
+        for peer, packet in self._direct:
+            if ports.free >> packet.plane & 1:
+                ports.take(packet.plane)
+                out.append((packet.plane, peer.name, packet))
+            elif self._peers.local_ports >> packet.plane & 1:
+                waiting.append((peer, packet))  # port is full; down: the probe fails by its timeout
+        self._direct = waiting

@@ -1,8 +1,385 @@
-"""EV states; signatures follow in the next commit."""
+"""Entropy values: the state of one path, as a table, and the profile that spreads a QP's packets over its paths.
+
+Reference §5.4-§5.6 (choice), §5.12 (hold-down, floor) and §7 (states).
+
+Design note: plane first. `EvProfile.choose` goes round the usable planes and takes an EV inside the plane whose turn it
+is. Walking one shuffled list of all EVs, as the primer describes it, keeps planes equal on average only, and not at all
+once planes have different numbers of skipped or missing EVs; equal planes are what protects the receiver's
+ports (§5.5). The price: a plane with one EV left sends on it as much as another plane on all of its own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
 from enum import Enum
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from .config import Config
+
+if TYPE_CHECKING:
+    from .flight import Sent
+
+
 class EvState(Enum):
     """State of one EV (§7); the values are the numbers of the specification."""
+
     GOOD = 0
+    """In the rotation, or a backup ready to join it."""
     DENIED = 1
+    """Taken out by the controller; no packet changes that."""
     SKIP = 2
+    """Congested: sits out a turn, then GOOD again. Keeps its place in the rotation."""
     ASSUMED_BAD = 3
+    """Silent loss: only answered probes (or the controller) bring it back."""
+
+    __hash__ = object.__hash__  # members are singletons; Enum's own hash runs in Python and is on the hot path
+
+
+class EvSignal(Enum):
+    """What can happen to an EV. The values are the words of events and logs."""
+
+    SACK_CLEAN = "a packet arrived"
+    SACK_SKIP_ONCE = "a packet was CE-marked"
+    SACK_ALWAYS_SKIP = "the responder judges the path bad"
+    TRIMMED = "a packet was trimmed"
+    REFUSED = "a packet was refused, not by the path"
+    LOST = "a packet was lost without trace"
+    TURN_PASSED = "its turn passed"
+    PROBE_CLEAN = "enough probes were answered"
+    PROBE_SKIP_ONCE = "enough probes were answered, the last CE-marked"
+    PROBE_FAILED = "a probe failed"
+    DENY = "the controller denied it"
+    ALLOW = "the controller allowed it"
+
+    __hash__ = object.__hash__
+
+
+_GOOD, _SKIP, _BAD, _DENIED = EvState.GOOD, EvState.SKIP, EvState.ASSUMED_BAD, EvState.DENIED
+
+# Every move of one EV (§7). A pair that is missing is a bug in our code and raises KeyError; a pair that stays put is a
+# signal we choose to ignore. Moves to ASSUMED_BAD are refused when they would break the floor (ev_min_active).
+EV_MOVES: dict[tuple[EvState, EvSignal], EvState] = {
+    (_GOOD, EvSignal.SACK_CLEAN): _GOOD,
+    (_GOOD, EvSignal.SACK_SKIP_ONCE): _SKIP,
+    (_GOOD, EvSignal.SACK_ALWAYS_SKIP): _BAD,
+    (_GOOD, EvSignal.TRIMMED): _SKIP,  # a queue was full; the path works
+    (_GOOD, EvSignal.REFUSED): _GOOD,  # incast or a busy responder: no other path would help
+    (_GOOD, EvSignal.LOST): _BAD,  # no trim came back: suspect the path
+    (_GOOD, EvSignal.TURN_PASSED): _GOOD,
+    (_GOOD, EvSignal.PROBE_CLEAN): _GOOD,
+    (_GOOD, EvSignal.PROBE_SKIP_ONCE): _SKIP,
+    (_GOOD, EvSignal.PROBE_FAILED): _BAD,
+    (_GOOD, EvSignal.DENY): _DENIED,
+    (_GOOD, EvSignal.ALLOW): _GOOD,
+    (_SKIP, EvSignal.SACK_CLEAN): _SKIP,  # no early release
+    (_SKIP, EvSignal.SACK_SKIP_ONCE): _SKIP,  # not re-armed
+    (_SKIP, EvSignal.SACK_ALWAYS_SKIP): _BAD,
+    (_SKIP, EvSignal.TRIMMED): _SKIP,
+    (_SKIP, EvSignal.REFUSED): _SKIP,
+    (_SKIP, EvSignal.LOST): _BAD,
+    (_SKIP, EvSignal.TURN_PASSED): _GOOD,
+    (_SKIP, EvSignal.PROBE_CLEAN): _GOOD,
+    (_SKIP, EvSignal.PROBE_SKIP_ONCE): _SKIP,
+    (_SKIP, EvSignal.PROBE_FAILED): _BAD,
+    (_SKIP, EvSignal.DENY): _DENIED,
+    (_SKIP, EvSignal.ALLOW): _GOOD,
+    (_BAD, EvSignal.SACK_CLEAN): _BAD,  # a late SACK is no probe
+    (_BAD, EvSignal.SACK_SKIP_ONCE): _BAD,
+    (_BAD, EvSignal.SACK_ALWAYS_SKIP): _BAD,
+    (_BAD, EvSignal.TRIMMED): _BAD,
+    (_BAD, EvSignal.REFUSED): _BAD,
+    (_BAD, EvSignal.LOST): _BAD,
+    (_BAD, EvSignal.PROBE_CLEAN): _GOOD,
+    (_BAD, EvSignal.PROBE_SKIP_ONCE): _SKIP,
+    (_BAD, EvSignal.PROBE_FAILED): _BAD,
+    (_BAD, EvSignal.DENY): _DENIED,
+    (_BAD, EvSignal.ALLOW): _GOOD,
+    (_DENIED, EvSignal.SACK_CLEAN): _DENIED,
+    (_DENIED, EvSignal.SACK_SKIP_ONCE): _DENIED,
+    (_DENIED, EvSignal.SACK_ALWAYS_SKIP): _DENIED,
+    (_DENIED, EvSignal.TRIMMED): _DENIED,
+    (_DENIED, EvSignal.REFUSED): _DENIED,
+    (_DENIED, EvSignal.LOST): _DENIED,
+    (_DENIED, EvSignal.PROBE_CLEAN): _DENIED,
+    (_DENIED, EvSignal.PROBE_SKIP_ONCE): _DENIED,
+    (_DENIED, EvSignal.PROBE_FAILED): _DENIED,
+    (_DENIED, EvSignal.DENY): _DENIED,
+    (_DENIED, EvSignal.ALLOW): _GOOD,
+    # TURN_PASSED is missing for ASSUMED_BAD and DENIED: they have no turn.
+}
+
+
+class Ev:
+    """One EV of one QP: its state, its place, and what is known of its path."""
+
+    __slots__ = (
+        "active", "failures", "fault_at", "flight", "held", "lost", "needed", "plane", "probes_answered", "probing",
+        "rtt_s", "sent", "state", "streak", "value",
+    )  # fmt: skip
+
+    def __init__(self, value: int, plane: int, needed: int):
+        self.value = value
+        self.plane = plane
+        self.state = EvState.GOOD
+        self.active = False
+        """In the rotation; only EvProfile changes it. GOOD and not active = backup."""
+        self.flight: deque[Sent] = deque()
+        """Transmissions over this EV, oldest first; those no longer in flight go when one behind them arrives."""
+        self.sent = 0
+        self.lost = 0
+        self.held = 0
+        """Demotions refused by the floor."""
+        self.rtt_s: float | None = None
+        """Last round-trip time sampled, seconds."""
+        self.probes_answered = 0
+        self.streak = 0
+        """Probes answered in a row since the last failure."""
+        self.failures = 0
+        """Probes failed in a row."""
+        self.needed = needed
+        """Streak that ends ASSUMED_BAD; doubles for a repeat offender."""
+        self.fault_at: float | None = None
+        """When it last became ASSUMED_BAD."""
+        self.probing = False
+        """A probe of it is due, queued or in flight (owner: Prober)."""
+
+    def __repr__(self) -> str:
+        return f"Ev({self.value:#06x}, plane {self.plane}, {self.state.name})"
+
+
+class _Plane:
+    """The EVs of one plane: `order` is the rotation, `backups` wait outside; `size` is the number of slots."""
+
+    __slots__ = ("backups", "cursor", "number", "order", "size")
+
+    def __init__(self, number: int, evs: list[Ev], size: int):
+        self.number = number
+        self.size = size
+        self.order = evs[:size]
+        self.backups = evs[size:]
+        self.cursor = 0
+        for ev in self.order:
+            ev.active = True
+
+    def next(self, rng: Random, avoid: Ev | None) -> Ev | None:
+        """The EV whose turn it is; None when there is none but `avoid`. `order` is shuffled anew each time round.
+
+        Cursor rule (§5.6): a SKIP entry becomes GOOD but is passed over for this packet, one a packet at most; it is
+        used when there is no GOOD one.
+        """
+        order = self.order
+        count = len(order)
+        cursor = self.cursor
+        if cursor >= count:
+            shuffle(order, rng)
+            cursor = 0
+        spare, after_spare = None, cursor
+        for step in range(count):
+            index = (cursor + step) % count
+            ev = order[index]
+            if ev is avoid:
+                continue
+            if ev.state is _GOOD:
+                self.cursor = index + 1
+                return ev
+            if spare is None:
+                ev.state = EV_MOVES[ev.state, EvSignal.TURN_PASSED]
+                spare, after_spare = ev, index + 1
+        self.cursor = after_spare
+        return spare
+
+
+def shuffle(items: list[Any], rng: Random) -> None:
+    """Fisher-Yates in place; random.shuffle does the same at three times the cost."""
+    random = rng.random
+    for i in range(len(items) - 1, 0, -1):
+        j = int(random() * (i + 1))
+        items[i], items[j] = items[j], items[i]
+
+
+class Move:
+    """What a signal did to an EV: the states before and after, and the backup that took its place, if any."""
+
+    __slots__ = ("by", "left", "new", "old")
+
+    def __init__(self, old: EvState, new: EvState, left: bool, by: Ev | None):
+        self.old, self.new = old, new
+        self.left = left
+        """It left the rotation; `by` (None: nobody) has its slot now."""
+        self.by = by
+
+
+class EvProfile:
+    """The EVs of one QP: who is in the rotation, whose turn it is, and which planes can be used at all.
+
+    `evs`: (EV, plane) pairs, each naming a path of its own; raises ValueError for duplicates or none.
+    """
+
+    __slots__ = (
+        "_by_value", "_config", "_count", "_floor", "_local", "_peer", "_planes", "_rng", "_round", "_rounds", "_turns",
+        "up_since", "usable",
+    )  # fmt: skip
+
+    def __init__(self, evs: Iterable[tuple[int, int]], config: Config, rng: Random):
+        self._config, self._rng = config, rng
+        self._by_value: dict[int, Ev] = {}
+        members: dict[int, list[Ev]] = {}
+        for value, plane in evs:
+            if value in self._by_value:
+                raise ValueError(f"EV {value:#x} appears twice in the profile")
+            ev = self._by_value[value] = Ev(value, plane, config.probe_ok_count)
+            members.setdefault(plane, []).append(ev)
+        if not members:
+            raise ValueError("an EV profile needs at least one EV")
+        share = max(1, config.max_active // len(members))
+        self._planes: dict[int, _Plane] = {}
+        for plane, found in sorted(members.items()):
+            shuffle(found, rng)
+            spare = len(found) // 4 if config.backup_per_plane < 0 else config.backup_per_plane
+            self._planes[plane] = _Plane(plane, found, max(1, min(share, len(found) - spare)))
+        total = len(self._by_value)
+        self._floor = total // 4 if config.ev_min_active < 0 else min(config.ev_min_active, total)
+        self._count = sum(len(p.order) for p in self._planes.values())
+        self._local = self._peer = ~0
+        self.up_since = {plane: 0.0 for plane in self._planes}
+        """When each plane last came up again at both ends; a loss of what left before is the port's fault."""
+        self.usable = 0
+        """Bit p set: plane p is up at both ends and has an EV in rotation. choose() takes from these only."""
+        self._turns = list(self._planes)
+        self._round: list[int] = []
+        """Planes that have not had their turn in this round, last first."""
+        self._rounds = 0
+        """Rounds left until the order of the planes is shuffled again."""
+        self._refresh()
+
+    def __iter__(self) -> Any:
+        """All EVs in the order of their values."""
+        return iter(sorted(self._by_value.values(), key=lambda ev: ev.value))
+
+    def __len__(self) -> int:
+        return len(self._by_value)
+
+    def find(self, value: int) -> Ev | None:
+        """The EV of that value, or None: feedback may name anything (§7)."""
+        return self._by_value.get(value)
+
+    @property
+    def active_count(self) -> int:
+        """EVs in the rotation."""
+        return self._count
+
+    @property
+    def floor(self) -> int:
+        """Losses and failed probes leave at least this many EVs in the rotation (ev_min_active)."""
+        return self._floor
+
+    # ---- choice -----------------------------------------------------------------------------------------
+
+    def choose(self, free: int, avoid: Ev | None = None) -> Ev | None:
+        """The EV of the next packet, or None when no usable plane is in `free` (bit p = the port of plane p has room).
+
+        `avoid`: the EV that just failed this packet; taken only when there is no other.
+        """
+        usable = free & self.usable
+        if not usable:
+            return None
+        fallback = False
+        for _ in (1, 2):  # what is left of this round, then a whole one
+            while self._round:
+                plane = self._round.pop()
+                if usable >> plane & 1:
+                    ev = self._planes[plane].next(self._rng, avoid)
+                    if ev is not None:
+                        return ev
+                    fallback = True
+            self._new_round()
+        return avoid if fallback else None
+
+    def _new_round(self) -> None:
+        if self._rounds == 0:
+            shuffle(self._turns, self._rng)
+            self._rounds = max(len(p.order) for p in self._planes.values())
+        self._rounds -= 1 if self._rounds else 0
+        self._round = self._turns[::-1]
+
+    # ---- states -----------------------------------------------------------------------------------------
+
+    def signal(self, ev: Ev, signal: EvSignal, now: float) -> Move | None:
+        """Move an EV by the table; None when it stays. Keeps rotation, backups, floor and hold-down in order."""
+        old = ev.state
+        new = EV_MOVES[old, signal]
+        if new is old:
+            return None
+        plane = self._planes[ev.plane]
+        if new is _BAD:
+            if ev.active and self._count <= self._floor and not any(b.state is _GOOD for b in plane.backups):
+                ev.held += 1
+                return None
+            self._hold_down(ev, now)
+        ev.state = new
+        if new in (_GOOD, _SKIP):
+            if old in (_BAD, _DENIED):
+                ev.streak = ev.failures = 0
+                self._admit(plane, ev)
+            return Move(old, new, False, None)
+        left, by = ev.active, None
+        if left:
+            by = self._withdraw(plane, ev)
+        return Move(old, new, left, by)
+
+    def _hold_down(self, ev: Ev, now: float) -> None:
+        """Successes needed for the way back (§5.12): doubled at each fault, halved for each quiet minute between."""
+        config = self._config
+        if ev.fault_at is not None:
+            quiet = int((now - ev.fault_at) / config.probe_forgive_s)
+            ev.needed = min(max(config.probe_ok_count, ev.needed * 2 >> min(quiet, 64)), config.probe_ok_max)
+        ev.fault_at = now
+        ev.streak = ev.failures = 0
+
+    def _admit(self, plane: _Plane, ev: Ev) -> None:
+        """A recovered EV takes an empty slot of its plane, else joins the backups (§12 row 44)."""
+        if len(plane.order) < plane.size:
+            plane.order.append(ev)
+            ev.active = True
+            self._count += 1
+            self._refresh()
+        else:
+            plane.backups.append(ev)
+
+    def _withdraw(self, plane: _Plane, ev: Ev) -> Ev | None:
+        """Take an EV out of rotation; a GOOD backup of the same plane, never of another, gets its slot (§5.5)."""
+        place = plane.order.index(ev)
+        ev.active = False
+        for i, backup in enumerate(plane.backups):
+            if backup.state is _GOOD:
+                del plane.backups[i]
+                plane.order[place] = backup
+                backup.active = True
+                return backup
+        del plane.order[place]
+        if place < plane.cursor:
+            plane.cursor -= 1
+        self._count -= 1
+        self._refresh()
+        return None
+
+    # ---- ports ------------------------------------------------------------------------------------------
+
+    def set_ports(self, local: int, peer: int, now: float) -> None:
+        """Masks of the planes whose port is up here and at the peer. EV states are kept (§5.5)."""
+        before = self._local & self._peer
+        self._local, self._peer = local, peer
+        for plane in self._planes:
+            if local & peer & ~before & 1 << plane:
+                self.up_since[plane] = now
+        self._refresh()
+
+    def plane_up(self, plane: int) -> bool:
+        """Whether the plane's ports are up at both ends."""
+        return bool(self._local & self._peer & 1 << plane)
+
+    def _refresh(self) -> None:
+        up = self._local & self._peer
+        self.usable = sum(1 << n for n, plane in self._planes.items() if plane.order and up & 1 << n)

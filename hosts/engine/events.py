@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Union
 
 from .ev import EvState
 
@@ -125,6 +124,4 @@ class EvProbeResult:
     at: float
 
 
-Event = Union[
-    Completion, EvChanged, EvReplaced, PacketLost, WriteImmReceived, PlaneChanged, QpError, EvProbeResult
-]
+Event = Completion | EvChanged | EvReplaced | PacketLost | WriteImmReceived | PlaneChanged | QpError | EvProbeResult

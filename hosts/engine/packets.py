@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Union
 
 ECN_NOT_ECT = 0
 ECN_ECT0 = 2
@@ -258,4 +257,4 @@ class EndpointResponse:
     timestamp: int = 0
 
 
-Packet = Union[Write, Sack, Nack, TransportAck, ReliabilityProbe, EndpointRequest, EndpointResponse]
+Packet = Write | Sack | Nack | TransportAck | ReliabilityProbe | EndpointRequest | EndpointResponse

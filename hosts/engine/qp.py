@@ -1,11 +1,27 @@
-"""One MRC queue pair: attributes that travel out of band, and (next commit) the two halves behind one QPN."""
+"""One MRC queue pair: attributes that travel out of band, and the two halves behind one QPN."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
+from random import Random
 from typing import Any
+
+from .config import PATH_MTUS, Config
+from .context import Context, Counters, Room
+from .errors import LocalError, PeerError
+from .ev import EvProfile, EvSignal
+from .events import Event, QpError, Status
+from .memory import Memory, MemoryRegion
+from .packets import FIRST_QPN, Nack, Opcode, Packet, ReliabilityProbe, Sack, TransportAck, Write
+from .paths import Paths
+from .peers import Peer, Peers
+from .psn import PSN_MASK
+from .requestor import Requestor
+from .responder import Responder
+from .window import FixedWindow
+from .wire import write_size
 
 
 class QpState(Enum):
@@ -15,10 +31,6 @@ class QpState(Enum):
     """Connected: sends and receives."""
     ERROR = "error"
     """Work requests were flushed; packets are ignored."""
-
-
-class PeerError(ValueError):
-    """The other side sent something that makes no sense."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +45,7 @@ class QpAttributes:
     mpr_packets: int
     """Window of this end as responder."""
     max_wimm: int
+    """WriteIMM messages this end can have in flight towards it."""
     trim_nack: bool
     """This end answers trimmed packets with a NACK."""
     va: int = 0
@@ -46,41 +59,213 @@ class QpAttributes:
     @classmethod
     def from_json(cls, data: Any) -> QpAttributes:
         """Inverse of to_json. Raises PeerError naming the key that is missing, unknown or out of range."""
-        raise NotImplementedError
+        names = {f.name for f in fields(cls)}
+        if not isinstance(data, dict) or not set(data) <= names or not names - {"va", "rkey", "length"} <= set(data):
+            raise PeerError(f"QP attributes have the keys {', '.join(sorted(names))}; got {data!r}")
+        for key, value in data.items():
+            if key == "trim_nack":
+                good = isinstance(value, bool)
+            elif key == "pmtu_bytes":
+                good = value in PATH_MTUS
+            else:
+                low, high = _RANGES[key]
+                good = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+            if not good:
+                raise PeerError(f"QP attribute {key} = {value!r} is out of range")
+        return cls(**data)
+
+
+_RANGES = {
+    "qpn": (FIRST_QPN, PSN_MASK),
+    "psn": (0, PSN_MASK),
+    "mpr_packets": (1, 255 * 128),
+    "max_wimm": (0, 0xFFFF),
+    "va": (0, (1 << 64) - 1),
+    "rkey": (0, 0xFFFFFFFF),
+    "length": (0, (1 << 64) - 1),
+}
 
 
 class QueuePair:
-    """Made by Endpoint.create_qp."""
+    """Made by Endpoint.create_qp. Requestor and responder exist from connect() on."""
 
-    qpn: int
-    peer: str | None
-    state: QpState
+    def __init__(
+        self, qpn: int, psn: int, planes: int, config: Config, memory: Memory, peers: Peers, events: list[Event],
+        rng: Random,
+    ):  # fmt: skip
+        self.qpn = qpn
+        self.first_psn = psn
+        self.state = QpState.INIT
+        self.peer: str | None = None
+        self.remote: QpAttributes | None = None
+        self.counters = Counters(plane_packets=[0] * planes, plane_bytes=[0] * planes)
+        self.error: str | None = None
+        """Why the QP is in ERROR."""
+        self.paths: Paths | None = None
+        self.requestor: Requestor | None = None
+        self.responder: Responder | None = None
+        self._planes, self._config, self._memory, self._peers = planes, config, memory, peers
+        self._events, self._rng = events, rng
+        self._wr_id = 0
+        self._link: Peer | None = None
+        self._handlers: dict[type, Callable[[Any, float], None]] = {}
 
-    def attributes(self, region: Any = None) -> QpAttributes:
+    # ---- set-up -----------------------------------------------------------------------------------------
+
+    def attributes(self, region: MemoryRegion | None = None) -> QpAttributes:
         """What to send to the peer out of band; with the MemoryRegion it may write to, if any."""
-        raise NotImplementedError
+        config = self._config
+        mine = (self.qpn, self.first_psn, config.pmtu_bytes, config.mpr_packets, config.max_wimm, config.trim_nack)
+        return QpAttributes(*mine) if region is None else QpAttributes(*mine, region.va, region.rkey, region.length)
 
-    def connect(self, peer: str, remote: QpAttributes, evs: Sequence[tuple[int, int]], now: float) -> None:
-        """INIT -> RTS. `peer`: the NIC's key of the other host; `evs`: (EV, plane) pairs that name distinct paths."""
-        raise NotImplementedError
+    def connect(
+        self, peer: str, remote: QpAttributes, evs: Sequence[tuple[int, int]], now: float, window: Any = None
+    ) -> None:
+        """INIT -> RTS. `peer`: the NIC's key of the other host; `evs`: (EV, plane) pairs that name distinct paths.
+
+        `window`: a congestion controller with the interface of FixedWindow, which is the default. Raises LocalError
+        when the QP is not in INIT or the EVs make no profile.
+        """
+        if self.state is not QpState.INIT:
+            raise LocalError(f"QP {self.qpn} is in {self.state.value}: only a new one can be connected")
+        if bad := sorted({plane for _, plane in evs if not 0 <= plane < self._planes}):
+            raise LocalError(f"EVs on planes {bad}, but there are {self._planes} planes, 0 to {self._planes - 1}")
+        config = self._config
+        try:
+            profile = EvProfile(evs, config, self._rng)
+        except ValueError as error:
+            raise LocalError(str(error)) from None
+        pmtu = min(config.pmtu_bytes, remote.pmtu_bytes)
+        context = Context(
+            self.qpn, remote.qpn, peer, config, self._events, pmtu, remote.mpr_packets, remote.trim_nack
+        )
+        if window is None:
+            window = FixedWindow(config.cwnd_bytes, write_size(Opcode.WRITE_MIDDLE, pmtu, config.timestamps))
+        self.peer, self.remote = peer, remote
+        self.paths = Paths(profile, context, self.counters, self._rng)
+        self.requestor = Requestor(context, self.counters, self.paths, window, self.first_psn, self._fail)
+        link = self._link = self._peers.get(peer)
+        control = self._peers.control
+        self.responder = Responder(
+            context, self.counters, self._memory, remote.psn,
+            lambda packet: control.append((link, packet)), self._fail_responder,
+        )  # fmt: skip
+        self._handlers = {
+            Write: self.responder.on_write,
+            Sack: self.requestor.on_sack,
+            Nack: self.requestor.on_nack,
+            TransportAck: self.requestor.on_transport_ack,
+            ReliabilityProbe: self.responder.on_probe,
+        }
+        self.state = QpState.RTS
+        self._peers.connected(link, self, now)
+
+    # ---- application ------------------------------------------------------------------------------------
 
     def post_write(
-        self, local: bytes | bytearray | memoryview, remote_va: int, rkey: int, *, now: float, imm: int | None = None
+        self, local: Any, remote_va: int, rkey: int, *, now: float, imm: int | None = None
     ) -> int:
-        """Queue an RDMA write (WriteIMM with `imm`); returns its wr_id. `local` must stay unchanged until completion.
+        """Queue an RDMA write (WriteIMM with `imm`); returns its wr_id, which counts from 1.
 
-        Raises LocalError unless RTS. The end is told by a Completion event.
+        `local` (any contiguous buffer) must stay unchanged until the Completion. Raises LocalError when the QP is not
+        in RTS or a value does not fit its field; what the peer thinks of R_Key and range comes with the Completion.
         """
-        raise NotImplementedError
+        if self.state is not QpState.RTS or self.requestor is None:
+            why = f": {self.error}" if self.error else ""
+            raise LocalError(f"QP {self.qpn} is in {self.state.value}, needs rts{why}")
+        data = memoryview(local).cast("B")
+        for name, value, bits in (("remote_va", remote_va, 64), ("rkey", rkey, 32), ("imm", imm or 0, 32)):
+            if not 0 <= value < 1 << bits:
+                raise LocalError(f"{name} = {value:#x} does not fit {bits} bits")
+        if len(data) >= 1 << 32 or remote_va + len(data) > 1 << 64:
+            raise LocalError(f"a write of {len(data)} bytes to {remote_va:#x}: at most 4 GiB - 1, inside 64 bits")
+        self._wr_id += 1
+        self.requestor.post(self._wr_id, data, remote_va, rkey, imm)
+        return self._wr_id
 
     def outstanding(self) -> int:
         """Work requests not completed yet."""
-        raise NotImplementedError
+        return 0 if self.requestor is None else self.requestor.pending()
 
     def ev_states(self) -> list[dict[str, Any]]:
-        """One dict per EV: ev, plane, state ("good"...), active, sent, lost, rtt_s (last, or None), probes_ok."""
-        raise NotImplementedError
+        """One dict per EV, by value; `state` in words, `active` = in rotation, `probes_ok` of `probes_needed`."""
+        if self.paths is None:
+            return []
+        return [
+            {
+                "ev": ev.value, "plane": ev.plane, "state": ev.state.name.lower(), "active": ev.active,
+                "sent": ev.sent, "lost": ev.lost, "rtt_s": ev.rtt_s, "probes_ok": ev.streak,
+                "probes_needed": ev.needed, "probes_answered": ev.probes_answered, "held_by_floor": ev.held,
+            }
+            for ev in self.paths.profile
+        ]  # fmt: skip
 
-    def counters(self) -> dict[str, Any]:
-        """Counters since creation, by name; `plane_bytes` and `plane_packets` are lists by plane (data sent)."""
-        raise NotImplementedError
+    def deny_ev(self, value: int, deny: bool, now: float) -> None:
+        """The controller takes an EV out (DENIED) or gives it back (GOOD). Raises LocalError for one it has not."""
+        ev = self.paths.find(value) if self.paths is not None else None
+        if ev is None or self.paths is None:
+            raise LocalError(f"QP {self.qpn} has no EV {value:#x}")
+        self.paths.signal(ev, EvSignal.DENY if deny else EvSignal.ALLOW, now)
+
+    # ---- network and clock ------------------------------------------------------------------------------
+
+    def receive(self, packet: Packet, now: float) -> None:
+        """A packet from our peer for this QP."""
+        if self.state is QpState.RTS:
+            handler = self._handlers.get(type(packet))
+            if handler is not None:
+                handler(packet, now)
+        elif self.responder is not None and type(packet) is Write:
+            self.responder.repeat_nak(packet.plane)
+
+    def on_ports(self, local: int, peer: int, now: float) -> None:
+        """Masks of the ports that are up here and at the peer."""
+        if self.paths is not None:
+            self.paths.profile.set_ports(local, peer, now)
+            self.paths.on_ports(now)
+
+    def transmit(self, now: float, out: list[tuple[int, str, Packet]], limit: int, room: Room) -> None:
+        """Probes and data, up to `limit` data packets."""
+        if self.state is QpState.RTS:
+            if self.paths.has_probes:  # type: ignore[union-attr]
+                self.paths.transmit(now, out, room)  # type: ignore[union-attr]
+            if self.requestor.wants_to_send():  # type: ignore[union-attr]
+                self.requestor.transmit(now, out, limit, room)  # type: ignore[union-attr]
+
+    def transport_ack(self) -> TransportAck | None:
+        """The Transport ACK owed, if any."""
+        return self.responder.transport_ack() if self.state is QpState.RTS else None  # type: ignore[union-attr]
+
+    def on_timer(self, now: float) -> None:
+        if self.state is QpState.RTS:
+            self.responder.on_timer(now)  # type: ignore[union-attr]
+            self.paths.on_timer(now)  # type: ignore[union-attr]
+            self.requestor.on_timer(now)  # type: ignore[union-attr]
+
+    def next_deadline(self) -> float | None:
+        """When on_timer has something to do."""
+        if self.state is not QpState.RTS:
+            return None
+        parts = (self.requestor, self.responder, self.paths)
+        times = [t for t in (p.next_deadline() for p in parts) if t is not None]  # type: ignore[union-attr]
+        return min(times, default=None)
+
+    # ---- the end ----------------------------------------------------------------------------------------
+
+    def _fail(self, status: Status, detail: str, psn: int | None, now: float) -> None:
+        """The requestor gave up or was refused: the work request that holds `psn` (else the oldest) is to blame."""
+        if self.state is QpState.ERROR:
+            return
+        self.state, self.error = QpState.ERROR, detail
+        self._events.append(QpError(self.qpn, self.peer or "", status, detail, now))
+        if self.requestor is not None:
+            self.requestor.flush(status, psn, now)
+
+    def _fail_responder(self, status: Status, detail: str, psn: int | None, now: float) -> None:
+        """The peer broke a rule: ERROR, and none of our own work requests is to blame."""
+        if self.state is QpState.ERROR:
+            return
+        self.state, self.error = QpState.ERROR, detail
+        self._events.append(QpError(self.qpn, self.peer or "", status, detail, now))
+        if self.requestor is not None:
+            self.requestor.flush(Status.FLUSHED, psn, now)

@@ -7,7 +7,7 @@ The outer SRv6 header and Ethernet are the NIC's (their layouts are in layouts.p
     zero or right; tver 0; a known opcode; pad right; iCRC right
 
 A trimmed packet (told by its DSCP) has lost its tail and with it the iCRC: it is read up to METH and TSETH, and its
-lengths may exceed what is there (§3.8, §4.3). Bit positions: layouts.py; the two hot paths repeat them as struct formats.
+lengths may exceed what is there (§3.8, §4.3). Bit positions: layouts.py; the hot paths repeat them as struct formats.
 """
 
 from __future__ import annotations
@@ -418,7 +418,8 @@ def _probe_body(p: ReliabilityProbe) -> tuple[Opcode, int, int, bytes]:
 
 def _request_body(p: EndpointRequest) -> tuple[Opcode, int, int, bytes]:
     body = ERTH.pack({
-        "op": p.op, "port_status_mask": p.port_mask, "tx_timestamp": p.timestamp, "tsr": p.tsr, "ftype": FTYPE_TIMESTAMP,
+        "op": p.op, "port_status_mask": p.port_mask, "tx_timestamp": p.timestamp, "tsr": p.tsr,
+        "ftype": FTYPE_TIMESTAMP,
     })  # fmt: skip
     return Opcode.ENDPOINT_REQUEST, 0, p.request_id, body
 

@@ -1,0 +1,218 @@
+"""Packets in flight: which arrived, which must be lost, whose timer is due. Knows nothing of messages or windows.
+
+Design notes.
+
+1. One `Sent` per transmission, in four queues at once (by PSN, by age, by age within its EV, by timer), never searched:
+   a packet that arrived or was given up is only marked, and falls out when it reaches the head of a queue. Work per
+   acknowledgment is thus proportional to what changed, not to the window.
+2. Loss is decided in two steps. Overtaking (§5.9 a) or distance (b) makes a packet *suspect*; it is *lost* once a fresh
+   SACK whose bitmap covers its PSN shows it missing. With windows above 64 packets a bitmap shows a part of the
+   window only, and a packet that it does not show may well have arrived.
+3. Distance counts transmissions (`serial`), not PSNs: so it works for lost retransmissions too, and a packet is given
+   up at most once per round trip because the younger one had to make that trip.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from .events import LossCause
+
+if TYPE_CHECKING:
+    from .ev import Ev
+    from .requestor import Message
+
+IN_FLIGHT, ARRIVED, GIVEN_UP = 0, 1, 2
+"""States of a transmission. GIVEN_UP = lost, trimmed or refused; it waits to be sent again."""
+
+BITMAP_BITS = 64
+_BITMAP_MASK = (1 << BITMAP_BITS) - 1
+
+
+class Sent:
+    """One transmission of one packet."""
+
+    __slots__ = (
+        "attempt", "deadline", "ev", "expiries", "message", "psn", "sent_at", "serial", "size", "state", "timestamp",
+    )  # fmt: skip
+
+    def __init__(
+        self, psn: int, message: Message, ev: Ev, size: int, serial: int, attempt: int, expiries: int, now: float,
+        deadline: float, timestamp: int | None,
+    ):  # fmt: skip
+        self.psn = psn
+        """Unwrapped."""
+        self.message = message
+        self.ev = ev
+        self.size = size
+        """Nominal bytes."""
+        self.serial = serial
+        """Number of this transmission among all of the QP; grows by one each."""
+        self.attempt = attempt
+        """1 = first transmission of the PSN."""
+        self.expiries = expiries
+        """How often the timer of this PSN has expired so far; sets the next interval."""
+        self.sent_at = now
+        self.deadline = deadline
+        self.timestamp = timestamp
+        self.state = IN_FLIGHT
+
+
+class Flight:
+    """`cack`: nothing is missing at or below this PSN. `next_psn`: first PSN never sent. Both unwrapped."""
+
+    __slots__ = (
+        "_above", "_by_age", "_fifo", "_newest", "_suspects", "_timers", "bytes", "cack", "next_psn", "outstanding",
+        "serial",
+    )  # fmt: skip
+
+    def __init__(self, first_psn: int, ev_fifo: bool):
+        self.cack = first_psn - 1
+        self.next_psn = first_psn
+        self.outstanding: dict[int, Sent] = {}
+        """Latest transmission of every PSN sent and not known to have arrived."""
+        self.bytes = 0
+        """Nominal bytes of those IN_FLIGHT."""
+        self.serial = 0
+        self._fifo = ev_fifo
+        self._above = 0
+        """Bit i: PSN cack + 1 + i is known to have arrived."""
+        self._by_age: deque[Sent] = deque()
+        self._newest = 0
+        """Highest serial known to have arrived, of those where the copy is beyond doubt."""
+        self._suspects: list[tuple[Sent, LossCause]] = []
+        self._timers: dict[int, deque[Sent]] = {}
+        """By number of expiries, for those share an interval: each queue is in order of deadlines."""
+
+    def add(self, sent: Sent) -> None:
+        """A transmission leaves now."""
+        psn = sent.psn
+        self.outstanding[psn] = sent
+        if psn == self.next_psn:
+            self.next_psn = psn + 1
+        self.bytes += sent.size
+        self._by_age.append(sent)
+        sent.ev.flight.append(sent)
+        queue = self._timers.get(sent.expiries)
+        if queue is None:
+            queue = self._timers[sent.expiries] = deque()
+        queue.append(sent)
+
+    # ---- arrivals ---------------------------------------------------------------------------------------
+
+    def acknowledge(self, cack: int) -> list[Sent]:
+        """Everything up to `cack` (below next_psn) arrived. Returns what is news, in order of PSN."""
+        news: list[Sent] = []
+        old = self.cack
+        if cack <= old:
+            return news
+        pop = self.outstanding.pop
+        for psn in range(old + 1, cack + 1):
+            sent = pop(psn, None)
+            if sent is not None:
+                news.append(sent)
+        self._above >>= cack - old
+        self.cack = cack
+        return news
+
+    def contradicts(self, base: int, bitmap: int) -> bool:
+        """Whether a bitmap from PSN `base` on lacks a packet known to have arrived: the SACK is an old one."""
+        shift = base - self.cack - 1
+        if shift <= -BITMAP_BITS:
+            return False
+        if shift >= 0:
+            return bool(self._above >> shift & _BITMAP_MASK & ~bitmap)
+        return bool(self._above & _BITMAP_MASK >> -shift & ~(bitmap >> -shift))
+
+    def acknowledge_bitmap(self, base: int, bitmap: int) -> list[Sent]:
+        """Bit i: PSN base + i arrived. Bits of PSNs never sent are ignored. Returns what is news."""
+        news: list[Sent] = []
+        shift = base - self.cack - 1
+        if not bitmap or shift <= -BITMAP_BITS:
+            return news
+        bits = bitmap << shift if shift >= 0 else bitmap >> -shift
+        bits &= (1 << (self.next_psn - 1 - self.cack)) - 1
+        fresh = bits & ~self._above
+        if not fresh:
+            return news
+        self._above |= fresh
+        while fresh:
+            low = fresh & -fresh
+            news.append(self.outstanding.pop(self.cack + low.bit_length()))
+            fresh ^= low
+        return news
+
+    # ---- loss -------------------------------------------------------------------------------------------
+
+    def give_up(self, sent: Sent) -> None:
+        """An IN_FLIGHT packet is no longer expected to arrive."""
+        sent.state = GIVEN_UP
+        self.bytes -= sent.size
+
+    def arrived(self, sent: Sent, beyond_doubt: bool) -> None:
+        """Mark news; `beyond_doubt`: it was this transmission that arrived, not an earlier copy.
+
+        Call for all news of a SACK before `overtake`.
+        """
+        if sent.state == IN_FLIGHT:
+            self.bytes -= sent.size
+        sent.state = ARRIVED
+        if beyond_doubt and sent.serial > self._newest:
+            self._newest = sent.serial
+
+    def overtake(self, sent: Sent) -> None:
+        """`sent` arrived beyond doubt: older packets of its EV that did not become suspects (rule a)."""
+        queue = sent.ev.flight
+        serial = sent.serial
+        while queue and queue[0].serial <= serial:
+            old = queue.popleft()
+            if old.state == IN_FLIGHT and self._fifo:
+                self._suspects.append((old, LossCause.OVERTAKEN))
+
+    def lost(self, threshold: int, base: int, seen: int) -> list[tuple[Sent, LossCause]]:
+        """Losses that a fresh SACK proves; it covered PSNs `base` to `seen` (at most 64). Each is still IN_FLIGHT.
+
+        `threshold`: transmissions after which a packet that has not arrived becomes suspect (rule b).
+        """
+        queue, limit = self._by_age, self._newest - threshold
+        while queue and (queue[0].serial <= limit or queue[0].state != IN_FLIGHT):
+            old = queue.popleft()
+            if old.state == IN_FLIGHT:
+                self._suspects.append((old, LossCause.DISTANCE))
+        if not self._suspects:
+            return []
+        proven: list[tuple[Sent, LossCause]] = []
+        waiting: list[tuple[Sent, LossCause]] = []
+        last = min(base + BITMAP_BITS - 1, seen)
+        known: set[int] = set()
+        for pair in self._suspects:
+            sent = pair[0]
+            if sent.state != IN_FLIGHT or sent.serial in known:
+                continue
+            known.add(sent.serial)
+            (proven if base <= sent.psn <= last else waiting).append(pair)
+        self._suspects = waiting
+        return proven
+
+    # ---- timers -----------------------------------------------------------------------------------------
+
+    def expired(self, now: float) -> list[Sent]:
+        """Packets in flight whose timer is due (rule c), oldest first; their timers are spent."""
+        due: list[Sent] = []
+        for queue in self._timers.values():
+            while queue and (queue[0].state != IN_FLIGHT or queue[0].deadline <= now):
+                sent = queue.popleft()
+                if sent.state == IN_FLIGHT:
+                    due.append(sent)
+        return sorted(due, key=lambda sent: sent.serial)
+
+    def next_deadline(self) -> float | None:
+        """When the first timer is due."""
+        first = None
+        for queue in self._timers.values():
+            while queue and queue[0].state != IN_FLIGHT:
+                queue.popleft()
+            if queue and (first is None or queue[0].deadline < first):
+                first = queue[0].deadline
+        return first

@@ -1,0 +1,89 @@
+"""Registered memory: what a peer may write to, and nothing else.
+
+An R_Key names one region. Virtual addresses are numbers we hand out, not pointers: the offset is computed here
+and checked in unbounded integers, so an address near 2**64 cannot wrap into a region.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+VA_BASE = 0x1000_0000_0000
+VA_ALIGN = 1 << 21
+"""Regions start at multiples of 2 MiB with at least one such gap between them: overruns hit nothing."""
+
+
+class AccessError(ValueError):
+    """A peer's R_Key, address or length is not covered by a registration."""
+
+
+class MemoryRegion:
+    """`length` bytes at virtual address `va`, reachable with `rkey`. Made by Memory.register."""
+
+    __slots__ = ("length", "remote_write", "rkey", "va", "view")
+
+    def __init__(self, view: memoryview, va: int, rkey: int, remote_write: bool):
+        self.view = view
+        """The registered buffer itself, as bytes."""
+        self.va, self.length, self.rkey = va, len(view), rkey
+        self.remote_write = remote_write
+        """False: registered, but peers may not write to it."""
+
+    def covers(self, va: int, length: int) -> bool:
+        """Whether va .. va + length - 1 lies inside."""
+        return self.va <= va and va + length <= self.va + self.length
+
+
+class Memory:
+    """All registrations of one endpoint."""
+
+    __slots__ = ("_next_va", "_regions", "_rng")
+
+    def __init__(self, rng: Random):
+        self._regions: dict[int, MemoryRegion] = {}
+        self._rng = rng
+        self._next_va = VA_BASE
+
+    def register(self, buffer: Any, va: int | None = None, remote_write: bool = True) -> MemoryRegion:
+        """Register a writable contiguous buffer, at `va` when given. Raises ValueError when it cannot be."""
+        try:
+            view = memoryview(buffer).cast("B")
+        except TypeError as error:
+            raise ValueError(f"only contiguous buffers can be registered: {error}") from None
+        if remote_write and view.readonly:
+            raise ValueError("a read-only buffer cannot be registered for remote writes (use a bytearray or mmap)")
+        if va is None:
+            va = self._next_va
+            self._next_va += -(-(len(view) + 1) // VA_ALIGN) * VA_ALIGN + VA_ALIGN
+        elif not 0 <= va <= (1 << 64) - len(view):
+            raise ValueError(f"virtual address {va:#x} with {len(view)} bytes does not fit 64 bits")
+        rkey = self._rng.getrandbits(32)
+        while rkey in self._regions:
+            rkey = self._rng.getrandbits(32)
+        region = self._regions[rkey] = MemoryRegion(view, va, rkey, remote_write)
+        return region
+
+    def deregister(self, region: MemoryRegion) -> None:
+        """Forget a region; its R_Key is refused from now on. Harmless when done twice."""
+        if self._regions.get(region.rkey) is region:
+            del self._regions[region.rkey]
+
+    def check(self, rkey: int, va: int, length: int) -> MemoryRegion:
+        """The region that holds va .. va + length - 1 for remote writing. Raises AccessError saying what is wrong."""
+        region = self._regions.get(rkey)
+        if region is None:
+            raise AccessError(f"no region with R_Key {rkey:#010x}")
+        if not region.remote_write:
+            raise AccessError(f"region {rkey:#010x} is not open to remote writes")
+        if not region.covers(va, length):
+            raise AccessError(
+                f"{length} bytes at {va:#x} leave region {rkey:#010x} ({region.length} bytes at {region.va:#x})"
+            )
+        return region
+
+    @staticmethod
+    def place(region: MemoryRegion, va: int, data: bytes | memoryview) -> None:
+        """Copy `data` to `va`; the caller has checked the range."""
+        start = va - region.va
+        region.view[start : start + len(data)] = data

@@ -1,0 +1,471 @@
+"""Requestor half of a QP: segments writes, sprays the packets, and makes sure that each one arrives (reference §5).
+
+Design notes.
+
+1. The retry counter is charged once per *expiry round*: after a charge, the next one is possible only when a packet
+   that expired then could have expired again. A path that dies takes dozens of packets with it, whose timers run
+   out together; charging each would spend the whole budget on one event, while the budget is meant to measure how
+   long nothing gets through (§5.11). So a QP fails no sooner than linear_cnt + exp_cnt intervals after progress
+   stopped.
+2. "About to stall" asks for a SACK (A bit, §5.2) only when no other A is in flight. A sender limited by its window is
+   always about to stall; asking each time makes each SACK free one packet which asks again: a SACK a packet, for ever.
+3. A loss on a plane that was down when, or after, the packet left is the port's fault: the EV keeps its state (§5.5).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+
+from .context import Context, Counters, Room
+from .ev import Ev, EvSignal, EvState
+from .events import Completion, LossCause, PacketLost, Status
+from .flight import ARRIVED, GIVEN_UP, IN_FLIGHT, Flight, Sent
+from .packets import (
+    ECN_ECT0,
+    RCVD_UNIT,
+    Nack,
+    NackReason,
+    Opcode,
+    Packet,
+    Sack,
+    Syndrome,
+    TransportAck,
+    Verdict,
+    Write,
+)
+from .paths import Paths
+from .psn import advance, unwrap
+from .window import FixedWindow
+from .wire import write_size
+
+_VERDICTS = {Verdict.SKIP_ONCE: EvSignal.SACK_SKIP_ONCE, Verdict.ALWAYS_SKIP: EvSignal.SACK_ALWAYS_SKIP}
+_LOSS_COUNTERS = {
+    LossCause.OVERTAKEN: "overtaken",
+    LossCause.DISTANCE: "distant",
+    LossCause.TIMEOUT: "timeouts",
+}
+_NAK_STATUS = {
+    Syndrome.NAK_INVALID_REQUEST: Status.REMOTE_INVALID_REQUEST,
+    Syndrome.NAK_REMOTE_ACCESS: Status.REMOTE_ACCESS,
+    Syndrome.NAK_REMOTE_OPERATION: Status.REMOTE_OPERATION,
+}
+
+
+class Message:
+    """One work request: `length` bytes of `data` to `va`, in packets first_psn .. last_psn (unwrapped)."""
+
+    __slots__ = ("data", "first_psn", "imm", "last_psn", "length", "msn", "rkey", "rqmsn", "va", "wr_id")
+
+    def __init__(
+        self, wr_id: int, data: memoryview, va: int, rkey: int, first_psn: int, pmtu: int, msn: int, rqmsn: int,
+        imm: int | None,
+    ):  # fmt: skip
+        self.wr_id = wr_id
+        self.data, self.length = data, len(data)
+        self.va, self.rkey = va, rkey
+        self.first_psn = first_psn
+        self.last_psn = first_psn + max(1, -(-self.length // pmtu)) - 1
+        """A write of zero bytes is one packet (§5.2)."""
+        self.msn, self.rqmsn, self.imm = msn, rqmsn, imm
+
+    def opcode(self, psn: int) -> Opcode:
+        """Opcode of the packet with that PSN (§5.2)."""
+        if psn != self.last_psn:
+            return Opcode.WRITE_FIRST if psn == self.first_psn else Opcode.WRITE_MIDDLE
+        if self.first_psn == self.last_psn:
+            return Opcode.WRITE_ONLY if self.imm is None else Opcode.WRITE_ONLY_IMM
+        return Opcode.WRITE_LAST if self.imm is None else Opcode.WRITE_LAST_IMM
+
+
+class Requestor:
+    """`fail(status, detail, psn)` is called once when the QP has to go to ERROR; `psn` as in `flush`."""
+
+    def __init__(
+        self, context: Context, counters: Counters, paths: Paths, window: FixedWindow, first_psn: int,
+        fail: Callable[[Status, str, int | None, float], None],
+    ):  # fmt: skip
+        self._context, self._counters, self._paths, self._window = context, counters, paths, window
+        self._fail = fail
+        config = self._config = context.config
+        self._pmtu = context.pmtu_bytes
+        self.flight = Flight(first_psn, config.ev_fifo)
+        self._messages: deque[Message] = deque()
+        """Not completed, in posting order."""
+        self._unsent: deque[Message] = deque()
+        """Those with packets that were never sent."""
+        self._end_psn = first_psn
+        """First PSN no message has."""
+        self._msn = self._rqmsn = 0
+        """Numbers of the next message and WriteIMM (§2.3, §12 row 11)."""
+        self._again: list[int] = []
+        """Heap of PSNs to retransmit; valid while their latest transmission is GIVEN_UP."""
+        self._deferred: list[tuple[float, int]] = []
+        """Heap of (when, PSN) refused by the responder: they wait a round trip (§5.14)."""
+        self._asked: Sent | None = None
+        """The last packet that left with the A bit."""
+        self._rcvd_units = 0
+        """Newest rcvd_bytes of the responder, in its unit."""
+        self._charges = 0
+        self._charge_again_at = 0.0
+        self._charged_completion = 0
+        """Expiries in a row of the wait for a Transport ACK."""
+        self._ack_due_at: float | None = None
+        """When to ask for the Transport ACK of a message all of whose packets arrived; None = nothing is owed."""
+        self._intervals = [config.retry_interval_s(n) for n in range(config.linear_cnt + config.exp_cnt + 1)]
+        self._timer_floor_s = 0.0
+        self.srtt_s: float | None = None
+        """Smoothed RTT (gain 1/8) over all paths."""
+
+    # ---- application ------------------------------------------------------------------------------------
+
+    def post(self, wr_id: int, data: memoryview, va: int, rkey: int, imm: int | None) -> None:
+        """Queue a write behind all others."""
+        if imm is not None:
+            self._rqmsn = self._rqmsn + 1 & 0xFFFF
+        message = Message(
+            wr_id, data, va, rkey, self._end_psn, self._pmtu, self._msn, 0 if imm is None else self._rqmsn, imm
+        )
+        self._msn = self._msn + 1 & 0xFFFF
+        self._end_psn = message.last_psn + 1
+        self._messages.append(message)
+        self._unsent.append(message)
+
+    def pending(self) -> int:
+        """Messages not completed."""
+        return len(self._messages)
+
+    def wants_to_send(self) -> bool:
+        """There is something that only windows or ports hold back."""
+        return bool(self._again or self._unsent)
+
+    # ---- sending ----------------------------------------------------------------------------------------
+
+    def transmit(self, now: float, out: list[tuple[int, str, Packet]], limit: int, room: Room) -> None:
+        """Append up to `limit` packets: retransmissions first, then new data (§5.10)."""
+        flight, window = self.flight, self._window
+        choose = self._paths.choose
+        last_psn = flight.cack + self._context.remote_mpr
+        while limit > 0 and room.free and (window.may_send() or not flight.bytes):
+            lost = self._next_lost()
+            if lost is None:
+                if not self._unsent or flight.next_psn > last_psn:
+                    return
+                ev = choose(room.free)
+                if ev is None:
+                    return
+                message = self._unsent[0]
+                psn = flight.next_psn
+                if psn == message.last_psn:
+                    self._unsent.popleft()
+                packet = self._send(psn, message, ev, 1, 0, now, psn == last_psn)
+            else:
+                ev = choose(room.free, lost.ev)
+                if ev is None:
+                    return
+                heapq.heappop(self._again)
+                packet = self._send(lost.psn, lost.message, ev, lost.attempt + 1, lost.expiries, now, False)
+            room.take(ev.plane)
+            out.append((ev.plane, self._context.peer, packet))
+            limit -= 1
+
+    def _next_lost(self) -> Sent | None:
+        """The lowest PSN that has to be sent again; stays in the heap."""
+        again, outstanding = self._again, self.flight.outstanding
+        while again:
+            sent = outstanding.get(again[0])
+            if sent is not None and sent.state == GIVEN_UP:
+                return sent
+            heapq.heappop(again)  # it arrived after all
+        return None
+
+    def _send(
+        self, psn: int, message: Message, ev: Ev, attempt: int, expiries: int, now: float, window_ends: bool
+    ) -> Write:
+        config, context, flight, window, counters = (
+            self._config, self._context, self.flight, self._window, self._counters,
+        )  # fmt: skip
+        start = (psn - message.first_psn) * self._pmtu
+        payload = message.data[start : start + self._pmtu]
+        opcode = message.opcode(psn)
+        timestamp = int(now / config.ts_unit_s) & 0xFFFF if config.timestamps else None
+        size = write_size(opcode, len(payload), timestamp is not None)
+        flight.serial += 1
+        deadline = now + self._timer_s(expiries)
+        sent = Sent(psn, message, ev, size, flight.serial, attempt, expiries, now, deadline, timestamp)
+        flight.add(sent)
+        window.on_send(size)
+        ev.sent += 1
+        if attempt == 1:
+            counters.packets_sent += 1
+            counters.bytes_sent += len(payload)
+            dscp = config.dscp_trimmable
+        else:
+            counters.retransmitted += 1
+            dscp = config.dscp_trimmable_retx
+        if not context.remote_trim_nack:
+            dscp = config.dscp_no_trim
+        counters.plane_packets[ev.plane] += 1
+        counters.plane_bytes[ev.plane] += len(payload)
+        ask = psn == message.last_psn
+        if not ask and (window_ends or window.about_to_stall()):
+            asked = self._asked
+            ask = asked is None or asked.state != IN_FLIGHT
+        if ask:
+            self._asked = sent
+        return Write(
+            context.remote_qpn, ev.value, ev.plane, dscp, ECN_ECT0, opcode, psn & 0xFFFFFF, message.msn,
+            message.va + start, message.rkey, message.length, payload, size, message.rqmsn, message.imm or 0,
+            timestamp, 1 if timestamp is not None else 0, ask, attempt > 1,
+        )  # fmt: skip
+
+    # ---- acknowledgments --------------------------------------------------------------------------------
+
+    def on_sack(self, sack: Sack, now: float) -> None:
+        """§5.7. Raises nothing; feedback about PSNs never sent is counted and ignored."""
+        flight, counters = self.flight, self._counters
+        cack = unwrap(sack.cack_psn, flight.cack)
+        if cack >= flight.next_psn:
+            counters.bad_feedback += 1
+            return
+        counters.sacks_received += 1
+        base = cack + sack.sack_offset
+        trigger_psn = cack + sack.ack_psn_offset
+        trigger = None if sack.probe_id is not None else flight.outstanding.get(trigger_psn)
+        if trigger is not None and not self._is_trigger(trigger, sack):
+            trigger = None
+        units = advance(self._rcvd_units, sack.rcvd_units)
+        fresh = (
+            cack >= flight.cack
+            and (units or sack.rcvd_units == self._rcvd_units)
+            and not flight.contradicts(base, sack.bitmap)
+        )
+        if not fresh:
+            counters.stale_sacks += 1
+        self._rcvd_units = self._rcvd_units + units & 0xFFFFFF
+
+        progress = cack > flight.cack
+        news = flight.acknowledge(cack)
+        news += flight.acknowledge_bitmap(base, sack.bitmap)
+        rtt = self._sample(trigger, now)
+        self._window.on_ack(
+            now, units * RCVD_UNIT, sack.verdict == Verdict.SKIP_ONCE, rtt, sack.penalty, sack.restore_cwnd
+        )
+        self._arrived(news, trigger)
+        if fresh:
+            seen = max(base + sack.bitmap.bit_length() - 1, trigger_psn if sack.probe_id is None else cack)
+            if flight.outstanding:
+                for sent, cause in flight.lost(self._reorder_threshold(), base, seen):
+                    self._lost(sent, cause, now)
+            self._window.cap(flight.bytes)
+        self._verdict(sack, now)
+        if progress:
+            self._progress(now)
+
+    @staticmethod
+    def _is_trigger(sent: Sent, sack: Sack) -> bool:
+        """Whether it was this very transmission that triggered the SACK (§5.8)."""
+        if sent.ev.value != sack.entropy:
+            return False
+        if sent.timestamp is not None:
+            return sent.timestamp == sack.timestamp
+        return sent.attempt == 1 + sack.rtx and sent.attempt <= 2
+
+    def _sample(self, trigger: Sent | None, now: float) -> float | None:
+        """RTT in seconds of the SACK's trigger; None when it is unknown or was sampled before."""
+        if trigger is None:
+            return None
+        rtt = trigger.ev.rtt_s = now - trigger.sent_at
+        self.srtt_s = rtt if self.srtt_s is None else self.srtt_s + (rtt - self.srtt_s) / 8
+        self._timer_floor_s = self._config.timeout_rtts * self.srtt_s
+        return rtt
+
+    def _arrived(self, news: list[Sent], trigger: Sent | None) -> None:
+        flight = self.flight
+        for sent in news:
+            if sent.state == GIVEN_UP:
+                self._counters.not_lost += 1
+                self._window.on_unlost(sent.size)
+            flight.arrived(sent, sent.attempt == 1 or sent is trigger)
+        for sent in news:
+            # A PSN sent more than once: which copy arrived is known of the trigger only.
+            if sent.attempt == 1 or sent is trigger:
+                flight.overtake(sent)
+
+    def _reorder_threshold(self) -> int:
+        """Rule (b) of §5.9, in transmissions."""
+        return self._config.reorder_threshold or max(3, self._window.cwnd // self._pmtu)
+
+    def _verdict(self, sack: Sack, now: float) -> None:
+        """What the SACK says of the path of its EV; probes are judged where they are counted (Paths)."""
+        if sack.probe_id is not None:
+            self._paths.on_answer(sack, now)
+            return
+        ev = self._paths.find(sack.entropy)
+        if ev is None:
+            return
+        ev.failures = 0
+        if sack.verdict or ev.state is not EvState.GOOD:
+            self._paths.signal(ev, _VERDICTS.get(sack.verdict, EvSignal.SACK_CLEAN), now)
+
+    def _progress(self, now: float) -> None:
+        """cack advanced: the retry budget is whole again; perhaps a Transport ACK is owed to us."""
+        self._charges = 0
+        self._charge_again_at = 0.0
+        self._expect_ack(now)
+
+    def _expect_ack(self, now: float) -> None:
+        owed = self._messages and self._messages[0].last_psn <= self.flight.cack
+        self._charged_completion = 0
+        self._ack_due_at = now + self._timer_s(0) if owed else None
+
+    def on_transport_ack(self, ack: TransportAck, now: float) -> None:
+        """§2.7: completes messages in posting order, or ends the QP."""
+        flight = self.flight
+        psn = unwrap(ack.psn, flight.cack)
+        if psn >= flight.next_psn:
+            self._counters.bad_feedback += 1
+            return
+        if ack.syndrome != Syndrome.ACK:
+            status = _NAK_STATUS.get(ack.syndrome)  # type: ignore[call-overload]
+            if status is None:
+                self._counters.bad_feedback += 1
+            elif psn > flight.cack or (self._messages and psn >= self._messages[0].first_psn):
+                self._fail(status, f"the responder answered PSN {ack.psn:#x} with {status.value}", psn, now)
+            return
+        progress = psn > flight.cack
+        self._arrived(flight.acknowledge(psn), None)
+        done = False
+        while self._messages and self._messages[0].last_psn <= psn:
+            message = self._messages.popleft()
+            done = True
+            self._context.events.append(
+                Completion(self._context.qpn, message.wr_id, Status.SUCCESS, message.length, now)
+            )
+        if progress:
+            self._progress(now)
+        elif done:
+            self._expect_ack(now)
+
+    # ---- loss and refusal -------------------------------------------------------------------------------
+
+    def _lost(self, sent: Sent, cause: LossCause, now: float) -> None:
+        """A packet in flight is lost without trace: tell, blame its EV, queue it again."""
+        counters, context, ev = self._counters, self._context, sent.ev
+        counters.lost += 1
+        name = _LOSS_COUNTERS[cause]
+        setattr(counters, name, getattr(counters, name) + 1)
+        ev.lost += 1
+        self.flight.give_up(sent)
+        self._window.on_loss(sent.size)
+        heapq.heappush(self._again, sent.psn)
+        context.events.append(
+            PacketLost(context.qpn, sent.psn & 0xFFFFFF, ev.value, ev.plane, cause, sent.sent_at, now)
+        )
+        profile = self._paths.profile
+        if profile.plane_up(ev.plane) and sent.sent_at >= profile.up_since[ev.plane]:
+            self._paths.signal(ev, EvSignal.LOST, now)
+
+    def on_nack(self, nack: Nack, now: float) -> None:
+        """§2.10 and §5.14. The EV is judged even when the PSN is no longer of interest."""
+        flight, counters = self.flight, self._counters
+        psn = unwrap(nack.psn, flight.cack)
+        if psn >= flight.next_psn:
+            counters.bad_feedback += 1
+            return
+        if nack.reason == NackReason.UNEXP_EVENT:
+            self._fail(Status.REMOTE_OPERATION, f"the responder met an unexpected event at PSN {nack.psn:#x}", psn, now)
+            return
+        ev = self._paths.find(nack.entropy)
+        if ev is not None:
+            ev.failures = 0
+            trimmed = nack.reason == NackReason.TRIMMED
+            self._paths.signal(ev, EvSignal.TRIMMED if trimmed else EvSignal.REFUSED, now)
+        sent = flight.outstanding.get(psn)
+        if sent is None or sent.state != IN_FLIGHT or sent.ev is not ev:
+            return
+        if sent.timestamp is not None and sent.timestamp != nack.timestamp:
+            return  # an earlier copy, over the same EV
+        flight.give_up(sent)
+        if nack.reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP):
+            counters.trimmed += 1
+            self._window.on_trim(now, sent.size, self._sample(sent, now))
+            heapq.heappush(self._again, psn)
+            return
+        counters.refused += 1
+        self._window.on_other_nack(sent.size)
+        heapq.heappush(self._deferred, (now + (self.srtt_s or self._config.base_timeout_s), psn))
+        self._charge(now)
+
+    def _timer_s(self, expiries: int) -> float:
+        """Retry timer of a packet that expired so often; no shorter than `timeout_rtts` smoothed round trips."""
+        interval = self._intervals[min(expiries, len(self._intervals) - 1)]
+        return interval if interval > self._timer_floor_s else self._timer_floor_s
+
+    def _charge(self, now: float) -> bool:
+        """Charge the retry counter unless this round paid already (note 1); False when the QP failed of it."""
+        if now < self._charge_again_at:
+            return True
+        self._charges += 1
+        self._counters.retry_charges += 1
+        limit = self._config.retry_limit
+        if limit is not None and self._charges >= limit:
+            detail = f"nothing got through in {self._charges} retries (linear_cnt {self._config.linear_cnt} + " \
+                     f"exp_cnt {self._config.exp_cnt})"  # fmt: skip
+            self._fail(Status.RETRY_EXCEEDED, detail, None, now)
+            return False
+        self._charge_again_at = now + self._timer_s(self._charges)
+        return True
+
+    # ---- clock ------------------------------------------------------------------------------------------
+
+    def on_timer(self, now: float) -> None:
+        """Expired packets (§5.9 c), refused ones that waited, and a Transport ACK that does not come."""
+        while self._deferred and self._deferred[0][0] <= now:
+            psn = heapq.heappop(self._deferred)[1]
+            heapq.heappush(self._again, psn)
+        due = self.flight.expired(now)
+        if due:
+            if not self._charge(now):
+                return
+            for sent in due:
+                sent.expiries += 1
+                self._lost(sent, LossCause.TIMEOUT, now)
+            self._paths.refresh(due[0].ev)
+        if self._ack_due_at is not None and self._ack_due_at <= now:
+            self._charged_completion += 1
+            if not self._charge(now):
+                return
+            self._ack_due_at = now + self._timer_s(self._charged_completion)
+            self._paths.refresh(None)
+
+    def next_deadline(self) -> float | None:
+        """When on_timer has something to do."""
+        first = self.flight.next_deadline()
+        if self._deferred and (first is None or self._deferred[0][0] < first):
+            first = self._deferred[0][0]
+        if self._ack_due_at is not None and (first is None or self._ack_due_at < first):
+            first = self._ack_due_at
+        return first
+
+    def flush(self, status: Status, psn: int | None, now: float) -> None:
+        """The QP failed: end all work requests in posting order.
+
+        The one that holds `psn` (None: the oldest) ends with `status`, the others as FLUSHED.
+        """
+        guilty = self._messages[0] if self._messages else None
+        if psn is not None:
+            guilty = next((m for m in self._messages if m.first_psn <= psn <= m.last_psn), guilty)
+        for message in self._messages:
+            how = status if message is guilty else Status.FLUSHED
+            self._context.events.append(Completion(self._context.qpn, message.wr_id, how, message.length, now))
+        self._messages.clear()
+        self._unsent.clear()
+        self._again.clear()
+        self._deferred.clear()
+        self._ack_due_at = None
+        for sent in self.flight.outstanding.values():
+            sent.state = ARRIVED  # no timer of it matters any more
+        self.flight.outstanding.clear()
+        self.flight.bytes = 0

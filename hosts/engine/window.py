@@ -1,0 +1,55 @@
+"""The congestion window of a QP. Fixed for now, behind the interface NSCC has (nscc.md §3), which replaces it later.
+
+All sizes are nominal bytes (UDP length + 40). `inflight` is signed: it is drained by the responder's byte counter,
+which rounds up to 256 bytes, and may dip below zero by that much.
+"""
+
+from __future__ import annotations
+
+
+class FixedWindow:
+    """`cwnd` bytes may be in flight; `mtu` is the nominal size of a full packet."""
+
+    __slots__ = ("cwnd", "inflight", "mtu")
+
+    def __init__(self, cwnd: int, mtu: int):
+        self.cwnd, self.mtu = cwnd, mtu
+        self.inflight = 0
+
+    def may_send(self) -> bool:
+        """MRC's rule (§5.3): one packet may always leave an empty pipe, whatever the window."""
+        return self.inflight < self.cwnd
+
+    def about_to_stall(self) -> bool:
+        """Less than a full packet of window is left: the sender wants to be acknowledged now (§5.2)."""
+        return self.cwnd - self.inflight < self.mtu
+
+    def on_send(self, size: int) -> None:
+        self.inflight += size
+
+    def on_ack(
+        self, now: float, size: int, marked: bool, rtt_s: float | None, penalty: int = 0, restore: bool = False
+    ) -> None:
+        """`size` bytes newly reported by rcvd_bytes; mark and RTT are those of the SACK's trigger."""
+        self.inflight -= size
+
+    def on_trim(self, now: float, size: int, rtt_s: float | None) -> None:
+        """A packet was trimmed on its way."""
+        self.inflight -= size
+
+    def on_other_nack(self, size: int) -> None:
+        """A packet was refused for want of resources at the responder."""
+        self.inflight -= size
+
+    def on_loss(self, size: int) -> None:
+        """A packet was given up as lost."""
+        self.inflight -= size
+
+    def on_unlost(self, size: int) -> None:
+        """A packet given up, and not sent again yet, turns out to have arrived: rcvd_bytes counts it once more."""
+        self.inflight += size
+
+    def cap(self, outstanding: int) -> None:
+        """No more is in flight than is not known to have arrived: for peers that count otherwise (§12 row 15)."""
+        if self.inflight > outstanding:
+            self.inflight = outstanding
