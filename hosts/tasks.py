@@ -88,7 +88,7 @@ class Tasks:
     """The coroutines of one loop. `clock` gives seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+        self.clock = clock
         self._ready: deque[Task] = deque()
         self._timers: list[tuple[float, int, Future]] = []
         self._order = itertools.count()
@@ -109,27 +109,27 @@ class Tasks:
 
     def sleep(self, seconds: float) -> Future:
         """A future that is set `seconds` from now."""
-        return self.at(self._clock() + seconds)
+        return self.at(self.clock() + seconds)
 
-    def at(self, when: float) -> Future:
-        """A future that is set at time `when`."""
-        future = Future()
+    def at(self, when: float, future: Future | None = None) -> Future:
+        """A future that is set at time `when`, or before by whoever else has it."""
+        future = future or Future()
         heapq.heappush(self._timers, (when, next(self._order), future))
         return future
 
     def turn(self) -> Future:
         """Let the rest of the loop have a turn: set in the next `run`."""
-        return self.at(self._clock())
+        return self.at(self.clock())
 
     def next_timer(self) -> float | None:
         """When `run` has something to do: now if a task is ready, else the earliest timer, else None."""
         if self._ready:
-            return self._clock()
+            return self.clock()
         return self._timers[0][0] if self._timers else None
 
     def run(self) -> None:
         """Set the futures that are due and step each task that is ready now, once."""
-        now = self._clock()
+        now = self.clock()
         while self._timers and self._timers[0][0] <= now:
             heapq.heappop(self._timers)[2].set()
         for _ in range(len(self._ready)):

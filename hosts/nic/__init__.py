@@ -1,0 +1,24 @@
+"""NICs: how an agent's packets reach the wire. `open_nic` makes the one asked for by name."""
+
+from __future__ import annotations
+
+from hosts.engine.config import Config
+from hosts.nic.base import Nic, NicError
+from topologies.plan import Host, Plan
+
+KINDS = ("fast", "scapy")
+
+
+def open_nic(kind: str, plan: Plan, host: Host, config: Config, hooks: list[str] | None = None) -> Nic:
+    """The NIC of that kind with its ports open. Raises NicError."""
+    if kind == "fast":
+        if hooks:
+            raise NicError("--hook needs --nic scapy: the fast NIC makes no scapy packets")
+        from hosts.nic.fast import FastNic
+
+        return FastNic(plan, host, config)
+    if kind == "scapy":
+        from hosts.nic.scapy_nic import ScapyNic
+
+        return ScapyNic(plan, host, config, hooks or [])
+    raise NicError(f"no NIC {kind!r} (has: {', '.join(KINDS)})")

@@ -11,6 +11,7 @@ everything it does not take is counted by reason and never raises.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hosts.engine.packets import Packet
+from hosts.engine.wire import WireError
 from hosts.links import LinkState
 from topologies.plan import Host, Plan, Port
 
@@ -25,7 +27,11 @@ ETHERNET_BYTES = 14
 OUTER_BYTES = 40
 ENCAPSULATION_BYTES = ETHERNET_BYTES + OUTER_BYTES
 """What a NIC puts before the inner IPv6 header."""
+INNER_OVERHEAD = 40 + 8 + 12 + 4 + 4 + 16 + 4 + 4
+"""Most an MRC write adds to its payload: IPv6, UDP, BTH, METH, TSETH, RETH, ImmDt, iCRC; bytes (§1.1)."""
 HOP_LIMIT = 64
+
+_NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 
 Received = tuple[int, str, Packet]
 """(plane, peer host, record)"""
@@ -33,6 +39,11 @@ Received = tuple[int, str, Packet]
 
 class NicError(Exception):
     """A NIC that cannot be opened; the message names the interface, the cause and the cure."""
+
+
+def drop_reason(error: WireError) -> str:
+    """The reason of a WireError as a counter's key: without its numbers, so that hostile frames make few keys."""
+    return _NUMBER.sub("N", str(error))
 
 
 @dataclass(slots=True)
@@ -90,6 +101,14 @@ class Nic(ABC):
     @abstractmethod
     def link_changed(self, plane: int, state: LinkState) -> bool:
         """The kernel's news of a port's interface; True when `filenos` changed (the interface was made again)."""
+
+    @property
+    def backlog(self) -> int:
+        """Frames that wait because the kernel took no more; nothing should be sent until `flush` has them out."""
+        return 0
+
+    def refresh_counters(self) -> None:  # noqa: B027 - a NIC without a ring has nothing to fetch
+        """Bring `counters` up to date with what the kernel counts."""
 
     @abstractmethod
     def close(self) -> None:

@@ -17,17 +17,23 @@ from hosts.engine.config import Config
 from hosts.engine.packets import Packet
 from hosts.engine.wire import Addressing, Codec, WireError
 from hosts.links import LinkState
-from hosts.nic.base import ENCAPSULATION_BYTES, ETHERNET_BYTES, HOP_LIMIT, Nic, PortCounters, Received
+from hosts.nic.base import (
+    ENCAPSULATION_BYTES,
+    ETHERNET_BYTES,
+    HOP_LIMIT,
+    INNER_OVERHEAD,
+    Nic,
+    PortCounters,
+    Received,
+    drop_reason,
+)
 from hosts.nic.port import RETRY, RxRing, bind, clear_error, explain, open_socket
 from topologies.plan import Host, Plan
 
 _OUTER_TAIL = Struct(">HBB16s16s")  # payload length, next header 41, hop limit, source, destination
 _FRAME = Struct(">12xHIHB17x16s8x16s16s")  # ethertype, outer word, length, next header; outer DA; inner SA, DA
 _MAC = re.compile(r"[0-9a-f]{2}")
-_NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 
-INNER_OVERHEAD = 40 + 8 + 12 + 4 + 4 + 16 + 4 + 4
-"""Most an MRC write adds to its payload: IPv6, UDP, BTH, METH, TSETH, RETH, ImmDt, iCRC; bytes (§1.1)."""
 BACKLOG_FRAMES = 1024
 """Frames a port keeps when the kernel takes no more for the moment; beyond that they are dropped and counted."""
 
@@ -81,11 +87,6 @@ class Decapsulation:
             raise WireError("not ours: unknown sender")
         inner = frame[ENCAPSULATION_BYTES : ENCAPSULATION_BYTES + length]
         return peer, self._codec.decode(inner, self._plane, word >> 20 & 0xFF)
-
-
-def drop_reason(error: WireError) -> str:
-    """The reason of a WireError as a counter's key: without its numbers, so that hostile frames make few keys."""
-    return _NUMBER.sub("N", str(error))
 
 
 class _Port:
@@ -211,8 +212,8 @@ class FastNic(Nic):
         clear_error(port.socket)
         if state.index in (0, port.index):
             return False
-        port.close()
         self._opened[plane] = _Port(port.interface, self._frame_bytes)
+        port.close()
         return True
 
     def refresh_counters(self) -> None:

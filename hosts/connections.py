@@ -1,0 +1,174 @@
+"""The queue pairs of one agent: made here or asked for by another agent, kept until closed.
+
+A QP outlives its transfer, so that probes can bring its EVs back, and serves the next transfer to the same host
+with what it has learned. Attributes travel over the management network (reference §10.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from selectors import BaseSelector
+from typing import TYPE_CHECKING, Any
+
+from hosts.engine.events import Completion, Event, QpError
+from hosts.engine.qp import QpAttributes, QpState
+from hosts.management import ManagementError, PeerAgent
+from topologies.plan import Host, Plan, ev_plane, ev_uplink
+
+if TYPE_CHECKING:
+    from hosts.engine.endpoint import Endpoint
+    from hosts.engine.qp import QueuePair
+
+
+class QpUseError(ValueError):
+    """A QP that does not exist or is not in a state for this; the message says what would do."""
+
+
+@dataclass(slots=True)
+class Connection:
+    """One QP and what the agent knows beside it."""
+
+    qp: QueuePair
+    peer: str
+    pmtu_bytes: int = 0
+    """What both ends agreed on; 0 before connecting."""
+    remote_qpn: int | None = None
+    busy: bool = False
+    """A transfer uses it."""
+    on_completion: Callable[[Connection, Completion], None] | None = None
+    error: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        evs = [{**ev, "uplink": ev_uplink(ev["ev"])} for ev in self.qp.ev_states()]
+        return {
+            "qpn": self.qp.qpn,
+            "remote_qpn": self.remote_qpn,
+            "peer": self.peer,
+            "state": self.qp.state.value,
+            "pmtu_bytes": self.pmtu_bytes,
+            "busy": self.busy,
+            "outstanding": self.qp.outstanding(),
+            "error": self.error,
+            "counters": self.qp.counters(),
+            "evs": evs,
+        }
+
+
+class Connections:
+    """All QPs of one agent. `agents` is the folder with the agents' sockets, `now` the clock."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        host: Host,
+        endpoint: Endpoint,
+        agents: Path,
+        selector: BaseSelector,
+        now: Callable[[], float],
+    ) -> None:
+        self._plan = plan
+        self._host = host
+        self._endpoint = endpoint
+        self._agents = agents
+        self._selector = selector
+        self._now = now
+        self._by_qpn: dict[int, Connection] = {}
+
+    def __iter__(self):
+        return iter(self._by_qpn.values())
+
+    def get(self, qpn: int) -> Connection:
+        """The connection of that QPN. Raises QpUseError listing those that exist."""
+        try:
+            return self._by_qpn[qpn]
+        except KeyError:
+            known = ", ".join(map(str, self._by_qpn)) or "none"
+            raise QpUseError(f"no QP {qpn} (has: {known})") from None
+
+    def peer_host(self, name: str) -> Host:
+        """The host of that name. Raises PlanError for an unknown one, QpUseError for ourselves."""
+        host = self._plan.host(name)
+        if host == self._host:
+            raise QpUseError(f"{name} is this host: the fabric carries nothing from a host to itself")
+        return host
+
+    def create(self, peer: str) -> Connection:
+        """A QP in INIT for `peer`. Raises PlanError or QpUseError."""
+        self.peer_host(peer)
+        connection = Connection(self._endpoint.create_qp(), peer)
+        self._by_qpn[connection.qp.qpn] = connection
+        return connection
+
+    def connect(self, connection: Connection, remote: QpAttributes) -> None:
+        """INIT -> RTS towards `remote`, over every EV of the plan. Raises ValueError when it is not in INIT."""
+        if connection.qp.state is not QpState.INIT:
+            raise QpUseError(f"QP {connection.qp.qpn} is {connection.qp.state.value}: only one in init connects")
+        evs = self._plan.evs(self._host, self._plan.host(connection.peer))
+        connection.qp.connect(connection.peer, remote, [(ev, ev_plane(ev)) for ev in evs], self._now())
+        connection.remote_qpn = remote.qpn
+        connection.pmtu_bytes = min(remote.pmtu_bytes, connection.qp.attributes().pmtu_bytes)
+
+    def close(self, connection: Connection) -> None:
+        """Destroy a QP. Raises QpUseError while a transfer uses it."""
+        if connection.busy:
+            raise QpUseError(f"QP {connection.qp.qpn} carries a transfer: wait for its end")
+        del self._by_qpn[connection.qp.qpn]
+        self._endpoint.destroy_qp(connection.qp.qpn)
+
+    def on_event(self, event: Event) -> None:
+        """Completions go to the transfer that uses the QP; an error is kept for `status`."""
+        connection = self._by_qpn.get(getattr(event, "qpn", -1))
+        if connection is None:
+            return
+        if isinstance(event, QpError):
+            connection.error = f"{event.status.value}: {event.detail}"
+        if isinstance(event, Completion) and connection.on_completion is not None:
+            connection.on_completion(connection, event)
+
+    # ---- with the other agent -----------------------------------------------------------------------------
+
+    def dial(self, peer: str) -> PeerAgent:
+        """A connection to the agent of `peer`. Raises ManagementError."""
+        return PeerAgent(peer, self._agents / f"{peer}.sock", self._selector)
+
+    async def open(self, agent: PeerAgent, pmtu_bytes: int, fresh: bool) -> Connection:
+        """A connected, idle QP to the host of `agent`: one we have, unless `fresh` or it is gone there, or a new
+        one.
+
+        Raises ManagementError when the other agent refuses.
+        """
+        for connection in () if fresh else [c for c in self if self._is_free(c, agent.name, pmtu_bytes)]:
+            connection.busy = True  # nobody else takes it while we ask
+            try:
+                state = await agent.call("qp_state", qpn=connection.remote_qpn)
+            except ManagementError:
+                state = {}  # the other agent was restarted: its QP went with it
+            connection.busy = False
+            if state.get("state") == QpState.RTS.value and state.get("remote_qpn") == connection.qp.qpn:
+                return connection
+        return await self._open_new(agent, pmtu_bytes)
+
+    async def _open_new(self, agent: PeerAgent, pmtu_bytes: int) -> Connection:
+        connection = self.create(agent.name)
+        try:
+            own = replace(connection.qp.attributes(), pmtu_bytes=pmtu_bytes)
+            answer = await agent.call("create_qp", peer=self._host.name)
+            remote = QpAttributes.from_json(answer["attributes"])
+            await agent.call("connect_qp", qpn=remote.qpn, remote=own.to_json())
+            self.connect(connection, replace(remote, pmtu_bytes=min(pmtu_bytes, remote.pmtu_bytes)))
+        except BaseException:
+            self.close(connection)
+            raise
+        return connection
+
+    @staticmethod
+    def _is_free(connection: Connection, peer: str, pmtu_bytes: int) -> bool:
+        return (
+            connection.peer == peer
+            and not connection.busy
+            and connection.qp.state is QpState.RTS
+            and connection.pmtu_bytes == pmtu_bytes
+            and connection.qp.outstanding() == 0
+        )

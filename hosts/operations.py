@@ -1,0 +1,270 @@
+"""What can be asked of an agent over its socket, one method per op. Requests are hostile: every field is checked.
+
+A method gets the request and the connection it came on; it returns the fields of the answer, or None when the
+answer comes later, or raises one of REFUSALS, whose text becomes the answer's error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Coroutine
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hosts.connections import QpUseError
+from hosts.engine.config import PATH_MTUS
+from hosts.engine.endpoint import LocalError
+from hosts.engine.qp import PeerError, QpAttributes
+from hosts.management import ManagementError
+from hosts.regions import MAX_REGION_BYTES, RegionError
+from hosts.transfer import Request, Sender, Transfer, chunk_for
+from topologies.jsonl import Connection as Client
+from topologies.jsonl import JsonlError
+from topologies.plan import PlanError
+
+if TYPE_CHECKING:
+    from hosts.agent import Agent
+
+Fields = dict[str, Any]
+
+
+class RequestError(ValueError):
+    """A field of a request is missing, of the wrong kind or out of range."""
+
+
+REFUSALS = (RequestError, RegionError, QpUseError, LocalError, PeerError, PlanError, ManagementError, OSError)
+KEPT_TRANSFERS = 1000
+"""Ended transfers an agent remembers for `wait` and `status`."""
+
+
+def take(request: Fields, name: str, kind: type, default: Any = ..., low: float = 0, high: float = 1 << 64) -> Any:
+    """A checked field of a request: `kind` is int, float, str, bool or dict; without default it must be there."""
+    value = request.get(name)
+    if value is None:
+        if default is ...:
+            raise RequestError(f"{request.get('op')} needs {name!r} ({kind.__name__})")
+        return default
+    wanted = (int, float) if kind is float else kind
+    if not isinstance(value, wanted) or (isinstance(value, bool) and kind is not bool):
+        raise RequestError(f"{name} = {value!r}: must be a {kind.__name__}")
+    if kind in (int, float) and not low <= value <= high:
+        raise RequestError(f"{name} = {value}: must be {low:g} to {high:g}")
+    if kind is str and (not value or "\0" in value):
+        raise RequestError(f"{name}: must be a text that is not empty and has no NUL")
+    return value
+
+
+class Operations:
+    """The ops of one agent."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._transfers: dict[int, Transfer] = {}
+        self._last_transfer = 0
+        self._ops: dict[str, Callable[[Fields, Client], Fields | None]] = {
+            name.removeprefix("op_"): getattr(self, name) for name in dir(self) if name.startswith("op_")
+        }
+
+    def handle(self, request: Fields, client: Client) -> Fields | None:
+        """SelectorServer's handler. Raises JsonlError to refuse."""
+        operation = self._ops.get(request["op"])
+        if operation is None:
+            raise JsonlError(f"no op {request['op']!r} (has: {', '.join((*sorted(self._ops), 'watch'))})")
+        try:
+            return operation(request, client)
+        except REFUSALS as error:
+            raise JsonlError(str(error)) from error
+
+    def _later(self, coroutine: Coroutine[Any, None, Fields], request: Fields, client: Client) -> None:
+        """Answer `request` when `coroutine` has returned its fields."""
+
+        def on_done(task: Any) -> None:
+            if task.error is None:
+                client.answer(request, **task.value)
+            elif isinstance(task.error, REFUSALS):
+                client.refuse(request, str(task.error))
+            else:
+                client.refuse(request, self._agent.report_bug(f"op {request['op']}", task.error))
+
+        self._agent.tasks.spawn(coroutine, on_done)
+
+    # ---- the agent ----------------------------------------------------------------------------------------
+
+    def op_hello(self, request: Fields, client: Client) -> Fields:
+        agent = self._agent
+        try:
+            ours = version("mrc-testbed")
+        except PackageNotFoundError:
+            ours = "not installed"
+        return {
+            "version": ours,
+            "host": agent.host.name,
+            "nic": agent.nic.kind,
+            "pid": os.getpid(),
+            "ports": agent.ports_json(),
+            "config": agent.config.to_json(),
+        }
+
+    def op_status(self, request: Fields, client: Client) -> Fields:
+        agent = self._agent
+        return {
+            **agent.status_json(),
+            "regions": [region.to_json() for region in agent.regions],
+            "qps": [connection.to_json() for connection in agent.connections],
+            "transfers": [transfer.to_json() for transfer in self._transfers.values()],
+        }
+
+    def op_shutdown(self, request: Fields, client: Client) -> Fields:
+        self._agent.stop()
+        return {}
+
+    # ---- memory -------------------------------------------------------------------------------------------
+
+    def op_register(self, request: Fields, client: Client) -> Fields:
+        length = take(request, "length", int, low=1, high=MAX_REGION_BYTES)
+        return self._agent.regions.add_memory(length).to_json()
+
+    def op_register_file(self, request: Fields, client: Client) -> Fields:
+        path = Path(take(request, "path", str))
+        length = take(request, "length", int, None, low=1, high=MAX_REGION_BYTES)
+        create = take(request, "create", bool, False)
+        return self._agent.regions.add_file(path, length, create).to_json()
+
+    def op_deregister(self, request: Fields, client: Client) -> Fields:
+        self._agent.regions.remove(self._agent.regions.get(take(request, "region", int)))
+        return {}
+
+    def op_sha256(self, request: Fields, client: Client) -> None:
+        region = self._agent.regions.get(take(request, "region", int))
+
+        async def hash_it() -> Fields:
+            return {"region": region.number, "sha256": await self._agent.regions.sha256(region)}
+
+        self._later(hash_it(), request, client)
+
+    def op_receive_file(self, request: Fields, client: Client) -> Fields:
+        """Room for a file; a relative `path` lies in this host's data folder of the run folder."""
+        path = self._agent.data_dir / take(request, "path", str)
+        length = take(request, "length", int, high=MAX_REGION_BYTES)
+        return self._agent.regions.receive_file(path, length).to_json()
+
+    def op_finish_file(self, request: Fields, client: Client) -> None:
+        """Hash a received file; it gets its name when `sha256` is right, else it is removed. Answers our hash."""
+        regions = self._agent.regions
+        region = regions.get(take(request, "region", int))
+        expected = take(request, "sha256", str)
+
+        async def finish() -> Fields:
+            found = await regions.sha256(region)
+            if found != expected:
+                regions.remove(region)
+                return {"sha256": found, "path": None}
+            return {"sha256": found, "path": str(regions.commit(region))}
+
+        self._later(finish(), request, client)
+
+    # ---- queue pairs --------------------------------------------------------------------------------------
+
+    def op_create_qp(self, request: Fields, client: Client) -> Fields:
+        connection = self._agent.connections.create(take(request, "peer", str))
+        return {"qpn": connection.qp.qpn, "attributes": connection.qp.attributes().to_json()}
+
+    def op_connect_qp(self, request: Fields, client: Client) -> Fields:
+        connection = self._agent.connections.get(take(request, "qpn", int))
+        remote = QpAttributes.from_json(take(request, "remote", dict))
+        self._agent.connections.connect(connection, remote)
+        return {"state": connection.qp.state.value}
+
+    def op_qp_state(self, request: Fields, client: Client) -> Fields:
+        connection = self._agent.connections.get(take(request, "qpn", int))
+        return {
+            "state": connection.qp.state.value,
+            "peer": connection.peer,
+            "remote_qpn": connection.remote_qpn,
+            "outstanding": connection.qp.outstanding(),
+        }
+
+    def op_close_qp(self, request: Fields, client: Client) -> Fields:
+        self._agent.connections.close(self._agent.connections.get(take(request, "qpn", int)))
+        return {}
+
+    def op_post_write(self, request: Fields, client: Client) -> Fields:
+        """One write; what became of it is told by a `completion` event with this wr_id."""
+        agent = self._agent
+        connection = agent.connections.get(take(request, "qpn", int))
+        region = agent.regions.get(take(request, "region", int))
+        offset = take(request, "offset", int, 0, high=region.length)
+        length = take(request, "length", int, region.length - offset)
+        if offset + length > region.length:
+            where = f"region {region.number} ({region.length} bytes)"
+            raise RequestError(f"{length} bytes at offset {offset} leave {where}")
+        wr_id = connection.qp.post_write(
+            region.memory.view[offset : offset + length],
+            take(request, "remote_va", int, high=(1 << 64) - 1),
+            take(request, "rkey", int, high=(1 << 32) - 1),
+            now=agent.tasks.clock(),
+        )
+        return {"wr_id": wr_id}
+
+    # ---- transfers ----------------------------------------------------------------------------------------
+
+    def op_send_file(self, request: Fields, client: Client) -> Fields:
+        """Begin to send a file; answers at once, `wait` and the events `transfer` and `progress` tell the rest."""
+        agent = self._agent
+        path = Path(take(request, "path", str))
+        peer = agent.connections.peer_host(take(request, "peer", str)).name
+        pmtu = take(request, "pmtu", int, agent.config.pmtu_bytes)
+        if pmtu not in PATH_MTUS or pmtu > agent.config.pmtu_bytes:
+            allowed = [mtu for mtu in PATH_MTUS if mtu <= agent.config.pmtu_bytes]
+            raise RequestError(f"pmtu = {pmtu}: must be one of {', '.join(map(str, allowed))}")
+        rate_bps = take(request, "rate_bps", float, None, low=1, high=1e12)
+        chunk = take(request, "chunk_bytes", int, chunk_for(rate_bps, pmtu), low=1, high=1 << 30)
+        length = _length_of(path)
+        dest_path, fresh = take(request, "dest_path", str, None), take(request, "fresh", bool, False)
+        asked = Request(path, length, peer, dest_path, rate_bps, chunk, pmtu, fresh)
+        return self._start(asked).to_json()
+
+    def _start(self, asked: Request) -> Transfer:
+        agent = self._agent
+        self._last_transfer += 1
+        transfer = Transfer(self._last_transfer, asked)
+        ended = [number for number, one in self._transfers.items() if one.over]
+        for number in ended[: max(0, len(self._transfers) - KEPT_TRANSFERS)]:
+            del self._transfers[number]
+        self._transfers[transfer.number] = transfer
+        sender = Sender(transfer, agent.connections, agent.tasks, agent.publish)
+
+        def on_done(task: Any) -> None:
+            if task.error is not None:
+                transfer.finish("failed", agent.report_bug(f"transfer {transfer.number}", task.error))
+
+        agent.tasks.spawn(sender.run(), on_done)
+        return transfer
+
+    def op_wait(self, request: Fields, client: Client) -> None:
+        """Answers when the transfer has ended: its fields, or a refusal with its error."""
+        number = take(request, "transfer", int)
+        transfer = self._transfers.get(number)
+        if transfer is None:
+            known = ", ".join(map(str, list(self._transfers)[-8:])) or "none"
+            raise RequestError(f"no transfer {number} (has: {known})")
+
+        async def ended() -> Fields:
+            await transfer.wait()
+            if transfer.error is not None:
+                raise RequestError(f"transfer {number} to {transfer.request.peer} failed: {transfer.error}")
+            return transfer.to_json()
+
+        self._later(ended(), request, client)
+
+
+def _length_of(path: Path) -> int:
+    """Bytes of a regular file. Raises OSError or RequestError with its name."""
+    try:
+        with path.open("rb") as file:
+            if not path.is_file():
+                raise RequestError(f"{path}: is no regular file")
+            return os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise RequestError(f"{path}: {error.strerror}") from error

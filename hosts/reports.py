@@ -1,0 +1,88 @@
+"""Events of the engine as lines for watchers: (name, fields). Every line also has `t`, the engine's time of the
+event.
+
+    completion   qpn, wr_id, status, ok, length            lost       qpn, psn, ev, plane, uplink, cause, sent_at
+    ev           qpn, peer, ev, plane, uplink, from, to, cause          ev_replaced  qpn, ev, by, plane
+    plane        peer (null = our own port), plane, up     qp_error   qpn, peer, status, detail
+    write_imm    qpn, imm, length                          ev_probe   request_id, peer, ev, plane, rtt_s
+
+The agent adds `port` (plane, interface, up, admin_up), `transfer` and `progress` (hosts/transfer.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hosts.engine.events import (
+    Completion,
+    EvChanged,
+    Event,
+    EvProbeResult,
+    EvReplaced,
+    PacketLost,
+    PlaneChanged,
+    QpError,
+    Status,
+    WriteImmReceived,
+)
+from topologies.plan import ev_uplink
+
+
+def event_json(event: Event) -> tuple[str, dict[str, Any]]:
+    """(name, fields) of an engine event."""
+    return _REPORTS[type(event)](event)
+
+
+def _completion(e: Completion) -> tuple[str, dict[str, Any]]:
+    ok = e.status is Status.SUCCESS
+    return "completion", {
+        "qpn": e.qpn, "wr_id": e.wr_id, "status": e.status.value, "ok": ok, "length": e.length,
+    }  # fmt: skip
+
+
+def _ev(e: EvChanged) -> tuple[str, dict[str, Any]]:
+    return "ev", {
+        "qpn": e.qpn, "peer": e.peer, "ev": e.ev, "plane": e.plane, "uplink": ev_uplink(e.ev),
+        "from": e.old.name.lower(), "to": e.new.name.lower(), "cause": e.cause,
+    }  # fmt: skip
+
+
+def _ev_replaced(e: EvReplaced) -> tuple[str, dict[str, Any]]:
+    return "ev_replaced", {"qpn": e.qpn, "ev": e.ev, "by": e.by, "plane": e.plane}
+
+
+def _lost(e: PacketLost) -> tuple[str, dict[str, Any]]:
+    return "lost", {
+        "qpn": e.qpn, "psn": e.psn, "ev": e.ev, "plane": e.plane, "uplink": ev_uplink(e.ev),
+        "cause": e.cause.value, "sent_at": e.sent_at,
+    }  # fmt: skip
+
+
+def _write_imm(e: WriteImmReceived) -> tuple[str, dict[str, Any]]:
+    return "write_imm", {"qpn": e.qpn, "imm": e.imm, "length": e.length}
+
+
+def _plane(e: PlaneChanged) -> tuple[str, dict[str, Any]]:
+    return "plane", {"peer": e.peer, "plane": e.plane, "up": e.up}
+
+
+def _qp_error(e: QpError) -> tuple[str, dict[str, Any]]:
+    return "qp_error", {"qpn": e.qpn, "peer": e.peer, "status": e.status.value, "detail": e.detail}
+
+
+def _ev_probe(e: EvProbeResult) -> tuple[str, dict[str, Any]]:
+    return "ev_probe", {
+        "request_id": e.request_id, "peer": e.peer, "ev": e.ev, "plane": e.plane, "rtt_s": e.rtt_s,
+    }  # fmt: skip
+
+
+_REPORTS: dict[type, Any] = {
+    Completion: _completion,
+    EvChanged: _ev,
+    EvReplaced: _ev_replaced,
+    PacketLost: _lost,
+    WriteImmReceived: _write_imm,
+    PlaneChanged: _plane,
+    QpError: _qp_error,
+    EvProbeResult: _ev_probe,
+}
