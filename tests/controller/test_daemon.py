@@ -1,0 +1,213 @@
+"""The controller against the real embedded daemon over loopback gRPC, with switches that have no ports."""
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+from finsy import P4Client
+from finsy.proto import U128, p4r
+
+from controller.entries import Catalog
+from controller.inputs import read_inputs
+from tests.controller.rig import PATIENCE_S, ROOT, Rig, wait_for
+from topologies.plan import Plan
+
+PLAN = Plan(planes=1, racks=2, spines=2, hosts_per_rack=1)
+
+
+@pytest.fixture
+def rig(tmp_path):
+    with Rig(tmp_path, PLAN) as rig:
+        rig.start_daemon()
+        yield rig
+
+
+def test_start__pushes_reads_back_and_is_ready(rig):
+    rig.start_controller()
+    status = rig.controller.request("status")
+    assert status["ready"] is True
+    assert (status["program"], status["plan"]) == ("srv6", PLAN.to_json())
+    for switch in PLAN.switches:
+        one = status["switches"][switch.name]
+        assert (one["connected"], one["pipeline"], one["verified"]) == (True, True, True)
+        routes = PLAN.srv6_routes(switch)
+        assert one["entries_written"] == one["entries"] == 1 + len(routes.next_hops)
+        assert (one["writes_after_start"], one["restarts"]) == (0, 0)
+    assert len({s["digest"] for s in status["switches"].values()}) == len(PLAN.switches)
+    assert status["writes_after_start"] == 0
+
+    told = rig.controller.request("verify", entries=True)
+    assert (told["unchanged_since_start"], told["differences"]) == (True, [])
+    assert told["switches"]["p0-t1-1"]["lines"] == [
+        "my_usid locator_usid=0xfcbbbb001001 shift()",
+        "usid_next locator_usid=0xfcbbbb002000 forward(port=1)",
+        "usid_next locator_usid=0xfcbbbb002001 forward(port=2)",
+    ]
+    assert rig.stop_controller() == 0
+
+
+def test_second_start__finds_everything_right_and_writes_nothing(rig):
+    rig.start_controller()
+    first = rig.controller.request("verify")["digests"]
+    rig.stop_controller()
+    rig.start_controller()
+    status = rig.controller.request("status")
+    assert [(s["entries_written"], s["pipeline_loads"]) for s in status["switches"].values()] == [(0, 0)] * 4
+    assert rig.controller.request("verify")["digests"] == first
+
+
+def test_restart__switch_is_written_again_and_the_fault_names_it(rig):
+    rig.start_controller()
+    with rig.controller.watch() as watch:
+        rig.daemon.request("power", name="p0-t1-0", on=False)
+        fault = wait_for(watch, "fault", change="raised", location="p0-t1-0")["fault"]
+        assert (fault["kind"], fault["text"]) == ("switch", "T1 p0-t1-0 (P4Runtime stream lost)")
+        told = rig.controller.request("verify")
+        assert told["unchanged_since_start"] is False
+        assert [line.split(" ")[0] for line in told["differences"]] == ["p0-t1-0"]
+
+        rig.daemon.request("power", name="p0-t1-0", on=True)
+        wait_for(watch, "switch", switch="p0-t1-0", state="verified", reason="restarted, written again")
+        wait_for(watch, "fault", change="cleared", location="p0-t1-0")
+    one = rig.switch("p0-t1-0")
+    assert (one["restarts"], one["reconnects"], one["pipeline_loads"]) == (1, 1, 2)
+    assert one["writes_after_start_by_reason"] == {"restart": 3}
+    assert rig.controller.request("status")["writes_after_start"] == 3
+    assert rig.controller.request("verify")["unchanged_since_start"] is True
+    assert [f["state"] for f in rig.controller.request("faults")["faults"]] == ["cleared"]
+
+
+class Intruder:
+    """Another controller, with a higher election id, that changes a table."""
+
+    def __init__(self, rig, name, election_id=11):
+        inputs = read_inputs(rig.run_dir)
+        self.catalog: Catalog = inputs.catalog
+        self.target = next(t for t in inputs.targets if t.name == name)
+        self.client = P4Client(self.target.address)
+        self.election_id = election_id
+
+    async def __aenter__(self):
+        await self.client.open(complete_request=self._sign)
+        bid = p4r.MasterArbitrationUpdate(
+            device_id=self.target.device_id, election_id=U128.encode(self.election_id)
+        )
+        await self.client.send(p4r.StreamMessageRequest(arbitration=bid))
+        await self.client.receive()
+        return self
+
+    async def __aexit__(self, *exc):
+        await self.client.close()
+
+    def _sign(self, message):
+        message.election_id.CopyFrom(U128.encode(self.election_id))
+
+    async def write(self, kind, entry):
+        update = p4r.Update(type=kind, entity=entry.entity)
+        await self.client.request(p4r.WriteRequest(device_id=self.target.device_id, updates=[update]))
+
+
+def test_another_controller__is_waited_for_and_its_changes_are_found_and_undone(rig):
+    rig.start_controller()
+    with rig.controller.watch() as watch:
+
+        async def intrude():
+            async with Intruder(rig, "p0-t0-0") as intruder:
+                wrong = {"locator_usid": 0xFCBBBB001000}
+                entry = intruder.catalog.table_entry("usid_next", wrong, "forward", {"port": 9})
+                await intruder.write(p4r.Update.MODIFY, entry)
+                await asyncio.to_thread(wait_for, watch, "switch", switch="p0-t0-0", state="backup")
+                return await asyncio.to_thread(rig.controller.request, "verify")
+
+        told = asyncio.run(intrude())
+        assert told["unchanged_since_start"] is False
+        assert told["differences"] == [
+            "p0-t0-0: usid_next locator_usid=0xfcbbbb001000 is forward(port=9) (plan: forward(port=2))"
+        ]
+        wait_for(watch, "switch", switch="p0-t0-0", state="verified")
+    assert rig.switch("p0-t0-0")["writes_after_start_by_reason"] == {"repair": 1}
+    assert rig.controller.request("verify")["unchanged_since_start"] is True
+
+
+def test_refused_program__ends_the_start_with_the_switch_and_its_reason(rig):
+    (rig.run_dir / "program" / "config.p4").write_bytes(b"table { nonsense")
+    command = [sys.executable, "-m", "controller", "--run-dir", str(rig.run_dir)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "controller: a switch refuses what it was sent:" in done.stderr
+    assert "p0-t0-0 (127.0.0.1:" in done.stderr and "load the program: INVALID_ARGUMENT" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_northbound__unknown_op_lists_the_ops(rig):
+    rig.start_controller()
+    with pytest.raises(Exception, match=r"no op 'x' \(has: status, faults, verify, watch, shutdown\)"):
+        rig.controller.request("x")
+
+
+def test_second_controller__cannot_take_the_socket(rig):
+    rig.start_controller()
+    command = [sys.executable, "-m", "controller", "--run-dir", str(rig.run_dir)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT, check=False)
+    assert done.returncode == 1
+    assert "another process answers there; stop it first" in done.stderr
+    assert rig.controller.request("status")["ready"] is True
+
+
+def test_spray__members_groups_and_seed(tmp_path):
+    with Rig(tmp_path, PLAN, program="spray") as rig:
+        rig.start_daemon()
+        rig.start_controller()
+        told = rig.controller.request("verify", entries=True)
+        assert (told["unchanged_since_start"], told["differences"]) == (True, [])
+        assert told["switches"]["p0-t0-1"]["lines"][1:] == [
+            "route dst_addr=fd00:0:1::1/128 forward(port=1)",
+            "route dst_addr=fd00::/32 spray(uplink_group=1)",
+            "uplink_selector group 1: member 2 weight 1 watch 2, member 3 weight 1 watch 3",
+            "uplink_selector member 2: forward(port=2)",
+            "uplink_selector member 3: forward(port=3)",
+            "uplinks uplink_group=1 group(1)",
+        ]
+        rig.stop_controller()
+        rig.start_controller()
+        assert rig.switch("p0-t0-1")["entries_written"] == 0
+
+
+@pytest.mark.root
+def test_ports__cut_restore_and_power_become_faults(tmp_path):
+    with Rig(tmp_path, PLAN, namespace=True) as rig:
+        for link in PLAN.links:
+            ends = (link.lower.interface, link.upper.interface)
+            rig.run("ip", "link", "add", ends[0], "type", "veth", "peer", "name", ends[1])
+            for end in ends:
+                rig.run("ip", "link", "set", end, "up")
+        rig.start_daemon(ports=True)
+        rig.start_controller()
+        status = rig.controller.request("status")
+        assert [w["interfaces"] for w in status["ports"]] == [sum(len(PLAN.ports(s.name)) for s in PLAN.switches)]
+        assert rig.controller.request("faults") == {"faults": [], "active": 0}
+        with rig.controller.watch() as watch:
+            rig.run("ip", "link", "set", "p0-t0-0-eth2", "down")
+            fault = wait_for(watch, "fault", change="raised")["fault"]
+            assert (fault["kind"], fault["location"]) == ("T0-T1 link", "p0-t0-0 p0-t1-0")
+            rig.run("ip", "link", "set", "p0-t0-0-eth2", "up")
+            cleared = wait_for(watch, "fault", change="cleared")["fault"]
+            assert {s["about"] for s in cleared["evidence"]} == {"p0-t0-0-eth2", "p0-t1-0-eth1"}
+
+            rig.run("ip", "link", "set", "h1-eth0", "down")
+            fault = wait_for(watch, "fault", change="raised")["fault"]
+            assert (fault["kind"], fault["location"]) == ("NIC-T0 link", "h1 p0-t0-1")
+            rig.run("ip", "link", "set", "h1-eth0", "up")
+            wait_for(watch, "fault", change="cleared")
+
+            rig.daemon.request("power", name="p0-t1-1", on=False)
+            wait_for(watch, "fault", location="p0-t1-1", text="T1 p0-t1-1 (P4Runtime stream lost, all 2 links down)")
+            rig.daemon.request("power", name="p0-t1-1", on=True)
+            wait_for(watch, "fault", change="cleared", location="p0-t1-1")
+        told = rig.controller.request("faults")
+        assert told["active"] == 0
+        assert [f["location"] for f in told["faults"]] == ["p0-t0-0 p0-t1-0", "h1 p0-t0-1", "p0-t1-1"]
+        status = rig.controller.request("status")
+        by_reason = {n: s["writes_after_start_by_reason"] for n, s in status["switches"].items()}
+        assert by_reason == {n: {"restart": 3} if n == "p0-t1-1" else {} for n in by_reason}
