@@ -105,6 +105,7 @@ class FabricCLI(CLI):
         """`h0 ip link`: a command in a node; anything else is a mistake."""
         first = self.parseline(line)[0] or (line.split() or [""])[0]
         if first in self.mn:
+            words.arguments(line.split(), f"{first} COMMAND, as in: {first} ip link", 2, len(line))
             super().default(line)
             return
         close = get_close_matches(first, [*self._commands(), *self.mn], n=3, cutoff=0.5)

@@ -128,11 +128,11 @@ class Fabric:
             self._catch_signals()
             self._claim()
             self._start()
+            self.start_s = time.monotonic() - began
+            self._progress(f"fabric is up after {self.start_s:.1f} s: {self.plan}")
         except BaseException:
             self.close()
             raise
-        self.start_s = time.monotonic() - began
-        self._progress(f"fabric is up after {self.start_s:.1f} s: {self.plan}")
         return self
 
     def close(self) -> None:

@@ -225,7 +225,6 @@ class Transfers:
     def _launch(self, source: str, destination: str, path: Path, is_ours: bool, rate: float | None) -> None:
         agent = self._fabric.agent(source)
         fields: dict[str, Any] = {"path": str(path), "peer": destination}
-        fields["dest_path"] = str(self._fabric.run_dir.data / f"{destination}-{path.name}-{self._count}")
         if rate is not None:
             fields["rate_bps"] = rate
         watch = agent.watch()
@@ -241,8 +240,10 @@ class Transfers:
         def run() -> None:
             if not follow.run():
                 self._failed += 1
-            for name in [path] * is_ours + [Path(fields["dest_path"])] * is_ours:
-                name.unlink(missing_ok=True)
+            if is_ours:  # random bytes, at either end of no further use
+                path.unlink(missing_ok=True)
+                if follow.remote_path is not None:
+                    follow.remote_path.unlink(missing_ok=True)
             self._running.pop(thread, None)
             watch.close()
 
@@ -259,6 +260,8 @@ class _Follow:
         self.watch, self.say = watch, say
         self.began = time.monotonic()
         self.next_share = PROGRESS_STEP
+        self.remote_path: Path | None = None
+        """Where the bytes are, once they have arrived."""
 
     def run(self) -> bool:
         """Until the transfer ends or the watch is closed; whether the bytes arrived."""
@@ -268,7 +271,7 @@ class _Follow:
                 assert event is not None
                 if event.get("transfer") != self.transfer:
                     continue
-                if event["event"] == "transfer":
+                if event["event"] == "transfer" and event["state"] in ("done", "failed"):
                     return self._ended(event)
                 if event["event"] == "progress":
                     self._progress(event)
@@ -277,19 +280,20 @@ class _Follow:
             return False
 
     def _progress(self, event: dict[str, Any]) -> None:
-        share = event["acked_bytes"] / self.size if self.size else 1.0
+        share = event["bytes_done"] / self.size if self.size else 1.0
         if self.next_share <= share < 1.0:
             self.say(f"{self.label}: {share:.0%} after {event['t'] - self.began:.1f} s")
             self.next_share = (share // PROGRESS_STEP + 1) * PROGRESS_STEP
 
     def _ended(self, event: dict[str, Any]) -> bool:
-        seconds = event["t"] - self.began
-        if error := event.get("error"):
-            self.say(f"{self.label}: failed after {seconds:.1f} s: {error}")
+        if event["state"] == "failed":
+            self.say(f"{self.label}: failed after {event['t'] - self.began:.1f} s: {event['error']}")
             return False
-        if event["sha256"] != event["peer_sha256"]:
-            self.say(f"{self.label}: arrived DIFFERENT: SHA-256 {event['sha256']}, there {event['peer_sha256']}")
-            return False
-        rate = self.size * 8 / seconds / 1e6 if seconds > 0 else 0.0
-        self.say(f"{self.label}: arrived bit for bit in {seconds:.1f} s, {rate:.0f} Mb/s")
+        self.remote_path = Path(event["remote_path"])
+        counters = event["counters"]
+        rate = f", {event['goodput_bps'] / 1e6:.0f} Mb/s" if event["goodput_bps"] else ""
+        self.say(
+            f"{self.label}: arrived bit for bit in {event['duration_s']:.2f} s{rate}; "
+            f"{counters.get('lost', 0)} packets lost, {counters.get('retransmitted', 0)} retransmitted"
+        )
         return True

@@ -1,0 +1,67 @@
+"""Stand-ins for tests of the fabric's own work: a target without switches, a net without nodes, and a front process.
+
+Run as a program it is the front process of a bare fabric, for tests that kill it::
+
+    python fabric_standins.py RUN_DIR [stop_at]     prints each step; `up` when up; ends when stdin does
+"""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from topologies import net, switches  # noqa: E402
+from topologies.plan import Plan  # noqa: E402
+
+CHILD = "import signal, time; print('up', flush=True); time.sleep(1000)"
+
+
+class BareTarget(switches.EmbeddedTarget):
+    """A network without switches in it: interfaces and one child process are real, devices are not."""
+
+    name = "bare"
+
+    def tcp_ports(self):
+        return {}
+
+    def launch(self):
+        child = self.processes.spawn("switchd", (sys.executable, "-c", CHILD))
+        return {"switchd": lambda: "up" in child.log.read_text()}
+
+    def start(self, switch):
+        pass
+
+    def power(self, switch, on):
+        pass
+
+
+net.TARGETS["bare"] = BareTarget
+
+
+def bare_fabric(run_dir, plan=None, **options):
+    """A Fabric of BareTarget: 2 planes of 2 + 2 switches unless told otherwise."""
+    options = {"agents": False, "controller": False, **options}
+    return net.Fabric(plan or Plan(2, 2, 2, 1), run_dir, target="bare", **options)
+
+
+def front(run_dir: str, stop_at: str = "") -> None:
+    """Bring a bare fabric up, saying each step; at the step `stop_at` say so and wait for the signal to come."""
+
+    def progress(step: str) -> None:
+        print(step, flush=True)
+        if stop_at and step.startswith(stop_at):
+            print("waiting", flush=True)
+            sys.stdin.read()
+
+    def compile_program(folder: Path, target: str, program: str) -> None:
+        (folder / "p4info.txtpb").write_text("")
+
+    with bare_fabric(run_dir, compile_program=compile_program, progress=progress) as fabric:
+        fabric.hosts["h0"].cmd("setsid sleep 1000 &")
+        print("up", flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    front(*sys.argv[1:])
