@@ -25,6 +25,7 @@ import grpc
 from finsy.proto import gnmi, gnmi_grpc
 
 from switch.interfaces import COUNTER_LEAVES, LEAVES, InterfaceChange, Interfaces, Leaf, Value
+from switch.serve import BadRequest
 
 GNMI_VERSION = "0.10.0"
 ENCODINGS = ("JSON", "PROTO", "JSON_IETF")
@@ -370,6 +371,8 @@ class GnmiService(gnmi_grpc.gNMIServicer):
                 yield response
         except GnmiError as error:
             await context.abort(error.code, str(error))
+        except BadRequest as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
     async def _subscribe(
         self, requests: AsyncIterator[gnmi.SubscribeRequest]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 MAX_MESSAGE_BYTES = 64 << 20
 """Longest gRPC message either way: 10,000 table entries in one Write are about 1 MiB, a config some 100 KiB."""
@@ -19,6 +22,60 @@ _TCP_LISTEN = "0A"
 
 class AddressError(Exception):
     """An address which cannot be parsed or bound; the message names the port and its holder, where /proc tells."""
+
+
+class BadRequest(Exception):
+    """A message that is not one of its type; raised by the request iterator of a streaming RPC."""
+
+
+class _Decoding(grpc.aio.ServerInterceptor):
+    """Answers bytes that do not decode with INVALID_ARGUMENT, where gRPC would log a traceback and say UNKNOWN."""
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
+    ) -> Any:
+        handler = await continuation(details)
+        if handler is None:
+            return None
+
+        def decode(data: bytes) -> Any:
+            try:
+                return handler.request_deserializer(data)
+            except DecodeError as error:
+                return BadRequest(f"{details.method}: the request cannot be decoded: {error}")
+
+        async def unary_unary(request: Any, context: Any) -> Any:
+            await _refuse_bad(request, context)
+            return await handler.unary_unary(request, context)
+
+        async def unary_stream(request: Any, context: Any) -> AsyncIterator[Any]:
+            await _refuse_bad(request, context)
+            async with aclosing(handler.unary_stream(request, context)) as responses:
+                async for response in responses:
+                    yield response
+
+        async def stream_stream(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+            async with aclosing(handler.stream_stream(_raise_bad(requests), context)) as responses:
+                async for response in responses:
+                    yield response
+
+        if handler.stream_stream is not None:
+            return grpc.stream_stream_rpc_method_handler(stream_stream, decode, handler.response_serializer)
+        if handler.unary_stream is not None:
+            return grpc.unary_stream_rpc_method_handler(unary_stream, decode, handler.response_serializer)
+        return grpc.unary_unary_rpc_method_handler(unary_unary, decode, handler.response_serializer)
+
+
+async def _refuse_bad(request: Any, context: Any) -> None:
+    if isinstance(request, BadRequest):
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(request))
+
+
+async def _raise_bad(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for request in requests:
+        if isinstance(request, BadRequest):
+            raise request
+        yield request
 
 
 def parse_address(text: str, what: str) -> tuple[str, int]:
@@ -87,11 +144,12 @@ async def start_server(
     """
     check_free(host, port, what)
     server = grpc.aio.server(
+        interceptors=[_Decoding()],
         options=[
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
             ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-        ]
+        ],
     )
     for add in services:
         add(server)

@@ -27,6 +27,7 @@ from switch.daemon.read import CHUNK, read_entities
 from switch.daemon.write import apply_updates
 from switch.entities import TableError
 from switch.loop import PortError
+from switch.serve import BadRequest
 
 P4RUNTIME_VERSION = "1.4.1"
 PACKETS_WAITING_MAX = 1024
@@ -121,6 +122,8 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             stream.close(rpc_code.OK, "")
         except (RpcError, ArbitrationError) as error:
             stream.close(error.code, str(error))
+        except BadRequest as error:
+            stream.close(rpc_code.INVALID_ARGUMENT, str(error))
         except asyncio.CancelledError:
             raise
         except Exception as error:

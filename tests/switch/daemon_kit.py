@@ -9,10 +9,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import grpc
-from finsy.proto import U128, p4r, p4r_grpc, rpc_status
+from finsy.proto import U128, p4r, p4r_grpc, rpc_code, rpc_status
 from mini_program import mini
 
 from switch.daemon.app import Daemon, Settings
+from switch.daemon.errors import RpcError
 from switch.daemon.pipeline import Compiler
 
 SOON_S = 20.0
@@ -38,7 +39,8 @@ def use_mini_program(monkeypatch) -> None:
     """Lets the daemon take MINI_CONFIG for the hand-written program of mini_program.c."""
 
     async def compile_mini(self: Compiler, config: bytes) -> SimpleNamespace:
-        assert config == MINI_CONFIG
+        if config != MINI_CONFIG:
+            raise RpcError(rpc_code.INVALID_ARGUMENT, "only the hand-written program compiles here")
         return mini()
 
     monkeypatch.setattr(Compiler, "compile", compile_mini)
