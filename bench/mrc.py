@@ -56,11 +56,10 @@ def _measure(fabric: Fabric, plan: Plan, size: int) -> dict[str, Any]:
         begun = agent.send_file(path, destination.name, dest_path=str(fabric.run_dir.data / "bench-received"))
         result = agent.wait(begun["transfer"], timeout_s=TRANSFER_LIMIT_S)
         cpu = {name: cpu_seconds(pid) - before[name] for name, pid in pids.items()}
-        counters = next(qp for qp in agent.status()["qps"] if qp["peer"] == destination.name)["counters"]
-    seconds = result["seconds"]
+    counters, seconds = result["counters"], result["duration_s"]
     packets = counters["sent"]
     hops = 3 if source.rack != destination.rack else 1
-    agents = {f"agent-{source.name}": "requestor", f"agent-{destination.name}": "responder"}
+    agents = {source.name: "requestor", destination.name: "responder"}
     shares = {
         label: cpu.get(name, 0.0) / packets * 1e6 for name, label in (*agents.items(), ("switchd", "switches"))
     }
@@ -79,7 +78,7 @@ def _measure(fabric: Fabric, plan: Plan, size: int) -> dict[str, Any]:
         "switch_cpu_us_per_packet_and_hop": round(shares["switches"] / hops, 2),
         "processors": cores,
         "limit_bps": round(size / packets * 8 * cores * 1e6 / total) if total else None,
-        "sha256_equal": result["sha256"] == result["peer_sha256"],
+        "sha256_equal": result["sha256"] == result["remote_sha256"],
     }
 
 

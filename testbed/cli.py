@@ -27,7 +27,6 @@ bench_app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(bench_app, name="bench")
-errors = Console(stderr=True, highlight=False)
 
 Planes = Annotated[int, typer.Option("--planes", help="Planes (NIC ports of a host), 1 to 16.")]
 Racks = Annotated[int, typer.Option("--racks", help="Racks: T0 switches in each plane.")]
@@ -178,8 +177,10 @@ def bench_mrc(
         print(json.dumps(result, indent=2))
 
 
+INTERRUPTED = 130
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
-BINARY_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+BINARY_INTERRUPTED = 130
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def parse_rate(text: str | None) -> float | None:
@@ -209,11 +210,12 @@ def main() -> None:
     """Entry point of the console script: expected errors become one line and exit code 1; Ctrl-C becomes 130."""
     try:
         app()
-    except KeyboardInterrupt:
-        errors.print("mrc: interrupted; everything of this run was removed")
-        sys.exit(130)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:  # typer's word for Ctrl-C
+            print("mrc: interrupted; everything of this run was removed", file=sys.stderr)
+        raise
     except expected_errors() as error:
-        errors.print(f"mrc: error: {error}", markup=False)
+        print(f"mrc: error: {error}", file=sys.stderr)
         sys.exit(1)
 
 

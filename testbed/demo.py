@@ -171,16 +171,14 @@ class _Show:
         rate = self.options.rate_bps or min(MAX_RATE_BPS, self.size * 8 / SHOW_S)
         received = self.fabric.run_dir.data / f"{self.there.name}-received"
         self._require_space(received)
-        started = time.monotonic()
-        self.last_progress_at = started
+        self.last_progress_at = time.monotonic()
         begun = self.agent.send_file(path, self.there.name, dest_path=str(received), rate_bps=rate, timeout_s=30.0)
         self.transfer = begun["transfer"]
         self.display.start(self.size, rate)
         self._through_the_cuts()
-        seconds = time.monotonic() - started
         self.recorder.end_at = time.monotonic()
         self._wait_for_healing()
-        return self._report(seconds, tables_before)
+        return self._report(tables_before)
 
     # ---- before -----------------------------------------------------------------------------------------
 
@@ -251,9 +249,9 @@ class _Show:
             handler(event)
 
     def _on_progress(self, event: dict[str, Any]) -> None:
-        if event["transfer"] != self.transfer or event["acked_bytes"] == self.done_bytes:
+        if event["transfer"] != self.transfer or event["bytes_done"] == self.done_bytes:
             return
-        self.done_bytes, self.last_progress_at = event["acked_bytes"], event["t"]
+        self.done_bytes, self.last_progress_at = event["bytes_done"], event["t"]
         self.recorder.progress.add(event["t"], self.done_bytes)
 
     def _on_lost(self, event: dict[str, Any]) -> None:
@@ -271,14 +269,16 @@ class _Show:
         what = "up again" if event["up"] else "down: its EVs leave the rotation"
         self.display.note(event["t"], f"plane {event['plane']} of {event['peer'] or self.here.name} is {what}")
 
+    def _on_port(self, event: dict[str, Any]) -> None:
+        if "link" in event:  # the controller's; agents report their own ports as well
+            self.recorder.link_seen(event["link"], event["status"] == "UP", event["t"])
+
     def _on_fault(self, event: dict[str, Any]) -> None:
-        fault = event["fault"]
-        up = fault["state"] != "active"
-        self.recorder.link_seen(fault["location"], up, event["t"])
-        self.display.note(event["t"], f"controller: {fault['text']} {'cleared' if up else ''}".rstrip())
+        if event["change"] != "updated":
+            self.display.note(event["t"], f"controller: {event['fault']['text']} ({event['change']})")
 
     def _on_transfer(self, event: dict[str, Any]) -> None:
-        if event["transfer"] == self.transfer:
+        if event["transfer"] == self.transfer and event["state"] in ("done", "failed"):
             self.outcome = event
 
     # ---- after ------------------------------------------------------------------------------------------
@@ -289,23 +289,18 @@ class _Show:
             self._tick()
         self._tick()
 
-    def _report(self, seconds: float, tables_before: dict[str, Any]) -> Report:
+    def _report(self, tables_before: dict[str, Any]) -> Report:
         outcome = self.outcome or {}
-        report = Report(self.plan, self.here.name, self.there.name, self.size, seconds)
-        report.sha256_sent = outcome.get("sha256", "")
-        report.sha256_received = outcome.get("peer_sha256", "")
+        report = Report(self.plan, self.here.name, self.there.name, self.size, outcome.get("duration_s") or 0.0)
+        report.sha256_sent = outcome.get("sha256") or ""
+        report.sha256_received = outcome.get("remote_sha256") or ""
         report.longest_gap_s = self.recorder.progress.longest_gap()
         report.cuts = [self.recorder.story(cut) for cut in self.recorder.cuts]
-        report.counters = self._counters()
+        counters = outcome.get("counters", {})
+        report.counters = {key: counters.get(key, 0) for key in ("sent", "retransmitted", "lost")}
         tables_after = self.fabric.controller.request("verify", timeout_s=60.0)
         report.checks = list(self._checks(report, outcome, tables_before, tables_after))
         return report
-
-    def _counters(self) -> dict[str, int]:
-        for qp in self.agent.status()["qps"]:
-            if qp["peer"] == self.there.name:
-                return {key: qp["counters"][key] for key in ("sent", "retransmitted", "lost")}
-        return {}
 
     def _checks(self, report: Report, outcome: dict[str, Any], before: dict[str, Any], after: dict[str, Any]):
         equal = bool(report.sha256_sent) and report.sha256_sent == report.sha256_received

@@ -76,7 +76,7 @@ class DemoDisplay:
     def update(self, done: int, status: dict[str, Any], recorder: Recorder) -> None:
         """Show bytes done, rate of each plane, state of each EV."""
         now = time.monotonic()
-        self._planes.append((now, [plane["tx_bytes"] for plane in status["planes"]]))
+        self._planes.append((now, [port["tx_bytes"] for port in status["ports"].values()]))
         evs = next((qp["evs"] for qp in status["qps"]), [])
         if self._live is not None:
             self._live.update(self._picture(done, evs), refresh=True)
