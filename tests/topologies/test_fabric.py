@@ -16,7 +16,7 @@ from fabric_standins import bare_fabric
 
 from topologies import procfs, rundir
 from topologies.plan import Plan, PlanError
-from topologies.rundir import FabricError, RunDirError
+from topologies.rundir import FabricError, RunDir, RunDirError
 
 pytestmark = [
     pytest.mark.root,
@@ -214,26 +214,34 @@ class Front:
         return self.process.returncode
 
 
+@pytest.fixture
+def run_dir(tmp_path):
+    """A run folder; what a failed test leaves in it is removed."""
+    yield tmp_path / "run"
+    with RunDir(tmp_path / "run") as held:
+        held.clean_leftovers()
+
+
 @pytest.mark.parametrize(
     "number, code", [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
 @pytest.mark.parametrize("step", ["making the network", "compiling", "starting switches", "fabric is up"])
-def test_signal__at_any_step_leaves_nothing(tmp_path, step, number, code):
-    front = Front(tmp_path / "run", step).until("waiting")
+def test_signal__at_any_step_leaves_nothing(run_dir, step, number, code):
+    front = Front(run_dir, step).until("waiting")
     assert front.end(number) == code
-    nothing_is_left(tmp_path / "run")
+    nothing_is_left(run_dir)
 
 
-def test_kill_9__the_next_start_cleans(tmp_path):
-    front = Front(tmp_path / "run").until("up")
-    state = json.loads((tmp_path / "run" / "state.json").read_text())
+def test_kill_9__the_next_start_cleans(run_dir):
+    front = Front(run_dir).until("up")
+    state = json.loads((run_dir / "state.json").read_text())
     assert front.end(signal.SIGKILL) == -signal.SIGKILL
     assert rundir.interfaces_of_group(state["group"]), "T0-T1 links outlive a killed front process"
-    sleeper = [pid for pid in procfs.with_environment(f"MRC_FABRIC={state['token']}")]
-    assert "sleep 1000" in [procfs.command(pid) for pid in sleeper], "so do jobs in hosts"
-    second = Front(tmp_path / "run").until("up")
+    marked = procfs.with_environment(f"MRC_FABRIC={state['token']}")
+    assert "sleep 1000" in [procfs.command(pid) for pid in marked], "so do jobs in hosts"
+    second = Front(run_dir).until("up")
     assert any("of a killed run" in step for step in second.steps)
     assert rundir.interfaces_of_group(state["group"]) == []
     assert procfs.with_environment(f"MRC_FABRIC={state['token']}") == []
     assert second.end() == 0
-    nothing_is_left(tmp_path / "run")
+    nothing_is_left(run_dir)
