@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 IN_FLIGHT, ARRIVED, GIVEN_UP = 0, 1, 2
 """States of a transmission. GIVEN_UP = lost, trimmed or refused; it waits to be sent again."""
 
+PATIENCE = 1.5
+"""Round trips before distance alone makes a packet suspect."""
 BITMAP_BITS = 64
 _BITMAP_MASK = (1 << BITMAP_BITS) - 1
 
@@ -34,12 +36,13 @@ class Sent:
     """One transmission of one packet."""
 
     __slots__ = (
-        "attempt", "deadline", "ev", "expiries", "message", "psn", "sent_at", "serial", "size", "state", "timestamp",
+        "accused", "attempt", "deadline", "ev", "expiries", "message", "psn", "sent_at", "serial", "size", "state",
+        "timestamp",
     )  # fmt: skip
 
     def __init__(
         self, psn: int, message: Message, ev: Ev, size: int, serial: int, attempt: int, expiries: int, now: float,
-        deadline: float, timestamp: int | None,
+        deadline: float, timestamp: int | None, accused: tuple[Ev, ...] = (),
     ):  # fmt: skip
         self.psn = psn
         """Unwrapped."""
@@ -56,6 +59,8 @@ class Sent:
         self.sent_at = now
         self.deadline = deadline
         self.timestamp = timestamp
+        self.accused = accused
+        """EVs of earlier copies that timed out while there was no sign of life: guilty when this one arrives."""
         self.state = IN_FLIGHT
 
 
@@ -161,6 +166,10 @@ class Flight:
         if beyond_doubt and sent.serial > self._newest:
             self._newest = sent.serial
 
+    def outlived(self, sent: Sent) -> bool:
+        """Whether something that left after `sent` is known to have arrived."""
+        return self._newest > sent.serial
+
     def overtake(self, sent: Sent) -> None:
         """`sent` arrived beyond doubt: older packets of its EV that did not become suspects (rule a)."""
         queue = sent.ev.flight
@@ -170,16 +179,22 @@ class Flight:
             if old.state == IN_FLIGHT and self._fifo:
                 self._suspects.append((old, LossCause.OVERTAKEN))
 
-    def lost(self, threshold: int, base: int, seen: int) -> list[tuple[Sent, LossCause]]:
+    def lost(
+        self, threshold: int, base: int, seen: int, now: float, srtt_s: float
+    ) -> list[tuple[Sent, LossCause]]:
         """Losses that a fresh SACK proves; it covered PSNs `base` to `seen` (at most 64). Each is still IN_FLIGHT.
 
-        `threshold`: transmissions after which a packet that has not arrived becomes suspect (rule b).
+        `threshold`: transmissions after which a packet that has not arrived becomes suspect (rule b); not before it
+        is PATIENCE round trips old, of its EV or on average, for on a slow path others lap it without any loss.
         """
         queue, limit = self._by_age, self._newest - threshold
-        while queue and (queue[0].serial <= limit or queue[0].state != IN_FLIGHT):
-            old = queue.popleft()
+        while queue:
+            old = queue[0]
             if old.state == IN_FLIGHT:
+                if old.serial > limit or now - old.sent_at < PATIENCE * max(srtt_s, old.ev.rtt_s or 0.0):
+                    break
                 self._suspects.append((old, LossCause.DISTANCE))
+            queue.popleft()
         if not self._suspects:
             return []
         proven: list[tuple[Sent, LossCause]] = []

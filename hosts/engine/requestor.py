@@ -10,6 +10,9 @@ Design notes.
 2. "About to stall" asks for a SACK (A bit, §5.2) only when no other A is in flight. A sender limited by its window is
    always about to stall; asking each time makes each SACK free one packet which asks again: a SACK a packet, for ever.
 3. A loss on a plane that was down when, or after, the packet left is the port's fault: the EV keeps its state (§5.5).
+4. A timer that expires while nothing younger arrived over any path accuses its EV only: silence on all paths at once is
+   a stalled or dead peer, and to take all EVs out for it would help nobody. The verdict falls when the retransmission
+   is known to have arrived (its SACK names its timestamp), so that it was not the first copy that came late.
 """
 
 from __future__ import annotations
@@ -159,13 +162,13 @@ class Requestor:
                 psn = flight.next_psn
                 if psn == message.last_psn:
                     self._unsent.popleft()
-                packet = self._send(psn, message, ev, 1, 0, now, psn == last_psn)
+                packet = self._send(psn, message, ev, None, now, psn == last_psn)
             else:
                 ev = choose(room.free, lost.ev)
                 if ev is None:
                     return
                 heapq.heappop(self._again)
-                packet = self._send(lost.psn, lost.message, ev, lost.attempt + 1, lost.expiries, now, False)
+                packet = self._send(lost.psn, lost.message, ev, lost, now, False)
             room.take(ev.plane)
             out.append((ev.plane, self._context.peer, packet))
             limit -= 1
@@ -181,8 +184,9 @@ class Requestor:
         return None
 
     def _send(
-        self, psn: int, message: Message, ev: Ev, attempt: int, expiries: int, now: float, window_ends: bool
+        self, psn: int, message: Message, ev: Ev, before: Sent | None, now: float, window_ends: bool
     ) -> Write:
+        """One transmission; `before`: the one given up, when it is not the first. `window_ends`: MPR allows no more."""
         config, context, flight, window, counters = (
             self._config, self._context, self.flight, self._window, self._counters,
         )  # fmt: skip
@@ -192,12 +196,17 @@ class Requestor:
         timestamp = int(now / config.ts_unit_s) & 0xFFFF if config.timestamps else None
         size = write_size(opcode, len(payload), timestamp is not None)
         flight.serial += 1
-        deadline = now + self._timer_s(expiries)
-        sent = Sent(psn, message, ev, size, flight.serial, attempt, expiries, now, deadline, timestamp)
+        if before is None:
+            sent = Sent(psn, message, ev, size, flight.serial, 1, 0, now, now + self._timer_s(0), timestamp)
+        else:
+            sent = Sent(
+                psn, message, ev, size, flight.serial, before.attempt + 1, before.expiries, now,
+                now + self._timer_s(before.expiries), timestamp, before.accused,
+            )  # fmt: skip
         flight.add(sent)
         window.on_send(size)
         ev.sent += 1
-        if attempt == 1:
+        if before is None:
             counters.packets_sent += 1
             counters.bytes_sent += len(payload)
             dscp = config.dscp_trimmable
@@ -217,7 +226,7 @@ class Requestor:
         return Write(
             context.remote_qpn, ev.value, ev.plane, dscp, ECN_ECT0, opcode, psn & 0xFFFFFF, message.msn,
             message.va + start, message.rkey, message.length, payload, size, message.rqmsn, message.imm or 0,
-            timestamp, 1 if timestamp is not None else 0, ask, attempt > 1,
+            timestamp, 1 if timestamp is not None else 0, ask, before is not None,
         )  # fmt: skip
 
     # ---- acknowledgments --------------------------------------------------------------------------------
@@ -252,11 +261,11 @@ class Requestor:
         self._window.on_ack(
             now, units * RCVD_UNIT, sack.verdict == Verdict.SKIP_ONCE, rtt, sack.penalty, sack.restore_cwnd
         )
-        self._arrived(news, trigger)
+        self._arrived(news, trigger, now)
         if fresh:
             seen = max(base + sack.bitmap.bit_length() - 1, trigger_psn if sack.probe_id is None else cack)
             if flight.outstanding:
-                for sent, cause in flight.lost(self._reorder_threshold(), base, seen):
+                for sent, cause in flight.lost(self._reorder_threshold(), base, seen, now, self.srtt_s or 0.0):
                     self._lost(sent, cause, now)
             self._window.cap(flight.bytes)
         self._verdict(sack, now)
@@ -281,7 +290,7 @@ class Requestor:
         self._timer_floor_s = self._config.timeout_rtts * self.srtt_s
         return rtt
 
-    def _arrived(self, news: list[Sent], trigger: Sent | None) -> None:
+    def _arrived(self, news: list[Sent], trigger: Sent | None, now: float) -> None:
         flight = self.flight
         for sent in news:
             if sent.state == GIVEN_UP:
@@ -292,6 +301,9 @@ class Requestor:
             # A PSN sent more than once: which copy arrived is known of the trigger only.
             if sent.attempt == 1 or sent is trigger:
                 flight.overtake(sent)
+        if trigger is not None and trigger.accused and trigger in news:
+            for ev in trigger.accused:
+                self._paths.signal(ev, EvSignal.LOST, now)
 
     def _reorder_threshold(self) -> int:
         """Rule (b) of §5.9, in transmissions."""
@@ -335,7 +347,7 @@ class Requestor:
                 self._fail(status, f"the responder answered PSN {ack.psn:#x} with {status.value}", psn, now)
             return
         progress = psn > flight.cack
-        self._arrived(flight.acknowledge(psn), None)
+        self._arrived(flight.acknowledge(psn), None, now)
         done = False
         while self._messages and self._messages[0].last_psn <= psn:
             message = self._messages.popleft()
@@ -364,7 +376,11 @@ class Requestor:
             PacketLost(context.qpn, sent.psn & 0xFFFFFF, ev.value, ev.plane, cause, sent.sent_at, now)
         )
         profile = self._paths.profile
-        if profile.plane_up(ev.plane) and sent.sent_at >= profile.up_since[ev.plane]:
+        if not profile.plane_up(ev.plane) or sent.sent_at < profile.up_since[ev.plane]:
+            return  # note 3
+        if cause is LossCause.TIMEOUT and not self.flight.outlived(sent):
+            sent.accused += (ev,)  # note 4
+        else:
             self._paths.signal(ev, EvSignal.LOST, now)
 
     def on_nack(self, nack: Nack, now: float) -> None:
