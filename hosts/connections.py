@@ -7,12 +7,12 @@ with what it has learned. Attributes travel over the management network (referen
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from selectors import BaseSelector
 from typing import TYPE_CHECKING, Any
 
-from hosts.engine.events import Completion, Event, QpError
+from hosts.engine.events import Completion, Event
 from hosts.engine.qp import QpAttributes, QpState
 from hosts.management import ManagementError, PeerAgent
 from topologies.plan import Host, Plan, ev_plane, ev_uplink
@@ -38,7 +38,10 @@ class Connection:
     busy: bool = False
     """A transfer uses it."""
     on_completion: Callable[[Connection, Completion], None] | None = None
-    error: str | None = None
+
+    def counters(self) -> dict[str, Any]:
+        """The QP's counters by name; `plane_packets` and `plane_bytes` are lists by plane."""
+        return asdict(self.qp.counters)
 
     def to_json(self) -> dict[str, Any]:
         evs = [{**ev, "uplink": ev_uplink(ev["ev"])} for ev in self.qp.ev_states()]
@@ -50,8 +53,8 @@ class Connection:
             "pmtu_bytes": self.pmtu_bytes,
             "busy": self.busy,
             "outstanding": self.qp.outstanding(),
-            "error": self.error,
-            "counters": self.qp.counters(),
+            "error": self.qp.error,
+            "counters": self.counters(),
             "evs": evs,
         }
 
@@ -118,13 +121,9 @@ class Connections:
         self._endpoint.destroy_qp(connection.qp.qpn)
 
     def on_event(self, event: Event) -> None:
-        """Completions go to the transfer that uses the QP; an error is kept for `status`."""
-        connection = self._by_qpn.get(getattr(event, "qpn", -1))
-        if connection is None:
-            return
-        if isinstance(event, QpError):
-            connection.error = f"{event.status.value}: {event.detail}"
-        if isinstance(event, Completion) and connection.on_completion is not None:
+        """Completions go to the transfer that uses the QP."""
+        connection = self._by_qpn.get(event.qpn) if isinstance(event, Completion) else None
+        if connection is not None and connection.on_completion is not None:
             connection.on_completion(connection, event)
 
     # ---- with the other agent -----------------------------------------------------------------------------

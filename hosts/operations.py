@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from hosts.connections import QpUseError
 from hosts.engine.config import PATH_MTUS
-from hosts.engine.endpoint import LocalError
-from hosts.engine.qp import PeerError, QpAttributes
+from hosts.engine.errors import LocalError, PeerError
+from hosts.engine.qp import QpAttributes
 from hosts.management import ManagementError
 from hosts.regions import MAX_REGION_BYTES, RegionError
 from hosts.transfer import Request, Sender, Transfer, chunk_for
@@ -47,7 +47,7 @@ def take(request: Fields, name: str, kind: type, default: Any = ..., low: float 
         return default
     wanted = (int, float) if kind is float else kind
     if not isinstance(value, wanted) or (isinstance(value, bool) and kind is not bool):
-        raise RequestError(f"{name} = {value!r}: must be a {kind.__name__}")
+        raise RequestError(f"{name} = {value!r}: must be of type {kind.__name__}")
     if kind in (int, float) and not low <= value <= high:
         raise RequestError(f"{name} = {value}: must be {low:g} to {high:g}")
     if kind is str and (not value or "\0" in value):

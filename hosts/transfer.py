@@ -167,7 +167,7 @@ class Sender:
             connection = await self._connections.open(agent, request.pmtu_bytes, request.fresh)
             connection.busy = True
             transfer.qpn = connection.qp.qpn
-            before = connection.qp.counters()
+            before = connection.counters()
             await self._send(agent, connection)
         except (ManagementError, TransferError, OSError, ValueError) as error:
             failure = str(error)
@@ -176,7 +176,7 @@ class Sender:
                 transfer.ended_at = self._tasks.clock()
             if connection is not None:
                 connection.busy = False
-                transfer.counters = growth(before, connection.qp.counters())
+                transfer.counters = growth(before, connection.counters())
             if agent is not None:
                 agent.close()
         transfer.finish("failed" if failure else "done", failure)
@@ -249,7 +249,7 @@ class Sender:
         self._news.set()
 
     def _tell(self, connection: Connection) -> None:
-        transfer, counters = self.transfer, connection.qp.counters()
+        transfer, counters = self.transfer, connection.counters()
         self._publish(
             "progress",
             transfer=transfer.number,
