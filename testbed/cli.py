@@ -28,6 +28,9 @@ bench_app = typer.Typer(
 )
 app.add_typer(bench_app, name="bench")
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
+
 Planes = Annotated[int, typer.Option("--planes", help="Planes (NIC ports of a host), 1 to 16.")]
 Racks = Annotated[int, typer.Option("--racks", help="Racks: T0 switches in each plane.")]
 Spines = Annotated[int, typer.Option("--spines", help="T1 switches in each plane (uplinks of a T0).")]
@@ -177,10 +180,8 @@ def bench_mrc(
         print(json.dumps(result, indent=2))
 
 
-INTERRUPTED = 130
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
-BINARY_INTERRUPTED = 130
-UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+BINARY_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def parse_rate(text: str | None) -> float | None:

@@ -15,11 +15,10 @@ from typing import Any
 
 from rich.console import Console
 
-from hosts.client import AgentClient
 from testbed.display import DemoDisplay
 from testbed.errors import UsageError
 from testbed.fabric import open_fabric
-from testbed.timeline import Cut, Recorder
+from testbed.follow import FollowedTransfer
 from topologies.net import Fabric
 from topologies.plan import Link, Plan
 
@@ -33,6 +32,7 @@ MAX_RATE_BPS = 100e6
 CUTS = ((0.15, 0.38), (0.50, 0.74))
 """Share of the file at which each link goes down and comes back."""
 TICK_S = 0.05
+VERIFY_LIMIT_S = 60.0
 HEAL_LIMIT_S = 20.0
 """Longest wait for all EVs to be usable after the transfer, seconds: probes come each 0.2 s, three must answer."""
 STALL_LIMIT_S = 30.0
@@ -141,145 +141,84 @@ def links_to_cut(plan: Plan, source: str, destination: str) -> tuple[Link, Link]
     return plan.link(t0, t1), plan.link(destination, plan.t0_name(plane_of_nic_cut, there.rack))
 
 
+def transfer_reached(transfer: FollowedTransfer, share: float) -> bool:
+    """The transfer is that far; 1.0 means over, not only acknowledged (SHA-256 of both ends known)."""
+    return transfer.over or (share < 1.0 and transfer.share >= share)
+
+
 class _Show:
     """One demonstration on a fabric that is up."""
 
     def __init__(self, options: Options, fabric: Fabric, console: Console) -> None:
         self.options, self.fabric, self.plan = options, fabric, options.plan
-        self.here = self.plan.host(options.source)
-        self.there = self.plan.first_remote_host(options.source)
-        self.recorder = Recorder(self.plan.evs(self.here, self.there))
-        self.display = DemoDisplay(console, self.plan, self.here.name, self.there.name)
-        self.agent = AgentClient(fabric.run_dir.agent_socket(self.here.name))
-        self.watches: list[Any] = []
-        self.outcome: dict[str, Any] | None = None
-        self.transfer = 0
-        self.size = 0
-        self.last_progress_at = 0.0
-        self.done_bytes = 0
+        here, there = self.plan.host(options.source), self.plan.first_remote_host(options.source)
+        self.display = DemoDisplay(console, self.plan, here.name, there.name)
+        self.transfer = FollowedTransfer(fabric, here.name, there.name, self.display.note)
+        self.recorder = self.transfer.recorder
+        self.stalled = ""
+        self.links = links_to_cut(self.plan, here.name, there.name)
 
     def close(self) -> None:
         self.display.stop()
-        for watch in self.watches:
-            watch.close()
-        self.agent.close()
+        self.transfer.close()
 
     def run(self) -> Report:
         path = self._file()
-        tables_before = self.fabric.controller.request("verify", timeout_s=60.0)
-        self.watches = [self.agent.watch(), self.fabric.controller.watch()]
-        rate = self.options.rate_bps or min(MAX_RATE_BPS, self.size * 8 / SHOW_S)
-        received = self.fabric.run_dir.data / f"{self.there.name}-received"
-        self._require_space(received)
-        self.last_progress_at = time.monotonic()
-        begun = self.agent.send_file(path, self.there.name, dest_path=str(received), rate_bps=rate, timeout_s=30.0)
-        self.transfer = begun["transfer"]
-        self.display.start(self.size, rate)
+        size = path.stat().st_size
+        tables_before = self.fabric.controller.request("verify", timeout_s=VERIFY_LIMIT_S)
+        rate = self.options.rate_bps or min(MAX_RATE_BPS, size * 8 / SHOW_S)
+        received = self.fabric.run_dir.data / f"{self.transfer.there.name}-received"
+        self._require_space(received, size)
+        self.transfer.start(path, received, rate)
+        self.display.start(size, rate)
         self._through_the_cuts()
         self.recorder.end_at = time.monotonic()
         self._wait_for_healing()
         return self._report(tables_before)
 
-    # ---- before -----------------------------------------------------------------------------------------
-
     def _file(self) -> Path:
         if self.options.file is not None:
-            self.size = self.options.file.stat().st_size
             return self.options.file.resolve()
-        self.size = DEFAULT_BYTES
-        path = self.fabric.run_dir.data / f"{self.here.name}-random"
-        self._require_space(path)
+        path = self.fabric.run_dir.data / f"{self.transfer.here.name}-random"
+        self._require_space(path, DEFAULT_BYTES)
         with path.open("wb") as out:
-            for _ in range(self.size >> 20):
+            for _ in range(DEFAULT_BYTES >> 20):
                 out.write(os.urandom(1 << 20))
         return path
 
-    def _require_space(self, path: Path) -> None:
+    @staticmethod
+    def _require_space(path: Path, size: int) -> None:
         free = shutil.disk_usage(path.parent).free
-        if free < self.size * 1.05:
+        if free < size * 1.05:
             raise DemoError(
-                f"{path.parent} has {free >> 20} MiB free and {self.size >> 20} MiB are needed for {path.name}: "
+                f"{path.parent} has {free >> 20} MiB free and {size >> 20} MiB are needed for {path.name}: "
                 "set MRC_RUN_DIR to a folder with room, or send a smaller file"
             )
 
-    # ---- during -----------------------------------------------------------------------------------------
-
     def _through_the_cuts(self) -> None:
-        cuts = iter(zip(links_to_cut(self.plan, self.here.name, self.there.name), CUTS, strict=True))
-        link, (down_at, up_at) = next(cuts)
-        current: Cut | None = None
-        while self.outcome is None or current is not None:
+        """Cut and restore each link at its share of the file, and follow the transfer to its end."""
+        transfer = self.transfer
+        for link, (down_at, up_at) in zip(self.links, CUTS, strict=True):
+            self._follow_to(down_at)
+            if transfer.over or self.stalled:
+                return
+            cut = transfer.cut(link)
+            self._follow_to(up_at)
+            transfer.restore(cut)
+        self._follow_to(1.0)
+
+    def _follow_to(self, share: float) -> None:
+        while not self.stalled and not transfer_reached(self.transfer, share):
             self._tick()
-            share = self.done_bytes / self.size if self.outcome is None else 1.0
-            if current is None and link is not None and share >= down_at and self.outcome is None:
-                current = self._cut(link)
-            elif current is not None and (share >= up_at or self.outcome is not None):
-                self._restore(current)
-                current = None
-                link, (down_at, up_at) = next(cuts, (None, (2.0, 2.0)))
-            if time.monotonic() - self.last_progress_at > STALL_LIMIT_S and self.outcome is None:
-                self.outcome = {"error": f"nothing was acknowledged for {STALL_LIMIT_S:g} s"}
-
-    def _cut(self, link: Link) -> Cut:
-        evs = self.plan.evs_through(self.here, self.there, link)
-        cut = self.recorder.cut(link, evs, time.monotonic())
-        self.fabric.link(link.lower.node, link.upper.node, up=False)
-        self.display.note(cut.cut_at, f"[red]cut[/red] {link.name}  (EVs {', '.join(f'{ev:#06x}' for ev in evs)})")
-        return cut
-
-    def _restore(self, cut: Cut) -> None:
-        cut.restored_at = time.monotonic()
-        self.fabric.link(cut.link.lower.node, cut.link.upper.node, up=True)
-        self.display.note(cut.restored_at, f"[green]restored[/green] {cut.link.name}")
+            if time.monotonic() - self.transfer.last_progress_at > STALL_LIMIT_S:
+                self.stalled = f"nothing was acknowledged for {STALL_LIMIT_S:g} s"
 
     def _tick(self) -> None:
         """Take what agents and controller reported, show it, wait for the rest of a tick."""
-        self.fabric.check()
         until = time.monotonic() + TICK_S
-        for watch in self.watches:
-            while (event := watch.get(0.0)) is not None:
-                self._on_event(event)
-        status = self.agent.status()
-        self.display.update(self.done_bytes, status, self.recorder)
+        self.transfer.poll()
+        self.display.update(self.transfer.done_bytes, self.transfer.agent.status(), self.recorder)
         time.sleep(max(0.0, until - time.monotonic()))
-
-    def _on_event(self, event: dict[str, Any]) -> None:
-        handler = getattr(self, f"_on_{event['event']}", None)
-        if handler is not None:
-            handler(event)
-
-    def _on_progress(self, event: dict[str, Any]) -> None:
-        if event["transfer"] != self.transfer or event["bytes_done"] == self.done_bytes:
-            return
-        self.done_bytes, self.last_progress_at = event["bytes_done"], event["t"]
-        self.recorder.progress.add(event["t"], self.done_bytes)
-
-    def _on_lost(self, event: dict[str, Any]) -> None:
-        self.recorder.loss(event["ev"], event["t"])
-
-    def _on_ev(self, event: dict[str, Any]) -> None:
-        good = event["to"] in ("good", "skip")
-        self.recorder.ev_state(event["ev"], good, event["t"])
-        colour = "green" if good else "yellow"
-        self.display.note(event["t"], f"EV {event['ev']:#06x} [{colour}]{event['to']}[/{colour}]: {event['cause']}")
-
-    def _on_plane(self, event: dict[str, Any]) -> None:
-        end = event["peer"] or "local"
-        self.recorder.plane_state(end, event["plane"], event["up"], event["t"])
-        what = "up again" if event["up"] else "down: its EVs leave the rotation"
-        self.display.note(event["t"], f"plane {event['plane']} of {event['peer'] or self.here.name} is {what}")
-
-    def _on_port(self, event: dict[str, Any]) -> None:
-        if "link" in event:  # the controller's; agents report their own ports as well
-            self.recorder.link_seen(event["link"], event["status"] == "UP", event["t"])
-
-    def _on_fault(self, event: dict[str, Any]) -> None:
-        if event["change"] != "updated":
-            self.display.note(event["t"], f"controller: {event['fault']['text']} ({event['change']})")
-
-    def _on_transfer(self, event: dict[str, Any]) -> None:
-        if event["transfer"] == self.transfer and event["state"] in ("done", "failed"):
-            self.outcome = event
 
     # ---- after ------------------------------------------------------------------------------------------
 
@@ -290,22 +229,23 @@ class _Show:
         self._tick()
 
     def _report(self, tables_before: dict[str, Any]) -> Report:
-        outcome = self.outcome or {}
-        report = Report(self.plan, self.here.name, self.there.name, self.size, outcome.get("duration_s") or 0.0)
+        transfer, outcome = self.transfer, self.transfer.outcome or {}
+        seconds = outcome.get("duration_s") or 0.0
+        report = Report(self.plan, transfer.here.name, transfer.there.name, transfer.size, seconds)
         report.sha256_sent = outcome.get("sha256") or ""
         report.sha256_received = outcome.get("remote_sha256") or ""
         report.longest_gap_s = self.recorder.progress.longest_gap()
         report.cuts = [self.recorder.story(cut) for cut in self.recorder.cuts]
         counters = outcome.get("counters", {})
         report.counters = {key: counters.get(key, 0) for key in ("sent", "retransmitted", "lost")}
-        tables_after = self.fabric.controller.request("verify", timeout_s=60.0)
+        tables_after = self.fabric.controller.request("verify", timeout_s=VERIFY_LIMIT_S)
         report.checks = list(self._checks(report, outcome, tables_before, tables_after))
         return report
 
     def _checks(self, report: Report, outcome: dict[str, Any], before: dict[str, Any], after: dict[str, Any]):
         equal = bool(report.sha256_sent) and report.sha256_sent == report.sha256_received
         yield "every byte arrived", equal, f"SHA-256 {report.sha256_received[:16] or 'missing'}..."
-        error = outcome.get("error")
+        error = self.stalled or outcome.get("error")
         gap = f"longest time without an acknowledged byte {report.longest_gap_s * 1000:.0f} ms"
         yield "the transfer never stalled for good", not error, error or gap
         yield "both links were cut while bytes were flowing", len(self.recorder.cuts) == len(CUTS), (

@@ -126,6 +126,9 @@ class Recorder:
         self.cuts.append(Cut(link, evs, at))
         return self.cuts[-1]
 
+    def restore(self, cut: Cut, at: float) -> None:
+        cut.restored_at = at
+
     def loss(self, ev: int, at: float) -> None:
         """A packet of `ev` was found lost. It belongs to the newest cut that its path crosses, if any."""
         for cut in reversed(self.cuts):
