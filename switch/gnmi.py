@@ -33,6 +33,7 @@ MODEL = gnmi.ModelData(name="openconfig-interfaces", organization="OpenConfig wo
 
 SAMPLE_INTERVAL_MIN_S = 0.1
 SAMPLE_INTERVAL_DEFAULT_S = 1.0
+UPDATES_PER_NOTIFICATION = 256
 PENDING_MAX = 4096
 """Changes a slow subscriber may be behind; beyond that it gets all current values instead of each change."""
 
@@ -74,8 +75,34 @@ class Pattern:
     leaves: frozenset[Leaf]
     counters_only: bool
 
-    def selects(self, name: str) -> bool:
-        return self.name is None or self.name == name
+
+class Selection:
+    """What all paths of a request select together, found by interface name.
+
+    A fabric's finsy switches each subscribe to every port by name: with a search through all patterns for each
+    interface, the first answer of 64 switches would take seconds.
+    """
+
+    def __init__(self, patterns: Iterable[Pattern] = ()) -> None:
+        self._everywhere: frozenset[Leaf] = frozenset()
+        self._of_name: dict[str, frozenset[Leaf]] = {}
+        for pattern in patterns:
+            self.add(pattern)
+
+    def add(self, pattern: Pattern) -> None:
+        if pattern.name is None:
+            self._everywhere |= pattern.leaves
+        else:
+            self._of_name[pattern.name] = self._of_name.get(pattern.name, frozenset()) | pattern.leaves
+
+    def leaves(self, name: str) -> frozenset[Leaf]:
+        """What is selected of one interface."""
+        mine = self._of_name.get(name)
+        return self._everywhere if mine is None else self._everywhere | mine
+
+    @property
+    def has_counters(self) -> bool:
+        return any(not leaves.isdisjoint(_COUNTER_SET) for leaves in (self._everywhere, *self._of_name.values()))
 
 
 def parse_path(prefix: gnmi.Path, path: gnmi.Path) -> Pattern:
@@ -145,12 +172,22 @@ def check_encoding(encoding: int) -> None:
 class _Sample:
     """One SAMPLE subscription of a stream, or the heartbeat of an ON_CHANGE one."""
 
-    pattern: Pattern
+    selection: Selection
     interval_s: float
     suppress_redundant: bool
     due_at: float
     sent: dict[tuple[str, Leaf], Value] = field(default_factory=dict)
     """Last values sent, kept only with suppress_redundant."""
+
+    def news(self, current: dict[str, dict[Leaf, Value]]) -> dict[str, dict[Leaf, Value]]:
+        """What is not as it was sent last."""
+        out = {}
+        for name, values in current.items():
+            changed = {leaf: value for leaf, value in values.items() if self.sent.get((name, leaf)) != value}
+            if changed:
+                out[name] = changed
+                self.sent.update({(name, leaf): value for leaf, value in changed.items()})
+        return out
 
 
 class _Request:
@@ -178,23 +215,24 @@ class _Request:
     def mine(self, device: str) -> bool:
         return self.device is None or self.device == device
 
-    def notification(self, name: str, values: dict[Leaf, Value], timestamp_ns: int) -> gnmi.Notification:
-        out = gnmi.Notification(timestamp=timestamp_ns)
+    def empty(self) -> gnmi.Notification:
+        """A notification of now, without updates."""
+        out = gnmi.Notification(timestamp=time.time_ns())
         if self.target:
             out.prefix.target = self.target
-        for leaf, value in values.items():
-            out.update.add(path=leaf_path(name, leaf), val=typed_value(value, self.encoding))
         return out
 
-    def current(self, patterns: Iterable[Pattern]) -> dict[str, dict[Leaf, Value]]:
+    def fill(self, notification: gnmi.Notification, name: str, values: dict[Leaf, Value]) -> gnmi.Notification:
+        for leaf, value in values.items():
+            notification.update.add(path=leaf_path(name, leaf), val=typed_value(value, self.encoding))
+        return notification
+
+    def current(self, selection: Selection) -> dict[str, dict[Leaf, Value]]:
         """Values of all selected leaves by interface."""
-        patterns = list(patterns)
-        counters = None
-        if any(pattern.leaves & _COUNTER_SET for pattern in patterns):
-            counters = self.interfaces.counters()
+        counters = self.interfaces.counters() if selection.has_counters else None
         out: dict[str, dict[Leaf, Value]] = {}
         for name in self.interfaces.names(self.device):
-            wanted = frozenset().union(*(p.leaves for p in patterns if p.selects(name)))
+            wanted = selection.leaves(name)
             if not wanted:
                 continue
             values = dict(self.interfaces.values(name))
@@ -203,9 +241,17 @@ class _Request:
             out[name] = {leaf: values[leaf] for leaf in LEAVES if leaf in wanted and leaf in values}
         return out
 
-    def snapshot(self, patterns: Iterable[Pattern]) -> list[gnmi.Notification]:
-        now = time.time_ns()
-        return [self.notification(name, values, now) for name, values in self.current(patterns).items()]
+    def snapshot(self, selection: Selection) -> list[gnmi.Notification]:
+        """Current values, many interfaces to a notification."""
+        return self.packed(self.current(selection))
+
+    def packed(self, values: dict[str, dict[Leaf, Value]]) -> list[gnmi.Notification]:
+        out: list[gnmi.Notification] = []
+        for name, leaves in values.items():
+            if not out or len(out[-1].update) >= UPDATES_PER_NOTIFICATION:
+                out.append(self.empty())
+            self.fill(out[-1], name, leaves)
+        return out
 
 
 class _Stream:
@@ -213,7 +259,9 @@ class _Stream:
 
     def __init__(self, request: _Request, subscriptions: Iterable[gnmi.Subscription], now: float) -> None:
         self._request = request
-        self._on_change: list[Pattern] = []
+        self.selection = Selection()
+        """All that the first answer holds."""
+        self._on_change = Selection()
         self._samples: list[_Sample] = []
         self._pending: deque[gnmi.Notification] = deque()
         self._behind = False
@@ -223,31 +271,30 @@ class _Stream:
 
     def _add(self, subscription: gnmi.Subscription, now: float) -> None:
         pattern = self._request.parse(subscription.path)
+        self.selection.add(pattern)
         if subscription.mode == gnmi.SAMPLE:
             self._samples.append(_sample(pattern, subscription, now))
             return
         if subscription.mode == gnmi.TARGET_DEFINED and pattern.counters_only:
-            self._samples.append(_Sample(pattern, SAMPLE_INTERVAL_DEFAULT_S, False, now))
+            interval = SAMPLE_INTERVAL_DEFAULT_S
+            self._samples.append(_Sample(Selection([pattern]), interval, False, now + interval))
             return
         if pattern.counters_only:
             raise GnmiError(
                 grpc.StatusCode.INVALID_ARGUMENT,
                 "packet counters change with every packet: subscribe with SAMPLE or ONCE, not ON_CHANGE",
             )
-        self._on_change.append(pattern)
+        self._on_change.add(pattern)
         if subscription.heartbeat_interval:
             interval = max(subscription.heartbeat_interval / 1e9, SAMPLE_INTERVAL_MIN_S)
             state = Pattern(pattern.name, pattern.leaves - _COUNTER_SET, False)
-            self._samples.append(_Sample(state, interval, False, now + interval))
-
-    def patterns(self) -> list[Pattern]:
-        return self._on_change + [sample.pattern for sample in self._samples]
+            self._samples.append(_Sample(Selection([state]), interval, False, now + interval))
 
     def take(self, change: InterfaceChange) -> None:
         """One change of an interface; called on the event loop."""
         if not self._request.mine(change.device):
             return
-        wanted = [pattern for pattern in self._on_change if pattern.selects(change.name)]
+        wanted = self._on_change.leaves(change.name)
         if not wanted or self._behind:
             return
         if len(self._pending) >= PENDING_MAX:
@@ -256,16 +303,13 @@ class _Stream:
         elif change.removed:
             self._pending.append(self._deletion(change.name))
         else:
-            leaves = frozenset().union(*(pattern.leaves for pattern in wanted))
-            values = {leaf: value for leaf, value in change.leaves.items() if leaf in leaves}
+            values = {leaf: value for leaf, value in change.leaves.items() if leaf in wanted}
             if values:
-                self._pending.append(self._request.notification(change.name, values, time.time_ns()))
+                self._pending.append(self._request.fill(self._request.empty(), change.name, values))
         self._wake.set()
 
     def _deletion(self, name: str) -> gnmi.Notification:
-        out = gnmi.Notification(timestamp=time.time_ns())
-        if self._request.target:
-            out.prefix.target = self._request.target
+        out = self._request.empty()
         out.delete.append(leaf_path(name, ()))
         return out
 
@@ -296,13 +340,10 @@ class _Stream:
             if sample.due_at > now:
                 continue
             sample.due_at = max(sample.due_at + sample.interval_s, now)
-            stamp = time.time_ns()
-            for name, values in self._request.current([sample.pattern]).items():
-                if sample.suppress_redundant:
-                    values = {k: v for k, v in values.items() if sample.sent.get((name, k)) != v}
-                    sample.sent.update({(name, leaf): value for leaf, value in values.items()})
-                if values:
-                    out.append(self._request.notification(name, values, stamp))
+            current = self._request.current(sample.selection)
+            if sample.suppress_redundant:
+                current = sample.news(current)
+            out += self._request.packed(current)
         return out
 
 
@@ -314,7 +355,7 @@ def _sample(pattern: Pattern, subscription: gnmi.Subscription, now: float) -> _S
             f"sample_interval {subscription.sample_interval} ns is too short: at least "
             f"{SAMPLE_INTERVAL_MIN_S * 1e9:.0f} ns, or 0 for {SAMPLE_INTERVAL_DEFAULT_S:g} s",
         )
-    return _Sample(pattern, interval, subscription.suppress_redundant, now + interval)
+    return _Sample(Selection([pattern]), interval, subscription.suppress_redundant, now + interval)
 
 
 class GnmiService(gnmi_grpc.gNMIServicer):
@@ -355,7 +396,7 @@ class GnmiService(gnmi_grpc.gNMIServicer):
                     f"no interface {pattern.name!r}" + (f" on {common.device}" if common.device else "")
                     + f" (has: {', '.join(sorted(names)[:20]) or 'none'}{' ...' if len(names) > 20 else ''})",
                 )
-        return gnmi.GetResponse(notification=common.snapshot(patterns))
+        return gnmi.GetResponse(notification=common.snapshot(Selection(patterns)))
 
     async def Set(self, request: gnmi.SetRequest, context: Any) -> gnmi.SetResponse:
         await context.abort(
@@ -392,8 +433,8 @@ class GnmiService(gnmi_grpc.gNMIServicer):
             async for response in self._stream(common, stream, wanted.updates_only, requests):
                 yield response
             return
-        patterns = [common.parse(subscription.path) for subscription in wanted.subscription]
-        for notification in [] if wanted.updates_only else common.snapshot(patterns):
+        selection = Selection(common.parse(subscription.path) for subscription in wanted.subscription)
+        for notification in [] if wanted.updates_only else common.snapshot(selection):
             yield gnmi.SubscribeResponse(update=notification)
         yield gnmi.SubscribeResponse(sync_response=True)
         if wanted.mode == ONCE:
@@ -401,7 +442,7 @@ class GnmiService(gnmi_grpc.gNMIServicer):
         async for request in requests:
             if request.WhichOneof("request") != "poll":
                 raise _second_subscribe()
-            for notification in common.snapshot(patterns):
+            for notification in common.snapshot(selection):
                 yield gnmi.SubscribeResponse(update=notification)
             yield gnmi.SubscribeResponse(sync_response=True)
 
@@ -413,7 +454,7 @@ class GnmiService(gnmi_grpc.gNMIServicer):
         intruder = asyncio.ensure_future(anext(aiter(requests), None))
         upcoming: asyncio.Future[gnmi.Notification] | None = None
         try:
-            for notification in [] if updates_only else common.snapshot(stream.patterns()):
+            for notification in [] if updates_only else common.snapshot(stream.selection):
                 yield gnmi.SubscribeResponse(update=notification)
             yield gnmi.SubscribeResponse(sync_response=True)
             while True:

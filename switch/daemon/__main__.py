@@ -12,6 +12,7 @@ from switch.build import BuildError
 from switch.daemon.app import ConfigError, Settings, run
 from switch.daemon.chassis import ChassisError
 from switch.daemon.control import SocketError
+from switch.loop import PortError
 from switch.serve import AddressError
 
 
@@ -39,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     settings = Settings(options.p4runtime, options.gnmi, options.control, options.config, options.cpu_port)
     try:
         asyncio.run(run(settings))
-    except (AddressError, SocketError, ConfigError, ChassisError, BuildError, OSError) as error:
+    except (AddressError, SocketError, ConfigError, ChassisError, PortError, BuildError, OSError) as error:
         print(f"switch.daemon: {error}", file=sys.stderr)
         return 1
     return 0

@@ -203,8 +203,8 @@ class Registry:
     def _check_new(self, name: str, device_id: int, ports: dict[int, str]) -> None:
         if not name or len(name) > 64 or not name.isprintable():
             raise ChassisError(f"name {name!r}: want 1 to 64 printable characters")
-        if not 1 <= device_id < 1 << 64:
-            raise ChassisError(f"{name}: device_id {device_id}: want 1 to 2**64 - 1")
+        if not 1 <= device_id < 1 << 32:
+            raise ChassisError(f"{name}: device_id {device_id}: want 1 to 2**32 - 1")
         if name in self._by_name:
             raise ChassisError(f"{name}: there is a device of that name already (remove_device takes it away)")
         if device_id in self._by_id:

@@ -225,6 +225,23 @@ def test_once_and_sample__counters_of_loopback():
     asyncio.run(check())
 
 
+def test_sample__suppress_redundant_sends_only_news():
+    async def check():
+        async with two_switches() as (watcher, _, client):
+            stream = client.subscribe(prefix=target("s1"))
+            stream.sample(OPER, sample_interval=100_000_000, suppress_redundant=True)
+            assert len([u async for u in stream.synchronize()]) == 2
+            updates = aiter(stream.updates())
+            first = [await soon(anext(updates)) for _ in range(2)]  # the first sample knows of nothing sent
+            assert shown(first) == {"s1-eth1": "UP", "s1-eth2": "NOT_PRESENT"}
+            watcher.put("s1-eth1", "DOWN", ifindex=11)
+            update = await soon(anext(updates))
+            assert (update.path["name"], update.value) == ("s1-eth1", "DOWN")
+            stream.cancel()
+
+    asyncio.run(check())
+
+
 def test_poll__answers_each_poll():
     async def check():
         async with two_switches() as (watcher, _, client):
