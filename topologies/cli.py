@@ -8,6 +8,7 @@ also come from a pipe or a file; then there is no prompt, and `run_cli` returns 
 from __future__ import annotations
 
 import inspect
+import shlex
 import sys
 import traceback
 from cmd import Cmd
@@ -103,17 +104,22 @@ class FabricCLI(CLI):
 
     def default(self, line: str) -> None:
         """`h0 ip link`: a command in a node; anything else is a mistake."""
-        first = self.parseline(line)[0] or (line.split() or [""])[0]
+        first, command, _ = self.parseline(line)
+        first = first or (line.split() or [""])[0]
         if first in self.mn:
-            words.arguments(line.split(), f"{first} COMMAND, as in: {first} ip link", 2, len(line))
-            super().default(line)
+            if not command:
+                raise UsageError(f"usage: {first} COMMAND, as in: {first} ip link")
+            if not self.isatty():  # piped input is ours: a command that reads gets the end of its input
+                command = f"eval {shlex.quote(command)} </dev/null"
+            self.mn[first].sendCmd(command)
+            self.waitForNode(self.mn[first])
             return
         close = get_close_matches(first, [*self._commands(), *self.mn], n=3, cutoff=0.5)
         hint = f" (did you mean: {', '.join(close)}?)" if close else ""
         self.fail(f"no command or node {first!r}{hint}; `help` lists what there is")
 
     def waitForNode(self, node: Any) -> None:
-        """Show what a command in a node prints. Piped input is for us, not for that command."""
+        """Show what a command in a node prints; at a terminal it also gets what is typed."""
         if self.isatty():
             super().waitForNode(node)
             return

@@ -1,0 +1,53 @@
+"""What is refused before anything is made, each with cause and cure. No root."""
+
+import os
+import socket
+
+import pytest
+
+from topologies import preflight
+from topologies.net import Fabric
+from topologies.plan import Plan
+from topologies.rundir import FabricError
+
+
+def test_root__needed_and_said(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(FabricError, match=r"a fabric needs root .* run it with sudo"):
+        Fabric(Plan(), tmp_path / "run", controller=False).start()
+    assert not (tmp_path / "run").exists()
+
+
+def test_tools__missing_ones_with_their_packages(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(FabricError) as caught:
+        preflight.check_tools()
+    assert str(caught.value).startswith(
+        "not on PATH: mnexec, ip, setpriv, bash: `apt-get install bash iproute2 mininet util-linux`"
+    )
+
+
+def test_port__holder_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(FabricError) as caught:
+            preflight.check_tcp_ports({port: "P4Runtime"})
+    assert f"port {port} (P4Runtime) cannot be used: pid {os.getpid()} (" in str(caught.value)
+    assert "choose another port" in str(caught.value)
+    preflight.check_tcp_ports({port: "P4Runtime"})
+    with pytest.raises(FabricError, match="port 70000"):
+        preflight.check_tcp_ports({70000: "gNMI"})
+
+
+@pytest.mark.parametrize(
+    "options, error",
+    [
+        ({"target": "tofino"}, "no target 'tofino' (has: embedded, bmv2"),
+        ({"nic": "dpdk"}, "no NIC 'dpdk' (has: fast, scapy)"),
+        ({}, "a controller needs a program to push"),
+    ],
+)
+def test_options__that_do_not_exist(options, error, tmp_path):
+    with pytest.raises(FabricError) as caught:
+        Fabric(Plan(), tmp_path / "run", **options)
+    assert error in str(caught.value)
