@@ -80,6 +80,9 @@ class EventLoop:
         if not self._handle:
             raise PortError(f"cannot make an event loop: {why.value.decode(errors='replace')}")
         self._lock = threading.RLock()
+        self._changing = threading.RLock()
+        """Held, before `_lock`, while devices and ports come and go: the kernel takes its time with packet sockets,
+        and who only wants events or counts must not wait for it."""
         self._devices: dict[int, Device] = {}
 
     def start(self) -> None:
@@ -90,7 +93,7 @@ class EventLoop:
 
     def close(self) -> None:
         """Stop the thread, close all ports, detach all devices. May be called twice."""
-        with self._lock:
+        with self._changing, self._lock:
             handle, self._handle = self._handle, None
             if handle:
                 self._lib.rt_loop_destroy(handle)
@@ -100,7 +103,7 @@ class EventLoop:
 
     def attach(self, device: Device) -> None:
         """Make a device known. Raises ValueError when its id is taken."""
-        with self._lock:
+        with self._changing, self._lock:
             self._alive()
             if device.loop not in (None, self):
                 raise ValueError(f"{device.name} is attached to another event loop")
@@ -110,11 +113,13 @@ class EventLoop:
 
     def detach(self, device: Device) -> None:
         """Close the device's ports and forget it: power off. Does nothing for a device not attached."""
-        with self._lock:
-            if self._handle and self._devices.get(device.device_id) is device:
-                self._lib.rt_loop_detach(self._handle, device.handle)
+        with self._changing:
+            with self._lock:
+                if not self._handle or self._devices.get(device.device_id) is not device:
+                    return
                 del self._devices[device.device_id]
-                device.loop = None
+            self._lib.rt_loop_detach(self._handle, device.handle)
+            device.loop = None
 
     def add_port(self, device: Device, number: int, interface: str) -> None:
         """Bind `interface` as port `number`. Raises PortError.
@@ -127,7 +132,7 @@ class EventLoop:
         if not 0 < len(interface.encode()) <= 15:
             raise PortError(f"{where}: {interface!r} is no interface name (1 to 15 characters)")
         why = ctypes.create_string_buffer(256)
-        with self._lock:
+        with self._changing:
             handle = self._owner(device)
             error = self._lib.rt_port_add(handle, device.handle, number, interface.encode(), why, len(why))
         if error == native.EXISTS:
@@ -137,7 +142,7 @@ class EventLoop:
 
     def remove_port(self, device: Device, number: int) -> None:
         """Close one port. Raises PortError when there is none of that number."""
-        with self._lock:
+        with self._changing:
             if self._lib.rt_port_remove(self._owner(device), device.handle, number):
                 raise PortError(f"{device.name}: no port {number} (has: {self._numbers(device)})")
 

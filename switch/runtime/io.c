@@ -363,7 +363,7 @@ static int make_room(struct rt_loop *loop)
     return RT_OK;
 }
 
-static int add_port(struct rt_loop *loop, struct rt_device *dev, uint32_t number, const char *name, char *why,
+static int add_port(struct rt_loop *loop, struct rt_device *dev, uint32_t number, struct rt_port *port, char *why,
                     size_t room)
 {
     uint32_t index = 0;
@@ -373,19 +373,15 @@ static int add_port(struct rt_loop *loop, struct rt_device *dev, uint32_t number
     while (index < loop->n_ports && loop->ports[index])
         index++;
     if (index == loop->n_ports && make_room(loop)) {
-        snprintf(why, room, "%s: out of memory", name);
+        snprintf(why, room, "%s: out of memory", port->name);
         return RT_NO_MEMORY;
     }
-    struct rt_port *port = rt_port_open(loop, name, why, room);
-    if (!port)
-        return RT_SYSTEM;
     port->dev = dev;
     port->number = number;
     port->index = index;
     port->generation = ++loop->generation;
     if (watch(loop, port->fd, (uint64_t)port->generation << 32 | index)) {
-        snprintf(why, room, "%s: %s", name, strerror(errno));
-        rt_port_close(port);
+        snprintf(why, room, "%s: %s", port->name, strerror(errno));
         return RT_SYSTEM;
     }
     loop->ports[index] = port;
@@ -403,45 +399,68 @@ static int add_port(struct rt_loop *loop, struct rt_device *dev, uint32_t number
 RT_API int rt_port_add(struct rt_loop *loop, struct rt_device *dev, uint32_t number, const char *name, char *why,
                        size_t room)
 {
+    struct rt_port *port = rt_port_open(loop, name, why, room); /* some 10 ms: not under the lock */
+    if (!port)
+        return RT_SYSTEM;
     rt_lock(&loop->lock);
-    int error = add_port(loop, dev, number, name, why, room);
+    int error = add_port(loop, dev, number, port, why, room);
+    if (!error)
+        rt_link_ask(loop, port);
     rt_unlock(&loop->lock);
+    if (error)
+        rt_port_close(port);
     return error;
 }
 
-static void remove_port(struct rt_loop *loop, struct rt_port *port)
+/* Takes a port out of the loop and puts it on `closed`. To close it costs the kernel some 25 ms, in which the other
+ * devices shall forward: the caller does it with close_ports after it has given up the lock. */
+static void remove_port(struct rt_loop *loop, struct rt_port *port, struct rt_port **closed)
 {
     struct rt_device *dev = port->dev;
 
+    epoll_ctl(loop->epoll, EPOLL_CTL_DEL, port->fd, NULL);
     rt_lock(&dev->lock);
     dev->ports[port->number] = NULL;
     rt_unlock(&dev->lock);
     rt_port_state(dev, port->number, 1);
     loop->ports[port->index] = NULL;
-    rt_port_close(port);
+    port->next_closed = *closed;
+    *closed = port;
+}
+
+static void close_ports(struct rt_port *closed)
+{
+    for (struct rt_port *next; closed; closed = next) {
+        next = closed->next_closed;
+        rt_port_close(closed);
+    }
 }
 
 RT_API int rt_port_remove(struct rt_loop *loop, struct rt_device *dev, uint32_t number)
 {
-    int error = RT_NOT_FOUND;
+    struct rt_port *closed = NULL;
 
     rt_lock(&loop->lock);
-    if (number < RT_PORTS && dev->ports[number]) {
-        remove_port(loop, dev->ports[number]);
-        error = RT_OK;
-    }
+    if (number < RT_PORTS && dev->ports[number])
+        remove_port(loop, dev->ports[number], &closed);
     rt_unlock(&loop->lock);
-    return error;
+    if (!closed)
+        return RT_NOT_FOUND;
+    close_ports(closed);
+    return RT_OK;
 }
 
 /* Close all ports of a device; the loop does not touch it any more. */
 RT_API void rt_loop_detach(struct rt_loop *loop, struct rt_device *dev)
 {
+    struct rt_port *closed = NULL;
+
     rt_lock(&loop->lock);
     for (uint32_t i = 0; i < loop->n_ports; i++)
         if (loop->ports[i] && loop->ports[i]->dev == dev)
-            remove_port(loop, loop->ports[i]);
+            remove_port(loop, loop->ports[i], &closed);
     rt_unlock(&loop->lock);
+    close_ports(closed);
 }
 
 /* As native.PortCounts reads it. */
@@ -519,11 +538,13 @@ RT_API int rt_port_send(struct rt_loop *loop, struct rt_device *dev, uint32_t nu
 RT_API void rt_loop_destroy(struct rt_loop *loop)
 {
     int fds[] = {loop->epoll, loop->wake, loop->notify, loop->netlink};
+    struct rt_port *closed = NULL;
 
     rt_loop_stop(loop);
     for (uint32_t i = 0; i < loop->n_ports; i++)
         if (loop->ports[i])
-            remove_port(loop, loop->ports[i]);
+            remove_port(loop, loop->ports[i], &closed);
+    close_ports(closed);
     for (struct rt_queued_event *e = loop->first_event, *next; e; e = next) {
         next = e->next;
         free(e);

@@ -40,6 +40,7 @@ struct rt_port {
     uint32_t slots, next, held; /* next slot to read; slots read and not yet given back, just before next */
     uint32_t waiting;           /* messages to send */
     int dirty;                  /* on loop->dirty */
+    struct rt_port *next_closed;/* among ports that are out of the loop and wait to be closed */
     uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes, rx_dropped, tx_dropped, tx_down;
     struct mmsghdr messages[RT_BATCH];
     struct iovec parts[RT_BATCH];
@@ -100,6 +101,7 @@ static inline struct tpacket2_hdr *rt_slot(const struct rt_port *port, uint32_t 
 /* link.c */
 int rt_link_open(void);
 void rt_link_read(struct rt_loop *loop);
+void rt_link_ask(struct rt_loop *loop, struct rt_port *port);
 
 /* io.c, for link.c */
 void rt_port_is(struct rt_loop *loop, struct rt_port *port, int ifindex, unsigned flags);

@@ -46,19 +46,15 @@ static void changed(struct rt_loop *loop, const struct nlmsghdr *message)
     }
 }
 
-/* Messages were lost: ask for the state of every port. */
-static void ask_again(struct rt_loop *loop)
+/* Ask for the state of a port: messages about it were lost, or came before it was among the loop's ports. */
+void rt_link_ask(struct rt_loop *loop, struct rt_port *port)
 {
-    for (uint32_t i = 0; i < loop->n_ports; i++) {
-        struct rt_port *port = loop->ports[i];
-        unsigned flags;
-        if (!port)
-            continue;
-        int ifindex = rt_port_look(port, &flags);
-        if (ifindex && ifindex != port->ifindex && rt_port_bind(port, ifindex))
-            ifindex = 0;
-        rt_port_is(loop, port, ifindex, flags);
-    }
+    unsigned flags;
+    int ifindex = rt_port_look(port, &flags);
+
+    if (ifindex && ifindex != port->ifindex && rt_port_bind(port, ifindex))
+        ifindex = 0;
+    rt_port_is(loop, port, ifindex, flags);
 }
 
 /* Read all that waits; called with the loop locked. */
@@ -69,7 +65,9 @@ void rt_link_read(struct rt_loop *loop)
     for (;;) {
         ssize_t n = recv(loop->netlink, buffer, sizeof buffer, 0);
         if (n < 0 && errno == ENOBUFS) {
-            ask_again(loop);
+            for (uint32_t i = 0; i < loop->n_ports; i++)
+                if (loop->ports[i])
+                    rt_link_ask(loop, loop->ports[i]);
             continue;
         }
         if (n <= 0)
