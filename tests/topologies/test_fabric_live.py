@@ -92,7 +92,7 @@ def test_cli__piped_commands(fabric, tmp_path):
         "h0 ip -o link show h0-eth1",
         "evs h0 h1",
         "nodes",
-        "frobnicate",
+        "xyzzy",
     )
     lines = said.splitlines()
     assert lines[0] == "p1-t0-0 p1-t1-0 is down" and "plane 1  p1-t0-0 p1-t1-0        DOWN" in lines
@@ -101,7 +101,7 @@ def test_cli__piped_commands(fabric, tmp_path):
     assert any("h0-eth1@" in line and "mtu 9216" in line for line in lines)
     assert failures == 2 and [line for line in lines if line.startswith("***")] == [
         "*** h0 has no QP with h1 now: `send h0 h1 16M` makes one",
-        "*** no command or node 'frobnicate'; `help` lists what there is",
+        "*** no command or node 'xyzzy'; `help` lists what there is",
     ]
 
 
