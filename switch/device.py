@@ -161,6 +161,10 @@ class Device:
         to, length = struct.unpack_from("=II", out)
         return [(to, ctypes.string_at(ctypes.addressof(out) + 8, length))]
 
+    def spin(self, port: int, frame: bytes, count: int) -> int:
+        """Push a frame through the program `count` times, dropping what comes out; nanoseconds spent (benchmarks)."""
+        return self._lib.rt_device_spin(self.handle, port, bytes(frame), len(frame), count)
+
     def set_port_up(self, port: int, up: bool) -> None:
         """Tell the device a port's state; selector members that watch it are left out at once while it is down.
 

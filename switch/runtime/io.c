@@ -428,11 +428,29 @@ static void remove_port(struct rt_loop *loop, struct rt_port *port, struct rt_po
     *closed = port;
 }
 
+static void *close_port(void *port)
+{
+    rt_port_close(port);
+    return NULL;
+}
+
+/* All at once, a thread for each: the kernel waits for RCU at every socket, and these waits can be one. */
 static void close_ports(struct rt_port *closed)
 {
-    for (struct rt_port *next; closed; closed = next) {
-        next = closed->next_closed;
-        rt_port_close(closed);
+    pthread_t threads[64];
+
+    while (closed) {
+        unsigned n = 0;
+        for (; closed && n < 64; n++) {
+            struct rt_port *port = closed;
+            closed = port->next_closed;
+            if (pthread_create(&threads[n], NULL, close_port, port)) {
+                rt_port_close(port);
+                break;
+            }
+        }
+        while (n)
+            pthread_join(threads[--n], NULL);
     }
 }
 

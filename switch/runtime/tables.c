@@ -341,10 +341,10 @@ static int index_entry(struct p4rt_table *table, struct p4rt_entry *entry, uint3
 {
     if (table->search == P4RT_SEARCH_LIST) {
         struct p4rt_entry **list = realloc(table->list, (table->n_list + 1) * sizeof *list);
-        uint32_t at = list_place(table, entry->priority, 1);
         if (!list)
             return RT_NO_MEMORY;
         table->list = list;
+        uint32_t at = list_place(table, entry->priority, 1);
         memmove(list + at + 1, list + at, (table->n_list - at) * sizeof *list);
         list[at] = entry;
         table->n_list++;

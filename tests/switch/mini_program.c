@@ -116,7 +116,7 @@ static void ingress(struct p4rt_device *dev, struct p4rt_packet *pkt)
     case 4:
         key.bytes[0] = phv->head[21];
         entry = p4rt_apply(dev, BY_HASH, key.words, 1, pkt);
-        run(pkt, entry->group ? p4rt_pick(entry->group, p4rt_crc16(dev, phv->head + 6, 6)) : entry->act);
+        run(pkt, entry->group ? p4rt_pick(entry->group, p4rt_crc32(dev, phv->head + 6, 6)) : entry->act);
         break;
     case 5:
         p4rt_register_write(dev, 0, phv->head[21], p4rt_register_read(dev, 0, phv->head[21]) + 1);

@@ -1,0 +1,354 @@
+"""What one hop costs: the embedded switch running srv6.p4 beside the least that Linux allows.
+
+`mrc bench switch`, or `python -m bench.switch [--json]`. In a network namespace of its own (which ends with the
+process, however that ends) three forwarders stand side by side, each between two veth pairs:
+
+    load -- veth -- forwarder -- veth -- load
+
+    embedded   the event loop of switch/runtime with srv6.p4, the routes of a T0 of the default plan, real SRv6 frames
+    bare       bench/forwarder.c: AF_PACKET ring (TPACKET_V2), sendmmsg, qdisc bypass; touches no frame
+    bare v3    the same with TPACKET_V3 blocks, the usual advice: a frame may wait a millisecond in its block
+
+A hop is: take the frame from the ring, send it, and deliver it into the ring of the next socket (that softirq runs
+inside the send, on the sender's account, for all forwarders alike). CPU is the forwarding thread's on-CPU time from
+/proc/.../schedstat, nanoseconds; what the ksoftirqd threads took meanwhile is shown apart. The load is a closed loop:
+`window` frames in flight, so nothing overflows. Forwarders take turns; figures are medians over the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import json as jsonlib
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from switch.build import BuildError, build_program
+from switch.device import Device
+from switch.entities import ActionCall, FieldMatch, TableEntry, TableError
+from switch.loop import EventLoop, PortError
+from switch.p4.errors import P4Error
+from topologies.plan import LOCATOR, Plan, SwitchRoutes, carrier
+
+HERE = Path(__file__).parent
+SRV6 = HERE.parent / "p4src" / "srv6.p4"
+
+FRAME_BYTES = (158, 4214)
+"""A SACK-sized frame and a full data frame (4096 bytes of payload)."""
+WINDOWS = {"loaded": 128, "light": 8}
+"""Frames in flight."""
+ROUNDS = 5
+PACKETS = 20_000
+"""Frames of one measurement; fewer where the forwarder is slow by design."""
+GOAL = 2.0
+"""Embedded / bare, CPU per packet and hop, must not exceed this (issue 2)."""
+
+CLONE_NEWNET = 0x4000_0000
+
+
+@dataclass
+class Forwarder:
+    """One candidate: its name, its two inner interfaces' suffix, and the CPU time of its forwarding thread."""
+
+    name: str
+    key: str
+    cpu_ns: Callable[[], int]
+    samples: dict[tuple[str, int], list[float]] = field(default_factory=dict)
+    softirq: dict[tuple[str, int], list[float]] = field(default_factory=dict)
+    hop_us: dict[int, list[float]] = field(default_factory=dict)
+    lost: int = 0
+
+    def interfaces(self) -> tuple[str, str, str, str]:
+        """(load in, switch in, switch out, load out)."""
+        return tuple(f"b{self.key}{end}" for end in ("la", "sa", "sb", "lb"))  # type: ignore[return-value]
+
+
+def run(json: bool = False) -> dict[str, Any]:
+    """Measure, print the table (unless `json`), and return the figures. Needs root. Raises RuntimeError."""
+    command = [sys.executable, "-m", "bench.switch", "--inside"]
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, cwd=HERE.parent)
+    try:
+        out, _ = child.communicate()
+    finally:
+        if child.poll() is None:
+            child.terminate()
+            child.wait()
+    if child.returncode:
+        raise RuntimeError(f"the benchmark failed with exit code {child.returncode}; its message is above")
+    result = jsonlib.loads(out)
+    if not json:
+        print(table(result))
+    return result
+
+
+def table(result: dict[str, Any]) -> str:
+    """The figures for people."""
+    lines = [
+        "CPU microseconds per packet and hop (median of "
+        f"{result['rounds']} rounds; loaded: {WINDOWS['loaded']} frames in flight, light: {WINDOWS['light']})",
+        f"{'':>22}{'embedded':>10}{'bare':>10}{'ratio':>8}{'bare v3':>10}{'ksoftirqd':>11}",
+    ]
+    for row in result["rows"]:
+        v3 = f"{row['bare_v3_us']:.2f}" if row["bare_v3_us"] is not None else "-"
+        lines.append(
+            f"{row['bytes']:>6} bytes  {row['load']:<7} {row['embedded_us']:>9.2f} {row['bare_us']:>9.2f}"
+            f" {row['ratio']:>7.2f} {v3:>9} {row['ksoftirqd_us']:>10.2f}"
+        )
+    lines.append("Way through one hop with one frame in flight, microseconds (veth, forwarder, veth, wake-ups)")
+    for row in result["hops"]:
+        lines.append(
+            f"{row['bytes']:>6} bytes          {row['embedded_us']:>9.1f} {row['bare_us']:>9.1f}"
+            f" {row['embedded_us'] / row['bare_us']:>7.2f} {row['bare_v3_us']:>9.1f}"
+        )
+    memory = ", ".join(f"{size} bytes {ns:.0f}" for size, ns in result["memory_ns"].items())
+    lines.append(f"The program alone, in memory, nanoseconds per frame: {memory}")
+    verdict = "met" if result["ratio"] <= GOAL else "MISSED"
+    lines.append(f"embedded / bare, worst of the rows: {result['ratio']:.2f} (goal {GOAL:.1f}: {verdict})")
+    lines += result["remarks"]
+    return "\n".join(lines)
+
+
+# ---- inside the namespace ---------------------------------------------------------------------------------------
+
+
+def measure() -> dict[str, Any]:
+    """The whole measurement; called in a fresh namespace."""
+    loader = build_program([HERE / "load.c"], tag="bench-load")
+    plan = Plan()
+    with contextlib.ExitStack() as stack:
+        device = Device(1, "p0-t0-0")
+        stack.callback(device.close)
+        routes = load_routes(device, plan)
+        loop = EventLoop()
+        stack.callback(loop.close)
+        loop.attach(device)
+        loop.start()
+        embedded = Forwarder("embedded", "e", lambda: thread_ns(os.getpid(), "p4-forward"))
+        bare, v3 = (stack.enter_context(bare_forwarder(*what)) for what in (("bare", "b", "v2"), ("v3", "v", "v3")))
+        make_cables(embedded)
+        loop.add_port(device, 1, embedded.interfaces()[1])
+        loop.add_port(device, routes.next_hops[0][1], embedded.interfaces()[2])
+        return campaign(loader, device, frame_heads(plan, routes), embedded, bare, v3)
+
+
+def campaign(
+    loader: Path, device: Device, heads: dict[int, bytes], embedded: Forwarder, bare: Forwarder, v3: Forwarder
+) -> dict[str, Any]:
+    """All rounds, forwarders in turn, and the summary."""
+    before = os.getloadavg()[0]
+    for size in FRAME_BYTES:
+        for one in (embedded, bare, v3):
+            drive(loader, one, heads[size], size, 64, 500)
+    for number in range(ROUNDS):
+        note(f"round {number + 1} of {ROUNDS}")
+        for size in FRAME_BYTES:
+            for load, window in WINDOWS.items():
+                for one in (embedded, bare) if load == "light" else (embedded, bare, v3):
+                    sample(loader, one, heads[size], size, load, window)
+            for one in (embedded, bare, v3):
+                result = drive(loader, one, heads[size], size, 1, 100 if one is v3 else 1000)
+                one.hop_us.setdefault(size, []).append(result["round_us"])
+    return summary(device, heads, before, embedded, bare, v3)
+
+
+def sample(loader: Path, one: Forwarder, head: bytes, size: int, load: str, window: int) -> None:
+    cpu, softirq = one.cpu_ns(), ksoftirqd_ns()
+    result = drive(loader, one, head, size, window, PACKETS)
+    cpu, softirq = one.cpu_ns() - cpu, ksoftirqd_ns() - softirq
+    arrived = max(1, result["received"])
+    one.samples.setdefault((load, size), []).append(cpu / 1000 / arrived)
+    one.softirq.setdefault((load, size), []).append(softirq / 1000 / arrived)
+    one.lost += result["lost"]
+
+
+def summary(
+    device: Device, heads: dict[int, bytes], load_before: float, embedded: Forwarder, bare: Forwarder, v3: Forwarder
+) -> dict[str, Any]:
+    def middle(samples: dict[Any, list[float]], key: Any) -> float | None:
+        return round(statistics.median(samples[key]), 3) if key in samples else None
+
+    rows = []
+    for size in FRAME_BYTES:
+        for load in WINDOWS:
+            key = (load, size)
+            ratio = statistics.median(e / b for e, b in zip(embedded.samples[key], bare.samples[key], strict=True))
+            rows.append({
+                "bytes": size, "load": load, "embedded_us": middle(embedded.samples, key),
+                "bare_us": middle(bare.samples, key), "bare_v3_us": middle(v3.samples, key), "ratio": round(ratio, 3),
+                "ksoftirqd_us": middle(embedded.softirq, key),
+            })  # fmt: skip
+    hops = [
+        {"bytes": size, "embedded_us": middle(embedded.hop_us, size), "bare_us": middle(bare.hop_us, size),
+         "bare_v3_us": middle(v3.hop_us, size)}
+        for size in FRAME_BYTES
+    ]  # fmt: skip
+    remarks = []
+    lost = embedded.lost + bare.lost + v3.lost
+    if lost:
+        remarks.append(f"{lost} frames were lost: the machine is overloaded, trust these figures less")
+    if load_before > (os.cpu_count() or 1):
+        remarks.append(f"the machine was busy before it began (load {load_before:.1f}): trust these figures less")
+    return {
+        "program": device.program.name if device.program else "", "rounds": ROUNDS, "packets": PACKETS, "rows": rows,
+        "hops": hops, "memory_ns": {str(size): round(spin_ns(device, heads[size], size), 1) for size in FRAME_BYTES},
+        "ratio": max(row["ratio"] for row in rows), "goal": GOAL, "lost": lost, "remarks": remarks,
+    }  # fmt: skip
+
+
+# ---- what is measured -------------------------------------------------------------------------------------------
+
+
+def load_routes(device: Device, plan: Plan) -> SwitchRoutes:
+    """srv6.p4 and the whole static table of the first T0 into `device`."""
+    from switch.p4 import compile_program
+
+    device.load(compile_program(SRV6))
+    routes = plan.srv6_routes(plan.switches[0])
+    schema = device.schema
+    tables = {table.name: table for table in schema.tables.values()}
+    actions = {action.name: action.id for action in schema.actions.values()}
+
+    def prefix(usid: int) -> tuple[FieldMatch]:
+        return (FieldMatch.exact(1, (LOCATOR << 16 | usid).to_bytes(6, "big")),)
+
+    device.insert(TableEntry(tables["my_usid"].id, prefix(routes.own_usid), ActionCall(actions["shift"])))
+    for usid, port in routes.next_hops:
+        forward = ActionCall(actions["forward"], ((1, port.to_bytes(2, "big")),))
+        device.insert(TableEntry(tables["usid_next"].id, prefix(usid), forward))
+    return routes
+
+
+def frame_heads(plan: Plan, routes: SwitchRoutes) -> dict[int, bytes]:
+    """Headers of a frame of each size: Ethernet, uSID carrier to the first neighbour, inner IPv6, UDP, BTH."""
+    outer = carrier(routes.own_usid, routes.next_hops[0][0], 0x2001, 0x3000).to_bytes(16, "big")
+    source, target = (plan.address(plan.hosts[i], 0).packed for i in (0, -1))
+    heads = {}
+    for size in FRAME_BYTES:
+        inner_bytes = size - 14 - 40
+        heads[size] = b"".join((
+            bytes.fromhex("02000000000202000000000186dd"),
+            b"\x60\0\0\0" + inner_bytes.to_bytes(2, "big") + bytes((41, 64)) + source + outer,
+            b"\x60\0\0\0" + (inner_bytes - 40).to_bytes(2, "big") + bytes((17, 64)) + source + target,
+            bytes.fromhex("c00012b7") + (inner_bytes - 40).to_bytes(2, "big") + b"\0\0",
+            bytes.fromhex("0600ffff0000001180000001"),
+        ))  # fmt: skip
+    return heads
+
+
+def spin_ns(device: Device, head: bytes, size: int, count: int = 200_000) -> float:
+    """Nanoseconds of the program alone, per frame, copying the frame included."""
+    data = head + bytes(size - len(head))
+    return device.spin(1, data, count) / count
+
+
+@contextlib.contextmanager
+def bare_forwarder(name: str, key: str, ring: str) -> Iterator[Forwarder]:
+    """bench/forwarder.c between its own cables."""
+    one = Forwarder(name, key, lambda: thread_ns(child.pid))
+    make_cables(one)
+    binary = build_program([HERE / "forwarder.c"], tag="bench-forwarder")
+    _, inner, outer, _ = one.interfaces()
+    child = subprocess.Popen(
+        [str(binary), ring, "1", inner, outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    try:
+        if child.stdout.readline() != "ready\n":
+            raise RuntimeError(f"bench/forwarder.c did not start ({ring})")
+        yield one
+    finally:
+        child.kill()
+        child.wait()
+
+
+def make_cables(one: Forwarder) -> None:
+    """Two veth pairs that carry nothing but our frames."""
+    load_in, switch_in, switch_out, load_out = one.interfaces()
+    for left, right in ((load_in, switch_in), (switch_out, load_out)):
+        ip("link", "add", left, "type", "veth", "peer", "name", right)
+        for name in (left, right):
+            Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
+            ip("link", "set", name, "mtu", "9216", "arp", "off", "up")
+
+
+def ip(*arguments: str) -> None:
+    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
+
+
+def drive(loader: Path, one: Forwarder, head: bytes, size: int, window: int, packets: int) -> dict[str, Any]:
+    """Run bench/load.c through a forwarder; its figures."""
+    first, _, _, last = one.interfaces()
+    command = [str(loader), first, last, str(window), str(packets), head.hex(), str(size)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    if done.returncode:
+        raise RuntimeError(f"bench/load.c failed: {done.stderr.strip()}")
+    return jsonlib.loads(done.stdout)
+
+
+def thread_ns(pid: int, name: str | None = None) -> int:
+    """On-CPU nanoseconds of a process's thread of that name (of all its threads when None)."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        if name is None or (task / "comm").read_text().strip() == name:
+            total += int((task / "schedstat").read_text().split()[0])
+    return total
+
+
+def ksoftirqd_ns() -> int:
+    """On-CPU nanoseconds of all ksoftirqd threads."""
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in _ksoftirqd())
+
+
+def _ksoftirqd() -> list[Path]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # a process that just ended
+            if (folder / "comm").read_text().startswith("ksoftirqd/"):
+                found.append(folder)
+    return found
+
+
+def note(text: str) -> None:
+    print(f"bench switch: {text}", file=sys.stderr, flush=True)
+
+
+def enter_namespace() -> None:
+    """Move this process into an empty network namespace, and let it die with its parent. Raises RuntimeError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNET):
+        raise RuntimeError(f"cannot make a network namespace: {os.strerror(ctypes.get_errno())}: run as root")
+    libc.prctl(1, 15)  # PR_SET_PDEATHSIG, SIGTERM
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.switch", description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    try:
+        if not options.inside:
+            result = run(options.json)
+            if options.json:
+                print(jsonlib.dumps(result, indent=2))
+            return 0
+        enter_namespace()
+        print(jsonlib.dumps(measure()))
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except (RuntimeError, OSError, BuildError, P4Error, PortError, TableError, subprocess.TimeoutExpired) as error:
+        note(str(error))
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+/* p4ops.h: operations of P4 that C has no operator for. For generated programs only (switch/p4).
+ *
+ * A value of bit<N> or int<N> lives in the low N bits of an unsigned C integer (8, 16, 32, 64 or 128 bits wide), its
+ * other bits zero; int<N> in two's complement. Every operation here keeps that.
+ */
+#ifndef P4OPS_H
+#define P4OPS_H
+
+#include "p4rt.h"
+
+typedef unsigned __int128 u128;
+typedef __int128 i128;
+
+#define U128(high, low) ((u128)(high) << 64 | (low))
+#define P4_AT_NONE 0xffff /* `at` of a header that has no bytes in the frame */
+
+/* What applying a table gives. `action` is P4RT_NONE when none ran. */
+struct p4_applied {
+    uint8_t hit;
+    uint8_t exited;
+    uint32_t action;
+};
+
+static inline u128 p4_mask(unsigned bits)
+{
+    return bits >= 128 ? ~(u128)0 : ((u128)1 << bits) - 1;
+}
+
+/* The signed value of the low `bits` bits. */
+static inline i128 p4_signed(u128 value, unsigned bits)
+{
+    return (i128)(value << (128 - bits)) >> (128 - bits);
+}
+
+static inline unsigned p4_amount(u128 shift)
+{
+    return shift > 128 ? 128 : (unsigned)shift;
+}
+
+static inline u128 p4_shl(u128 value, u128 shift, unsigned bits)
+{
+    unsigned by = p4_amount(shift);
+    return by >= bits ? 0 : value << by & p4_mask(bits);
+}
+
+static inline u128 p4_shr(u128 value, u128 shift)
+{
+    unsigned by = p4_amount(shift);
+    return by >= 128 ? 0 : value >> by;
+}
+
+static inline u128 p4_sar(u128 value, u128 shift, unsigned bits)
+{
+    unsigned by = p4_amount(shift);
+    return (u128)(p4_signed(value, bits) >> (by > 127 ? 127 : by)) & p4_mask(bits);
+}
+
+static inline u128 p4_add_sat(u128 a, u128 b, unsigned bits)
+{
+    return a > p4_mask(bits) - b ? p4_mask(bits) : a + b;
+}
+
+static inline u128 p4_sub_sat(u128 a, u128 b)
+{
+    return a > b ? a - b : 0;
+}
+
+static inline u128 p4_clamp(i128 value, int overflow, int negative, unsigned bits)
+{
+    i128 high = (i128)(p4_mask(bits) >> 1), low = -high - 1;
+    if (overflow)
+        value = negative ? low : high;
+    return (u128)(value > high ? high : value < low ? low : value) & p4_mask(bits);
+}
+
+static inline u128 p4_add_sat_signed(u128 a, u128 b, unsigned bits)
+{
+    i128 sum, x = p4_signed(a, bits), y = p4_signed(b, bits);
+    int overflow = __builtin_add_overflow(x, y, &sum);
+    return p4_clamp(sum, overflow, x < 0, bits);
+}
+
+static inline u128 p4_sub_sat_signed(u128 a, u128 b, unsigned bits)
+{
+    i128 difference, x = p4_signed(a, bits), y = p4_signed(b, bits);
+    int overflow = __builtin_sub_overflow(x, y, &difference);
+    return p4_clamp(difference, overflow, x < 0, bits);
+}
+
+/* Big-endian loads and stores of the usual widths, as single instructions. */
+static inline uint16_t p4_get16(const uint8_t *from)
+{
+    uint16_t value;
+    memcpy(&value, from, 2);
+    return __builtin_bswap16(value);
+}
+
+static inline uint32_t p4_get32(const uint8_t *from)
+{
+    uint32_t value;
+    memcpy(&value, from, 4);
+    return __builtin_bswap32(value);
+}
+
+static inline uint64_t p4_get64(const uint8_t *from)
+{
+    uint64_t value;
+    memcpy(&value, from, 8);
+    return __builtin_bswap64(value);
+}
+
+static inline u128 p4_get128(const uint8_t *from)
+{
+    return U128(p4_get64(from), p4_get64(from + 8));
+}
+
+static inline void p4_put16(uint8_t *to, uint16_t value)
+{
+    value = __builtin_bswap16(value);
+    memcpy(to, &value, 2);
+}
+
+static inline void p4_put32(uint8_t *to, uint32_t value)
+{
+    value = __builtin_bswap32(value);
+    memcpy(to, &value, 4);
+}
+
+static inline void p4_put64(uint8_t *to, uint64_t value)
+{
+    value = __builtin_bswap64(value);
+    memcpy(to, &value, 8);
+}
+
+static inline void p4_put128(uint8_t *to, u128 value)
+{
+    p4_put64(to, (uint64_t)(value >> 64));
+    p4_put64(to + 8, (uint64_t)value);
+}
+
+/* `bits` bits, at most 128, that begin `offset` bits after `from`, most significant first. */
+static inline u128 p4_get_bits(const uint8_t *from, unsigned offset, unsigned bits)
+{
+    u128 value = 0;
+    for (unsigned done = 0; done < bits;) {
+        unsigned skip = (offset + done) & 7, take = 8 - skip;
+        if (take > bits - done)
+            take = bits - done;
+        unsigned piece = from[(offset + done) >> 3] >> (8 - skip - take) & ((1u << take) - 1);
+        value = value << take | piece;
+        done += take;
+    }
+    return value;
+}
+
+static inline void p4_put_bits(uint8_t *to, unsigned offset, unsigned bits, u128 value)
+{
+    for (unsigned done = 0; done < bits;) {
+        unsigned skip = (offset + done) & 7, take = 8 - skip;
+        if (take > bits - done)
+            take = bits - done;
+        unsigned shift = 8 - skip - take, mask = ((1u << take) - 1) << shift;
+        unsigned piece = (unsigned)(value >> (bits - done - take)) << shift;
+        uint8_t *byte = &to[(offset + done) >> 3];
+        *byte = (uint8_t)((*byte & ~mask) | (piece & mask));
+        done += take;
+    }
+}
+
+/* identity of v1model: the first eight bytes, as a big-endian number. */
+static inline uint64_t p4_identity(const uint8_t *data, size_t len)
+{
+    uint64_t value = 0;
+    for (size_t i = 0; i < len && i < 8; i++)
+        value = value << 8 | data[i];
+    return value;
+}
+
+/* hash() of v1model: a number in base .. base + max - 1; base when max is 0. */
+static inline u128 p4_in_range(u128 hash, u128 base, u128 max)
+{
+    return max ? base + hash % max : base;
+}
+
+#endif
