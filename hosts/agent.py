@@ -39,10 +39,10 @@ from hosts.tasks import Tasks
 from topologies.jsonl import JsonlError, SelectorServer
 from topologies.plan import Plan, PlanError
 
-RECEIVE_BATCH = 64
-"""Frames taken from each port before the engine may answer."""
+RECEIVE_BATCH = 8
+"""Frames taken from one port before the next has its turn: what ports are read after another looks reordered."""
 TRANSMIT_BATCH = 64
-ROUNDS = 16
+ROUNDS = 64
 """Receive-transmit rounds before the management socket gets its turn."""
 PATIENCE = 4
 """Turns in which receiving never came to an end, after which timers are looked at all the same."""
@@ -216,7 +216,10 @@ class Agent:
         }
 
     def status_json(self) -> dict[str, Any]:
-        """Host, ports with their counters, CPU seconds and memory of this process."""
+        """Host, ports with their counters, CPU seconds and memory of this process.
+
+        `unclaimed`: packets for QPs that do not exist here or belong to another host.
+        """
         self.nic.refresh_counters()
         ports = self.ports_json()
         for plane, counters in self.nic.counters.items():
@@ -232,6 +235,7 @@ class Agent:
             "cpu_system_s": usage.ru_stime,
             "max_rss_kib": usage.ru_maxrss,
             "ports": ports,
+            "unclaimed": self.endpoint.unclaimed,
         }
 
     def close(self) -> None:

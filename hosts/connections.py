@@ -150,15 +150,16 @@ class Connections:
         return await self._open_new(agent, pmtu_bytes)
 
     async def _open_new(self, agent: PeerAgent, pmtu_bytes: int) -> Connection:
+        answer = await agent.call("create_qp", peer=self._host.name)
+        remote = QpAttributes.from_json(answer.get("attributes"))
         connection = self.create(agent.name)
         try:
             own = replace(connection.qp.attributes(), pmtu_bytes=pmtu_bytes)
-            answer = await agent.call("create_qp", peer=self._host.name)
-            remote = QpAttributes.from_json(answer["attributes"])
             await agent.call("connect_qp", qpn=remote.qpn, remote=own.to_json())
             self.connect(connection, replace(remote, pmtu_bytes=min(pmtu_bytes, remote.pmtu_bytes)))
         except BaseException:
             self.close(connection)
+            agent.call("close_qp", qpn=remote.qpn)
             raise
         return connection
 

@@ -151,6 +151,25 @@ def test_send_file__arrives_bit_for_bit_and_uses_every_plane(wire, file):
         assert not any(port["rx_dropped"] for port in status["ports"].values())
 
 
+def test_send_file__both_ways_at_once(wire, file):
+    wire.switches()
+    with wire.agent("h0") as h0, wire.agent("h1") as h1:
+        started = [(h0, h0.send_file(file, "h1")), (h1, h1.send_file(file, "h0"))]
+        assert [h.wait(s["transfer"], timeout_s=TIMEOUT_S)["state"] for h, s in started] == ["done"] * 2
+    for host in ("h0", "h1"):
+        assert (wire.run_dir / "data" / host / "random.bin").read_bytes() == file.read_bytes()
+
+
+def test_send_file__to_an_agent_that_was_restarted(wire, file):
+    wire.switches()
+    with wire.agent("h0") as h0, wire.agent("h1") as h1:
+        first = sent(h0, file)
+        h1.call("shutdown")
+        wire.processes[-1].wait(TIMEOUT_S)
+        with wire.agent("h1"):
+            assert sent(h0, file)["qpn"] != first["qpn"]
+
+
 def test_send_file__an_empty_one_and_one_with_an_odd_length(wire, tmp_path):
     wire.switches()
     with wire.agent("h0") as h0, wire.agent("h1"):
