@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from switch.p4 import CompiledProgram
 
 PROGRAMS_KEPT = 16
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +47,15 @@ class Compiler:
         if task is None:
             task = asyncio.ensure_future(asyncio.to_thread(_compile, config))
             self._tasks[key] = task
+            task.add_done_callback(lambda done: self._forget_failure(key, done))
             while len(self._tasks) > PROGRAMS_KEPT:
                 self._tasks.popitem(last=False)
         self._tasks.move_to_end(key)
-        try:
-            return await asyncio.shield(task)  # a client that gives up must not take the others' work away
-        except RpcError:
-            self._tasks.pop(key, None)
-            raise
+        return await asyncio.shield(task)  # a client that gives up must not take the others' work away
+
+    def _forget_failure(self, key: str, done: asyncio.Task[CompiledProgram]) -> None:
+        if (done.cancelled() or done.exception() is not None) and self._tasks.get(key) is done:
+            del self._tasks[key]
 
 
 def _compile(config: bytes) -> CompiledProgram:
@@ -66,6 +70,11 @@ def _compile(config: bytes) -> CompiledProgram:
         raise RpcError(rpc_code.INVALID_ARGUMENT, str(error)) from None
     except BuildError as error:
         raise RpcError(rpc_code.INTERNAL, str(error)) from None
+    except RecursionError:
+        raise RpcError(rpc_code.INVALID_ARGUMENT, "the program is nested too deeply to be compiled") from None
+    except Exception as error:
+        log.exception("the compiler failed")
+        raise RpcError(rpc_code.INTERNAL, f"internal error in the compiler: {type(error).__name__}: {error}") from None
 
 
 async def build_pipeline(compiler: Compiler, config: p4r.ForwardingPipelineConfig) -> Pipeline:
