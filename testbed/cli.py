@@ -210,7 +210,7 @@ def _number(text: str, units: dict[str, int], what: str, examples: str) -> float
 def main() -> None:
     """Entry point of the console script: expected errors become one line and exit code 1; Ctrl-C becomes 130."""
     try:
-        app()
+        app(prog_name="mrc")
     except SystemExit as end:
         if end.code == INTERRUPTED:  # typer's word for Ctrl-C
             print("mrc: interrupted; everything of this run was removed", file=sys.stderr)
