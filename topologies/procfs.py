@@ -18,13 +18,16 @@ _TCP_LISTEN = "0A"
 
 
 def start_time(pid: int) -> int | None:
-    """Start of a process in clock ticks since boot; None when it is gone or a zombie."""
+    """Start of a process in clock ticks since boot; None when it is gone.
+
+    A zombie has one too: its threads may still be closing sockets and interfaces (`kill` waits for them).
+    """
     try:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     except OSError:
         return None
     fields = text.rpartition(")")[2].split()  # the command before it may hold spaces and parentheses
-    return None if fields[0] in "ZX" else int(fields[19])
+    return int(fields[19])
 
 
 def command(pid: int) -> str:
@@ -69,9 +72,10 @@ def with_environment(variable: str) -> list[int]:
 
 
 def kill(candidates: Iterable[int], is_ours: Callable[[int], bool], wait_s: float = 5.0) -> list[int]:
-    """SIGKILL those of `candidates` that are still ours and wait until they are gone; returns those killed.
+    """SIGKILL those of `candidates` that are still ours and wait until they are gone; returns those that were alive.
 
-    `is_ours` is asked while a pidfd holds the process, so that a reused pid is never hit.
+    `is_ours` is asked while a pidfd holds the process, so that a reused pid is never hit. Gone means that all of
+    its threads have ended and its files are closed; it may remain a zombie.
     Raises TimeoutError naming a process that did not go in `wait_s` seconds.
     """
     held: dict[int, int] = {}
@@ -82,7 +86,7 @@ def kill(candidates: Iterable[int], is_ours: Callable[[int], bool], wait_s: floa
             except ProcessLookupError:
                 continue
             held[pid] = fd
-            if not is_ours(pid):
+            if not is_ours(pid) or _has_ended(fd):
                 os.close(held.pop(pid))
         for fd in held.values():
             try:
@@ -94,6 +98,12 @@ def kill(candidates: Iterable[int], is_ours: Callable[[int], bool], wait_s: floa
         for fd in held.values():
             os.close(fd)
     return list(held)
+
+
+def _has_ended(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _wait_gone(held: dict[int, int], wait_s: float) -> None:

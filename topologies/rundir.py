@@ -237,7 +237,9 @@ def kill_run(state: RunState, wait_s: float = 5.0) -> list[str]:
         return recorded.get(pid) == started or procfs.has_environment(pid, state.variable)
 
     ended: list[str] = []
-    while found := [pid for pid in procfs.pids() if is_ours(pid)]:  # again: one may have forked meanwhile
+    seen: set[int] = set()
+    while found := [pid for pid in procfs.pids() if pid not in seen and is_ours(pid)]:  # again: one may have forked
+        seen.update(found)
         commands = {pid: procfs.command(pid) for pid in found}
         try:
             killed = procfs.kill(found, is_ours, wait_s)

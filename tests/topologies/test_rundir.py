@@ -144,12 +144,15 @@ def test_clean__spares_itself_and_its_ancestors():
     assert kill_run(state) == []
 
 
-def test_procfs__start_time_of_gone_and_zombie_processes():
+def test_clean__zombie_is_gone_already():
     process = started()
-    assert procfs.start_time(process.pid) is not None
+    state = RunState()
+    began = procfs.start_time(process.pid)
+    state.processes["h0"] = {"pid": process.pid, "start": began, "command": "python"}
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # now a zombie
-    assert procfs.start_time(process.pid) is None
+    assert procfs.start_time(process.pid) == began
+    assert kill_run(state) == []
     process.communicate()
     assert procfs.start_time(process.pid) is None
     assert procfs.command(process.pid) == "?"
