@@ -27,7 +27,6 @@ from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
 
-from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet as ScapyPacket
 
@@ -36,6 +35,7 @@ from hosts.engine.packets import Packet
 from hosts.engine.wire import Addressing, WireError
 from hosts.links import LinkState
 from hosts.nic.base import ENCAPSULATION_BYTES, HOP_LIMIT, INNER_OVERHEAD, Nic, NicError, Received, drop_reason
+from hosts.nic.encapsulation import Decapsulation
 from hosts.nic.port import bind, clear_error, explain, open_socket
 from hosts.scapy_codec import ScapyCodec
 from hosts.scapy_layers import USidCarrier
@@ -74,6 +74,7 @@ class ScapyNic(Nic):
     def __init__(self, plan: Plan, host: Host, config: Config, hooks: list[str]) -> None:
         super().__init__(plan, host)
         self._codec = ScapyCodec(config)
+        self._decapsulations = {p: Decapsulation(plan, host, p, self._codec) for p in self.ports}
         self._hooks = [load_hook(text) for text in hooks]
         self._mtu = ENCAPSULATION_BYTES - 14 + INNER_OVERHEAD + config.pmtu_bytes
         self._buffer = bytearray(FRAME_BYTES)
@@ -111,17 +112,25 @@ class ScapyNic(Nic):
         if frame is None:
             counters.tx_dropped["hook"] += 1
             return
+        wire = self._built(frame, "send")
+        if wire is None:
+            counters.tx_dropped["cannot be built"] += 1
+            return
         try:
-            wire = bytes(frame)
             self._sockets[plane].send(wire)
         except OSError as error:
             counters.tx_dropped[explain(error.errno)] += 1
-        except (struct.error, ValueError, TypeError, AttributeError) as error:  # a hook left fields that do not fit
-            counters.tx_dropped["cannot be built"] += 1
-            log.error("h%s: plane %d: a packet cannot be built: %s", self.host.number, plane, error)
         else:
             counters.tx_packets += 1
             counters.tx_bytes += len(wire)
+
+    def _built(self, packet: ScapyPacket, direction: str) -> bytes | None:
+        """Bytes of a packet, or None when a hook has left it with fields that cannot be built."""
+        try:
+            return bytes(packet)
+        except Exception as error:  # whatever a user puts into a field comes out here
+            log.error("%s: a packet to %s cannot be built: %s", self.host.name, direction, error)
+            return None
 
     def flush(self) -> None:
         """Nothing: packets leave one by one."""
@@ -160,23 +169,10 @@ class ScapyNic(Nic):
         packet = self._hooked(_dissect(frame), "receive", plane)
         if packet is None:
             raise WireError("hook")
-        try:
-            outer = packet.getlayer(1)
-            whole = bytes(packet)
-        except (struct.error, ValueError, TypeError, AttributeError) as error:
-            raise WireError(f"a hook left a packet that cannot be built: {type(error).__name__}") from error
-        if not isinstance(outer, USidCarrier) or not isinstance(outer.payload, IPv6):
-            raise WireError("not ours: no IPv6 in IPv6 to the locator")
-        inner = outer.payload
-        if IPv6Address(outer.dst) != IPv6Address(self.plan.nic_address(self.host, plane)):
-            raise WireError("not ours: outer address")
-        if IPv6Address(inner.dst) != self.plan.address(self.host, plane):
-            raise WireError("not ours: inner address")
-        sender = self.plan.host_of_address(IPv6Address(inner.src).packed)
-        if sender is None or sender[1] != plane:
-            raise WireError("not ours: unknown sender")
-        start = ENCAPSULATION_BYTES
-        return sender[0].name, self._codec.decode(whole[start : start + outer.plen], plane, outer.tc)
+        whole = self._built(packet, "receive")
+        if whole is None:
+            raise WireError("cannot be built after a hook")
+        return self._decapsulations[plane].open(whole)
 
     def _hooked(self, packet: ScapyPacket, direction: str, plane: int) -> ScapyPacket | None:
         for hook in self._hooks:

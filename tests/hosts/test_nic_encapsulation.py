@@ -13,7 +13,7 @@ from hosts.engine.packets import NackReason, Opcode, Write
 from hosts.engine.wire import Codec, WireError, write_size
 from hosts.nic import scapy_nic
 from hosts.nic.base import Nic, NicError, drop_reason
-from hosts.nic.fast import Decapsulation, Encapsulation
+from hosts.nic.encapsulation import Decapsulation, Encapsulation
 from hosts.nic.scapy_nic import ScapyNic, load_hook
 from topologies.plan import Plan
 
@@ -40,6 +40,7 @@ def scapy_nic_of(host) -> ScapyNic:
     nic = ScapyNic.__new__(ScapyNic)
     Nic.__init__(nic, PLAN, host)
     nic._codec = scapy_nic.ScapyCodec(Config())
+    nic._decapsulations = {p: Decapsulation(PLAN, host, p, nic._codec) for p in nic.ports}
     nic._hooks, nic._reported = [], set()
     return nic
 
@@ -178,6 +179,15 @@ def broken(packet, direction, plane):
     raise RuntimeError("a bug of the user's")
 
 
+def nonsense(packet, direction, plane):
+    packet.getlayer(1).hlim = "many"
+    return packet
+
+
+def text(packet, direction, plane):
+    return "not a packet"
+
+
 def hooked(*hooks) -> ScapyNic:
     nic = scapy_nic_of(H2)
     nic._hooks = list(hooks)
@@ -210,6 +220,15 @@ def test_hook__one_that_raises_changes_nothing(caplog):
     for _ in range(2):
         assert nic.unwrap(arrived(fast_frame(a_write())), PLANE)[1].psn == 9
     assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("hook", [nonsense, text])
+def test_hook__one_that_leaves_nonsense_costs_the_packet(hook):
+    with pytest.raises(WireError):
+        hooked(hook).unwrap(arrived(fast_frame(a_write())), PLANE)
+    nic = hooked(hook)
+    nic.send(PLANE, "h0", a_write())
+    assert nic.counters[PLANE].tx_dropped == {"cannot be built": 1}
 
 
 @pytest.mark.parametrize(

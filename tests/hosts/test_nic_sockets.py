@@ -18,7 +18,8 @@ from hosts.engine.wire import write_size
 from hosts.links import LinkWatcher
 from hosts.nic import open_nic
 from hosts.nic.base import NicError
-from hosts.nic.fast import BACKLOG_FRAMES, Encapsulation, FastNic
+from hosts.nic.encapsulation import Encapsulation
+from hosts.nic.fast import BACKLOG_FRAMES, FastNic
 from topologies.plan import Plan
 
 pytestmark = [
