@@ -40,8 +40,9 @@ class Connection:
     on_completion: Callable[[Connection, Completion], None] | None = None
 
     def counters(self) -> dict[str, Any]:
-        """The QP's counters by name; `plane_packets` and `plane_bytes` are lists by plane."""
-        return asdict(self.qp.counters)
+        """The QP's counters by name; `sent`: data packets on the wire, `plane_packets` and `plane_bytes`: by plane."""
+        counters = asdict(self.qp.counters)
+        return {"sent": sum(counters["plane_packets"]), **counters}
 
     def to_json(self) -> dict[str, Any]:
         evs = [{**ev, "uplink": ev_uplink(ev["ev"])} for ev in self.qp.ev_states()]
