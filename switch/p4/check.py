@@ -72,6 +72,7 @@ class Checker(Calls):
             of = self.resolve(one.type_node, inner)
             self._field_fits(node, one, of)
             record.fields[one.name] = of
+        node.record = record
         scope.declare(node.name, record, node.where)
 
     @staticmethod

@@ -10,8 +10,7 @@ from switch.p4.check_expr import Expressions
 from switch.p4.errors import Location, fail, known, unsupported
 from switch.p4.scope import Scope, undeclared
 from switch.p4.types import (
-    BOOL, DONTCARE, INT, VOID, Applied, Bits, Enum, NewType, Object, Record, Stack, Tuple, Type, Variable, plain,
-    substitute,
+    BOOL, DONTCARE, INT, VOID, Applied, Bits, Enum, Object, Record, Stack, Type, Variable, plain, substitute,
 )  # fmt: skip
 
 HEADER_METHODS = ("isValid", "setValid", "setInvalid", "minSizeInBits", "minSizeInBytes", "maxSizeInBits",
@@ -206,5 +205,3 @@ def is_data(of: Type) -> bool:
         return base.kind != "header_union" and all(is_data(one) for one in base.fields.values())
     return isinstance(base, Bits) or base == BOOL or (isinstance(base, Enum) and base.under is not None)
 
-
-__all__ = ["Callee", "Calls", "NewType", "Tuple", "data_fields", "is_data"]

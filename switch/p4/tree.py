@@ -324,6 +324,8 @@ class Aggregate(Decl):
     kind: str  # header, header_union, struct
     type_params: list[str]
     fields: list[Field]
+    record: Any = None
+    """Its type (types.Record), set by the checker."""
 
 
 @dataclass(slots=True)

@@ -11,6 +11,16 @@
 typedef unsigned __int128 u128;
 typedef __int128 i128;
 
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define p4_be16(x) (x)
+#define p4_be32(x) (x)
+#define p4_be64(x) (x)
+#else
+#define p4_be16(x) __builtin_bswap16(x)
+#define p4_be32(x) __builtin_bswap32(x)
+#define p4_be64(x) __builtin_bswap64(x)
+#endif
+
 #define U128(high, low) ((u128)(high) << 64 | (low))
 #define P4_AT_NONE 0xffff /* `at` of a header that has no bytes in the frame */
 
@@ -92,21 +102,21 @@ static inline uint16_t p4_get16(const uint8_t *from)
 {
     uint16_t value;
     memcpy(&value, from, 2);
-    return __builtin_bswap16(value);
+    return p4_be16(value);
 }
 
 static inline uint32_t p4_get32(const uint8_t *from)
 {
     uint32_t value;
     memcpy(&value, from, 4);
-    return __builtin_bswap32(value);
+    return p4_be32(value);
 }
 
 static inline uint64_t p4_get64(const uint8_t *from)
 {
     uint64_t value;
     memcpy(&value, from, 8);
-    return __builtin_bswap64(value);
+    return p4_be64(value);
 }
 
 static inline u128 p4_get128(const uint8_t *from)
@@ -116,19 +126,19 @@ static inline u128 p4_get128(const uint8_t *from)
 
 static inline void p4_put16(uint8_t *to, uint16_t value)
 {
-    value = __builtin_bswap16(value);
+    value = p4_be16(value);
     memcpy(to, &value, 2);
 }
 
 static inline void p4_put32(uint8_t *to, uint32_t value)
 {
-    value = __builtin_bswap32(value);
+    value = p4_be32(value);
     memcpy(to, &value, 4);
 }
 
 static inline void p4_put64(uint8_t *to, uint64_t value)
 {
-    value = __builtin_bswap64(value);
+    value = p4_be64(value);
     memcpy(to, &value, 8);
 }
 

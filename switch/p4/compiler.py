@@ -1,0 +1,105 @@
+"""From source to CompiledProgram, with a cache of everything behind the preprocessor."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from finsy.proto import p4i
+
+from switch.build import BuildError, build_shared, cache_dir
+from switch.p4.errors import P4Error
+from switch.p4.preprocess import preprocess
+
+_HERE = Path(__file__).resolve().parent
+RUNTIME_DIR = _HERE.parent / "runtime"
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """A program ready to load into a device."""
+
+    name: str
+    p4info: p4i.P4Info
+    c_path: Path
+    """The generated C, to be read beside the P4."""
+    library: Path
+    """The shared object; exports `p4_program` (switch/runtime/p4rt.h)."""
+    config: bytes
+    """P4Runtime's p4_device_config for the embedded target: the preprocessed source, with line markers."""
+
+
+def compile_program(
+    source: Path | str, *, include: Sequence[Path | str] = (), defines: Sequence[str] = ()
+) -> CompiledProgram:
+    """Compile a P4 file (Path), or the text of a program (str), preprocessed or not.
+
+    `include` are folders for #include, `defines` macros (`NAME` or `NAME=value`). A text that holds no newline and
+    names a file is taken as its path. Raises P4Error.
+    """
+    if isinstance(source, str) and "\n" not in source and source.endswith(".p4"):
+        source = Path(source)
+    name, text = preprocess(source, include, defines)
+    try:
+        folder = cache_dir()
+        digest = hashlib.sha256(_compiler_digest() + name.encode() + b"\0" + text.encode("utf-8", "replace"))
+        stem = folder / f"{name}-{digest.hexdigest()[:20]}"
+        c_path, info_path = stem.with_suffix(".c"), stem.with_suffix(".p4info")
+        if not (c_path.exists() and info_path.exists()):
+            c_text, info = _translate(name, text)
+            _write(info_path, info.SerializeToString(deterministic=True))
+            _write(c_path, c_text.encode())
+        library = build_shared([c_path], [RUNTIME_DIR], tag=f"p4-{name}")
+        return CompiledProgram(
+            name, p4i.P4Info.FromString(info_path.read_bytes()), c_path, library, text.encode("utf-8", "replace")
+        )
+    except BuildError as error:
+        raise P4Error(None, str(error)) from None
+    except OSError as error:
+        raise P4Error(None, f"{error.filename}: {error.strerror}") from None
+
+
+def _translate(name: str, text: str) -> tuple[str, p4i.P4Info]:
+    """Preprocessed text -> (C text, P4Info). The front end is imported here: a cached program does not need it."""
+    from switch.p4.check import Checker
+    from switch.p4.elaborate import elaborate
+    from switch.p4.emit import emit_c
+    from switch.p4.p4info import Ids, make_p4info
+    from switch.p4.parse import parse_program
+
+    try:
+        nodes = parse_program(text)
+        checker = Checker()
+        checker.program(nodes)
+        program = elaborate(name, nodes, checker.top, checker.errors)
+        ids = Ids(program)
+        c_text = emit_c(program, ids)
+        return c_text, make_p4info(program, ids)
+    except RecursionError:
+        raise P4Error(None, f"{name}: the program is nested too deeply") from None
+
+
+@lru_cache(maxsize=1)
+def _compiler_digest() -> bytes:
+    """Digest of the compiler itself: a change of it makes every cached program stale."""
+    digest = hashlib.sha256()
+    for path in sorted((*_HERE.glob("*.py"), *_HERE.glob("*.lark"))):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.digest()
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file whole: other processes see all of it or nothing."""
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

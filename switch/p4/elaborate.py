@@ -1,0 +1,308 @@
+"""The instances a program is made of: which controls, tables, actions and externs exist, and their names.
+
+A declaration may be instantiated many times; every instance has its own tables and state, and its own name for the
+control plane: the names from the top control down, joined by dots, each as its @name says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from switch.p4 import tree
+from switch.p4.errors import NOWHERE, Location, P4Error, fail, unsupported
+from switch.p4.scope import Scope
+from switch.p4.types import Bits, Object, Type, is_scalar, plain
+
+EXTERNS = ("action_profile", "action_selector", "counter", "direct_counter", "register")
+"""Extern objects the backend has; others are refused by name."""
+_PACKAGE = ("p", "vr", "ig", "eg", "ck", "dep")
+_MAX_SIZE = 1 << 26
+"""Most cells of a counter or register array, and entries of a table."""
+
+
+@dataclass(eq=False)
+class ActionInstance:
+    name: str
+    decl: tree.Action
+    used: bool = False
+    """Does a table of the program list it?"""
+
+
+@dataclass(eq=False)
+class ExternInstance:
+    """A counter, register, action profile or selector; `index` counts those of its kind."""
+
+    name: str
+    kind: str
+    decl: tree.Instance
+    args: dict[str, Any]
+    index: int = -1
+    tables: list[TableInstance] = field(default_factory=list)
+
+    @property
+    def cell(self) -> Type:
+        """What a register holds."""
+        return self.decl.type.args[0]
+
+
+@dataclass(eq=False)
+class TableInstance:
+    name: str
+    decl: tree.Table
+    control: ControlInstance
+    actions: list[ActionInstance] = field(default_factory=list)
+    profile: ExternInstance | None = None
+    direct_counter: ExternInstance | None = None
+    applied: bool = False
+
+    @property
+    def size(self) -> int:
+        """Most entries; 1024 when the program does not say, as p4c does it."""
+        size = self.decl.properties.get("size")
+        return (size.value.const if size else 0) or 1024
+
+    @property
+    def keys(self) -> list[tree.KeyElement]:
+        """The key without the fields that only feed a selector's hash."""
+        return [one for one in self.decl.key if one.match != "selector"]
+
+
+@dataclass(eq=False)
+class ControlInstance:
+    name: str
+    decl: tree.Control
+    members: dict[int, Any] = field(default_factory=dict)
+    """id() of each local declaration -> its instance here."""
+    constants: dict[str, Any] = field(default_factory=dict)
+    """Values of the constructor's parameters."""
+
+
+@dataclass(eq=False)
+class Program:
+    """A v1model program, put together. Lists are in the order in which p4c numbers them in P4Info."""
+
+    name: str
+    nodes: list[tree.Node]
+    errors: list[str]
+    main: tree.Instance
+    parser: tree.Parser
+    verify: ControlInstance
+    ingress: ControlInstance
+    egress: ControlInstance
+    compute: ControlInstance
+    deparser: ControlInstance
+    actions: list[ActionInstance]
+    tables: list[TableInstance]
+    externs: list[ExternInstance]
+    no_action: ActionInstance | None
+
+    def of_kind(self, *kinds: str) -> list[ExternInstance]:
+        return [one for one in self.externs if one.kind in kinds]
+
+
+def plane_name(decl: tree.Decl, prefix: str) -> str:
+    """Name for the control plane: @name or the declared one, under `prefix`; a leading dot makes it absolute."""
+    note = decl.annotation("name")
+    name = decl.name
+    if note:
+        given = note.string()
+        if not given:
+            fail(note.where, "@name needs one string")
+        name = given
+    if name.startswith("."):
+        return name[1:]
+    return f"{prefix}.{name}" if prefix else name
+
+
+def elaborate(name: str, nodes: list[tree.Node], top: Scope, errors: list[str]) -> Program:
+    """Put the program around its `main` package. Raises P4Error."""
+    return _Elaborator(top).program(name, nodes, errors)
+
+
+class _Elaborator:
+    def __init__(self, top: Scope) -> None:
+        self.top = top
+        self.shared: dict[int, Any] = {}
+        self.externs: list[ExternInstance] = []
+        self.tables: list[TableInstance] = []
+        self.actions: list[ActionInstance] = []
+        self.global_actions: dict[int, ActionInstance] = {}
+
+    def program(self, name: str, nodes: list[tree.Node], errors: list[str]) -> Program:
+        main = self.top.names.get("main")
+        if not isinstance(main, tree.Instance):
+            where = nodes[-1].where if nodes else NOWHERE
+            raise P4Error(Location(where.file, where.line), "the program has no `main`: end it with V1Switch(...) main;")
+        if main.type.decl.name != "V1Switch":
+            unsupported(main.where, f"the package {main.type.decl.name}", "only v1model's V1Switch is")
+        parts = self._parts(main)
+        for node in nodes:
+            if isinstance(node, tree.Instance) and node is not main:
+                self.shared[id(node)] = self._instance(node, "", {})
+        controls = [self._control(parts[one], parts[one].name, []) for one in _PACKAGE[1:]]
+        parser = parts["p"]
+        for one in parser.locals:
+            if isinstance(one, tree.Instance):
+                unsupported(one.where, "an instance in a parser")
+        self._number()
+        no_action = next((a for a in self.actions if a.name == "NoAction"), None)
+        return Program(name, nodes, errors, main, parser, *controls, self.actions, self.tables, self.externs, no_action)
+
+    def _parts(self, main: tree.Instance) -> dict[str, Any]:
+        """The parser and controls given to V1Switch, by parameter, with matching types of headers and metadata."""
+        args = main.args
+        given = {a.name or p: a for p, a in zip(_PACKAGE, args)}
+        if set(given) != set(_PACKAGE) or len(args) != len(_PACKAGE):
+            fail(main.where, f"V1Switch takes {len(_PACKAGE)} arguments ({', '.join(_PACKAGE)}), not {len(args)}")
+        out = {}
+        for name, arg in given.items():
+            wanted = "parser" if name == "p" else "control"
+            value = arg.value
+            found = self.top.find(value.to.name) if isinstance(value, tree.Construct) else None
+            if not isinstance(found, Object) or found.kind != wanted or not isinstance(value, tree.Construct):
+                fail(arg.where, f"argument {name} of V1Switch must be a {wanted}, made in place: Name()")
+            if value.args or found.decl.ctor:
+                unsupported(arg.where, "constructor arguments in a package")
+            body = found.decl.states if wanted == "parser" else found.decl.body
+            if body is None:
+                fail(arg.where, f"{found.decl.name} is only declared, it has no body")
+            out[name] = found.decl
+        self._signatures(out)
+        return out
+
+    @staticmethod
+    def _signatures(parts: dict[str, Any]) -> None:
+        """Every part must take what v1model gives it, headers and metadata of one type throughout."""
+        shapes = {
+            "p": ("packet_in", "out H", "inout M", "inout S"), "vr": ("inout H", "inout M"),
+            "ig": ("inout H", "inout M", "inout S"), "eg": ("inout H", "inout M", "inout S"),
+            "ck": ("inout H", "inout M"), "dep": ("packet_out", "in H"),
+        }  # fmt: skip
+        first: dict[str, Type] = {}
+        for name, shape in shapes.items():
+            decl = parts[name]
+            if len(decl.params) != len(shape):
+                fail(decl.where, f"{decl.name} takes {len(decl.params)} parameters; here v1model gives {len(shape)}")
+            for param, want in zip(decl.params, shape):
+                direction, _, kind = want.rpartition(" ")
+                if len(kind) > 1:
+                    if str(param.type) != kind:
+                        fail(param.where, f"{decl.name}: parameter {param.name} must be a {kind}, not a {param.type}")
+                    continue
+                if kind == "S" and str(param.type) != "standard_metadata_t":
+                    fail(param.where, f"{decl.name}: parameter {param.name} must be a standard_metadata_t")
+                if param.direction != direction:
+                    fail(param.where, f"{decl.name}: parameter {param.name} must be `{direction}`")
+                if first.setdefault(kind, param.type) != param.type:
+                    fail(param.where, f"{decl.name}: {param.name} is a {param.type}, but the parser has {first[kind]}")
+
+    # ---- instances
+
+    def _control(self, decl: tree.Control, name: str, args: list[tree.Arg]) -> ControlInstance:
+        out = ControlInstance(name, decl)
+        out.constants = {p.name: a.value.const for p, a in zip(decl.ctor, args)}
+        late: list[tree.Table] = []
+        for one in decl.locals:
+            if isinstance(one, tree.Action):
+                action = ActionInstance(plane_name(one, name), one)
+                out.members[id(one)] = action
+                self.actions.append(action)
+            elif isinstance(one, tree.Instance):
+                out.members[id(one)] = self._instance(one, name, out.constants)
+            elif isinstance(one, tree.Table):
+                out.members[id(one)] = TableInstance(plane_name(one, name), one, out)
+                self.tables.append(out.members[id(one)])
+                late.append(one)
+        for table in late:
+            self._table(out.members[id(table)])
+        return out
+
+    def _instance(self, node: tree.Instance, prefix: str, constants: dict[str, Any]) -> Any:
+        name = plane_name(node, prefix)
+        of = node.type
+        if of.kind == "control":
+            return self._control(of.decl, name, node.args)
+        if of.kind == "parser":
+            unsupported(node.where, "sub-parsers")
+        if of.kind == "package":
+            unsupported(node.where, "a second package")
+        if of.decl.name not in EXTERNS:
+            unsupported(node.where, f"the extern {of.decl.name}")
+        params = next(one for one in of.decl.constructors if len(one) == len(node.args))
+        args = {}
+        for position, (param, arg) in enumerate(zip(params, node.args)):
+            key = arg.name or params[position].name
+            value = arg.value
+            args[key] = constants[value.name] if _is_constant(value, constants) else value.const
+            if param.name == "size" and not 0 < args[key] <= _MAX_SIZE:
+                fail(arg.where, f"{name}: size {args[key]}: must be 1 to {_MAX_SIZE}")
+        instance = ExternInstance(name, of.decl.name, node, args)
+        self._allowed(instance)
+        self.externs.append(instance)
+        return instance
+
+    @staticmethod
+    def _allowed(one: ExternInstance) -> None:
+        where = one.decl.where
+        if one.kind == "register":
+            cell = plain(one.cell)
+            if not is_scalar(cell) or (isinstance(cell, Bits) and not 0 < cell.width <= 128):
+                unsupported(where, f"a register of {one.cell}", "bit<1> to bit<128> is")
+        if one.kind == "action_selector" and one.args["algorithm"] in ("crc16_custom", "crc32_custom"):
+            unsupported(where, f"HashAlgorithm.{one.args['algorithm']}")
+
+    def _table(self, table: TableInstance) -> None:
+        decl = table.decl
+        for ref in decl.actions:
+            table.actions.append(self._action_of(ref.decl, table.control))
+        if not any(one.decl.name == "NoAction" for one in table.actions) and "default_action" not in decl.properties:
+            found = self.top.find("NoAction")
+            if isinstance(found, tree.Action):
+                note = tree.Annotation(decl.where, "defaultonly", None, "")
+                decl.actions.append(tree.ActionRef(decl.where, [note], "NoAction", None, False, found))
+                table.actions.append(self._action_of(found, table.control))
+        for name in ("implementation", "counters"):
+            if name in decl.properties:
+                path = decl.properties[name].value
+                if not isinstance(path, tree.Path):
+                    fail(decl.where, f"table {decl.name}: `{name}` must name an instance")
+                extern = table.control.members.get(id(path.decl)) or self.shared.get(id(path.decl))
+                extern.tables.append(table)
+                if name == "counters":
+                    if len(extern.tables) > 1:
+                        fail(decl.where, f"direct_counter {extern.name} belongs to one table, not to two")
+                    table.direct_counter = extern
+                else:
+                    table.profile = extern
+        selects = any(one.match == "selector" for one in decl.key)
+        if selects and (table.profile is None or table.profile.kind != "action_selector"):
+            fail(decl.where, f"table {decl.name} has selector keys but no action_selector as its implementation")
+
+    def _action_of(self, decl: tree.Action | None, control: ControlInstance) -> ActionInstance:
+        assert decl is not None
+        action = control.members.get(id(decl)) or self.global_actions.get(id(decl))
+        if action is None:
+            action = ActionInstance(plane_name(decl, ""), decl)
+            self.global_actions[id(decl)] = action
+        action.used = True
+        return action
+
+    def _number(self) -> None:
+        """Drop what p4c drops (actions in no table), put global actions first, and give externs their indexes."""
+        self.actions = [*self.global_actions.values(), *(one for one in self.actions if one.used)]
+        counts: dict[str, int] = {}
+        for one in self.externs:
+            kind = "profile" if one.kind in ("action_profile", "action_selector") else one.kind
+            one.index = counts.get(kind, 0)
+            counts[kind] = one.index + 1
+        seen: dict[str, Any] = {}
+        for group in (self.tables, self.actions, self.externs):
+            for one in group:
+                other = seen.setdefault(f"{type(one).__name__} {one.name}", one)
+                if other is not one:
+                    fail(one.decl.where, f"the control plane has two things called {one.name}: give one another @name")
+
+
+def _is_constant(value: tree.Expr, constants: dict[str, Any]) -> bool:
+    return isinstance(value, tree.Path) and isinstance(value.decl, tree.Param) and value.name in constants

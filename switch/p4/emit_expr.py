@@ -1,0 +1,395 @@
+"""Expressions -> C expressions.
+
+Values are unsigned C integers with the unused high bits zero (p4ops.h). Header fields that are read or written are
+noted per header, so that the parser loads only these and the deparser stores only those written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from switch.p4 import tree
+from switch.p4.check_calls import data_fields, is_data
+from switch.p4.code import Code, bits_of, c_name, c_type, literal, masked, work_type
+from switch.p4.elaborate import ControlInstance, Program
+from switch.p4.errors import Location, unsupported
+from switch.p4.types import BOOL, ERROR, INT, STRING, Bits, Enum, Record, Stack, Type, plain
+
+_STD = "standard_metadata_t"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Something that can be read, and perhaps written: a C lvalue and what it stands for in P4.
+
+    `key` names it in the bookkeeping of header fields: `p.hdr.outer`; equal keys are one thing.
+    """
+
+    c: str
+    type: Type
+    key: str
+    shared: bool = False
+    """Outlives the function (the packet's headers and metadata): may be passed by name instead of by copy."""
+
+
+@dataclass
+class Usage:
+    """Fields of the headers of the program that are read and written anywhere, as (key of the header, field)."""
+
+    reads: set[tuple[str, str]] = field(default_factory=set)
+    writes: set[tuple[str, str]] = field(default_factory=set)
+    types: dict[str, Record] = field(default_factory=dict)
+
+    def note(self, key: str, record: Record, names: Any, write: bool) -> None:
+        self.types[key] = record
+        (self.writes if write else self.reads).update((key, name) for name in names)
+
+    def touched(self, key: str) -> list[str]:
+        """Fields of the header `key` that are read or written, in the order of the header."""
+        both = self.reads | self.writes
+        return [name for name in self.types[key].fields if (key, name) in both] if key in self.types else []
+
+    def of_type(self, record: Record) -> list[str]:
+        """Fields of any header of this type that are read or written."""
+        keys = [key for key, of in self.types.items() if of is record]
+        used = {name for key in keys for name in self.touched(key)}
+        return [name for name in record.fields if name in used]
+
+
+@dataclass
+class Frame:
+    """Where code is being written: a function of the C file."""
+
+    code: Code
+    bindings: dict[int, Place]
+    """id() of a Param or Var -> its place."""
+    control: ControlInstance | None
+    phase: str
+    used_names: set[str] = field(default_factory=set)
+    at_exit: str = "return 1;"
+    in_parser: bool = False
+
+    def name(self, wanted: str) -> str:
+        """A C name for a local, not used before in this function."""
+        base, n = c_name(wanted), 2
+        out = base
+        while out in self.used_names:
+            out, n = f"{base}_{n}", n + 1
+        self.used_names.add(out)
+        return out
+
+
+class ExprEmitter:
+    """Writes expressions. `frame` is the function being written."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.usage = Usage()
+        self.structs: list[Record] = []
+        self.temporaries = 0
+
+    # ---- places
+
+    def struct(self, record: Record) -> str:
+        """C type of a struct or header; remembers that it is needed, parts before the whole."""
+        if record not in self.structs:
+            for of in record.fields.values():
+                base = plain(of)
+                if isinstance(base, Record):
+                    self.struct(base)
+                elif isinstance(base, Stack):
+                    unsupported(record.decl.where, f"the header stack in {record.name}")
+            if record.kind == "header_union":
+                unsupported(record.decl.where, f"the header_union {record.name}")
+            self.structs.append(record)
+        return f"struct {c_name(record.name)}"
+
+    def declare_type(self, of: Type, where: Location) -> str:
+        base = plain(of)
+        if isinstance(base, Record):
+            return self.struct(base)
+        return c_type(bits_of(of, where))
+
+    def place(self, e: tree.Expr, frame: Frame) -> Place:
+        """The place an expression names. Raises P4Error for what the backend cannot address."""
+        if isinstance(e, tree.Path):
+            found = frame.bindings.get(id(e.decl))
+            if found is None:
+                unsupported(e.where, f"{e.name} here")
+            return found
+        if isinstance(e, tree.Member):
+            base = self.place(e.base, frame)
+            record = plain(base.type)
+            assert isinstance(record, Record)
+            if record.name == _STD and record.fields[e.name] is not None:
+                return Place(f"{base.c}.{e.name}", record.fields[e.name], f"{base.key}.{e.name}", base.shared)
+            return Place(
+                f"{base.c}.{c_name(e.name)}", record.fields[e.name], f"{base.key}.{e.name}", base.shared
+            )
+        unsupported(e.where, "this as something to write to")
+
+    def note_read(self, e: tree.Expr, place: Place) -> None:
+        self._note(e, place, False)
+
+    def note_write(self, e: tree.Expr, place: Place) -> None:
+        self._note(e, place, True)
+
+    def _note(self, e: tree.Expr, place: Place, write: bool) -> None:
+        if isinstance(e, tree.Member) and isinstance(plain(e.base.type), Record):
+            record = plain(e.base.type)
+            if record.kind == "header":  # type: ignore[union-attr]
+                self.usage.note(place.key.rpartition(".")[0], record, [e.name], write)  # type: ignore[arg-type]
+        self.note_whole(place, write)
+
+    def note_whole(self, place: Place, write: bool) -> None:
+        """A struct or header is read or written as a whole: all fields of all headers in it."""
+        record = plain(place.type)
+        if not isinstance(record, Record):
+            return
+        if record.kind == "header":
+            self.usage.note(place.key, record, record.fields, write)
+            return
+        for name, of in record.fields.items():
+            self.note_whole(Place("", of, f"{place.key}.{name}"), write)
+
+    # ---- values
+
+    def value(self, e: tree.Expr, frame: Frame) -> str:
+        """C expression for the value of a scalar."""
+        if e.const is not None and not isinstance(e, tree.Call):
+            return self.constant(e)
+        return getattr(self, "_" + type(e).__name__.lower())(e, frame)
+
+    def constant(self, e: tree.Expr) -> str:
+        of = plain(e.type)
+        if isinstance(e.const, str):
+            if e.type == ERROR:
+                return f"P4_ERROR_{e.const}"
+            if isinstance(e.type, Enum):
+                return literal(e.type.number(e.const) & 0xFFFFFFFF, 32)
+            unsupported(e.where, "a string here")
+        if of == BOOL:
+            return "1" if e.const else "0"
+        bits = bits_of(of, e.where) if isinstance(of, Bits) else 128
+        if of == INT and not 0 <= e.const < 1 << 128:
+            unsupported(e.where, f"the number {e.const}", "give it a width")
+        return literal(e.const & (1 << bits) - 1, bits)
+
+    def _path(self, e: tree.Path, frame: Frame) -> str:
+        if isinstance(e.decl, tree.Param) and frame.control and e.decl.name in frame.control.constants:
+            return literal(int(frame.control.constants[e.decl.name]), 64)
+        if isinstance(e.decl, tree.Const):
+            return self.value(e.decl.value, frame)
+        return self._read(e, frame)
+
+    def _read(self, e: tree.Expr, frame: Frame) -> str:
+        place = self.place(e, frame)
+        self.note_read(e, place)
+        if not isinstance(plain(place.type), Record):
+            bits_of(place.type, e.where)
+        return place.c
+
+    def _member(self, e: tree.Member, frame: Frame) -> str:
+        if isinstance(e.base, tree.Call):
+            return f"{self.call_value(e.base, frame)}.{e.name}" if e.name == "hit" else (
+                f"!{self.call_value(e.base, frame)}.hit"
+            )
+        return self._read(e, frame)
+
+    def call_value(self, e: tree.Call, frame: Frame) -> str:
+        """C expression of a call; statements (emit_stmt.py) knows tables and functions."""
+        raise NotImplementedError
+
+    def _call(self, e: tree.Call, frame: Frame) -> str:
+        if e.callee.kind == "header":
+            place = self.place(e.callee.base, frame)
+            self.note_valid(place)
+            return f"{place.c}.is_valid"
+        return self.call_value(e, frame)
+
+    def note_valid(self, place: Place) -> None:
+        self.usage.note(place.key, plain(place.type), [], False)  # type: ignore[arg-type]
+
+    def _slice(self, e: tree.Slice, frame: Frame) -> str:
+        text, bits = self.value(e.base, frame), bits_of(e.base.type, e.where)
+        high, low = e.high.const, e.low.const
+        if low:
+            text = f"({text} >> {low})"
+        if high < bits - 1:
+            text = f"({text} & {literal((1 << high - low + 1) - 1, bits)})"
+        return f"({c_type(high - low + 1)}){text}" if bits > 64 >= high - low + 1 else text
+
+    def _unary(self, e: tree.Unary, frame: Frame) -> str:
+        text = self.value(e.operand, frame)
+        if e.op == "!":
+            return f"!{text}" if text[0] != "!" else f"!({text})"
+        if e.op == "+":
+            return text
+        bits = bits_of(e.type, e.where)
+        return masked(f"({e.op}({work_type(bits)}){text})", bits)
+
+    def _ternary(self, e: tree.Ternary, frame: Frame) -> str:
+        parts = [self.value(one, frame) for one in (e.condition, e.then, e.other)]
+        return f"({parts[0]} ? {parts[1]} : {parts[2]})"
+
+    def _cast(self, e: tree.Cast, frame: Frame) -> str:
+        text = self.value(e.operand, frame)
+        of, to = plain(e.operand.type), plain(e.type)
+        if of == to or of == BOOL:
+            return text
+        if to == BOOL:
+            return f"({text} != 0)"
+        assert isinstance(of, Bits) and isinstance(to, Bits)
+        bits_of(to, e.where)
+        if to.width > of.width:
+            if of.signed:
+                text = f"((u128)p4_signed({text}, {of.width}) & {literal((1 << to.width) - 1, 128)})"
+            return f"({c_type(to.width)}){text}"
+        if to.width == of.width:
+            return text
+        text = f"({text} & {literal((1 << to.width) - 1, to.width)})"
+        return f"({c_type(to.width)}){text}" if of.width > 64 else text
+
+    # ---- binary operators
+
+    def _binary(self, e: tree.Binary, frame: Frame) -> str:
+        if e.op in ("==", "!="):
+            return self._equality(e, frame)
+        left, right = self.value(e.left, frame), self.value(e.right, frame)
+        if e.op in ("&&", "||"):
+            return f"({left} {e.op} {right})"
+        of = plain(e.left.type)
+        assert isinstance(of, Bits)
+        bits = bits_of(of, e.where)
+        if e.op in ("<", ">", "<=", ">="):
+            if of.signed:
+                left, right = f"p4_signed({left}, {bits})", f"p4_signed({right}, {bits})"
+            return f"({left} {e.op} {right})"
+        if e.op in ("&", "|", "^"):
+            return f"({left} {e.op} {right})"
+        if e.op in ("+", "-", "*"):
+            return masked(f"(({work_type(bits)}){left} {e.op} {right})", bits)
+        if e.op == "++":
+            low = bits_of(e.right.type, e.where)
+            return f"(({work_type(bits_of(e.type, e.where))}){left} << {low} | {right})"
+        if e.op in ("|+|", "|-|"):
+            return self._saturating(e.op, left, right, of)
+        return self._shift(e, left, right, of)
+
+    @staticmethod
+    def _saturating(op: str, left: str, right: str, of: Bits) -> str:
+        word = "add" if op == "|+|" else "sub"
+        if of.signed:
+            return f"({c_type(of.width)})p4_{word}_sat_signed({left}, {right}, {of.width})"
+        tail = f", {of.width}" if word == "add" else ""
+        return f"({c_type(of.width)})p4_{word}_sat({left}, {right}{tail})"
+
+    def _shift(self, e: tree.Binary, left: str, right: str, of: Bits) -> str:
+        bits, by = of.width, e.right.const
+        if e.op == "<<":
+            if by is None:
+                return f"({c_type(bits)})p4_shl({left}, {right}, {bits})"
+            return masked(f"(({work_type(bits)}){left} << {by})", bits) if by < bits else "0"
+        if of.signed:
+            return f"({c_type(bits)})p4_sar({left}, {right if by is None else min(by, bits)}, {bits})"
+        if by is None:
+            return f"({c_type(bits)})p4_shr({left}, {right})"
+        return f"({left} >> {by})" if by < bits else "0"
+
+    def _equality(self, e: tree.Binary, frame: Frame) -> str:
+        record = plain(e.left.type)
+        if not isinstance(record, Record):
+            if e.left.type == STRING or not isinstance(record, (Bits, Enum)) and record not in (BOOL, ERROR, INT):
+                unsupported(e.where, f"comparing values of type {e.left.type}")
+            return f"({self.value(e.left, frame)} {e.op} {self.value(e.right, frame)})"
+        if isinstance(e.left, tree.ListExpr) or isinstance(e.right, (tree.ListExpr, tree.RecordExpr)):
+            unsupported(e.where, "comparing with a list")
+        left, right = self.place(e.left, frame), self.place(e.right, frame)
+        self.note_whole(left, False)
+        self.note_whole(right, False)
+        text = self._same(left, right)
+        return text if e.op == "==" else f"!{text}"
+
+    def _same(self, left: Place, right: Place) -> str:
+        record = plain(left.type)
+        if not isinstance(record, Record):
+            return f"({left.c} == {right.c})"
+        parts = []
+        for name, of in record.fields.items():
+            parts.append(self._same(replace(left, c=f"{left.c}.{c_name(name)}", type=of),
+                                    replace(right, c=f"{right.c}.{c_name(name)}", type=of)))
+        body = " && ".join(parts) or "1"
+        if record.kind == "header":
+            both = f"{left.c}.is_valid == {right.c}.is_valid"
+            return f"({both} && (!{left.c}.is_valid || ({body})))"
+        return f"({body})"
+
+    # ---- values laid out as bits: hashes and checksums
+
+    def packed(self, data: list[tree.Expr], frame: Frame, buffer: str) -> int:
+        """Write statements that lay out values, most significant bit first, in `buffer`; returns its bytes."""
+        leaves: list[tuple[str, int]] = []
+        for e in data:
+            for leaf, of in data_fields(e):
+                assert leaf is not None
+                if of == INT:
+                    unsupported(leaf.where, "a number without a width here", "write 8w1, say")
+                if not is_data(of):
+                    unsupported(leaf.where, f"a {of} as data of a hash")
+                self._leaves(leaf, of, frame, leaves)
+        total = sum(bits for _, bits in leaves)
+        size = (total + 7) // 8
+        aligned = all(bits % 8 == 0 for _, bits in leaves)
+        clear = "" if aligned or total == 0 else " = {0}"
+        frame.code.add(f"uint8_t {buffer}[{max(size, 1)}]{clear};")
+        at = 0
+        for text, bits in leaves:
+            frame.code.add(store_bits(buffer, at, bits, text))
+            at += bits
+        return size
+
+    def _leaves(self, e: tree.Expr, of: Type, frame: Frame, out: list[tuple[str, int]]) -> None:
+        if not isinstance(plain(of), Record):
+            out.append((self.value(e, frame), bits_of(of, e.where)))
+            return
+        place = self.place(e, frame)
+        self.note_whole(place, False)
+        self._spread(place, e.where, out)
+
+    def _spread(self, place: Place, where: Location, out: list[tuple[str, int]]) -> None:
+        record = plain(place.type)
+        if not isinstance(record, Record):
+            out.append((place.c, bits_of(place.type, where)))
+            return
+        for name, of in record.fields.items():
+            self._spread(Place(f"{place.c}.{c_name(name)}", of, ""), where, out)
+
+
+def load_bits(base: str, offset: int, bits: int) -> str:
+    """C expression: `bits` bits that begin `offset` bits after the pointer `base`."""
+    at = f"{base} + {offset // 8}" if offset >= 8 else base
+    if offset % 8 == 0 and bits in (16, 32, 64, 128):
+        return f"p4_get{bits}({at})"
+    if offset % 8 == 0 and bits == 8:
+        return f"{base}[{offset // 8}]"
+    if offset % 8 == 0 and bits % 8 == 0:
+        return f"p4rt_get{'' if bits <= 64 else '128'}({at}, {bits // 8})"
+    last = (offset + bits - 1) // 8
+    if last == offset // 8:
+        shift = 7 - (offset + bits - 1) % 8
+        moved = f"{base}[{last}] >> {shift}" if shift else f"{base}[{last}]"
+        return f"({moved} & {literal((1 << bits) - 1, 8)})"
+    return f"({c_type(bits)})p4_get_bits({base}, {offset}, {bits})"
+
+
+def store_bits(base: str, offset: int, bits: int, value: str) -> str:
+    """C statement: store a value of `bits` bits there, leaving the bits around it alone."""
+    at = f"{base} + {offset // 8}" if offset >= 8 else base
+    if offset % 8 == 0 and bits in (16, 32, 64, 128):
+        return f"p4_put{bits}({at}, {value});"
+    if offset % 8 == 0 and bits == 8:
+        return f"{base}[{offset // 8}] = (uint8_t){value};"
+    if offset % 8 == 0 and bits % 8 == 0:
+        return f"p4rt_put{'' if bits <= 64 else '128'}({at}, {value}, {bits // 8});"
+    return f"p4_put_bits({base}, {offset}, {bits}, {value});"

@@ -1,0 +1,160 @@
+"""Calls of v1model's externs -> C.
+
+What is left out on purpose: log_msg, assert and assume do nothing in generated code (a switch that stops at a false
+assert helps nobody; `mrc` has traces for looking inside). The others that are missing are refused by name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from switch.p4 import tree
+from switch.p4.code import bits_of, c_type, literal, masked, work_type
+from switch.p4.elaborate import ExternInstance
+from switch.p4.emit_expr import ExprEmitter, Frame
+from switch.p4.errors import unsupported
+
+_REFUSED = {
+    "digest", "clone", "clone_preserving_field_list", "resubmit_preserving_field_list",
+    "recirculate_preserving_field_list", "verify_checksum_with_payload", "update_checksum_with_payload",
+}  # fmt: skip
+_SILENT = {"log_msg", "assert", "assume", "static_assert"}
+
+
+class Externs(ExprEmitter):
+    """Writes extern calls. Methods are named after the function or `object_method`."""
+
+    def store(self, target: tree.Expr, text: str, frame: Frame) -> None:
+        raise NotImplementedError
+
+    @staticmethod
+    def _literal(value: int, bits: int) -> str:
+        return literal(value, bits)
+
+    @staticmethod
+    def _work(bits: int) -> str:
+        return work_type(bits)
+
+    def extern(self, e: tree.Call, frame: Frame) -> ExternInstance:
+        """The instance a method is called on."""
+        base = e.callee.base
+        if not isinstance(base, tree.Path) or not isinstance(base.decl, tree.Instance):
+            unsupported(e.where, f"{e.callee.name} of something that is not an instance")
+        members = frame.control.members if frame.control else {}
+        found: Any = members.get(id(base.decl)) or self.shared_externs.get(id(base.decl))
+        if found is None:
+            unsupported(e.where, f"{e.callee.name} here")
+        return found
+
+    @property
+    def shared_externs(self) -> dict[int, ExternInstance]:
+        return {id(one.decl): one for one in self.program.externs}
+
+    def _call_method(self, e: tree.Call, frame: Frame) -> None:
+        base = e.callee.base
+        if str(base.type) in ("packet_in", "packet_out"):
+            self.packet_call(e, frame)
+            return
+        one = self.extern(e, frame)
+        write = getattr(self, f"_{one.kind}_{e.callee.name}", None)
+        if write is None:
+            unsupported(e.where, f"{one.kind}.{e.callee.name}")
+        write(e, one, frame)
+
+    def packet_call(self, e: tree.Call, frame: Frame) -> None:
+        """Calls of packet_in and packet_out; the parser (emit_parser.py) has them."""
+        unsupported(e.where, f"{e.callee.name} outside a parser")
+
+    def _call_function(self, e: tree.Call, frame: Frame) -> None:
+        name = e.callee.name
+        if name in _SILENT:
+            return
+        write = getattr(self, "_fn_" + name, None)
+        if name in _REFUSED or write is None:
+            unsupported(e.where, name)
+        write(e, [arg for _, arg in e.callee.args], frame)
+
+    def function_value(self, e: tree.Call, frame: Frame) -> str:
+        """Externs that give a value: lookahead and length, which only a parser has."""
+        unsupported(e.where, f"{e.callee.name} here")
+
+    # ---- objects
+
+    def _counter_count(self, e: tree.Call, one: ExternInstance, frame: Frame) -> None:
+        index = self.value(e.callee.args[0][1], frame)
+        frame.code.add(f"p4rt_count(dev, {one.index} /* {one.name} */, {index}, pkt);")
+
+    def _direct_counter_count(self, e: tree.Call, one: ExternInstance, frame: Frame) -> None:
+        """Counted by the table whenever it is applied, as v1model has it; the call adds nothing."""
+
+    def _register_read(self, e: tree.Call, one: ExternInstance, frame: Frame) -> None:
+        target, index = (arg for _, arg in e.callee.args)
+        bits = bits_of(one.cell, e.where)
+        cell = f"p4rt_register_read(dev, {one.index} /* {one.name} */, {self.value(index, frame)})"
+        self.store(target, f"({c_type(bits)}){cell}", frame)
+
+    def _register_write(self, e: tree.Call, one: ExternInstance, frame: Frame) -> None:
+        index, value = (self.value(arg, frame) for _, arg in e.callee.args)
+        frame.code.add(f"p4rt_register_write(dev, {one.index} /* {one.name} */, {index}, {value});")
+
+    # ---- functions
+
+    def _fn_mark_to_drop(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
+        frame.code.add("pkt->std.egress_spec = P4RT_DROP_PORT;", "pkt->std.mcast_grp = 0;")
+
+    def _fn_truncate(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
+        frame.code.add(f"pkt->truncate = {self.value(args[0], frame)};")
+
+    def _fn_random(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
+        target, low, high = args
+        bits = bits_of(target.type, e.where)
+        if bits > 64:
+            unsupported(e.where, f"random of {bits} bits", "up to 64 bits are")
+        self.store(target, f"({c_type(bits)})p4rt_random(dev, {self.value(low, frame)}, {self.value(high, frame)})", frame)
+
+    def _fn_hash(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
+        target, algorithm, base, data, limit = args
+        frame.code.open("{")
+        buffer = frame.name("data")
+        size = self.packed([data], frame, buffer)
+        text = self.hash_of(algorithm, buffer, size)
+        bits = bits_of(target.type, e.where)
+        text = f"p4_in_range({text}, {self.value(base, frame)}, {self.value(limit, frame)})"
+        self.store(target, masked(f"({work_type(bits)}){text}", bits), frame)
+        frame.code.close()
+
+    def hash_of(self, algorithm: tree.Expr, buffer: str, size: int) -> str:
+        """C expression for the hash of `size` bytes."""
+        if algorithm.const is None:
+            unsupported(algorithm.where, "a hash algorithm not known at compile time")
+        calls = {
+            "crc16": f"p4rt_crc16(dev, {buffer}, {size})",
+            "crc32": f"p4rt_crc32(dev, {buffer}, {size})",
+            "csum16": f"p4rt_csum16({buffer}, {size})",
+            "xor16": f"p4rt_xor16({buffer}, {size})",
+            "identity": f"p4_identity({buffer}, {size})",
+            "random": "dev->ops->random(dev)",
+        }
+        if algorithm.const not in calls:
+            unsupported(algorithm.where, f"HashAlgorithm.{algorithm.const}")
+        return calls[algorithm.const]
+
+    def _checksum(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> tuple[str, tree.Expr]:
+        """Open `if (condition) {`, compute; returns the C value and the checksum field."""
+        condition, data, field, algorithm = args
+        frame.code.open(f"if ({self.value(condition, frame)}) {{")
+        buffer = frame.name("data")
+        size = self.packed([data], frame, buffer)
+        bits = bits_of(field.type, e.where)
+        return masked(f"({work_type(bits)}){self.hash_of(algorithm, buffer, size)}", bits), field
+
+    def _fn_update_checksum(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
+        text, field = self._checksum(e, args, frame)
+        self.store(field, text, frame)
+        frame.code.close()
+
+    def _fn_verify_checksum(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
+        text, field = self._checksum(e, args, frame)
+        frame.code.add(f"if ({self.value(field, frame)} != {text})", "    pkt->std.checksum_error = 1;")
+        frame.code.close()
+

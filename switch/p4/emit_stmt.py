@@ -1,0 +1,501 @@
+"""Statements and calls -> C statements; controls, actions and tables -> C functions.
+
+Every control, action and table becomes one function `int f(dev, pkt, p, v)`: p points to the headers and metadata of
+the packet, v to the variables of the controls. A function returns 1 when the program said `exit`. A control whose
+instance is applied with different arguments becomes one function for each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any, Iterator
+
+from switch.p4 import tree
+from switch.p4.code import Code, bits_of, c_name, c_type, c_word
+from switch.p4.elaborate import ActionInstance, ControlInstance, Program, TableInstance
+from switch.p4.emit_expr import ExprEmitter, Frame, Place
+from switch.p4.emit_externs import Externs
+from switch.p4.errors import Location, unsupported
+from switch.p4.types import ActionRun, Applied, Record, Type, is_scalar, plain
+
+SIGNATURE = "struct p4rt_device *dev, struct p4rt_packet *pkt, struct phv *p, struct variables *v"
+CALL = "dev, pkt, p, v"
+_UNUSED = "(void)dev, (void)pkt, (void)p, (void)v;"
+
+
+class Statements(Externs, ExprEmitter):
+    """Writes the functions of controls. `functions` collects them, callees before callers."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self.functions: list[Code] = []
+        self.variables: list[tuple[str, str]] = []
+        self.done: dict[tuple[Any, ...], str] = {}
+        self.names: set[str] = set()
+        self.exits: dict[int, bool] = {}
+        self.copies = 0
+
+    # ---- statements
+
+    def statement(self, s: Any, frame: Frame) -> None:
+        getattr(self, "_st_" + type(s).__name__.lower())(s, frame)
+
+    def block(self, s: tree.Block, frame: Frame) -> None:
+        for one in s.body:
+            self.statement(one, frame)
+
+    def _st_block(self, s: tree.Block, frame: Frame) -> None:
+        frame.code.open("{")
+        self.block(s, frame)
+        frame.code.close()
+
+    def _st_empty(self, s: tree.Empty, frame: Frame) -> None:
+        pass
+
+    def _st_const(self, s: tree.Const, frame: Frame) -> None:
+        pass
+
+    def _st_exit(self, s: tree.Exit, frame: Frame) -> None:
+        frame.code.add(frame.at_exit)
+
+    def _st_return(self, s: tree.Return, frame: Frame) -> None:
+        if frame.in_parser:
+            unsupported(s.where, "return in a parser")
+        frame.code.add("return 0;")
+
+    def _st_var(self, s: tree.Var, frame: Frame) -> None:
+        name = frame.name(s.name)
+        place = Place(name, s.type, f"local {id(s)}")
+        of = self.declare_type(s.type, s.where)
+        if is_scalar(s.type):
+            start = self.value(s.value, frame) if s.value is not None else "0"
+            frame.code.add(f"{of} {name} = {start};")
+        else:
+            frame.code.add(f"{of} {name} = {{0}};")
+            if s.value is not None:
+                self.assign(place, s.value, frame)
+        frame.bindings[id(s)] = place
+
+    def _st_if(self, s: tree.If, frame: Frame) -> None:
+        frame.code.open(f"if ({self.condition(s.condition, frame)}) {{")
+        self.statement(s.then, frame)
+        if s.other is not None:
+            frame.code.close("} else {")
+            frame.code.depth += 1
+            self.statement(s.other, frame)
+        frame.code.close()
+
+    def condition(self, e: tree.Expr, frame: Frame) -> str:
+        text = self.value(e, frame)
+        return text[1:-1] if text[0] == "(" and _closes_at_end(text) else text
+
+    def _st_switch(self, s: tree.Switch, frame: Frame) -> None:
+        """`break` never appears in P4: a body ends its case; labels without a body share the next one."""
+        of = s.value.type
+        frame.code.open(f"switch ({self.value(s.value, frame)}) {{")
+        for case in s.cases:
+            label = "default:" if isinstance(case.label, tree.DontCare) else f"case {self._label(case, of, frame)}:"
+            if case.body is None:
+                frame.code.add(label)
+                continue
+            frame.code.open(f"{label} {{")
+            self.block(case.body, frame)
+            frame.code.add("break;")
+            frame.code.close()
+        frame.code.close()
+
+    def _label(self, case: tree.Case, of: Type, frame: Frame) -> str:
+        if not isinstance(of, ActionRun):
+            if bits_of(of, case.where) > 64:
+                unsupported(case.where, f"switch on a {of}", "up to 64 bits are")
+            return self.constant(case.label)
+        table = self.table_of(of.table, frame)
+        index = [one.name for one in of.table.actions].index(case.label.name)  # type: ignore[attr-defined]
+        return action_constant(table.actions[index])
+
+    def _st_assign(self, s: tree.Assign, frame: Frame) -> None:
+        if isinstance(s.target, tree.Slice):
+            self._assign_slice(s.target, s.value, frame)
+            return
+        place = self.place(s.target, frame)
+        self._refuse_write(place, s.where)
+        self.note_write(s.target, place)
+        self.assign(place, s.value, frame)
+
+    @staticmethod
+    def _refuse_write(place: Place, where: Location) -> None:
+        if place.key == "std.mcast_grp":
+            unsupported(where, "multicast (writing mcast_grp)")
+        if place.key == "std":
+            unsupported(where, "assigning standard_metadata as a whole")
+
+    def assign(self, place: Place, e: tree.Expr, frame: Frame) -> None:
+        """place = e, for scalars, structs and headers."""
+        record = plain(place.type)
+        if not isinstance(record, Record):
+            frame.code.add(f"{place.c} = {self.condition(e, frame)};")
+            return
+        if isinstance(e, (tree.ListExpr, tree.RecordExpr)):
+            self._assign_list(place, record, e, frame)
+            return
+        if isinstance(e, tree.Path) and isinstance(e.decl, tree.Const):
+            self.assign(place, e.decl.value, frame)
+            return
+        if not isinstance(e, (tree.Path, tree.Member)):
+            unsupported(e.where, f"this as a value of {record}")
+        source = self.place(e, frame)
+        self._refuse_write(source, e.where)
+        self.note_whole(source, False)
+        self.note_whole(place, True)
+        frame.code.add(f"{place.c} = {source.c};")
+        self._forget_bytes(place, frame)
+
+    def _forget_bytes(self, place: Place, frame: Frame) -> None:
+        """After a copy the bytes of a header are those of its fields, not those in the frame."""
+        record = plain(place.type)
+        assert isinstance(record, Record)
+        if record.kind == "header":
+            frame.code.add(f"{place.c}.at = P4_AT_NONE;")
+            return
+        for name, of in record.fields.items():
+            if isinstance(plain(of), Record):
+                self._forget_bytes(Place(f"{place.c}.{c_name(name)}", of, f"{place.key}.{name}"), frame)
+
+    def _assign_list(self, place: Place, record: Record, e: Any, frame: Frame) -> None:
+        """Field by field; a value that reads what is being written is taken first, as the language demands."""
+        items = dict(e.items) if isinstance(e, tree.RecordExpr) else dict(zip(record.fields, e.items))
+        self.note_whole(place, True)
+        staged = []
+        for name, of in record.fields.items():
+            target = Place(f"{place.c}.{c_name(name)}", of, f"{place.key}.{name}")
+            if is_scalar(of) and items[name].const is None:
+                temporary = self._temporary(frame)
+                frame.code.add(f"{self.declare_type(of, e.where)} {temporary} = {self.value(items[name], frame)};")
+                staged.append(f"{target.c} = {temporary};")
+            else:
+                self.assign(target, items[name], frame)
+        frame.code.add(*staged)
+        if record.kind == "header":
+            frame.code.add(f"{place.c}.is_valid = 1;", f"{place.c}.at = P4_AT_NONE;")
+
+    def _temporary(self, frame: Frame) -> str:
+        return frame.name("t")
+
+    def _assign_slice(self, target: tree.Slice, e: tree.Expr, frame: Frame) -> None:
+        """x[h:l] = e: the other bits of x stay."""
+        if isinstance(target.base, tree.Slice):
+            unsupported(target.where, "writing to a slice of a slice")
+        place = self.place(target.base, frame)
+        self._refuse_write(place, target.where)
+        self.note_read(target.base, place)
+        self.note_write(target.base, place)
+        bits = bits_of(target.base.type, target.where)
+        high, low = target.high.const, target.low.const
+        mask = ((1 << high - low + 1) - 1) << low
+        keep = self._literal(~mask & (1 << bits) - 1, bits)
+        work = self._work(bits)
+        value = self.value(e, frame)
+        frame.code.add(f"{place.c} = ({c_type(bits)})(({place.c} & {keep}) | ({work}){value} << {low});")
+
+    # ---- calls
+
+    def _st_callstatement(self, s: tree.CallStatement, frame: Frame) -> None:
+        callee = s.call.callee
+        getattr(self, "_call_" + callee.kind)(s.call, frame)
+
+    def _call_header(self, e: tree.Call, frame: Frame) -> None:
+        place = self.place(e.callee.base, frame)
+        self.note_valid(place)
+        if e.callee.name == "setValid":
+            frame.code.add(f"{place.c}.is_valid = 1;")
+        elif e.callee.name == "setInvalid":
+            frame.code.add(f"{place.c}.is_valid = 0;")
+
+    def _call_table(self, e: tree.Call, frame: Frame) -> None:
+        table = self.table_of(e.callee.decl, frame)
+        call = f"{self.table_function(table, frame)}({CALL})"
+        if self.may_exit_table(table):
+            frame.code.open(f"if ({call}.exited)")
+            frame.code.add(frame.at_exit)
+            frame.code.depth -= 1
+        else:
+            frame.code.add(f"{call};")
+
+    def call_value(self, e: tree.Call, frame: Frame) -> str:
+        if e.callee.kind != "table":
+            return self.function_value(e, frame)
+        table = self.table_of(e.callee.decl, frame)
+        call = f"{self.table_function(table, frame)}({CALL})"
+        if not self.may_exit_table(table):
+            return call
+        result = self._temporary(frame)
+        frame.code.add(f"struct p4_applied {result} = {call};")
+        frame.code.open(f"if ({result}.exited)")
+        frame.code.add(frame.at_exit)
+        frame.code.depth -= 1
+        return result
+
+    def _binary(self, e: tree.Binary, frame: Frame) -> str:
+        if e.op in ("&&", "||") and any(self._exits_inside(one, frame) for one in walk(e.right)):
+            unsupported(e.where, f"a table that may exit, applied on the right of {e.op}")
+        return super()._binary(e, frame)
+
+    def _exits_inside(self, e: Any, frame: Frame) -> bool:
+        if not isinstance(e, tree.Call) or e.callee is None or e.callee.kind != "table":
+            return False
+        return self.may_exit_table(self.table_of(e.callee.decl, frame))
+
+    def _member(self, e: tree.Member, frame: Frame) -> str:
+        if isinstance(e.base, tree.Call) and e.name == "action_run" and isinstance(e.base.type, Applied):
+            return f"{self.call_value(e.base, frame)}.action"
+        return super()._member(e, frame)
+
+    def table_of(self, decl: tree.Table, frame: Frame) -> TableInstance:
+        assert frame.control is not None
+        table: TableInstance = frame.control.members[id(decl)]
+        return table
+
+    def _call_action(self, e: tree.Call, frame: Frame) -> None:
+        """A direct call: arguments by value; `out` and `inout` ones are copied in and out."""
+        decl = e.callee.decl
+        name = self.action_function(decl, frame)
+        args, after = [], []
+        for param, arg in e.callee.args:
+            if param.direction not in ("out", "inout"):
+                args.append(self.value(arg, frame) if is_scalar(param.type) else self._read(arg, frame))
+                if not is_scalar(param.type):
+                    self.note_whole(self.place(arg, frame), False)
+                continue
+            temporary = self._temporary(frame)
+            of = self.declare_type(param.type, arg.where)
+            start = ("0" if is_scalar(param.type) else "{0}") if param.direction == "out" else self._copy_in(arg, frame)
+            frame.code.add(f"{of} {temporary} = {start};")
+            args.append(f"&{temporary}")
+            after.append((arg, temporary))
+        call = f"{name}({', '.join([CALL, *args])})"
+        if self.may_exit(decl, frame.control):
+            result = self._temporary(frame)
+            frame.code.add(f"int {result} = {call};")
+            self._copy_out(after, frame)
+            frame.code.open(f"if ({result})")
+            frame.code.add(frame.at_exit)
+            frame.code.depth -= 1
+        else:
+            frame.code.add(f"{call};")
+            self._copy_out(after, frame)
+
+    def _copy_in(self, arg: tree.Expr, frame: Frame) -> str:
+        if is_scalar(arg.type):
+            return self.value(arg, frame)
+        place = self.place(arg, frame)
+        self.note_whole(place, False)
+        return place.c
+
+    def _copy_out(self, pairs: list[tuple[tree.Expr, str]], frame: Frame) -> None:
+        for arg, temporary in pairs:
+            self.store(arg, temporary, frame)
+
+    def store(self, target: tree.Expr, text: str, frame: Frame) -> None:
+        """Assign a C value of the right type to something writable."""
+        if isinstance(target, tree.Slice):
+            place = self.place(target.base, frame)
+            self.note_read(target.base, place)
+            self.note_write(target.base, place)
+            bits, low = bits_of(target.base.type, target.where), target.low.const
+            mask = ((1 << target.high.const - low + 1) - 1) << low
+            keep = self._literal(~mask & (1 << bits) - 1, bits)
+            frame.code.add(f"{place.c} = ({c_type(bits)})(({place.c} & {keep}) | ({self._work(bits)}){text} << {low});")
+            return
+        place = self.place(target, frame)
+        self._refuse_write(place, target.where)
+        self.note_write(target, place)
+        frame.code.add(f"{place.c} = {text};")
+        if not is_scalar(place.type):
+            self._forget_bytes(place, frame)
+
+    def _call_control(self, e: tree.Call, frame: Frame) -> None:
+        """Apply a sub-control. What lives in the packet is passed by name, unless two arguments overlap."""
+        assert frame.control is not None and isinstance(e.callee.base, tree.Path)
+        inner: ControlInstance = frame.control.members[id(e.callee.base.decl)]
+        bindings: dict[int, Place] = {}
+        after = []
+        places = [
+            self.place(arg, frame) if isinstance(arg, (tree.Path, tree.Member)) and arg.const is None
+            and not isinstance(getattr(arg, "decl", None), tree.Const) and not _has_call(arg) else None
+            for _, arg in e.callee.args
+        ]
+        for (param, arg), place in zip(e.callee.args, places):
+            others = [one for one in places if one is not None and one is not place]
+            if place is not None and place.shared and not any(_overlap(place.key, one.key) for one in others):
+                bindings[id(param)] = place
+                continue
+            copy = self.variable(f"{c_word(inner.name)}_{param.name}", param.type, param.where)
+            bindings[id(param)] = copy
+            if param.direction == "out":
+                frame.code.add(f"{copy.c} = ({self.declare_type(param.type, arg.where)}){{0}};")
+            elif is_scalar(param.type):
+                frame.code.add(f"{copy.c} = {self.value(arg, frame)};")
+            else:
+                self.assign(copy, arg, frame)
+            if param.direction in ("out", "inout"):
+                after.append((arg, copy))
+        call = f"{self.control_function(inner, bindings, frame.phase)}({CALL})"
+        leaves = self.may_exit(inner.decl, inner)
+        if leaves:
+            result = self._temporary(frame)
+            frame.code.add(f"int {result} = {call};")
+        else:
+            frame.code.add(f"{call};")
+        for arg, copy in after:
+            self.note_whole(copy, False)
+            self.store(arg, copy.c, frame)
+        if leaves:
+            frame.code.open(f"if ({result})")
+            frame.code.add(frame.at_exit)
+            frame.code.depth -= 1
+
+    def variable(self, wanted: str, of: Type, where: Location) -> Place:
+        """A new member of `struct variables`."""
+        self.copies += 1
+        name = f"{c_word(wanted)}_{self.copies}"
+        self.variables.append((self.declare_type(of, where), name))
+        return Place(f"v->{name}", of, f"v.{name}")
+
+    # ---- may it exit?
+
+    def may_exit(self, decl: Any, control: ControlInstance | None) -> bool:
+        """Does anything that a control or action runs say `exit`?"""
+        key = id(decl)
+        if key not in self.exits:
+            self.exits[key] = False  # recursion is impossible in P4
+            self.exits[key] = any(self._exit_node(one, control) for one in walk(decl))
+        return self.exits[key]
+
+    def _exit_node(self, node: Any, control: ControlInstance | None) -> bool:
+        if isinstance(node, tree.Exit):
+            return True
+        if isinstance(node, tree.Call) and node.callee is not None:
+            if node.callee.kind in ("action", "control"):
+                return self.may_exit(node.callee.decl, control)
+        if isinstance(node, tree.ActionRef) and node.decl is not None:
+            return self.may_exit(node.decl, control)
+        return False
+
+    def may_exit_table(self, table: TableInstance) -> bool:
+        return any(self.may_exit(one.decl, table.control) for one in table.actions)
+
+    # ---- functions
+
+    def function_name(self, wanted: str) -> str:
+        name, n = wanted, 2
+        while name in self.names:
+            name, n = f"{wanted}_{n}", n + 1
+        self.names.add(name)
+        return name
+
+    def control_function(self, control: ControlInstance, bindings: dict[int, Place], phase: str) -> str:
+        """Name of the C function of a control with these arguments; written on first use."""
+        key = (id(control), phase, *sorted((k, p.c) for k, p in bindings.items()))
+        if key in self.done:
+            return self.done[key]
+        name = self.function_name(f"control_{c_word(control.name)}")
+        self.done[key] = name
+        code = Code()
+        frame = Frame(code, dict(bindings), control, phase)
+        decl = control.decl
+        code.add(f"/* {decl.where.short}: control {decl.name}, as {control.name} */")
+        code.add(f"static int {name}({SIGNATURE})")
+        code.open("{")
+        code.add(_UNUSED)
+        for one in decl.locals:
+            if isinstance(one, tree.Var):
+                self._local(one, control, frame)
+        assert decl.body is not None
+        self.block(decl.body, frame)
+        code.add("return 0;")
+        code.close()
+        self.functions.append(code)
+        return name
+
+    def _local(self, one: tree.Var, control: ControlInstance, frame: Frame) -> None:
+        """A variable of a control, which its actions see too."""
+        place = self.variable(f"{c_word(control.name)}_{one.name}", one.type, one.where)
+        frame.bindings[id(one)] = place
+        if is_scalar(one.type):
+            frame.code.add(f"{place.c} = {self.value(one.value, frame) if one.value is not None else '0'};")
+            return
+        frame.code.add(f"{place.c} = ({self.declare_type(one.type, one.where)}){{0}};")
+        if one.value is not None:
+            self.assign(place, one.value, frame)
+
+    def action_function(self, decl: tree.Action, frame: Frame) -> str:
+        """Name of the C function of an action as seen from `frame`'s control."""
+        control = frame.control
+        inside = control is not None and id(decl) in control.members
+        outer = {k: p for k, p in frame.bindings.items() if p.shared or p.c.startswith("v->")} if inside else {}
+        key = (id(decl), frame.phase, *sorted((k, p.c) for k, p in outer.items()))
+        if key in self.done:
+            return self.done[key]
+        wanted = f"{control.name}.{decl.name}" if inside and control else decl.name
+        name = self.function_name(f"action_{c_word(wanted)}")
+        self.done[key] = name
+        code = Code()
+        inner = Frame(code, dict(outer), control if inside else None, frame.phase)
+        params = [SIGNATURE]
+        for one in decl.params:
+            c = inner.name(one.name)
+            of = self.declare_type(one.type, one.where)
+            pointer = one.direction in ("out", "inout")
+            params.append(f"{of} {'*' if pointer else ''}{c}")
+            inner.bindings[id(one)] = Place(f"(*{c})" if pointer else c, one.type, f"param {id(one)}")
+            self.note_whole(inner.bindings[id(one)], pointer)
+        code.add(f"/* {decl.where.short}: action {decl.name} */")
+        code.add(f"static inline int {name}({', '.join(params)})")
+        code.open("{")
+        code.add(_UNUSED)
+        self.block(decl.body, inner)
+        code.add("return 0;")
+        code.close()
+        self.functions.append(code)
+        return name
+
+    def table_function(self, table: TableInstance, frame: Frame) -> str:
+        """Name of the C function that applies a table; written by emit_tables.py."""
+        raise NotImplementedError
+
+
+def action_constant(action: ActionInstance) -> str:
+    """Name of an action's index in the C file."""
+    return f"ACTION_{c_word(action.name)}"
+
+
+def walk(node: Any) -> Iterator[Any]:
+    """A node and all nodes below it; not what its names stand for."""
+    if isinstance(node, (list, tuple)):
+        for one in node:
+            yield from walk(one)
+    elif is_dataclass(node) and isinstance(node, tree.Node):
+        yield node
+        for one in fields(node):
+            if one.name not in ("decl", "callee", "type", "const", "annotations"):
+                yield from walk(getattr(node, one.name))
+    elif isinstance(node, dict):
+        yield from walk(list(node.values()))
+
+
+def _has_call(e: tree.Expr) -> bool:
+    return any(isinstance(one, tree.Call) for one in walk(e))
+
+
+def _overlap(one: str, other: str) -> bool:
+    return one == other or one.startswith(other + ".") or other.startswith(one + ".")
+
+
+def _closes_at_end(text: str) -> bool:
+    """Does the parenthesis that opens `text` close at its very end?"""
+    depth = 0
+    for i, char in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(char, 0)
+        if depth == 0:
+            return i == len(text) - 1
+    return False

@@ -1,0 +1,364 @@
+"""P4Info as p4c writes it: same ids, names, aliases, annotations, sizes and order.
+
+An id is a prefix byte for the kind and 24 bits of Jenkins' one-at-a-time hash of the name (P4Runtime specification
+§6.3); a clash is resolved by counting up, names in alphabetical order first.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterable
+
+from finsy.proto import p4i
+
+from switch.p4 import tree
+from switch.p4.elaborate import ActionInstance, ExternInstance, Program, TableInstance
+from switch.p4.errors import fail
+from switch.p4.lexer import Lexeme
+from switch.p4.types import Enum, NewType, Record, Type, plain, width_of
+
+_PREFIX = {
+    "action": 0x01, "table": 0x02, "header": 0x04, "profile": 0x11, "counter": 0x12, "direct_counter": 0x13,
+    "register": 0x16,
+}  # fmt: skip
+_UNITS = {"packets": p4i.CounterSpec.PACKETS, "bytes": p4i.CounterSpec.BYTES, "packets_and_bytes": p4i.CounterSpec.BOTH}
+_MATCH = {
+    "exact": p4i.MatchField.EXACT, "lpm": p4i.MatchField.LPM, "ternary": p4i.MatchField.TERNARY,
+    "range": p4i.MatchField.RANGE, "optional": p4i.MatchField.OPTIONAL,
+}  # fmt: skip
+_HIDDEN_NOTES = ("name", "id", "brief", "description")
+
+
+def jenkins_hash(name: str) -> int:
+    """Jenkins' one-at-a-time hash, 32 bits."""
+    value = 0
+    for byte in name.encode():
+        value = (value + byte) & 0xFFFFFFFF
+        value = (value + (value << 10)) & 0xFFFFFFFF
+        value ^= value >> 6
+    value = (value + (value << 3)) & 0xFFFFFFFF
+    value ^= value >> 11
+    return (value + (value << 15)) & 0xFFFFFFFF
+
+
+class Ids:
+    """Ids and aliases of everything the control plane can name."""
+
+    def __init__(self, program: Program) -> None:
+        self.by_name: dict[tuple[str, str], int] = {}
+        taken: set[int] = set()
+        groups = _names(program)
+        for kind, names in groups.items():
+            for name, decl in names.items():
+                given = _given_id(kind, decl)
+                if given is not None:
+                    if given in taken:
+                        fail(decl.where, f"@id({given:#x}) is used twice")
+                    taken.add(given)
+                    self.by_name[kind, name] = given
+        for kind, names in groups.items():
+            for name in sorted(names):
+                if (kind, name) not in self.by_name:
+                    self.by_name[kind, name] = _free_id(kind, name, taken)
+        self.suffixes: dict[str, int] = {}
+        for name in {name for names in groups.values() for name in names}:
+            for suffix in _suffixes(name):
+                self.suffixes[suffix] = self.suffixes.get(suffix, 0) + 1
+
+    def of(self, kind: str, name: str) -> int:
+        return self.by_name[kind, name]
+
+    def alias(self, name: str) -> str:
+        """The shortest suffix of a dotted name that nothing else ends with."""
+        return next((one for one in _suffixes(name) if self.suffixes[one] == 1), name)
+
+
+def _suffixes(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[i:]) for i in range(len(parts) - 1, -1, -1)]
+
+
+def _names(program: Program) -> dict[str, dict[str, Any]]:
+    groups: dict[str, dict[str, Any]] = {kind: {} for kind in _PREFIX}
+    for action in program.actions:
+        groups["action"][action.name] = action.decl
+    for table in program.tables:
+        groups["table"][table.name] = table.decl
+    for extern in program.externs:
+        kind = "profile" if extern.kind in ("action_profile", "action_selector") else extern.kind
+        groups[kind][extern.name] = extern.decl
+    for header in controller_headers(program):
+        groups["header"][header.name] = header
+    return groups
+
+
+def controller_headers(program: Program) -> list[tree.Aggregate]:
+    """Headers of packet-in and packet-out: those with @controller_header."""
+    return [
+        one for one in program.nodes
+        if isinstance(one, tree.Aggregate) and one.kind == "header" and one.annotation("controller_header")
+    ]
+
+
+def _given_id(kind: str, decl: Any) -> int | None:
+    note = decl.annotation("id")
+    if note is None:
+        return None
+    value, prefix = note.number(), _PREFIX[kind] << 24
+    if value is None:
+        fail(note.where, "@id needs an integer")
+    if value >> 24 and value >> 24 != _PREFIX[kind]:
+        fail(note.where, f"@id({value:#x}): the first byte of the id of a {kind} must be {_PREFIX[kind]:#04x}")
+    return prefix | value & 0xFFFFFF
+
+
+def _free_id(kind: str, name: str, taken: set[int]) -> int:
+    value = jenkins_hash(name)
+    while True:
+        candidate = _PREFIX[kind] << 24 | value & 0xFFFFFF
+        if candidate not in taken:
+            taken.add(candidate)
+            return candidate
+        value += 1
+
+
+def key_name(one: tree.KeyElement) -> str:
+    """Name of a match field: its @name, or the expression as p4c writes it. Raises P4Error for other expressions."""
+    for note in one.annotations:
+        if note.name == "name":
+            given = note.string()
+            if given is None:
+                fail(note.where, "@name needs one string")
+            return given
+    text = _spelled(one.value)
+    if text is None:
+        fail(one.where, 'this key needs a name: write expression : kind @name("...");')
+    return text
+
+
+def _spelled(e: tree.Expr) -> str | None:
+    if isinstance(e, tree.Path):
+        return ("." if e.top else "") + e.name
+    if isinstance(e, tree.Member) and not isinstance(e.base, tree.Call):
+        base = _spelled(e.base)
+        return base and f"{base}.{e.name}"
+    if isinstance(e, tree.Slice):
+        base = _spelled(e.base)
+        return base and f"{base}[{e.high.const}:{e.low.const}]"
+    if isinstance(e, tree.Binary) and e.op == "&" and e.right.const is not None:
+        base = _spelled(e.left)
+        return base and f"{base} & {e.right.const:#x}"
+    if isinstance(e, tree.Call) and e.callee.kind == "header":
+        base = _spelled(e.callee.base)
+        return base and f"{base}.$valid$"
+    return None
+
+
+def note_text(note: tree.Annotation) -> str:
+    """An annotation as P4 text, the way p4c prints it."""
+    if note.body is None:
+        return f"@{note.name}"
+    close = "]" if note.bracket == "[" else ")"
+    return f"@{note.name}{note.bracket}{_joined(note.body)}{close}"
+
+
+def _joined(tokens: Iterable[Lexeme]) -> str:
+    out = ""
+    for one in tokens:
+        out += (" " if out and one.kind not in ("COMMA", "DOT", "RPAR") and out[-1] not in "(." else "") + one.text
+    return out
+
+
+def _fill_notes(message: Any, notes: Iterable[tree.Annotation], skip: tuple[str, ...] = ()) -> None:
+    for note in notes:
+        if note.name in ("brief", "description"):
+            setattr(message.doc, note.name, note.string() or "")
+        elif note.name not in _HIDDEN_NOTES and note.name not in skip:
+            message.annotations.append(note_text(note))
+
+
+def make_p4info(program: Program, ids: Ids) -> p4i.P4Info:
+    """The P4Info of a program."""
+    info = p4i.P4Info()
+    info.pkg_info.arch = "v1model"
+    _package(program, info)
+    for table in program.tables:
+        if not table.decl.annotation("hidden"):
+            _table(info, table, ids)
+    for action in program.actions:
+        if not action.decl.annotation("hidden"):
+            _action(info, action, ids)
+    for extern in program.externs:
+        _extern(info, extern, ids)
+    for header in controller_headers(program):
+        _controller_header(info, header, ids)
+    info.type_info.SetInParent()
+    return info
+
+
+def _package(program: Program, info: p4i.P4Info) -> None:
+    for note in program.main.annotations:
+        if note.name != "pkginfo":
+            _fill_notes(info.pkg_info, [note])
+            continue
+        tokens = note.body or []
+        for i, token in enumerate(tokens):
+            if token.kind == "ASSIGN" and tokens[i - 1].text in ("name", "version", "organization", "contact", "url"):
+                setattr(info.pkg_info, tokens[i - 1].text, tree.unquote(tokens[i + 1].text))
+
+
+def _preamble(message: Any, kind: str, name: str, ids: Ids, decl: Any) -> None:
+    message.preamble.id = ids.of(kind, name)
+    message.preamble.name = name
+    message.preamble.alias = ids.alias(name)
+    _fill_notes(message.preamble, decl.annotations, ("max_group_size",) if kind == "profile" else ())
+
+
+def _width(of: Type, info: p4i.P4Info) -> tuple[int, str | None]:
+    """(bits, name of the type when it is a `type`), with the type noted in type_info."""
+    if isinstance(of, NewType):
+        spec = info.type_info.new_types[of.name]
+        translation = of.decl.annotation("p4runtime_translation")
+        if translation and translation.body:
+            values = [one for one in translation.body if one.kind != "COMMA"]
+            spec.translated_type.uri = tree.unquote(values[0].text)
+            if values[1].text == "string":
+                spec.translated_type.sdn_string.SetInParent()
+                return 0, of.name
+            number = next(one.text for one in reversed(values) if one.kind == "INTEGER")
+            spec.translated_type.sdn_bitwidth = tree.parse_integer(number)[0]
+            return spec.translated_type.sdn_bitwidth, of.name
+        spec.original_type.bitstring.bit.bitwidth = width_of(of) or 0
+        return width_of(of) or 0, of.name
+    if isinstance(of, Enum) and of.under:
+        spec = info.type_info.serializable_enums[of.name]
+        if not spec.members:
+            spec.underlying_type.bitwidth = of.under.width
+            size = (of.under.width + 7) // 8
+            for name in of.members:
+                value = of.values[name] & (1 << of.under.width) - 1
+                spec.members.add(name=name, value=value.to_bytes(size, "big").lstrip(b"\0") or b"\0")
+        return of.under.width, of.name
+    return width_of(of) or 0, None
+
+
+def _table(info: p4i.P4Info, table: TableInstance, ids: Ids) -> None:
+    out, decl = info.tables.add(), table.decl
+    _preamble(out, "table", table.name, ids, decl)
+    for number, one in enumerate(decl.key, 1):
+        if one.match == "selector":
+            continue
+        given = next((note.number() for note in one.annotations if note.name == "id"), None)
+        field = out.match_fields.add(id=given or number, name=key_name(one))
+        _fill_notes(field, one.annotations)
+        field.bitwidth, named = _width(one.value.type, info)
+        if named:
+            field.type_name.name = named
+        if one.match in _MATCH:
+            field.match_type = _MATCH[one.match]
+        else:
+            field.other_match_type = one.match
+    for ref, action in zip(decl.actions, table.actions):
+        entry = out.action_refs.add(id=ids.of("action", action.name))
+        names = {note.name for note in ref.annotations}
+        _fill_notes(entry, ref.annotations)
+        if "tableonly" in names:
+            entry.scope = p4i.ActionRef.TABLE_ONLY
+        elif "defaultonly" in names:
+            entry.scope = p4i.ActionRef.DEFAULT_ONLY
+    _default(out, table, ids)
+    if table.profile:
+        out.implementation_id = ids.of("profile", table.profile.name)
+    if table.direct_counter:
+        out.direct_resource_ids.append(ids.of("direct_counter", table.direct_counter.name))
+    out.size = table.size
+    if decl.entries is not None:
+        out.is_const_table = decl.const_entries
+        out.has_initial_entries = bool(decl.entries)
+
+
+def _default(out: p4i.Table, table: TableInstance, ids: Ids) -> None:
+    """A const default action by its id; one that may change with its arguments, as recent p4c does."""
+    given = table.decl.properties.get("default_action")
+    names = [one.name for one in table.decl.actions]
+    if given is None:
+        if "NoAction" in names:
+            out.initial_default_action.action_id = ids.of("action", table.actions[names.index("NoAction")].name)
+        return
+    ref: Any = given.value
+    action = table.actions[names.index(ref.name)]
+    if given.const:
+        out.const_default_action_id = ids.of("action", action.name)
+        return
+    out.initial_default_action.action_id = ids.of("action", action.name)
+    params = [one for one in action.decl.params if not one.direction]
+    for number, (param, arg) in enumerate(zip(params, ref.args or []), 1):
+        bits = width_of(param.type) or 32
+        value = arg.value.const
+        if isinstance(value, str) and isinstance(param.type, Enum):
+            value = param.type.number(value)
+        number_bytes = (int(value) & (1 << bits) - 1).to_bytes((bits + 7) // 8, "big")
+        out.initial_default_action.arguments.add(param_id=number, value=number_bytes.lstrip(b"\0") or b"\0")
+
+
+def _action(info: p4i.P4Info, action: ActionInstance, ids: Ids) -> None:
+    out = info.actions.add()
+    _preamble(out, "action", action.name, ids, action.decl)
+    for number, one in enumerate((p for p in action.decl.params if not p.direction), 1):
+        note = one.annotation("id")
+        param = out.params.add(id=(note.number() if note else None) or number, name=one.name)
+        named_as = one.annotation("name")
+        if named_as and named_as.string():
+            param.name = named_as.string() or one.name
+        _fill_notes(param, one.annotations)
+        param.bitwidth, named = _width(one.type, info)
+        if named:
+            param.type_name.name = named
+
+
+def _extern(info: p4i.P4Info, extern: ExternInstance, ids: Ids) -> None:
+    if extern.kind in ("action_profile", "action_selector"):
+        out: Any = info.action_profiles.add()
+        _preamble(out, "profile", extern.name, ids, extern.decl)
+        out.table_ids.extend(ids.of("table", one.name) for one in extern.tables)
+        out.with_selector = extern.kind == "action_selector"
+        out.size = extern.args["size"]
+        note = extern.decl.annotation("max_group_size")
+        out.max_group_size = (note.number() if note else 0) or 0
+    elif extern.kind == "counter":
+        out = info.counters.add(size=extern.args["size"])
+        _preamble(out, "counter", extern.name, ids, extern.decl)
+        out.spec.unit = _UNITS[extern.args["type"]]
+    elif extern.kind == "direct_counter":
+        if not extern.tables:
+            return
+        out = info.direct_counters.add()
+        _preamble(out, "direct_counter", extern.name, ids, extern.decl)
+        out.spec.unit = _UNITS[extern.args["type"]]
+        out.direct_table_id = ids.of("table", extern.tables[0].name)
+    else:
+        out = info.registers.add(size=extern.args["size"])
+        _preamble(out, "register", extern.name, ids, extern.decl)
+        if str(plain(extern.cell)) == "bool":
+            out.type_spec.bool.SetInParent()
+        else:
+            out.type_spec.bitstring.bit.bitwidth = width_of(extern.cell) or 0
+
+
+def _controller_header(info: p4i.P4Info, header: tree.Aggregate, ids: Ids) -> None:
+    """The id comes from the type's name, the name from the annotation, as in p4c."""
+    out = info.controller_packet_metadata.add()
+    note = header.annotation("controller_header")
+    name = note.string() if note else None
+    if name is None:
+        fail(header.where, f'{header.name}: @controller_header needs a name: @controller_header("packet_in")')
+    out.preamble.id = ids.of("header", header.name)
+    out.preamble.name = out.preamble.alias = name
+    _fill_notes(out.preamble, header.annotations)
+    record: Record = header.record
+    for number, one in enumerate(header.fields, 1):
+        given = one.annotation("id")
+        field = out.metadata.add(id=(given.number() if given else None) or number, name=one.name)
+        _fill_notes(field, one.annotations)
+        field.bitwidth, named = _width(record.fields[one.name], info)
+        if named:
+            field.type_name.name = named
