@@ -1,8 +1,7 @@
 """CPU per data packet of the MRC engine and its codec, without any network: `python -m bench.engine [--json]`.
 
 Two endpoints hand each other records in memory, 64 packets at a time; each side's calls are timed by themselves. One
-line per part, in microseconds per data packet of one PMTU; the control packets of the flow (a SACK for four packets) are in.
-The line `crc32` is the limit of any codec: what zlib takes for the payload alone.
+line per part, in microseconds per data packet of one PMTU; the control packets (a SACK for four of them) are in. The line `crc32` is the limit of any codec: what zlib takes for the payload alone.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def _through(codec: Codec, packets: list, spent: dict[str, float]) -> list:
     spent["encode"] += perf_counter() - start
     wires = [frame.join() for frame in frames]
     start = perf_counter()
-    records = [codec.decode(wire, packet.plane) for wire, (packet, _) in zip(wires, packets)]
+    records = [codec.decode(wire, packet.plane) for wire, (packet, _) in zip(wires, packets, strict=True)]
     spent["decode"] += perf_counter() - start
     return records
 

@@ -81,11 +81,11 @@ class Config:
 
     # ---- paths ------------------------------------------------------------------------------------------
     backup_per_plane: int = -1
-    """EVs of each plane kept out of rotation; -1 = one in four (§Annex C, "Small fabrics")."""
+    """EVs of each plane kept out of rotation; -1 = one in four (Annex C, "Small fabrics")."""
     max_active: int = 100
     """Most EVs in rotation (§5.5); the rest are backups."""
     ev_min_active: int = -1
-    """Fewest EVs that losses may leave in rotation; -1 = a quarter of the profile (§5.12)."""
+    """Fewest EVs that losses may leave in rotation; -1 = a quarter of the profile, at least one (§5.12)."""
     skip_mode: str = "cursor"
     """How long SKIP lasts; only the cursor rule of §5.6 exists (§12 row 22)."""
     probe_interval_s: float = 0.2

@@ -240,7 +240,7 @@ class EvProfile:
             spare = len(found) // 4 if config.backup_per_plane < 0 else config.backup_per_plane
             self._planes[plane] = _Plane(plane, found, max(1, min(share, len(found) - spare)))
         total = len(self._by_value)
-        self._floor = total // 4 if config.ev_min_active < 0 else min(config.ev_min_active, total)
+        self._floor = max(1, total // 4) if config.ev_min_active < 0 else min(config.ev_min_active, total)
         self._count = sum(len(p.order) for p in self._planes.values())
         self._local = self._peer = ~0
         self.up_since = {plane: 0.0 for plane in self._planes}
@@ -371,6 +371,7 @@ class EvProfile:
         """Masks of the planes whose port is up here and at the peer. EV states are kept (§5.5)."""
         before = self._local & self._peer
         self._local, self._peer = local, peer
+        self._round.clear()
         for plane in self._planes:
             if local & peer & ~before & 1 << plane:
                 self.up_since[plane] = now

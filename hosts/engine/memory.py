@@ -68,6 +68,7 @@ class Memory:
         """Forget a region; its R_Key is refused from now on. Harmless when done twice."""
         if self._regions.get(region.rkey) is region:
             del self._regions[region.rkey]
+            region.view.release()  # so that the owner can resize or close the buffer
 
     def check(self, rkey: int, va: int, length: int) -> MemoryRegion:
         """The region that holds va .. va + length - 1 for remote writing. Raises AccessError saying what is wrong."""

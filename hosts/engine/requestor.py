@@ -73,6 +73,10 @@ class Message:
         """A write of zero bytes is one packet (§5.2)."""
         self.msn, self.rqmsn, self.imm = msn, rqmsn, imm
 
+    def release(self) -> None:
+        """Let go of the application's buffer; queues may hold this message for a while yet."""
+        self.data.release()
+
     def opcode(self, psn: int) -> Opcode:
         """Opcode of the packet with that PSN (§5.2)."""
         if psn != self.last_psn:
@@ -218,6 +222,7 @@ class Requestor:
         counters.plane_packets[ev.plane] += 1
         counters.plane_bytes[ev.plane] += len(payload)
         ask = psn == message.last_psn
+        imm = (message.imm or 0) if ask else 0
         if not ask and (window_ends or window.about_to_stall()):
             asked = self._asked
             ask = asked is None or asked.state != IN_FLIGHT
@@ -225,7 +230,7 @@ class Requestor:
             self._asked = sent
         return Write(
             context.remote_qpn, ev.value, ev.plane, dscp, ECN_ECT0, opcode, psn & 0xFFFFFF, message.msn,
-            message.va + start, message.rkey, message.length, payload, size, message.rqmsn, message.imm or 0,
+            message.va + start, message.rkey, message.length, payload, size, message.rqmsn, imm,
             timestamp, 1 if timestamp is not None else 0, ask, before is not None,
         )  # fmt: skip
 
@@ -351,6 +356,7 @@ class Requestor:
         done = False
         while self._messages and self._messages[0].last_psn <= psn:
             message = self._messages.popleft()
+            message.release()
             done = True
             self._context.events.append(
                 Completion(self._context.qpn, message.wr_id, Status.SUCCESS, message.length, now)
@@ -474,6 +480,7 @@ class Requestor:
         if psn is not None:
             guilty = next((m for m in self._messages if m.first_psn <= psn <= m.last_psn), guilty)
         for message in self._messages:
+            message.release()
             how = status if message is guilty else Status.FLUSHED
             self._context.events.append(Completion(self._context.qpn, message.wr_id, how, message.length, now))
         self._messages.clear()

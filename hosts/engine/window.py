@@ -6,6 +6,8 @@ which rounds up to 256 bytes, and may dip below zero by that much.
 
 from __future__ import annotations
 
+from .packets import RCVD_UNIT
+
 
 class FixedWindow:
     """`cwnd` bytes may be in flight; `mtu` is the nominal size of a full packet."""
@@ -50,6 +52,8 @@ class FixedWindow:
         self.inflight += size
 
     def cap(self, outstanding: int) -> None:
-        """No more is in flight than is not known to have arrived: for peers that count otherwise (§12 row 15)."""
-        if self.inflight > outstanding:
-            self.inflight = outstanding
+        """Keep inflight plausible for peers that count otherwise (§12 row 15), or lie.
+
+        No more is in flight than is not known to have arrived; and never less than nothing, but for the rounding.
+        """
+        self.inflight = max(min(self.inflight, outstanding), -RCVD_UNIT)

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from hosts.engine.memory import AccessError, Memory
+
+
+def memory() -> Memory:
+    return Memory(Random(1))
+
+
+def test_register__regions_do_not_touch() -> None:
+    space = memory()
+    first, second = space.register(bytearray(100)), space.register(bytearray(100))
+    assert first.rkey != second.rkey
+    assert second.va >= first.va + first.length + 4096
+
+
+@pytest.mark.parametrize("offset, length", [(0, 100), (99, 1), (100, 0), (0, 0), (50, 50)])
+def test_check__inside(offset: int, length: int) -> None:
+    space = memory()
+    region = space.register(bytearray(100))
+    assert space.check(region.rkey, region.va + offset, length) is region
+
+
+@pytest.mark.parametrize("offset, length", [(0, 101), (-1, 1), (100, 1), (1 << 63, 1), (0, 1 << 64), (-1, 2)])
+def test_check__outside_is_refused(offset: int, length: int) -> None:
+    space = memory()
+    region = space.register(bytearray(100))
+    with pytest.raises(AccessError, match="leave region"):
+        space.check(region.rkey, region.va + offset, length)
+
+
+def test_check__no_wrap_at_the_top_of_the_address_space() -> None:
+    space = memory()
+    low = space.register(bytearray(100), va=0)
+    high = space.register(bytearray(100), va=(1 << 64) - 100)
+    with pytest.raises(AccessError):
+        space.check(high.rkey, (1 << 64) - 50, 100)
+    with pytest.raises(AccessError):
+        space.check(low.rkey, (1 << 64) - 1, 2)
+
+
+def test_check__wrong_rkey_closed_region_and_gone_region() -> None:
+    space = memory()
+    region, closed = space.register(bytearray(8)), space.register(bytearray(8), remote_write=False)
+    with pytest.raises(AccessError, match="no region with R_Key"):
+        space.check(region.rkey ^ 1, region.va, 1)
+    with pytest.raises(AccessError, match="not open"):
+        space.check(closed.rkey, closed.va, 1)
+    space.deregister(region)
+    space.deregister(region)
+    with pytest.raises(AccessError):
+        space.check(region.rkey, region.va, 1)
+
+
+def test_deregister__lets_go_of_the_buffer() -> None:
+    space, buffer = memory(), bytearray(8)
+    space.deregister(space.register(buffer))
+    buffer.extend(b"more")  # BufferError while a view of it exists
+
+
+@pytest.mark.parametrize("bad", [b"read only", memoryview(bytearray(8))[::2], 7])
+def test_register__refuses_what_cannot_be_written(bad: object) -> None:
+    with pytest.raises(ValueError):
+        memory().register(bad)
