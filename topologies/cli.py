@@ -151,7 +151,7 @@ class FabricCLI(CLI):
         return sorted(name[3:] for name in self.get_names() if name.startswith("do_"))
 
     def completenames(self, text: str, *_ignored: Any) -> list[str]:
-        return [*super().completenames(text), *(name for name in self.mn if name.startswith(text))]
+        return _starting(text, [*self._commands(), *self.mn])
 
     # ---- words ------------------------------------------------------------------------------------------
 
@@ -276,4 +276,5 @@ class FabricCLI(CLI):
 
 
 def _starting(text: str, names: Any) -> list[str]:
-    return [name for name in names if name.startswith(text)]
+    """With a space behind, so that the next word can be typed at once (Python's readline adds none)."""
+    return [f"{name} " for name in names if name.startswith(text)]

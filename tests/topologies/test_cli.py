@@ -247,13 +247,26 @@ def test_send__failure_is_counted_at_wait_and_the_users_file_stays(cli, fabric, 
     assert (tmp_path / "model.bin").exists() and cli.failures == 1
 
 
-def test_completion__nodes_neighbours_words(cli):
-    assert cli.complete_link("p1-t0", "link p1-t0", 0, 0) == ["p1-t0-0", "p1-t0-1"]
-    assert cli.complete_link("p1-t1", "link p1-t0-0 p1-t1", 0, 0) == ["p1-t1-0", "p1-t1-1"]
-    assert cli.complete_link("", "link h0 ", 0, 0) == ["p0-t0-0", "p1-t0-0", "p2-t0-0", "p3-t0-0"]
-    assert cli.complete_link("d", "link p1-t0-0 p1-t1-1 d", 0, 0) == ["down"]
-    assert cli.complete_power("o", "power p1-t0-0 o", 0, 0) == ["on", "off"]
-    assert "h0" in cli.completenames("h") and "link" in cli.completenames("l")
+@pytest.mark.parametrize(
+    "line, offers",
+    [
+        ("link p1-t0", "p1-t0-0 p1-t0-1"),
+        ("link p1-t0-0 p1-t1", "p1-t1-0 p1-t1-1"),
+        ("link h0 ", "p0-t0-0 p1-t0-0 p2-t0-0 p3-t0-0"),
+        ("link p1-t0-0 p1-t1-1 d", "down"),
+        ("power p3-t1", "p3-t1-0 p3-t1-1"),
+        ("power p1-t0-0 o", "on off"),
+        ("links p0-t1", "p0-t1-0 p0-t1-1"),
+        ("send h0 h", "h0 h1 h2 h3"),
+        ("p2-t1", "p2-t1-0 p2-t1-1"),
+        ("ro", "routes"),
+    ],
+)
+def test_completion__offers_what_fits(cli, line, offers):
+    word, _, _ = line.partition(" ")
+    text = line.rpartition(" ")[2]
+    complete = getattr(cli, f"complete_{word}") if " " in line else cli.completenames
+    assert complete(text, line, len(line) - len(text), len(line)) == [f"{name} " for name in offers.split()]
 
 
 def test_help__every_word_has_an_example(cli):
