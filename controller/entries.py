@@ -7,7 +7,7 @@ strings or orders its fields::
     route dst_addr=fd00:1::/32 spray(uplink_group=1)
     hash_seed default set_hash_seed(seed=0x3f2a90c1)
     uplinks uplink_group=1 group(1)
-    uplink_selector member 3: forward(port=3)
+    uplink_selector member 3: use_uplink(port=3)
     uplink_selector group 1: member 3 weight 1 watch 3, member 4 weight 1 watch 4
 
 The part before the action is what a switch can hold once (`Entry.what`), the rest is its value.

@@ -48,7 +48,7 @@ def spray_entries(plan: Plan, switch: Switch, catalog: Catalog) -> list[Entry]:
         entries.append(catalog.table_entry("route", key, "spray", {"uplink_group": UPLINK_GROUP}))
     entries.append(catalog.table_entry("hash_seed", None, "set_hash_seed", {"seed": hash_seed(switch)}))
     for port in routes.uplinks:
-        entries.append(catalog.member("uplink_selector", port, "forward", {"port": port}))
+        entries.append(catalog.member("uplink_selector", port, "use_uplink", {"port": port}))
     entries.append(catalog.group("uplink_selector", UPLINK_GROUP, {port: port for port in routes.uplinks}))
     entries.append(catalog.group_entry("uplinks", {"uplink_group": UPLINK_GROUP}, UPLINK_GROUP))
     return entries

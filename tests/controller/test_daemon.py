@@ -165,8 +165,8 @@ def test_spray__members_groups_and_seed(tmp_path):
             "route dst_addr=fd00:0:1::1/128 forward(port=1)",
             "route dst_addr=fd00::/32 spray(uplink_group=1)",
             "uplink_selector group 1: member 2 weight 1 watch 2, member 3 weight 1 watch 3",
-            "uplink_selector member 2: forward(port=2)",
-            "uplink_selector member 3: forward(port=3)",
+            "uplink_selector member 2: use_uplink(port=2)",
+            "uplink_selector member 3: use_uplink(port=3)",
             "uplinks uplink_group=1 group(1)",
         ]
         rig.stop_controller()

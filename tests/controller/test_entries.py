@@ -1,12 +1,14 @@
 """Entries by name: their text, what is refused, and what has to be written to end a difference."""
 
+from types import SimpleNamespace
+
 import pytest
 from finsy.proto import p4r
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.entries import Difference, compare, digest, number_text, to_bytes, updates_for
+from controller.entries import Difference, compare, digest, find, number_text, to_bytes, updates_for
 from controller.errors import InputError
 
 
@@ -35,14 +37,14 @@ def test_text__lpm_default_and_groups(spray):
         spray.table_entry("route", {"dst_addr": (0xFD00_0001 << 96, 32)}, "spray", {"uplink_group": 1}),
         spray.table_entry("hash_seed", None, "set_hash_seed", {"seed": 0x3F2A90C1}),
         spray.group_entry("uplinks", {"uplink_group": 1}, 1),
-        spray.member("uplink_selector", 3, "forward", {"port": 3}),
+        spray.member("uplink_selector", 3, "use_uplink", {"port": 3}),
         spray.group("uplink_selector", 1, {4: 4, 3: 3}),
     ]
     assert [str(e) for e in entries] == [
         "route dst_addr=fd00:1::/32 spray(uplink_group=1)",
         "hash_seed default set_hash_seed(seed=0x3f2a90c1)",
         "uplinks uplink_group=1 group(1)",
-        "uplink_selector member 3: forward(port=3)",
+        "uplink_selector member 3: use_uplink(port=3)",
         "uplink_selector group 1: member 3 weight 1 watch 3, member 4 weight 1 watch 4",
     ]
 
@@ -107,8 +109,8 @@ def test_bytes__are_canonical(value):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (("usid_nxt", {}, "forward", {}), "no table 'usid_nxt' (has: Ingress.transit.my_usid, "),
-        (("usid_next", {"locator_usid": 1}, "x", {}), "usid_next: no action 'x' (has: Ingress.transit.forward, "),
+        (("usid_nxt", {}, "forward", {}), "no table 'usid_nxt' (has: SwitchIngress.transit.my_usid, "),
+        (("usid_next", {"locator_usid": 1}, "x", {}), "usid_next: no action 'x' (has: SwitchIngress.transit.forward, "),
         (("usid_next", {"x": 1}, "forward", {"port": 1}), "usid_next: no match field 'x' (has: locator_usid)"),
         (("usid_next", {}, "forward", {"port": 1}), "usid_next: no value for match field locator_usid"),
         (("usid_next", {"locator_usid": 1}, "forward", {}), "usid_next: forward: parameter 'port' is missing"),
@@ -137,11 +139,18 @@ def test_group_entry__needs_a_selector(srv6):
         srv6.group_entry("my_usid", {"locator_usid": 1}, 1)
 
 
-def test_find__two_actions_of_one_name_need_the_table(spray):
-    default = spray.table_entry("route", {"dst_addr": (0, 0)}, "forward", {"port": 1})
-    assert str(default) == "route dst_addr=::/0 forward(port=1)"
-    with pytest.raises(InputError, match=r"no action profile 'x' \(has: Ingress.choice.uplink_selector\)"):
-        spray.member("x", 1, "forward", {"port": 1})
+def test_member__of_no_profile(spray):
+    with pytest.raises(InputError, match=r"no action profile 'x' \(has: SwitchIngress.choice.uplink_selector\)"):
+        spray.member("x", 1, "use_uplink", {"port": 1})
+
+
+def test_find__by_name_alias_or_last_part_when_only_one_has_it():
+    items = [SimpleNamespace(name="A.x.forward", alias="x.forward"), SimpleNamespace(name="A.y.forward")]
+    for name in ("A.x.forward", "x.forward"):
+        assert find("action", name, items, "") is items[0]
+    assert find("action", "y.forward", items, "") is items[1]
+    with pytest.raises(InputError, match=r"t: action 'forward' is ambiguous \(has: A.x.forward, A.y.forward\)"):
+        find("action", "forward", items, "t: ")
 
 
 # ---- differences --------------------------------------------------------------------------------------------
@@ -173,22 +182,22 @@ def test_updates__members_before_groups_before_tables_and_back(spray):
         spray.group_entry("uplinks", {"uplink_group": 1}, 1),
         spray.group("uplink_selector", 1, {3: 3}),
         spray.table_entry("hash_seed", None, "set_hash_seed", {"seed": 1}),
-        spray.member("uplink_selector", 3, "forward", {"port": 3}),
+        spray.member("uplink_selector", 3, "use_uplink", {"port": 3}),
     ]
     old = [
-        spray.member("uplink_selector", 7, "forward", {"port": 7}),
+        spray.member("uplink_selector", 7, "use_uplink", {"port": 7}),
         spray.group("uplink_selector", 2, {7: 7}),
         spray.group_entry("uplinks", {"uplink_group": 2}, 2),
         spray.table_entry("hash_seed", None, "set_hash_seed", {"seed": 0}),
     ]
     assert shown(updates_for(compare(new, old)), spray) == [
         "DELETE uplinks uplink_group=2 group(2)",
-        "INSERT uplink_selector member 3: forward(port=3)",
+        "INSERT uplink_selector member 3: use_uplink(port=3)",
         "INSERT uplink_selector group 1: member 3 weight 1 watch 3",
         "MODIFY hash_seed default set_hash_seed(seed=0x00000001)",
         "INSERT uplinks uplink_group=1 group(1)",
         "DELETE uplink_selector group 2: member 7 weight 1 watch 7",
-        "DELETE uplink_selector member 7: forward(port=7)",
+        "DELETE uplink_selector member 7: use_uplink(port=7)",
     ]
 
 

@@ -36,8 +36,8 @@ def test_spray__t0(spray):
         "route dst_addr=fd00:1:1:1::1/128 forward(port=2)",
         "route dst_addr=fd00:1::/32 spray(uplink_group=1)",
         f"hash_seed default set_hash_seed(seed=0x{hash_seed(plan.switch('p1-t0-1')):08x})",
-        "uplink_selector member 3: forward(port=3)",
-        "uplink_selector member 4: forward(port=4)",
+        "uplink_selector member 3: use_uplink(port=3)",
+        "uplink_selector member 4: use_uplink(port=4)",
         "uplink_selector group 1: member 3 weight 1 watch 3, member 4 weight 1 watch 4",
         "uplinks uplink_group=1 group(1)",
     ]
