@@ -77,6 +77,8 @@ class Device:
         self._program: Any = None
         self._schema: Schema | None = None
         self._out = threading.local()
+        self.ports_lock = threading.Lock()
+        """Held by the event loop while it opens or closes ports of this device."""
         self.loop: EventLoop | None = None
         """The event loop it is attached to; set by that."""
 

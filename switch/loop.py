@@ -15,6 +15,8 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from switch import native
@@ -80,30 +82,34 @@ class EventLoop:
         if not self._handle:
             raise PortError(f"cannot make an event loop: {why.value.decode(errors='replace')}")
         self._lock = threading.RLock()
-        self._changing = threading.RLock()
-        """Held, before `_lock`, while devices and ports come and go: the kernel takes its time with packet sockets,
-        and who only wants events or counts must not wait for it."""
+        """Guards the fields below, for short calls. Ports come and go under their device's `ports_lock` (taken before):
+        the kernel takes some 15 ms to open a packet socket, waiting, so who only wants events or counts must not wait
+        for that, and devices start in parallel."""
         self._devices: dict[int, Device] = {}
+        self._closing = False
 
     def start(self) -> None:
         """Start the thread; nothing happens when it runs already."""
-        error = self._lib.rt_loop_start(self._alive())
+        with self._lock:
+            error = self._lib.rt_loop_start(self._alive())
         if error:
             raise PortError(f"cannot start the forwarding thread: {os.strerror(error)}")
 
     def close(self) -> None:
         """Stop the thread, close all ports, detach all devices. May be called twice."""
-        with self._changing, self._lock:
+        with self._lock:
+            self._closing = True
+            devices = list(self._devices.values())
+        for device in devices:
+            self.detach(device)
+        with self._lock:
             handle, self._handle = self._handle, None
             if handle:
                 self._lib.rt_loop_destroy(handle)
-            for device in self._devices.values():
-                device.loop = None
-            self._devices.clear()
 
     def attach(self, device: Device) -> None:
         """Make a device known. Raises ValueError when its id is taken."""
-        with self._changing, self._lock:
+        with self._lock:
             self._alive()
             if device.loop not in (None, self):
                 raise ValueError(f"{device.name} is attached to another event loop")
@@ -113,12 +119,13 @@ class EventLoop:
 
     def detach(self, device: Device) -> None:
         """Close the device's ports and forget it: power off. Does nothing for a device not attached."""
-        with self._changing:
+        with device.ports_lock:
             with self._lock:
-                if not self._handle or self._devices.get(device.device_id) is not device:
+                if self._devices.get(device.device_id) is not device:
                     return
                 del self._devices[device.device_id]
-            self._lib.rt_loop_detach(self._handle, device.handle)
+                handle = self._handle
+            self._lib.rt_loop_detach(handle, device.handle)
             device.loop = None
 
     def add_port(self, device: Device, number: int, interface: str) -> None:
@@ -126,15 +133,28 @@ class EventLoop:
 
         The interface must exist; if it goes away later the port stays and waits for it.
         """
+        with device.ports_lock:
+            self._add_port(self._owner(device), device, number, interface)
+
+    def add_ports(self, device: Device, interfaces: Mapping[int, str]) -> None:
+        """Bind several interfaces at once, which takes hardly longer than one. Raises PortError of the first that
+        failed; the others are there then."""
+        if not interfaces:
+            return
+        with device.ports_lock, ThreadPoolExecutor(min(len(interfaces), 32)) as pool:
+            handle = self._owner(device)
+            tasks = [pool.submit(self._add_port, handle, device, *one) for one in sorted(interfaces.items())]
+        for task in tasks:
+            task.result()
+
+    def _add_port(self, handle: int, device: Device, number: int, interface: str) -> None:
         where = f"{device.name}: port {number}"
         if not 0 < number < DROP_PORT or number == self.cpu_port:
             raise PortError(f"{where}: ports are numbered 1..{DROP_PORT - 1} without the CPU port {self.cpu_port}")
         if not 0 < len(interface.encode()) <= 15:
             raise PortError(f"{where}: {interface!r} is no interface name (1 to 15 characters)")
         why = ctypes.create_string_buffer(256)
-        with self._changing:
-            handle = self._owner(device)
-            error = self._lib.rt_port_add(handle, device.handle, number, interface.encode(), why, len(why))
+        error = self._lib.rt_port_add(handle, device.handle, number, interface.encode(), why, len(why))
         if error == native.EXISTS:
             raise PortError(f"{where}: the number is taken already")
         if error:
@@ -142,7 +162,7 @@ class EventLoop:
 
     def remove_port(self, device: Device, number: int) -> None:
         """Close one port. Raises PortError when there is none of that number."""
-        with self._changing:
+        with device.ports_lock:
             if self._lib.rt_port_remove(self._owner(device), device.handle, number):
                 raise PortError(f"{device.name}: no port {number} (has: {self._numbers(device)})")
 
@@ -205,16 +225,17 @@ class EventLoop:
         return self._lib.rt_loop_frames_lost(self._alive())
 
     def _alive(self) -> int:
-        if not self._handle:
+        if self._closing or not self._handle:
             raise PortError("the event loop is closed")
         return self._handle
 
     def _owner(self, device: Device) -> int:
         """The loop's handle, after a check that `device` is attached to it."""
-        handle = self._alive()
-        if self._devices.get(device.device_id) is not device:
-            raise PortError(f"{device.name}: is not attached to this event loop")
-        return handle
+        with self._lock:
+            handle = self._alive()
+            if self._devices.get(device.device_id) is not device:
+                raise PortError(f"{device.name}: is not attached to this event loop")
+            return handle
 
     def _numbers(self, device: Device) -> str:
         return ", ".join(map(str, self.ports(device))) or "none"

@@ -116,8 +116,7 @@ class Chassis:
 
     def _open(self, device: Device) -> None:
         self._loop.attach(device)
-        for number, interface in self.ports.items():
-            self._loop.add_port(device, number, interface)
+        self._loop.add_ports(device, self.ports)
 
     def _close(self, device: Device) -> None:
         self._loop.detach(device)

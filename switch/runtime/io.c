@@ -399,6 +399,8 @@ static int add_port(struct rt_loop *loop, struct rt_device *dev, uint32_t number
 RT_API int rt_port_add(struct rt_loop *loop, struct rt_device *dev, uint32_t number, const char *name, char *why,
                        size_t room)
 {
+    if (number < RT_PORTS && dev->ports[number])
+        return RT_EXISTS;
     struct rt_port *port = rt_port_open(loop, name, why, room); /* some 10 ms: not under the lock */
     if (!port)
         return RT_SYSTEM;
