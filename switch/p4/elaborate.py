@@ -12,6 +12,7 @@ from typing import Any
 from switch.p4 import tree
 from switch.p4.errors import NOWHERE, Location, P4Error, fail, unsupported
 from switch.p4.scope import Scope
+from switch.p4.tree import walk
 from switch.p4.types import Bits, Object, Type, is_scalar, plain
 
 EXTERNS = ("action_profile", "action_selector", "counter", "direct_counter", "register")
@@ -26,7 +27,7 @@ class ActionInstance:
     name: str
     decl: tree.Action
     used: bool = False
-    """Does a table of the program list it?"""
+    """Does a table that is applied list it?"""
 
 
 @dataclass(eq=False)
@@ -95,7 +96,6 @@ class Program:
     actions: list[ActionInstance]
     tables: list[TableInstance]
     externs: list[ExternInstance]
-    no_action: ActionInstance | None
 
     def of_kind(self, *kinds: str) -> list[ExternInstance]:
         return [one for one in self.externs if one.kind in kinds]
@@ -145,9 +145,24 @@ class _Elaborator:
         for one in parser.locals:
             if isinstance(one, tree.Instance):
                 unsupported(one.where, "an instance in a parser")
+        for one in controls:
+            self._mark(one)
+        self.tables = [one for one in self.tables if one.applied]
         self._number()
-        no_action = next((a for a in self.actions if a.name == "NoAction"), None)
-        return Program(name, nodes, errors, main, parser, *controls, self.actions, self.tables, self.externs, no_action)
+        return Program(name, nodes, errors, main, parser, *controls, self.actions, self.tables, self.externs)
+
+    def _mark(self, control: ControlInstance) -> None:
+        """Note which tables are applied, and by them which actions are used; p4c drops the others."""
+        for node in walk(control.decl.body):
+            if not isinstance(node, tree.Call) or node.callee is None:
+                continue
+            if node.callee.kind == "table":
+                table: TableInstance = control.members[id(node.callee.decl)]
+                table.applied = True
+                for action in table.actions:
+                    action.used = True
+            elif node.callee.kind == "control":
+                self._mark(control.members[id(node.callee.base.decl)])
 
     def _parts(self, main: tree.Instance) -> dict[str, Any]:
         """The parser and controls given to V1Switch, by parameter, with matching types of headers and metadata."""
@@ -285,12 +300,11 @@ class _Elaborator:
         if action is None:
             action = ActionInstance(plane_name(decl, ""), decl)
             self.global_actions[id(decl)] = action
-        action.used = True
         return action
 
     def _number(self) -> None:
         """Drop what p4c drops (actions in no table), put global actions first, and give externs their indexes."""
-        self.actions = [*self.global_actions.values(), *(one for one in self.actions if one.used)]
+        self.actions = [one for one in (*self.global_actions.values(), *self.actions) if one.used]
         counts: dict[str, int] = {}
         for one in self.externs:
             kind = "profile" if one.kind in ("action_profile", "action_selector") else one.kind

@@ -40,8 +40,8 @@ class Parsers(Tables):
             if isinstance(one, tree.Var):
                 self._st_var(one, frame)
         states = {one.name: one for one in parser.states or []}
-        order = _reachable(states)
-        for name in order:
+        code.add("goto state_start;")
+        for name in _reachable(states):
             self._state_body(states[name], frame, cyclic)
         code.depth -= 1
         code.add("done:")

@@ -7,8 +7,7 @@ instance is applied with different arguments becomes one function for each.
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
-from typing import Any, Iterator
+from typing import Any
 
 from switch.p4 import tree
 from switch.p4.code import Code, bits_of, c_name, c_type, c_word
@@ -16,6 +15,7 @@ from switch.p4.elaborate import ActionInstance, ControlInstance, Program, TableI
 from switch.p4.emit_expr import ExprEmitter, Frame, Place
 from switch.p4.emit_externs import Externs
 from switch.p4.errors import Location, unsupported
+from switch.p4.tree import walk
 from switch.p4.types import ActionRun, Applied, Record, Type, is_scalar, plain
 
 SIGNATURE = "struct p4rt_device *dev, struct p4rt_packet *pkt, struct phv *p, struct variables *v"
@@ -78,12 +78,19 @@ class Statements(Externs, ExprEmitter):
 
     def _st_if(self, s: tree.If, frame: Frame) -> None:
         frame.code.open(f"if ({self.condition(s.condition, frame)}) {{")
-        self.statement(s.then, frame)
+        self._branch(s.then, frame)
         if s.other is not None:
             frame.code.close("} else {")
             frame.code.depth += 1
-            self.statement(s.other, frame)
+            self._branch(s.other, frame)
         frame.code.close()
+
+    def _branch(self, s: Any, frame: Frame) -> None:
+        """A statement inside braces that are already there."""
+        if isinstance(s, tree.Block):
+            self.block(s, frame)
+        else:
+            self.statement(s, frame)
 
     def condition(self, e: tree.Expr, frame: Frame) -> str:
         text = self.value(e, frame)
@@ -102,6 +109,8 @@ class Statements(Externs, ExprEmitter):
             self.block(case.body, frame)
             frame.code.add("break;")
             frame.code.close()
+        if s.cases and s.cases[-1].body is None:
+            frame.code.add("break;")
         frame.code.close()
 
     def _label(self, case: tree.Case, of: Type, frame: Frame) -> str:
@@ -467,20 +476,6 @@ class Statements(Externs, ExprEmitter):
 def action_constant(action: ActionInstance) -> str:
     """Name of an action's index in the C file."""
     return f"ACTION_{c_word(action.name)}"
-
-
-def walk(node: Any) -> Iterator[Any]:
-    """A node and all nodes below it; not what its names stand for."""
-    if isinstance(node, (list, tuple)):
-        for one in node:
-            yield from walk(one)
-    elif is_dataclass(node) and isinstance(node, tree.Node):
-        yield node
-        for one in fields(node):
-            if one.name not in ("decl", "callee", "type", "const", "annotations"):
-                yield from walk(getattr(node, one.name))
-    elif isinstance(node, dict):
-        yield from walk(list(node.values()))
 
 
 def _has_call(e: tree.Expr) -> bool:

@@ -41,7 +41,6 @@ class Tables(Statements):
         key = (id(table), frame.phase, *places)
         if key in self.done:
             return self.done[key]
-        table.applied = True
         name = self.function_name(f"table_{c_word(table.name)}")
         self.done[key] = name
         code = Code()

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Union
+from dataclasses import dataclass, field, fields
+from typing import Any, Iterator, Union
 
 from switch.p4.errors import Location
 from switch.p4.lexer import Lexeme
@@ -500,3 +500,17 @@ def parse_integer(text: str) -> tuple[int, int | None, bool]:
     prefix = digits[:2].lower()
     base = {"0x": 16, "0b": 2, "0o": 8, "0d": 10}.get(prefix)
     return (int(digits[2:], base) if base else int(digits)), width, signed
+
+
+def walk(node: Any) -> Iterator[Any]:
+    """A node and all nodes below it; not what its names stand for."""
+    if isinstance(node, (list, tuple)):
+        for one in node:
+            yield from walk(one)
+    elif isinstance(node, Node):
+        yield node
+        for one in fields(node):
+            if one.name not in ("decl", "callee", "type", "const", "annotations"):
+                yield from walk(getattr(node, one.name))
+    elif isinstance(node, dict):
+        yield from walk(list(node.values()))
