@@ -122,7 +122,11 @@ class Peers:
         queue = self.control
         for _ in range(min(len(queue), limit)):
             peer, packet = queue.popleft()
-            route = peer.route(packet.plane, room.free & peer.ports)
+            if type(packet) is EndpointRequest and packet.request_id != peer.update_id:
+                continue  # ports changed again while it waited
+            # With no port up at both ends one belief must be wrong, and only a packet sent all the same can tell.
+            usable = room.free & peer.ports if self.local_ports & peer.ports else room.free
+            route = peer.route(packet.plane, usable)
             if route is None:
                 queue.append((peer, packet))
                 continue

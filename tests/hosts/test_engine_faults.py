@@ -276,6 +276,23 @@ def test_all_ports_down__waits_and_goes_on() -> None:
     done(pair, data)
 
 
+@pytest.mark.parametrize("planes", [1, 2])
+def test_all_ports_of_both_down__each_learns_that_the_other_is_back(planes: int) -> None:
+    pair = Pair(planes=planes, uplinks=1, config={"cwnd_bytes": 5000, "exp_cnt": 25})
+    data = pair.bytes(60_000)
+    pair.write(data)
+    pair.run(0.012)
+    for side in ("a", "b"):
+        for plane in range(planes):
+            pair.port(side, plane, up=False)
+    pair.run(3.0)
+    for side in ("a", "b"):
+        for plane in range(planes):
+            pair.port(side, plane, up=True)
+    pair.run_until_quiet()
+    done(pair, data)
+
+
 def test_probes__are_not_sent_to_planes_that_are_down_and_at_once_when_they_return() -> None:
     pair = Pair(planes=2, uplinks=2, config={"cwnd_bytes": 10_000})
     pair.cut(0x000, 0x001)
