@@ -325,7 +325,7 @@ def enter_namespace() -> None:
     """Move this process into an empty network namespace, and let it die with its parent. Raises RuntimeError."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET):
-        raise RuntimeError(f"cannot make a network namespace: {os.strerror(ctypes.get_errno())}: run as root")
+        raise RuntimeError(f"cannot make a network namespace: {os.strerror(ctypes.get_errno())}: run it as root")
     libc.prctl(1, 15)  # PR_SET_PDEATHSIG, SIGTERM
 
 
