@@ -5,6 +5,7 @@ Run as a program it is the front process of a bare fabric, for tests that kill i
     python fabric_standins.py RUN_DIR [stop_at]     prints each step; `up` when up; ends when stdin does
 """
 
+import io
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from topologies import net, switches  # noqa: E402
+from topologies.cli import run_cli  # noqa: E402
 from topologies.plan import Plan  # noqa: E402
 
 CHILD = "import signal, time; print('up', flush=True); time.sleep(1000)"
@@ -43,6 +45,16 @@ def bare_fabric(run_dir, plan=None, **options):
     """A Fabric of BareTarget: 2 planes of 2 + 2 switches unless told otherwise."""
     options = {"agents": False, "controller": False, **options}
     return net.Fabric(plan or Plan(2, 2, 2, 1), run_dir, target="bare", **options)
+
+
+def commands(fabric, tmp_path, *lines):
+    """What the CLI says to piped commands, and how many failed."""
+    script = tmp_path / "commands"
+    script.write_text("\n".join(lines) + "\n")
+    out = io.StringIO()
+    with script.open() as stdin:
+        failures = run_cli(fabric, stdin=stdin, stdout=out)
+    return out.getvalue(), failures
 
 
 def front(run_dir: str, stop_at: str = "") -> None:

@@ -1,14 +1,13 @@
 """The fabric with its real processes: embedded switches and host agents (no program, no controller)."""
 
-import io
 import os
 import signal
 import socket
 
 import pytest
+from fabric_standins import commands
 
 from topologies import procfs
-from topologies.cli import run_cli
 from topologies.net import Fabric, Ports
 from topologies.plan import Plan
 from topologies.processes import ProcessError
@@ -31,16 +30,6 @@ def fabric(tmp_path_factory):
     with live_fabric(tmp_path_factory.mktemp("live") / "run") as up:
         yield up
     assert procfs.with_environment(up.run_dir.state.variable) == []
-
-
-def commands(fabric, tmp_path, *lines):
-    """What the CLI says to piped commands, and how many failed."""
-    script = tmp_path / "commands"
-    script.write_text("\n".join(lines) + "\n")
-    out = io.StringIO()
-    with script.open() as stdin:
-        failures = run_cli(fabric, stdin=stdin, stdout=out)
-    return out.getvalue(), failures
 
 
 def test_devices__one_for_each_switch_with_its_ports(fabric):
