@@ -50,8 +50,8 @@ def take(request: Fields, name: str, kind: type, default: Any = ..., low: float 
         raise RequestError(f"{name} = {value!r}: must be of type {kind.__name__}")
     if kind in (int, float) and not low <= value <= high:
         raise RequestError(f"{name} = {value}: must be {low:g} to {high:g}")
-    if kind is str and (not value or "\0" in value):
-        raise RequestError(f"{name}: must be a text that is not empty and has no NUL")
+    if kind is str and (not value or "\0" in value or not value.isprintable()):
+        raise RequestError(f"{name} = {value!r}: must be a printable text that is not empty")
     return value
 
 
@@ -144,8 +144,11 @@ class Operations:
         self._later(hash_it(), request, client)
 
     def op_receive_file(self, request: Fields, client: Client) -> Fields:
-        """Room for a file; a relative `path` lies in this host's data folder of the run folder."""
-        path = self._agent.data_dir / take(request, "path", str)
+        """Room for a file at an absolute `path`, or at one inside this host's data folder of the run folder."""
+        asked = Path(take(request, "path", str))
+        path = self._agent.data_dir / asked
+        if not asked.is_absolute() and not path.resolve().is_relative_to(self._agent.data_dir.resolve()):
+            raise RequestError(f"path = {str(asked)!r} leaves {self._agent.data_dir}: give an absolute path for that")
         length = take(request, "length", int, high=MAX_REGION_BYTES)
         return self._agent.regions.receive_file(path, length).to_json()
 

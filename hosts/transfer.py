@@ -29,7 +29,7 @@ MAX_OUTSTANDING = 8
 """Writes posted and not completed at one time."""
 MAX_BURST_S = 0.05
 """Of the time a stalled transfer was behind its rate, this much may be made good in one burst."""
-PROGRESS_S = 0.1
+PROGRESS_S = 0.02
 """Time between two `progress` events."""
 
 

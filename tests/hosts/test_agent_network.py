@@ -297,6 +297,27 @@ def test_requests__bad_ones_are_refused_with_the_hosts_name(wire, tmp_path):
         assert h0.hello()["host"] == "h0"
 
 
+def test_requests__nonsense_in_every_field_of_every_op(wire):
+    nonsense = [None, True, -1, 0, 1 << 70, 1e300, "", "x", "../../x", "\ud800", [], {}, {"a": [1]}]
+    names = ("qpn", "region", "peer", "path", "length", "offset", "remote", "rkey", "remote_va", "transfer", "sha256")
+    with wire.agent("h0") as h0:
+        with pytest.raises(AgentError) as known:
+            h0.call("no such op")
+        ops = str(known.value).split("(has: ")[1].split(")")[0].split(", ")
+        for op in sorted(set(ops) - {"watch", "shutdown"}):
+            for value in nonsense:
+                with contextlib.suppress(AgentError):
+                    h0.call(op, **dict.fromkeys(names, value))
+        assert h0.hello()["host"] == "h0"
+    assert not any("Traceback" in line for line in ended_output(wire))
+
+
+def ended_output(wire: Wire) -> list[str]:
+    """What the last agent wrote after it was ready, once it was told to end."""
+    wire.processes[-1].terminate()
+    return wire.processes[-1].communicate(timeout=TIMEOUT_S)[0].splitlines()
+
+
 def test_agent__survives_its_clients_and_ends_cleanly(wire, file):
     wire.switches()
     with wire.agent("h0") as h0, wire.agent("h1") as h1:

@@ -260,7 +260,9 @@ def test_links__hostile_messages_end(noise):
         ({"x": -1}, int, "must be 0 to"),
         ({"x": 1.5}, int, "must be of type int"),
         ({"x": ""}, str, "not empty"),
-        ({"x": "a\0b"}, str, "no NUL"),
+        ({"x": "a\0b"}, str, "printable"),
+        ({"x": "\ud800"}, str, "printable"),
+        ({"x": float("nan")}, float, "must be 0 to"),
         ({"x": [1]}, dict, "must be of type dict"),
     ],
 )
