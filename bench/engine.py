@@ -1,7 +1,8 @@
 """CPU per data packet of the MRC engine and its codec, without any network: `python -m bench.engine [--json]`.
 
 Two endpoints hand each other records in memory, 64 packets at a time; each side's calls are timed by themselves. One
-line per part, in microseconds per data packet of one PMTU; the control packets (a SACK for four of them) are in. The line `crc32` is the limit of any codec: what zlib takes for the payload alone.
+line per part, in microseconds per data packet of one PMTU; the control packets (a SACK for four of them) are in. The
+line `crc32` is the limit of any codec: what zlib takes for the payload alone.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from time import perf_counter
+from time import process_time
 from zlib import crc32
 
 from hosts.engine.config import Config
@@ -41,40 +42,40 @@ def measure(packets: int, pmtu: int, message: int, with_codec: bool) -> dict[str
         while qa.outstanding() < 4:
             qa.post_write(data, region.va, region.rkey, now=now)
         now += STEP_S
-        start = perf_counter()
+        start = process_time()
         sent = a.transmit(now, BATCH)
         a.next_timer()
         a.on_timer(now)
-        spent["requestor"] += perf_counter() - start
+        spent["requestor"] += process_time() - start
         arrived = _through(codec, [(packet, to_b) for _, _, packet in sent], spent) if with_codec else \
             [packet for _, _, packet in sent]  # fmt: skip
-        start = perf_counter()
+        start = process_time()
         for packet in arrived:
             b.receive(packet, packet.plane, "a", now)
         answers = b.transmit(now, BATCH)
         b.next_timer()
         b.on_timer(now)
-        spent["responder"] += perf_counter() - start
+        spent["responder"] += process_time() - start
         back = _through(codec, [(packet, to_a) for _, _, packet in answers], spent) if with_codec else \
             [packet for _, _, packet in answers]  # fmt: skip
-        start = perf_counter()
+        start = process_time()
         for packet in back:
             a.receive(packet, packet.plane, "b", now)
         a.events()
-        spent["requestor"] += perf_counter() - start
+        spent["requestor"] += process_time() - start
         done += sum(type(packet) is Write for packet in arrived)
     return {part: seconds / done * 1e6 for part, seconds in spent.items()}
 
 
 def _through(codec: Codec, packets: list, spent: dict[str, float]) -> list:
     """The packets as they come out of the codec."""
-    start = perf_counter()
+    start = process_time()
     frames = [codec.encode(packet, addressing) for packet, addressing in packets]
-    spent["encode"] += perf_counter() - start
+    spent["encode"] += process_time() - start
     wires = [frame.join() for frame in frames]
-    start = perf_counter()
+    start = process_time()
     records = [codec.decode(wire, packet.plane) for wire, (packet, _) in zip(wires, packets, strict=True)]
-    spent["decode"] += perf_counter() - start
+    spent["decode"] += process_time() - start
     return records
 
 
@@ -87,10 +88,10 @@ def main() -> int:
     arguments = parser.parse_args()
     result = measure(arguments.packets, arguments.pmtu, arguments.message, True)
     payload = bytes(arguments.pmtu)
-    start = perf_counter()
+    start = process_time()
     for _ in range(2000):
         crc32(payload)
-    result["crc32"] = (perf_counter() - start) / 2000 * 1e6
+    result["crc32"] = (process_time() - start) / 2000 * 1e6
     if arguments.json:
         json.dump(result, sys.stdout)
         print()
