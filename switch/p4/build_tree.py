@@ -335,7 +335,7 @@ class TreeBuilder:
     # ---- statements
 
     def block(self, item: Any, items: list[Any]) -> tree.Block:
-        notes, body = self.annotations(items)
+        _notes, body = self.annotations(items)
         return tree.Block(self.where(items), body)
 
     def assignment(self, item: Any, items: list[Any]) -> tree.Assign:

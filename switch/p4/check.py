@@ -9,7 +9,18 @@ from switch.p4.check_calls import Calls
 from switch.p4.errors import fail, known, unsupported
 from switch.p4.scope import Scope, undeclared
 from switch.p4.types import (
-    BOOL, ActionRun, Bits, Enum, NewType, Object, Record, Type, Variable, Varbit, is_scalar, plain,
+    BOOL,
+    ActionRun,
+    Bits,
+    Enum,
+    NewType,
+    Object,
+    Record,
+    Type,
+    Varbit,
+    Variable,
+    is_scalar,
+    plain,
 )  # fmt: skip
 
 TABLE_PROPERTIES = ("actions", "counters", "default_action", "entries", "implementation", "key", "meters", "size",
@@ -173,7 +184,7 @@ class Checker(Calls):
         inner = Scope(scope)
         for name in node.type_params:
             inner.names[name] = Variable(name)
-        if node.type_params and getattr(node, "body", None) or getattr(node, "states", None) and node.type_params:
+        if (node.type_params and getattr(node, "body", None)) or (getattr(node, "states", None) and node.type_params):
             unsupported(node.where, f"a generic {kind}")
         for one in (*node.params, *node.ctor):
             one.type = self.resolve(one.type_node, inner)
@@ -196,7 +207,8 @@ class Checker(Calls):
             names = [one.name for one in node.states]
             for one in node.states:
                 if one.name in ("accept", "reject") or names.count(one.name) > 1:
-                    fail(one.where, f"state {one.name} {'is built in' if names.count(one.name) == 1 else 'exists twice'}")
+                    why = "exists twice" if names.count(one.name) > 1 else "is built in"
+                    fail(one.where, f"state {one.name} {why}")
             if "start" not in names:
                 fail(node.where, f"parser {node.name} has no state start")
             for one in node.states:
@@ -226,7 +238,7 @@ class Checker(Calls):
             return
         if len(keys) != len(kinds):
             fail(keys[0].where, f"{what}: {len(keys)} values for {len(kinds)} keys")
-        for one, (of, _) in zip(keys, kinds):
+        for one, (of, _) in zip(keys, kinds, strict=False):
             if isinstance(one, tree.DontCare):
                 continue
             parts = [one.value, one.mask] if isinstance(one, tree.Mask) else (
@@ -309,7 +321,7 @@ class Checker(Calls):
         given = ref.args or []
         if len(given) != len(directed):
             fail(ref.where, f"table {table.name}: action {ref.name} needs its {len(directed)} directed arguments here")
-        for param, arg in zip(directed, given):
+        for param, arg in zip(directed, given, strict=False):
             self.expr(arg.value, scope)
             self.coerce(arg.value, param.type, f"argument {param.name} of {ref.name}")
             if param.direction != "in":
@@ -339,7 +351,7 @@ class Checker(Calls):
             listed = ", ".join(p.name for p in params) or "none"
             fail(ref.where, f"action {ref.name} takes {len(params)} arguments ({listed}), not {len(given)}")
         ref.args = given
-        for param, arg in zip(params, given):
+        for param, arg in zip(params, given, strict=False):
             self.expr(arg.value, scope)
             self.coerce(arg.value, param.type, f"argument {param.name} of {ref.name}")
             if arg.value.const is None:

@@ -10,7 +10,20 @@ from switch.p4.check_expr import Expressions
 from switch.p4.errors import Location, fail, known, unsupported
 from switch.p4.scope import Scope, undeclared
 from switch.p4.types import (
-    BOOL, DONTCARE, INT, VOID, Applied, Bits, Enum, Object, Record, Stack, Type, Variable, plain, substitute,
+    BOOL,
+    DONTCARE,
+    INT,
+    VOID,
+    Applied,
+    Bits,
+    Enum,
+    Object,
+    Record,
+    Stack,
+    Type,
+    Variable,
+    plain,
+    substitute,
 )  # fmt: skip
 
 HEADER_METHODS = ("isValid", "setValid", "setInvalid", "minSizeInBits", "minSizeInBytes", "maxSizeInBits",
@@ -92,7 +105,7 @@ class Calls(Expressions):
         if not methods:
             fail(target.where, f"extern {of} has no method {target.name} {known(m.name for m in of.decl.methods)}")
         callee = Callee("method", None, target.name, target.base)
-        callee.bound = dict(zip(of.decl.type_params, of.args))
+        callee.bound = dict(zip(of.decl.type_params, of.args, strict=False))
         return self._overloaded(e, callee, methods, scope)
 
     def _overloaded(self, e: tree.Call, callee: Callee, methods: list[tree.Method], scope: Scope) -> Type:
@@ -108,7 +121,7 @@ class Calls(Expressions):
                 fail(e.where, f"{callee.name} takes {len(method.type_params)} type arguments, not {len(e.type_args)}")
             given = [self.resolve(one, scope) for one in e.type_args]
             callee.bound.update(
-                (name, of) for name, of in zip(method.type_params, given) if of != DONTCARE
+                (name, of) for name, of in zip(method.type_params, given, strict=False) if of != DONTCARE
             )
         inner = Scope(self.home_of(method))
         for name in (*method.type_params, *callee.bound):
@@ -170,7 +183,7 @@ class Calls(Expressions):
                     fail(one.where, f"{name} has no parameter {one.name} {known(p.name for p in params)}")
             pairs = [(p, values[p.name]) for p in params if p.name in values]
         else:
-            pairs = [(p, a.value) for p, a in zip(params, args)]
+            pairs = [(p, a.value) for p, a in zip(params, args, strict=False)]
         missing = [p.name for p in params[len(pairs) :] if p.default is None] if not named else [
             p.name for p in params if p.name not in values and p.default is None
         ]
@@ -185,7 +198,7 @@ class Calls(Expressions):
             if bound.get(param.name) in (None, INT):
                 bound[param.name] = arg
         elif isinstance(param, Object) and isinstance(arg, Object):
-            for one, other in zip(param.args, arg.args):
+            for one, other in zip(param.args, arg.args, strict=False):
                 self._bind(one, other, bound)
 
 

@@ -9,7 +9,21 @@ from switch.p4.errors import fail, known, unsupported
 from switch.p4.fold import fold_binary, fold_cast, fold_unary
 from switch.p4.scope import Scope, TypeResolver, member_type, undeclared
 from switch.p4.types import (
-    BOOL, ERROR, INT, STRING, ActionRun, Applied, Bits, Enum, NewType, Object, Record, Stack, Tuple, Type, plain,
+    BOOL,
+    ERROR,
+    INT,
+    STRING,
+    ActionRun,
+    Applied,
+    Bits,
+    Enum,
+    NewType,
+    Object,
+    Record,
+    Stack,
+    Tuple,
+    Type,
+    plain,
 )  # fmt: skip
 
 _ARITHMETIC = ("+", "-", "*", "/", "%", "&", "|", "^", "|+|", "|-|")
@@ -64,7 +78,7 @@ class Expressions(TypeResolver):
         parts = list(base.fields.values()) if isinstance(base, Record) else list(base.items)  # type: ignore[union-attr]
         if len(parts) != len(e.items):
             fail(e.where, f"{what}: {len(e.items)} values for the {len(parts)} fields of {to}")
-        for item, of in zip(e.items, parts):
+        for item, of in zip(e.items, parts, strict=False):
             self.coerce(item, of, what)
         e.type = to
 
@@ -222,7 +236,7 @@ class Expressions(TypeResolver):
         for one, to in ((e.left, right), (e.right, left)):
             listed = isinstance(one, (tree.ListExpr, tree.RecordExpr))
             enum = isinstance(one.type, Enum) and one.type.under == to
-            if one.type == INT and isinstance(to, Bits) or enum or listed:
+            if (one.type == INT and isinstance(to, Bits)) or enum or listed:
                 self.coerce(one, to, f"operand of {e.op}")
                 return
         fail(e.where, f"{left} {e.op} {right}: both sides must have one type{self._cast_hint(left, right)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Union
+from collections.abc import Callable
 
 from switch.p4.errors import Location, unsupported
 from switch.p4.types import BOOL, ERROR, Bits, Enum, Type, plain
@@ -10,12 +10,13 @@ from switch.p4.types import BOOL, ERROR, Bits, Enum, Type, plain
 MAX_BITS = 128
 """Widest number the backend computes with."""
 
-_RESERVED = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if inline int long register "
-    "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while asm typeof "
-    "is_valid at main NULL dev pkt p v frame len errno "
-    "u128 i128 uint8_t uint16_t uint32_t uint64_t memcpy memset U128".split()
-)
+_C_WORDS = """
+    auto break case char const continue default do double else enum extern float for goto if inline int long register
+    restrict return short signed sizeof static struct switch typedef union unsigned void volatile while asm typeof
+    is_valid at main NULL dev pkt p v frame len error errno steps key data act entry result block old same done
+    u128 i128 uint8_t uint16_t uint32_t uint64_t memcpy memset U128
+"""
+_RESERVED = frozenset(_C_WORDS.split())
 
 
 def c_name(name: str) -> str:
@@ -91,7 +92,7 @@ class Code:
     """Lines of C at an indentation. A line may be a function that gives its lines when everything else is written."""
 
     def __init__(self) -> None:
-        self.lines: list[tuple[int, Union[str, Late]]] = []
+        self.lines: list[tuple[int, str | Late]] = []
         self.depth = 0
 
     def add(self, *lines: str) -> None:

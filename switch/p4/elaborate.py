@@ -133,7 +133,8 @@ class _Elaborator:
         main = self.top.names.get("main")
         if not isinstance(main, tree.Instance):
             where = nodes[-1].where if nodes else NOWHERE
-            raise P4Error(Location(where.file, where.line), "the program has no `main`: end it with V1Switch(...) main;")
+            end = Location(where.file, where.line)
+            raise P4Error(end, "the program has no `main`: end it with V1Switch(...) main;")
         if main.type.decl.name != "V1Switch":
             unsupported(main.where, f"the package {main.type.decl.name}", "only v1model's V1Switch is")
         parts = self._parts(main)
@@ -167,7 +168,7 @@ class _Elaborator:
     def _parts(self, main: tree.Instance) -> dict[str, Any]:
         """The parser and controls given to V1Switch, by parameter, with matching types of headers and metadata."""
         args = main.args
-        given = {a.name or p: a for p, a in zip(_PACKAGE, args)}
+        given = {a.name or p: a for p, a in zip(_PACKAGE, args, strict=False)}
         if set(given) != set(_PACKAGE) or len(args) != len(_PACKAGE):
             fail(main.where, f"V1Switch takes {len(_PACKAGE)} arguments ({', '.join(_PACKAGE)}), not {len(args)}")
         out = {}
@@ -199,7 +200,7 @@ class _Elaborator:
             decl = parts[name]
             if len(decl.params) != len(shape):
                 fail(decl.where, f"{decl.name} takes {len(decl.params)} parameters; here v1model gives {len(shape)}")
-            for param, want in zip(decl.params, shape):
+            for param, want in zip(decl.params, shape, strict=False):
                 direction, _, kind = want.rpartition(" ")
                 if len(kind) > 1:
                     if str(param.type) != kind:
@@ -216,7 +217,7 @@ class _Elaborator:
 
     def _control(self, decl: tree.Control, name: str, args: list[tree.Arg]) -> ControlInstance:
         out = ControlInstance(name, decl)
-        out.constants = {p.name: a.value.const for p, a in zip(decl.ctor, args)}
+        out.constants = {p.name: a.value.const for p, a in zip(decl.ctor, args, strict=False)}
         late: list[tree.Table] = []
         for one in decl.locals:
             if isinstance(one, tree.Action):
@@ -246,7 +247,7 @@ class _Elaborator:
             unsupported(node.where, f"the extern {of.decl.name}")
         params = next(one for one in of.decl.constructors if len(one) == len(node.args))
         args = {}
-        for position, (param, arg) in enumerate(zip(params, node.args)):
+        for position, (param, arg) in enumerate(zip(params, node.args, strict=False)):
             key = arg.name or params[position].name
             value = arg.value
             args[key] = constants[value.name] if _is_constant(value, constants) else value.const

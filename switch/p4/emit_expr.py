@@ -236,7 +236,7 @@ class ExprEmitter:
     def _cast(self, e: tree.Cast, frame: Frame) -> str:
         text = self.value(e.operand, frame)
         of, to = plain(e.operand.type), plain(e.type)
-        if of == to or of == BOOL:
+        if of in (to, BOOL):
             return text
         if to == BOOL:
             return f"({text} != 0)"
@@ -300,7 +300,7 @@ class ExprEmitter:
     def _equality(self, e: tree.Binary, frame: Frame) -> str:
         record = plain(e.left.type)
         if not isinstance(record, Record):
-            if e.left.type == STRING or not isinstance(record, (Bits, Enum)) and record not in (BOOL, ERROR, INT):
+            if e.left.type == STRING or (not isinstance(record, (Bits, Enum)) and record not in (BOOL, ERROR, INT)):
                 unsupported(e.where, f"comparing values of type {e.left.type}")
             return f"({self.value(e.left, frame)} {e.op} {self.value(e.right, frame)})"
         if isinstance(e.left, tree.ListExpr) or isinstance(e.right, (tree.ListExpr, tree.RecordExpr)):

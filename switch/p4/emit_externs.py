@@ -110,7 +110,8 @@ class Externs(ExprEmitter):
         bits = bits_of(target.type, e.where)
         if bits > 64:
             unsupported(e.where, f"random of {bits} bits", "up to 64 bits are")
-        self.store(target, f"({c_type(bits)})p4rt_random(dev, {self.value(low, frame)}, {self.value(high, frame)})", frame)
+        text = f"p4rt_random(dev, {self.value(low, frame)}, {self.value(high, frame)})"
+        self.store(target, f"({c_type(bits)}){text}", frame)
 
     def _fn_hash(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
         target, algorithm, base, data, limit = args

@@ -94,7 +94,7 @@ class Parsers(Tables):
         if len(case.keys) == 1 and isinstance(case.keys[0], tree.DontCare):
             return None
         tests = []
-        for e, (name, of) in zip(case.keys, names):
+        for e, (name, of) in zip(case.keys, names, strict=False):
             if isinstance(e, tree.DontCare):
                 continue
             if isinstance(e, tree.Mask):

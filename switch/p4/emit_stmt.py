@@ -172,7 +172,7 @@ class Statements(Externs, ExprEmitter):
 
     def _assign_list(self, place: Place, record: Record, e: Any, frame: Frame) -> None:
         """Field by field; a value that reads what is being written is taken first, as the language demands."""
-        items = dict(e.items) if isinstance(e, tree.RecordExpr) else dict(zip(record.fields, e.items))
+        items = dict(e.items) if isinstance(e, tree.RecordExpr) else dict(zip(record.fields, e.items, strict=False))
         self.note_whole(place, True)
         staged = []
         for name, of in record.fields.items():
@@ -333,7 +333,7 @@ class Statements(Externs, ExprEmitter):
             and not isinstance(getattr(arg, "decl", None), tree.Const) and not _has_call(arg) else None
             for _, arg in e.callee.args
         ]
-        for (param, arg), place in zip(e.callee.args, places):
+        for (param, arg), place in zip(e.callee.args, places, strict=False):
             others = [one for one in places if one is not None and one is not place]
             if place is not None and place.shared and not any(_overlap(place.key, one.key) for one in others):
                 bindings[id(param)] = place
@@ -383,9 +383,8 @@ class Statements(Externs, ExprEmitter):
     def _exit_node(self, node: Any, control: ControlInstance | None) -> bool:
         if isinstance(node, tree.Exit):
             return True
-        if isinstance(node, tree.Call) and node.callee is not None:
-            if node.callee.kind in ("action", "control"):
-                return self.may_exit(node.callee.decl, control)
+        if isinstance(node, tree.Call) and node.callee is not None and node.callee.kind in ("action", "control"):
+            return self.may_exit(node.callee.decl, control)
         if isinstance(node, tree.ActionRef) and node.decl is not None:
             return self.may_exit(node.decl, control)
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+from collections.abc import Sequence
 
 from switch.p4 import tree
 from switch.p4.code import Code, bits_of, c_string, c_type, c_word, literal
@@ -58,7 +58,7 @@ class Tables(Statements):
         code.open("if (act) {")
         code.add("result.action = act->action;")
         code.open("switch (act->action) {")
-        for ref, action in zip(table.decl.actions, table.actions):
+        for ref, action in zip(table.decl.actions, table.actions, strict=False):
             self._case(ref, action, inner)
         code.close()
         code.close()
@@ -231,7 +231,7 @@ class Tables(Statements):
         if len(keys) == 1 and isinstance(keys[0], tree.DontCare):
             keys = [keys[0]] * len(table.keys)
         key = aux = b""
-        for one, e in zip(table.keys, keys):
+        for one, e in zip(table.keys, keys, strict=False):
             of = plain(one.value.type) if isinstance(e, (tree.Mask, tree.Range)) else one.value.type
             ones = (1 << bits_of(of, one.where)) - 1
             low, high = self._bounds(one.match, e, ones)
@@ -286,7 +286,7 @@ def _params(ref: tree.ActionRef) -> str:
     """The bytes of an action's arguments, as the beginning of a C initializer."""
     assert ref.decl is not None
     params = [one for one in ref.decl.params if not one.direction]
-    return "".join(_bytes(stored(a.value.const, p.type, a.where)) for p, a in zip(params, ref.args or []))
+    return "".join(_bytes(stored(a.value.const, p.type, a.where)) for p, a in zip(params, ref.args or [], strict=False))
 
 
 def _bytes(data: bytes) -> str:

@@ -12,17 +12,19 @@ parser runs, so that the grammar stays free of conflicts:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Iterator, NamedTuple
+from typing import NamedTuple
 
 from switch.p4.errors import Location, fail
 from switch.p4.preprocess import MARKER
 
-KEYWORDS = frozenset(
-    "abstract action actions apply bit bool const control default else entries enum error exit extern false header "
-    "header_union if in inout int key list match_kind out package parser priority return select state string struct "
-    "switch table this transition true tuple type typedef value_set varbit void".split()
-)
+_KEYWORDS = """
+    abstract action actions apply bit bool const control default else entries enum error exit extern false header
+    header_union if in inout int key list match_kind out package parser priority return select state string struct
+    switch table this transition true tuple type typedef value_set varbit void
+"""
+KEYWORDS = frozenset(_KEYWORDS.split())
 
 PUNCTUATION = {
     "{": "LBRACE", "}": "RBRACE", "(": "LPAR", ")": "RPAR", "[": "LSQB", "]": "RSQB", ";": "SEMICOLON",

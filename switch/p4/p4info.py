@@ -6,7 +6,8 @@ An id is a prefix byte for the kind and 24 bits of Jenkins' one-at-a-time hash o
 
 from __future__ import annotations
 
-from typing import Any, Iterable
+from collections.abc import Iterable
+from typing import Any
 
 from finsy.proto import p4i
 
@@ -257,7 +258,7 @@ def _table(info: p4i.P4Info, table: TableInstance, ids: Ids) -> None:
             field.match_type = _MATCH[one.match]
         else:
             field.other_match_type = one.match
-    for ref, action in zip(decl.actions, table.actions):
+    for ref, action in zip(decl.actions, table.actions, strict=False):
         entry = out.action_refs.add(id=ids.of("action", action.name))
         names = {note.name for note in ref.annotations}
         _fill_notes(entry, ref.annotations)
@@ -291,7 +292,7 @@ def _default(out: p4i.Table, table: TableInstance, ids: Ids) -> None:
         return
     out.initial_default_action.action_id = ids.of("action", action.name)
     params = [one for one in action.decl.params if not one.direction]
-    for number, (param, arg) in enumerate(zip(params, ref.args or []), 1):
+    for number, (param, arg) in enumerate(zip(params, ref.args or [], strict=False), 1):
         bits = width_of(param.type) or 32
         value = arg.value.const
         if isinstance(value, str) and isinstance(param.type, Enum):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Sequence
 
 from switch.p4.errors import Location, P4Error
 
@@ -72,13 +72,14 @@ def _run_cpp(
             timeout=CPP_TIMEOUT_S,
         )
     except FileNotFoundError:
-        raise P4Error(None, "cpp is not installed: install the package `cpp` (Debian, Ubuntu: apt install cpp)") from None
+        raise P4Error(None, "cpp is not on PATH: install it (Debian, Ubuntu: apt-get install cpp)") from None
     except subprocess.TimeoutExpired:
         raise P4Error(None, f"cpp did not end within {CPP_TIMEOUT_S} s: macros that grow without end?") from None
     if done.returncode:
         raise _cpp_error(done.stderr.decode("utf-8", "replace"))
     if len(done.stdout) > MAX_TEXT_BYTES:
-        raise P4Error(None, f"the preprocessed program has {len(done.stdout)} bytes; at most {MAX_TEXT_BYTES} are taken")
+        size = len(done.stdout)
+        raise P4Error(None, f"the preprocessed program has {size} bytes; at most {MAX_TEXT_BYTES} are taken")
     return done.stdout.decode("utf-8", "replace")
 
 

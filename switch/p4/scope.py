@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 from switch.p4 import tree
 from switch.p4.errors import Location, fail, known, unsupported
 from switch.p4.types import (
-    BOOL, DONTCARE, ERROR, INT, STRING, VOID, Bits, Enum, NewType, Object, Record, Simple, Stack, Tuple, Type,
-    Variable, Varbit,
+    BOOL,
+    DONTCARE,
+    ERROR,
+    INT,
+    STRING,
+    VOID,
+    Bits,
+    Enum,
+    NewType,
+    Object,
+    Record,
+    Simple,
+    Stack,
+    Tuple,
+    Type,
+    Varbit,
+    Variable,
 )  # fmt: skip
 
 MAX_BITS = 2048

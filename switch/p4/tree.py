@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
-from typing import Any, Iterator, Union
+from typing import Any
 
 from switch.p4.errors import Location
 from switch.p4.lexer import Lexeme
@@ -73,7 +74,7 @@ class DontCareType(Node):
     pass
 
 
-TypeNode = Union[SimpleType, SizedType, NamedType, StackType, TupleType, DontCareType]
+TypeNode = SimpleType | SizedType | NamedType | StackType | TupleType | DontCareType
 
 
 # ---- expressions
@@ -480,7 +481,7 @@ class Control(Decl):
     """None: only the type is declared."""
 
 
-Statement = Union[Assign, CallStatement, DirectApply, If, Block, Empty, Return, Exit, Switch, Const, Var, Instance]
+Statement = Assign | CallStatement | DirectApply | If | Block | Empty | Return | Exit | Switch | Const | Var | Instance
 
 
 def unquote(text: str) -> str:

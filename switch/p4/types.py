@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class ActionRun:
         return id(self.table)
 
 
-Type = Union[Bits, Simple, Varbit, Record, Stack, Tuple, Enum, NewType, Variable, Object, Applied, ActionRun]
+Type = Bits | Simple | Varbit | Record | Stack | Tuple | Enum | NewType | Variable | Object | Applied | ActionRun
 
 
 def plain(of: Type) -> Type:

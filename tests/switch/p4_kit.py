@@ -38,7 +38,7 @@ class Bench:
         """Insert an entry. A match is an int (exact), (value, prefix) for lpm, (value, mask) or (low, high)."""
         found = self._find(self.info.tables, table)
         fields = []
-        for one, value in zip(found.match_fields, match):
+        for one, value in zip(found.match_fields, match, strict=False):
             size = (one.bitwidth + 7) // 8
             parts = [v.to_bytes(size, "big") for v in (value if isinstance(value, tuple) else (value,))]
             if one.match_type == one.EXACT:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-
 from p4_kit import Bench, compile_named
 
 NO_ROUTE, NO_UPLINK, HOP_LIMIT = 6, 7, 3
@@ -59,7 +58,7 @@ def test_seed__flows_of_one_uplink_spread_again_elsewhere():
     """Two switches with different seeds do not polarise: what one sends one way, the other spreads."""
     here, there = switch(seed=1), switch(seed=0x5EED)
     evs = range(0, 2000)
-    same_way = [ev for ev, port in zip(evs, choices(here, evs)) if port == UPLINKS[0]]
+    same_way = [ev for ev, port in zip(evs, choices(here, evs), strict=False) if port == UPLINKS[0]]
     counts = Counter(there.send(1, frame(ev))[0][0] for ev in same_way)
     assert sorted(counts) == UPLINKS and min(counts.values()) > len(same_way) / 8
 

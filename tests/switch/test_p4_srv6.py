@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from p4_kit import Bench, compile_named
 
 LOCATOR = 0xFCBBBB00
