@@ -235,47 +235,61 @@ def test_power__keep_links_leaves_a_blackhole_with_light(veths):
     asyncio.run(check())
 
 
+async def write_spray_tables(switch: fy.Switch) -> None:
+    """fd00::/32 to a group of ports 2 and 3, which are watched; fd01::/32 to port 1."""
+    members = [
+        fy.P4ActionProfileMember("uplink_selector", member_id=port, action=fy.Action("use_uplink", port=port))
+        for port in (2, 3)
+    ]
+    watched = [fy.P4Member(port, weight=(1, port)) for port in (2, 3)]
+    group = fy.P4ActionProfileGroup("uplink_selector", group_id=1, max_size=2, members=watched)
+    spray, back = fy.Action("spray", uplink_group=1), fy.Action("forward", port=1)
+    await switch.insert(members)
+    await switch.insert([group])
+    await switch.insert([
+        fy.P4TableEntry("uplinks", match=fy.Match(uplink_group=1), action=fy.P4IndirectAction(group_id=1)),
+        fy.P4TableEntry("route", match=fy.Match(dst_addr="fd00::/32"), action=spray),
+        fy.P4TableEntry("route", match=fy.Match(dst_addr="fd01::/32"), action=back),
+    ])
+    assert [e async for e in switch.read(fy.P4ActionProfileGroup("uplink_selector"))] == [group]
+
+
+async def leaving_by(wire: dict[int, Wire]) -> dict[int, int]:
+    """Of 64 flows, how many leave by each uplink; the last frame, back to port 1, tells that all passed."""
+    for label in range(64):
+        wire[1].send(ipv6_frame("fd00::9", flow_label=label))
+    wire[1].send(ipv6_frame("fd01::1"))
+    await wire[1].receive()
+    return {port: wire[port].drain() for port in (2, 3)}
+
+
 def test_spray__a_dead_uplink_leaves_the_hash_at_once_and_comes_back(veths, tmp_path):
     async def check():
         async with switch_with_ports() as daemon, fy.Switch("s", address_of(daemon), options("spray", tmp_path)) as s:
-            members = [
-                fy.P4ActionProfileMember("uplink_selector", member_id=port, action=fy.Action("use_uplink", port=port))
-                for port in (2, 3)
-            ]
-            group = fy.P4ActionProfileGroup(
-                "uplink_selector", group_id=1, max_size=2,
-                members=[fy.P4Member(port, weight=(1, port)) for port in (2, 3)],
-            )
-            up = fy.P4TableEntry("uplinks", match=fy.Match(uplink_group=1), action=fy.P4IndirectAction(group_id=1))
-            spray = fy.Action("spray", uplink_group=1)
-            route = fy.P4TableEntry("route", match=fy.Match(dst_addr="fd00::/32"), action=spray)
-            await s.insert(members)
-            await s.insert([group])
-            await s.insert([up, route])
-            assert [e async for e in s.read(fy.P4ActionProfileGroup("uplink_selector"))] == [group]
-
-            async def leaving_by() -> dict[int, int]:
-                """Of 64 flows, how many leave by each uplink; the last frame, to port 1, tells that all passed."""
-                for label in range(64):
-                    wire[1].send(ipv6_frame("fd00::9", flow_label=label))
-                wire[1].send(ipv6_frame("fd01::1"))
-                await wire[1].receive()
-                return {port: wire[port].drain() for port in (2, 3)}
-
-            back = fy.P4TableEntry("route", match=fy.Match(dst_addr="fd01::/32"), action=fy.Action("forward", port=1))
-            await s.insert([back])
-            ports = asyncio.Queue()
+            await write_spray_tables(s)
+            ports: asyncio.Queue[tuple[int, bool]] = asyncio.Queue()
             daemon.registry._publish = lambda event, **fields: ports.put_nowait((fields["port"], fields["up"]))
             with wires() as wire:
-                both = await leaving_by()
+                both = await leaving_by(wire)
                 assert sum(both.values()) == 64 and min(both.values()) > 10
                 set_admin_state(wire_end(2), False)
                 while await soon(ports.get()) != (2, False):
                     pass
-                assert await leaving_by() == {2: 0, 3: 64}
+                assert await leaving_by(wire) == {2: 0, 3: 64}
                 set_admin_state(wire_end(2), True)
                 while await soon(ports.get()) != (2, True):
                     pass
-                assert await leaving_by() == both
+                assert await leaving_by(wire) == both
+
+    asyncio.run(check())
+
+
+def test_spray__a_port_that_was_down_before_the_program_came_is_not_chosen(veths, tmp_path):
+    async def check():
+        set_admin_state(wire_end(3), False)
+        async with switch_with_ports() as daemon, fy.Switch("s", address_of(daemon), options("spray", tmp_path)) as s:
+            await write_spray_tables(s)
+            with wires() as wire:
+                assert await leaving_by(wire) == {2: 64, 3: 0}
 
     asyncio.run(check())
