@@ -172,7 +172,6 @@ class _Show:
         self.transfer.start(path, received, rate)
         self.display.start(size, rate)
         self._through_the_cuts()
-        self.recorder.end_at = time.monotonic()
         self._wait_for_healing()
         return self._report(tables_before)
 

@@ -138,7 +138,7 @@ class DemoDisplay:
         rows = (
             ("cut at", lambda c: f"{c['cut_at_s'] - self.started:.2f} s"),
             ("  controller saw it", lambda c: after(c["controller_saw_down_after_s"])),
-            ("  first loss noticed", lambda c: after(c["first_loss_after_s"])),
+            ("  first loss noticed", lambda c: after(c["first_loss_after_s"]) if c["lost_packets"] else "no loss"),
             ("  EVs withdrawn", lambda c: f"{after(c['evs_withdrawn_after_s'])} ({len(c['evs'])})"),
             ("  rate before", lambda c: bits(c["rate_before_bps"])),
             ("  lowest rate (0.2 s)", lambda c: bits(c["rate_lowest_bps"])),

@@ -20,6 +20,8 @@ BASELINE_S = 1.0
 """The rate before a cut is the mean over this long before it, seconds."""
 RATE_OK = 0.9
 """The rate is back when it reaches this share of the rate before the cut."""
+DIP_S = 1.0
+"""A cut shows in the rate within this long, seconds; a later dip has another cause."""
 
 
 @dataclass(slots=True)
@@ -83,14 +85,14 @@ class Progress:
         return gap
 
     def dip(self, cut_at: float, until: float) -> tuple[float, float, float | None]:
-        """(rate before, lowest rate after, time the rate was back) around a cut; rates in bits/s.
+        """(rate before, lowest rate in the DIP_S after, time the rate was back) around a cut; rates in bits/s.
 
         The time is that of the cut when the rate never fell below RATE_OK of what it was, None when it did not come
         back before `until`.
         """
         before = self.rate(max(self.times[0], cut_at - BASELINE_S), cut_at) if self.times else 0.0
         lowest, lowest_at, t = before, cut_at, cut_at
-        while t + RATE_WINDOW_S <= until:
+        while t + RATE_WINDOW_S <= min(until, cut_at + DIP_S):
             if (rate := self.rate(t, t + RATE_WINDOW_S)) < lowest:
                 lowest, lowest_at = rate, t
             t += RATE_STEP_S
@@ -111,7 +113,6 @@ class Recorder:
         self.evs = tuple(evs)
         self.cuts: list[Cut] = []
         self.progress = Progress()
-        self.end_at = 0.0
         self._bad: set[int] = set()
         self._down: set[tuple[str, int]] = set()
 
@@ -178,7 +179,8 @@ class Recorder:
     def story(self, cut: Cut) -> dict[str, Any]:
         """The timeline of one cut as data. Times are seconds after the cut or after the restoration; None = never."""
         index = self.cuts.index(cut)
-        until = self.cuts[index + 1].cut_at if index + 1 < len(self.cuts) else self.end_at
+        last_byte_at = self.progress.times[-1] if self.progress.times else cut.cut_at
+        until = self.cuts[index + 1].cut_at if index + 1 < len(self.cuts) else last_byte_at
         before, lowest, rate_back = self.progress.dip(cut.cut_at, until)
 
         def after(t: float | None, start: float | None) -> float | None:

@@ -21,7 +21,6 @@ def steady(recorder, rate_bps, start, end, step=0.02):
 def test_recorder__link_cut_and_healed():
     recorder = Recorder(EVS)
     steady(recorder, 80e6, 0.0, 5.0)
-    recorder.end_at = 5.0
     cut = recorder.cut(LINK, (0x101,), at=1.0)
     recorder.link_seen(LINK.name, False, at=1.004)
     recorder.loss(0x101, at=1.03)
