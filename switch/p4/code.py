@@ -85,6 +85,11 @@ def masked(text: str, bits: int) -> str:
     return f"({text} & {literal((1 << bits) - 1, bits)})"
 
 
+def narrowed(text: str, bits: int, to: int) -> str:
+    """`text`, computed with `bits` bits, as a C value no wider than `to` bits need: `masked` relies on it."""
+    return f"({c_type(to)}){text}" if work_type(bits) != work_type(to) else text
+
+
 Late = Callable[[], list[str]]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from switch.p4 import tree
 from switch.p4.check_calls import data_fields, is_data
-from switch.p4.code import Code, bits_of, c_name, c_type, literal, masked, work_type
+from switch.p4.code import Code, bits_of, c_name, c_type, literal, masked, narrowed, work_type
 from switch.p4.elaborate import ControlInstance, Program
 from switch.p4.errors import Location, unsupported
 from switch.p4.types import BOOL, ERROR, INT, STRING, Bits, Enum, Record, Stack, Type, plain
@@ -218,7 +218,7 @@ class ExprEmitter:
             text = f"({text} >> {low})"
         if high < bits - 1:
             text = f"({text} & {literal((1 << high - low + 1) - 1, bits)})"
-        return f"({c_type(high - low + 1)}){text}" if bits > 64 >= high - low + 1 else text
+        return narrowed(text, bits, high - low + 1)
 
     def _unary(self, e: tree.Unary, frame: Frame) -> str:
         text = self.value(e.operand, frame)
@@ -249,7 +249,7 @@ class ExprEmitter:
         if to.width == of.width:
             return text
         text = f"({text} & {literal((1 << to.width) - 1, to.width)})"
-        return f"({c_type(to.width)}){text}" if of.width > 64 else text
+        return narrowed(text, of.width, to.width)
 
     # ---- binary operators
 

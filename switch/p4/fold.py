@@ -40,9 +40,10 @@ def fold_binary(op: str, left: Any, right: Any, types: tuple[Type, Type, Type], 
             fail(where, f"{left} {op} {right}: division needs a dividend of at least 0 and a divisor above 0")
         value = left // right if op == "/" else left % right
     elif op in ("<<", ">>"):
-        if right < 0 or (op == "<<" and right > _LONGEST_SHIFT):
+        if right < 0 or (op == "<<" and right > _LONGEST_SHIFT and not isinstance(of, Bits)):
             fail(where, f"a shift by {right}: 0 to {_LONGEST_SHIFT} bits can be shifted")
-        value = left << right if op == "<<" else left >> min(right, _LONGEST_SHIFT)
+        by = min(right, _LONGEST_SHIFT)
+        value = left << by if op == "<<" else left >> by
     elif op == "++":
         low = types[1]
         assert isinstance(low, Bits)
