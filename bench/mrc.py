@@ -60,9 +60,7 @@ def _measure(fabric: Fabric, plan: Plan, size: int) -> dict[str, Any]:
     packets = counters["sent"]
     hops = 3 if source.rack != destination.rack else 1
     agents = {source.name: "requestor", destination.name: "responder"}
-    shares = {
-        label: cpu.get(name, 0.0) / packets * 1e6 for name, label in (*agents.items(), ("switchd", "switches"))
-    }
+    shares = {label: cpu.get(name, 0.0) / packets * 1e6 for name, label in (*agents.items(), ("switchd", "switches"))}
     total = sum(shares.values())
     cores = len(os.sched_getaffinity(0))
     return {

@@ -43,7 +43,7 @@ P4RUNTIME = "p4runtime"
 class FaultState(Enum):
     ACTIVE = "active"
     CLEARED = "cleared"  # nothing reports it any more
-    MERGED = "merged"    # turned out to be part of the faults in `into`
+    MERGED = "merged"  # turned out to be part of the faults in `into`
 
 
 PORT_IS_BAD = {
@@ -141,9 +141,7 @@ class FaultList:
         """Switches whose cause ended with links still down, and when we stop waiting for those (seconds)."""
         self._changes: list[tuple[str, Fault]] = []
         self._numbers = count(1)
-        self._switches = {
-            plane: [s for s in plan.switches if s.plane == plane] for plane in range(plan.planes)
-        }
+        self._switches = {plane: [s for s in plan.switches if s.plane == plane] for plane in range(plan.planes)}
         self._links_of: dict[str, list[Link]] = {s.name: [] for s in plan.switches}
         for link in plan.links:
             for end in link.ends & self._links_of.keys():
@@ -262,9 +260,7 @@ class FaultList:
         times = [min(s.since for s in down[link]) for link in links]
         return max(times) - min(times) <= self.together_s
 
-    def _hold_returning(
-        self, plane: int, guilty: list[Switch], down: dict[Link, list[Sighting]], now: float
-    ) -> None:
+    def _hold_returning(self, plane: int, guilty: list[Switch], down: dict[Link, list[Sighting]], now: float) -> None:
         """Design note 2: start to wait for returning switches, stop for those that are back entirely."""
         for switch in self._switches[plane]:
             waits_for_links = any(k in down for k in self._links_of[switch.name])
@@ -278,9 +274,7 @@ class FaultList:
             ):
                 self._hold[switch] = now + self.settle_s
 
-    def _is_explained_elsewhere(
-        self, switch: Switch, guilty: list[Switch], down: dict[Link, list[Sighting]]
-    ) -> bool:
+    def _is_explained_elsewhere(self, switch: Switch, guilty: list[Switch], down: dict[Link, list[Sighting]]) -> bool:
         names = {s.name for s in guilty}
         return all(link.ends & names for link in self._links_of[switch.name] if link in down)
 

@@ -1,8 +1,8 @@
 """What the controller is started with: the run folder's plan, switches and program (docs/architecture.md).
 
-    plan.json        Plan.to_json()
-    switches.json    {"p0-t0-0": {"address": "127.0.0.1:9559", "device_id": 1, "gnmi": "127.0.0.1:9339"}, ...}
-    program/         p4info.txtpb and one config.*
+plan.json        Plan.to_json()
+switches.json    {"p0-t0-0": {"address": "127.0.0.1:9559", "device_id": 1, "gnmi": "127.0.0.1:9339"}, ...}
+program/         p4info.txtpb and one config.*
 """
 
 from __future__ import annotations

@@ -33,11 +33,11 @@ log = logging.getLogger(__name__)
 
 class SwitchState(Enum):
     CONNECTING = "connecting"  # no stream yet, or not again
-    SYNCING = "syncing"        # stream open: comparing and writing
-    VERIFIED = "verified"      # read back, equal to the plan
-    BACKUP = "backup"          # another controller is primary: we may read only
-    LOST = "lost"              # had a stream, has none
-    FAILED = "failed"          # refused what we sent; will refuse it again
+    SYNCING = "syncing"  # stream open: comparing and writing
+    VERIFIED = "verified"  # read back, equal to the plan
+    BACKUP = "backup"  # another controller is primary: we may read only
+    LOST = "lost"  # had a stream, has none
+    FAILED = "failed"  # refused what we sent; will refuse it again
 
 
 @dataclass(slots=True)

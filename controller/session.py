@@ -53,8 +53,8 @@ class SessionEvent(Enum):
     """What the stream tells after it was opened."""
 
     PRIMARY = "primary"  # we may write
-    BACKUP = "backup"    # another controller may, with a higher election id
-    LOST = "lost"        # the stream has ended: no further events
+    BACKUP = "backup"  # another controller may, with a higher election id
+    LOST = "lost"  # the stream has ended: no further events
 
 
 class Session:
@@ -163,9 +163,7 @@ class Session:
             message.election_id.CopyFrom(U128.encode(self._election_id))
 
     async def _bid(self) -> None:
-        bid = p4r.MasterArbitrationUpdate(
-            device_id=self.target.device_id, election_id=U128.encode(self._election_id)
-        )
+        bid = p4r.MasterArbitrationUpdate(device_id=self.target.device_id, election_id=U128.encode(self._election_id))
         await self._client.send(p4r.StreamMessageRequest(arbitration=bid))
 
     async def _next_arbitration(self) -> p4r.MasterArbitrationUpdate:
@@ -218,8 +216,7 @@ class Session:
         except P4ClientError as error:
             if error.is_election_id_used:
                 raise SwitchError(
-                    f"{self.target}: another controller uses election id {self._election_id}: "
-                    "stop it (`mrc down`)",
+                    f"{self.target}: another controller uses election id {self._election_id}: stop it (`mrc down`)",
                     retry=True,
                 ) from error
             reason = f"{error.code.name}: {error.message or 'no reason given'}"

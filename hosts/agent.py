@@ -79,9 +79,7 @@ class Agent:
             self._links = LinkWatcher(self._planes)
             self.regions = Regions(self.endpoint, self.tasks)
             agents = run_dir / "agents"
-            self.connections = Connections(
-                plan, self.host, self.endpoint, agents, self._selector, time.monotonic
-            )
+            self.connections = Connections(plan, self.host, self.endpoint, agents, self._selector, time.monotonic)
             self.operations = Operations(self)
             self._server = SelectorServer(agents / f"{host_name}.sock", self.operations.handle, self._selector)
         except BaseException:

@@ -377,11 +377,7 @@ def _request_record(bth: BTH, common: dict[str, Any]) -> EndpointRequest:
 
 
 def _response_packet(p: EndpointResponse) -> ScapyPacket:
-    return (
-        BTH(opcode="ENDPOINT_RESPONSE", psn=p.request_id)
-        / EETH(op=int(p.op), tx_timestamp=p.timestamp)
-        / ICRC()
-    )
+    return BTH(opcode="ENDPOINT_RESPONSE", psn=p.request_id) / EETH(op=int(p.op), tx_timestamp=p.timestamp) / ICRC()
 
 
 def _response_record(bth: BTH, common: dict[str, Any]) -> EndpointResponse:

@@ -311,9 +311,7 @@ class Device:
 
     def _read_table(self, table: Table, key: bytes | None, aux: bytes | None, priority: int) -> list[TableEntry]:
         """Snapshot of a table, default entry first; or of one entry (empty when it is not there)."""
-        count, block = native.take_block(
-            self._lib.rt_table_read, self.handle, table.index, key, aux, priority
-        )
+        count, block = native.take_block(self._lib.rt_table_read, self.handle, table.index, key, aux, priority)
         _check(min(count, 0), table.name, "table", "")
         out, at, key_bytes = [], 0, table.key_bytes
         for position in range(count):
@@ -428,9 +426,7 @@ class Device:
             raise TableError("INVALID_ARGUMENT", f"{what}: a member is given twice")
         total = sum(m.weight for m in group.members)
         if total > (group.max_size or bound):
-            raise TableError(
-                "RESOURCE_EXHAUSTED", f"{what}: weights sum to {total}, at most {group.max_size or bound}"
-            )
+            raise TableError("RESOURCE_EXHAUSTED", f"{what}: weights sum to {total}, at most {group.max_size or bound}")
 
     def read_groups(self, profile_id: int = 0, group_id: int = 0) -> Iterator[Group]:
         """Groups of a profile (0: of all selectors), one of them when `group_id` is given."""

@@ -117,9 +117,7 @@ def parse_path(prefix: gnmi.Path, path: gnmi.Path) -> Pattern:
                 grpc.StatusCode.NOT_FOUND, f"origin {origin!r}: only openconfig is served, or no origin at all"
             )
     elems = [*prefix.elem, *path.elem]
-    unknown = GnmiError(
-        grpc.StatusCode.NOT_FOUND, f"no path {path_text(elems)} here (served: {known_paths()})"
-    )
+    unknown = GnmiError(grpc.StatusCode.NOT_FOUND, f"no path {path_text(elems)} here (served: {known_paths()})")
     for elem, fixed in zip(elems, ("interfaces", "interface"), strict=False):
         if elem.name not in (fixed, "*"):
             raise unknown
@@ -135,8 +133,7 @@ def parse_path(prefix: gnmi.Path, path: gnmi.Path) -> Pattern:
     leaves = frozenset(
         leaf
         for leaf in LEAVES
-        if len(wanted) <= len(leaf)
-        and all(want in ("*", have) for want, have in zip(wanted, leaf, strict=False))
+        if len(wanted) <= len(leaf) and all(want in ("*", have) for want, have in zip(wanted, leaf, strict=False))
     )
     if not leaves:
         raise unknown
@@ -380,9 +377,7 @@ class GnmiService(gnmi_grpc.gNMIServicer):
     def _get(self, request: gnmi.GetRequest) -> gnmi.GetResponse:
         common = _Request(self._interfaces, request.prefix, request.encoding)
         if not request.path and not request.prefix.elem:
-            raise GnmiError(
-                grpc.StatusCode.INVALID_ARGUMENT, f"Get without a path (served: {known_paths()})"
-            )
+            raise GnmiError(grpc.StatusCode.INVALID_ARGUMENT, f"Get without a path (served: {known_paths()})")
         patterns = [common.parse(path) for path in request.path or [gnmi.Path()]]
         if request.type == gnmi.GetRequest.CONFIG:
             raise GnmiError(
@@ -393,7 +388,8 @@ class GnmiService(gnmi_grpc.gNMIServicer):
             if pattern.name is not None and pattern.name not in names:
                 raise GnmiError(
                     grpc.StatusCode.NOT_FOUND,
-                    f"no interface {pattern.name!r}" + (f" on {common.device}" if common.device else "")
+                    f"no interface {pattern.name!r}"
+                    + (f" on {common.device}" if common.device else "")
                     + f" (has: {', '.join(sorted(names)[:20]) or 'none'}{' ...' if len(names) > 20 else ''})",
                 )
         return gnmi.GetResponse(notification=common.snapshot(Selection(patterns)))
@@ -415,9 +411,7 @@ class GnmiService(gnmi_grpc.gNMIServicer):
         except BadRequest as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
-    async def _subscribe(
-        self, requests: AsyncIterator[gnmi.SubscribeRequest]
-    ) -> AsyncIterator[gnmi.SubscribeResponse]:
+    async def _subscribe(self, requests: AsyncIterator[gnmi.SubscribeRequest]) -> AsyncIterator[gnmi.SubscribeResponse]:
         first = await anext(aiter(requests), None)
         if first is None:
             return

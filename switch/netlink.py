@@ -185,8 +185,9 @@ def _dump(kind: int, body: bytes) -> list[tuple[int, memoryview]]:
 def read_links() -> dict[str, LinkState]:
     """Every interface of this network namespace by name, now. Raises NetlinkError."""
     mask = struct.pack("=HHI", 8, IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS)
-    found = (parse_link(body) for kind, body in _dump(RTM_GETLINK, _LINK.pack(0, 0, 0, 0, 0) + mask)
-             if kind == RTM_NEWLINK)
+    found = (
+        parse_link(body) for kind, body in _dump(RTM_GETLINK, _LINK.pack(0, 0, 0, 0, 0) + mask) if kind == RTM_NEWLINK
+    )
     return {link.name: link for link in found if link is not None}
 
 
@@ -325,7 +326,12 @@ class LinkWatcher:
             old = None
         same = old is not None and (old.admin_up, old.oper_status) == (link.admin_up, link.oper_status)
         new = LinkState(
-            link.name, link.ifindex, link.admin_up, link.oper_status, link.mtu, link.carrier_changes,
+            link.name,
+            link.ifindex,
+            link.admin_up,
+            link.oper_status,
+            link.mtu,
+            link.carrier_changes,
             old.last_change_ns if same and old is not None else time.time_ns(),
         )
         if new == old:

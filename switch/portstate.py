@@ -47,8 +47,10 @@ def read_interfaces(path: Path) -> dict[str, list[str]]:
             out.setdefault("", []).append(entry)
             continue
         ports = entry.get("ports") if isinstance(entry, dict) else None
-        if not isinstance(ports, dict) or not isinstance(entry.get("name"), str) or not all(
-            isinstance(name, str) for name in ports.values()
+        if (
+            not isinstance(ports, dict)
+            or not isinstance(entry.get("name"), str)
+            or not all(isinstance(name, str) for name in ports.values())
         ):
             raise InterfaceFileError(
                 f'{path}: {entry!r} is neither a name nor {{"name": "s1", "ports": {{"1": "s1-eth1"}}}}'

@@ -151,9 +151,7 @@ class Schema:
         for one in info.tables:
             index = _index(indexes, one.preamble)
             desc = program.tables[index]
-            fields = tuple(
-                Field(f.id, f.name, f.bitwidth, _match_type(f, one.preamble)) for f in one.match_fields
-            )
+            fields = tuple(Field(f.id, f.name, f.bitwidth, _match_type(f, one.preamble)) for f in one.match_fields)
             _same_width(one.preamble, sum(f.size for f in fields), desc.key_bytes)
             default = NONE if desc.default_action == NONE else program.actions[desc.default_action].id
             self.tables[one.preamble.id] = Table(
@@ -203,9 +201,7 @@ class Schema:
         if table.needs_priority and not 0 < entry.priority < 1 << 31:
             raise TableError("INVALID_ARGUMENT", f"{table.name}: needs a priority above 0, got {entry.priority}")
         if not table.needs_priority and entry.priority:
-            raise TableError(
-                "INVALID_ARGUMENT", f"{table.name}: has only exact and lpm fields, so priority must be 0"
-            )
+            raise TableError("INVALID_ARGUMENT", f"{table.name}: has only exact and lpm fields, so priority must be 0")
         return b"".join(key), b"".join(aux)
 
     def encode_action(self, call: ActionCall, where: str, allowed: Iterable[int]) -> tuple[int, bytes]:

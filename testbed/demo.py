@@ -247,13 +247,17 @@ class _Show:
         error = self.stalled or outcome.get("error")
         gap = f"longest time without an acknowledged byte {report.longest_gap_s * 1000:.0f} ms"
         yield "the transfer never stalled for good", not error, error or gap
-        yield "both links were cut while bytes were flowing", len(self.recorder.cuts) == len(CUTS), (
-            f"{len(self.recorder.cuts)} of {len(CUTS)}"
+        yield (
+            "both links were cut while bytes were flowing",
+            len(self.recorder.cuts) == len(CUTS),
+            (f"{len(self.recorder.cuts)} of {len(CUTS)}"),
         )
         for cut in self.recorder.cuts:
             total = len(cut.evs)
-            yield f"every EV through {cut.link.name} was withdrawn", cut.all_withdrawn, (
-                f"{len(cut.withdrawn_at)} of {total}"
+            yield (
+                f"every EV through {cut.link.name} was withdrawn",
+                cut.all_withdrawn,
+                (f"{len(cut.withdrawn_at)} of {total}"),
             )
             yield "  and came back", cut.all_back, f"{len(cut.back_at)} of {total}"
         same = before["digests"] == after["digests"] and after["unchanged_since_start"]

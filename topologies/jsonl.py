@@ -262,9 +262,7 @@ class AsyncServer:
         self._inode = 0
 
     @classmethod
-    async def start(
-        cls, path: Path | str, handler: AsyncHandler, *, on_watch: OnWatch | None = None
-    ) -> AsyncServer:
+    async def start(cls, path: Path | str, handler: AsyncHandler, *, on_watch: OnWatch | None = None) -> AsyncServer:
         """Listen on `path`. Raises JsonlError as `listen` does."""
         self = cls(path, handler, on_watch)
         self._server = await asyncio.start_unix_server(self._serve, sock=listen(path))

@@ -448,23 +448,17 @@ class Plan:
             hops = [(usid(ROLE_T0, plane, r), self.rack_port(r)) for r in range(self.racks)]
         else:
             hops = [(usid(ROLE_T1, plane, k), self.uplink_port(k)) for k in range(self.spines)]
-            hops += [
-                (usid(ROLE_DOWNLINK, plane, d), self.downlink_port(d)) for d in range(self.hosts_per_rack)
-            ]
+            hops += [(usid(ROLE_DOWNLINK, plane, d), self.downlink_port(d)) for d in range(self.hosts_per_rack)]
         return SwitchRoutes(switch.usid, tuple(hops))
 
     def spray_routes(self, switch: Switch) -> SprayRoutes:
         """The destination routes of a switch in ECMP and structured-EV modes."""
         plane = switch.plane
         if switch.tier == 1:
-            down = tuple(
-                (IPv6Address(f"fd00:{plane:x}:{r:x}::"), 48, self.rack_port(r)) for r in range(self.racks)
-            )
+            down = tuple((IPv6Address(f"fd00:{plane:x}:{r:x}::"), 48, self.rack_port(r)) for r in range(self.racks))
             return SprayRoutes(down, (), ())
         down = tuple(
-            (self.address(h, plane), 128, self.downlink_port(h.downlink))
-            for h in self.hosts
-            if h.rack == switch.number
+            (self.address(h, plane), 128, self.downlink_port(h.downlink)) for h in self.hosts if h.rack == switch.number
         )
         uplinks = tuple(self.uplink_port(k) for k in range(self.spines))
         return SprayRoutes(down, ((IPv6Address(f"fd00:{plane:x}::"), 32),), uplinks)

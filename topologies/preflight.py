@@ -61,5 +61,3 @@ def check_interfaces(plan: Plan) -> None:
         f"interface {', '.join(taken[:3])}{more} exists already and was not made by a fabric of this run folder: "
         f"end the fabric that uses it (one with another MRC_RUN_DIR?), or remove it: `ip link del {taken[0]}`"
     )
-
-

@@ -68,9 +68,9 @@ class RunState:
 class RunDir:
     """One run folder. As a context manager it holds the lock::
 
-        with RunDir() as run_dir:               # RunDirError when another fabric holds it
-            removed = run_dir.clean_leftovers()  # of a run that was killed
-            run_dir.begin()                     # an empty folder and a new RunState
+    with RunDir() as run_dir:               # RunDirError when another fabric holds it
+        removed = run_dir.clean_leftovers()  # of a run that was killed
+        run_dir.begin()                     # an empty folder and a new RunState
     """
 
     def __init__(self, path: Path | str | None = None) -> None:

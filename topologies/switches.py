@@ -214,9 +214,7 @@ class Bmv2Target(Target):
     def launch(self) -> dict[str, Probe]:
         self.run_dir.write_json(DEVICES_FILE, [self._device(switch) for switch in self.plan.switches])
         devices = str(self.run_dir.path / DEVICES_FILE)
-        self.processes.spawn_module(
-            PORTSTATE, "switch.portstate", "--gnmi", self.gnmi, "--interfaces-from", devices
-        )
+        self.processes.spawn_module(PORTSTATE, "switch.portstate", "--gnmi", self.gnmi, "--interfaces-from", devices)
         return {PORTSTATE: accepts(self.gnmi)}
 
     def _device(self, switch: plan.Switch) -> dict[str, Any]:

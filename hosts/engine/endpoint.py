@@ -150,9 +150,7 @@ class Endpoint:
         for qp in self._turn:
             qp.on_timer(now)
 
-    def transmit(
-        self, now: float, limit: int = 64, room: Sequence[int] | None = None
-    ) -> list[tuple[int, str, Packet]]:
+    def transmit(self, now: float, limit: int = 64, room: Sequence[int] | None = None) -> list[tuple[int, str, Packet]]:
         """About `limit` packets as (plane, peer, record), control packets first.
 
         `room[p]`: packets the port of plane p can take now (None: any number); planes without room, and ports that are

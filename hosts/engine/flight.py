@@ -179,9 +179,7 @@ class Flight:
             if old.state == IN_FLIGHT and self._fifo:
                 self._suspects.append((old, LossCause.OVERTAKEN))
 
-    def lost(
-        self, threshold: int, base: int, seen: int, now: float, srtt_s: float
-    ) -> list[tuple[Sent, LossCause]]:
+    def lost(self, threshold: int, base: int, seen: int, now: float, srtt_s: float) -> list[tuple[Sent, LossCause]]:
         """Losses that a fresh SACK proves; it covered PSNs `base` to `seen` (at most 64). Each is still IN_FLIGHT.
 
         `threshold`: transmissions after which a packet that has not arrived becomes suspect (rule b); not before it

@@ -136,9 +136,7 @@ class QueuePair:
         except ValueError as error:
             raise LocalError(str(error)) from None
         pmtu = min(config.pmtu_bytes, remote.pmtu_bytes)
-        context = Context(
-            self.qpn, remote.qpn, peer, config, self._events, pmtu, remote.mpr_packets, remote.trim_nack
-        )
+        context = Context(self.qpn, remote.qpn, peer, config, self._events, pmtu, remote.mpr_packets, remote.trim_nack)
         if window is None:
             window = FixedWindow(config.cwnd_bytes, write_size(Opcode.WRITE_MIDDLE, pmtu, config.timestamps))
         self.peer, self.remote = peer, remote
@@ -162,9 +160,7 @@ class QueuePair:
 
     # ---- application ------------------------------------------------------------------------------------
 
-    def post_write(
-        self, local: Any, remote_va: int, rkey: int, *, now: float, imm: int | None = None
-    ) -> int:
+    def post_write(self, local: Any, remote_va: int, rkey: int, *, now: float, imm: int | None = None) -> int:
         """Queue an RDMA write (WriteIMM with `imm`); returns its wr_id, which counts from 1.
 
         `local` (any contiguous buffer) must stay unchanged until the Completion. Raises LocalError when the QP is not

@@ -187,9 +187,7 @@ class Requestor:
             heapq.heappop(again)  # it arrived after all
         return None
 
-    def _send(
-        self, psn: int, message: Message, ev: Ev, before: Sent | None, now: float, window_ends: bool
-    ) -> Write:
+    def _send(self, psn: int, message: Message, ev: Ev, before: Sent | None, now: float, window_ends: bool) -> Write:
         """One transmission; `before`: the one given up, when it is not the first. `window_ends`: MPR allows no more."""
         config, context, flight, window, counters = (
             self._config, self._context, self.flight, self._window, self._counters,

@@ -152,9 +152,7 @@ class Responder:
         marked = packet.ecn == ECN_CE
         if marked:
             counters.marks_received += 1
-        if (
-            self._unsacked_bytes > self._config.sack_threshold or packet.ack_request or marked or packet.rtx or asked
-        ):
+        if self._unsacked_bytes > self._config.sack_threshold or packet.ack_request or marked or packet.rtx or asked:
             self._sack(packet, psn)
         else:
             self._last = packet

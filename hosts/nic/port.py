@@ -103,9 +103,7 @@ class RxRing:
         request = struct.pack("IIII", BLOCK_BYTES, blocks, slot, blocks * per_block)
         sock.setsockopt(SOL_PACKET, PACKET_RX_RING, request)
         self._socket = sock
-        self._map = mmap.mmap(
-            sock.fileno(), BLOCK_BYTES * blocks, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE
-        )
+        self._map = mmap.mmap(sock.fileno(), BLOCK_BYTES * blocks, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         whole = memoryview(self._map)
         starts = [b * BLOCK_BYTES + i * slot for b in range(blocks) for i in range(per_block)]
         self._slots = [whole[start : start + slot] for start in starts]

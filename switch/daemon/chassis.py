@@ -254,5 +254,12 @@ class Registry:
             if isinstance(event, PacketIn):
                 chassis.packet_in(event.frame)
             elif isinstance(event, PortEvent):
-                self._publish("port", device=chassis.name, port=event.port, interface=event.interface,
-                              up=event.up, admin_up=event.admin_up, at=event.at)
+                self._publish(
+                    "port",
+                    device=chassis.name,
+                    port=event.port,
+                    interface=event.interface,
+                    up=event.up,
+                    admin_up=event.admin_up,
+                    at=event.at,
+                )

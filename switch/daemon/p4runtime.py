@@ -258,9 +258,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         self._check_primary(chassis, request)
         if request.atomicity != p4r.WriteRequest.CONTINUE_ON_ERROR:
             name = p4r.WriteRequest.Atomicity.Name(request.atomicity) if request.atomicity in (1, 2) else "?"
-            raise RpcError(
-                rpc_code.UNIMPLEMENTED, f"atomicity {name} is not supported (has: CONTINUE_ON_ERROR)"
-            )
+            raise RpcError(rpc_code.UNIMPLEMENTED, f"atomicity {name} is not supported (has: CONTINUE_ON_ERROR)")
         async with chassis.writing:
             device, _ = chassis.configured()
             return await apply_updates(chassis, device, request.updates)
@@ -288,9 +286,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         primary = chassis.arbitration.primary_election_id(request.role)
         who = f"election id {election_id}" + (f", role {request.role!r}," if request.role else "")
         why = f"the primary has {primary}" if primary is not None else "there is no primary (open a StreamChannel)"
-        raise RpcError(
-            rpc_code.PERMISSION_DENIED, f"{who} is not the primary of device {chassis.device_id}: {why}"
-        )
+        raise RpcError(rpc_code.PERMISSION_DENIED, f"{who} is not the primary of device {chassis.device_id}: {why}")
 
 
 def _stream_error(stream: _Stream, error: RpcError, **details: Any) -> None:

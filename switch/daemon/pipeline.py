@@ -80,9 +80,7 @@ def _compile(config: bytes) -> CompiledProgram:
 async def build_pipeline(compiler: Compiler, config: p4r.ForwardingPipelineConfig) -> Pipeline:
     """Compiles a config and holds its P4Info against ours. Raises RpcError INVALID_ARGUMENT."""
     if not config.p4_device_config:
-        raise RpcError(
-            rpc_code.INVALID_ARGUMENT, "p4_device_config is empty: this target takes preprocessed P4 source"
-        )
+        raise RpcError(rpc_code.INVALID_ARGUMENT, "p4_device_config is empty: this target takes preprocessed P4 source")
     if not config.HasField("p4info"):
         raise RpcError(rpc_code.INVALID_ARGUMENT, "the config has no p4info")
     program = await compiler.compile(config.p4_device_config)

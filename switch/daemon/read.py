@@ -29,9 +29,7 @@ CHUNK = 512
 """Entities per ReadResponse: some 50 KiB."""
 
 
-def read_entities(
-    chassis: Chassis, device: Device, p4info: p4i.P4Info, request: p4r.ReadRequest
-) -> list[p4r.Entity]:
+def read_entities(chassis: Chassis, device: Device, p4info: p4i.P4Info, request: p4r.ReadRequest) -> list[p4r.Entity]:
     """Everything a ReadRequest asks for. Raises RpcError."""
     out: list[p4r.Entity] = []
     for entity in request.entities:
@@ -40,9 +38,7 @@ def read_entities(
             raise RpcError(rpc_code.INVALID_ARGUMENT, "a read of an entity of no kind")
         handler = _HANDLERS.get(kind)
         if handler is None:
-            raise RpcError(
-                rpc_code.UNIMPLEMENTED, f"{kind} cannot be read here (can: {', '.join(sorted(_HANDLERS))})"
-            )
+            raise RpcError(rpc_code.UNIMPLEMENTED, f"{kind} cannot be read here (can: {', '.join(sorted(_HANDLERS))})")
         try:
             out.extend(handler(chassis, device, p4info, getattr(entity, kind)))
         except TableError as error:
@@ -95,9 +91,7 @@ def _groups(
         yield p4r.Entity(action_profile_group=group_out(group))
 
 
-def _counters(
-    chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: p4r.CounterEntry
-) -> Iterator[p4r.Entity]:
+def _counters(chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: p4r.CounterEntry) -> Iterator[p4r.Entity]:
     ids = [wanted.counter_id] if wanted.counter_id else [counter.preamble.id for counter in p4info.counters]
     index = wanted.index.index if wanted.HasField("index") else None
     for counter_id in ids:
@@ -125,9 +119,7 @@ def _direct_counters(
             )
 
 
-def _registers(
-    chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: p4r.RegisterEntry
-) -> Iterator[p4r.Entity]:
+def _registers(chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: p4r.RegisterEntry) -> Iterator[p4r.Entity]:
     ids = [wanted.register_id] if wanted.register_id else [register.preamble.id for register in p4info.registers]
     index = wanted.index.index if wanted.HasField("index") else None
     for register_id in ids:

@@ -180,9 +180,7 @@ def group_in(group: p4r.ActionProfileGroup) -> Group:
 
 
 def group_out(group: Group) -> p4r.ActionProfileGroup:
-    out = p4r.ActionProfileGroup(
-        action_profile_id=group.profile_id, group_id=group.group_id, max_size=group.max_size
-    )
+    out = p4r.ActionProfileGroup(action_profile_id=group.profile_id, group_id=group.group_id, max_size=group.max_size)
     for member in group.members:
         sent = out.members.add(member_id=member.member_id, weight=member.weight)
         if member.watch_port is not None:

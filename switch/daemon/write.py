@@ -50,9 +50,7 @@ def _apply(chassis: Chassis, device: Device, update: p4r.Update) -> None:
         raise RpcError(rpc_code.INVALID_ARGUMENT, "an update without a type (want INSERT, MODIFY or DELETE)")
     handler = _HANDLERS.get(kind)
     if handler is None:
-        raise RpcError(
-            rpc_code.UNIMPLEMENTED, f"{kind} cannot be written here (can: {', '.join(sorted(_HANDLERS))})"
-        )
+        raise RpcError(rpc_code.UNIMPLEMENTED, f"{kind} cannot be written here (can: {', '.join(sorted(_HANDLERS))})")
     handler(chassis, device, update.type, getattr(update.entity, kind))
 
 

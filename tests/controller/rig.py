@@ -86,9 +86,7 @@ class Rig:
         assert line.startswith("ready "), self.log("switch.daemon")
         told = self.daemon.request("devices")
         address, gnmi = f"127.0.0.1:{told['p4runtime_port']}", f"127.0.0.1:{told['gnmi_port']}"
-        places = {
-            s.name: {"address": address, "device_id": s.device_id, "gnmi": gnmi} for s in self.plan.switches
-        }
+        places = {s.name: {"address": address, "device_id": s.device_id, "gnmi": gnmi} for s in self.plan.switches}
         (self.run_dir / "switches.json").write_text(json.dumps(places))
 
     def start_controller(self, *options: str) -> None:

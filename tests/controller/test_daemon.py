@@ -90,9 +90,7 @@ class Intruder:
 
     async def __aenter__(self):
         await self.client.open(complete_request=self._sign)
-        bid = p4r.MasterArbitrationUpdate(
-            device_id=self.target.device_id, election_id=U128.encode(self.election_id)
-        )
+        bid = p4r.MasterArbitrationUpdate(device_id=self.target.device_id, election_id=U128.encode(self.election_id))
         await self.client.send(p4r.StreamMessageRequest(arbitration=bid))
         await self.client.receive()
         return self

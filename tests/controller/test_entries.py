@@ -64,9 +64,7 @@ def test_text__of_what_the_program_does_not_have(srv6):
     entity.table_entry.match.add(field_id=4).ternary.value = b"\x05"
     entity.table_entry.action.action.action_id = 9
     entity.table_entry.action.action.params.add(param_id=2, value=b"\x01")
-    assert str(srv6.describe(entity)) == (
-        "table 0x02000099 field4=0x5&&&0x0 priority=7 action 0x00000009(param2=0x1)"
-    )
+    assert str(srv6.describe(entity)) == ("table 0x02000099 field4=0x5&&&0x0 priority=7 action 0x00000009(param2=0x1)")
 
 
 @given(st.binary(max_size=200))

@@ -17,8 +17,7 @@ PLAN = Plan(planes=1, racks=2, spines=1, hosts_per_rack=1)
 def run_dir(tmp_path, srv6):
     (tmp_path / "plan.json").write_text(json.dumps(PLAN.to_json()))
     places = {
-        s.name: {"address": "127.0.0.1:9559", "device_id": s.device_id, "gnmi": "127.0.0.1:9339"}
-        for s in PLAN.switches
+        s.name: {"address": "127.0.0.1:9559", "device_id": s.device_id, "gnmi": "127.0.0.1:9339"} for s in PLAN.switches
     }
     (tmp_path / "switches.json").write_text(json.dumps(places))
     (tmp_path / "program").mkdir()

@@ -130,9 +130,7 @@ def sacks(draw) -> Sack:
 
 
 ids = {"spdcid": u16, "dpdcid": u16}
-nacks = st.builds(
-    Nack, **COMMON, psn=u24, reason=u8, entropy=u32, timestamp=u16, cc_type=st.integers(0, 15), **ids
-)
+nacks = st.builds(Nack, **COMMON, psn=u24, reason=u8, entropy=u32, timestamp=u16, cc_type=st.integers(0, 15), **ids)
 acks = st.builds(TransportAck, **COMMON, psn=u24, syndrome=u8, msn=u24)
 tsr = st.integers(0, 1)
 probes = st.builds(ReliabilityProbe, **COMMON, probe_id=u16, timestamp=u16, tsr=tsr, **ids)
@@ -232,5 +230,3 @@ def test_layers__the_same_bit_positions_as_the_engines_tables(layout):
     for name, bits in layout.bits.items():
         at += bits
         assert at in ends or name.startswith("res"), f"{layout.name}.{name} ends at bit {at}"
-
-

@@ -91,9 +91,7 @@ VECTORS = {
         BTH(opcode="ENDPOINT_REQUEST", dqpn=2, psn=0x42)
         / ERTH(op="PORT_STATUS_UPDATE", port_status_mask=0xFD, tx_timestamp=0x1234),
     ),
-    "H": request(
-        0x12, BTH(opcode="ENDPOINT_REQUEST", dqpn=2, psn=0x43) / ERTH(op="EV_PROBE", tx_timestamp=0x1234)
-    ),
+    "H": request(0x12, BTH(opcode="ENDPOINT_REQUEST", dqpn=2, psn=0x43) / ERTH(op="EV_PROBE", tx_timestamp=0x1234)),
     "I": control(BTH(opcode="ENDPOINT_RESPONSE", dqpn=2, psn=0x43) / EETH(op="EV_PROBE", tx_timestamp=0x1234)),
     "J": control(BTH(opcode="ACKNOWLEDGE", dqpn=0x456, psn=0xABC) / AETH(syndrome="ACK", msn=8)),
     "L": request(
@@ -107,8 +105,7 @@ VECTORS = {
 
 
 WIRE = {
-    key: bytes.fromhex(text)
-    for key, text in json.loads((Path(__file__).parent / "annex_a.json").read_text()).items()
+    key: bytes.fromhex(text) for key, text in json.loads((Path(__file__).parent / "annex_a.json").read_text()).items()
 }
 """Annex A, frame by frame: IP header, UDP, body, iCRC."""
 
@@ -121,9 +118,7 @@ def test_annex_a__fields_to_bytes(vector):
 @pytest.mark.parametrize("vector", VECTORS)
 def test_annex_a__bytes_to_fields_and_back(vector):
     packet = IPv6(WIRE[vector])
-    assert [layer.__name__ for layer in packet.layers()] == [
-        layer.__name__ for layer in VECTORS[vector][0].layers()
-    ]
+    assert [layer.__name__ for layer in packet.layers()] == [layer.__name__ for layer in VECTORS[vector][0].layers()]
     assert packet[ICRC].icrc is not None
     packet[ICRC].icrc = None  # compute it again from what was understood
     assert bytes(packet).hex() == WIRE[vector].hex()
@@ -138,9 +133,7 @@ def test_annex_a__k_over_ipv4():
 
 
 def test_carrier__outer_header_of_a():
-    wire = (
-        bytes.fromhex("6120000100682940") + bytes(IPv6(src=REQUESTOR, dst="fcbb:bb00:2301:1305:2302:330b::"))[8:40]
-    )
+    wire = bytes.fromhex("6120000100682940") + bytes(IPv6(src=REQUESTOR, dst="fcbb:bb00:2301:1305:2302:330b::"))[8:40]
     outer = USidCarrier(src=REQUESTOR, dst="fcbb:bb00:2301:1305:2302:330b::", tc=0x12, fl=1)
     assert bytes(outer / VECTORS["A"][0]) == wire + WIRE["A"]
     frame = Ether(bytes(Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02") / outer / VECTORS["A"][0]))

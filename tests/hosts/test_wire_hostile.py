@@ -16,8 +16,7 @@ from hosts.engine.packets import NackReason, Write
 from hosts.engine.wire import Addressing, Codec, WireError, addresses
 
 VECTORS = {
-    name: bytes.fromhex(text)
-    for name, text in json.loads((Path(__file__).parent / "annex_a.json").read_text()).items()
+    name: bytes.fromhex(text) for name, text in json.loads((Path(__file__).parent / "annex_a.json").read_text()).items()
 }
 A, B = VECTORS["A"], VECTORS["B"]
 CODEC = Codec()

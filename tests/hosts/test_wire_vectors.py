@@ -25,8 +25,7 @@ from hosts.engine.packets import (
 from hosts.engine.wire import Addressing, Codec
 
 BYTES = {
-    name: bytes.fromhex(text)
-    for name, text in json.loads((Path(__file__).parent / "annex_a.json").read_text()).items()
+    name: bytes.fromhex(text) for name, text in json.loads((Path(__file__).parent / "annex_a.json").read_text()).items()
 }
 EV, REQUESTOR_QP, RESPONDER_QP, PLANE = 0x00010305, 0x456, 0x123, 3
 DATA, RETX, CONTROL = (4, 2), (8, 2), (46, 0)  # DSCP, ECN

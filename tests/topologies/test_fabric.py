@@ -222,9 +222,7 @@ def run_dir(tmp_path):
         held.clean_leftovers()
 
 
-@pytest.mark.parametrize(
-    "number, code", [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
-)
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 @pytest.mark.parametrize("step", ["making the network", "compiling", "starting switches", "fabric is up"])
 def test_signal__at_any_step_leaves_nothing(run_dir, step, number, code):
     front = Front(run_dir, step).until("waiting")

@@ -45,9 +45,7 @@ def test_agents__answer_for_their_hosts(fabric):
     for host in PLAN.hosts:
         hello = fabric.agent(host.name).request("hello")
         assert hello["host"] == host.name and hello["nic"] == "fast"
-        assert os.readlink(f"/proc/{hello['pid']}/ns/net") == os.readlink(
-            f"/proc/{fabric.hosts[host.name].pid}/ns/net"
-        )
+        assert os.readlink(f"/proc/{hello['pid']}/ns/net") == os.readlink(f"/proc/{fabric.hosts[host.name].pid}/ns/net")
 
 
 def test_status__every_process_is_alive(fabric):
