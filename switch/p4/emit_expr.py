@@ -31,6 +31,8 @@ class Place:
     key: str
     shared: bool = False
     """Outlives the function (the packet's headers and metadata): may be passed by name instead of by copy."""
+    field: tuple[str, Record, str] | None = None
+    """Of a header's field: key of the header, its type, name of the field."""
 
 
 @dataclass
@@ -122,24 +124,16 @@ class ExprEmitter:
             base = self.place(e.base, frame)
             record = plain(base.type)
             assert isinstance(record, Record)
-            if record.name == _STD and record.fields[e.name] is not None:
-                return Place(f"{base.c}.{e.name}", record.fields[e.name], f"{base.key}.{e.name}", base.shared)
-            return Place(
-                f"{base.c}.{c_name(e.name)}", record.fields[e.name], f"{base.key}.{e.name}", base.shared
-            )
+            name = e.name if record.name == _STD else c_name(e.name)
+            part = (base.key, record, e.name) if record.kind == "header" else None
+            return Place(f"{base.c}.{name}", record.fields[e.name], f"{base.key}.{e.name}", base.shared, part)
         unsupported(e.where, "this as something to write to")
 
-    def note_read(self, e: tree.Expr, place: Place) -> None:
-        self._note(e, place, False)
-
-    def note_write(self, e: tree.Expr, place: Place) -> None:
-        self._note(e, place, True)
-
-    def _note(self, e: tree.Expr, place: Place, write: bool) -> None:
-        if isinstance(e, tree.Member) and isinstance(plain(e.base.type), Record):
-            record = plain(e.base.type)
-            if record.kind == "header":  # type: ignore[union-attr]
-                self.usage.note(place.key.rpartition(".")[0], record, [e.name], write)  # type: ignore[arg-type]
+    def note(self, place: Place, write: bool) -> None:
+        """A place is read or written: remember which fields of which headers that touches."""
+        if place.field:
+            key, record, name = place.field
+            self.usage.note(key, record, [name], write)
         self.note_whole(place, write)
 
     def note_whole(self, place: Place, write: bool) -> None:
@@ -185,7 +179,7 @@ class ExprEmitter:
 
     def _read(self, e: tree.Expr, frame: Frame) -> str:
         place = self.place(e, frame)
-        self.note_read(e, place)
+        self.note(place, False)
         if not isinstance(plain(place.type), Record):
             bits_of(place.type, e.where)
         return place.c

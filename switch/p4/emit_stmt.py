@@ -128,7 +128,7 @@ class Statements(Externs, ExprEmitter):
             return
         place = self.place(s.target, frame)
         self._refuse_write(place, s.where)
-        self.note_write(s.target, place)
+        self.note(place, True)
         self.assign(place, s.value, frame)
 
     @staticmethod
@@ -196,8 +196,8 @@ class Statements(Externs, ExprEmitter):
             unsupported(target.where, "writing to a slice of a slice")
         place = self.place(target.base, frame)
         self._refuse_write(place, target.where)
-        self.note_read(target.base, place)
-        self.note_write(target.base, place)
+        self.note(place, False)
+        self.note(place, True)
         bits = bits_of(target.base.type, target.where)
         high, low = target.high.const, target.low.const
         mask = ((1 << high - low + 1) - 1) << low
@@ -308,8 +308,8 @@ class Statements(Externs, ExprEmitter):
         """Assign a C value of the right type to something writable."""
         if isinstance(target, tree.Slice):
             place = self.place(target.base, frame)
-            self.note_read(target.base, place)
-            self.note_write(target.base, place)
+            self.note(place, False)
+            self.note(place, True)
             bits, low = bits_of(target.base.type, target.where), target.low.const
             mask = ((1 << target.high.const - low + 1) - 1) << low
             keep = self._literal(~mask & (1 << bits) - 1, bits)
@@ -317,7 +317,7 @@ class Statements(Externs, ExprEmitter):
             return
         place = self.place(target, frame)
         self._refuse_write(place, target.where)
-        self.note_write(target, place)
+        self.note(place, True)
         frame.code.add(f"{place.c} = {text};")
         if not is_scalar(place.type):
             self._forget_bytes(place, frame)

@@ -10,7 +10,7 @@ from switch.p4.elaborate import ActionInstance, ExternInstance, TableInstance
 from switch.p4.emit_expr import Frame, load_bits
 from switch.p4.emit_stmt import CALL, SIGNATURE, Statements, action_constant
 from switch.p4.errors import Location, unsupported
-from switch.p4.p4info import Ids, key_name
+from switch.p4.p4info import Ids, key_ids, key_name, param_ids
 from switch.p4.types import Enum, Type, plain
 
 _MATCH = {"exact": "P4RT_EXACT", "lpm": "P4RT_LPM", "ternary": "P4RT_TERNARY", "range": "P4RT_RANGE",
@@ -152,7 +152,7 @@ class Tables(Statements):
 
     def _action_fields(self, action: ActionInstance, code: Code) -> None:
         code.open(f"static const struct p4rt_field_desc params_{c_word(action.name)}[] = {{")
-        for number, one in enumerate((p for p in action.decl.params if not p.direction), 1):
+        for one, number in param_ids(action.decl):
             code.add(f"{{{c_string(one.name)}, {number}, {bits_of(one.type, one.where)}, P4RT_EXACT}},")
         code.add("{0},")
         code.close("};")
@@ -160,9 +160,7 @@ class Tables(Statements):
     def _table_parts(self, table: TableInstance, code: Code) -> None:
         word = c_word(table.name)
         code.open(f"static const struct p4rt_field_desc fields_{word}[] = {{")
-        for number, one in enumerate(table.decl.key, 1):
-            if one.match == "selector":
-                continue
+        for one, number in key_ids(table.decl):
             if one.match not in _MATCH:
                 unsupported(one.where, f"the match kind {one.match}")
             name = c_string(key_name(one))

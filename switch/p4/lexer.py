@@ -229,8 +229,8 @@ def _is_declaration(tokens: list[Lexeme], i: int) -> bool:
     """Does `typedef` or `type` at i begin a declaration? `type` is also an ordinary name."""
     before = _kind_at(tokens, i - 1)
     after = _kind_at(tokens, i + 1)
-    opens = before in ("END", "SEMICOLON", "RBRACE", "RPAR", "IDENTIFIER")
-    return opens and (after in ("IDENTIFIER", "TYPE_ID") or after.lower() in _BASE_TYPES or after == "AT")
+    opens = before in ("END", "SEMICOLON", "RBRACE", "ANNOTATION")
+    return opens and (after in ("IDENTIFIER", "TYPE_ID") or after.lower() in _BASE_TYPES)
 
 
 def _last_name(tokens: list[Lexeme], i: int) -> int:

@@ -13,7 +13,7 @@ from finsy.proto import p4i
 
 from switch.p4 import tree
 from switch.p4.elaborate import ActionInstance, ExternInstance, Program, TableInstance
-from switch.p4.errors import fail
+from switch.p4.errors import fail, unsupported
 from switch.p4.lexer import Lexeme
 from switch.p4.types import Enum, NewType, Record, Type, plain, width_of
 
@@ -122,6 +122,35 @@ def _free_id(kind: str, name: str, taken: set[int]) -> int:
         value += 1
 
 
+def field_ids(notes: Iterable[list[tree.Annotation]]) -> list[int]:
+    """Ids of match fields, parameters or metadata from the annotations of each: @id, or counted from 1 around these."""
+    given = [next((note.number() for note in one if note.name == "id"), None) for one in notes]
+    taken = {one for one in given if one is not None}
+    out, number = [], 1
+    for one in given:
+        if one is None:
+            while number in taken:
+                number += 1
+            one = number
+            taken.add(one)
+        else:
+            number += 1
+        out.append(one)
+    return out
+
+
+def key_ids(table: tree.Table) -> list[tuple[tree.KeyElement, int]]:
+    """The key's fields with their ids, without those that only feed a selector."""
+    ids = field_ids(one.annotations for one in table.key)
+    return [(one, number) for one, number in zip(table.key, ids, strict=True) if one.match != "selector"]
+
+
+def param_ids(action: tree.Action) -> list[tuple[tree.Param, int]]:
+    """The parameters that the control plane gives, with their ids."""
+    params = [one for one in action.params if not one.direction]
+    return list(zip(params, field_ids(one.annotations for one in params), strict=True))
+
+
 def key_name(one: tree.KeyElement) -> str:
     """Name of a match field: its @name, or the expression as p4c writes it. Raises P4Error for other expressions."""
     for note in one.annotations:
@@ -222,12 +251,11 @@ def _width(of: Type, info: p4i.P4Info) -> tuple[int, str | None]:
         if translation and translation.body:
             values = [one for one in translation.body if one.kind != "COMMA"]
             spec.translated_type.uri = tree.unquote(values[0].text)
-            if values[1].text == "string":
-                spec.translated_type.sdn_string.SetInParent()
-                return 0, of.name
-            number = next(one.text for one in reversed(values) if one.kind == "INTEGER")
-            spec.translated_type.sdn_bitwidth = tree.parse_integer(number)[0]
-            return spec.translated_type.sdn_bitwidth, of.name
+            width = next((tree.parse_integer(one.text)[0] for one in values if one.kind == "INTEGER"), None)
+            if width != width_of(of):
+                unsupported(translation.where, "@p4runtime_translation to another width")
+            spec.translated_type.sdn_bitwidth = width
+            return width, of.name
         spec.original_type.bitstring.bit.bitwidth = width_of(of) or 0
         return width_of(of) or 0, of.name
     if isinstance(of, Enum) and of.under:
@@ -245,11 +273,8 @@ def _width(of: Type, info: p4i.P4Info) -> tuple[int, str | None]:
 def _table(info: p4i.P4Info, table: TableInstance, ids: Ids) -> None:
     out, decl = info.tables.add(), table.decl
     _preamble(out, "table", table.name, ids, decl)
-    for number, one in enumerate(decl.key, 1):
-        if one.match == "selector":
-            continue
-        given = next((note.number() for note in one.annotations if note.name == "id"), None)
-        field = out.match_fields.add(id=given or number, name=key_name(one))
+    for one, number in key_ids(decl):
+        field = out.match_fields.add(id=number, name=key_name(one))
         _fill_notes(field, one.annotations)
         field.bitwidth, named = _width(one.value.type, info)
         if named:
@@ -291,8 +316,7 @@ def _default(out: p4i.Table, table: TableInstance, ids: Ids) -> None:
         out.const_default_action_id = ids.of("action", action.name)
         return
     out.initial_default_action.action_id = ids.of("action", action.name)
-    params = [one for one in action.decl.params if not one.direction]
-    for number, (param, arg) in enumerate(zip(params, ref.args or [], strict=False), 1):
+    for (param, number), arg in zip(param_ids(action.decl), ref.args or [], strict=True):
         bits = width_of(param.type) or 32
         value = arg.value.const
         if isinstance(value, str) and isinstance(param.type, Enum):
@@ -304,9 +328,8 @@ def _default(out: p4i.Table, table: TableInstance, ids: Ids) -> None:
 def _action(info: p4i.P4Info, action: ActionInstance, ids: Ids) -> None:
     out = info.actions.add()
     _preamble(out, "action", action.name, ids, action.decl)
-    for number, one in enumerate((p for p in action.decl.params if not p.direction), 1):
-        note = one.annotation("id")
-        param = out.params.add(id=(note.number() if note else None) or number, name=one.name)
+    for one, number in param_ids(action.decl):
+        param = out.params.add(id=number, name=one.name)
         named_as = one.annotation("name")
         if named_as and named_as.string():
             param.name = named_as.string() or one.name
@@ -356,9 +379,8 @@ def _controller_header(info: p4i.P4Info, header: tree.Aggregate, ids: Ids) -> No
     out.preamble.name = out.preamble.alias = name
     _fill_notes(out.preamble, header.annotations)
     record: Record = header.record
-    for number, one in enumerate(header.fields, 1):
-        given = one.annotation("id")
-        field = out.metadata.add(id=(given.number() if given else None) or number, name=one.name)
+    for one, number in zip(header.fields, field_ids(one.annotations for one in header.fields), strict=True):
+        field = out.metadata.add(id=number, name=one.name)
         _fill_notes(field, one.annotations)
         field.bitwidth, named = _width(record.fields[one.name], info)
         if named:

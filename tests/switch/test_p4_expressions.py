@@ -152,7 +152,7 @@ class Random:
     def binary(self, depth: int, signed: bool):
         op = self.rng.choice(["+", "-", "*", "&", "|", "^", "|+|", "|-|"])
         left, n, f = self.make(depth, signed)
-        right, m, g = self.make(depth, signed)
+        right, _, g = self.make(depth, signed)
         right = f"({'int' if signed else 'bit'}<{n}>)({right})"
 
         def value(row):
