@@ -70,7 +70,8 @@ def front(run_dir: str, stop_at: str = "") -> None:
         (folder / "p4info.txtpb").write_text("")
 
     with bare_fabric(run_dir, compile_program=compile_program, progress=progress) as fabric:
-        fabric.hosts["h0"].cmd("setsid sleep 1000 &")
+        # It has left its shell's session before anything here ends: until then a hang-up would take it along.
+        fabric.hosts["h0"].cmd('setsid sleep 1000 & until [ "$(cat /proc/$!/comm)" = sleep ]; do :; done')
         print("up", flush=True)
         sys.stdin.read()
 
