@@ -9,3 +9,7 @@ class LocalError(ValueError):
 
 class PeerError(ValueError):
     """The other side said something that makes no sense; the message says what would."""
+
+
+class WireError(ValueError):
+    """A packet failed a check and is dropped; the message says which."""

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from .config import Config
+from .errors import WireError
 from .icrc import IPV4_PREFIX, IPV6_PREFIX, LRH, icrc_ipv4, icrc_ipv6
 from .layouts import AETH, BTH, CONTROL_HEADERS, EETH, ERTH, FTYPE_TIMESTAMP, IPV4, NETH, PETH, write_headers
 from .packets import (
@@ -35,6 +36,8 @@ from .packets import (
     TransportAck,
     Write,
 )
+from .rocev2_packets import RcPacket
+from .rocev2_wire import RC_KINDS, RC_OPCODES, decode_rc, encode_rc
 
 UDP_PORTS = frozenset((4791, 4971))
 """Destination ports accepted (§1.3)."""
@@ -66,10 +69,6 @@ _PADDING = (b"", b"\0", b"\0\0", b"\0\0\0")
 FLAG_A, FLAG_RTX, FLAG_TS = 0x80, 0x20, 0x10
 FLAG_SE, FLAGS_SE_OR_M = 0x80, 0xC0
 TSR_BIT = 0x8000
-
-
-class WireError(ValueError):
-    """A packet failed a check and is dropped; the message says which."""
 
 
 class Frame(NamedTuple):
@@ -161,10 +160,12 @@ class Codec:
 
     # ---- encode -----------------------------------------------------------------------------------------
 
-    def encode(self, record: Packet, addressing: Addressing) -> Frame:
+    def encode(self, record: Packet | RcPacket, addressing: Addressing) -> Frame:
         """Bytes of a record. Raises ValueError for field values that fit no header (a bug of the caller)."""
         if type(record) is Write:
             return self._encode_write(record, addressing)
+        if type(record) in RC_KINDS:
+            return self._encode_rc(record, addressing)
         opcode, flags, psn, body = _control_body(record)
         header, crc = self._start(record, addressing, opcode, 0, flags, psn, len(body))
         return Frame(header + body, b"", _ICRC.pack(crc32(body, crc)))
@@ -191,8 +192,19 @@ class Codec:
         padding = _PADDING[pad]
         return Frame(header + body, payload, padding + _ICRC.pack(crc32(padding, crc) if pad else crc))
 
+    def _encode_rc(self, record: RcPacket, addressing: Addressing) -> Frame:
+        """The baseline's packets (rocev2_wire.py)."""
+        opcode, variant, flags1, flags, psn, headers, payload = encode_rc(record)
+        pad = -len(payload) & 3
+        length = len(headers) + len(payload) + pad
+        header, crc = self._start(record, addressing, opcode, flags1 | pad << 4, flags, psn, length)
+        if variant:  # masked in the iCRC, so it can be set afterwards
+            header = b"".join((header[:-8], bytes((variant,)), header[-7:]))
+        crc = crc32(_PADDING[pad], crc32(payload, crc32(headers, crc)))
+        return Frame(header + headers, payload, _PADDING[pad] + _ICRC.pack(crc))
+
     def _start(
-        self, record: Packet, to: Addressing, opcode: int, flags1: int, flags: int, psn: int, length: int
+        self, record: Packet | RcPacket, to: Addressing, opcode: int, flags1: int, flags: int, psn: int, length: int
     ) -> tuple[bytes, int]:
         """IP, UDP and BTH in front of `length` bytes, and the CRC register after them."""
         length += UDP_SIZE + BTH_SIZE + ICRC_SIZE
@@ -214,7 +226,9 @@ class Codec:
 
     # ---- decode -----------------------------------------------------------------------------------------
 
-    def decode(self, packet: bytes | memoryview, plane: int = 0, outer_traffic_class: int | None = None) -> Packet:
+    def decode(
+        self, packet: bytes | memoryview, plane: int = 0, outer_traffic_class: int | None = None
+    ) -> Packet | RcPacket:
         """The record in an inner packet (IP header first). Raises WireError, and only that.
 
         `outer_traffic_class`: of the outer header where there was one; its DSCP wins and CE counts in either (§1.2).
@@ -240,7 +254,7 @@ class Codec:
             raise WireError(f"UDP port {dport}")
         if udp_length != length:
             raise WireError(f"UDP length {udp_length} in {length} bytes of IP payload")
-        opcode = _OPCODES.get(opbyte)
+        opcode = _OPCODES.get(opbyte) or RC_OPCODES.get(opbyte)
         if opcode is None:
             raise WireError(f"opcode {opbyte:#04x}")
         if flags1 & 0x0F:
@@ -269,6 +283,8 @@ class Codec:
             raise WireError("iCRC")
         if opcode in WRITE_OPCODES:
             return _decode_write(view, body, opcode, flags1, word, envelope, length)
+        if opbyte in RC_OPCODES:
+            return decode_rc(view, body, opcode, flags1, word, envelope, length)
         if flags1 & 0x30 or len(packet) - ICRC_SIZE - body != _CONTROL_SIZE[opcode]:
             raise WireError(f"{opcode.name}: {len(packet) - ICRC_SIZE - body} bytes after BTH, pad {flags1 >> 4 & 3}")
         return _DECODERS[opcode](packet, body, word, envelope)

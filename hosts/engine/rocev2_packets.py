@@ -1,0 +1,96 @@
+"""The packets of the RoCEv2 RC baseline as records, one class per kind. [IBTA]
+
+Three kinds are all RDMA Write needs: the write, the acknowledgment (ACK or NAK), and the congestion notification
+of DCQCN. They begin with the same five fields as MRC's (packets.py), so that NICs and fabrics carry either; `ev` is the
+UDP source port and flow label, the same in all packets of a QP, which is what makes it single-path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class RcOpcode(IntEnum):
+    """BTH opcodes of RC that we use; MRC's are these OR 0xC0 (§2.1). CNP is RoCEv2's own."""
+
+    WRITE_FIRST = 0x06
+    WRITE_MIDDLE = 0x07
+    WRITE_LAST = 0x08
+    WRITE_LAST_IMM = 0x09
+    WRITE_ONLY = 0x0A
+    WRITE_ONLY_IMM = 0x0B
+    ACKNOWLEDGE = 0x11
+    CNP = 0x81
+
+
+RC_START = frozenset((RcOpcode.WRITE_FIRST, RcOpcode.WRITE_ONLY, RcOpcode.WRITE_ONLY_IMM))
+"""Opcodes with a RETH; the packets after a FIRST continue where it left off."""
+RC_IMM = frozenset((RcOpcode.WRITE_LAST_IMM, RcOpcode.WRITE_ONLY_IMM))
+RC_END = frozenset((RcOpcode.WRITE_LAST, RcOpcode.WRITE_ONLY)) | RC_IMM
+RC_WRITES = RC_START | RC_END | {RcOpcode.WRITE_MIDDLE}
+
+
+class RcSyndrome(IntEnum):
+    """AETH syndrome: 0x1F = ACK with the credit field "not valid"; RNR (0x20..0x3F) is never sent by us."""
+
+    ACK = 0x1F
+    NAK_SEQUENCE = 0x60
+    NAK_INVALID_REQUEST = 0x61
+    NAK_REMOTE_ACCESS = 0x62
+    NAK_REMOTE_OPERATION = 0x63
+
+
+@dataclass(slots=True)
+class RcWrite:
+    """A data packet, opcodes 0x06..0x0B."""
+
+    dest_qp: int
+    ev: int
+    plane: int
+    dscp: int
+    ecn: int
+    opcode: RcOpcode
+    psn: int
+    payload: bytes | memoryview
+    """This packet's bytes, without padding."""
+    size: int
+    """Nominal size in bytes: UDP length + 40, as of an MRC write."""
+    va: int = 0
+    """Virtual address of the message, `rkey` its R_Key, `dma_length` its bytes: in FIRST and ONLY, else 0."""
+    rkey: int = 0
+    dma_length: int = 0
+    imm: int = 0
+    """32-bit immediate value; on the wire in the two IMM opcodes only."""
+    ack_request: bool = False
+    solicited: bool = False
+
+
+@dataclass(slots=True)
+class RcAck:
+    """ACK or NAK, 0x11: AETH."""
+
+    dest_qp: int
+    ev: int
+    plane: int
+    dscp: int
+    ecn: int
+    psn: int
+    """ACK: everything up to it arrived. NAK: the offending PSN; of a sequence error the PSN expected."""
+    syndrome: int
+    msn: int
+    """Messages completed, 24 bits."""
+
+
+@dataclass(slots=True)
+class Cnp:
+    """Congestion notification, 0x81: 16 reserved bytes and BECN set. From the receiver of CE marks to the sender."""
+
+    dest_qp: int
+    ev: int
+    plane: int
+    dscp: int
+    ecn: int
+
+
+RcPacket = RcWrite | RcAck | Cnp
