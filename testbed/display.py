@@ -20,9 +20,8 @@ from topologies.plan import Plan, ev_plane
 if TYPE_CHECKING:
     from testbed.demo import Report
 
-NOTES_SHOWN = 10
 LINE_EVERY_S = 1.0
-EV_STYLE = {"good": "green", "skip": "cyan", "assumed_bad": "red", "denied": "magenta"}
+EV_STYLE = {"good": "green", "port down": "yellow", "skip": "cyan", "assumed_bad": "red", "denied": "magenta"}
 
 
 def bits(rate: float) -> str:
@@ -47,7 +46,6 @@ class DemoDisplay:
     def __init__(self, console: Console, plan: Plan, source: str, destination: str) -> None:
         self.console, self.plan = console, plan
         self.title = f"{source} -> {destination} over {plan}"
-        self.notes: deque[str] = deque(maxlen=NOTES_SHOWN)
         self.started = time.monotonic()
         self.size, self.offered_bps = 1, 0.0
         self._live: Live | None = None
@@ -68,10 +66,7 @@ class DemoDisplay:
 
     def note(self, t: float, text: str) -> None:
         """One event, at CLOCK_MONOTONIC `t`; `text` may carry rich markup."""
-        line = f"{t - self.started:7.3f} s  {text}"
-        self.notes.append(line)
-        if self._live is None:
-            self.console.print(line)
+        self.console.print(f"{t - self.started:7.3f} s  {text}", soft_wrap=True)
 
     def update(self, done: int, status: dict[str, Any], recorder: Recorder) -> None:
         """Show bytes done, rate of each plane, state of each EV."""
@@ -79,7 +74,7 @@ class DemoDisplay:
         self._planes.append((now, [port["tx_bytes"] for port in status["ports"].values()]))
         evs = next((qp["evs"] for qp in status["qps"]), [])
         if self._live is not None:
-            self._live.update(self._picture(done, evs), refresh=True)
+            self._live.update(self._picture(done, evs, recorder), refresh=True)
         elif now - self._last_line_at >= LINE_EVERY_S:
             self._last_line_at = now
             usable = sum(recorder.usable(ev) for ev in recorder.evs)
@@ -95,7 +90,7 @@ class DemoDisplay:
         (t0, first), (t1, last) = self._planes[0], self._planes[-1]
         return [(b - a) * 8 / (t1 - t0) for a, b in zip(first, last, strict=True)]
 
-    def _picture(self, done: int, evs: list[dict[str, Any]]) -> Group:
+    def _picture(self, done: int, evs: list[dict[str, Any]], recorder: Recorder) -> Panel:
         bar = Table.grid(padding=(0, 1))
         bar.add_row(
             ProgressBar(total=self.size, completed=done, width=50),
@@ -106,15 +101,20 @@ class DemoDisplay:
         for plane, rate in enumerate(self._plane_rates()):
             cells = Text()
             for ev in (one for one in evs if ev_plane(one["ev"]) == plane):
-                cells.append(f"{ev['ev']:#06x} {ev['state']}  ", style=EV_STYLE.get(ev["state"], ""))
+                plane_down = ev["state"] == "good" and not recorder.usable(ev["ev"])
+                state = "port down" if plane_down else ev["state"]
+                cells.append(f"{ev['ev']:#06x} {state}  ", style=EV_STYLE.get(state, ""))
             table.add_row(str(plane), f"{bits(rate):>12}", Bar(full, 0, min(rate, full), width=30), cells)
-        return Group(Panel(Group(bar, table), title=self.title), *(Text.from_markup(note) for note in self.notes))
+        return Panel(Group(bar, table), title=self.title)
 
     # ---- the report -------------------------------------------------------------------------------------
 
     def report(self, report: Report) -> None:
         """Print the report of a finished demo."""
-        say = self.console.print
+
+        def say(what: Any = "") -> None:
+            self.console.print(what, soft_wrap=isinstance(what, str))
+
         say()
         say(
             f"{report.size:,} bytes in {report.seconds:.2f} s ({bits(report.goodput_bps)}); "
