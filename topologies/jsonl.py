@@ -90,6 +90,17 @@ class Connection:
     def __init__(self, send: Callable[[bytes], None]) -> None:
         self._send = send
         self.watching = False
+        self._on_close: list[Callable[[], None]] = []
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once when the client has gone: what was made for it can go too."""
+        self._on_close.append(callback)
+
+    def closed(self) -> None:
+        """The client has gone (called by its server)."""
+        callbacks, self._on_close = self._on_close, []
+        for callback in callbacks:
+            callback()
 
     def send(self, message: Message) -> None:
         """Queue one line. Does nothing once the client is gone. Raises JsonlError for what JSON cannot carry."""
@@ -134,9 +145,11 @@ class SelectorServer:
 
     def publish(self, event: str, *, t: float | None = None, **fields: Any) -> None:
         """Send an event to every watcher; `t` is CLOCK_MONOTONIC seconds, now when None."""
-        line = encode(event_of(event, t, fields))
-        for peer in [p for p in self._peers if p.connection.watching]:
-            peer.send(line)
+        watching = [peer for peer in self._peers if peer.connection.watching]
+        if watching:
+            line = encode(event_of(event, t, fields))
+            for peer in watching:
+                peer.send(line)
 
     def close(self) -> None:
         """Close all connections and remove the socket file. Idempotent."""
@@ -205,10 +218,11 @@ class _SelectorPeer:
             self.close()
 
     def close(self) -> None:
+        self.server._peers.discard(self)
         if self.socket.fileno() >= 0:
             self.server._selector.unregister(self.socket)
             self.socket.close()
-        self.server._peers.discard(self)
+            self.connection.closed()
 
     def _flush(self) -> None:
         try:
@@ -300,6 +314,7 @@ class AsyncServer:
             self._peers.pop(writer, None)
             self._tasks.discard(task)
             writer.close()
+            connection.closed()
 
     async def _serve_lines(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: Connection
