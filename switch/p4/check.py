@@ -6,7 +6,7 @@ from typing import Any
 
 from switch.p4 import tree
 from switch.p4.check_calls import Calls
-from switch.p4.errors import fail, known, unsupported
+from switch.p4.errors import count, fail, known, unsupported
 from switch.p4.scope import Scope, undeclared
 from switch.p4.types import (
     BOOL,
@@ -160,8 +160,8 @@ class Checker(Calls):
         if of.kind == "extern":
             choices = [one for one in of.decl.constructors if len(one) == len(args)]
             if not choices:
-                counts = " or ".join(str(len(one)) for one in of.decl.constructors) or "no"
-                fail(node.where, f"the constructor of {of.decl.name} takes {counts} arguments, not {len(args)}")
+                counts = " or ".join(count(len(one), "argument") for one in of.decl.constructors) or "nothing"
+                fail(node.where, f"the constructor of {of.decl.name} takes {counts}, not {len(args)}")
             params = choices[0]
             inner = Scope(self.top)
             for name in of.decl.type_params:
@@ -237,7 +237,7 @@ class Checker(Calls):
         if len(keys) == 1 and isinstance(keys[0], tree.DontCare):
             return
         if len(keys) != len(kinds):
-            fail(keys[0].where, f"{what}: {len(keys)} values for {len(kinds)} keys")
+            fail(keys[0].where, f"{what}: {count(len(keys), 'value')} for {count(len(kinds), 'key')}")
         for one, (of, _) in zip(keys, kinds, strict=False):
             if isinstance(one, tree.DontCare):
                 continue
@@ -320,7 +320,8 @@ class Checker(Calls):
         directed = [one for one in found.params if one.direction]
         given = ref.args or []
         if len(given) != len(directed):
-            fail(ref.where, f"table {table.name}: action {ref.name} needs its {len(directed)} directed arguments here")
+            wanted = count(len(directed), "argument")
+            fail(ref.where, f"table {table.name}: action {ref.name} needs {wanted} here: those with a direction")
         for param, arg in zip(directed, given, strict=False):
             self.expr(arg.value, scope)
             self.coerce(arg.value, param.type, f"argument {param.name} of {ref.name}")
@@ -349,7 +350,7 @@ class Checker(Calls):
         given = (ref.args or [])[directed if len(ref.args or []) == len(ref.decl.params) else 0 :]
         if len(given) != len(params):
             listed = ", ".join(p.name for p in params) or "none"
-            fail(ref.where, f"action {ref.name} takes {len(params)} arguments ({listed}), not {len(given)}")
+            fail(ref.where, f"action {ref.name} takes {count(len(params), 'argument')} ({listed}), not {len(given)}")
         ref.args = given
         for param, arg in zip(params, given, strict=False):
             self.expr(arg.value, scope)

@@ -7,7 +7,7 @@ from typing import Any
 
 from switch.p4 import tree
 from switch.p4.check_expr import Expressions
-from switch.p4.errors import Location, fail, known, unsupported
+from switch.p4.errors import Location, count, fail, known, unsupported
 from switch.p4.scope import Scope, undeclared
 from switch.p4.types import (
     BOOL,
@@ -112,13 +112,14 @@ class Calls(Expressions):
         """Choose among functions of one name by the number of arguments, as the language does."""
         fits = [one for one in methods if len(one.params) == len(e.args)]
         if not fits:
-            counts = " or ".join(str(len(one.params)) for one in methods)
-            fail(e.where, f"{callee.name} takes {counts} arguments, not {len(e.args)}")
+            counts = " or ".join(count(len(one.params), "argument") for one in methods)
+            fail(e.where, f"{callee.name} takes {counts}, not {len(e.args)}")
         method = fits[0]
         callee.decl = method
         if e.type_args:
             if len(e.type_args) != len(method.type_params):
-                fail(e.where, f"{callee.name} takes {len(method.type_params)} type arguments, not {len(e.type_args)}")
+                wanted = count(len(method.type_params), "type argument")
+                fail(e.where, f"{callee.name} takes {wanted}, not {len(e.type_args)}")
             given = [self.resolve(one, scope) for one in e.type_args]
             callee.bound.update(
                 (name, of) for name, of in zip(method.type_params, given, strict=False) if of != DONTCARE
@@ -189,7 +190,7 @@ class Calls(Expressions):
         ]
         if len(args) > len(params) or missing:
             listed = ", ".join(p.name for p in params) or "none"
-            fail(where, f"{name} takes {len(params)} arguments ({listed}), not {len(args)}")
+            fail(where, f"{name} takes {count(len(params), 'argument')} ({listed}), not {len(args)}")
         return pairs
 
     def _bind(self, param: Type, arg: Type, bound: dict[str, Type]) -> None:

@@ -292,7 +292,7 @@ class Expressions(TypeResolver):
             self.coerce(e.operand, to, "cast")
             return to
         if not self._can_cast(plain(of), plain(to)):
-            fail(e.where, f"a {of} cannot be cast to {to}{self._detour(plain(of), plain(to))}")
+            fail(e.where, f"{of} cannot be cast to {to}{self._detour(plain(of), plain(to))}")
         value = e.operand.const
         if isinstance(of, Enum) and of.under and isinstance(value, str):
             value = of.values[value]

@@ -14,7 +14,8 @@ from switch.p4.check_calls import data_fields, is_data
 from switch.p4.code import Code, bits_of, c_name, c_type, literal, masked, narrowed, work_type
 from switch.p4.elaborate import ControlInstance, Program
 from switch.p4.errors import Location, unsupported
-from switch.p4.types import BOOL, ERROR, INT, STRING, Bits, Enum, Record, Stack, Type, plain
+from switch.p4.scope import field_place
+from switch.p4.types import BOOL, ERROR, INT, STRING, Bits, Enum, Record, Stack, Type, Varbit, plain
 
 _STD = "standard_metadata_t"
 
@@ -96,14 +97,16 @@ class ExprEmitter:
     def struct(self, record: Record) -> str:
         """C type of a struct or header; remembers that it is needed, parts before the whole."""
         if record not in self.structs:
-            for of in record.fields.values():
+            if record.kind == "header_union":
+                unsupported(record.decl.where, f"the header_union {record.name}")
+            for name, of in record.fields.items():
                 base = plain(of)
                 if isinstance(base, Record):
                     self.struct(base)
                 elif isinstance(base, Stack):
-                    unsupported(record.decl.where, f"the header stack in {record.name}")
-            if record.kind == "header_union":
-                unsupported(record.decl.where, f"the header_union {record.name}")
+                    unsupported(field_place(record, name), f"the header stack {name}")
+                elif isinstance(base, Varbit):
+                    unsupported(field_place(record, name), "varbit")
             self.structs.append(record)
         return f"struct {c_name(record.name)}"
 

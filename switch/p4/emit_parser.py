@@ -15,6 +15,7 @@ from switch.p4.emit_expr import Frame, Place, load_bits, store_bits
 from switch.p4.emit_stmt import SIGNATURE
 from switch.p4.emit_tables import Tables
 from switch.p4.errors import fail, unsupported
+from switch.p4.scope import field_place
 from switch.p4.types import BOOL, Bits, Record, Type, is_scalar, plain, width_of
 
 MAX_STEPS = 256
@@ -288,7 +289,7 @@ def header_bytes(record: Record, e: tree.Expr) -> int:
     """Bytes of a header. Raises P4Error for headers that are not whole bytes, and for varbit."""
     for name, of in record.fields.items():
         if not isinstance(plain(of), Bits) and plain(of) != BOOL:
-            unsupported(e.where, f"{of} (field {name} of header {record})")
+            unsupported(field_place(record, name), "varbit")
     bits = width_of(record) or 0
     if bits % 8:
         fail(e.where, f"header {record} has {bits} bits: only whole bytes can be sent and received")

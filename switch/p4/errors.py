@@ -61,3 +61,8 @@ def known(names: Iterable[str]) -> str:
     if len(listed) > 12:
         return f"(has {len(listed)}, among them: {', '.join(listed[:12])})"
     return f"(has: {', '.join(listed)})"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 argument`, `2 arguments`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -71,7 +71,11 @@ def _syntax_error(error: UnexpectedToken, source: Source) -> P4Error:
         last = source.tokens[-1] if source.tokens else Lexeme("", "", 1, 1)
         where = source.location(last.line, last.column + len(last.text))
         return P4Error(where, f"syntax error: the program ends here, expected {wanted}")
-    token = source.tokens[error.token.start_pos]
+    index = error.token.start_pos
+    token, before = source.tokens[index], source.tokens[index - 1]
+    if index and before.line < token.line and not wanted.startswith("a"):
+        where = source.location(before.line, before.column + len(before.text))
+        return P4Error(where, f"syntax error: expected {wanted} after `{before.text}`, found {_found(token)}")
     where = source.location(token.line, token.column)
     return P4Error(where, f"syntax error: found {_found(token)}, expected {wanted}{_advice(token, error)}")
 

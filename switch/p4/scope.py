@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from switch.p4 import tree
-from switch.p4.errors import Location, fail, known, unsupported
+from switch.p4.errors import Location, count, fail, known, unsupported
 from switch.p4.types import (
     BOOL,
     DONTCARE,
@@ -118,13 +118,18 @@ class TypeResolver:
         if isinstance(found, Object):
             wanted = len(found.decl.type_params)
             if args and len(args) != wanted:
-                fail(node.where, f"{node.name} takes {wanted} type arguments, not {len(args)}")
+                fail(node.where, f"{node.name} takes {count(wanted, 'type argument')}, not {len(args)}")
             return Object(found.kind, found.decl, args)
         if args and isinstance(found, Record) and found.decl.type_params:
             unsupported(node.where, "generic structs")
         if args:
             fail(node.where, f"{node.name} takes no type arguments")
         return found
+
+
+def field_place(record: Record, name: str) -> Location:
+    """Where a field is declared."""
+    return next(one.where for one in record.decl.fields if one.name == name)
 
 
 def member_type(record: Record, name: str, where: Location) -> Type:

@@ -1,0 +1,249 @@
+"""What the compiler says of programs it does not take: place, cause, and what would have worked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from p4_kit import PROGRAMS, ROOT
+
+from switch.p4 import P4Error, compile_program
+from switch.p4.preprocess import preprocess
+
+BASE = """#include <core.p4>
+#include <v1model.p4>
+/*top*/
+header data_t { bit<8> a; bit<8> b; int<16> s; bit<32> w; }
+struct headers_t { data_t data; /*fields*/ }
+struct metadata_t { }
+parser P(packet_in b, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+    state start { /*parse*/ transition /*next*/; }
+}
+control V(inout headers_t hdr, inout metadata_t meta) { apply { } }
+control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+    action forward(bit<9> port) { std.egress_spec = port; }
+    table t { key = { hdr.data.a : exact; } actions = { forward; } }
+    /*local*/
+    apply {
+        /*apply*/
+    }
+}
+control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) { apply { } }
+control C(inout headers_t hdr, inout metadata_t meta) { apply { } }
+control D(packet_out b, in headers_t hdr) { apply { b.emit(hdr); } }
+/*main*/
+"""
+MAIN = "V1Switch(P(), V(), I(), E(), C(), D()) main;"
+
+
+def program(**parts: str) -> str:
+    text = BASE
+    for name, part in {"next": "accept", "main": MAIN, **parts}.items():
+        text = text.replace(f"/*{name}*/", part)
+    return text
+
+
+def complaint(text: str) -> str:
+    with pytest.raises(P4Error) as caught:
+        compile_program(text)
+    return str(caught.value)
+
+
+SYNTAX = [
+    (dict(apply="hdr.data.a = 1"), "16:23: syntax error: expected `;` after `1`, found `}`"),
+    (dict(apply="hdr.data.a = ;"), "16:22: syntax error: found `;`, expected an expression"),
+    (dict(apply="exit"), "16:13: syntax error: expected `;` after `exit`, found `}`"),
+    (dict(apply="if (true) { exit;"), "18:2: syntax error: expected `}` after `}`, found the keyword `control`"),
+    (
+        dict(top="struct s { foo_t x; }"),
+        "3:12: syntax error: found `foo_t`, expected a type or `}` (no type `foo_t` is declared)",
+    ),
+    (
+        dict(top="control c() { apply { } } control d(in bit<8> key, in bit<8> out) { apply { } }"),
+        "3:62: syntax error: found the keyword `out`, expected a name (`out` is a keyword and cannot be a name)",
+    ),
+    (
+        dict(top="function f() {}"),
+        "3:1: syntax error: found `function`, expected a declaration or the end of the program (no type `function` "
+        "is declared)",
+    ),
+    (dict(top="$"), "3:1: '$' is no part of P4"),
+    (dict(top="@name("), "3:1: the annotation @name is never closed"),
+    (dict(top="#error stop"), "3:2: #error stop"),
+    (dict(top="#if"), "3:4: #if with no expression"),
+    (
+        dict(top='#include "/etc/hostname"'),
+        "3:1: a program given as text may include only <core.p4> and <v1model.p4>, not \"/etc/hostname\": preprocess "
+        "it first, or compile the file",
+    ),
+]
+NAMES = [
+    (dict(apply="hdr.data.nope = 1;"), "16:18: header data_t has no field nope (has: a, b, s, w)"),
+    (dict(apply="forwrd(1);"), "16:9: forwrd is not declared (did you mean forward?)"),
+    (dict(apply="t.aply();"), "16:11: a table has no method aply (has: apply)"),
+    (dict(apply="hdr.data.isVald();"), "16:18: header data_t has no method isVald (has: isValid, maxSizeInBits, "
+     "maxSizeInBytes, minSizeInBits, minSizeInBytes, setInvalid, setValid)"),
+    (dict(apply="bit<8> x = 1; bit<8> x = 2;"), "16:30: x is already declared at program.p4:16:16"),
+    (dict(apply="switch (t.apply().action_run) { forwrd: {} }"),
+     "16:41: switch: forwrd is no action of table t (has: forward)"),
+    (dict(local="table u { key = { hdr.data.a : exct; } actions = { NoAction; } }"),
+     "14:32: table u: no match kind exct (has: exact, lpm, optional, range, selector, ternary)"),
+    (dict(local="table u { actions = { NoActon; } }"),
+     "14:27: action NoActon is not declared (did you mean NoAction?)"),
+    (dict(local="table u { actions = { NoAction; } sise = 3; }"),
+     "14:39: table u: unknown property sise (has: actions, counters, default_action, entries, "
+     "implementation, key, meters, size, support_timeout)"),
+    (dict(next="nowhere"), "8:30: no state nowhere (has: accept, reject, start)"),
+    (dict(parse="b.extrakt(hdr.data);"),
+     "8:21: extern packet_in has no method extrakt (has: advance, extract, length, lookahead)"),
+    (dict(top="control Ingress() { apply { } }"), f"3:9: Ingress is already declared at {ROOT}/switch/include/"),
+    (dict(apply="hdr.data.a = (bit<8>) HashAlgorithm.crc15;"), "16:31: enum HashAlgorithm has no member crc15 (has: "),
+    (dict(main=" "), "21: the program has no `main`: end it with V1Switch(...) main;"),
+]  # fmt: skip
+TYPES = [
+    (dict(apply="hdr.data.a = hdr.data.w;"),
+     "16:31: assignment of type bit<32> where bit<8> is needed: a cast would do, (bit<8>)"),
+    (dict(apply="hdr.data.b = hdr.data.a + hdr.data.w;"),
+     "16:31: bit<8> + bit<32>: both sides must have one type: a cast would do, (bit<32>)"),
+    (dict(apply="hdr.data.a = (bit<8>) hdr.data.s;"),
+     "16:23: int<16> cannot be cast to bit<8>: change the width first, (bit<8>)(int<8>)"),
+    (dict(apply="if (hdr.data.a) { }"), "16:22: if needs bool, not bit<8>: compare with 0, say"),
+    (dict(apply="hdr.data.a[9:3] = 1;"), "16:18: slice [9:3] of bit<8>: needs 7 >= high >= low >= 0"),
+    (dict(apply="forward();"), "16:9: forward takes 1 argument (port), not 0"),
+    (dict(apply="mark_to_drop();"), "16:9: mark_to_drop takes 1 argument, not 0"),
+    (dict(local="action x(bit<8> a) { a = 1; }"),
+     "14:26: assignment: parameter a has no direction; only `out` and `inout` can be written"),
+    (dict(local="action x() { t.apply(); }"), "14:20: an action cannot apply a table"),
+    (dict(local="table u { actions = { forward; } default_action = forward(); }"),
+     "14:55: action forward takes 1 argument (port), not 0"),
+    (dict(local="table u { actions = { NoAction; } default_action = forward(1); }"),
+     "14:56: table u: no action forward (has: NoAction)"),
+    (dict(local="table u { key = { hdr.data.a + 1: exact; } actions = { NoAction; } }", apply="u.apply();"),
+     '14:32: this key needs a name: write expression : kind @name("...");'),
+    (dict(local="table u { key = { hdr.data.a : exact; } actions = { forward; } entries = { (1, 2): forward(1); } }",
+          apply="u.apply();"), "14:81: entry of table u: 2 values for 1 key"),
+    (dict(parse="b.extract(hdr);"), "8:21: extract needs a header, not a headers_t"),
+    (dict(top="header h { bit<7> x; }", fields="h odd;", parse="b.extract(hdr.odd);"),
+     "8:21: header h has 7 bits: only whole bytes can be sent and received"),
+    (dict(top="const bit<8> K = 1; const bit<4> L = K;"),
+     "3:38: constant L of type bit<8> where bit<4> is needed: a cast would do, (bit<4>)"),
+    (dict(top="enum bit<4> e { A = 1, B }"), "3:24: enum e: member B needs a value"),
+    (dict(local="bit<5000> big;"), "14:5: bit<5000>: the width must be 0 to 2048"),
+    (dict(main="V1Switch(V(), V(), I(), E(), C(), D()) main;"),
+     "22:10: argument p of V1Switch must be a parser, made in place: Name()"),
+    (dict(main="V1Switch(P(), V(), I(), E(), C()) main;"),
+     "22:35: V1Switch takes 6 arguments (p, vr, ig, eg, ck, dep), not 5"),
+]  # fmt: skip
+REFUSED = [
+    (dict(top="header v_t { bit<8> n; varbit<32> v; }", fields="v_t v;"), "3:35: varbit"),
+    (dict(top="header d_t { bit<8> v; }", fields="d_t[4] stack;"), "5:40: the header stack stack"),
+    (dict(top="header d_t { bit<8> v; } header_union u_t { d_t d; }", fields="u_t u;"), "3:39: the header_union u_t"),
+    (dict(apply="clone(CloneType.I2E, 5);"), "16:9: clone"),
+    (dict(apply="digest<bit<8>>(1, hdr.data.a);"), "16:9: digest"),
+    (dict(apply="resubmit_preserving_field_list(1);"), "16:9: resubmit_preserving_field_list"),
+    (dict(apply="recirculate_preserving_field_list(1);"), "16:9: recirculate_preserving_field_list"),
+    (dict(apply="std.mcast_grp = 1;"), "16:13: multicast (writing mcast_grp)"),
+    (dict(local="meter(5, MeterType.bytes) m;"), "14:31: the extern meter"),
+    (dict(local="register<bit<200>>(5) m;"), "14:27: a register of bit<200>"),
+    (dict(local="bit<200> big;"), "14:14: bit<200>"),
+    (dict(apply="hdr.data.a = hdr.data.a / hdr.data.b;"), "16:31: / of values not known at compile time"),
+    (dict(top="bit<8> f(in bit<8> x) { return x; }"), "3:8: user-defined functions"),
+    (dict(top="parser Q(packet_in b) { state start { transition accept; } }", local="Q() q;"), "14:9: sub-parsers"),
+    (dict(top="control G<T>(in T x) { apply { } }"), "3:9: a generic control"),
+    (dict(apply="hash(hdr.data.a, HashAlgorithm.crc16_custom, 8w0, {hdr.data.a}, 8w1);"),
+     "16:26: HashAlgorithm.crc16_custom"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("parts", "message"), SYNTAX + NAMES + TYPES)
+def test_wrong__place_cause_and_what_would_have_worked(parts, message):
+    assert complaint(program(**parts)).startswith(f"program.p4:{message}")
+
+
+@pytest.mark.parametrize(("parts", "message"), REFUSED)
+def test_unsupported__refused_by_name(parts, message):
+    said = complaint(program(**parts))
+    assert said.startswith(f"program.p4:{message} ") and "not supported by the C backend" in said
+
+
+def test_base_program__compiles():
+    assert compile_program(program()).library.exists()
+
+
+def test_file__name_line_and_column_of_the_author(tmp_path):
+    """cpp squeezes blanks and comments; the column is the author's all the same, in included files too."""
+    (tmp_path / "parts.p4").write_text("\n    const    bit<8>  K  = /* why */  nothing;\n")
+    main = tmp_path / "usid.p4"
+    main.write_text('#include <core.p4>\n#include "parts.p4"\n')
+    with pytest.raises(P4Error) as caught:
+        compile_program(main)
+    assert str(caught.value) == f"{tmp_path}/parts.p4:2:38: nothing is not declared"
+    assert (caught.value.location.line, caught.value.location.column) == (2, 38)
+
+
+def test_config__compiles_to_the_same_and_names_the_same_places(tmp_path):
+    """`config` travels over P4Runtime; the far end sees the same program and the author's file names."""
+    first = compile_program(PROGRAMS / "srv6.p4")
+    again = compile_program(first.config.decode())
+    assert (again.name, again.p4info) == (first.name, first.p4info)
+    assert again.config == first.config and again.library == first.library
+    broken = first.config.decode().replace("hdr.outer.hop_limit <= 1", "hdr.outer.hop_limt <= 1")
+    assert "ingress.p4:" in complaint(broken) and "has no field hop_limt" in complaint(broken)
+
+
+def test_missing_file_and_include(tmp_path):
+    with pytest.raises(P4Error, match=r"nope.p4: no such file"):
+        compile_program(tmp_path / "nope.p4")
+    (tmp_path / "a.p4").write_text('#include "b.p4"\n')
+    with pytest.raises(P4Error, match=r"a.p4:1:10: cannot include b.p4: no such file"):
+        compile_program(tmp_path / "a.p4")
+
+
+def test_include_folders_and_defines(tmp_path):
+    (tmp_path / "inc").mkdir()
+    (tmp_path / "inc" / "k.p4").write_text("const bit<8> K = VALUE;\n")
+    (tmp_path / "a.p4").write_text('#include "k.p4"\n' + program(apply="hdr.data.a = K;"))
+    found = compile_program(tmp_path / "a.p4", include=[tmp_path / "inc"], defines=["VALUE=0x55"])
+    assert "= 0x55" in found.c_path.read_text() or "= 85" in found.c_path.read_text()
+
+
+@pytest.mark.parametrize("tool", ["cpp", "gcc"])
+def test_missing_tool__named_with_the_cure(tool, tmp_path, monkeypatch):
+    found = subprocess.run(["which", "cpp"], capture_output=True, text=True, check=True).stdout.strip()
+    if tool == "gcc":
+        (tmp_path / "cpp").symlink_to(found)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("MRC_CACHE_DIR", str(tmp_path / "cache"))
+    with pytest.raises(P4Error, match=rf"^{tool} is not on PATH: install it \(Debian, Ubuntu: apt-get install"):
+        compile_program(PROGRAMS / "srv6.p4")
+
+
+def test_cache__two_processes_at_once_and_nothing_left_over(tmp_path):
+    program = str(PROGRAMS / "srv6.p4")
+    code = f"from switch.p4 import compile_program; print(compile_program({program!r}).library)"
+    env = {**os.environ, "MRC_CACHE_DIR": str(tmp_path)}
+    both = [
+        subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    paths = {one.communicate()[0].strip() for one in both}
+    assert len(paths) == 1 and Path(paths.pop()).exists()
+    assert sorted(one.suffix for one in tmp_path.iterdir()) == [".c", ".p4info", ".so"]
+
+
+def test_hostile__deep_nesting_and_garbage_are_errors():
+    for text in ("(" * 5000, "{" * 5000, program(apply="hdr.data.a = " + "~" * 3000 + "8w1;")):
+        complaint(text + "\n")
+    complaint(program(apply="hdr.data.a = 1" + " + 1" * 3000 + " + hdr.data.b;"))
+    with pytest.raises(P4Error):
+        compile_program('# 1 "x.p4"\n#include "/etc/hostname"\n')
+    with pytest.raises(P4Error):
+        compile_program("\0\n\xff\n")
+
+
+def test_preprocessed_text__is_not_preprocessed_again():
+    text = '# 1 "x.p4"\nA B\n'
+    assert preprocess(text, (), ()) == ("x", text)
