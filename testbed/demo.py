@@ -22,12 +22,13 @@ from testbed.follow import FollowedTransfer
 from topologies.net import Fabric
 from topologies.plan import Link, Plan
 
-DEFAULT_BYTES = 64 << 20
+DEFAULT_BYTES = {"fast": 64 << 20, "scapy": 6 << 20}
+"""Random bytes sent when no file is given, by NIC: a scapy packet costs a hundred times as much."""
 MIN_BYTES = 4 << 20
 """A smaller file would not put packets on every path while a link is cut."""
 SHOW_S = 10.0
 """The default offered load makes the file last about this long, seconds ..."""
-MAX_RATE_BPS = 100e6
+MAX_RATE_BPS = {"fast": 100e6, "scapy": 5e6}
 """... but is never more than this, bits/s: the point is to look, `mrc bench mrc` is for speed."""
 CUTS = ((0.15, 0.38), (0.50, 0.74))
 """Share of the file at which each link goes down and comes back."""
@@ -166,7 +167,7 @@ class _Show:
         path = self._file()
         size = path.stat().st_size
         tables_before = self.fabric.controller.request("verify", timeout_s=VERIFY_LIMIT_S)
-        rate = self.options.rate_bps or min(MAX_RATE_BPS, size * 8 / SHOW_S)
+        rate = self.options.rate_bps or min(MAX_RATE_BPS[self.options.nic], size * 8 / SHOW_S)
         received = self.fabric.run_dir.data / f"{self.transfer.there.name}-received"
         self._require_space(received, size)
         self.transfer.start(path, received, rate)
@@ -179,9 +180,10 @@ class _Show:
         if self.options.file is not None:
             return self.options.file.resolve()
         path = self.fabric.run_dir.data / f"{self.transfer.here.name}-random"
-        self._require_space(path, DEFAULT_BYTES)
+        size = DEFAULT_BYTES[self.options.nic]
+        self._require_space(path, size)
         with path.open("wb") as out:
-            for _ in range(DEFAULT_BYTES >> 20):
+            for _ in range(size >> 20):
                 out.write(os.urandom(1 << 20))
         return path
 
