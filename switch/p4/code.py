@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from switch.p4.errors import Location, unsupported
@@ -13,15 +14,23 @@ MAX_BITS = 128
 _C_WORDS = """
     auto break case char const continue default do double else enum extern float for goto if inline int long register
     restrict return short signed sizeof static struct switch typedef union unsigned void volatile while asm typeof
-    is_valid at main NULL dev pkt p v frame len error errno steps key data act entry result block old same done
-    u128 i128 uint8_t uint16_t uint32_t uint64_t memcpy memset U128
+    linux unix i386 is_valid at main NULL dev pkt p v frame len error errno steps key data act entry result block old
+    same done phv variables parse deparse ingress egress u128 i128 uint8_t uint16_t uint32_t uint64_t memcpy memset
 """
 _RESERVED = frozenset(_C_WORDS.split())
+_TAKEN = re.compile(r"(p4|P4|_|U128$|(action|table|control|state|ACTION)_|\w+_(MAX|MIN|WIDTH|C)$)|\w+_$")
+"""Names the generated file, p4rt.h or the C headers use; and those with the mark that tells ours from these."""
 
 
 def c_name(name: str) -> str:
-    """A P4 name as a C name, one to one."""
-    return name + "_" if name in _RESERVED or name.endswith("_") or name.startswith(("p4", "P4", "_")) else name
+    """A P4 name as a C name, one to one: those that mean something to C get an underscore behind."""
+    return name + "_" if name in _RESERVED or _TAKEN.match(name) else name
+
+
+def c_comment(text: str) -> str:
+    """Text from outside (file names, @name) made harmless in a C comment."""
+    clean = "".join(one if 32 <= ord(one) < 127 else "?" for one in text)
+    return clean.replace("*/", "* /").replace("/*", "/ *")
 
 
 def c_word(name: str) -> str:

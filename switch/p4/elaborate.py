@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from switch.p4 import tree
+from switch.p4.code import c_word
 from switch.p4.errors import NOWHERE, Location, P4Error, fail, unsupported
 from switch.p4.scope import Scope
 from switch.p4.tree import walk
@@ -26,6 +27,8 @@ _MAX_SIZE = 1 << 26
 class ActionInstance:
     name: str
     decl: tree.Action
+    word: str = ""
+    """Its name as a C word, unlike any other action's."""
     used: bool = False
     """Does a table that is applied list it?"""
 
@@ -56,6 +59,8 @@ class TableInstance:
     profile: ExternInstance | None = None
     direct_counter: ExternInstance | None = None
     applied: bool = False
+    word: str = ""
+    """Its name as a C word, unlike any other table's."""
 
     @property
     def size(self) -> int:
@@ -311,6 +316,13 @@ class _Elaborator:
             kind = "profile" if one.kind in ("action_profile", "action_selector") else one.kind
             one.index = counts.get(kind, 0)
             counts[kind] = one.index + 1
+        for group in (self.tables, self.actions):
+            words: set[str] = set()
+            for one in group:
+                one.word = c_word(one.name)
+                while one.word in words:
+                    one.word += "_"
+                words.add(one.word)
         seen: dict[str, Any] = {}
         for group in (self.tables, self.actions, self.externs):
             for one in group:

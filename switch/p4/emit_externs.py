@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from switch.p4 import tree
-from switch.p4.code import bits_of, c_type, literal, masked, work_type
+from switch.p4.code import bits_of, c_comment, c_type, literal, masked, work_type
 from switch.p4.elaborate import ExternInstance
 from switch.p4.emit_expr import ExprEmitter, Frame
 from switch.p4.errors import unsupported
@@ -82,7 +82,7 @@ class Externs(ExprEmitter):
 
     def _counter_count(self, e: tree.Call, one: ExternInstance, frame: Frame) -> None:
         index = self.value(e.callee.args[0][1], frame)
-        frame.code.add(f"p4rt_count(dev, {one.index} /* {one.name} */, {index}, pkt);")
+        frame.code.add(f"p4rt_count(dev, {one.index} /* {c_comment(one.name)} */, {index}, pkt);")
 
     def _direct_counter_count(self, e: tree.Call, one: ExternInstance, frame: Frame) -> None:
         """Counted by the table whenever it is applied, as v1model has it; the call adds nothing."""
@@ -90,12 +90,12 @@ class Externs(ExprEmitter):
     def _register_read(self, e: tree.Call, one: ExternInstance, frame: Frame) -> None:
         target, index = (arg for _, arg in e.callee.args)
         bits = bits_of(one.cell, e.where)
-        cell = f"p4rt_register_read(dev, {one.index} /* {one.name} */, {self.value(index, frame)})"
+        cell = f"p4rt_register_read(dev, {one.index} /* {c_comment(one.name)} */, {self.value(index, frame)})"
         self.store(target, f"({c_type(bits)}){cell}", frame)
 
     def _register_write(self, e: tree.Call, one: ExternInstance, frame: Frame) -> None:
         index, value = (self.value(arg, frame) for _, arg in e.callee.args)
-        frame.code.add(f"p4rt_register_write(dev, {one.index} /* {one.name} */, {index}, {value});")
+        frame.code.add(f"p4rt_register_write(dev, {one.index} /* {c_comment(one.name)} */, {index}, {value});")
 
     # ---- functions
 

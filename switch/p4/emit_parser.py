@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from switch.p4 import tree
-from switch.p4.code import Code, bits_of, c_name, c_type, c_word
+from switch.p4.code import Code, bits_of, c_comment, c_name, c_type, c_word
 from switch.p4.emit_expr import Frame, Place, load_bits, store_bits
 from switch.p4.emit_stmt import SIGNATURE
 from switch.p4.emit_tables import Tables
@@ -29,7 +29,7 @@ class Parsers(Tables):
         parser = self.program.parser
         code = Code()
         frame = Frame(code, dict(bindings), None, "parser", at_exit="goto done;", in_parser=True)
-        code.add(f"/* {parser.where.short}: parser {parser.name} */")
+        code.add(f"/* {c_comment(parser.where.short)}: parser {parser.name} */")
         code.add(f"static void parse({SIGNATURE})")
         code.open("{")
         code.add("(void)dev, (void)v;")
@@ -54,7 +54,7 @@ class Parsers(Tables):
     def _state_body(self, state: tree.State, frame: Frame, cyclic: bool) -> None:
         code = frame.code
         code.depth -= 1
-        code.add(f"state_{c_word(state.name)}: /* {state.where.short} */")
+        code.add(f"state_{c_word(state.name)}: /* {c_comment(state.where.short)} */")
         code.depth += 1
         code.open("{")
         if cyclic:
@@ -235,7 +235,7 @@ class Parsers(Tables):
         decl = self.program.deparser.decl
         code = Code()
         total = sum(size for _, _, size in headers)
-        code.add(f"/* {decl.where.short}: control {decl.name} */")
+        code.add(f"/* {c_comment(decl.where.short)}: control {decl.name} */")
         code.add("static void deparse(struct p4rt_packet *pkt, struct phv *p)")
         code.open("{")
         code.add("uint8_t *frame = pkt->data;", "uint32_t at = 0;", "int same = 1;")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from switch.p4 import tree
-from switch.p4.code import Code, bits_of, c_name, c_type, c_word
+from switch.p4.code import Code, bits_of, c_comment, c_name, c_type, c_word
 from switch.p4.elaborate import ActionInstance, ControlInstance, Program, TableInstance
 from switch.p4.emit_expr import ExprEmitter, Frame, Place
 from switch.p4.emit_externs import Externs
@@ -335,7 +335,9 @@ class Statements(Externs, ExprEmitter):
         ]
         for (param, arg), place in zip(e.callee.args, places, strict=False):
             others = [one for one in places if one is not None and one is not place]
-            if place is not None and place.shared and not any(_overlap(place.key, one.key) for one in others):
+            fresh = param.direction == "out" and not is_scalar(param.type)  # headers begin invalid
+            apart = place is not None and not any(_overlap(place.key, one.key) for one in others)
+            if place is not None and place.shared and apart and not fresh:
                 bindings[id(param)] = place
                 continue
             copy = self.variable(f"{c_word(inner.name)}_{param.name}", param.type, param.where)
@@ -411,7 +413,7 @@ class Statements(Externs, ExprEmitter):
         code = Code()
         frame = Frame(code, dict(bindings), control, phase)
         decl = control.decl
-        code.add(f"/* {decl.where.short}: control {decl.name}, as {control.name} */")
+        code.add(f"/* {c_comment(decl.where.short)}: control {decl.name}, as {c_comment(control.name)} */")
         code.add(f"static int {name}({SIGNATURE})")
         code.open("{")
         code.add(_UNUSED)
@@ -457,7 +459,7 @@ class Statements(Externs, ExprEmitter):
             params.append(f"{of} {'*' if pointer else ''}{c}")
             inner.bindings[id(one)] = Place(f"(*{c})" if pointer else c, one.type, f"param {id(one)}")
             self.note_whole(inner.bindings[id(one)], pointer)
-        code.add(f"/* {decl.where.short}: action {decl.name} */")
+        code.add(f"/* {c_comment(decl.where.short)}: action {decl.name} */")
         code.add(f"static inline int {name}({', '.join(params)})")
         code.open("{")
         code.add(_UNUSED)
@@ -474,7 +476,7 @@ class Statements(Externs, ExprEmitter):
 
 def action_constant(action: ActionInstance) -> str:
     """Name of an action's index in the C file."""
-    return f"ACTION_{c_word(action.name)}"
+    return f"ACTION_{action.word}"
 
 
 def _has_call(e: tree.Expr) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from switch.p4 import tree
-from switch.p4.code import Code, bits_of, c_string, c_type, c_word, literal
+from switch.p4.code import Code, bits_of, c_comment, c_string, c_type, literal
 from switch.p4.elaborate import ActionInstance, ExternInstance, TableInstance
 from switch.p4.emit_expr import Frame, load_bits
 from switch.p4.emit_stmt import CALL, SIGNATURE, Statements, action_constant
@@ -41,11 +41,11 @@ class Tables(Statements):
         key = (id(table), frame.phase, *places)
         if key in self.done:
             return self.done[key]
-        name = self.function_name(f"table_{c_word(table.name)}")
+        name = self.function_name(f"table_{table.word}")
         self.done[key] = name
         code = Code()
         inner = Frame(code, frame.bindings, table.control, frame.phase)
-        code.add(f"/* {table.decl.where.short}: table {table.decl.name} */")
+        code.add(f"/* {c_comment(table.decl.where.short)}: table {table.decl.name} */")
         code.add(f"static inline struct p4_applied {name}({SIGNATURE})")
         code.open("{")
         size = self._key(table, inner)
@@ -75,7 +75,7 @@ class Tables(Statements):
             size = bytes_of(one.value.type, one.where)
             name = frame.name(f"k{number}")
             of = c_type(bits_of(one.value.type, one.where))
-            frame.code.add(f"{of} {name} = {self.condition(one.value, frame)}; /* {key_name(one)} */")
+            frame.code.add(f"{of} {name} = {self.condition(one.value, frame)}; /* {c_comment(key_name(one))} */")
             pieces.append((name, at, size))
             at += size
         words = []
@@ -137,7 +137,7 @@ class Tables(Statements):
             params = [one for one in action.decl.params if not one.direction]
             size = sum(bytes_of(one.type, one.where) for one in params)
             code.add(f"[{action_constant(action)}] = {{{c_string(action.name)}, {self.ids.of('action', action.name)}, "
-                     f"{len(params)}, params_{c_word(action.name)}, {size}}},")  # fmt: skip
+                     f"{len(params)}, params_{action.word}, {size}}},")  # fmt: skip
         code.add("{0},")
         code.close("};")
         for table in self.program.tables:
@@ -151,14 +151,14 @@ class Tables(Statements):
         return code
 
     def _action_fields(self, action: ActionInstance, code: Code) -> None:
-        code.open(f"static const struct p4rt_field_desc params_{c_word(action.name)}[] = {{")
+        code.open(f"static const struct p4rt_field_desc params_{action.word}[] = {{")
         for one, number in param_ids(action.decl):
             code.add(f"{{{c_string(one.name)}, {number}, {bits_of(one.type, one.where)}, P4RT_EXACT}},")
         code.add("{0},")
         code.close("};")
 
     def _table_parts(self, table: TableInstance, code: Code) -> None:
-        word = c_word(table.name)
+        word = table.word
         code.open(f"static const struct p4rt_field_desc fields_{word}[] = {{")
         for one, number in key_ids(table.decl):
             if one.match not in _MATCH:
@@ -176,7 +176,7 @@ class Tables(Statements):
             self._entries(table, table.decl.entries, code)
 
     def _table(self, table: TableInstance, code: Code) -> None:
-        word, decl = c_word(table.name), table.decl
+        word, decl = table.word, table.decl
         default = decl.properties.get("default_action")
         names = [one.name for one in decl.actions]
         if default is not None:
@@ -204,7 +204,7 @@ class Tables(Statements):
         code.close("},")
 
     def _entries(self, table: TableInstance, entries: Sequence[tree.Entry], code: Code) -> None:
-        word = c_word(table.name)
+        word = table.word
         if any(one.match == "selector" for one in table.decl.key):
             unsupported(table.decl.where, "entries in a table with a selector")
         names = [one.name for one in table.decl.actions]

@@ -37,7 +37,7 @@ def preprocess(source: Path | str, include: Sequence[Path | str], defines: Seque
         if not source.is_file():
             raise P4Error(None, f"{source}: no such file")
         text = _run_cpp([str(source)], None, include, defines)
-        return source.stem, _restore_lines(text)
+        return _word(source.stem), _restore_lines(text)
     if MARKER.match(source.split("\n", 1)[0]):
         return _name_in(source), source
     for match in _INCLUDE.finditer(source):
@@ -99,8 +99,13 @@ def _name_in(text: str) -> str:
     for line in text.splitlines():
         match = MARKER.match(line)
         if match and not match[2].startswith("<"):
-            return re.sub(r"\W", "_", Path(match[2]).stem) or "program"
+            return _word(Path(match[2]).stem)
     return "program"
+
+
+def _word(stem: str) -> str:
+    """A file's name as a name for the program: it becomes part of file names in the cache."""
+    return re.sub(r"\W", "_", stem, flags=re.A)[:60] or "program"
 
 
 @lru_cache(maxsize=64)

@@ -247,3 +247,23 @@ def test_hostile__deep_nesting_and_garbage_are_errors():
 def test_preprocessed_text__is_not_preprocessed_again():
     text = '# 1 "x.p4"\nA B\n'
     assert preprocess(text, (), ()) == ("x", text)
+
+
+def test_hostile__names_cannot_leave_a_comment_or_clash_in_c():
+    """File names in line markers and @name come over the network; the C they end up in runs as root."""
+    evil = '*/ int evil = ; /*'
+    text = compile_program(program()).config.decode().replace('"program.p4"', f'"{evil}"')
+    assert "int evil" in compile_program(text).c_path.read_text()
+    clashes = """
+    action int(bit<8> register, in bit<8> void_) { }"""
+    assert complaint(program(local=clashes)).startswith("program.p4:15:12: syntax error: found the keyword `int`")
+    names = """
+    @name("a.b_c") table u { key = { hdr.data.a : exact @name("*/ int x; /*"); } actions = { x; y; } }
+    @name("a_b.c") table w { key = { hdr.data.linux : exact; } actions = { x; y; } }
+    @name("p.q_r") action x(bit<8> memcpy) { hdr.data.at = memcpy; }
+    @name("p_q.r") action y(bit<8> dev) { bit<8> action_I_forward = dev; hdr.data.is_valid = action_I_forward; }"""
+    local = names.replace("    @name(\"a.b", "    /*t*/@name(\"a.b")
+    actions, tables = local[local.index("    @name(\"p.q") :], local[: local.index("    @name(\"p.q")]
+    fields = "bit<8> linux; bit<8> at; bit<8> at_; bit<8> is_valid; bit<8> INT8_MAX;"
+    made = program(local=actions + tables, apply="u.apply(); w.apply(); hdr.data.at_ = hdr.data.INT8_MAX;")
+    assert compile_program(made.replace("bit<32> w; }", f"bit<32> w; {fields} }}")).library.exists()
