@@ -26,9 +26,14 @@ BURST = 8
 
 
 class Endpoint:
-    """`planes`: number of NIC ports, all up at first. `seed`: int or random.Random, the only source of randomness."""
+    """`planes`: number of NIC ports, all up at first. `seed`: int or random.Random, the only source of randomness.
 
-    def __init__(self, name: str, config: Config | None = None, *, planes: int, seed: int | Random) -> None:
+    `first_qpn`: QPNs count from here, so that endpoints which share the ports of one host can share the QPNs too.
+    """
+
+    def __init__(
+        self, name: str, config: Config | None = None, *, planes: int, seed: int | Random, first_qpn: int = FIRST_QPN
+    ) -> None:
         if not 1 <= planes <= 32:
             raise LocalError(f"planes = {planes}: must be 1 to 32, the bits of a port status mask")
         self.name = name
@@ -43,7 +48,7 @@ class Endpoint:
         """The QPs, next to be served first."""
         self._direct: list[tuple[Peer, EndpointRequest]] = []
         """EV probes, which leave on their own EV or not at all."""
-        self._next_qpn = FIRST_QPN
+        self._next_qpn = self._first_qpn = max(FIRST_QPN, first_qpn)
         self.unclaimed = 0
         """Packets received for QPs that do not exist or belong to another peer."""
 
@@ -60,11 +65,15 @@ class Endpoint:
         """Writes to the region are refused from now on."""
         self._memory.deregister(region)
 
-    def create_qp(self) -> QueuePair:
-        """A QP in INIT with a fresh QPN (>= 3) and a random first PSN."""
-        while self._next_qpn in self._qps:
-            self._next_qpn = self._next_qpn + 1 if self._next_qpn < PSN_MASK else FIRST_QPN
-        qpn, self._next_qpn = self._next_qpn, self._next_qpn + 1 if self._next_qpn < PSN_MASK else FIRST_QPN
+    def create_qp(self, qpn: int | None = None) -> QueuePair:
+        """A QP in INIT with a fresh QPN (>= 3), or the one given, and a random first PSN. Raises LocalError."""
+        if qpn is None:
+            while self._next_qpn in self._qps:
+                self._next_qpn = self._next_qpn + 1 if self._next_qpn < PSN_MASK else self._first_qpn
+            qpn = self._next_qpn
+            self._next_qpn = qpn + 1 if qpn < PSN_MASK else self._first_qpn
+        elif qpn in self._qps or not FIRST_QPN <= qpn <= PSN_MASK:
+            raise LocalError(f"QPN {qpn} is in use or not in {FIRST_QPN} to {PSN_MASK}")
         qp = QueuePair(
             qpn, self._rng.getrandbits(PSN_BITS), self.planes, self.config, self._memory, self._peers, self._events,
             Random(self._rng.getrandbits(64)),
