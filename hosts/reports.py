@@ -4,7 +4,8 @@ event.
     completion   qpn, wr_id, status, ok, length            lost       qpn, psn, ev, plane, uplink, cause, sent_at
     ev           qpn, peer, ev, plane, uplink, from, to, cause          ev_replaced  qpn, ev, by, plane
     plane        peer (null = our own port), plane, up     qp_error   qpn, peer, status, detail
-    write_imm    qpn, imm, length                          ev_probe   request_id, peer, ev, plane, rtt_s
+    write_imm    qpn, imm, length, recv_id                 ev_probe   request_id, peer, ev, plane, rtt_s
+    recv_flushed qpn, recv_id
 
 The agent adds `port` (plane, interface, up, admin_up), `transfer` and `progress` (hosts/transfer.py).
 """
@@ -22,6 +23,7 @@ from hosts.engine.events import (
     PacketLost,
     PlaneChanged,
     QpError,
+    ReceiveFlushed,
     Status,
     WriteImmReceived,
 )
@@ -59,7 +61,11 @@ def _lost(e: PacketLost) -> tuple[str, dict[str, Any]]:
 
 
 def _write_imm(e: WriteImmReceived) -> tuple[str, dict[str, Any]]:
-    return "write_imm", {"qpn": e.qpn, "imm": e.imm, "length": e.length}
+    return "write_imm", {"qpn": e.qpn, "imm": e.imm, "length": e.length, "recv_id": e.recv_id}
+
+
+def _recv_flushed(e: ReceiveFlushed) -> tuple[str, dict[str, Any]]:
+    return "recv_flushed", {"qpn": e.qpn, "recv_id": e.recv_id}
 
 
 def _plane(e: PlaneChanged) -> tuple[str, dict[str, Any]]:
@@ -82,6 +88,7 @@ _REPORTS: dict[type, Any] = {
     EvReplaced: _ev_replaced,
     PacketLost: _lost,
     WriteImmReceived: _write_imm,
+    ReceiveFlushed: _recv_flushed,
     PlaneChanged: _plane,
     QpError: _qp_error,
     EvProbeResult: _ev_probe,

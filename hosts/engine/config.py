@@ -47,10 +47,15 @@ class Config:
     """Payload of a full packet. 4096 and not Annex C's 1024: here a packet costs CPU, not wire time."""
     mpr_packets: int = 1024
     """Our window as responder, a multiple of 128: PSNs up to cack + MPR are taken (§12 row 14)."""
+    dynamic_mpr: bool = False
+    """Our window may change at run time (QueuePair.set_mpr) and we follow the peer's; both ends must say so."""
     cwnd_bytes: int = 1 << 18
     """Congestion window as long as it is a fixed one (nominal bytes)."""
     max_wimm: int = 32
     """WriteIMM messages the peer may have in flight towards us (§5.3)."""
+    no_receive: str = "nak"
+    """A WriteIMM that finds no posted receive ends the QP (§6.3); the peer is told by "nak" (Transport NAK 0x63) or by
+    "unexp_event" (NACK 0x19). "deliver": no receives are needed (not MRC: for tools that only count)."""
 
     # ---- acknowledging ----------------------------------------------------------------------------------
     sack_threshold_bytes: int = 0
@@ -61,6 +66,24 @@ class Config:
     """We answer trimmed packets with a NACK, and say so when connecting (§6.6)."""
     oor_action: str = "nack"
     """A PSN beyond the window: "nack" (PSN_OOR_WINDOW) or "drop" (§12 row 13)."""
+    always_skip_marks: int = 0
+    """So many CE marks in a row on one EV make the verdict ALWAYS_SKIP; 0 = never (§6.5 proposes 32)."""
+
+    # ---- limits of the responder ------------------------------------------------------------------------
+    bitmap_packets: int = 0
+    """PSNs above cack that can be marked as here, else NACK NO_BITMAP; 0 = the whole window (§2.10)."""
+    work_slots: int = 0
+    """Ends of messages, and packets with A, remembered above a hole, else NACK NO_RESOURCE; 0 = no limit."""
+    rx_buffer_bytes: int = 0
+    """Receive buffer in nominal bytes, else NACK NO_PKT_BUFFER; 0 = no limit. A model: see resources.py."""
+    rx_drain_bytes_per_s: float = 1e6
+    """How fast that buffer empties."""
+    flow_control: bool = False
+    """The fill of that buffer sets rcv_cwnd_pen in our SACKs (§6.9)."""
+    flow_control_start: float = 0.5
+    """Fill (0..1) at which the penalty begins; it reaches 127 when the buffer is full."""
+    flow_control_restore: bool = True
+    """Our SACKs ask the peer to take its old window again when the penalty ends (restore_cwnd)."""
 
     # ---- loss and retry ---------------------------------------------------------------------------------
     ev_fifo: bool = True
@@ -159,6 +182,12 @@ _RANGES: dict[str, tuple[float, float]] = {
     "mpr_packets": (128, 255 * 128),
     "cwnd_bytes": (256, 1 << 31),
     "max_wimm": (1, 32767),
+    "always_skip_marks": (0, 1 << 16),
+    "bitmap_packets": (0, 255 * 128),
+    "work_slots": (0, 1 << 16),
+    "rx_buffer_bytes": (0, 1 << 31),
+    "rx_drain_bytes_per_s": (1, 1e12),
+    "flow_control_start": (0, 0.99),
     "sack_threshold_bytes": (0, 1 << 24),
     "sack_flush_s": (1e-6, 60),
     "reorder_threshold": (0, 1 << 20),
@@ -184,6 +213,10 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "pmtu_bytes": PATH_MTUS,
     "oor_action": ("nack", "drop"),
     "skip_mode": ("cursor",),
+    "no_receive": ("nak", "unexp_event", "deliver"),
+    "dynamic_mpr": (True, False),
+    "flow_control": (True, False),
+    "flow_control_restore": (True, False),
     "timestamps": (True, False),
     "trim_nack": (True, False),
     "ev_fifo": (True, False),

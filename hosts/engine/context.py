@@ -25,6 +25,8 @@ class Context:
     """Window of the peer's responder, packets."""
     remote_trim_nack: bool
     """The peer answers trimmed packets with NACKs; else our data must not be trimmed (§6.6)."""
+    dynamic_mpr: bool = False
+    """Both ends can change their windows: Sack.mpr means something (§5.3)."""
 
 
 @dataclass(slots=True)

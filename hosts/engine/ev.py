@@ -157,8 +157,9 @@ class _Plane:
     def __init__(self, number: int, evs: list[Ev], size: int):
         self.number = number
         self.size = size
-        self.order = evs[:size]
-        self.backups = evs[size:]
+        allowed = [ev for ev in evs if ev.state is _GOOD]
+        self.order = allowed[:size]
+        self.backups = allowed[size:]
         self.cursor = 0
         for ev in self.order:
             ev.active = True
@@ -214,7 +215,8 @@ class Move:
 class EvProfile:
     """The EVs of one QP: who is in the rotation, whose turn it is, and which planes can be used at all.
 
-    `evs`: (EV, plane) pairs, each naming a path of its own; raises ValueError for duplicates or none.
+    `evs`: (EV, plane) pairs, each naming a path of its own; raises ValueError for duplicates or none. `denied`: EVs
+    that begin as DENIED; a plane has as many slots as without them, and its backups fill them (§5.13).
     """
 
     __slots__ = (
@@ -222,14 +224,17 @@ class EvProfile:
         "up_since", "usable",
     )  # fmt: skip
 
-    def __init__(self, evs: Iterable[tuple[int, int]], config: Config, rng: Random):
+    def __init__(self, evs: Iterable[tuple[int, int]], config: Config, rng: Random, denied: Iterable[int] = ()):
         self._config, self._rng = config, rng
         self._by_value: dict[int, Ev] = {}
         members: dict[int, list[Ev]] = {}
+        refused = frozenset(denied)
         for value, plane in evs:
             if value in self._by_value:
                 raise ValueError(f"EV {value:#x} appears twice in the profile")
             ev = self._by_value[value] = Ev(value, plane, config.probe_ok_count)
+            if value in refused:
+                ev.state = EvState.DENIED
             members.setdefault(plane, []).append(ev)
         if not members:
             raise ValueError("an EV profile needs at least one EV")

@@ -83,11 +83,24 @@ class PacketLost:
 
 @dataclass(slots=True)
 class WriteImmReceived:
-    """The peer's WriteIMM is here whole, and so is everything before it."""
+    """The peer's WriteIMM is here whole, and so is everything before it; it used up one posted receive."""
 
     qpn: int
     imm: int
     length: int
+    at: float
+    recv_id: int = 0
+    """What QueuePair.post_recv returned; 0 when `no_receive` = "deliver" found none."""
+    solicited: bool = False
+    """The sender asked for an event (BTH.SE)."""
+
+
+@dataclass(slots=True)
+class ReceiveFlushed:
+    """A posted receive will not be used: the QP went to ERROR."""
+
+    qpn: int
+    recv_id: int
     at: float
 
 
@@ -124,4 +137,14 @@ class EvProbeResult:
     at: float
 
 
-Event = Completion | EvChanged | EvReplaced | PacketLost | WriteImmReceived | PlaneChanged | QpError | EvProbeResult
+Event = (
+    Completion
+    | EvChanged
+    | EvReplaced
+    | PacketLost
+    | WriteImmReceived
+    | ReceiveFlushed
+    | PlaneChanged
+    | QpError
+    | EvProbeResult
+)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from random import Random
@@ -14,11 +15,12 @@ from .errors import LocalError, PeerError
 from .ev import EvProfile, EvSignal
 from .events import Event, QpError, Status
 from .memory import Memory, MemoryRegion
-from .packets import FIRST_QPN, Nack, Opcode, Packet, ReliabilityProbe, Sack, TransportAck, Write
+from .packets import FIRST_QPN, MPR_UNIT, Nack, Opcode, Packet, ReliabilityProbe, Sack, TransportAck, Write
 from .paths import Paths
 from .peers import Peer, Peers
 from .psn import PSN_MASK
 from .requestor import Requestor
+from .resources import PENALTY_MAX
 from .responder import Responder
 from .window import FixedWindow
 from .wire import write_size
@@ -52,6 +54,8 @@ class QpAttributes:
     """Registered region the peer may write to, when one is offered: virtual address, R_Key, length in bytes."""
     rkey: int = 0
     length: int = 0
+    dynamic_mpr: bool = False
+    """This end's window may change, and it follows the peer's."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -60,10 +64,11 @@ class QpAttributes:
     def from_json(cls, data: Any) -> QpAttributes:
         """Inverse of to_json. Raises PeerError naming the key that is missing, unknown or out of range."""
         names = {f.name for f in fields(cls)}
-        if not isinstance(data, dict) or not set(data) <= names or not names - {"va", "rkey", "length"} <= set(data):
+        optional = {"va", "rkey", "length", "dynamic_mpr"}
+        if not isinstance(data, dict) or not set(data) <= names or not names - optional <= set(data):
             raise PeerError(f"QP attributes have the keys {', '.join(sorted(names))}; got {data!r}")
         for key, value in data.items():
-            if key == "trim_nack":
+            if key in ("trim_nack", "dynamic_mpr"):
                 good = isinstance(value, bool)
             elif key == "pmtu_bytes":
                 good = value in PATH_MTUS
@@ -106,8 +111,10 @@ class QueuePair:
         self.responder: Responder | None = None
         self._planes, self._config, self._memory, self._peers = planes, config, memory, peers
         self._events, self._rng = events, rng
-        self._wr_id = 0
+        self._wr_id = self._recv_id = 0
+        self._receives: deque[int] = deque()
         self._link: Peer | None = None
+        self._dynamic_mpr = False
         self._handlers: dict[type, Callable[[Any, float], None]] = {}
 
     # ---- set-up -----------------------------------------------------------------------------------------
@@ -115,28 +122,37 @@ class QueuePair:
     def attributes(self, region: MemoryRegion | None = None) -> QpAttributes:
         """What to send to the peer out of band; with the MemoryRegion it may write to, if any."""
         config = self._config
-        mine = (self.qpn, self.first_psn, config.pmtu_bytes, config.mpr_packets, config.max_wimm, config.trim_nack)
-        return QpAttributes(*mine) if region is None else QpAttributes(*mine, region.va, region.rkey, region.length)
+        offered = (0, 0, 0) if region is None else (region.va, region.rkey, region.length)
+        return QpAttributes(
+            self.qpn, self.first_psn, config.pmtu_bytes, config.mpr_packets, config.max_wimm, config.trim_nack,
+            *offered, config.dynamic_mpr,
+        )  # fmt: skip
 
     def connect(
-        self, peer: str, remote: QpAttributes, evs: Sequence[tuple[int, int]], now: float, window: Any = None
-    ) -> None:
+        self, peer: str, remote: QpAttributes, evs: Sequence[tuple[int, int]], now: float, window: Any = None,
+        denied: Iterable[int] = (), config: Config | None = None,
+    ) -> None:  # fmt: skip
         """INIT -> RTS. `peer`: the NIC's key of the other host; `evs`: (EV, plane) pairs that name distinct paths.
 
-        `window`: a congestion controller with the interface of FixedWindow, which is the default. Raises LocalError
-        when the QP is not in INIT or the EVs make no profile.
+        `window`: a congestion controller with the interface of FixedWindow, which is the default. `denied`: the
+        denylist, EVs that are DENIED from the start and replaced within their plane; those the profile lacks are
+        ignored (§5.13). `config`: of this QP alone, in place of the endpoint's. Raises LocalError when the QP is not in
+        INIT or the EVs make no profile.
         """
         if self.state is not QpState.INIT:
             raise LocalError(f"QP {self.qpn} is in {self.state.value}: only a new one can be connected")
         if bad := sorted({plane for _, plane in evs if not 0 <= plane < self._planes}):
             raise LocalError(f"EVs on planes {bad}, but there are {self._planes} planes, 0 to {self._planes - 1}")
-        config = self._config
+        config = self._config = config or self._config
         try:
-            profile = EvProfile(evs, config, self._rng)
+            profile = EvProfile(evs, config, self._rng, denied)
         except ValueError as error:
             raise LocalError(str(error)) from None
         pmtu = min(config.pmtu_bytes, remote.pmtu_bytes)
-        context = Context(self.qpn, remote.qpn, peer, config, self._events, pmtu, remote.mpr_packets, remote.trim_nack)
+        context = Context(
+            self.qpn, remote.qpn, peer, config, self._events, pmtu, remote.mpr_packets, remote.trim_nack,
+            config.dynamic_mpr and remote.dynamic_mpr,
+        )  # fmt: skip
         if window is None:
             window = FixedWindow(config.cwnd_bytes, write_size(Opcode.WRITE_MIDDLE, pmtu, config.timestamps))
         self.peer, self.remote = peer, remote
@@ -145,7 +161,7 @@ class QueuePair:
         link = self._link = self._peers.get(peer)
         control = self._peers.control
         self.responder = Responder(
-            context, self.counters, self._memory, remote.psn,
+            context, self.counters, self._memory, remote.psn, self._receives,
             lambda packet: control.append((link, packet)), self._fail_responder,
         )  # fmt: skip
         self._handlers = {
@@ -155,16 +171,30 @@ class QueuePair:
             TransportAck: self.requestor.on_transport_ack,
             ReliabilityProbe: self.responder.on_probe,
         }
+        self._dynamic_mpr = context.dynamic_mpr
         self.state = QpState.RTS
         self._peers.connected(link, self, now)
 
+    def begin_sending(self, first_psn: int, remote_mpr: int, config: Config) -> None:
+        """The second half of a set-up in two steps: what the requestor has to know, before anything was posted.
+
+        `config`: as given to connect(), with other timers and retries. Raises LocalError when it is too late.
+        """
+        if self.state is not QpState.RTS or self.requestor is None or self._wr_id:
+            raise LocalError(f"QP {self.qpn}: a requestor is set up after connect() and before the first post")
+        self.first_psn, self._config = first_psn, config
+        self.requestor.restart(first_psn, remote_mpr, config)
+
     # ---- application ------------------------------------------------------------------------------------
 
-    def post_write(self, local: Any, remote_va: int, rkey: int, *, now: float, imm: int | None = None) -> int:
+    def post_write(
+        self, local: Any, remote_va: int, rkey: int, *, now: float, imm: int | None = None, solicited: bool = False
+    ) -> int:
         """Queue an RDMA write (WriteIMM with `imm`); returns its wr_id, which counts from 1.
 
-        `local` (any contiguous buffer) must stay unchanged until the Completion. Raises LocalError when the QP is not
-        in RTS or a value does not fit its field; what the peer thinks of R_Key and range comes with the Completion.
+        `local` (any contiguous buffer) must stay unchanged until the Completion. `solicited`: the WriteIMM asks for
+        an event at the peer. Raises LocalError when the QP is not in RTS, a value does not fit its field, or the peer
+        takes no more WriteIMM now; what it thinks of R_Key and range comes with the Completion.
         """
         if self.state is not QpState.RTS or self.requestor is None:
             why = f": {self.error}" if self.error else ""
@@ -175,9 +205,48 @@ class QueuePair:
                 raise LocalError(f"{name} = {value:#x} does not fit {bits} bits")
         if len(data) >= 1 << 32 or remote_va + len(data) > 1 << 64:
             raise LocalError(f"a write of {len(data)} bytes to {remote_va:#x}: at most 4 GiB - 1, inside 64 bits")
+        limit = self.remote.max_wimm  # type: ignore[union-attr]
+        if imm is not None and self.requestor.wimm_outstanding >= limit:
+            raise LocalError(f"QP {self.qpn}: the peer takes {limit} WriteIMM at a time: wait for a completion (§5.3)")
         self._wr_id += 1
-        self.requestor.post(self._wr_id, data, remote_va, rkey, imm)
+        self.requestor.post(self._wr_id, data, remote_va, rkey, imm, solicited)
         return self._wr_id
+
+    def post_recv(self) -> int:
+        """One more WriteIMM may be received; returns the recv_id it will carry, which counts from 1.
+
+        Each WriteIMM uses up one, in order; one that finds none ends the QP, for MRC has no RNR (§6.3). Post before the
+        peer can send: receives may be posted before connect. Raises LocalError in ERROR.
+        """
+        if self.state is QpState.ERROR:
+            raise LocalError(f"QP {self.qpn} is in error: {self.error}")
+        self._recv_id += 1
+        self._receives.append(self._recv_id)
+        return self._recv_id
+
+    def receives(self) -> int:
+        """Posted receives not used yet."""
+        return len(self._receives)
+
+    def set_mpr(self, packets: int) -> None:
+        """Our window as responder from now on; the peer follows when both ends have `dynamic_mpr` (§5.3).
+
+        Raises LocalError when it is off or `packets` is no multiple of 128 up to 32640.
+        """
+        if self.responder is None or not self._dynamic_mpr:
+            raise LocalError(f"QP {self.qpn}: the window is fixed unless both ends connect with dynamic_mpr")
+        if packets % MPR_UNIT or not MPR_UNIT <= packets <= 255 * MPR_UNIT:
+            raise LocalError(f"MPR of {packets} packets: must be a multiple of {MPR_UNIT}, {MPR_UNIT} to 32640")
+        self.responder.set_mpr(packets)
+
+    def set_penalty(self, penalty: int) -> None:
+        """Ask the peer to slow down (§6.9): 0 = no more, 64 halves its window in a round trip, 127 = to one packet.
+
+        Raises LocalError for other values or before connect.
+        """
+        if self.responder is None or not 0 <= penalty <= PENALTY_MAX:
+            raise LocalError(f"QP {self.qpn} in {self.state.value}, penalty {penalty}: needs rts, 0 to {PENALTY_MAX}")
+        self.responder.penalty = penalty
 
     def outstanding(self) -> int:
         """Work requests not completed yet."""
@@ -212,7 +281,7 @@ class QueuePair:
             if handler is not None:
                 handler(packet, now)
         elif self.responder is not None and type(packet) is Write:
-            self.responder.repeat_nak(packet.plane)
+            self.responder.repeat_nak(packet)
 
     def on_ports(self, local: int, peer: int, now: float) -> None:
         """Masks of the ports that are up here and at the peer."""
@@ -248,14 +317,18 @@ class QueuePair:
 
     # ---- the end ----------------------------------------------------------------------------------------
 
+    def abort(self, detail: str, now: float) -> None:
+        """The application ends it: ERROR, work requests are flushed; the peer is not told and learns by its timers."""
+        self._fail_responder(Status.FLUSHED, detail, None, now)
+
     def _fail(self, status: Status, detail: str, psn: int | None, now: float) -> None:
         """The requestor gave up or was refused: the work request that holds `psn` (else the oldest) is to blame."""
         if self.state is QpState.ERROR:
             return
         self.state, self.error = QpState.ERROR, detail
         self._events.append(QpError(self.qpn, self.peer or "", status, detail, now))
-        if self.requestor is not None:
-            self.requestor.flush(status, psn, now)
+        self.requestor.flush(status, psn, now)  # type: ignore[union-attr]
+        self.responder.flush(now)  # type: ignore[union-attr]
 
     def _fail_responder(self, status: Status, detail: str, psn: int | None, now: float) -> None:
         """The peer broke a rule: ERROR, and none of our own work requests is to blame."""
@@ -263,5 +336,5 @@ class QueuePair:
             return
         self.state, self.error = QpState.ERROR, detail
         self._events.append(QpError(self.qpn, self.peer or "", status, detail, now))
-        if self.requestor is not None:
-            self.requestor.flush(Status.FLUSHED, psn, now)
+        self.requestor.flush(Status.FLUSHED, psn, now)  # type: ignore[union-attr]
+        self.responder.flush(now)  # type: ignore[union-attr]

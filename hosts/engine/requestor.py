@@ -21,12 +21,14 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 
+from .config import Config
 from .context import Context, Counters, Room
 from .ev import Ev, EvSignal, EvState
 from .events import Completion, LossCause, PacketLost, Status
 from .flight import ARRIVED, GIVEN_UP, IN_FLIGHT, Flight, Sent
 from .packets import (
     ECN_ECT0,
+    MPR_UNIT,
     RCVD_UNIT,
     Nack,
     NackReason,
@@ -59,11 +61,13 @@ _NAK_STATUS = {
 class Message:
     """One work request: `length` bytes of `data` to `va`, in packets first_psn .. last_psn (unwrapped)."""
 
-    __slots__ = ("data", "first_psn", "imm", "last_psn", "length", "msn", "rkey", "rqmsn", "va", "wr_id")
+    __slots__ = (
+        "data", "first_psn", "imm", "last_psn", "length", "msn", "rkey", "rqmsn", "solicited", "va", "wr_id",
+    )  # fmt: skip
 
     def __init__(
         self, wr_id: int, data: memoryview, va: int, rkey: int, first_psn: int, pmtu: int, msn: int, rqmsn: int,
-        imm: int | None,
+        imm: int | None, solicited: bool,
     ):  # fmt: skip
         self.wr_id = wr_id
         self.data, self.length = data, len(data)
@@ -71,7 +75,7 @@ class Message:
         self.first_psn = first_psn
         self.last_psn = first_psn + max(1, -(-self.length // pmtu)) - 1
         """A write of zero bytes is one packet (§5.2)."""
-        self.msn, self.rqmsn, self.imm = msn, rqmsn, imm
+        self.msn, self.rqmsn, self.imm, self.solicited = msn, rqmsn, imm, solicited
 
     def release(self) -> None:
         """Let go of the application's buffer; queues may hold this message for a while yet."""
@@ -105,7 +109,11 @@ class Requestor:
         self._end_psn = first_psn
         """First PSN no message has."""
         self._msn = self._rqmsn = 0
-        """Numbers of the next message and WriteIMM (§2.3, §12 row 11)."""
+        """Number of the next message, and of the last WriteIMM (§2.3, §12 row 11)."""
+        self.wimm_outstanding = 0
+        """WriteIMM posted and not completed; the peer allows max_wimm."""
+        self._mpr = context.remote_mpr
+        """The peer's window now, packets; moves only with dynamic MPR."""
         self._again: list[int] = []
         """Heap of PSNs to retransmit; valid while their latest transmission is GIVEN_UP."""
         self._deferred: list[tuple[float, int]] = []
@@ -125,14 +133,26 @@ class Requestor:
         self.srtt_s: float | None = None
         """Smoothed RTT (gain 1/8) over all paths."""
 
+    def restart(self, first_psn: int, remote_mpr: int, config: Config) -> None:
+        """Begin at another PSN with other timers, as long as nothing was posted."""
+        self._context.config = self._config = config
+        self._context.remote_mpr = remote_mpr
+        self.flight = Flight(first_psn, config.ev_fifo)
+        self._end_psn = first_psn
+        self._intervals = [config.retry_interval_s(n) for n in range(config.linear_cnt + config.exp_cnt + 1)]
+
     # ---- application ------------------------------------------------------------------------------------
 
-    def post(self, wr_id: int, data: memoryview, va: int, rkey: int, imm: int | None) -> None:
+    def post(
+        self, wr_id: int, data: memoryview, va: int, rkey: int, imm: int | None, solicited: bool = False
+    ) -> None:
         """Queue a write behind all others."""
+        rqmsn = 0
         if imm is not None:
-            self._rqmsn = self._rqmsn + 1 & 0xFFFF
+            rqmsn = self._rqmsn = self._rqmsn + 1 & 0xFFFF
+            self.wimm_outstanding += 1
         message = Message(
-            wr_id, data, va, rkey, self._end_psn, self._pmtu, self._msn, 0 if imm is None else self._rqmsn, imm
+            wr_id, data, va, rkey, self._end_psn, self._pmtu, self._msn, rqmsn, imm, solicited and imm is not None
         )
         self._msn = self._msn + 1 & 0xFFFF
         self._end_psn = message.last_psn + 1
@@ -153,7 +173,7 @@ class Requestor:
         """Append up to `limit` packets: retransmissions first, then new data (§5.10)."""
         flight, window = self.flight, self._window
         choose = self._paths.choose
-        last_psn = flight.cack + self._context.remote_mpr
+        last_psn = flight.cack + self._mpr
         while limit > 0 and room.free and (window.may_send() or not flight.bytes):
             lost = self._next_lost()
             if lost is None:
@@ -168,6 +188,8 @@ class Requestor:
                     self._unsent.popleft()
                 packet = self._send(psn, message, ev, None, now, psn == last_psn)
             else:
+                if lost.psn > last_psn:
+                    return  # the window shrank (§5.3)
                 ev = choose(room.free, lost.ev)
                 if ev is None:
                     return
@@ -230,6 +252,7 @@ class Requestor:
             context.remote_qpn, ev.value, ev.plane, dscp, ECN_ECT0, opcode, psn & 0xFFFFFF, message.msn,
             message.va + start, message.rkey, message.length, payload, size, message.rqmsn, imm,
             timestamp, 1 if timestamp is not None else 0, ask, before is not None,
+            message.solicited and psn == message.last_psn,
         )  # fmt: skip
 
     # ---- acknowledgments --------------------------------------------------------------------------------
@@ -255,6 +278,8 @@ class Requestor:
         )
         if not fresh:
             counters.stale_sacks += 1
+        elif sack.mpr and self._context.dynamic_mpr:
+            self._mpr = sack.mpr * MPR_UNIT
         self._rcvd_units = self._rcvd_units + units & 0xFFFFFF
 
         progress = cack > flight.cack
@@ -355,6 +380,7 @@ class Requestor:
         while self._messages and self._messages[0].last_psn <= psn:
             message = self._messages.popleft()
             message.release()
+            self.wimm_outstanding -= message.imm is not None
             done = True
             self._context.events.append(
                 Completion(self._context.qpn, message.wr_id, Status.SUCCESS, message.length, now)
@@ -395,6 +421,8 @@ class Requestor:
             counters.bad_feedback += 1
             return
         if nack.reason == NackReason.UNEXP_EVENT:
+            if psn <= flight.cack and (not self._messages or psn < self._messages[0].first_psn):
+                return  # about something completed: an old one
             self._fail(Status.REMOTE_OPERATION, f"the responder met an unexpected event at PSN {nack.psn:#x}", psn, now)
             return
         ev = self._paths.find(nack.entropy)

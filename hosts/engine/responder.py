@@ -2,16 +2,23 @@
 
 Nothing is ever written that the memory check did not pass, and nothing twice. A message's start is known from its
 FIRST, LAST and ONLY packets, so these are refused when any part of the message would leave the region; a MIDDLE packet
-knows only its own place and is checked for that.
+knows only its own place and is checked for that. Hence, when MIDDLEs overtake the FIRST of a message that leaves the
+region, those of them that lie inside are written before the FIRST is refused: bytes the R_Key opens to the peer anyway,
+and never one outside. The message fails all the same.
+
+WriteIMM (§6.3): data is placed at once, the immediate waits until cack has passed the message, which also puts them in
+order of RQMSN. RQMSN is in every packet, so `rqmsn - delivered` is the number of WriteIMM the peer has in flight, and
+the limit needs no table. A number that is not the next one in its turn is the peer's error.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable
 
 from .context import Context, Counters
-from .events import Status, WriteImmReceived
+from .events import ReceiveFlushed, Status, WriteImmReceived
 from .flight import BITMAP_BITS
 from .memory import AccessError, Memory
 from .packets import (
@@ -19,6 +26,7 @@ from .packets import (
     ECN_NOT_ECT,
     END_OPCODES,
     IMM_OPCODES,
+    MPR_UNIT,
     RCVD_UNIT,
     START_OPCODES,
     Nack,
@@ -32,23 +40,52 @@ from .packets import (
     Write,
 )
 from .psn import unwrap
+from .resources import Resources
 
 _BITMAP_MASK = (1 << BITMAP_BITS) - 1
 MIN_TRIGGER_BYTES = 1024
 """A packet counts at least this much towards the next SACK (§6.4)."""
 OOO_MAX = 0x7FFF
+RQMSN_BITS = 16
+MARKED_EVS = 1024
+"""EVs whose CE marks are counted at a time; a peer may name any number."""
+
+
+class Awaited:
+    """What has to be done when cack passes `psn`: an A bit, the end of a message, an immediate."""
+
+    __slots__ = ("ask", "ends", "imm", "length", "psn", "rqmsn", "solicited")
+
+    def __init__(self, psn: int, packet: Write, ends: bool, rqmsn: int | None):
+        self.psn, self.ask, self.ends = psn, packet.ack_request, ends
+        self.rqmsn = rqmsn
+        """Unwrapped; None = the message is a plain write."""
+        self.imm, self.length, self.solicited = packet.imm, packet.dma_length, packet.solicited
+
+    def __lt__(self, other: Awaited) -> bool:
+        return self.psn < other.psn
 
 
 class Responder:
-    """`send(packet)` queues a control packet for the plane in it; `fail` as for the Requestor."""
+    """`receives`: ids of posted receives. `send(packet)` queues a control packet for the plane in it; `fail` as for the
+    Requestor."""
 
     def __init__(
-        self, context: Context, counters: Counters, memory: Memory, first_psn: int,
+        self, context: Context, counters: Counters, memory: Memory, first_psn: int, receives: deque[int],
         send: Callable[[Packet], None], fail: Callable[[Status, str, int | None, float], None],
     ):  # fmt: skip
         self._context, self._counters, self._memory = context, counters, memory
-        self._send, self._fail = send, fail
-        self._config = context.config
+        self._receives, self._send, self._fail = receives, send, fail
+        config = self._config = context.config
+        self._resources = Resources.of(config)
+        self.mpr_packets = config.mpr_packets
+        """Our window now; set_mpr changes it."""
+        self._edge = first_psn - 1 + self.mpr_packets
+        """Highest PSN ever promised: a window that shrinks refuses nothing the peer was allowed to send."""
+        self.penalty = 0
+        """rcv_cwnd_pen by order of the application; the resources may ask for more."""
+        self._marks: dict[int, int] = {}
+        """CE marks in a row by EV, when they are counted."""
         self.cack = first_psn - 1
         """Nothing is missing at or below this PSN (unwrapped)."""
         self._above = 0
@@ -60,9 +97,10 @@ class Responder:
         self._rcvd_bytes = 0
         self._unsacked_bytes = 0
         """sack_trigger_cnt."""
-        self._ends: list[tuple[int, bool, bool, int, int]] = []
-        """Heap of (PSN, A, ends a message, imm or -1, length) above cack: what to do when cack passes there."""
-        self._wimm_waiting = 0
+        self._awaited: list[Awaited] = []
+        """Heap: what to do when cack passes there."""
+        self._rqmsn: int | None = None
+        """Number of the last WriteIMM delivered (unwrapped); the first may be 0 or 1 (§12 row 11)."""
         self._messages = 0
         """Completed in order."""
         self.ack_plane: int | None = None
@@ -74,6 +112,8 @@ class Responder:
         self._nak: Syndrome | None = None
         """Sent when the QP failed, and again for each packet that shows the peer missed it."""
         self._nak_psn = 0
+        self._unexpected = False
+        """As _nak, but the answer is NACK UNEXP_EVENT."""
 
     # ---- data -------------------------------------------------------------------------------------------
 
@@ -92,14 +132,43 @@ class Responder:
             if offset < 0 and self._messages:
                 self.ack_plane = packet.plane
             return
-        if offset >= self._config.mpr_packets:
+        if offset >= self.mpr_packets and psn > self._edge:
             counters.out_of_window += 1
             if self._config.oor_action == "nack":
                 self._nack(packet, NackReason.PSN_OOR_WINDOW)
             return
+        rqmsn = None
+        if packet.rqmsn or packet.opcode in IMM_OPCODES:
+            rqmsn = self._check_rqmsn(packet, psn, now)
+            if rqmsn is None:
+                return
+        if self._resources is not None and not self._take(packet, offset, now):
+            return
         if not self._place(packet, psn, now):
             return
-        self._accept(packet, psn, offset, now)
+        self._accept(packet, psn, offset, rqmsn, now)
+
+    def _check_rqmsn(self, packet: Write, psn: int, now: float) -> int | None:
+        """The unwrapped number of a WriteIMM; None when it breaks the limit or was delivered: the QP failed."""
+        done = self._rqmsn
+        rqmsn = unwrap(packet.rqmsn, 0 if done is None else done, RQMSN_BITS)
+        limit = (done or 0) + self._config.max_wimm
+        if rqmsn < 0 or (done is not None and rqmsn <= done):
+            self._refuse(packet, psn, Syndrome.NAK_INVALID_REQUEST, f"RQMSN {packet.rqmsn} was delivered already", now)
+            return None
+        if rqmsn > limit:
+            detail = f"more than max_wimm = {self._config.max_wimm} WriteIMM in flight"
+            self._refuse(packet, psn, Syndrome.NAK_INVALID_REQUEST, detail, now)
+            return None
+        return rqmsn
+
+    def _take(self, packet: Write, offset: int, now: float) -> bool:
+        """Whether there are resources for the packet; else it was NACKed."""
+        ends = packet.opcode in END_OPCODES or packet.ack_request
+        reason = self._resources.refuse(packet.size, offset, len(self._awaited), ends, now)  # type: ignore[union-attr]
+        if reason is not None:
+            self._nack(packet, reason)
+        return reason is None
 
     def _place(self, packet: Write, psn: int, now: float) -> bool:
         """Check and copy. On failure the peer gets a Transport NAK, the QP fails and nothing was written."""
@@ -125,7 +194,7 @@ class Responder:
         self._memory.place(region, va, data)
         return True
 
-    def _accept(self, packet: Write, psn: int, offset: int, now: float) -> None:
+    def _accept(self, packet: Write, psn: int, offset: int, rqmsn: int | None, now: float) -> None:
         counters, size = self._counters, packet.size
         counters.packets_received += 1
         counters.bytes_received += len(packet.payload)
@@ -135,10 +204,7 @@ class Responder:
             self._max_psn = psn
         ends = packet.opcode in END_OPCODES
         if ends or packet.ack_request:
-            imm = packet.imm if packet.opcode in IMM_OPCODES else -1
-            if imm >= 0 and not self._stash(packet, psn, now):
-                return
-            heapq.heappush(self._ends, (psn, packet.ack_request, ends, imm, packet.dma_length))
+            heapq.heappush(self._awaited, Awaited(psn, packet, ends, rqmsn if packet.opcode in IMM_OPCODES else None))
         asked = False
         if offset:
             self._above |= 1 << offset
@@ -148,7 +214,13 @@ class Responder:
             run = (~above & above + 1).bit_length()  # 1 + trailing ones
             self.cack += run
             self._above = above >> run - 1
-            asked = self._pass_ends(packet.plane, now)
+            edge = self.cack + self.mpr_packets
+            if edge > self._edge:
+                self._edge = edge
+            if self._awaited and self._awaited[0].psn <= self.cack:
+                asked = self._settle(packet, now)
+                if self._nak is not None or self._unexpected:
+                    return
         marked = packet.ecn == ECN_CE
         if marked:
             counters.marks_received += 1
@@ -159,35 +231,55 @@ class Responder:
             packet.payload = b""  # the view may die before the flush
             self._flush_at = now + self._config.sack_flush_s
 
-    def _stash(self, packet: Write, psn: int, now: float) -> bool:
-        """A WriteIMM waits for what is before it; more than advertised is the peer's error (§6.3)."""
-        self._wimm_waiting += 1
-        if self._wimm_waiting <= self._config.max_wimm:
-            return True
-        detail = f"more than max_wimm = {self._config.max_wimm} WriteIMM in flight"
-        self._refuse(packet, psn, Syndrome.NAK_INVALID_REQUEST, detail, now)
-        return False
-
-    def _pass_ends(self, plane: int, now: float) -> bool:
-        """cack moved: settle what waited for it. True when a SACK was asked for behind the hole (prev_ar)."""
+    def _settle(self, packet: Write, now: float) -> bool:
+        """cack moved: do what waited for it. True when a SACK was asked for behind the hole (prev_ar)."""
         asked = False
-        while self._ends and self._ends[0][0] <= self.cack:
-            _, ask, ends, imm, length = heapq.heappop(self._ends)
-            asked = asked or ask
-            self.ack_plane = plane
-            if ends:
+        while self._awaited and self._awaited[0].psn <= self.cack:
+            work = heapq.heappop(self._awaited)
+            if work.rqmsn is not None and not self._deliver(work, packet, now):
+                return False
+            asked = asked or work.ask
+            self.ack_plane = packet.plane
+            if work.ends:
                 self._messages += 1
-            if imm >= 0:
-                self._wimm_waiting -= 1
-                self._context.events.append(WriteImmReceived(self._context.qpn, imm, length, now))
         return asked
+
+    def _deliver(self, work: Awaited, packet: Write, now: float) -> bool:
+        """A WriteIMM is complete and its turn has come; False when the QP failed of it."""
+        rqmsn = work.rqmsn or 0
+        if rqmsn > 1 if self._rqmsn is None else rqmsn != self._rqmsn + 1:
+            detail = f"RQMSN {rqmsn & 0xFFFF} is not the next one"
+            self._refuse(packet, work.psn, Syndrome.NAK_INVALID_REQUEST, detail, now)
+            return False
+        if self._receives:
+            recv_id = self._receives.popleft()
+        elif self._config.no_receive == "deliver":
+            recv_id = 0
+        else:
+            self._no_receive(work, packet, now)
+            return False
+        self._rqmsn = rqmsn
+        self._context.events.append(
+            WriteImmReceived(self._context.qpn, work.imm, work.length, now, recv_id, work.solicited)
+        )
+        return True
+
+    def _no_receive(self, work: Awaited, packet: Write, now: float) -> None:
+        """§6.3: there is no RNR, so a WriteIMM without a posted receive ends the QP."""
+        if self._config.no_receive == "nak":
+            self._nak, self._nak_psn = Syndrome.NAK_REMOTE_OPERATION, work.psn
+        else:
+            self._unexpected, self._nak_psn = True, work.psn
+        self.repeat_nak(packet)
+        detail = f"WriteIMM at PSN {work.psn & 0xFFFFFF:#x} of the peer found no posted receive"
+        self._fail(Status.REMOTE_OPERATION, detail, None, now)
 
     def _on_trimmed(self, packet: Write, psn: int, known: bool) -> None:
         """§6.2 step 1: touches neither bitmap nor byte count."""
         self._counters.trims_received += 1
         if known:
             self._sack(packet, psn)
-        elif psn - self.cack <= self._config.mpr_packets and self._config.trim_nack:
+        elif psn <= max(self._edge, self.cack + self.mpr_packets) and self._config.trim_nack:
             self._nack(packet, packet.trimmed or NackReason.TRIMMED)
 
     # ---- answers ----------------------------------------------------------------------------------------
@@ -213,28 +305,48 @@ class Responder:
 
     def _sack(self, trigger: Write | ReliabilityProbe, psn: int | None) -> None:
         """Queue a SACK about `trigger`; `psn` None = it answers a probe."""
-        context = self._context
+        context, config = self._context, self._config
         marked = trigger.ecn == ECN_CE
         near = psn is not None and psn > self.cack and (marked or trigger.ack_request or trigger.rtx)
         base = self._base(psn if psn is not None else self.cack, near)
         self._counters.sacks_sent += 1
         self._unsacked_bytes = 0
         self._flush_at = self._last = None
+        penalty, resources = self.penalty, self._resources
+        if resources is not None:
+            penalty = max(penalty, resources.penalty())
         self._send(Sack(
-            context.remote_qpn, 0, trigger.plane, self._config.dscp_control, ECN_NOT_ECT,
+            context.remote_qpn, 0, trigger.plane, config.dscp_control, ECN_NOT_ECT,
             cack_psn=self.cack & 0xFFFFFF,
             sack_offset=base - self.cack,
             bitmap=self._above >> base - self.cack - 1 & _BITMAP_MASK,
             ack_psn_offset=0 if psn is None else max(-0x8000, psn - self.cack),
             probe_id=trigger.probe_id if psn is None else None,
             entropy=trigger.ev,
-            verdict=Verdict.SKIP_ONCE if marked else Verdict.NONE,
+            verdict=self._verdict(trigger.ev, marked) if marked or self._marks else Verdict.NONE,
             timestamp=trigger.timestamp or 0,
             rcvd_units=(self._rcvd_bytes + RCVD_UNIT - 1) // RCVD_UNIT & 0xFFFFFF,
             ooo_count=min(self._above.bit_count(), OOO_MAX),
+            mpr=self.mpr_packets // MPR_UNIT if context.dynamic_mpr else 0,
+            penalty=penalty,
+            restore_cwnd=config.flow_control and config.flow_control_restore,
             rtx=psn is not None and trigger.rtx,
             spdcid=context.qpn & 0xFFFF, dpdcid=context.remote_qpn & 0xFFFF,
         ))  # fmt: skip
+
+    def _verdict(self, ev: int, marked: bool) -> Verdict:
+        """What a SACK says of its EV (§6.5): CE = SKIP_ONCE; many in a row = ALWAYS_SKIP, when that is switched on."""
+        limit = self._config.always_skip_marks
+        if not marked:
+            self._marks.pop(ev, None)
+            return Verdict.NONE
+        if not limit:
+            return Verdict.SKIP_ONCE
+        count = self._marks.get(ev, 0) + 1
+        if ev not in self._marks and len(self._marks) >= MARKED_EVS:
+            self._marks.clear()
+        self._marks[ev] = count
+        return Verdict.ALWAYS_SKIP if count >= limit else Verdict.SKIP_ONCE
 
     def on_probe(self, probe: ReliabilityProbe, now: float) -> None:
         """§6.10; the Transport ACK is repeated too, for its loss may be why the peer asks (§6.7)."""
@@ -253,28 +365,49 @@ class Responder:
             Syndrome.ACK, self._messages & 0xFFFFFF,
         )  # fmt: skip
 
-    def _nack(self, packet: Write, reason: NackReason) -> None:
+    def _nack(self, packet: Write, reason: NackReason, psn: int | None = None) -> None:
+        """`psn`: the one refused, when it is not that of `packet`."""
         context = self._context
         self._counters.nacks_sent += 1
         self._send(Nack(
-            context.remote_qpn, 0, packet.plane, self._config.dscp_control, ECN_NOT_ECT, packet.psn, reason, packet.ev,
+            context.remote_qpn, 0, packet.plane, self._config.dscp_control, ECN_NOT_ECT,
+            packet.psn if psn is None else psn & 0xFFFFFF, reason, packet.ev,
             packet.timestamp or 0, context.qpn & 0xFFFF, context.remote_qpn & 0xFFFF,
         ))  # fmt: skip
 
     def _refuse(self, packet: Write, psn: int, syndrome: Syndrome, detail: str, now: float) -> None:
         """The peer broke a rule: Transport NAK and QP error (§6.2 step 3)."""
         self._nak, self._nak_psn = syndrome, psn
-        self.repeat_nak(packet.plane)
+        self.repeat_nak(packet)
         status = Status.REMOTE_ACCESS if syndrome is Syndrome.NAK_REMOTE_ACCESS else Status.REMOTE_INVALID_REQUEST
         self._fail(status, f"refused PSN {packet.psn:#x} of the peer: {detail}", None, now)
 
-    def repeat_nak(self, plane: int) -> None:
-        """In ERROR: the peer is still sending, so tell it (again) if it was its fault."""
-        if self._nak is not None:
-            self._send(TransportAck(
-                self._context.remote_qpn, 0, plane, self._config.dscp_control, ECN_NOT_ECT, self._nak_psn & 0xFFFFFF,
-                self._nak, self._messages & 0xFFFFFF,
-            ))  # fmt: skip
+    def repeat_nak(self, packet: Write) -> None:
+        """In ERROR: the peer is still sending, so tell it (again) that this is over.
+
+        0x62 when the failure was none of its doing (§6.2 step 3: QP in error).
+        """
+        if self._unexpected:
+            self._nack(packet, NackReason.UNEXP_EVENT, self._nak_psn)
+            return
+        known = self._nak is not None
+        self._send(TransportAck(
+            self._context.remote_qpn, 0, packet.plane, self._config.dscp_control, ECN_NOT_ECT,
+            self._nak_psn & 0xFFFFFF if known else packet.psn,
+            self._nak if known else Syndrome.NAK_REMOTE_ACCESS, self._messages & 0xFFFFFF,
+        ))  # fmt: skip
+
+    # ---- windows ----------------------------------------------------------------------------------------
+
+    def set_mpr(self, packets: int) -> None:
+        """A window of `packets` from now on (a multiple of 128); told in each SACK when both ends can (§5.3)."""
+        self.mpr_packets = packets
+        self._edge = max(self._edge, self.cack + packets)
+
+    def flush(self, now: float) -> None:
+        """The QP failed: posted receives come back."""
+        while self._receives:
+            self._context.events.append(ReceiveFlushed(self._context.qpn, self._receives.popleft(), now))
 
     # ---- clock ------------------------------------------------------------------------------------------
 

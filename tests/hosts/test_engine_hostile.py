@@ -153,9 +153,9 @@ def test_write__from_another_host_or_for_another_qp_is_not_ours() -> None:
 
 def test_write_imm__more_than_advertised_is_refused() -> None:
     pair = Pair(psn=100, config_b={"max_wimm": 2})
-    for psn in (102, 103):
-        to_b(pair, data(pair, psn=psn, opcode=Opcode.WRITE_ONLY_IMM, imm=1))
-    answers = to_b(pair, data(pair, psn=104, opcode=Opcode.WRITE_ONLY_IMM, imm=1))
+    for psn, rqmsn in ((102, 1), (103, 2)):
+        to_b(pair, data(pair, psn=psn, opcode=Opcode.WRITE_ONLY_IMM, rqmsn=rqmsn, imm=1))
+    answers = to_b(pair, data(pair, psn=104, opcode=Opcode.WRITE_ONLY_IMM, rqmsn=3, imm=1))
     assert [a.syndrome for a in answers if isinstance(a, TransportAck)] == [Syndrome.NAK_INVALID_REQUEST]
 
 

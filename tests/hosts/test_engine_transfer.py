@@ -85,11 +85,14 @@ def test_write__both_ways_at_once() -> None:
 def test_write_imm__is_delivered_in_order_behind_the_data() -> None:
     pair = Pair(psn=0, uplinks=4, framed=True)
     lose_first(pair, is_first_write(1))
+    for _ in range(3):
+        pair.b.qp.post_recv()
     pair.write(pair.bytes(4 * MTU), imm=1)
     pair.write(pair.bytes(MTU), 4 * MTU, imm=2)
     pair.write(b"", imm=3)
     pair.run_until_quiet()
-    assert [(e.imm, e.length) for e in pair.of(WriteImmReceived, "b")] == [(1, 4 * MTU), (2, MTU), (3, 0)]
+    received = [(e.recv_id, e.imm, e.length) for e in pair.of(WriteImmReceived, "b")]
+    assert received == [(1, 1, 4 * MTU), (2, 2, MTU), (3, 3, 0)]
     assert [line.packet.rqmsn for line in pair.sent() if line.packet.opcode in IMM_OPCODES] == [1, 2, 3]  # type: ignore
 
 

@@ -1,0 +1,62 @@
+"""What a responder may run out of: bits that mark arrivals, slots for work it must remember, buffer (reference §6.2).
+
+Real NICs refuse packets for want of these; software has plenty of them. The limits are off by default and exist so
+that the other end's reactions can be seen and tested (§2.10, §5.14). The buffer is a leaky bucket: accepted packets
+fill it, it drains at a rate, and how full it is sets the penalty of the receiver's flow control (§6.9).
+
+None of them can refuse the packet that is next in order for ever, so a transfer always goes on.
+"""
+
+from __future__ import annotations
+
+from .config import Config
+from .packets import NackReason
+
+PENALTY_MAX = 127
+
+
+class Resources:
+    """Of one QP. `full` is how much of the buffer is in use, bytes."""
+
+    __slots__ = ("_at", "_bits", "_buffer", "_drain", "_flow_control", "_slots", "_start", "full")
+
+    def __init__(self, config: Config):
+        self._bits = config.bitmap_packets or 1 << 30
+        self._slots = config.work_slots or 1 << 30
+        self._buffer = config.rx_buffer_bytes
+        self._drain = config.rx_drain_bytes_per_s
+        self._flow_control = config.flow_control
+        self._start = config.flow_control_start
+        self.full = 0.0
+        self._at = 0.0
+
+    @staticmethod
+    def of(config: Config) -> Resources | None:
+        """None when nothing is limited, which saves the checks."""
+        limited = config.bitmap_packets or config.work_slots or config.rx_buffer_bytes
+        return Resources(config) if limited else None
+
+    def refuse(self, size: int, offset: int, remembered: int, ends: bool, now: float) -> NackReason | None:
+        """Why a packet cannot be taken, or None; then its bytes are in the buffer.
+
+        `offset`: packets between it and the next one in order; `remembered`: work that waits; `ends`: it would add
+        to that.
+        """
+        if offset >= self._bits:
+            return NackReason.NO_BITMAP
+        if ends and offset and remembered >= self._slots:
+            return NackReason.NO_RESOURCE
+        if self._buffer:
+            self.full = max(0.0, self.full - (now - self._at) * self._drain)
+            self._at = now
+            if self.full and self.full + size > self._buffer:
+                return NackReason.NO_PKT_BUFFER
+            self.full += size
+        return None
+
+    def penalty(self) -> int:
+        """rcv_cwnd_pen, 0..127: grows from `flow_control_start` of the buffer to all of it."""
+        if not self._flow_control or not self._buffer:
+            return 0
+        over = (self.full / self._buffer - self._start) / (1.0 - self._start)
+        return max(0, min(PENALTY_MAX, int(over * PENALTY_MAX)))
