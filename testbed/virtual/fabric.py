@@ -1,0 +1,368 @@
+"""The fabric of a plan in virtual time: switches, links and queues as events, the real engines at its edges.
+
+    fabric = VirtualFabric(Plan(4, 2, 2, 2), seed=7)
+    qa, qb = fabric.connect("h0", "h2")
+    region = fabric.host("h2").endpoint.register(bytearray(1 << 20))
+    qa.post_write(data, region.va, region.rkey, now=fabric.now)
+    fabric.at(0.010, LinkDown("p0-t0-0", "p0-t1-1"))
+    fabric.run_until(lambda: not qa.outstanding())
+
+Time is float seconds from 0. All randomness comes from `seed`: the same calls give the same run, bit for bit, in any
+process. A run ends when asked to, or when nothing is left to happen.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from hashlib import blake2b
+from itertools import count
+from random import Random
+from typing import Any
+
+from hosts.engine.config import Config
+from hosts.engine.endpoint import Endpoint
+from hosts.engine.packets import EndpointRequest, EndpointResponse, Nack, ReliabilityProbe, Sack, TransportAck, Write
+from hosts.engine.qp import QueuePair
+from testbed.virtual.faults import Fault, FaultError
+from testbed.virtual.frames import Frame
+from testbed.virtual.host import VirtualHost
+from testbed.virtual.ports import Handler, Heap, NicPort, Port
+from testbed.virtual.profiles import ETHERNET_BYTES, OUTER_BYTES, HostProfile, LinkProfile, QueueProfile
+from testbed.virtual.switches import Chooser, VirtualSwitch, VirtualT0, VirtualT1, find_mode
+from topologies.plan import Plan, ev_plane
+
+_INNER_BYTES = {
+    Sack: 92, Nack: 84, TransportAck: 68, ReliabilityProbe: 80, EndpointRequest: 80, EndpointResponse: 100,
+}  # fmt: skip
+"""Inner IPv6 header to iCRC of the packets without payload; a write's nominal size is exactly that (§6.2)."""
+
+
+class VirtualFabric:
+    """See the module.
+
+    `links`, `queues`: profiles of all links and switch ports. `mode`: a name of switches.MODES or a function of that
+    kind. `config`: of all engines, or by host name. `keep_events`: hosts collect the engine's events in `.events`.
+    `trace`: a callable (what, time, where, frame) for every packet event, see trace.py; True records a digest only.
+    """
+
+    def __init__(
+        self, plan: Plan, *, seed: int = 0, links: LinkProfile | None = None, queues: QueueProfile | None = None,
+        mode: str | Chooser = "srv6", config: Config | Mapping[str, Config] | None = None,
+        host: HostProfile | None = None, wire: bool = False, keep_events: bool = True,
+        trace: bool | Callable[[str, float, str, Frame], None] = False,
+    ):  # fmt: skip
+        self.plan = plan
+        self.seed = seed
+        self.now = 0.0
+        """Virtual time, seconds."""
+        self.heap: Heap = []
+        self.next_serial = count().__next__
+        self.events_done = 0
+        """Entries of the event queue handled so far."""
+        self.links = links or LinkProfile()
+        self.queues = queues or QueueProfile()
+        self.host_profile = host or HostProfile()
+        self.mode, self._choose = find_mode(mode)
+        self.srv6 = self.mode == "srv6"
+        self.keep_events = keep_events
+        self.news = False
+        """A host told its application something since run_until looked."""
+        self._overhead = ETHERNET_BYTES + (OUTER_BYTES if self.srv6 else 0)
+        self._config = config if config is not None else Config()
+        self._links_down: set[tuple[str, str]] = set()
+        self.ports: dict[str, Port] = {}
+        """Every egress port by interface name."""
+        self._towards: dict[tuple[str, str], Port] = {}
+        self.switches: dict[str, VirtualSwitch] = {}
+        self.hosts: dict[str, VirtualHost] = {}
+        self._build()
+
+    # ---- making -----------------------------------------------------------------------------------------
+
+    def config_of(self, host: str) -> Config:
+        """The engine configuration of a host."""
+        config = self._config
+        return config if isinstance(config, Config) else config.get(host) or Config()
+
+    def _build(self) -> None:
+        plan = self.plan
+        for switch in plan.switches:
+            if switch.tier == 0:
+                seed = f"{self.seed}/{switch.name}"
+                self.switches[switch.name] = VirtualT0(switch.name, switch.plane, switch.number, self._choose, seed)
+            else:
+                self.switches[switch.name] = VirtualT1(switch.name, switch.plane)
+        for host in plan.hosts:
+            config = self.config_of(host.name)
+            seeded = Random(f"{self.seed}/{host.name}")
+            endpoint = Endpoint(host.name, config, planes=plan.planes, seed=seeded)
+            self.hosts[host.name] = VirtualHost(self, host, endpoint)
+        for link in plan.links:
+            self._add_port(link.lower.interface, link.lower.node, link.upper.node, link.plane)
+            self._add_port(link.upper.interface, link.upper.node, link.lower.node, link.plane)
+        for link in plan.links:  # in order of downlinks and T1 numbers, racks
+            down = self._towards[link.upper.node, link.lower.node]
+            up = self._towards[link.lower.node, link.upper.node]
+            if link.lower.node in self.hosts:
+                self.switches[link.upper.node].downlinks.append(down)  # type: ignore[attr-defined]
+                self.hosts[link.lower.node].ports.append(up)  # type: ignore[arg-type]
+            else:
+                self.switches[link.lower.node].uplinks.append(up)  # type: ignore[attr-defined]
+                self.switches[link.upper.node].racks.append(down)  # type: ignore[attr-defined]
+        for switch in self.switches.values():
+            if isinstance(switch, VirtualT0):
+                switch.live = list(range(len(switch.uplinks)))
+
+    def _add_port(self, interface: str, node: str, neighbour: str, plane: int) -> None:
+        config = self.config_of(node if node in self.hosts else neighbour)
+        nic = node in self.hosts or neighbour in self.hosts
+        line = self.links.nic if nic else self.links.fabric
+        common = (
+            interface, node, neighbour, plane, line, self.heap, self.next_serial, f"{self.seed}/{interface}",
+            (config.dscp_trimmed, config.dscp_trimmed_lasthop),
+        )  # fmt: skip
+        if node in self.hosts:
+            host = self.hosts[node]
+            port: Port = NicPort(*common, ring_packets=self.host_profile.ring_packets, on_room=host.on_room)
+        else:
+            port = Port(*common, last_hop=nic)
+            port.set_queues(self.queues, self.srv6)
+        receiver = self.hosts.get(neighbour) or self.switches[neighbour]
+        port.arrive = receiver.receive
+        if neighbour in self.hosts and self.host_profile.receive_s:
+            port.extra_delay_s = self.host_profile.receive_s
+            port.set_line(line)
+        self.ports[interface] = port
+        self._towards[node, neighbour] = port
+
+    # ---- the application's side ---------------------------------------------------------------------------
+
+    def host(self, name: str) -> VirtualHost:
+        """The host of that name. Raises PlanError listing the hosts."""
+        return self.hosts[self.plan.host(name).name]
+
+    def connect(
+        self, a: str, b: str, *, evs: tuple[int, ...] | None = None, **options: Any
+    ) -> tuple[QueuePair, QueuePair]:
+        """A connected QP at each of two hosts, over all EVs of the plan or over `evs` (both ways).
+
+        `options` go to QueuePair.connect of both. Raises PlanError or LocalError.
+        """
+        here, there = self.host(a), self.host(b)
+        qa, qb = here.endpoint.create_qp(), there.endpoint.create_qp()
+        for mine, other, qp, remote in ((here, there, qa, qb), (there, here, qb, qa)):
+            values = self.plan.evs(mine.plan_host, other.plan_host) if evs is None else evs
+            pairs = [(ev, ev_plane(ev)) for ev in values]
+            qp.connect(other.name, remote.attributes(), pairs, self.now, **options)
+        return qa, qb
+
+    # ---- time -------------------------------------------------------------------------------------------
+
+    def push(self, at: float, handler: Handler, argument: Any) -> None:
+        """Call `handler(argument, at)` at a time; not before now."""
+        heapq.heappush(self.heap, (max(at, self.now), self.next_serial(), handler, argument))
+
+    def at(self, time: float, what: Fault | Callable[[], Any]) -> None:
+        """Apply a fault, or call a function without arguments, at a time (now, when that has passed)."""
+        self.push(time, self._apply, what)
+
+    def _apply(self, what: Fault | Callable[[], Any], now: float) -> None:
+        if isinstance(what, Fault):
+            what.apply(self)
+        else:
+            what()
+        self.kick()
+
+    def apply(self, fault: Fault) -> None:
+        """Apply a fault now."""
+        fault.apply(self)
+        self.kick()
+
+    def kick(self) -> None:
+        """Let all engines look whether they have something to send; done by itself after `at` and by run_until."""
+        for host in self.hosts.values():
+            host.kick()
+
+    def run_until(self, stop: float | Callable[[], bool], *, limit_s: float = 3600.0) -> bool:
+        """Run to a time, or until a predicate holds; True when it was reached.
+
+        A predicate is asked whenever a host told its application something; False when nothing is left to happen or
+        `limit_s` seconds of virtual time have passed. With a time, `now` is that time afterwards.
+        """
+        self.kick()
+        if callable(stop):
+            return self._run(self.now + limit_s, stop)
+        self._run(stop, None)
+        self.now = max(self.now, stop)
+        return True
+
+    def run_for(self, seconds: float) -> None:
+        """Let time pass."""
+        self.run_until(self.now + seconds)
+
+    def _run(self, end: float, stop: Callable[[], bool] | None) -> bool:
+        heap, pop = self.heap, heapq.heappop
+        done = 0
+        if stop is not None and stop():
+            return True
+        try:
+            while heap and heap[0][0] <= end:
+                now, _, handler, argument = pop(heap)
+                self.now = now
+                done += 1
+                handler(argument, now)
+                if self.news:
+                    self.news = False
+                    if stop is not None and stop():
+                        return True
+        finally:
+            self.events_done += done
+        return False
+
+    # ---- faults -------------------------------------------------------------------------------------------
+
+    def port_towards(self, a: str, b: str) -> Port:
+        """The egress of `a` towards its neighbour `b`. Raises FaultError naming the neighbours."""
+        port = self._towards.get((a, b))
+        if port is None:
+            near = [y for x, y in self._towards if x == a]
+            known = f"{a} is linked to: {', '.join(near)}" if near else f"no node {a!r}"
+            raise FaultError(f"no link from {a} to {b} ({known})")
+        return port
+
+    def directions(self, a: str, b: str, both: bool) -> list[Port]:
+        """One or both directions of a link. Raises FaultError."""
+        return [self.port_towards(a, b), self.port_towards(b, a)] if both else [self.port_towards(a, b)]
+
+    def set_line(self, a: str, b: str, *, both: bool = True, **changes: Any) -> None:
+        """Change rate_bps, delay_s, jitter_s or fifo of a link. Raises FaultError, ProfileError."""
+        for port in self.directions(a, b, both):
+            port.set_line(replace(port.line, **changes))
+
+    def set_queues(self, a: str, b: str, queues: QueueProfile) -> None:
+        """Give the port of switch `a` towards `b` thresholds of its own."""
+        self.port_towards(a, b).set_queues(queues, self.srv6)
+
+    def set_link(self, a: str, b: str, *, up: bool) -> None:
+        """Pull a cable or put it back. Raises FaultError."""
+        ports = self.directions(a, b, True)
+        key = (min(a, b), max(a, b))
+        (self._links_down.discard if up else self._links_down.add)(key)
+        self._settle(ports)
+
+    def set_power(self, switch: str, on: bool) -> None:
+        """Stop or start a switch. Raises FaultError."""
+        found = self.switch(switch)
+        if found.power != on:
+            found.power = on
+            for (a, b), port in list(self._towards.items()):
+                if a == switch:
+                    self._settle([port, self._towards[b, a]])
+
+    def set_blackhole(self, switch: str, on: bool) -> None:
+        """Swallow everything, or stop doing so. Raises FaultError."""
+        self.switch(switch).blackhole = on
+
+    def switch(self, name: str) -> VirtualSwitch:
+        """The switch of that name. Raises FaultError."""
+        try:
+            return self.switches[name]
+        except KeyError:
+            raise FaultError(f"no switch {name!r} (has: {', '.join(self.switches)})") from None
+
+    def heal(self) -> None:
+        """Undo every fault."""
+        self._links_down.clear()
+        for switch in self.switches.values():
+            switch.power, switch.blackhole = True, False
+        for (a, b), port in self._towards.items():
+            port.clear_impairments()
+            port.set_line(self.links.nic if a in self.hosts or b in self.hosts else self.links.fabric)
+        for (a, b), port in list(self._towards.items()):
+            if a < b:
+                self._settle([port, self._towards[b, a]])
+
+    def _settle(self, ports: list[Port]) -> None:
+        """Bring both directions of one link to the state its cable and switches make."""
+        a, b = ports[0].node, ports[0].neighbour
+        powered = all(self.switches[n].power for n in (a, b) if n in self.switches)
+        up = powered and (min(a, b), max(a, b)) not in self._links_down
+        if ports[0].up == up:
+            return
+        for port in ports:
+            if up:
+                port.go_up()
+            else:
+                port.go_down(self.now)
+            self.push(self.now + self.host_profile.port_event_s, self._port_event, port)
+        if not up:
+            self._clear_wire(ports)
+
+    def _clear_wire(self, ports: list[Port]) -> None:
+        """What is on the wire of a dead link never arrives."""
+        kept = []
+        for entry in self.heap:
+            frame = entry[3]
+            if type(frame) in FRAMES and any(frame.port is port and entry[2] == port.arrive for port in ports):
+                frame.port._lose(frame, "link_down", self.now)
+            else:
+                kept.append(entry)
+        self.heap[:] = kept
+        heapq.heapify(self.heap)
+
+    def _port_event(self, port: Port, now: float) -> None:
+        """A node learns of its port."""
+        if port.node in self.hosts:
+            self.hosts[port.node].port_changed(port.plane, now)
+        else:
+            t0 = self.switches[port.node]
+            if isinstance(t0, VirtualT0):
+                t0.live = [k for k, uplink in enumerate(t0.uplinks) if uplink.up]
+
+    # ---- packets ------------------------------------------------------------------------------------------
+
+    def frame(self, host: VirtualHost, packet: Any, plane: int, peer: str) -> Frame:
+        """What a NIC makes of an engine's record."""
+        target = self.hosts[peer].plan_host
+        inner = packet.size if type(packet) is Write else _INNER_BYTES[type(packet)]
+        return Frame(
+            packet, inner + self._overhead, host.name, peer, target.rack, target.downlink, plane,
+            host.is_control(packet), host.is_trimmable(packet),
+        )  # fmt: skip
+
+    # ---- what happened ------------------------------------------------------------------------------------
+
+    def counters(self) -> dict[str, dict[str, Any]]:
+        """Counters of every port that saw a packet, by interface name."""
+        return {
+            name: port.counters() for name, port in self.ports.items() if port.forwarded or port.dropped or port.trimmed
+        }
+
+    def totals(self) -> dict[str, int]:
+        """Packets over all ports: forwarded, marked, trimmed, and each reason of a drop or loss."""
+        out: dict[str, int] = {"forwarded": 0, "marked": 0, "trimmed": 0}
+        for port in self.ports.values():
+            out["forwarded"] += port.forwarded
+            out["marked"] += port.marked
+            out["trimmed"] += port.trimmed
+            for reasons in (port.dropped, port.lost):
+                for reason, number in reasons.items():
+                    out[reason] = out.get(reason, 0) + number
+        for node in (*self.switches.values(), *self.hosts.values()):
+            for reason, number in node.dropped.items():
+                out[reason] = out.get(reason, 0) + number
+        return out
+
+    def state_digest(self) -> str:
+        """Digest of time, events done, and every counter: two runs that differ at all differ here, very likely."""
+        found = blake2b(digest_size=16)
+        found.update(repr((self.now, self.events_done, sorted(self.counters().items()))).encode())
+        for name, host in self.hosts.items():
+            qps = [(qp.qpn, qp.state.value, repr(qp.counters)) for qp in host.endpoint._qps.values()]
+            found.update(repr((name, host.received, sorted(host.dropped.items()), qps)).encode())
+        return found.hexdigest()
+
+
+FRAMES = (Frame,)

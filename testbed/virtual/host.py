@@ -1,0 +1,188 @@
+"""A host of a virtual fabric: one unchanged engine Endpoint behind virtual NIC ports, pumped by the event queue.
+
+The rules of Endpoint are kept here: packets are handed in before the clock when both wait at one instant, `transmit`
+and `events` are drained after each call, `room` says per plane how many packets a port takes now.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from heapq import heappush
+from typing import TYPE_CHECKING, Any
+
+from hosts.engine.endpoint import Endpoint
+from hosts.engine.events import Completion, Event
+from hosts.engine.packets import Write
+from testbed.virtual.frames import Frame
+from testbed.virtual.ports import NicPort
+
+if TYPE_CHECKING:
+    from testbed.virtual.fabric import VirtualFabric
+    from topologies.plan import Host
+
+BATCH = 64
+"""Packets asked for at a time."""
+STUCK_AFTER = 10_000
+"""Calls at one instant after which an engine that keeps asking for more is stuck: a bug worth a clear end."""
+
+
+class StuckError(AssertionError):
+    """An engine asks to be called at the same instant for ever."""
+
+
+class VirtualHost:
+    """`endpoint` is the engine; `events` everything it told, in order (with `keep_events` of the fabric)."""
+
+    def __init__(self, fabric: VirtualFabric, host: Host, endpoint: Endpoint):
+        self.fabric = fabric
+        self.plan_host = host
+        self.name = host.name
+        self.endpoint = endpoint
+        self.ports: list[NicPort] = []
+        self.events: list[Event] = []
+        self.dropped: Counter[str] = Counter()
+        """Frames that the NIC did not take: `icrc`, or the codec's reason with `wire`."""
+        self.received = 0
+        self._listeners: list[Callable[[Event], None]] = []
+        self._on_completion: dict[int, Callable[[Completion], None]] = {}
+        self._due = False
+        self._wake: float | None = None
+        """What next_timer() said last."""
+        self._timer: float | None = None
+        """When the earliest timer event in the queue comes."""
+        self._stalled_until = -1.0
+        self._waiting: list[Frame] = []
+        self._dscp_control = endpoint.config.dscp_control
+        self._trimmable = (endpoint.config.dscp_trimmable, endpoint.config.dscp_trimmable_retx)
+
+    # ---- application ------------------------------------------------------------------------------------
+
+    def listen(self, handler: Callable[[Event], None]) -> None:
+        """Call `handler` for every event of the engine, at its time; it may post more work."""
+        self._listeners.append(handler)
+
+    def on_completion(self, qpn: int, handler: Callable[[Completion], None]) -> None:
+        """Call `handler` for every completion of one QP; it may post more work."""
+        self._on_completion[qpn] = handler
+
+    def kick(self) -> None:
+        """Something was posted: let the engine send at this instant."""
+        self._request(self.fabric.now)
+
+    def stall(self, seconds: float) -> None:
+        """Do nothing for a while; see faults.Stall."""
+        fabric = self.fabric
+        self._stalled_until = max(self._stalled_until, fabric.now + seconds)
+        fabric.push(self._stalled_until, self._resume, None)
+
+    def _resume(self, _: None, now: float) -> None:
+        if now < self._stalled_until:
+            return
+        waiting, self._waiting = self._waiting, []
+        for frame in waiting:
+            self.receive(frame, now)
+        self._request(now)
+
+    # ---- network ----------------------------------------------------------------------------------------
+
+    def receive(self, frame: Frame, now: float) -> None:
+        """A frame arrived on the port of its plane."""
+        if now < self._stalled_until:
+            self._waiting.append(frame)
+            return
+        if frame.corrupt:
+            self.dropped["icrc"] += 1
+            return
+        self.received += 1
+        self.endpoint.receive(frame.packet, frame.plane, frame.source, now)
+        if not self._due:
+            self._due = True
+            fabric = self.fabric
+            heappush(fabric.heap, (now, fabric.next_serial(), self._pump, None))
+
+    def port_changed(self, plane: int, now: float) -> None:
+        """The port of a plane may have gone up or down: tell the engine how it stands."""
+        self.endpoint.on_port(plane, self.ports[plane].up, now)
+        self._request(now)
+
+    def on_room(self, now: float) -> None:
+        """A port that was full has room again."""
+        self._request(now)
+
+    def _request(self, now: float) -> None:
+        if not self._due:
+            self._due = True
+            self.fabric.push(now, self._pump, None)
+
+    def _on_timer(self, _: None, now: float) -> None:
+        if self._timer is not None and self._timer <= now:
+            self._timer = None
+        self._request(now)
+
+    def _pump(self, _: None, now: float) -> None:
+        """Everything the engine wants at this instant."""
+        self._due = False
+        if now < self._stalled_until:
+            return
+        endpoint = self.endpoint
+        if self._wake is not None and self._wake <= now:
+            endpoint.on_timer(now)
+        for _ in range(STUCK_AFTER):
+            more = self._transmit(now)
+            if self._tell(endpoint.events()) or more:
+                continue
+            due = self._wake = endpoint.next_timer()
+            if due is None:
+                return
+            if due > now:
+                break
+            endpoint.on_timer(now)
+        else:
+            raise StuckError(f"{self.name} at {now} s: the engine has something to do for ever; next_timer() {due}")
+        if self._timer is None or due < self._timer:
+            self._timer = due
+            fabric = self.fabric
+            heappush(fabric.heap, (due, fabric.next_serial(), self._on_timer, None))
+
+    def _transmit(self, now: float) -> bool:
+        """Hand packets to the ports as far as they have room; True when there may be more."""
+        fabric = self.fabric
+        ring = fabric.host_profile.ring_packets
+        room = []
+        for port in self.ports:
+            left = ring - port.waiting
+            port.starved = left <= 0
+            room.append(left)
+        sent = self.endpoint.transmit(now, BATCH, room)
+        for plane, peer, packet in sent:
+            port = self.ports[plane]
+            port.send(fabric.frame(self, packet, plane, peer), now)
+            if port.waiting >= ring:
+                port.starved = True
+        return len(sent) >= BATCH
+
+    def _tell(self, events: list[Event]) -> bool:
+        """Events to those who listen; True when there were any."""
+        if not events:
+            return False
+        fabric = self.fabric
+        fabric.news = True
+        if fabric.keep_events:
+            self.events += events
+        for event in events:
+            if type(event) is Completion:
+                handler = self._on_completion.get(event.qpn)
+                if handler is not None:
+                    handler(event)
+            for listener in self._listeners:
+                listener(event)
+        return True
+
+    def is_control(self, packet: Any) -> bool:
+        """Whether a packet of ours goes into the control class (by its DSCP)."""
+        return packet.dscp == self._dscp_control
+
+    def is_trimmable(self, packet: Any) -> bool:
+        """Whether switches may trim it."""
+        return type(packet) is Write and packet.dscp in self._trimmable

@@ -1,0 +1,156 @@
+"""Switches of a virtual fabric and the forwarding modes (issue 4 item 2) as functions.
+
+Only one choice is ever made in a two-tier fabric: the uplink at the source's T0. A mode is a function
+`(t0, frame) -> T1 number or None`; None drops the packet (`no_route`). Everything else follows from the plan.
+
+    srv6          the uSID address made from the EV: plane and uplink must exist; static, whatever happens to links
+    structured    the EV's uplink number, read from the source port; static
+    ecmp          hash of addresses, flow label and ports over the uplinks whose port is up (watch ports)
+    flow-ecmp     the same hash without the EV: one path per flow
+    switch-spray  a random uplink per packet, of those whose port is up
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any
+from zlib import crc32
+
+from testbed.virtual.frames import Frame
+from testbed.virtual.ports import Port
+
+Chooser = Callable[["VirtualT0", Frame], "int | None"]
+
+
+class VirtualSwitch:
+    """What T0 and T1 share. `dropped`: packets by reason, `no_route`, `blackhole`, `power`."""
+
+    __slots__ = ("blackhole", "dropped", "name", "plane", "power")
+
+    def __init__(self, name: str, plane: int):
+        self.name, self.plane = name, plane
+        self.power = True
+        self.blackhole = False
+        self.dropped: Counter[str] = Counter()
+
+    def drop(self, frame: Frame, reason: str, now: float) -> None:
+        self.dropped[reason] += 1
+
+    def receive(self, frame: Frame, now: float) -> None:
+        raise NotImplementedError
+
+
+class VirtualT0(VirtualSwitch):
+    """The leaf of a rack: `downlinks[d]` to its hosts, `uplinks[k]` to T1 number k."""
+
+    __slots__ = ("_choose", "_seed", "downlinks", "live", "rack", "rng", "uplinks")
+
+    def __init__(self, name: str, plane: int, rack: int, choose: Chooser, seed: str):
+        super().__init__(name, plane)
+        self.rack = rack
+        self._choose = choose
+        self.downlinks: list[Port] = []
+        self.uplinks: list[Port] = []
+        self.live: list[int] = []
+        """Uplinks whose port is up, as the selector of the hashing modes knows."""
+        self.rng = Random(seed)
+
+    def receive(self, frame: Frame, now: float) -> None:
+        if self.blackhole:
+            self.drop(frame, "blackhole", now)
+            return
+        if frame.rack == self.rack:
+            if frame.port.node[0] == "h" and not self._choose_own(frame):  # type: ignore[union-attr]
+                self.drop(frame, "no_route", now)
+                return
+            self.downlinks[frame.downlink].send(frame, now)
+            return
+        uplink = self._choose(self, frame)
+        if uplink is None:
+            self.drop(frame, "no_route", now)
+        else:
+            self.uplinks[uplink].send(frame, now)
+
+    def _choose_own(self, frame: Frame) -> bool:
+        """Inside a rack the EV decides nothing, but in SRv6 its plane must be this one."""
+        return self._choose is not srv6 or frame.ev >> 8 & 0xFF == self.plane
+
+
+class VirtualT1(VirtualSwitch):
+    """A spine: `racks[r]` is the port to the T0 of rack r."""
+
+    __slots__ = ("racks",)
+
+    def __init__(self, name: str, plane: int):
+        super().__init__(name, plane)
+        self.racks: list[Port] = []
+
+    def receive(self, frame: Frame, now: float) -> None:
+        if self.blackhole:
+            self.drop(frame, "blackhole", now)
+        else:
+            self.racks[frame.rack].send(frame, now)
+
+
+# ---- modes ------------------------------------------------------------------------------------------------
+
+
+def srv6(t0: VirtualT0, frame: Frame) -> int | None:
+    """The T1 uSID of the outer address."""
+    ev = frame.ev
+    uplink = ev & 0xFF
+    return uplink if ev >> 8 & 0xFF == t0.plane and uplink < len(t0.uplinks) else None
+
+
+def structured(t0: VirtualT0, frame: Frame) -> int | None:
+    """The T0 field of the EV."""
+    uplink = frame.ev & 0xFF
+    return uplink if uplink < len(t0.uplinks) else None
+
+
+def ecmp(t0: VirtualT0, frame: Frame) -> int | None:
+    """Hash with the EV in it."""
+    live = t0.live
+    key = f"{frame.source}>{frame.target}/{frame.ev}@{t0.name}"
+    return live[_hash(key) % len(live)] if live else None
+
+
+def flow_ecmp(t0: VirtualT0, frame: Frame) -> int | None:
+    """Hash of the flow: hosts and destination QP."""
+    live = t0.live
+    key = f"{frame.source}>{frame.target}/{frame.packet.dest_qp}@{t0.name}"
+    return live[_hash(key) % len(live)] if live else None
+
+
+def switch_spray(t0: VirtualT0, frame: Frame) -> int | None:
+    """Dice."""
+    live = t0.live
+    return live[int(t0.rng.random() * len(live))] if live else None
+
+
+def _hash(key: str) -> int:
+    """Spread well in its low bits, which a CRC of similar keys is not; the same in every run of Python."""
+    value = crc32(key.encode()) * 0x9E3779B1 & 0xFFFFFFFF
+    return value >> 16 ^ value & 0xFFFF
+
+
+MODES: dict[str, Chooser] = {
+    "srv6": srv6,
+    "structured": structured,
+    "ecmp": ecmp,
+    "flow-ecmp": flow_ecmp,
+    "switch-spray": switch_spray,
+}
+ALIASES: dict[str, str] = {"stev": "structured", "random": "switch-spray"}
+
+
+def find_mode(mode: str | Chooser) -> tuple[str, Any]:
+    """(name, function) of a mode given by name or as a function. Raises ValueError listing the names."""
+    if callable(mode):
+        return getattr(mode, "__name__", "custom"), mode
+    name = ALIASES.get(mode, mode)
+    if name not in MODES:
+        raise ValueError(f"no mode {mode!r} (has: {', '.join((*MODES, *ALIASES))})")
+    return name, MODES[name]
