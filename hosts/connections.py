@@ -12,7 +12,7 @@ from pathlib import Path
 from selectors import BaseSelector
 from typing import TYPE_CHECKING, Any
 
-from hosts.engine.events import Completion, Event
+from hosts.engine.events import Completion, Event, EvProbeResult
 from hosts.engine.qp import QpAttributes, QpState
 from hosts.management import ManagementError, PeerAgent
 from topologies.plan import Host, Plan, ev_plane, ev_uplink
@@ -20,6 +20,11 @@ from topologies.plan import Host, Plan, ev_plane, ev_uplink
 if TYPE_CHECKING:
     from hosts.engine.endpoint import Endpoint
     from hosts.engine.qp import QueuePair
+
+
+MRC = "mrc"
+TRANSPORTS = (MRC,)
+"""What a QP can speak."""
 
 
 class QpUseError(ValueError):
@@ -36,7 +41,9 @@ class Connection:
     """What both ends agreed on; 0 before connecting."""
     remote_qpn: int | None = None
     busy: bool = False
-    """A transfer uses it."""
+    """A transfer or a test uses it."""
+    reserved: bool = False
+    """Made for one test, at this end or the other: no transfer takes it."""
     on_completion: Callable[[Connection, Completion], None] | None = None
 
     def counters(self) -> dict[str, Any]:
@@ -52,7 +59,7 @@ class Connection:
             "peer": self.peer,
             "state": self.qp.state.value,
             "pmtu_bytes": self.pmtu_bytes,
-            "busy": self.busy,
+            "busy": self.busy or self.reserved,
             "outstanding": self.qp.outstanding(),
             "error": self.qp.error,
             "counters": self.counters(),
@@ -79,6 +86,8 @@ class Connections:
         self._selector = selector
         self._now = now
         self._by_qpn: dict[int, Connection] = {}
+        self.on_probe: dict[int, Callable[[EvProbeResult], None]] = {}
+        """Who waits for the result of an EV probe, by request id."""
 
     def __iter__(self):
         return iter(self._by_qpn.values())
@@ -98,9 +107,11 @@ class Connections:
             raise QpUseError(f"{name} is this host: the fabric carries nothing from a host to itself")
         return host
 
-    def create(self, peer: str) -> Connection:
+    def create(self, peer: str, transport: str = MRC) -> Connection:
         """A QP in INIT for `peer`. Raises PlanError or QpUseError."""
         self.peer_host(peer)
+        if transport not in TRANSPORTS:
+            raise QpUseError(f"no transport {transport!r} (has: {', '.join(TRANSPORTS)})")
         connection = Connection(self._endpoint.create_qp(), peer)
         self._by_qpn[connection.qp.qpn] = connection
         return connection
@@ -115,17 +126,41 @@ class Connections:
         connection.pmtu_bytes = min(remote.pmtu_bytes, connection.qp.attributes().pmtu_bytes)
 
     def close(self, connection: Connection) -> None:
-        """Destroy a QP. Raises QpUseError while a transfer uses it."""
+        """Destroy our end of a QP. Raises QpUseError while a transfer or test uses it."""
         if connection.busy:
-            raise QpUseError(f"QP {connection.qp.qpn} carries a transfer: wait for its end")
+            raise QpUseError(f"QP {connection.qp.qpn} carries a transfer or test: wait for its end")
         del self._by_qpn[connection.qp.qpn]
         self._endpoint.destroy_qp(connection.qp.qpn)
 
+    async def close_remote(self, connection: Connection) -> str | None:
+        """Destroy the other end of a QP closed here; None, or why that could not be done."""
+        if connection.remote_qpn is None:
+            return None
+        try:
+            agent = self.dial(connection.peer)
+        except ManagementError as error:
+            return str(error)
+        try:
+            await agent.call(
+                "close_qp", qpn=connection.remote_qpn, here_only=True, peer=self._host.name,
+                remote_qpn=connection.qp.qpn,
+            )  # fmt: skip
+            return None
+        except ManagementError as error:
+            return str(error)
+        finally:
+            agent.close()
+
     def on_event(self, event: Event) -> None:
-        """Completions go to the transfer that uses the QP."""
-        connection = self._by_qpn.get(event.qpn) if isinstance(event, Completion) else None
-        if connection is not None and connection.on_completion is not None:
-            connection.on_completion(connection, event)
+        """Completions go to the transfer or test that uses the QP, results of EV probes to whoever asked for them."""
+        if type(event) is Completion:
+            connection = self._by_qpn.get(event.qpn)
+            if connection is not None and connection.on_completion is not None:
+                connection.on_completion(connection, event)
+        elif type(event) is EvProbeResult:
+            waiting = self.on_probe.pop(event.request_id, None)
+            if waiting is not None:
+                waiting(event)
 
     # ---- with the other agent -----------------------------------------------------------------------------
 
@@ -150,17 +185,24 @@ class Connections:
                 return connection
         return await self._open_new(agent, pmtu_bytes)
 
-    async def _open_new(self, agent: PeerAgent, pmtu_bytes: int) -> Connection:
-        answer = await agent.call("create_qp", peer=self._host.name)
+    async def open_reserved(self, agent: PeerAgent, pmtu_bytes: int, transport: str) -> Connection:
+        """A connected QP for one test; its other end goes when `agent` is closed. Raises ManagementError."""
+        return await self._open_new(agent, pmtu_bytes, transport, reserved=True)
+
+    async def _open_new(
+        self, agent: PeerAgent, pmtu_bytes: int, transport: str = MRC, reserved: bool = False
+    ) -> Connection:
+        answer = await agent.call("create_qp", peer=self._host.name, transport=transport, owned=reserved)
         remote = QpAttributes.from_json(answer.get("attributes"))
-        connection = self.create(agent.name)
+        connection = self.create(agent.name, transport)
+        connection.reserved = reserved
         try:
             own = replace(connection.qp.attributes(), pmtu_bytes=pmtu_bytes)
             await agent.call("connect_qp", qpn=remote.qpn, remote=own.to_json())
             self.connect(connection, replace(remote, pmtu_bytes=min(pmtu_bytes, remote.pmtu_bytes)))
         except BaseException:
             self.close(connection)
-            agent.call("close_qp", qpn=remote.qpn)
+            agent.call("close_qp", qpn=remote.qpn, here_only=True)
             raise
         return connection
 
@@ -169,6 +211,7 @@ class Connections:
         return (
             connection.peer == peer
             and not connection.busy
+            and not connection.reserved
             and connection.qp.state is QpState.RTS
             and connection.pmtu_bytes == pmtu_bytes
             and connection.qp.outstanding() == 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import selectors
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ class PeerAgent:
         self._last_id = 0
         self._lines = LineBuffer()
         self._unsent = bytearray()
+        self.on_lost: Callable[[str], None] | None = None
+        """Called with the reason when the other agent ends the connection or dies."""
         kind = socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
         self._socket = socket.socket(socket.AF_UNIX, kind)
         try:
@@ -53,6 +56,10 @@ class PeerAgent:
 
     def close(self, reason: str = "the connection was closed here") -> None:
         """Close the connection; calls that wait fail with `reason`. Idempotent."""
+        self.on_lost = None
+        self._end(reason)
+
+    def _end(self, reason: str) -> None:
         if self._socket.fileno() < 0:
             return
         self._selector.unregister(self._socket)
@@ -60,6 +67,8 @@ class PeerAgent:
         waiting, self._waiting = self._waiting, {}
         for op, future in waiting.values():
             future.fail(ManagementError(f"{self.name}: {op}: {reason}"))
+        if self.on_lost is not None:
+            self.on_lost(f"{self.name}: {reason}")
 
     def _on_ready(self, mask: int) -> None:
         if mask & selectors.EVENT_WRITE:
@@ -74,7 +83,7 @@ class PeerAgent:
         except BlockingIOError:
             pass  # the selector calls again when there is room
         except OSError as error:
-            self.close(f"its agent is gone ({error.strerror or error})")
+            self._end(f"its agent is gone ({error.strerror or error})")
             return
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
         self._selector.modify(self._socket, wanted, self._on_ready)
@@ -86,10 +95,10 @@ class PeerAgent:
         except BlockingIOError:
             return
         except (OSError, JsonlError) as error:
-            self.close(f"its agent is gone or answers nonsense ({error})")
+            self._end(f"its agent is gone or answers nonsense ({error})")
             return
         if not data:
-            self.close(f"its agent closed the connection (did it die? see log/{self.name}.log)")
+            self._end(f"its agent closed the connection (did it die? see log/{self.name}.log)")
             return
         for answer in answers:
             self._settle(answer)

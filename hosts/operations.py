@@ -12,12 +12,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hosts.connections import QpUseError
-from hosts.engine.config import PATH_MTUS
+from hosts.belongings import Clients
+from hosts.connections import MRC, QpUseError
 from hosts.engine.errors import LocalError, PeerError
 from hosts.engine.qp import QpAttributes
 from hosts.management import ManagementError
+from hosts.measuring import MeasuringOps, TestFailed, pmtu_of
 from hosts.regions import MAX_REGION_BYTES, RegionError
+from hosts.requests import Fields, RequestError, take
 from hosts.transfer import Request, Sender, Transfer, chunk_for
 from topologies.jsonl import Connection as Client
 from topologies.jsonl import JsonlError
@@ -26,40 +28,20 @@ from topologies.plan import PlanError
 if TYPE_CHECKING:
     from hosts.agent import Agent
 
-Fields = dict[str, Any]
-
-
-class RequestError(ValueError):
-    """A field of a request is missing, of the wrong kind or out of range."""
-
-
-REFUSALS = (RequestError, RegionError, QpUseError, LocalError, PeerError, PlanError, ManagementError, OSError)
+REFUSALS = (
+    RequestError, RegionError, QpUseError, LocalError, PeerError, PlanError, ManagementError, TestFailed, OSError,
+)  # fmt: skip
 KEPT_TRANSFERS = 1000
 """Ended transfers an agent remembers for `wait` and `status`."""
 
 
-def take(request: Fields, name: str, kind: type, default: Any = ..., low: float = 0, high: float = 1 << 64) -> Any:
-    """A checked field of a request: `kind` is int, float, str, bool or dict; without default it must be there."""
-    value = request.get(name)
-    if value is None:
-        if default is ...:
-            raise RequestError(f"{request.get('op')} needs {name!r} ({kind.__name__})")
-        return default
-    wanted = (int, float) if kind is float else kind
-    if not isinstance(value, wanted) or (isinstance(value, bool) and kind is not bool):
-        raise RequestError(f"{name} = {value!r}: must be of type {kind.__name__}")
-    if kind in (int, float) and not low <= value <= high:
-        raise RequestError(f"{name} = {value}: must be {low:g} to {high:g}")
-    if kind is str and (not value or "\0" in value or not value.isprintable()):
-        raise RequestError(f"{name} = {value!r}: must be a printable text that is not empty")
-    return value
-
-
-class Operations:
+class Operations(MeasuringOps):
     """The ops of one agent."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
+        self._clients = Clients(agent.connections, agent.regions)
+        self._work: dict[int, Any] = {}
         self._transfers: dict[int, Transfer] = {}
         self._last_transfer = 0
         self._ops: dict[str, Callable[[Fields, Client], Fields | None]] = {
@@ -82,12 +64,14 @@ class Operations:
         def on_done(task: Any) -> None:
             if task.error is None:
                 client.answer(request, **task.value)
-            elif isinstance(task.error, REFUSALS):
-                client.refuse(request, str(task.error))
             else:
-                client.refuse(request, self._agent.report_bug(f"op {request['op']}", task.error))
+                client.refuse(request, self._refusal(request, task.error))
 
         self._agent.tasks.spawn(coroutine, on_done)
+
+    def _refusal(self, request: Fields, error: Exception) -> str:
+        """The words for an error that ended an op."""
+        return str(error) if isinstance(error, REFUSALS) else self._agent.report_bug(f"op {request['op']}", error)
 
     # ---- the agent ----------------------------------------------------------------------------------------
 
@@ -122,8 +106,13 @@ class Operations:
     # ---- memory -------------------------------------------------------------------------------------------
 
     def op_register(self, request: Fields, client: Client) -> Fields:
+        """Zeroed memory; with `owned` it goes when this client does."""
         length = take(request, "length", int, low=1, high=MAX_REGION_BYTES)
-        return self._agent.regions.add_memory(length).to_json()
+        owned = take(request, "owned", bool, False)
+        region = self._agent.regions.add_memory(length)
+        if owned:
+            self._clients.of(client).regions.append(region)
+        return region.to_json()
 
     def op_register_file(self, request: Fields, client: Client) -> Fields:
         path = Path(take(request, "path", str))
@@ -170,7 +159,13 @@ class Operations:
     # ---- queue pairs --------------------------------------------------------------------------------------
 
     def op_create_qp(self, request: Fields, client: Client) -> Fields:
-        connection = self._agent.connections.create(take(request, "peer", str))
+        """A QP in INIT; with `owned` it goes when this client does, and no transfer takes it."""
+        peer, transport = take(request, "peer", str), take(request, "transport", str, MRC)
+        owned = take(request, "owned", bool, False)
+        connection = self._agent.connections.create(peer, transport)
+        if owned:
+            connection.reserved = True
+            self._clients.of(client).connections[connection.qp.qpn] = connection
         return {"qpn": connection.qp.qpn, "attributes": connection.qp.attributes().to_json()}
 
     def op_connect_qp(self, request: Fields, client: Client) -> Fields:
@@ -188,9 +183,24 @@ class Operations:
             "outstanding": connection.qp.outstanding(),
         }
 
-    def op_close_qp(self, request: Fields, client: Client) -> Fields:
-        self._agent.connections.close(self._agent.connections.get(take(request, "qpn", int)))
-        return {}
+    def op_close_qp(self, request: Fields, client: Client) -> Fields | None:
+        """Close both ends; `remote_error` says why the other end could not be. With `here_only` this end alone,
+        and only if it is connected to `remote_qpn` of `peer` when those are given."""
+        connections = self._agent.connections
+        connection = connections.get(take(request, "qpn", int))
+        peer = take(request, "peer", str, connection.peer)
+        remote_qpn = take(request, "remote_qpn", int, connection.remote_qpn)
+        if (peer, remote_qpn) != (connection.peer, connection.remote_qpn):
+            raise QpUseError(f"QP {connection.qp.qpn} is not connected to QP {remote_qpn} of {peer}")
+        connections.close(connection)
+        if take(request, "here_only", bool, False):
+            return {"remote_error": None}
+
+        async def close_other() -> Fields:
+            return {"remote_error": await connections.close_remote(connection)}
+
+        self._later(close_other(), request, client)
+        return None
 
     def op_post_write(self, request: Fields, client: Client) -> Fields:
         """One write; what became of it is told by a `completion` event with this wr_id."""
@@ -217,10 +227,7 @@ class Operations:
         agent = self._agent
         path = Path(take(request, "path", str))
         peer = agent.connections.peer_host(take(request, "peer", str)).name
-        pmtu = take(request, "pmtu", int, agent.config.pmtu_bytes)
-        if pmtu not in PATH_MTUS or pmtu > agent.config.pmtu_bytes:
-            allowed = [mtu for mtu in PATH_MTUS if mtu <= agent.config.pmtu_bytes]
-            raise RequestError(f"pmtu = {pmtu}: must be one of {', '.join(map(str, allowed))}")
+        pmtu = pmtu_of(request, agent)
         rate_bps = take(request, "rate_bps", float, None, low=1, high=1e12)
         chunk = take(request, "chunk_bytes", int, chunk_for(rate_bps, pmtu), low=1, high=1 << 30)
         length = _length_of(path)

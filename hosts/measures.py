@@ -1,0 +1,53 @@
+"""What a test of the network measures, as plain arithmetic: rates and latencies. Reads no clock."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from statistics import fmean, pstdev
+from typing import Any
+
+PEAK_WINDOW_S = 0.1
+"""The peak is the highest rate over any stretch of at least this long that begins and ends with a completion."""
+
+
+class PeakMeter:
+    """Highest rate seen. Completions in batches would make a peak of any size over shorter stretches."""
+
+    def __init__(self, start: float, window_s: float = PEAK_WINDOW_S) -> None:
+        self._window_s = window_s
+        self._total = 0
+        self._points: deque[tuple[float, int]] = deque([(start, 0)])
+        self.peak_bps = 0.0
+
+    def add(self, now: float, length: int) -> None:
+        """`length` bytes completed at `now` (seconds, never decreasing)."""
+        self._total += length
+        points = self._points
+        points.append((now, self._total))
+        while len(points) > 1 and now - points[1][0] >= self._window_s:
+            points.popleft()
+        since, before = points[0]
+        if now - since >= self._window_s:
+            self.peak_bps = max(self.peak_bps, (self._total - before) * 8 / (now - since))
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """Nearest rank: the smallest sample that at least `share` (0..1) of all are not above."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def latency_summary(samples_s: Iterable[float]) -> dict[str, Any]:
+    """Microseconds of samples in seconds, with perftest's names; all None when there are no samples."""
+    ordered = sorted(samples_s)
+    if not ordered:
+        return dict.fromkeys(LATENCY_KEYS)
+    values = (
+        ordered[0], ordered[-1], percentile(ordered, 0.5), fmean(ordered), pstdev(ordered),
+        percentile(ordered, 0.99), percentile(ordered, 0.999),
+    )  # fmt: skip
+    return {key: round(value * 1e6, 3) for key, value in zip(LATENCY_KEYS, values, strict=True)}
+
+
+LATENCY_KEYS = ("t_min_us", "t_max_us", "t_typical_us", "t_avg_us", "t_stdev_us", "p99_us", "p99_9_us")

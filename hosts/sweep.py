@@ -1,0 +1,90 @@
+"""EV probes over every path to a peer, round after round: what mrc-ping does inside the agent.
+
+Probes of a round are spread over the interval, so that they do not queue behind each other and each measures its own
+path. A probe needs no QP (reference §6.10).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hosts.engine.events import EvProbeResult
+from hosts.requests import Fields, take
+from hosts.tasks import Future
+from topologies.jsonl import Connection as Client
+from topologies.jsonl import event_of
+from topologies.plan import ev_plane, ev_uplink
+
+if TYPE_CHECKING:
+    from hosts.agent import Agent
+
+MAX_COUNT = 1 << 20
+SPREAD = 0.5
+"""Share of the interval over which the probes of a round leave."""
+
+
+class Sweep:
+    """One `ev_sweep`: `peer`, `count` of rounds (0: until stopped), `interval_s` between them, `timeout_s` of one."""
+
+    def __init__(self, agent: Agent, client: Client, request: Fields) -> None:
+        self._agent, self._client = agent, client
+        self.peer = agent.connections.peer_host(take(request, "peer", str))
+        self.count = take(request, "count", int, 4, high=MAX_COUNT)
+        self.interval_s = take(request, "interval_s", float, 0.2, low=0.001, high=3600)
+        self.timeout_s = take(request, "timeout_s", float, 1.0, low=0.001, high=60)
+        self._evs = agent.plan.evs(agent.host, self.peer)
+        self._waiting: set[int] = set()
+        self._news = Future()
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Send no more; probes in flight are not waited for."""
+        self._stopped = True
+        self._news.set()
+
+    async def run(self, begun: Any) -> str:
+        """The whole sweep; `begun(fields)` answers the client. Returns done or stopped."""
+        tasks = self._agent.tasks
+        begun({"host": self._agent.host.name, "peer": self.peer.name, "evs": list(self._evs)})
+        gap = self.interval_s * SPREAD / len(self._evs)
+        start, number = tasks.clock(), 0
+        try:
+            while not self._stopped and (number < self.count or not self.count):
+                for index, ev in enumerate(self._evs):
+                    await self._until(start + number * self.interval_s + index * gap)
+                    if self._stopped:
+                        break
+                    self._probe(ev, number)
+                number += 1
+            while self._waiting and not self._stopped:
+                self._news = Future()
+                await self._news
+        finally:
+            for request_id in self._waiting:
+                self._agent.connections.on_probe.pop(request_id, None)
+        return "stopped" if self._stopped else "done"
+
+    async def _until(self, when: float) -> None:
+        tasks = self._agent.tasks
+        while not self._stopped and tasks.clock() < when:
+            self._news = tasks.at(when)
+            await self._news
+
+    def _probe(self, ev: int, number: int) -> None:
+        agent = self._agent
+        plane = ev_plane(ev)
+        up = agent.ports_json()[str(plane)]["up"]
+
+        def on_result(result: EvProbeResult) -> None:
+            self._waiting.discard(result.request_id)
+            fields = {
+                "round": number, "ev": ev, "plane": plane, "uplink": ev_uplink(ev), "port_up": up,
+                "rtt_s": result.rtt_s,
+            }  # fmt: skip
+            self._client.send(event_of("probe", result.at, fields))
+            self._news.set()
+
+        now = agent.tasks.clock()
+        request_id = agent.endpoint.probe_ev(self.peer.name, ev, plane, now=now, timeout_s=self.timeout_s)
+        self._waiting.add(request_id)
+        agent.connections.on_probe[request_id] = on_result
