@@ -1,7 +1,7 @@
 """Calls of v1model's externs -> C.
 
-What is left out on purpose: log_msg, assert and assume do nothing in generated code (a switch that stops at a false
-assert helps nobody; `mrc` has traces for looking inside). The others that are missing are refused by name.
+log_msg, assert and assume are checked and then do nothing: a switch that writes a log per packet, or stops at a false
+assert as BMv2 does, helps nobody here. Externs that are missing are refused by name.
 """
 
 from __future__ import annotations
