@@ -20,7 +20,11 @@ from .packets import ENDPOINT_QPN, FIRST_QPN, EndpointRequest, EndpointResponse,
 from .peers import Peer, Peers
 from .psn import PSN_BITS, PSN_MASK
 from .qp import QueuePair
+from .rocev2 import RcQueuePair
+from .rocev2_rate import RcConfig
 
+TRANSPORTS = ("mrc", "rocev2")
+"""What create_qp makes: MRC, or the baseline it is compared with."""
 BURST = 8
 """Packets a QP may send before the next one has its turn."""
 
@@ -65,8 +69,17 @@ class Endpoint:
         """Writes to the region are refused from now on."""
         self._memory.deregister(region)
 
-    def create_qp(self, qpn: int | None = None) -> QueuePair:
-        """A QP in INIT with a fresh QPN (>= 3), or the one given, and a random first PSN. Raises LocalError."""
+    def create_qp(
+        self, qpn: int | None = None, *, transport: str = "mrc", settings: RcConfig | None = None
+    ) -> QueuePair:
+        """A QP in INIT with a fresh QPN (>= 3), or the one given, and a random first PSN. Raises LocalError.
+
+        `transport`: "mrc", or "rocev2" for the baseline, whose parameters are `settings`.
+        """
+        if transport not in TRANSPORTS:
+            raise LocalError(f"no transport {transport!r} (has: {', '.join(TRANSPORTS)})")
+        if settings is not None and transport != "rocev2":
+            raise LocalError(f"an RcConfig was given for a QP of transport {transport!r}: only rocev2 takes one")
         if qpn is None:
             while self._next_qpn in self._qps:
                 self._next_qpn = self._next_qpn + 1 if self._next_qpn < PSN_MASK else self._first_qpn
@@ -74,10 +87,14 @@ class Endpoint:
             self._next_qpn = qpn + 1 if qpn < PSN_MASK else self._first_qpn
         elif qpn in self._qps or not FIRST_QPN <= qpn <= PSN_MASK:
             raise LocalError(f"QPN {qpn} is in use or not in {FIRST_QPN} to {PSN_MASK}")
-        qp = QueuePair(
-            qpn, self._rng.getrandbits(PSN_BITS), self.planes, self.config, self._memory, self._peers, self._events,
-            Random(self._rng.getrandbits(64)),
-        )  # fmt: skip
+        psn, rng = self._rng.getrandbits(PSN_BITS), Random(self._rng.getrandbits(64))
+        own = (qpn, psn, self.planes, self.config)
+        shared = (self._memory, self._peers, self._events, rng)
+        qp: QueuePair
+        if transport == "rocev2":
+            qp = RcQueuePair(*own, settings or RcConfig(), *shared)
+        else:
+            qp = QueuePair(*own, *shared)
         self._qps[qpn] = qp
         self._turn.append(qp)
         return qp
@@ -87,7 +104,7 @@ class Endpoint:
         qp = self.qp(qpn)
         del self._qps[qpn]
         self._turn.remove(qp)
-        if qp.peer is not None:
+        if qp.peer is not None and qp in self._peers.get(qp.peer).qps:
             self._peers.get(qp.peer).qps.remove(qp)
 
     def qp(self, qpn: int) -> QueuePair:

@@ -94,6 +94,8 @@ _RANGES = {
 class QueuePair:
     """Made by Endpoint.create_qp. Requestor and responder exist from connect() on."""
 
+    transport = "mrc"
+
     def __init__(
         self, qpn: int, psn: int, planes: int, config: Config, memory: Memory, peers: Peers, events: list[Event],
         rng: Random,

@@ -32,9 +32,10 @@ RC_WRITES = RC_START | RC_END | {RcOpcode.WRITE_MIDDLE}
 
 
 class RcSyndrome(IntEnum):
-    """AETH syndrome: 0x1F = ACK with the credit field "not valid"; RNR (0x20..0x3F) is never sent by us."""
+    """AETH syndrome: 0x1F = ACK with the credit field "not valid"; RNR_NAK OR a 5-bit code of how long to wait."""
 
     ACK = 0x1F
+    RNR_NAK = 0x20
     NAK_SEQUENCE = 0x60
     NAK_INVALID_REQUEST = 0x61
     NAK_REMOTE_ACCESS = 0x62

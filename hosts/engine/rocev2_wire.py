@@ -1,7 +1,7 @@
 """Bytes of the RoCEv2 RC records, from after the BTH up to the padding; wire.py does the rest for both protocols.
 
-BTH byte 8 holds A and seven reserved bits in RC, so none of MRC's flags there is read or sent. BECN of a CNP is bit 6 of
-byte 4, which no iCRC covers. [IBTA]
+BTH byte 8 holds A and seven reserved bits in RC, so none of MRC's flags there is read or sent. BECN of a CNP is bit 6
+of byte 4, which no iCRC covers. [IBTA]
 """
 
 from __future__ import annotations
@@ -57,9 +57,7 @@ def encode_rc(record: RcPacket) -> RcBody:
         values = {"va": record.va, "rkey": record.rkey, "dma_length": record.dma_length, "imm": record.imm}
         headers = b"".join(layout.pack(values) for layout in rc_headers(record.opcode))
         flags = FLAG_A if record.ack_request else 0
-        return RcBody(
-            record.opcode, 0, FLAG_SE if record.solicited else 0, flags, record.psn, headers, record.payload
-        )
+        return RcBody(record.opcode, 0, FLAG_SE if record.solicited else 0, flags, record.psn, headers, record.payload)
     if type(record) is RcAck:
         body = AETH.pack({"syndrome": record.syndrome, "msn": record.msn})
         return RcBody(RcOpcode.ACKNOWLEDGE, 0, 0, 0, record.psn, body, b"")

@@ -1,0 +1,169 @@
+"""A RoCEv2 RC queue pair with the surface of MRC's QueuePair, so that any workload runs on either.
+
+    qp = endpoint.create_qp(transport="rocev2")        # then attributes(), connect(), post_write() as ever
+
+Made to be compared with: one path by a constant EV (one of those given to connect), packets in order, Go-Back-N. What
+is MRC's alone stays away from it: no probes, no port status, no EV states but one, no limit of WriteIMM (RC has RNR NAKs
+for those that find no posted receive). Its parameters: rocev2_rate.RcConfig.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from .config import Config
+from .context import Context, Counters, Room
+from .errors import LocalError
+from .events import Event
+from .memory import Memory, MemoryRegion
+from .packets import Packet
+from .peers import Peers
+from .qp import QpAttributes, QpState, QueuePair
+from .rocev2_packets import Cnp, RcAck, RcPacket, RcWrite
+from .rocev2_rate import Dcqcn, LineRate, RcConfig, rate_control
+from .rocev2_requestor import RcRequestor
+from .rocev2_responder import RcResponder
+
+
+@dataclass(slots=True)
+class RcCounters(Counters):
+    """Of a baseline QP: `lost` counts returns, `overtaken` those for a sequence NAK, `nacks_sent` NAKs."""
+
+    cnps_sent: int = 0
+    cnps_received: int = 0
+    rnr_naks: int = 0
+    """RNR NAKs received: a WriteIMM found no posted receive at the peer."""
+
+
+class RcQueuePair(QueuePair):
+    """Made by Endpoint.create_qp(transport="rocev2"). What is not said here is as in QueuePair."""
+
+    transport = "rocev2"
+
+    def __init__(
+        self, qpn: int, psn: int, planes: int, config: Config, settings: RcConfig, memory: Memory, peers: Peers,
+        events: list[Event], rng: Random,
+    ):  # fmt: skip
+        super().__init__(qpn, psn, planes, config, memory, peers, events, rng)
+        self.counters = RcCounters(plane_packets=[0] * planes, plane_bytes=[0] * planes)
+        self.settings = settings
+        self.path: tuple[int, int] | None = None
+        """(EV, plane) once connected; `paths`, the EV profile of MRC, stays None."""
+        self.requestor: RcRequestor | None = None  # type: ignore[assignment]
+        self.responder: RcResponder | None = None  # type: ignore[assignment]
+
+    # ---- set-up -----------------------------------------------------------------------------------------
+
+    def attributes(self, region: MemoryRegion | None = None) -> QpAttributes:
+        """What to send to the peer out of band; windows and trimming of MRC mean nothing here."""
+        return replace(super().attributes(region), trim_nack=False, dynamic_mpr=False)
+
+    def connect(
+        self, peer: str, remote: QpAttributes, evs: Sequence[tuple[int, int]], now: float, window: Any = None,
+        denied: Iterable[int] = (), config: Config | None = None,
+    ) -> None:  # fmt: skip
+        """INIT -> RTS over one of `evs` ((EV, plane) pairs; give one to choose it yourself; RcConfig.ev_choice).
+
+        `window`: a LineRate or Dcqcn; by default what RcConfig.control names. `denied`: EVs not to be chosen.
+        Raises LocalError.
+        """
+        if self.state is not QpState.INIT:
+            raise LocalError(f"QP {self.qpn} is in {self.state.value}: only a new one can be connected")
+        if bad := sorted({plane for _, plane in evs if not 0 <= plane < self._planes}):
+            raise LocalError(f"EVs on planes {bad}, but there are {self._planes} planes, 0 to {self._planes - 1}")
+        refused = set(denied)
+        usable = [pair for pair in evs if pair[0] not in refused]
+        if not usable:
+            raise LocalError(f"no EV to choose from: {len(evs)} given, {len(refused)} denied")
+        if window is not None and not isinstance(window, (LineRate, Dcqcn)):
+            raise LocalError(f"window = {type(window).__name__}: a rocev2 QP needs a LineRate or a Dcqcn")
+        spread = self.settings.ev_choice == "spread"
+        path = self.path = usable[self.qpn % len(usable)] if spread else self._rng.choice(usable)
+        config = self._config = config or self._config
+        pmtu = min(config.pmtu_bytes, remote.pmtu_bytes)
+        context = Context(self.qpn, remote.qpn, peer, config, self._events, pmtu, remote.mpr_packets, False)
+        self.peer, self.remote = peer, remote
+        self.requestor = RcRequestor(
+            context, self.counters, self.settings, window or rate_control(self.settings, now), path, self.first_psn,
+            self._port_up, self._fail,
+        )  # fmt: skip
+        self.responder = RcResponder(
+            context, self.counters, self._memory, self.settings, path, remote.psn, self._receives,
+            self._fail_responder,
+        )  # fmt: skip
+        self._handlers = {
+            RcWrite: self.responder.on_write,
+            RcAck: self.requestor.on_ack,
+            Cnp: self.requestor.on_cnp,
+        }
+        self.state = QpState.RTS
+
+    def _port_up(self) -> bool:
+        return self.path is not None and bool(self._peers.local_ports >> self.path[1] & 1)
+
+    # ---- application ------------------------------------------------------------------------------------
+
+    def post_write(
+        self, local: Any, remote_va: int, rkey: int, *, now: float, imm: int | None = None, solicited: bool = False
+    ) -> int:
+        """As QueuePair's, without its limit of WriteIMM."""
+        wr_id = super().post_write(local, remote_va, rkey, now=now, imm=imm, solicited=solicited)
+        self.requestor.start_timer(now)  # type: ignore[union-attr]
+        return wr_id
+
+    def set_penalty(self, penalty: int) -> None:
+        """Not in this transport: raises LocalError."""
+        raise LocalError(f"QP {self.qpn} is rocev2: receiver flow control is MRC's")
+
+    def ev_states(self) -> list[dict[str, Any]]:
+        """The one EV, in the form of QueuePair.ev_states; it is `good` whatever happens, for nobody judges it."""
+        if self.path is None:
+            return []
+        ev, plane = self.path
+        return [
+            {
+                "ev": ev, "plane": plane, "state": "good", "active": True,
+                "sent": self.counters.plane_packets[plane], "lost": self.counters.lost, "rtt_s": None, "probes_ok": 0,
+                "probes_needed": 0, "probes_answered": 0, "held_by_floor": False,
+            }
+        ]  # fmt: skip
+
+    def deny_ev(self, value: int, deny: bool, now: float) -> None:
+        """Not in this transport: raises LocalError."""
+        raise LocalError(f"QP {self.qpn} is rocev2: its path is fixed (only mrc QPs have EVs to deny)")
+
+    # ---- network and clock ------------------------------------------------------------------------------
+
+    def receive(self, packet: Packet | RcPacket, now: float) -> None:
+        """A packet from our peer for this QP; MRC's are ignored."""
+        if self.state is QpState.RTS:
+            handler = self._handlers.get(type(packet))
+            if handler is not None:
+                handler(packet, now)
+        elif self.responder is not None and type(packet) is RcWrite:
+            self.responder.repeat_nak()
+
+    def transmit(self, now: float, out: list[Any], limit: int, room: Room) -> None:
+        """What the responder owes, and up to `limit` data packets."""
+        if self.responder is None or self.requestor is None:
+            return
+        self.responder.transmit(out, room)
+        if self.state is QpState.RTS:
+            self.requestor.transmit(now, out, limit, room)
+
+    def transport_ack(self) -> None:
+        """None: ACKs leave with transmit, on the QP's own path."""
+        return None
+
+    def on_timer(self, now: float) -> None:
+        if self.state is QpState.RTS and self.requestor is not None:
+            self.requestor.on_timer(now)
+
+    def next_deadline(self) -> float | None:
+        """When on_timer or transmit has something to do."""
+        if self.state is not QpState.RTS or self.requestor is None:
+            return None
+        return self.requestor.next_deadline()
