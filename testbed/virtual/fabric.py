@@ -14,29 +14,38 @@ process. A run ends when asked to, or when nothing is left to happen.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import count
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
-from hosts.engine.packets import EndpointRequest, EndpointResponse, Nack, ReliabilityProbe, Sack, TransportAck, Write
+from hosts.engine.packets import EndpointRequest, EndpointResponse, Nack, ReliabilityProbe, Sack, TransportAck
 from hosts.engine.qp import QueuePair
+from hosts.engine.rocev2_packets import Cnp, RcAck
 from testbed.virtual.faults import Fault, FaultError
 from testbed.virtual.frames import Frame
 from testbed.virtual.host import VirtualHost
 from testbed.virtual.ports import Handler, Heap, NicPort, Port
 from testbed.virtual.profiles import ETHERNET_BYTES, OUTER_BYTES, HostProfile, LinkProfile, QueueProfile
 from testbed.virtual.switches import Chooser, VirtualSwitch, VirtualT0, VirtualT1, find_mode
+from testbed.virtual.trace import Hook, TracedNicPort, TracedPort, Tracer
 from topologies.plan import Plan, ev_plane
 
+if TYPE_CHECKING:
+    from testbed.virtual.wire import Wires
+
 _INNER_BYTES = {
+    RcAck: 68, Cnp: 80,
     Sack: 92, Nack: 84, TransportAck: 68, ReliabilityProbe: 80, EndpointRequest: 80, EndpointResponse: 100,
 }  # fmt: skip
 """Inner IPv6 header to iCRC of the packets without payload; a write's nominal size is exactly that (§6.2)."""
+
+ECMP_EVS_PER_UPLINK = 4
+"""EVs a plane in ECMP mode, for each uplink of a T0: enough that every uplink is hit, most likely."""
 
 
 class VirtualFabric:
@@ -51,10 +60,13 @@ class VirtualFabric:
         self, plan: Plan, *, seed: int = 0, links: LinkProfile | None = None, queues: QueueProfile | None = None,
         mode: str | Chooser = "srv6", config: Config | Mapping[str, Config] | None = None,
         host: HostProfile | None = None, wire: bool = False, keep_events: bool = True,
-        trace: bool | Callable[[str, float, str, Frame], None] = False,
+        trace: bool | Hook = False,
     ):  # fmt: skip
         self.plan = plan
         self.seed = seed
+        self._config = config if config is not None else Config()
+        self.rng = Random(f"{seed}/fabric")
+        """Dice of what belongs to no port or host; workloads may use it too."""
         self.now = 0.0
         """Virtual time, seconds."""
         self.heap: Heap = []
@@ -67,10 +79,13 @@ class VirtualFabric:
         self.mode, self._choose = find_mode(mode)
         self.srv6 = self.mode == "srv6"
         self.keep_events = keep_events
+        self._frame = Frame
         self.news = False
         """A host told its application something since run_until looked."""
+        self.tracer = Tracer(trace if callable(trace) else None) if trace else None
+        self.wires = self._open_wires() if wire else None
+        """The codecs, when packets travel as bytes."""
         self._overhead = ETHERNET_BYTES + (OUTER_BYTES if self.srv6 else 0)
-        self._config = config if config is not None else Config()
         self._links_down: set[tuple[str, str]] = set()
         self.ports: dict[str, Port] = {}
         """Every egress port by interface name."""
@@ -81,15 +96,24 @@ class VirtualFabric:
 
     # ---- making -----------------------------------------------------------------------------------------
 
+    def _open_wires(self) -> Wires:
+        from testbed.virtual.wire import WireFrame, Wires  # brings the NICs along, which nothing else here needs
+
+        self._frame = WireFrame
+        return Wires(self.plan, self.srv6, self.config_of(self.plan.hosts[0].name))
+
     def config_of(self, host: str) -> Config:
-        """The engine configuration of a host."""
+        """The engine configuration of a host. Without `ev_fifo` where switches spray: no EV keeps its order there."""
         config = self._config
-        return config if isinstance(config, Config) else config.get(host) or Config()
+        found = config if isinstance(config, Config) else config.get(host) or Config()
+        return replace(found, ev_fifo=False) if self.mode == "switch-spray" else found
 
     def _build(self) -> None:
         plan = self.plan
         for switch in plan.switches:
-            if switch.tier == 0:
+            if self.wires is not None and self.srv6:
+                self.switches[switch.name] = self.wires.switch(switch)
+            elif switch.tier == 0:
                 seed = f"{self.seed}/{switch.name}"
                 self.switches[switch.name] = VirtualT0(switch.name, switch.plane, switch.number, self._choose, seed)
             else:
@@ -112,8 +136,8 @@ class VirtualFabric:
                 self.switches[link.lower.node].uplinks.append(up)  # type: ignore[attr-defined]
                 self.switches[link.upper.node].racks.append(down)  # type: ignore[attr-defined]
         for switch in self.switches.values():
-            if isinstance(switch, VirtualT0):
-                switch.live = list(range(len(switch.uplinks)))
+            switch.tracer = self.tracer
+            switch.wired(plan)
 
     def _add_port(self, interface: str, node: str, neighbour: str, plane: int) -> None:
         config = self.config_of(node if node in self.hosts else neighbour)
@@ -125,12 +149,14 @@ class VirtualFabric:
         )  # fmt: skip
         if node in self.hosts:
             host = self.hosts[node]
-            port: Port = NicPort(*common, ring_packets=self.host_profile.ring_packets, on_room=host.on_room)
+            nic_class = NicPort if self.tracer is None else TracedNicPort
+            port: Port = nic_class(*common, ring_packets=self.host_profile.ring_packets, on_room=host.on_room)
         else:
-            port = Port(*common, last_hop=nic)
+            port = (Port if self.tracer is None else TracedPort)(*common, last_hop=nic)
             port.set_queues(self.queues, self.srv6)
-        receiver = self.hosts.get(neighbour) or self.switches[neighbour]
-        port.arrive = receiver.receive
+        if self.tracer is not None:
+            port.tracer = self.tracer  # type: ignore[attr-defined]
+        port.arrive = self.hosts[neighbour].take if neighbour in self.hosts else self.switches[neighbour].receive
         if neighbour in self.hosts and self.host_profile.receive_s:
             port.extra_delay_s = self.host_profile.receive_s
             port.set_line(line)
@@ -144,19 +170,38 @@ class VirtualFabric:
         return self.hosts[self.plan.host(name).name]
 
     def connect(
-        self, a: str, b: str, *, evs: tuple[int, ...] | None = None, **options: Any
+        self,
+        a: str,
+        b: str,
+        *,
+        evs: Sequence[int] | None = None,
+        transport: str = "mrc",
+        settings: Any = None,
+        **options: Any,
     ) -> tuple[QueuePair, QueuePair]:
         """A connected QP at each of two hosts, over all EVs of the plan or over `evs` (both ways).
 
-        `options` go to QueuePair.connect of both. Raises PlanError or LocalError.
+        `transport`, `settings`: as of Endpoint.create_qp ("rocev2" and an RcConfig make the baseline). `options` go to
+        QueuePair.connect of both ends. Raises PlanError or LocalError.
         """
         here, there = self.host(a), self.host(b)
-        qa, qb = here.endpoint.create_qp(), there.endpoint.create_qp()
+        made = {} if transport == "mrc" else {"transport": transport, "settings": settings}
+        qa, qb = here.endpoint.create_qp(**made), there.endpoint.create_qp(**made)
         for mine, other, qp, remote in ((here, there, qa, qb), (there, here, qb, qa)):
-            values = self.plan.evs(mine.plan_host, other.plan_host) if evs is None else evs
-            pairs = [(ev, ev_plane(ev)) for ev in values]
+            pairs = self.evs(mine, other) if evs is None else [(ev, ev_plane(ev)) for ev in evs]
             qp.connect(other.name, remote.attributes(), pairs, self.now, **options)
         return qa, qb
+
+    def evs(self, source: VirtualHost, target: VirtualHost) -> list[tuple[int, int]]:
+        """(EV, plane) pairs for a QP: every path of the plan; in ECMP mode random 32-bit values, for hashing."""
+        plan = self.plan
+        if self.mode != "ecmp":
+            return [(ev, ev_plane(ev)) for ev in plan.evs(source.plan_host, target.plan_host)]
+        each = ECMP_EVS_PER_UPLINK * plan.spines
+        drawn: dict[int, int] = {}
+        while len(drawn) < each * plan.planes:
+            drawn.setdefault(self.rng.getrandbits(32), len(drawn) % plan.planes)
+        return list(drawn.items())
 
     # ---- time -------------------------------------------------------------------------------------------
 
@@ -305,7 +350,7 @@ class VirtualFabric:
         kept = []
         for entry in self.heap:
             frame = entry[3]
-            if type(frame) in FRAMES and any(frame.port is port and entry[2] == port.arrive for port in ports):
+            if isinstance(frame, Frame) and any(frame.port is port and entry[2] == port.arrive for port in ports):
                 frame.port._lose(frame, "link_down", self.now)
             else:
                 kept.append(entry)
@@ -317,20 +362,21 @@ class VirtualFabric:
         if port.node in self.hosts:
             self.hosts[port.node].port_changed(port.plane, now)
         else:
-            t0 = self.switches[port.node]
-            if isinstance(t0, VirtualT0):
-                t0.live = [k for k, uplink in enumerate(t0.uplinks) if uplink.up]
+            self.switches[port.node].port_changed()
 
     # ---- packets ------------------------------------------------------------------------------------------
 
     def frame(self, host: VirtualHost, packet: Any, plane: int, peer: str) -> Frame:
         """What a NIC makes of an engine's record."""
         target = self.hosts[peer].plan_host
-        inner = packet.size if type(packet) is Write else _INNER_BYTES[type(packet)]
-        return Frame(
+        inner = _INNER_BYTES.get(type(packet)) or packet.size
+        made = (self._frame)(
             packet, inner + self._overhead, host.name, peer, target.rack, target.downlink, plane,
             host.is_control(packet), host.is_trimmable(packet),
         )  # fmt: skip
+        if self.wires is not None:
+            self.wires.fill(made, host)
+        return made
 
     # ---- what happened ------------------------------------------------------------------------------------
 
@@ -355,6 +401,12 @@ class VirtualFabric:
                 out[reason] = out.get(reason, 0) + number
         return out
 
+    def trace_digest(self) -> str:
+        """Digest of every packet event so far. Raises ValueError when the fabric was made without `trace`."""
+        if self.tracer is None:
+            raise ValueError("no packet event was recorded: make the fabric with trace=True")
+        return self.tracer.digest()
+
     def state_digest(self) -> str:
         """Digest of time, events done, and every counter: two runs that differ at all differ here, very likely."""
         found = blake2b(digest_size=16)
@@ -363,6 +415,3 @@ class VirtualFabric:
             qps = [(qp.qpn, qp.state.value, repr(qp.counters)) for qp in host.endpoint._qps.values()]
             found.update(repr((name, host.received, sorted(host.dropped.items()), qps)).encode())
         return found.hexdigest()
-
-
-FRAMES = (Frame,)

@@ -10,17 +10,21 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from hosts.engine.packets import ECN_CE, ECN_NOT_ECT, NackReason, Write
+from hosts.engine.rocev2_packets import RcWrite
 
 if TYPE_CHECKING:
     from testbed.virtual.ports import Port
+
+
+DATA = (Write, RcWrite)
 
 
 class Frame:
     """One transmission. `size` counts the bytes on the wire, Ethernet header to iCRC."""
 
     __slots__ = (
-        "control", "corrupt", "downlink", "ect", "ev", "is_data", "packet", "plane", "port", "rack", "size", "source",
-        "target", "trimmable", "trimmed",
+        "control", "corrupt", "downlink", "ect", "ev", "is_data", "marked", "packet", "plane", "port", "rack", "size",
+        "source", "target", "trimmable", "trimmed",
     )  # fmt: skip
 
     def __init__(
@@ -39,8 +43,8 @@ class Frame:
         """Served first, never marked, never trimmed."""
         self.trimmable = trimmable
         self.ect = packet.ecn != ECN_NOT_ECT
-        self.is_data = type(packet) is Write
-        self.trimmed = False
+        self.is_data = type(packet) in DATA
+        self.marked = self.trimmed = False
         self.corrupt = False
         self.port: Port | None = None
         """The egress it left by last."""
@@ -53,6 +57,7 @@ class Frame:
 
     def mark(self) -> None:
         """CE."""
+        self.marked = True
         self.packet.ecn = ECN_CE
 
     def trim(self, length: int, dscp: int, last_hop: bool) -> None:

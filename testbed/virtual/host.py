@@ -15,10 +15,11 @@ from hosts.engine.endpoint import Endpoint
 from hosts.engine.events import Completion, Event
 from hosts.engine.packets import Write
 from testbed.virtual.frames import Frame
-from testbed.virtual.ports import NicPort
+from testbed.virtual.ports import Handler, NicPort
 
 if TYPE_CHECKING:
     from testbed.virtual.fabric import VirtualFabric
+    from testbed.virtual.wire import WireFrame
     from topologies.plan import Host
 
 BATCH = 64
@@ -42,7 +43,7 @@ class VirtualHost:
         self.ports: list[NicPort] = []
         self.events: list[Event] = []
         self.dropped: Counter[str] = Counter()
-        """Frames that the NIC did not take: `icrc`, or the codec's reason with `wire`."""
+        """Frames that the NIC did not take: `iCRC`, or another reason of the codec."""
         self.received = 0
         self._listeners: list[Callable[[Event], None]] = []
         self._on_completion: dict[int, Callable[[Completion], None]] = {}
@@ -52,7 +53,9 @@ class VirtualHost:
         self._timer: float | None = None
         """When the earliest timer event in the queue comes."""
         self._stalled_until = -1.0
-        self._waiting: list[Frame] = []
+        self._waiting: list[Any] = []
+        self.take: Handler = self.receive if fabric.wires is None else self.receive_bytes
+        """Where the ports of T0s deliver."""
         self._dscp_control = endpoint.config.dscp_control
         self._trimmable = (endpoint.config.dscp_trimmable, endpoint.config.dscp_trimmable_retx)
 
@@ -81,7 +84,7 @@ class VirtualHost:
             return
         waiting, self._waiting = self._waiting, []
         for frame in waiting:
-            self.receive(frame, now)
+            self.take(frame, now)
         self._request(now)
 
     # ---- network ----------------------------------------------------------------------------------------
@@ -92,7 +95,7 @@ class VirtualHost:
             self._waiting.append(frame)
             return
         if frame.corrupt:
-            self.dropped["icrc"] += 1
+            self.dropped["iCRC"] += 1
             return
         self.received += 1
         self.endpoint.receive(frame.packet, frame.plane, frame.source, now)
@@ -100,6 +103,20 @@ class VirtualHost:
             self._due = True
             fabric = self.fabric
             heappush(fabric.heap, (now, fabric.next_serial(), self._pump, None))
+
+    def receive_bytes(self, frame: WireFrame, now: float) -> None:
+        """As `receive`, with the bytes decoded first."""
+        if now < self._stalled_until:
+            self._waiting.append(frame)
+            return
+        plane = frame.port.plane  # type: ignore[union-attr]
+        found = self.fabric.wires.decode(self, frame, plane)  # type: ignore[union-attr]
+        if found is None:
+            return
+        self.received += 1
+        peer, packet = found
+        self.endpoint.receive(packet, plane, peer, now)
+        self._request(now)
 
     def port_changed(self, plane: int, now: float) -> None:
         """The port of a plane may have gone up or down: tell the engine how it stands."""

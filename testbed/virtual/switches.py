@@ -20,6 +20,7 @@ from zlib import crc32
 
 from testbed.virtual.frames import Frame
 from testbed.virtual.ports import Port
+from topologies.plan import Plan
 
 Chooser = Callable[["VirtualT0", Frame], "int | None"]
 
@@ -27,35 +28,52 @@ Chooser = Callable[["VirtualT0", Frame], "int | None"]
 class VirtualSwitch:
     """What T0 and T1 share. `dropped`: packets by reason, `no_route`, `blackhole`, `power`."""
 
-    __slots__ = ("blackhole", "dropped", "name", "plane", "power")
+    __slots__ = ("blackhole", "downlinks", "dropped", "name", "plane", "power", "racks", "tracer", "uplinks")
 
     def __init__(self, name: str, plane: int):
         self.name, self.plane = name, plane
         self.power = True
         self.blackhole = False
         self.dropped: Counter[str] = Counter()
+        self.tracer: Callable[[str, float, str, Frame], None] | None = None
+        self.downlinks: list[Port] = []
+        """Of a T0: to its hosts, in order."""
+        self.uplinks: list[Port] = []
+        """Of a T0: to T1 number k."""
+        self.racks: list[Port] = []
+        """Of a T1: to the T0 of rack r."""
 
     def drop(self, frame: Frame, reason: str, now: float) -> None:
         self.dropped[reason] += 1
+        if self.tracer is not None:
+            self.tracer("drop", now, self.name, frame)
+
+    def wired(self, plan: Plan) -> None:
+        """All ports are there: make what is looked up per packet."""
+        self.port_changed()
+
+    def port_changed(self) -> None:
+        """A port of ours went up or down."""
 
     def receive(self, frame: Frame, now: float) -> None:
         raise NotImplementedError
 
 
 class VirtualT0(VirtualSwitch):
-    """The leaf of a rack: `downlinks[d]` to its hosts, `uplinks[k]` to T1 number k."""
+    """The leaf of a rack."""
 
-    __slots__ = ("_choose", "_seed", "downlinks", "live", "rack", "rng", "uplinks")
+    __slots__ = ("_choose", "live", "rack", "rng")
 
     def __init__(self, name: str, plane: int, rack: int, choose: Chooser, seed: str):
         super().__init__(name, plane)
         self.rack = rack
         self._choose = choose
-        self.downlinks: list[Port] = []
-        self.uplinks: list[Port] = []
         self.live: list[int] = []
         """Uplinks whose port is up, as the selector of the hashing modes knows."""
         self.rng = Random(seed)
+
+    def port_changed(self) -> None:
+        self.live = [k for k, port in enumerate(self.uplinks) if port.up]
 
     def receive(self, frame: Frame, now: float) -> None:
         if self.blackhole:
@@ -79,13 +97,9 @@ class VirtualT0(VirtualSwitch):
 
 
 class VirtualT1(VirtualSwitch):
-    """A spine: `racks[r]` is the port to the T0 of rack r."""
+    """A spine."""
 
-    __slots__ = ("racks",)
-
-    def __init__(self, name: str, plane: int):
-        super().__init__(name, plane)
-        self.racks: list[Port] = []
+    __slots__ = ()
 
     def receive(self, frame: Frame, now: float) -> None:
         if self.blackhole:
