@@ -339,7 +339,7 @@ class EvProfile:
         config = self._config
         if ev.fault_at is not None:
             quiet = int((now - ev.fault_at) / config.probe_forgive_s)
-            ev.needed = min(max(config.probe_ok_count, ev.needed * 2 >> min(quiet, 64)), config.probe_ok_max)
+            ev.needed = max(config.probe_ok_count, min(ev.needed * 2 >> min(quiet, 64), config.probe_ok_max))
         ev.fault_at = now
         ev.streak = ev.failures = 0
 
