@@ -197,6 +197,15 @@ def test_hold_down__a_repeat_offender_needs_twice_as_many_and_quiet_halves_it() 
     assert needed == [3, 6, 12, 24, 48, 64, 64, 32, 3]
 
 
+def test_hold_down__a_ceiling_below_the_first_number_does_not_ease_the_way_back() -> None:
+    paths = profile(planes=1, uplinks=4, probe_ok_count=3, probe_ok_max=1)
+    ev = next(iter(paths))
+    for at in (0.0, 10.0):
+        paths.signal(ev, EvSignal.LOST, at)
+        assert ev.needed == 3
+        paths.signal(ev, EvSignal.PROBE_CLEAN, at + 1)
+
+
 def test_profile__refuses_duplicates_and_nothing() -> None:
     with pytest.raises(ValueError, match="twice"):
         EvProfile([(1, 0), (1, 1)], Config(), Random(1))
