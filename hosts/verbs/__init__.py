@@ -1,0 +1,85 @@
+"""MRC verbs for Python, named after `mrc.h` and `mrc_ctl.h` (reference §10), for those who know ibverbs. docs/verbs.md.
+
+Two devices on a virtual wire, a write from one into the other's memory:
+
+>>> wire = VirtualWire(planes=2, uplinks=2)
+>>> a, b = wire.open("a"), wire.open("b")
+>>> source, target = a.reg_mr(bytearray(b"hello, fabric")), b.reg_mr(bytearray(13))
+>>> cq_a, cq_b = a.create_cq(16), b.create_cq(16)
+>>> qp_a, qp_b = a.create_qp(QpInitAttr(cq_a)), b.create_qp(QpInitAttr(cq_b))
+>>> _ = connect_pair(qp_a, qp_b)
+>>> qp_a.post_send(SendWR(wr_id=7, sg_list=[source.sge()], remote_addr=target.addr, rkey=target.rkey))
+>>> [wc] = cq_a.wait(timeout_s=1.0)
+>>> wc.wr_id, wc.status.name, bytes(target.view)
+(7, 'IBV_WC_SUCCESS', b'hello, fabric')
+"""
+
+from hosts.engine.ccprofile import CcProfile, ProfileState
+from hosts.engine.errors import LocalError, PeerError
+
+from . import enums
+from .attributes import (
+    TRANSITIONS,
+    UNSUPPORTED,
+    AddressVector,
+    MrcQpAttr,
+    QpAttr,
+    QpCap,
+    QpHint,
+    QpInitAttr,
+    Transition,
+)
+from .control import (
+    EV_UNPOPULATED,
+    Controller,
+    CtlDeviceAttr,
+    EpOp,
+    EpRequest,
+    EpResponse,
+    EvEntry,
+    EvMode,
+    EvOp,
+    EvOpEntry,
+    EvProfileAttr,
+    EvStateMask,
+    OptCap,
+)
+from .cq import CompletionChannel, CompletionQueue, WorkCompletion
+from .device import AsyncEvent, Device, DeviceAttr, PortAttr
+from .driver import Driver
+from .enums import *  # noqa: F403 - the constants under their C names
+from .enums import (
+    AccessFlags,
+    DeviceCap,
+    EventType,
+    MrcQpAttrMask,
+    MrcQpCap,
+    PortState,
+    QpAttrMask,
+    QpState,
+    QpType,
+    SendFlags,
+    WcFlags,
+    WcOpcode,
+    WcStatus,
+    WrOpcode,
+)
+from .errors import VerbsError
+from .ev_events import EvEvent, EvEventCq
+from .exchange import QpInfo, bring_up, connect_pair, local_info, receive_info, send_info, swap
+from .fields import EvField, EvFormat, collapse, expand
+from .memory import MemoryRegion, ProtectionDomain, Sge
+from .qp import QueuePair, RecvWR, SendWR
+from .virtual import VirtualDriver, VirtualWire
+
+__all__ = [
+    "EV_UNPOPULATED", "TRANSITIONS", "UNSUPPORTED", "AccessFlags", "AddressVector", "AsyncEvent", "CcProfile",
+    "CompletionChannel", "CompletionQueue", "Controller", "CtlDeviceAttr", "Device", "DeviceAttr", "DeviceCap", "Driver",
+    "EpOp", "EpRequest", "EpResponse", "EvEntry", "EvEvent", "EvEventCq", "EvField", "EvFormat", "EvMode", "EvOp",
+    "EvOpEntry", "EvProfileAttr", "EvStateMask", "EventType", "LocalError", "MemoryRegion", "MrcQpAttr", "MrcQpAttrMask",
+    "MrcQpCap", "OptCap", "PeerError", "PortAttr", "PortState", "ProfileState", "ProtectionDomain", "QpAttr",
+    "QpAttrMask", "QpCap", "QpHint", "QpInfo", "QpInitAttr", "QpState", "QpType", "QueuePair", "RecvWR", "SendFlags",
+    "SendWR", "Sge", "Transition", "VerbsError", "VirtualDriver", "VirtualWire", "WcFlags", "WcOpcode", "WcStatus",
+    "WorkCompletion", "WrOpcode", "bring_up", "collapse", "connect_pair", "expand", "local_info", "receive_info",
+    "send_info", "swap", *enums.CONSTANTS,
+]  # fmt: skip

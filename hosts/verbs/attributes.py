@@ -1,0 +1,301 @@
+"""Attributes of QPs, and which may or must be given at which transition: the table of reference §10.1 as data.
+
+A field of `QpAttr` and `MrcQpAttr` that is not None counts as given; an explicit mask says it instead, as in C.
+
+>>> check_modify(QpState.INIT, QpState.RTS, QpAttrMask(1), MrcQpAttrMask(0))
+Traceback (most recent call last):
+hosts.verbs.errors.VerbsError: modify_qp INIT->RTS: not a transition (from INIT: INIT, RTR, ERROR, RESET)
+>>> check_modify(QpState.RESET, QpState.INIT, QpAttrMask.IBV_QP_STATE | QpAttrMask.IBV_QP_PORT, MrcQpAttrMask(0))
+Traceback (most recent call last):
+hosts.verbs.errors.VerbsError: modify_qp RESET->INIT: IBV_QP_PORT is not supported by MRC: a QP uses all ports of the \
+device
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from hosts.engine.config import PATH_MTUS
+
+from .enums import AccessFlags, MrcQpAttrMask, MrcQpCap, QpAttrMask, QpState, QpType, names
+from .errors import VerbsError
+
+if TYPE_CHECKING:
+    from .cq import CompletionQueue
+    from .memory import ProtectionDomain
+
+_I, _M = QpAttrMask, MrcQpAttrMask
+_RESET, _INIT, _RTR, _RTS, _ERROR = QpState.RESET, QpState.INIT, QpState.RTR, QpState.RTS, QpState.ERROR
+
+
+@dataclass
+class QpCap:
+    """Sizes of a QP's queues; requests, elements and bytes. As asked for; what is granted is never less."""
+
+    max_send_wr: int = 128
+    max_recv_wr: int = 128
+    max_send_sge: int = 1
+    max_recv_sge: int = 1
+    max_inline_data: int = 4096
+
+
+@dataclass
+class QpInitAttr:
+    """What a QP is made with. `recv_cq` None: the same as `send_cq`."""
+
+    send_cq: CompletionQueue
+    recv_cq: CompletionQueue | None = None
+    cap: QpCap = field(default_factory=QpCap)
+    sq_sig_all: bool = False
+    """Every send request gives a completion, signaled or not."""
+    qp_type: QpType = QpType.MRC
+    pd: ProtectionDomain | None = None
+    """None: the device's default one."""
+    qp_context: Any = None
+
+
+@dataclass(frozen=True)
+class AddressVector:
+    """Where the peer is. `dgid`: address of any of its ports; all of them are used, one per plane."""
+
+    dgid: str
+    sgid_index: int = 0
+
+
+@dataclass
+class QpAttr:
+    """Generic attributes; None = not given. Units: PSNs 24 bits, `path_mtu` bytes."""
+
+    qp_state: QpState | None = None
+    cur_qp_state: QpState | None = None
+    """The state the caller believes the QP to be in; refused when it is not."""
+    pkey_index: int | None = None
+    """0 is the only one (§12 row 41)."""
+    qp_access_flags: AccessFlags | None = None
+    """IBV_ACCESS_REMOTE_WRITE, or 0 for a QP that only sends."""
+    ah_attr: AddressVector | None = None
+    path_mtu: int | None = None
+    dest_qp_num: int | None = None
+    rq_psn: int | None = None
+    """First PSN the peer will send: its sq_psn."""
+    sq_psn: int | None = None
+    """First PSN we send."""
+    port_num: int | None = None
+    """Not in MRC, as are those below; giving one is refused by name."""
+    timeout: int | None = None
+    retry_cnt: int | None = None
+    rnr_retry: int | None = None
+    min_rnr_timer: int | None = None
+    max_rd_atomic: int | None = None
+    max_dest_rd_atomic: int | None = None
+    alt_ah_attr: AddressVector | None = None
+    path_mig_state: int | None = None
+    qkey: int | None = None
+    cap: QpCap | None = None
+    """Only in what `query` returns."""
+
+
+@dataclass
+class MrcQpAttr:
+    """Attributes of MRC; None = not given."""
+
+    max_wimm: int | None = None
+    """WriteIMM messages we may have in flight; not above the peer's max_wimm_dest."""
+    max_wimm_dest: int | None = None
+    """WriteIMM messages the peer may have in flight towards us."""
+    mpr: int | None = None
+    """Window as requestor, in units of 128 packets; not above the peer's mpr_dest."""
+    mpr_dest: int | None = None
+    """Window as responder, in units of 128 packets."""
+    dynamic_mpr: bool | None = None
+    """The window moves with the responder's memory; both ends have to say so."""
+    timeout: int | None = None
+    """Retry timer 1.024 us x 2**timeout, 1..24."""
+    linear_cnt: int | None = None
+    """Expiries with constant timer, 0..7."""
+    exp_cnt: int | None = None
+    """Expiries with doubling timer, 0..25; 25 = for ever."""
+    ev_profile_id: int | None = None
+    cc_profile_id: int | None = None
+    qp_hint: QpHint | None = None
+    cap: MrcQpCap | None = None
+    vendor_cfg: bytes | None = None
+    """Kept and given back; means nothing here. At most 128 bytes."""
+
+
+@dataclass
+class QpHint:
+    """Expected traffic, so that a NIC can size its tables. Kept and given back; this device needs none of it."""
+
+    num_qps_per_peer: int = 1
+    num_send_peers: int = 1
+    num_remote_recv_peers: int = 1
+    vendor_cfg: bytes = b""
+
+
+FIELDS: dict[str, QpAttrMask] = {
+    "qp_state": _I.IBV_QP_STATE,
+    "cur_qp_state": _I.IBV_QP_CUR_STATE,
+    "pkey_index": _I.IBV_QP_PKEY_INDEX,
+    "qp_access_flags": _I.IBV_QP_ACCESS_FLAGS,
+    "ah_attr": _I.IBV_QP_AV,
+    "path_mtu": _I.IBV_QP_PATH_MTU,
+    "dest_qp_num": _I.IBV_QP_DEST_QPN,
+    "rq_psn": _I.IBV_QP_RQ_PSN,
+    "sq_psn": _I.IBV_QP_SQ_PSN,
+    "port_num": _I.IBV_QP_PORT,
+    "timeout": _I.IBV_QP_TIMEOUT,
+    "retry_cnt": _I.IBV_QP_RETRY_CNT,
+    "rnr_retry": _I.IBV_QP_RNR_RETRY,
+    "min_rnr_timer": _I.IBV_QP_MIN_RNR_TIMER,
+    "max_rd_atomic": _I.IBV_QP_MAX_QP_RD_ATOMIC,
+    "max_dest_rd_atomic": _I.IBV_QP_MAX_DEST_RD_ATOMIC,
+    "alt_ah_attr": _I.IBV_QP_ALT_PATH,
+    "path_mig_state": _I.IBV_QP_PATH_MIG_STATE,
+    "qkey": _I.IBV_QP_QKEY,
+    "cap": _I.IBV_QP_CAP,
+}
+"""Field of QpAttr -> bit of the mask that says it is given."""
+
+MRC_FIELDS: dict[str, MrcQpAttrMask] = {
+    "max_wimm": _M.MRC_QP_MAX_WIMM,
+    "max_wimm_dest": _M.MRC_QP_MAX_WIMM_DEST,
+    "mpr": _M.MRC_QP_MPR,
+    "mpr_dest": _M.MRC_QP_MPR_DEST,
+    "dynamic_mpr": _M.MRC_QP_DYNAMIC_MPR,
+    "timeout": _M.MRC_QP_TIMEOUT,
+    "linear_cnt": _M.MRC_QP_RETRY_CNT,
+    "exp_cnt": _M.MRC_QP_RETRY_CNT,
+    "ev_profile_id": _M.MRC_QP_EV_PROFILE_ID,
+    "cc_profile_id": _M.MRC_QP_CC_PROFILE_ID,
+    "qp_hint": _M.MRC_QP_HINT,
+    "cap": _M.MRC_QP_CAP,
+    "vendor_cfg": _M.MRC_QP_VENDOR_CFG,
+}
+
+UNSUPPORTED: dict[QpAttrMask, str] = {
+    _I.IBV_QP_PORT: "a QP uses all ports of the device",
+    _I.IBV_QP_TIMEOUT: "use MRC_QP_TIMEOUT",
+    _I.IBV_QP_RETRY_CNT: "use MRC_QP_RETRY_CNT (linear_cnt, exp_cnt)",
+    _I.IBV_QP_RNR_RETRY: "there is no RNR NAK",
+    _I.IBV_QP_MIN_RNR_TIMER: "there is no RNR NAK",
+    _I.IBV_QP_MAX_QP_RD_ATOMIC: "there are no reads and atomics",
+    _I.IBV_QP_MAX_DEST_RD_ATOMIC: "there are no reads and atomics",
+    _I.IBV_QP_ALT_PATH: "a QP uses all paths; see EV profiles",
+    _I.IBV_QP_PATH_MIG_STATE: "a QP uses all paths; see EV profiles",
+    _I.IBV_QP_QKEY: "there are no datagrams",
+    _I.IBV_QP_CAP: "queue sizes are fixed by create_qp",
+}
+"""Attributes of ibverbs that MRC does not have, and what to do instead."""
+
+
+@dataclass(frozen=True)
+class Transition:
+    """Attributes of one move besides IBV_QP_STATE; IBV_QP_CUR_STATE may always be given."""
+
+    need: QpAttrMask = QpAttrMask(0)
+    need_mrc: MrcQpAttrMask = MrcQpAttrMask(0)
+    may: QpAttrMask = QpAttrMask(0)
+    may_mrc: MrcQpAttrMask = MrcQpAttrMask(0)
+
+
+_PROFILES = _M.MRC_QP_HINT | _M.MRC_QP_EV_PROFILE_ID | _M.MRC_QP_CC_PROFILE_ID | _M.MRC_QP_VENDOR_CFG
+
+TRANSITIONS: dict[tuple[QpState, QpState], Transition] = {
+    (_RESET, _INIT): Transition(_I.IBV_QP_PKEY_INDEX | _I.IBV_QP_ACCESS_FLAGS, may_mrc=_PROFILES),
+    (_INIT, _INIT): Transition(may=_I.IBV_QP_PKEY_INDEX | _I.IBV_QP_ACCESS_FLAGS, may_mrc=_PROFILES),
+    (_INIT, _RTR): Transition(
+        _I.IBV_QP_AV | _I.IBV_QP_PATH_MTU | _I.IBV_QP_DEST_QPN | _I.IBV_QP_RQ_PSN,
+        _M.MRC_QP_MAX_WIMM_DEST | _M.MRC_QP_MPR_DEST,
+        _I.IBV_QP_ACCESS_FLAGS | _I.IBV_QP_PKEY_INDEX,
+        _M.MRC_QP_DYNAMIC_MPR | _M.MRC_QP_CAP,
+    ),
+    (_RTR, _RTS): Transition(
+        _I.IBV_QP_SQ_PSN,
+        _M.MRC_QP_MAX_WIMM | _M.MRC_QP_MPR | _M.MRC_QP_TIMEOUT | _M.MRC_QP_RETRY_CNT,
+        _I.IBV_QP_ACCESS_FLAGS,
+    ),
+    (_RTS, _RTS): Transition(may=_I.IBV_QP_ACCESS_FLAGS),
+    **{(state, _ERROR): Transition() for state in QpState},
+    **{(state, _RESET): Transition() for state in QpState},
+}
+"""Every move there is. A pair that is missing is refused with the list of those that are not."""
+
+
+def given(attr: QpAttr) -> QpAttrMask:
+    """Mask of the fields that are not None."""
+    return sum((FIELDS[f.name] for f in fields(attr) if getattr(attr, f.name) is not None), QpAttrMask(0))
+
+
+def given_mrc(attr: MrcQpAttr) -> MrcQpAttrMask:
+    """Mask of the fields that are not None."""
+    mask = MrcQpAttrMask(0)
+    for one in fields(attr):
+        if getattr(attr, one.name) is not None:
+            mask |= MRC_FIELDS[one.name]
+    return mask
+
+
+def check_modify(old: QpState, new: QpState, mask: QpAttrMask, mrc_mask: MrcQpAttrMask) -> None:
+    """Whether this move exists and has its attributes. Raises VerbsError naming those that are missing or too many."""
+    what = f"modify_qp {old.name}->{new.name}"
+    move = TRANSITIONS.get((old, new))
+    if move is None:
+        order = (_INIT, _RTR, _RTS, _ERROR, _RESET)
+        there = ", ".join(state.name for state in order if (old, state) in TRANSITIONS)
+        raise VerbsError(f"{what}: not a transition (from {old.name}: {there})")
+    for bit, instead in UNSUPPORTED.items():
+        if mask & bit:
+            raise VerbsError(f"{what}: {names(bit)} is not supported by MRC: {instead}")
+    too_many = _names(
+        mask & ~(move.need | move.may | _I.IBV_QP_STATE | _I.IBV_QP_CUR_STATE),
+        mrc_mask & ~(move.need_mrc | move.may_mrc),
+    )
+    if too_many:
+        allowed = _names(move.need | move.may, move.need_mrc | move.may_mrc) or "IBV_QP_STATE alone"
+        raise VerbsError(f"{what}: {too_many} cannot be set here (can: {allowed})")
+    missing = _names(move.need & ~mask, move.need_mrc & ~mrc_mask)
+    if missing:
+        raise VerbsError(f"{what}: needs {missing} too")
+
+
+def _names(mask: QpAttrMask, mrc_mask: MrcQpAttrMask) -> str:
+    return ", ".join(text for text in (names(mask), names(mrc_mask)) if text)
+
+
+RANGES: dict[str, tuple[int, int]] = {
+    "pkey_index": (0, 0),
+    "dest_qp_num": (3, (1 << 24) - 1),
+    "rq_psn": (0, (1 << 24) - 1),
+    "sq_psn": (0, (1 << 24) - 1),
+}
+MRC_RANGES: dict[str, tuple[int, int]] = {
+    "max_wimm": (0, 32767),
+    "max_wimm_dest": (1, 32767),
+    "mpr": (1, 255),
+    "mpr_dest": (1, 255),
+    "timeout": (1, 24),
+    "linear_cnt": (0, 7),
+    "exp_cnt": (0, 25),
+}
+
+
+def check_values(attr: QpAttr, mrc_attr: MrcQpAttr, what: str) -> None:
+    """Ranges of all numbers given. Raises VerbsError."""
+    for record, ranges in ((attr, RANGES), (mrc_attr, MRC_RANGES)):
+        for key, (low, high) in ranges.items():
+            value = getattr(record, key)
+            if value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+                raise VerbsError(f"{what}: {key} = {value!r}: must be {low} to {high}")
+    if attr.path_mtu is not None and attr.path_mtu not in PATH_MTUS:
+        raise VerbsError(f"{what}: path_mtu = {attr.path_mtu!r}: must be one of {', '.join(map(str, PATH_MTUS))} bytes")
+    if attr.ah_attr is not None and not isinstance(attr.ah_attr, AddressVector):
+        raise VerbsError(f"{what}: ah_attr is an AddressVector(dgid=...), got {attr.ah_attr!r}")
+    flags = attr.qp_access_flags
+    if flags is not None and flags & ~(AccessFlags.IBV_ACCESS_LOCAL_WRITE | AccessFlags.IBV_ACCESS_REMOTE_WRITE):
+        raise VerbsError(f"{what}: {names(AccessFlags(flags))}: MRC has remote writes only (IBV_ACCESS_REMOTE_WRITE)")
+    if mrc_attr.vendor_cfg is not None and len(mrc_attr.vendor_cfg) > 128:
+        raise VerbsError(f"{what}: vendor_cfg has {len(mrc_attr.vendor_cfg)} bytes: at most 128")

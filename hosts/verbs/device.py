@@ -1,0 +1,347 @@
+"""The device: what `open_device` gives, and the maker of everything else.
+
+    device = Device(driver)                                  # or VirtualWire().open("a"), live.open_device(...)
+    mr = device.reg_mr(bytearray(1 << 20))
+    cq = device.create_cq(256)
+    qp = device.create_qp(QpInitAttr(send_cq=cq))
+    ...                                                      # modify to INIT, RTR, RTS (hosts.verbs.exchange helps)
+    qp.post_send(SendWR(wr_id=1, sg_list=[mr.sge()], remote_addr=..., rkey=...))
+    [wc] = cq.wait(timeout_s=1.0)
+
+Calls are safe from any thread (one lock per device). Nothing happens behind the caller's back unless the driver has a
+thread of its own: the waiting calls (`cq.wait`, `channel.get_event`, `wait_for`, `process`) do the work.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hosts.engine.config import Config
+from hosts.engine.errors import LocalError
+from hosts.engine.events import (
+    Completion,
+    EvChanged,
+    Event,
+    EvProbeResult,
+    PacketLost,
+    PlaneChanged,
+    QpError,
+    WriteImmReceived,
+)
+
+from .attributes import QpHint, QpInitAttr
+from .control import Controller
+from .cq import CompletionChannel, CompletionQueue
+from .driver import Driver
+from .enums import UNIT_MPR, AccessFlags, DeviceCap, EventType, PortState, QpType
+from .errors import VerbsError
+from .memory import MemoryRegion, ProtectionDomain
+from .qp import QueuePair
+
+API_VERSION = 1 << 0
+"""Bit 0: version 1 of the API and of the wire protocol."""
+MAX_CQE = 1 << 20
+
+
+@dataclass(frozen=True)
+class DeviceAttr:
+    """`mrc_query_device`. MPR in units of 128 packets; sizes in entries and bytes."""
+
+    name: str
+    api_version: int
+    """Bitmap: bit n-1 = version n."""
+    max_wimm: int
+    max_wimm_dest: int
+    max_mpr: int
+    mpr_resolution: int
+    max_qp_hint: int
+    cap: DeviceCap
+    phys_port_cnt: int
+    max_mtu: int
+    """Payload of a full packet, bytes."""
+    max_qp: int
+    max_qp_wr: int
+    max_sge: int
+    max_cqe: int
+    qp_types: tuple[QpType, ...]
+
+
+@dataclass(frozen=True)
+class PortAttr:
+    """`ibv_query_port`. `port_num` counts from 1; its plane is port_num - 1."""
+
+    port_num: int
+    state: PortState
+    gid: str
+    active_mtu: int
+
+
+@dataclass(slots=True)
+class AsyncEvent:
+    """`ibv_async_event`. `element`: the QueuePair, the CompletionQueue, or the port number (from 1)."""
+
+    event_type: EventType
+    element: Any
+    detail: str = ""
+
+
+class Device:
+    """One device, on top of one driver. Also a context manager: leaving it closes the driver."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.config: Config = driver.endpoint.config
+        self.lock = driver.lock
+        self.default_pd = ProtectionDomain(self)
+        self.observers: list[Callable[[Event], None]] = []
+        """Called with every event of the engine, lock held: for tools that print losses and EV changes."""
+        self._regions: dict[int, MemoryRegion] = {}
+        self._cqs: list[CompletionQueue] = []
+        self._qps: dict[int, QueuePair] = {}
+        self._async: deque[AsyncEvent] = deque()
+        self.controller = Controller(self)
+        driver.subscribe(self._on_events)
+
+    @property
+    def name(self) -> str:
+        """Name of the host."""
+        return self.driver.endpoint.name
+
+    # ---- queries ------------------------------------------------------------------------------------------
+
+    def query_device(self) -> DeviceAttr:
+        """Limits and capabilities."""
+        cap = DeviceCap.MRC_DEVICE_CAP_DYNAMIC_MPR
+        if self.config.trim_nack:
+            cap |= DeviceCap.MRC_DEVICE_CAP_TRIM_NACK
+        return DeviceAttr(
+            name=self.name, api_version=API_VERSION, max_wimm=32767, max_wimm_dest=32767, max_mpr=255, mpr_resolution=1,
+            max_qp_hint=1 << 16, cap=cap, phys_port_cnt=self.driver.planes, max_mtu=self.config.pmtu_bytes,
+            max_qp=self.driver.max_qps, max_qp_wr=1 << 16, max_sge=16, max_cqe=MAX_CQE, qp_types=tuple(QpType),
+        )  # fmt: skip
+
+    def query_port(self, port_num: int) -> PortAttr:
+        """State of a port, 1 to phys_port_cnt."""
+        plane = self.plane_of(port_num)
+        state = PortState.IBV_PORT_ACTIVE if self.driver.port_up(plane) else PortState.IBV_PORT_DOWN
+        return PortAttr(port_num, state, self.driver.gids()[plane], self.config.pmtu_bytes)
+
+    def query_gid(self, port_num: int = 1) -> str:
+        """Address of a port, as a peer's address vector wants it."""
+        return self.driver.gids()[self.plane_of(port_num)]
+
+    def plane_of(self, port_num: int) -> int:
+        """Plane of a port number. Raises VerbsError for one that does not exist."""
+        if not isinstance(port_num, int) or not 1 <= port_num <= self.driver.planes:
+            raise VerbsError(f"no port {port_num!r}: ports are 1 to {self.driver.planes}")
+        return port_num - 1
+
+    # ---- making things ------------------------------------------------------------------------------------
+
+    def alloc_pd(self) -> ProtectionDomain:
+        """A protection domain of its own; most programs do with `default_pd`."""
+        return ProtectionDomain(self)
+
+    def reg_mr(
+        self,
+        buffer: Any,
+        access: int = AccessFlags.IBV_ACCESS_REMOTE_WRITE,
+        *,
+        pd: ProtectionDomain | None = None,
+        addr: int | None = None,
+    ) -> MemoryRegion:
+        """Register a buffer (bytearray, mmap, numpy array; bytes without REMOTE_WRITE), at virtual address `addr` if given.
+
+        The buffer stays the caller's: writes of peers appear in it. Raises LocalError when it cannot be registered.
+        """
+        access = AccessFlags(access)
+        bad = access & ~(AccessFlags.IBV_ACCESS_LOCAL_WRITE | AccessFlags.IBV_ACCESS_REMOTE_WRITE)
+        if bad:
+            raise VerbsError("reg_mr: MRC has remote writes only (IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE)")
+        pd = pd or self.default_pd
+        with self.lock:
+            remote = bool(access & AccessFlags.IBV_ACCESS_REMOTE_WRITE)
+            region = self.driver.endpoint.register(buffer, va=addr, remote_write=remote)
+            mr = self._regions[region.rkey] = MemoryRegion(pd, region, access)
+            pd.users += 1
+            return mr
+
+    def dereg_mr(self, mr: MemoryRegion) -> None:
+        """See MemoryRegion.dereg."""
+        with self.lock:
+            if mr.registered:
+                mr.registered = False
+                mr.pd.users -= 1
+                del self._regions[mr.lkey]
+                self.driver.endpoint.deregister(mr.region)
+
+    def region(self, lkey: int) -> MemoryRegion | None:
+        """The region of that key."""
+        return self._regions.get(lkey)
+
+    def create_comp_channel(self) -> CompletionChannel:
+        """A completion channel, for programs that wait with select or epoll."""
+        return CompletionChannel(self)
+
+    def create_cq(self, cqe: int, cq_context: Any = None, channel: CompletionChannel | None = None) -> CompletionQueue:
+        """A completion queue with room for `cqe` entries (1 to 2**20)."""
+        if not isinstance(cqe, int) or not 1 <= cqe <= MAX_CQE:
+            raise VerbsError(f"create_cq: cqe = {cqe!r}: must be 1 to {MAX_CQE}")
+        with self.lock:
+            cq = CompletionQueue(self, cqe, cq_context, channel)
+            self._cqs.append(cq)
+            return cq
+
+    def create_qp(self, init: QpInitAttr) -> QueuePair:
+        """A queue pair in RESET. Its `init.cap` is taken as it is, within the device's limits."""
+        limits = self.query_device()
+        cap = init.cap
+        for name, high in (
+            ("max_send_wr", limits.max_qp_wr), ("max_recv_wr", limits.max_qp_wr), ("max_send_sge", limits.max_sge),
+            ("max_recv_sge", limits.max_sge), ("max_inline_data", 1 << 20),
+        ):  # fmt: skip
+            if not isinstance(getattr(cap, name), int) or not 0 <= getattr(cap, name) <= high:
+                raise VerbsError(f"create_qp: {name} = {getattr(cap, name)!r}: must be 0 to {high}")
+        with self.lock:
+            if len(self._qps) >= limits.max_qp:
+                raise VerbsError(f"create_qp: the device has {limits.max_qp} QPs, its limit", errno.ENOMEM)
+            for cq in (init.send_cq, init.recv_cq):
+                if cq is not None and (cq.destroyed or cq not in self._cqs):
+                    raise VerbsError("create_qp: the CQ is not one of this device")
+            qp = QueuePair(self, init)
+            self._qps[qp.qp_num] = qp
+            qp.send_cq.users += 1
+            qp.recv_cq.users += 1
+            qp.pd.users += 1
+            return qp
+
+    def make_engine_qp(self, qp_type: QpType, qpn: int | None = None) -> Any:
+        """The engine's QP under a QP of the verbs (called by QueuePair)."""
+        return self.driver.endpoint.create_qp(qpn, transport=qp_type.value)
+
+    def create_qp_hint(self, **attributes: Any) -> QpHint:
+        """`mrc_create_qp_hint`: expected traffic (num_qps_per_peer, num_send_peers, num_remote_recv_peers)."""
+        return QpHint(**attributes)
+
+    def qp(self, qp_num: int) -> QueuePair:
+        """The QP of that number. Raises VerbsError (ENOENT)."""
+        try:
+            return self._qps[qp_num]
+        except KeyError:
+            known = ", ".join(f"{n:#x}" for n in self._qps) or "none"
+            raise VerbsError(f"no QP {qp_num:#x} (has: {known})", errno.ENOENT) from None
+
+    @property
+    def qps(self) -> list[QueuePair]:
+        """All QPs that are not destroyed."""
+        return list(self._qps.values())
+
+    # ---- working and waiting --------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """The driver's clock, seconds."""
+        return self.driver.now()
+
+    def process(self, timeout_s: float = 0.0) -> None:
+        """Do what there is to do: receive, timers, send; wait up to `timeout_s` for something to come up."""
+        self.driver.step(self.driver.now() + timeout_s)
+
+    def run(self, seconds: float) -> None:
+        """Work on the device for so long."""
+        deadline = self.driver.now() + seconds
+        while self.driver.step(deadline):
+            pass
+
+    def wait_for(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Work until `condition()`; False when `timeout_s` is over first (None: no limit)."""
+        deadline = None if timeout_s is None else self.driver.now() + timeout_s
+        while not condition():
+            if not self.driver.step(deadline):
+                return condition()
+        return True
+
+    def fileno(self) -> int | None:
+        """Readable when `process` has something to do, if the driver has such a descriptor; mind `next_timer` too."""
+        return self.driver.fileno()
+
+    def next_timer(self) -> float | None:
+        """When `process` has to be called at the latest; time of `now()`."""
+        with self.lock:
+            return self.driver.endpoint.next_timer()
+
+    def after_call(self) -> None:
+        """A verb changed the engine: take its events, and have the driver look (called by QPs, lock held)."""
+        self.driver.collect()
+        self.driver.kick()
+
+    # ---- events -------------------------------------------------------------------------------------------
+
+    def get_async_event(self, timeout_s: float | None = 0.0) -> AsyncEvent | None:
+        """The next asynchronous event; None when there is none within `timeout_s` (None: wait without limit)."""
+        self.wait_for(lambda: bool(self._async), timeout_s)
+        with self.lock:
+            return self._async.popleft() if self._async else None
+
+    def report(self, event_type: EventType, element: Any, detail: str = "") -> None:
+        """Queue an asynchronous event (called by the parts of the device, lock held)."""
+        self._async.append(AsyncEvent(event_type, element, detail))
+
+    def _on_events(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._on_event(event)
+            for observer in self.observers:
+                observer(event)
+
+    def _on_event(self, event: Event) -> None:
+        kind = type(event)
+        if kind is Completion or kind is WriteImmReceived or kind is QpError:
+            qp = self._qps.get(event.qpn)  # type: ignore[union-attr]
+            if qp is None:
+                return
+            if kind is Completion:
+                qp.on_completion(event)  # type: ignore[arg-type]
+            elif kind is WriteImmReceived:
+                qp.on_write_imm(event)  # type: ignore[arg-type]
+            else:
+                qp.on_error(event.detail)  # type: ignore[union-attr]
+        elif kind is PlaneChanged:
+            if event.peer is None:  # type: ignore[union-attr]
+                up = event.up  # type: ignore[union-attr]
+                what = EventType.IBV_EVENT_PORT_ACTIVE if up else EventType.IBV_EVENT_PORT_ERR
+                self.report(what, event.plane + 1, "link up" if up else "link down")  # type: ignore[union-attr]
+        elif kind in (EvChanged, EvProbeResult, PacketLost):
+            self.controller.on_event(event)
+
+    # ---- the end ------------------------------------------------------------------------------------------
+
+    def forget_qp(self, qp: QueuePair) -> None:
+        """Called by QueuePair.destroy."""
+        del self._qps[qp.qp_num]
+        qp.send_cq.users -= 1
+        qp.recv_cq.users -= 1
+        qp.pd.users -= 1
+
+    def forget_cq(self, cq: CompletionQueue) -> None:
+        """Called by CompletionQueue.destroy."""
+        self._cqs.remove(cq)
+
+    def close(self) -> None:
+        """Destroy everything and close the driver. Idempotent."""
+        for qp in self.qps:
+            qp.destroy()
+        for mr in list(self._regions.values()):
+            mr.dereg()
+        self.driver.close()
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+__all__ = ["UNIT_MPR", "AsyncEvent", "Device", "DeviceAttr", "LocalError", "PortAttr"]

@@ -1,0 +1,106 @@
+"""Driver: what a device needs of the world. Implement this and every verb, tool and example runs on it.
+
+A driver owns one engine `Endpoint` and moves its packets and its clock. It has to
+
+* hand every event the endpoint gives to `deliver(events)`, in order, while holding `lock`;
+* get on with the work in `step`, which is how all waiting verbs wait;
+* know addresses: which peer a GID belongs to, and which EVs lead there.
+
+Two are here: `hosts.verbs.virtual.VirtualDriver` (devices in one process, virtual time) and
+`hosts.verbs.live.LiveDriver` (the NIC ports of a host, real time). Others subclass `Driver`; a simulated fabric needs
+`now`, `step`, `evs`, `gids` and `resolve`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from threading import RLock
+from typing import Any
+
+from hosts.engine.endpoint import Endpoint
+from hosts.engine.events import Event
+
+
+class Driver(ABC):
+    """See the module. `endpoint` is made by the driver; its name is the host's name."""
+
+    max_qps = 4096
+    """QPs one device may have."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.lock = RLock()
+        """Held around every call of the engine and of `deliver`."""
+        self._receivers: list[Callable[[Sequence[Event]], None]] = []
+
+    @property
+    def planes(self) -> int:
+        return self.endpoint.planes
+
+    def subscribe(self, receiver: Callable[[Sequence[Event]], None]) -> None:
+        """The device on top wants the engine's events."""
+        self._receivers.append(receiver)
+
+    def deliver(self, events: Sequence[Event]) -> None:
+        """Called by the driver with what `endpoint.events()` gave."""
+        for receiver in self._receivers:
+            receiver(events)
+
+    def collect(self) -> int:
+        """Drain the endpoint's events into `deliver`; returns how many there were."""
+        events = self.endpoint.events()
+        if events:
+            self.deliver(events)
+        return len(events)
+
+    @abstractmethod
+    def now(self) -> float:
+        """The clock, seconds."""
+
+    @abstractmethod
+    def step(self, deadline: float | None) -> bool:
+        """Do what there is to do, or wait for it, no longer than until `deadline` (None: no limit).
+
+        False: the deadline has passed, or nothing will ever happen again by itself (virtual time only).
+        """
+
+    @abstractmethod
+    def evs(self, peer: str) -> Sequence[tuple[int, int]]:
+        """(EV, plane) of every path to `peer`: the profile of QPs without one (AUTO). Raises LocalError."""
+
+    @abstractmethod
+    def gids(self) -> tuple[str, ...]:
+        """Our addresses, one per port, as text; index = plane = port number - 1."""
+
+    @abstractmethod
+    def resolve(self, gid: str) -> str:
+        """The peer (as the engine calls it) that has this address, or this name. Raises LocalError for an unknown."""
+
+    def check_ev(self, peer: str, ev: int, plane: int) -> str | None:
+        """Why this EV cannot lead to `peer`; None when it can, or when nobody knows."""
+        return None
+
+    def port_up(self, plane: int) -> bool:
+        """The port has a link and is enabled."""
+        return True
+
+    def set_port(self, plane: int, enabled: bool) -> None:
+        """Enable or disable a port administratively. Raises LocalError when this driver cannot."""
+        with self.lock:
+            self.endpoint.on_port(plane, enabled, self.now())
+            self.collect()
+
+    def kick(self) -> None:  # noqa: B027 - only a driver with a thread has someone to wake
+        """Something was posted: send it soon. Called with the lock held."""
+
+    def fileno(self) -> int | None:
+        """A descriptor that is readable when `step` has something to do; None when there is no such thing."""
+        return None
+
+    def describe(self) -> dict[str, Any]:
+        """What tools print about the driver."""
+        return {"driver": type(self).__name__, "host": self.endpoint.name, "planes": self.planes}
+
+    def close(self) -> None:  # noqa: B027 - a driver without ports has nothing to close
+        """Release ports, threads, descriptors. Idempotent."""

@@ -1,0 +1,191 @@
+"""Constants of the verbs under the names of `verbs.h` and `mrc.h`, so that C code reads across (reference §10.1).
+
+Members have their C names and are module constants too: `MrcQpAttrMask.MRC_QP_MPR is MRC_QP_MPR`.
+
+>>> MRC_QP_MAX_MPR_DEST is MRC_QP_MPR_DEST      # the name in the specification, the name in the header (§12 row 38)
+True
+>>> names(MRC_QP_MPR | MRC_QP_TIMEOUT)
+'MRC_QP_MPR, MRC_QP_TIMEOUT'
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum, IntFlag
+
+UNIT_MPR = 128
+"""MPR attributes count in units of this many packets (§2.15)."""
+
+
+class QpState(IntEnum):
+    """State of a QP. MRC has no SQD and no SQE."""
+
+    RESET = 0
+    INIT = 1
+    RTR = 2
+    """Ready to receive: the responder works, nothing can be posted to send."""
+    RTS = 3
+    """Ready to send."""
+    ERROR = 6
+    """Work requests were flushed; a modify to RESET begins anew."""
+
+
+class QpType(Enum):
+    """Transport behind the QP. The verbs are the same."""
+
+    MRC = "mrc"
+    RC = "rocev2"
+    """The baseline: RoCEv2 RC, one path, Go-Back-N; its peer must be of the same type."""
+
+
+class QpAttrMask(IntFlag):
+    """Generic attributes (ibverbs values). Those MRC does not have are here to be refused by name."""
+
+    IBV_QP_STATE = 1 << 0
+    IBV_QP_CUR_STATE = 1 << 1
+    IBV_QP_ACCESS_FLAGS = 1 << 3
+    IBV_QP_PKEY_INDEX = 1 << 4
+    IBV_QP_PORT = 1 << 5
+    IBV_QP_QKEY = 1 << 6
+    IBV_QP_AV = 1 << 7
+    IBV_QP_PATH_MTU = 1 << 8
+    IBV_QP_TIMEOUT = 1 << 9
+    IBV_QP_RETRY_CNT = 1 << 10
+    IBV_QP_RNR_RETRY = 1 << 11
+    IBV_QP_RQ_PSN = 1 << 12
+    IBV_QP_MAX_QP_RD_ATOMIC = 1 << 13
+    IBV_QP_ALT_PATH = 1 << 14
+    IBV_QP_MIN_RNR_TIMER = 1 << 15
+    IBV_QP_SQ_PSN = 1 << 16
+    IBV_QP_MAX_DEST_RD_ATOMIC = 1 << 17
+    IBV_QP_PATH_MIG_STATE = 1 << 18
+    IBV_QP_CAP = 1 << 19
+    IBV_QP_DEST_QPN = 1 << 20
+
+
+class MrcQpAttrMask(IntFlag):
+    """Attributes of MRC. `_DEST`: this QP in the responder role; without: in the requestor role."""
+
+    MRC_QP_MAX_WIMM = 1 << 0
+    MRC_QP_MAX_WIMM_DEST = 1 << 1
+    MRC_QP_MPR = 1 << 2
+    MRC_QP_MPR_DEST = 1 << 3
+    MRC_QP_DYNAMIC_MPR = 1 << 4
+    MRC_QP_TIMEOUT = 1 << 5
+    MRC_QP_EV_PROFILE_ID = 1 << 6
+    MRC_QP_CC_PROFILE_ID = 1 << 7
+    MRC_QP_HINT = 1 << 8
+    MRC_QP_RETRY_CNT = 1 << 9
+    MRC_QP_CAP = 1 << 10
+    MRC_QP_VENDOR_CFG = 1 << 31
+    MRC_QP_MAX_MPR_DEST = 1 << 3
+
+
+class MrcQpCap(IntFlag):
+    """MRC_QP_CAP: what the peer announced, and whether the receive window moves."""
+
+    TRIM_NACK_DEST_UNSUPPORTED = 1 << 0
+    """The remote responder sends no trim NACKs: our data must not be trimmed (§6.6)."""
+    DYNAMIC_MPR = 1 << 1
+    """Both ends follow the MPR of SACKs (§5.3)."""
+    SVC_TIME_DEST_UNSUPPORTED = 1 << 2
+    """The remote responder reports no service time. Ours never does (§12 row 34)."""
+
+
+class DeviceCap(IntFlag):
+    """Optional features of a device."""
+
+    MRC_DEVICE_CAP_TRIM_NACK = 1 << 0
+    MRC_DEVICE_CAP_DYNAMIC_MPR = 1 << 1
+    MRC_DEVICE_CAP_SVC_TIME = 1 << 2
+
+
+class AccessFlags(IntFlag):
+    """What a registration or a QP allows."""
+
+    IBV_ACCESS_LOCAL_WRITE = 1 << 0
+    IBV_ACCESS_REMOTE_WRITE = 1 << 1
+    IBV_ACCESS_REMOTE_READ = 1 << 2
+    IBV_ACCESS_REMOTE_ATOMIC = 1 << 3
+
+
+class SendFlags(IntFlag):
+    """Flags of one send work request."""
+
+    IBV_SEND_FENCE = 1 << 0
+    IBV_SEND_SIGNALED = 1 << 1
+    """A successful request gives a completion; failed ones always do."""
+    IBV_SEND_SOLICITED = 1 << 2
+    """The peer's CQ armed for solicited events only is woken. WriteIMM only."""
+    IBV_SEND_INLINE = 1 << 3
+    """The bytes are copied when posted: the buffer is free at once, and needs no lkey."""
+
+
+class WrOpcode(IntEnum):
+    """Send operations. MRC has these two."""
+
+    IBV_WR_RDMA_WRITE = 0
+    IBV_WR_RDMA_WRITE_WITH_IMM = 1
+
+
+class WcOpcode(IntEnum):
+    """What a completion is about."""
+
+    IBV_WC_RDMA_WRITE = 1
+    IBV_WC_RECV_RDMA_WITH_IMM = 129
+
+
+class WcFlags(IntFlag):
+    IBV_WC_WITH_IMM = 1 << 1
+
+
+class WcStatus(IntEnum):
+    """How a work request ended (ibverbs values; those that can occur)."""
+
+    IBV_WC_SUCCESS = 0
+    IBV_WC_LOC_LEN_ERR = 1
+    IBV_WC_LOC_QP_OP_ERR = 2
+    IBV_WC_LOC_PROT_ERR = 4
+    IBV_WC_WR_FLUSH_ERR = 5
+    """The QP went to ERROR for another reason before this request was done."""
+    IBV_WC_REM_INV_REQ_ERR = 9
+    IBV_WC_REM_ACCESS_ERR = 10
+    """R_Key or range is not one the peer lets us write to."""
+    IBV_WC_REM_OP_ERR = 11
+    IBV_WC_RETRY_EXC_ERR = 12
+    """Nothing got through for the whole retry budget (linear + exponential)."""
+    IBV_WC_GENERAL_ERR = 21
+
+
+class EventType(IntEnum):
+    """Asynchronous events (ibverbs values)."""
+
+    IBV_EVENT_CQ_ERR = 0
+    IBV_EVENT_QP_FATAL = 1
+    IBV_EVENT_PORT_ACTIVE = 9
+    IBV_EVENT_PORT_ERR = 10
+
+
+class PortState(IntEnum):
+    IBV_PORT_DOWN = 1
+    IBV_PORT_ACTIVE = 4
+
+
+IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_ERR = (
+    QpState.RESET, QpState.INIT, QpState.RTR, QpState.RTS, QpState.ERROR,
+)  # fmt: skip
+
+_PUBLISHED = (
+    QpAttrMask, MrcQpAttrMask, DeviceCap, AccessFlags, SendFlags, WrOpcode, WcOpcode, WcFlags, WcStatus, EventType,
+    PortState,
+)  # fmt: skip
+for _enum in _PUBLISHED:
+    globals().update(_enum.__members__)  # C names as module constants; the aliases too
+
+CONSTANTS = sorted({name for enum in _PUBLISHED for name in enum.__members__}) + [
+    "IBV_QPS_ERR", "IBV_QPS_INIT", "IBV_QPS_RESET", "IBV_QPS_RTR", "IBV_QPS_RTS",
+]  # fmt: skip
+
+
+def names(mask: IntFlag) -> str:
+    """The members of a mask by their C names, in the order of their bits."""
+    return ", ".join(name for name, member in type(mask).__members__.items() if member.name == name and member & mask)

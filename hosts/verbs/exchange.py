@@ -1,0 +1,189 @@
+"""What two ends tell each other out of band (reference §10.2), and the moves of the state machine that follow from it.
+
+    mine = local_info(qp, mr)                   # a record; to_json() for a socket, a file, a key-value store
+    theirs = QpInfo.from_json(received)
+    bring_up(qp, mine, theirs)                  # RESET -> INIT -> RTR -> RTS
+
+`swap(socket, mine)` is the exchange over a connected stream socket, `connect_pair(a, b)` both ends in one process.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from hosts.engine.config import PATH_MTUS
+from hosts.engine.errors import PeerError
+
+from .attributes import AddressVector, MrcQpAttr, QpAttr
+from .enums import UNIT_MPR, AccessFlags, MrcQpCap, QpState
+from .memory import MemoryRegion
+from .qp import QueuePair
+
+MAX_INFO_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class QpInfo:
+    """One end of a connection. Goes through JSON as it is."""
+
+    qpn: int
+    psn: int
+    """First PSN this end sends (its sq_psn, the other's rq_psn)."""
+    gid: str
+    """Address of its first port; the others follow from it."""
+    path_mtu: int
+    """Largest this end takes, bytes; the smaller of both is used."""
+    mpr: int
+    """Its window as responder, units of 128 packets."""
+    max_wimm: int
+    """WriteIMM messages it takes in flight."""
+    dynamic_mpr: bool = False
+    trim_nack: bool = True
+    svc_time: bool = False
+    addr: int = 0
+    """Region offered to the other end: virtual address, R_Key, bytes. Length 0: none."""
+    rkey: int = 0
+    length: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> QpInfo:
+        """Inverse of to_json. Raises PeerError for what is missing, unknown or out of range."""
+        names = {f.name for f in fields(cls)}
+        needed = {"qpn", "psn", "gid", "path_mtu", "mpr", "max_wimm"}
+        if not isinstance(data, dict) or not set(data) <= names or not needed <= set(data):
+            raise PeerError(f"QP information has the keys {', '.join(sorted(names))}; got {str(data)[:200]}")
+        for key, value in data.items():
+            low, high = _RANGES.get(key, (0, 0))
+            if key == "gid":
+                good = isinstance(value, str) and 0 < len(value) < 100 and value.isprintable()
+            elif key in ("dynamic_mpr", "trim_nack", "svc_time"):
+                good = isinstance(value, bool)
+            elif key == "path_mtu":
+                good = value in PATH_MTUS
+            else:
+                good = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+            if not good:
+                raise PeerError(f"QP information: {key} = {str(value)[:100]!r} is out of range")
+        return cls(**data)
+
+
+_RANGES = {
+    "qpn": (3, (1 << 24) - 1),
+    "psn": (0, (1 << 24) - 1),
+    "mpr": (1, 255),
+    "max_wimm": (0, 32767),
+    "addr": (0, (1 << 64) - 1),
+    "rkey": (0, (1 << 32) - 1),
+    "length": (0, (1 << 64) - 1),
+}
+
+
+def local_info(qp: QueuePair, mr: MemoryRegion | None = None) -> QpInfo:
+    """What to tell the peer about a QP and, if given, the region it may write to. Taken from the device's configuration."""
+    device = qp.device
+    config = device.config
+    offered = (0, 0, 0) if mr is None else (mr.addr, mr.rkey, mr.length)
+    return QpInfo(
+        qp.qp_num, qp.engine.first_psn, device.query_gid(), config.pmtu_bytes, config.mpr_packets // UNIT_MPR,
+        config.max_wimm, config.dynamic_mpr, config.trim_nack, False, *offered,
+    )  # fmt: skip
+
+
+def bring_up(
+    qp: QueuePair,
+    mine: QpInfo,
+    theirs: QpInfo,
+    *,
+    ev_profile_id: int | None = None,
+    cc_profile_id: int | None = None,
+    to: QpState = QpState.RTS,
+) -> None:
+    """Move a QP in RESET up to `to` with all attributes that follow from both ends. Raises VerbsError."""
+    config = qp.device.config
+    qp.modify(
+        QpAttr(qp_state=QpState.INIT, pkey_index=0, qp_access_flags=AccessFlags.IBV_ACCESS_REMOTE_WRITE),
+        mrc_attr=MrcQpAttr(ev_profile_id=ev_profile_id, cc_profile_id=cc_profile_id),
+    )
+    if to is QpState.INIT:
+        return
+    cap = MrcQpCap.SVC_TIME_DEST_UNSUPPORTED
+    if not theirs.trim_nack:
+        cap |= MrcQpCap.TRIM_NACK_DEST_UNSUPPORTED
+    qp.modify(
+        QpAttr(
+            qp_state=QpState.RTR,
+            ah_attr=AddressVector(theirs.gid),
+            path_mtu=min(mine.path_mtu, theirs.path_mtu),
+            dest_qp_num=theirs.qpn,
+            rq_psn=theirs.psn,
+        ),
+        mrc_attr=MrcQpAttr(
+            max_wimm_dest=mine.max_wimm, mpr_dest=mine.mpr, dynamic_mpr=mine.dynamic_mpr and theirs.dynamic_mpr, cap=cap
+        ),
+    )
+    if to is QpState.RTR:
+        return
+    qp.modify(
+        QpAttr(qp_state=QpState.RTS, sq_psn=mine.psn),
+        mrc_attr=MrcQpAttr(
+            max_wimm=theirs.max_wimm,
+            mpr=theirs.mpr,
+            timeout=config.timeout,
+            linear_cnt=config.linear_cnt,
+            exp_cnt=config.exp_cnt,
+        ),  # fmt: skip
+    )
+
+
+def connect_pair(
+    a: QueuePair, b: QueuePair, mr_a: MemoryRegion | None = None, mr_b: MemoryRegion | None = None, **profiles: Any
+) -> tuple[QpInfo, QpInfo]:
+    """Both ends in one process; `profiles` as for bring_up, for both. Returns what each end told."""
+    info_a, info_b = local_info(a, mr_a), local_info(b, mr_b)
+    bring_up(a, info_a, info_b, to=QpState.RTR, **profiles)
+    bring_up(b, info_b, info_a, **profiles)
+    _to_rts(a, info_a, info_b)
+    return info_a, info_b
+
+
+def _to_rts(qp: QueuePair, mine: QpInfo, theirs: QpInfo) -> None:
+    config = qp.device.config
+    mrc = MrcQpAttr(
+        max_wimm=theirs.max_wimm, mpr=theirs.mpr, timeout=config.timeout, linear_cnt=config.linear_cnt,
+        exp_cnt=config.exp_cnt,
+    )  # fmt: skip
+    qp.modify(QpAttr(qp_state=QpState.RTS, sq_psn=mine.psn), mrc_attr=mrc)
+
+
+def send_info(sock: socket.socket, info: Any) -> None:
+    """One JSON line: a record with to_json(), or plain data."""
+    data = info.to_json() if hasattr(info, "to_json") else info
+    sock.sendall(json.dumps(data).encode() + b"\n")
+
+
+def receive_info(sock: socket.socket) -> Any:
+    """One JSON line from a stream socket, as data. Raises PeerError when the other end says something else."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        byte = sock.recv(1)  # so that nothing behind the line is taken
+        if not byte:
+            raise PeerError("the other end closed the connection before it told its QP")
+        line += byte
+        if len(line) > MAX_INFO_BYTES:
+            raise PeerError(f"the other end sent more than {MAX_INFO_BYTES} bytes without a line end")
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise PeerError(f"the other end sent no JSON: {error}") from None
+
+
+def swap(sock: socket.socket, mine: QpInfo) -> QpInfo:
+    """Tell ours, hear theirs, over a connected stream socket."""
+    send_info(sock, mine)
+    return QpInfo.from_json(receive_info(sock))

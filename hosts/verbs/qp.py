@@ -1,0 +1,427 @@
+"""The queue pair of the verbs: state machine, posting, completions, over an engine QP.
+
+Two steps of the engine carry four states: `connect` at INIT -> RTR (the responder works from then on, and nothing can be
+posted yet), `begin_sending` at RTR -> RTS. The engine QP exists from `create_qp` on, because the QPN does; a move to RESET
+replaces it by a new one of the same number.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from hosts.engine.config import Config
+from hosts.engine.errors import LocalError
+from hosts.engine.events import Completion, Status, WriteImmReceived
+from hosts.engine.qp import QpAttributes
+
+from .attributes import (
+    FIELDS,
+    MRC_FIELDS,
+    MrcQpAttr,
+    QpAttr,
+    QpInitAttr,
+    check_modify,
+    check_values,
+    given,
+    given_mrc,
+)
+from .cq import CompletionQueue, WorkCompletion
+from .enums import (
+    UNIT_MPR,
+    EventType,
+    MrcQpAttrMask,
+    MrcQpCap,
+    QpAttrMask,
+    QpState,
+    SendFlags,
+    WcFlags,
+    WcOpcode,
+    WcStatus,
+    WrOpcode,
+    names,
+)
+from .errors import VerbsError
+from .memory import Sge
+
+if TYPE_CHECKING:
+    from .device import Device
+
+STATUS = {
+    Status.SUCCESS: WcStatus.IBV_WC_SUCCESS,
+    Status.RETRY_EXCEEDED: WcStatus.IBV_WC_RETRY_EXC_ERR,
+    Status.REMOTE_ACCESS: WcStatus.IBV_WC_REM_ACCESS_ERR,
+    Status.REMOTE_INVALID_REQUEST: WcStatus.IBV_WC_REM_INV_REQ_ERR,
+    Status.REMOTE_OPERATION: WcStatus.IBV_WC_REM_OP_ERR,
+    Status.FLUSHED: WcStatus.IBV_WC_WR_FLUSH_ERR,
+}
+"""How the engine calls it -> how ibverbs does."""
+
+
+@dataclass
+class SendWR:
+    """A send work request. `sg_list` of one element, or none for a write of zero bytes.
+
+    `remote_addr` and `rkey`: as the peer told them out of band. `imm_data`: 32 bits, with WRITE_WITH_IMM only.
+    """
+
+    wr_id: int = 0
+    opcode: WrOpcode = WrOpcode.IBV_WR_RDMA_WRITE
+    sg_list: list[Sge] = field(default_factory=list)
+    remote_addr: int = 0
+    rkey: int = 0
+    imm_data: int | None = None
+    send_flags: SendFlags = SendFlags.IBV_SEND_SIGNALED
+    inline: Any = None
+    """With IBV_SEND_INLINE: the bytes themselves, instead of `sg_list`."""
+
+
+@dataclass
+class RecvWR:
+    """A receive work request: one WriteIMM of the peer uses it up. It needs no memory, for writes name their own."""
+
+    wr_id: int = 0
+
+
+@dataclass(slots=True)
+class _Posted:
+    """A send request in the engine."""
+
+    wr_id: int
+    signaled: bool
+    opcode: WrOpcode
+
+
+class QueuePair:
+    """Made by `Device.create_qp`, in RESET. All calls raise VerbsError, or LocalError from the engine below."""
+
+    def __init__(self, device: Device, init: QpInitAttr) -> None:
+        self.device = device
+        self.init = init
+        self.send_cq: CompletionQueue = init.send_cq
+        self.recv_cq: CompletionQueue = init.recv_cq or init.send_cq
+        self.pd = init.pd or device.default_pd
+        self.state = QpState.RESET
+        self.peer: str | None = None
+        """The engine's name of the other host, from RTR on."""
+        self.error: str | None = None
+        """Why it is in ERROR."""
+        self.destroyed = False
+        self._attr = QpAttr(cap=init.cap)
+        self._mrc_attr = MrcQpAttr()
+        self._sends: deque[_Posted] = deque()
+        self._receives: dict[int, int] = {}
+        """Posted receives not used up: number in the engine -> wr_id, oldest first."""
+        self._wimm_in_flight = 0
+        self.engine = device.make_engine_qp(init.qp_type)
+        self.qp_num: int = self.engine.qpn
+
+    def __repr__(self) -> str:
+        return f"QueuePair({self.qp_num:#x}, {self.state.name}{f', to {self.peer}' if self.peer else ''})"
+
+    # ---- state machine ------------------------------------------------------------------------------------
+
+    def modify(
+        self,
+        attr: QpAttr | None = None,
+        attr_mask: QpAttrMask | None = None,
+        mrc_attr: MrcQpAttr | None = None,
+        mrc_attr_mask: MrcQpAttrMask | None = None,
+    ) -> None:
+        """`mrc_modify_qp`: move to another state, or change attributes in this one.
+
+        Without masks every field that is not None counts as given. Nothing has changed when it raises.
+        """
+        attr, mrc_attr = attr or QpAttr(), mrc_attr or MrcQpAttr()
+        attr = _masked(attr, attr_mask, FIELDS)
+        mrc_attr = _masked(mrc_attr, mrc_attr_mask, MRC_FIELDS)
+        with self.device.lock:
+            self._alive()
+            if attr.cur_qp_state is not None and attr.cur_qp_state != self.state:
+                raise VerbsError(
+                    f"modify_qp: cur_qp_state is {QpState(attr.cur_qp_state).name}, but it is {self.state.name}"
+                )
+            new = self.state if attr.qp_state is None else QpState(attr.qp_state)
+            what = f"modify_qp {self.state.name}->{new.name}"
+            check_modify(self.state, new, given(attr), given_mrc(mrc_attr))
+            check_values(attr, mrc_attr, what)
+            self._move(new, _merge(self._attr, attr), _merge(self._mrc_attr, mrc_attr), what)
+
+    def _move(self, new: QpState, attr: QpAttr, mrc: MrcQpAttr, what: str) -> None:
+        """Carry a checked move out; `attr` and `mrc` are old and new attributes together."""
+        old, now = self.state, self.device.now()
+        if new is QpState.RESET:
+            self._reset()
+            return
+        if new is QpState.ERROR:
+            if old is not QpState.ERROR:
+                self._abort("modify_qp to ERROR")
+            return
+        if new is QpState.INIT:
+            self.device.controller.check_profiles(mrc.ev_profile_id, mrc.cc_profile_id, what)
+        elif old is QpState.INIT:
+            self._connect(attr, mrc, now, what)
+        elif old is QpState.RTR:
+            self.engine.begin_sending(attr.sq_psn, mrc.mpr * UNIT_MPR, self._config(attr, mrc))
+        self.state, self._attr, self._mrc_attr = new, attr, mrc
+        self.device.after_call()
+
+    def _config(self, attr: QpAttr, mrc: MrcQpAttr) -> Config:
+        """The device's configuration with what this QP's attributes say."""
+        base = self.device.config
+        changes: dict[str, Any] = {
+            "pmtu_bytes": attr.path_mtu,
+            "mpr_packets": mrc.mpr_dest * UNIT_MPR,
+            "max_wimm": mrc.max_wimm_dest,
+            "dynamic_mpr": bool(mrc.dynamic_mpr),
+            "timeout": mrc.timeout,
+            "linear_cnt": mrc.linear_cnt,
+            "exp_cnt": mrc.exp_cnt,
+        }
+        changes.update(self.device.controller.config_changes(mrc.ev_profile_id))
+        return replace(base, **{key: value for key, value in changes.items() if value is not None})
+
+    def _connect(self, attr: QpAttr, mrc: MrcQpAttr, now: float, what: str) -> None:
+        device = self.device
+        if attr.path_mtu > device.config.pmtu_bytes:
+            raise VerbsError(f"{what}: path_mtu = {attr.path_mtu}: this device has at most {device.config.pmtu_bytes}")
+        peer = device.driver.resolve(attr.ah_attr.dgid)
+        cap = mrc.cap or MrcQpCap(0)
+        remote = QpAttributes(
+            qpn=attr.dest_qp_num,
+            psn=attr.rq_psn,
+            pmtu_bytes=attr.path_mtu,
+            mpr_packets=mrc.mpr_dest * UNIT_MPR,  # until RTS says what the peer's is
+            max_wimm=0,
+            trim_nack=not cap & MrcQpCap.TRIM_NACK_DEST_UNSUPPORTED,
+            dynamic_mpr=bool(mrc.dynamic_mpr),
+        )
+        controller = device.controller
+        evs = controller.evs_for(mrc.ev_profile_id, peer, what)
+        self.engine.connect(
+            peer, remote, evs, now, config=self._config(attr, mrc), **controller.connect_options(mrc, peer)
+        )
+        controller.attach(self, mrc.ev_profile_id, mrc.cc_profile_id)
+        self.peer = peer
+
+    def _reset(self) -> None:
+        """Forget everything but number and queues; what was outstanding never completes."""
+        device = self.device
+        device.controller.detach(self)
+        qpn = self.qp_num
+        device.driver.endpoint.destroy_qp(qpn)
+        self.engine = device.make_engine_qp(self.init.qp_type, qpn)
+        self._sends.clear()
+        self._receives.clear()
+        self._wimm_in_flight = 0
+        for cq in {id(q): q for q in (self.send_cq, self.recv_cq)}.values():
+            cq.forget(qpn)
+        self._attr, self._mrc_attr = QpAttr(cap=self.init.cap), MrcQpAttr()
+        self.peer = self.error = None
+        self.state = QpState.RESET
+
+    def _abort(self, detail: str) -> None:
+        self.engine.abort(detail, self.device.now())
+        self.state, self.error = QpState.ERROR, self.error or detail
+        self.device.after_call()
+        self._flush_receives()
+
+    def query(self) -> tuple[QpAttr, MrcQpAttr, QpInitAttr]:
+        """`mrc_query_qp`: the attributes in force; None where none was set yet."""
+        with self.device.lock:
+            self._alive()
+            attr = replace(self._attr, qp_state=self.state, cur_qp_state=self.state)
+            return attr, replace(self._mrc_attr), self.init
+
+    def destroy(self) -> None:
+        """Packets for it are dropped from now on; what is outstanding never completes. Idempotent."""
+        with self.device.lock:
+            if self.destroyed:
+                return
+            self.device.controller.detach(self)
+            self.device.driver.endpoint.destroy_qp(self.qp_num)
+            self.destroyed = True
+            self.device.forget_qp(self)
+
+    def _alive(self) -> None:
+        if self.destroyed:
+            raise VerbsError(f"QP {self.qp_num:#x} was destroyed", errno.ENOENT)
+
+    # ---- posting ------------------------------------------------------------------------------------------
+
+    def post_send(self, wr: SendWR | Iterable[SendWR]) -> None:
+        """Post one request, or several in order. When one is refused, `done` of the error says how many were not.
+
+        The bytes must stay unchanged until the completion (at once free with IBV_SEND_INLINE).
+        """
+        with self.device.lock:
+            for done, one in enumerate([wr] if isinstance(wr, SendWR) else wr):
+                try:
+                    self._post_send(one)
+                except LocalError as error:
+                    number = getattr(error, "errno", errno.EINVAL)
+                    raise VerbsError(f"post_send: {error}", number, done=done) from None
+            self.device.after_call()
+
+    def _post_send(self, wr: SendWR) -> None:
+        self._alive()
+        if self.state is not QpState.RTS:
+            why = f": {self.error}" if self.error else ""
+            raise VerbsError(f"QP {self.qp_num:#x} is in {self.state.name}, needs RTS{why}")
+        if len(self._sends) >= self.init.cap.max_send_wr:
+            raise VerbsError(
+                f"the send queue is full: max_send_wr = {self.init.cap.max_send_wr} requests have not completed",
+                errno.ENOMEM,
+            )
+        data = self._gather(wr)
+        with_imm = wr.opcode == WrOpcode.IBV_WR_RDMA_WRITE_WITH_IMM
+        if not with_imm and wr.opcode != WrOpcode.IBV_WR_RDMA_WRITE:
+            raise VerbsError(f"opcode {wr.opcode!r}: MRC has IBV_WR_RDMA_WRITE and IBV_WR_RDMA_WRITE_WITH_IMM")
+        if with_imm != (wr.imm_data is not None):
+            raise VerbsError("imm_data goes with IBV_WR_RDMA_WRITE_WITH_IMM, and only with it")
+        if wr.send_flags & SendFlags.IBV_SEND_FENCE:
+            raise VerbsError("IBV_SEND_FENCE orders reads and atomics, which MRC does not have")
+        solicited = bool(wr.send_flags & SendFlags.IBV_SEND_SOLICITED)
+        if solicited and not with_imm:
+            raise VerbsError("IBV_SEND_SOLICITED wakes a receiver: only with IBV_WR_RDMA_WRITE_WITH_IMM")
+        if with_imm and self._wimm_in_flight >= (self._mrc_attr.max_wimm or 0):
+            raise VerbsError(
+                f"max_wimm = {self._mrc_attr.max_wimm} WriteIMM are in flight: wait for a completion", errno.ENOMEM
+            )
+        self.engine.post_write(
+            data, wr.remote_addr, wr.rkey, now=self.device.now(), imm=wr.imm_data, solicited=solicited
+        )
+        signaled = self.init.sq_sig_all or bool(wr.send_flags & SendFlags.IBV_SEND_SIGNALED)
+        self._sends.append(_Posted(wr.wr_id, signaled, wr.opcode))
+        self._wimm_in_flight += with_imm
+
+    def _gather(self, wr: SendWR) -> bytes | memoryview:
+        """The bytes of a request."""
+        if wr.send_flags & SendFlags.IBV_SEND_INLINE:
+            source = wr.inline if wr.inline is not None else b"".join(map(self._local, wr.sg_list))
+            data = bytes(source)
+            if len(data) > self.init.cap.max_inline_data:
+                raise VerbsError(f"{len(data)} bytes inline: max_inline_data = {self.init.cap.max_inline_data}")
+            return data
+        if wr.inline is not None:
+            raise VerbsError("`inline` needs IBV_SEND_INLINE in send_flags")
+        if len(wr.sg_list) > self.init.cap.max_send_sge:
+            raise VerbsError(f"{len(wr.sg_list)} elements: max_send_sge = {self.init.cap.max_send_sge}")
+        if not wr.sg_list:
+            return b""
+        return self._local(wr.sg_list[0]) if len(wr.sg_list) == 1 else b"".join(map(self._local, wr.sg_list))
+
+    def _local(self, sge: Sge) -> memoryview:
+        region = self.device.region(sge.lkey)
+        if region is None or region.pd is not self.pd:
+            raise VerbsError(f"lkey {sge.lkey:#010x} is no region of this QP's protection domain")
+        start = sge.addr - region.addr
+        if start < 0 or sge.length < 0 or start + sge.length > region.length:
+            raise VerbsError(
+                f"{sge.length} bytes at {sge.addr:#x} leave region {sge.lkey:#010x} "
+                f"({region.length} bytes at {region.addr:#x})"
+            )
+        return region.view[start : start + sge.length]
+
+    def post_recv(self, wr: RecvWR | Iterable[RecvWR]) -> None:
+        """Post receives, from INIT on. A WriteIMM of the peer that finds none ends the QP (§6.3: there is no RNR)."""
+        with self.device.lock:
+            for done, one in enumerate([wr] if isinstance(wr, RecvWR) else wr):
+                self._alive()
+                if self.state in (QpState.RESET, QpState.ERROR):
+                    raise VerbsError(
+                        f"post_recv: QP {self.qp_num:#x} is in {self.state.name}, needs INIT, RTR or RTS", done=done
+                    )
+                if len(self._receives) >= self.init.cap.max_recv_wr:
+                    raise VerbsError(
+                        f"post_recv: the receive queue is full: max_recv_wr = {self.init.cap.max_recv_wr}",
+                        errno.ENOMEM,
+                        done=done,
+                    )
+                self._receives[self.engine.post_recv()] = one.wr_id
+
+    @property
+    def outstanding(self) -> int:
+        """Send requests that have not completed."""
+        return len(self._sends)
+
+    # ---- from the engine (called by the device, lock held) --------------------------------------------------
+
+    def on_completion(self, event: Completion) -> None:
+        """A send request ended; the engine tells them in posting order."""
+        posted = self._sends.popleft()
+        if posted.opcode == WrOpcode.IBV_WR_RDMA_WRITE_WITH_IMM:
+            self._wimm_in_flight -= 1
+        status = STATUS[event.status]
+        good = status is WcStatus.IBV_WC_SUCCESS
+        if good and not posted.signaled:
+            return
+        detail = "" if good else (self.error or event.status.value)
+        length = event.length if good else 0
+        self.send_cq.push(
+            [
+                WorkCompletion(
+                    posted.wr_id, status, WcOpcode.IBV_WC_RDMA_WRITE, self.qp_num, length, detail=detail, at=event.at
+                )
+            ]
+        )
+
+    def on_write_imm(self, event: WriteImmReceived) -> None:
+        """A WriteIMM arrived and used up a receive."""
+        wr_id = self._receives.pop(event.recv_id, 0)
+        entry = WorkCompletion(
+            wr_id, WcStatus.IBV_WC_SUCCESS, WcOpcode.IBV_WC_RECV_RDMA_WITH_IMM, self.qp_num, event.length, event.imm,
+            WcFlags.IBV_WC_WITH_IMM, at=event.at,
+        )  # fmt: skip
+        self.recv_cq.push([entry], solicited=event.solicited)
+
+    def on_error(self, detail: str) -> None:
+        """The engine's QP went to ERROR."""
+        if self.state is QpState.ERROR:
+            return
+        self.state, self.error = QpState.ERROR, detail
+        self.device.report(EventType.IBV_EVENT_QP_FATAL, self, detail)
+        self._flush_receives()
+
+    def _flush_receives(self) -> None:
+        status, opcode, now = WcStatus.IBV_WC_WR_FLUSH_ERR, WcOpcode.IBV_WC_RECV_RDMA_WITH_IMM, self.device.now()
+        flushed = [
+            WorkCompletion(wr_id, status, opcode, self.qp_num, detail=self.error or "", at=now)
+            for wr_id in self._receives.values()
+        ]
+        self._receives.clear()
+        self.recv_cq.push(flushed)
+
+    # ---- what tools look at --------------------------------------------------------------------------------
+
+    def ev_states(self) -> list[dict[str, Any]]:
+        """One row per EV: ev, plane, state, active, sent, lost, rtt_s ... (`hosts.engine.qp.QueuePair.ev_states`)."""
+        with self.device.lock:
+            return self.engine.ev_states()
+
+    @property
+    def counters(self) -> Any:
+        """Counters of the engine (`hosts.engine.context.Counters`); live, do not change them."""
+        return self.engine.counters
+
+
+def _masked(record: Any, mask: Any, table: dict[str, Any]) -> Any:
+    """The record with only the fields the mask names; raises when one of them has no value."""
+    if mask is None:
+        return record
+    mask = type(next(iter(table.values())))(mask)
+    values = {}
+    for one in fields(record):
+        wanted = mask & table[one.name]
+        values[one.name] = getattr(record, one.name) if wanted else None
+        if wanted and values[one.name] is None:
+            raise VerbsError(f"{names(table[one.name])} is in the mask, but {one.name} is not set")
+    return type(record)(**values)
+
+
+def _merge(old: Any, new: Any) -> Any:
+    """`old` with the fields that `new` has."""
+    return replace(old, **{f.name: v for f in fields(new) if (v := getattr(new, f.name)) is not None})
