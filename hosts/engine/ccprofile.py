@@ -196,12 +196,14 @@ class CcProfiles:
         entry = self._entry(profile_id)
         if entry.state is not ProfileState.ONLINE:
             raise LocalError(f"CC profile {profile_id} is {entry.state.value}: bring it online before a QP uses it")
-        entry.users += 1
+        if profile_id != DEFAULT_PROFILE:
+            entry.users += 1
         return entry.profile
 
     def give_back(self, profile_id: int) -> None:
-        """A QP made with it is gone."""
-        self._entry(profile_id).users -= 1
+        """A QP made with it is gone. The default profile is not counted: it is always there."""
+        if profile_id != DEFAULT_PROFILE:
+            self._entry(profile_id).users -= 1
 
     def _entry(self, profile_id: int) -> _Entry:
         try:

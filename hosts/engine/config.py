@@ -50,12 +50,32 @@ class Config:
     dynamic_mpr: bool = False
     """Our window may change at run time (QueuePair.set_mpr) and we follow the peer's; both ends must say so."""
     cwnd_bytes: int = 1 << 18
-    """Congestion window as long as it is a fixed one (nominal bytes)."""
+    """Congestion window of a QP whose window is fixed; where NSCC's starts while the link rate is unknown (nominal)."""
     max_wimm: int = 32
     """WriteIMM messages the peer may have in flight towards us (§5.3)."""
     no_receive: str = "nak"
     """A WriteIMM that finds no posted receive ends the QP (§6.3); the peer is told by "nak" (Transport NAK 0x63) or by
     "unexp_event" (NACK 0x19). "deliver": no receives are needed (not MRC: for tools that only count)."""
+
+    # ---- congestion control (nscc.md; qpcc.py says how the choices were made) ----------------------------
+    cc_algorithm: str = "fixed"
+    """Of QPs without a CC profile of their own: "fixed" (cwnd_bytes for each QP), "uet-1.0-nscc", or "none"."""
+    cc_scope: str = "destination"
+    """NSCC's window is one for all QPs of a "destination" (QPCC, §5.15), or one for each "qp"."""
+    cc_scaling: str = "shape"
+    """NSCC's increases are a fixed share of the BDP ("shape"), or compare with 100 Gb/s and 12 us ("uet")."""
+    cc_send_rule: str = "mrc"
+    """"mrc": send while inflight < cwnd; "uet": while inflight + a full packet <= cwnd (§12 row 29)."""
+    cc_probe: bool = True
+    """The first answer of a destination starts a probe of the base RTT on the control class."""
+    link_rate_bps: float = 0.0
+    """Bits per second between this host and its peers, all planes together; 0 = measured."""
+    base_rtt_s: float = 0.0
+    """Unloaded round trip of a full packet over the longest path, host overhead included; 0 = measured."""
+    path_hops: int = 4
+    """Links from host to host, each of which serialises a full packet: host, T0, T1, T0, host."""
+    fabric_trims: bool = True
+    """Switches trim (where the peer answers trims too): target 0.75 base RTT, else 1.0 and quick adapt by delay."""
 
     # ---- acknowledging ----------------------------------------------------------------------------------
     sack_threshold_bytes: int = 0
@@ -181,6 +201,9 @@ _RANGES: dict[str, tuple[float, float]] = {
     "ts_unit_s": (1e-9, 1.0),
     "mpr_packets": (128, 255 * 128),
     "cwnd_bytes": (256, 1 << 31),
+    "link_rate_bps": (0, 1e13),
+    "base_rtt_s": (0, 60),
+    "path_hops": (1, 64),
     "max_wimm": (1, 32767),
     "always_skip_marks": (0, 1 << 16),
     "bitmap_packets": (0, 255 * 128),
@@ -217,6 +240,12 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "dynamic_mpr": (True, False),
     "flow_control": (True, False),
     "flow_control_restore": (True, False),
+    "cc_algorithm": ("fixed", "uet-1.0-nscc", "none"),
+    "cc_scope": ("destination", "qp"),
+    "cc_scaling": ("shape", "uet"),
+    "cc_send_rule": ("mrc", "uet"),
+    "cc_probe": (True, False),
+    "fabric_trims": (True, False),
     "timestamps": (True, False),
     "trim_nack": (True, False),
     "ev_fifo": (True, False),

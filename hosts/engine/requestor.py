@@ -42,7 +42,7 @@ from .packets import (
 )
 from .paths import Paths
 from .psn import advance, unwrap
-from .window import FixedWindow
+from .window import Window
 from .wire import write_size
 
 _VERDICTS = {Verdict.SKIP_ONCE: EvSignal.SACK_SKIP_ONCE, Verdict.ALWAYS_SKIP: EvSignal.SACK_ALWAYS_SKIP}
@@ -94,7 +94,7 @@ class Requestor:
     """`fail(status, detail, psn)` is called once when the QP has to go to ERROR; `psn` as in `flush`."""
 
     def __init__(
-        self, context: Context, counters: Counters, paths: Paths, window: FixedWindow, first_psn: int,
+        self, context: Context, counters: Counters, paths: Paths, window: Window, first_psn: int,
         fail: Callable[[Status, str, int | None, float], None],
     ):  # fmt: skip
         self._context, self._counters, self._paths, self._window = context, counters, paths, window
@@ -174,7 +174,7 @@ class Requestor:
         flight, window = self.flight, self._window
         choose = self._paths.choose
         last_psn = flight.cack + self._mpr
-        while limit > 0 and room.free and (window.may_send() or not flight.bytes):
+        while limit > 0 and room.free and window.may_send():
             lost = self._next_lost()
             if lost is None:
                 if not self._unsent or flight.next_psn > last_psn:
@@ -296,6 +296,8 @@ class Requestor:
                 for sent, cause in flight.lost(self._reorder_threshold(), base, seen, now, self.srtt_s or 0.0):
                     self._lost(sent, cause, now)
             self._window.cap(flight.bytes)
+        elif not flight.bytes:
+            self._window.cap(0)
         self._verdict(sack, now)
         if progress:
             self._progress(now)
@@ -335,7 +337,7 @@ class Requestor:
 
     def _reorder_threshold(self) -> int:
         """Rule (b) of §5.9, in transmissions."""
-        return self._config.reorder_threshold or max(3, self._window.cwnd // self._pmtu)
+        return self._config.reorder_threshold or max(3, int(self._window.cwnd) // self._pmtu)
 
     def _verdict(self, sack: Sack, now: float) -> None:
         """What the SACK says of the path of its EV; probes are judged where they are counted (Paths)."""
@@ -376,6 +378,8 @@ class Requestor:
             return
         progress = psn > flight.cack
         self._arrived(flight.acknowledge(psn), None, now)
+        if not flight.bytes:
+            self._window.cap(0)  # should the SACK be lost, nobody else would say so
         done = False
         while self._messages and self._messages[0].last_psn <= psn:
             message = self._messages.popleft()
@@ -438,7 +442,8 @@ class Requestor:
         flight.give_up(sent)
         if nack.reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP):
             counters.trimmed += 1
-            self._window.on_trim(now, sent.size, self._sample(sent, now))
+            self._sample(sent, now)
+            self._window.on_trim(now, sent.size)
             heapq.heappush(self._again, psn)
             return
         counters.refused += 1
@@ -518,3 +523,4 @@ class Requestor:
             sent.state = ARRIVED  # no timer of it matters any more
         self.flight.outstanding.clear()
         self.flight.bytes = 0
+        self._window.leave()

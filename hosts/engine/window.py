@@ -1,4 +1,6 @@
-"""The congestion window of a QP. Fixed for now, behind the interface NSCC has (nscc.md §3), which replaces it later.
+"""What a requestor asks of congestion control, and the simplest answer: a window of its own that never changes.
+
+The other answer is qpcc.Share: a share of the window that all QPs to one destination have together.
 
 All sizes are nominal bytes (UDP length + 40). `inflight` is signed: it is drained by the responder's byte counter,
 which rounds up to 256 bytes, and may dip below zero by that much.
@@ -6,7 +8,31 @@ which rounds up to 256 bytes, and may dip below zero by that much.
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 from .packets import RCVD_UNIT
+
+
+class Window(Protocol):
+    """The methods are described where they are implemented, in FixedWindow."""
+
+    inflight: int
+
+    @property
+    def cwnd(self) -> float: ...
+    def may_send(self) -> bool: ...
+    def about_to_stall(self) -> bool: ...
+    def on_send(self, size: int) -> None: ...
+    def on_ack(
+        self, now: float, size: int, marked: bool, rtt_s: float | None, penalty: int = 0, restore: bool = False
+    ) -> None: ...
+    def on_trim(self, now: float, size: int) -> None: ...
+    def on_other_nack(self, size: int) -> None: ...
+    def on_loss(self, size: int) -> None: ...
+    def on_unlost(self, size: int) -> None: ...
+    def cap(self, outstanding: int) -> None: ...
+    def leave(self) -> None: ...
+    def report(self) -> dict[str, Any]: ...
 
 
 class FixedWindow:
@@ -15,7 +41,8 @@ class FixedWindow:
     __slots__ = ("cwnd", "inflight", "mtu")
 
     def __init__(self, cwnd: int, mtu: int):
-        self.cwnd, self.mtu = cwnd, mtu
+        self.cwnd: float = cwnd
+        self.mtu = mtu
         self.inflight = 0
 
     def may_send(self) -> bool:
@@ -35,7 +62,7 @@ class FixedWindow:
         """`size` bytes newly reported by rcvd_bytes; mark and RTT are those of the SACK's trigger."""
         self.inflight -= size
 
-    def on_trim(self, now: float, size: int, rtt_s: float | None) -> None:
+    def on_trim(self, now: float, size: int) -> None:
         """A packet was trimmed on its way."""
         self.inflight -= size
 
@@ -57,3 +84,11 @@ class FixedWindow:
         No more is in flight than is not known to have arrived; and never less than nothing, but for the rounding.
         """
         self.inflight = max(min(self.inflight, outstanding), -RCVD_UNIT)
+
+    def leave(self) -> None:
+        """The QP is gone or in ERROR: nothing of it is in flight any more."""
+        self.inflight = 0
+
+    def report(self) -> dict[str, Any]:
+        """State for tools; bytes."""
+        return {"algorithm": "fixed", "cwnd_bytes": self.cwnd, "inflight_bytes": self.inflight}
