@@ -56,8 +56,8 @@ class AgentClient:
     def send_file(self, path: Path | str, peer: str, **options: Any) -> dict[str, Any]:
         """Begin to send a file to `peer`; `{"transfer": number, "qpn": ..., "length": ...}`.
 
-        Options: `dest_path`, `rate_bps`, `chunk_bytes`, `pmtu`, `fresh` (a QP of its own), `timeout_s` (of this
-        call).
+        Options: `dest_path`, `rate_bps`, `chunk_bytes`, `pmtu`, `fresh` (a QP of its own), `transport` ("mrc", or
+        "rocev2" for the single-path baseline), `timeout_s` (of this call).
         """
         return self.call("send_file", path=str(Path(path).absolute()), peer=peer, **options)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from selectors import BaseSelector
 from typing import TYPE_CHECKING, Any
 
+from hosts.engine.endpoint import TRANSPORTS
 from hosts.engine.events import Completion, Event, EvProbeResult
 from hosts.engine.qp import QpAttributes, QpState
 from hosts.management import ManagementError, PeerAgent
@@ -22,9 +23,7 @@ if TYPE_CHECKING:
     from hosts.engine.qp import QueuePair
 
 
-MRC = "mrc"
-TRANSPORTS = (MRC,)
-"""What a QP can speak."""
+MRC = TRANSPORTS[0]
 
 
 class QpUseError(ValueError):
@@ -57,6 +56,7 @@ class Connection:
             "qpn": self.qp.qpn,
             "remote_qpn": self.remote_qpn,
             "peer": self.peer,
+            "transport": self.qp.transport,
             "state": self.qp.state.value,
             "pmtu_bytes": self.pmtu_bytes,
             "busy": self.busy or self.reserved,
@@ -107,12 +107,18 @@ class Connections:
             raise QpUseError(f"{name} is this host: the fabric carries nothing from a host to itself")
         return host
 
+    @staticmethod
+    def transport(name: str) -> str:
+        """`name` itself. Raises QpUseError when no QP speaks it."""
+        if name not in TRANSPORTS:
+            raise QpUseError(f"no transport {name!r} (has: {', '.join(TRANSPORTS)})")
+        return name
+
     def create(self, peer: str, transport: str = MRC) -> Connection:
         """A QP in INIT for `peer`. Raises PlanError or QpUseError."""
         self.peer_host(peer)
-        if transport not in TRANSPORTS:
-            raise QpUseError(f"no transport {transport!r} (has: {', '.join(TRANSPORTS)})")
-        connection = Connection(self._endpoint.create_qp(), peer)
+        self.transport(transport)
+        connection = Connection(self._endpoint.create_qp(transport=transport), peer)
         self._by_qpn[connection.qp.qpn] = connection
         return connection
 
@@ -168,13 +174,14 @@ class Connections:
         """A connection to the agent of `peer`. Raises ManagementError."""
         return PeerAgent(peer, self._agents / f"{peer}.sock", self._selector)
 
-    async def open(self, agent: PeerAgent, pmtu_bytes: int, fresh: bool) -> Connection:
+    async def open(self, agent: PeerAgent, pmtu_bytes: int, fresh: bool, transport: str = MRC) -> Connection:
         """A connected, idle QP to the host of `agent`: one we have, unless `fresh` or it is gone there, or a new
         one.
 
         Raises ManagementError when the other agent refuses.
         """
-        for connection in () if fresh else [c for c in self if self._is_free(c, agent.name, pmtu_bytes)]:
+        known = () if fresh else [c for c in self if self._is_free(c, agent.name, pmtu_bytes, transport)]
+        for connection in known:
             connection.busy = True  # nobody else takes it while we ask
             try:
                 state = await agent.call("qp_state", qpn=connection.remote_qpn)
@@ -183,7 +190,7 @@ class Connections:
             connection.busy = False
             if state.get("state") == QpState.RTS.value and state.get("remote_qpn") == connection.qp.qpn:
                 return connection
-        return await self._open_new(agent, pmtu_bytes)
+        return await self._open_new(agent, pmtu_bytes, transport)
 
     async def open_reserved(self, agent: PeerAgent, pmtu_bytes: int, transport: str) -> Connection:
         """A connected QP for one test; its other end goes when `agent` is closed. Raises ManagementError."""
@@ -207,9 +214,10 @@ class Connections:
         return connection
 
     @staticmethod
-    def _is_free(connection: Connection, peer: str, pmtu_bytes: int) -> bool:
+    def _is_free(connection: Connection, peer: str, pmtu_bytes: int, transport: str) -> bool:
         return (
             connection.peer == peer
+            and connection.qp.transport == transport
             and not connection.busy
             and not connection.reserved
             and connection.qp.state is QpState.RTS

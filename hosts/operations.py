@@ -232,7 +232,8 @@ class Operations(MeasuringOps):
         chunk = take(request, "chunk_bytes", int, chunk_for(rate_bps, pmtu), low=1, high=1 << 30)
         length = _length_of(path)
         dest_path, fresh = take(request, "dest_path", str, None), take(request, "fresh", bool, False)
-        asked = Request(path, length, peer, dest_path, rate_bps, chunk, pmtu, fresh)
+        transport = agent.connections.transport(take(request, "transport", str, MRC))
+        asked = Request(path, length, peer, dest_path, rate_bps, chunk, pmtu, fresh, transport)
         return self._start(asked).to_json()
 
     def _start(self, asked: Request) -> Transfer:

@@ -35,8 +35,11 @@ from hosts.engine.packets import (
     TransportAck,
     Write,
 )
+from hosts.engine.rocev2_packets import RcPacket
+from hosts.engine.rocev2_wire import RC_KINDS, RC_OPCODES
 from hosts.engine.wire import Addressing, Frame, WireError, ev_to_fields, fields_to_ev
 from hosts.scapy_layers import AETH, BTH, EETH, ERTH, ICRC, METH, NETH, PETH, RETH, SETH, TSETH, CCState, ImmDt
+from hosts.scapy_rocev2 import rc_packet, rc_record
 
 CE = 3
 _HEADERS = (AETH, BTH, EETH, ERTH, METH, NETH, PETH, RETH, SETH, TSETH, CCState, ImmDt)
@@ -64,11 +67,11 @@ class ScapyCodec:
 
     # ---- records to packets -----------------------------------------------------------------------------
 
-    def encode(self, record: Packet, addressing: Addressing) -> Frame:
+    def encode(self, record: Packet | RcPacket, addressing: Addressing) -> Frame:
         """Bytes of a record, all of them in the frame's first piece."""
         return Frame(bytes(self.to_scapy(record, addressing)), b"", b"")
 
-    def to_scapy(self, record: Packet, addressing: Addressing) -> ScapyPacket:
+    def to_scapy(self, record: Packet | RcPacket, addressing: Addressing) -> ScapyPacket:
         """The record as IP / UDP / BTH / ... / ICRC, its iCRC and lengths to be computed when it is built."""
         half = len(addressing.pair) // 2
         source, destination = (str(ip_address(part)) for part in (addressing.pair[:half], addressing.pair[half:]))
@@ -78,13 +81,15 @@ class ScapyCodec:
             ip = IP(src=source, dst=destination, tos=traffic_class, ttl=addressing.hop_limit, id=0, flags="DF")
         else:
             ip = IPv6(src=source, dst=destination, tc=traffic_class, fl=label, hlim=addressing.hop_limit)
-        inside = MAKERS[type(record)](record)
+        inside = rc_packet(record) if type(record) in RC_KINDS else MAKERS[type(record)](record)
         inside.dqpn, inside.pkey = record.dest_qp, self._pkey
         return ip / UDP(sport=sport, dport=self.dport, chksum=0) / inside
 
     # ---- bytes to records -------------------------------------------------------------------------------
 
-    def decode(self, packet: bytes | memoryview, plane: int = 0, outer_traffic_class: int | None = None) -> Packet:
+    def decode(
+        self, packet: bytes | memoryview, plane: int = 0, outer_traffic_class: int | None = None
+    ) -> Packet | RcPacket:
         """The record in an inner packet (IP header first). Raises WireError, and only that."""
         whole = bytes(packet)
         version = whole[0] >> 4 if whole else 0
@@ -100,7 +105,9 @@ class ScapyCodec:
                 raise
             raise WireError(f"scapy cannot dissect it: {error}") from error
 
-    def to_record(self, ip: ScapyPacket, whole: bytes, plane: int, outer_traffic_class: int | None) -> Packet:
+    def to_record(
+        self, ip: ScapyPacket, whole: bytes, plane: int, outer_traffic_class: int | None
+    ) -> Packet | RcPacket:
         """The record of a dissected packet; `whole` is its bytes as they arrived, for lengths and sums."""
         header, ip_length, traffic_class, label = _ip_fields(ip, whole)
         udp = ip.payload
@@ -127,7 +134,7 @@ class ScapyCodec:
             "ecn": ecn,
         }
         present = len(whole) - header
-        opcode = Opcode(bth.opcode)
+        opcode = RC_OPCODES.get(bth.opcode) or Opcode(bth.opcode)
         if dscp in self._trimmed:
             if present > ip_length:
                 raise WireError("longer than its IP header says")
@@ -143,6 +150,8 @@ class ScapyCodec:
             raise WireError("iCRC")
         if opcode in WRITE_OPCODES:
             return _write_record(bth, opcode, common, len(body), ip_length)
+        if bth.opcode in RC_OPCODES:
+            return rc_record(bth, common, len(body), ip_length)
         return _control_record(bth, opcode, common, len(body))
 
 

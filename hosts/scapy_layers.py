@@ -61,9 +61,17 @@ OPCODES = {
     0xDC: "SACK",
     0xDD: "NACK",
     0xDE: "RELIABILITY_PROBE",
+    0x06: "RC_WRITE_FIRST",  # from here: RoCEv2 RC, the baseline
+    0x07: "RC_WRITE_MIDDLE",
+    0x08: "RC_WRITE_LAST",
+    0x09: "RC_WRITE_LAST_IMM",
+    0x0A: "RC_WRITE_ONLY",
+    0x0B: "RC_WRITE_ONLY_IMM",
+    0x11: "RC_ACKNOWLEDGE",
+    0x81: "CNP",
 }
 WRITES = range(0xC6, 0xCC)
-WITH_IMMEDIATE = (0xC9, 0xCB)
+WITH_IMMEDIATE = (0xC9, 0xCB, 0x09, 0x0B)
 VERDICTS = {0: "NONE", 1: "SKIP_ONCE", 2: "ALWAYS_SKIP", 3: "reserved"}
 REASONS = {
     0x01: "TRIMMED",
@@ -76,6 +84,8 @@ REASONS = {
 }
 SYNDROMES = {
     0x1F: "ACK",
+    **{0x20 + code: f"RNR NAK, timer {code}" for code in range(32)},  # RC only, as 0x60
+    0x60: "NAK PSN sequence error",
     0x61: "NAK invalid request",
     0x62: "NAK remote access error",
     0x63: "NAK remote operational error",
@@ -404,6 +414,11 @@ class ICRC(Packet):
 
 
 AFTER_BTH: dict[int, type[Packet]] = {
+    0x06: RETH,
+    0x09: ImmDt,
+    0x0A: RETH,
+    0x0B: RETH,
+    0x11: AETH,
     0xD1: AETH,
     0xD8: ERTH,
     0xD9: EETH,

@@ -24,14 +24,14 @@ SPREAD = 0.5
 
 
 class Sweep:
-    """One `ev_sweep`: `peer`, `count` of rounds (0: until stopped), `interval_s` between them, `timeout_s` of one."""
+    """One `ev_sweep`: `peer`, `count` of rounds (0: until stopped) `interval_s` apart, `wait_s` for an answer."""
 
     def __init__(self, agent: Agent, client: Client, request: Fields) -> None:
         self._agent, self._client = agent, client
         self.peer = agent.connections.peer_host(take(request, "peer", str))
         self.count = take(request, "count", int, 4, high=MAX_COUNT)
         self.interval_s = take(request, "interval_s", float, 0.2, low=0.001, high=3600)
-        self.timeout_s = take(request, "timeout_s", float, 1.0, low=0.001, high=60)
+        self.wait_s = take(request, "wait_s", float, 1.0, low=0.001, high=60)
         self._evs = agent.plan.evs(agent.host, self.peer)
         self._waiting: set[int] = set()
         self._news = Future()
@@ -85,6 +85,6 @@ class Sweep:
             self._news.set()
 
         now = agent.tasks.clock()
-        request_id = agent.endpoint.probe_ev(self.peer.name, ev, plane, now=now, timeout_s=self.timeout_s)
+        request_id = agent.endpoint.probe_ev(self.peer.name, ev, plane, now=now, timeout_s=self.wait_s)
         self._waiting.add(request_id)
         agent.connections.on_probe[request_id] = on_result

@@ -74,6 +74,7 @@ class Request:
     chunk_bytes: int
     pmtu_bytes: int
     fresh: bool
+    transport: str = "mrc"
 
 
 @dataclass(slots=True)
@@ -125,6 +126,7 @@ class Transfer:
             "state": self.state,
             "path": str(self.request.path),
             "peer": self.request.peer,
+            "transport": self.request.transport,
             "qpn": self.qpn,
             "bytes_total": self.request.length,
             "bytes_posted": self.bytes_posted,
@@ -164,7 +166,7 @@ class Sender:
         failure: str | None = None
         try:
             agent = self._connections.dial(request.peer)
-            connection = await self._connections.open(agent, request.pmtu_bytes, request.fresh)
+            connection = await self._connections.open(agent, request.pmtu_bytes, request.fresh, request.transport)
             connection.busy = True
             transfer.qpn = connection.qp.qpn
             before = connection.counters()

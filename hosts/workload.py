@@ -5,8 +5,8 @@
     await drain(load, tasks, DRAIN_S)
 
 A flow is one QP with the buffer to send and the address to write it to. The next write is posted by the completion
-before it, inside the loop's turn, so that `depth` writes of each flow are always posted. The first `warm_up`
-completions of each flow are not measured; the measurement begins with the last of them.
+before it, inside the loop's turn, so that `depth` writes of each flow are always posted. When the `warm_up` writes of
+all flows have completed, the measurement begins, with nothing in flight: what is counted was posted after its begin.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class WriteLoad:
         self._clock = clock
         self._by_qpn = {flow.connection.qp.qpn: flow for flow in flows}
         self._to_warm_up = shape.warm_up * len(flows)
-        self._to_post = None if shape.iterations is None else shape.warm_up + shape.iterations
+        self._to_post = shape.warm_up or shape.iterations
+        """Writes of a flow that may be posted in all by now; None = any number."""
         self._samples = array("d") if times else None
         self._meter: PeakMeter | None = None
         self._before: dict[str, Any] = {}
@@ -109,18 +110,26 @@ class WriteLoad:
 
     def start(self) -> None:
         """Post the first writes."""
-        if not self._to_warm_up:
-            self._begin(self._clock())
         for flow in self.flows:
             flow.connection.on_completion = self._on_completion
+        if self._to_warm_up:
+            self._fill()
+        else:
+            self._begin(self._clock())
+
+    def _fill(self) -> None:
+        for flow in self.flows:
             for _ in range(self.shape.depth):
                 self._post(flow)
 
     def _begin(self, now: float) -> None:
+        shape = self.shape
+        self._to_post = None if shape.iterations is None else shape.warm_up + shape.iterations
         self.started_at = now
         self._meter = PeakMeter(now)
         self._before = self.counters()
         self.news.set()
+        self._fill()
 
     def _post(self, flow: Flow) -> None:
         if self.over or (self._to_post is not None and flow.posted >= self._to_post):
@@ -145,6 +154,7 @@ class WriteLoad:
             self._to_warm_up -= 1
             if not self._to_warm_up:
                 self._begin(now)
+                return
         elif not self.over:
             self._measured(now, posted_at)
         self._post(flow)

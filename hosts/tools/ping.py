@@ -1,0 +1,168 @@
+"""mrc-ping: EV probes over every path to a peer, one line a path. Says which paths live, and what is on a dead one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address
+from typing import Any
+
+from hosts.tools import common
+from hosts.tools.common import Event
+from topologies.plan import Host, Plan, ev_plane, ev_uplink
+
+TOOL = "mrc-ping"
+SCHEMA = "mrc-ping/1"
+EXAMPLES = """\
+  mrc-ping h2                     4 probes on each path to h2, inside a host
+  mrc-ping --from h0 h2           the same from outside
+  mrc-ping h2 -c 0                until Ctrl-C
+  mrc-ping h2 -c 20 -i 0.05       20 probes a path, every 50 ms
+  mrc-ping h2 --json              for programs
+
+A probe needs no QP and disturbs none. Exit code 0: every path answered; 1: a path is dead (no probe of it came back).
+"""
+
+
+@dataclass
+class PathReport:
+    """What became of the probes of one path. Times in seconds."""
+
+    ev: int
+    nodes: tuple[str, ...]
+    address: IPv6Address
+    """Outer destination of its packets: the uSIDs."""
+    sent: int = 0
+    rtts_s: list[float] = field(default_factory=list)
+    port_down: bool = False
+    """Our own port of the plane was down for a probe."""
+
+    @property
+    def dead(self) -> bool:
+        """Probes were sent and none was answered."""
+        return self.sent > 0 and not self.rtts_s
+
+    @property
+    def loss_percent(self) -> float:
+        return 100.0 * (self.sent - len(self.rtts_s)) / self.sent if self.sent else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        rtts = [rtt * 1e3 for rtt in self.rtts_s]
+        return {
+            "ev": self.ev, "plane": ev_plane(self.ev), "uplink": ev_uplink(self.ev), "path": list(self.nodes),
+            "address": str(self.address), "sent": self.sent, "answered": len(rtts),
+            "loss_percent": round(self.loss_percent, 2), "dead": self.dead, "port_down": self.port_down,
+            "rtt_min_ms": min(rtts, default=None), "rtt_avg_ms": sum(rtts) / len(rtts) if rtts else None,
+            "rtt_max_ms": max(rtts, default=None),
+        }  # fmt: skip
+
+
+def reports_for(plan: Plan, source: Host, peer: Host, evs: list[int]) -> dict[int, PathReport]:
+    """An empty report for each path, by EV."""
+    template = plan.template(source, peer)
+    return {ev: PathReport(ev, plan.path(source, peer, ev).nodes, IPv6Address(template.address(ev))) for ev in evs}
+
+
+def arguments(argv: list[str] | None) -> Any:
+    made = common.parser(TOOL, "Probe every path to another host.", EXAMPLES)
+    made.add_argument("peer", metavar="PEER", help="host to probe, such as h2")
+    common.add_source(made)
+    made.add_argument(
+        "-c",
+        "--count",
+        type=common.int_type(0),
+        default=4,
+        metavar="N",
+        help="probes on each path (4); 0 = until Ctrl-C",
+    )
+    made.add_argument(
+        "-i", "--interval", type=common.seconds_type, default=0.2, metavar="S", help="seconds between them (0.2)"
+    )
+    made.add_argument(
+        "-W", "--timeout", type=common.seconds_type, default=1.0, metavar="S", help="wait for an answer (1)"
+    )
+    made.add_argument("-v", "--verbose", action="store_true", help="also a line for each probe")
+    return made.parse_args(argv)
+
+
+def table(reports: list[PathReport]) -> str:
+    """One line a path, and a summary."""
+    path_width = max([4, *(len(" ".join(one.nodes)) for one in reports)])
+    address_width = max([13, *(len(str(one.address)) for one in reports)])
+    lines = [
+        f" {'EV':<7} plane uplink  {'path':<{path_width}}  {'outer address':<{address_width}}   sent answered   loss"
+        "  RTT min/avg/max ms"
+    ]
+    lines += [_line(one, path_width, address_width) for one in reports]
+    sent, answered = sum(one.sent for one in reports), sum(len(one.rtts_s) for one in reports)
+    dead = sum(one.dead for one in reports)
+    share = f"{100 * (sent - answered) / sent:.1f}% lost" if sent else "nothing lost"
+    lines.append(f"{len(reports)} paths, {dead} dead; {sent} probes sent, {answered} answered, {share}")
+    return "\n".join(lines)
+
+
+def _line(one: PathReport, path_width: int, address_width: int) -> str:
+    times = "-"
+    if one.rtts_s:
+        rtts = [rtt * 1e3 for rtt in one.rtts_s]
+        times = f"{min(rtts):.3f}/{sum(rtts) / len(rtts):.3f}/{max(rtts):.3f}"
+    elif one.dead:
+        times = f"DEAD (port {one.nodes[0]}-eth{ev_plane(one.ev)} is down)" if one.port_down else "DEAD"
+    return (
+        f" {one.ev:#06x}  {ev_plane(one.ev):>5} {ev_uplink(one.ev):>6}  {' '.join(one.nodes):<{path_width}}  "
+        f"{one.address!s:<{address_width}}  {one.sent:>5} {len(one.rtts_s):>8} {one.loss_percent:>5.0f}%  {times}"
+    )
+
+
+def probe_line(event: Event) -> str:
+    """One probe, for -v."""
+    rtt = event["rtt_s"]
+    what = "no answer" if rtt is None else f"{rtt * 1e3:.3f} ms"
+    return f" probe {event['round']}  EV {event['ev']:#06x}  plane {event['plane']}  {what}"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The console script; its exit code (hosts/tools/common.py)."""
+
+    def body() -> int:
+        given = arguments(argv)
+        place = common.find_place(given)
+        peer = place.peer(given.peer)
+        reports: dict[int, PathReport] = {}
+
+        def on_begin(begun: Event) -> None:
+            reports.update(reports_for(place.plan, place.host, peer, begun["evs"]))
+            if not given.json:
+                times = f"{given.count} probe{'s' * (given.count > 1)} each" if given.count else "until Ctrl-C"
+                print(f"EV probes from {place.host.name} to {peer.name}: {len(reports)} paths, {times}", flush=True)
+
+        def on_event(event: Event) -> None:
+            one = reports[event["ev"]]
+            one.sent += 1
+            one.port_down |= not event["port_up"]
+            if event["rtt_s"] is not None:
+                one.rtts_s.append(event["rtt_s"])
+            if given.verbose and not given.json:
+                print(probe_line(event), flush=True)
+
+        fields = {
+            "peer": peer.name, "count": given.count, "interval_s": given.interval, "wait_s": given.timeout,
+        }  # fmt: skip
+        end = common.conduct(place, "ev_sweep", fields, on_begin, on_event)
+        paths = list(reports.values())
+        if given.json:
+            document = {"schema": SCHEMA, "host": place.host.name, "peer": peer.name, "state": end["state"]}
+            print(json.dumps({**document, "paths": [one.to_json() for one in paths]}, indent=2))
+        else:
+            print(table(paths))
+        code = common.finish(end, TOOL)
+        if code == common.INTERRUPTED:  # how one ends `-c 0`: what was seen until then decides
+            code = common.OK
+        return common.FAILED if code == common.OK and any(one.dead for one in paths) else code
+
+    return common.run(TOOL, body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

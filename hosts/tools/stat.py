@@ -1,0 +1,244 @@
+"""mrc-stat: live QPs, EV states and counters of one host or of all, once or again and again."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+from hosts.tools import common
+from hosts.tools.common import Event, ToolError, megabits
+from topologies.jsonl import JsonlClient, JsonlError
+from topologies.plan import Plan, PlanError, ev_uplink
+
+TOOL = "mrc-stat"
+SCHEMA = "mrc-stat/1"
+EXAMPLES = """\
+  mrc-stat                  this host, inside one; all hosts from outside
+  mrc-stat h0               one host
+  mrc-stat h0 -e            with the state of every EV of every QP
+  mrc-stat h0 -i 1          again every second, with rates; Ctrl-C ends it
+  mrc-stat h0 -i 0.5 -c 10 --json    ten looks, one JSON document a line
+"""
+CLEAR = "\x1b[H\x1b[J"
+QP_COUNTERS = ("sent", "retransmitted", "lost", "timeouts", "trimmed", "bytes_sent", "bytes_received")
+PORT_COUNTERS = ("tx_packets", "tx_bytes", "rx_packets", "rx_bytes")
+
+
+def arguments(argv: list[str] | None) -> Any:
+    made = common.parser(TOOL, "Live QPs, EV states and counters.", EXAMPLES)
+    made.add_argument("host", nargs="?", metavar="HOST", help="such as h0 (default: the one we are in, else all)")
+    made.add_argument(
+        "-i", "--interval", type=common.seconds_type, metavar="S", help="again every S seconds, with rates"
+    )
+    made.add_argument("-c", "--count", type=common.count_type, metavar="N", help="looks, with -i (until Ctrl-C)")
+    made.add_argument("-e", "--evs", action="store_true", help="every EV of every QP")
+    return made.parse_args(argv)
+
+
+# ---- what is shown ------------------------------------------------------------------------------------------
+
+
+def sample(status: Event) -> Event:
+    """The part of an agent's `status` that is shown; counters since the start of the agent, or of the QP."""
+    return {
+        "host": status["host"],
+        "t": status["t"],
+        "nic": status["nic"],
+        "up_s": status["up_s"],
+        "cpu_s": status["cpu_s"],
+        "max_rss_kib": status["max_rss_kib"],
+        "unclaimed": status["unclaimed"],
+        "ports": {plane: _port(port) for plane, port in status["ports"].items()},
+        "qps": [_qp(qp) for qp in status["qps"]],
+    }
+
+
+def _port(port: Event) -> Event:
+    dropped = {way: sum(port.get(f"{way}_dropped", {}).values()) for way in ("tx", "rx")}
+    return {
+        "interface": port["interface"], "up": port["up"], **{key: port.get(key, 0) for key in PORT_COUNTERS},
+        "tx_dropped": dropped["tx"], "rx_dropped": dropped["rx"],
+    }  # fmt: skip
+
+
+def _qp(qp: Event) -> Event:
+    shown = {key: qp[key] for key in ("qpn", "remote_qpn", "peer", "state", "busy", "outstanding", "error")}
+    return {
+        **shown,
+        "transport": qp.get("transport", "mrc"),
+        **{key: qp["counters"].get(key, 0) for key in QP_COUNTERS},
+        "plane_bytes": qp["counters"].get("plane_bytes", []),
+        "ev_states": dict(Counter(ev["state"] for ev in qp["evs"])),
+        "evs": qp["evs"],
+    }
+
+
+def add_rates(now: Event, before: Event | None) -> Event:
+    """`now` with bits per second and CPU share since `before`; without one the rates are None."""
+    seconds = 0.0 if before is None else now["t"] - before["t"]
+
+    def rate(after: float, earlier: float) -> float | None:
+        return max(0.0, after - earlier) * 8 / seconds if seconds > 0 else None
+
+    old_qps = {} if before is None else {qp["qpn"]: qp for qp in before["qps"]}
+    for qp in now["qps"]:
+        old = old_qps.get(qp["qpn"], {"bytes_sent": 0, "bytes_received": 0})
+        qp["tx_bps"] = rate(qp["bytes_sent"], old["bytes_sent"])
+        qp["rx_bps"] = rate(qp["bytes_received"], old["bytes_received"])
+    for plane, port in now["ports"].items():
+        old = port if before is None else before["ports"][plane]
+        port["tx_bps"], port["rx_bps"] = (
+            rate(port["tx_bytes"], old["tx_bytes"]),
+            rate(port["rx_bytes"], old["rx_bytes"]),
+        )
+    now["cpu_share"] = (now["cpu_s"] - before["cpu_s"]) / seconds if before is not None and seconds > 0 else None
+    return now
+
+
+def text(shown: Event, *, evs: bool, plan: Plan) -> str:
+    """One host as a table."""
+    cpu = f"{shown['cpu_s']:.1f} s" if shown["cpu_share"] is None else f"{100 * shown['cpu_share']:.0f}%"
+    memory = f"{shown['max_rss_kib'] // 1024} MiB"
+    lines = [
+        f"{shown['host']}: {shown['nic']} NIC, up {shown['up_s']:.0f} s, CPU {cpu}, {memory}, "
+        f"{shown['unclaimed']} packets unclaimed",
+        PORT_COLUMNS,
+        *(_port_line(port) for port in shown["ports"].values()),
+    ]
+    if not shown["qps"]:
+        lines.append("  no QPs")
+        return "\n".join(lines)
+    lines.append(QP_COLUMNS)
+    for qp in shown["qps"]:
+        lines.append(_qp_line(qp))
+        if qp["error"]:
+            lines.append(f"    {qp['error']}")
+        if evs:
+            lines += [_ev_line(plan, shown["host"], qp["peer"], ev) for ev in qp["evs"]]
+    return "\n".join(lines)
+
+
+PORT_COLUMNS = (
+    f"  {'port':<10} {'state':<5} {'tx packets':>11} {'rx packets':>11} {'tx Mb/s':>9} {'rx Mb/s':>9} "
+    f"{'dropped tx/rx':>14}"
+)
+QP_COLUMNS = (
+    f"  {'QP':<8} {'peer':<5} {'state':<6} {'posted':>6} {'sent':>9} {'retrans':>7} {'lost':>6} {'trimmed':>7} "
+    f"{'tx Mb/s':>9} {'rx Mb/s':>9}  EVs"
+)
+
+
+def _port_line(port: Event) -> str:
+    dropped = f"{port['tx_dropped']}/{port['rx_dropped']}"
+    state = "up" if port["up"] else "DOWN"
+    return (
+        f"  {port['interface']:<10} {state:<5} {port['tx_packets']:>11} {port['rx_packets']:>11} "
+        f"{megabits(port['tx_bps']):>9} {megabits(port['rx_bps']):>9} {dropped:>14}"
+    )
+
+
+def _qp_line(qp: Event) -> str:
+    states = ", ".join(f"{number} {state}" for state, number in sorted(qp["ev_states"].items())) or "-"
+    name = "" if qp["transport"] == "mrc" else f"  {qp['transport']}"
+    return (
+        f"  {qp['qpn']:#08x} {qp['peer']:<5} {qp['state']:<6} {qp['outstanding']:>6} {qp['sent']:>9} "
+        f"{qp['retransmitted']:>7} {qp['lost']:>6} {qp['trimmed']:>7} {megabits(qp['tx_bps']):>9} "
+        f"{megabits(qp['rx_bps']):>9}  {states}{name}"
+    )
+
+
+def _ev_line(plan: Plan, host: str, peer: str, ev: Event) -> str:
+    try:
+        path = " ".join(plan.path(plan.host(host), plan.host(peer), ev["ev"]).nodes[1:-1])
+    except PlanError:
+        path = f"uplink {ev_uplink(ev['ev'])}"
+    rtt = "-" if ev.get("rtt_s") is None else f"{ev['rtt_s'] * 1e3:.3f} ms"
+    role = "active" if ev.get("active") else "backup"
+    return (
+        f"    EV {ev['ev']:#06x}  plane {ev['plane']}  {ev['state']:<12} {role}  sent {ev.get('sent', 0):>8}  "
+        f"lost {ev.get('lost', 0):>5}  rtt {rtt:>10}  {path}"
+    )
+
+
+# ---- looking ------------------------------------------------------------------------------------------------
+
+
+class Hosts:
+    """The agents that are asked, and what they said last."""
+
+    def __init__(self, clients: dict[str, JsonlClient], *, one: bool) -> None:
+        self._clients = clients
+        self._one = one
+        self._before: dict[str, Event] = {}
+
+    def look(self) -> list[Event]:
+        """All hosts now. Of several, one that does not answer is shown with its `error`. Raises ToolError."""
+        out = []
+        for name, client in self._clients.items():
+            try:
+                now = add_rates(sample(client.request("status")), self._before.get(name))
+            except JsonlError as error:
+                if self._one:
+                    raise ToolError(str(error)) from error
+                now = {"host": name, "error": str(error)}
+            else:
+                self._before[name] = now
+            out.append(now)
+        if all("error" in host for host in out):
+            raise ToolError(f"no agent answers: {out[0]['error']}")
+        return out
+
+
+def show(hosts: list[Event], given: Any, plan: Plan) -> None:
+    """Print one look."""
+    if given.json:
+        for host in hosts:
+            if not given.evs:
+                for qp in host.get("qps", ()):
+                    del qp["evs"]
+        document = {"schema": SCHEMA, "hosts": hosts}
+        print(json.dumps(document, indent=None if given.interval else 2), flush=True)
+        return
+    blocks = [h["error"] if "error" in h else text(h, evs=given.evs, plan=plan) for h in hosts]
+    top = CLEAR if given.interval and sys.stdout.isatty() else ""
+    print(top + "\n".join(blocks), flush=True)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The console script; its exit code (hosts/tools/common.py)."""
+
+    def body() -> int:
+        given = arguments(argv)
+        if given.count and not given.interval:
+            raise ToolError("-c goes with -i: how often to look")
+        run_dir = common.run_dir_of(given)
+        plan = common.load_plan(run_dir)
+        name = given.host or common.this_host(plan)
+        try:
+            names = [plan.host(name).name] if name else [host.name for host in plan.hosts]
+        except PlanError as error:
+            raise ToolError(str(error)) from error
+        clients = {one: JsonlClient(common.agent_socket(run_dir, one), name=one) for one in names}
+        hosts = Hosts(clients, one=name is not None)
+        looks = given.count
+        try:
+            show(hosts.look(), given, plan)
+            while given.interval and (looks is None or looks > 1):
+                time.sleep(given.interval)
+                show(hosts.look(), given, plan)
+                looks = None if looks is None else looks - 1
+        except KeyboardInterrupt:
+            return common.INTERRUPTED if not given.interval else common.OK
+        finally:
+            for client in clients.values():
+                client.close()
+        return common.OK
+
+    return common.run(TOOL, body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
