@@ -141,6 +141,9 @@ class Config:
     """The number needed halves after this long without a fault."""
     probe_fail_count: int = 3
     """Unanswered probes in a row that retire a GOOD EV: one may be the reverse path's fault (§5.12)."""
+    reverse_probe_s: float = 0.01
+    """While data comes in and none goes out, an EV probe renews the reverse EV set once a round trip (§6.8), but not
+    more often than this."""
     port_status_repeats: int = 3
     """A port status update is repeated this often, one T apart, until acknowledged, then once a refresh."""
     port_status_refresh_s: float = 1.0
@@ -228,6 +231,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "probe_ok_max": (1, 1 << 16),
     "probe_forgive_s": (1e-3, 86400),
     "probe_fail_count": (1, 1 << 16),
+    "reverse_probe_s": (1e-4, 3600),
     "port_status_repeats": (1, 100),
     "port_status_refresh_s": (1e-3, 3600),
 }

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from .ccprofile import CcProfiles
 from .config import Config
 from .context import Room
 from .errors import LocalError
 from .events import Event
 from .memory import Memory, MemoryRegion
-from .packets import ENDPOINT_QPN, FIRST_QPN, EndpointRequest, EndpointResponse, Packet
-from .peers import Peer, Peers
+from .packets import ENDPOINT_QPN, FIRST_QPN, EndpointRequest, EndpointResponse, Packet, ReliabilityProbe, Write
+from .peers import Peers
 from .psn import PSN_BITS, PSN_MASK
 from .qp import QueuePair
 from .rocev2 import RcQueuePair
@@ -25,6 +26,7 @@ from .rocev2_rate import RcConfig
 
 TRANSPORTS = ("mrc", "rocev2")
 """What create_qp makes: MRC, or the baseline it is compared with."""
+_NEED_ANSWERS = (Write, ReliabilityProbe)
 BURST = 8
 """Packets a QP may send before the next one has its turn."""
 
@@ -50,8 +52,6 @@ class Endpoint:
         self._qps: dict[int, QueuePair] = {}
         self._turn: list[QueuePair] = []
         """The QPs, next to be served first."""
-        self._direct: list[tuple[Peer, EndpointRequest]] = []
-        """EV probes, which leave on their own EV or not at all."""
         self._next_qpn = self._first_qpn = max(FIRST_QPN, first_qpn)
         self.unclaimed = 0
         """Packets received for QPs that do not exist or belong to another peer."""
@@ -68,6 +68,11 @@ class Endpoint:
     def deregister(self, region: MemoryRegion) -> None:
         """Writes to the region are refused from now on."""
         self._memory.deregister(region)
+
+    @property
+    def cc_profiles(self) -> CcProfiles:
+        """CC profiles that a QP can be given before it connects (QueuePair.set_cc_profile, §10.4)."""
+        return self._peers.qpccs.profiles
 
     def create_qp(
         self, qpn: int | None = None, *, transport: str = "mrc", settings: RcConfig | None = None
@@ -104,6 +109,7 @@ class Endpoint:
         qp = self.qp(qpn)
         del self._qps[qpn]
         self._turn.remove(qp)
+        qp.release()
         if qp.peer is not None and qp in self._peers.get(qp.peer).qps:
             self._peers.get(qp.peer).qps.remove(qp)
 
@@ -124,9 +130,7 @@ class Endpoint:
         """Send an EV probe (ERTH op 1, needs no QP); its EvProbeResult event carries the id returned."""
         if not 0 <= plane < self.planes:
             raise LocalError(f"no plane {plane}: there are 0 to {self.planes - 1}")
-        request_id, packet = self._peers.probe_ev(peer, ev, plane, now, timeout_s)
-        self._direct.append((self._peers.get(peer), packet))
-        return request_id
+        return self._peers.probe_ev(self._peers.get(peer), ev, plane, now, timeout_s)
 
     # ---- network and clock ------------------------------------------------------------------------------
 
@@ -140,17 +144,20 @@ class Endpoint:
             self.unclaimed += 1
             return
         packet.plane = plane
-        self._peers.get(peer).heard(plane, packet.ev, now)
+        sender = self._peers.get(peer)
+        sender.reverse.heard(plane, packet.ev)
+        if sender.probe_at is None and type(packet) in _NEED_ANSWERS:
+            self._peers.heard_data(sender, now)
         qp.receive(packet, now)
 
     def _receive_endpoint(self, packet: Packet, plane: int, name: str, now: float) -> None:
         packet.plane = plane
         peer = self._peers.get(name)
         if type(packet) is EndpointRequest:
-            peer.heard(plane, packet.ev, now)
+            peer.reverse.heard(plane, packet.ev)
             self._peers.on_request(peer, packet, now)
         elif type(packet) is EndpointResponse:
-            peer.heard(plane, packet.ev, now)
+            peer.reverse.heard(plane, packet.ev)
             self._peers.on_response(peer, packet, now)
         else:
             self.unclaimed += 1
@@ -193,8 +200,6 @@ class Endpoint:
                 control.append((self._peers.get(qp.peer or ""), ack))
         if control:
             self._peers.transmit(out, limit, ports)
-        if self._direct:
-            self._send_direct(out, ports)
         turn = self._turn
         idle = 0
         while turn and idle < len(turn) and len(out) < limit and ports.free:
@@ -203,13 +208,3 @@ class Endpoint:
             idle = idle + 1 if len(out) == before else 0
             turn.append(turn.pop(0))
         return out
-
-    def _send_direct(self, out: list[tuple[int, str, Packet]], ports: Room) -> None:
-        waiting = []
-        for peer, packet in self._direct:
-            if ports.free >> packet.plane & 1:
-                ports.take(packet.plane)
-                out.append((packet.plane, peer.name, packet))
-            elif self._peers.local_ports >> packet.plane & 1:
-                waiting.append((peer, packet))  # port is full; down: the probe fails by its timeout
-        self._direct = waiting

@@ -152,10 +152,11 @@ class Ev:
 class _Plane:
     """The EVs of one plane: `order` is the rotation, `backups` wait outside; `size` is the number of slots."""
 
-    __slots__ = ("backups", "cursor", "number", "order", "size")
+    __slots__ = ("backups", "cursor", "members", "number", "order", "size")
 
     def __init__(self, number: int, evs: list[Ev], size: int):
         self.number = number
+        self.members = evs
         self.size = size
         allowed = [ev for ev in evs if ev.state is _GOOD]
         self.order = allowed[:size]
@@ -270,6 +271,11 @@ class EvProfile:
         """The EV of that value, or None: feedback may name anything (§7)."""
         return self._by_value.get(value)
 
+    def on_plane(self, plane: int) -> list[Ev]:
+        """All EVs of a plane, whatever their state."""
+        found = self._planes.get(plane)
+        return found.members if found is not None else []
+
     @property
     def active_count(self) -> int:
         """EVs in the rotation."""
@@ -332,6 +338,8 @@ class EvProfile:
         left, by = ev.active, None
         if left:
             by = self._withdraw(plane, ev)
+        elif ev in plane.backups:
+            plane.backups.remove(ev)
         return Move(old, new, left, by)
 
     def _hold_down(self, ev: Ev, now: float) -> None:

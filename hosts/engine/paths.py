@@ -15,6 +15,7 @@ from .context import Context, Counters, Room
 from .ev import Ev, EvProfile, EvSignal, EvState
 from .events import EvChanged, EvReplaced
 from .packets import ECN_ECT0, Packet, ReliabilityProbe, Sack, Verdict
+from .reverse import ReverseSet
 
 _SHOWN = (EvState.ASSUMED_BAD, EvState.DENIED)
 _ANSWERS = {
@@ -28,12 +29,13 @@ class Paths:
 
     __slots__ = (
         "_clock", "_context", "_counters", "_due", "_expect", "_next_id", "_order", "_pending", "_queue", "choose",
-        "find", "profile",
+        "find", "profile", "proved",
     )  # fmt: skip
 
-    def __init__(self, profile: EvProfile, context: Context, counters: Counters, rng: Random):
+    def __init__(self, profile: EvProfile, context: Context, counters: Counters, rng: Random, reverse: ReverseSet):
         self.profile = profile
         self.choose, self.find = profile.choose, profile.find
+        self.proved = reverse.proved
         self._context, self._counters = context, counters
         self._due: list[tuple[float, int, Ev]] = []
         """Heap: (when, tie-breaker, EV) of probes to come."""
@@ -114,6 +116,7 @@ class Paths:
         if ev is None or sack.entropy != ev.value:
             return
         del self._pending[sack.probe_id]  # type: ignore[arg-type]
+        self.proved(ev, now)
         ev.rtt_s = now - sent_at
         ev.probes_answered += 1
         self._counters.probes_answered += 1

@@ -1,17 +1,13 @@
-"""The other hosts: which of their ports are up, and over which EV a control packet reaches them.
+"""The other hosts: which of their ports are up, and what we have to tell them.
 
 Also the endpoint operations, which need no QP (reference §2.12, §5.12, §6.10): port status updates both ways, and
-EV probes.
-
-Control packets go back on the plane their trigger came in on, over the EV on which a packet of that plane arrived last:
-a path names the same links in both directions, so that EV is known to be good. When that plane cannot be used, the
-plane most recently heard of is next, and at last whatever the QP's own profile offers. (A reverse EV set of its
-own, §6.8, is a refinement of `Peer.route`.)
+EV probes, asked for by the application or by the reverse EV set (§6.8, reverse.py).
 """
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -27,23 +23,28 @@ from .packets import (
     EndpointResponse,
     Packet,
 )
+from .qpcc import Qpcc, Qpccs
+from .reverse import ReverseSet
 
 if TYPE_CHECKING:
+    from .ev import Ev
     from .qp import QueuePair
 
 ALL_PORTS = 0xFFFFFFFF
 REQUEST_BITS = 16
+PROBE_RTTS = 4
+"""Round trips that an EV probe for the reverse set waits for its answer, if that is less than probe_timeout_s."""
 
 
 class Peer:
     """What is known of one other host."""
 
     __slots__ = (
-        "_heard_at", "_reverse", "acknowledged", "last_update", "name", "ports", "qps", "update_at", "update_id",
+        "acknowledged", "last_update", "name", "ports", "probe_at", "qps", "reverse", "update_at", "update_id",
         "updates_sent",
     )  # fmt: skip
 
-    def __init__(self, name: str, planes: int):
+    def __init__(self, name: str, planes: int, rng: Random):
         self.name = name
         self.qps: list[QueuePair] = []
         """Connected QPs."""
@@ -51,37 +52,28 @@ class Peer:
         """Bit p: its port of plane p is up, as far as it told us."""
         self.last_update: int | None = None
         """Request id of its newest port status update."""
-        self._reverse: list[int | None] = [None] * planes
-        """EV on which a packet of each plane arrived last."""
-        self._heard_at = [0.0] * planes
+        self.reverse = ReverseSet(planes, self.qps, rng)
+        self.probe_at: float | None = None
+        """When an EV probe for the reverse set may leave; None = no data came in since the last one."""
         self.update_at: float | None = None
         """When our next port status update to it leaves; None = it knows all."""
         self.update_id = 0
         self.updates_sent = 0
         self.acknowledged = True
 
-    def heard(self, plane: int, ev: int, now: float) -> None:
-        """A packet arrived from it."""
-        self._reverse[plane] = ev
-        self._heard_at[plane] = now
 
-    def route(self, plane: int, free: int) -> tuple[int, int] | None:
-        """(plane, EV) for a control packet that should leave on `plane`, or None when there is no way now.
+@dataclass(slots=True)
+class EvProbe:
+    """An EV probe in flight. `ev`: of the reverse set, None when the application asked."""
 
-        `free`: mask of the planes that are up and have room.
-        """
-        ev = self._reverse[plane]
-        if ev is not None and free >> plane & 1:
-            return plane, ev
-        known = [p for p, ev in enumerate(self._reverse) if ev is not None and free >> p & 1]
-        if known:
-            best = max(known, key=self._heard_at.__getitem__)
-            return best, self._reverse[best]  # type: ignore[return-value]
-        for qp in self.qps:
-            choice = qp.paths.choose(free) if qp.paths is not None else None
-            if choice is not None:
-                return choice.plane, choice.value
-        return None
+    peer: Peer
+    value: int
+    plane: int
+    sent_at: float
+    deadline: float
+    ev: Ev | None
+    qpcc: Qpcc | None = None
+    """Who wants to learn the base RTT."""
 
 
 class Peers:
@@ -94,22 +86,25 @@ class Peers:
         self.local_ports = self._mask
         self.control: deque[tuple[Peer, Packet]] = deque(maxlen=1 << 14)
         """Control packets to be sent, oldest first; beyond the bound the oldest are lost, as they might on the wire."""
-        self._probes: dict[int, tuple[str, int, int, float, float]] = {}
-        """EV probes in flight by request id: peer, EV, plane, time sent, deadline."""
+        self._rng = rng
+        self._probes: dict[int, EvProbe] = {}
+        """By request id."""
         self._request_id = rng.getrandbits(REQUEST_BITS)
         self._plane = 0
+        self.qpccs = Qpccs(config, planes, self._probe_base)
 
     def get(self, name: str) -> Peer:
         """The peer of that name, new if need be. Names come from the NIC, which knows the hosts there are."""
         peer = self._by_name.get(name)
         if peer is None:
-            peer = self._by_name[name] = Peer(name, self._planes)
+            peer = self._by_name[name] = Peer(name, self._planes, self._rng)
         return peer
 
     def connected(self, peer: Peer, qp: QueuePair, now: float) -> None:
         """A QP with that peer is up. The first one starts from a clean sheet: the peer may have been restarted."""
         if not peer.qps:
             peer.ports, peer.last_update = ALL_PORTS, None
+            peer.reverse.forget()
         peer.qps.append(qp)
         qp.on_ports(self.local_ports, peer.ports, now)
         if self.local_ports != self._mask:
@@ -122,17 +117,31 @@ class Peers:
         queue = self.control
         for _ in range(min(len(queue), limit)):
             peer, packet = queue.popleft()
-            if type(packet) is EndpointRequest and packet.request_id != peer.update_id:
-                continue  # ports changed again while it waited
+            if type(packet) is EndpointRequest:
+                if packet.op == EndpointOp.EV_PROBE:
+                    self._send_probe(peer, packet, out, room)
+                    continue
+                if packet.request_id != peer.update_id:
+                    continue  # ports changed again while it waited
             # With no port up at both ends one belief must be wrong, and only a packet sent all the same can tell.
-            usable = room.free & peer.ports if self.local_ports & peer.ports else room.free
-            route = peer.route(packet.plane, usable)
+            usable = self.local_ports & peer.ports or self.local_ports
+            route = peer.reverse.route(packet.plane, usable, usable & room.free)
             if route is None:
                 queue.append((peer, packet))
                 continue
             packet.plane, packet.ev = route
             room.take(packet.plane)
             out.append((packet.plane, peer.name, packet))
+
+    def _send_probe(
+        self, peer: Peer, packet: EndpointRequest, out: list[tuple[int, str, Packet]], room: Room
+    ) -> None:
+        """EV probes leave on their own EV or not at all: where the port is down they fail by their timeout."""
+        if room.free >> packet.plane & 1:
+            room.take(packet.plane)
+            out.append((packet.plane, peer.name, packet))
+        elif self.local_ports >> packet.plane & 1:
+            self.control.append((peer, packet))
 
     # ---- ports ------------------------------------------------------------------------------------------
 
@@ -188,23 +197,65 @@ class Peers:
     def on_response(self, peer: Peer, response: EndpointResponse, now: float) -> None:
         """The peer answered. Matched by request id, not by op (§12 row 6)."""
         found = self._probes.get(response.request_id)
-        if found is not None and found[0] == peer.name:
+        if found is not None and found.peer is peer:
             del self._probes[response.request_id]
-            name, ev, plane, sent_at, _ = found
-            self._events.append(EvProbeResult(response.request_id, name, ev, plane, now - sent_at, now))
+            self._probed(response.request_id, found, now - found.sent_at, now)
         elif not peer.acknowledged and response.request_id == peer.update_id:
             peer.acknowledged = True
             all_up = self.local_ports == self._mask
             peer.update_at = None if all_up else now + self._config.port_status_refresh_s
 
-    def probe_ev(self, name: str, ev: int, plane: int, now: float, timeout_s: float) -> tuple[int, EndpointRequest]:
-        """An EV probe, to be sent on its plane by the caller; its outcome is an EvProbeResult."""
+    def _probed(self, request_id: int, probe: EvProbe, rtt_s: float | None, now: float) -> None:
+        """An EV probe ended, with its round trip or (None) without answer."""
+        reverse = probe.peer.reverse
+        if probe.qpcc is not None:
+            probe.qpcc.on_probe(rtt_s)
+        elif probe.ev is None:
+            name = probe.peer.name
+            self._events.append(EvProbeResult(request_id, name, probe.value, probe.plane, rtt_s, now))
+        elif rtt_s is None:
+            reverse.unanswered(probe.ev)
+        else:
+            reverse.answered(probe.ev, rtt_s)
+
+    def probe_ev(
+        self, peer: Peer, value: int, plane: int, now: float, timeout_s: float, ev: Ev | None = None,
+        qpcc: Qpcc | None = None,
+    ) -> int:  # fmt: skip
+        """Queue an EV probe; returns its request id. Its outcome is an EvProbeResult, or `ev` or `qpcc` learn of it."""
         request_id = self._request_id = self._request_id + 1 & 0xFFFF
-        self._probes[request_id] = (name, ev, plane, now, now + timeout_s)
-        dscp = self._config.dscp_trimmable
-        return request_id, EndpointRequest(
-            ENDPOINT_QPN, ev, plane, dscp, ECN_ECT0, request_id, EndpointOp.EV_PROBE, 0, self._timestamp(now), 1
-        )
+        self._probes[request_id] = EvProbe(peer, value, plane, now, now + timeout_s, ev, qpcc)
+        # Probes for control packets travel in their class, those of the application in that of data (§2.13).
+        ours = ev is not None or qpcc is not None
+        dscp, ecn = (self._config.dscp_control, ECN_NOT_ECT) if ours else (self._config.dscp_trimmable, ECN_ECT0)
+        self.control.append((peer, EndpointRequest(
+            ENDPOINT_QPN, value, plane, dscp, ecn, request_id, EndpointOp.EV_PROBE, 0, self._timestamp(now), 1
+        )))  # fmt: skip
+        return request_id
+
+    def _probe_base(self, qpcc: Qpcc, now: float) -> bool:
+        """Probe the base RTT (nscc.md §2.8) over a path that control packets take; False when there is none."""
+        peer = self.get(qpcc.peer)
+        route = peer.reverse.route(self._next_plane(), self.local_ports & peer.ports)
+        if route is not None:
+            self.probe_ev(peer, route[1], route[0], now, self._config.probe_timeout_s, qpcc=qpcc)
+        return route is not None
+
+    def heard_data(self, peer: Peer, now: float) -> None:
+        """Data or a probe came in: a round trip later, if we sent no data, an EV probe renews the set (§6.8)."""
+        peer.probe_at = now + self._reverse_period_s(peer)
+
+    def _reverse_period_s(self, peer: Peer) -> float:
+        return max(peer.reverse.rtt_s or 0.0, self._config.reverse_probe_s)
+
+    def _renew_reverse(self, peer: Peer, now: float) -> None:
+        due, peer.probe_at = peer.probe_at, None
+        if due is None or peer.reverse.proved_at >= now - self._reverse_period_s(peer):
+            return
+        ev = peer.reverse.draw(self.local_ports & peer.ports)
+        if ev is not None:
+            patience = min(self._config.probe_timeout_s, PROBE_RTTS * self._reverse_period_s(peer))
+            self.probe_ev(peer, ev.value, ev.plane, now, patience, ev)
 
     def _timestamp(self, now: float) -> int:
         return int(now / self._config.ts_unit_s) & 0xFFFF
@@ -214,16 +265,17 @@ class Peers:
     def on_timer(self, now: float) -> None:
         """Repeat port status updates (§5.12), fail EV probes without answer."""
         for peer in self._by_name.values():
+            if peer.probe_at is not None and peer.probe_at <= now:
+                self._renew_reverse(peer, now)
             if peer.update_at is None or peer.update_at > now:
                 continue
             if not peer.qps:
                 peer.update_at = None
                 continue
             self._update(peer, now)
-        for request_id, (name, ev, plane, _, deadline) in list(self._probes.items()):
-            if deadline <= now:
-                del self._probes[request_id]
-                self._events.append(EvProbeResult(request_id, name, ev, plane, None, now))
+        for request_id, probe in [(i, p) for i, p in self._probes.items() if p.deadline <= now]:
+            del self._probes[request_id]
+            self._probed(request_id, probe, None, now)
 
     def _update(self, peer: Peer, now: float) -> None:
         config = self._config
@@ -249,5 +301,6 @@ class Peers:
     def next_deadline(self) -> float | None:
         """When on_timer has something to do."""
         times = [peer.update_at for peer in self._by_name.values() if peer.update_at is not None]
-        times += [found[4] for found in self._probes.values()]
+        times += [peer.probe_at for peer in self._by_name.values() if peer.probe_at is not None]
+        times += [probe.deadline for probe in self._probes.values()]
         return min(times, default=None)

@@ -9,6 +9,7 @@ from enum import Enum
 from random import Random
 from typing import Any
 
+from .ccprofile import DEFAULT_PROFILE
 from .config import PATH_MTUS, Config
 from .context import Context, Counters, Room
 from .errors import LocalError, PeerError
@@ -22,7 +23,7 @@ from .psn import PSN_MASK
 from .requestor import Requestor
 from .resources import PENALTY_MAX
 from .responder import Responder
-from .window import FixedWindow
+from .window import Window
 from .wire import write_size
 
 
@@ -117,6 +118,8 @@ class QueuePair:
         self._receives: deque[int] = deque()
         self._link: Peer | None = None
         self._dynamic_mpr = False
+        self._cc_profile = DEFAULT_PROFILE
+        self._window: Window | None = None
         self._handlers: dict[type, Callable[[Any, float], None]] = {}
 
     # ---- set-up -----------------------------------------------------------------------------------------
@@ -130,13 +133,34 @@ class QueuePair:
             *offered, config.dynamic_mpr,
         )  # fmt: skip
 
+    def set_cc_profile(self, profile_id: int) -> None:
+        """Congestion control of this QP (§10.4); 0 is what the configuration says. Raises LocalError unless the QP is
+        in INIT and the profile ONLINE.
+        """
+        if self.state is not QpState.INIT:
+            raise LocalError(f"QP {self.qpn} is in {self.state.value}: a CC profile is set before it connects")
+        profiles = self._peers.qpccs.profiles
+        profiles.take(profile_id)
+        profiles.give_back(self._cc_profile)
+        self._cc_profile = profile_id
+
+    def cc_state(self) -> dict[str, Any]:
+        """Window, base RTT, delay and what moved the window, see qpcc.Qpcc.report; empty before connect()."""
+        return {} if self._window is None else {"profile": self._cc_profile, **self._window.report()}
+
+    def release(self) -> None:
+        """The QP is destroyed: its share of a window and its CC profile are free."""
+        if self._window is not None:
+            self._window.leave()
+        self._peers.qpccs.profiles.give_back(self._cc_profile)
+
     def connect(
         self, peer: str, remote: QpAttributes, evs: Sequence[tuple[int, int]], now: float, window: Any = None,
         denied: Iterable[int] = (), config: Config | None = None,
     ) -> None:  # fmt: skip
         """INIT -> RTS. `peer`: the NIC's key of the other host; `evs`: (EV, plane) pairs that name distinct paths.
 
-        `window`: a congestion controller with the interface of FixedWindow, which is the default. `denied`: the
+        `window`: a window.Window of the caller's; by default the CC profile decides (set_cc_profile). `denied`: the
         denylist, EVs that are DENIED from the start and replaced within their plane; those the profile lacks are
         ignored (§5.13). `config`: of this QP alone, in place of the endpoint's. Raises LocalError when the QP is not in
         INIT or the EVs make no profile.
@@ -156,11 +180,15 @@ class QueuePair:
             config.dynamic_mpr and remote.dynamic_mpr,
         )  # fmt: skip
         if window is None:
-            window = FixedWindow(config.cwnd_bytes, write_size(Opcode.WRITE_MIDDLE, pmtu, config.timestamps))
+            window = self._peers.qpccs.window(
+                peer, self._cc_profile, config, write_size(Opcode.WRITE_MIDDLE, pmtu, config.timestamps),
+                remote.mpr_packets, remote.trim_nack, now,
+            )  # fmt: skip
+        self._window = window
         self.peer, self.remote = peer, remote
-        self.paths = Paths(profile, context, self.counters, self._rng)
-        self.requestor = Requestor(context, self.counters, self.paths, window, self.first_psn, self._fail)
         link = self._link = self._peers.get(peer)
+        self.paths = Paths(profile, context, self.counters, self._rng, link.reverse)
+        self.requestor = Requestor(context, self.counters, self.paths, window, self.first_psn, self._fail)
         control = self._peers.control
         self.responder = Responder(
             context, self.counters, self._memory, remote.psn, self._receives,

@@ -348,6 +348,7 @@ class Requestor:
         if ev is None:
             return
         ev.failures = 0
+        self._paths.proved(ev, now)
         if sack.verdict or ev.state is not EvState.GOOD:
             self._paths.signal(ev, _VERDICTS.get(sack.verdict, EvSignal.SACK_CLEAN), now)
 

@@ -41,6 +41,7 @@ from .packets import (
 )
 from .psn import unwrap
 from .resources import Resources
+from .reverse import ANYWHERE
 
 _BITMAP_MASK = (1 << BITMAP_BITS) - 1
 MIN_TRIGGER_BYTES = 1024
@@ -128,6 +129,8 @@ class Responder:
             return
         if known:
             counters.duplicates += 1
+            if packet.rtx:
+                packet.plane = ANYWHERE  # our answer to the first copy was lost: try another way
             self._sack(packet, psn)
             if offset < 0 and self._messages:
                 self.ack_plane = packet.plane

@@ -234,7 +234,7 @@ def test_single_loss__probes_bring_the_ev_back_after_three_answers() -> None:
     ev = victims[0].ev
     in_use = {row["ev"] for row in pair.a.qp.ev_states() if row["active"] and row["plane"] == victims[0].plane}
     assert len(in_use) == 3 and ev not in in_use, "the backup of its plane took its slot"
-    pair.run(0.600)
+    pair.run(0.600 - pair.now)
     assert pair.state(ev) == "assumed_bad"
     pair.run(0.100)
     assert pair.state(ev) == "good"

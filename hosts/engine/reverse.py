@@ -1,0 +1,164 @@
+"""The reverse EV set: over which EV, and by which plane, control packets reach one peer (reference §6.8).
+
+One slot per plane. An EV gets into it by proof that it leads to the peer: a SACK of our own data that names it, or the
+answer to an EV probe. While we receive data and send none, one EV probe leaves each round trip, over an EV drawn at
+random, so each slot is renewed every few round trips. A plane whose probes fail is left for the others.
+
+A plane without proof uses the EV on which the peer was heard last: where one name means the same links both ways, as in
+our SRv6 plan, that is the best guess; in the other routing modes it is one as good as any.
+
+Why not always go back on the EV that the trigger came in on: a path may work forwards and be dead backwards, and then
+answers to its packets would never arrive. What tells us so first is a retransmission of something we have: its answer
+leaves by another plane and EV than usual (`ANYWHERE`).
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from .ev import Ev, EvState
+
+if TYPE_CHECKING:
+    from .qp import QueuePair
+
+ANYWHERE = -1
+"""Plane of a control packet whose usual way is in doubt: the next plane in turn, an EV at random."""
+PLANE_FAILURES = 2
+"""EV probes unanswered in a row on a plane, whichever EVs they tried, after which its proven EV is tried again."""
+_WORKING = (EvState.GOOD, EvState.SKIP)
+
+
+class Slot:
+    """What is known of one plane."""
+
+    __slots__ = ("ev", "failed", "heard")
+
+    def __init__(self) -> None:
+        self.ev: Ev | None = None
+        """Proven to reach the peer."""
+        self.heard: int | None = None
+        """EV on which a packet of this plane came in last."""
+        self.failed = 0
+        """EV probes on this plane without answer since the last proof."""
+
+    @property
+    def failing(self) -> bool:
+        """Nothing is proven and something was tried in vain."""
+        return self.ev is None and self.failed > 0
+
+
+class ReverseSet:
+    """Of one peer. `qps`: the QPs connected to it, whose profiles name the EVs there are."""
+
+    __slots__ = ("_qps", "_rng", "_slots", "_turn", "proved_at", "rtt_s")
+
+    def __init__(self, planes: int, qps: list[QueuePair], rng: Random):
+        self._slots = [Slot() for _ in range(planes)]
+        self._qps, self._rng = qps, rng
+        self._turn = 0
+        self.proved_at = float("-inf")
+        """When a SACK of our data last proved an EV."""
+        self.rtt_s: float | None = None
+        """Smoothed round trip of our EV probes (gain 1/8)."""
+
+    # ---- evidence ---------------------------------------------------------------------------------------
+
+    def heard(self, plane: int, ev: int) -> None:
+        """A packet of the peer came in."""
+        self._slots[plane].heard = ev
+
+    def proved(self, ev: Ev, now: float) -> None:
+        """A SACK names a packet of ours that went over this EV."""
+        slot = self._slots[ev.plane]
+        slot.ev = ev
+        slot.failed = 0
+        self.proved_at = now
+
+    def answered(self, ev: Ev, rtt_s: float) -> None:
+        """An EV probe over it was answered."""
+        slot = self._slots[ev.plane]
+        slot.ev = ev
+        slot.failed = 0
+        self.rtt_s = rtt_s if self.rtt_s is None else self.rtt_s + (rtt_s - self.rtt_s) / 8
+
+    def unanswered(self, ev: Ev) -> None:
+        """An EV probe over it was not: maybe the EV, maybe the answer's way."""
+        slot = self._slots[ev.plane]
+        slot.failed += 1
+        if slot.ev is ev:
+            slot.ev = None
+
+    def forget(self) -> None:
+        """The peer may have been restarted, or its QPs are gone: nothing is proven any more."""
+        for slot in self._slots:
+            slot.ev, slot.failed = None, 0
+
+    # ---- choice -----------------------------------------------------------------------------------------
+
+    def draw(self, free: int) -> Ev | None:
+        """An EV for the next probe, from the planes in `free`: one whose proof is in doubt, else any; None: no QP has
+        one."""
+        for plane, slot in enumerate(self._slots):
+            if free >> plane & 1 and slot.failed >= PLANE_FAILURES and slot.ev is not None:
+                return slot.ev
+        planes = [plane for plane in range(len(self._slots)) if free >> plane & 1]
+        while planes:
+            plane = planes.pop(int(self._rng.random() * len(planes)))
+            ev = self._any(plane)
+            if ev is not None:
+                return ev
+        return None
+
+    def _any(self, plane: int) -> Ev | None:
+        """One of the plane's EVs that our own data has not found bad, at random."""
+        for qp in self._qps:
+            if qp.paths is not None:
+                found = [ev for ev in qp.paths.profile.on_plane(plane) if ev.state in _WORKING]
+                if found:
+                    return found[int(self._rng.random() * len(found))]
+        return None
+
+    def route(self, plane: int, up: int, free: int) -> tuple[int, int] | None:
+        """(plane, EV) for a control packet whose trigger came in on `plane`; None when there is no way now.
+
+        `up`: mask of the planes that can be used, `free`: of those whose port has room. A packet rather waits for room
+        than to take a plane whose probes fail.
+        """
+        doubt = plane == ANYWHERE
+        slots = self._slots
+        if not doubt and free >> plane & 1 and not slots[plane].failing:
+            ev = self._ev(plane, False)
+            if ev is not None:
+                return plane, ev
+        count, wait = len(slots), False
+        for failing in (False, True):
+            # Among failing planes by chance: packets that come in pairs would meet the same ones in turn.
+            start = int(self._rng.random() * count) if failing else self._turn
+            for step in range(1, count + 1):
+                other = (start + step) % count
+                if up >> other & 1 and slots[other].failing is failing:
+                    ev = self._ev(other, doubt)
+                    if ev is None:
+                        continue
+                    if free >> other & 1:
+                        self._turn = other
+                        return other, ev
+                    wait = True
+            if wait:
+                break
+        return None
+
+    def _ev(self, plane: int, at_random: bool) -> int | None:
+        slot = self._slots[plane]
+        ev = slot.ev
+        if at_random:
+            ev = self._any(plane) or ev
+        elif ev is not None and ev.state not in _WORKING:
+            ev = slot.ev = None
+        if ev is not None:
+            return ev.value
+        if slot.heard is not None and not (slot.failing and self._qps):
+            return slot.heard
+        ev = self._any(plane)
+        return slot.heard if ev is None else ev.value
