@@ -234,12 +234,12 @@ class Peers:
         return request_id
 
     def _probe_base(self, qpcc: Qpcc, now: float) -> bool:
-        """Probe the base RTT (nscc.md §2.8) over a path that control packets take; False when there is none."""
+        """Probe the base RTT (nscc.md §2.8) over any EV that works; False when there is none."""
         peer = self.get(qpcc.peer)
-        route = peer.reverse.route(self._next_plane(), self.local_ports & peer.ports)
-        if route is not None:
-            self.probe_ev(peer, route[1], route[0], now, self._config.probe_timeout_s, qpcc=qpcc)
-        return route is not None
+        ev = peer.reverse.draw(self.local_ports & peer.ports)
+        if ev is not None:
+            self.probe_ev(peer, ev.value, ev.plane, now, self._config.probe_timeout_s, qpcc=qpcc)
+        return ev is not None
 
     def heard_data(self, peer: Peer, now: float) -> None:
         """Data or a probe came in: a round trip later, if we sent no data, an EV probe renews the set (§6.8)."""
