@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _INNER_BYTES = {
     RcAck: 68, Cnp: 80,
-    Sack: 92, Nack: 84, TransportAck: 68, ReliabilityProbe: 80, EndpointRequest: 80, EndpointResponse: 100,
+    Sack: 100, Nack: 84, TransportAck: 68, ReliabilityProbe: 80, EndpointRequest: 80, EndpointResponse: 100,
 }  # fmt: skip
 """Inner IPv6 header to iCRC of the packets without payload; a write's nominal size is exactly that (§6.2)."""
 
@@ -156,7 +156,12 @@ class VirtualFabric:
             port.set_queues(self.queues, self.srv6)
         if self.tracer is not None:
             port.tracer = self.tracer  # type: ignore[attr-defined]
-        port.arrive = self.hosts[neighbour].take if neighbour in self.hosts else self.switches[neighbour].receive
+        if neighbour in self.switches:
+            port.arrive = self.switches[neighbour].receive
+        elif self.tracer is None:
+            port.arrive = self.hosts[neighbour].take
+        else:
+            port.arrive = self.tracer.delivery(neighbour, self.hosts[neighbour].take)
         if neighbour in self.hosts and self.host_profile.receive_s:
             port.extra_delay_s = self.host_profile.receive_s
             port.set_line(line)

@@ -16,8 +16,8 @@ from hosts.engine.wire import write_size
 
 ETHERNET_BYTES = 14
 OUTER_BYTES = 40
-SACK_BYTES = 92
-"""Inner bytes of a SACK: IPv6 40 + UDP 8 + BTH 12 + SETH 28 + iCRC 4 (§2.8)."""
+SACK_BYTES = 100
+"""Inner bytes of a SACK: IPv6 40 + UDP 8 + BTH 12 + SETH 28 + CC_STATE 8 + iCRC 4 (§2.8)."""
 REFERENCE_PIPE_PACKETS = 150_000 / 4096
 """Depth of the pipe that NSCC's defaults are written for, packets (nscc.md §1.4)."""
 

@@ -2,7 +2,7 @@
 
 A hook is a callable `(what, time_s, where, frame)`; `where` is the interface, switch or host it happened at::
 
-    send      the first bit leaves a port          deliver   a host took it in
+    send      the first bit leaves a port          deliver   it reached a host
     mark      CE was set as it left                drop      a port or switch refused it, see the counters for why
     trim      it was cut                           lose      it left and will not arrive
 
@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import Any
 
 from testbed.virtual.frames import Frame
-from testbed.virtual.ports import NicPort, Port
+from testbed.virtual.ports import Handler, NicPort, Port
 
 Hook = Callable[[str, float, str, Frame], None]
 
@@ -35,6 +35,15 @@ class Tracer:
         self._digest.update(f"{what} {now!r} {where} {describe(frame)}\n".encode())
         if self.hook is not None:
             self.hook(what, now, where, frame)
+
+    def delivery(self, host: str, take: Handler) -> Handler:
+        """`take`, told of first."""
+
+        def deliver(frame: Frame, now: float) -> None:
+            self("deliver", now, host, frame)
+            take(frame, now)
+
+        return deliver
 
     def digest(self) -> str:
         """32 hexadecimal digits over everything so far."""
