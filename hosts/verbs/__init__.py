@@ -29,14 +29,15 @@ from .attributes import (
     QpInitAttr,
     Transition,
 )
-from .control import (
+from .control import Controller, EpBatch
+from .control_types import (
     EV_UNPOPULATED,
-    Controller,
     CtlDeviceAttr,
     EpOp,
     EpRequest,
     EpResponse,
     EvEntry,
+    EvFmtProfile,
     EvMode,
     EvOp,
     EvOpEntry,
@@ -74,12 +75,13 @@ from .virtual import VirtualDriver, VirtualWire
 
 __all__ = [
     "EV_UNPOPULATED", "TRANSITIONS", "UNSUPPORTED", "AccessFlags", "AddressVector", "AsyncEvent", "CcProfile",
-    "CompletionChannel", "CompletionQueue", "Controller", "CtlDeviceAttr", "Device", "DeviceAttr", "DeviceCap", "Driver",
-    "EpOp", "EpRequest", "EpResponse", "EvEntry", "EvEvent", "EvEventCq", "EvField", "EvFormat", "EvMode", "EvOp",
-    "EvOpEntry", "EvProfileAttr", "EvStateMask", "EventType", "LocalError", "MemoryRegion", "MrcQpAttr", "MrcQpAttrMask",
-    "MrcQpCap", "OptCap", "PeerError", "PortAttr", "PortState", "ProfileState", "ProtectionDomain", "QpAttr",
-    "QpAttrMask", "QpCap", "QpHint", "QpInfo", "QpInitAttr", "QpState", "QpType", "QueuePair", "RecvWR", "SendFlags",
-    "SendWR", "Sge", "Transition", "VerbsError", "VirtualDriver", "VirtualWire", "WcFlags", "WcOpcode", "WcStatus",
-    "WorkCompletion", "WrOpcode", "bring_up", "collapse", "connect_pair", "expand", "local_info", "receive_info",
-    "send_info", "swap", *enums.CONSTANTS,
+    "CompletionChannel", "CompletionQueue", "Controller", "CtlDeviceAttr", "Device", "DeviceAttr", "DeviceCap",
+    "Driver", "EpBatch", "EpOp", "EpRequest", "EpResponse", "EvEntry", "EvEvent", "EvEventCq", "EvField",
+    "EvFmtProfile", "EvFormat", "EvMode", "EvOp", "EvOpEntry", "EvProfileAttr", "EvStateMask", "EventType",
+    "LocalError", "MemoryRegion", "MrcQpAttr", "MrcQpAttrMask", "MrcQpCap", "OptCap", "PeerError", "PortAttr",
+    "PortState", "ProfileState", "ProtectionDomain", "QpAttr", "QpAttrMask", "QpCap", "QpHint", "QpInfo",
+    "QpInitAttr", "QpState", "QpType", "QueuePair", "RecvWR", "SendFlags", "SendWR", "Sge", "Transition",
+    "VerbsError", "VirtualDriver", "VirtualWire", "WcFlags", "WcOpcode", "WcStatus", "WorkCompletion", "WrOpcode",
+    "bring_up", "collapse", "connect_pair", "expand", "local_info", "receive_info", "send_info", "swap",
+    *enums.CONSTANTS,
 ]  # fmt: skip

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .memory import ProtectionDomain
 
 _I, _M = QpAttrMask, MrcQpAttrMask
+_I_NONE, _M_NONE = QpAttrMask(0), MrcQpAttrMask(0)
 _RESET, _INIT, _RTR, _RTS, _ERROR = QpState.RESET, QpState.INIT, QpState.RTR, QpState.RTS, QpState.ERROR
 
 
@@ -194,10 +195,10 @@ UNSUPPORTED: dict[QpAttrMask, str] = {
 class Transition:
     """Attributes of one move besides IBV_QP_STATE; IBV_QP_CUR_STATE may always be given."""
 
-    need: QpAttrMask = QpAttrMask(0)
-    need_mrc: MrcQpAttrMask = MrcQpAttrMask(0)
-    may: QpAttrMask = QpAttrMask(0)
-    may_mrc: MrcQpAttrMask = MrcQpAttrMask(0)
+    need: QpAttrMask = _I_NONE
+    need_mrc: MrcQpAttrMask = _M_NONE
+    may: QpAttrMask = _I_NONE
+    may_mrc: MrcQpAttrMask = _M_NONE
 
 
 _PROFILES = _M.MRC_QP_HINT | _M.MRC_QP_EV_PROFILE_ID | _M.MRC_QP_CC_PROFILE_ID | _M.MRC_QP_VENDOR_CFG
@@ -248,10 +249,8 @@ def check_modify(old: QpState, new: QpState, mask: QpAttrMask, mrc_mask: MrcQpAt
     for bit, instead in UNSUPPORTED.items():
         if mask & bit:
             raise VerbsError(f"{what}: {names(bit)} is not supported by MRC: {instead}")
-    too_many = _names(
-        mask & ~(move.need | move.may | _I.IBV_QP_STATE | _I.IBV_QP_CUR_STATE),
-        mrc_mask & ~(move.need_mrc | move.may_mrc),
-    )
+    known, known_mrc = move.need | move.may | _I.IBV_QP_STATE | _I.IBV_QP_CUR_STATE, move.need_mrc | move.may_mrc
+    too_many = _names(mask & ~known, mrc_mask & ~known_mrc)
     if too_many:
         allowed = _names(move.need | move.may, move.need_mrc | move.may_mrc) or "IBV_QP_STATE alone"
         raise VerbsError(f"{what}: {too_many} cannot be set here (can: {allowed})")

@@ -15,6 +15,8 @@ from .errors import VerbsError
 if TYPE_CHECKING:
     from .device import Device
 
+NO_FLAGS = WcFlags(0)
+
 
 @dataclass(slots=True)
 class WorkCompletion:
@@ -30,7 +32,7 @@ class WorkCompletion:
     """Bytes written by the request, or by the peer's WriteIMM."""
     imm_data: int | None = None
     """The 32-bit value of a WriteIMM received; None in all others."""
-    wc_flags: WcFlags = WcFlags(0)
+    wc_flags: WcFlags = NO_FLAGS
     detail: str = ""
     """Words about a failure; empty for a success."""
     at: float = 0.0

@@ -27,7 +27,6 @@ from hosts.engine.events import (
     EvChanged,
     Event,
     EvProbeResult,
-    PacketLost,
     PlaneChanged,
     QpError,
     WriteImmReceived,
@@ -154,7 +153,7 @@ class Device:
         pd: ProtectionDomain | None = None,
         addr: int | None = None,
     ) -> MemoryRegion:
-        """Register a buffer (bytearray, mmap, numpy array; bytes without REMOTE_WRITE), at virtual address `addr` if given.
+        """Register a buffer (bytearray, mmap, array; bytes without REMOTE_WRITE), at virtual address `addr` if given.
 
         The buffer stays the caller's: writes of peers appear in it. Raises LocalError when it cannot be registered.
         """
@@ -313,7 +312,7 @@ class Device:
                 up = event.up  # type: ignore[union-attr]
                 what = EventType.IBV_EVENT_PORT_ACTIVE if up else EventType.IBV_EVENT_PORT_ERR
                 self.report(what, event.plane + 1, "link up" if up else "link down")  # type: ignore[union-attr]
-        elif kind in (EvChanged, EvProbeResult, PacketLost):
+        elif kind in (EvChanged, EvProbeResult):
             self.controller.on_event(event)
 
     # ---- the end ------------------------------------------------------------------------------------------

@@ -181,9 +181,10 @@ _PUBLISHED = (
 for _enum in _PUBLISHED:
     globals().update(_enum.__members__)  # C names as module constants; the aliases too
 
-CONSTANTS = sorted({name for enum in _PUBLISHED for name in enum.__members__}) + [
-    "IBV_QPS_ERR", "IBV_QPS_INIT", "IBV_QPS_RESET", "IBV_QPS_RTR", "IBV_QPS_RTS",
-]  # fmt: skip
+CONSTANTS = [
+    *sorted({name for enum in _PUBLISHED for name in enum.__members__}),
+    *("IBV_QPS_ERR", "IBV_QPS_INIT", "IBV_QPS_RESET", "IBV_QPS_RTR", "IBV_QPS_RTS"),
+]
 
 
 def names(mask: IntFlag) -> str:

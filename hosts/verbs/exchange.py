@@ -85,7 +85,7 @@ _RANGES = {
 
 
 def local_info(qp: QueuePair, mr: MemoryRegion | None = None) -> QpInfo:
-    """What to tell the peer about a QP and, if given, the region it may write to. Taken from the device's configuration."""
+    """What to tell the peer about a QP and, if given, the region it may write to; from the configuration."""
     device = qp.device
     config = device.config
     offered = (0, 0, 0) if mr is None else (mr.addr, mr.rkey, mr.length)
@@ -105,7 +105,6 @@ def bring_up(
     to: QpState = QpState.RTS,
 ) -> None:
     """Move a QP in RESET up to `to` with all attributes that follow from both ends. Raises VerbsError."""
-    config = qp.device.config
     qp.modify(
         QpAttr(qp_state=QpState.INIT, pkey_index=0, qp_access_flags=AccessFlags.IBV_ACCESS_REMOTE_WRITE),
         mrc_attr=MrcQpAttr(ev_profile_id=ev_profile_id, cc_profile_id=cc_profile_id),
@@ -129,16 +128,7 @@ def bring_up(
     )
     if to is QpState.RTR:
         return
-    qp.modify(
-        QpAttr(qp_state=QpState.RTS, sq_psn=mine.psn),
-        mrc_attr=MrcQpAttr(
-            max_wimm=theirs.max_wimm,
-            mpr=theirs.mpr,
-            timeout=config.timeout,
-            linear_cnt=config.linear_cnt,
-            exp_cnt=config.exp_cnt,
-        ),  # fmt: skip
-    )
+    _to_rts(qp, mine, theirs)
 
 
 def connect_pair(
@@ -154,10 +144,8 @@ def connect_pair(
 
 def _to_rts(qp: QueuePair, mine: QpInfo, theirs: QpInfo) -> None:
     config = qp.device.config
-    mrc = MrcQpAttr(
-        max_wimm=theirs.max_wimm, mpr=theirs.mpr, timeout=config.timeout, linear_cnt=config.linear_cnt,
-        exp_cnt=config.exp_cnt,
-    )  # fmt: skip
+    mrc = MrcQpAttr(max_wimm=theirs.max_wimm, mpr=theirs.mpr, timeout=config.timeout)
+    mrc.linear_cnt, mrc.exp_cnt = config.linear_cnt, config.exp_cnt
     qp.modify(QpAttr(qp_state=QpState.RTS, sq_psn=mine.psn), mrc_attr=mrc)
 
 

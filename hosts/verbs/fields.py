@@ -2,8 +2,8 @@
 
 A packed EV is the bits a profile varies, most significant first. Each field begins with its initial value; for each bit
 of its mask, from the most significant down, it takes the next bit of the packed EV. A field with mask 0 is constant.
-Fields follow each other, first one most significant; a field of a format that is wider than the profile's is filled with
-zeros on the left.
+Fields follow each other, first one most significant; a field of a format that is wider than the profile's is filled
+with zeros on the left.
 
 A T0 uplink (8 bits) and a T1 uplink (4 bits) in a structured EV of 10 + 8 + 4 bits, of which two bits are fixed:
 
@@ -64,9 +64,7 @@ class EvField:
                 raise VerbsError(f"EV field: {name} = {value!r}: must be a number, 0 or more")
         for name in ("init_val", "mask"):
             if getattr(self, name) >> self.width:
-                raise VerbsError(
-                    f"EV field: {name} = {getattr(self, name):#x} is wider than the field, {self.width} bits"
-                )
+                raise VerbsError(f"EV field: {name} = {getattr(self, name):#x} is wider than {self.width} bits")
         if self.max_val >> self.bits:
             raise VerbsError(f"EV field: max_val = {self.max_val:#x} is wider than the {self.bits} bits of the mask")
         if self.min_val > self.max_val:

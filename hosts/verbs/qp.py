@@ -1,8 +1,8 @@
 """The queue pair of the verbs: state machine, posting, completions, over an engine QP.
 
-Two steps of the engine carry four states: `connect` at INIT -> RTR (the responder works from then on, and nothing can be
-posted yet), `begin_sending` at RTR -> RTS. The engine QP exists from `create_qp` on, because the QPN does; a move to RESET
-replaces it by a new one of the same number.
+Two steps of the engine carry four states: `connect` at INIT -> RTR (the responder works from then on, and nothing can
+be posted yet), `begin_sending` at RTR -> RTS. The engine QP exists from `create_qp` on, because the QPN does; a move to
+RESET replaces it by a new one of the same number.
 """
 
 from __future__ import annotations
@@ -201,9 +201,12 @@ class QueuePair:
         )
         controller = device.controller
         evs = controller.evs_for(mrc.ev_profile_id, peer, what)
-        self.engine.connect(
-            peer, remote, evs, now, config=self._config(attr, mrc), **controller.connect_options(mrc, peer)
-        )
+        config = self._config(attr, mrc)
+        if mrc.cc_profile_id:
+            controller.check_cc_profile(mrc.cc_profile_id, what)
+            self.engine.set_cc_profile(controller.engine_cc_profile(mrc.cc_profile_id))
+        denied = controller.denied_evs(mrc.ev_profile_id)
+        self.engine.connect(peer, remote, evs, now, config=config, **({"denied": denied} if denied else {}))
         controller.attach(self, mrc.ev_profile_id, mrc.cc_profile_id)
         self.peer = peer
 
@@ -361,13 +364,9 @@ class QueuePair:
             return
         detail = "" if good else (self.error or event.status.value)
         length = event.length if good else 0
-        self.send_cq.push(
-            [
-                WorkCompletion(
-                    posted.wr_id, status, WcOpcode.IBV_WC_RDMA_WRITE, self.qp_num, length, detail=detail, at=event.at
-                )
-            ]
-        )
+        opcode = WcOpcode.IBV_WC_RDMA_WRITE
+        entry = WorkCompletion(posted.wr_id, status, opcode, self.qp_num, length, detail=detail, at=event.at)
+        self.send_cq.push([entry])
 
     def on_write_imm(self, event: WriteImmReceived) -> None:
         """A WriteIMM arrived and used up a receive."""

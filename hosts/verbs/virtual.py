@@ -3,9 +3,9 @@
     wire = VirtualWire(planes=2, uplinks=2)
     a, b = wire.open("a"), wire.open("b")
 
-Every (plane, uplink) is a path of its own between any two devices, a FIFO with `delay_s`; it can be cut, and a filter may
-lose, repeat or alter any packet. Each waiting call of either device moves both: time jumps to the next thing that happens,
-so nothing sleeps and a seed repeats bit for bit. With `framed` packets pass through the real encoder and decoder.
+Every (plane, uplink) is a path of its own between any two devices, a FIFO with `delay_s`; it can be cut, and a filter
+may lose, repeat or alter any packet. Each waiting call of either device moves both: time jumps to the next thing that
+happens, so nothing sleeps and a seed repeats bit for bit. With `framed` packets pass through encoder and decoder.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class VirtualDriver(Driver):
 
     def check_ev(self, peer: str, ev: int, plane: int) -> str | None:
         if ev >> 8 & 0xFF != plane or ev & 0xFF >= self.wire.uplinks:
-            return f"EV {ev:#06x} is no path of plane {plane}: EVs are plane << 8 | uplink, uplink 0 to {self.wire.uplinks - 1}"
+            return f"EV {ev:#06x} is no path of plane {plane} (plane << 8 | uplink, {self.wire.uplinks} uplinks)"
         return None
 
     def gids(self) -> tuple[str, ...]:

@@ -1,0 +1,114 @@
+"""CC profiles: what `mrc_ctl.h` says about congestion control, over the engine's own table (reference §10.4)."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hosts.engine.ccprofile import CcProfile, ProfileState
+from hosts.engine.errors import LocalError
+
+from .control_types import (
+    AUTO_PROFILE,
+    INIT,
+    MAX_CC_PROFILES,
+    OFFLINE,
+    ONLINE,
+    listed,
+    may_change,
+    moved,
+    number_of,
+    room_in,
+)
+from .errors import VerbsError
+
+if TYPE_CHECKING:
+    from .device import Device
+    from .qp import QueuePair
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One profile. The engine has it, under a number of its own, while it is ONLINE."""
+
+    state: ProfileState = INIT
+    profile: CcProfile = field(default_factory=CcProfile)
+    users: set[QueuePair] = field(default_factory=set)
+    engine_id: int = 0
+
+
+class CcProfileTable:
+    """The half of the Controller about congestion control."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._cc: dict[int, _Entry] = {}
+
+    def modify_cc_profile(
+        self, profile_id: int, *, state: ProfileState | None = None, algorithm: str | Any | None = ..., **config: Any
+    ) -> None:
+        """Write a CC profile, then move it. `algorithm`: one of `query_device().cc_algorithms`, None = no control.
+
+        `config`: the parameters of §10.4 under their names and in their units (hosts.engine.ccprofile.CcProfile).
+        """
+        with self._device.lock:
+            what = f"CC profile {profile_id}"
+            if number_of(profile_id, "CC profile") == AUTO_PROFILE:
+                raise VerbsError("CC profile 0 is the endpoint's configuration: change that instead")
+            entry = self._cc.get(profile_id) or _Entry()
+            changes = dict(config) if algorithm is ... else {"algorithm": algorithm, **config}
+            may_change(entry.state, state, what, **changes)
+            try:
+                profile = CcProfile.from_json({**entry.profile.to_json(), **changes})
+            except LocalError as error:
+                raise VerbsError(f"{what}: {error}") from None
+            old, new = entry.state, moved(entry.state, state, what)
+            if old is ONLINE and new is OFFLINE and entry.users:
+                raise VerbsError(f"{what} is used by {len(entry.users)} QPs: destroy or reset these first", errno.EBUSY)
+            if new is INIT:
+                self._cc.pop(profile_id, None)
+                return
+            room_in(self._cc, profile_id, MAX_CC_PROFILES, what)
+            if new is not old and ONLINE in (old, new):
+                self._tell_engine(entry, profile, new is ONLINE)
+            entry.state, entry.profile = new, profile
+            self._cc[profile_id] = entry
+
+    def _tell_engine(self, entry: _Entry, profile: CcProfile, online: bool) -> None:
+        table = self._device.driver.endpoint.cc_profiles
+        if online:
+            entry.engine_id = table.create(profile)
+            table.move(entry.engine_id, OFFLINE)
+            table.move(entry.engine_id, ONLINE)
+        else:
+            table.move(entry.engine_id, OFFLINE)
+            table.destroy(entry.engine_id)
+
+    def query_cc_profile(self, profile_id: int) -> tuple[ProfileState, CcProfile]:
+        """State and parameters; None in a field: derived from the measured pipe."""
+        entry = self._cc.get(number_of(profile_id, "CC profile")) or _Entry()
+        return entry.state, entry.profile
+
+    def check_cc_profile(self, profile_id: int | None, what: str) -> None:
+        """Whether a QP may use it now (called by QPs)."""
+        if not profile_id:
+            return
+        entry = self._cc.get(profile_id) or _Entry()
+        if entry.state is not ONLINE:
+            online = listed([i for i, one in self._cc.items() if one.state is ONLINE])
+            text = f"{what}: CC profile {profile_id} is {entry.state.name}, needs ONLINE (online: {online})"
+            raise VerbsError(text, errno.ENOENT)
+
+    def engine_cc_profile(self, profile_id: int) -> int:
+        """The engine's number of an ONLINE profile (called by QPs)."""
+        return self._cc[profile_id].engine_id
+
+    def cc_users(self, profile_id: int) -> set[QueuePair]:
+        """QPs connected with it."""
+        return self._cc[profile_id].users
+
+    def forget_cc_user(self, qp: QueuePair) -> None:
+        """A QP is reset or destroyed."""
+        for entry in self._cc.values():
+            entry.users.discard(qp)

@@ -1,0 +1,208 @@
+"""Records and constants of the controller API, and the life of a profile (reference §10.3)."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum, IntFlag
+from typing import Any
+
+from hosts.engine.ccprofile import ProfileState
+
+from .errors import VerbsError
+from .fields import EvField, EvFormat
+
+AUTO_PROFILE = 0
+"""The EV profile of QPs without one, and the CC profile that the configuration is."""
+MAX_PROFILES = 256
+MAX_CC_PROFILES = 63
+MAX_EVS = 1 << 16
+MAX_EVS_PROFILE = 4096
+MAX_OP_ENTRIES = 4096
+
+INIT, OFFLINE, ONLINE = ProfileState.INIT, ProfileState.OFFLINE, ProfileState.ONLINE
+MOVES = {INIT: (OFFLINE,), OFFLINE: (ONLINE, INIT), ONLINE: (OFFLINE,)}
+"""Life of every profile; any other move is refused."""
+
+
+class EvMode(IntFlag):
+    """Who makes a profile's EVs."""
+
+    AUTO = 1 << 0
+    """The device: every path to the peer."""
+    EXPLICIT = 1 << 1
+    """The controller writes each one (REPLACE_EV)."""
+    GENERATED = 1 << 2
+    """The device derives them from the fields' widths and ranges."""
+
+
+class EvStateMask(IntFlag):
+    """State of an EV as the API tells it. SKIP is GOOD here."""
+
+    GOOD = 1 << 0
+    ASSUMED_BAD = 1 << 1
+    DENIED = 1 << 2
+    UNKNOWN = 1 << 31
+    """No such EV, or nobody uses it yet."""
+
+
+class EvOp(Enum):
+    """Operations on the EVs of a profile."""
+
+    REPLACE_EV = "replace"
+    MODIFY_STATE = "modify_state"
+    QUERY_STATE = "query_state"
+    QUERY_ARRAY = "query_array"
+
+
+class EpOp(IntEnum):
+    """Endpoint operations: node to node, no QP."""
+
+    EV_PROBE = 1
+
+
+class OptCap(IntFlag):
+    """Optional features of the controller API."""
+
+    EV_PROFILE_MODIFY_ONLINE = 1 << 0
+    CC_PROFILE_MODIFY_ONLINE = 1 << 1
+    EV_EVENT = 1 << 2
+    EV_EXPLICIT_RANGE = 1 << 3
+    EV_EVENT_PRECISE_DROP_CNT = 1 << 4
+    EP_OP_EV_PROBE = 1 << 5
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EvEntry:
+    """An EV of a profile: its packed value, and the port (from 1) it leaves by. Port 0: not filled in yet."""
+
+    val: int = 0
+    port: int = 0
+
+
+EV_UNPOPULATED = EvEntry()
+
+
+@dataclass(slots=True)
+class EvOpEntry:
+    """One entry of an EV operation. `success` and what was asked for are filled in."""
+
+    ev: EvEntry = EV_UNPOPULATED
+    ev_new: EvEntry = EV_UNPOPULATED
+    """REPLACE_EV: what takes its place."""
+    state: EvStateMask = EvStateMask.GOOD
+    """MODIFY_STATE: GOOD or DENIED; REPLACE_EV: state of the new one; queries: the answer."""
+    all_copies: bool = False
+    """REPLACE_EV: all entries equal to `ev`, not only the first."""
+    success: bool = False
+
+
+@dataclass(slots=True)
+class EvProfileAttr:
+    """Attributes of an EV profile; None = not given (modify) or not set (query)."""
+
+    state: ProfileState | None = None
+    mode: EvMode | None = None
+    ev_fmt_profile_id: int | None = None
+    ev_count: int | None = None
+    """Size of the EV array; fixed for the life of the profile once OFFLINE."""
+    ev_min_active: int | None = None
+    """Losses leave at least this many EVs in rotation; at most ev_count."""
+    ev_event_mask: EvStateMask | None = None
+    """GOOD, ASSUMED_BAD: which new states make an EV event."""
+    fields: list[EvField] | None = None
+    """How a packed EV expands; None: the EV as it is. GENERATED needs them."""
+    ports: list[int] | None = None
+    """GENERATED: ports (from 1) the EVs are spread over; None = all."""
+
+
+@dataclass(slots=True)
+class EvFmtProfile:
+    """A format: kind, and widths of its fields in bits."""
+
+    state: ProfileState = INIT
+    mode: EvFormat | None = None
+    fields: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class CtlDeviceAttr:
+    """`mrc_ctl_query_device`. Numbers of profiles and EVs; widths in bits; the port mask has bit N for port N."""
+
+    api_version: int
+    ev_max_fmt_profiles: int
+    ev_max_profiles: int
+    ev_max_count: int
+    ev_free_count: int
+    ev_max_count_profile: int
+    ev_count_align: int
+    ev_max_width: int
+    ev_fmt_mode_mask: EvFormat
+    ev_mode_mask: EvMode
+    ev_op_max_entries: int
+    cc_max_profiles: int
+    cc_algorithms: tuple[str, ...]
+    phy_port_mask: int
+    opt_attr: OptCap
+
+
+@dataclass(frozen=True, slots=True)
+class EpRequest:
+    """One endpoint operation. `ev` is the expanded EV; `timeout_ns` counts from the call."""
+
+    req_id: int
+    """16 bits, unique within a batch; comes back in the response."""
+    dgid: str
+    ev: int
+    port: int
+    op: EpOp = EpOp.EV_PROBE
+    timeout_ns: int = 100_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class EpResponse:
+    """What became of it. No answer in time: `rtt_ns` None."""
+
+    req_id: int
+    port: int
+    rtt_ns: int | None
+    rtt_adjusted_ns: int | None
+    """Without the responder's service time - which nobody reports yet (§12 row 34), so the same as `rtt_ns`."""
+
+    @property
+    def ok(self) -> bool:
+        return self.rtt_ns is not None
+
+
+def number_of(profile_id: int, what: str) -> int:
+    if not isinstance(profile_id, int) or not 0 <= profile_id < 1 << 64:
+        raise VerbsError(f"{what} id {profile_id!r}: must be a number of 64 bits")
+    return profile_id
+
+
+def listed(items: Any) -> str:
+    return ", ".join(map(str, items)) or "none"
+
+
+def moved(old: ProfileState, new: ProfileState | None, what: str) -> ProfileState:
+    """The state after a move. Raises VerbsError naming those that exist."""
+    if new is None or new is old:
+        return old
+    if new not in MOVES[old]:
+        there = " or ".join(s.name for s in MOVES[old])
+        raise VerbsError(f"{what}: {old.name}->{new.name} is no move (from {old.name}: {there})")
+    return new
+
+
+def may_change(old: ProfileState, new: ProfileState | None, what: str, **changes: Any) -> None:
+    given = [name for name, value in changes.items() if value is not None]
+    if given and old is ONLINE:
+        raise VerbsError(f"{what} is ONLINE: take it OFFLINE to change {', '.join(given)}", errno.EBUSY)
+    if given and new is INIT:
+        raise VerbsError(f"{what}: {', '.join(given)} given, but INIT forgets everything")
+
+
+def room_in(table: dict[int, Any], profile_id: int, limit: int, what: str) -> None:
+    """Whether one more profile fits. Raises VerbsError (ENOMEM)."""
+    if profile_id not in table and len(table) >= limit:
+        raise VerbsError(f"{what}: {limit} profiles exist, the limit: take one to INIT", errno.ENOMEM)

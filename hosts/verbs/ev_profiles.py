@@ -1,0 +1,434 @@
+"""EV profiles: formats, the three modes, EV operations, and what a QP makes of them (reference §10.3)."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from hosts.engine.ccprofile import ProfileState
+from hosts.engine.errors import LocalError
+from hosts.engine.ev import EvState
+from hosts.engine.events import EvChanged
+
+from .control_types import (
+    AUTO_PROFILE,
+    EV_UNPOPULATED,
+    INIT,
+    MAX_EVS_PROFILE,
+    MAX_OP_ENTRIES,
+    MAX_PROFILES,
+    OFFLINE,
+    ONLINE,
+    EvEntry,
+    EvFmtProfile,
+    EvMode,
+    EvOp,
+    EvOpEntry,
+    EvProfileAttr,
+    EvStateMask,
+    listed,
+    may_change,
+    moved,
+    number_of,
+    room_in,
+)
+from .errors import VerbsError
+from .ev_events import EvEventCq
+from .fields import (
+    MAX_WIDTH,
+    EvFormat,
+    check_fields,
+    count_generated,
+    expand,
+    nth_generated,
+    packed_width,
+)
+
+if TYPE_CHECKING:
+    from .device import Device
+    from .qp import QueuePair
+
+
+_TOLD = {
+    EvState.GOOD: EvStateMask.GOOD,
+    EvState.SKIP: EvStateMask.GOOD,
+    EvState.ASSUMED_BAD: EvStateMask.ASSUMED_BAD,
+}
+"""States of the engine that make EV events. DENIED is the controller's own doing."""
+
+
+class _EvProfile:
+    """One EV profile. `entries` are packed EVs; `denied` those the controller took out."""
+
+    def __init__(self, profile_id: int) -> None:
+        self.id = profile_id
+        self.attr = EvProfileAttr(state=INIT)
+        self.entries: list[EvEntry] = []
+        self.denied: set[EvEntry] = set()
+        self.users: set[QueuePair] = set()
+
+
+class EvProfiles:
+    """The half of the Controller about EVs."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._formats: dict[int, EvFmtProfile] = {}
+        auto = _EvProfile(AUTO_PROFILE)
+        auto.attr = EvProfileAttr(ONLINE, EvMode.AUTO, ev_event_mask=EvStateMask.GOOD | EvStateMask.ASSUMED_BAD)
+        self._profiles: dict[int, _EvProfile] = {AUTO_PROFILE: auto}
+        self._event_cqs: list[EvEventCq] = []
+
+    # ---- format profiles -------------------------------------------------------------------------------------
+
+    def modify_ev_fmt_profile(
+        self,
+        profile_id: int,
+        *,
+        state: ProfileState | None = None,
+        mode: EvFormat | None = None,
+        fields: Sequence[int] | None = None,
+    ) -> None:
+        """Write a format profile, then move it. `fields`: widths in bits, first field most significant.
+
+        To OFFLINE it needs `mode`, to ONLINE `fields`; it is changed OFFLINE only.
+        """
+        with self._device.lock:
+            old = self._formats.get(number_of(profile_id, "EV format profile"), EvFmtProfile())
+            what = f"EV format profile {profile_id}"
+            new = replace(old, fields=list(old.fields))
+            may_change(old.state, state, what, mode=mode, fields=fields)
+            if mode is not None:
+                new.mode = EvFormat(mode)
+            if fields is not None:
+                new.fields = list(fields)
+            if new.mode is not None:
+                _check_format(new, what)
+            new.state = moved(old.state, state, what)
+            if new.state is OFFLINE and new.mode is None:
+                raise VerbsError(f"{what}: to OFFLINE it needs mode")
+            if new.state is ONLINE and not new.fields:
+                raise VerbsError(f"{what}: to ONLINE it needs fields")
+            if old.state is ONLINE and new.state is OFFLINE:
+                users = [p.id for p in self._profiles.values() if p.attr.ev_fmt_profile_id == profile_id]
+                online = [i for i in users if self._profiles[i].attr.state is ONLINE]
+                if online:
+                    raise VerbsError(f"{what} is used by EV profiles {online}: take these offline first", errno.EBUSY)
+            if new.state is INIT:
+                self._formats.pop(profile_id, None)
+            else:
+                room_in(self._formats, profile_id, MAX_PROFILES, what)
+                self._formats[profile_id] = new
+
+    def query_ev_fmt_profile(self, profile_id: int) -> EvFmtProfile:
+        """State, kind and widths."""
+        found = self._formats.get(number_of(profile_id, "EV format profile"), EvFmtProfile())
+        return replace(found, fields=list(found.fields))
+
+    # ---- EV profiles -----------------------------------------------------------------------------------------
+
+    def modify_ev_profile(self, profile_id: int, attr: EvProfileAttr) -> None:
+        """Write an EV profile, then move it to `attr.state`.
+
+        INIT -> OFFLINE needs mode and, unless AUTO, ev_fmt_profile_id (ONLINE) and ev_count (GENERATED: fields too).
+        OFFLINE -> ONLINE: entries of EXPLICIT profiles must all be filled in; ev_min_active defaults to a quarter.
+        """
+        with self._device.lock:
+            what = f"EV profile {profile_id}"
+            if number_of(profile_id, "EV profile") == AUTO_PROFILE:
+                raise VerbsError("EV profile 0 is AUTO, for QPs without a profile: it cannot be changed")
+            profile = self._profiles.get(profile_id) or _EvProfile(profile_id)
+            old = profile.attr
+            changes = {
+                f.name: v for f in fields(attr) if f.name != "state" and (v := getattr(attr, f.name)) is not None
+            }
+            may_change(old.state or INIT, attr.state, what, **changes)
+            if old.ev_count is not None and attr.ev_count not in (None, old.ev_count):
+                raise VerbsError(f"{what} has {old.ev_count} EVs for its life: take it to INIT to begin anew")
+            new = replace(old, **changes, state=moved(old.state or INIT, attr.state, what))
+            self._check_profile(new, what)
+            if old.state is ONLINE and new.state is OFFLINE and profile.users:
+                raise VerbsError(
+                    f"{what} is used by {len(profile.users)} QPs: destroy or reset these first", errno.EBUSY
+                )
+            if new.state is INIT:
+                self._profiles.pop(profile_id, None)
+                return
+            room_in(self._profiles, profile_id, MAX_PROFILES, what)
+            if old.state is INIT and new.mode is not EvMode.AUTO:
+                profile.entries = [EV_UNPOPULATED] * (new.ev_count or 0)
+            if new.state is ONLINE and old.state is not ONLINE:
+                self._go_online(profile, new, what)
+            profile.attr = new
+            self._profiles[profile_id] = profile
+
+    def _check_profile(self, attr: EvProfileAttr, what: str) -> None:
+        if attr.state is INIT:
+            return
+        if attr.mode is None:
+            raise VerbsError(f"{what}: to OFFLINE it needs mode (AUTO, EXPLICIT or GENERATED)")
+        if attr.ev_event_mask is not None and attr.ev_event_mask & ~(EvStateMask.GOOD | EvStateMask.ASSUMED_BAD):
+            raise VerbsError(f"{what}: ev_event_mask has GOOD and ASSUMED_BAD only")
+        if attr.mode is EvMode.AUTO:
+            return
+        missing = [n for n in ("ev_fmt_profile_id", "ev_count") if getattr(attr, n) is None]
+        if attr.mode is EvMode.GENERATED and not attr.fields:
+            missing.append("fields")
+        if missing:
+            raise VerbsError(f"{what}: to OFFLINE a profile of mode {attr.mode.name} needs {', '.join(missing)} too")
+        count = attr.ev_count or 0
+        if not 1 <= count <= MAX_EVS_PROFILE:
+            raise VerbsError(f"{what}: ev_count = {count}: must be 1 to {MAX_EVS_PROFILE}", errno.E2BIG)
+        if attr.ev_min_active is not None and not 0 <= attr.ev_min_active <= count:
+            raise VerbsError(f"{what}: ev_min_active = {attr.ev_min_active}: must be 0 to ev_count = {count}")
+        form = self._formats.get(attr.ev_fmt_profile_id or 0)
+        if form is None or form.state is not ONLINE:
+            online = ", ".join(str(i) for i, f in self._formats.items() if f.state is ONLINE) or "none"
+            raise VerbsError(f"{what}: EV format profile {attr.ev_fmt_profile_id} is not online (online: {online})")
+        if attr.fields:
+            check_fields(attr.fields, form.fields)
+        for port in attr.ports or ():
+            self._device.plane_of(port)
+
+    def _go_online(self, profile: _EvProfile, attr: EvProfileAttr, what: str) -> None:
+        if attr.mode is EvMode.GENERATED:
+            profile.entries = self._generate(attr, what)
+        empty = sum(1 for entry in profile.entries if entry == EV_UNPOPULATED)
+        if empty:
+            raise VerbsError(f"{what}: {empty} of {len(profile.entries)} EVs are not filled in (ev_op REPLACE_EV)")
+        for entry in profile.entries:
+            self.engine_ev(attr, entry)
+
+    def _generate(self, attr: EvProfileAttr, what: str) -> list[EvEntry]:
+        """As many EVs from each port, each a random subset of what the ranges allow (§5.5)."""
+        wanted, rng = attr.ev_count or 0, Random(f"{self._device.name}/{what}")
+        ports = attr.ports or list(range(1, self._device.driver.planes + 1))
+        total = count_generated(attr.fields or [])
+        if total < wanted and self._format(attr).mode is not EvFormat.UDP:
+            raise VerbsError(f"{what}: the ranges of its fields allow {total} EVs, ev_count is {wanted}", errno.E2BIG)
+        if self._format(attr).mode is EvFormat.SRV6:
+            return self._generate_by_plane(attr, ports, total, wanted, rng, what)
+        if total < wanted:
+            raise VerbsError(f"{what}: the ranges of its fields allow {total} EVs, ev_count is {wanted}", errno.E2BIG)
+        picked = rng.sample(range(total), wanted)
+        return [EvEntry(nth_generated(i, attr.fields or []), ports[n % len(ports)]) for n, i in enumerate(picked)]
+
+    def _generate_by_plane(
+        self, attr: EvProfileAttr, ports: list[int], total: int, wanted: int, rng: Random, what: str
+    ) -> list[EvEntry]:
+        """SRv6: the EV names its plane, so candidates are sorted by it and drawn in turn."""
+        by_port: dict[int, list[EvEntry]] = {port: [] for port in ports}
+        for index in rng.sample(range(total), min(total, 1 << 14)):
+            packed = nth_generated(index, attr.fields or [])
+            port = (self._expanded(attr, packed)[0] >> 8 & 0xFF) + 1
+            if port in by_port:
+                by_port[port].append(EvEntry(packed, port))
+        out: list[EvEntry] = []
+        while len(out) < wanted:
+            left = [port for port in ports if by_port[port]]
+            if not left:
+                raise VerbsError(f"{what}: the ranges allow {len(out)} EVs on ports {ports}, ev_count is {wanted}")
+            out += [by_port[port].pop() for port in left[: wanted - len(out)]]
+        return out
+
+    def query_ev_profile(self, profile_id: int) -> EvProfileAttr:
+        """Attributes in force; state INIT when it was never written."""
+        profile = self._profiles.get(number_of(profile_id, "EV profile"))
+        return replace(profile.attr) if profile is not None else EvProfileAttr(state=INIT)
+
+    def ev_op(self, profile_id: int, op: EvOp, entries: list[EvOpEntry] | None = None) -> list[EvOpEntry]:
+        """A batch of one operation. Each entry's `success` tells; at the first error it stops and raises.
+
+        The error's `done` is the number of entries carried out, which stay so. QUERY_ARRAY takes no entries and
+        returns one per EV of the profile; the others return the entries given.
+        """
+        with self._device.lock:
+            profile = self._profiles.get(number_of(profile_id, "EV profile"))
+            if profile is None:
+                raise VerbsError(f"no EV profile {profile_id} (has: {listed(self._profiles)})", errno.ENOENT)
+            if op is EvOp.QUERY_ARRAY:
+                return [EvOpEntry(ev, state=self._state(profile, ev), success=True) for ev in profile.entries]
+            batch = list(entries or ())
+            if len(batch) > MAX_OP_ENTRIES:
+                raise VerbsError(f"ev_op: {len(batch)} entries: at most {MAX_OP_ENTRIES} a call", errno.E2BIG)
+            for entry in batch:
+                entry.success = False
+            for done, entry in enumerate(batch):
+                try:
+                    self._one_op(profile, op, entry)
+                except LocalError as error:
+                    number = getattr(error, "errno", errno.EINVAL)
+                    raise VerbsError(f"ev_op {op.name}, entry {done}: {error}", number, done=done) from None
+                entry.success = True
+            return batch
+
+    def _one_op(self, profile: _EvProfile, op: EvOp, entry: EvOpEntry) -> None:
+        if op is EvOp.QUERY_STATE:
+            entry.state = self._state(profile, self._member(profile, entry.ev))
+            return
+        if op is EvOp.MODIFY_STATE:
+            self._set_state(profile, self._member(profile, entry.ev), entry.state)
+            return
+        if profile.attr.mode is not EvMode.EXPLICIT:
+            raise VerbsError(f"EV profile {profile.id} is {profile.attr.mode.name}: only EXPLICIT ones are written")
+        if profile.attr.state is not OFFLINE:
+            raise VerbsError(
+                f"EV profile {profile.id} is {profile.attr.state.name}: EVs are replaced OFFLINE", errno.EBUSY
+            )
+        old, new = self._member(profile, entry.ev), entry.ev_new
+        if new != EV_UNPOPULATED:
+            self.engine_ev(profile.attr, new)
+        places = [i for i, ev in enumerate(profile.entries) if ev == old]
+        for i in places if entry.all_copies else places[:1]:
+            profile.entries[i] = new
+        self._set_state(profile, new, entry.state)
+
+    def _member(self, profile: _EvProfile, ev: EvEntry) -> EvEntry:
+        if ev not in profile.entries and profile.attr.mode is not EvMode.AUTO:
+            raise VerbsError(f"EV {ev.val:#x} of port {ev.port} is not in EV profile {profile.id}", errno.ENOENT)
+        return ev
+
+    def _set_state(self, profile: _EvProfile, ev: EvEntry, state: EvStateMask) -> None:
+        if state not in (EvStateMask.GOOD, EvStateMask.DENIED):
+            raise VerbsError(f"state {state!r}: an EV can be made GOOD or DENIED")
+        deny = state is EvStateMask.DENIED
+        value = self.engine_ev(profile.attr, ev)[0] if ev != EV_UNPOPULATED else 0
+        now, known = self._device.now(), False
+        for qp in profile.users:
+            if any(row["ev"] == value for row in qp.engine.ev_states()):
+                qp.engine.deny_ev(value, deny, now)
+                known = True
+        if profile.attr.mode is EvMode.AUTO and not known:
+            raise VerbsError(f"EV {value:#x} is in no QP of EV profile {profile.id}", errno.ENOENT)
+        (profile.denied.add if deny else profile.denied.discard)(ev)
+        self._device.after_call()
+
+    def _state(self, profile: _EvProfile, ev: EvEntry) -> EvStateMask:
+        """The worst a QP knows of it; DENIED when the controller said so."""
+        if ev == EV_UNPOPULATED:
+            return EvStateMask.UNKNOWN
+        if ev in profile.denied:
+            return EvStateMask.DENIED
+        value = self.engine_ev(profile.attr, ev)[0]
+        rows = [row["state"] for qp in profile.users for row in qp.engine.ev_states() if row["ev"] == value]
+        if "assumed_bad" in rows:
+            return EvStateMask.ASSUMED_BAD
+        return EvStateMask.GOOD if rows or profile.attr.mode is not EvMode.AUTO else EvStateMask.UNKNOWN
+
+    # ---- from profile to engine ------------------------------------------------------------------------------
+
+    def _format(self, attr: EvProfileAttr) -> EvFmtProfile:
+        return self._formats[attr.ev_fmt_profile_id or 0]
+
+    def _expanded(self, attr: EvProfileAttr, packed: int) -> tuple[int, int]:
+        """(EV of the engine, expanded EV). A whole SRv6 address is read at its T1 uSID: plane << 8 | uplink."""
+        if attr.mode is EvMode.AUTO:
+            return packed, packed
+        form = self._format(attr)
+        value = expand(packed, attr.fields, form.fields) if attr.fields else packed
+        width = sum(form.fields)
+        if value >> width:
+            raise VerbsError(f"EV {value:#x} does not fit the {width} bits of its format")
+        if form.mode is EvFormat.SRV6 and width > 32:
+            return value << 128 - width >> 64 & 0x0FFF, value  # T1 uSID: bits 79..64, role nibble away (§8.2, §8.3)
+        return value, value
+
+    def engine_ev(self, attr: EvProfileAttr, ev: EvEntry) -> tuple[int, int]:
+        """(EV, plane) as the engine has it. Raises VerbsError for a port or value that cannot be."""
+        plane = self._device.plane_of(ev.port)
+        if ev.val < 0 or (attr.fields and ev.val >> packed_width(attr.fields)):
+            raise VerbsError(f"EV {ev.val:#x} does not fit the {packed_width(attr.fields or [])} bits of its fields")
+        value, _ = self._expanded(attr, ev.val)
+        if attr.mode is not EvMode.AUTO and self._format(attr).mode is EvFormat.SRV6 and value >> 8 & 0xFF != plane:
+            raise VerbsError(f"EV {ev.val:#x} names plane {value >> 8 & 0xFF}, but port {ev.port} is plane {plane}")
+        return value, plane
+
+    def check_ev_profile(self, profile_id: int | None, what: str) -> None:
+        """Whether a QP may use it now (called by QPs)."""
+        profile = self._profiles.get(profile_id or AUTO_PROFILE)
+        if profile is None or profile.attr.state is not ONLINE:
+            state = (INIT if profile is None else profile.attr.state or INIT).name
+            online = listed([i for i, p in self._profiles.items() if p.attr.state is ONLINE])
+            text = f"{what}: EV profile {profile_id} is {state}, needs ONLINE (online: {online})"
+            raise VerbsError(text, errno.ENOENT)
+
+    def config_changes(self, ev_profile_id: int | None) -> dict[str, Any]:
+        """Keys of the engine's Config that an EV profile sets (called by QPs)."""
+        profile = self._profiles[ev_profile_id or AUTO_PROFILE]
+        return {"ev_min_active": profile.attr.ev_min_active}
+
+    def evs_for(self, ev_profile_id: int | None, peer: str, what: str) -> list[tuple[int, int]]:
+        """(EV, plane) pairs of a QP to `peer`: those of its profile that lead there (called by QPs)."""
+        self.check_ev_profile(ev_profile_id, what)
+        driver = self._device.driver
+        profile = self._profiles[ev_profile_id or AUTO_PROFILE]
+        if profile.attr.mode is EvMode.AUTO:
+            return list(driver.evs(peer))
+        wrong, pairs = "", {}
+        for entry in profile.entries:
+            ev, plane = self.engine_ev(profile.attr, entry)
+            problem = driver.check_ev(peer, ev, plane)
+            if problem is None:
+                pairs.setdefault(ev, plane)
+            else:
+                wrong = problem
+        if not pairs:
+            raise VerbsError(f"{what}: no EV of profile {profile.id} leads to {peer}: {wrong}")
+        return list(pairs.items())
+
+    def denied_evs(self, profile_id: int | None) -> list[int]:
+        """The denylist of a QP, as the engine's EVs (called by QPs)."""
+        profile = self._profiles[profile_id or AUTO_PROFILE]
+        return [self.engine_ev(profile.attr, ev)[0] for ev in profile.denied]
+
+    def ev_users(self, profile_id: int | None) -> set[QueuePair]:
+        """QPs connected with a profile."""
+        return self._profiles[profile_id or AUTO_PROFILE].users
+
+    def forget_ev_user(self, qp: QueuePair) -> None:
+        """A QP is reset or destroyed."""
+        for profile in self._profiles.values():
+            profile.users.discard(qp)
+
+    # ---- EV events -------------------------------------------------------------------------------------------
+
+    def create_ev_event_cq(self, cqe: int = 1024) -> EvEventCq:
+        """A queue of EV events of all profiles, from now on. It coalesces and cannot overrun; at most `cqe` entries."""
+        if not isinstance(cqe, int) or cqe < 1:
+            raise VerbsError(f"create_ev_event_cq: cqe = {cqe!r}: must be 1 or more")
+        with self._device.lock:
+            cq = EvEventCq(self._device, cqe)
+            self._event_cqs.append(cq)
+            return cq
+
+    def ev_changed(self, event: EvChanged) -> None:
+        """An EV of a QP came to another state: tell those who listen (called by the device, lock held)."""
+        state = _TOLD.get(event.new)
+        if state is None or not self._event_cqs:
+            return
+        for profile in self._profiles.values():
+            if state & (profile.attr.ev_event_mask or 0) and any(qp.qp_num == event.qpn for qp in profile.users):
+                entry = self._entry_of(profile, event.ev, event.plane)
+                for cq in self._event_cqs:
+                    cq.push(profile.id, entry, state, event.at)
+
+    def _entry_of(self, profile: _EvProfile, ev: int, plane: int) -> EvEntry:
+        for entry in profile.entries:
+            if entry.port == plane + 1 and self.engine_ev(profile.attr, entry)[0] == ev:
+                return entry
+        return EvEntry(ev, plane + 1)
+
+
+def _check_format(form: EvFmtProfile, what: str) -> None:
+    if form.mode not in MAX_WIDTH:
+        raise VerbsError(f"{what}: mode is one of STEV, SRV6, UDP")
+    if any(not isinstance(w, int) or not 1 <= w <= 128 for w in form.fields):
+        raise VerbsError(f"{what}: fields are widths of 1 to 128 bits, got {form.fields}")
+    if sum(form.fields) > MAX_WIDTH[form.mode]:
+        raise VerbsError(
+            f"{what}: its fields have {sum(form.fields)} bits, {form.mode.name} carries {MAX_WIDTH[form.mode]}",
+            errno.E2BIG,
+        )
