@@ -45,11 +45,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on 
 def expected_errors() -> tuple[type[Exception], ...]:
     """Errors that are the user's or the machine's: shown as one message. Anything else is our bug and shows fully."""
     from hosts.client import AgentError
+    from testbed.simtest.schedule import ScheduleError
     from topologies.jsonl import JsonlError
     from topologies.plan import PlanError
     from topologies.rundir import FabricError
 
-    return (UsageError, PlanError, JsonlError, FabricError, AgentError)
+    return (UsageError, PlanError, JsonlError, FabricError, AgentError, ScheduleError)
 
 
 def require_root(what: str) -> None:
@@ -145,6 +146,36 @@ def shell(switch: Annotated[str, typer.Argument(help="Switch of the running fabr
     from testbed.shell import open_shell
 
     raise typer.Exit(open_shell(switch))
+
+
+@app.command(
+    epilog="Examples: `mrc simtest --seeds 20000` · `mrc simtest --seed 93` · `mrc simtest --replay small.json`"
+)
+def simtest(
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many schedules.")] = 2000,
+    first: Annotated[int, typer.Option("--first", min=0, help="First seed.")] = 0,
+    seed: Annotated[int | None, typer.Option("--seed", help="One schedule, told in detail and shrunk.")] = None,
+    replay: Annotated[Path | None, typer.Option("--replay", help="A schedule from a file, told in detail.")] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, max=64, help="Processes.")] = 2,
+    as_json: Json = False,
+) -> None:
+    """Run random schedules on the engines in virtual time and check every invariant all the time (no root)."""
+    from testbed.simtest import command
+
+    raise typer.Exit(command.simtest(seeds, first, seed, replay, jobs, as_json))
+
+
+@app.command(epilog="Examples: `mrc fuzz wire --runs 1000000` · `mrc fuzz endpoints --seconds 60`")
+def fuzz(
+    target: Annotated[str, typer.Argument(help="`wire`, `scapy`, `frame`, `jsonl` or `endpoints`.")],
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Inputs at most.")] = 1_000_000,
+    seconds: Annotated[int, typer.Option("--seconds", min=1, help="Seconds at most.")] = 60,
+    seed: Annotated[int, typer.Option("--seed", min=1, help="Seed of the fuzzer.")] = 1,
+) -> None:
+    """Throw bytes at a decoder or at live endpoints; coverage-guided when atheris is installed (no root)."""
+    from testbed.simtest import command
+
+    raise typer.Exit(command.fuzz(target, runs, seconds, seed))
 
 
 @bench_app.command("switch")

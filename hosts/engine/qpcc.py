@@ -92,7 +92,9 @@ class Share:
 
     def may_send(self) -> bool:
         cc = self._cc
-        return cc.inflight + self._mtu <= cc.cwnd if self._fits else cc.inflight < cc.cwnd
+        if self._fits:  # an empty pipe takes a packet whatever the window: else one below a packet would never open
+            return cc.inflight + self._mtu <= cc.cwnd or cc.inflight <= 0
+        return cc.inflight < cc.cwnd
 
     def about_to_stall(self) -> bool:
         cc = self._cc

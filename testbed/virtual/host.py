@@ -172,12 +172,16 @@ class VirtualHost:
             port.starved = left <= 0
             room.append(left)
         sent = self.endpoint.transmit(now, BATCH, room)
+        more = len(sent) >= BATCH
         for plane, peer, packet in sent:
             port = self.ports[plane]
             port.send(fabric.frame(self, packet, plane, peer), now)
+            room[plane] -= 1
             if port.waiting >= ring:
                 port.starved = True
-        return len(sent) >= BATCH
+            elif room[plane] <= 0:
+                more = True  # the first packet did not wait: there is room again already
+        return more
 
     def _tell(self, events: list[Event]) -> bool:
         """Events to those who listen; True when there were any."""

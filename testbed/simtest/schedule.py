@@ -1,0 +1,288 @@
+"""What one simulated run does: a record of plain values, drawn from a seed, stored as JSON, shrunk piece by piece.
+
+Times are seconds of virtual time from the start. Links are named as in the Mininet CLI (`p0-t0-0 p0-t1-1`), switches
+and hosts by their names in the plan. Everything here is data: run.py gives it meaning.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields, replace
+from random import Random
+from typing import Any
+
+from hosts.engine.config import Config, ConfigError
+from topologies.plan import Plan, PlanError
+
+FAULTS = (
+    "link_down", "one_way", "loss", "pattern", "corrupt", "blackhole", "flap", "switch_off", "port_down", "delay",
+    "reorder", "duplicate", "stall",
+)  # fmt: skip
+HEALED_S = 2.0
+"""Every fault has ended by then; from there on all that is left has to finish."""
+
+
+class ScheduleError(ValueError):
+    """A schedule file does not say what a schedule has to; the message says what is wrong."""
+
+
+@dataclass(frozen=True)
+class Post:
+    """One write: `side` 0 writes from the first host of connection `qp` to the second, 1 the other way."""
+
+    at: float
+    qp: int
+    side: int
+    size: int
+    imm: int | None = None
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something breaks at `at` and is mended at `until`.
+
+    `where`: a link, a switch (blackhole, switch_off) or a host (stall). `value`: share of the packets (loss, corrupt,
+    duplicate), seconds each way (flap), extra seconds (delay, reorder: up to). `pattern`: 0 = lost, 1 = passes, over
+    and over: zeros first, or one at the end.
+    """
+
+    kind: str
+    where: str
+    at: float
+    until: float
+    value: float = 0.0
+    pattern: str = ""
+    reverse: bool = False
+    """one_way, loss, pattern, corrupt, duplicate: towards the lower end of the link instead of the upper one."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    seed: int
+    plan: dict[str, int]
+    network: dict[str, Any]
+    """Keys of run.NETWORK: rate, delays, queue sizes, marks, `wire`."""
+    config: dict[str, Any]
+    """Engine keys of every host that differ from the defaults."""
+    config_of: dict[str, dict[str, Any]]
+    """... and those of one host, on top."""
+    qps: list[list[str]]
+    """Connections: [host, host]."""
+    posts: list[Post] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    psn: int | None = None
+    """First PSN of every QP; None = random."""
+
+    def plan_of(self) -> Plan:
+        """Raises PlanError."""
+        return Plan.from_json(self.plan)
+
+    def configs(self) -> dict[str, Config]:
+        """The configuration of every host. Raises ConfigError."""
+        common = Config.from_json(self.config)
+        found = {host.name: common for host in self.plan_of().hosts}
+        for host, keys in self.config_of.items():
+            if host in found:
+                found[host] = Config.from_json({**self.config, **keys})
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def dumps(self) -> str:
+        return json.dumps(self.to_json(), indent=1)
+
+    @classmethod
+    def from_json(cls, data: Any) -> Schedule:
+        """Inverse of to_json. Raises ScheduleError."""
+        known = {f.name for f in fields(cls)}
+        if not isinstance(data, dict) or not set(data) <= known:
+            raise ScheduleError(f"a schedule has the keys {', '.join(sorted(known))}")
+        try:
+            found = cls(**data)
+            found = replace(
+                found,
+                posts=[Post(**p) for p in found.posts],
+                faults=[Fault(**f) for f in found.faults],  # type: ignore[arg-type]
+            )
+            hosts = set(found.configs())
+            named = {name for pair in found.qps for name in pair} | set(found.config_of)
+            if not named <= hosts:
+                raise ScheduleError(f"no host {', '.join(sorted(named - hosts))} in this plan")
+            if bad := [f.kind for f in found.faults if f.kind not in FAULTS]:
+                raise ScheduleError(f"no fault {bad[0]!r} (has: {', '.join(FAULTS)})")
+            if any(not 0 <= p.qp < len(found.qps) or p.side not in (0, 1) for p in found.posts):
+                raise ScheduleError("a write names a connection that does not exist")
+        except (TypeError, PlanError, ConfigError) as error:
+            raise ScheduleError(str(error)) from None
+        return found
+
+
+# ---- drawing ------------------------------------------------------------------------------------------------
+
+
+def draw(seed: int) -> Schedule:
+    """The schedule of a seed."""
+    rng = Random(f"mrc-simtest {seed}")
+    plan = {
+        "planes": rng.choice((1, 2, 2, 3, 4)), "racks": rng.choice((1, 2, 2, 3)), "spines": rng.choice((1, 2, 2, 3, 4)),
+        "hosts_per_rack": rng.choice((1, 1, 2, 3)),
+    }  # fmt: skip
+    if plan["racks"] == plan["hosts_per_rack"] == 1:
+        plan["racks"] = 2
+    whole = Plan.from_json(plan)
+    names = [host.name for host in whole.hosts]
+    kind = rng.choice(("calm", "faults", "faults", "faults", "storm"))
+    config = draw_config(rng)
+    config_of = {}
+    if rng.random() < 0.3:
+        mine = draw_config(rng)
+        config_of[rng.choice(names)] = {k: mine[k] for k in mine if k in _ONE_SIDED}
+    qps = [rng.sample(names, 2) for _ in range(rng.choice((1, 1, 1, 2, 2, 3)))]
+    if len(qps) > 1 and rng.random() < 0.3:
+        qps[-1] = list(qps[0])
+    busy = sorted({name for pair in qps for name in pair})
+    return Schedule(
+        seed=seed, plan=plan, network=draw_network(rng, kind), config=config, config_of=config_of, qps=qps,
+        posts=draw_posts(rng, len(qps), config.get("pmtu_bytes", 256)),
+        faults=[] if kind == "calm" else [draw_fault(rng, whole, busy) for _ in range(rng.choice((1, 1, 2, 3, 5)))],
+        psn=rng.choice((None, None, 0, 0xFFFFF0, 0x7FFFF8)),
+    )  # fmt: skip
+
+
+_ONE_SIDED = frozenset((
+    "mpr_packets", "cwnd_bytes", "sack_threshold_bytes", "sack_flush_s", "oor_action", "timeout", "linear_cnt",
+    "exp_cnt", "reorder_threshold", "ev_min_active", "backup_per_plane", "probe_ok_count", "timestamps", "max_wimm",
+    "trim_nack", "cc_algorithm",
+))  # fmt: skip
+"""Keys two ends need not agree on."""
+
+_KEYS: dict[str, tuple[Any, ...]] = {
+    "mpr_packets": (128, 128, 128, 256, 1024),
+    "cwnd_bytes": (256, 1500, 6000, 20_000, 100_000, 1 << 20),
+    "max_wimm": (1, 2, 4, 32),
+    "sack_threshold_bytes": (0, 1, 1, 2000, 10_000),
+    "sack_flush_s": (0.0005, 0.002, 0.004, 0.02),
+    "trim_nack": (True, True, True, False),
+    "oor_action": ("nack", "drop"),
+    "ev_fifo": (True, True, False),
+    "reorder_threshold": (0, 0, 3, 10, 64),
+    "timeout": (12, 13, 14, 15, 16),
+    "linear_cnt": (0, 1, 3, 7),
+    "exp_cnt": (1, 2, 5, 25, 25, 25),
+    "timeout_rtts": (0, 2.0, 4.0),
+    "timeout_ceiling_s": (0.05, 0.1, 0.3),
+    "timestamps": (True, True, False),
+    "ev_layout": ("L", "H"),
+    "backup_per_plane": (-1, -1, 0, 1),
+    "max_active": (100, 100, 4, 1),
+    "ev_min_active": (-1, -1, 0, 1, 2, 5),
+    "probe_interval_s": (0.02, 0.05, 0.2),
+    "probe_timeout_s": (0.01, 0.05, 0.1),
+    "probe_ok_count": (1, 2, 3),
+    "probe_ok_max": (1, 4, 64),
+    "probe_fail_count": (1, 2, 3),
+    "probe_forgive_s": (0.1, 1.0, 60.0),
+    "port_status_repeats": (1, 3),
+    "port_status_refresh_s": (0.05, 0.3, 1.0),
+    "dynamic_mpr": (False, True),
+    "always_skip_marks": (0, 2, 32),
+    "bitmap_packets": (0, 0, 32),
+    "work_slots": (0, 0, 8),
+    "rx_buffer_bytes": (0, 0, 20_000),
+    "rx_drain_bytes_per_s": (1e5, 1e6, 1e8),
+    "flow_control": (False, True),
+    "flow_control_start": (0.2, 0.5),
+    "flow_control_restore": (True, False),
+    "no_receive": ("nak", "deliver"),
+    "cc_algorithm": ("fixed", "uet-1.0-nscc", "none"),
+    "cc_scope": ("destination", "qp"),
+    "cc_send_rule": ("mrc", "uet"),
+    "cc_scaling": ("shape", "uet"),
+    "link_rate_bps": (0.0, 100e6),
+    "base_rtt_s": (0.0, 0.002),
+}
+"""Values to draw from. Keys which this engine does not have are passed over."""
+_KNOWN = {f.name for f in fields(Config)}
+
+
+def draw_config(rng: Random) -> dict[str, Any]:
+    """Some keys off their defaults."""
+    config: dict[str, Any] = {"pmtu_bytes": rng.choice((256, 256, 256, 512, 1024)), "timeout": 14}
+    eager = rng.choice((0.1, 0.3, 0.7))
+    for key, values in _KEYS.items():
+        value, wanted = rng.choice(values), rng.random() < eager
+        if wanted and key in _KNOWN:
+            config[key] = value
+    return config
+
+
+def draw_network(rng: Random, kind: str) -> dict[str, Any]:
+    """Links and queues. The storm has small queues, marks, trims, jitter and loss everywhere."""
+    network: dict[str, Any] = {
+        "rate_bps": rng.choice((20e6, 100e6, 1e9)),
+        "spine_share": rng.choice((1.0, 1.0, 0.3)),
+        "delay_s": rng.choice((50e-6, 200e-6, 1e-3)),
+        "jitter_s": 0.0,
+        "queue_bytes": 1 << 20,
+        "mark_bytes": None,
+        "trim_bytes": None,
+        "ring_packets": rng.choice((2, 4, 64, 1000)),
+        "fifo": True,
+        "wire": rng.random() < 0.15,
+    }
+    if kind != "calm" and rng.random() < 0.4:
+        network["queue_bytes"] = rng.choice((3_000, 10_000, 40_000))
+        network["mark_bytes"] = rng.choice((None, 1_000, 5_000))
+        network["trim_bytes"] = rng.choice((None, 2_000, 8_000))
+    if kind == "storm":
+        network["jitter_s"] = rng.choice((0.0, 100e-6, 1e-3))
+        network["fifo"] = rng.random() < 0.5
+    return network
+
+
+def draw_posts(rng: Random, qps: int, pmtu: int) -> list[Post]:
+    """A workload of some dozens to a few hundred packets."""
+    posts: list[Post] = []
+    budget = rng.choice((3, 6, 10, 20, 20, 40, 40, 80, 160, 300))
+    both = rng.random() < 0.5
+    imms = rng.choice((0.0, 0.0, 0.2, 1.0))
+    spread = rng.choice((0.0, 0.0, 0.02, 0.3))
+    sizes = rng.choice(("mixed", "mixed", "small", "one"))
+    while budget > 0 and len(posts) < 250:
+        if sizes == "small":
+            size = rng.choice((0, 1, 7, pmtu - 1, pmtu, pmtu + 1))
+        elif sizes == "one":
+            size = budget * pmtu
+        else:
+            size = rng.choice((0, 1, pmtu, rng.randrange(4 * pmtu), rng.randrange(40 * pmtu), 8 * pmtu))
+        size = min(size, budget * pmtu)
+        budget -= max(1, -(-size // pmtu))
+        imm = rng.getrandbits(32) if rng.random() < imms else None
+        side = rng.randrange(2) if both else 0
+        posts.append(Post(round(rng.random() * spread, 6), rng.randrange(qps), side, size, imm))
+    return sorted(posts, key=lambda p: p.at)
+
+
+def draw_fault(rng: Random, plan: Plan, named: list[str]) -> Fault:
+    """One fault, at some time before HEALED_S, somewhere; at NICs and hosts, of the hosts `named`."""
+    kind = rng.choice(FAULTS)
+    at = round(rng.choice((0.0, rng.random() * 0.01, rng.random() * 0.1, rng.random() * 0.5)), 6)
+    lasts = rng.choice((rng.random() * 0.01, rng.random() * 0.1, rng.random(), HEALED_S))
+    until = round(min(at + lasts, HEALED_S), 6)
+    nics = [link for link in plan.links if link.lower.node in named]
+    link = rng.choice(nics if kind == "port_down" or rng.random() < 0.4 else plan.links)
+    where, value, pattern = link.name, 0.0, ""
+    if kind in ("blackhole", "switch_off"):
+        where = rng.choice(plan.switches).name
+    elif kind == "stall":
+        where, value = rng.choice(named), 0.0
+    elif kind in ("loss", "corrupt", "duplicate"):
+        value = rng.choice((0.01, 0.1, 0.5))
+    elif kind == "flap":
+        value = rng.choice((0.002, 0.02, 0.1))
+    elif kind in ("delay", "reorder"):
+        value = rng.choice((0.0005, 0.005, 0.03))
+    elif kind == "pattern":
+        pattern = rng.choice(("10", "110", "0" + "1" * 9, "000" + "1" * 20, "0" + "1" * 49))
+    return Fault(kind, where, at, until, value, pattern, rng.random() < 0.5)

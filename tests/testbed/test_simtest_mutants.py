@@ -1,0 +1,179 @@
+"""The checks can fail: engines broken on purpose, each of which has to be caught within a few seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hosts.engine.ev import EvProfile, EvSignal, EvState
+from hosts.engine.flight import Flight
+from hosts.engine.memory import Memory
+from hosts.engine.paths import Paths
+from hosts.engine.qp import QueuePair
+from hosts.engine.requestor import Requestor
+from hosts.engine.responder import Responder
+from hosts.engine.window import FixedWindow
+from testbed.simtest.run import simulate
+from testbed.simtest.schedule import draw
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+SEEDS = 150
+"""More than any of them needs."""
+
+
+def wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> Patch:
+    """Replace a function of a class by `make(the function)`."""
+    return lambda monkeypatch: monkeypatch.setattr(owner, name, make(getattr(owner, name)))
+
+
+def _one_too_many(transport_ack: Any) -> Any:
+    def broken(self: Responder) -> Any:
+        ack = transport_ack(self)
+        if ack is not None:
+            ack.psn = ack.psn + 1 & 0xFFFFFF
+        return ack
+
+    return broken
+
+
+def _sack_ahead(sack: Any) -> Any:
+    def broken(self: Responder, trigger: Any, psn: int | None) -> None:
+        self._above, kept = self._above | 1 << 3, self._above
+        sack(self, trigger, psn)
+        self._above = kept
+
+    return broken
+
+
+def _no_mpr(transmit: Any) -> Any:
+    def broken(self: Requestor, *arguments: Any) -> None:
+        self._mpr = 1 << 20
+        transmit(self, *arguments)
+
+    return broken
+
+
+def _place_too_much(place: Any) -> Any:
+    def broken(region: Any, va: int, data: Any) -> None:
+        start = va - region.va
+        whole = bytes(data) + b"\x01"
+        region.view[start : start + len(whole)] = whole[: len(region.view) - start]
+
+    return staticmethod(broken)
+
+
+def _place_elsewhere(place: Any) -> Any:
+    def broken(region: Any, va: int, data: Any) -> None:
+        place(region, min(va + 1, region.va + region.length - len(data)), data)
+
+    return staticmethod(broken)
+
+
+def _count_twice(accept: Any) -> Any:
+    def broken(self: Responder, packet: Any, *arguments: Any) -> Any:
+        self._rcvd_bytes += packet.size
+        return accept(self, packet, *arguments)
+
+    return broken
+
+
+def _complete_early(on_transport_ack: Any) -> Any:
+    def broken(self: Requestor, ack: Any, now: float) -> None:
+        if self._messages and self.flight.next_psn > self._messages[0].last_psn:
+            ack.psn = self._messages[0].last_psn & 0xFFFFFF
+        on_transport_ack(self, ack, now)
+
+    return broken
+
+
+def _impatient(charge: Any) -> Any:
+    def broken(self: Requestor, now: float) -> bool:
+        self._charge_again_at = 0.0
+        return charge(self, now)
+
+    return broken
+
+
+def _bad_is_good(signal: Any) -> Any:
+    def broken(self: EvProfile, ev: Any, what: EvSignal, now: float) -> Any:
+        move = signal(self, ev, what, now)
+        if what is EvSignal.LOST and ev.state is EvState.ASSUMED_BAD:
+            ev.state = EvState.GOOD
+        return move
+
+    return broken
+
+
+def _keep_bad(withdraw: Any) -> Any:
+    def broken(self: EvProfile, plane: Any, ev: Any) -> None:
+        return None
+
+    return broken
+
+
+def _one_probe(on_answer: Any) -> Any:
+    def broken(self: Paths, sack: Any, now: float) -> None:
+        for ev in self.profile:
+            ev.streak = ev.needed
+        on_answer(self, sack, now)
+
+    return broken
+
+
+def _same_plane_twice(choose: Any) -> Any:
+    def broken(self: EvProfile, free: int, avoid: Any = None) -> Any:
+        if self._round and len(self._round) % 2:
+            self._round.append(self._round[-1])
+        return choose(self, free, avoid)
+
+    return broken
+
+
+MUTANTS: dict[str, tuple[Patch, set[str]]] = {
+    "a responder that acks one PSN too many": (wrap(Responder, "transport_ack", _one_too_many), {"claims"}),
+    "a responder that sacks what is not there": (wrap(Responder, "_sack", _sack_ahead), {"claims"}),
+    "a responder that counts bytes twice": (wrap(Responder, "_accept", _count_twice), {"claims"}),
+    "a responder that writes a byte too many": (wrap(Memory, "place", _place_too_much), {"bounds", "placed"}),
+    "a responder that writes one byte off": (wrap(Memory, "place", _place_elsewhere), {"bounds", "placed"}),
+    "a requestor that ignores MPR": (wrap(Requestor, "transmit", _no_mpr), {"window"}),
+    "a requestor that ignores its window": (wrap(FixedWindow, "may_send", lambda old: lambda self: True), {"window"}),
+    "a requestor that completes the next write too": (
+        wrap(Requestor, "on_transport_ack", _complete_early), {"placed", "window"},
+    ),
+    "a requestor that never sends again": (wrap(Requestor, "_next_lost", lambda old: lambda self: None), {"ends"}),
+    "a requestor whose timers never run": (
+        wrap(Requestor, "next_deadline", lambda old: lambda self: None), {"ends"},
+    ),
+    "a requestor that gives up at once": (wrap(Requestor, "_charge", _impatient), {"budget"}),
+    "a requestor that cries loss": (
+        wrap(Flight, "expired", lambda old: lambda self, now: [s for s in self.outstanding.values() if not s.state]),
+        {"calm", "budget"},
+    ),
+    "a profile that uses a plane that is down": (
+        wrap(EvProfile, "set_ports", lambda old: lambda self, local, peer, now: None), {"paths"},
+    ),
+    "a profile that keeps a bad EV in rotation": (wrap(EvProfile, "_withdraw", _keep_bad), {"paths"}),
+    "a profile that forgives without a probe": (wrap(EvProfile, "signal", _bad_is_good), {"states"}),
+    "a prober that believes one answer": (wrap(Paths, "on_answer", _one_probe), {"states"}),
+    "a rotation that prefers a plane": (wrap(EvProfile, "choose", _same_plane_twice), {"balance"}),
+    "a QP that never flushes a failure": (
+        wrap(Requestor, "flush", lambda old: lambda self, *arguments: None), {"ends", "order"},
+    ),
+    "a QP that receives in ERROR": (
+        wrap(QueuePair, "_fail", lambda old: lambda self, *arguments: None), {"ends", "crash"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_broken_engine__is_caught_within_a_few_seeds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    patch, expected = MUTANTS[name]
+    patch(monkeypatch)
+    for seed in range(SEEDS):
+        violation = simulate(draw(seed)).violation
+        if violation is not None:
+            assert violation.invariant in expected, violation
+            return
+    pytest.fail(f"not caught in {SEEDS} seeds: {name}")
