@@ -295,6 +295,14 @@ class QueuePair:
             for ev in self.paths.profile
         ]  # fmt: skip
 
+    def deny(self, value: int, *, now: float) -> None:
+        """An EV goes to DENIED until allow(); replaced within its plane, and no floor holds it (§5.12). LocalError."""
+        self.deny_ev(value, True, now)
+
+    def allow(self, value: int, *, now: float) -> None:
+        """An EV is GOOD again, whatever it was. Raises LocalError for one the QP has not."""
+        self.deny_ev(value, False, now)
+
     def deny_ev(self, value: int, deny: bool, now: float) -> None:
         """The controller takes an EV out (DENIED) or gives it back (GOOD). Raises LocalError for one it has not."""
         ev = self.paths.find(value) if self.paths is not None else None

@@ -67,7 +67,8 @@ class Pair:
     def __init__(
         self, *, planes: int = 2, uplinks: int = 2, delay_s: float = 0.005, seed: int = 1, psn: int | None = None,
         config: dict[str, Any] | None = None, config_b: dict[str, Any] | None = None, framed: bool = False,
-        region: int = 1 << 16, per_packet_s: float = 0.0,
+        region: int = 1 << 16, per_packet_s: float = 0.0, evs: list[tuple[int, int]] | None = None,
+        denied: Sequence[int] = (),
     ):  # fmt: skip
         settings = {"pmtu_bytes": MTU, "timeout": 15, **(config or {})}
         self.config = Config(**settings)
@@ -76,7 +77,7 @@ class Pair:
         self.rng = Random(seed)
         self.delay_s, self.per_packet_s = delay_s, per_packet_s
         """A port takes `per_packet_s` to send one packet; 0 = it takes any number at once."""
-        self.evs = make_evs(planes, uplinks)
+        self.evs = make_evs(planes, uplinks) if evs is None else evs
         self.paths: dict[tuple[str, int, int], Path] = {}
         self.ports_up = {"a": [True] * planes, "b": [True] * planes}
         self.log: list[Line] = []
@@ -94,7 +95,7 @@ class Pair:
         self.b = self._side("b", Config(**{**settings, **(config_b or {})}), None)
         self.memory = bytearray(region)
         self.region = self.b.endpoint.register(self.memory)
-        self.a.qp.connect("b", self.b.qp.attributes(self.region), self.evs, 0.0)
+        self.a.qp.connect("b", self.b.qp.attributes(self.region), self.evs, 0.0, denied=denied)
         self.b.qp.connect("a", self.a.qp.attributes(), self.evs, 0.0)
 
     def _side(self, name: str, config: Config, psn: int | None) -> Side:
