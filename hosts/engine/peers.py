@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from .config import Config
 from .context import Room
 from .events import Event, EvProbeResult, PlaneChanged
+from .incast import IncastSignal
 from .packets import (
     ECN_ECT0,
     ECN_NOT_ECT,
@@ -40,8 +41,8 @@ class Peer:
     """What is known of one other host."""
 
     __slots__ = (
-        "acknowledged", "last_update", "name", "ports", "probe_at", "qps", "reverse", "update_at", "update_id",
-        "updates_sent",
+        "acknowledged", "last_update", "last_update_at", "name", "ports", "probe_at", "qps", "reverse", "update_at",
+        "update_id", "updates_sent",
     )  # fmt: skip
 
     def __init__(self, name: str, planes: int, rng: Random):
@@ -51,6 +52,7 @@ class Peer:
         self.ports = ALL_PORTS
         """Bit p: its port of plane p is up, as far as it told us."""
         self.last_update: int | None = None
+        self.last_update_at = 0.0
         """Request id of its newest port status update."""
         self.reverse = ReverseSet(planes, self.qps, rng)
         self.probe_at: float | None = None
@@ -92,6 +94,7 @@ class Peers:
         self._request_id = rng.getrandbits(REQUEST_BITS)
         self._plane = 0
         self.qpccs = Qpccs(config, planes, self._probe_base)
+        self.incast = IncastSignal(config.incast_penalty, config.incast_hold_s)
 
     def get(self, name: str) -> Peer:
         """The peer of that name, new if need be. Names come from the NIC, which knows the hosts there are."""
@@ -133,9 +136,7 @@ class Peers:
             room.take(packet.plane)
             out.append((packet.plane, peer.name, packet))
 
-    def _send_probe(
-        self, peer: Peer, packet: EndpointRequest, out: list[tuple[int, str, Packet]], room: Room
-    ) -> None:
+    def _send_probe(self, peer: Peer, packet: EndpointRequest, out: list[tuple[int, str, Packet]], room: Room) -> None:
         """EV probes leave on their own EV or not at all: where the port is down they fail by their timeout."""
         if room.free >> packet.plane & 1:
             room.take(packet.plane)
@@ -167,11 +168,15 @@ class Peers:
             peer.update_at, peer.updates_sent, peer.acknowledged = now, 0, False
 
     def _on_update(self, peer: Peer, request: EndpointRequest, now: float) -> None:
-        """§5.12. Updates may overtake each other on different planes: an older one changes nothing."""
+        """§5.12. Updates may overtake each other on different planes: an older one changes nothing.
+
+        Unless it comes later than any reordering: then another process of that host counts its requests by itself.
+        """
         last = peer.last_update
-        if last is not None and (request.request_id - last & 0xFFFF) >= 1 << REQUEST_BITS - 1:
+        behind = last is not None and (request.request_id - last & 0xFFFF) >= 1 << REQUEST_BITS - 1
+        if behind and now - peer.last_update_at < self._config.port_status_refresh_s:
             return
-        peer.last_update = request.request_id
+        peer.last_update, peer.last_update_at = request.request_id, now
         changed = (peer.ports ^ request.port_mask) & self._mask
         peer.ports = request.port_mask | ALL_PORTS & ~self._mask
         for plane in range(self._planes):
