@@ -1,0 +1,304 @@
+"""Devices on the NIC ports of a host, in real time.
+
+    with open_device(run_dir="/run/mrc-testbed") as device:       # inside a host, as root: which one is found out
+        ...
+
+The agent of the host may run at the same time; both are at the same ports, and every packet reaches both. What keeps
+them apart: each process has QPNs of its own (slot << 16, a slot being an abstract Unix socket name of the namespace, so
+the kernel gives it back whatever happens) and drops the rest; EV probes and port status updates are answered by the
+agent when there is one; both watch the links and tell their own peers.
+
+With `thread=True` the device works in the background. Without, it works while a call waits (`cq.wait`, `process`, ...):
+a program that computes for longer than a retry timeout without calling looks dead to its peers.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import random
+import selectors
+import socket
+import struct
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from hosts.engine.config import Config
+from hosts.engine.endpoint import Endpoint
+from hosts.engine.errors import LocalError
+from hosts.engine.packets import ENDPOINT_QPN, EndpointResponse
+from hosts.links import LinkState, LinkWatcher
+from hosts.nic import open_nic
+from hosts.nic.base import NicError
+from topologies.plan import Host, Plan, PlanError, ev_plane
+
+from .device import Device
+from .driver import Driver
+from .errors import VerbsError
+
+RUN_DIR = "/run/mrc-testbed"
+SLOTS = range(1, 256)
+SLOT_BITS = 16
+RECEIVE_BATCH = 8
+TRANSMIT_BATCH = 64
+RETRY_S = 0.001
+"""How soon to try again when the kernel took no more frames."""
+AGENT_CHECK_S = 1.0
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
+
+
+def open_device(
+    host: str | None = None,
+    *,
+    run_dir: Path | str = RUN_DIR,
+    config: Config | None = None,
+    nic: str = "fast",
+    thread: bool = False,
+    seed: int | None = None,
+) -> Device:
+    """The device of the host in whose network namespace we are.
+
+    `host`: its name, if several could be meant. `nic`: "fast" or "scapy". `thread`: work in the background.
+    Raises VerbsError naming the cause: no fabric, not in a host, no permission, no free slot.
+    """
+    path = Path(run_dir) / "plan.json"
+    try:
+        plan = Plan.from_json(json.loads(path.read_text()))
+    except FileNotFoundError:
+        raise VerbsError(f"{path}: no such file: bring the fabric up first (`mrc up`)") from None
+    except (OSError, ValueError) as error:
+        raise VerbsError(f"{path}: {error}") from None
+    try:
+        here = plan.host(host) if host is not None else find_host(plan)
+        return Device(LiveDriver(plan, here, Path(run_dir), config or Config(), nic=nic, thread=thread, seed=seed))
+    except (NicError, PlanError, OSError) as error:
+        raise VerbsError(f"cannot open the device: {error}") from None
+
+
+def find_host(plan: Plan) -> Host:
+    """The host whose ports are in this network namespace. Raises VerbsError when none or several are."""
+    names = {name for _, name in socket.if_nameindex()}
+    found = [h for h in plan.hosts if all(plan.host_port(h, p).interface in names for p in range(plan.planes))]
+    if len(found) != 1:
+        some = ", ".join(h.name for h in found) or "no host"
+        raise VerbsError(f"this network namespace has the ports of {some}: run inside a host (`mrc exec h0 ...`)")
+    return found[0]
+
+
+class LiveDriver(Driver):
+    """See the module. Made by `open_device`."""
+
+    def __init__(
+        self, plan: Plan, host: Host, run_dir: Path, config: Config, *, nic: str, thread: bool, seed: int | None
+    ) -> None:
+        self.plan, self.host = plan, host
+        self._agent_path = run_dir / "agents" / f"{host.name}.sock"
+        self._agent_seen: tuple[float, bool] = (float("-inf"), False)
+        self._slot, self.slot = claim_slot()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        try:
+            first = self.slot << SLOT_BITS
+            rng = random.SystemRandom().getrandbits(64) if seed is None else seed
+            super().__init__(Endpoint(host.name, config, planes=plan.planes, seed=rng, first_qpn=first))
+            self.qpns = range(first, first + (1 << SLOT_BITS))
+            self.nic = open_nic(nic, plan, host, config)
+        except BaseException:
+            self._slot.close()
+            raise
+        try:
+            self._interfaces = {port.interface: plane for plane, port in self.nic.ports.items()}
+            self._links = LinkWatcher(self._interfaces)
+        except BaseException:
+            self.nic.close()
+            self._slot.close()
+            raise
+        self._busy = False
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._links, selectors.EVENT_READ)
+        self._wake, woken = socket.socketpair()
+        self._woken = woken
+        for end in (self._wake, woken):
+            end.setblocking(False)
+        self._selector.register(woken, selectors.EVENT_READ)
+        self._nic_files: list[int] = []
+        self._watch_nic()
+        for interface, state in self._links.states.items():
+            if not state.up:
+                self._on_link(interface, state)
+        self._progress = threading.Condition(self.lock)
+        if thread:
+            self._thread = threading.Thread(target=self._run, name=f"mrc {host.name}", daemon=True)
+            self._thread.start()
+
+    # ---- what a device asks -----------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def evs(self, peer: str) -> list[tuple[int, int]]:
+        return [(ev, ev_plane(ev)) for ev in self.plan.evs(self.host, self.plan.host(peer))]
+
+    def check_ev(self, peer: str, ev: int, plane: int) -> str | None:
+        if ev_plane(ev) != plane:
+            return f"EV {ev:#06x} names plane {ev_plane(ev)}, its port is plane {plane}"
+        try:
+            self.plan.path(self.host, self.plan.host(peer), ev)
+        except PlanError as error:
+            return str(error)
+        return None
+
+    def gids(self) -> tuple[str, ...]:
+        return tuple(str(self.plan.address(self.host, plane)) for plane in range(self.planes))
+
+    def resolve(self, gid: str) -> str:
+        known = {str(self.plan.address(h, p)): h.name for h in self.plan.hosts for p in range(self.planes)}
+        name = known.get(gid, gid)
+        try:
+            peer = self.plan.host(name)
+        except PlanError as error:
+            raise LocalError(f"nobody has the address {gid!r}: {error}") from None
+        if peer == self.host:
+            raise LocalError(f"{gid} is this host: the fabric carries nothing from a host to itself")
+        return peer.name
+
+    def port_up(self, plane: int) -> bool:
+        return self._links.states[self.nic.ports[plane].interface].up
+
+    def set_port(self, plane: int, enabled: bool) -> None:
+        """Sets the interface up or down, as `ip link set`: the agent of the host sees it too."""
+        interface = self.nic.ports[plane].interface
+        request = struct.pack("16sH22x", interface.encode(), 0)
+        try:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                flags = struct.unpack_from("16xH", fcntl.ioctl(sock, _SIOCGIFFLAGS, request))[0]
+                flags = flags | _IFF_UP if enabled else flags & ~_IFF_UP
+                fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sH22x", interface.encode(), flags))
+        except OSError as error:
+            raise VerbsError(f"{interface}: cannot set it {'up' if enabled else 'down'}: {error.strerror}") from None
+
+    def fileno(self) -> int:
+        return self._selector.fileno()  # type: ignore[attr-defined]
+
+    def kick(self) -> None:
+        with suppress(BlockingIOError):
+            self._wake.send(b"k")
+
+    # ---- the loop ---------------------------------------------------------------------------------------------
+
+    def step(self, deadline: float | None) -> bool:
+        if self._closed:
+            raise VerbsError("the device is closed")
+        if self._thread is not None and threading.current_thread() is not self._thread:
+            with self._progress:
+                left = None if deadline is None else deadline - self.now()
+                if left is not None and left <= 0:
+                    return False
+                self._progress.wait(left)
+            return True
+        self._turn(deadline)
+        return deadline is None or self.now() < deadline
+
+    def _turn(self, deadline: float | None) -> None:
+        """Wait for something to do, no longer than `deadline`, and do it."""
+        ready = self._selector.select(self._timeout(deadline))
+        with self.lock:
+            for key, _ in ready:
+                if key.fileobj is self._woken:
+                    with suppress(BlockingIOError):
+                        self._woken.recv(4096)
+            for interface, state in self._links.poll():
+                self._on_link(interface, state)
+            self._network()
+
+    def _timeout(self, deadline: float | None) -> float | None:
+        if self._busy:
+            return 0.0
+        with self.lock:
+            now = self.now()
+            times = [t for t in (self.endpoint.next_timer(), deadline) if t is not None]
+            if self.nic.backlog:
+                times.append(now + RETRY_S)
+        return max(0.0, min(times) - now) if times else None
+
+    def _network(self) -> None:
+        """One round: down to the last frame first, and only then timers, as in hosts.agent."""
+        endpoint, nic, now = self.endpoint, self.nic, self.now()
+        nic.flush()
+        taken, qpns = 0, self.qpns
+        for plane, peer, packet in nic.receive(RECEIVE_BATCH):
+            taken += 1
+            if packet.dest_qp in qpns or packet.dest_qp == ENDPOINT_QPN:
+                endpoint.receive(packet, plane, peer, now)
+        if taken < RECEIVE_BATCH:  # so no port had more
+            endpoint.on_timer(now)
+        sent = 0
+        if not nic.backlog:
+            for plane, peer, packet in endpoint.transmit(self.now(), TRANSMIT_BATCH):
+                if type(packet) is not EndpointResponse or not self._agent_answers():
+                    nic.send(plane, peer, packet)
+                sent += 1
+            nic.flush()
+        self._busy = bool(taken or sent)
+        if self.collect():
+            self._notify()
+
+    def _notify(self) -> None:
+        if self._thread is not None:
+            self._progress.notify_all()
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._turn(None)
+
+    def _agent_answers(self) -> bool:
+        """The agent of this host is there; looked at once a second at most."""
+        at, alive = self._agent_seen
+        now = self.now()
+        if now - at > AGENT_CHECK_S:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+                sock.settimeout(0.1)
+                alive = sock.connect_ex(str(self._agent_path)) == 0
+            self._agent_seen = now, alive
+        return alive
+
+    def _watch_nic(self) -> None:
+        for number in self._nic_files:
+            with suppress(KeyError, ValueError):
+                self._selector.unregister(number)
+        self._nic_files = list(self.nic.filenos().values())
+        for number in self._nic_files:
+            self._selector.register(number, selectors.EVENT_READ)
+
+    def _on_link(self, interface: str, state: LinkState) -> None:
+        plane = self._interfaces[interface]
+        if self.nic.link_changed(plane, state):
+            self._watch_nic()
+        self.endpoint.on_port(plane, state.up, self.now())
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._thread is not None:
+            self.kick()
+            self._thread.join(5.0)
+        with self.lock:
+            self._notify()
+            self._selector.close()
+            for part in (self._wake, self._woken, self._links, self.nic, self._slot):
+                part.close()
+
+
+def claim_slot() -> tuple[socket.socket, int]:
+    """A slot of this network namespace and the socket that holds it. Raises VerbsError when all are taken."""
+    for slot in SLOTS:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        try:
+            sock.bind(f"\0mrc-verbs/{slot}")
+            return sock, slot
+        except OSError:
+            sock.close()
+    raise VerbsError(f"{len(SLOTS)} processes of this host have devices open, the limit")
