@@ -77,9 +77,18 @@ class Config:
     fabric_trims: bool = True
     """Switches trim (where the peer answers trims too): target 0.75 base RTT, else 1.0 and quick adapt by delay."""
 
+    incast_penalty: int = 0
+    """rcv_cwnd_pen of our SACKs after a packet was trimmed at our last hop: 16 is right for fabrics that do not mark
+    there (nscc.md §4.3), 0 = off."""
+    incast_hold_s: float = 0.0025
+    """So long after the last such trim; half a base RTT."""
+
     # ---- acknowledging ----------------------------------------------------------------------------------
     sack_threshold_bytes: int = 0
     """A SACK is due when more than this was accepted since the last one; 0 = 4 x PMTU (§12 row 16)."""
+    sack_before_mark: bool = True
+    """A CE-marked packet first lets the SACK leave that is owed for unmarked ones: bytes and mark then belong together,
+    or nearly all bytes of a congested path would count as marked, and windows would not find equal shares."""
     sack_flush_s: float = 0.004
     """A SACK owed for fewer bytes leaves after this long without further packets (§6.4, idle flush)."""
     trim_nack: bool = True
@@ -207,6 +216,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "link_rate_bps": (0, 1e13),
     "base_rtt_s": (0, 60),
     "path_hops": (1, 64),
+    "incast_penalty": (0, 127),
+    "incast_hold_s": (0, 60),
     "max_wimm": (1, 32767),
     "always_skip_marks": (0, 1 << 16),
     "bitmap_packets": (0, 255 * 128),
@@ -249,6 +260,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "cc_scaling": ("shape", "uet"),
     "cc_send_rule": ("mrc", "uet"),
     "cc_probe": (True, False),
+    "sack_before_mark": (True, False),
     "fabric_trims": (True, False),
     "timestamps": (True, False),
     "trim_nack": (True, False),

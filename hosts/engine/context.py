@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from .config import Config
 from .events import Event
+from .incast import IncastSignal
 
 
 @dataclass(slots=True)
@@ -27,6 +28,8 @@ class Context:
     """The peer answers trimmed packets with NACKs; else our data must not be trimmed (§6.6)."""
     dynamic_mpr: bool = False
     """Both ends can change their windows: Sack.mpr means something (§5.3)."""
+    incast: IncastSignal = field(default_factory=IncastSignal)
+    """Of the endpoint: what its SACKs say about trims at the last hop."""
 
 
 @dataclass(slots=True)
@@ -45,6 +48,8 @@ class Counters:
     timeouts: int = 0
     not_lost: int = 0
     """Declared lost, but arrived before it was sent again."""
+    spurious: int = 0
+    """Answers to copies that had been given up: sent twice for nothing."""
     trimmed: int = 0
     refused: int = 0
     """NACKs for reasons of the responder."""

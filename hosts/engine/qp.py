@@ -177,7 +177,7 @@ class QueuePair:
         pmtu = min(config.pmtu_bytes, remote.pmtu_bytes)
         context = Context(
             self.qpn, remote.qpn, peer, config, self._events, pmtu, remote.mpr_packets, remote.trim_nack,
-            config.dynamic_mpr and remote.dynamic_mpr,
+            config.dynamic_mpr and remote.dynamic_mpr, self._peers.incast,
         )  # fmt: skip
         if window is None:
             window = self._peers.qpccs.window(

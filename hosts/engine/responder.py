@@ -125,13 +125,13 @@ class Responder:
         offset = psn - self.cack - 1
         known = offset < 0 or self._above >> offset & 1
         if packet.trimmed is not None:
-            self._on_trimmed(packet, psn, bool(known))
+            self._on_trimmed(packet, psn, bool(known), now)
             return
         if known:
             counters.duplicates += 1
             if packet.rtx:
                 packet.plane = ANYWHERE  # our answer to the first copy was lost: try another way
-            self._sack(packet, psn)
+            self._sack(packet, psn, now)
             if offset < 0 and self._messages:
                 self.ack_plane = packet.plane
             return
@@ -199,6 +199,9 @@ class Responder:
 
     def _accept(self, packet: Write, psn: int, offset: int, rqmsn: int | None, now: float) -> None:
         counters, size = self._counters, packet.size
+        marked = packet.ecn == ECN_CE
+        if marked and self._last is not None and self._config.sack_before_mark:
+            self._sack(self._last, unwrap(self._last.psn, self.cack), now)
         counters.packets_received += 1
         counters.bytes_received += len(packet.payload)
         self._rcvd_bytes += size
@@ -224,11 +227,10 @@ class Responder:
                 asked = self._settle(packet, now)
                 if self._nak is not None or self._unexpected:
                     return
-        marked = packet.ecn == ECN_CE
         if marked:
             counters.marks_received += 1
         if self._unsacked_bytes > self._config.sack_threshold or packet.ack_request or marked or packet.rtx or asked:
-            self._sack(packet, psn)
+            self._sack(packet, psn, now)
         else:
             self._last = packet
             packet.payload = b""  # the view may die before the flush
@@ -277,11 +279,13 @@ class Responder:
         detail = f"WriteIMM at PSN {work.psn & 0xFFFFFF:#x} of the peer found no posted receive"
         self._fail(Status.REMOTE_OPERATION, detail, None, now)
 
-    def _on_trimmed(self, packet: Write, psn: int, known: bool) -> None:
+    def _on_trimmed(self, packet: Write, psn: int, known: bool, now: float) -> None:
         """§6.2 step 1: touches neither bitmap nor byte count."""
         self._counters.trims_received += 1
+        if packet.trimmed is NackReason.TRIMMED_LASTHOP:
+            self._context.incast.on_trim(now)
         if known:
-            self._sack(packet, psn)
+            self._sack(packet, psn, now)
         elif psn <= max(self._edge, self.cack + self.mpr_packets) and self._config.trim_nack:
             self._nack(packet, packet.trimmed or NackReason.TRIMMED)
 
@@ -306,7 +310,7 @@ class Responder:
         self._lowest_unsacked = base + BITMAP_BITS
         return base
 
-    def _sack(self, trigger: Write | ReliabilityProbe, psn: int | None) -> None:
+    def _sack(self, trigger: Write | ReliabilityProbe, psn: int | None, now: float) -> None:
         """Queue a SACK about `trigger`; `psn` None = it answers a probe."""
         context, config = self._context, self._config
         marked = trigger.ecn == ECN_CE
@@ -315,7 +319,7 @@ class Responder:
         self._counters.sacks_sent += 1
         self._unsacked_bytes = 0
         self._flush_at = self._last = None
-        penalty, resources = self.penalty, self._resources
+        penalty, resources = max(self.penalty, context.incast.penalty(now)), self._resources
         if resources is not None:
             penalty = max(penalty, resources.penalty())
         self._send(Sack(
@@ -353,7 +357,7 @@ class Responder:
 
     def on_probe(self, probe: ReliabilityProbe, now: float) -> None:
         """§6.10; the Transport ACK is repeated too, for its loss may be why the peer asks (§6.7)."""
-        self._sack(probe, None)
+        self._sack(probe, None, now)
         if self._messages:
             self.ack_plane = probe.plane
 
@@ -417,7 +421,7 @@ class Responder:
     def on_timer(self, now: float) -> None:
         """The SACK owed for the last few packets leaves."""
         if self._flush_at is not None and self._flush_at <= now and self._last is not None:
-            self._sack(self._last, unwrap(self._last.psn, self.cack))
+            self._sack(self._last, unwrap(self._last.psn, self.cack), now)
 
     def next_deadline(self) -> float | None:
         return self._flush_at

@@ -1,0 +1,26 @@
+"""Incast, told by the receiver: for a while after a packet was trimmed at our last hop, all SACKs carry a penalty.
+
+Where switches do not mark on the last hop (§4.4), NSCC hears of incast by trims and delay only, and delay without marks
+makes it *grow* (fair increase): trims go on for ever and shares stay unequal (nscc.md §4.3). The receiver's penalty
+(§6.9) is the signal that is missing. It covers all QPs of the host, for they share the port that overflowed.
+"""
+
+from __future__ import annotations
+
+
+class IncastSignal:
+    """One per endpoint. `penalty` 0..127 for `hold_s` seconds after each trim; 0 = never."""
+
+    __slots__ = ("_hold_s", "_penalty", "_until")
+
+    def __init__(self, penalty: int = 0, hold_s: float = 0.0):
+        self._penalty, self._hold_s = penalty, hold_s
+        self._until = float("-inf")
+
+    def on_trim(self, now: float) -> None:
+        """A packet for us was trimmed at the last hop."""
+        self._until = now + self._hold_s
+
+    def penalty(self, now: float) -> int:
+        """rcv_cwnd_pen of a SACK that leaves now, as far as incast goes."""
+        return self._penalty if now < self._until else 0
