@@ -1,0 +1,124 @@
+"""Capture files and packets off an interface, without libpcap: nanosecond pcap, pcapng, an AF_PACKET reader.
+
+`PcapFile` holds packets of one interface (magic a1b23c4d: nanoseconds), `PcapngFile` those of several, which it names.
+Both write a packet at a time, so what was captured is there whatever ends the capture.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
+
+LINKTYPE_ETHERNET = 1
+PCAP_NANOSECONDS = 0xA1B23C4D
+SNAP_BYTES = 1 << 18
+_PCAP_HEADER = struct.Struct("<IHHiIII")
+_PCAP_RECORD = struct.Struct("<IIII")
+_NG_ENHANCED = struct.Struct("<IIIII")
+
+ETH_P_ALL = 0x0003
+SO_TIMESTAMPNS = 35
+PACKET_STATISTICS = 6
+SOL_PACKET = 263
+RECEIVE_BUFFER_BYTES = 1 << 24
+_TIMESPEC = struct.Struct("@qq")
+_STATISTICS = struct.Struct("@II")
+
+
+class Captured(NamedTuple):
+    """A frame, Ethernet header first, as it passed an interface."""
+
+    at_ns: int
+    """CLOCK_REALTIME of the kernel, nanoseconds."""
+    frame: bytes
+    length: int
+    """Bytes it had; more than len(frame) when the reader's limit cut it."""
+
+
+class PcapFile:
+    """Nanosecond pcap of one Ethernet interface."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        out.write(_PCAP_HEADER.pack(PCAP_NANOSECONDS, 2, 4, 0, 0, SNAP_BYTES, LINKTYPE_ETHERNET))
+
+    def write(self, packet: Captured, interface: int = 0) -> None:
+        """Append a packet."""
+        seconds, nanoseconds = divmod(packet.at_ns, 10**9)
+        self._out.write(_PCAP_RECORD.pack(seconds, nanoseconds, len(packet.frame), packet.length) + packet.frame)
+
+
+class PcapngFile:
+    """pcapng of several Ethernet interfaces, in nanoseconds; `names` are theirs."""
+
+    def __init__(self, out: BinaryIO, names: list[str]) -> None:
+        self._out = out
+        self._block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))
+        for name in names:
+            options = _option(2, name.encode()) + _option(9, b"\x09") + _option(0, b"")
+            self._block(1, struct.pack("<HHI", LINKTYPE_ETHERNET, 0, SNAP_BYTES) + options)
+
+    def write(self, packet: Captured, interface: int = 0) -> None:
+        """Append a packet of the interface with that index in `names`."""
+        high, low = packet.at_ns >> 32, packet.at_ns & 0xFFFFFFFF
+        head = _NG_ENHANCED.pack(interface, high, low, len(packet.frame), packet.length)
+        self._block(6, head + packet.frame + bytes(-len(packet.frame) & 3))
+
+    def _block(self, kind: int, body: bytes) -> None:
+        size = struct.pack("<I", len(body) + 12)
+        self._out.write(struct.pack("<I", kind) + size + body + size)
+
+
+def _option(code: int, value: bytes) -> bytes:
+    return struct.pack("<HH", code, len(value)) + value + bytes(-len(value) & 3)
+
+
+class PacketReader:
+    """Frames that pass one interface of the namespace it is opened in, both directions. Raises OSError."""
+
+    def __init__(self, interface: str, limit_bytes: int = SNAP_BYTES) -> None:
+        self.interface = interface
+        self._limit = limit_bytes
+        # Protocol 0 until it is bound: nothing of other interfaces gets in between.
+        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        try:
+            self._socket.setblocking(False)
+            with contextlib.suppress(OSError):  # SO_RCVBUFFORCE: needs privileges we may lack, then the default stays
+                self._socket.setsockopt(socket.SOL_SOCKET, 33, RECEIVE_BUFFER_BYTES)
+            self._socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+            self._socket.bind((interface, ETH_P_ALL))
+        except BaseException:
+            self._socket.close()
+            raise
+        self.lost = 0
+        """Frames the kernel had no room for, as of the last `count_lost`."""
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def read(self, most: int = 64) -> Iterator[Captured]:
+        """What waits, up to `most` frames. Raises OSError when the interface went away."""
+        for _ in range(most):
+            try:
+                frame, notes, _, _ = self._socket.recvmsg(self._limit, 64, socket.MSG_TRUNC)
+            except BlockingIOError:
+                return
+            at_ns = time.time_ns()
+            for level, kind, value in notes:
+                if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS and len(value) >= _TIMESPEC.size:
+                    seconds, nanoseconds = _TIMESPEC.unpack_from(value)
+                    at_ns = seconds * 10**9 + nanoseconds
+            yield Captured(at_ns, frame, len(frame))
+
+    def count_lost(self) -> int:
+        """Frames lost so far for want of room in the socket."""
+        _, lost = _STATISTICS.unpack(self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, _STATISTICS.size))
+        self.lost += lost
+        return self.lost
+
+    def close(self) -> None:
+        self._socket.close()
