@@ -141,9 +141,8 @@ class QueuePair:
         with self.device.lock:
             self._alive()
             if attr.cur_qp_state is not None and attr.cur_qp_state != self.state:
-                raise VerbsError(
-                    f"modify_qp: cur_qp_state is {QpState(attr.cur_qp_state).name}, but it is {self.state.name}"
-                )
+                believed = QpState(attr.cur_qp_state).name
+                raise VerbsError(f"modify_qp: cur_qp_state is {believed}, but the QP is in {self.state.name}")
             new = self.state if attr.qp_state is None else QpState(attr.qp_state)
             what = f"modify_qp {self.state.name}->{new.name}"
             check_modify(self.state, new, given(attr), given_mrc(mrc_attr))
@@ -195,7 +194,7 @@ class QueuePair:
             psn=attr.rq_psn,
             pmtu_bytes=attr.path_mtu,
             mpr_packets=mrc.mpr_dest * UNIT_MPR,  # until RTS says what the peer's is
-            max_wimm=0,
+            max_wimm=0xFFFF,  # MRC_QP_MAX_WIMM is checked here
             trim_nack=not cap & MrcQpCap.TRIM_NACK_DEST_UNSUPPORTED,
             dynamic_mpr=bool(mrc.dynamic_mpr),
         )
@@ -227,7 +226,8 @@ class QueuePair:
         self.state = QpState.RESET
 
     def _abort(self, detail: str) -> None:
-        self.engine.abort(detail, self.device.now())
+        if self.state in (QpState.RTR, QpState.RTS):
+            self.engine.abort(detail, self.device.now())
         self.state, self.error = QpState.ERROR, self.error or detail
         self.device.after_call()
         self._flush_receives()

@@ -1,0 +1,71 @@
+"""Two devices on a virtual wire with a connected QP each: what the tests of the verbs begin from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hosts.engine.config import Config
+from hosts.verbs import (
+    CompletionQueue,
+    Device,
+    MemoryRegion,
+    QpCap,
+    QpInitAttr,
+    QpType,
+    QueuePair,
+    RecvWR,
+    SendWR,
+    VirtualWire,
+    WrOpcode,
+    connect_pair,
+)
+
+MTU = 256
+"""Path MTU of the tests, bytes: many packets in little memory."""
+
+
+@dataclass
+class Side:
+    device: Device
+    cq: CompletionQueue
+    qp: QueuePair
+    mr: MemoryRegion
+
+
+class VerbsPair:
+    """`a` and `b`, a QP each (connected unless told otherwise), a region of `size` bytes each."""
+
+    def __init__(
+        self, *, connect: bool = True, size: int = 1 << 14, cqe: int = 256, cap: QpCap | None = None,
+        qp_type: QpType = QpType.MRC, config: dict[str, Any] | None = None, sq_sig_all: bool = False,
+        profiles: dict[str, Any] | None = None, **wire: Any,
+    ) -> None:  # fmt: skip
+        self.wire = VirtualWire(**wire)
+        self.config = Config(**{"pmtu_bytes": MTU, "timeout": 15, **(config or {})})
+        self.sizes = (size, cqe, cap or QpCap(), qp_type, sq_sig_all)
+        self.a, self.b = self._side("a"), self._side("b")
+        if connect:
+            connect_pair(self.a.qp, self.b.qp, self.a.mr, self.b.mr, **(profiles or {}))
+
+    def _side(self, name: str) -> Side:
+        size, cqe, cap, qp_type, sq_sig_all = self.sizes
+        device = self.wire.open(name, self.config)
+        cq = device.create_cq(cqe)
+        qp = device.create_qp(QpInitAttr(cq, cap=cap, qp_type=qp_type, sq_sig_all=sq_sig_all))
+        return Side(device, cq, qp, device.reg_mr(bytearray(size)))
+
+    def write(self, length: int = 1000, wr_id: int = 1, offset: int = 0, **changes: Any) -> SendWR:
+        """A work request from a's region into b's; `changes` of its fields."""
+        fields = {
+            "wr_id": wr_id, "sg_list": [self.a.mr.sge(offset, length)] if length else [],
+            "remote_addr": self.b.mr.addr + offset, "rkey": self.b.mr.rkey, **changes,
+        }  # fmt: skip
+        return SendWR(**fields)
+
+    def write_imm(self, imm: int, length: int = 100, **changes: Any) -> SendWR:
+        return self.write(length, opcode=WrOpcode.IBV_WR_RDMA_WRITE_WITH_IMM, imm_data=imm, **changes)
+
+    def receives(self, count: int, first: int = 100) -> None:
+        """Post receives at b, wr_ids from `first`."""
+        self.b.qp.post_recv(RecvWR(first + i) for i in range(count))
