@@ -123,6 +123,7 @@ class Fabric:
         began = time.monotonic()
         preflight.check_root()
         preflight.check_tools()
+        preflight.check_namespaces()
         self.target.check()
         try:
             self._catch_signals()
@@ -207,7 +208,8 @@ class Fabric:
         self._root = NetDevices()
         net = self.mininet = FabricMininet(self.link)
         for host in self.plan.hosts:
-            self.hosts[host.name] = net.addHost(host.name, cls=FabricHost, token=state.token)
+            run_dir = str(self.run_dir.path)
+            self.hosts[host.name] = net.addHost(host.name, cls=FabricHost, token=state.token, run_dir=run_dir)
         for device in self.plan.switches:
             self.switches[device.name] = net.addSwitch(
                 device.name,

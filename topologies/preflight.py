@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import subprocess
 
 from topologies import procfs
 from topologies.plan import Plan
@@ -25,6 +26,17 @@ def check_tools() -> None:
         raise FabricError(
             f"not on PATH: {', '.join(missing)}: `apt-get install {' '.join(sorted(set(missing.values())))}` "
             "(or `make setup`)"
+        )
+
+
+def check_namespaces() -> None:
+    """Raises FabricError when mnexec cannot make a namespace: Mininet would wait for its shell for ever."""
+    tried = subprocess.run(["mnexec", "-cn", "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if tried.returncode != 0:
+        why = tried.stderr.decode(errors="replace").strip() or f"exit code {tried.returncode}"
+        raise FabricError(
+            f"`mnexec -cn true` cannot make a network namespace ({why}): in a container run it with --privileged, "
+            "in a chroot make its root a mount point (`mount --bind DIR DIR`)"
         )
 
 

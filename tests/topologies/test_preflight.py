@@ -51,3 +51,13 @@ def test_options__that_do_not_exist(options, error, tmp_path):
     with pytest.raises(FabricError) as caught:
         Fabric(Plan(), tmp_path / "run", **options)
     assert error in str(caught.value)
+
+
+def test_namespaces__refused_by_the_kernel_says_why(tmp_path, monkeypatch):
+    """Found in a chroot: mnexec died at once and Mininet waited for its prompt for ever."""
+    fake = tmp_path / "mnexec"
+    fake.write_text("#!/bin/sh\necho 'mount: Invalid argument' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(FabricError, match=r"cannot make a network namespace \(mount: Invalid argument\)"):
+        preflight.check_namespaces()
