@@ -207,12 +207,10 @@ class EvProfiles:
         wanted, rng = attr.ev_count or 0, Random(f"{self._device.name}/{what}")
         ports = attr.ports or list(range(1, self._device.driver.planes + 1))
         total = count_generated(attr.fields or [])
-        if total < wanted and self._format(attr).mode is not EvFormat.UDP:
+        if total < wanted:
             raise VerbsError(f"{what}: the ranges of its fields allow {total} EVs, ev_count is {wanted}", errno.E2BIG)
         if self._format(attr).mode is EvFormat.SRV6:
             return self._generate_by_plane(attr, ports, total, wanted, rng, what)
-        if total < wanted:
-            raise VerbsError(f"{what}: the ranges of its fields allow {total} EVs, ev_count is {wanted}", errno.E2BIG)
         picked = rng.sample(range(total), wanted)
         return [EvEntry(nth_generated(i, attr.fields or []), ports[n % len(ports)]) for n, i in enumerate(picked)]
 
