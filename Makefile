@@ -17,9 +17,12 @@ help: ## what can be made
 setup: ## system packages and Python environments (the others do it themselves)
 	@scripts/setup
 
-.PHONY: ready
+.PHONY: ready ready-to-test
 ready:
 	@scripts/setup --quiet
+
+ready-to-test:
+	@scripts/setup --quiet --tests
 
 demo: ready ## the demonstration; ARGS="--planes 2 --json" adds options
 	@$(AS_ROOT) $(MRC) demo $(ARGS)
@@ -27,10 +30,10 @@ demo: ready ## the demonstration; ARGS="--planes 2 --json" adds options
 up: ready ## bring the fabric up and open the Mininet CLI
 	@$(AS_ROOT) $(MRC) up $(ARGS)
 
-test: ready ## every test (about ten minutes); ARGS="-k name" selects
+test: ready-to-test ## every test (about ten minutes); ARGS="-k name" selects
 	@$(AS_ROOT) $(PYTEST) $(ARGS)
 
-unit: ready ## the tests that need no root (under two minutes)
+unit: ready-to-test ## the tests that need no root (under two minutes)
 	@$(PYTEST) -m "not root" $(ARGS)
 
 resilience: ready ## the scripted resilience tests in Mininet; ARGS="-k t1" selects
