@@ -4,14 +4,17 @@
     theirs = QpInfo.from_json(received)
     bring_up(qp, mine, theirs)                  # RESET -> INIT -> RTR -> RTS
 
-`swap(socket, mine)` is the exchange over a connected stream socket, `connect_pair(a, b)` both ends in one process.
+`swap(socket, mine)` is the exchange over a connected stream socket, `meet(path, mine, listen=...)` finds the other end
+first, `connect_pair(a, b)` is both ends in one process.
 """
 
 from __future__ import annotations
 
 import json
 import socket
+import time
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from hosts.engine.config import PATH_MTUS
@@ -23,6 +26,7 @@ from .memory import MemoryRegion
 from .qp import QueuePair
 
 MAX_INFO_BYTES = 1 << 16
+DIAL_AGAIN_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,3 +179,42 @@ def swap(sock: socket.socket, mine: QpInfo) -> QpInfo:
     """Tell ours, hear theirs, over a connected stream socket."""
     send_info(sock, mine)
     return QpInfo.from_json(receive_info(sock))
+
+
+def meet(path: Path | str, mine: QpInfo, *, listen: bool, timeout_s: float = 30.0) -> QpInfo:
+    """`swap` over a Unix socket at `path`: one end listens, the other dials, in any order. Raises PeerError.
+
+    File names are seen from every network namespace of the machine, so this stands for the management network.
+    """
+    path = Path(path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.settimeout(timeout_s)
+        try:
+            if not listen:
+                _dial(sock, path, timeout_s)
+                return swap(sock, mine)
+            path.unlink(missing_ok=True)
+            sock.bind(str(path))
+            try:
+                sock.listen(1)
+                connection, _ = sock.accept()
+                with connection:
+                    connection.settimeout(timeout_s)
+                    return swap(connection, mine)
+            finally:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            why = "nobody came" if isinstance(error, TimeoutError) else error.strerror or error
+            raise PeerError(f"{path}: {why} (waited {timeout_s:g} s at most)") from None
+
+
+def _dial(sock: socket.socket, path: Path, timeout_s: float) -> None:
+    """Connect, waiting for the listener to appear."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return sock.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(DIAL_AGAIN_S)

@@ -1,0 +1,110 @@
+"""The verbs on real NIC ports: namespaces, usid_wire.py between them instead of switches, with and without agents."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.test_agent_network import REPOSITORY, Wire
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces and packet sockets"),
+]
+EXAMPLE = str(REPOSITORY / "examples" / "live_write.py")
+
+
+@pytest.fixture
+def wire(tmp_path):
+    made = Wire(tmp_path)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def run(wire: Wire, host: str, *command: str) -> str:
+    """Run Python in a host until it ends; its output."""
+    done = subprocess.run(
+        ["ip", "netns", "exec", f"{wire.prefix}-{host}", sys.executable, *command],
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=90,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "MRC_RUN_DIR": str(wire.run_dir)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
+
+
+def serve(wire: Wire, *options: str) -> subprocess.Popen:
+    return wire.start("h1", EXAMPLE, "serve", "--run-dir", str(wire.run_dir), *options, ready="serving")
+
+
+@pytest.mark.parametrize("options", [(), ("--thread",), ("--rocev2",)])
+def test_live__bytes_arrive_beside_the_agents(wire, options):
+    wire.switches()
+    agents = [wire.agent("h0"), wire.agent("h1")]
+    server = serve(wire, *options)
+    out = run(wire, "h0", EXAMPLE, "write", "h1", "--megabytes", "2", *options)
+    assert "2.0 MiB to h1" in out and "SHA-256 equal" in out
+    if "--rocev2" not in options:
+        assert "over 2 planes" in out
+    assert server.wait(timeout=30) == 0
+    for agent in agents:  # they saw every packet and none was theirs
+        status = agent.status()
+        assert status["qps"] == [] and status["unclaimed"] > 0
+
+
+def test_live__without_agents(wire):
+    wire.switches()
+    server = serve(wire)
+    assert "SHA-256 equal" in run(wire, "h0", EXAMPLE, "write", "h1", "--megabytes", "1")
+    assert server.wait(timeout=30) == 0
+
+
+TWO_DEVICES = """
+from hosts.verbs.live import open_device
+from hosts.verbs import EpRequest, QpInitAttr, IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE, IBV_PORT_DOWN
+import os
+run_dir = os.environ["MRC_RUN_DIR"]
+with open_device(run_dir=run_dir) as one, open_device("h0", run_dir=run_dir) as two:
+    numbers = [d.create_qp(QpInitAttr(d.create_cq(4))).qp_num for d in (one, two)]
+    assert len({n >> 16 for n in numbers}) == 2 and all(n >> 16 for n in numbers), numbers
+    requests = [EpRequest(ev, "h1", ev, (ev >> 8) + 1, timeout_ns=2 * 10**9) for ev in (0x000, 0x001, 0x100, 0x101)]
+    answers = one.controller.ep_op(requests)
+    assert all(a.ok for a in answers), answers
+    gid = str(one.driver.plan.address(one.driver.plan.host("h1"), 0))
+    assert one.controller.ep_op([EpRequest(1, gid, 0x0, 1, timeout_ns=2 * 10**9)])[0].ok
+    one.controller.modify_port(2, False)
+    event = one.get_async_event(timeout_s=10)
+    assert (event.event_type, event.element) == (IBV_EVENT_PORT_ERR, 2), event
+    assert one.query_port(2).state is IBV_PORT_DOWN
+    assert two.get_async_event(timeout_s=10).event_type is IBV_EVENT_PORT_ERR
+    one.controller.modify_port(2, True)
+    assert one.get_async_event(timeout_s=10).event_type is IBV_EVENT_PORT_ACTIVE
+print("fine")
+"""
+
+
+def test_live__two_devices_of_one_host_probe_and_set_ports(wire):
+    """QPNs of their own; the agent of the peer answers the probes; a port disabled by one is seen by both."""
+    wire.switches()
+    wire.agent("h1")
+    script = Path(wire.run_dir) / "two.py"
+    script.write_text(TWO_DEVICES)
+    assert run(wire, "h0", str(script)) == "fine\n"
+
+
+def test_live__errors_name_cause_and_cure(wire):
+    done = subprocess.run(
+        [sys.executable, EXAMPLE, "serve", "--run-dir", str(wire.run_dir / "nothing")],
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )  # fmt: skip
+    assert done.returncode == 1 and "bring the fabric up first (`mrc up`)" in done.stderr
+    done = subprocess.run(
+        [sys.executable, EXAMPLE, "serve", "--run-dir", str(wire.run_dir)],
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )  # fmt: skip
+    assert done.returncode == 1 and "this network namespace has the ports of no host: run inside a host" in done.stderr
