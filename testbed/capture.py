@@ -2,11 +2,15 @@
 
 `PcapFile` holds packets of one interface (magic a1b23c4d: nanoseconds), `PcapngFile` those of several, which it names.
 Both write a packet at a time, so what was captured is there whatever ends the capture.
+
+A `PacketReader` sees what its interface *receives*, and only that: the embedded switch sends past the kernel's taps
+(PACKET_QDISC_BYPASS), so what a port sends has to be read where it arrives, at the other end of the cable.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import struct
 import time
@@ -22,11 +26,16 @@ _NG_ENHANCED = struct.Struct("<IIIII")
 
 ETH_P_ALL = 0x0003
 SO_TIMESTAMPNS = 35
-PACKET_STATISTICS = 6
+PACKET_STATISTICS, PACKET_IGNORE_OUTGOING = 6, 23
+SO_RCVBUFFORCE = 33
 SOL_PACKET = 263
 RECEIVE_BUFFER_BYTES = 1 << 24
 _TIMESPEC = struct.Struct("@qq")
 _STATISTICS = struct.Struct("@II")
+
+
+INBOUND, OUTBOUND = 1, 2
+"""Direction as epb_flags of pcapng has it."""
 
 
 class Captured(NamedTuple):
@@ -46,8 +55,8 @@ class PcapFile:
         self._out = out
         out.write(_PCAP_HEADER.pack(PCAP_NANOSECONDS, 2, 4, 0, 0, SNAP_BYTES, LINKTYPE_ETHERNET))
 
-    def write(self, packet: Captured, interface: int = 0) -> None:
-        """Append a packet."""
+    def write(self, packet: Captured, interface: int = 0, direction: int = 0) -> None:
+        """Append a packet; the format has no place for interface and direction."""
         seconds, nanoseconds = divmod(packet.at_ns, 10**9)
         self._out.write(_PCAP_RECORD.pack(seconds, nanoseconds, len(packet.frame), packet.length) + packet.frame)
 
@@ -62,11 +71,12 @@ class PcapngFile:
             options = _option(2, name.encode()) + _option(9, b"\x09") + _option(0, b"")
             self._block(1, struct.pack("<HHI", LINKTYPE_ETHERNET, 0, SNAP_BYTES) + options)
 
-    def write(self, packet: Captured, interface: int = 0) -> None:
-        """Append a packet of the interface with that index in `names`."""
+    def write(self, packet: Captured, interface: int = 0, direction: int = 0) -> None:
+        """Append a packet of the interface with that index in `names`, INBOUND or OUTBOUND there."""
         high, low = packet.at_ns >> 32, packet.at_ns & 0xFFFFFFFF
         head = _NG_ENHANCED.pack(interface, high, low, len(packet.frame), packet.length)
-        self._block(6, head + packet.frame + bytes(-len(packet.frame) & 3))
+        options = _option(2, struct.pack("<I", direction)) + _option(0, b"") if direction else b""
+        self._block(6, head + packet.frame + bytes(-len(packet.frame) & 3) + options)
 
     def _block(self, kind: int, body: bytes) -> None:
         size = struct.pack("<I", len(body) + 12)
@@ -78,18 +88,20 @@ def _option(code: int, value: bytes) -> bytes:
 
 
 class PacketReader:
-    """Frames that pass one interface of the namespace it is opened in, both directions. Raises OSError."""
+    """Frames received on one interface of the namespace it is opened in. Raises OSError when there is none."""
 
     def __init__(self, interface: str, limit_bytes: int = SNAP_BYTES) -> None:
         self.interface = interface
-        self._limit = limit_bytes
+        self._buffer = bytearray(limit_bytes)
+        self._view = memoryview(self._buffer)
         # Protocol 0 until it is bound: nothing of other interfaces gets in between.
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         try:
             self._socket.setblocking(False)
-            with contextlib.suppress(OSError):  # SO_RCVBUFFORCE: needs privileges we may lack, then the default stays
-                self._socket.setsockopt(socket.SOL_SOCKET, 33, RECEIVE_BUFFER_BYTES)
+            with contextlib.suppress(OSError):  # needs a privilege we may lack: then the default stays
+                self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
             self._socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+            self._socket.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
             self._socket.bind((interface, ETH_P_ALL))
         except BaseException:
             self._socket.close()
@@ -101,18 +113,26 @@ class PacketReader:
         return self._socket.fileno()
 
     def read(self, most: int = 64) -> Iterator[Captured]:
-        """What waits, up to `most` frames. Raises OSError when the interface went away."""
+        """What waits, up to `most` frames. An interface that is down has none; see `gone`."""
         for _ in range(most):
             try:
-                frame, notes, _, _ = self._socket.recvmsg(self._limit, 64, socket.MSG_TRUNC)
+                length, notes, _, _ = self._socket.recvmsg_into([self._buffer], 64, socket.MSG_TRUNC)
             except BlockingIOError:
                 return
+            except OSError as error:
+                if error.errno == errno.ENETDOWN:
+                    continue  # told once, when it goes down
+                raise
             at_ns = time.time_ns()
             for level, kind, value in notes:
                 if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS and len(value) >= _TIMESPEC.size:
                     seconds, nanoseconds = _TIMESPEC.unpack_from(value)
                     at_ns = seconds * 10**9 + nanoseconds
-            yield Captured(at_ns, frame, len(frame))
+            yield Captured(at_ns, bytes(self._view[:length]), length)
+
+    def gone(self) -> bool:
+        """The interface does not exist any more."""
+        return not self._socket.getsockname()[0]
 
     def count_lost(self) -> int:
         """Frames lost so far for want of room in the socket."""

@@ -149,6 +149,38 @@ def shell(switch: Annotated[str, typer.Argument(help="Switch of the running fabr
 
 
 @app.command(
+    epilog="Examples: `mrc pcap p1-t0-0-eth3` · `mrc pcap h0 --seconds 5` · `mrc pcap h0-eth2 --out - | tshark -r -`"
+)
+def pcap(
+    where: Annotated[str, typer.Argument(metavar="PORT|NODE", help="Interface, switch or host of the running fabric.")],
+    count: Annotated[int | None, typer.Option("--count", min=1, help="End after this many packets.")] = None,
+    seconds: Annotated[float | None, typer.Option("--seconds", min=0.01, help="End after this long.")] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", help="File; `-` is standard output. Default: NAME.pcap, NODE.pcapng.")
+    ] = None,
+    snap: Annotated[int, typer.Option("--snap", min=64, max=1 << 18, help="Bytes to keep of each packet.")] = 1 << 18,
+    as_json: Json = False,
+) -> None:
+    """Write the packets of any port to a capture file, until Ctrl-C, while `mrc up` runs in another terminal."""
+    from testbed import pcap as capturing
+    from topologies.rundir import default_run_dir
+
+    require_root("pcap")
+    if as_json and out == "-":
+        raise UsageError("--json and --out - both want standard output: give --out a file")
+
+    def ready(ports: list, path: str) -> None:
+        print(f"capturing {', '.join(port.interface for port in ports)} to {path}", file=sys.stderr, flush=True)
+
+    result = capturing.capture(
+        where, default_run_dir(), out=out, count=count, seconds=seconds, snap=snap, ready=ready
+    )
+    print(result, file=sys.stderr)
+    if as_json:
+        print(json.dumps(result.to_json(), indent=2))
+
+
+@app.command(
     epilog="Examples: `mrc simtest --seeds 20000` · `mrc simtest --seed 93` · `mrc simtest --replay small.json`"
 )
 def simtest(
