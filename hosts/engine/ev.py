@@ -6,6 +6,12 @@ Design note: plane first. `EvProfile.choose` goes round the usable planes and ta
 is. Walking one shuffled list of all EVs, as the primer describes it, keeps planes equal on average only, and not at all
 once planes have different numbers of skipped or missing EVs; equal planes are what protects the receiver's
 ports (§5.5). The price: a plane with one EV left sends on it as much as another plane on all of its own.
+
+Design note: the last EV of a plane. Losses that hit all paths alike, as in the paper's experiment with random loss,
+retire EVs faster than probes revive them, until only ev_min_active are left; planes without one then stand idle, and at
+1 % loss a host of four planes kept 0.6 of its rate. So the last EV of a plane stays as long as its losses are the odd
+ones: a younger packet arrived over it. A dead plane goes as ever, for over its last EV nothing arrives. To tell a lossy
+NIC link from lossy paths behind it is not MRC's work (§4, §9).
 """
 
 from __future__ import annotations
@@ -20,6 +26,10 @@ from .config import Config
 
 if TYPE_CHECKING:
     from .flight import Sent
+
+
+LOSSY_ONE_IN = 8
+"""An EV that loses more than one packet in so many is not spared as the last of its plane."""
 
 
 class EvState(Enum):
@@ -130,7 +140,7 @@ class Ev:
         self.sent = 0
         self.lost = 0
         self.held = 0
-        """Demotions refused by the floor."""
+        """Demotions refused by the floor, or because it was the last of its plane and still carried packets."""
         self.rtt_s: float | None = None
         """Last round-trip time sampled, seconds."""
         self.probes_answered = 0
@@ -144,6 +154,14 @@ class Ev:
         """When it last became ASSUMED_BAD."""
         self.probing = False
         """A probe of it is due, queued or in flight (owner: Prober)."""
+
+    def carries(self) -> bool:
+        """Whether its path is lossy rather than dead: something sent after the packet just lost arrived over it.
+
+        (Had nothing arrived, that packet would still be at the head of `flight`.) More than one loss in eight is dead.
+        """
+        silent = self.flight and self.flight[0].given_up
+        return not silent and self.lost * LOSSY_ONE_IN < self.sent
 
     def __repr__(self) -> str:
         return f"Ev({self.value:#06x}, plane {self.plane}, {self.state.name})"
@@ -325,7 +343,9 @@ class EvProfile:
             return None
         plane = self._planes[ev.plane]
         if new is _BAD:
-            if ev.active and self._count <= self._floor and not any(b.state is _GOOD for b in plane.backups):
+            last = signal is EvSignal.LOST and len(plane.order) == 1 and ev.carries()
+            kept = self._count <= self._floor or last
+            if kept and ev.active and not any(b.state is _GOOD for b in plane.backups):
                 ev.held += 1
                 return None
             self._hold_down(ev, now)

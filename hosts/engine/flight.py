@@ -63,6 +63,11 @@ class Sent:
         """EVs of earlier copies that timed out while there was no sign of life: guilty when this one arrives."""
         self.state = IN_FLIGHT
 
+    @property
+    def given_up(self) -> bool:
+        """Lost, trimmed or refused."""
+        return self.state == GIVEN_UP
+
 
 class Flight:
     """`cack`: nothing is missing at or below this PSN. `next_psn`: first PSN never sent. Both unwrapped."""
