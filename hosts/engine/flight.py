@@ -42,7 +42,7 @@ class Sent:
 
     def __init__(
         self, psn: int, message: Message, ev: Ev, size: int, serial: int, attempt: int, expiries: int, now: float,
-        deadline: float, timestamp: int | None, accused: tuple[Ev, ...] = (),
+        deadline: float, timestamp: int | None, accused: tuple[tuple[Ev, int | None], ...] = (),
     ):  # fmt: skip
         self.psn = psn
         """Unwrapped."""
@@ -60,7 +60,8 @@ class Sent:
         self.deadline = deadline
         self.timestamp = timestamp
         self.accused = accused
-        """EVs of earlier copies that timed out while there was no sign of life: guilty when this one arrives."""
+        """EV and timestamp of earlier copies that timed out while there was no sign of life: put on trial when this
+        one arrives."""
         self.state = IN_FLIGHT
 
     @property

@@ -11,8 +11,17 @@ Design notes.
    always about to stall; asking each time makes each SACK free one packet which asks again: a SACK a packet, for ever.
 3. A loss on a plane that was down when, or after, the packet left is the port's fault: the EV keeps its state (§5.5).
 4. A timer that expires while nothing younger arrived over any path accuses its EV only: silence on all paths at once is
-   a stalled or dead peer, and to take all EVs out for it would help nobody. The verdict falls when the retransmission
-   is known to have arrived (its SACK names its timestamp), so that it was not the first copy that came late.
+   a stalled or dead peer, and to take all EVs out for it would help nobody. When the retransmission is known to have
+   arrived (its SACK names its timestamp) the first copy is overdue; the verdict falls two round trips later, unless a
+   SACK of that copy, or of one that followed it on its path, comes first. For when a stalled host wakes up it reads its
+   ports in any order.
+5. A host that has no CPU for a while answers late, which is no loss. The retry timer is therefore never shorter than
+   `timeout_rtts` smoothed round trips and four deviations; and when an answer to a copy that was given up comes after
+   all, the timer stays above its true round trip (from the mirrored timestamp) for a while, so that a second spurious
+   round needs a longer stall.
+6. While no EV can be used (ports down here or announced down, or all EVs denied) nothing can be sent and silence proves
+   nothing: the retry budget is not charged, and the QP waits for as long as it takes. Whoever wants a limit
+   destroys the QP; PlaneChanged tells when.
 """
 
 from __future__ import annotations
@@ -58,6 +67,10 @@ _NAK_STATUS = {
 }
 
 
+LATE_HALVES_S = 10.0
+LATE_MARGIN = 1.25
+
+
 class Message:
     """One work request: `length` bytes of `data` to `va`, in packets first_psn .. last_psn (unwrapped)."""
 
@@ -88,6 +101,21 @@ class Message:
         if self.first_psn == self.last_psn:
             return Opcode.WRITE_ONLY if self.imm is None else Opcode.WRITE_ONLY_IMM
         return Opcode.WRITE_LAST if self.imm is None else Opcode.WRITE_LAST_IMM
+
+
+class Trial:
+    """An EV whose packet is overdue though its retransmission arrived; `timestamp`: that of the packet, if any."""
+
+    __slots__ = ("ev", "timestamp", "verdict_at")
+
+    def __init__(self, verdict_at: float, ev: Ev, timestamp: int | None):
+        self.verdict_at, self.ev, self.timestamp = verdict_at, ev, timestamp
+
+    def acquits(self, ev: Ev, sack: Sack) -> bool:
+        """Whether the SACK was triggered by that very packet, or by one that followed it on its path."""
+        if ev is not self.ev:
+            return False
+        return self.timestamp is None or (sack.timestamp - self.timestamp & 0xFFFF) < 0x8000
 
 
 class Requestor:
@@ -126,12 +154,18 @@ class Requestor:
         self._charge_again_at = 0.0
         self._charged_completion = 0
         """Expiries in a row of the wait for a Transport ACK."""
+        self._trials: deque[Trial] = deque()
+        """EVs whose packet is overdue, by the time of the verdict."""
         self._ack_due_at: float | None = None
         """When to ask for the Transport ACK of a message all of whose packets arrived; None = nothing is owed."""
         self._intervals = [config.retry_interval_s(n) for n in range(config.linear_cnt + config.exp_cnt + 1)]
         self._timer_floor_s = 0.0
         self.srtt_s: float | None = None
         """Smoothed RTT (gain 1/8) over all paths."""
+        self._rtt_deviation_s = 0.0
+        """Smoothed distance of the samples from it (gain 1/4)."""
+        self._late_s = self._late_at = 0.0
+        """Longest round trip of an answer that came too late, and when; it counts half after LATE_HALVES_S."""
 
     def restart(self, first_psn: int, remote_mpr: int, config: Config) -> None:
         """Begin at another PSN with other timers, as long as nothing was posted."""
@@ -269,6 +303,8 @@ class Requestor:
         trigger_psn = cack + sack.ack_psn_offset
         trigger = None if sack.probe_id is not None else flight.outstanding.get(trigger_psn)
         if trigger is not None and not self._is_trigger(trigger, sack):
+            if trigger.attempt > 1:
+                self._late_answer(trigger, sack, now)
             trigger = None
         units = advance(self._rcvd_units, sack.rcvd_units)
         fresh = (
@@ -316,9 +352,36 @@ class Requestor:
         if trigger is None:
             return None
         rtt = trigger.ev.rtt_s = now - trigger.sent_at
-        self.srtt_s = rtt if self.srtt_s is None else self.srtt_s + (rtt - self.srtt_s) / 8
-        self._timer_floor_s = self._config.timeout_rtts * self.srtt_s
+        self._learn(rtt, now)
         return rtt
+
+    def _learn(self, rtt: float, now: float) -> None:
+        """Smoothed RTT and deviation, and the shortest timer that follows from them (note 5)."""
+        if self.srtt_s is None:
+            self.srtt_s, self._rtt_deviation_s = rtt, rtt / 2
+        else:
+            self._rtt_deviation_s += (abs(rtt - self.srtt_s) - self._rtt_deviation_s) / 4
+            self.srtt_s += (rtt - self.srtt_s) / 8
+        config = self._config
+        if config.timeout_rtts:
+            floor = config.timeout_rtts * self.srtt_s + 4 * self._rtt_deviation_s
+            if self._late_s:
+                late = self._late_s * 0.5 ** ((now - self._late_at) / LATE_HALVES_S)
+                floor = max(floor, LATE_MARGIN * late)
+                if late < self.srtt_s:
+                    self._late_s = 0.0
+            self._timer_floor_s = min(floor, config.timeout_ceiling_s)
+
+    def _late_answer(self, sent: Sent, sack: Sack, now: float) -> None:
+        """A SACK of an earlier copy of `sent`: we gave up too early (note 5). Its timestamp tells how much."""
+        if sent.timestamp is None or sack.rtx or sack.entropy == sent.ev.value:
+            return
+        self._counters.spurious += 1
+        unit = self._config.ts_unit_s
+        rtt = (int(now / unit) - sack.timestamp & 0xFFFF) * unit
+        if rtt > self._late_s * 0.5 ** ((now - self._late_at) / LATE_HALVES_S):
+            self._late_s, self._late_at = rtt, now
+        self._learn(rtt, now)
 
     def _arrived(self, news: list[Sent], trigger: Sent | None, now: float) -> None:
         flight = self.flight
@@ -332,8 +395,8 @@ class Requestor:
             if sent.attempt == 1 or sent is trigger:
                 flight.overtake(sent)
         if trigger is not None and trigger.accused and trigger in news:
-            for ev in trigger.accused:
-                self._paths.signal(ev, EvSignal.LOST, now)
+            verdict_at = now + max(self.srtt_s or 0.0, self._timer_floor_s / 2)
+            self._trials.extend(Trial(verdict_at, ev, timestamp) for ev, timestamp in trigger.accused)
 
     def _reorder_threshold(self) -> int:
         """Rule (b) of §5.9, in transmissions."""
@@ -349,6 +412,8 @@ class Requestor:
             return
         ev.failures = 0
         self._paths.proved(ev, now)
+        if self._trials:
+            self._trials = deque(trial for trial in self._trials if not trial.acquits(ev, sack))
         if sack.verdict or ev.state is not EvState.GOOD:
             self._paths.signal(ev, _VERDICTS.get(sack.verdict, EvSignal.SACK_CLEAN), now)
 
@@ -414,7 +479,7 @@ class Requestor:
         if not profile.plane_up(ev.plane) or sent.sent_at < profile.up_since[ev.plane]:
             return  # note 3
         if cause is LossCause.TIMEOUT and not self.flight.outlived(sent):
-            sent.accused += (ev,)  # note 4
+            sent.accused += ((ev, sent.timestamp),)  # note 4
         else:
             self._paths.signal(ev, EvSignal.LOST, now)
 
@@ -479,15 +544,21 @@ class Requestor:
         while self._deferred and self._deferred[0][0] <= now:
             psn = heapq.heappop(self._deferred)[1]
             heapq.heappush(self._again, psn)
+        while self._trials and self._trials[0].verdict_at <= now:
+            self._paths.signal(self._trials.popleft().ev, EvSignal.LOST, now)
         due = self.flight.expired(now)
+        stranded = not self._paths.profile.usable  # note 6
         if due:
-            if not self._charge(now):
+            if not stranded and not self._charge(now):
                 return
             for sent in due:
                 sent.expiries += 1
                 self._lost(sent, LossCause.TIMEOUT, now)
             self._paths.refresh(due[0].ev)
         if self._ack_due_at is not None and self._ack_due_at <= now:
+            if stranded:
+                self._ack_due_at = now + self._timer_s(0)
+                return
             self._charged_completion += 1
             if not self._charge(now):
                 return
@@ -497,6 +568,8 @@ class Requestor:
     def next_deadline(self) -> float | None:
         """When on_timer has something to do."""
         first = self.flight.next_deadline()
+        if self._trials and (first is None or self._trials[0].verdict_at < first):
+            first = self._trials[0].verdict_at
         if self._deferred and (first is None or self._deferred[0][0] < first):
             first = self._deferred[0][0]
         if self._ack_due_at is not None and (first is None or self._ack_due_at < first):
@@ -519,6 +592,7 @@ class Requestor:
         self._unsent.clear()
         self._again.clear()
         self._deferred.clear()
+        self._trials.clear()
         self._ack_due_at = None
         for sent in self.flight.outstanding.values():
             sent.state = ARRIVED  # no timer of it matters any more

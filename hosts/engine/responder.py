@@ -106,6 +106,8 @@ class Responder:
         """Completed in order."""
         self.ack_plane: int | None = None
         """Plane on which a Transport ACK is owed; None when none is. transport_ack() pays it."""
+        self._eager = 0
+        """Packets still to be acknowledged one by one, after a mark."""
         self._flush_at: float | None = None
         """When the SACK owed for too few bytes leaves; None when none is owed."""
         self._last: Write | None = None
@@ -200,8 +202,6 @@ class Responder:
     def _accept(self, packet: Write, psn: int, offset: int, rqmsn: int | None, now: float) -> None:
         counters, size = self._counters, packet.size
         marked = packet.ecn == ECN_CE
-        if marked and self._last is not None and self._config.sack_before_mark:
-            self._sack(self._last, unwrap(self._last.psn, self.cack), now)
         counters.packets_received += 1
         counters.bytes_received += len(packet.payload)
         self._rcvd_bytes += size
@@ -229,7 +229,13 @@ class Responder:
                     return
         if marked:
             counters.marks_received += 1
-        if self._unsacked_bytes > self._config.sack_threshold or packet.ack_request or marked or packet.rtx or asked:
+            self._eager = self._config.sack_after_mark + 1
+        elif self._marks:
+            self._marks.pop(packet.ev, None)
+        if self._eager:
+            self._eager -= 1
+            self._sack(packet, psn, now)
+        elif self._unsacked_bytes > self._config.sack_threshold or packet.ack_request or packet.rtx or asked:
             self._sack(packet, psn, now)
         else:
             self._last = packet
@@ -330,7 +336,7 @@ class Responder:
             ack_psn_offset=0 if psn is None else max(-0x8000, psn - self.cack),
             probe_id=trigger.probe_id if psn is None else None,
             entropy=trigger.ev,
-            verdict=self._verdict(trigger.ev, marked) if marked or self._marks else Verdict.NONE,
+            verdict=self._verdict(trigger.ev) if marked else Verdict.NONE,
             timestamp=trigger.timestamp or 0,
             rcvd_units=(self._rcvd_bytes + RCVD_UNIT - 1) // RCVD_UNIT & 0xFFFFFF,
             ooo_count=min(self._above.bit_count(), OOO_MAX),
@@ -341,12 +347,9 @@ class Responder:
             spdcid=context.qpn & 0xFFFF, dpdcid=context.remote_qpn & 0xFFFF,
         ))  # fmt: skip
 
-    def _verdict(self, ev: int, marked: bool) -> Verdict:
-        """What a SACK says of its EV (§6.5): CE = SKIP_ONCE; many in a row = ALWAYS_SKIP, when that is switched on."""
+    def _verdict(self, ev: int) -> Verdict:
+        """What a SACK says of an EV marked CE (§6.5): SKIP_ONCE; after many in a row ALWAYS_SKIP, when switched on."""
         limit = self._config.always_skip_marks
-        if not marked:
-            self._marks.pop(ev, None)
-            return Verdict.NONE
         if not limit:
             return Verdict.SKIP_ONCE
         count = self._marks.get(ev, 0) + 1

@@ -89,6 +89,7 @@ def test_silence__accuses_no_path_but_a_lone_loss_does_once_proven() -> None:
     assert pair.of(EvChanged) == [], "nothing was heard: who knows whose fault it is"
     pair.run_until_quiet()
     assert pair.completions() == [(1, "SUCCESS")]
+    pair.run(0.1)
     assert pair.state(victims[0].ev) == "assumed_bad", "the retransmission came through on another path"
 
 
