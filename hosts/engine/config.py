@@ -86,9 +86,9 @@ class Config:
     # ---- acknowledging ----------------------------------------------------------------------------------
     sack_threshold_bytes: int = 0
     """A SACK is due when more than this was accepted since the last one; 0 = 4 x PMTU (§12 row 16)."""
-    sack_before_mark: bool = True
-    """A CE-marked packet first lets the SACK leave that is owed for unmarked ones: bytes and mark then belong together,
-    or nearly all bytes of a congested path would count as marked, and windows would not find equal shares."""
+    sack_after_mark: int = 16
+    """So many packets after a CE-marked one are acknowledged one by one. A marked packet is at once (§6.4), and would
+    take all bytes that wait along under its mark: NSCC would see no unmarked ones, and windows would stay unequal."""
     sack_flush_s: float = 0.004
     """A SACK owed for fewer bytes leaves after this long without further packets (§6.4, idle flush)."""
     trim_nack: bool = True
@@ -226,6 +226,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "rx_drain_bytes_per_s": (1, 1e12),
     "flow_control_start": (0, 0.99),
     "sack_threshold_bytes": (0, 1 << 24),
+    "sack_after_mark": (0, 1 << 16),
     "sack_flush_s": (1e-6, 60),
     "reorder_threshold": (0, 1 << 20),
     "timeout": (1, 24),
@@ -260,7 +261,6 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "cc_scaling": ("shape", "uet"),
     "cc_send_rule": ("mrc", "uet"),
     "cc_probe": (True, False),
-    "sack_before_mark": (True, False),
     "fabric_trims": (True, False),
     "timestamps": (True, False),
     "trim_nack": (True, False),

@@ -237,7 +237,7 @@ class Qpcc:
 
     def _learn_base(self, now: float) -> None:
         """With the first answer of any kind, ask what an empty path would take (nscc.md §2.8)."""
-        if self._probes_left and not self._probing:
+        if self._probes_left > 0 and not self._probing:
             self._probing = self._probe(self, now)
 
     def on_probe(self, rtt_s: float | None) -> None:
