@@ -27,16 +27,15 @@ from pathlib import Path
 
 from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
-from hosts.engine.errors import LocalError
 from hosts.engine.packets import ENDPOINT_QPN, EndpointResponse
 from hosts.links import LinkState, LinkWatcher
 from hosts.nic import open_nic
 from hosts.nic.base import NicError
-from topologies.plan import Host, Plan, PlanError, ev_plane
+from topologies.plan import Host, Plan, PlanError
 
 from .device import Device
-from .driver import Driver
 from .errors import VerbsError
+from .plan_driver import PlanDriver
 
 RUN_DIR = "/run/mrc-testbed"
 SLOTS = range(1, 256)
@@ -87,13 +86,12 @@ def find_host(plan: Plan) -> Host:
     return found[0]
 
 
-class LiveDriver(Driver):
+class LiveDriver(PlanDriver):
     """See the module. Made by `open_device`."""
 
     def __init__(
         self, plan: Plan, host: Host, run_dir: Path, config: Config, *, nic: str, thread: bool, seed: int | None
     ) -> None:
-        self.plan, self.host = plan, host
         self._agent_path = run_dir / "agents" / f"{host.name}.sock"
         self._agent_seen: tuple[float, bool] = (float("-inf"), False)
         self._slot, self.slot = claim_slot()
@@ -102,7 +100,8 @@ class LiveDriver(Driver):
         try:
             first = self.slot << SLOT_BITS
             rng = random.SystemRandom().getrandbits(64) if seed is None else seed
-            super().__init__(Endpoint(host.name, config, planes=plan.planes, seed=rng, first_qpn=first))
+            endpoint = Endpoint(host.name, config, planes=plan.planes, seed=rng, first_qpn=first)
+            super().__init__(plan, host, endpoint)
             self.qpns = range(first, first + (1 << SLOT_BITS))
             self.nic = open_nic(nic, plan, host, config)
         except BaseException:
@@ -137,32 +136,6 @@ class LiveDriver(Driver):
 
     def now(self) -> float:
         return time.monotonic()
-
-    def evs(self, peer: str) -> list[tuple[int, int]]:
-        return [(ev, ev_plane(ev)) for ev in self.plan.evs(self.host, self.plan.host(peer))]
-
-    def check_ev(self, peer: str, ev: int, plane: int) -> str | None:
-        if ev_plane(ev) != plane:
-            return f"EV {ev:#06x} names plane {ev_plane(ev)}, its port is plane {plane}"
-        try:
-            self.plan.path(self.host, self.plan.host(peer), ev)
-        except PlanError as error:
-            return str(error)
-        return None
-
-    def gids(self) -> tuple[str, ...]:
-        return tuple(str(self.plan.address(self.host, plane)) for plane in range(self.planes))
-
-    def resolve(self, gid: str) -> str:
-        known = {str(self.plan.address(h, p)): h.name for h in self.plan.hosts for p in range(self.planes)}
-        name = known.get(gid, gid)
-        try:
-            peer = self.plan.host(name)
-        except PlanError as error:
-            raise LocalError(f"nobody has the address {gid!r}: {error}") from None
-        if peer == self.host:
-            raise LocalError(f"{gid} is this host: the fabric carries nothing from a host to itself")
-        return peer.name
 
     def port_up(self, plane: int) -> bool:
         return self._links.states[self.nic.ports[plane].interface].up

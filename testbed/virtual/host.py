@@ -69,6 +69,10 @@ class VirtualHost:
         """Call `handler` for every completion of one QP; it may post more work."""
         self._on_completion[qpn] = handler
 
+    def collect(self) -> bool:
+        """Tell now what the engine has told since it was last asked; True when there was anything."""
+        return self._tell(self.endpoint.events())
+
     def kick(self) -> None:
         """Something was posted: let the engine send at this instant."""
         self._request(self.fabric.now)

@@ -1,0 +1,42 @@
+"""What drivers of a planned fabric have in common: addresses and EVs come from the plan."""
+
+from __future__ import annotations
+
+from hosts.engine.endpoint import Endpoint
+from hosts.engine.errors import LocalError
+from topologies.plan import Host, Plan, PlanError, ev_plane
+
+from .driver import Driver
+
+
+class PlanDriver(Driver):
+    """A driver of one host of a plan. A GID is the address of any of a host's ports; a host's name does as well."""
+
+    def __init__(self, plan: Plan, host: Host, endpoint: Endpoint) -> None:
+        super().__init__(endpoint)
+        self.plan, self.host = plan, host
+
+    def evs(self, peer: str) -> list[tuple[int, int]]:
+        return [(ev, ev_plane(ev)) for ev in self.plan.evs(self.host, self.plan.host(peer))]
+
+    def check_ev(self, peer: str, ev: int, plane: int) -> str | None:
+        if ev_plane(ev) != plane:
+            return f"EV {ev:#06x} names plane {ev_plane(ev)}, its port is plane {plane}"
+        try:
+            self.plan.path(self.host, self.plan.host(peer), ev)
+        except PlanError as error:
+            return str(error)
+        return None
+
+    def gids(self) -> tuple[str, ...]:
+        return tuple(str(self.plan.address(self.host, plane)) for plane in range(self.planes))
+
+    def resolve(self, gid: str) -> str:
+        known = {str(self.plan.address(h, p)): h.name for h in self.plan.hosts for p in range(self.planes)}
+        try:
+            peer = self.plan.host(known.get(gid, gid))
+        except PlanError as error:
+            raise LocalError(f"nobody has the address {gid!r}: {error}") from None
+        if peer == self.host:
+            raise LocalError(f"{gid} is this host: the fabric carries nothing from a host to itself")
+        return peer.name
