@@ -189,12 +189,13 @@ def simtest(
     seed: Annotated[int | None, typer.Option("--seed", help="One schedule, told in detail and shrunk.")] = None,
     replay: Annotated[Path | None, typer.Option("--replay", help="A schedule from a file, told in detail.")] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, max=64, help="Processes.")] = 2,
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Do not stop after 20 failures.")] = False,
     as_json: Json = False,
 ) -> None:
     """Run random schedules on the engines in virtual time and check every invariant all the time (no root)."""
     from testbed.simtest import command
 
-    raise typer.Exit(command.simtest(seeds, first, seed, replay, jobs, as_json))
+    raise typer.Exit(command.simtest(seeds, first, seed, replay, jobs, keep_going, as_json))
 
 
 @app.command(epilog="Examples: `mrc fuzz wire --runs 1000000` · `mrc fuzz endpoints --seconds 60`")

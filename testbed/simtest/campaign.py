@@ -20,7 +20,7 @@ from testbed.simtest.watch import INVARIANTS
 CHUNK = 25
 """Seeds a process takes at a time."""
 STOP_AFTER = 20
-"""Findings after which a campaign ends: they are most likely the same one."""
+"""Findings after which a campaign ends, unless told to keep going: they are most likely the same one."""
 
 
 @dataclass
@@ -100,8 +100,14 @@ def _results(chunks: list[range], jobs: int) -> Iterator[Any]:
         yield from pool.imap_unordered(run_chunk, chunks)
 
 
-def campaign(first: int, seeds: int, jobs: int = 1, progress: Callable[[Report], None] | None = None) -> Report:
-    """Run `seeds` seeds from `first` on; ends early after STOP_AFTER findings. `progress` is called now and then."""
+def campaign(
+    first: int,
+    seeds: int,
+    jobs: int = 1,
+    progress: Callable[[Report], None] | None = None,
+    keep_going: bool = False,
+) -> Report:
+    """Run `seeds` seeds from `first` on; ends after STOP_AFTER findings. `progress` is called after each chunk."""
     report = Report(first, jobs=jobs)
     began = time.monotonic()
     end = first + seeds
@@ -115,27 +121,31 @@ def campaign(first: int, seeds: int, jobs: int = 1, progress: Callable[[Report],
         report.wall_s = time.monotonic() - began
         if progress is not None:
             progress(report)
-        if len(report.failures) >= STOP_AFTER:
+        if len(report.failures) >= STOP_AFTER and not keep_going:
             break
     report.failures.sort(key=lambda result: result.seed)
     return report
 
 
 class Progress:
-    """One line on stderr every `every_s` seconds."""
+    """On stderr: one line every `every_s` seconds, and each finding at once."""
 
     def __init__(self, total: int, every_s: float = 10.0, stream: TextIO | None = None):
         self._total, self._every_s, self._stream = total, every_s, stream or sys.stderr
         self._next_s = every_s
+        self._told = 0
 
     def __call__(self, report: Report) -> None:
+        for result in report.failures[self._told :]:
+            self._say(f"seed {result.seed}: {result.violation}")
+        self._told = len(report.failures)
         if report.wall_s >= self._next_s:
             self._next_s = report.wall_s + self._every_s
             rate = report.seeds / report.wall_s
-            print(
-                f"simtest: {report.seeds:,} of {self._total:,} schedules, {rate:.0f}/s, {len(report.failures)} failed",
-                file=self._stream, flush=True,
-            )  # fmt: skip
+            self._say(f"{report.seeds:,} of {self._total:,} schedules, {rate:.0f}/s, {self._told} failed")
+
+    def _say(self, text: str) -> None:
+        print(f"simtest: {text}", file=self._stream, flush=True)
 
 
 def load(path: Path) -> Schedule:

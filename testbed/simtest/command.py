@@ -18,7 +18,9 @@ SHRUNK = "simtest-{seed}.json"
 """Where the shrunk schedule of a failing seed goes, in the working directory."""
 
 
-def simtest(seeds: int, first: int, seed: int | None, replay: Path | None, jobs: int, as_json: bool) -> int:
+def simtest(
+    seeds: int, first: int, seed: int | None, replay: Path | None, jobs: int, keep_going: bool, as_json: bool
+) -> int:
     """Exit code: 0 when no invariant was violated. Raises ScheduleError for a bad file."""
     if seed is not None or replay is not None:
         schedule = draw(seed) if seed is not None else campaigns.load(replay)  # type: ignore[arg-type]
@@ -30,7 +32,7 @@ def simtest(seeds: int, first: int, seed: int | None, replay: Path | None, jobs:
         else:
             print(text)
         return 0 if result.violation is None else 1
-    report = campaigns.campaign(first, seeds, jobs, campaigns.Progress(seeds))
+    report = campaigns.campaign(first, seeds, jobs, campaigns.Progress(seeds), keep_going)
     print(json.dumps(report.to_json(), indent=1) if as_json else report.text())
     return 0 if report.passed else 1
 

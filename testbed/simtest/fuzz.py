@@ -236,7 +236,8 @@ class Victims:
             assert memory.startswith(_FENCE) and memory.endswith(_FENCE), "written outside the region"
             responder, flight = qp.responder, qp.requestor.flight  # type: ignore[union-attr]
             window = self.config.mpr_packets
-            assert responder._above.bit_length() <= window and len(responder._ends) <= window + 1  # type: ignore[union-attr]
+            assert responder._above.bit_length() <= window  # type: ignore[union-attr]
+            assert len(responder._awaited) <= window + 1  # type: ignore[union-attr]
             assert flight.bytes >= 0 and flight.cack < flight.next_psn
             assert len(endpoint._peers.control) <= 1 << 14
 

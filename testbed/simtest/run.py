@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -38,6 +39,8 @@ from testbed.virtual import (
 from testbed.virtual.faults import Fault as FabricFault
 from topologies.plan import ev_plane
 
+ORDERS = ("deny", "shrink_mpr", "penalty")
+"""Kinds of Fault that are no faults of the network."""
 ENDS_S = 60.0
 """Virtual seconds after the last fault and the last post within which everything has to be over."""
 AFTERMATH_S = 0.15
@@ -85,8 +88,12 @@ class Simulation:
         for post in schedule.posts:
             self.fabric.at(post.at, _Poster(self, self.lanes[post.qp, post.side]))
         for fault in schedule.faults:
-            for at, what in fabric_faults(fault, network["delay_s"]):
-                self.fabric.at(at, what)
+            if fault.kind in ORDERS:
+                self.fabric.at(fault.at, partial(self._order, fault, True))
+                self.fabric.at(fault.until, partial(self._order, fault, False))
+            else:
+                for at, what in fabric_faults(fault, network["delay_s"]):
+                    self.fabric.at(at, what)
         self.fabric.at(HEALED_S, Heal())
         for name, side in self.sides.items():
             self.fabric.host(name).listen(_Listener(self, side))
@@ -136,14 +143,25 @@ class Simulation:
                 return
             lane.post(self.fabric.now)
 
+    def _order(self, fault: Fault, begin: bool) -> None:
+        """An order of the controller or the application to one host, or its withdrawal."""
+        for lane in self.lanes.values():
+            if fault.kind == "deny":
+                if lane.sender.name == fault.where:
+                    evs = lane.sender_qp.ev_states()
+                    lane.sender_qp.deny_ev(evs[lane.first_psn % len(evs)]["ev"], begin, self.fabric.now)
+            elif lane.receiver.name == fault.where:
+                qp = lane.receiver_qp
+                if fault.kind == "penalty":
+                    qp.set_penalty(100 if begin else 0)
+                elif qp._config.dynamic_mpr and lane.sender_qp._config.dynamic_mpr:
+                    qp.set_mpr(128 if begin else lane.mpr)
+
     def over(self, lane: Lane) -> bool:
         """Nothing more will come of this direction."""
         if lane.sender_qp.state is QpState.ERROR:
             return lane.ended == len(lane.posted)
-        if lane.ended == len(lane.pieces):
-            return True
-        # One end gave up; the other, told to try for ever, would.
-        return lane.receiver_qp.state is QpState.ERROR and lane.sender_qp._config.retry_limit is None
+        return lane.ended == len(lane.pieces)
 
     def finished(self) -> bool:
         return all(self.over(lane) for lane in self.lanes.values())

@@ -16,8 +16,10 @@ from topologies.plan import Plan, PlanError
 
 FAULTS = (
     "link_down", "one_way", "loss", "pattern", "corrupt", "blackhole", "flap", "switch_off", "port_down", "delay",
-    "reorder", "duplicate", "stall",
+    "reorder", "duplicate", "stall", "deny", "shrink_mpr", "penalty",
 )  # fmt: skip
+KINDS = ("calm",) * 4 + ("faults",) * 12 + ("storm",) * 3 + ("cut off", "window")
+"""What a schedule may be about, as often as it is drawn."""
 HEALED_S = 2.0
 """Every fault has ended by then; from there on all that is left has to finish."""
 
@@ -41,9 +43,12 @@ class Post:
 class Fault:
     """Something breaks at `at` and is mended at `until`.
 
-    `where`: a link, a switch (blackhole, switch_off) or a host (stall). `value`: share of the packets (loss, corrupt,
-    duplicate), seconds each way (flap), extra seconds (delay, reorder: up to). `pattern`: 0 = lost, 1 = passes, over
-    and over: zeros first, or one at the end.
+    The last three kinds are no faults but orders of the controller or the application of a host, withdrawn at `until`:
+    an EV of each connection is denied, the window shrinks (dynamic MPR), the sender is asked to slow down.
+
+    `where`: a link, a switch (blackhole, switch_off) or a host (stall and the orders). `value`: share of the packets
+    (loss, corrupt, duplicate), seconds each way (flap), extra seconds (delay, reorder: up to). `pattern`: 0 = lost,
+    1 = passes, over and over: zeros first, or one at the end.
     """
 
     kind: str
@@ -132,7 +137,7 @@ def draw(seed: int) -> Schedule:
         plan["racks"] = 2
     whole = Plan.from_json(plan)
     names = [host.name for host in whole.hosts]
-    kind = rng.choice(("calm", "faults", "faults", "faults", "storm"))
+    kind = rng.choice(KINDS)
     config = draw_config(rng)
     config_of = {}
     if rng.random() < 0.3:
@@ -142,10 +147,26 @@ def draw(seed: int) -> Schedule:
     if len(qps) > 1 and rng.random() < 0.3:
         qps[-1] = list(qps[0])
     busy = sorted({name for pair in qps for name in pair})
+    network = draw_network(rng, kind)
+    if network["trim_bytes"] is not None:
+        # Headers have priority. From packets of 256 bytes a fixed window makes enough of them to starve all data.
+        config["pmtu_bytes"] = 1024
+    posts = draw_posts(rng, len(qps), config.get("pmtu_bytes", 256), kind == "window")
+    faults = [] if kind == "calm" else [draw_fault(rng, whole, busy) for _ in range(rng.choice((1, 1, 2, 3, 5)))]
+    if kind == "calm":
+        config = {key: value for key, value in config.items() if key not in _UNSETTLING} | {"timeout": 16}
+        config_of = {}
+    elif kind == "window":
+        config |= {"mpr_packets": 128, "cwnd_bytes": 1 << 20}
+    elif kind == "cut off":
+        config |= {"timeout": rng.choice((12, 14)), "linear_cnt": rng.choice((0, 2)), "exp_cnt": rng.choice((1, 3))}
+        at = round(rng.random() * 0.01, 6)
+        nics = [link for link in whole.links if link.lower.node == busy[0]]
+        faults = [Fault(rng.choice(("link_down", "one_way")), link.name, at, HEALED_S) for link in nics]
     return Schedule(
-        seed=seed, plan=plan, network=draw_network(rng, kind), config=config, config_of=config_of, qps=qps,
-        posts=draw_posts(rng, len(qps), config.get("pmtu_bytes", 256)),
-        faults=[] if kind == "calm" else [draw_fault(rng, whole, busy) for _ in range(rng.choice((1, 1, 2, 3, 5)))],
+        seed=seed, plan=plan, network=network, config=config, config_of=config_of, qps=qps,
+        posts=posts,
+        faults=faults,
         psn=rng.choice((None, None, 0, 0xFFFFF0, 0x7FFFF8)),
     )  # fmt: skip
 
@@ -204,6 +225,8 @@ _KEYS: dict[str, tuple[Any, ...]] = {
 }
 """Values to draw from. Keys which this engine does not have are passed over."""
 _KNOWN = {f.name for f in fields(Config)}
+_UNSETTLING = ("bitmap_packets", "work_slots", "rx_buffer_bytes", "reorder_threshold", "dynamic_mpr", "sack_flush_s")
+"""Keys with which packets are refused or sent again without any fault."""
 
 
 def draw_config(rng: Random) -> dict[str, Any]:
@@ -214,6 +237,8 @@ def draw_config(rng: Random) -> dict[str, Any]:
         value, wanted = rng.choice(values), rng.random() < eager
         if wanted and key in _KNOWN:
             config[key] = value
+    if config.get("ev_min_active") == 0:
+        config["probe_timeout_s"] = 0.1  # with no EV left, only answered probes get a QP going again
     return config
 
 
@@ -241,14 +266,16 @@ def draw_network(rng: Random, kind: str) -> dict[str, Any]:
     return network
 
 
-def draw_posts(rng: Random, qps: int, pmtu: int) -> list[Post]:
-    """A workload of some dozens to a few hundred packets."""
+def draw_posts(rng: Random, qps: int, pmtu: int, crowd: bool = False) -> list[Post]:
+    """A workload of some packets to some hundreds; `crowd`: many small writes at once, to fill the window."""
     posts: list[Post] = []
-    budget = rng.choice((3, 6, 10, 20, 20, 40, 40, 80, 160, 300))
+    budget = 300 if rng.random() < 0.03 else rng.choice((3, 6, 10, 15, 20, 20, 30, 40, 60, 90))
     both = rng.random() < 0.5
     imms = rng.choice((0.0, 0.0, 0.2, 1.0))
     spread = rng.choice((0.0, 0.0, 0.02, 0.3))
     sizes = rng.choice(("mixed", "mixed", "small", "one"))
+    if crowd:
+        budget, both, spread, sizes = 220, False, 0.0, "small"
     while budget > 0 and len(posts) < 250:
         if sizes == "small":
             size = rng.choice((0, 1, 7, pmtu - 1, pmtu, pmtu + 1))
@@ -275,8 +302,8 @@ def draw_fault(rng: Random, plan: Plan, named: list[str]) -> Fault:
     where, value, pattern = link.name, 0.0, ""
     if kind in ("blackhole", "switch_off"):
         where = rng.choice(plan.switches).name
-    elif kind == "stall":
-        where, value = rng.choice(named), 0.0
+    elif kind in ("stall", "deny", "shrink_mpr", "penalty"):
+        where = rng.choice(named)
     elif kind in ("loss", "corrupt", "duplicate"):
         value = rng.choice((0.01, 0.1, 0.5))
     elif kind == "flap":

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from hosts.engine.ev import EvProfile, EvSignal, EvState
-from hosts.engine.flight import Flight
 from hosts.engine.memory import Memory
 from hosts.engine.paths import Paths
 from hosts.engine.qp import QueuePair
@@ -39,9 +38,9 @@ def _one_too_many(transport_ack: Any) -> Any:
 
 
 def _sack_ahead(sack: Any) -> Any:
-    def broken(self: Responder, trigger: Any, psn: int | None) -> None:
+    def broken(self: Responder, *arguments: Any) -> None:
         self._above, kept = self._above | 1 << 3, self._above
-        sack(self, trigger, psn)
+        sack(self, *arguments)
         self._above = kept
 
     return broken
@@ -147,15 +146,14 @@ MUTANTS: dict[str, tuple[Patch, set[str]]] = {
         wrap(Requestor, "next_deadline", lambda old: lambda self: None), {"ends"},
     ),
     "a requestor that gives up at once": (wrap(Requestor, "_charge", _impatient), {"budget"}),
-    "a requestor that cries loss": (
-        wrap(Flight, "expired", lambda old: lambda self, now: [s for s in self.outstanding.values() if not s.state]),
-        {"calm", "budget"},
-    ),
+    "a requestor that cries loss": (wrap(Requestor, "_timer_s", lambda old: lambda self, n: 1e-4), {"calm", "budget"}),
     "a profile that uses a plane that is down": (
         wrap(EvProfile, "set_ports", lambda old: lambda self, local, peer, now: None), {"paths"},
     ),
-    "a profile that keeps a bad EV in rotation": (wrap(EvProfile, "_withdraw", _keep_bad), {"paths"}),
-    "a profile that forgives without a probe": (wrap(EvProfile, "signal", _bad_is_good), {"states"}),
+    "a profile that keeps a bad EV in rotation": (wrap(EvProfile, "_withdraw", _keep_bad), {"paths", "crash"}),
+    "a profile that forgives without a probe": (
+        wrap(EvProfile, "signal", _bad_is_good), {"states", "balance", "paths"},
+    ),
     "a prober that believes one answer": (wrap(Paths, "on_answer", _one_probe), {"states"}),
     "a rotation that prefers a plane": (wrap(EvProfile, "choose", _same_plane_twice), {"balance"}),
     "a QP that never flushes a failure": (
