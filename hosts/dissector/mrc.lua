@@ -3,8 +3,8 @@
 --     tshark -X lua_script:mrc.lua -r FILE            or copy it to the plugin folder (docs/packets.md)
 --
 -- Takes UDP ports 4791 and 4971 for the opcodes of MRC; packets with others (RoCEv2 RC) go to the dissector that had the
--- port before. Filters: `mrc` for all, mrc.ev, mrc.psn, mrc.opcode, and mrc.HEADER.FIELD with the names of the tables
--- below, such as mrc.seth.m or mrc.neth.reason; usid.path and usid.plane for the outer address.
+-- port before. Filters: `mrc` for all, mrc.ev, mrc.psn, mrc.opcode; mrc.HEADER and mrc.HEADER.FIELD with the names of the
+-- tables below, such as mrc.peth, mrc.seth.m or mrc.neth.reason; usid.path and usid.plane for the outer address.
 --
 -- Never raises: a header that does not fit into what was captured is an expert note and the end of the dissection.
 
@@ -173,7 +173,8 @@ for header, layout in pairs(LAYOUTS) do
         fields[index] = make_field(header, pair[1], at, pair[2])
         at = at + pair[2]
     end
-    HEADERS[header] = { size = at / 8, fields = fields }
+    local whole = register(ProtoField.none("mrc." .. header:lower(), header))
+    HEADERS[header] = { size = at / 8, fields = fields, whole = whole }
 end
 
 local f = {
@@ -185,7 +186,7 @@ local f = {
     probe_id = register(ProtoField.uint16("mrc.probe_id", "Answers probe", base.HEX)),
     request_id = register(ProtoField.uint16("mrc.request_id", "Request id", base.HEX)),
     trigger = register(ProtoField.uint24("mrc.sack.trigger_psn", "PSN that triggered it")),
-    received = register(ProtoField.uint24("mrc.sack.received_psn", "Received above the hole")),
+    received = register(ProtoField.uint24("mrc.sack.received_psn", "Received beyond cack")),
     count = register(ProtoField.uint8("mrc.sack.received", "PSNs in the bitmap")),
     port_up = register(ProtoField.uint8("mrc.port_up", "Port is up")),
     payload = register(ProtoField.bytes("mrc.payload", "Payload")),
@@ -314,7 +315,7 @@ local function add_header(tree, name, tvb, at)
         item:add_proto_expert_info(e.short, ("%s needs %d bytes, %d are left"):format(name, header.size, rest))
         return nil
     end
-    local subtree = tree:add(mrc, tvb(at, header.size), name)
+    local subtree = tree:add(header.whole, tvb(at, header.size))
     local values = {}
     for _, field in ipairs(header.fields) do
         local range = tvb(at + field.from, field.size)

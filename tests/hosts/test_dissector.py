@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -328,3 +329,20 @@ def fitted(inner: bytes, size: int, rng: Random | None = None) -> bytes:
     if start == 40:
         return ethernet(inner[:4] + len(udp).to_bytes(2, "big") + inner[6:40] + udp)
     return ethernet(inner[:2] + (20 + len(udp)).to_bytes(2, "big") + inner[4:20] + udp)
+
+
+# ---- documentation ----------------------------------------------------------------------------------------------
+
+
+@needs_tshark
+def test_docs__name_fields_that_exist(tmp_path):
+    text = (SCRIPT.parents[2] / "docs" / "packets.md").read_text()
+    named = set(re.findall(r"\b(?:mrc|usid)\.[a-z_]+(?:\.[a-z_]+)?\b", text)) - {"mrc.lua"}
+    done = subprocess.run(
+        ["tshark", "-X", f"lua_script:{SCRIPT}", "-G", "fields"], capture_output=True, text=True, timeout=120, check=True,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )  # fmt: skip
+    known = {line.split("\t")[2] for line in done.stdout.splitlines() if line.startswith("F\t")}
+    preferences = {"mrc.trimmed_lasthop", "mrc.ev_layout", "mrc.check_icrc"}
+    assert len(named) > 20 and named - known - preferences == set()
+    assert all(f"prefs.{one.partition('.')[2]}" in SCRIPT.read_text() for one in preferences)
