@@ -277,6 +277,23 @@ def test_all_ports_down__waits_and_goes_on() -> None:
     done(pair, data)
 
 
+def test_all_ports_down__with_only_the_transport_ack_missing_charges_nothing() -> None:
+    pair = Pair(planes=2, config={"linear_cnt": 1, "exp_cnt": 1})
+    data = pair.bytes(5000)
+    pair.filter = lambda s, p: [] if isinstance(p, TransportAck) else None
+    pair.write(data)
+    pair.run(0.012)
+    for plane in (0, 1):
+        pair.port("a", plane, up=False)
+    pair.filter = None
+    pair.run(60.0)
+    assert pair.of(QpError) == [] and pair.completions() == []
+    assert pair.a.qp.counters.retry_charges <= 1
+    pair.port("a", 1, up=True)
+    pair.run_until_quiet()
+    done(pair, data)
+
+
 @pytest.mark.parametrize("planes", [1, 2])
 def test_all_ports_of_both_down__each_learns_that_the_other_is_back(planes: int) -> None:
     pair = Pair(planes=planes, uplinks=1, config={"cwnd_bytes": 5000, "exp_cnt": 25})
