@@ -338,10 +338,11 @@ def fitted(inner: bytes, size: int, rng: Random | None = None) -> bytes:
 def test_docs__name_fields_that_exist(tmp_path):
     text = (SCRIPT.parents[2] / "docs" / "packets.md").read_text()
     named = set(re.findall(r"\b(?:mrc|usid)\.[a-z_]+(?:\.[a-z_]+)?\b", text)) - {"mrc.lua"}
-    done = subprocess.run(
-        ["tshark", "-X", f"lua_script:{SCRIPT}", "-G", "fields"], capture_output=True, text=True, timeout=120, check=True,
-        env={**os.environ, "HOME": str(tmp_path)},
-    )  # fmt: skip
+    plugins = tmp_path / ".local/lib/wireshark/plugins"
+    plugins.mkdir(parents=True)
+    (plugins / "mrc.lua").symlink_to(SCRIPT)
+    env = {**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / ".config")}
+    done = subprocess.run(["tshark", "-G", "fields"], capture_output=True, text=True, timeout=120, check=True, env=env)
     known = {line.split("\t")[2] for line in done.stdout.splitlines() if line.startswith("F\t")}
     preferences = {"mrc.trimmed_lasthop", "mrc.ev_layout", "mrc.check_icrc"}
     assert len(named) > 20 and named - known - preferences == set()
