@@ -35,8 +35,10 @@ from hosts.engine.packets import (
     TransportAck,
     Write,
 )
+from hosts.engine.rocev2_packets import Cnp, RcAck, RcOpcode, RcPacket, RcWrite
 from hosts.engine.wire import Addressing, Codec, WireError
 from hosts.nic.encapsulation import Decapsulation, Encapsulation
+from switch.build import cache_dir
 from topologies.lines import JsonlError, LineBuffer, answer_of, decode_request, encode_answer
 from topologies.plan import Plan
 
@@ -338,7 +340,7 @@ def corpus(target: str) -> list[bytes]:
     return [bytes((flags, 0x12)) + packet for packet in packets for flags in (0x0C, 0x8C)]
 
 
-def _records() -> list[Packet]:
+def _records() -> list[Packet | RcPacket]:
     head = (5, 0x00010203, 0, 4, 2)
     return [
         Write(*head, Opcode.WRITE_FIRST, 7, 1, 0x1000, 9, 500, b"x" * 256, 360, timestamp=5, ack_request=True),
@@ -352,6 +354,10 @@ def _records() -> list[Packet]:
         ReliabilityProbe(*head, 77, 5),
         EndpointRequest(2, *head[1:], 9, 0, 3, 5),
         EndpointResponse(2, *head[1:], 9, 1, 5),
+        RcWrite(*head, RcOpcode.WRITE_FIRST, 7, b"x" * 256, 360, 0x1000, 9, 500),
+        RcWrite(*head, RcOpcode.WRITE_LAST_IMM, 8, b"abc", 88, imm=5, ack_request=True),
+        RcAck(*head, 8, 0x60, 3),
+        Cnp(*head),
     ]
 
 
@@ -394,7 +400,10 @@ def run_mutations(target: str, seed: int, count: int) -> int:
 
 
 def run_atheris(target: str, arguments: list[str]) -> None:
-    """Fuzz with coverage guidance until libFuzzer's `arguments` say stop; it ends the process. Needs atheris."""
+    """Fuzz with coverage guidance until libFuzzer's `arguments` say stop; it ends the process. Needs atheris.
+
+    Inputs that reach something new are kept in a folder and are the start of the next run; so are those that fail.
+    """
     import atheris
 
     if target == "scapy":
@@ -404,7 +413,12 @@ def run_atheris(target: str, arguments: list[str]) -> None:
         for module in [m for key, m in list(sys.modules.items()) if key.startswith(name)]:
             for value in list(vars(module).values()):
                 _instrument(atheris, module, value)
-    atheris.Setup([f"mrc-fuzz-{target}", *arguments], TARGETS[target])
+    folder = cache_dir() / "fuzz" / target
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, data in enumerate(corpus(target)):
+        (folder / f"good-{number}").write_bytes(data)
+    kept = [f"-artifact_prefix={folder.parent}/{target}-", str(folder)]
+    atheris.Setup([f"mrc-fuzz-{target}", "-max_len=2048", *arguments, *kept], TARGETS[target])
     atheris.Fuzz()
 
 

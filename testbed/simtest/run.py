@@ -13,7 +13,7 @@ from hosts.engine.config import Config
 from hosts.engine.errors import LocalError
 from hosts.engine.events import Completion
 from hosts.engine.qp import QpState
-from testbed.simtest.schedule import HEALED_S, Fault, Schedule
+from testbed.simtest.schedule import HEALED_S, SURE, Fault, Schedule
 from testbed.simtest.watch import Lane, Side, Violation, Watch
 from testbed.virtual import (
     Blackhole,
@@ -266,7 +266,7 @@ def _queues(network: dict[str, Any]) -> QueueProfile:
     )  # fmt: skip
 
 
-_REFUSING = ("bitmap_packets", "work_slots", "rx_buffer_bytes", "reorder_threshold", "dynamic_mpr")
+_REFUSING = ("bitmap_packets", "work_slots", "rx_buffer_bytes", "dynamic_mpr")
 """Keys with which a responder may refuse packets, or a requestor guess, without any fault."""
 
 
@@ -276,6 +276,8 @@ def is_calm(schedule: Schedule, configs: dict[str, Config]) -> bool:
     if schedule.faults or network["jitter_s"]:
         return False
     if any(getattr(config, key, 0) for config in configs.values() for key in _REFUSING):
+        return False
+    if any(config.reorder_threshold < SURE for config in configs.values()):
         return False
     if network["trim_bytes"] is not None or network["mark_bytes"] is not None:
         return False

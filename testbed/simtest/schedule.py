@@ -146,6 +146,8 @@ def draw(seed: int) -> Schedule:
     qps = [rng.sample(names, 2) for _ in range(rng.choice((1, 1, 1, 2, 2, 3)))]
     if len(qps) > 1 and rng.random() < 0.3:
         qps[-1] = list(qps[0])
+    if 0 in (keys.get("ev_min_active") for keys in (config, *config_of.values())):
+        config["probe_timeout_s"] = 0.1  # with no EV left, only answered probes get a QP going again
     busy = sorted({name for pair in qps for name in pair})
     network = draw_network(rng, kind)
     if network["trim_bytes"] is not None:
@@ -154,7 +156,8 @@ def draw(seed: int) -> Schedule:
     posts = draw_posts(rng, len(qps), config.get("pmtu_bytes", 256), kind == "window")
     faults = [] if kind == "calm" else [draw_fault(rng, whole, busy) for _ in range(rng.choice((1, 1, 2, 3, 5)))]
     if kind == "calm":
-        config = {key: value for key, value in config.items() if key not in _UNSETTLING} | {"timeout": 16}
+        config = {key: value for key, value in config.items() if key not in _UNSETTLING}
+        config |= {"timeout": 16, "reorder_threshold": SURE}
         config_of = {}
     elif kind == "window":
         config |= {"mpr_packets": 128, "cwnd_bytes": 1 << 20}
@@ -227,6 +230,8 @@ _KEYS: dict[str, tuple[Any, ...]] = {
 _KNOWN = {f.name for f in fields(Config)}
 _UNSETTLING = ("bitmap_packets", "work_slots", "rx_buffer_bytes", "reorder_threshold", "dynamic_mpr", "sack_flush_s")
 """Keys with which packets are refused or sent again without any fault."""
+SURE = 1 << 16
+"""A reorder_threshold that rules guessing by distance out: small packets lap large ones on slow links (§5.9 b)."""
 
 
 def draw_config(rng: Random) -> dict[str, Any]:
@@ -237,8 +242,6 @@ def draw_config(rng: Random) -> dict[str, Any]:
         value, wanted = rng.choice(values), rng.random() < eager
         if wanted and key in _KNOWN:
             config[key] = value
-    if config.get("ev_min_active") == 0:
-        config["probe_timeout_s"] = 0.1  # with no EV left, only answered probes get a QP going again
     return config
 
 
