@@ -46,7 +46,8 @@ class Endpoint:
         self.config = config or Config()
         self.planes = planes
         self._rng = seed if isinstance(seed, Random) else Random(seed)
-        self._memory = Memory(self._rng)
+        self.memory = Memory(self._rng)
+        """All registrations; use register() and deregister()."""
         self._events: list[Event] = []
         self._peers = Peers(planes, self.config, self._events, self._rng)
         self._qps: dict[int, QueuePair] = {}
@@ -61,13 +62,13 @@ class Endpoint:
     def register(self, buffer: Any, *, va: int | None = None, remote_write: bool = True) -> MemoryRegion:
         """Register a writable buffer (bytearray, mmap, ...); at virtual address `va` when given. Raises LocalError."""
         try:
-            return self._memory.register(buffer, va, remote_write)
+            return self.memory.register(buffer, va, remote_write)
         except ValueError as error:
             raise LocalError(str(error)) from None
 
     def deregister(self, region: MemoryRegion) -> None:
         """Writes to the region are refused from now on."""
-        self._memory.deregister(region)
+        self.memory.deregister(region)
 
     @property
     def cc_profiles(self) -> CcProfiles:
@@ -94,7 +95,7 @@ class Endpoint:
             raise LocalError(f"QPN {qpn} is in use or not in {FIRST_QPN} to {PSN_MASK}")
         psn, rng = self._rng.getrandbits(PSN_BITS), Random(self._rng.getrandbits(64))
         own = (qpn, psn, self.planes, self.config)
-        shared = (self._memory, self._peers, self._events, rng)
+        shared = (self.memory, self._peers, self._events, rng)
         qp: QueuePair
         if transport == "rocev2":
             qp = RcQueuePair(*own, settings or RcConfig(), *shared)

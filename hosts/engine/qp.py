@@ -144,6 +144,12 @@ class QueuePair:
         profiles.give_back(self._cc_profile)
         self._cc_profile = profile_id
 
+    def limit_access(self, memory: Memory) -> None:
+        """What the peer may write to, in place of every registration: an object with Memory's check() and place()."""
+        if self.state is not QpState.INIT:
+            raise LocalError(f"QP {self.qpn} is in {self.state.value}: access is limited before it connects")
+        self._memory = memory
+
     def cc_state(self) -> dict[str, Any]:
         """Window, base RTT, delay and what moved the window, see qpcc.Qpcc.report; empty before connect()."""
         return {} if self._window is None else {"profile": self._cc_profile, **self._window.report()}

@@ -217,7 +217,7 @@ TRANSITIONS: dict[tuple[QpState, QpState], Transition] = {
         _M.MRC_QP_MAX_WIMM | _M.MRC_QP_MPR | _M.MRC_QP_TIMEOUT | _M.MRC_QP_RETRY_CNT,
         _I.IBV_QP_ACCESS_FLAGS,
     ),
-    (_RTS, _RTS): Transition(may=_I.IBV_QP_ACCESS_FLAGS),
+    (_RTS, _RTS): Transition(may=_I.IBV_QP_ACCESS_FLAGS, may_mrc=_M.MRC_QP_MPR_DEST),  # MPR: when it is dynamic
     **{(state, _ERROR): Transition() for state in QpState},
     **{(state, _RESET): Transition() for state in QpState},
 }

@@ -38,7 +38,7 @@ from .cq import CompletionChannel, CompletionQueue
 from .driver import Driver
 from .enums import UNIT_MPR, AccessFlags, DeviceCap, EventType, PortState, QpType
 from .errors import VerbsError
-from .memory import MemoryRegion, ProtectionDomain
+from .memory import MemoryRegion, ProtectionDomain, QpAccess
 from .qp import QueuePair
 
 API_VERSION = 1 << 0
@@ -178,6 +178,10 @@ class Device:
                 mr.pd.users -= 1
                 del self._regions[mr.lkey]
                 self.driver.endpoint.deregister(mr.region)
+
+    def limit_access(self, qp: QueuePair) -> None:
+        """Let the peer of a QP write to its own protection domain only (called by QueuePair)."""
+        qp.engine.limit_access(QpAccess(qp, self.driver.endpoint.memory, self._regions))
 
     def region(self, lkey: int) -> MemoryRegion | None:
         """The region of that key."""

@@ -6,6 +6,7 @@ import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hosts.engine.memory import AccessError, Memory
 from hosts.engine.memory import MemoryRegion as EngineRegion
 
 from .enums import AccessFlags
@@ -13,6 +14,7 @@ from .errors import VerbsError
 
 if TYPE_CHECKING:
     from .device import Device
+    from .qp import QueuePair
 
 
 class ProtectionDomain:
@@ -70,3 +72,24 @@ class MemoryRegion:
     def dereg(self) -> None:
         """Peers and work requests are refused from now on. Idempotent."""
         self.pd.device.dereg_mr(self)
+
+
+class QpAccess:
+    """What the peer of one QP may write to: regions of the QP's protection domain, if the QP allows remote writes."""
+
+    __slots__ = ("_check", "_qp", "_regions", "place")
+
+    def __init__(self, qp: QueuePair, memory: Memory, regions: dict[int, MemoryRegion]) -> None:
+        self._qp, self._regions = qp, regions
+        self._check = memory.check
+        self.place = memory.place
+
+    def check(self, rkey: int, va: int, length: int) -> EngineRegion:
+        """As Memory.check. Raises AccessError."""
+        found = self._check(rkey, va, length)
+        if not self._qp.remote_write:
+            raise AccessError("the QP does not allow remote writes (IBV_ACCESS_REMOTE_WRITE)")
+        mr = self._regions.get(rkey)
+        if mr is None or mr.pd is not self._qp.pd:
+            raise AccessError(f"region {rkey:#010x} belongs to another protection domain")
+        return found

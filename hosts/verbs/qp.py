@@ -32,6 +32,7 @@ from .attributes import (
 from .cq import CompletionQueue, WorkCompletion
 from .enums import (
     UNIT_MPR,
+    AccessFlags,
     EventType,
     MrcQpAttrMask,
     MrcQpCap,
@@ -110,6 +111,8 @@ class QueuePair:
         self.error: str | None = None
         """Why it is in ERROR."""
         self.destroyed = False
+        self.remote_write = False
+        """The peer may write (qp_access_flags)."""
         self._attr = QpAttr(cap=init.cap)
         self._mrc_attr = MrcQpAttr()
         self._sends: deque[_Posted] = deque()
@@ -165,6 +168,9 @@ class QueuePair:
             self._connect(attr, mrc, now, what)
         elif old is QpState.RTR:
             self.engine.begin_sending(attr.sq_psn, mrc.mpr * UNIT_MPR, self._config(attr, mrc))
+        elif mrc.mpr_dest != self._mrc_attr.mpr_dest:
+            self.engine.set_mpr(mrc.mpr_dest * UNIT_MPR)
+        self.remote_write = bool((attr.qp_access_flags or 0) & AccessFlags.IBV_ACCESS_REMOTE_WRITE)
         self.state, self._attr, self._mrc_attr = new, attr, mrc
         self.device.after_call()
 
@@ -205,6 +211,7 @@ class QueuePair:
             controller.check_cc_profile(mrc.cc_profile_id, what)
             self.engine.set_cc_profile(controller.engine_cc_profile(mrc.cc_profile_id))
         denied = controller.denied_evs(mrc.ev_profile_id)
+        device.limit_access(self)
         self.engine.connect(peer, remote, evs, now, config=config, **({"denied": denied} if denied else {}))
         controller.attach(self, mrc.ev_profile_id, mrc.cc_profile_id)
         self.peer = peer

@@ -6,6 +6,10 @@ import importlib
 import itertools
 import pkgutil
 import random
+import select
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -219,7 +223,6 @@ def test_sq_psn__is_the_callers():
     pair = VerbsPair(connect=False, framed=True)
     seen = []
     pair.wire.filter = lambda source, _, __, packet: seen.append((source, getattr(packet, "psn", None)))
-    from dataclasses import replace
 
     info_a, info_b = replace(local_info(pair.a.qp), psn=(1 << 24) - 2), local_info(pair.b.qp)
     bring_up(pair.b.qp, info_b, info_a)
@@ -452,7 +455,6 @@ def test_channel__announces_an_armed_cq_once_and_by_descriptor():
     qp = pair.b.device.create_qp(QpInitAttr(cq))
     connect_pair(pair.a.qp, qp)
     qp.post_recv([RecvWR(1), RecvWR(2), RecvWR(3)])
-    import select
 
     readable = lambda: bool(select.select([channel], [], [], 0)[0])  # noqa: E731
     cq.req_notify()
@@ -573,3 +575,68 @@ def test_wire__names_are_taken_once():
     wire.open("a")
     with pytest.raises(ValueError, match="a is on the wire already"):
         wire.open("a")
+
+
+# ---- access, windows, meeting -----------------------------------------------------------------------------------
+
+
+def test_access__a_qp_without_remote_write_and_a_foreign_domain():
+    for flags, words in (
+        (AccessFlags(0), "does not allow remote writes"),
+        (None, "belongs to another protection domain"),
+    ):
+        pair = VerbsPair()
+        target = pair.b.mr
+        if flags is None:
+            target = pair.b.device.alloc_pd().reg_mr(bytearray(100))
+        else:
+            pair.b.qp.modify(QpAttr(qp_access_flags=flags))
+        pair.a.qp.post_send(pair.write(10, remote_addr=target.addr, rkey=target.rkey))
+        assert pair.a.cq.wait(timeout_s=1)[0].status.name == "IBV_WC_REM_ACCESS_ERR"
+        assert words in pair.b.device.get_async_event().detail
+        assert bytes(target.view[:10]) == bytes(10)
+
+
+def test_dynamic_mpr__the_window_moves_while_it_works():
+    pair = VerbsPair(config={"dynamic_mpr": True})
+    pair.b.qp.modify(None, None, MrcQpAttr(mpr_dest=2))
+    pair.a.qp.post_send(pair.write(1 << 13))
+    assert pair.a.cq.wait(timeout_s=1)[0].ok
+    assert pair.b.qp.query()[1].mpr_dest == 2
+    fixed = VerbsPair()
+    with pytest.raises(ValueError, match="fixed unless both ends connect with dynamic_mpr"):
+        fixed.b.qp.modify(None, None, MrcQpAttr(mpr_dest=2))
+    assert fixed.b.qp.query()[1].mpr_dest == 8
+
+
+def test_meet__two_ends_find_each_other_in_any_order(tmp_path):
+    pair = VerbsPair(connect=False)
+    infos = [local_info(pair.a.qp), local_info(pair.b.qp)]
+    path = tmp_path / "meeting.sock"
+    with ThreadPoolExecutor(2) as pool:
+        dialled = pool.submit(hosts.verbs.meet, path, infos[0], listen=False)
+        listened = pool.submit(hosts.verbs.meet, path, infos[1], listen=True)
+        assert (dialled.result(), listened.result()) == (infos[1], infos[0])
+    assert not path.exists()
+    with pytest.raises(PeerError, match="waited 0 s at most"):
+        hosts.verbs.meet(path, infos[0], listen=False, timeout_s=0)
+
+
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        (b"", "closed the connection"),
+        (b"{", "closed the connection"),
+        (b"nonsense\n", "sent no JSON"),
+        (b"[1]\n", "has the keys"),
+        (b"\xff\xfe\n", "sent no JSON"),
+        (b"x" * (1 << 17), "without a line end"),
+    ],
+)
+def test_swap__a_peer_that_talks_nonsense(line, words):
+    ours, theirs = socket.socketpair()
+    with ours, theirs, ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: (theirs.sendall(line), theirs.shutdown(socket.SHUT_WR)))
+        with pytest.raises(PeerError, match=words):
+            hosts.verbs.swap(ours, local_info(VerbsPair(connect=False).a.qp))
+        ours.close()
