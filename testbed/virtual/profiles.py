@@ -163,13 +163,15 @@ def frame_bytes(payload: int, srv6: bool = True) -> int:
 
 def scaled(
     planes: int = 4, *, rate_bps: float = 10e6, rtt_s: float = 0.010, pmtu_bytes: int = 1024, ecn: bool = True,
-    trim: bool = True, cc: str = "uet-1.0-nscc", config: dict[str, Any] | None = None, queues: dict[str, Any] | None = None,
+    trim: bool = True, cc: str = "uet-1.0-nscc", config: dict[str, Any] | None = None,
+    queues: dict[str, Any] | None = None,
 ) -> Scale:  # fmt: skip
     """The recipe of §11.4: rates / 10**4, times x 10**3, packets per BDP kept; thresholds from the plane's BDP.
 
     Delays are what is left of `rtt_s` after serialising a full packet four times and a SACK four times. `cc`:
-    Config.cc_algorithm; a fixed window is 1.5 x the BDP of all planes. `config` and
-    `queues`: keys that replace what the recipe says. Raises ProfileError when the RTT leaves no time to travel.
+    Config.cc_algorithm; a fixed window is 1.5 x the BDP of all planes. Where the last hop trims without marking,
+    receivers answer its trims with a penalty (nscc.md §4.3). `config` and `queues`: keys that replace what the recipe
+    says. Raises ProfileError when the RTT leaves no time to travel.
     """
     full, sack = frame_bytes(pmtu_bytes), SACK_BYTES + ETHERNET_BYTES + OUTER_BYTES
     serialising = 4 * (full + sack) * 8 / rate_bps
@@ -184,10 +186,13 @@ def scaled(
         "pmtu_bytes": pmtu_bytes,
         "cwnd_bytes": int(1.5 * planes * bdp),
         "cc_algorithm": cc,
+        "sack_flush_s": rtt_s / 10,
         "link_rate_bps": planes * rate_bps,
         "base_rtt_s": rtt_s,
         "trim_nack": trim,
         "fabric_trims": trim,
+        "incast_penalty": 16 if trim and ecn and not (queues or {}).get("last_hop_ecn") else 0,
+        "incast_hold_s": rtt_s / 2,
         **(config or {}),
     }
     return Scale(

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from hosts.engine.ccprofile import NSCC
 from testbed.virtual import Flow, VirtualFabric, jain, rates_bps, scaled
 from testbed.virtual.profiles import frame_bytes
 from topologies.plan import Plan
@@ -22,7 +21,7 @@ def make(
     plan: Plan, *, seed: int = 1, trim: bool = True, last_hop_ecn: bool = True, **config: Any
 ) -> tuple[VirtualFabric, float]:
     """A fabric whose hosts have RATE over all planes, and the payload bits per second one host can receive."""
-    keys = {"cc_algorithm": NSCC, "link_rate_bps": RATE, "base_rtt_s": RTT, "fabric_trims": trim, **config}
+    keys = {"incast_penalty": 0, **config}
     made = scaled(
         plan.planes, rate_bps=RATE / plan.planes, rtt_s=RTT, trim=trim, config=keys,
         queues={"last_hop_ecn": last_hop_ecn},

@@ -9,6 +9,7 @@ import pytest
 from hosts.engine.ccprofile import FIXED, NSCC, CcProfile, ProfileState
 from hosts.engine.config import Config, ConfigError
 from hosts.engine.errors import LocalError
+from hosts.engine.incast import IncastSignal
 from hosts.engine.nscc import Reaction
 from hosts.engine.packets import EndpointRequest, Write
 from hosts.engine.qpcc import Qpcc, RateMeter, Share
@@ -281,3 +282,26 @@ def test_penalty__ends_with_the_last_qp_that_is_throttled():
     assert qpcc.cc.cwnd < was
     b.on_ack(0.0, 1112, True, RTT, 0, True)
     assert qpcc.cc.cwnd == was
+
+
+def test_incast_signal__holds_for_a_while_after_each_trim():
+    signal = IncastSignal(16, 0.002)
+    assert signal.penalty(0.0) == 0
+    signal.on_trim(1.0)
+    signal.on_trim(1.001)
+    assert [signal.penalty(at) for at in (1.001, 1.0029, 1.0031)] == [16, 16, 0]
+
+
+# ---- peers that lie -----------------------------------------------------------------------------------------
+
+
+def test_byte_counter_that_lies__opens_the_window_to_its_ceiling_and_no_further():
+    qpcc, _ = stub()
+    share = qpcc.join(0.0)
+    for i in range(100):
+        share.on_send(1112)
+        share.on_ack(i * RTT, (1 << 23) * 256, False, RTT * (1 + i % 3))
+        share.cap(1112)
+        assert qpcc.cc.cwnd <= qpcc.cc.wmax
+        assert -256 <= share.inflight <= 1112
+        assert qpcc.cc.inflight == share.inflight
