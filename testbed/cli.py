@@ -244,6 +244,17 @@ def bench_mrc(
         print(json.dumps(result, indent=2))
 
 
+@bench_app.command("transport")
+def bench_transport(as_json: Json = False) -> None:
+    """What the transport does (loss, incast, dead paths) beside its targets, in virtual time; needs no root."""
+    from bench import transport
+
+    result = transport.run(Console(stderr=as_json, highlight=False))
+    if as_json:
+        print(json.dumps(result, indent=2))
+    raise typer.Exit(0 if result["met"] else 1)
+
+
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 BINARY_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 

@@ -1,0 +1,278 @@
+"""`mrc bench transport`: what the transport does, in numbers beside their targets, on the virtual-time fabric.
+
+The unchanged engines run over the model of testbed/virtual at the scale of reference §11.4 (10 Mb/s a port, 10 ms round
+trip, PMTU 1024, thresholds from the BDP, NSCC). All is virtual time from fixed seeds: the numbers do not depend on the
+machine, and are the same in every run. Rates are of payload, as a share of what the bottleneck's bits leave for payload
+in full packets; delays are in round trips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from random import Random
+from statistics import median
+from time import process_time
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from hosts.engine.events import EvChanged, PacketLost
+from testbed.virtual import Cut, Flow, Loss, Scale, VirtualFabric, incast, jain, rates_bps, run_all, scaled
+from topologies.plan import Plan, ev_uplink
+
+SCHEMA = "mrc-bench-transport/1"
+PLAN = Plan(planes=4, racks=2, spines=4, hosts_per_rack=1)
+INCAST_PLAN = Plan(planes=4, racks=2, spines=8, hosts_per_rack=8)
+SEEDS = 16
+LOSS_RATE = 0.01
+ROCE_PIPE_BPS = 224e6
+"""Host rate at which the pipe is 240 packets deep: the BDP of 800 Gb/s x 10 us in 4 KiB packets, RoCE's largest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One number. `target` reads `>= 0.96`, `<= 2`, `= 1`, or is empty when the number only explains another."""
+
+    group: str
+    what: str
+    value: float
+    target: str = ""
+    unit: str = ""
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target is met; None without one."""
+        if not self.target:
+            return None
+        how, limit = self.target.split()
+        return {">=": self.value >= float(limit), "<=": self.value <= float(limit),
+                "<": self.value < float(limit), "=": self.value == float(limit)}[how]  # fmt: skip
+
+
+def make(seed: int, plan: Plan = PLAN, **options: Any) -> tuple[Scale, VirtualFabric]:
+    """A fabric at the scale of §11.4."""
+    scale = scaled(plan.planes, **options)
+    return scale, VirtualFabric(plan, seed=seed, links=scale.links, queues=scale.queues, config=scale.config)
+
+
+# ---- one lost packet --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Single:
+    retransmitted: int
+    later_rtts: float
+    """How much later the write completed than without the loss."""
+    tail: bool
+    """Nothing younger went over the same path, or the timer had to find it."""
+
+
+def _lose_one(seed: int, packets: int) -> _Single | None:
+    """One write of so many packets, one of which is lost somewhere in the fabric; None when the dice hit no packet.
+
+    Each packet has its own SACK here (Annex C: so in functional tests), for coalescing would add its own delay.
+    """
+    dice = Random(f"single/{seed}")
+    plane, uplink, number = dice.randrange(4), dice.randrange(4), dice.randrange(packets // 12)
+    done = []
+    for lose in (False, True):
+        scale, fabric = make(seed, config={"sack_threshold_bytes": 1})
+        flow = Flow(fabric, "h0", "h1", message_bytes=packets * scale.config.pmtu_bytes, messages=1, depth=1)
+        if lose:
+            fabric.apply(Loss(f"p{plane}-t0-0", f"p{plane}-t1-{uplink}", packets=(number,), only="data"))
+        run_all(fabric, [flow])
+        done.append(flow)
+    losses = [e for e in done[1].fabric.host("h0").events if isinstance(e, PacketLost)]
+    if not done[1].fabric.totals().get("loss"):
+        return None
+    later = (done[1].duration_s - done[0].duration_s) / scale.rtt_s
+    tail = not losses or any(e.cause.name != "OVERTAKEN" for e in losses)
+    return _Single(done[1].qp.counters.retransmitted, later, tail)
+
+
+def single_loss() -> Iterator[Row]:
+    """A lost packet with younger ones behind it costs one retransmission, and at most a round trip."""
+    group = "single loss"
+    runs = [run for run in (_lose_one(seed, 100) for seed in range(4 * SEEDS)) if run is not None]
+    body = [run for run in runs if not run.tail]
+    yield Row(group, "runs with one loss, younger packets on its path", len(body))
+    yield Row(group, "retransmissions, fewest", min(r.retransmitted for r in body), "= 1")
+    yield Row(group, "retransmissions, most", max(r.retransmitted for r in body), "= 1")
+    yield Row(group, "the write is later by, most", max(r.later_rtts for r in body), "<= 1.1", "RTT")
+    yield Row(group, "the write is later by, median", median(r.later_rtts for r in body), "", "RTT")
+    tails = [run for run in runs if run.tail]
+    if tails:
+        timeout = scaled(4).config.base_timeout_s / 0.010
+        yield Row(group, "last packet of its path: runs", len(tails))
+        yield Row(group, "last packet of its path: later by, most", max(r.later_rtts for r in tails),
+                  f"<= {timeout + 1:.1f}", "RTT")  # fmt: skip
+
+
+# ---- rates ------------------------------------------------------------------------------------------------
+
+
+def large_writes() -> Iterator[Row]:
+    """Writes of 1 MiB fill the bottleneck: the ports of the host, and uplinks that two hosts share."""
+    group = "large writes"
+    scale, fabric = make(1)
+    rate = rates_bps(fabric, [Flow(fabric, "h0", "h1", message_bytes=1 << 20)], 0.5, 3.0)[0]
+    yield Row(group, "share of the NIC's rate", rate / _payload_bps(scale), ">= 0.96")
+    scale, fabric = make(1, Plan(planes=4, racks=2, spines=1, hosts_per_rack=2))
+    flows = [Flow(fabric, f"h{i}", f"h{i + 2}", message_bytes=1 << 20) for i in range(2)]
+    rates = rates_bps(fabric, flows, 1.0, 3.0)
+    yield Row(group, "share of uplinks used by two hosts", sum(rates) / _payload_bps(scale), ">= 0.96")
+    yield Row(group, "Jain index of the two", jain(rates))
+
+
+def _payload_bps(scale: Scale) -> float:
+    """What all planes of a host leave for payload."""
+    return scale.planes * scale.rate_bps * scale.payload_share
+
+
+def incast_and_victim() -> Iterator[Row]:
+    """Seven hosts of one rack send to one host of the other; the eighth to the neighbour of their target.
+
+    NSCC cuts on marks with delay, and unmarked delay makes it grow: so last hops mark here, as UET has it, and strict
+    MRC, whose last hops trim but never mark (§4.4), is shown beside it (nscc.md §4.3).
+    """
+    yield from _incast("7-to-1 incast, last hop marks", True, ">= 0.98")
+    yield from _incast("the same, last hop trims only", False, "")
+
+
+def _incast(group: str, last_hop_ecn: bool, jain_target: str) -> Iterator[Row]:
+    rates, alone, trims, drops = [], [], 0, 0
+    queues = {"last_hop_ecn": last_hop_ecn}
+    for seed in (1, 2, 3):
+        scale, fabric = make(seed, INCAST_PLAN, queues=queues)
+        alone += rates_bps(fabric, [Flow(fabric, "h15", "h1", message_bytes=1 << 20)], 0.3, 0.7)
+        scale, fabric = make(seed, INCAST_PLAN, queues=queues)
+        flows = incast(fabric, [f"h{i}" for i in range(8, 15)], "h0", message_bytes=1 << 20)
+        flows.append(Flow(fabric, "h15", "h1", message_bytes=1 << 20))
+        rates.append(rates_bps(fabric, flows, 1.0, 2.0))
+        trims += fabric.totals()["trimmed"]
+        drops += sum(sum(port.dropped.values()) for port in fabric.ports.values())
+    yield Row(group, "Jain index of the seven, worst of 3 seeds", min(jain(run[:-1]) for run in rates), jain_target)
+    victim = min(run[-1] / own for run, own in zip(rates, alone, strict=True))
+    yield Row(group, "victim, share of its rate alone, worst", victim, ">= 0.95")
+    yield Row(group, "share of the target's rate in use, worst", min(sum(r[:-1]) for r in rates) / _payload_bps(scale))
+    yield Row(group, "packets trimmed", trims)
+    yield Row(group, "packets dropped silently by switches", drops, "= 0")
+
+
+def random_loss() -> Iterator[Row]:
+    """1 % of all packets lost at the receiving side of all NICs; each transport beside itself without loss.
+
+    The baseline has one port as fast as MRC's four together, for one path is all it can use.
+    """
+    group = "1 % random loss"
+    pipes = (("pipe of 43 packets", 40e6), ("pipe of 240 packets", ROCE_PIPE_BPS))
+    for name, rate in pipes:
+        for transport, planes, target in (("mrc", 4, ">= 0.8"), ("rocev2", 1, "< 0.3")):
+            shares = []
+            for loss in (0.0, LOSS_RATE):
+                plan = Plan(planes=planes, racks=2, spines=4, hosts_per_rack=1)
+                _, fabric = make(1, plan, rate_bps=rate / planes)
+                flow = Flow(fabric, "h0", "h1", message_bytes=1 << 20, transport=transport)
+                for plane in range(planes if loss else 0):
+                    for host in (0, 1):
+                        fabric.apply(Loss(f"p{plane}-t0-{host}", f"h{host}", rate=loss))
+                shares += rates_bps(fabric, [flow], 0.5, 4.0)
+            word = "MRC" if transport == "mrc" else "Go-Back-N"
+            deep = transport == "mrc" or rate == ROCE_PIPE_BPS
+            yield Row(group, f"{word}, {name}: share kept", shares[1] / shares[0], target if deep else "")
+
+
+# ---- a dead path ------------------------------------------------------------------------------------------
+
+
+def dead_path() -> Iterator[Row]:
+    """A T0-T1 link swallows everything, unannounced. Time from the first SACK that is missing to the EV's end."""
+    group = "dead path"
+    busy = [found for seed in range(SEEDS) if (found := _cut_path(seed)) is not None]
+    yield Row(group, "busy sender: runs", len(busy))
+    yield Row(group, "busy sender: out of use after, most", max(busy), "<= 2", "RTT")
+    yield Row(group, "busy sender: out of use after, median", median(busy), "", "RTT")
+    lone = [found for seed in range(SEEDS) if (found := _one_at_a_time(seed)) is not None]
+    yield Row(group, "one packet at a time: runs", len(lone))
+    yield Row(group, "one packet at a time: lost to it, most", max(run.lost for run in lone), "", "packets")
+    yield Row(group, "one packet at a time: last sent over it, most", max(run.last_use for run in lone), "<= 1",
+              "timeouts")  # fmt: skip
+    yield Row(group, "one packet at a time: EV event after, most", max(run.event for run in lone), "", "timeouts")
+
+
+def _cut_path(seed: int) -> float | None:
+    """Round trips of the flow, as it measured them at the cut; None when the path was not in use."""
+    _, fabric = make(seed)
+    flow = Flow(fabric, "h0", "h1", message_bytes=1 << 20)
+    rtt = [0.0]
+    fabric.at(0.3, lambda: rtt.append(flow.qp.requestor.srtt_s))
+    fabric.at(0.3, Cut("p1-t0-0", "p1-t1-2"))
+    fabric.run_until(0.6)
+    return _out_of_use(fabric, 1, 2, rtt[-1])
+
+
+def _out_of_use(fabric: VirtualFabric, plane: int, uplink: int, rtt_s: float) -> float | None:
+    events = fabric.host("h0").events
+    left = [e.at for e in events if isinstance(e, EvChanged) and (e.plane, ev_uplink(e.ev)) == (plane, uplink)]
+    sent = [e.sent_at for e in events if isinstance(e, PacketLost) and (e.plane, ev_uplink(e.ev)) == (plane, uplink)]
+    return (min(left) - min(sent)) / rtt_s - 1 if left and sent else None
+
+
+@dataclass(slots=True)
+class _Lone:
+    """Times in timeouts from the first missing SACK; a path given up before counts 0."""
+
+    lost: int
+    last_use: float
+    event: float
+
+
+def _one_at_a_time(seed: int) -> _Lone | None:
+    """A sender that waits for each small write before the next: nothing younger is under way when one is lost."""
+    scale, fabric = make(seed)
+    Flow(fabric, "h0", "h1", message_bytes=100, messages=150, depth=1)
+    fabric.at(0.3, Cut("p1-t0-0", "p1-t1-2"))
+    fabric.run_until(3.0)
+    events = fabric.host("h0").events
+    sent = [e.sent_at for e in events if isinstance(e, PacketLost)]
+    left = [e.at for e in events if isinstance(e, EvChanged)]
+    if not sent:
+        return None
+    missing, timeout = min(sent) + scale.rtt_s, scale.config.base_timeout_s
+    event = (min(left) - missing) / timeout if left else float("inf")
+    return _Lone(len(sent), max(0.0, (max(sent) - missing) / timeout), event)
+
+
+# ---- all together -----------------------------------------------------------------------------------------
+
+GROUPS: tuple[Callable[[], Iterator[Row]], ...] = (
+    single_loss,
+    large_writes,
+    incast_and_victim,
+    random_loss,
+    dead_path,
+)
+
+
+def run(console: Console) -> dict[str, Any]:
+    """All numbers, printed as they come. Schema `mrc-bench-transport/1`; `met` is true when every target is."""
+    started = process_time()
+    rows: list[Row] = []
+    table = Table("", "what", "value", "target", "", box=None, padding=(0, 2))
+    for group in GROUPS:
+        with console.status(f"{group.__name__.replace('_', ' ')} ..."):
+            rows += group()
+    for number, row in enumerate(rows):
+        mark = {None: "", True: "met", False: "MISSED"}[row.met]
+        first = row.group if not number or rows[number - 1].group != row.group else ""
+        table.add_row(first, row.what, f"{row.value:.4g} {row.unit}", row.target, mark)
+    console.print(table)
+    missed = sum(row.met is False for row in rows)
+    console.print(f"{missed} targets missed; {process_time() - started:.0f} s of CPU, virtual time from fixed seeds")
+    return {
+        "schema": SCHEMA,
+        "rows": [{**asdict(row), "met": row.met} for row in rows],
+        "met": not missed,
+    }
