@@ -28,9 +28,7 @@ from hosts.verbs import (
     QpType,
     RecvWR,
     SendWR,
-    bring_up,
-    local_info,
-    meet,
+    establish,
 )
 from hosts.verbs.live import RUN_DIR, open_device
 
@@ -65,10 +63,8 @@ def serve(device, arguments) -> int:
     mr = device.reg_mr(bytearray(size))
     cq = device.create_cq(64)
     qp = device.create_qp(QpInitAttr(cq, qp_type=QpType.RC if arguments.rocev2 else QpType.MRC))
-    mine = local_info(qp, mr)
     print(f"{device.name}: serving", flush=True)
-    theirs = meet(arguments.run_dir / f"live_write.{device.name}.sock", mine, listen=True)
-    bring_up(qp, mine, theirs)
+    theirs = establish(qp, arguments.run_dir / f"live_write.{device.name}.sock", listen=True, mr=mr)
     qp.post_recv(RecvWR(1))
     for wc in cq.wait(timeout_s=60):
         if not wc.ok:
@@ -93,9 +89,7 @@ def write(device, arguments) -> int:
     source, answer = device.reg_mr(bytearray(os.urandom(length)), 0), device.reg_mr(bytearray(32))
     cq = device.create_cq(64)
     qp = device.create_qp(QpInitAttr(cq, qp_type=QpType.RC if arguments.rocev2 else QpType.MRC))
-    mine = local_info(qp, answer)
-    theirs = meet(arguments.run_dir / f"live_write.{arguments.peer}.sock", mine, listen=False)
-    bring_up(qp, mine, theirs)
+    theirs = establish(qp, arguments.run_dir / f"live_write.{arguments.peer}.sock", listen=False, mr=answer)
     qp.post_recv(RecvWR(99))
     begun, posted, done = time.monotonic(), 0, 0
     while done < length:

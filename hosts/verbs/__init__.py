@@ -67,7 +67,18 @@ from .enums import (
 )
 from .errors import VerbsError
 from .ev_events import EvEvent, EvEventCq
-from .exchange import QpInfo, bring_up, connect_pair, local_info, meet, receive_info, send_info, swap
+from .exchange import (
+    QpInfo,
+    bring_up,
+    connect_over,
+    connect_pair,
+    establish,
+    local_info,
+    meet,
+    receive_info,
+    send_info,
+    swap,
+)
 from .fields import EvField, EvFormat, collapse, expand
 from .memory import MemoryRegion, ProtectionDomain, Sge
 from .qp import QueuePair, RecvWR, SendWR
@@ -82,6 +93,7 @@ __all__ = [
     "PortState", "ProfileState", "ProtectionDomain", "QpAttr", "QpAttrMask", "QpCap", "QpHint", "QpInfo",
     "QpInitAttr", "QpState", "QpType", "QueuePair", "RecvWR", "SendFlags", "SendWR", "Sge", "Transition",
     "VerbsError", "VirtualDriver", "VirtualWire", "WcFlags", "WcOpcode", "WcStatus", "WorkCompletion", "WrOpcode",
-    "bring_up", "collapse", "connect_pair", "expand", "local_info", "meet", "receive_info", "send_info", "swap",
+    "bring_up", "collapse", "connect_over", "connect_pair", "establish", "expand", "local_info", "meet",
+    "receive_info", "send_info", "swap",
     *enums.CONSTANTS,
 ]  # fmt: skip

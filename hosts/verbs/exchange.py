@@ -4,8 +4,8 @@
     theirs = QpInfo.from_json(received)
     bring_up(qp, mine, theirs)                  # RESET -> INIT -> RTR -> RTS
 
-`swap(socket, mine)` is the exchange over a connected stream socket, `meet(path, mine, listen=...)` finds the other end
-first, `connect_pair(a, b)` is both ends in one process.
+`connect_over(socket, qp, mr)` does all of it over a connected stream socket, `establish(qp, path, listen=...)` finds
+the other end first, `connect_pair(a, b)` is both ends in one process.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from __future__ import annotations
 import json
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -181,30 +183,61 @@ def swap(sock: socket.socket, mine: QpInfo) -> QpInfo:
     return QpInfo.from_json(receive_info(sock))
 
 
-def meet(path: Path | str, mine: QpInfo, *, listen: bool, timeout_s: float = 30.0) -> QpInfo:
-    """`swap` over a Unix socket at `path`: one end listens, the other dials, in any order. Raises PeerError.
+def connect_over(sock: socket.socket, qp: QueuePair, mr: MemoryRegion | None = None, **profiles: Any) -> QpInfo:
+    """Exchange, bring the QP up, and wait until the other end has done so too; returns what it told.
+
+    Without the last step the first packets may find nobody, and the requestor would take their paths for broken.
+    """
+    mine = local_info(qp, mr)
+    theirs = swap(sock, mine)
+    bring_up(qp, mine, theirs, **profiles)
+    send_info(sock, {"ready": True})
+    if receive_info(sock) != {"ready": True}:
+        raise PeerError("the other end did not say that it is ready")
+    return theirs
+
+
+def establish(
+    qp: QueuePair,
+    path: Path | str,
+    *,
+    listen: bool,
+    mr: MemoryRegion | None = None,
+    timeout_s: float = 30.0,
+    **profiles: Any,
+) -> QpInfo:
+    """`connect_over` a Unix socket at `path`: one end listens, the other dials, in any order. Raises PeerError.
 
     File names are seen from every network namespace of the machine, so this stands for the management network.
     """
-    path = Path(path)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+    with _meeting(Path(path), listen, timeout_s) as sock:
+        return connect_over(sock, qp, mr, **profiles)
+
+
+def meet(path: Path | str, mine: QpInfo, *, listen: bool, timeout_s: float = 30.0) -> QpInfo:
+    """`swap` over a Unix socket at `path`, as `establish`, for programs that bring their QPs up by themselves."""
+    with _meeting(Path(path), listen, timeout_s) as sock:
+        return swap(sock, mine)
+
+
+@contextmanager
+def _meeting(path: Path, listen: bool, timeout_s: float) -> Iterator[socket.socket]:
+    with ExitStack() as stack:
+        sock = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         sock.settimeout(timeout_s)
         try:
-            if not listen:
-                _dial(sock, path, timeout_s)
-                return swap(sock, mine)
-            path.unlink(missing_ok=True)
-            sock.bind(str(path))
-            try:
-                sock.listen(1)
-                connection, _ = sock.accept()
-                with connection:
-                    connection.settimeout(timeout_s)
-                    return swap(connection, mine)
-            finally:
+            if listen:
                 path.unlink(missing_ok=True)
+                sock.bind(str(path))
+                stack.callback(path.unlink, missing_ok=True)
+                sock.listen(1)
+                sock = stack.enter_context(sock.accept()[0])
+                sock.settimeout(timeout_s)
+            else:
+                _dial(sock, path, timeout_s)
+            yield sock
         except OSError as error:
-            why = "nobody came" if isinstance(error, TimeoutError) else error.strerror or error
+            why = "no answer" if isinstance(error, TimeoutError) else error.strerror or error
             raise PeerError(f"{path}: {why} (waited {timeout_s:g} s at most)") from None
 
 

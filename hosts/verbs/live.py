@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import random
 import selectors
 import socket
@@ -45,6 +46,8 @@ TRANSMIT_BATCH = 64
 RETRY_S = 0.001
 """How soon to try again when the kernel took no more frames."""
 AGENT_CHECK_S = 1.0
+log = logging.getLogger("hosts.verbs")
+
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 
 
@@ -114,7 +117,9 @@ class LiveDriver(PlanDriver):
             self.nic.close()
             self._slot.close()
             raise
-        self._busy = False
+        self._busy = self._kicked = False
+        self._failure: BaseException | None = None
+        """What ended the thread."""
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._links, selectors.EVENT_READ)
         self._wake, woken = socket.socketpair()
@@ -156,12 +161,15 @@ class LiveDriver(PlanDriver):
         return self._selector.fileno()  # type: ignore[attr-defined]
 
     def kick(self) -> None:
-        with suppress(BlockingIOError):
+        if not self._kicked:
+            self._kicked = True
             self._wake.send(b"k")
 
     # ---- the loop ---------------------------------------------------------------------------------------------
 
     def step(self, deadline: float | None) -> bool:
+        if self._failure is not None:
+            raise VerbsError(f"the device's thread ended: {self._failure!r}") from self._failure
         if self._closed:
             raise VerbsError("the device is closed")
         if self._thread is not None and threading.current_thread() is not self._thread:
@@ -178,10 +186,9 @@ class LiveDriver(PlanDriver):
         """Wait for something to do, no longer than `deadline`, and do it."""
         ready = self._selector.select(self._timeout(deadline))
         with self.lock:
-            for key, _ in ready:
-                if key.fileobj is self._woken:
-                    with suppress(BlockingIOError):
-                        self._woken.recv(4096)
+            if self._kicked and any(key.fileobj is self._woken for key, _ in ready):
+                self._woken.recv(16)
+                self._kicked = False
             for interface, state in self._links.poll():
                 self._on_link(interface, state)
             self._network()
@@ -223,8 +230,14 @@ class LiveDriver(PlanDriver):
             self._progress.notify_all()
 
     def _run(self) -> None:
-        while not self._closed:
-            self._turn(None)
+        try:
+            while not self._closed:
+                self._turn(None)
+        except BaseException as error:  # whoever waits must hear of it
+            self._failure = error
+            log.exception("%s: the device's thread ended", self.host.name)
+            with self.lock:
+                self._notify()
 
     def _agent_answers(self) -> bool:
         """The agent of this host is there; looked at once a second at most."""
@@ -247,8 +260,11 @@ class LiveDriver(PlanDriver):
 
     def _on_link(self, interface: str, state: LinkState) -> None:
         plane = self._interfaces[interface]
-        if self.nic.link_changed(plane, state):
-            self._watch_nic()
+        try:
+            if self.nic.link_changed(plane, state):
+                self._watch_nic()
+        except NicError as error:
+            log.error("%s", error)
         self.endpoint.on_port(plane, state.up, self.now())
 
     def close(self) -> None:
@@ -256,7 +272,8 @@ class LiveDriver(PlanDriver):
             return
         self._closed = True
         if self._thread is not None:
-            self.kick()
+            with self.lock:
+                self.kick()
             self._thread.join(5.0)
         with self.lock:
             self._notify()

@@ -181,7 +181,7 @@ class QueuePair:
             "pmtu_bytes": attr.path_mtu,
             "mpr_packets": mrc.mpr_dest * UNIT_MPR,
             "max_wimm": mrc.max_wimm_dest,
-            "dynamic_mpr": bool(mrc.dynamic_mpr),
+            "dynamic_mpr": _dynamic(mrc),
             "timeout": mrc.timeout,
             "linear_cnt": mrc.linear_cnt,
             "exp_cnt": mrc.exp_cnt,
@@ -202,7 +202,7 @@ class QueuePair:
             mpr_packets=mrc.mpr_dest * UNIT_MPR,  # until RTS says what the peer's is
             max_wimm=0xFFFF,  # MRC_QP_MAX_WIMM is checked here
             trim_nack=not cap & MrcQpCap.TRIM_NACK_DEST_UNSUPPORTED,
-            dynamic_mpr=bool(mrc.dynamic_mpr),
+            dynamic_mpr=_dynamic(mrc),
         )
         controller = device.controller
         evs = controller.evs_for(mrc.ev_profile_id, peer, what)
@@ -219,6 +219,7 @@ class QueuePair:
     def _reset(self) -> None:
         """Forget everything but number and queues; what was outstanding never completes."""
         device = self.device
+        device.driver.collect()  # what the old one has told belongs to it
         device.controller.detach(self)
         qpn = self.qp_num
         device.driver.endpoint.destroy_qp(qpn)
@@ -412,6 +413,11 @@ class QueuePair:
     def counters(self) -> Any:
         """Counters of the engine (`hosts.engine.context.Counters`); live, do not change them."""
         return self.engine.counters
+
+
+def _dynamic(mrc: MrcQpAttr) -> bool:
+    """MRC_QP_DYNAMIC_MPR, or its bit in MRC_QP_CAP."""
+    return bool(mrc.dynamic_mpr) or bool((mrc.cap or 0) & MrcQpCap.DYNAMIC_MPR)
 
 
 def _masked(record: Any, mask: Any, table: dict[str, Any]) -> Any:

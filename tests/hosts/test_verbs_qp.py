@@ -640,3 +640,16 @@ def test_swap__a_peer_that_talks_nonsense(line, words):
         with pytest.raises(PeerError, match=words):
             hosts.verbs.swap(ours, local_info(VerbsPair(connect=False).a.qp))
         ours.close()
+
+
+def test_connect_over__both_ends_are_up_before_either_sends():
+    """Two devices, two threads: no packet finds an end that is not ready, so none is lost."""
+    pair = VerbsPair(connect=False)
+    ours, theirs = socket.socketpair()
+    with ours, theirs, ThreadPoolExecutor(1) as pool:
+        other = pool.submit(hosts.verbs.connect_over, theirs, pair.b.qp, pair.b.mr)
+        info = hosts.verbs.connect_over(ours, pair.a.qp, pair.a.mr)
+        assert other.result().rkey == pair.a.mr.rkey
+    pair.a.qp.post_send(SendWR(1, sg_list=[pair.a.mr.sge(0, 2000)], remote_addr=info.addr, rkey=info.rkey))
+    assert pair.a.cq.wait(timeout_s=1)[0].ok
+    assert pair.a.qp.counters.lost == 0
