@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
@@ -57,23 +56,24 @@ class Result:
     """Counts, to be added up over runs."""
     trace: list[str] = field(default_factory=list)
     """The last packets and events before a violation."""
-    digest: str = ""
-    cpu_s: float = 0.0
+    simulation: Simulation | None = None
+    """What ran, when it was to be kept."""
 
 
 class Simulation:
-    """A schedule, made ready to run. `prepare(simulation)` may sabotage what it likes before anything happens."""
+    """A schedule, made ready to run."""
 
-    def __init__(self, schedule: Schedule, prepare: Callable[[Simulation], None] | None = None):
+    def __init__(self, schedule: Schedule):
         self.schedule = schedule
         network = schedule.network
         self.plan = schedule.plan_of()
         configs = schedule.configs()
+        switches = dict.fromkeys((switch.name for switch in self.plan.switches), configs["h0"])
         line = Line(network["rate_bps"], network["delay_s"], network["jitter_s"], network["fifo"])
         slower = replace(line, rate_bps=line.rate_bps * network["spine_share"])
         self.fabric = VirtualFabric(
             self.plan, seed=schedule.seed, links=LinkProfile(line, slower), queues=_queues(network),
-            config=configs,
+            config={**switches, **configs},  # the fabric asks for those of switches too
             host=HostProfile(ring_packets=network["ring_packets"]), wire=network["wire"], keep_events=False,
         )  # fmt: skip
         self.watch = Watch(calm=is_calm(schedule, configs))
@@ -83,8 +83,6 @@ class Simulation:
         self.due: dict[Lane, int] = {}
         """Writes that the schedule wants posted by now."""
         self._make_lanes()
-        if prepare is not None:
-            prepare(self)
         for post in schedule.posts:
             self.fabric.at(post.at, _Poster(self, self.lanes[post.qp, post.side]))
         for fault in schedule.faults:
@@ -228,12 +226,11 @@ class _Listener:
                     self.simulation.post(lane)
 
 
-def simulate(schedule: Schedule, prepare: Callable[[Simulation], None] | None = None) -> Result:
-    """Run a schedule; what went wrong, if anything, is in the result."""
+def simulate(schedule: Schedule, *, keep: bool = False) -> Result:
+    """Run a schedule; what went wrong, if anything, is in the result. `keep`: so is the simulation."""
     result = Result(schedule.seed)
-    began = time.process_time()
     try:
-        simulation = Simulation(schedule, prepare)
+        simulation = Simulation(schedule)
     except LocalError as error:
         result.violation = Violation("crash", f"set-up: {error}")
         return result
@@ -243,8 +240,8 @@ def simulate(schedule: Schedule, prepare: Callable[[Simulation], None] | None = 
         result.violation = violation
         result.trace = [_line(entry) for entry in simulation.watch.trace]
     result.stats = simulation.stats()
-    result.digest = simulation.fabric.state_digest()
-    result.cpu_s = time.process_time() - began
+    if keep:
+        result.simulation = simulation
     return result
 
 
