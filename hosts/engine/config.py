@@ -66,6 +66,9 @@ class Config:
     """NSCC's increases are a fixed share of the BDP ("shape"), or compare with 100 Gb/s and 12 us ("uet")."""
     cc_send_rule: str = "mrc"
     """"mrc": send while inflight < cwnd; "uet": while inflight + a full packet <= cwnd (§12 row 29)."""
+    cc_start: float = 1.0
+    """NSCC's window starts at this share of its ceiling. 1 is line rate, as the text has it; many hosts that start at
+    once then lose a burst (nscc.md §6.6), which 0.25 avoids."""
     cc_probe: bool = True
     """The first answer of a destination starts a probe of the base RTT on the control class."""
     link_rate_bps: float = 0.0
@@ -139,7 +142,7 @@ class Config:
     ev_min_active: int = -1
     """Fewest EVs that losses may leave in rotation; -1 = a quarter of the profile, at least one (§5.12)."""
     skip_mode: str = "cursor"
-    """How long SKIP lasts; only the cursor rule of §5.6 exists (§12 row 22)."""
+    """How long SKIP lasts: until the "cursor" passes, or for the rest of the "rotation" (§5.6, §12 row 22)."""
     probe_interval_s: float = 0.2
     probe_timeout_s: float = 0.1
     probe_ok_count: int = 3
@@ -216,6 +219,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "link_rate_bps": (0, 1e13),
     "base_rtt_s": (0, 60),
     "path_hops": (1, 64),
+    "cc_start": (0.001, 1),
     "incast_penalty": (0, 127),
     "incast_hold_s": (0, 60),
     "max_wimm": (1, 32767),
@@ -251,7 +255,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "ev_layout": ("L", "H"),
     "pmtu_bytes": PATH_MTUS,
     "oor_action": ("nack", "drop"),
-    "skip_mode": ("cursor",),
+    "skip_mode": ("cursor", "rotation"),
     "no_receive": ("nak", "unexp_event", "deliver"),
     "dynamic_mpr": (True, False),
     "flow_control": (True, False),

@@ -170,10 +170,12 @@ class Ev:
 class _Plane:
     """The EVs of one plane: `order` is the rotation, `backups` wait outside; `size` is the number of slots."""
 
-    __slots__ = ("backups", "cursor", "members", "number", "order", "size")
+    __slots__ = ("backups", "cursor", "members", "number", "order", "size", "whole_rotation")
 
-    def __init__(self, number: int, evs: list[Ev], size: int):
+    def __init__(self, number: int, evs: list[Ev], size: int, whole_rotation: bool = False):
         self.number = number
+        self.whole_rotation = whole_rotation
+        """skip_mode "rotation": SKIP lasts until the rotation ends."""
         self.members = evs
         self.size = size
         allowed = [ev for ev in evs if ev.state is _GOOD]
@@ -187,14 +189,17 @@ class _Plane:
         """The EV whose turn it is; None when there is none but `avoid`. `order` is shuffled anew each time round.
 
         Cursor rule (§5.6): a SKIP entry becomes GOOD but is passed over for this packet, one a packet at most; it is
-        used when there is no GOOD one.
+        used when there is no GOOD one. Rotation rule: it stays until all had their turn, or there is no GOOD one.
         """
         order = self.order
         count = len(order)
         cursor = self.cursor
-        if cursor >= count:
+        if cursor >= count or (self.whole_rotation and all(ev.state is not _GOOD for ev in order[cursor:])):
             shuffle(order, rng)
             cursor = 0
+            if self.whole_rotation:
+                for ev in order:
+                    ev.state = EV_MOVES[ev.state, EvSignal.TURN_PASSED]
         spare, after_spare = None, cursor
         for step in range(count):
             index = (cursor + step) % count
@@ -205,7 +210,8 @@ class _Plane:
                 self.cursor = index + 1
                 return ev
             if spare is None:
-                ev.state = EV_MOVES[ev.state, EvSignal.TURN_PASSED]
+                if not self.whole_rotation:
+                    ev.state = EV_MOVES[ev.state, EvSignal.TURN_PASSED]
                 spare, after_spare = ev, index + 1
         self.cursor = after_spare
         return spare
@@ -262,7 +268,9 @@ class EvProfile:
         for plane, found in sorted(members.items()):
             shuffle(found, rng)
             spare = len(found) // 4 if config.backup_per_plane < 0 else config.backup_per_plane
-            self._planes[plane] = _Plane(plane, found, max(1, min(share, len(found) - spare)))
+            self._planes[plane] = _Plane(
+                plane, found, max(1, min(share, len(found) - spare)), config.skip_mode == "rotation"
+            )
         total = len(self._by_value)
         self._floor = max(1, total // 4) if config.ev_min_active < 0 else min(config.ev_min_active, total)
         self._count = sum(len(p.order) for p in self._planes.values())

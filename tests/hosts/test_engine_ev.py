@@ -119,6 +119,19 @@ def test_choose__skip_sits_out_one_turn() -> None:
     assert {paths.choose(ALL) for _ in range(4)} == {ev, other}
 
 
+def test_choose__skip_for_the_rest_of_the_rotation() -> None:
+    paths = profile(planes=1, uplinks=4, backup_per_plane=0, skip_mode="rotation")
+    first = paths.choose(ALL)
+    victim = next(ev for ev in paths if ev is not first)
+    paths.signal(victim, EvSignal.TRIMMED, 0.0)
+    rest = [paths.choose(ALL) for _ in range(2)]
+    assert victim not in rest and victim.state is EvState.SKIP, "passed over, and still SKIP"
+    assert victim in [paths.choose(ALL) for _ in range(5)] and victim.state is EvState.GOOD
+    for ev in paths:
+        paths.signal(ev, EvSignal.TRIMMED, 1.0)
+    assert paths.choose(ALL) is not None, "all SKIP: one is used rather than none (§5.4)"
+
+
 def test_choose__uses_skip_when_all_are() -> None:
     paths = profile(planes=1, uplinks=3, backup_per_plane=0)
     for ev in paths:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from hosts.engine.events import EvProbeResult
+from hosts.engine.events import EvChanged, EvProbeResult
 from hosts.engine.packets import EndpointOp, EndpointRequest, Sack
 from tests.hosts.pair import ACKS, MTU, Pair
 
@@ -78,6 +78,7 @@ def test_one_way_failure__of_reverse_paths_only(planes: int, dead: tuple[int, ..
     pair.run_until_quiet()
     done(pair, data)
     assert pair.now < 1.5
+    assert pair.of(EvChanged) == [], "forwards every EV is good, and a knows"
     answers = [line for line in pair.log if line.source == "b" and isinstance(line.packet, ACKS)]
     late = [line for line in answers if line.at > pair.now / 2]
     lost = [line for line in late if line.packet.ev in dead]
