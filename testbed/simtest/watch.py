@@ -531,7 +531,8 @@ class Watch:
         if not good:
             raise self.violation("states", f"{ev!r}: {signal.name} without cause")
         if new is EvState.ASSUMED_BAD and old is not new:
-            self._answers[ev] = 0
+            answer = type(packet) is Sack and packet.probe_id is not None and packet.entropy == ev.value
+            self._answers[ev] = int(answer)  # the packet that brings the bad news may be an answer, too
             if profile.active_count < min(1, profile.floor):
                 raise self.violation("states", f"{ev!r} left the rotation with {profile.active_count} EVs")
         self._states[ev] = new
