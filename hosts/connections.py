@@ -63,6 +63,7 @@ class Connection:
             "outstanding": self.qp.outstanding(),
             "error": self.qp.error,
             "counters": self.counters(),
+            "congestion": self.qp.cc_state(),
             "evs": evs,
         }
 

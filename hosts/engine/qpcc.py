@@ -191,7 +191,7 @@ class Qpcc:
             self.cc = Nscc(old.p, now)
             self.cc.counts = old.counts
             self.cc.learn_base(old.base)
-            self.cc.cwnd = self.cc.wmax
+            self.cc.cwnd = max(self.cc.wmax * self._config.cc_start, self.cc.p.mtu)
             if self._meter is not None:
                 self._meter.pause()
         share = Share(self, self._config)

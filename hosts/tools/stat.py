@@ -71,6 +71,7 @@ def _qp(qp: Event) -> Event:
         "transport": qp.get("transport", "mrc"),
         **{key: qp["counters"].get(key, 0) for key in QP_COUNTERS},
         "plane_bytes": qp["counters"].get("plane_bytes", []),
+        "congestion": qp.get("congestion", {}),
         "ev_states": dict(Counter(ev["state"] for ev in qp["evs"])),
         "evs": qp["evs"],
     }
@@ -116,6 +117,8 @@ def text(shown: Event, *, evs: bool, plan: Plan) -> str:
         lines.append(_qp_line(qp))
         if qp["error"]:
             lines.append(f"    {qp['error']}")
+        if "delay_s" in qp["congestion"]:
+            lines.append(_congestion_line(qp["congestion"]))
         if evs:
             lines += [_ev_line(plan, shown["host"], qp["peer"], ev) for ev in qp["evs"]]
     return "\n".join(lines)
@@ -147,6 +150,17 @@ def _qp_line(qp: Event) -> str:
         f"  {qp['qpn']:#08x} {qp['peer']:<5} {qp['state']:<6} {qp['outstanding']:>6} {qp['sent']:>9} "
         f"{qp['retransmitted']:>7} {qp['lost']:>6} {qp['trimmed']:>7} {megabits(qp['tx_bps']):>9} "
         f"{megabits(qp['rx_bps']):>9}  {states}{name}"
+    )
+
+
+def _congestion_line(cc: Event) -> str:
+    """NSCC's view of the way to the peer: one window for all QPs there."""
+    measured = " (measured)" if cc["base_rtt_measured"] else ""
+    window, most, inflight = (cc[f"{key}_bytes"] / 1e3 for key in ("cwnd", "max_cwnd", "inflight"))
+    return (
+        f"    {cc['algorithm']}, {cc['qps']} QPs: window {window:.0f} of {most:.0f} kB, {inflight:.0f} kB in flight; "
+        f"base RTT {cc['base_rtt_s'] * 1e3:.2f} ms{measured}, "
+        f"queueing {cc['delay_s'] * 1e3:.2f} ms, target {cc['target_delay_s'] * 1e3:.2f} ms"
     )
 
 

@@ -13,6 +13,7 @@ from hosts.engine.incast import IncastSignal
 from hosts.engine.nscc import Reaction
 from hosts.engine.packets import EndpointRequest, Write
 from hosts.engine.qpcc import Qpcc, RateMeter, Share
+from hosts.tools.stat import _congestion_line
 from testbed.virtual import Flow, Loss, QueueProfile, VirtualFabric, jain, scaled
 from topologies.plan import Plan
 
@@ -156,6 +157,22 @@ def test_profile__chosen_before_connecting_and_counted():
 def test_config__refuses_what_does_not_exist(key):
     with pytest.raises(ConfigError, match=next(iter(key))):
         Config(**key)
+
+
+def test_start__at_the_ceiling_or_at_a_share_of_it():
+    assert stub()[0].join(0.0).cwnd == 1.5 * RATE / 8 * RTT
+    assert stub(cc_start=0.25)[0].join(0.0).cwnd == 1.5 * RATE / 8 * RTT / 4
+    assert stub(cc_start=0.001)[0].join(0.0).cwnd == 1112
+
+
+def test_stat__a_line_about_congestion():
+    net = fabric()
+    flow = Flow(net, "h0", "h1", message_bytes=1 << 18)
+    net.run_for(0.1)
+    line = _congestion_line(flow.qp.cc_state())
+    assert line.startswith("    uet-1.0-nscc, 1 QPs: window 94 of 94 kB, ")
+    assert "base RTT 5.00 ms, queueing 0." in line
+    assert line.endswith("target 3.75 ms")
 
 
 # ---- when to send, when to ask ------------------------------------------------------------------------------
