@@ -285,8 +285,16 @@ local function icrc_of(body, over_ipv6)
     return unsigned(bit.bnot(value))
 end
 
--- Let another dissector go on. One that meets the end of the packet raises, which would be shown as an error of ours.
-local function hand_on(dissector, tvb, pinfo, tree)
+-- Let another dissector go on. One that meets the end of the packet raises, which would be shown as an error of ours. In a
+-- capture cut short (`safe` false) it would jump over our frames, and after some 190 of those Lua is out of stack: such a
+-- packet is handed on as if its end were the real one.
+local function hand_on(dissector, tvb, pinfo, tree, safe)
+    if not safe and tvb:reported_len() > tvb:len() then
+        if tvb:len() == 0 then
+            return 0
+        end
+        tvb = tvb(0, tvb:len()):tvb()
+    end
     local ok, taken = pcall(function() return dissector:call(tvb, pinfo, tree) end)
     if ok then
         return taken
@@ -489,7 +497,7 @@ end
 function mrc.dissector(tvb, pinfo, tree)
     local opcode = tvb:len() > 0 and tvb(0, 1):uint() or -1
     if not is_ours[pinfo.dst_port] or not OPCODES[opcode] then
-        local other = previous[pinfo.match_uint] or is_ours[pinfo.dst_port] and previous[PORTS[1]]
+        local other = previous[is_ours[pinfo.dst_port] and PORTS[1] or pinfo.match_uint]
         return other and hand_on(other, tvb, pinfo, tree) or 0
     end
     pinfo.cols.protocol = "MRC"
@@ -559,6 +567,11 @@ local function read_path(range)
     return words, planes, usids
 end
 
+-- Whether an inner packet is IPv6, UDP to one of our ports and an opcode of ours: none of its dissectors then meets the end.
+local function comes_to_us(tvb)
+    return tvb:len() > 48 and tvb(6, 1):uint() == 17 and is_ours[tvb(42, 2):uint()] and OPCODES[tvb(48, 1):uint()] ~= nil
+end
+
 local inner_ipv6 = DissectorTable.get("ip.proto"):get_dissector(41)
 
 function usid.dissector(tvb, pinfo, tree)
@@ -582,7 +595,7 @@ function usid.dissector(tvb, pinfo, tree)
         end
     end
     if inner_ipv6 then
-        return hand_on(inner_ipv6, tvb, pinfo, tree)
+        return hand_on(inner_ipv6, tvb, pinfo, tree, comes_to_us(tvb))
     end
     return 0
 end

@@ -56,12 +56,12 @@ def encoded(record: Any, codec: Codec = CODEC) -> bytes:
     return codec.encode(record, THERE).join()
 
 
-def run_tshark(path: Path, frames: list[bytes], *options: str) -> str:
+def run_tshark(path: Path, frames: list[bytes], *options: str, snap: int = 1 << 18) -> str:
     """tshark's output over a capture of `frames`; fails on any Lua error."""
     with path.open("wb") as out:
         file = PcapFile(out)
         for number, frame in enumerate(frames):
-            file.write(Captured(10**18 + number, frame, len(frame)))
+            file.write(Captured(10**18 + number, frame[:snap], len(frame)))
     done = subprocess.run(
         ["tshark", "-n", "-X", f"lua_script:{SCRIPT}", "-r", str(path), *options],
         capture_output=True, text=True, timeout=120, check=False,
@@ -88,10 +88,19 @@ def rows(tmp_path):
     return run
 
 
-def texts(tmp_path: Path, frames: list[bytes], *options: str) -> list[str]:
+def texts(tmp_path: Path, frames: list[bytes], *options: str, snap: int = 1 << 18) -> list[str]:
     """The one-line text of each frame: protocol and Info."""
     text = run_tshark(
-        tmp_path / "made.pcap", frames, "-T", "fields", "-e", "_ws.col.Protocol", "-e", "_ws.col.Info", *options
+        tmp_path / "made.pcap",
+        frames,
+        "-T",
+        "fields",
+        "-e",
+        "_ws.col.Protocol",
+        "-e",
+        "_ws.col.Info",
+        *options,
+        snap=snap,
     )
     return text.splitlines()
 
@@ -238,6 +247,22 @@ def test_others__go_where_they_went_before(tmp_path):
     lines = texts(tmp_path, [ethernet(encoded(rc)), ethernet(ip + udp)])
     assert [line.split("\t")[0] for line in lines] == ["RRoCE", "DNS"]
     assert "RDMA Write Middle" in lines[0] and "www.example" in lines[1]
+
+
+@needs_tshark
+@pytest.mark.parametrize("snap", [60, 66, 100, 130])
+def test_captures_cut_short__others_do_not_break_us(tmp_path, snap):
+    """Hundreds of packets that other dissectors cannot finish, then ours: still ours, inside a carrier and without."""
+    rc = RcWrite(0x123, 0x0201, 2, 0, 2, RcOpcode.WRITE_MIDDLE, 5, bytes(200), 300)
+    query = bytes.fromhex("000101000001000000000000") + b"\x3f" + bytes(300)
+    udp = bytes.fromhex("c0000035") + (8 + len(query)).to_bytes(2, "big") + b"\0\0" + query
+    dns = ethernet(bytes.fromhex("60000000") + len(udp).to_bytes(2, "big") + b"\x11\x40" + THERE.pair + udp)
+    mrc = Write(0x123, 0x0201, 2, 4, 2, Opcode.WRITE_ONLY, 5, 7, 0x1000, 9, 4, bytes(200), 300)
+    frames = [carried(rc), dns, ethernet(encoded(rc))] * 250 + [ethernet(encoded(mrc)), carried(mrc)]
+    lines = texts(tmp_path, frames, snap=snap)
+    assert len(lines) == len(frames)
+    plain, in_carrier = (line.split("\t")[0] for line in lines[-2:])
+    assert (plain == "MRC") == (snap > 62) and (in_carrier == "MRC") == (snap > 102)
 
 
 # ---- the carrier ------------------------------------------------------------------------------------------------
