@@ -42,7 +42,7 @@ ORDERS = ("deny", "shrink_mpr", "penalty")
 """Kinds of Fault that are no faults of the network."""
 ENDS_S = 60.0
 """Virtual seconds after the last fault and the last post within which everything has to be over."""
-AFTERMATH_S = 0.15
+AFTERMATH_S = 0.05
 """Watched after that, for what is still on its way."""
 
 

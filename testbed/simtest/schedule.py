@@ -18,7 +18,7 @@ FAULTS = (
     "link_down", "one_way", "loss", "pattern", "corrupt", "blackhole", "flap", "switch_off", "port_down", "delay",
     "reorder", "duplicate", "stall", "deny", "shrink_mpr", "penalty",
 )  # fmt: skip
-KINDS = ("calm",) * 4 + ("faults",) * 12 + ("storm",) * 3 + ("cut off", "window")
+KINDS = ("calm",) * 6 + ("faults",) * 18 + ("storm",) * 4 + ("cut off", "window")
 """What a schedule may be about, as often as it is drawn."""
 HEALED_S = 2.0
 """Every fault has ended by then; from there on all that is left has to finish."""
@@ -272,13 +272,13 @@ def draw_network(rng: Random, kind: str) -> dict[str, Any]:
 def draw_posts(rng: Random, qps: int, pmtu: int, crowd: bool = False) -> list[Post]:
     """A workload of some packets to some hundreds; `crowd`: many small writes at once, to fill the window."""
     posts: list[Post] = []
-    budget = 300 if rng.random() < 0.03 else rng.choice((3, 6, 10, 15, 20, 20, 30, 40, 60, 90))
+    budget = 300 if rng.random() < 0.01 else rng.choice((2, 4, 6, 8, 10, 15, 20, 30, 40, 60))
     both = rng.random() < 0.5
     imms = rng.choice((0.0, 0.0, 0.2, 1.0))
     spread = rng.choice((0.0, 0.0, 0.02, 0.3))
     sizes = rng.choice(("mixed", "mixed", "small", "one"))
     if crowd:
-        budget, both, spread, sizes = 220, False, 0.0, "small"
+        budget, both, spread, sizes = 180, False, 0.0, "small"
     while budget > 0 and len(posts) < 250:
         if sizes == "small":
             size = rng.choice((0, 1, 7, pmtu - 1, pmtu, pmtu + 1))
