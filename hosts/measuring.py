@@ -2,7 +2,7 @@
 
     write_bw     peer, sizes, qps, depth, iterations | duration_s, warm_up, bidirectional, interval_s, transport, pmtu
     write_lat    peer, sizes, iterations | duration_s, warm_up, transport, pmtu
-    ev_sweep     peer, count, interval_s, timeout_s
+    ev_sweep     peer, count, interval_s, wait_s
     stop_work    ends what the client of this connection has running, or `work` of another one
     release      lets go of all that was made for the client of this connection
     run_writes   the other direction of a bidirectional test, asked for by the agent at the other end
@@ -104,7 +104,7 @@ class WriteTest:
         self.qps = 1 if times else take(request, "qps", int, 1, low=1, high=MAX_QPS)
         self.bidirectional = not times and take(request, "bidirectional", bool, False)
         self.interval_s = take(request, "interval_s", float, None, low=0.05, high=MAX_DURATION_S)
-        self.transport = take(request, "transport", str, MRC)
+        self.transport = agent.connections.transport(take(request, "transport", str, MRC))
         self.pmtu_bytes = pmtu_of(request, agent)
         self.largest = max(shape.size for shape in self.shapes)
         if self.largest * self.qps > MAX_TEST_BYTES:

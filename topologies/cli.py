@@ -145,7 +145,7 @@ class FabricCLI(CLI):
             self.say(f"  {name:<8} {getattr(self, f'do_{name}').__doc__.splitlines()[0]}")
         mine = {*words.WORDS, "EOF", "help", *NOT_HERE}
         self.say("Mininet's: " + " ".join(c for c in self._commands() if c not in mine))
-        self.say("A command in a node:  h0 ip link    p1-t0-0 ip -s link show p1-t0-0-eth1")
+        self.say("A command in a node:  h0 mrc-ping h2    h0 ip link    p1-t0-0 ip -s link show p1-t0-0-eth1")
 
     def _commands(self) -> list[str]:
         return sorted(name[3:] for name in self.get_names() if name.startswith("do_"))
@@ -229,11 +229,46 @@ class FabricCLI(CLI):
         if failed := self.transfers.wait():
             raise UsageError(f"{failed} of the transfers failed")
 
+    def do_bw(self, line: str) -> None:
+        """Measure the bandwidth of writes from host to host (mrc-write-bw).
+
+        bw h0 h2                      1000 writes of 64 KiB
+        bw h0 h2 -D 5 -i 1 -q 4       five seconds, a line each second, four QPs
+        bw h0 h2 --transport rocev2   the single-path baseline
+        bw --help                     all options
+        """
+        words.tool(self.fabric, "bw", line.split(), self.stdout)
+
+    def do_lat(self, line: str) -> None:
+        """Measure the latency of writes from host to host (mrc-write-lat).
+
+        lat h0 h2
+        lat h0 h2 -s 4096 -n 500
+        """
+        words.tool(self.fabric, "lat", line.split(), self.stdout)
+
+    def do_mping(self, line: str) -> None:
+        """Probe every path between two hosts, one line a path (mrc-ping).
+
+        mping h0 h2
+        mping h0 h2 -c 1
+        """
+        words.tool(self.fabric, "mping", line.split(), self.stdout)
+
+    def do_stat(self, line: str) -> None:
+        """Live QPs, EV states and counters of all hosts or of one (mrc-stat).
+
+        stat
+        stat h0 -e                    every EV
+        stat h0 -i 1                  again every second; Ctrl-C ends it
+        """
+        words.tool(self.fabric, "stat", line.split(), self.stdout)
+
     # ---- Mininet's, changed -----------------------------------------------------------------------------
 
     def _no_addresses(self, _line: str) -> None:
-        """Not in this fabric: use `send h0 h2 1M`."""
-        raise UsageError(f"{NO_KERNEL_ADDRESSES}: use `send h0 h2 1M` and `evs h0 h2`")
+        """Not in this fabric: use `mping h0 h2`, `bw h0 h2` and `send h0 h2 1M`."""
+        raise UsageError(f"{NO_KERNEL_ADDRESSES}: use `mping h0 h2`, `bw h0 h2` and `send h0 h2 1M`")
 
     do_pingall = do_pingallfull = do_pingpair = do_pingpairfull = do_iperf = do_iperfudp = _no_addresses
 
@@ -272,7 +307,7 @@ class FabricCLI(CLI):
     def complete_evs(self, text: str, *_position: Any) -> list[str]:
         return _starting(text, self.fabric.hosts)
 
-    complete_send = complete_evs
+    complete_send = complete_bw = complete_lat = complete_mping = complete_stat = complete_evs
 
 
 def _starting(text: str, names: Any) -> list[str]:

@@ -14,6 +14,7 @@ import contextlib
 import os
 import resource
 import signal
+import sysconfig
 from collections.abc import Callable
 from typing import Any
 
@@ -109,7 +110,23 @@ class FabricNode(Node):
 
 
 class FabricHost(FabricNode, Host):
-    """A host in its own network namespace, with one interface for each plane."""
+    """A host in its own network namespace, with one interface for each plane.
+
+    Its commands know where they are: MRC_HOST is its name, MRC_RUN_DIR the run folder, and the tools are on PATH.
+    """
+
+    def __init__(self, name: str, *, run_dir: str, **params: Any) -> None:
+        scripts = sysconfig.get_path("scripts")
+        self._environment = {
+            "MRC_HOST": name,
+            "MRC_RUN_DIR": run_dir,
+            "PATH": os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)]),
+        }
+        super().__init__(name, **params)
+
+    def _popen(self, cmd: list[str], **params: Any) -> Any:
+        given = params.pop("env", None) or os.environ
+        return super()._popen(cmd, env={**given, **self._environment}, **params)
 
     def terminate(self) -> None:
         self.devices.close()

@@ -7,21 +7,27 @@ names, FabricError and JsonlError for what the fabric cannot do.
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from topologies import processes
 from topologies.jsonl import JsonlError, Watch
 from topologies.net import Fabric
 from topologies.plan import Plan, PlanError, ev_plane
 
-WORDS = ("link", "links", "power", "evs", "faults", "routes", "send", "wait")
+WORDS = ("link", "links", "power", "evs", "faults", "routes", "send", "wait", "bw", "lat", "mping", "stat")
 DEFAULT_SEND = "64M"
 SIZE_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 RATE_UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}
+INTERRUPTED = 130
+"""Exit code of a tool after Ctrl-C."""
 PROGRESS_STEP = 0.25
 """Share of a transfer between two lines about it."""
 VERIFY_TIMEOUT_S = 60.0
@@ -146,6 +152,52 @@ def routes(fabric: Fabric) -> str:
         shown = "; ".join(str(one) for one in differences[:5]) or "digests differ from those at the start"
         raise UsageError(f"switch tables differ from what was written: {shown}")
     return f"tables of {len(answer['digests'])} switches read back: unchanged since the start"
+
+
+# ---- tools in the hosts ---------------------------------------------------------------------------------------
+
+TOOLS = {"bw": "write_bw", "lat": "write_lat", "mping": "ping", "stat": "stat"}
+"""Word -> module of hosts.tools."""
+
+
+def tool(fabric: Fabric, word: str, given: Sequence[str], out: IO[str]) -> None:
+    """`bw HOST HOST [OPTIONS]` and the like: run the tool and copy what it says to `out` as it comes.
+
+    Ctrl-C is for the tool, which then tells what it has so far. Raises UsageError when it failed.
+    """
+    if word != "stat" and "-h" not in given and "--help" not in given:
+        usage = f"{word} HOST HOST [OPTIONS], as in: {word} h0 h2 (`{word} --help` shows all)"
+        source, destination, *options = arguments(given, usage, 2, 99)
+        given = ["--from", _host(fabric.plan, source), *options, _host(fabric.plan, destination)]
+    argv = [sys.executable, "-m", f"hosts.tools.{TOOLS[word]}", "--run-dir", str(fabric.run_dir.path), *given]
+    running = processes.popen(
+        argv, fabric.run_dir.state.token, cwd=processes.ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "120"},
+    )  # fmt: skip
+    try:
+        code = _copy(running, out)
+    except BaseException:
+        running.kill()
+        raise
+    finally:
+        if running.stdout is not None:
+            running.stdout.close()
+        running.wait()
+    if code not in (0, INTERRUPTED):
+        raise UsageError(f"{word}: ended with exit code {code}")
+
+
+def _copy(running: subprocess.Popen[str], out: IO[str]) -> int:
+    """Copy what a process says until it ends; its exit code. In a session of its own, it gets our Ctrl-C once."""
+    while True:
+        try:
+            for line in running.stdout or ():
+                out.write(line)
+                out.flush()
+            return running.wait()
+        except KeyboardInterrupt:
+            running.send_signal(signal.SIGINT)
 
 
 # ---- transfers ------------------------------------------------------------------------------------------------
