@@ -80,7 +80,12 @@ class Nic(ABC):
         self.plan = plan
         self.host = host
         self.ports: dict[int, Port] = {p: plan.host_port(host, p) for p in range(plan.planes)}
-        self.counters: dict[int, PortCounters] = {p: PortCounters() for p in self.ports}
+        self._counters: dict[int, PortCounters] = {p: PortCounters() for p in self.ports}
+
+    @property
+    def counters(self) -> dict[int, PortCounters]:
+        """By plane, up to date but for what only the kernel knows (`refresh_counters`)."""
+        return self._counters
 
     @abstractmethod
     def filenos(self) -> dict[int, int]:

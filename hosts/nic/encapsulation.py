@@ -31,33 +31,36 @@ class Decoder(Protocol):
 class Encapsulation:
     """Ethernet and outer header of one direction: from a port of ours to a peer's port of the same plane."""
 
-    __slots__ = ("_address", "_ethernet", "_source", "addressing")
+    __slots__ = ("_address", "addressing", "ethernet", "source")
 
     def __init__(self, plan: Plan, here: Host, peer: Host, plane: int) -> None:
         port = plan.host_port(here, plane)
         above = plan.link_of_interface(port.interface).upper
         macs = "".join(_MAC_BYTE.findall(plan.mac(above) + plan.mac(port)))
-        self._ethernet = bytes.fromhex(macs) + b"\x86\xdd"
-        self._source = plan.address(here, plane).packed
+        self.ethernet = bytes.fromhex(macs) + b"\x86\xdd"
+        self.source = plan.address(here, plane).packed
         self._address: Callable[[int], int] = plan.template(here, peer).address
-        self.addressing = Addressing(self._source, plan.address(peer, plane).packed)
+        self.addressing = Addressing(self.source, plan.address(peer, plane).packed)
+
+    def destination(self, ev: int) -> bytes:
+        """Outer destination address of packets with that EV."""
+        return self._address(ev).to_bytes(16, "big")
 
     def outer(self, ev: int, first_word: bytes, inner_bytes: int) -> bytes:
         """The 54 bytes before an inner packet of `inner_bytes` whose first four bytes are `first_word`."""
-        destination = self._address(ev).to_bytes(16, "big")
-        tail = _OUTER_TAIL.pack(inner_bytes, 41, HOP_LIMIT, self._source, destination)
-        return self._ethernet + first_word + tail
+        tail = _OUTER_TAIL.pack(inner_bytes, 41, HOP_LIMIT, self.source, self.destination(ev))
+        return self.ethernet + first_word + tail
 
 
 class Decapsulation:
     """What a port of ours takes off an arriving frame, and what it refuses (§8.1, last line)."""
 
-    __slots__ = ("_codec", "_own_address", "_own_usid", "_peers", "_plane")
+    __slots__ = ("_codec", "_plane", "own_address", "own_usid", "peers")
 
     def __init__(self, plan: Plan, here: Host, plane: int, codec: Decoder) -> None:
-        self._own_usid = plan.nic_address(here, plane).to_bytes(16, "big")
-        self._own_address = plan.address(here, plane).packed
-        self._peers = {plan.address(h, plane).packed: h.name for h in plan.hosts}
+        self.own_usid = plan.nic_address(here, plane).to_bytes(16, "big")
+        self.own_address = plan.address(here, plane).packed
+        self.peers = {plan.address(h, plane).packed: h.name for h in plan.hosts}
         self._plane = plane
         self._codec = codec
 
@@ -68,11 +71,11 @@ class Decapsulation:
         ethertype, word, length, next_header, outer_da, inner_sa, inner_da = _FRAME.unpack_from(frame)
         if ethertype != 0x86DD or word >> 28 != 6 or next_header != 41:
             raise WireError("not ours: no IPv6 in IPv6")
-        if outer_da != self._own_usid:
+        if outer_da != self.own_usid:
             raise WireError("not ours: outer address")
-        if inner_da != self._own_address:
+        if inner_da != self.own_address:
             raise WireError("not ours: inner address")
-        peer = self._peers.get(inner_sa)
+        peer = self.peers.get(inner_sa)
         if peer is None:
             raise WireError("not ours: unknown sender")
         inner = frame[ENCAPSULATION_BYTES : ENCAPSULATION_BYTES + length]

@@ -2,17 +2,23 @@
 
 A send gathers outer header, inner header, payload and trailer, so that only the kernel copies the payload; what is
 received stays in the ring until the engine has taken it.
+
+Writes and SACKs are built, sent, checked and taken by compiled code where there is a compiler (native.py); all else,
+everything that it finds wrong, and everything where there is none, goes through the Python code here. Both do the same.
 """
 
 from __future__ import annotations
 
 import socket
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
+from types import ModuleType
+from typing import Any
 
 from hosts.engine.config import Config
 from hosts.engine.packets import Packet
-from hosts.engine.wire import Codec, WireError
+from hosts.engine.wire import UDP_PORTS, Codec, WireError
 from hosts.links import LinkState
 from hosts.nic.base import (
     ENCAPSULATION_BYTES,
@@ -24,6 +30,7 @@ from hosts.nic.base import (
     drop_reason,
 )
 from hosts.nic.encapsulation import Decapsulation, Encapsulation
+from hosts.nic.native import native
 from hosts.nic.port import RETRY, RxRing, bind, clear_error, explain, open_socket
 from topologies.plan import Host, Plan
 
@@ -32,43 +39,73 @@ BACKLOG_FRAMES = 1024
 
 
 class _Port:
-    """Socket, ring and backlog of one interface. Closed and opened again when the interface is made anew."""
+    """Socket, ring and backlog of one interface. Closed and opened again when the interface is made anew.
 
-    def __init__(self, interface: str, frame_bytes: int) -> None:
+    `compiled`: the port's half in C, attached as long as this is open; None = everything is done in Python.
+    """
+
+    def __init__(self, interface: str, frame_bytes: int, compiled: Any) -> None:
         self.interface = interface
+        self.compiled = compiled
         self.backlog: deque[tuple[bytes | memoryview, ...]] = deque()
         self.socket: socket.socket = open_socket(interface, frame_bytes - ETHERNET_BYTES)
         try:
             self.ring = RxRing(self.socket, frame_bytes)
             self.index = bind(self.socket, interface)
+            if compiled is not None:
+                compiled.attach(self.socket.fileno(), self.ring.memory, *self.ring.shape)
         except BaseException:
             self.socket.close()
             raise
 
     def close(self) -> None:
         if self.socket.fileno() >= 0:
+            if self.compiled is not None:
+                self.compiled.detach()
             self.ring.close()
             self.socket.close()
 
 
 class FastNic(Nic):
-    """AF_PACKET ports of `host`. Raises NicError when one cannot be opened."""
+    """AF_PACKET ports of `host`. Raises NicError when one cannot be opened.
+
+    `module`: the compiled half, None to do without; by default as native.py finds it.
+    """
 
     kind = "fast"
 
-    def __init__(self, plan: Plan, host: Host, config: Config) -> None:
+    def __init__(self, plan: Plan, host: Host, config: Config, module: ModuleType | str | None = "auto") -> None:
         super().__init__(plan, host)
+        self._module: Any = native() if module == "auto" else module
         self._codec = Codec(config)
         self._frame_bytes = ENCAPSULATION_BYTES + INNER_OVERHEAD + config.pmtu_bytes
         self._encapsulations: dict[tuple[int, str], Encapsulation] = {}
+        self._routes: dict[tuple[int, str], Any] = {}
+        """As _encapsulations, for the compiled half."""
         self._opened: dict[int, _Port] = {}
         self._decapsulations = {p: Decapsulation(plan, host, p, self._codec) for p in self.ports}
+        self._take = {p: partial(self._take_in_python, p) for p in self.ports}
+        self._config = config
         try:
-            for plane, port in self.ports.items():
-                self._opened[plane] = _Port(port.interface, self._frame_bytes)
+            for plane in self.ports:
+                self._open(plane)
         except BaseException:
             self.close()
             raise
+
+    def _compiled(self, plane: int) -> Any:
+        """The C half of a port, or None."""
+        if self._module is None:
+            return None
+        taken, config = self._decapsulations[plane], self._config
+        return self._module.Port(
+            plane=plane, own_usid=taken.own_usid, own_address=taken.own_address, peers=taken.peers,
+            ports=tuple(UDP_PORTS | {config.udp_dport}), dport=config.udp_dport, pkey=config.pkey,
+            low=config.ev_layout == "L", trimmed=(config.dscp_trimmed, config.dscp_trimmed_lasthop),
+        )  # fmt: skip
+
+    def _open(self, plane: int) -> None:
+        self._opened[plane] = _Port(self.ports[plane].interface, self._frame_bytes, self._compiled(plane))
 
     def filenos(self) -> dict[int, int]:
         return {plane: port.socket.fileno() for plane, port in self._opened.items()}
@@ -80,16 +117,39 @@ class FastNic(Nic):
 
     # ---- out --------------------------------------------------------------------------------------------
 
+    def add_route(self, plane: int, peer: str, encapsulation: Encapsulation) -> None:
+        """Towards `peer` on a plane; by default what the plan says (bench/ has no switch between two hosts)."""
+        self._encapsulations[plane, peer] = encapsulation
+        if self._module is not None:
+            self._routes[plane, peer] = self._module.Route(
+                encapsulation.ethernet, encapsulation.source, encapsulation.addressing.pair, encapsulation.destination
+            )
+
+    def _route(self, plane: int, peer: str) -> Any:
+        if (plane, peer) not in self._encapsulations:
+            self.add_route(plane, peer, Encapsulation(self.plan, self.host, self.plan.host(peer), plane))
+        return self._routes.get((plane, peer))
+
     def send(self, plane: int, peer: str, packet: Packet) -> None:
-        encapsulation = self._encapsulations.get((plane, peer))
-        if encapsulation is None:
-            encapsulation = Encapsulation(self.plan, self.host, self.plan.host(peer), plane)
-            self._encapsulations[plane, peer] = encapsulation
+        route = self._routes.get((plane, peer)) or self._route(plane, peer)
+        port = self._opened[plane]
+        if route is not None and not port.backlog:
+            refused = port.compiled.send(route, packet)
+            if refused == 0:
+                return
+            if refused > 0:
+                whole = port.compiled.build(route, packet)
+                self._send_failed(port, self._counters[plane], (whole,), OSError(refused, ""))
+                return
+        self._send_in_python(port, plane, peer, packet)
+
+    def _send_in_python(self, port: _Port, plane: int, peer: str, packet: Packet) -> None:
+        encapsulation = self._encapsulations[plane, peer]
         frame = self._codec.encode(packet, encapsulation.addressing)
         header = frame.header
         size = frame.size
         outer = encapsulation.outer(packet.ev, header[:4], size)
-        counters, port = self.counters[plane], self._opened[plane]
+        counters = self._counters[plane]
         if port.backlog:
             self._queue(port, counters, (outer, *frame))
             return
@@ -110,10 +170,10 @@ class FastNic(Nic):
                 except OSError as error:
                     if error.errno in RETRY:
                         break
-                    self.counters[plane].tx_dropped[explain(error.errno)] += 1
+                    self._counters[plane].tx_dropped[explain(error.errno)] += 1
                 else:
-                    self.counters[plane].tx_packets += 1
-                    self.counters[plane].tx_bytes += sum(map(len, pieces))
+                    self._counters[plane].tx_packets += 1
+                    self._counters[plane].tx_bytes += sum(map(len, pieces))
                 port.backlog.popleft()
 
     def _send_failed(self, port: _Port, counters: PortCounters, pieces: tuple, error: OSError) -> None:
@@ -131,21 +191,35 @@ class FastNic(Nic):
 
     # ---- in ---------------------------------------------------------------------------------------------
 
-    def receive(self, limit: int) -> Iterator[Received]:
+    def receive(self, limit: int) -> Iterable[Received]:
+        if self._module is None:
+            return self._receive_in_python(limit)
+        found: list[Received] = []
         for plane, port in self._opened.items():
-            counters, unwrap = self.counters[plane], self._decapsulations[plane].open
+            port.compiled.receive(limit, found, self._take[plane])
+        return found
+
+    def _receive_in_python(self, limit: int) -> Iterator[Received]:
+        for plane, port in self._opened.items():
             for frame in port.ring.frames(limit):
-                if frame is None:
-                    counters.rx_dropped["longer than the path MTU allows"] += 1
-                    continue
-                try:
-                    peer, packet = unwrap(frame)
-                except WireError as error:
-                    counters.rx_dropped[drop_reason(error)] += 1
-                    continue
-                counters.rx_packets += 1
-                counters.rx_bytes += len(frame)
-                yield plane, peer, packet
+                found = self._take[plane](frame)
+                if found is not None:
+                    yield found
+
+    def _take_in_python(self, plane: int, frame: bytes | memoryview | None) -> Received | None:
+        """What a frame holds, or None when it was counted as dropped. A `frame` of None was longer than a slot."""
+        counters = self._counters[plane]
+        if frame is None:
+            counters.rx_dropped["longer than the path MTU allows"] += 1
+            return None
+        try:
+            peer, packet = self._decapsulations[plane].open(frame)
+        except WireError as error:
+            counters.rx_dropped[drop_reason(error)] += 1
+            return None
+        counters.rx_packets += 1
+        counters.rx_bytes += len(frame)
+        return plane, peer, packet
 
     # ---- ports ------------------------------------------------------------------------------------------
 
@@ -154,14 +228,31 @@ class FastNic(Nic):
         clear_error(port.socket)
         if state.index in (0, port.index):
             return False
-        self._opened[plane] = _Port(port.interface, self._frame_bytes)
+        self._open(plane)
+        self._collect(plane, port)
         port.close()
         return True
+
+    @property
+    def counters(self) -> dict[int, PortCounters]:
+        for plane, port in self._opened.items():
+            self._collect(plane, port)
+        return self._counters
+
+    def _collect(self, plane: int, port: _Port) -> None:
+        """What the compiled half has counted since the last time."""
+        if port.compiled is not None:
+            counters = self._counters[plane]
+            tx_packets, tx_bytes, rx_packets, rx_bytes = port.compiled.take_counts()
+            counters.tx_packets += tx_packets
+            counters.tx_bytes += tx_bytes
+            counters.rx_packets += rx_packets
+            counters.rx_bytes += rx_bytes
 
     def refresh_counters(self) -> None:
         for plane, port in self._opened.items():
             if lost := port.ring.dropped():
-                self.counters[plane].rx_dropped["ring full"] += lost
+                self._counters[plane].rx_dropped["ring full"] += lost
 
     def close(self) -> None:
         for port in self._opened.values():

@@ -103,12 +103,14 @@ class RxRing:
         request = struct.pack("IIII", BLOCK_BYTES, blocks, slot, blocks * per_block)
         sock.setsockopt(SOL_PACKET, PACKET_RX_RING, request)
         self._socket = sock
+        self.shape = (BLOCK_BYTES, slot, per_block, blocks * per_block)
+        """Bytes of a block and of a slot, slots in a block, slots in all."""
         self._map = mmap.mmap(sock.fileno(), BLOCK_BYTES * blocks, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         whole = memoryview(self._map)
         starts = [b * BLOCK_BYTES + i * slot for b in range(blocks) for i in range(per_block)]
         self._slots = [whole[start : start + slot] for start in starts]
         self._status = [whole[start : start + 4].cast("I") for start in starts]
-        self._whole = whole
+        self.memory = whole
         self._at = 0
 
     def frames(self, limit: int) -> Iterator[memoryview | None]:
@@ -134,7 +136,7 @@ class RxRing:
 
     def close(self) -> None:
         """Unmap. A frame still looked at keeps the mapping, and with it the socket, until it is let go."""
-        for view in (*self._slots, *self._status, self._whole):
+        for view in (*self._slots, *self._status, self.memory):
             view.release()
         with contextlib.suppress(BufferError):
             self._map.close()

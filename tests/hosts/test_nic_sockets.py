@@ -20,6 +20,7 @@ from hosts.nic import open_nic
 from hosts.nic.base import NicError
 from hosts.nic.encapsulation import Encapsulation
 from hosts.nic.fast import BACKLOG_FRAMES, FastNic
+from hosts.nic.native import NativeError, load
 from topologies.plan import Plan
 
 pytestmark = [
@@ -74,9 +75,13 @@ def namespace():
         yield
 
 
-@pytest.fixture
-def nic(namespace):
-    with contextlib.closing(FastNic(PLAN, H0, Config())) as opened:
+@pytest.fixture(params=["python", "compiled"])
+def nic(request, namespace):
+    try:
+        module = load() if request.param == "compiled" else None
+    except NativeError as error:
+        pytest.skip(str(error))
+    with contextlib.closing(FastNic(PLAN, H0, Config(), module)) as opened:
         yield opened
 
 
@@ -190,21 +195,38 @@ class FullSocket:
         self.taken.append(b"".join(pieces))
 
 
+class FullPort:
+    """The compiled half of a port over a FullSocket."""
+
+    def __init__(self, real, socket: FullSocket) -> None:
+        self.build, self.take_counts, self._socket = real.build, lambda: (len(socket.taken) - 3, 0, 0, 0), socket
+
+    def send(self, route, packet) -> int:
+        try:
+            self._socket.sendmsg((self.build(route, packet),))
+        except OSError as error:
+            return error.errno
+        return 0
+
+
 def test_send__what_the_kernel_does_not_take_waits_in_order_and_then_is_dropped(nic):
     port = nic._opened[0]
     real, port.socket = port.socket, FullSocket(2)
+    compiled = port.compiled
+    if compiled is not None:
+        port.compiled = FullPort(compiled, port.socket)
     try:
         for number in range(BACKLOG_FRAMES + 5):
             nic.send(0, "h1", a_write(f"<{number}>".encode()))
         assert nic.backlog == BACKLOG_FRAMES
-        assert nic.counters[0].tx_dropped == {"no buffer": 3}
+        assert nic._counters[0].tx_dropped == {"no buffer": 3}
         port.socket.room = 3
         nic.flush()
         assert nic.backlog == BACKLOG_FRAMES - 3
         assert [f"<{n}>".encode() in frame for n, frame in enumerate(port.socket.taken)] == [True] * 5
         assert nic.counters[0].tx_packets == 5
     finally:
-        port.socket = real
+        port.socket, port.compiled = real, compiled
         port.backlog.clear()
 
 

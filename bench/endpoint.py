@@ -1,0 +1,167 @@
+"""The MRC endpoint back to back: two host agents, their ports joined by cables, no switch: `python -m bench.endpoint`.
+
+The same process, NIC and engine as in a fabric (hosts/agent.py); only the outer destination is what the last switch
+would have left of it, so that the peer takes the frame. Memory to memory, nothing is hashed or written to a file. CPU
+is user + system time of each agent by data packet (getrusage), SACKs and their reception included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.cable import joined, say, serve
+from hosts.agent import Agent
+from hosts.engine.config import Config
+from hosts.engine.qp import QpAttributes
+from hosts.nic.encapsulation import Encapsulation
+from topologies.plan import Plan
+
+SCHEMA = "mrc-bench-endpoint/1"
+PLAN = Plan(planes=4, racks=2, spines=2, hosts_per_rack=1)
+OUTSTANDING = 8
+"""Writes posted and not completed at one time, as in a transfer."""
+WRITE_BYTES = 1 << 18
+EDGE = 0.05
+"""Part of the packets sent before the measurement begins."""
+
+
+class _Cable(Encapsulation):
+    """Addressed to the peer's own uSID: what arrives after all switches have shifted theirs out."""
+
+    __slots__ = ("_own",)
+
+    def __init__(self, here: Any, peer: Any, plane: int) -> None:
+        super().__init__(PLAN, here, peer, plane)
+        self._own = PLAN.nic_address(peer, plane).to_bytes(16, "big")
+
+    def destination(self, ev: int) -> bytes:
+        return self._own
+
+
+def _usage() -> tuple[float, float]:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime, usage.ru_stime
+
+
+class _Host(Agent):
+    """An agent whose application posts writes as long as there is something to send."""
+
+    queue: Any = None
+    """The QP to post on; None = this host only receives."""
+
+    turns = 0
+    """Of the loop, with packets or without."""
+
+    def _network(self) -> None:
+        self.turns += 1
+        if self.queue is not None:
+            qp, remote = self.queue, self.queue.remote
+            while qp.outstanding() < OUTSTANDING:
+                qp.post_write(self.data, remote.va, remote.rkey, now=time.monotonic())
+        super()._network()
+
+    def begin(self, qp: Any) -> None:
+        """Write for ever."""
+        self.data, self.queue, self._busy = bytes(WRITE_BYTES), qp, True
+
+
+def _child(name: str, arguments: argparse.Namespace) -> None:
+    """One host: h0 writes, h1 receives; each answers with its CPU seconds and counters."""
+    serve()
+    here, peer = (PLAN.host(name), PLAN.hosts[1 - PLAN.hosts.index(PLAN.host(name))])
+    config = Config(pmtu_bytes=arguments.pmtu)
+    with tempfile.TemporaryDirectory(prefix="mrc-bench-") as folder:
+        (Path(folder) / "agents").mkdir()
+        agent = _Host(PLAN, name, Path(folder), nic=arguments.nic, hooks=[], config=config, seed=1)
+        try:
+            for plane in agent.nic.ports:
+                agent.nic.add_route(plane, peer.name, _Cable(here, peer, plane))
+            _run(agent, peer.name, arguments)
+        finally:
+            agent.close()
+
+
+def _run(agent: _Host, peer: str, arguments: argparse.Namespace) -> None:
+    endpoint = agent.endpoint
+    qp = endpoint.create_qp()
+    region = endpoint.register(bytearray(WRITE_BYTES))
+    say(qp.attributes(region).to_json())
+    remote = QpAttributes.from_json(json.loads(sys.stdin.readline()))
+    evs = [(ev, plane) for plane in range(PLAN.planes) for ev in (plane << 8, plane << 8 | 1)]
+    qp.connect(peer, remote, evs, time.monotonic())
+    say("connected")
+    writes = json.loads(sys.stdin.readline())
+    if writes:
+        agent.begin(qp)
+    counters = qp.counters
+
+    def data_packets() -> int:
+        return counters.packets_sent if writes else counters.packets_received
+
+    def until(total: float) -> None:
+        while data_packets() < total:
+            agent.turn()
+
+    until(arguments.packets * EDGE)
+    before, began, at = _usage(), time.monotonic(), data_packets()
+    turns = agent.turns
+    sacks = counters.sacks_received + counters.sacks_sent
+    until(at + arguments.packets)
+    used, seconds, done = _usage(), time.monotonic() - began, data_packets() - at
+    say({
+        "user_us": (used[0] - before[0]) / done * 1e6, "system_us": (used[1] - before[1]) / done * 1e6,
+        "packets": done, "packets_per_turn": done / max(1, agent.turns - turns), "seconds": seconds,
+        "retransmitted": counters.retransmitted,
+        "sacks_per_packet": (counters.sacks_received + counters.sacks_sent - sacks) / done,
+    })  # fmt: skip
+    while True:  # until the parent ends us: the peer still wants its answers
+        agent.turn()
+
+
+def measure(packets: int, pmtu: int, nic: str = "fast") -> dict[str, Any]:
+    """CPU microseconds per data packet by side, user and system apart. Needs root."""
+    cables = [
+        (PLAN.host_port(PLAN.hosts[0], plane).interface, PLAN.host_port(PLAN.hosts[1], plane).interface)
+        for plane in range(PLAN.planes)
+    ]
+    common = ("--packets", str(packets), "--pmtu", str(pmtu), "--nic", nic)
+    with joined("bench.endpoint", [("--child", "h0", *common), ("--child", "h1", *common)], cables) as ends:
+        for end in ends:
+            end.tell("joined")
+        attributes = [end.answer() for end in ends]
+        for end, other in zip(ends, reversed(attributes), strict=True):
+            end.tell(other)
+        for end in ends:
+            end.answer()
+        ends[1].tell(False)
+        ends[0].tell(True)
+        requestor, responder = ends[0].answer(), ends[1].answer()
+        for end in ends:
+            end.process.terminate()
+    return {"requestor": requestor, "responder": responder}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="CPU per data packet of two MRC endpoints back to back")
+    parser.add_argument("--packets", type=int, default=100_000)
+    parser.add_argument("--pmtu", type=int, default=4096)
+    parser.add_argument("--nic", default="fast")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        _child(arguments.child, arguments)
+        return 0
+    print(json.dumps(measure(arguments.packets, arguments.pmtu, arguments.nic), indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,895 @@
+/* The fast NIC's hot path in C: a record becomes a frame and is sent; a frame in the ring is checked and becomes a record.
+ *
+ * Does what hosts/nic/encapsulation.py and hosts/engine/wire.py do, for the packets of which there are many: writes and
+ * SACKs over IPv6. It knows only "good" and "not for me": whatever fails any check, and whatever is of another kind, goes
+ * to the Python code unchanged, which is the one place that says what was wrong with it. So a check that is wrong here can
+ * only be too strict. tests/hosts/test_nic_native.py holds both against each other, byte by byte and bit by bit.
+ *
+ * Frame: Ethernet 14, outer IPv6 40, then IPv6 40, UDP 8, BTH 12, extension headers, payload, padding, iCRC (§1.1). Numbers
+ * are network order except the iCRC. A ring slot (TPACKET_V2): u32 status, u32 len, u32 snaplen, u16 offset of the frame.
+ *
+ * Records are dataclasses with slots; their fields are read and set at the offsets that their slots have, which Python
+ * looks up once and which `setup` checks by name. Built at first use by hosts/nic/native.py; nothing here is needed to run.
+ */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+enum {
+    ETHERNET = 14, IPV6 = 40, UDP = 8, BTH = 12, ICRC = 4,
+    INNER = ETHERNET + IPV6,            /* where the inner packet begins */
+    INNER_UDP = INNER + IPV6,
+    INNER_BTH = INNER_UDP + UDP,
+    BODY = INNER_BTH + BTH,             /* where the extension headers begin */
+    SACK_BODY = 36,                     /* SETH 20, CC_STATE 16 (§2.8) */
+    LONGEST_HEADER = BODY + SACK_BODY,  /* longer than METH + TSETH + RETH + ImmDt = 28 */
+    ADDRESSES = 4096,                   /* EVs of a route whose address is remembered */
+};
+enum { SACK = 0xDC, WRITE_FIRST = 0xC6, WRITE_ONLY_IMM = 0xCB, WRITE_LAST_IMM = 0xC9 };
+enum { FLAG_A = 0x80, FLAG_RTX = 0x20, FLAG_TS = 0x10, ECN_CE = 3, NOMINAL_OVERHEAD = 40 };
+enum { OK = 0, NOT_MINE = -1 };
+
+/* ---- CRC-32 (IEEE, reflected), continued from `crc` as zlib's does ---------------------------------------------------- */
+
+static uint32_t crc_table[8][256];
+
+static void make_crc_table(void)
+{
+    for (uint32_t n = 0; n < 256; n++) {
+        uint32_t c = n;
+        for (int bit = 0; bit < 8; bit++)
+            c = c & 1 ? c >> 1 ^ 0xEDB88320u : c >> 1;
+        crc_table[0][n] = c;
+    }
+    for (int n = 0; n < 256; n++)
+        for (int k = 1; k < 8; k++)
+            crc_table[k][n] = crc_table[k - 1][n] >> 8 ^ crc_table[0][crc_table[k - 1][n] & 0xFF];
+}
+
+static uint32_t crc_by_table(uint32_t c, const uint8_t *data, size_t size)
+{
+    for (; size >= 8; data += 8, size -= 8) {
+        uint32_t low, high;
+        memcpy(&low, data, 4);
+        memcpy(&high, data + 4, 4);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+        low = __builtin_bswap32(low), high = __builtin_bswap32(high);
+#endif
+        low ^= c;
+        c = crc_table[7][low & 0xFF] ^ crc_table[6][low >> 8 & 0xFF] ^ crc_table[5][low >> 16 & 0xFF] ^
+            crc_table[4][low >> 24] ^ crc_table[3][high & 0xFF] ^ crc_table[2][high >> 8 & 0xFF] ^
+            crc_table[1][high >> 16 & 0xFF] ^ crc_table[0][high >> 24];
+    }
+    while (size--)
+        c = c >> 8 ^ crc_table[0][(c ^ *data++) & 0xFF];
+    return c;
+}
+
+#if defined(__x86_64__)
+/* One step: the remainder in `x` moves on by the distance whose two powers of x are in `by`, and `next` is added. */
+__attribute__((target("pclmul,sse4.1"))) static inline __m128i fold(__m128i x, __m128i by, __m128i next)
+{
+    __m128i low = _mm_clmulepi64_si128(x, by, 0x00), high = _mm_clmulepi64_si128(x, by, 0x11);
+    return _mm_xor_si128(_mm_xor_si128(low, high), next);
+}
+
+/* Carry-less multiplication folds 64 bytes at a time (Gopal et al., Intel, 2009); `size` is >= 64 and a multiple of 16. The
+ * last 16 bytes, which have the same remainder as everything before them, are left to the table. */
+__attribute__((target("pclmul,sse4.1"))) static uint32_t crc_by_folding(uint32_t c, const uint8_t *data, size_t size)
+{
+    const __m128i by64 = _mm_set_epi64x(0x1c6e41596, 0x154442bd4), by16 = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);
+    const __m128i *at = (const __m128i *)data;
+    __m128i x0 = _mm_xor_si128(_mm_loadu_si128(at), _mm_cvtsi32_si128((int)c));
+    __m128i x1 = _mm_loadu_si128(at + 1), x2 = _mm_loadu_si128(at + 2), x3 = _mm_loadu_si128(at + 3);
+    for (at += 4, size -= 64; size >= 64; at += 4, size -= 64) {
+        x0 = fold(x0, by64, _mm_loadu_si128(at));
+        x1 = fold(x1, by64, _mm_loadu_si128(at + 1));
+        x2 = fold(x2, by64, _mm_loadu_si128(at + 2));
+        x3 = fold(x3, by64, _mm_loadu_si128(at + 3));
+    }
+    x0 = fold(fold(fold(x0, by16, x1), by16, x2), by16, x3);
+    for (; size >= 16; at++, size -= 16)
+        x0 = fold(x0, by16, _mm_loadu_si128(at));
+    uint8_t rest[16];
+    _mm_storeu_si128((__m128i *)rest, x0);
+    return crc_by_table(0, rest, sizeof rest);
+}
+#endif
+
+static int can_fold;
+
+static uint32_t crc32_of(uint32_t crc, const uint8_t *data, size_t size)
+{
+    uint32_t c = ~crc;
+#if defined(__x86_64__)
+    if (can_fold && size >= 64) {
+        size_t whole = size & ~(size_t)15;
+        c = crc_by_folding(c, data, whole);
+        data += whole, size -= whole;
+    }
+#endif
+    return ~crc_by_table(c, data, size);
+}
+
+/* ---- network order ---------------------------------------------------------------------------------------------------- */
+
+static inline uint8_t *put16(uint8_t *at, uint16_t v) { at[0] = v >> 8, at[1] = (uint8_t)v; return at + 2; }
+static inline uint8_t *put32(uint8_t *at, uint32_t v) { return put16(put16(at, v >> 16), (uint16_t)v); }
+static inline uint8_t *put64(uint8_t *at, uint64_t v) { return put32(put32(at, v >> 32), (uint32_t)v); }
+static inline uint16_t get16(const uint8_t *at) { return (uint16_t)(at[0] << 8 | at[1]); }
+static inline uint32_t get32(const uint8_t *at) { return (uint32_t)get16(at) << 16 | get16(at + 2); }
+static inline uint64_t get64(const uint8_t *at) { return (uint64_t)get32(at) << 32 | get32(at + 4); }
+
+/* The CRC register after LRH and the inner headers with what changes in flight masked (§3): traffic class, flow label, hop
+ * limit; UDP checksum; BTH byte 4. `inner` begins with its IPv6 header and has 60 bytes at least. */
+static uint32_t masked_crc(const uint8_t *inner)
+{
+    uint8_t masked[8 + IPV6 + UDP + BTH];
+    memset(masked, 0xFF, 8);
+    memcpy(masked + 8, inner, IPV6 + UDP + BTH);
+    masked[8] |= 0x0F;
+    memset(masked + 9, 0xFF, 3);
+    masked[8 + 7] = 0xFF;
+    memset(masked + 8 + IPV6 + 6, 0xFF, 2);
+    masked[8 + IPV6 + UDP + 4] = 0xFF;
+    return crc32_of(0, masked, sizeof masked);
+}
+
+/* ---- records ---------------------------------------------------------------------------------------------------------- */
+
+/* Fields of hosts/engine/packets.py in their order; `setup` refuses to work when they are others. */
+static const char *const write_names[] = {
+    "dest_qp", "ev", "plane", "dscp", "ecn", "opcode", "psn", "msn", "va", "rkey", "dma_length", "payload", "size",
+    "rqmsn", "imm", "timestamp", "tsr", "ack_request", "rtx", "solicited", "trimmed", NULL };
+enum { DEST_QP, EV, PLANE, DSCP, ECN,
+       W_OPCODE, W_PSN, W_MSN, W_VA, W_RKEY, W_DMA_LENGTH, W_PAYLOAD, W_SIZE,
+       W_RQMSN, W_IMM, W_TIMESTAMP, W_TSR, W_ACK_REQUEST, W_RTX, W_SOLICITED, W_TRIMMED };
+static const char *const sack_names[] = {
+    "dest_qp", "ev", "plane", "dscp", "ecn", "cack_psn", "sack_offset", "bitmap", "ack_psn_offset", "probe_id", "entropy",
+    "verdict", "timestamp", "rcvd_units", "ooo_count", "mpr", "penalty", "restore_cwnd", "rtx", "spdcid", "dpdcid", NULL };
+enum { S_CACK_PSN = ECN + 1, S_SACK_OFFSET, S_BITMAP, S_ACK_PSN_OFFSET, S_PROBE_ID, S_ENTROPY, S_VERDICT, S_TIMESTAMP,
+       S_RCVD_UNITS, S_OOO_COUNT, S_MPR, S_PENALTY, S_RESTORE_CWND, S_RTX, S_SPDCID, S_DPDCID };
+enum { MOST_FIELDS = 24 };
+
+typedef struct {
+    PyTypeObject *type;
+    Py_ssize_t at[MOST_FIELDS];  /* offset of each field in an object */
+} Kind;
+
+static Kind write_kind, sack_kind;
+static PyObject *opcodes[WRITE_ONLY_IMM - WRITE_FIRST + 1];  /* the Opcode members */
+
+static inline PyObject **field(PyObject *record, const Kind *kind, int number)
+{
+    return (PyObject **)((char *)record + kind->at[number]);
+}
+
+/* An empty record, or NULL. Every field has to be set with `set` before anyone else sees it. */
+static inline PyObject *new_record(const Kind *kind) { return kind->type->tp_alloc(kind->type, 0); }
+
+/* Takes over the reference `value`; false when it could not be made. */
+static inline int set(PyObject *record, const Kind *kind, int number, PyObject *value)
+{
+    *field(record, kind, number) = value;
+    return value != NULL;
+}
+
+static inline int set_number(PyObject *record, const Kind *kind, int number, unsigned long long value)
+{
+    return set(record, kind, number, PyLong_FromUnsignedLongLong(value));
+}
+
+static inline int set_flag(PyObject *record, const Kind *kind, int number, int value)
+{
+    return set(record, kind, number, Py_NewRef(value ? Py_True : Py_False));
+}
+
+/* A field as an unsigned number up to `most`; clears `*good` when it is anything else. */
+static uint64_t number(PyObject *record, const Kind *kind, int which, uint64_t most, int *good)
+{
+    PyObject *value = *field(record, kind, which);
+    if (value == NULL || !PyLong_Check(value)) {
+        *good = 0;
+        return 0;
+    }
+    unsigned long long got = PyLong_AsUnsignedLongLong(value);
+    if (got == (unsigned long long)-1 && PyErr_Occurred()) {
+        PyErr_Clear();
+        *good = 0;
+        return 0;
+    }
+    if (got > most)
+        *good = 0;
+    return got;
+}
+
+static uint16_t signed_number(PyObject *record, const Kind *kind, int which, int *good)
+{
+    PyObject *value = *field(record, kind, which);
+    long got = value != NULL && PyLong_Check(value) ? PyLong_AsLong(value) : 0x10000;
+    if (PyErr_Occurred())
+        PyErr_Clear();
+    if (got < -0x8000 || got > 0x7FFF)
+        *good = 0;
+    return (uint16_t)got;
+}
+
+static int flag(PyObject *record, const Kind *kind, int which, int *good)
+{
+    PyObject *value = *field(record, kind, which);
+    if (value != Py_True && value != Py_False)
+        *good = 0;
+    return value == Py_True;
+}
+
+/* ---- a route: one direction between two ports ------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    uint8_t ethernet[ETHERNET];
+    uint8_t source[16];
+    uint8_t pair[32];      /* inner source and destination */
+    PyObject *address;     /* EV -> outer destination, 16 bytes */
+    PyObject *addresses;   /* what it has answered, by EV */
+} Route;
+
+static int route_init(Route *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"ethernet", "source", "pair", "address", NULL};
+    Py_buffer ethernet, source, pair;
+    PyObject *address;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*y*y*O", names, &ethernet, &source, &pair, &address))
+        return -1;
+    int good = ethernet.len == ETHERNET && source.len == 16 && pair.len == 32;
+    if (good) {
+        memcpy(self->ethernet, ethernet.buf, ETHERNET);
+        memcpy(self->source, source.buf, 16);
+        memcpy(self->pair, pair.buf, 32);
+        Py_XSETREF(self->address, Py_NewRef(address));
+        Py_XSETREF(self->addresses, PyDict_New());
+    } else {
+        PyErr_SetString(PyExc_ValueError, "a route needs 14, 16 and 32 bytes of addresses");
+    }
+    PyBuffer_Release(&ethernet), PyBuffer_Release(&source), PyBuffer_Release(&pair);
+    return good && self->addresses != NULL ? 0 : -1;
+}
+
+static void route_dealloc(Route *self)
+{
+    Py_XDECREF(self->address);
+    Py_XDECREF(self->addresses);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyTypeObject RouteType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "mrc_native.Route",
+    .tp_doc = "Route(ethernet, source, pair, address): headers towards one peer; address(ev) -> 16 bytes.",
+    .tp_basicsize = sizeof(Route),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_new = PyType_GenericNew,
+    .tp_init = (initproc)route_init,
+    .tp_dealloc = (destructor)route_dealloc,
+};
+
+/* Outer destination for an EV (a Python int), or NULL with an exception set. The bytes live as long as the route. */
+static const uint8_t *outer_destination(Route *route, PyObject *ev)
+{
+    PyObject *known = PyDict_GetItemWithError(route->addresses, ev);
+    if (known == NULL) {
+        if (PyErr_Occurred())
+            return NULL;
+        PyObject *made = PyObject_CallOneArg(route->address, ev);
+        if (made == NULL)
+            return NULL;
+        if (PyDict_GET_SIZE(route->addresses) >= ADDRESSES)
+            PyDict_Clear(route->addresses);
+        int failed = !PyBytes_Check(made) || PyBytes_GET_SIZE(made) != 16 || PyDict_SetItem(route->addresses, ev, made);
+        Py_DECREF(made);
+        if (failed)
+            return NULL;
+        known = made;
+    }
+    return (const uint8_t *)PyBytes_AS_STRING(known);
+}
+
+/* ---- a port ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *plane;       /* its number */
+    PyObject *peers;       /* inner source address -> name */
+    uint8_t own_usid[16], own_address[16];
+    uint8_t trimmed[64];   /* by DSCP: 1 = a switch has cut the packet */
+    uint16_t ports[4];     /* UDP destination ports taken; unused ones are 0, which is no port */
+    uint16_t dport, pkey;
+    int low;               /* layout L: the EV's low half is the UDP source port (§1.4) */
+    int fd;
+    Py_buffer ring;        /* buf == NULL: no ring */
+    Py_ssize_t block, slot;
+    unsigned per_block, slots, at;
+    unsigned long long tx_packets, tx_bytes, rx_packets, rx_bytes;
+} Port;
+
+static int port_init(Port *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"plane", "own_usid", "own_address", "peers", "ports", "dport", "pkey", "low", "trimmed", NULL};
+    PyObject *plane, *peers, *ports, *trimmed;
+    Py_buffer usid, address;
+    unsigned short dport, pkey;
+    int low;
+    self->fd = -1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!y*y*O!O!HHpO!", names, &PyLong_Type, &plane, &usid, &address,
+                                     &PyDict_Type, &peers, &PyTuple_Type, &ports, &dport, &pkey, &low,
+                                     &PyTuple_Type, &trimmed))
+        return -1;
+    int good = usid.len == 16 && address.len == 16 && PyTuple_GET_SIZE(ports) <= 4;
+    if (good) {
+        memcpy(self->own_usid, usid.buf, 16);
+        memcpy(self->own_address, address.buf, 16);
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(ports); i++)
+            self->ports[i] = (uint16_t)PyLong_AsLong(PyTuple_GET_ITEM(ports, i));
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(trimmed); i++)
+            self->trimmed[PyLong_AsLong(PyTuple_GET_ITEM(trimmed, i)) & 63] = 1;
+        self->dport = dport, self->pkey = pkey, self->low = low;
+        Py_XSETREF(self->plane, Py_NewRef(plane));
+        Py_XSETREF(self->peers, Py_NewRef(peers));
+    } else {
+        PyErr_SetString(PyExc_ValueError, "a port needs addresses of 16 bytes and up to 4 UDP ports");
+    }
+    PyBuffer_Release(&usid), PyBuffer_Release(&address);
+    return good && !PyErr_Occurred() ? 0 : -1;
+}
+
+static PyObject *port_detach(Port *self, PyObject *nothing)
+{
+    (void)nothing;
+    if (self->ring.buf != NULL)
+        PyBuffer_Release(&self->ring);
+    self->ring.buf = NULL;
+    self->fd = -1;
+    Py_RETURN_NONE;
+}
+
+static void port_dealloc(Port *self)
+{
+    Py_XDECREF(port_detach(self, NULL));
+    Py_XDECREF(self->plane);
+    Py_XDECREF(self->peers);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyObject *port_attach(Port *self, PyObject *args)
+{
+    int fd;
+    PyObject *ring;
+    Py_ssize_t block, slot;
+    unsigned per_block, slots;
+    if (!PyArg_ParseTuple(args, "iOnnII", &fd, &ring, &block, &slot, &per_block, &slots))
+        return NULL;
+    Py_XDECREF(port_detach(self, NULL));
+    if (PyObject_GetBuffer(ring, &self->ring, PyBUF_WRITABLE))
+        return NULL;
+    if (per_block == 0 || slots == 0 || slot * per_block > block || slots / per_block * block > self->ring.len) {
+        PyErr_SetString(PyExc_ValueError, "a ring of that shape does not fit its memory");
+        return port_detach(self, NULL), NULL;
+    }
+    self->fd = fd, self->block = block, self->slot = slot, self->per_block = per_block, self->slots = slots, self->at = 0;
+    Py_RETURN_NONE;
+}
+
+/* ---- out -------------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    uint8_t header[LONGEST_HEADER];
+    size_t header_size;
+    Py_buffer payload;      /* obj == NULL: none */
+    uint8_t trailer[3 + ICRC];
+    size_t trailer_size;
+} Frame;
+
+/* Ethernet to BTH, for a packet whose IPv6 payload has `length` bytes. OK, NOT_MINE, or NOT_MINE with an exception. */
+static int put_start(Port *port, Route *route, PyObject *record, const Kind *kind, unsigned opcode, unsigned flags1,
+                     uint32_t word, size_t length, uint8_t *out)
+{
+    int good = 1;
+    uint32_t qpn = (uint32_t)number(record, kind, DEST_QP, 0xFFFFFF, &good);
+    uint32_t ev = (uint32_t)number(record, kind, EV, 0xFFFFFFFF, &good);
+    uint32_t dscp = (uint32_t)number(record, kind, DSCP, 63, &good), ecn = (uint32_t)number(record, kind, ECN, 3, &good);
+    if (!good || length > 0xFFFF - IPV6)
+        return NOT_MINE;
+    const uint8_t *destination = outer_destination(route, *field(record, kind, EV));
+    if (destination == NULL)
+        return NOT_MINE;
+    uint16_t low = (uint16_t)ev, high = (uint16_t)(ev >> 16);
+    uint32_t first = 0x60000000 | (dscp << 2 | ecn) << 20 | (port->low ? high : low);
+    memcpy(out, route->ethernet, ETHERNET);
+    out = put32(out + ETHERNET, first);
+    out = put16(out, (uint16_t)(IPV6 + length));
+    *out++ = 41, *out++ = 64;
+    memcpy(out, route->source, 16);
+    memcpy(out + 16, destination, 16);
+    out = put32(out + 32, first);
+    out = put16(out, (uint16_t)length);
+    *out++ = 17, *out++ = 64;
+    memcpy(out, route->pair, 32);
+    out = put16(out + 32, port->low ? low : high);
+    out = put16(out, port->dport);
+    out = put16(put16(out, (uint16_t)length), 0);
+    *out++ = (uint8_t)opcode, *out++ = (uint8_t)flags1;
+    put32(put32(put16(out, port->pkey), qpn), word);
+    return OK;
+}
+
+static void put_icrc(uint8_t *at, uint32_t crc)
+{
+    for (int i = 0; i < ICRC; i++)
+        at[i] = (uint8_t)(crc >> 8 * i);
+}
+
+static int build_write(Port *port, Route *route, PyObject *record, Frame *frame)
+{
+    const Kind *kind = &write_kind;
+    int good = 1;
+    unsigned opcode = (unsigned)number(record, kind, W_OPCODE, WRITE_ONLY_IMM, &good);
+    uint32_t psn = (uint32_t)number(record, kind, W_PSN, 0xFFFFFF, &good);
+    uint32_t msn = (uint32_t)number(record, kind, W_MSN, 0xFFFF, &good);
+    uint32_t rqmsn = (uint32_t)number(record, kind, W_RQMSN, 0xFFFF, &good);
+    uint64_t va = number(record, kind, W_VA, UINT64_MAX, &good);
+    uint32_t rkey = (uint32_t)number(record, kind, W_RKEY, 0xFFFFFFFF, &good);
+    uint32_t dma_length = (uint32_t)number(record, kind, W_DMA_LENGTH, 0xFFFFFFFF, &good);
+    uint32_t flags = (flag(record, kind, W_ACK_REQUEST, &good) ? FLAG_A : 0) | (flag(record, kind, W_RTX, &good) ? FLAG_RTX : 0);
+    unsigned flags1 = flag(record, kind, W_SOLICITED, &good) ? 0x80 : 0;
+    PyObject *timestamp = *field(record, kind, W_TIMESTAMP), *payload = *field(record, kind, W_PAYLOAD);
+    uint8_t *at = frame->header + BODY;
+    at = put16(put16(at, (uint16_t)rqmsn), (uint16_t)msn);
+    if (timestamp != Py_None) {
+        uint32_t ticks = (uint32_t)number(record, kind, W_TIMESTAMP, 0xFFFF, &good);
+        uint32_t tsr = (uint32_t)number(record, kind, W_TSR, 1, &good);
+        at = put16(put16(at, (uint16_t)ticks), (uint16_t)(tsr << 15 | 1));
+        flags |= FLAG_TS;
+    }
+    at = put32(put32(put64(at, va), rkey), dma_length);
+    if (opcode == WRITE_LAST_IMM || opcode == WRITE_ONLY_IMM)
+        at = put32(at, (uint32_t)number(record, kind, W_IMM, 0xFFFFFFFF, &good));
+    if (!good || opcode < WRITE_FIRST || payload == NULL)
+        return NOT_MINE;
+    if (PyObject_GetBuffer(payload, &frame->payload, PyBUF_SIMPLE)) {
+        PyErr_Clear();
+        frame->payload.obj = NULL;
+        return NOT_MINE;
+    }
+    size_t pad = -(size_t)frame->payload.len & 3;
+    size_t body = (size_t)(at - frame->header - BODY);
+    frame->header_size = BODY + body;
+    frame->trailer_size = pad + ICRC;
+    size_t length = UDP + BTH + body + (size_t)frame->payload.len + pad + ICRC;
+    if (put_start(port, route, record, kind, opcode, flags1 | (unsigned)pad << 4, flags << 24 | psn, length, frame->header))
+        return NOT_MINE;
+    uint32_t crc = crc32_of(masked_crc(frame->header + INNER), frame->header + BODY, body);
+    crc = crc32_of(crc, frame->payload.buf, (size_t)frame->payload.len);
+    memset(frame->trailer, 0, pad);
+    put_icrc(frame->trailer + pad, crc32_of(crc, frame->trailer, pad));
+    return OK;
+}
+
+static int build_sack(Port *port, Route *route, PyObject *record, Frame *frame)
+{
+    const Kind *kind = &sack_kind;
+    int good = 1, probe = *field(record, kind, S_PROBE_ID) != Py_None;
+    uint32_t psn = (uint32_t)number(record, kind, S_CACK_PSN, 0xFFFFFF, &good);
+    uint32_t flags = flag(record, kind, S_RTX, &good) ? FLAG_RTX : 0;
+    uint8_t *at = frame->header + BODY;
+    at = put16(at, (uint16_t)(number(record, kind, S_VERDICT, 3, &good) << 5 | (unsigned)probe << 1));
+    at = put16(at, probe ? (uint16_t)number(record, kind, S_PROBE_ID, 0xFFFF, &good)
+                         : signed_number(record, kind, S_ACK_PSN_OFFSET, &good));
+    at = put32(at, (uint32_t)number(record, kind, S_ENTROPY, 0xFFFFFFFF, &good));
+    at = put16(at, (uint16_t)number(record, kind, S_SPDCID, 0xFFFF, &good));
+    at = put16(at, (uint16_t)number(record, kind, S_DPDCID, 0xFFFF, &good));
+    at = put32(at, psn);
+    *at++ = 0;
+    *at++ = (uint8_t)number(record, kind, S_MPR, 0xFF, &good);
+    at = put16(at, signed_number(record, kind, S_SACK_OFFSET, &good));
+    at = put64(at, number(record, kind, S_BITMAP, UINT64_MAX, &good));
+    at = put16(at, (uint16_t)number(record, kind, S_TIMESTAMP, 0xFFFF, &good));
+    at = put16(at, (uint16_t)number(record, kind, S_OOO_COUNT, 0x7FFF, &good));
+    uint32_t penalty = (uint32_t)number(record, kind, S_PENALTY, 127, &good);
+    uint32_t received = (uint32_t)number(record, kind, S_RCVD_UNITS, 0xFFFFFF, &good);
+    at = put32(at, (uint32_t)flag(record, kind, S_RESTORE_CWND, &good) << 31 | penalty << 24 | received);
+    if (!good)
+        return NOT_MINE;
+    frame->header_size = BODY + SACK_BODY;
+    frame->trailer_size = ICRC;
+    frame->payload.obj = NULL;
+    frame->payload.len = 0;
+    size_t length = UDP + BTH + SACK_BODY + ICRC;
+    if (put_start(port, route, record, kind, SACK, 0, flags << 24 | psn, length, frame->header))
+        return NOT_MINE;
+    uint32_t crc = masked_crc(frame->header + INNER);
+    put_icrc(frame->trailer, crc32_of(crc, frame->header + BODY, SACK_BODY));
+    return OK;
+}
+
+/* The frame of a record; its payload has to be released when it is OK, or when it is not and `obj` is set. */
+static int build(Port *port, PyObject *route, PyObject *record, Frame *frame)
+{
+    frame->payload.obj = NULL;
+    if (!PyObject_TypeCheck(route, &RouteType) || port->plane == NULL || ((Route *)route)->address == NULL)
+        return NOT_MINE;
+    if (Py_TYPE(record) == write_kind.type)
+        return build_write(port, (Route *)route, record, frame);
+    if (Py_TYPE(record) == sack_kind.type)
+        return build_sack(port, (Route *)route, record, frame);
+    return NOT_MINE;
+}
+
+static void release(Frame *frame)
+{
+    if (frame->payload.obj != NULL)
+        PyBuffer_Release(&frame->payload);
+}
+
+static PyObject *port_build(Port *self, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2)
+        return PyErr_SetString(PyExc_TypeError, "build(route, record)"), NULL;
+    Frame frame;
+    PyObject *whole = NULL;
+    if (build(self, args[0], args[1], &frame) == OK) {
+        size_t payload = (size_t)frame.payload.len;
+        whole = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(frame.header_size + payload + frame.trailer_size));
+        if (whole != NULL) {
+            char *at = PyBytes_AS_STRING(whole);
+            memcpy(at, frame.header, frame.header_size);
+            if (payload)
+                memcpy(at + frame.header_size, frame.payload.buf, payload);
+            memcpy(at + frame.header_size + payload, frame.trailer, frame.trailer_size);
+        }
+    } else if (!PyErr_Occurred()) {
+        whole = Py_NewRef(Py_None);
+    }
+    release(&frame);
+    return whole;
+}
+
+/* 0: it is on the wire. > 0: the errno of the kernel's refusal. NOT_MINE: for Python to encode. */
+static PyObject *port_send(Port *self, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2 || self->fd < 0)
+        return PyErr_SetString(PyExc_TypeError, "send(route, record) on an attached port"), NULL;
+    Frame frame;
+    long result = build(self, args[0], args[1], &frame);
+    if (result == OK) {
+        struct iovec pieces[3] = {
+            {frame.header, frame.header_size},
+            {frame.payload.buf, (size_t)frame.payload.len},
+            {frame.trailer, frame.trailer_size},
+        };
+        if (frame.payload.len == 0)
+            pieces[1] = pieces[2];
+        struct msghdr message = {.msg_iov = pieces, .msg_iovlen = frame.payload.len ? 3 : 2};
+        ssize_t sent;
+        do
+            sent = sendmsg(self->fd, &message, MSG_DONTWAIT);
+        while (sent < 0 && errno == EINTR);
+        if (sent < 0)
+            result = errno;
+        else
+            self->tx_packets++, self->tx_bytes += (unsigned long long)sent;
+    }
+    release(&frame);
+    return PyErr_Occurred() ? NULL : PyLong_FromLong(result);
+}
+
+/* ---- in --------------------------------------------------------------------------------------------------------------- */
+
+/* The five fields that every record begins with; false when there is no memory. */
+static int set_envelope(Port *port, PyObject *record, const Kind *kind, const uint8_t *frame)
+{
+    uint16_t sport = get16(frame + INNER_UDP), label = get16(frame + INNER + 2);
+    uint32_t ev = port->low ? (uint32_t)label << 16 | sport : (uint32_t)sport << 16 | label;
+    uint32_t outer = get32(frame + ETHERNET) >> 20 & 0xFF, inner = get32(frame + INNER) >> 20 & 0xFF;
+    int marked = (outer & 3) == ECN_CE || (inner & 3) == ECN_CE;
+    return set_number(record, kind, DEST_QP, get32(frame + INNER_BTH + 4) & 0xFFFFFF) &&
+           set_number(record, kind, EV, ev) &&
+           set(record, kind, PLANE, Py_NewRef(port->plane)) &&
+           set_number(record, kind, DSCP, outer >> 2) &&
+           set_number(record, kind, ECN, marked ? ECN_CE : outer & 3);
+}
+
+/* A record of a checked write whose extension headers and payload end at `end`; NULL without an exception: not for us. */
+static PyObject *take_write(Port *port, const uint8_t *frame, const uint8_t *end)
+{
+    const Kind *kind = &write_kind;
+    unsigned opcode = frame[INNER_BTH], flags1 = frame[INNER_BTH + 1], flags = frame[INNER_BTH + 8];
+    int timestamp = flags & FLAG_TS, immediate = opcode == WRITE_LAST_IMM || opcode == WRITE_ONLY_IMM;
+    const uint8_t *at = frame + BODY;
+    Py_ssize_t pad = flags1 >> 4 & 3, headers = 4 + (timestamp ? 4 : 0) + 16 + (immediate ? 4 : 0);
+    Py_ssize_t payload = end - at - headers - pad;
+    if (payload < 0 || (payload + pad) & 3)
+        return NULL;
+    PyObject *record = new_record(kind);
+    if (record == NULL)
+        return NULL;
+    const uint8_t *reth = at + (timestamp ? 8 : 4);
+    uint32_t nominal = get16(frame + INNER + 4) + NOMINAL_OVERHEAD;
+    if (set_envelope(port, record, kind, frame) &&
+        set(record, kind, W_OPCODE, Py_NewRef(opcodes[opcode - WRITE_FIRST])) &&
+        set_number(record, kind, W_PSN, get32(frame + INNER_BTH + 8) & 0xFFFFFF) &&
+        set_number(record, kind, W_RQMSN, get16(at)) &&
+        set_number(record, kind, W_MSN, get16(at + 2)) &&
+        set(record, kind, W_TIMESTAMP, timestamp ? PyLong_FromLong(get16(at + 4)) : Py_NewRef(Py_None)) &&
+        set_number(record, kind, W_TSR, timestamp ? get16(at + 6) >> 15 : 0) &&
+        set_number(record, kind, W_VA, get64(reth)) &&
+        set_number(record, kind, W_RKEY, get32(reth + 8)) &&
+        set_number(record, kind, W_DMA_LENGTH, get32(reth + 12)) &&
+        set_number(record, kind, W_IMM, immediate ? get32(reth + 16) : 0) &&
+        set(record, kind, W_PAYLOAD, PyBytes_FromStringAndSize((const char *)at + headers, payload)) &&
+        set_number(record, kind, W_SIZE, nominal) &&
+        set_flag(record, kind, W_ACK_REQUEST, flags & FLAG_A) &&
+        set_flag(record, kind, W_RTX, flags & FLAG_RTX) &&
+        set_flag(record, kind, W_SOLICITED, flags1 & 0xC0) &&
+        set(record, kind, W_TRIMMED, Py_NewRef(Py_None)))
+        return record;
+    Py_DECREF(record);
+    return NULL;
+}
+
+static PyObject *take_sack(Port *port, const uint8_t *frame, const uint8_t *end)
+{
+    const Kind *kind = &sack_kind;
+    const uint8_t *at = frame + BODY;
+    if (end - at != SACK_BODY || frame[INNER_BTH + 1] & 0x30)
+        return NULL;
+    PyObject *record = new_record(kind);
+    if (record == NULL)
+        return NULL;
+    uint32_t first = get16(at), tail = get32(at + 32);
+    int probe = first & 0x02;
+    if (set_envelope(port, record, kind, frame) &&
+        set(record, kind, S_ACK_PSN_OFFSET, PyLong_FromLong(probe ? 0 : (int16_t)get16(at + 2))) &&
+        set(record, kind, S_PROBE_ID, probe ? PyLong_FromLong(get16(at + 2)) : Py_NewRef(Py_None)) &&
+        set_number(record, kind, S_ENTROPY, get32(at + 4)) &&
+        set_number(record, kind, S_VERDICT, first >> 5 & 3) &&
+        set_number(record, kind, S_SPDCID, get16(at + 8)) &&
+        set_number(record, kind, S_DPDCID, get16(at + 10)) &&
+        set_number(record, kind, S_CACK_PSN, get32(at + 12) & 0xFFFFFF) &&
+        set_number(record, kind, S_MPR, at[17]) &&
+        set(record, kind, S_SACK_OFFSET, PyLong_FromLong((int16_t)get16(at + 18))) &&
+        set_number(record, kind, S_BITMAP, get64(at + 20)) &&
+        set_number(record, kind, S_TIMESTAMP, get16(at + 28)) &&
+        set_number(record, kind, S_OOO_COUNT, get16(at + 30) & 0x7FFF) &&
+        set_number(record, kind, S_RCVD_UNITS, tail & 0xFFFFFF) &&
+        set_number(record, kind, S_PENALTY, tail >> 24 & 0x7F) &&
+        set_flag(record, kind, S_RESTORE_CWND, tail >> 31 != 0) &&
+        set_flag(record, kind, S_RTX, frame[INNER_BTH + 8] & FLAG_RTX))
+        return record;
+    Py_DECREF(record);
+    return NULL;
+}
+
+/* The record of a frame that is ours, whole, valid and of a kind we know (`*peer`: who sent it, borrowed); else NULL. */
+static PyObject *take(Port *port, const uint8_t *frame, size_t size, PyObject **peer)
+{
+    if (size < BODY + ICRC || get16(frame + 12) != 0x86DD || frame[ETHERNET] >> 4 != 6 || frame[ETHERNET + 6] != 41)
+        return NULL;
+    size_t announced = get16(frame + ETHERNET + 4);
+    const uint8_t *inner = frame + INNER, *udp = frame + INNER_UDP, *bth = frame + INNER_BTH;
+    if (announced < BODY - INNER + ICRC || announced > size - INNER || memcmp(frame + 38, port->own_usid, 16) ||
+        memcmp(inner + 24, port->own_address, 16))
+        return NULL;
+    size_t length = announced - IPV6;
+    if (inner[0] >> 4 != 6 || inner[6] != 17 || get16(inner + 4) != length || get16(udp + 4) != length || get16(udp + 6))
+        return NULL;
+    uint16_t dport = get16(udp + 2);
+    if (dport != port->ports[0] && dport != port->ports[1] && dport != port->ports[2] && dport != port->ports[3])
+        return NULL;
+    int write = bth[0] >= WRITE_FIRST && bth[0] <= WRITE_ONLY_IMM;
+    if ((!write && bth[0] != SACK) || bth[1] & 0x0F || dport == 0 || port->trimmed[get32(frame + ETHERNET) >> 22 & 63])
+        return NULL;
+    PyObject *source = PyBytes_FromStringAndSize((const char *)inner + 8, 16);
+    if (source == NULL)
+        return NULL;
+    *peer = PyDict_GetItemWithError(port->peers, source);
+    Py_DECREF(source);
+    if (*peer == NULL)
+        return NULL;
+    const uint8_t *end = inner + announced - ICRC;
+    uint32_t crc = crc32_of(masked_crc(inner), frame + BODY, (size_t)(end - frame - BODY));
+    uint32_t wanted = end[0] | (uint32_t)end[1] << 8 | (uint32_t)end[2] << 16 | (uint32_t)end[3] << 24;
+    if (crc != wanted)
+        return NULL;
+    return write ? take_write(port, frame, end) : take_sack(port, frame, end);
+}
+
+/* (plane, peer, record), taking over the record. */
+static PyObject *received(Port *port, PyObject *peer, PyObject *record)
+{
+    PyObject *whole = PyTuple_Pack(3, port->plane, peer, record);
+    Py_DECREF(record);
+    return whole;
+}
+
+static PyObject *port_open(Port *self, PyObject *frame)
+{
+    Py_buffer bytes;
+    PyObject *peer, *whole = NULL;
+    if (self->plane == NULL || PyObject_GetBuffer(frame, &bytes, PyBUF_SIMPLE))
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    PyObject *record = take(self, bytes.buf, (size_t)bytes.len, &peer);
+    if (record != NULL)
+        whole = received(self, peer, record);
+    else if (!PyErr_Occurred())
+        whole = Py_NewRef(Py_None);
+    PyBuffer_Release(&bytes);
+    return whole;
+}
+
+/* receive(limit, found, other): up to `limit` frames of the ring; what is taken is appended to the list `found`. For each
+ * frame that is not for us `other(frame)` is called with its bytes, or None when it was longer than a slot; its answer is
+ * appended unless it is None. */
+static PyObject *port_receive(Port *self, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 3 || !PyList_Check(args[1]) || self->ring.buf == NULL)
+        return PyErr_SetString(PyExc_TypeError, "receive(limit, found, other) on an attached port"), NULL;
+    long limit = PyLong_AsLong(args[0]);
+    for (long taken = 0; taken < limit; taken++) {
+        uint8_t *slot = (uint8_t *)self->ring.buf + (Py_ssize_t)(self->at / self->per_block) * self->block +
+                        (Py_ssize_t)(self->at % self->per_block) * self->slot;
+        uint32_t *status = (uint32_t *)(void *)slot, length, there;
+        uint16_t start;
+        if (!(__atomic_load_n(status, __ATOMIC_ACQUIRE) & 1))
+            break;
+        memcpy(&length, slot + 4, 4), memcpy(&there, slot + 8, 4), memcpy(&start, slot + 12, 2);
+        int whole = length == there && start + (size_t)there <= (size_t)self->slot;
+        PyObject *peer, *found = NULL, *record = whole ? take(self, slot + start, there, &peer) : NULL;
+        if (record != NULL) {
+            found = received(self, peer, record);
+            self->rx_packets++, self->rx_bytes += there;
+        } else if (!PyErr_Occurred()) {
+            PyObject *copy = whole ? PyBytes_FromStringAndSize((const char *)slot + start, there) : Py_NewRef(Py_None);
+            found = copy == NULL ? NULL : PyObject_CallOneArg(args[2], copy);
+            Py_XDECREF(copy);
+        }
+        __atomic_store_n(status, 0, __ATOMIC_RELEASE);
+        self->at = self->at + 1 == self->slots ? 0 : self->at + 1;
+        int failed = found == NULL || (found != Py_None && PyList_Append(args[1], found));
+        Py_XDECREF(found);
+        if (failed)
+            return NULL;
+    }
+    if (PyErr_Occurred())
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *port_take_counts(Port *self, PyObject *nothing)
+{
+    (void)nothing;
+    PyObject *counts = Py_BuildValue("KKKK", self->tx_packets, self->tx_bytes, self->rx_packets, self->rx_bytes);
+    if (counts != NULL)
+        self->tx_packets = self->tx_bytes = self->rx_packets = self->rx_bytes = 0;
+    return counts;
+}
+
+static PyMethodDef port_methods[] = {
+    {"attach", (PyCFunction)port_attach, METH_VARARGS, "attach(fd, ring, block, slot, per_block, slots)"},
+    {"detach", (PyCFunction)port_detach, METH_NOARGS, "Let go of socket and ring."},
+    {"build", (PyCFunction)(void (*)(void))port_build, METH_FASTCALL, "build(route, record) -> frame, or None"},
+    {"open", (PyCFunction)port_open, METH_O, "open(frame) -> (plane, peer, record), or None"},
+    {"send", (PyCFunction)(void (*)(void))port_send, METH_FASTCALL, "send(route, record) -> 0, errno, or -1"},
+    {"receive", (PyCFunction)(void (*)(void))port_receive, METH_FASTCALL, "receive(limit, found, other)"},
+    {"take_counts", (PyCFunction)port_take_counts, METH_NOARGS,
+     "(tx_packets, tx_bytes, rx_packets, rx_bytes) since the last call"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject PortType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "mrc_native.Port",
+    .tp_doc = "Port(plane, own_usid, own_address, peers, ports, dport, pkey, low, trimmed)",
+    .tp_basicsize = sizeof(Port),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_new = PyType_GenericNew,
+    .tp_init = (initproc)port_init,
+    .tp_dealloc = (destructor)port_dealloc,
+    .tp_methods = port_methods,
+};
+
+/* ---- the module ------------------------------------------------------------------------------------------------------- */
+
+/* Look up where the slots of `type` lie. ValueError when its fields are not `names` in that order. */
+static int setup_kind(Kind *kind, PyObject *type, const char *const *names)
+{
+    PyObject *slots = PyObject_GetAttrString(type, "__slots__");
+    if (slots == NULL)
+        return -1;
+    Py_ssize_t count = 0;
+    while (names[count] != NULL)
+        count++;
+    int good = PyType_Check(type) && PyTuple_Check(slots) && PyTuple_GET_SIZE(slots) == count &&
+               ((PyTypeObject *)type)->tp_dictoffset == 0;
+    for (Py_ssize_t i = 0; good && i < count; i++) {
+        PyObject *slot = PyTuple_GET_ITEM(slots, i);
+        good = PyUnicode_Check(slot) && PyUnicode_CompareWithASCIIString(slot, names[i]) == 0;
+        PyObject *member = good ? PyObject_GetAttr(type, slot) : NULL;
+        good = member != NULL && Py_TYPE(member) == &PyMemberDescr_Type;
+        if (good)
+            kind->at[i] = ((PyMemberDescrObject *)member)->d_member->offset;
+        Py_XDECREF(member);
+    }
+    Py_DECREF(slots);
+    if (!good) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "a record has other fields than hosts/nic/native.c knows");
+        return -1;
+    }
+    Py_XSETREF(kind->type, (PyTypeObject *)Py_NewRef(type));
+    return 0;
+}
+
+static PyObject *setup(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *write, *sack, *opcode;
+    if (!PyArg_ParseTuple(args, "OOO", &write, &sack, &opcode))
+        return NULL;
+    if (setup_kind(&write_kind, write, write_names) || setup_kind(&sack_kind, sack, sack_names))
+        return NULL;
+    for (long code = WRITE_FIRST; code <= WRITE_ONLY_IMM; code++) {
+        PyObject *member = PyObject_CallFunction(opcode, "l", code);
+        if (member == NULL)
+            return NULL;
+        Py_XSETREF(opcodes[code - WRITE_FIRST], member);
+    }
+    Py_RETURN_NONE;
+}
+
+/* crc32(data, crc = 0, fold = True): as zlib's; `fold` False takes the table for everything. */
+static PyObject *py_crc32(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Py_buffer data;
+    unsigned crc = 0;
+    int folding = 1;
+    if (!PyArg_ParseTuple(args, "y*|Ip", &data, &crc, &folding))
+        return NULL;
+    uint32_t result = folding ? crc32_of(crc, data.buf, (size_t)data.len)
+                              : ~crc_by_table(~crc, data.buf, (size_t)data.len);
+    PyBuffer_Release(&data);
+    return PyLong_FromUnsignedLong(result);
+}
+
+static PyMethodDef functions[] = {
+    {"setup", setup, METH_VARARGS, "setup(Write, Sack, Opcode): learn the records; ValueError when they changed"},
+    {"crc32", py_crc32, METH_VARARGS, "crc32(data, crc=0, fold=True)"},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "mrc_native", NULL, -1, functions, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit_mrc_native(void)
+{
+    make_crc_table();
+#if defined(__x86_64__)
+    can_fold = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+#endif
+    if (PyType_Ready(&RouteType) || PyType_Ready(&PortType))
+        return NULL;
+    PyObject *made = PyModule_Create(&module);
+    if (made == NULL || PyModule_AddObjectRef(made, "Route", (PyObject *)&RouteType) ||
+        PyModule_AddObjectRef(made, "Port", (PyObject *)&PortType))
+        return Py_XDECREF(made), NULL;
+    return made;
+}
