@@ -21,7 +21,7 @@ from .events import LossCause
 
 if TYPE_CHECKING:
     from .ev import Ev
-    from .requestor import Message
+    from .messages import Message
 
 IN_FLIGHT, ARRIVED, GIVEN_UP = 0, 1, 2
 """States of a transmission. GIVEN_UP = lost, trimmed or refused; it waits to be sent again."""
@@ -74,8 +74,8 @@ class Flight:
     """`cack`: nothing is missing at or below this PSN. `next_psn`: first PSN never sent. Both unwrapped."""
 
     __slots__ = (
-        "_above", "_by_age", "_fifo", "_newest", "_suspects", "_timers", "bytes", "cack", "next_psn", "outstanding",
-        "serial",
+        "_above", "_by_age", "_fifo", "_newest", "_newest_at", "_suspects", "_timers", "bytes", "cack", "next_psn",
+        "outstanding", "serial",
     )  # fmt: skip
 
     def __init__(self, first_psn: int, ev_fifo: bool):
@@ -91,7 +91,8 @@ class Flight:
         """Bit i: PSN cack + 1 + i is known to have arrived."""
         self._by_age: deque[Sent] = deque()
         self._newest = 0
-        """Highest serial known to have arrived, of those where the copy is beyond doubt."""
+        """Highest serial known to have arrived, of those where the copy is beyond doubt; `_newest_at`: when it left."""
+        self._newest_at = 0.0
         self._suspects: list[tuple[Sent, LossCause]] = []
         self._timers: dict[int, deque[Sent]] = {}
         """By number of expiries, for those share an interval: each queue is in order of deadlines."""
@@ -170,7 +171,7 @@ class Flight:
             self.bytes -= sent.size
         sent.state = ARRIVED
         if beyond_doubt and sent.serial > self._newest:
-            self._newest = sent.serial
+            self._newest, self._newest_at = sent.serial, sent.sent_at
 
     def outlived(self, sent: Sent) -> bool:
         """Whether something that left after `sent` is known to have arrived."""
@@ -185,17 +186,26 @@ class Flight:
             if old.state == IN_FLIGHT and self._fifo:
                 self._suspects.append((old, LossCause.OVERTAKEN))
 
-    def lost(self, threshold: int, base: int, seen: int, now: float, srtt_s: float) -> list[tuple[Sent, LossCause]]:
+    def lost(
+        self, threshold: int, base: int, seen: int, now: float, srtt_s: float, deviation_s: float = 0.0
+    ) -> list[tuple[Sent, LossCause]]:
         """Losses that a fresh SACK proves; it covered PSNs `base` to `seen` (at most 64). Each is still IN_FLIGHT.
 
         `threshold`: transmissions after which a packet that has not arrived becomes suspect (rule b); not before it
-        is PATIENCE round trips old, of its EV or on average, for on a slow path others lap it without any loss.
+        is PATIENCE round trips old, of its EV or on average, for on a slow path others lap it without any loss. A
+        sender with little to send never gets so far ahead: there a packet is suspect when one arrived that left
+        PATIENCE round trips and four deviations of them later, if the EV's own round trip is known.
         """
         queue, limit = self._by_age, self._newest - threshold
         while queue:
             old = queue[0]
             if old.state == IN_FLIGHT:
-                if old.serial > limit or now - old.sent_at < PATIENCE * max(srtt_s, old.ev.rtt_s or 0.0):
+                known = old.ev.rtt_s
+                patience = PATIENCE * max(srtt_s, known or 0.0)
+                lapped = old.serial <= limit or (
+                    known is not None and self._newest_at - old.sent_at >= patience + 4 * deviation_s
+                )
+                if not lapped or now - old.sent_at < patience:
                     break
                 self._suspects.append((old, LossCause.DISTANCE))
             queue.popleft()

@@ -282,7 +282,7 @@ class QueuePair:
         """
         if self.responder is None or not 0 <= penalty <= PENALTY_MAX:
             raise LocalError(f"QP {self.qpn} in {self.state.value}, penalty {penalty}: needs rts, 0 to {PENALTY_MAX}")
-        self.responder.penalty = penalty
+        self.responder.set_penalty(penalty)
 
     def outstanding(self) -> int:
         """Work requests not completed yet."""

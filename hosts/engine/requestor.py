@@ -34,14 +34,14 @@ from .config import Config
 from .context import Context, Counters, Room
 from .ev import Ev, EvSignal, EvState
 from .events import Completion, LossCause, PacketLost, Status
-from .flight import ARRIVED, GIVEN_UP, IN_FLIGHT, Flight, Sent
+from .flight import ARRIVED, GIVEN_UP, IN_FLIGHT, PATIENCE, Flight, Sent
+from .messages import Message, Trial
 from .packets import (
     ECN_ECT0,
     MPR_UNIT,
     RCVD_UNIT,
     Nack,
     NackReason,
-    Opcode,
     Packet,
     Sack,
     Syndrome,
@@ -50,7 +50,7 @@ from .packets import (
     Write,
 )
 from .paths import Paths
-from .psn import advance, unwrap
+from .psn import PSN_MASK, advance, unwrap
 from .window import Window
 from .wire import write_size
 
@@ -69,53 +69,6 @@ _NAK_STATUS = {
 
 LATE_HALVES_S = 10.0
 LATE_MARGIN = 1.25
-
-
-class Message:
-    """One work request: `length` bytes of `data` to `va`, in packets first_psn .. last_psn (unwrapped)."""
-
-    __slots__ = (
-        "data", "first_psn", "imm", "last_psn", "length", "msn", "rkey", "rqmsn", "solicited", "va", "wr_id",
-    )  # fmt: skip
-
-    def __init__(
-        self, wr_id: int, data: memoryview, va: int, rkey: int, first_psn: int, pmtu: int, msn: int, rqmsn: int,
-        imm: int | None, solicited: bool,
-    ):  # fmt: skip
-        self.wr_id = wr_id
-        self.data, self.length = data, len(data)
-        self.va, self.rkey = va, rkey
-        self.first_psn = first_psn
-        self.last_psn = first_psn + max(1, -(-self.length // pmtu)) - 1
-        """A write of zero bytes is one packet (§5.2)."""
-        self.msn, self.rqmsn, self.imm, self.solicited = msn, rqmsn, imm, solicited
-
-    def release(self) -> None:
-        """Let go of the application's buffer; queues may hold this message for a while yet."""
-        self.data.release()
-
-    def opcode(self, psn: int) -> Opcode:
-        """Opcode of the packet with that PSN (§5.2)."""
-        if psn != self.last_psn:
-            return Opcode.WRITE_FIRST if psn == self.first_psn else Opcode.WRITE_MIDDLE
-        if self.first_psn == self.last_psn:
-            return Opcode.WRITE_ONLY if self.imm is None else Opcode.WRITE_ONLY_IMM
-        return Opcode.WRITE_LAST if self.imm is None else Opcode.WRITE_LAST_IMM
-
-
-class Trial:
-    """An EV whose packet is overdue though its retransmission arrived; `timestamp`: that of the packet, if any."""
-
-    __slots__ = ("ev", "timestamp", "verdict_at")
-
-    def __init__(self, verdict_at: float, ev: Ev, timestamp: int | None):
-        self.verdict_at, self.ev, self.timestamp = verdict_at, ev, timestamp
-
-    def acquits(self, ev: Ev, sack: Sack) -> bool:
-        """Whether the SACK was triggered by that very packet, or by one that followed it on its path."""
-        if ev is not self.ev:
-            return False
-        return self.timestamp is None or (sack.timestamp - self.timestamp & 0xFFFF) < 0x8000
 
 
 class Requestor:
@@ -140,6 +93,7 @@ class Requestor:
         """Number of the next message, and of the last WriteIMM (§2.3, §12 row 11)."""
         self.wimm_outstanding = 0
         """WriteIMM posted and not completed; the peer allows max_wimm."""
+        self._completed = 0
         self._mpr = context.remote_mpr
         """The peer's window now, packets; moves only with dynamic MPR."""
         self._again: list[int] = []
@@ -255,11 +209,11 @@ class Requestor:
         size = write_size(opcode, len(payload), timestamp is not None)
         flight.serial += 1
         if before is None:
-            sent = Sent(psn, message, ev, size, flight.serial, 1, 0, now, now + self._timer_s(0), timestamp)
+            sent = Sent(psn, message, ev, size, flight.serial, 1, 0, now, now + self._timer_s(0, ev), timestamp)
         else:
             sent = Sent(
                 psn, message, ev, size, flight.serial, before.attempt + 1, before.expiries, now,
-                now + self._timer_s(before.expiries), timestamp, before.accused,
+                now + self._timer_s(before.expiries, ev), timestamp, before.accused,
             )  # fmt: skip
         flight.add(sent)
         window.on_send(size)
@@ -329,7 +283,9 @@ class Requestor:
         if fresh:
             seen = max(base + sack.bitmap.bit_length() - 1, trigger_psn if sack.probe_id is None else cack)
             if flight.outstanding:
-                for sent, cause in flight.lost(self._reorder_threshold(), base, seen, now, self.srtt_s or 0.0):
+                for sent, cause in flight.lost(
+                    self._reorder_threshold(), base, seen, now, self.srtt_s or 0.0, self._rtt_deviation_s
+                ):
                     self._lost(sent, cause, now)
             self._window.cap(flight.bytes)
         elif not flight.bytes:
@@ -440,25 +396,35 @@ class Requestor:
             if status is None:
                 self._counters.bad_feedback += 1
             elif psn > flight.cack or (self._messages and psn >= self._messages[0].first_psn):
+                self._complete(psn - 1, ack.msn - self._completed & PSN_MASK, now)
                 self._fail(status, f"the responder answered PSN {ack.psn:#x} with {status.value}", psn, now)
             return
         progress = psn > flight.cack
         self._arrived(flight.acknowledge(psn), None, now)
         if not flight.bytes:
             self._window.cap(0)  # should the SACK be lost, nobody else would say so
-        done = False
-        while self._messages and self._messages[0].last_psn <= psn:
-            message = self._messages.popleft()
-            message.release()
-            self.wimm_outstanding -= message.imm is not None
-            done = True
-            self._context.events.append(
-                Completion(self._context.qpn, message.wr_id, Status.SUCCESS, message.length, now)
-            )
+        done = self._complete(psn, len(self._messages), now)
         if progress:
             self._progress(now)
         elif done:
             self._expect_ack(now)
+
+    def _complete(self, psn: int, most: int, now: float) -> int:
+        """End up to `most` messages whose packets are all at or below `psn`; returns how many those were.
+
+        A Transport NAK completes what its MSN counts: the responder got so far before it failed.
+        """
+        done = 0
+        while done < most and self._messages and self._messages[0].last_psn <= psn:
+            message = self._messages.popleft()
+            message.release()
+            self.wimm_outstanding -= message.imm is not None
+            done += 1
+            self._context.events.append(
+                Completion(self._context.qpn, message.wr_id, Status.SUCCESS, message.length, now)
+            )
+        self._completed += done
+        return done
 
     # ---- loss and refusal -------------------------------------------------------------------------------
 
@@ -517,10 +483,17 @@ class Requestor:
         heapq.heappush(self._deferred, (now + (self.srtt_s or self._config.base_timeout_s), psn))
         self._charge(now)
 
-    def _timer_s(self, expiries: int) -> float:
-        """Retry timer of a packet that expired so often; no shorter than `timeout_rtts` smoothed round trips."""
+    def _timer_s(self, expiries: int, ev: Ev | None = None) -> float:
+        """Retry timer of a packet that expired so often: T, or what round trips ask for (note 5), if that is longer.
+
+        `ev`: the path it takes; one known to be slow gets the time it needs.
+        """
         interval = self._intervals[min(expiries, len(self._intervals) - 1)]
-        return interval if interval > self._timer_floor_s else self._timer_floor_s
+        if interval < self._timer_floor_s:
+            interval = self._timer_floor_s
+        if ev is not None and ev.rtt_s is not None and ev.rtt_s * PATIENCE > interval:
+            interval = min(ev.rtt_s * PATIENCE, self._config.timeout_ceiling_s)
+        return interval
 
     def _charge(self, now: float) -> bool:
         """Charge the retry counter unless this round paid already (note 1); False when the QP failed of it."""

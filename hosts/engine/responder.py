@@ -83,8 +83,9 @@ class Responder:
         """Our window now; set_mpr changes it."""
         self._edge = first_psn - 1 + self.mpr_packets
         """Highest PSN ever promised: a window that shrinks refuses nothing the peer was allowed to send."""
-        self.penalty = 0
+        self._penalty = 0
         """rcv_cwnd_pen by order of the application; the resources may ask for more."""
+        self._restores = config.flow_control and config.flow_control_restore
         self._marks: dict[int, int] = {}
         """CE marks in a row by EV, when they are counted."""
         self.cack = first_psn - 1
@@ -325,7 +326,7 @@ class Responder:
         self._counters.sacks_sent += 1
         self._unsacked_bytes = 0
         self._flush_at = self._last = None
-        penalty, resources = max(self.penalty, context.incast.penalty(now)), self._resources
+        penalty, resources = max(self._penalty, context.incast.penalty(now)), self._resources
         if resources is not None:
             penalty = max(penalty, resources.penalty())
         self._send(Sack(
@@ -342,7 +343,7 @@ class Responder:
             ooo_count=min(self._above.bit_count(), OOO_MAX),
             mpr=self.mpr_packets // MPR_UNIT if context.dynamic_mpr else 0,
             penalty=penalty,
-            restore_cwnd=config.flow_control and config.flow_control_restore,
+            restore_cwnd=self._restores,
             rtx=psn is not None and trigger.rtx,
             spdcid=context.qpn & 0xFFFF, dpdcid=context.remote_qpn & 0xFFFF,
         ))  # fmt: skip
@@ -413,6 +414,11 @@ class Responder:
         """A window of `packets` from now on (a multiple of 128); told in each SACK when both ends can (§5.3)."""
         self.mpr_packets = packets
         self._edge = max(self._edge, self.cack + packets)
+
+    def set_penalty(self, penalty: int) -> None:
+        """rcv_cwnd_pen of our SACKs from now on (§6.9)."""
+        self._penalty = penalty
+        self._restores = self._config.flow_control_restore
 
     def flush(self, now: float) -> None:
         """The QP failed: posted receives come back."""

@@ -58,6 +58,16 @@ def test_write__wrong_rkey_or_out_of_bounds_writes_nothing(offset: int, size: in
     assert error.status is Status.REMOTE_ACCESS and "region" in error.detail
 
 
+def test_write__what_came_before_a_refused_one_completes() -> None:
+    pair = pair_with_fence()
+    pair.filter = lambda s, p: [] if getattr(p, "syndrome", None) == Syndrome.ACK else None
+    for offset in (0, 100, REGION):
+        pair.a.qp.post_write(b"\x55" * 10, pair.region.va + offset, pair.region.rkey, now=pair.now)
+        pair.run(0.02)
+    pair.run_until_quiet()
+    assert pair.completions() == [(1, "SUCCESS"), (2, "SUCCESS"), (3, "REMOTE_ACCESS")], "the NAK's MSN says 2"
+
+
 def test_write__lost_nak_is_repeated() -> None:
     pair = pair_with_fence()
     naks: list[Packet] = []

@@ -300,6 +300,9 @@ def test_flow_control__an_order_of_the_application() -> None:
     pair = Pair()
     pair.b.qp.set_penalty(64)
     finish(pair, 5000)
-    assert {line.packet.penalty for line in pair.sent(Sack, "b")} == {64}  # type: ignore[union-attr]
+    pair.b.qp.set_penalty(0)
+    finish(pair, 5000)
+    told = [(line.packet.penalty, line.packet.restore_cwnd) for line in pair.sent(Sack, "b")]  # type: ignore[union-attr]
+    assert set(told) == {(64, True), (0, True)} and told[-1] == (0, True), "and then takes its old window again"
     with pytest.raises(LocalError, match="0 to 127"):
         pair.b.qp.set_penalty(128)

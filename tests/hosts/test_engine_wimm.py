@@ -161,6 +161,7 @@ def test_no_receive__both_ends_fail_with_remote_operation_error(how: str, lose_a
     assert received(pair) == [(1, 1)]
     statuses = [status for _, status in pair.completions()]
     assert statuses[-2:] == ["REMOTE_OPERATION", "FLUSHED"]
+    assert statuses[0] == ("SUCCESS" if how == "nak" else "FLUSHED"), "a NAK's MSN completes what came before"
     assert [e.status for e in pair.of(QpError)] == [Status.REMOTE_OPERATION]
     assert "no posted receive" in pair.of(QpError, "b")[0].detail
     if how == "unexp_event":

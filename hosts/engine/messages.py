@@ -1,0 +1,53 @@
+"""What a requestor keeps beside its packets: the work requests, and the EVs that have a packet overdue."""
+
+from __future__ import annotations
+
+from .ev import Ev
+from .packets import Opcode, Sack
+
+
+class Message:
+    """One work request: `length` bytes of `data` to `va`, in packets first_psn .. last_psn (unwrapped)."""
+
+    __slots__ = (
+        "data", "first_psn", "imm", "last_psn", "length", "msn", "rkey", "rqmsn", "solicited", "va", "wr_id",
+    )  # fmt: skip
+
+    def __init__(
+        self, wr_id: int, data: memoryview, va: int, rkey: int, first_psn: int, pmtu: int, msn: int, rqmsn: int,
+        imm: int | None, solicited: bool,
+    ):  # fmt: skip
+        self.wr_id = wr_id
+        self.data, self.length = data, len(data)
+        self.va, self.rkey = va, rkey
+        self.first_psn = first_psn
+        self.last_psn = first_psn + max(1, -(-self.length // pmtu)) - 1
+        """A write of zero bytes is one packet (§5.2)."""
+        self.msn, self.rqmsn, self.imm, self.solicited = msn, rqmsn, imm, solicited
+
+    def release(self) -> None:
+        """Let go of the application's buffer; queues may hold this message for a while yet."""
+        self.data.release()
+
+    def opcode(self, psn: int) -> Opcode:
+        """Opcode of the packet with that PSN (§5.2)."""
+        if psn != self.last_psn:
+            return Opcode.WRITE_FIRST if psn == self.first_psn else Opcode.WRITE_MIDDLE
+        if self.first_psn == self.last_psn:
+            return Opcode.WRITE_ONLY if self.imm is None else Opcode.WRITE_ONLY_IMM
+        return Opcode.WRITE_LAST if self.imm is None else Opcode.WRITE_LAST_IMM
+
+
+class Trial:
+    """An EV whose packet is overdue though its retransmission arrived; `timestamp`: that of the packet, if any."""
+
+    __slots__ = ("ev", "timestamp", "verdict_at")
+
+    def __init__(self, verdict_at: float, ev: Ev, timestamp: int | None):
+        self.verdict_at, self.ev, self.timestamp = verdict_at, ev, timestamp
+
+    def acquits(self, ev: Ev, sack: Sack) -> bool:
+        """Whether the SACK was triggered by that very packet, or by one that followed it on its path."""
+        if ev is not self.ev:
+            return False
+        return self.timestamp is None or (sack.timestamp - self.timestamp & 0xFFFF) < 0x8000
