@@ -264,6 +264,15 @@ class FabricCLI(CLI):
         """
         words.tool(self.fabric, "stat", line.split(), self.stdout)
 
+    def do_pcap(self, line: str) -> None:
+        """Capture the packets of a port, or of all ports of a node, to a file.
+
+        pcap p1-t0-0-eth3             five seconds to p1-t0-0-eth3.pcap
+        pcap h0 --count 1000          the next 1000 packets of all its ports to h0.pcapng
+        pcap h0-eth2 --seconds 60 --snap 128 --out long.pcap
+        """
+        words.pcap(self.fabric, line.split(), self.stdout)
+
     # ---- Mininet's, changed -----------------------------------------------------------------------------
 
     def _no_addresses(self, _line: str) -> None:
@@ -308,6 +317,10 @@ class FabricCLI(CLI):
         return _starting(text, self.fabric.hosts)
 
     complete_send = complete_bw = complete_lat = complete_mping = complete_stat = complete_evs
+
+    def complete_pcap(self, text: str, *_position: Any) -> list[str]:
+        ports = [end.interface for link in self.fabric.plan.links for end in (link.lower, link.upper)]
+        return _starting(text, [*self.fabric.hosts, *self.fabric.switches, *ports])
 
 
 def _starting(text: str, names: Any) -> list[str]:

@@ -22,12 +22,14 @@ from topologies.jsonl import JsonlError, Watch
 from topologies.net import Fabric
 from topologies.plan import Plan, PlanError, ev_plane
 
-WORDS = ("link", "links", "power", "evs", "faults", "routes", "send", "wait", "bw", "lat", "mping", "stat")
+WORDS = ("link", "links", "power", "evs", "faults", "routes", "send", "wait", "bw", "lat", "mping", "stat", "pcap")
 DEFAULT_SEND = "64M"
 SIZE_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 RATE_UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}
 INTERRUPTED = 130
 """Exit code of a tool after Ctrl-C."""
+PCAP_S = 5
+"""How long `pcap` captures when not told otherwise, seconds."""
 PROGRESS_STEP = 0.25
 """Share of a transfer between two lines about it."""
 VERIFY_TIMEOUT_S = 60.0
@@ -170,10 +172,27 @@ def tool(fabric: Fabric, word: str, given: Sequence[str], out: IO[str]) -> None:
         source, destination, *options = arguments(given, usage, 2, 99)
         given = ["--from", _host(fabric.plan, source), *options, _host(fabric.plan, destination)]
     argv = [sys.executable, "-m", f"hosts.tools.{TOOLS[word]}", "--run-dir", str(fabric.run_dir.path), *given]
+    _run(fabric, word, argv, out, cwd=processes.ROOT)
+
+
+def pcap(fabric: Fabric, given: Sequence[str], out: IO[str]) -> None:
+    """`pcap PORT|NODE [OPTIONS]`: `mrc pcap` on this fabric, for PCAP_S seconds unless told. Raises UsageError."""
+    if not {"-h", "--help", "--count", "--seconds"} & {word.partition("=")[0] for word in given}:
+        usage = "pcap PORT|NODE [OPTIONS], as in: pcap p1-t0-0-eth3 --count 100 (`pcap --help` shows all)"
+        given = [*arguments(given, usage, 1, 99), "--seconds", str(PCAP_S)]
+    where = {"MRC_RUN_DIR": str(fabric.run_dir.path), "PYTHONPATH": str(processes.ROOT)}
+    _run(fabric, "pcap", [sys.executable, "-m", "testbed.cli", "pcap", *given], out, env=where)
+
+
+def _run(
+    fabric: Fabric, word: str, argv: Sequence[str], out: IO[str], *, cwd: Path | None = None,
+    env: dict[str, str] | None = None,
+) -> None:  # fmt: skip
+    """Run a command of ours and copy what it says to `out` as it comes. Raises UsageError when it failed."""
     running = processes.popen(
-        argv, fabric.run_dir.state.token, cwd=processes.ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        argv, fabric.run_dir.state.token, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "120"},
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "120", **(env or {})},
     )  # fmt: skip
     try:
         code = _copy(running, out)

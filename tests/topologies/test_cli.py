@@ -126,6 +126,7 @@ def test_power__off_and_on(cli):
         ("send h0 h2 1M fast", "rate 'fast': give bits/s"),
         ("send h0 h2 900000G", "has no room for two copies"),
         ("send", "usage: send HOST HOST [SIZE|FILE] [RATE]"),
+        ("pcap", "usage: pcap PORT|NODE [OPTIONS], as in: pcap p1-t0-0-eth3"),
         ("pingall", "fabric interfaces have no kernel addresses"),
         ("iperf h0 h1", "fabric interfaces have no kernel addresses"),
         ("dpctl show", "switches here speak P4Runtime"),
