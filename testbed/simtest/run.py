@@ -72,7 +72,8 @@ class Simulation:
         line = Line(network["rate_bps"], network["delay_s"], network["jitter_s"], network["fifo"])
         slower = replace(line, rate_bps=line.rate_bps * network["spine_share"])
         self.fabric = VirtualFabric(
-            self.plan, seed=schedule.seed, links=LinkProfile(line, slower), queues=_queues(network),
+            self.plan, mode=network["mode"], seed=schedule.seed, links=LinkProfile(line, slower),
+            queues=_queues(network),
             config={**switches, **configs},  # the fabric asks for those of switches too
             host=HostProfile(ring_packets=network["ring_packets"]), wire=network["wire"], keep_events=False,
         )  # fmt: skip

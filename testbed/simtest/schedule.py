@@ -150,6 +150,8 @@ def draw(seed: int) -> Schedule:
         config["probe_timeout_s"] = 0.1  # with no EV left, only answered probes get a QP going again
     busy = sorted({name for pair in qps for name in pair})
     network = draw_network(rng, kind)
+    if network["mode"] == "switch-spray":
+        config["ev_fifo"] = False  # one EV takes every path
     if network["trim_bytes"] is not None:
         # Headers have priority. From packets of 256 bytes a fixed window makes enough of them to starve all data.
         config["pmtu_bytes"] = 1024
@@ -248,6 +250,7 @@ def draw_config(rng: Random) -> dict[str, Any]:
 def draw_network(rng: Random, kind: str) -> dict[str, Any]:
     """Links and queues. The storm has small queues, marks, trims, jitter and loss everywhere."""
     network: dict[str, Any] = {
+        "mode": rng.choice(("srv6", "srv6", "srv6", "structured", "ecmp", "switch-spray")),
         "rate_bps": rng.choice((20e6, 100e6, 1e9)),
         "spine_share": rng.choice((1.0, 1.0, 0.3)),
         "delay_s": rng.choice((50e-6, 200e-6, 1e-3)),

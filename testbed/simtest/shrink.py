@@ -15,6 +15,7 @@ from testbed.simtest.run import Result, simulate
 from testbed.simtest.schedule import Post, Schedule, ScheduleError
 
 PLAIN_NETWORK = {
+    "mode": "srv6",
     "rate_bps": 100e6, "spine_share": 1.0, "delay_s": 200e-6, "jitter_s": 0.0, "queue_bytes": 1 << 20,
     "mark_bytes": None, "trim_bytes": None, "ring_packets": 64, "fifo": True, "wire": False,
 }  # fmt: skip
