@@ -214,7 +214,7 @@ class WriteLoad:
     def result(self) -> dict[str, Any]:
         """What was measured: rates in bits (payload) and writes per second, counters grown, planes one by one.
 
-        Rates are None when nothing was measured. A duration of the iterations kind ends with the last completion.
+        Rates are None when no time was measured. A duration of the iterations kind ends with the last completion.
         """
         start = self.started_at
         seconds = 0.0 if start is None else self.ended_at - start
@@ -260,7 +260,7 @@ class Interval:
         self._look(now)
         seconds = max(now - since, 1e-9)
         grown = growth(before, self._counters)
-        start = load.started_at or since
+        start = since if load.started_at is None else load.started_at
         return {
             "from_s": since - start,
             "to_s": now - start,
