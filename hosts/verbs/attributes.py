@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from hosts.engine.config import PATH_MTUS
 
+from .checks import flags, number, record, shown
 from .enums import AccessFlags, MrcQpAttrMask, MrcQpCap, QpAttrMask, QpState, QpType, names
 from .errors import VerbsError
 
@@ -277,24 +278,35 @@ MRC_RANGES: dict[str, tuple[int, int]] = {
     "timeout": (1, 24),
     "linear_cnt": (0, 7),
     "exp_cnt": (0, 25),
+    "ev_profile_id": (0, (1 << 64) - 1),
+    "cc_profile_id": (0, (1 << 64) - 1),
 }
 
 
 def check_values(attr: QpAttr, mrc_attr: MrcQpAttr, what: str) -> None:
-    """Ranges of all numbers given. Raises VerbsError."""
-    for record, ranges in ((attr, RANGES), (mrc_attr, MRC_RANGES)):
+    """Kinds and ranges of everything given. Raises VerbsError."""
+    for record_, ranges in ((attr, RANGES), (mrc_attr, MRC_RANGES)):
         for key, (low, high) in ranges.items():
-            value = getattr(record, key)
-            if value is None:
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-                raise VerbsError(f"{what}: {key} = {value!r}: must be {low} to {high}")
-    if attr.path_mtu is not None and attr.path_mtu not in PATH_MTUS:
-        raise VerbsError(f"{what}: path_mtu = {attr.path_mtu!r}: must be one of {', '.join(map(str, PATH_MTUS))} bytes")
-    if attr.ah_attr is not None and not isinstance(attr.ah_attr, AddressVector):
-        raise VerbsError(f"{what}: ah_attr is an AddressVector(dgid=...), got {attr.ah_attr!r}")
-    flags = attr.qp_access_flags
-    if flags is not None and flags & ~(AccessFlags.IBV_ACCESS_LOCAL_WRITE | AccessFlags.IBV_ACCESS_REMOTE_WRITE):
-        raise VerbsError(f"{what}: {names(AccessFlags(flags))}: MRC has remote writes only (IBV_ACCESS_REMOTE_WRITE)")
+            value = getattr(record_, key)
+            if value is not None:
+                number(f"{what}: {key}", value, low, high)
+    if attr.path_mtu is not None and (isinstance(attr.path_mtu, bool) or attr.path_mtu not in PATH_MTUS):
+        sizes = ", ".join(map(str, PATH_MTUS))
+        raise VerbsError(f"{what}: path_mtu = {shown(attr.path_mtu)}: must be one of {sizes} bytes")
+    if attr.ah_attr is not None:
+        record(f"{what}: dgid", record(f"{what}: ah_attr", attr.ah_attr, AddressVector).dgid, str)
+    if attr.qp_access_flags is not None:
+        access = flags(f"{what}: qp_access_flags", attr.qp_access_flags, AccessFlags)
+        if access & ~(AccessFlags.IBV_ACCESS_LOCAL_WRITE | AccessFlags.IBV_ACCESS_REMOTE_WRITE):
+            raise VerbsError(f"{what}: {names(access)}: MRC has remote writes only (IBV_ACCESS_REMOTE_WRITE)")
+    for key, kind in MRC_KINDS.items():
+        value = getattr(mrc_attr, key)
+        if value is not None:
+            record(f"{what}: {key}", value, kind)
+    if mrc_attr.cap is not None:
+        flags(f"{what}: cap", mrc_attr.cap, MrcQpCap)
     if mrc_attr.vendor_cfg is not None and len(mrc_attr.vendor_cfg) > 128:
         raise VerbsError(f"{what}: vendor_cfg has {len(mrc_attr.vendor_cfg)} bytes: at most 128")
+
+
+MRC_KINDS: dict[str, type] = {"dynamic_mpr": bool, "qp_hint": QpHint, "vendor_cfg": bytes}

@@ -20,6 +20,7 @@ from hosts.engine.ccprofile import ALGORITHMS
 from hosts.engine.events import EvChanged, Event, EvProbeResult
 
 from .cc_profiles import CcProfileTable
+from .checks import number, record, records, shown
 from .control_types import (
     MAX_CC_PROFILES,
     MAX_EVS,
@@ -113,17 +114,17 @@ class Controller(EvProfiles, CcProfileTable):
     def post_ep_op(self, requests: Sequence[EpRequest]) -> EpBatch:
         """As `ep_op`, without waiting: `batch.done` and `batch.responses` (by request id) tell."""
         device = self._device
-        ids = [r.req_id for r in requests]
-        if len(set(ids)) != len(ids) or any(not 0 <= i <= 0xFFFF for i in ids):
-            raise VerbsError("ep_op: request ids are 16 bits, each once in a batch")
+        requests = records("ep_op", requests, EpRequest)
+        ids = [number(f"ep_op, entry {i}: req_id", r.req_id, 0, 0xFFFF) for i, r in enumerate(requests)]
+        if len(set(ids)) != len(ids):
+            raise VerbsError("ep_op: request ids must be there once each in a batch")
         targets = []
-        for number, r in enumerate(requests):
+        for at, r in enumerate(requests):
             if r.op != EpOp.EV_PROBE:
-                raise VerbsError(f"ep_op, entry {number}: op {r.op!r} (has: EV_PROBE)")
-            if not 0 < r.timeout_ns <= 60 * 10**9:
-                raise VerbsError(f"ep_op, entry {number}: timeout_ns = {r.timeout_ns}: must be 1 to 60000000000")
-            if not 0 <= r.ev < 1 << 32:
-                raise VerbsError(f"ep_op, entry {number}: EV {r.ev:#x} does not fit 32 bits")
+                raise VerbsError(f"ep_op, entry {at}: op {shown(r.op)} (has: EV_PROBE)")
+            number(f"ep_op, entry {at}: timeout_ns", r.timeout_ns, 1, 60 * 10**9)
+            number(f"ep_op, entry {at}: ev", r.ev, 0, (1 << 32) - 1)
+            record(f"ep_op, entry {at}: dgid", r.dgid, str)
             targets.append((device.driver.resolve(r.dgid), device.plane_of(r.port)))
         batch = EpBatch(len(ids))
         with device.lock:

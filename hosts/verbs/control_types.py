@@ -9,6 +9,7 @@ from typing import Any
 
 from hosts.engine.ccprofile import ProfileState
 
+from .checks import choice, number
 from .errors import VerbsError
 from .fields import EvField, EvFormat
 
@@ -174,10 +175,9 @@ class EpResponse:
         return self.rtt_ns is not None
 
 
-def number_of(profile_id: int, what: str) -> int:
-    if not isinstance(profile_id, int) or not 0 <= profile_id < 1 << 64:
-        raise VerbsError(f"{what} id {profile_id!r}: must be a number of 64 bits")
-    return profile_id
+def number_of(profile_id: Any, what: str) -> int:
+    """A profile's number, 64 bits."""
+    return number(f"{what} id", profile_id, 0, (1 << 64) - 1)
 
 
 def listed(items: Any) -> str:
@@ -186,6 +186,8 @@ def listed(items: Any) -> str:
 
 def moved(old: ProfileState, new: ProfileState | None, what: str) -> ProfileState:
     """The state after a move. Raises VerbsError naming those that exist."""
+    if new is not None:
+        choice(f"{what}: state", new, ProfileState)
     if new is None or new is old:
         return old
     if new not in MOVES[old]:

@@ -32,7 +32,8 @@ from hosts.engine.events import (
     WriteImmReceived,
 )
 
-from .attributes import QpHint, QpInitAttr
+from .attributes import QpCap, QpHint, QpInitAttr
+from .checks import choice, flags, number, record, shown
 from .control import Controller
 from .cq import CompletionChannel, CompletionQueue
 from .driver import Driver
@@ -136,8 +137,8 @@ class Device:
 
     def plane_of(self, port_num: int) -> int:
         """Plane of a port number. Raises VerbsError for one that does not exist."""
-        if not isinstance(port_num, int) or not 1 <= port_num <= self.driver.planes:
-            raise VerbsError(f"no port {port_num!r}: ports are 1 to {self.driver.planes}")
+        if not isinstance(port_num, int) or isinstance(port_num, bool) or not 1 <= port_num <= self.driver.planes:
+            raise VerbsError(f"no port {shown(port_num)}: ports are 1 to {self.driver.planes}")
         return port_num - 1
 
     # ---- making things ------------------------------------------------------------------------------------
@@ -158,7 +159,7 @@ class Device:
 
         The buffer stays the caller's: writes of peers appear in it. Raises LocalError when it cannot be registered.
         """
-        access = AccessFlags(access)
+        access = flags("reg_mr: access", access, AccessFlags)
         bad = access & ~(AccessFlags.IBV_ACCESS_LOCAL_WRITE | AccessFlags.IBV_ACCESS_REMOTE_WRITE)
         if bad:
             raise VerbsError("reg_mr: MRC has remote writes only (IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE)")
@@ -193,8 +194,7 @@ class Device:
 
     def create_cq(self, cqe: int, cq_context: Any = None, channel: CompletionChannel | None = None) -> CompletionQueue:
         """A completion queue with room for `cqe` entries (1 to 2**20)."""
-        if not isinstance(cqe, int) or not 1 <= cqe <= MAX_CQE:
-            raise VerbsError(f"create_cq: cqe = {cqe!r}: must be 1 to {MAX_CQE}")
+        number("create_cq: cqe", cqe, 1, MAX_CQE)
         with self.lock:
             cq = CompletionQueue(self, cqe, cq_context, channel)
             self._cqs.append(cq)
@@ -203,18 +203,18 @@ class Device:
     def create_qp(self, init: QpInitAttr) -> QueuePair:
         """A queue pair in RESET. Its `init.cap` is taken as it is, within the device's limits."""
         limits = self.query_device()
-        cap = init.cap
+        cap = record("create_qp: cap", record("create_qp", init, QpInitAttr).cap, QpCap)
+        choice("create_qp: qp_type", init.qp_type, QpType)
         for name, high in (
             ("max_send_wr", limits.max_qp_wr), ("max_recv_wr", limits.max_qp_wr), ("max_send_sge", limits.max_sge),
             ("max_recv_sge", limits.max_sge), ("max_inline_data", 1 << 20),
         ):  # fmt: skip
-            if not isinstance(getattr(cap, name), int) or not 0 <= getattr(cap, name) <= high:
-                raise VerbsError(f"create_qp: {name} = {getattr(cap, name)!r}: must be 0 to {high}")
+            number(f"create_qp: {name}", getattr(cap, name), 0, high)
         with self.lock:
             if len(self._qps) >= limits.max_qp:
                 raise VerbsError(f"create_qp: the device has {limits.max_qp} QPs, its limit", errno.ENOMEM)
-            for cq in (init.send_cq, init.recv_cq):
-                if cq is not None and (cq.destroyed or cq not in self._cqs):
+            for cq in (init.send_cq, init.recv_cq or init.send_cq):
+                if cq not in self._cqs:
                     raise VerbsError("create_qp: the CQ is not one of this device")
             qp = QueuePair(self, init)
             self._qps[qp.qp_num] = qp

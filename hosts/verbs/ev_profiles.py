@@ -13,6 +13,7 @@ from hosts.engine.errors import LocalError
 from hosts.engine.ev import EvState
 from hosts.engine.events import EvChanged
 
+from .checks import choice, flags, number, record, records, shown
 from .control_types import (
     AUTO_PROFILE,
     EV_UNPOPULATED,
@@ -39,6 +40,7 @@ from .errors import VerbsError
 from .ev_events import EvEventCq
 from .fields import (
     MAX_WIDTH,
+    EvField,
     EvFormat,
     check_fields,
     count_generated,
@@ -102,9 +104,9 @@ class EvProfiles:
             new = replace(old, fields=list(old.fields))
             may_change(old.state, state, what, mode=mode, fields=fields)
             if mode is not None:
-                new.mode = EvFormat(mode)
+                new.mode = choice(f"{what}: mode", mode, EvFormat)
             if fields is not None:
-                new.fields = list(fields)
+                new.fields = records(f"{what}: fields", fields, int)
             if new.mode is not None:
                 _check_format(new, what)
             new.state = moved(old.state, state, what)
@@ -138,6 +140,7 @@ class EvProfiles:
         """
         with self._device.lock:
             what = f"EV profile {profile_id}"
+            _check_attr(record(what, attr, EvProfileAttr), what)
             if number_of(profile_id, "EV profile") == AUTO_PROFILE:
                 raise VerbsError("EV profile 0 is AUTO, for QPs without a profile: it cannot be changed")
             profile = self._profiles.get(profile_id) or _EvProfile(profile_id)
@@ -247,9 +250,9 @@ class EvProfiles:
             profile = self._profiles.get(number_of(profile_id, "EV profile"))
             if profile is None:
                 raise VerbsError(f"no EV profile {profile_id} (has: {listed(self._profiles)})", errno.ENOENT)
-            if op is EvOp.QUERY_ARRAY:
+            if choice("ev_op: op", op, EvOp) is EvOp.QUERY_ARRAY:
                 return [EvOpEntry(ev, state=self._state(profile, ev), success=True) for ev in profile.entries]
-            batch = list(entries or ())
+            batch = records("ev_op: entries", () if entries is None else entries, EvOpEntry)
             if len(batch) > MAX_OP_ENTRIES:
                 raise VerbsError(f"ev_op: {len(batch)} entries: at most {MAX_OP_ENTRIES} a call", errno.E2BIG)
             for entry in batch:
@@ -264,6 +267,10 @@ class EvProfiles:
             return batch
 
     def _one_op(self, profile: _EvProfile, op: EvOp, entry: EvOpEntry) -> None:
+        for name in ("ev", "ev_new"):
+            ev = record(name, getattr(entry, name), EvEntry)
+            number(f"{name}.val", ev.val, 0, (1 << 128) - 1)
+            number(f"{name}.port", ev.port, 0, self._device.driver.planes)
         if op is EvOp.QUERY_STATE:
             entry.state = self._state(profile, self._member(profile, entry.ev))
             return
@@ -291,7 +298,7 @@ class EvProfiles:
 
     def _set_state(self, profile: _EvProfile, ev: EvEntry, state: EvStateMask) -> None:
         if state not in (EvStateMask.GOOD, EvStateMask.DENIED):
-            raise VerbsError(f"state {state!r}: an EV can be made GOOD or DENIED")
+            raise VerbsError(f"state {shown(state)}: an EV can be made GOOD or DENIED")
         deny = state is EvStateMask.DENIED
         value = self.engine_ev(profile.attr, ev)[0] if ev != EV_UNPOPULATED else 0
         now, known = self._device.now(), False
@@ -418,6 +425,22 @@ class EvProfiles:
             if entry.port == plane + 1 and self.engine_ev(profile.attr, entry)[0] == ev:
                 return entry
         return EvEntry(ev, plane + 1)
+
+
+def _check_attr(attr: EvProfileAttr, what: str) -> None:
+    """Kinds of the fields that are given."""
+    if attr.mode is not None:
+        choice(f"{what}: mode", attr.mode, EvMode)
+    if attr.ev_event_mask is not None:
+        flags(f"{what}: ev_event_mask", attr.ev_event_mask, EvStateMask)
+    for name in ("ev_fmt_profile_id", "ev_count", "ev_min_active"):
+        value = getattr(attr, name)
+        if value is not None:
+            number(f"{what}: {name}", value, 0, (1 << 64) - 1)
+    if attr.fields is not None:
+        records(f"{what}: fields", attr.fields, EvField)
+    if attr.ports is not None:
+        records(f"{what}: ports", attr.ports, int)
 
 
 def _check_format(form: EvFmtProfile, what: str) -> None:

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from enum import IntFlag
 from math import prod
 
+from .checks import number
 from .errors import VerbsError
 
 
@@ -56,12 +57,9 @@ class EvField:
     mask: int = 0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.width, int) or not 1 <= self.width <= 128:
-            raise VerbsError(f"EV field: width = {self.width!r}: must be 1 to 128 bits")
+        number("EV field: width", self.width, 1, 128)
         for name in ("init_val", "min_val", "max_val", "mask"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 0:
-                raise VerbsError(f"EV field: {name} = {value!r}: must be a number, 0 or more")
+            number(f"EV field: {name}", getattr(self, name), 0, (1 << 128) - 1)
         for name in ("init_val", "mask"):
             if getattr(self, name) >> self.width:
                 raise VerbsError(f"EV field: {name} = {getattr(self, name):#x} is wider than {self.width} bits")
@@ -131,9 +129,9 @@ def check_fields(fields: Sequence[EvField], format_widths: Sequence[int]) -> Non
     """Whether EV fields fit their format. Raises VerbsError (E2BIG)."""
     if len(fields) > len(format_widths):
         raise VerbsError(f"{len(fields)} EV fields, but the format has {len(format_widths)}", errno.E2BIG)
-    for number, (field, width) in enumerate(zip(fields, format_widths, strict=False)):
+    for at, (field, width) in enumerate(zip(fields, format_widths, strict=False)):
         if field.width > width:
-            raise VerbsError(f"EV field {number} has {field.width} bits, the format's has {width}", errno.E2BIG)
+            raise VerbsError(f"EV field {at} has {field.width} bits, the format's has {width}", errno.E2BIG)
 
 
 def count_generated(fields: Sequence[EvField]) -> int:

@@ -29,6 +29,7 @@ from .attributes import (
     given,
     given_mrc,
 )
+from .checks import choice, flags, iterable, number, record, records, shown
 from .cq import CompletionQueue, WorkCompletion
 from .enums import (
     UNIT_MPR,
@@ -138,15 +139,16 @@ class QueuePair:
 
         Without masks every field that is not None counts as given. Nothing has changed when it raises.
         """
-        attr, mrc_attr = attr or QpAttr(), mrc_attr or MrcQpAttr()
+        attr = record("attr", QpAttr() if attr is None else attr, QpAttr)
+        mrc_attr = record("mrc_attr", MrcQpAttr() if mrc_attr is None else mrc_attr, MrcQpAttr)
         attr = _masked(attr, attr_mask, FIELDS)
         mrc_attr = _masked(mrc_attr, mrc_attr_mask, MRC_FIELDS)
         with self.device.lock:
             self._alive()
             if attr.cur_qp_state is not None and attr.cur_qp_state != self.state:
-                believed = QpState(attr.cur_qp_state).name
+                believed = choice("cur_qp_state", attr.cur_qp_state, QpState).name
                 raise VerbsError(f"modify_qp: cur_qp_state is {believed}, but the QP is in {self.state.name}")
-            new = self.state if attr.qp_state is None else QpState(attr.qp_state)
+            new = self.state if attr.qp_state is None else choice("qp_state", attr.qp_state, QpState)
             what = f"modify_qp {self.state.name}->{new.name}"
             check_modify(self.state, new, given(attr), given_mrc(mrc_attr))
             check_values(attr, mrc_attr, what)
@@ -269,7 +271,7 @@ class QueuePair:
         The bytes must stay unchanged until the completion (at once free with IBV_SEND_INLINE).
         """
         with self.device.lock:
-            for done, one in enumerate([wr] if isinstance(wr, SendWR) else wr):
+            for done, one in enumerate([wr] if isinstance(wr, SendWR) else iterable("post_send", wr)):
                 try:
                     self._post_send(one)
                 except LocalError as error:
@@ -279,6 +281,7 @@ class QueuePair:
 
     def _post_send(self, wr: SendWR) -> None:
         self._alive()
+        record("request", wr, SendWR)
         if self.state is not QpState.RTS:
             why = f": {self.error}" if self.error else ""
             raise VerbsError(f"QP {self.qp_num:#x} is in {self.state.name}, needs RTS{why}")
@@ -287,12 +290,16 @@ class QueuePair:
                 f"the send queue is full: max_send_wr = {self.init.cap.max_send_wr} requests have not completed",
                 errno.ENOMEM,
             )
-        data = self._gather(wr)
+        flags("send_flags", wr.send_flags, SendFlags)
+        if wr.opcode not in tuple(WrOpcode):
+            raise VerbsError(f"opcode {shown(wr.opcode)}: MRC has {' and '.join(WrOpcode.__members__)}")
         with_imm = wr.opcode == WrOpcode.IBV_WR_RDMA_WRITE_WITH_IMM
-        if not with_imm and wr.opcode != WrOpcode.IBV_WR_RDMA_WRITE:
-            raise VerbsError(f"opcode {wr.opcode!r}: MRC has IBV_WR_RDMA_WRITE and IBV_WR_RDMA_WRITE_WITH_IMM")
         if with_imm != (wr.imm_data is not None):
             raise VerbsError("imm_data goes with IBV_WR_RDMA_WRITE_WITH_IMM, and only with it")
+        number("imm_data", wr.imm_data or 0, 0, (1 << 32) - 1)
+        number("remote_addr", wr.remote_addr, 0, (1 << 64) - 1)
+        number("rkey", wr.rkey, 0, (1 << 32) - 1)
+        data = self._gather(wr)
         if wr.send_flags & SendFlags.IBV_SEND_FENCE:
             raise VerbsError("IBV_SEND_FENCE orders reads and atomics, which MRC does not have")
         solicited = bool(wr.send_flags & SendFlags.IBV_SEND_SOLICITED)
@@ -311,25 +318,29 @@ class QueuePair:
 
     def _gather(self, wr: SendWR) -> bytes | memoryview:
         """The bytes of a request."""
+        elements = records("sg_list", wr.sg_list, Sge)
         if wr.send_flags & SendFlags.IBV_SEND_INLINE:
-            source = wr.inline if wr.inline is not None else b"".join(map(self._local, wr.sg_list))
-            data = bytes(source)
+            try:
+                data = b"".join(map(self._local, elements)) if wr.inline is None else bytes(memoryview(wr.inline))
+            except TypeError:
+                raise VerbsError(f"inline = {shown(wr.inline)}: must be bytes, or anything like bytes") from None
             if len(data) > self.init.cap.max_inline_data:
                 raise VerbsError(f"{len(data)} bytes inline: max_inline_data = {self.init.cap.max_inline_data}")
             return data
         if wr.inline is not None:
             raise VerbsError("`inline` needs IBV_SEND_INLINE in send_flags")
-        if len(wr.sg_list) > self.init.cap.max_send_sge:
-            raise VerbsError(f"{len(wr.sg_list)} elements: max_send_sge = {self.init.cap.max_send_sge}")
-        if not wr.sg_list:
+        if len(elements) > self.init.cap.max_send_sge:
+            raise VerbsError(f"{len(elements)} elements: max_send_sge = {self.init.cap.max_send_sge}")
+        if not elements:
             return b""
-        return self._local(wr.sg_list[0]) if len(wr.sg_list) == 1 else b"".join(map(self._local, wr.sg_list))
+        return self._local(elements[0]) if len(elements) == 1 else b"".join(map(self._local, elements))
 
     def _local(self, sge: Sge) -> memoryview:
-        region = self.device.region(sge.lkey)
+        region = self.device.region(number("lkey", sge.lkey, 0, (1 << 32) - 1))
         if region is None or region.pd is not self.pd:
             raise VerbsError(f"lkey {sge.lkey:#010x} is no region of this QP's protection domain")
-        start = sge.addr - region.addr
+        number("length", sge.length, 0, (1 << 64) - 1)
+        start = number("addr", sge.addr, 0, (1 << 64) - 1) - region.addr
         if start < 0 or sge.length < 0 or start + sge.length > region.length:
             raise VerbsError(
                 f"{sge.length} bytes at {sge.addr:#x} leave region {sge.lkey:#010x} "
@@ -340,8 +351,9 @@ class QueuePair:
     def post_recv(self, wr: RecvWR | Iterable[RecvWR]) -> None:
         """Post receives, from INIT on. A WriteIMM of the peer that finds none ends the QP (§6.3: there is no RNR)."""
         with self.device.lock:
-            for done, one in enumerate([wr] if isinstance(wr, RecvWR) else wr):
+            for done, one in enumerate([wr] if isinstance(wr, RecvWR) else iterable("post_recv", wr)):
                 self._alive()
+                record(f"post_recv: request {done}", one, RecvWR)
                 if self.state in (QpState.RESET, QpState.ERROR):
                     raise VerbsError(
                         f"post_recv: QP {self.qp_num:#x} is in {self.state.name}, needs INIT, RTR or RTS", done=done
@@ -424,7 +436,7 @@ def _masked(record: Any, mask: Any, table: dict[str, Any]) -> Any:
     """The record with only the fields the mask names; raises when one of them has no value."""
     if mask is None:
         return record
-    mask = type(next(iter(table.values())))(mask)
+    mask = flags("mask", mask, type(next(iter(table.values()))))
     values = {}
     for one in fields(record):
         wanted = mask & table[one.name]
