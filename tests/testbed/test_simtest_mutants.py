@@ -27,6 +27,13 @@ def wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> Patch:
     return lambda monkeypatch: monkeypatch.setattr(owner, name, make(getattr(owner, name)))
 
 
+def _always(value: Any) -> Callable[[Any], Any]:
+    return lambda old: lambda self, *arguments: value
+
+
+_nothing, _yes, _soon = _always(None), _always(True), _always(1e-4)
+
+
 def _one_too_many(transport_ack: Any) -> Any:
     def broken(self: Responder) -> Any:
         ack = transport_ack(self)
@@ -88,9 +95,9 @@ def _complete_early(on_transport_ack: Any) -> Any:
 
 
 def _impatient(charge: Any) -> Any:
-    def broken(self: Requestor, now: float) -> bool:
+    def broken(self: Requestor, *arguments: Any) -> bool:
         self._charge_again_at = 0.0
-        return charge(self, now)
+        return charge(self, *arguments)
 
     return broken
 
@@ -137,18 +144,18 @@ MUTANTS: dict[str, tuple[Patch, set[str]]] = {
     "a responder that writes a byte too many": (wrap(Memory, "place", _place_too_much), {"bounds", "placed"}),
     "a responder that writes one byte off": (wrap(Memory, "place", _place_elsewhere), {"bounds", "placed"}),
     "a requestor that ignores MPR": (wrap(Requestor, "transmit", _no_mpr), {"window"}),
-    "a requestor that ignores its window": (wrap(FixedWindow, "may_send", lambda old: lambda self: True), {"window"}),
+    "a requestor that ignores its window": (wrap(FixedWindow, "may_send", _yes), {"window"}),
     "a requestor that completes the next write too": (
         wrap(Requestor, "on_transport_ack", _complete_early), {"placed", "window"},
     ),
-    "a requestor that never sends again": (wrap(Requestor, "_next_lost", lambda old: lambda self: None), {"ends"}),
+    "a requestor that never sends again": (wrap(Requestor, "_next_lost", _nothing), {"ends"}),
     "a requestor whose timers never run": (
-        wrap(Requestor, "next_deadline", lambda old: lambda self: None), {"ends"},
+        wrap(Requestor, "next_deadline", _nothing), {"ends"},
     ),
     "a requestor that gives up at once": (wrap(Requestor, "_charge", _impatient), {"budget"}),
-    "a requestor that cries loss": (wrap(Requestor, "_timer_s", lambda old: lambda self, n: 1e-4), {"calm", "budget"}),
+    "a requestor that cries loss": (wrap(Requestor, "_timer_s", _soon), {"calm", "budget"}),
     "a profile that uses a plane that is down": (
-        wrap(EvProfile, "set_ports", lambda old: lambda self, local, peer, now: None), {"paths"},
+        wrap(EvProfile, "set_ports", _nothing), {"paths"},
     ),
     "a profile that keeps a bad EV in rotation": (wrap(EvProfile, "_withdraw", _keep_bad), {"paths", "crash"}),
     "a profile that forgives without a probe": (
@@ -157,10 +164,10 @@ MUTANTS: dict[str, tuple[Patch, set[str]]] = {
     "a prober that believes one answer": (wrap(Paths, "on_answer", _one_probe), {"states"}),
     "a rotation that prefers a plane": (wrap(EvProfile, "choose", _same_plane_twice), {"balance"}),
     "a QP that never flushes a failure": (
-        wrap(Requestor, "flush", lambda old: lambda self, *arguments: None), {"ends", "order"},
+        wrap(Requestor, "flush", _nothing), {"ends", "order"},
     ),
     "a QP that receives in ERROR": (
-        wrap(QueuePair, "_fail", lambda old: lambda self, *arguments: None), {"ends", "crash"},
+        wrap(QueuePair, "_fail", _nothing), {"ends", "crash"},
     ),
 }  # fmt: skip
 
