@@ -35,8 +35,8 @@ from hosts.verbs import (
 from tests.hosts.verbs_kit import VerbsPair
 
 JUNK = (
-    None, 0, 1, -1, 2, 3, 7, 255, 256, 4096, 1 << 16, 1 << 24, 1 << 32, 1 << 64, -(1 << 70), 1.5, float("nan"), True, "",
-    "x", b"", b"abc", [], [1], (), {}, object(), AddressVector("b"),
+    None, 0, 1, -1, 2, 3, 7, 255, 256, 4096, 1 << 16, 1 << 24, 1 << 32, 1 << 64, -(1 << 70), 1.5, float("nan"), True,
+    "", "x", b"", b"abc", [], [1], (), {}, object(), AddressVector("b"),
     AddressVector("nobody"), AddressVector(3),
     QpState.RTR, QpState.ERROR, *ProfileState, *EvMode, *EvFormat, EvStateMask.GOOD, [EvField(4)], [EvField(4, mask=3)],
     [16], [8, 8], EvEntry(1, 1), EvEntry(-1, 9), SendFlags(255),
