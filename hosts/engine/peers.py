@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 ALL_PORTS = 0xFFFFFFFF
 REQUEST_BITS = 16
+NEVER = float("inf")
 PROBE_RTTS = 4
 """Round trips that an EV probe for the reverse set waits for its answer, if that is less than probe_timeout_s."""
 
@@ -305,7 +306,13 @@ class Peers:
 
     def next_deadline(self) -> float | None:
         """When on_timer has something to do."""
-        times = [peer.update_at for peer in self._by_name.values() if peer.update_at is not None]
-        times += [peer.probe_at for peer in self._by_name.values() if peer.probe_at is not None]
-        times += [probe.deadline for probe in self._probes.values()]
-        return min(times, default=None)
+        first = NEVER  # asked after every batch of packets: no lists here
+        for peer in self._by_name.values():
+            if peer.update_at is not None and peer.update_at < first:
+                first = peer.update_at
+            if peer.probe_at is not None and peer.probe_at < first:
+                first = peer.probe_at
+        for probe in self._probes.values():
+            if probe.deadline < first:
+                first = probe.deadline
+        return None if first == NEVER else first
