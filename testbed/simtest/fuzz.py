@@ -137,17 +137,18 @@ def scapy(data: bytes) -> None:
 _SCAPY: dict[str, Any] = {}
 
 _PLAN = Plan(2, 2, 2, 1)
+_THERE = Encapsulation(_PLAN, _PLAN.hosts[0], _PLAN.hosts[1], 0)
+_NIC = _PLAN.nic_address(_PLAN.hosts[1], 0).to_bytes(16, "big")
+"""The outer address when it arrives."""
 _DECAPSULATION = Decapsulation(_PLAN, _PLAN.hosts[1], 0, _CODECS["L"])
 
 
 def frame(data: bytes) -> None:
     """See the module. Bit 7 of byte 0: Ethernet and outer header are right, byte 1 its traffic class."""
     if data and data[0] & 0x80:
-        _, packet, traffic_class = _prepared(data)
-        here = Encapsulation(_PLAN, _PLAN.hosts[0], _PLAN.hosts[1], 0)
-        packet = packet[:8] + here.addressing.pair + packet[40:]
+        _, packet, traffic_class = _prepared(data[:10] + _THERE.addressing.pair + data[42:])
         word = (0x60000000 | (traffic_class or 0) << 20).to_bytes(4, "big")
-        data = here.outer(1, word, len(packet)) + packet
+        data = _THERE.outer(1, word, len(packet))[:-16] + _NIC + packet
     with suppress(WireError):
         _, record = _DECAPSULATION.open(data)
         _check_record(record, data)

@@ -25,6 +25,14 @@ def test_corpus__is_good(target: str) -> None:
         fuzz.TARGETS[target](data)
 
 
+def test_frame__a_good_frame_gets_all_the_way_to_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(fuzz, "_check_record", lambda record, data: seen.append(type(record).__name__))
+    for data in fuzz.corpus("frame"):
+        fuzz.frame(data)
+    assert {"Write", "Sack", "Nack", "TransportAck", "ReliabilityProbe", "EndpointRequest"} <= set(seen)
+
+
 def test_mutations__are_the_same_for_the_same_seed() -> None:
     assert list(fuzz.mutations("wire", 3, 50)) == list(fuzz.mutations("wire", 3, 50))
 
