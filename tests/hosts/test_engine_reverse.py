@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hosts.engine.events import EvChanged, EvProbeResult
 from hosts.engine.packets import EndpointOp, EndpointRequest, Sack
@@ -133,3 +136,25 @@ def test_own_ports__come_before_the_triggers_plane() -> None:
     at = pair.now
     pair.run_until_quiet()
     assert {line.packet.plane for line in pair.log if line.source == "b" and line.at > at} == {1}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 1 << 20), st.booleans())
+def test_any_one_way_failures__as_long_as_one_path_works_each_way(
+    planes: int, uplinks: int, seed: int, at_once: bool
+) -> None:
+    """Each direction of each path is dead or alive by chance; which one works forwards may be dead backwards."""
+    pair = Pair(
+        planes=planes, uplinks=uplinks, seed=seed, config={"cwnd_bytes": 8000, "exp_cnt": 25, "timeout_ceiling_s": 0.3}
+    )
+    rng = Random(seed)
+    data = pair.bytes(150 * MTU)
+    pair.write(data)
+    if not at_once:
+        pair.run(0.02)
+    for side in ("a", "b"):
+        alive = rng.choice(pair.evs)[0]
+        for ev, _ in pair.evs:
+            pair.path(side, ev).cut = ev != alive and rng.random() < 0.5
+    pair.run_until_quiet(limit_s=60.0)
+    assert pair.memory[: len(data)] == data and pair.completions() == [(1, "SUCCESS")]
