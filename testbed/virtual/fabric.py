@@ -30,7 +30,7 @@ from testbed.virtual.faults import Fault, FaultError
 from testbed.virtual.frames import Frame
 from testbed.virtual.host import VirtualHost
 from testbed.virtual.ports import Handler, Heap, NicPort, Port
-from testbed.virtual.profiles import ETHERNET_BYTES, OUTER_BYTES, HostProfile, LinkProfile, QueueProfile
+from testbed.virtual.profiles import ETHERNET_BYTES, NEVER, OUTER_BYTES, HostProfile, LinkProfile, QueueProfile
 from testbed.virtual.switches import Chooser, VirtualSwitch, VirtualT0, VirtualT1, find_mode
 from testbed.virtual.trace import Hook, TracedNicPort, TracedPort, Tracer
 from topologies.plan import Plan, ev_plane
@@ -270,6 +270,16 @@ class VirtualFabric:
         finally:
             self.events_done += done
         return False
+
+    def sample(self, every_s: float, hook: Callable[[float], None], until_s: float = NEVER) -> None:
+        """Call `hook(now)` at regular times from now until `until_s`: to look at `data_bytes` of ports, for instance."""
+
+        def tick(_: None, now: float) -> None:
+            hook(now)
+            if now + every_s <= until_s:
+                self.push(now + every_s, tick, None)
+
+        self.push(self.now, tick, None)
 
     # ---- faults -------------------------------------------------------------------------------------------
 

@@ -105,6 +105,18 @@ def test_run_until__a_time_a_predicate_and_a_limit():
     assert done == [0.75]
 
 
+def test_sample__looks_at_queues_at_regular_times():
+    fabric = fabric_of(Plan(2, 2, 2, 3))
+    port = fabric.port_towards("p0-t0-0", "h0")
+    seen = []
+    fabric.sample(0.01, lambda now: seen.append((now, port.data_bytes)), until_s=0.2)
+    flows = incast(fabric, ["h3", "h4", "h5"], "h0", message_bytes=40_000, messages=2)
+    assert run_all(fabric, flows)
+    fabric.run_for(1.0)
+    assert len(seen) in (20, 21) and seen[1][0] == 0.01
+    assert 0 < max(depth for _, depth in seen) <= port.peak_bytes
+
+
 # ---- the same again ---------------------------------------------------------------------------------------
 
 
@@ -263,3 +275,9 @@ def test_many_hosts__stay_quiet_when_nothing_is_asked():
     fabric = fabric_of(Plan(4, 4, 4, 4), links=LinkProfile.uniform(1e9, 1e-6))
     fabric.run_until(10.0)
     assert fabric.totals()["forwarded"] == 0
+
+
+def test_docs__the_example_runs(capsys):
+    page = (Path(__file__).parents[2] / "docs" / "virtual.md").read_text()
+    exec(page.split("```python\n")[1].split("```")[0], {})
+    assert "retransmitted" in capsys.readouterr().out
