@@ -57,6 +57,8 @@ class QpAttributes:
     length: int = 0
     dynamic_mpr: bool = False
     """This end's window may change, and it follows the peer's."""
+    transport: str | None = None
+    """"mrc" or "rocev2", which must be the peer's; None: not said, not checked."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -65,7 +67,7 @@ class QpAttributes:
     def from_json(cls, data: Any) -> QpAttributes:
         """Inverse of to_json. Raises PeerError naming the key that is missing, unknown or out of range."""
         names = {f.name for f in fields(cls)}
-        optional = {"va", "rkey", "length", "dynamic_mpr"}
+        optional = {"va", "rkey", "length", "dynamic_mpr", "transport"}
         if not isinstance(data, dict) or not set(data) <= names or not names - optional <= set(data):
             raise PeerError(f"QP attributes have the keys {', '.join(sorted(names))}; got {data!r}")
         for key, value in data.items():
@@ -73,6 +75,8 @@ class QpAttributes:
                 good = isinstance(value, bool)
             elif key == "pmtu_bytes":
                 good = value in PATH_MTUS
+            elif key == "transport":
+                good = value in (None, "mrc", "rocev2")
             else:
                 low, high = _RANGES[key]
                 good = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
@@ -130,7 +134,7 @@ class QueuePair:
         offered = (0, 0, 0) if region is None else (region.va, region.rkey, region.length)
         return QpAttributes(
             self.qpn, self.first_psn, config.pmtu_bytes, config.mpr_packets, config.max_wimm, config.trim_nack,
-            *offered, config.dynamic_mpr,
+            *offered, config.dynamic_mpr, self.transport,
         )  # fmt: skip
 
     def set_cc_profile(self, profile_id: int) -> None:
@@ -173,6 +177,7 @@ class QueuePair:
         """
         if self.state is not QpState.INIT:
             raise LocalError(f"QP {self.qpn} is in {self.state.value}: only a new one can be connected")
+        self._check_transport(remote)
         if bad := sorted({plane for _, plane in evs if not 0 <= plane < self._planes}):
             raise LocalError(f"EVs on planes {bad}, but there are {self._planes} planes, 0 to {self._planes - 1}")
         config = self._config = config or self._config
@@ -210,6 +215,13 @@ class QueuePair:
         self._dynamic_mpr = context.dynamic_mpr
         self.state = QpState.RTS
         self._peers.connected(link, self, now)
+
+    def _check_transport(self, remote: QpAttributes) -> None:
+        """Raises LocalError when the peer said that it speaks another one."""
+        if remote.transport not in (None, self.transport):
+            raise LocalError(
+                f"QP {self.qpn} is {self.transport}, QP {remote.qpn} of the peer {remote.transport}: make both alike"
+            )
 
     def begin_sending(self, first_psn: int, remote_mpr: int, config: Config) -> None:
         """The second half of a set-up in two steps: what the requestor has to know, before anything was posted.

@@ -3,8 +3,8 @@
     qp = endpoint.create_qp(transport="rocev2")        # then attributes(), connect(), post_write() as ever
 
 Made to be compared with: one path by a constant EV (one of those given to connect), packets in order, Go-Back-N. What
-is MRC's alone stays away from it: no probes, no port status, no EV states but one, no limit of WriteIMM (RC has RNR NAKs
-for those that find no posted receive). Its parameters: rocev2_rate.RcConfig.
+is MRC's alone stays away from it: no probes, no port status, no EV states but one, no limit of WriteIMM (RC has RNR
+NAKs for those that find no posted receive). Its parameters: rocev2_rate.RcConfig.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ class RcQueuePair(QueuePair):
         """
         if self.state is not QpState.INIT:
             raise LocalError(f"QP {self.qpn} is in {self.state.value}: only a new one can be connected")
+        self._check_transport(remote)
         if bad := sorted({plane for _, plane in evs if not 0 <= plane < self._planes}):
             raise LocalError(f"EVs on planes {bad}, but there are {self._planes} planes, 0 to {self._planes - 1}")
         refused = set(denied)
@@ -117,6 +118,19 @@ class RcQueuePair(QueuePair):
     def set_penalty(self, penalty: int) -> None:
         """Not in this transport: raises LocalError."""
         raise LocalError(f"QP {self.qpn} is rocev2: receiver flow control is MRC's")
+
+    def cc_state(self) -> dict[str, Any]:
+        """Control, window and, with DCQCN, rate and alpha; empty before connect()."""
+        requestor = self.requestor
+        if requestor is None:
+            return {}
+        rate = requestor.rate
+        return {
+            "control": self.settings.control,
+            "window_packets": requestor.window_packets,
+            "inflight_packets": requestor.next_psn - requestor.una_psn,
+            **({"rate_bps": rate.rate_bps, "alpha": rate.alpha} if isinstance(rate, Dcqcn) else {}),
+        }
 
     def ev_states(self) -> list[dict[str, Any]]:
         """The one EV, in the form of QueuePair.ev_states; it is `good` whatever happens, for nobody judges it."""

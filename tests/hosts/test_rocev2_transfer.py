@@ -261,3 +261,30 @@ def test_dcqcn__sends_at_its_rate():
 def test_create_qp__unknown_transport_lists_what_there_is():
     with pytest.raises(LocalError, match="has: mrc, rocev2"):
         Endpoint("a", planes=1, seed=1).create_qp(transport="tcp")
+
+
+def test_connect__the_other_transport_is_refused():
+    a, b = Endpoint("a", planes=1, seed=1), Endpoint("b", planes=1, seed=2)
+    mrc, rc = a.create_qp(), b.create_qp(transport="rocev2")
+    for qp, other, at in ((mrc, rc, a), (rc, mrc, b)):
+        with pytest.raises(LocalError, match="make both alike"):
+            qp.connect("x", type(other.attributes()).from_json(other.attributes().to_json()), [(0, 0)], 0.0)
+        assert qp.state is QpState.INIT and not at.transmit(0.0)
+    silent = rc.attributes().to_json()
+    del silent["transport"]
+    mrc.connect("x", type(mrc.attributes()).from_json(silent), [(0, 0)], 0.0)
+
+
+def test_what_is_mrcs_alone__is_refused_in_words():
+    pair = RcPair()
+    for call in (
+        lambda: pair.a.qp.set_penalty(64),
+        lambda: pair.a.qp.set_mpr(128),
+        lambda: pair.a.qp.deny(pair.ev, now=0.0),
+        lambda: pair.a.qp.connect("b", pair.b.qp.attributes(), pair.evs, 0.0),
+    ):
+        with pytest.raises(LocalError):
+            call()
+    assert pair.a.qp.cc_state()["control"] == "window"
+    pair.a.qp.abort("enough", 0.0)
+    assert pair.a.qp.state is QpState.ERROR
