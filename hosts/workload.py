@@ -84,6 +84,8 @@ class WriteLoad:
         self.over = False
         self.stopped = False
         """It was ended before its time."""
+        self.hurried = False
+        """Writes that have not completed are of no interest any more."""
         self.failure: str | None = None
         self.started_at: float | None = None
         """When the measurement began; None during warm-up. Seconds, as all times here."""
@@ -183,10 +185,12 @@ class WriteLoad:
             self._end(stop_at)
 
     def stop(self) -> None:
-        """End now; what was measured so far counts."""
+        """End now; what was measured so far counts, and nobody waits for the rest."""
+        self.hurried = True
         if not self.over:
             self.stopped = True
             self._end(self._clock())
+        self.news.set()
 
     def fail(self, why: str) -> None:
         """End now, as a failure."""
@@ -297,9 +301,9 @@ async def measure(
 
 
 async def drain(load: WriteLoad, tasks: Tasks, limit_s: float) -> bool:
-    """Wait for what is posted to complete; False when that takes longer than `limit_s`."""
+    """Wait for what is posted to complete; False when that takes longer than `limit_s` or was cut short by `stop`."""
     deadline = tasks.clock() + limit_s
-    while load.outstanding and load.failure is None:
+    while load.outstanding and load.failure is None and not load.hurried:
         load.news = tasks.at(deadline)
         await load.news
         if tasks.clock() >= deadline:

@@ -150,6 +150,7 @@ def test_stop__counts_what_was_measured_so_far():
     assert (result["writes"], result["stopped"]) == (10, True)
     assert result["bw_average_bps"] == pytest.approx(1000 * 8 / 0.01)
     posted = world.connections[0].sent
+    assert not world.run(drain(load, world.tasks, 60.0)) and world.now < 60.0
     while world.queue:
         world.complete_one()
     assert world.connections[0].sent == posted and load.outstanding == 0
