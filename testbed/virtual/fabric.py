@@ -272,7 +272,7 @@ class VirtualFabric:
         return False
 
     def sample(self, every_s: float, hook: Callable[[float], None], until_s: float = NEVER) -> None:
-        """Call `hook(now)` at regular times from now until `until_s`: to look at `data_bytes` of ports, for instance."""
+        """Call `hook(now)` at regular times from now to `until_s`: to look at `data_bytes` of ports, for instance."""
 
         def tick(_: None, now: float) -> None:
             hook(now)
