@@ -108,3 +108,63 @@ def test_live__errors_name_cause_and_cure(wire):
         cwd=REPOSITORY, capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
     )  # fmt: skip
     assert done.returncode == 1 and "this network namespace has the ports of no host: run inside a host" in done.stderr
+
+
+PORTS_SERVER = """
+import pathlib
+from hosts.engine.events import PlaneChanged
+from hosts.verbs import QpInitAttr, RecvWR, establish
+from hosts.verbs.live import open_device
+run_dir = pathlib.Path(__file__).parent
+with open_device(run_dir=run_dir) as device:
+    told = []
+    device.observers.append(lambda e: told.append((e.peer, e.plane, e.up)) if type(e) is PlaneChanged else None)
+    cq = device.create_cq(16)
+    qp = device.create_qp(QpInitAttr(cq))
+    mr = device.reg_mr(bytearray(1 << 20))
+    print("serving", flush=True)
+    establish(qp, run_dir / "ports.sock", listen=True, mr=mr)
+    qp.post_recv(RecvWR(i) for i in range(3))
+    print("got", [wc.imm_data for wc in cq.wait(3, timeout_s=60)], "heard", told, flush=True)
+    device.run(0.3)
+"""
+PORTS_CLIENT = """
+import pathlib
+from hosts.verbs import QpInitAttr, SendWR, establish
+from hosts.verbs.live import open_device
+run_dir = pathlib.Path(__file__).parent
+with open_device(run_dir=run_dir) as device:
+    cq = device.create_cq(64)
+    qp = device.create_qp(QpInitAttr(cq))
+    source = device.reg_mr(bytearray(1 << 20), 0)
+    theirs = establish(qp, run_dir / "ports.sock", listen=False)
+    used = []
+    for number, enabled in enumerate((True, False, True)):
+        if number:
+            device.controller.modify_port(2, enabled)
+            assert device.get_async_event(timeout_s=10).element == 2
+            device.run(0.5)  # the peer hears of it too, and paths that were lost meanwhile are probed
+        before = list(qp.counters.plane_packets)
+        for _ in range(4):
+            qp.post_send(SendWR(1, sg_list=[source.sge()], remote_addr=theirs.addr, rkey=theirs.rkey))
+        qp.post_send(SendWR(2, opcode=1, imm_data=number))
+        done = cq.wait(5, timeout_s=60)
+        assert len(done) == 5 and all(wc.ok for wc in done), done
+        used.append([now > then + 1 for now, then in zip(qp.counters.plane_packets, before)])
+    print(used)
+    device.run(0.3)
+"""
+
+
+def test_live__a_port_goes_and_returns_and_the_peer_hears_of_it(wire):
+    """Port status updates between two programs, acknowledged by the agents beside them."""
+    wire.switches()
+    for host in ("h0", "h1"):
+        wire.agent(host)
+    for name, text in (("server.py", PORTS_SERVER), ("client.py", PORTS_CLIENT)):
+        (wire.run_dir / name).write_text(text)
+    server = wire.start("h1", str(wire.run_dir / "server.py"), ready="serving")
+    out = run(wire, "h0", str(wire.run_dir / "client.py"))
+    assert out == "[[True, True], [True, False], [True, True]]\n"
+    told = server.communicate(timeout=60)[0]
+    assert "got [0, 1, 2]" in told and "('h0', 1, False), ('h0', 1, True)" in told
