@@ -1,12 +1,32 @@
-"""`mrc bench mrc`: goodput and CPU per packet of one transfer across the whole fabric on this machine.
+"""`mrc bench mrc`: what an MRC data packet costs at requestor and responder, beside what AF_PACKET costs from Python.
 
-Everything runs here: two host agents in Python, every switch in one daemon, three hops each way. CPU is that of the
-processes themselves (user + system, /proc/PID/stat), divided by the data packets sent; the limit beside it is what the
-machine's processors could carry if they did nothing else.
+Three measurements in one run, one after the other, on this machine:
+
+    fabric     one file across the whole fabric: two host agents, every switch in one daemon, three hops each way
+    endpoint   two agents back to back, memory to memory, no switch, no file (bench/endpoint.py)
+    raw        Python that only sends, or only takes, frames of the same lengths (bench/raw.py)
+
+CPU is that of the processes themselves (user + system: /proc/PID/stat in the fabric, getrusage elsewhere), divided by
+the data packets sent; SACKs, one for about four of them, are included, at either end. Packets/s are what one processor
+would carry at this cost. In the fabric each agent also computes the SHA-256 of the file; its share, measured by
+itself in the same run, is printed and taken off before packets/s are computed.
+
+Schema `mrc-bench-mrc/2` (`--json`); us = microseconds of CPU by data packet:
+
+    fabric, pmtu, bytes, seconds, wall_seconds, goodput_bps, sha256_equal
+    packets             sent, retransmitted, lost; sacks_per_packet
+    cpu_us_per_packet   requestor, responder, switches (their hashing included); cpu_us_per_packet_total
+    sha256_us_per_packet, packets_per_s_and_core {requestor, responder}: without that
+    switch_cpu_us_per_packet_and_hop, processors, limit_bps: all of these processors at the total cost
+    endpoint            null with --nic scapy, as raw; {requestor, responder}: user_us, system_us,
+                        packets_per_s_and_core; sacks_per_packet, compiled (whether frames are built and checked in C)
+    raw                 {data, sack}: send_us, receive_us by frame; requestor_us, responder_us: one data frame and the
+                        run's share of a SACK; ratio {requestor, responder}: the endpoint's CPU / raw
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from typing import Any
@@ -14,14 +34,19 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bench import endpoint, raw
 from hosts.client import AgentClient
 from testbed.display import bits
 from testbed.fabric import open_fabric
 from topologies.net import Fabric
 from topologies.plan import Plan
 
+SCHEMA = "mrc-bench-mrc/2"
 TRANSFER_LIMIT_S = 300.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+ENDPOINT_PACKETS = 60_000
+RAW_FRAMES = 40_000
+SIDES = ("requestor", "responder")
 
 
 def cpu_seconds(pid: int) -> float:
@@ -31,18 +56,27 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
-def run(plan: Plan, size: int, *, nic: str, console: Console, target: str = "embedded") -> dict[str, Any]:
-    """Send `size` random bytes from h0 to a host in another rack, as fast as they go. Schema `mrc-bench-mrc/1`.
+def run(
+    plan: Plan, size: int, *, nic: str, console: Console, target: str = "embedded", pmtu: int = 4096
+) -> dict[str, Any]:
+    """Send `size` random bytes from h0 to a host in another rack, as fast as they go; then endpoint and raw alone.
 
     Raises the errors of the fabric and of the agents.
     """
     with open_fabric(plan, target=target, nic=nic, console=console) as fabric:
-        result = _measure(fabric, plan, size)
-    _print(result, console)
+        result = _measure(fabric, plan, size, pmtu)
+    result["endpoint"] = result["raw"] = None
+    if nic == "fast":
+        console.print("measuring two endpoints back to back, and AF_PACKET by itself")
+        result["endpoint"] = _endpoint(pmtu)
+        result["raw"] = _raw(pmtu, result["endpoint"])
+    _print_fabric(result, console)
+    if nic == "fast":
+        _print_alone(result["endpoint"], result["raw"], console)
     return result
 
 
-def _measure(fabric: Fabric, plan: Plan, size: int) -> dict[str, Any]:
+def _measure(fabric: Fabric, plan: Plan, size: int, pmtu: int) -> dict[str, Any]:
     source, destination = plan.hosts[0], plan.first_remote_host("h0")
     path = fabric.run_dir.data / "bench-random"
     with path.open("wb") as out:
@@ -53,7 +87,8 @@ def _measure(fabric: Fabric, plan: Plan, size: int) -> dict[str, Any]:
     with AgentClient(fabric.run_dir.agent_socket(source.name)) as agent:
         before = {name: cpu_seconds(pid) for name, pid in pids.items()}
         started = time.monotonic()
-        begun = agent.send_file(path, destination.name, dest_path=str(fabric.run_dir.data / "bench-received"))
+        to = str(fabric.run_dir.data / "bench-received")
+        begun = agent.send_file(path, destination.name, dest_path=to, pmtu=pmtu)
         result = agent.wait(begun["transfer"], timeout_s=TRANSFER_LIMIT_S)
         cpu = {name: cpu_seconds(pid) - before[name] for name, pid in pids.items()}
     counters, seconds = result["counters"], result["duration_s"]
@@ -61,18 +96,22 @@ def _measure(fabric: Fabric, plan: Plan, size: int) -> dict[str, Any]:
     hops = 3 if source.rack != destination.rack else 1
     agents = {source.name: "requestor", destination.name: "responder"}
     shares = {label: cpu.get(name, 0.0) / packets * 1e6 for name, label in (*agents.items(), ("switchd", "switches"))}
-    total = sum(shares.values())
+    total, hashing = sum(shares.values()), sha256_us(pmtu)
     cores = len(os.sched_getaffinity(0))
     return {
-        "schema": "mrc-bench-mrc/1",
+        "schema": SCHEMA,
         "fabric": plan.to_json(),
+        "pmtu": pmtu,
         "bytes": size,
         "seconds": round(seconds, 3),
         "wall_seconds": round(time.monotonic() - started, 3),
         "goodput_bps": round(size * 8 / seconds),
         "packets": {key: counters[key] for key in ("sent", "retransmitted", "lost")},
+        "sacks_per_packet": round(counters["sacks_received"] / packets, 3),
         "cpu_us_per_packet": {label: round(value, 2) for label, value in shares.items()},
         "cpu_us_per_packet_total": round(total, 2),
+        "sha256_us_per_packet": round(hashing, 2),
+        "packets_per_s_and_core": {side: packets_per_s(shares[side] - hashing) for side in SIDES},
         "switch_cpu_us_per_packet_and_hop": round(shares["switches"] / hops, 2),
         "processors": cores,
         "limit_bps": round(size / packets * 8 * cores * 1e6 / total) if total else None,
@@ -80,17 +119,84 @@ def _measure(fabric: Fabric, plan: Plan, size: int) -> dict[str, Any]:
     }
 
 
-def _print(result: dict[str, Any], console: Console) -> None:
-    table = Table("what", "CPU us per data packet", box=None, padding=(0, 2))
-    for label, value in result["cpu_us_per_packet"].items():
-        table.add_row(label, f"{value:10.1f}")
-    table.add_row("all", f"{result['cpu_us_per_packet_total']:10.1f}")
+def packets_per_s(cpu_us: float) -> int | None:
+    """What one processor carries at that cost; None when there was too little to measure."""
+    return round(1e6 / cpu_us) if cpu_us > 0 else None
+
+
+def sha256_us(size: int) -> float:
+    """CPU microseconds for the SHA-256 of `size` bytes in a long stream."""
+    block, blocks = bytes(1 << 20), 64
+    digest, began = hashlib.sha256(), time.process_time()
+    for _ in range(blocks):
+        digest.update(block)
+    return (time.process_time() - began) * 1e6 * size / (blocks * len(block))
+
+
+def _endpoint(pmtu: int) -> dict[str, Any]:
+    """The endpoint alone, by side."""
+    measured = endpoint.measure(ENDPOINT_PACKETS, pmtu)
+    sides = {
+        side: {
+            "user_us": round(measured[side]["user_us"], 2),
+            "system_us": round(measured[side]["system_us"], 2),
+            "packets_per_s_and_core": packets_per_s(cost(measured[side])),
+        }
+        for side in SIDES
+    }
+    sacks = round(measured["requestor"]["sacks_per_packet"], 3)
+    return {**sides, "sacks_per_packet": sacks, "compiled": measured["requestor"]["compiled"]}
+
+
+def cost(side: dict[str, Any]) -> float:
+    """CPU microseconds of one side by data packet."""
+    return side["user_us"] + side["system_us"]
+
+
+def _raw(pmtu: int, alone: dict[str, Any]) -> dict[str, Any]:
+    """AF_PACKET alone, and what the endpoint takes in units of it."""
+    frames = raw.limits(pmtu, RAW_FRAMES)
+    data, sack, share = frames["data"], frames["sack"], alone["sacks_per_packet"]
+    limits = {
+        "requestor": data["send_us"] + share * sack["receive_us"],
+        "responder": data["receive_us"] + share * sack["send_us"],
+    }
+    ratio = {side: round(cost(alone[side]) / limits[side], 2) if limits[side] > 0 else None for side in SIDES}
+    return {**frames, **{f"{side}_us": round(us, 2) for side, us in limits.items()}, "ratio": ratio}
+
+
+def _print_fabric(result: dict[str, Any], console: Console) -> None:
+    packets = result["packets"]
     console.print(
         f"goodput {bits(result['goodput_bps'])}: {result['bytes']:,} bytes in {result['seconds']:.2f} s, "
-        f"{result['packets']['sent']:,} packets ({result['packets']['retransmitted']:,} retransmitted)"
+        f"{packets['sent']:,} packets of {result['pmtu']} bytes ({packets['retransmitted']:,} retransmitted), "
+        f"{result['sacks_per_packet']:.2f} SACKs a packet"
     )
+    table = Table("CPU us per data packet", "in the fabric", "packets/s and core", box=None, padding=(0, 2))
+    for label, value in result["cpu_us_per_packet"].items():
+        rate = result["packets_per_s_and_core"].get(label)
+        table.add_row(label, f"{value:8.1f}", f"{rate:,}" if rate else "")
+    table.add_row("all", f"{result['cpu_us_per_packet_total']:8.1f}", "")
     console.print(table)
     console.print(
+        f"of which SHA-256 of the file {result['sha256_us_per_packet']:.1f} us at either host, not in packets/s; "
         f"switches {result['switch_cpu_us_per_packet_and_hop']:.1f} us per data packet and hop, SACKs on the way back "
         f"included; limit of {result['processors']} processors at this cost: {bits(result['limit_bps'] or 0)}"
+    )
+
+
+def _print_alone(alone: dict[str, Any], limit: dict[str, Any], console: Console) -> None:
+    columns = ("CPU us per data packet", "endpoint", "user", "system", "packets/s and core", "raw AF_PACKET", "ratio")
+    table = Table(*columns, box=None, padding=(0, 2))
+    for side in SIDES:
+        one = alone[side]
+        table.add_row(
+            side, f"{cost(one):6.1f}", f"{one['user_us']:6.1f}", f"{one['system_us']:6.1f}",
+            f"{one['packets_per_s_and_core'] or 0:,}", f"{limit[f'{side}_us']:6.1f}", f"{limit['ratio'][side]}",
+        )  # fmt: skip
+    console.print(table)
+    half = "in C" if alone["compiled"] else "in Python"
+    console.print(
+        f"endpoint: two agents back to back, no switch, no file; frames built and checked {half}; "
+        f"{alone['sacks_per_packet']:.2f} SACKs a packet. Raw: Python that only sends or only takes the same frames"
     )

@@ -229,17 +229,20 @@ def bench_mrc(
     spines: Spines = 2,
     hosts_per_rack: HostsPerRack = 1,
     size: Annotated[str, typer.Option("--size", help="Bytes of the transfer, e.g. 256M.")] = "256M",
+    pmtu: Annotated[int, typer.Option("--pmtu", help="Path MTU: payload bytes of a packet.")] = 4096,
     nic: Nic = "fast",
     as_json: Json = False,
 ) -> None:
-    """Goodput and CPU per packet of one transfer across the whole fabric on this machine."""
+    """What an MRC packet costs: one transfer across the fabric, the endpoint alone, and AF_PACKET beside it."""
     from bench import mrc
     from topologies.plan import Plan
 
     plan = Plan(planes, racks, spines, hosts_per_rack)
     bytes_total = parse_size(size)
+    if pmtu not in (256, 512, 1024, 2048, 4096):
+        raise UsageError(f"--pmtu {pmtu}: give 256, 512, 1024, 2048 or 4096 bytes")
     require_root("bench")
-    result = mrc.run(plan, bytes_total, nic=nic, console=Console(stderr=as_json, highlight=False))
+    result = mrc.run(plan, bytes_total, nic=nic, console=Console(stderr=as_json, highlight=False), pmtu=pmtu)
     if as_json:
         print(json.dumps(result, indent=2))
 

@@ -115,6 +115,11 @@ class FastNic(Nic):
         """Frames that wait because the kernel took no more."""
         return sum(len(port.backlog) for port in self._opened.values())
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the compiled half is in use."""
+        return self._module is not None
+
     # ---- out --------------------------------------------------------------------------------------------
 
     def add_route(self, plane: int, peer: str, encapsulation: Encapsulation) -> None:

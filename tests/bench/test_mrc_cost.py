@@ -1,0 +1,43 @@
+"""The benches of the endpoint measure what they say: small runs, no assertion about speed."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from bench import endpoint, raw
+from bench.mrc import packets_per_s, sha256_us
+
+root = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces and packet sockets"),
+]
+
+
+def test_packets_per_s():
+    assert packets_per_s(25.0) == 40_000
+    assert packets_per_s(0.0) is None
+
+
+def test_sha256_us__grows_with_the_size():
+    assert sha256_us(4096) > 0
+
+
+def test_data_frame_bytes__as_the_engine_sends_them():
+    assert raw.data_frame_bytes(4096) == 4096 + 142
+
+
+class TestOnACable:
+    pytestmark = root
+
+    def test_endpoint__both_sides_count_the_same_transfer(self):
+        measured = endpoint.measure(2000, 1024)
+        assert set(measured) == {"requestor", "responder"}
+        for side in measured.values():
+            assert side["packets"] >= 2000 and side["retransmitted"] == 0
+            assert 0 < side["sacks_per_packet"] < 1
+            assert side["user_us"] + side["system_us"] > 0
+
+    def test_raw__every_frame_arrives(self):
+        assert all(us >= 0 for us in raw.measure(200, 2048).values())
