@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 ALL_PORTS = 0xFFFFFFFF
 REQUEST_BITS = 16
 NEVER = float("inf")
+PROBES_WITHOUT_PROOF = 32
+"""EV probes that follow the last packet of a peer to which no way is proven."""
 PROBE_RTTS = 4
 """Round trips that an EV probe for the reverse set waits for its answer, if that is less than probe_timeout_s."""
 
@@ -42,8 +44,8 @@ class Peer:
     """What is known of one other host."""
 
     __slots__ = (
-        "acknowledged", "last_update", "last_update_at", "name", "ports", "probe_at", "qps", "reverse", "update_at",
-        "update_id", "updates_sent",
+        "acknowledged", "last_update", "last_update_at", "name", "ports", "probe_at", "probes_left", "qps", "reverse",
+        "update_at", "update_id", "updates_sent",
     )  # fmt: skip
 
     def __init__(self, name: str, planes: int, rng: Random):
@@ -58,6 +60,7 @@ class Peer:
         self.reverse = ReverseSet(planes, self.qps, rng)
         self.probe_at: float | None = None
         """When an EV probe for the reverse set may leave; None = no data came in since the last one."""
+        self.probes_left = 0
         self.update_at: float | None = None
         """When our next port status update to it leaves; None = it knows all."""
         self.update_id = 0
@@ -250,6 +253,7 @@ class Peers:
     def heard_data(self, peer: Peer, now: float) -> None:
         """Data or a probe came in: a round trip later, if we sent no data, an EV probe renews the set (§6.8)."""
         peer.probe_at = now + self._reverse_period_s(peer)
+        peer.probes_left = PROBES_WITHOUT_PROOF
 
     def _reverse_period_s(self, peer: Peer) -> float:
         return max(peer.reverse.rtt_s or 0.0, self._config.reverse_probe_s)
@@ -262,6 +266,9 @@ class Peers:
         if ev is not None:
             patience = min(self._config.probe_timeout_s, PROBE_RTTS * self._reverse_period_s(peer))
             self.probe_ev(peer, ev.value, ev.plane, now, patience, ev)
+            if peer.probes_left and not peer.reverse.proven:
+                peer.probes_left -= 1
+                peer.probe_at = now + self._reverse_period_s(peer)
 
     def _timestamp(self, now: float) -> int:
         return int(now / self._config.ts_unit_s) & 0xFFFF

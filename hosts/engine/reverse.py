@@ -2,7 +2,8 @@
 
 One slot per plane. An EV gets into it by proof that it leads to the peer: a SACK of our own data that names it, or the
 answer to an EV probe. While we receive data and send none, one EV probe leaves each round trip, over an EV drawn at
-random, so each slot is renewed every few round trips. A plane whose probes fail is left for the others.
+random, so each slot is renewed every few round trips. A plane whose probes fail is left for the others. While no plane
+has a proven EV, probes go on for a while after the last packet, for that may be the one that waits for an answer.
 
 A plane without proof uses the EV on which the peer was heard last: where one name means the same links both ways, as in
 our SRv6 plan, that is the best guess; in the other routing modes it is one as good as any.
@@ -17,7 +18,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from .ev import Ev, EvState
+from .ev import Ev, EvState, shuffle
 
 if TYPE_CHECKING:
     from .qp import QueuePair
@@ -51,12 +52,14 @@ class Slot:
 class ReverseSet:
     """Of one peer. `qps`: the QPs connected to it, whose profiles name the EVs there are."""
 
-    __slots__ = ("_qps", "_rng", "_slots", "_turn", "proved_at", "rtt_s")
+    __slots__ = ("_qps", "_rng", "_round", "_slots", "_turn", "proved_at", "rtt_s")
 
     def __init__(self, planes: int, qps: list[QueuePair], rng: Random):
         self._slots = [Slot() for _ in range(planes)]
         self._qps, self._rng = qps, rng
         self._turn = 0
+        self._round: list[Ev] = []
+        """EVs that had no probe in this round."""
         self.proved_at = float("-inf")
         """When a SACK of our data last proved an EV."""
         self.rtt_s: float | None = None
@@ -93,22 +96,29 @@ class ReverseSet:
         """The peer may have been restarted, or its QPs are gone: nothing is proven any more."""
         for slot in self._slots:
             slot.ev, slot.failed = None, 0
+        self._round.clear()
 
     # ---- choice -----------------------------------------------------------------------------------------
 
     def draw(self, free: int) -> Ev | None:
-        """An EV for the next probe, from the planes in `free`: one whose proof is in doubt, else any; None: no QP has
-        one."""
+        """An EV for the next probe, from the planes in `free`: one whose proof is in doubt, else each in turn, in
+        random order; None: no QP has one."""
         for plane, slot in enumerate(self._slots):
             if free >> plane & 1 and slot.failed >= PLANE_FAILURES and slot.ev is not None:
                 return slot.ev
-        planes = [plane for plane in range(len(self._slots)) if free >> plane & 1]
-        while planes:
-            plane = planes.pop(int(self._rng.random() * len(planes)))
-            ev = self._any(plane)
-            if ev is not None:
-                return ev
+        for _ in (1, 2):  # what is left of this round, then a whole one
+            while self._round:
+                ev = self._round.pop()
+                if free >> ev.plane & 1 and ev.state in _WORKING:
+                    return ev
+            self._round = [ev for qp in self._qps[:1] if qp.paths is not None for ev in qp.paths.profile]
+            shuffle(self._round, self._rng)
         return None
+
+    @property
+    def proven(self) -> bool:
+        """Some plane has a proven EV."""
+        return any(slot.ev is not None for slot in self._slots)
 
     def _any(self, plane: int) -> Ev | None:
         """One of the plane's EVs that our own data has not found bad, at random."""
