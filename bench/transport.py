@@ -97,7 +97,7 @@ def single_loss() -> Iterator[Row]:
     group = "single loss"
     runs = [run for run in (_lose_one(seed, 100) for seed in range(4 * SEEDS)) if run is not None]
     body = [run for run in runs if not run.tail]
-    yield Row(group, "runs with one loss, younger packets on its path", len(body))
+    yield Row(group, "runs, younger packets behind the lost one", len(body))
     yield Row(group, "retransmissions, fewest", min(r.retransmitted for r in body), "= 1")
     yield Row(group, "retransmissions, most", max(r.retransmitted for r in body), "= 1")
     yield Row(group, "the write is later by, most", max(r.later_rtts for r in body), "<= 1.1", "RTT")
@@ -105,8 +105,8 @@ def single_loss() -> Iterator[Row]:
     tails = [run for run in runs if run.tail]
     if tails:
         timeout = scaled(4).config.base_timeout_s / 0.010
-        yield Row(group, "last packet of its path: runs", len(tails))
-        yield Row(group, "last packet of its path: later by, most", max(r.later_rtts for r in tails),
+        yield Row(group, "the last of its path: runs", len(tails))
+        yield Row(group, "the last of its path: later by, most", max(r.later_rtts for r in tails),
                   f"<= {timeout + 1:.1f}", "RTT")  # fmt: skip
 
 
@@ -156,9 +156,9 @@ def _incast(group: str, last_hop_ecn: bool, jain_target: str) -> Iterator[Row]:
     yield Row(group, "Jain index of the seven, worst of 3 seeds", min(jain(run[:-1]) for run in rates), jain_target)
     victim = min(run[-1] / own for run, own in zip(rates, alone, strict=True))
     yield Row(group, "victim, share of its rate alone, worst", victim, ">= 0.95")
-    yield Row(group, "share of the target's rate in use, worst", min(sum(r[:-1]) for r in rates) / _payload_bps(scale))
+    yield Row(group, "share of the target's rate used, worst", min(sum(r[:-1]) for r in rates) / _payload_bps(scale))
     yield Row(group, "packets trimmed", trims)
-    yield Row(group, "packets dropped silently by switches", drops, "= 0")
+    yield Row(group, "dropped silently by switches", drops, "= 0")
 
 
 def random_loss() -> Iterator[Row]:
@@ -197,11 +197,11 @@ def dead_path() -> Iterator[Row]:
     calm = [found for seed in range(SEEDS) if (found := _cut_calm(seed)) is not None]
     yield Row(group, "half-busy sender: out of use after, most", max(calm), "<= 2", "RTT")
     lone = [found for seed in range(SEEDS) if (found := _one_at_a_time(seed)) is not None]
-    yield Row(group, "one packet at a time: runs", len(lone))
-    yield Row(group, "one packet at a time: lost to it, most", max(run.lost for run in lone), "", "packets")
-    yield Row(group, "one packet at a time: last sent over it, most", max(run.last_use for run in lone), "<= 1",
+    yield Row(group, "one at a time: runs", len(lone))
+    yield Row(group, "one at a time: lost to it, most", max(run.lost for run in lone), "", "packets")
+    yield Row(group, "one at a time: last sent over it, most", max(run.last_use for run in lone), "<= 1",
               "timeouts")  # fmt: skip
-    yield Row(group, "one packet at a time: EV event after, most", max(run.event for run in lone), "", "timeouts")
+    yield Row(group, "one at a time: EV event after, most", max(run.event for run in lone), "", "timeouts")
 
 
 def _cut_path(seed: int) -> float | None:
@@ -279,14 +279,15 @@ def run(console: Console) -> dict[str, Any]:
     """All numbers, printed as they come. Schema `mrc-bench-transport/1`; `met` is true when every target is."""
     started = process_time()
     rows: list[Row] = []
-    table = Table("", "what", "value", "target", "", box=None, padding=(0, 2))
+    table = Table("what", "value", "target", "", box=None, padding=(0, 1))
     for group in GROUPS:
         with console.status(f"{group.__name__.replace('_', ' ')} ..."):
             rows += group()
     for number, row in enumerate(rows):
-        mark = {None: "", True: "met", False: "MISSED"}[row.met]
-        first = row.group if not number or rows[number - 1].group != row.group else ""
-        table.add_row(first, row.what, f"{row.value:.4g} {row.unit}", row.target, mark)
+        if not number or rows[number - 1].group != row.group:
+            table.add_row(f"[bold]{row.group}[/]")
+        mark = {None: "", True: "met", False: "[bold red]MISSED[/]"}[row.met]
+        table.add_row(f"  {row.what}", f"{row.value:.4g} {row.unit}", row.target, mark)
     console.print(table)
     missed = sum(row.met is False for row in rows)
     console.print(f"{missed} targets missed; {process_time() - started:.0f} s of CPU, virtual time from fixed seeds")
