@@ -32,6 +32,7 @@ from hosts.engine.endpoint import Endpoint
 from hosts.links import LinkState, LinkWatcher
 from hosts.nic import KINDS, open_nic
 from hosts.nic.base import NicError
+from hosts.nic.qpns import AGENT_QPNS, keep
 from hosts.operations import Operations
 from hosts.regions import Regions
 from hosts.reports import event_json
@@ -72,7 +73,8 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._undrained_turns = 0
         self._busy = False
-        self.endpoint = Endpoint(host_name, config, planes=plan.planes, seed=seed)
+        self._link_news = False
+        self.endpoint = Endpoint(host_name, config, planes=plan.planes, seed=seed, qpns=AGENT_QPNS)
         self.nic = open_nic(nic, plan, self.host, config, hooks)
         try:
             self._planes = {port.interface: plane for plane, port in self.nic.ports.items()}
@@ -90,7 +92,7 @@ class Agent:
         log.info("%s: %s NIC, ready on %s", host_name, nic, self._server.path)
 
     def _watch_files(self) -> None:
-        self._selector.register(self._links, selectors.EVENT_READ, lambda mask: None)
+        self._selector.register(self._links, selectors.EVENT_READ, self._on_link_news)
         self._watch_nic()
         for interface, state in self._links.states.items():
             if not state.up:
@@ -101,6 +103,7 @@ class Agent:
             self._selector.unregister(number)
         self._nic_files = self.nic.filenos()
         for number in self._nic_files.values():
+            keep(number, AGENT_QPNS, strays=True)
             self._selector.register(number, selectors.EVENT_READ, lambda mask: None)
 
     # ---- the loop -----------------------------------------------------------------------------------------
@@ -131,10 +134,15 @@ class Agent:
         """Wait for something to do and do it."""
         for key, mask in self._selector.select(self._timeout()):
             key.data(mask)
-        for interface, state in self._links.poll():
-            self._on_link(interface, state)
+        if self._link_news:
+            self._link_news = False
+            for interface, state in self._links.poll():
+                self._on_link(interface, state)
         self.tasks.run()
         self._network()
+
+    def _on_link_news(self, mask: int) -> None:
+        self._link_news = True
 
     def _timeout(self) -> float | None:
         """Seconds to sleep at most; None = until something happens."""

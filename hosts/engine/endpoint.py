@@ -31,14 +31,18 @@ BURST = 8
 """Packets a QP may send before the next one has its turn."""
 
 
+QPNS = range(FIRST_QPN, PSN_MASK + 1)
+"""All QPNs there are."""
+
+
 class Endpoint:
     """`planes`: number of NIC ports, all up at first. `seed`: int or random.Random, the only source of randomness.
 
-    `first_qpn`: QPNs count from here, so that endpoints which share the ports of one host can share the QPNs too.
+    `qpns`: the QPNs it gives, so that endpoints which share the ports of one host can share the QPNs too.
     """
 
     def __init__(
-        self, name: str, config: Config | None = None, *, planes: int, seed: int | Random, first_qpn: int = FIRST_QPN
+        self, name: str, config: Config | None = None, *, planes: int, seed: int | Random, qpns: range = QPNS
     ) -> None:
         if not 1 <= planes <= 32:
             raise LocalError(f"planes = {planes}: must be 1 to 32, the bits of a port status mask")
@@ -53,7 +57,8 @@ class Endpoint:
         self._qps: dict[int, QueuePair] = {}
         self._turn: list[QueuePair] = []
         """The QPs, next to be served first."""
-        self._next_qpn = self._first_qpn = max(FIRST_QPN, first_qpn)
+        self._qpns = qpns
+        self._next_qpn = qpns[0]
         self.unclaimed = 0
         """Packets received for QPs that do not exist or belong to another peer."""
 
@@ -87,10 +92,11 @@ class Endpoint:
         if settings is not None and transport != "rocev2":
             raise LocalError(f"an RcConfig was given for a QP of transport {transport!r}: only rocev2 takes one")
         if qpn is None:
-            while self._next_qpn in self._qps:
-                self._next_qpn = self._next_qpn + 1 if self._next_qpn < PSN_MASK else self._first_qpn
-            qpn = self._next_qpn
-            self._next_qpn = qpn + 1 if qpn < PSN_MASK else self._first_qpn
+            if len(self._qps) >= len(self._qpns):
+                raise LocalError(f"all {len(self._qpns)} QPNs are in use: destroy a QP")
+            while self._next_qpn in self._qps or self._next_qpn not in self._qpns:
+                self._next_qpn = self._next_qpn + 1 if self._next_qpn < self._qpns[-1] else self._qpns[0]
+            qpn, self._next_qpn = self._next_qpn, self._next_qpn + 1
         elif qpn in self._qps or not FIRST_QPN <= qpn <= PSN_MASK:
             raise LocalError(f"QPN {qpn} is in use or not in {FIRST_QPN} to {PSN_MASK}")
         psn, rng = self._rng.getrandbits(PSN_BITS), Random(self._rng.getrandbits(64))

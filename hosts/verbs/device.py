@@ -102,7 +102,6 @@ class Device:
         self._regions: dict[int, MemoryRegion] = {}
         self._cqs: list[CompletionQueue] = []
         self._qps: dict[int, QueuePair] = {}
-        self._next_qpn = driver.qpns[0]
         self._async: deque[AsyncEvent] = deque()
         self.controller = Controller(self)
         driver.subscribe(self._on_events)
@@ -225,11 +224,6 @@ class Device:
 
     def make_engine_qp(self, qp_type: QpType, qpn: int | None = None) -> Any:
         """The engine's QP under a QP of the verbs (called by QueuePair)."""
-        if qpn is None:
-            qpns = self.driver.qpns
-            while self._next_qpn not in qpns or self._next_qpn in self._qps:
-                self._next_qpn = self._next_qpn + 1 if self._next_qpn + 1 in qpns else qpns[0]
-            qpn, self._next_qpn = self._next_qpn, self._next_qpn + 1
         return self.driver.endpoint.create_qp(qpn, transport=qp_type.value)
 
     def create_qp_hint(self, **attributes: Any) -> QpHint:

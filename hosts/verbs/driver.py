@@ -20,7 +20,6 @@ from typing import Any
 
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.events import Event
-from hosts.engine.packets import FIRST_QPN
 
 
 class Driver(ABC):
@@ -33,8 +32,6 @@ class Driver(ABC):
         self.endpoint = endpoint
         self.lock = RLock()
         """Held around every call of the engine and of `deliver`."""
-        self.qpns = range(FIRST_QPN, 1 << 24)
-        """QPNs that are ours to give."""
         self._receivers: list[Callable[[Sequence[Event]], None]] = []
 
     @property

@@ -3,10 +3,10 @@
     with open_device(run_dir="/run/mrc-testbed") as device:       # inside a host, as root: which one is found out
         ...
 
-The agent of the host may run at the same time; both are at the same ports, and every packet reaches both. What keeps
-them apart: each process has QPNs of its own (slot << 16, a slot being an abstract Unix socket name of the namespace, so
-the kernel gives it back whatever happens) and drops the rest; EV probes and port status updates are answered by the
-agent when there is one; both watch the links and tell their own peers.
+The agent of the host may run at the same time; both are at the same ports. What keeps them apart: each process has QPNs
+of its own (slot << 16, a slot being an abstract Unix socket name of the namespace, so the kernel gives it back whatever
+happens), and a filter in the kernel gives each its own packets; endpoint operations reach all, and EV probes and port
+status updates are answered by the agent when there is one; both watch the links and tell their own peers.
 
 With `thread=True` the device works in the background. Without, it works while a call waits (`cq.wait`, `process`, ...):
 a program that computes for longer than a retry timeout without calling looks dead to its peers.
@@ -28,10 +28,11 @@ from pathlib import Path
 
 from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
-from hosts.engine.packets import ENDPOINT_QPN, EndpointResponse
+from hosts.engine.packets import EndpointResponse
 from hosts.links import LinkState, LinkWatcher
 from hosts.nic import open_nic
 from hosts.nic.base import NicError
+from hosts.nic.qpns import VERBS_SLOT_BITS, keep
 from topologies.plan import Host, Plan, PlanError
 
 from .device import Device
@@ -40,7 +41,6 @@ from .plan_driver import PlanDriver
 
 RUN_DIR = "/run/mrc-testbed"
 SLOTS = range(1, 256)
-SLOT_BITS = 16
 RECEIVE_BATCH = 8
 TRANSMIT_BATCH = 64
 RETRY_S = 0.001
@@ -101,11 +101,12 @@ class LiveDriver(PlanDriver):
         self._closed = False
         self._thread: threading.Thread | None = None
         try:
-            first = self.slot << SLOT_BITS
+            first = self.slot << VERBS_SLOT_BITS
+            qpns = range(first, first + (1 << VERBS_SLOT_BITS))
             rng = random.SystemRandom().getrandbits(64) if seed is None else seed
-            endpoint = Endpoint(host.name, config, planes=plan.planes, seed=rng, first_qpn=first)
+            endpoint = Endpoint(host.name, config, planes=plan.planes, seed=rng, qpns=qpns)
             super().__init__(plan, host, endpoint)
-            self.qpns = range(first, first + (1 << SLOT_BITS))
+            self.qpns = qpns
             self.nic = open_nic(nic, plan, host, config)
         except BaseException:
             self._slot.close()
@@ -207,11 +208,10 @@ class LiveDriver(PlanDriver):
         """One round: down to the last frame first, and only then timers, as in hosts.agent."""
         endpoint, nic, now = self.endpoint, self.nic, self.now()
         nic.flush()
-        taken, qpns = 0, self.qpns
+        taken = 0
         for plane, peer, packet in nic.receive(RECEIVE_BATCH):
             taken += 1
-            if packet.dest_qp in qpns or packet.dest_qp == ENDPOINT_QPN:
-                endpoint.receive(packet, plane, peer, now)
+            endpoint.receive(packet, plane, peer, now)
         if taken < RECEIVE_BATCH:  # so no port had more
             endpoint.on_timer(now)
         sent = 0
@@ -256,6 +256,7 @@ class LiveDriver(PlanDriver):
                 self._selector.unregister(number)
         self._nic_files = list(self.nic.filenos().values())
         for number in self._nic_files:
+            keep(number, self.qpns)
             self._selector.register(number, selectors.EVENT_READ)
 
     def _on_link(self, interface: str, state: LinkState) -> None:
