@@ -336,8 +336,8 @@ class QueuePair:
             handler = self._handlers.get(type(packet))
             if handler is not None:
                 handler(packet, now)
-        elif self.responder is not None and type(packet) is Write:
-            self.responder.repeat_nak(packet)
+        elif self.responder is not None and type(packet) in (Write, ReliabilityProbe):
+            self.responder.repeat_nak(packet)  # type: ignore[arg-type]
 
     def on_ports(self, local: int, peer: int, now: float) -> None:
         """Masks of the ports that are up here and at the peer."""

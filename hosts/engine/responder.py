@@ -96,6 +96,8 @@ class Responder:
         """Highest PSN here."""
         self._lowest_unsacked = first_psn
         """Where the next bitmap begins when one does not show the whole window (§6.5)."""
+        self._near_turn = False
+        """The last SACK that was asked for showed the surroundings of its trigger."""
         self._rcvd_bytes = 0
         self._unsacked_bytes = 0
         """sack_trigger_cnt."""
@@ -298,10 +300,11 @@ class Responder:
 
     # ---- answers ----------------------------------------------------------------------------------------
 
-    def _base(self, trigger: int, near: bool) -> int:
+    def _base(self, trigger: int, near: bool, sure: bool) -> int:
         """PSN of bit 0 of the next bitmap (§6.5): the whole window when it fits, else turn and turn about.
 
-        `near`: the SACK is about the trigger (CE, A, rtx): show its surroundings and leave the turn alone.
+        `near`: the SACK is about the trigger (CE, A, rtx): show its surroundings and leave the turn alone. Every second
+        one only, unless `sure`: when every packet asks (writes of one packet), none would ever show the oldest hole.
         """
         first = self.cack + 1
         if self._max_psn - self.cack <= BITMAP_BITS:
@@ -309,7 +312,9 @@ class Responder:
             return first
         last = self._max_psn - BITMAP_BITS + 1
         if near:
-            return max(first, min(trigger - BITMAP_BITS // 2, last))
+            self._near_turn = not self._near_turn
+            if self._near_turn or sure:
+                return max(first, min(trigger - BITMAP_BITS // 2, last))
         base = max(self._lowest_unsacked, first)
         if base >= last:
             self._lowest_unsacked = first
@@ -322,7 +327,7 @@ class Responder:
         context, config = self._context, self._config
         marked = trigger.ecn == ECN_CE
         near = psn is not None and psn > self.cack and (marked or trigger.ack_request or trigger.rtx)
-        base = self._base(psn if psn is not None else self.cack, near)
+        base = self._base(psn if psn is not None else self.cack, near, marked or (near and trigger.rtx))
         self._counters.sacks_sent += 1
         self._unsacked_bytes = 0
         self._flush_at = self._last = None
@@ -376,13 +381,13 @@ class Responder:
             Syndrome.ACK, self._messages & 0xFFFFFF,
         )  # fmt: skip
 
-    def _nack(self, packet: Write, reason: NackReason, psn: int | None = None) -> None:
+    def _nack(self, packet: Write | ReliabilityProbe, reason: NackReason, psn: int | None = None) -> None:
         """`psn`: the one refused, when it is not that of `packet`."""
         context = self._context
         self._counters.nacks_sent += 1
         self._send(Nack(
             context.remote_qpn, 0, packet.plane, self._config.dscp_control, ECN_NOT_ECT,
-            packet.psn if psn is None else psn & 0xFFFFFF, reason, packet.ev,
+            packet.psn if psn is None else psn & 0xFFFFFF, reason, packet.ev,  # type: ignore[union-attr]
             packet.timestamp or 0, context.qpn & 0xFFFF, context.remote_qpn & 0xFFFF,
         ))  # fmt: skip
 
@@ -393,10 +398,11 @@ class Responder:
         status = Status.REMOTE_ACCESS if syndrome is Syndrome.NAK_REMOTE_ACCESS else Status.REMOTE_INVALID_REQUEST
         self._fail(status, f"refused PSN {packet.psn:#x} of the peer: {detail}", None, now)
 
-    def repeat_nak(self, packet: Write) -> None:
+    def repeat_nak(self, packet: Write | ReliabilityProbe) -> None:
         """In ERROR: the peer is still sending, so tell it (again) that this is over.
 
-        0x62 when the failure was none of its doing (§6.2 step 3: QP in error).
+        0x62 when the failure was none of its doing (§6.2 step 3: QP in error). A probe is answered for the oldest PSN
+        the peer waits for: with no EV left it sends nothing else.
         """
         if self._unexpected:
             self._nack(packet, NackReason.UNEXP_EVENT, self._nak_psn)
@@ -404,7 +410,7 @@ class Responder:
         known = self._nak is not None
         self._send(TransportAck(
             self._context.remote_qpn, 0, packet.plane, self._config.dscp_control, ECN_NOT_ECT,
-            self._nak_psn & 0xFFFFFF if known else packet.psn,
+            (self._nak_psn if known else packet.psn if type(packet) is Write else self.cack + 1) & 0xFFFFFF,
             self._nak if known else Syndrome.NAK_REMOTE_ACCESS, self._messages & 0xFFFFFF,
         ))  # fmt: skip
 
