@@ -190,10 +190,12 @@ def random_loss() -> Iterator[Row]:
 def dead_path() -> Iterator[Row]:
     """A T0-T1 link swallows everything, unannounced. Time from the first SACK that is missing to the EV's end."""
     group = "dead path"
-    busy = [found for seed in range(SEEDS) if (found := _cut_path(seed)) is not None]
+    busy = [found for seed in range(SEEDS) if (found := _cut_path(seed, 1 << 20, 2)) is not None]
     yield Row(group, "busy sender: runs", len(busy))
     yield Row(group, "busy sender: out of use after, most", max(busy), "<= 2", "RTT")
     yield Row(group, "busy sender: out of use after, median", median(busy), "", "RTT")
+    small = [found for seed in range(SEEDS) if (found := _cut_path(seed, 1024, 200)) is not None]
+    yield Row(group, "busy, writes of one packet: after, most", max(small), "<= 2", "RTT")
     calm = [found for seed in range(SEEDS) if (found := _cut_calm(seed)) is not None]
     yield Row(group, "half-busy sender: out of use after, most", max(calm), "<= 2", "RTT")
     lone = [found for seed in range(SEEDS) if (found := _one_at_a_time(seed)) is not None]
@@ -204,10 +206,10 @@ def dead_path() -> Iterator[Row]:
     yield Row(group, "one at a time: EV event after, most", max(run.event for run in lone), "", "timeouts")
 
 
-def _cut_path(seed: int) -> float | None:
+def _cut_path(seed: int, message_bytes: int, depth: int) -> float | None:
     """Round trips of the flow, as it measured them at the cut; None when the path was not in use."""
     _, fabric = make(seed)
-    flow = Flow(fabric, "h0", "h1", message_bytes=1 << 20)
+    flow = Flow(fabric, "h0", "h1", message_bytes=message_bytes, depth=depth)
     rtt = [0.0]
     fabric.at(0.3, lambda: rtt.append(flow.qp.requestor.srtt_s))
     fabric.at(0.3, Cut("p1-t0-0", "p1-t1-2"))

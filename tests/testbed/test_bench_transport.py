@@ -24,7 +24,8 @@ def test_lose_one__costs_one_retransmission_and_at_most_a_round_trip():
 
 
 def test_dead_path__meets_its_targets():
-    assert transport._cut_path(0) <= 2 and transport._cut_calm(0) <= 2
+    assert transport._cut_path(0, 1 << 20, 2) <= 2 and transport._cut_path(0, 1024, 200) <= 2
+    assert transport._cut_calm(0) <= 2
     assert transport._one_at_a_time(0).last_use <= 1
 
 
