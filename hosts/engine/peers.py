@@ -55,12 +55,13 @@ class Peer:
         self.ports = ALL_PORTS
         """Bit p: its port of plane p is up, as far as it told us."""
         self.last_update: int | None = None
+        """Request id of its newest port status update, which came at `last_update_at`."""
         self.last_update_at = 0.0
-        """Request id of its newest port status update."""
         self.reverse = ReverseSet(planes, self.qps, rng)
         self.probe_at: float | None = None
         """When an EV probe for the reverse set may leave; None = no data came in since the last one."""
         self.probes_left = 0
+        """Probes that may follow it while no way is proven."""
         self.update_at: float | None = None
         """When our next port status update to it leaves; None = it knows all."""
         self.update_id = 0
