@@ -23,7 +23,7 @@ import socket
 import struct
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from hosts.engine.config import Config
@@ -85,7 +85,9 @@ def find_host(plan: Plan) -> Host:
     found = [h for h in plan.hosts if all(plan.host_port(h, p).interface in names for p in range(plan.planes))]
     if len(found) != 1:
         some = ", ".join(h.name for h in found) or "no host"
-        raise VerbsError(f"this network namespace has the ports of {some}: run inside a host (`mrc exec h0 ...`)")
+        raise VerbsError(
+            f"this network namespace has the ports of {some}: run inside a host (`h0 python ...` at the Mininet prompt)"
+        )
     return found[0]
 
 
@@ -97,39 +99,33 @@ class LiveDriver(PlanDriver):
     ) -> None:
         self._agent_path = run_dir / "agents" / f"{host.name}.sock"
         self._agent_seen: tuple[float, bool] = (float("-inf"), False)
-        self._slot, self.slot = claim_slot()
-        self._closed = False
+        self._closed = self._busy = self._kicked = False
         self._thread: threading.Thread | None = None
-        try:
-            first = self.slot << VERBS_SLOT_BITS
-            qpns = range(first, first + (1 << VERBS_SLOT_BITS))
-            rng = random.SystemRandom().getrandbits(64) if seed is None else seed
-            endpoint = Endpoint(host.name, config, planes=plan.planes, seed=rng, qpns=qpns)
-            super().__init__(plan, host, endpoint)
-            self.qpns = qpns
-            self.nic = open_nic(nic, plan, host, config)
-        except BaseException:
-            self._slot.close()
-            raise
-        try:
-            self._interfaces = {port.interface: plane for plane, port in self.nic.ports.items()}
-            self._links = LinkWatcher(self._interfaces)
-        except BaseException:
-            self.nic.close()
-            self._slot.close()
-            raise
-        self._busy = self._kicked = False
         self._failure: BaseException | None = None
         """What ended the thread."""
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._links, selectors.EVENT_READ)
-        self._wake, woken = socket.socketpair()
-        self._woken = woken
-        for end in (self._wake, woken):
-            end.setblocking(False)
-        self._selector.register(woken, selectors.EVENT_READ)
-        self._nic_files: list[int] = []
-        self._watch_nic()
+        with ExitStack() as made:
+            self._slot, self.slot = claim_slot()
+            made.callback(self._slot.close)
+            first = self.slot << VERBS_SLOT_BITS
+            self.qpns = range(first, first + (1 << VERBS_SLOT_BITS))
+            rng = random.SystemRandom().getrandbits(64) if seed is None else seed
+            super().__init__(plan, host, Endpoint(host.name, config, planes=plan.planes, seed=rng, qpns=self.qpns))
+            self.nic = open_nic(nic, plan, host, config)
+            made.callback(self.nic.close)
+            self._interfaces = {port.interface: plane for plane, port in self.nic.ports.items()}
+            self._links = LinkWatcher(self._interfaces)
+            made.callback(self._links.close)
+            self._wake, self._woken = socket.socketpair()
+            for end in (self._wake, self._woken):
+                end.setblocking(False)
+                made.callback(end.close)
+            self._selector = selectors.DefaultSelector()
+            made.callback(self._selector.close)
+            for readable in (self._links, self._woken):
+                self._selector.register(readable, selectors.EVENT_READ)
+            self._nic_files: list[int] = []
+            self._watch_nic()
+            self._parts = made.pop_all()
         for interface, state in self._links.states.items():
             if not state.up:
                 self._on_link(interface, state)
@@ -278,9 +274,7 @@ class LiveDriver(PlanDriver):
             self._thread.join(5.0)
         with self.lock:
             self._notify()
-            self._selector.close()
-            for part in (self._wake, self._woken, self._links, self.nic, self._slot):
-                part.close()
+            self._parts.close()
 
 
 def claim_slot() -> tuple[socket.socket, int]:
