@@ -83,6 +83,8 @@ class FastNic(Nic):
         self._routes: dict[tuple[int, str], Any] = {}
         """As _encapsulations, for the compiled half."""
         self._opened: dict[int, _Port] = {}
+        self._waiting = 0
+        """Frames in all backlogs."""
         self._decapsulations = {p: Decapsulation(plan, host, p, self._codec) for p in self.ports}
         self._take = {p: partial(self._take_in_python, p) for p in self.ports}
         self._config = config
@@ -113,7 +115,7 @@ class FastNic(Nic):
     @property
     def backlog(self) -> int:
         """Frames that wait because the kernel took no more."""
-        return sum(len(port.backlog) for port in self._opened.values())
+        return self._waiting
 
     @property
     def is_compiled(self) -> bool:
@@ -167,6 +169,8 @@ class FastNic(Nic):
         counters.tx_bytes += size + ENCAPSULATION_BYTES
 
     def flush(self) -> None:
+        if not self._waiting:
+            return
         for plane, port in self._opened.items():
             while port.backlog:
                 pieces = port.backlog[0]
@@ -180,6 +184,7 @@ class FastNic(Nic):
                     self._counters[plane].tx_packets += 1
                     self._counters[plane].tx_bytes += sum(map(len, pieces))
                 port.backlog.popleft()
+                self._waiting -= 1
 
     def _send_failed(self, port: _Port, counters: PortCounters, pieces: tuple, error: OSError) -> None:
         if error.errno in RETRY:
@@ -187,10 +192,10 @@ class FastNic(Nic):
         else:
             counters.tx_dropped[explain(error.errno)] += 1
 
-    @staticmethod
-    def _queue(port: _Port, counters: PortCounters, pieces: tuple) -> None:
+    def _queue(self, port: _Port, counters: PortCounters, pieces: tuple) -> None:
         if len(port.backlog) < BACKLOG_FRAMES:
             port.backlog.append(pieces)
+            self._waiting += 1
         else:
             counters.tx_dropped["no buffer"] += 1
 
@@ -235,6 +240,7 @@ class FastNic(Nic):
             return False
         self._open(plane)
         self._collect(plane, port)
+        self._waiting -= len(port.backlog)
         port.close()
         return True
 
