@@ -238,7 +238,11 @@ class RcRequestor:
         self._deadline = now + settings.timeout_s
 
     def _not_ready(self, wait_s: float, now: float) -> None:
-        """RNR NAK: the PSN at una_psn found no posted receive; again from there after `wait_s`."""
+        """RNR NAK: the PSN at una_psn found no posted receive; again from there after `wait_s`.
+
+        It did get through, so the other retry counter starts anew.
+        """
+        self._retries = 0
         self._counters.rnr_naks += 1  # type: ignore[attr-defined]
         self._rnr_retries += 1
         limit = self._settings.rnr_retry
@@ -262,14 +266,14 @@ class RcRequestor:
         self._go_back(LossCause.TIMEOUT, now)
 
     def next_deadline(self) -> float | None:
-        """When on_timer has something to do, or transmit may send what it may not now."""
+        """When on_timer has something to do, or transmit may send what it might not when it was called last.
+
+        What only the port held back needs no timer: whoever has room again calls transmit.
+        """
         if self._deadline is None or not self.wants_to_send():
             return self._deadline
-        if self._resume_at > self._seen_at:
-            return min(self._resume_at, self._deadline)
-        if isinstance(self.rate, Dcqcn):
-            return min(self.rate.send_at(self._seen_at), self._deadline)
-        return self._deadline
+        at = max(self._resume_at, self.rate.send_at(self._seen_at))
+        return min(at, self._deadline) if at > self._seen_at else self._deadline
 
     def flush(self, status: Status, psn: int | None, now: float) -> None:
         """The QP failed: as Requestor.flush."""

@@ -258,6 +258,16 @@ def test_dcqcn__sends_at_its_rate():
     assert goodput(pair, 1000) == pytest.approx(nominal, rel=0.1)
 
 
+def test_dcqcn__a_full_port_needs_no_timer():
+    """The rate allows a packet, the port does not: next_timer() must not name this very instant for ever."""
+    pair = RcPair(rc={"control": "dcqcn", "line_rate_bps": 1e9}, per_packet_s=0.001)
+    pair.write(pair.bytes(10 * MTU))
+    steps = 0
+    while pair.a.qp.outstanding() and pair.step():
+        steps += 1
+    assert pair.completions() == [(1, "SUCCESS")] and steps < 100
+
+
 def test_create_qp__unknown_transport_lists_what_there_is():
     with pytest.raises(LocalError, match="has: mrc, rocev2"):
         Endpoint("a", planes=1, seed=1).create_qp(transport="tcp")
