@@ -80,7 +80,7 @@ class RcRequestor:
         self._resume_at = float("-inf")
         """Nothing is sent before: the responder was not ready (RNR)."""
         self._seen_at = float("-inf")
-        """When transmit was called last."""
+        """When on_timer or transmit was called last; either is followed by as much transmit as ports allow."""
 
     wimm_outstanding = 0
     """Against MRC's limit of WriteIMM in flight, which RC has not."""
@@ -256,10 +256,11 @@ class RcRequestor:
     # ---- clock ------------------------------------------------------------------------------------------
 
     def on_timer(self, now: float) -> None:
-        """No progress for a whole timeout. What never left (the port has no room) is not lost."""
+        """No progress for a whole timeout. What never left, because the port had no room, is not lost."""
+        self._seen_at = now
         if self._deadline is None or self._deadline > now:
             return
-        if self.next_psn == self.una_psn:
+        if self.next_psn == self.una_psn and self._port_up():
             self._deadline = now + self._settings.timeout_s
             return
         self._counters.timeouts += 1
