@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import selectors
 import sys
 import tempfile
 import time
@@ -67,6 +68,12 @@ class _Host(Agent):
                 qp.post_write(self.data, remote.va, remote.rkey, now=time.monotonic())
         super()._network()
 
+    def serve_until_told(self) -> None:
+        """The peer still wants its answers; the parent closes our standard input when it has them."""
+        self._selector.register(sys.stdin, selectors.EVENT_READ, lambda mask: self.stop())
+        while not self._stopping:
+            self.turn()
+
     def begin(self, qp: Any) -> None:
         """Write for ever."""
         self.data, self.queue, self._busy = bytes(WRITE_BYTES), qp, True
@@ -121,8 +128,7 @@ def _run(agent: _Host, peer: str, arguments: argparse.Namespace) -> None:
         "retransmitted": counters.retransmitted, "compiled": agent.nic.is_compiled,
         "sacks_per_packet": (counters.sacks_received + counters.sacks_sent - sacks) / done,
     })  # fmt: skip
-    while True:  # until the parent ends us: the peer still wants its answers
-        agent.turn()
+    agent.serve_until_told()
 
 
 def measure(packets: int, pmtu: int) -> dict[str, Any]:
@@ -142,10 +148,7 @@ def measure(packets: int, pmtu: int) -> dict[str, Any]:
             end.answer()
         ends[1].tell(False)
         ends[0].tell(True)
-        requestor, responder = ends[0].answer(), ends[1].answer()
-        for end in ends:
-            end.process.terminate()
-    return {"requestor": requestor, "responder": responder}
+        return {"requestor": ends[0].answer(), "responder": ends[1].answer()}
 
 
 def main() -> int:
