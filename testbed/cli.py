@@ -172,9 +172,7 @@ def pcap(
     def ready(ports: list, path: str) -> None:
         print(f"capturing {', '.join(port.interface for port in ports)} to {path}", file=sys.stderr, flush=True)
 
-    result = capturing.capture(
-        where, default_run_dir(), out=out, count=count, seconds=seconds, snap=snap, ready=ready
-    )
+    result = capturing.capture(where, default_run_dir(), out=out, count=count, seconds=seconds, snap=snap, ready=ready)
     print(result, file=sys.stderr)
     if as_json:
         print(json.dumps(result.to_json(), indent=2))

@@ -131,9 +131,7 @@ class Requestor:
 
     # ---- application ------------------------------------------------------------------------------------
 
-    def post(
-        self, wr_id: int, data: memoryview, va: int, rkey: int, imm: int | None, solicited: bool = False
-    ) -> None:
+    def post(self, wr_id: int, data: memoryview, va: int, rkey: int, imm: int | None, solicited: bool = False) -> None:
         """Queue a write behind all others."""
         rqmsn = 0
         if imm is not None:

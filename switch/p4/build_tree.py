@@ -453,4 +453,3 @@ class TreeBuilder:
 
     def ternary(self, item: Any, items: list[Any]) -> tree.Ternary:
         return tree.Ternary(items[0].where, *items)
-

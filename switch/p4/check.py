@@ -241,8 +241,10 @@ class Checker(Calls):
         for one, (of, _) in zip(keys, kinds, strict=False):
             if isinstance(one, tree.DontCare):
                 continue
-            parts = [one.value, one.mask] if isinstance(one, tree.Mask) else (
-                [one.low, one.high] if isinstance(one, tree.Range) else [one]
+            parts = (
+                [one.value, one.mask]
+                if isinstance(one, tree.Mask)
+                else ([one.low, one.high] if isinstance(one, tree.Range) else [one])
             )
             if len(parts) == 2 and not isinstance(plain(of), Bits):
                 fail(one.where, f"{what}: masks and ranges need numbers, not {of}")

@@ -141,9 +141,7 @@ class Calls(Expressions):
         for one in params:
             one.type = self.resolve(one.type_node, scope)
 
-    def _finish(
-        self, e: tree.Call, callee: Callee, params: list[tree.Param], result: Type, scope: Scope
-    ) -> Type:
+    def _finish(self, e: tree.Call, callee: Callee, params: list[tree.Param], result: Type, scope: Scope) -> Type:
         self.arguments(callee, params, e.args, e.where, scope)
         e.callee = callee
         return result
@@ -185,9 +183,11 @@ class Calls(Expressions):
             pairs = [(p, values[p.name]) for p in params if p.name in values]
         else:
             pairs = [(p, a.value) for p, a in zip(params, args, strict=False)]
-        missing = [p.name for p in params[len(pairs) :] if p.default is None] if not named else [
-            p.name for p in params if p.name not in values and p.default is None
-        ]
+        missing = (
+            [p.name for p in params[len(pairs) :] if p.default is None]
+            if not named
+            else [p.name for p in params if p.name not in values and p.default is None]
+        )
         if len(args) > len(params) or missing:
             listed = ", ".join(p.name for p in params) or "none"
             fail(where, f"{name} takes {count(len(params), 'argument')} ({listed}), not {len(args)}")
@@ -218,4 +218,3 @@ def is_data(of: Type) -> bool:
     if isinstance(base, Record):
         return base.kind != "header_union" and all(is_data(one) for one in base.fields.values())
     return isinstance(base, Bits) or base == BOOL or (isinstance(base, Enum) and base.under is not None)
-

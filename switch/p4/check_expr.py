@@ -353,4 +353,3 @@ def _called(decl: Any) -> str:
     return {"Const": "a constant", "Instance": "an instance", "Table": "a table", "Action": "an action"}.get(
         type(decl).__name__, "no variable"
     )
-

@@ -40,8 +40,10 @@ def c_word(name: str) -> str:
 
 def c_string(text: str) -> str:
     """A C string literal."""
-    out = "".join(one if 32 <= ord(one) < 127 and one not in '"\\?' else
-                  "".join(f"\\{byte:03o}" for byte in one.encode()) for one in text)
+    out = "".join(
+        one if 32 <= ord(one) < 127 and one not in '"\\?' else "".join(f"\\{byte:03o}" for byte in one.encode())
+        for one in text
+    )
     return f'"{out}"'
 
 

@@ -139,7 +139,7 @@ class Emitter(Parsers):
     def _program(self) -> str:
         program = self.program
         code = Code()
-        code.open("__attribute__((visibility(\"default\"))) const struct p4_program p4_program = {")
+        code.open('__attribute__((visibility("default"))) const struct p4_program p4_program = {')
         code.add(
             ".abi = P4RT_ABI,",
             ".phv_bytes = sizeof(struct phv),",

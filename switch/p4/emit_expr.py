@@ -190,8 +190,10 @@ class ExprEmitter:
 
     def _member(self, e: tree.Member, frame: Frame) -> str:
         if isinstance(e.base, tree.Call):
-            return f"{self.call_value(e.base, frame)}.{e.name}" if e.name == "hit" else (
-                f"!{self.call_value(e.base, frame)}.hit"
+            return (
+                f"{self.call_value(e.base, frame)}.{e.name}"
+                if e.name == "hit"
+                else (f"!{self.call_value(e.base, frame)}.hit")
             )
         return self._read(e, frame)
 
@@ -315,8 +317,12 @@ class ExprEmitter:
             return f"({left.c} == {right.c})"
         parts = []
         for name, of in record.fields.items():
-            parts.append(self._same(replace(left, c=f"{left.c}.{c_name(name)}", type=of),
-                                    replace(right, c=f"{right.c}.{c_name(name)}", type=of)))
+            parts.append(
+                self._same(
+                    replace(left, c=f"{left.c}.{c_name(name)}", type=of),
+                    replace(right, c=f"{right.c}.{c_name(name)}", type=of),
+                )
+            )
         body = " && ".join(parts) or "1"
         if record.kind == "header":
             both = f"{left.c}.is_valid == {right.c}.is_valid"

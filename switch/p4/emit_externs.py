@@ -158,4 +158,3 @@ class Externs(ExprEmitter):
         text, field = self._checksum(e, args, frame)
         frame.code.add(f"if ({self.value(field, frame)} != {text})", "    pkt->std.checksum_error = 1;")
         frame.code.close()
-

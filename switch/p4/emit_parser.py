@@ -331,5 +331,3 @@ def _has_cycle(parser: tree.Parser) -> bool:
         return found
 
     return visit("start")
-
-

@@ -329,8 +329,12 @@ class Statements(Externs, ExprEmitter):
         bindings: dict[int, Place] = {}
         after = []
         places = [
-            self.place(arg, frame) if isinstance(arg, (tree.Path, tree.Member)) and arg.const is None
-            and not isinstance(getattr(arg, "decl", None), tree.Const) and not _has_call(arg) else None
+            self.place(arg, frame)
+            if isinstance(arg, (tree.Path, tree.Member))
+            and arg.const is None
+            and not isinstance(getattr(arg, "decl", None), tree.Const)
+            and not _has_call(arg)
+            else None
             for _, arg in e.callee.args
         ]
         for (param, arg), place in zip(e.callee.args, places, strict=False):

@@ -95,7 +95,8 @@ def _names(program: Program) -> dict[str, dict[str, Any]]:
 def controller_headers(program: Program) -> list[tree.Aggregate]:
     """Headers of packet-in and packet-out: those with @controller_header."""
     return [
-        one for one in program.nodes
+        one
+        for one in program.nodes
         if isinstance(one, tree.Aggregate) and one.kind == "header" and one.annotation("controller_header")
     ]
 

@@ -45,8 +45,9 @@ def preprocess(source: Path | str, include: Sequence[Path | str], defines: Seque
             line = source.count("\n", 0, match.start()) + 1
             what = match.group(1).strip()
             raise P4Error(
-                Location("program.p4", line, 1), f"a program given as text may include only {_OURS[0]} and {_OURS[1]}, "
-                f"not {what}: preprocess it first, or compile the file"
+                Location("program.p4", line, 1),
+                f"a program given as text may include only {_OURS[0]} and {_OURS[1]}, "
+                f"not {what}: preprocess it first, or compile the file",
             )
     text = _run_cpp(["-"], source, include, defines).replace('"<stdin>"', '"program.p4"')
     for line in text.splitlines():
@@ -56,9 +57,7 @@ def preprocess(source: Path | str, include: Sequence[Path | str], defines: Seque
     return "program", text
 
 
-def _run_cpp(
-    files: list[str], stdin: str | None, include: Sequence[Path | str], defines: Sequence[str]
-) -> str:
+def _run_cpp(files: list[str], stdin: str | None, include: Sequence[Path | str], defines: Sequence[str]) -> str:
     command = ["cpp", "-undef", "-nostdinc", "-x", "assembler-with-cpp", "-I", str(INCLUDE_DIR)]
     for folder in include:
         command += ["-I", str(folder)]

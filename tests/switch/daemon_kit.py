@@ -59,9 +59,7 @@ class Client:
         """Sends an arbitration message."""
         if election_id is not None:
             self.election_id = election_id
-        update = p4r.MasterArbitrationUpdate(
-            device_id=self.device_id, election_id=U128.encode(self.election_id)
-        )
+        update = p4r.MasterArbitrationUpdate(device_id=self.device_id, election_id=U128.encode(self.election_id))
         await self.stream.write(p4r.StreamMessageRequest(arbitration=update))
 
     async def hear(self) -> p4r.StreamMessageResponse:
@@ -76,11 +74,13 @@ class Client:
 
     async def set_pipeline(self, config: p4r.ForwardingPipelineConfig, action: int = 3) -> None:
         """VERIFY_AND_COMMIT unless told otherwise."""
-        await soon(self.stub.SetForwardingPipelineConfig(
-            p4r.SetForwardingPipelineConfigRequest(
-                device_id=self.device_id, election_id=U128.encode(self.election_id), action=action, config=config
+        await soon(
+            self.stub.SetForwardingPipelineConfig(
+                p4r.SetForwardingPipelineConfigRequest(
+                    device_id=self.device_id, election_id=U128.encode(self.election_id), action=action, config=config
+                )
             )
-        ))
+        )
 
     async def write(self, *updates: p4r.Update, **fields) -> None:
         request = p4r.WriteRequest(
@@ -112,7 +112,8 @@ async def primary_of(daemon: Daemon, device_id: int = 1, election_id: int = 1) -
 
 def mini_config(cookie: int = 7) -> p4r.ForwardingPipelineConfig:
     return p4r.ForwardingPipelineConfig(
-        p4info=mini().p4info, p4_device_config=MINI_CONFIG,
+        p4info=mini().p4info,
+        p4_device_config=MINI_CONFIG,
         cookie=p4r.ForwardingPipelineConfig.Cookie(cookie=cookie),
     )
 

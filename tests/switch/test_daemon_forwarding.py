@@ -246,11 +246,13 @@ async def write_spray_tables(switch: fy.Switch) -> None:
     spray, back = fy.Action("spray", uplink_group=1), fy.Action("forward", port=1)
     await switch.insert(members)
     await switch.insert([group])
-    await switch.insert([
-        fy.P4TableEntry("uplinks", match=fy.Match(uplink_group=1), action=fy.P4IndirectAction(group_id=1)),
-        fy.P4TableEntry("route", match=fy.Match(dst_addr="fd00::/32"), action=spray),
-        fy.P4TableEntry("route", match=fy.Match(dst_addr="fd01::/32"), action=back),
-    ])
+    await switch.insert(
+        [
+            fy.P4TableEntry("uplinks", match=fy.Match(uplink_group=1), action=fy.P4IndirectAction(group_id=1)),
+            fy.P4TableEntry("route", match=fy.Match(dst_addr="fd00::/32"), action=spray),
+            fy.P4TableEntry("route", match=fy.Match(dst_addr="fd01::/32"), action=back),
+        ]
+    )
     assert [e async for e in switch.read(fy.P4ActionProfileGroup("uplink_selector"))] == [group]
 
 

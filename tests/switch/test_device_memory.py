@@ -169,7 +169,6 @@ def test_build__failures_say_what_to_do(tmp_path: Path, monkeypatch: pytest.Monk
 # ---- entries ---------------------------------------------------------------------------------------------------------
 
 
-
 def by_addr(*matches: FieldMatch) -> TableEntry:
     return TableEntry(BY_ADDR, matches, call(FORWARD, 1))
 

@@ -129,7 +129,10 @@ def test_on_change__first_all_then_each_change():
             watcher.put("s1-eth1", "UP", ifindex=31)
             seen = [await soon(anext(updates)) for _ in range(4)]
             assert [(str(u.path["name"]), u.value) for u in seen] == [
-                ("s1-eth1", "LOWER_LAYER_DOWN"), ("s2-eth1", "UP"), ("s1-eth1", "NOT_PRESENT"), ("s1-eth1", "UP"),
+                ("s1-eth1", "LOWER_LAYER_DOWN"),
+                ("s2-eth1", "UP"),
+                ("s1-eth1", "NOT_PRESENT"),
+                ("s1-eth1", "UP"),
             ]
             stream.cancel()
 

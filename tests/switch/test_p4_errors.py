@@ -76,7 +76,7 @@ SYNTAX = [
     (dict(top="#if"), "3:4: #if with no expression"),
     (
         dict(top='#include "/etc/hostname"'),
-        "3:1: a program given as text may include only <core.p4> and <v1model.p4>, not \"/etc/hostname\": preprocess "
+        '3:1: a program given as text may include only <core.p4> and <v1model.p4>, not "/etc/hostname": preprocess '
         "it first, or compile the file",
     ),
 ]
@@ -251,7 +251,7 @@ def test_preprocessed_text__is_not_preprocessed_again():
 
 def test_hostile__names_cannot_leave_a_comment_or_clash_in_c():
     """File names in line markers and @name come over the network; the C they end up in runs as root."""
-    evil = '*/ int evil = ; /*'
+    evil = "*/ int evil = ; /*"
     text = compile_program(program()).config.decode().replace('"program.p4"', f'"{evil}"')
     assert "int evil" in compile_program(text).c_path.read_text()
     clashes = """
@@ -262,8 +262,8 @@ def test_hostile__names_cannot_leave_a_comment_or_clash_in_c():
     @name("a_b.c") table w { key = { hdr.data.linux : exact; } actions = { x; y; } }
     @name("p.q_r") action x(bit<8> memcpy) { hdr.data.at = memcpy; }
     @name("p_q.r") action y(bit<8> dev) { bit<8> action_I_forward = dev; hdr.data.is_valid = action_I_forward; }"""
-    local = names.replace("    @name(\"a.b", "    /*t*/@name(\"a.b")
-    actions, tables = local[local.index("    @name(\"p.q") :], local[: local.index("    @name(\"p.q")]
+    local = names.replace('    @name("a.b', '    /*t*/@name("a.b')
+    actions, tables = local[local.index('    @name("p.q') :], local[: local.index('    @name("p.q')]
     fields = "bit<8> linux; bit<8> at; bit<8> at_; bit<8> is_valid; bit<8> INT8_MAX;"
     made = program(local=actions + tables, apply="u.apply(); w.apply(); hdr.data.at_ = hdr.data.INT8_MAX;")
     assert compile_program(made.replace("bit<32> w; }", f"bit<32> w; {fields} }}")).library.exists()

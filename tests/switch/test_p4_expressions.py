@@ -173,8 +173,10 @@ class Random:
             right, g = str(by), lambda row: by
         else:
             right, _, g = self.make(0, False)
-        return f"({left} {op} {right})", n, lambda row: wrap(
-            f(row) << min(g(row), 300) if op == "<<" else f(row) >> min(g(row), 300), n, signed
+        return (
+            f"({left} {op} {right})",
+            n,
+            lambda row: wrap(f(row) << min(g(row), 300) if op == "<<" else f(row) >> min(g(row), 300), n, signed),
         )
 
     def unary(self, depth: int, signed: bool):

@@ -156,8 +156,11 @@ V1Switch(P(), V(), I(), E(), V(), D()) main;
     found = ids(compile_program(text).p4info.tables)
     assert found[f"I.{second}"] == found[f"I.{first}"] + 1
     with pytest.raises(P4Error, match="is used twice"):
-        compile_program(text.replace(f"table {first} ", f"@id(1) table {first} ").replace(
-            f"table {second} ", f"@id(1) table {second} "))
+        compile_program(
+            text.replace(f"table {first} ", f"@id(1) table {first} ").replace(
+                f"table {second} ", f"@id(1) table {second} "
+            )
+        )
 
 
 @pytest.mark.parametrize("name", ["srv6", "spray"])

@@ -84,7 +84,7 @@ def test_forwarded__counted_by_egress_port_with_bytes(t0):
     sent = frame(0x2301, 0x1305, 0x2302, 0x330B)
     t0.send(1, sent)
     t0.send(2, sent)
-    (_, data), = t0.device.read_counter(t0.id("forwarded"), 7)
+    ((_, data),) = t0.device.read_counter(t0.id("forwarded"), 7)
     assert (data.packets, data.bytes) == (2, 2 * len(sent))
 
 

@@ -45,9 +45,10 @@ def seeds() -> dict[str, bytes]:
         P4RUNTIME + "Read": read.SerializeToString(),
         P4RUNTIME + "StreamChannel": p4r.StreamMessageRequest(arbitration=arbitration).SerializeToString(),
         P4RUNTIME + "SetForwardingPipelineConfig": p4r.SetForwardingPipelineConfigRequest(
-            device_id=1, election_id=U128.encode(1), action=3, config=p4r.ForwardingPipelineConfig(
-                p4info=mini_config().p4info, p4_device_config=b"mini"
-            )
+            device_id=1,
+            election_id=U128.encode(1),
+            action=3,
+            config=p4r.ForwardingPipelineConfig(p4info=mini_config().p4info, p4_device_config=b"mini"),
         ).SerializeToString(),
         P4RUNTIME + "GetForwardingPipelineConfig": b"\x08\x01",
         GNMI + "Get": gnmi.GetRequest(path=[gnmi.Path(elem=elems)]).SerializeToString(),

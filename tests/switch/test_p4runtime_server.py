@@ -312,9 +312,7 @@ def test_registers_and_counters__cells():
             count = p4r.CounterEntry(
                 counter_id=BY_PORT, index=p4r.Index(index=5), data=p4r.CounterData(packet_count=1, byte_count=60)
             )
-            await client.write(
-                modify(p4r.Entity(register_entry=cell)), modify(p4r.Entity(counter_entry=count))
-            )
+            await client.write(modify(p4r.Entity(register_entry=cell)), modify(p4r.Entity(counter_entry=count)))
             read = await client.read(
                 p4r.Entity(register_entry=p4r.RegisterEntry(register_id=SEEN, index=p4r.Index(index=2))),
                 p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=BY_PORT)),
@@ -335,7 +333,10 @@ def test_write__each_update_has_its_own_error_and_the_good_ones_are_done():
             await client.set_pipeline(mini_config())
             wide = p4r.Entity(table_entry=p4r.TableEntry(table_id=BY_MAC))
             updates = [
-                insert(mac_entry(b"\1")), insert(mac_entry(b"\1")), delete(mac_entry(b"\2")), insert(wide),
+                insert(mac_entry(b"\1")),
+                insert(mac_entry(b"\1")),
+                delete(mac_entry(b"\2")),
+                insert(wide),
                 insert(mac_entry(b"\3")),
             ]
             with pytest.raises(grpc.aio.AioRpcError) as caught:
