@@ -117,8 +117,8 @@ class Endpoint:
         del self._qps[qpn]
         self._turn.remove(qp)
         qp.release()
-        if qp.peer is not None and qp in self._peers.get(qp.peer).qps:
-            self._peers.get(qp.peer).qps.remove(qp)
+        if qp.peer is not None:
+            self._peers.disconnected(self._peers.get(qp.peer), qp)
 
     def qp(self, qpn: int) -> QueuePair:
         """The QP of that number. Raises LocalError."""

@@ -118,6 +118,14 @@ class Peers:
         if self.local_ports != self._mask:
             self.tell(peer, now)
 
+    @staticmethod
+    def disconnected(peer: Peer, qp: QueuePair) -> None:
+        """A QP with that peer is gone. With the last one goes what would renew the proof of reverse EVs."""
+        if qp in peer.qps:
+            peer.qps.remove(qp)
+            if not peer.qps:
+                peer.reverse.forget()
+
     # ---- control packets --------------------------------------------------------------------------------
 
     def transmit(self, out: list[tuple[int, str, Packet]], limit: int, room: Room) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hosts.engine.events import EvChanged, EvProbeResult
-from hosts.engine.packets import EndpointOp, EndpointRequest, Sack
+from hosts.engine.packets import EndpointOp, EndpointRequest, EndpointResponse, Sack
 from tests.hosts.pair import ACKS, MTU, Pair
 
 
@@ -158,3 +158,17 @@ def test_any_one_way_failures__as_long_as_one_path_works_each_way(
             pair.path(side, ev).cut = ev != alive and rng.random() < 0.5
     pair.run_until_quiet(limit_s=60.0)
     assert pair.memory[: len(data)] == data and pair.completions() == [(1, "SUCCESS")]
+
+
+def test_no_qps_left__an_ev_probe_is_answered_over_the_ev_it_came_on() -> None:
+    """Found with mrc-ping: a proof outlived the QPs that would have renewed it; answers left over a path cut since."""
+    pair = paced(planes=1, uplinks=2)
+    pair.write(pair.bytes(100 * MTU))
+    pair.run_until_quiet()
+    for side in (pair.a, pair.b):
+        side.endpoint.destroy_qp(side.qp.qpn)
+    for ev in (0x000, 0x001, 0x000):
+        pair.a.endpoint.probe_ev("b", ev, 0, now=pair.now, timeout_s=1.0)
+        pair.run(0.1)
+    answers = [line.packet.ev for line in pair.sent(EndpointResponse, "b")][-3:]
+    assert answers == [0x000, 0x001, 0x000]
