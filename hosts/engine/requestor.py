@@ -158,6 +158,8 @@ class Requestor:
     def transmit(self, now: float, out: list[tuple[int, str, Packet]], limit: int, room: Room) -> None:
         """Append up to `limit` packets: retransmissions first, then new data (§5.10)."""
         flight, window = self.flight, self._window
+        if not flight.bytes:
+            window.cap(0)  # ACKs and timers tell no byte counts: what lost SACKs left over would hold us for ever
         choose = self._paths.choose
         last_psn = flight.cack + self._mpr
         while limit > 0 and room.free and window.may_send():
@@ -386,10 +388,10 @@ class Requestor:
         """§2.7: completes messages in posting order, or ends the QP."""
         flight = self.flight
         psn = unwrap(ack.psn, flight.cack)
-        if psn >= flight.next_psn:
+        if psn > flight.next_psn or (psn == flight.next_psn and ack.syndrome == Syndrome.ACK):
             self._counters.bad_feedback += 1
             return
-        if ack.syndrome != Syndrome.ACK:
+        if ack.syndrome != Syndrome.ACK:  # a NAK may name the PSN expected next, when it answers a probe
             status = _NAK_STATUS.get(ack.syndrome)  # type: ignore[call-overload]
             if status is None:
                 self._counters.bad_feedback += 1

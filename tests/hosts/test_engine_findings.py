@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hosts.engine.packets import Packet, Sack, Write
 from tests.hosts.pair import Pair
 
 
@@ -26,3 +27,39 @@ def test_error__a_peer_without_any_path_learns_of_it_from_its_probes() -> None:
     pair.cut(*evs, cut=False)
     pair.run(1.0)
     assert pair.completions() == [(1, "REMOTE_ACCESS")]
+
+
+def test_error__a_probe_is_answered_also_when_everything_sent_had_arrived() -> None:
+    keys = {"ev_min_active": 0, "probe_fail_count": 1, "probe_interval_s": 0.05, "exp_cnt": 25}
+    pair = Pair(planes=1, uplinks=1, config=keys, config_b={"exp_cnt": 1, "linear_cnt": 1})
+    back = pair.a.endpoint.register(bytearray(100))
+    pair.path("b", 0).cut = True
+    pair.write(b"arrives, but its SACK does not")
+    pair.write(b"neither does this one's")
+    pair.b.qp.post_write(b"y", back.va, back.rkey, now=0.0)
+    pair.run(1.0)
+    assert pair.b.qp.state.value == "error" and not any(row["active"] for row in pair.a.qp.ev_states())
+    assert pair.b.qp.counters.packets_received == pair.a.qp.counters.packets_sent == 2
+    pair.path("b", 0).cut = False
+    pair.run(1.0)
+    assert pair.a.qp.state.value == "error" and pair.completions() == [(1, "SUCCESS"), (2, "SUCCESS")]
+
+
+def test_window__bytes_that_only_a_transport_ack_reported_do_not_fill_a_shrunk_one_for_ever() -> None:
+    """SACKs count bytes, and none arrives. The second write is lost, the window shrinks, silence."""
+    pair = Pair(planes=1, uplinks=1, config={"sack_threshold_bytes": 1})
+    second = pair.a.qp.first_psn + 1 & 0xFFFFFF
+
+    def wire(source: str, packet: Packet) -> list[float] | None:
+        first = isinstance(packet, Write) and packet.psn == second and not packet.rtx
+        answer = source == "b" and (isinstance(packet, Sack) or 0.02 < pair.now < 0.5)
+        return [] if first or answer else None
+
+    pair.filter = wire
+    for number in range(2):
+        pair.write(bytes(200), 300 * number)
+    pair.run(0.02)
+    assert len(pair.completions()) == 1
+    pair.a.qp.requestor._window.cwnd = 100  # type: ignore[union-attr]
+    pair.run_until_quiet(limit_s=10.0)
+    assert pair.completions() == [(1, "SUCCESS"), (2, "SUCCESS")]
