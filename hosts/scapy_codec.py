@@ -12,6 +12,7 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from typing import Any
 
+from scapy.error import Scapy_Exception
 from scapy.layers.inet import IP, UDP, in4_chksum
 from scapy.layers.inet6 import IPv6, in6_chksum
 from scapy.packet import Packet as ScapyPacket
@@ -100,7 +101,7 @@ class ScapyCodec:
             raise WireError(f"shorter than its headers ({len(whole)} bytes)")
         try:
             return self.to_record((IPv6 if version == 6 else IP)(whole), whole, plane, outer_traffic_class)
-        except (struct.error, IndexError, ValueError) as error:
+        except (struct.error, IndexError, ValueError, Scapy_Exception) as error:
             if isinstance(error, WireError):
                 raise
             raise WireError(f"scapy cannot dissect it: {error}") from error

@@ -33,6 +33,11 @@ def test_frame__a_good_frame_gets_all_the_way_to_a_record(monkeypatch: pytest.Mo
     assert {"Write", "Sack", "Nack", "TransportAck", "ReliabilityProbe", "EndpointRequest"} <= set(seen)
 
 
+def test_scapy__more_ip_options_than_scapy_takes_is_a_wire_error() -> None:
+    """Found by the fuzzer: MaximumItemsCount left the codec."""
+    fuzz.scapy(b"\x01\x00\x40" + bytes(170))
+
+
 def test_mutations__are_the_same_for_the_same_seed() -> None:
     assert list(fuzz.mutations("wire", 3, 50)) == list(fuzz.mutations("wire", 3, 50))
 
