@@ -67,6 +67,8 @@ class _Host(Agent):
             while qp.outstanding() < OUTSTANDING:
                 qp.post_write(self.data, remote.va, remote.rkey, now=time.monotonic())
         super()._network()
+        # What completed in there makes room for the next write; nothing else would wake the loop for it.
+        self._busy = self._busy or (self.queue is not None and self.queue.outstanding() < OUTSTANDING)
 
     def serve_until_told(self) -> None:
         """The peer still wants its answers; the parent closes our standard input when it has them."""
