@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 import socket
+import sysconfig
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ class Check:
 
 def checks() -> Iterator[Check]:
     """Every check in the order shown. Looks only; changes nothing."""
-    for check in (_root, _namespaces, _packet_socket, _tools, _packages, _processors, _leftovers, _bmv2):
+    for check in (_root, _namespaces, _packet_socket, _tools, _packages, _headers, _processors, _leftovers, _bmv2):
         yield from check()
 
 
@@ -65,6 +66,13 @@ def _packages() -> Iterator[Check]:
     for module in ("mininet", "finsy", "lark", "scapy", "pyroute2", "rich"):
         here = importlib.util.find_spec(module) is not None
         yield Check(f"python {module}", here, "importable" if here else "missing", "make setup")
+
+
+def _headers() -> Iterator[Check]:
+    path = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    here = path.exists()
+    cure = "apt-get install python3-dev: without it the fast NIC does everything in Python, about 1.5 times slower"
+    yield Check("Python.h", here, str(path) if here else f"no {path}", cure, needed=False)
 
 
 def _processors() -> Iterator[Check]:

@@ -20,7 +20,7 @@ from hosts.nic import open_nic
 from hosts.nic.base import NicError
 from hosts.nic.encapsulation import Encapsulation
 from hosts.nic.fast import BACKLOG_FRAMES, FastNic
-from hosts.nic.native import NativeError, load
+from hosts.nic.native import NativeMissing, load
 from topologies.plan import Plan
 
 pytestmark = [
@@ -79,7 +79,7 @@ def namespace():
 def nic(request, namespace):
     try:
         module = load() if request.param == "compiled" else None
-    except NativeError as error:
+    except NativeMissing as error:
         pytest.skip(str(error))
     with contextlib.closing(FastNic(PLAN, H0, Config(), module)) as opened:
         yield opened
