@@ -50,9 +50,17 @@ class Counters:
     """Declared lost, but arrived before it was sent again."""
     spurious: int = 0
     """Answers to copies that had been given up: sent twice for nothing."""
+    marked: int = 0
+    """SACKs whose verdict was SKIP_ONCE: packets of ours that were CE-marked."""
     trimmed: int = 0
+    trimmed_lasthop: int = 0
+    """... of them at the last hop."""
     refused: int = 0
-    """NACKs for reasons of the responder."""
+    """NACKs for reasons of the responder; by reason: no bitmap, no buffer, no resource, PSN out of window."""
+    refused_bitmap: int = 0
+    refused_buffer: int = 0
+    refused_resource: int = 0
+    refused_window: int = 0
     retry_charges: int = 0
     probes_sent: int = 0
     probes_answered: int = 0

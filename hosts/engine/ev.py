@@ -125,8 +125,8 @@ class Ev:
     """One EV of one QP: its state, its place, and what is known of its path."""
 
     __slots__ = (
-        "active", "failures", "fault_at", "flight", "held", "lost", "needed", "plane", "probes_answered", "probing",
-        "rtt_s", "sent", "state", "streak", "value",
+        "acked", "active", "failures", "fault_at", "flight", "held", "lost", "marked", "needed", "plane",
+        "probes_answered", "probing", "rtt_s", "sent", "srtt_s", "state", "streak", "trimmed", "value",
     )  # fmt: skip
 
     def __init__(self, value: int, plane: int, needed: int):
@@ -138,11 +138,19 @@ class Ev:
         self.flight: deque[Sent] = deque()
         """Transmissions over this EV, oldest first; those no longer in flight go when one behind them arrives."""
         self.sent = 0
+        self.acked = 0
+        """Packets known to have arrived over it."""
         self.lost = 0
+        self.marked = 0
+        """SACKs that named it with SKIP_ONCE."""
+        self.trimmed = 0
+        """Packets trimmed on it before the last hop."""
         self.held = 0
         """Demotions refused by the floor, or because it was the last of its plane and still carried packets."""
         self.rtt_s: float | None = None
         """Last round-trip time sampled, seconds."""
+        self.srtt_s: float | None = None
+        """Smoothed round-trip time of this path alone (gain 1/8), probes included."""
         self.probes_answered = 0
         self.streak = 0
         """Probes answered in a row since the last failure."""
@@ -154,6 +162,12 @@ class Ev:
         """When it last became ASSUMED_BAD."""
         self.probing = False
         """A probe of it is due, queued or in flight (owner: Prober)."""
+
+    def sampled(self, rtt_s: float) -> None:
+        """A round trip over it took that long."""
+        self.rtt_s = rtt_s
+        before = self.srtt_s
+        self.srtt_s = rtt_s if before is None else before + (rtt_s - before) / 8
 
     def carries(self) -> bool:
         """Whether its path is lossy rather than dead: something sent after the packet just lost arrived over it.

@@ -117,7 +117,7 @@ class Paths:
             return
         del self._pending[sack.probe_id]  # type: ignore[arg-type]
         self.proved(ev, now)
-        ev.rtt_s = now - sent_at
+        ev.sampled(now - sent_at)
         ev.probes_answered += 1
         self._counters.probes_answered += 1
         signal = _ANSWERS.get(sack.verdict, EvSignal.PROBE_CLEAN)

@@ -307,7 +307,8 @@ class QueuePair:
         return [
             {
                 "ev": ev.value, "plane": ev.plane, "state": ev.state.name.lower(), "active": ev.active,
-                "sent": ev.sent, "lost": ev.lost, "rtt_s": ev.rtt_s, "probes_ok": ev.streak,
+                "sent": ev.sent, "acked": ev.acked, "lost": ev.lost, "marked": ev.marked, "trimmed": ev.trimmed,
+                "rtt_s": ev.rtt_s, "srtt_s": ev.srtt_s, "probes_ok": ev.streak,
                 "probes_needed": ev.needed, "probes_answered": ev.probes_answered, "held_by_floor": ev.held,
             }
             for ev in self.paths.profile

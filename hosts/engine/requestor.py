@@ -60,6 +60,12 @@ _LOSS_COUNTERS = {
     LossCause.DISTANCE: "distant",
     LossCause.TIMEOUT: "timeouts",
 }
+_REFUSAL_COUNTERS = {
+    NackReason.NO_BITMAP: "refused_bitmap",
+    NackReason.NO_PKT_BUFFER: "refused_buffer",
+    NackReason.NO_RESOURCE: "refused_resource",
+    NackReason.PSN_OOR_WINDOW: "refused_window",
+}
 _NAK_STATUS = {
     Syndrome.NAK_INVALID_REQUEST: Status.REMOTE_INVALID_REQUEST,
     Syndrome.NAK_REMOTE_ACCESS: Status.REMOTE_ACCESS,
@@ -307,7 +313,8 @@ class Requestor:
         """RTT in seconds of the SACK's trigger; None when it is unknown or was sampled before."""
         if trigger is None:
             return None
-        rtt = trigger.ev.rtt_s = now - trigger.sent_at
+        rtt = now - trigger.sent_at
+        trigger.ev.sampled(rtt)
         self._learn(rtt, now)
         return rtt
 
@@ -349,6 +356,7 @@ class Requestor:
         for sent in news:
             # A PSN sent more than once: which copy arrived is known of the trigger only.
             if sent.attempt == 1 or sent is trigger:
+                sent.ev.acked += 1
                 flight.overtake(sent)
         if trigger is not None and trigger.accused and trigger in news:
             verdict_at = now + max(self.srtt_s or 0.0, self._timer_floor_s / 2)
@@ -370,6 +378,9 @@ class Requestor:
         self._paths.proved(ev, now)
         if self._trials:
             self._trials = deque(trial for trial in self._trials if not trial.acquits(ev, sack))
+        if sack.verdict == Verdict.SKIP_ONCE:
+            ev.marked += 1
+            self._counters.marked += 1
         if sack.verdict or ev.state is not EvState.GOOD:
             self._paths.signal(ev, _VERDICTS.get(sack.verdict, EvSignal.SACK_CLEAN), now)
 
@@ -465,6 +476,7 @@ class Requestor:
         if ev is not None:
             ev.failures = 0
             trimmed = nack.reason == NackReason.TRIMMED
+            ev.trimmed += trimmed
             self._paths.signal(ev, EvSignal.TRIMMED if trimmed else EvSignal.REFUSED, now)
         sent = flight.outstanding.get(psn)
         if sent is None or sent.state != IN_FLIGHT or sent.ev is not ev:
@@ -474,11 +486,14 @@ class Requestor:
         flight.give_up(sent)
         if nack.reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP):
             counters.trimmed += 1
+            counters.trimmed_lasthop += nack.reason == NackReason.TRIMMED_LASTHOP
             self._sample(sent, now)
             self._window.on_trim(now, sent.size)
             heapq.heappush(self._again, psn)
             return
         counters.refused += 1
+        name = _REFUSAL_COUNTERS.get(nack.reason, "refused_resource")
+        setattr(counters, name, getattr(counters, name) + 1)
         self._window.on_other_nack(sent.size)
         heapq.heappush(self._deferred, (now + (self.srtt_s or self._config.base_timeout_s), psn))
         self._charge(now)

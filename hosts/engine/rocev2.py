@@ -140,8 +140,9 @@ class RcQueuePair(QueuePair):
         return [
             {
                 "ev": ev, "plane": plane, "state": "good", "active": True,
-                "sent": self.counters.plane_packets[plane], "lost": self.counters.lost, "rtt_s": None, "probes_ok": 0,
-                "probes_needed": 0, "probes_answered": 0, "held_by_floor": False,
+                "sent": self.counters.plane_packets[plane], "acked": 0, "lost": self.counters.lost, "marked": 0,
+                "trimmed": 0, "rtt_s": None, "srtt_s": None, "probes_ok": 0, "probes_needed": 0, "probes_answered": 0,
+                "held_by_floor": False,
             }
         ]  # fmt: skip
 
