@@ -71,10 +71,14 @@ def test_engine__has_no_clock_socket_thread_or_randomness_of_its_own():
     assert broken("hosts/engine", lambda m: is_in(m, banned)) == []
 
 
-@pytest.mark.parametrize("module", ["topologies/plan.py", "topologies/jsonl.py", "topologies/lines.py"])
+LIGHT = tuple(f"topologies.{name}" for name in ("plan", "parts", "modes", "speeds", "usids", "jsonl", "lines"))
+
+
+@pytest.mark.parametrize("module", LIGHT)
 def test_shared_modules__need_only_the_standard_library(module):
-    """Everybody imports these; they must stay light."""
-    found = [name for _, name in imports_of(ROOT / module) if name != "topologies.lines"]
+    """Everybody imports these; they must stay light, and import nothing of ours but each other."""
+    path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
+    found = [name for _, name in imports_of(path) if name != "topologies" and not is_in(name, LIGHT)]
     assert [name for name in found if name.split(".")[0] not in sys.stdlib_module_names] == []
 
 

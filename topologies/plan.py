@@ -1,33 +1,52 @@
-"""The fabric as pure data: names, ports, addresses, uSIDs, EV <-> path, static routes.
+"""The fabric as pure data: names, ports, addresses, uSIDs, EV <-> path, static routes, speeds and thresholds.
 
-This is the only module that computes any of these; everything else asks a `Plan`. It imports nothing of
-ours and touches nothing on the machine (docs/architecture.md, "The plan").
-
-Bit layouts are those of reference/mrc-protocol.md §8.3::
-
-    EV     31..16 free   15..8 plane   7..0 T0 uplink (= T1 number)
-    uSID   15..12 role   11..8 plane   7..0 number          role 1 = T1, 2 = T0, 3 = NIC downlink
-    DA     locator fcbb:bb00::/32, then up to six uSIDs; 0x0000 ends the list
+Only this module and its pure siblings (usids, modes, speeds, parts), which it exports again, compute any of these;
+everything else asks a `Plan`. They import nothing else of ours and touch nothing on the machine
+(docs/architecture.md, "The plan"). Bit layouts are those of reference/mrc-protocol.md §8.3, see topologies/usids.py.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from ipaddress import IPv6Address
 from itertools import pairwise
 from typing import Any
 
-LOCATOR = 0xFCBB_BB00
-LOCATOR_BITS = 32
-USID_BITS = 16
-USIDS_PER_ADDRESS = 6
+from topologies import modes, speeds, usids
+from topologies.modes import Mode
+from topologies.parts import Host, Link, Path, Port, SprayRoutes, Switch, SwitchRoutes
+from topologies.speeds import PATH_MTUS, LinkSpeed, Thresholds
+from topologies.usids import (
+    LOCATOR,
+    LOCATOR_BITS,
+    ROLE_ADJACENCY_DOWN,
+    ROLE_ADJACENCY_UP,
+    ROLE_DOWNLINK,
+    ROLE_T0,
+    ROLE_T1,
+    USID_BITS,
+    USIDS_PER_ADDRESS,
+    AddressTemplate,
+    PlanError,
+    SegmentList,
+    carrier,
+    ev_plane,
+    ev_uplink,
+    make_ev,
+    segment_list,
+    usid,
+)
 
-ROLE_T1 = 1
-ROLE_T0 = 2
-ROLE_DOWNLINK = 3
+__all__ = [
+    "CPU_PORT", "DEVICE_MTU", "INTERFACE_NAME_MAX", "LIMITS", "LOCATOR", "LOCATOR_BITS", "PATH_MTUS",
+    "ROLE_ADJACENCY_DOWN", "ROLE_ADJACENCY_UP", "ROLE_DOWNLINK", "ROLE_T0", "ROLE_T1", "USIDS_PER_ADDRESS",
+    "USID_BITS", "AddressTemplate", "Host", "Link", "LinkSpeed", "Mode", "Path", "Plan", "PlanError", "Port",
+    "SegmentList", "SprayRoutes", "Switch", "SwitchRoutes", "Thresholds", "carrier", "ev_plane", "ev_uplink",
+    "make_ev", "segment_list", "usid",
+]  # fmt: skip
 
 INTERFACE_NAME_MAX = 15
 """IFNAMSIZ - 1: the longest interface name Linux takes, in characters."""
@@ -44,155 +63,23 @@ LIMITS = {
 }
 
 
-class PlanError(ValueError):
-    """The dimensions, or a name or number asked of the plan, do not exist; the message says what would."""
-
-
-@dataclass(frozen=True, slots=True)
-class Port:
-    """One end of a link: `node` (a switch or a host), its port `number` and its interface name.
-
-    Numbers are 1-based on switches and hosts alike; a host's port of plane p is number p + 1.
-    """
-
-    node: str
-    number: int
-    interface: str
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A cable: `lower` is the end nearer to the hosts (NIC before T0, T0 before T1)."""
-
-    lower: Port
-    upper: Port
-    plane: int
-
-    @property
-    def name(self) -> str:
-        """`p1-t0-0 p1-t1-1`, as the Mininet CLI's `link` command names it."""
-        return f"{self.lower.node} {self.upper.node}"
-
-    @property
-    def ends(self) -> frozenset[str]:
-        return frozenset((self.lower.node, self.upper.node))
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """Host `h{number}`: `rack` = number // hosts_per_rack, `downlink` = number % hosts_per_rack."""
-
-    name: str
-    number: int
-    rack: int
-    downlink: int
-
-
-@dataclass(frozen=True, slots=True)
-class Switch:
-    """A T0 or T1. `tier` is 0 or 1, `number` its rack (T0) or T1 number; `device_id` is P4Runtime's."""
-
-    name: str
-    tier: int
-    plane: int
-    number: int
-    device_id: int
-
-    @property
-    def usid(self) -> int:
-        return usid(ROLE_T1 if self.tier else ROLE_T0, self.plane, self.number)
-
-
-@dataclass(frozen=True, slots=True)
-class SwitchRoutes:
-    """What `srv6.p4` needs on one switch, written once (§8.1).
-
-    `own_usid`: the uSID it ends; `next_hops`: (uSID, egress port) of each neighbour.
-    """
-
-    own_usid: int
-    next_hops: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SprayRoutes:
-    """What `spray.p4` needs on one switch.
-
-    `down`: (prefix, prefix length, egress port) by destination; `up`: (prefix, prefix length) that leaves by
-    any port of `uplinks`. Both empty-able: a T1 has no uplinks.
-    """
-
-    down: tuple[tuple[IPv6Address, int, int], ...]
-    up: tuple[tuple[IPv6Address, int], ...]
-    uplinks: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Path:
-    """The way of one EV from a source to a destination host: nodes in order and the links between them."""
-
-    ev: int
-    nodes: tuple[str, ...]
-    links: tuple[Link, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AddressTemplate:
-    """Outer destination address of a (source, destination) pair with plane and uplink left at zero (§8.2).
-
-    `address(ev)` fills them in: 2 shifts and 2 ORs a packet, nothing stored per path.
-    """
-
-    base: int
-    plane_unit: int
-    """Sum of 1 << (bit of the plane nibble) over the uSIDs present: times the plane, ORed in."""
-    uplink_shift: int | None
-    """Bit of the T1 uSID's number; None inside a rack, where there is no T1."""
-
-    def address(self, ev: int) -> int:
-        """The 128-bit outer DA of `ev` as an integer."""
-        value = self.base | self.plane_unit * ev_plane(ev)
-        if self.uplink_shift is not None:
-            value |= ev_uplink(ev) << self.uplink_shift
-        return value
-
-
-def usid(role: int, plane: int, number: int) -> int:
-    """16-bit uSID of a role (1 T1, 2 T0, 3 NIC downlink), plane and number (§8.3)."""
-    return role << 12 | plane << 8 | number
-
-
-def make_ev(plane: int, uplink: int) -> int:
-    """EV of a plane and a T0 uplink number (§8.3)."""
-    return plane << 8 | uplink
-
-
-def ev_plane(ev: int) -> int:
-    return ev >> 8 & 0xFF
-
-
-def ev_uplink(ev: int) -> int:
-    return ev & 0xFF
-
-
-def carrier(*usids: int) -> int:
-    """128-bit uSID carrier address: locator, the uSIDs, zeros. Raises PlanError beyond six."""
-    if len(usids) > USIDS_PER_ADDRESS:
-        raise PlanError(f"{len(usids)} uSIDs do not fit in one address (at most {USIDS_PER_ADDRESS})")
-    value = LOCATOR
-    for one in usids:
-        value = value << USID_BITS | one
-    return value << USID_BITS * (USIDS_PER_ADDRESS - len(usids))
-
-
 @dataclass(frozen=True)
 class Plan:
-    """A multi-plane two-tier Clos fabric. Raises PlanError for dimensions that cannot be named or numbered."""
+    """A multi-plane two-tier Clos fabric. Raises PlanError for dimensions that cannot be named or numbered.
+
+    `host_link`, `fabric_link`: speeds of NIC-T0 and T0-T1 links; by default as fast as the machine, and then there
+    are no thresholds. `Plan.scaled` gives the speeds of §11.4. `pmtu_bytes`: path MTU of the hosts, which fixes what
+    a packet is in every depth. `mode` may be given by name.
+    """
 
     planes: int = 4
     racks: int = 2
     spines: int = 2
     hosts_per_rack: int = 2
+    mode: Mode = field(default=Mode.SRV6, kw_only=True)
+    host_link: LinkSpeed = field(default=LinkSpeed(), kw_only=True)
+    fabric_link: LinkSpeed = field(default=LinkSpeed(), kw_only=True)
+    pmtu_bytes: int = field(default=4096, kw_only=True)
 
     def __post_init__(self) -> None:
         for key, (low, high, why) in LIMITS.items():
@@ -204,6 +91,9 @@ class Plan:
                 f"hosts_per_rack + spines = {self.hosts_per_rack + self.spines}: a T0 has at most "
                 f"{CPU_PORT - 1} ports (v1model numbers them in 9 bits; {CPU_PORT} is the CPU port)"
             )
+        object.__setattr__(self, "mode", Mode.named(self.mode))
+        if self.pmtu_bytes not in PATH_MTUS:
+            raise PlanError(f"pmtu_bytes = {self.pmtu_bytes!r}: must be one of {', '.join(map(str, PATH_MTUS))}")
         longest = max(self._longest_interface_names(), key=len)
         if len(longest) > INTERFACE_NAME_MAX:
             raise PlanError(
@@ -216,6 +106,20 @@ class Plan:
         yield f"p{p}-t0-{self.racks - 1}-eth{t0_ports}"
         yield f"p{p}-t1-{self.spines - 1}-eth{self.racks}"
         yield f"h{self.racks * self.hosts_per_rack - 1}-eth{p}"
+
+    @classmethod
+    def scaled(
+        cls, planes: int = 4, racks: int = 2, spines: int = 2, hosts_per_rack: int = 2, *,
+        mode: Mode | str = Mode.SRV6, rate_bps: float = speeds.SCALED_RATE_BPS, rtt_s: float = speeds.SCALED_RTT_S,
+        pmtu_bytes: int = speeds.SCALED_PMTU,
+    ) -> Plan:  # fmt: skip
+        """A plan at the scale of §11.4 and Annex C: all links alike, delays such that the base RTT is `rtt_s`."""
+        mode = Mode.named(mode)
+        speed = speeds.scaled_speed(rate_bps, rtt_s, pmtu_bytes, mode, hops=4 if racks > 1 else 2)
+        return cls(
+            planes, racks, spines, hosts_per_rack,
+            mode=mode, host_link=speed, fabric_link=speed, pmtu_bytes=pmtu_bytes,
+        )  # fmt: skip
 
     # ---- names ------------------------------------------------------------------------------------------
 
@@ -348,12 +252,101 @@ class Plan:
         except KeyError:
             raise PlanError(f"no interface {interface!r} in this fabric") from None
 
+    @cached_property
+    def _ports_by_node(self) -> dict[str, tuple[Port, ...]]:
+        found: dict[str, list[Port]] = {name: [] for name in self._nodes}
+        for link in self.links:
+            for port in (link.lower, link.upper):
+                found[port.node].append(port)
+        return {name: tuple(sorted(ports, key=lambda p: p.number)) for name, ports in found.items()}
+
     def ports(self, node: str) -> tuple[Port, ...]:
         """All ports of a node in port order. Raises PlanError for an unknown name."""
         if node not in self._nodes:
             raise PlanError(f"no node {node!r}")
-        mine = [p for k in self.links for p in (k.lower, k.upper) if p.node == node]
-        return tuple(sorted(mine, key=lambda p: p.number))
+        return self._ports_by_node[node]
+
+    def link_of_port(self, node: str, number: int) -> Link:
+        """The link at a port of a node. Raises PlanError listing the ports."""
+        for port in self.ports(node):
+            if port.number == number:
+                return self._links_by_interface[port.interface]
+        has = ", ".join(str(port.number) for port in self.ports(node))
+        raise PlanError(f"no port {number!r} on {node} (has: {has})")
+
+    # ---- speeds and thresholds --------------------------------------------------------------------------
+
+    def speed(self, link: Link) -> LinkSpeed:
+        """Speed of a link by its tier."""
+        return self.host_link if link.lower.node in self._host_names else self.fabric_link
+
+    @cached_property
+    def _host_names(self) -> frozenset[str]:
+        return frozenset(host.name for host in self.hosts)
+
+    @property
+    def limited(self) -> bool:
+        """Whether any link has a rate."""
+        return self.host_link.rate_bps is not None or self.fabric_link.rate_bps is not None
+
+    def _speeds(self, source: Host | None, destination: Host | None) -> list[LinkSpeed]:
+        """Speeds of the links between two hosts; None: of the longest way in the fabric."""
+        if source is not None and destination is not None:
+            far = source.rack != destination.rack
+        else:
+            far = self.racks > 1
+        return [self.host_link, self.fabric_link, self.fabric_link, self.host_link] if far else [self.host_link] * 2
+
+    def base_rtt_s(
+        self, source: Host | None = None, destination: Host | None = None, pmtu_bytes: int | None = None
+    ) -> float:
+        """Seconds that a full packet and its SACK take there and back when nothing waits; without hosts, the longest.
+
+        Delays both ways and serialising at each link; 0 where the plan limits nothing. What hosts add is not in it.
+        """
+        return speeds.round_trip_s(self._speeds(source, destination), pmtu_bytes or self.pmtu_bytes, self.mode)
+
+    def bdp_bytes(
+        self, source: Host | None = None, destination: Host | None = None, pmtu_bytes: int | None = None
+    ) -> float | None:
+        """Bytes in flight that fill one plane between two hosts: lowest rate x base RTT. None without a rate."""
+        rates = [one.rate_bps for one in self._speeds(source, destination) if one.rate_bps is not None]
+        return min(rates) * self.base_rtt_s(source, destination, pmtu_bytes) / 8 if rates else None
+
+    @property
+    def nic_rate_bps(self) -> float | None:
+        """Rate of all ports of a host together; None without a limit."""
+        return None if self.host_link.rate_bps is None else self.host_link.rate_bps * self.planes
+
+    def thresholds(self, switch: Switch | str, port: int, pmtu_bytes: int | None = None) -> Thresholds | None:
+        """Queue thresholds of a switch's egress port, from its own rate and the fabric's longest base RTT (§4.4).
+
+        None when the port has no rate: such a queue never stands, so nothing is to be marked or trimmed there.
+        Raises PlanError for no such switch or port.
+        """
+        device = self.switch(switch) if isinstance(switch, str) else switch
+        link = self.link_of_port(device.name, port)
+        rate = self.speed(link).rate_bps
+        if rate is None:
+            return None
+        pmtu = pmtu_bytes or self.pmtu_bytes
+        return self.thresholds_at(rate, last_hop=link.lower.node in self._host_names, pmtu_bytes=pmtu)
+
+    def thresholds_at(self, rate_bps: float, *, last_hop: bool, pmtu_bytes: int | None = None) -> Thresholds:
+        """The thresholds a port of any rate would have in this fabric: for rates changed while it runs."""
+        pmtu = pmtu_bytes or self.pmtu_bytes
+        bdp = rate_bps * self.base_rtt_s(pmtu_bytes=pmtu) / 8
+        frame, trimmed = speeds.frame_bytes(pmtu, self.mode), speeds.trimmed_bytes(self.mode)
+        return speeds.thresholds(bdp, frame, trimmed, last_hop)
+
+    @property
+    def trim_bytes(self) -> int:
+        """Bytes of a trimmed frame, `trim_len` of §4.3."""
+        return speeds.trimmed_bytes(self.mode)
+
+    def frame_bytes(self, payload: int | None = None) -> int:
+        """Bytes of a data frame with that much payload (a full one without), without FCS."""
+        return speeds.frame_bytes(self.pmtu_bytes if payload is None else payload, self.mode)
 
     # ---- addresses --------------------------------------------------------------------------------------
 
@@ -379,62 +372,112 @@ class Plan:
 
     # ---- EVs and paths ----------------------------------------------------------------------------------
 
-    def evs(self, source: Host, destination: Host) -> tuple[int, ...]:
-        """Every EV that names a distinct path between two hosts, plane by plane.
+    def _uplinks(self, source: Host, destination: Host) -> int:
+        """Distinct paths a plane: inside a rack only the plane matters (§8.2)."""
+        return self.spines if source.rack != destination.rack else 1
 
-        planes x spines of them between racks, one a plane inside a rack (§8.2: only the plane matters there).
+    def ev_planes(self, source: Host, destination: Host, *, seed: int | str = 0) -> tuple[tuple[int, int], ...]:
+        """(EV, plane) pairs of a QP in this plan's mode, see modes.ev_planes.
+
+        `seed`: the modes with random EVs draw other ones for each; give the QP's number. In srv6 and stev mode they
+        are one a distinct path: planes x spines between racks, one a plane inside a rack.
         """
-        uplinks = range(self.spines) if source.rack != destination.rack else range(1)
-        return tuple(make_ev(plane, uplink) for plane in range(self.planes) for uplink in uplinks)
+        made = f"{source.name}/{destination.name}/{seed}"
+        return modes.ev_planes(self.mode, self.planes, self._uplinks(source, destination), made)
+
+    def evs(self, source: Host, destination: Host, *, seed: int | str = 0) -> tuple[int, ...]:
+        """The EVs of `ev_planes` alone; where the EV names its path, every EV that does."""
+        return tuple(ev for ev, _ in self.ev_planes(source, destination, seed=seed))
 
     def template(self, source: Host, destination: Host) -> AddressTemplate:
         """Address template of a pair of hosts (§8.2)."""
         t0_here, t0_there = usid(ROLE_T0, 0, source.rack), usid(ROLE_T0, 0, destination.rack)
         end = usid(ROLE_DOWNLINK, 0, destination.downlink)
         if source.rack == destination.rack:
-            return self._as_template((t0_here, end), None)
-        return self._as_template((t0_here, usid(ROLE_T1, 0, 0), t0_there, end), 1)
+            return usids.template((t0_here, end), None)
+        return usids.template((t0_here, usid(ROLE_T1, 0, 0), t0_there, end), 1)
+
+    def adjacency_template(self, source: Host, destination: Host) -> AddressTemplate:
+        """The same by uA uSIDs: each names the cable to leave by, so no switch looks a neighbour up (§8.1)."""
+        down = usid(ROLE_ADJACENCY_DOWN, 0, destination.downlink)
+        end = usid(ROLE_DOWNLINK, 0, destination.downlink)
+        if source.rack == destination.rack:
+            return usids.template((down, end), None)
+        to_rack = usid(ROLE_ADJACENCY_DOWN, 0, destination.rack)
+        return usids.template((usid(ROLE_ADJACENCY_UP, 0, 0), to_rack, down, end), 0)
 
     def t0_probe_template(self, host: Host) -> AddressTemplate:
         """Self-probe of the host's T0: T0, then back down (§9)."""
         own = usid(ROLE_DOWNLINK, 0, host.downlink)
-        return self._as_template((usid(ROLE_T0, 0, host.rack), own), None)
+        return usids.template((usid(ROLE_T0, 0, host.rack), own), None)
 
     def t1_probe_template(self, host: Host) -> AddressTemplate:
         """Self-probe of a T1: up to it and back over the same T0 (§9)."""
         t0, own = usid(ROLE_T0, 0, host.rack), usid(ROLE_DOWNLINK, 0, host.downlink)
-        return self._as_template((t0, usid(ROLE_T1, 0, 0), t0, own), 1)
-
-    @staticmethod
-    def _as_template(usids: tuple[int, ...], t1_at: int | None) -> AddressTemplate:
-        shift = [128 - LOCATOR_BITS - USID_BITS * (i + 1) for i in range(len(usids))]
-        return AddressTemplate(
-            base=carrier(*usids),
-            plane_unit=sum(1 << (low + 8) for low in shift),
-            uplink_shift=None if t1_at is None else shift[t1_at],
-        )
+        return usids.template((t0, usid(ROLE_T1, 0, 0), t0, own), 1)
 
     def nic_address(self, host: Host, plane: int) -> int:
         """Outer DA with which a packet reaches a NIC port: locator and its downlink uSID alone (§8.1)."""
         return carrier(usid(ROLE_DOWNLINK, plane, host.downlink))
 
-    def path(self, source: Host, destination: Host, ev: int) -> Path:
-        """Nodes and links an EV crosses. Raises PlanError for an EV that names no path of this pair."""
-        plane, uplink = ev_plane(ev), ev_uplink(ev)
-        if (ev & 0xFFFF) not in self.evs(source, destination):
-            raise PlanError(f"EV {ev:#06x} names no path from {source.name} to {destination.name}")
+    def walk(self, nodes: Sequence[str], *, adjacencies: bool = False) -> tuple[int, ...]:
+        """The uSIDs of a walk host, switch, ..., switch, host by name, of any length; for segment_list.
+
+        By uN (each switch, then the NIC) or, with `adjacencies`, by uA (each cable, then the NIC). Raises PlanError
+        when two nodes that follow each other are not linked, or an end is no host.
+        """
+        if len(nodes) < 3:
+            raise PlanError(f"a walk goes from a host over switches to a host, got: {' '.join(nodes)}")
+        self.host(nodes[0])
+        last, through = self.host(nodes[-1]), [self.switch(name) for name in nodes[1:-1]]
+        links = [self.link(a, b) for a, b in pairwise(nodes)]
+        if adjacencies:
+            by_port = {s.name: {p: one for one, p in self.adjacencies(s)} for s in through}
+            out = [by_port[s.name][k.end(s.name).number] for s, k in zip(through, links[1:], strict=True)]
+        else:
+            out = [switch.usid for switch in through]
+        return (*out, usid(ROLE_DOWNLINK, links[-1].plane, last.downlink))
+
+    def path(self, source: Host, destination: Host, ev: int, plane: int | None = None) -> Path:
+        """Nodes and links an EV crosses. Raises PlanError for an EV that names no path of this pair.
+
+        Where the EV names no path (`mode.ev_is_path`), any EV goes; `plane` is needed then (switch-spray: not), and
+        the Path tells what is certain (parts.Path).
+        """
+        far = source.rack != destination.rack
+        if self.mode.ev_is_path:
+            named, uplink = ev_plane(ev), ev_uplink(ev)
+            known = named < self.planes and uplink < self._uplinks(source, destination)
+            if not known or plane not in (None, named):
+                on = "" if plane is None else f" on plane {plane}"
+                raise PlanError(f"EV {ev:#06x} names no path from {source.name} to {destination.name}{on}")
+            return self._path(source, destination, ev, named, self.t1_name(named, uplink), ())
+        if plane is None and self.mode is Mode.SWITCH_SPRAY:
+            plane = ev_plane(ev)
+        if plane is None or not 0 <= plane < self.planes:
+            raise PlanError(
+                f"mode {self.mode}: EV {ev:#010x} does not say its plane: give one of 0 to {self.planes - 1}"
+            )
+        choices = tuple(self.t1_name(plane, k) for k in range(self.spines)) if far else ()
+        if len(choices) == 1:
+            return self._path(source, destination, ev, plane, choices[0], ())
+        return self._path(source, destination, ev, plane, f"p{plane}-t1-*", choices)
+
+    def _path(self, source: Host, destination: Host, ev: int, plane: int, t1: str, choices: tuple[str, ...]) -> Path:
         nodes = [source.name, self.t0_name(plane, source.rack)]
         if source.rack != destination.rack:
-            nodes += [self.t1_name(plane, uplink), self.t0_name(plane, destination.rack)]
+            nodes += [t1, self.t0_name(plane, destination.rack)]
         nodes.append(destination.name)
-        links = tuple(self.link(a, b, plane) for a, b in pairwise(nodes))
-        return Path(ev, tuple(nodes), links)
+        sure = [(a, b) for a, b in pairwise(nodes) if not choices or t1 not in (a, b)]
+        return Path(ev, tuple(nodes), tuple(self.link(a, b, plane) for a, b in sure), choices)
 
-    def evs_through(self, source: Host, destination: Host, node_or_link: str | Link) -> tuple[int, ...]:
-        """The EVs of a pair of hosts whose path crosses a link (Link) or a node (its name)."""
+    def evs_through(
+        self, source: Host, destination: Host, node_or_link: str | Link, *, seed: int | str = 0
+    ) -> tuple[int, ...]:
+        """The EVs of a pair of hosts whose path crosses a link (Link) or a node (its name) for certain."""
         out = []
-        for ev in self.evs(source, destination):
-            path = self.path(source, destination, ev)
+        for ev, plane in self.ev_planes(source, destination, seed=seed):
+            path = self.path(source, destination, ev, plane)
             if node_or_link in (path.links if isinstance(node_or_link, Link) else path.nodes):
                 out.append(ev)
         return tuple(out)
@@ -449,7 +492,17 @@ class Plan:
         else:
             hops = [(usid(ROLE_T1, plane, k), self.uplink_port(k)) for k in range(self.spines)]
             hops += [(usid(ROLE_DOWNLINK, plane, d), self.downlink_port(d)) for d in range(self.hosts_per_rack)]
-        return SwitchRoutes(switch.usid, tuple(hops))
+        return SwitchRoutes(switch.usid, tuple(hops), self.adjacencies(switch))
+
+    def adjacencies(self, switch: Switch) -> tuple[tuple[int, int], ...]:
+        """(uA uSID, egress port) of every port of a switch, downwards first."""
+        plane = switch.plane
+        below = self.racks if switch.tier else self.hosts_per_rack
+        to_port = self.rack_port if switch.tier else self.downlink_port
+        out = [(usid(ROLE_ADJACENCY_DOWN, plane, n), to_port(n)) for n in range(below)]
+        if not switch.tier:
+            out += [(usid(ROLE_ADJACENCY_UP, plane, k), self.uplink_port(k)) for k in range(self.spines)]
+        return tuple(out)
 
     def spray_routes(self, switch: Switch) -> SprayRoutes:
         """The destination routes of a switch in ECMP and structured-EV modes."""
@@ -465,21 +518,32 @@ class Plan:
 
     # ---- to and from files ------------------------------------------------------------------------------
 
-    def to_json(self) -> dict[str, int]:
-        return asdict(self)
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "mode": self.mode.value}
 
     @classmethod
     def from_json(cls, data: Any) -> Plan:
-        """Inverse of to_json. Raises PlanError for anything else than the four dimensions."""
-        if not isinstance(data, dict) or not set(data) <= set(LIMITS):
-            raise PlanError(f"a plan has the keys {', '.join(LIMITS)}; got {data!r}")
-        return cls(**data)
+        """Inverse of to_json; what is missing has its default. Raises PlanError for anything else."""
+        keys = [one.name for one in fields(cls)]
+        if not isinstance(data, dict) or not set(data) <= set(keys):
+            raise PlanError(f"a plan has the keys {', '.join(keys)}; got {data!r}")
+        tiers = {key: LinkSpeed.from_json(key, data[key]) for key in ("host_link", "fabric_link") if key in data}
+        return cls(**{**data, **tiers})
 
     def __str__(self) -> str:
         return (
             f"{self.planes} planes x ({self.racks} T0 + {self.spines} T1), "
             f"{len(self.hosts)} hosts ({self.hosts_per_rack} a rack)"
         )
+
+    def describe_links(self) -> str:
+        """Mode, speeds and what follows from them, in one line."""
+        if not self.limited and not self.host_link.delay_s and not self.fabric_link.delay_s:
+            return f"mode {self.mode}, links as fast as the machine"
+        same = self.host_link == self.fabric_link
+        links = f"links {self.host_link}" if same else f"NIC links {self.host_link}; fabric links {self.fabric_link}"
+        rtt = f"base RTT {self.base_rtt_s() * 1e3:.4g} ms with a path MTU of {self.pmtu_bytes}"
+        return f"mode {self.mode}, {links}; {rtt}"
 
 
 def _natural(name: str) -> list[Any]:
