@@ -1,0 +1,100 @@
+"""The metrics a run has, by name: what expectations and figures may ask for. docs/scenarios.md is checked against this.
+
+A name is parts joined by dots; NAME is a workload's name, PORT an interface. Metrics marked as series may be asked for
+over a part of a run (`from`, `to`, `each`), and are then means over it; others are one number for the whole run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """`pattern`: the name; `unit`; `series`: may be asked over a part of a run."""
+
+    pattern: str
+    unit: str
+    text: str
+    series: bool = False
+
+
+METRICS = (
+    Metric("rate.total", "bit/s", "payload received by all hosts", series=True),
+    Metric("rate.NAME", "bit/s", "payload of a workload, all its flows", series=True),
+    Metric("rate.NAME.min", "bit/s", "its slowest flow", series=True),
+    Metric("rate.NAME.max", "bit/s", "its fastest flow", series=True),
+    Metric("jain.NAME", "0..1", "Jain's fairness index over its flows' rates", series=True),
+    Metric("loss.total", "packets/s", "packets that requestors found lost", series=True),
+    Metric("outage.total", "s", "longest time below half of the baseline, all hosts"),
+    Metric("outage.NAME", "s", "longest time below half of the baseline, one workload"),
+    Metric("dip.total", "share", "deepest fall below the baseline of one interval, all hosts"),
+    Metric("dip.NAME", "share", "deepest fall below the baseline of one interval, one workload"),
+    Metric("recover.total", "s", "from the last fault's end until the rate is within 5 % of the baseline for good"),
+    Metric("time", "s", "from the start of the workload to its end"),
+    Metric("time.NAME", "s", "from the start of a workload to its last completion"),
+    Metric("algbw.NAME", "bit/s", "of a collective: size over time, as nccl-tests have it"),
+    Metric("busbw.NAME", "bit/s", "of a collective: algbw times the factor of its kind"),
+    Metric("slowest.NAME", "rank", "of a collective: the rank that ended last, most often"),
+    Metric("wrong.NAME", "elements", "of a collective: elements that are not what they have to be"),
+    Metric("latency.NAME.p50", "s", "posting to completion of its messages (measure.latency)"),
+    Metric("latency.NAME.p99", "s", "the same, 99th percentile"),
+    Metric("latency.NAME.max", "s", "the same, longest"),
+    Metric("sent", "packets", "data packets, retransmissions included"),
+    Metric("lost", "packets", "data packets that requestors found lost"),
+    Metric("lost.per_qp.max", "packets", "the same, of the QP that lost most"),
+    Metric("retransmitted", "packets", "data packets sent again"),
+    Metric("timeouts", "count", "retransmission timers that expired"),
+    Metric("marked", "packets", "CE marks made by switches"),
+    Metric("trimmed", "packets", "packets trimmed by switches, all ports"),
+    Metric("trimmed.last_hop", "packets", "packets trimmed at the last hop"),
+    Metric("dropped.queue", "packets", "packets dropped in switches because a queue was full"),
+    Metric("corrupted", "packets", "packets with a wrong iCRC at receivers"),
+    Metric("qp_errors", "count", "QPs that failed"),
+    Metric("failed", "count", "messages that did not complete"),
+    Metric("damaged", "count", "messages whose bytes are not what was sent"),
+    Metric("reorder.max", "packets", "most packets held above a hole by a responder"),
+    Metric("evs.denied", "count", "EVs denied at the end of the run"),
+    Metric("evs.bad", "count", "EVs ASSUMED_BAD at the end of the run"),
+    Metric("evs.first_bad", "s", "from the first fault until an EV through it is ASSUMED_BAD"),
+    Metric("evs.last_bad", "s", "from the first fault until every EV that was used through it is ASSUMED_BAD"),
+    Metric("evs.restored", "s", "from the last fault's end until no EV is ASSUMED_BAD"),
+    Metric("evs.swapped_in_plane", "0/1", "each EV that went bad was replaced by one of its own plane"),
+    Metric(
+        "share_elsewhere.NAME", "share", "packets of a workload not on the EVs that `pin` of another names", series=True
+    ),
+    Metric("queue.PORT", "bytes", "depth of the data queue of an interface (measure.queues)", series=True),
+    Metric("queue.PORT.max", "bytes", "its deepest"),
+    Metric("queue.last-hop.max", "bytes", "deepest data queue of all T0 downlinks"),
+    Metric("control.reacted", "s", "from the first fault until the control plane had changed its tables"),
+    Metric("table_writes", "count", "writes to tables of switches after the start"),
+)
+"""Every metric; a name that fits none of these is refused when a scenario is read."""
+
+
+def find(name: str, works: Iterable[str], ports: Iterable[str]) -> Metric | None:
+    """The metric of that name in a scenario with these workloads and recorded ports; None when there is none."""
+    names, queues = sorted(works, key=len, reverse=True), list(ports)
+    for metric in METRICS:
+        if metric.pattern == name:
+            return metric
+        if "NAME" in metric.pattern and any(metric.pattern.replace("NAME", work) == name for work in names):
+            return metric
+        if "PORT" in metric.pattern and any(metric.pattern.replace("PORT", port) == name for port in queues):
+            return metric
+    return None
+
+
+def all_names(works: Iterable[str], ports: Iterable[str]) -> list[str]:
+    """Every name that find() knows, for messages."""
+    works, ports = list(works), list(ports)
+    out: list[str] = []
+    for metric in METRICS:
+        if "NAME" in metric.pattern:
+            out += [metric.pattern.replace("NAME", work) for work in works]
+        elif "PORT" in metric.pattern:
+            out += [metric.pattern.replace("PORT", port) for port in ports]
+        else:
+            out.append(metric.pattern)
+    return out
