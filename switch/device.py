@@ -26,6 +26,7 @@ from switch.entities import (
     ActionCall,
     CounterData,
     DeviceStats,
+    Digest,
     Group,
     GroupMember,
     GroupRef,
@@ -49,6 +50,7 @@ MAX_WEIGHT = 65536
 """Largest sum of weights of a group whose selector sets no bound."""
 
 _VIEW_HEAD = struct.Struct("=iIIIQQ")  # struct rt_entry_view
+_DIGEST_HEAD = struct.Struct("=IIQ")  # struct rt_digest_head
 _WORDS3 = struct.Struct("=III")
 
 
@@ -181,6 +183,36 @@ class Device:
         raw = native.Stats()
         self._lib.rt_device_stats(self.handle, ctypes.byref(raw))
         return DeviceStats(*(getattr(raw, name) for name, _ in native.Stats._fields_))
+
+    # ---- digests ----------------------------------------------------------------------------------------------
+
+    def digests(self) -> list[Digest]:
+        """What programs sent by digest() since the last call, oldest first; at most 256 KiB wait, later ones are lost.
+
+        An attached event loop's descriptor becomes readable when there are any.
+        """
+        with self._lock:
+            if not self.digests_waiting or self._schema is None:
+                return []
+            count, block = native.take_block(self._lib.rt_digests_take, self.handle)
+            ids = self._schema.digest_ids
+        out, at = [], 0
+        for _ in range(count):
+            index, size, at_us = _DIGEST_HEAD.unpack_from(block, at)
+            at += _DIGEST_HEAD.size
+            out.append(Digest(ids[index], block[at : at + size], at_us))
+            at += size
+        return out
+
+    @property
+    def digests_waiting(self) -> int:
+        """How many digests() would give."""
+        return self._lib.rt_digests_waiting(self.handle)
+
+    @property
+    def digests_lost(self) -> int:
+        """Digests that found the buffer full, since load."""
+        return self._lib.rt_digests_lost(self.handle)
 
     # ---- table entries (all raise TableError) -----------------------------------------------------------------
 

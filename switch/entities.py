@@ -150,6 +150,15 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Digest:
+    """What a program sent by digest(). `data` is laid out as switch/p4/typespec.py says; `at_us` since load."""
+
+    digest_id: int
+    data: bytes
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceStats:
     """Frames of one device since load. What came in left on a port, or is in one of the drops."""
 

@@ -116,6 +116,7 @@ class EventLoop:
             if self._devices.setdefault(device.device_id, device) is not device:
                 raise ValueError(f"device id {device.device_id} is taken by {self._devices[device.device_id].name}")
             device.loop = self
+            self._lib.rt_device_wake(device.handle, self._lib.rt_loop_fd(self._handle))
 
     def detach(self, device: Device) -> None:
         """Close the device's ports and forget it: power off. Does nothing for a device not attached."""
@@ -126,6 +127,7 @@ class EventLoop:
                 del self._devices[device.device_id]
                 handle = self._handle
             self._lib.rt_loop_detach(handle, device.handle)
+            self._lib.rt_device_wake(device.handle, -1)
             device.loop = None
 
     def add_port(self, device: Device, number: int, interface: str) -> None:

@@ -13,7 +13,7 @@ from switch.build import build_shared
 
 RUNTIME_DIR = Path(__file__).parent / "runtime"
 """Folder of p4rt.h: the include folder of generated programs."""
-SOURCES = ("device.c", "tables.c", "profiles.c", "hashes.c", "io.c", "port.c", "link.c")
+SOURCES = ("device.c", "tables.c", "profiles.c", "hashes.c", "digests.c", "io.c", "port.c", "link.c")
 
 MAX_FRAME = 16384
 """P4RT_MAX_FRAME: longest frame, bytes."""
@@ -67,6 +67,10 @@ class RegisterDesc(c.Structure):
     _fields_ = [("name", c.c_char_p), ("id", c.c_uint32), ("size", c.c_uint32), ("bits", c.c_uint32)]
 
 
+class DigestDesc(c.Structure):
+    _fields_ = [("name", c.c_char_p), ("id", c.c_uint32)]
+
+
 class ProgramDesc(c.Structure):
     """struct p4_program."""
 
@@ -74,9 +78,10 @@ class ProgramDesc(c.Structure):
         ("abi", c.c_uint32), ("phv_bytes", c.c_uint32), ("name", c.c_char_p),
         ("ingress", c.c_void_p), ("egress", c.c_void_p),
         ("n_actions", c.c_uint32), ("n_tables", c.c_uint32), ("n_profiles", c.c_uint32),
-        ("n_counters", c.c_uint32), ("n_registers", c.c_uint32),
+        ("n_counters", c.c_uint32), ("n_registers", c.c_uint32), ("n_digests", c.c_uint32),
         ("actions", c.POINTER(ActionDesc)), ("tables", c.POINTER(TableDesc)), ("profiles", c.POINTER(ProfileDesc)),
         ("counters", c.POINTER(CounterDesc)), ("registers", c.POINTER(RegisterDesc)),
+        ("digests", c.POINTER(DigestDesc)),
     ]  # fmt: skip
 
 
@@ -148,6 +153,10 @@ _SIGNATURES = {
         c.c_int, c.c_void_p, c.c_int, c.c_uint32, c.c_uint32, c.c_uint32, c.c_uint32, c.POINTER(Place),
     ),
     "rt_groups_read": (c.c_int, c.c_void_p, c.c_uint32, *_VIEW),
+    "rt_device_wake": (None, c.c_void_p, c.c_int),
+    "rt_digests_waiting": (c.c_uint32, c.c_void_p),
+    "rt_digests_lost": (c.c_uint64, c.c_void_p),
+    "rt_digests_take": (c.c_int, c.c_void_p, *_VIEW),
     "rt_free": (None, c.c_void_p),
     "rt_loop_create": (c.c_void_p, c.c_uint32, c.c_uint32, c.c_char_p, c.c_size_t),
     "rt_loop_start": (c.c_int, c.c_void_p),

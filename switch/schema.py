@@ -136,6 +136,8 @@ class Schema:
         for index in range(program.n_registers):
             desc = program.registers[index]
             self.registers[desc.id] = Array(desc.id, desc.name.decode(), index, desc.size, desc.bits)
+        self.digest_ids = [program.digests[index].id for index in range(program.n_digests)]
+        """By index in the compiled program."""
         self.action_by_index = {a.index: a for a in self.actions.values()}
 
     def _read_actions(self, info: p4i.P4Info, program: ProgramDesc) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from finsy.proto import p4r, rpc_code
 
 from switch.daemon.arbitration import Arbitration
+from switch.daemon.digests import Digests
 from switch.daemon.errors import RpcError
 from switch.daemon.packetio import packet_in_message
 from switch.daemon.pipeline import Pipeline
@@ -41,6 +42,9 @@ class Stream(Protocol):
     def send_packet(self, message: p4r.StreamMessageResponse) -> bool:
         """Queues a packet-in; False when the controller is too far behind and it was dropped."""
 
+    def send(self, message: p4r.StreamMessageResponse) -> None:
+        """Queues any other message."""
+
     def close(self, code: int, text: str) -> None:
         """Ends the stream with that status."""
 
@@ -57,6 +61,8 @@ class Chassis:
         self.pipeline: Pipeline | None = None
         self.saved: Pipeline | None = None
         """From VERIFY_AND_SAVE, waiting for COMMIT."""
+        self.digests: Digests | None = None
+        """Of the running pipeline."""
         self.arbitration = Arbitration(device_id)
         self.metadata: dict[tuple[int, tuple[FieldMatch, ...], int], bytes] = {}
         """TableEntry.metadata that clients attached, by (table id, match, priority)."""
@@ -101,7 +107,7 @@ class Chassis:
             device = self.device
             if device is None:
                 return
-            self.device = self.pipeline = self.saved = None
+            self.device = self.pipeline = self.saved = self.digests = None
             self.powered.clear()
             self.metadata = {}
             self.arbitration = Arbitration(self.device_id)
@@ -157,6 +163,24 @@ class Chassis:
         streams = [self.streams.get(controller) for controller in self.arbitration.primaries()]
         if message is None or not any([stream.send_packet(message) for stream in streams if stream is not None]):
             self.packets_in_dropped += 1
+
+    def start(self, pipeline: Pipeline) -> None:
+        """Runs a program, all state as it begins. Raises TableError, and the old one runs on."""
+        self.running().load(pipeline.program)
+        self.pipeline, self.saved, self.metadata = pipeline, None, {}
+        self.digests = Digests(pipeline.program.p4info, self._send_digests, asyncio.get_running_loop())
+
+    def take_digests(self) -> None:
+        """Hands on what the program sent by digest()."""
+        if self.device is not None and self.digests is not None and self.device.digests_waiting:
+            self.digests.feed(self.device.digests())
+
+    def _send_digests(self, message: p4r.StreamMessageResponse) -> bool:
+        streams = [self.streams.get(controller) for controller in self.arbitration.primaries()]
+        for stream in streams:
+            if stream is not None:
+                stream.send(message)
+        return any(stream is not None for stream in streams)
 
     def stats(self) -> dict[str, Any]:
         """Counts of the device and its ports, for the control socket."""
@@ -247,7 +271,10 @@ class Registry:
 
     def drain_events(self) -> None:
         """Takes what the forwarding loop reports; called when its descriptor is readable."""
-        for event in self.loop.events():
+        events = self.loop.events()
+        for chassis in self:
+            chassis.take_digests()
+        for event in events:
             chassis = self._by_id.get(event.device_id)
             if chassis is None:
                 continue

@@ -140,9 +140,11 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             except RpcError as error:
                 _stream_error(stream, error, packet_out=p4r.PacketOutError(packet_out=request.packet))
         elif kind == "digest_ack":
-            error = RpcError(rpc_code.UNIMPLEMENTED, "digests are not supported")
-            details = p4r.DigestListAckError(digest_list_ack=request.digest_ack)
-            _stream_error(stream, error, digest_list_ack=details)
+            try:
+                self._digest_ack(stream, request.digest_ack)
+            except RpcError as error:
+                details = p4r.DigestListAckError(digest_list_ack=request.digest_ack)
+                _stream_error(stream, error, digest_list_ack=details)
         else:
             error = RpcError(rpc_code.INVALID_ARGUMENT, f"stream message of kind {kind or 'none'}")
             _stream_error(stream, error, other=p4r.StreamOtherError())
@@ -155,6 +157,14 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         chassis.arbitration.update(stream.controller, message)
         stream.chassis = chassis
         chassis.streams[stream.controller] = stream
+
+    def _digest_ack(self, stream: _Stream, ack: p4r.DigestListAck) -> None:
+        chassis = stream.chassis
+        if chassis is None or stream.controller not in chassis.arbitration.primaries():
+            raise RpcError(rpc_code.PERMISSION_DENIED, "digest ack: only a primary controller gets digests")
+        chassis.configured()
+        if chassis.digests is not None:
+            chassis.digests.acknowledge(ack)
 
     def _packet_out(self, stream: _Stream, packet: p4r.PacketOut) -> None:
         chassis = stream.chassis
@@ -205,10 +215,9 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
                 chassis.saved = pipeline
                 return
             try:
-                device.load(pipeline.program)
+                chassis.start(pipeline)
             except TableError as error:
                 raise RpcError(rpc_code.INVALID_ARGUMENT, error.message) from None
-            chassis.pipeline, chassis.saved, chassis.metadata = pipeline, None, {}
         log.info("%s: pipeline %s", chassis.name, pipeline.program.name)
 
     def _reconcile(self, chassis: Chassis, request: ConfigRequest) -> None:

@@ -129,6 +129,12 @@ def _registers(chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: p4r
             yield p4r.Entity(register_entry=entry)
 
 
+def _digests(chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: p4r.DigestEntry) -> Iterator[p4r.Entity]:
+    assert chassis.digests is not None  # there is a pipeline
+    for entry in chassis.digests.entries(wanted.digest_id):
+        yield p4r.Entity(digest_entry=entry)
+
+
 def _replication(chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: Any) -> Iterator[p4r.Entity]:
     """Multicast groups and clone sessions cannot be written, so there are none; clients that clear a switch ask."""
     return iter(())
@@ -142,4 +148,5 @@ _HANDLERS: dict[str, Callable[[Chassis, Device, p4i.P4Info, Any], Iterator[p4r.E
     "direct_counter_entry": _direct_counters,
     "register_entry": _registers,
     "packet_replication_engine_entry": _replication,
+    "digest_entry": _digests,
 }

@@ -113,6 +113,12 @@ def _register(chassis: Chassis, device: Device, kind: int, sent: p4r.RegisterEnt
     device.write_register(sent.register_id, sent.index.index if sent.HasField("index") else None, value)
 
 
+def _digest(chassis: Chassis, device: Device, kind: int, sent: p4r.DigestEntry) -> None:
+    assert chassis.digests is not None  # there is a pipeline
+    operations = {INSERT: chassis.digests.insert, MODIFY: chassis.digests.modify, DELETE: chassis.digests.delete}
+    operations[kind](sent)
+
+
 _HANDLERS: dict[str, Callable[[Chassis, Device, int, Any], None]] = {
     "table_entry": _table_entry,
     "action_profile_member": _member,
@@ -120,4 +126,5 @@ _HANDLERS: dict[str, Callable[[Chassis, Device, int, Any], None]] = {
     "counter_entry": _counter,
     "direct_counter_entry": _direct_counter,
     "register_entry": _register,
+    "digest_entry": _digest,
 }

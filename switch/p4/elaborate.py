@@ -14,7 +14,7 @@ from switch.p4.code import c_word
 from switch.p4.errors import NOWHERE, Location, P4Error, fail, unsupported
 from switch.p4.scope import Scope
 from switch.p4.tree import walk
-from switch.p4.types import Bits, Object, Type, is_scalar, plain
+from switch.p4.types import Bits, Object, Record, Type, is_scalar, plain
 
 EXTERNS = ("action_profile", "action_selector", "counter", "direct_counter", "register")
 """Extern objects the backend has; others are refused by name."""
@@ -85,6 +85,15 @@ class ControlInstance:
 
 
 @dataclass(eq=False)
+class DigestInstance:
+    """What digest() calls with data of one type send."""
+
+    name: str
+    type: Type
+    where: Location
+
+
+@dataclass(eq=False)
 class Program:
     """A v1model program, put together. Lists are in the order in which p4c numbers them in P4Info."""
 
@@ -101,6 +110,7 @@ class Program:
     actions: list[ActionInstance]
     tables: list[TableInstance]
     externs: list[ExternInstance]
+    digests: list[DigestInstance]
 
     def of_kind(self, *kinds: str) -> list[ExternInstance]:
         return [one for one in self.externs if one.kind in kinds]
@@ -155,7 +165,8 @@ class _Elaborator:
             self._mark(one)
         self.tables = [one for one in self.tables if one.applied]
         self._number()
-        return Program(name, nodes, errors, main, parser, *controls, self.actions, self.tables, self.externs)
+        digests = _digests(nodes)
+        return Program(name, nodes, errors, main, parser, *controls, self.actions, self.tables, self.externs, digests)
 
     def _mark(self, control: ControlInstance) -> None:
         """Note which tables are applied, and by them which actions are used; p4c drops the others."""
@@ -329,6 +340,22 @@ class _Elaborator:
                 other = seen.setdefault(f"{type(one).__name__} {one.name}", one)
                 if other is not one:
                     fail(one.decl.where, f"the control plane has two things called {one.name}: give one another @name")
+
+
+def _digests(nodes: list[tree.Node]) -> list[DigestInstance]:
+    """The digests of a program, named after the type of their data; one without a name gets a number, as in p4c."""
+    out: list[DigestInstance] = []
+    for call in walk(nodes):
+        if not isinstance(call, tree.Call) or call.callee is None or call.callee.kind != "function":
+            continue
+        of = call.callee.bound.get("T")
+        if call.callee.name != "digest" or any(one.type == of for one in out):
+            continue
+        assert of is not None
+        unnamed = sum(not isinstance(one.type, Record) for one in out)
+        name = plane_name(of.decl, "") if isinstance(of, Record) else f"digest_{unnamed}"
+        out.append(DigestInstance(name, of, call.where))
+    return out
 
 
 def _is_constant(value: tree.Expr, constants: dict[str, Any]) -> bool:

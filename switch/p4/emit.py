@@ -151,11 +151,13 @@ class Emitter(Parsers):
             f".n_profiles = {len(program.of_kind('action_profile', 'action_selector'))},",
             f".n_counters = {len(program.of_kind('counter'))},",
             f".n_registers = {len(program.of_kind('register'))},",
+            f".n_digests = {len(program.digests)},",
             ".actions = actions,",
             ".tables = tables,",
             ".profiles = profiles,",
             ".counters = counters,",
             ".registers = registers,",
+            ".digests = digests,",
         )
         code.close("};")
         return code.text()

@@ -15,7 +15,7 @@ from switch.p4.code import Code, bits_of, c_name, c_type, literal, masked, narro
 from switch.p4.elaborate import ControlInstance, Program
 from switch.p4.errors import Location, unsupported
 from switch.p4.scope import field_place
-from switch.p4.types import BOOL, ERROR, INT, STRING, Bits, Enum, Record, Stack, Type, Varbit, plain
+from switch.p4.types import BOOL, ERROR, INT, STRING, Bits, Enum, Record, Stack, Tuple, Type, Varbit, plain
 
 _STD = "standard_metadata_t"
 
@@ -352,6 +352,50 @@ class ExprEmitter:
             frame.code.add(store_bits(buffer, at, bits, text))
             at += bits
         return size
+
+    def padded(self, e: tree.Expr, of: Type, frame: Frame, buffer: str) -> int:
+        """Write statements that lay out a value for the control plane (typespec.py) in `buffer`; returns its bytes."""
+        leaves: list[tuple[str, int]] = []
+        self._padded(e, of, frame, leaves)
+        size = sum((bits + 7) // 8 for _, bits in leaves)
+        frame.code.add(f"uint8_t {buffer}[{max(size, 1)}];")
+        at = 0
+        for text, bits in leaves:
+            width = (bits + 7) // 8 * 8
+            frame.code.add(store_bits(buffer, at, width, text))
+            at += width
+        return size
+
+    def _padded(self, e: tree.Expr, of: Type, frame: Frame, out: list[tuple[str, int]]) -> None:
+        base = plain(of)
+        if isinstance(e, tree.Path) and isinstance(e.decl, tree.Const):
+            self._padded(e.decl.value, of, frame, out)
+        elif isinstance(base, (Record, Tuple)) and isinstance(e, (tree.ListExpr, tree.RecordExpr)):
+            parts = list(base.fields.values()) if isinstance(base, Record) else list(base.items)
+            named = dict(e.items) if isinstance(e, tree.RecordExpr) else {}
+            items = [named[one] for one in base.fields] if named and isinstance(base, Record) else list(e.items)
+            if isinstance(base, Record) and base.kind == "header":
+                out.append(("1", 8))
+            for item, part in zip(items, parts, strict=True):
+                self._padded(item, part, frame, out)
+        elif isinstance(base, Record):
+            place = self.place(e, frame)
+            self.note_whole(place, False)
+            self._padded_place(place, e.where, out)
+        elif of == INT:
+            unsupported(e.where, "a number without a width here", "write 8w1, say")
+        else:
+            out.append((self.value(e, frame), bits_of(of, e.where)))
+
+    def _padded_place(self, place: Place, where: Location, out: list[tuple[str, int]]) -> None:
+        record = plain(place.type)
+        if not isinstance(record, Record):
+            out.append((place.c, bits_of(place.type, where)))
+            return
+        if record.kind == "header":
+            out.append((f"{place.c}.is_valid", 8))
+        for name, of in record.fields.items():
+            self._padded_place(Place(f"{place.c}.{c_name(name)}", of, ""), where, out)
 
     def _leaves(self, e: tree.Expr, of: Type, frame: Frame, out: list[tuple[str, int]]) -> None:
         if not isinstance(plain(of), Record):

@@ -15,7 +15,7 @@ from switch.p4.emit_expr import ExprEmitter, Frame
 from switch.p4.errors import unsupported
 
 _REFUSED = {
-    "digest", "clone", "clone_preserving_field_list", "resubmit_preserving_field_list",
+    "clone", "clone_preserving_field_list", "resubmit_preserving_field_list",
     "recirculate_preserving_field_list", "verify_checksum_with_payload", "update_checksum_with_payload",
 }  # fmt: skip
 _SILENT = {"log_msg", "assert", "assume", "static_assert"}
@@ -112,6 +112,16 @@ class Externs(ExprEmitter):
             unsupported(e.where, f"random of {bits} bits", "up to 64 bits are")
         text = f"p4rt_random(dev, {self.value(low, frame)}, {self.value(high, frame)})"
         self.store(target, f"({c_type(bits)}){text}", frame)
+
+    def _fn_digest(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
+        of = e.callee.bound["T"]
+        index = next(i for i, one in enumerate(self.program.digests) if one.type == of)
+        frame.code.open("{")
+        buffer = frame.name("data")
+        size = self.padded(args[1], of, frame, buffer)
+        name = c_comment(self.program.digests[index].name)
+        frame.code.add(f"p4rt_digest(dev, {index} /* {name} */, {buffer}, {size});")
+        frame.code.close()
 
     def _fn_hash(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
         target, algorithm, base, data, limit = args

@@ -257,7 +257,12 @@ class Tables(Statements):
         return e.const, e.const if match == "range" else ones
 
     def _state(self, code: Code) -> None:
-        """Profiles, counters and registers."""
+        """Profiles, counters, registers and digests."""
+        code.open("static const struct p4rt_digest_desc digests[] = {")
+        for digest in self.program.digests:
+            code.add(f"{{{c_string(digest.name)}, {self.ids.of('digest', digest.name)}}},")
+        code.add("{0},")
+        code.close("};")
         code.open("static const struct p4rt_profile_desc profiles[] = {")
         for one in self.program.of_kind("action_profile", "action_selector"):
             note = one.decl.annotation("max_group_size")

@@ -13,13 +13,14 @@ from finsy.proto import p4i
 
 from switch.p4 import tree
 from switch.p4.elaborate import ActionInstance, ExternInstance, Program, TableInstance
-from switch.p4.errors import fail, unsupported
+from switch.p4.errors import fail
 from switch.p4.lexer import Lexeme
 from switch.p4.types import Enum, NewType, Record, Type, plain, width_of
+from switch.p4.typespec import data_spec, note_new_type, note_serializable
 
 _PREFIX = {
     "action": 0x01, "table": 0x02, "header": 0x04, "profile": 0x11, "counter": 0x12, "direct_counter": 0x13,
-    "register": 0x16,
+    "register": 0x16, "digest": 0x17,
 }  # fmt: skip
 _UNITS = {"packets": p4i.CounterSpec.PACKETS, "bytes": p4i.CounterSpec.BYTES, "packets_and_bytes": p4i.CounterSpec.BOTH}
 _MATCH = {
@@ -89,6 +90,8 @@ def _names(program: Program) -> dict[str, dict[str, Any]]:
         groups[kind][extern.name] = extern.decl
     for header in controller_headers(program):
         groups["header"][header.name] = header
+    for digest in program.digests:
+        groups["digest"][digest.name] = None
     return groups
 
 
@@ -102,7 +105,7 @@ def controller_headers(program: Program) -> list[tree.Aggregate]:
 
 
 def _given_id(kind: str, decl: Any) -> int | None:
-    note = decl.annotation("id")
+    note = decl.annotation("id") if decl is not None else None
     if note is None:
         return None
     value, prefix = note.number(), _PREFIX[kind] << 24
@@ -222,6 +225,12 @@ def make_p4info(program: Program, ids: Ids) -> p4i.P4Info:
         _extern(info, extern, ids)
     for header in controller_headers(program):
         _controller_header(info, header, ids)
+    for digest in program.digests:
+        out = info.digests.add()
+        out.preamble.id = ids.of("digest", digest.name)
+        out.preamble.name = digest.name
+        out.preamble.alias = ids.alias(digest.name)
+        out.type_spec.CopyFrom(data_spec(digest.type, info, program.errors, digest.where))
     info.type_info.SetInParent()
     return info
 
@@ -247,26 +256,9 @@ def _preamble(message: Any, kind: str, name: str, ids: Ids, decl: Any) -> None:
 def _width(of: Type, info: p4i.P4Info) -> tuple[int, str | None]:
     """(bits, name of the type when it is a `type`), with the type noted in type_info."""
     if isinstance(of, NewType):
-        spec = info.type_info.new_types[of.name]
-        translation = of.decl.annotation("p4runtime_translation")
-        if translation and translation.body:
-            values = [one for one in translation.body if one.kind != "COMMA"]
-            spec.translated_type.uri = tree.unquote(values[0].text)
-            width = next((tree.parse_integer(one.text)[0] for one in values if one.kind == "INTEGER"), None)
-            if width != width_of(of):
-                unsupported(translation.where, "@p4runtime_translation to another width")
-            spec.translated_type.sdn_bitwidth = width
-            return width, of.name
-        spec.original_type.bitstring.bit.bitwidth = width_of(of) or 0
-        return width_of(of) or 0, of.name
+        return note_new_type(of, info), of.name
     if isinstance(of, Enum) and of.under:
-        spec = info.type_info.serializable_enums[of.name]
-        if not spec.members:
-            spec.underlying_type.bitwidth = of.under.width
-            size = (of.under.width + 7) // 8
-            for name in of.members:
-                value = of.values[name] & (1 << of.under.width) - 1
-                spec.members.add(name=name, value=value.to_bytes(size, "big").lstrip(b"\0") or b"\0")
+        note_serializable(of, info)
         return of.under.width, of.name
     return width_of(of) or 0, None
 

@@ -21,6 +21,7 @@ RT_API struct rt_device *rt_device_create(uint32_t id, uint64_t seed)
     if (dev) {
         dev->id = id;
         dev->seed = seed;
+        dev->digests.wake = -1;
     }
     return dev;
 }
@@ -76,6 +77,7 @@ static void free_state(struct rt_device *dev)
         return;
     rt_tables_destroy(dev);
     rt_profiles_destroy(dev);
+    rt_digests_forget(dev);
     for (uint32_t i = 0; dev->pub.counters && i < p->n_counters; i++)
         free(dev->pub.counters[i].cells);
     for (uint32_t i = 0; dev->pub.registers && i < p->n_registers; i++)

@@ -28,7 +28,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define P4RT_ABI 1
+#define P4RT_ABI 2
 #define P4RT_SYMBOL "p4_program"
 
 #define P4RT_HEADROOM 256     /* bytes in front of a frame that a deparser may grow into */
@@ -142,6 +142,11 @@ struct p4rt_register_desc {
     uint32_t bits;              /* 1..128 */
 };
 
+struct p4rt_digest_desc {
+    const char *name;
+    uint32_t id;
+};
+
 struct p4rt_device;
 struct p4_program;
 
@@ -154,12 +159,13 @@ struct p4_program {
     const char *name;
     void (*ingress)(struct p4rt_device *, struct p4rt_packet *);
     void (*egress)(struct p4rt_device *, struct p4rt_packet *);
-    uint32_t n_actions, n_tables, n_profiles, n_counters, n_registers;
+    uint32_t n_actions, n_tables, n_profiles, n_counters, n_registers, n_digests;
     const struct p4rt_action_desc *actions;
     const struct p4rt_table_desc *tables;
     const struct p4rt_profile_desc *profiles;
     const struct p4rt_counter_desc *counters;
     const struct p4rt_register_desc *registers;
+    const struct p4rt_digest_desc *digests;
 };
 
 /* ---- state: allocated by the runtime, read by the program through the functions below ----------------------- */
@@ -240,6 +246,7 @@ struct p4rt_ops {
     uint16_t (*crc16)(const uint8_t *data, size_t len);            /* CRC-16/ARC: BMv2's crc16 */
     uint32_t (*crc32)(const uint8_t *data, size_t len);            /* CRC-32 of Ethernet: BMv2's crc32 */
     uint64_t (*random)(struct p4rt_device *dev);                   /* 64 random bits, repeatable by seed */
+    void (*digest)(struct p4rt_device *dev, uint32_t digest, const uint8_t *data, uint32_t len);
 };
 
 /* The head of a device; the runtime keeps more behind it. */
@@ -453,6 +460,12 @@ static inline uint16_t p4rt_xor16(const uint8_t *data, size_t len)
     for (; len >= 2; data += 2, len -= 2)
         x ^= (uint16_t)(data[0] << 8 | data[1]);
     return len ? (uint16_t)(x ^ data[0] << 8) : x;
+}
+
+/* digest() of v1model: `len` bytes of data for the control plane, laid out as switch/p4/typespec.py says. */
+static inline void p4rt_digest(struct p4rt_device *dev, uint32_t digest, const uint8_t *data, uint32_t len)
+{
+    dev->ops->digest(dev, digest, data, len);
 }
 
 /* A number in low..high, both included; low when the interval is empty. */

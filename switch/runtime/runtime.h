@@ -2,6 +2,7 @@
  *
  *     device.c    devices, loading programs, counters and registers, the in-memory door
  *     tables.c    table entries            profiles.c  members and groups of action profiles
+ *     digests.c   what programs tell the control plane
  *     hashes.c    CRCs, random numbers     traffic.h   from ingress to egress
  *     io.c        event loop: interfaces as ports     port.c   their sockets and rings
  *     link.c      netlink: state of those interfaces
@@ -82,6 +83,14 @@ struct rt_stats {               /* as switch/native.py reads it */
     uint64_t received, sent, dropped_ingress, dropped_egress, dropped_no_port, dropped_size;
 };
 
+/* Digests that wait for Python (digests.c). */
+struct rt_digests {
+    uint8_t *bytes;
+    uint32_t used, count;
+    uint64_t lost;              /* found the buffer full */
+    int wake;                   /* descriptor to write to when the first arrives; -1: none */
+};
+
 struct rt_port;
 struct rt_loop;
 
@@ -98,6 +107,7 @@ struct rt_device {
     uint64_t started_ns;        /* CLOCK_MONOTONIC at load */
     uint64_t down[RT_PORTS / 64]; /* bit set: the port is down for watchers */
     struct rt_stats stats;
+    struct rt_digests digests;
     struct rt_port *ports[RT_PORTS]; /* owned by the event loop; changed with both locked */
 };
 
@@ -114,6 +124,10 @@ struct rt_group *rt_group_find(struct rt_device *dev, uint32_t profile, uint32_t
 /* hashes.c */
 extern const struct p4rt_ops rt_ops;
 void rt_random_seed(struct rt_device *dev);
+
+/* digests.c: called with the device locked */
+void rt_digest(struct p4rt_device *dev, uint32_t digest, const uint8_t *data, uint32_t len);
+void rt_digests_forget(struct rt_device *dev);
 
 /* device.c */
 void rt_port_state(struct rt_device *dev, uint32_t port, int up); /* takes the lock */

@@ -142,7 +142,6 @@ REFUSED = [
     (dict(top="header d_t { bit<8> v; }", fields="d_t[4] stack;"), "5:40: the header stack stack"),
     (dict(top="header d_t { bit<8> v; } header_union u_t { d_t d; }", fields="u_t u;"), "3:39: the header_union u_t"),
     (dict(apply="clone(CloneType.I2E, 5);"), "16:9: clone"),
-    (dict(apply="digest<bit<8>>(1, hdr.data.a);"), "16:9: digest"),
     (dict(apply="resubmit_preserving_field_list(1);"), "16:9: resubmit_preserving_field_list"),
     (dict(apply="recirculate_preserving_field_list(1);"), "16:9: recirculate_preserving_field_list"),
     (dict(apply="std.mcast_grp = 1;"), "16:13: multicast (writing mcast_grp)"),

@@ -449,8 +449,8 @@ def test_write_and_read__what_is_not_supported_is_named():
             await client.set_pipeline(mini_config())
             code, text = await code_of(client.write(atomicity=p4r.WriteRequest.DATAPLANE_ATOMIC))
             assert code is grpc.StatusCode.UNIMPLEMENTED and "DATAPLANE_ATOMIC" in text
-            code, text = await code_of(client.read(p4r.Entity(digest_entry=p4r.DigestEntry())))
-            assert code is grpc.StatusCode.UNIMPLEMENTED and "digest_entry cannot be read" in text
+            code, text = await code_of(client.read(p4r.Entity(meter_entry=p4r.MeterEntry())))
+            assert code is grpc.StatusCode.UNIMPLEMENTED and "meter_entry cannot be read" in text
             code, text = await code_of(client.read(entries_of(77)))
             assert "77" in text
             code, text = await code_of(client.read(p4r.Entity()))

@@ -1,0 +1,67 @@
+"""Bytes of a program -> P4Data, by the type in P4Info (the layout: switch/p4/typespec.py)."""
+
+from __future__ import annotations
+
+from finsy.proto import p4d, p4i, p4t
+
+from switch.daemon.translate import canonical
+
+
+def p4_data(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, data: bytes) -> p4d.P4Data:
+    """A value of the type `spec`. The bytes are the runtime's, so their length fits."""
+    return _Reader(info, data).value(spec)
+
+
+class _Reader:
+    def __init__(self, info: p4i.P4Info, data: bytes) -> None:
+        self._types = info.type_info
+        self._data = data
+        self._at = 0
+
+    def _take(self, bits: int) -> int:
+        size = (bits + 7) // 8
+        self._at += size
+        return int.from_bytes(self._data[self._at - size : self._at], "big")
+
+    def value(self, spec: p4t.P4DataTypeSpec) -> p4d.P4Data:
+        kind, out = spec.WhichOneof("type_spec"), p4d.P4Data()
+        if kind == "bitstring":
+            out.bitstring = canonical(self._take(_width(spec.bitstring)))
+        elif kind == "bool":
+            out.bool = bool(self._take(1))
+        elif kind == "new_type":
+            self._new_type(spec.new_type.name, out)
+        elif kind == "serializable_enum":
+            width = self._types.serializable_enums[spec.serializable_enum.name].underlying_type.bitwidth
+            out.enum_value = canonical(self._take(width))
+        elif kind == "enum":
+            members = self._types.enums[spec.enum.name].members
+            out.enum = members[self._take(32)].name
+        elif kind == "error":
+            out.error = self._types.error.members[self._take(32)]
+        elif kind == "tuple":
+            out.tuple.members.extend(self.value(one) for one in spec.tuple.members)
+        elif kind == "struct":
+            members = self._types.structs[spec.struct.name].members
+            out.struct.members.extend(self.value(one.type_spec) for one in members)
+        else:
+            self._header(spec.header.name, out)
+        return out
+
+    def _new_type(self, name: str, out: p4d.P4Data) -> None:
+        spec = self._types.new_types[name]
+        if spec.WhichOneof("representation") == "translated_type":
+            out.bitstring = canonical(self._take(spec.translated_type.sdn_bitwidth))
+        else:
+            out.CopyFrom(self.value(spec.original_type))
+
+    def _header(self, name: str, out: p4d.P4Data) -> None:
+        """The fields of a header that is not valid stay away, as the specification demands."""
+        out.header.is_valid = bool(self._take(1))
+        values = [canonical(self._take(_width(one.type_spec))) for one in self._types.headers[name].members]
+        if out.header.is_valid:
+            out.header.bitstrings.extend(values)
+
+
+def _width(spec: p4t.P4BitstringLikeTypeSpec) -> int:
+    return spec.bit.bitwidth or spec.int.bitwidth

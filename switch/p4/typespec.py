@@ -1,0 +1,111 @@
+"""Types as P4Info describes them: P4DataTypeSpec, and the named types they refer to in type_info.
+
+The control plane gets values of such a type as P4Data (digests, registers). On the way from the C program they are
+bytes: the leaves in order, each padded to whole bytes, big-endian; a header has a byte for its validity in front;
+enums and errors take 4 bytes. switch/daemon/p4data.py reads them by the P4DataTypeSpec alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from finsy.proto import p4i, p4t
+
+from switch.p4 import tree
+from switch.p4.errors import Location, unsupported
+from switch.p4.types import BOOL, ERROR, Bits, Enum, NewType, Record, Stack, Tuple, Type, plain, width_of
+
+
+def bits_spec(of: Bits, out: p4t.P4BitstringLikeTypeSpec) -> None:
+    """Fill in a bit<N> or int<N>."""
+    if of.signed:
+        out.int.bitwidth = of.width
+    else:
+        out.bit.bitwidth = of.width
+
+
+def note_new_type(of: NewType, info: p4i.P4Info) -> int:
+    """Enter a `type` in type_info; the bits its values have for the control plane."""
+    spec = info.type_info.new_types[of.name]
+    width = width_of(of) or 0
+    translation = of.decl.annotation("p4runtime_translation")
+    if translation and translation.body:
+        values = [one for one in translation.body if one.kind != "COMMA"]
+        spec.translated_type.uri = tree.unquote(values[0].text)
+        given = next((tree.parse_integer(one.text)[0] for one in values if one.kind == "INTEGER"), None)
+        if given != width:
+            unsupported(translation.where, "@p4runtime_translation to another width")
+        spec.translated_type.sdn_bitwidth = width
+    elif plain(of) == BOOL:
+        spec.original_type.bool.SetInParent()
+    else:
+        spec.original_type.bitstring.bit.bitwidth = width
+    return width
+
+
+def note_serializable(of: Enum, info: p4i.P4Info) -> None:
+    """Enter an enum with values in type_info."""
+    assert of.under is not None
+    spec = info.type_info.serializable_enums[of.name]
+    if not spec.members:
+        spec.underlying_type.bitwidth = of.under.width
+        size = (of.under.width + 7) // 8
+        for name in of.members:
+            value = of.values[name] & (1 << of.under.width) - 1
+            spec.members.add(name=name, value=value.to_bytes(size, "big").lstrip(b"\0") or b"\0")
+
+
+def data_spec(of: Type, info: p4i.P4Info, errors: list[str], where: Location) -> p4t.P4DataTypeSpec:
+    """The type `of` for the control plane; the types it names are entered in type_info. Raises P4Error."""
+    spec = p4t.P4DataTypeSpec()
+    if isinstance(of, NewType):
+        note_new_type(of, info)
+        spec.new_type.name = of.name
+    elif isinstance(of, Enum):
+        if of.under:
+            note_serializable(of, info)
+            spec.serializable_enum.name = of.name
+        else:
+            spec.enum.name = of.name
+            if not info.type_info.enums[of.name].members:
+                for name in of.members:
+                    info.type_info.enums[of.name].members.add(name=name)
+    elif isinstance(of, Bits):
+        bits_spec(of, spec.bitstring)
+    elif of == BOOL:
+        spec.bool.SetInParent()
+    elif of == ERROR:
+        spec.error.SetInParent()
+        if not info.type_info.error.members:
+            info.type_info.error.members.extend(errors)
+    elif isinstance(of, Tuple):
+        spec.tuple.members.extend(data_spec(one, info, errors, where) for one in of.items)
+    elif isinstance(of, Record) and of.kind in ("struct", "header"):
+        _record(of, spec, info, errors, where)
+    else:
+        what = "header stack" if isinstance(of, Stack) else str(of)
+        unsupported(where, f"a {what} sent to the control plane")
+    return spec
+
+
+def _record(of: Record, spec: Any, info: p4i.P4Info, errors: list[str], where: Location) -> None:
+    if of.kind == "struct":
+        spec.struct.name = of.name
+        if of.name not in info.type_info.structs:
+            members = [(name, data_spec(one, info, errors, where)) for name, one in of.fields.items()]
+            info.type_info.structs[of.name].SetInParent()
+            for name, one in members:
+                info.type_info.structs[of.name].members.add(name=name, type_spec=one)
+        return
+    spec.header.name = of.name
+    if of.name not in info.type_info.headers:
+        info.type_info.headers[of.name].SetInParent()
+        for name, one in of.fields.items():
+            base = plain(one)
+            member = info.type_info.headers[of.name].members.add(name=name)
+            if isinstance(base, Bits):
+                bits_spec(base, member.type_spec)
+            elif base == BOOL:
+                member.type_spec.bit.bitwidth = 1
+            else:
+                unsupported(where, f"a {base} sent to the control plane")
