@@ -42,14 +42,42 @@ control Admit(inout headers_t hdr,
     }
 }
 
-// The only place that drops: every packet lost in the ingress is counted once, by reason and port.
-control Drops(in metadata_t meta, inout standard_metadata_t standard_metadata) {
+// Next hops the controller declared dead. Empty means: all alive, or nobody looks.
+control Liveness(inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    action dead() {
+        meta.drop_reason = drop_reason_t.DEAD_NEXT_HOP;
+    }
+
+    @name("dead_ports")
+    table dead_ports {
+        key = {
+            standard_metadata.egress_spec : exact @name("egress_port");
+        }
+        actions = {
+            dead;
+        }
+        size = PORTS;
+    }
+
+    apply {
+        dead_ports.apply();
+    }
+}
+
+// The only place that drops: every packet lost in the ingress is counted once, by reason and port. The controller hears
+// of next hops that nobody knows and of those it declared dead.
+control Drops(in headers_t hdr, in metadata_t meta, inout standard_metadata_t standard_metadata) {
     @name("drops")
     counter(DROP_COUNTERS, CounterType.packets_and_bytes) drops;
 
     apply {
         if (meta.drop_reason != drop_reason_t.NONE) {
-            drops.count((bit<32>) ((bit<4>) meta.drop_reason ++ standard_metadata.ingress_port));
+            bit<4> reason = (bit<4>) meta.drop_reason;
+            port_t port = standard_metadata.ingress_port;
+            if (reason[3:2] == 2) {
+                port = standard_metadata.egress_spec;
+            }
+            drops.count((bit<32>) (reason ++ port));
             mark_to_drop(standard_metadata);
         }
     }

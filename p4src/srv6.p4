@@ -1,5 +1,5 @@
-// SRv6 uN transit for T0 and T1 (mrc-protocol.md §8.1): the sender chose the whole path; the switch spends its
-// own uSID and sends the packet to the neighbour that owns the next one.
+// SRv6 transit for T0 and T1 (mrc-protocol.md §8.1): the sender chose the whole path; the switch spends its own uSID
+// and sends the packet to the neighbour that owns the next one (uN) or to the neighbour that its own uSID names (uA).
 //
 // Tables are written once and never change. There is no hash and no second choice: a switch that reroutes would
 // hide the failure from the requestor, who is the one to act on it (§8.5).
@@ -12,15 +12,48 @@
 #include "ingress.p4"
 #include "egress.p4"
 
-const bit<32> MY_USID_SIZE = 16;         // one uSID a switch; room for aliases while renumbering
+const bit<32> MY_USID_SIZE = 1024;       // one uN a switch, and one uA for each of its ports
 const bit<32> USID_NEXT_SIZE = 1024;     // neighbours of one switch
+
+// A carrier is spent when our uSID was its last one. The path goes on in the next segment of the SRH, from the highest
+// index down (RFC 8754 §4.3.1.1, RFC 9800 §4.1); the first uSID there is the neighbour's.
+control NextCarrier(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        bit<8> left = hdr.srh.segments_left - 1;
+        if (!hdr.segment0.isValid() || left > hdr.srh.last_entry) {
+            meta.drop_reason = drop_reason_t.BAD_SRH;
+        } else {
+            hdr.srh.segments_left = left;
+            if (left == 0) {
+                hdr.outer.dst_addr = hdr.segment0.address;
+            } else if (left == 1) {
+                hdr.outer.dst_addr = hdr.segment1.address;
+            } else if (left == 2) {
+                hdr.outer.dst_addr = hdr.segment2.address;
+            } else {
+                hdr.outer.dst_addr = hdr.segment3.address;
+            }
+        }
+    }
+}
 
 control UsidTransit(inout headers_t hdr,
                     inout metadata_t meta,
                     inout standard_metadata_t standard_metadata) {
+    NextCarrier() next_carrier;
+
+    bit<1> by_adjacency = 0;
+
     // uN: drop our uSID from the list by shifting the rest left; 0x0000 fills up from the right and ends it.
     action shift() {
         hdr.outer.dst_addr = hdr.outer.dst_addr[127:96] ++ hdr.outer.dst_addr[79:0] ++ 16w0;
+    }
+
+    // uA: the same, and the uSID itself says by which port the packet leaves.
+    action shift_and_forward(port_t port) {
+        hdr.outer.dst_addr = hdr.outer.dst_addr[127:96] ++ hdr.outer.dst_addr[79:0] ++ 16w0;
+        standard_metadata.egress_spec = port;
+        by_adjacency = 1;
     }
 
     action wrong_usid() {
@@ -35,6 +68,7 @@ control UsidTransit(inout headers_t hdr,
         }
         actions = {
             shift;
+            shift_and_forward;
             @defaultonly wrong_usid;
         }
         const default_action = wrong_usid();
@@ -64,8 +98,17 @@ control UsidTransit(inout headers_t hdr,
     }
 
     apply {
+        bit<1> spent = 0;
+        if (hdr.srh.isValid() && hdr.srh.segments_left != 0 && hdr.outer.dst_addr[79:0] == 0) {
+            spent = 1;
+        }
         if (my_usid.apply().hit) {
-            usid_next.apply();
+            if (spent == 1) {
+                next_carrier.apply(hdr, meta);
+            }
+            if (by_adjacency == 0 && meta.drop_reason == drop_reason_t.NONE) {
+                usid_next.apply();
+            }
         }
     }
 }
@@ -73,9 +116,11 @@ control UsidTransit(inout headers_t hdr,
 control SwitchIngress(inout headers_t hdr,
                       inout metadata_t meta,
                       inout standard_metadata_t standard_metadata) {
-    Admit()       admit;
-    UsidTransit() transit;
-    Drops()       end;
+    Admit()          admit;
+    UsidTransit()    transit;
+    Liveness()       liveness;
+    QueueAdmission() queue;
+    Drops()          end;
 
     apply {
         if (hdr.packet_out.isValid()) {
@@ -85,8 +130,14 @@ control SwitchIngress(inout headers_t hdr,
             admit.apply(hdr, meta, standard_metadata);
             if (hdr.outer.isValid() && meta.drop_reason == drop_reason_t.NONE) {
                 transit.apply(hdr, meta, standard_metadata);
+                if (meta.drop_reason == drop_reason_t.NONE) {
+                    liveness.apply(meta, standard_metadata);
+                }
+                if (meta.drop_reason == drop_reason_t.NONE) {
+                    queue.apply(hdr, meta, standard_metadata);
+                }
             }
-            end.apply(meta, standard_metadata);
+            end.apply(hdr, meta, standard_metadata);
         }
     }
 }
