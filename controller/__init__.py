@@ -1,25 +1,54 @@
-"""The fabric controller: program and static routes to every switch, read back; port state; the fault list.
+"""The fabric controller: keeps every switch as the plan wants it, and knows what is broken (docs/controller.md).
 
-    inputs      the run folder's files, checked        keeper   one switch kept as the plan wants it
-    routes      the plan's routes as entries           ports    oper-status of all interfaces over gNMI
-    entries     entries by name, text, differences     faults   reports in, located faults out (pure)
-    session     one P4Runtime connection               app      all of them, and the northbound socket
+    inputs      the run folder's files, checked        northbound  the HTTP/JSON API and its event stream
+    routes      the plan's routes as entries           faults      the fault list: reports in, faults out (pure)
+    entries     entries by name, text, differences     explain     which causes explain the reports (pure)
+    session     one P4Runtime connection               traces      what a probe or an EV crosses (pure)
+    keeper      one switch kept as the plan wants it   journal     the fault list on disk
+    ports       oper-status of all interfaces (gNMI)   agents, mapper, counters    the other sources
+    app         all of them
 
-Northbound, `controller.sock` in the run folder (JSON lines, topologies/jsonl.py; every time is CLOCK_MONOTONIC
-seconds)::
+Northbound: HTTP/JSON on loopback; `controller.json` in the run folder has its URL. `topologies.northbound.Northbound`
+is the client; its `request(op)` names are in brackets. Every time is CLOCK_MONOTONIC seconds::
 
-    status    ready, program, plan, writes_after_start, active_faults,
-              switches: {name: {state, reason, since, connected, pipeline, verified, entries, digest, start_digest,
-                                entries_written, pipeline_loads, writes_after_start, writes_after_start_by_reason,
-                                restarts, reconnects}},
-              ports: [{address, subscribed, interfaces, reason}]                        one per gNMI server
-    faults    faults: [{number, kind, location, plane, text, state, first_seen, last_seen, cleared, into,
-                        evidence: [{source, about, says, first_seen, last_seen, cleared}]}], active
-    verify    reads every table now. unchanged_since_start, digests: {name: digest}, differences: [text],
-              switches: {name: {digest, start_digest, entries, unchanged, differences, error}};
-              with {"entries": true} also `lines`, the text of every entry read
-    watch     events: switch {switch, state, reason}; port {interface, status, link, source};
-              fault {change: raised | updated | cleared | merged, fault: as above}.
-              First come the state of every switch and the active faults.
-    shutdown  ends the controller; switches keep their tables
+    GET  /v1/status     [status]   ready, program, mode, plan, writes_after_start, active_faults, sources, denylist,
+                                   switches: {name: as below}, ports: [{address, subscribed, interfaces, reason}]
+    GET  /v1/faults     [faults]   faults: [fault], active.   ?state=active|cleared narrows
+    GET  /v1/faults/{n} [fault, number=n]   the fault itself
+    GET  /v1/links      [links]    links: [{link, plane, kind: "NIC-T0"|"T0-T1", up, ends: {interface: oper-status},
+                                   faults: [number]}]
+    GET  /v1/switches   [switches] switches: {name: {tier, plane, state, reason, since, connected, pipeline, verified,
+                                   entries, digest, start_digest, entries_written, pipeline_loads,
+                                   writes_after_start, writes_after_start_by_reason, restarts, reconnects, faults}}
+    GET  /v1/evs?from=h0&to=h2 [evs, **{"from": .., "to": ..}]   evs: [{ev, plane, uplink, address, state, rtt_s,
+                                   sent, lost, path: [node], faults: [number]}]
+    GET  /v1/counters?switch=p0-t0-0 [counters]   ports: [{interface, port, in_pkts, ...}], reasons: {name: ...}
+    GET  /v1/queues[?switch=]  [queues]    queues: [{interface, queue, depth_packets, depth_bytes, ...}]
+    GET  /v1/denylist   [denylist] policy: off|lossy|all, entries: [{scope, ...}], agents: {host: ok or the reason}
+    POST /v1/denylist   [set_denylist, policy=]   the same
+    POST /v1/verify     [verify]   reads every table now. unchanged_since_start, digests: {name: digest},
+                                   differences: [text], switches: {name: {digest, start_digest, entries, unchanged,
+                                   differences, error}}; with {"entries": true} also `lines`, every entry's text
+    POST /v1/check      [check]    the pre-job check: probes every link. ok, probes: [...], bad: [text], faults
+    POST /v1/shutdown   [shutdown] ends the controller; switches keep their tables
+    GET  /v1/events     [watch()]  server-sent events, each one JSON object with `event` and `t`; ?events=fault,port.
+                                   switch {switch, state, reason}; port {interface, status, link, source};
+                                   fault {change: raised | updated | cleared | merged, fault};
+                                   ev {host, peer, ev, plane, old, new, cause}; probe {host, plane, target, state};
+                                   denylist {policy, entries}; ready {ready}.
+                                   First come the state of every switch and the active faults.
+
+A refusal is HTTP 4xx or 5xx with {"error": what and why, "cure": what would have worked}.
+
+A fault::
+
+    number, state: active | cleared | merged, into: [number] when merged
+    kind       link | lossy link | NIC port | T0 | T1 | blackhole | unclear
+    location   a switch's name or the two ends of a link as `link` takes them; "A or B" when unclear
+    certain    whether it could be told; if not, alternatives: [[{kind, location}, ...], ...] has each explanation
+    text       one line for people: "T0-T1 link p1-t0-0 p1-t1-1 down", "cannot tell: T0 p0-t0-0 or NIC port h0 p0-t0-0"
+    plane, loss (share of packets lost, null when all or unknown), flaps (times it came back and went again)
+    first_seen, last_seen (of its evidence), raised (when we named it), cleared
+    evidence   one for each source: {source: gnmi | p4runtime | mapper | ev | digest | counters, says, about: [what],
+               count, first_seen, last_seen, heard (when we were told), after_s (behind the first source), cleared}
 """

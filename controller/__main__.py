@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 async def _run(options: argparse.Namespace) -> int:
-    controller = FabricController(read_inputs(options.run_dir, options.program))
+    controller = FabricController(read_inputs(options.run_dir, options.program), options.http)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, controller.stop)
@@ -61,6 +61,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--program", choices=sorted(PROGRAMS), help="P4 program (default: told by its P4Info)")
     parser.add_argument(
         "--deadline", type=_seconds, default=DEADLINE_S, metavar="S", help="seconds to bring the fabric into line"
+    )
+    parser.add_argument(
+        "--http",
+        type=int,
+        metavar="PORT",
+        help="TCP port of the API on loopback (default: 9340 or a free one)",
     )
     parser.add_argument("--verbose", action="store_true", help="log every P4Runtime and gNMI message")
     return parser

@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from pathlib import Path
 from typing import Any
 
-from controller.faults import FaultList
+from controller.faults import PORT_IS_BAD, FaultList
 from controller.inputs import Inputs
+from controller.journal import Journal
 from controller.keeper import Keeper, SwitchState, Verification
+from controller.northbound import Message, NorthboundServer, Refusal, Route
 from controller.ports import PortWatch
-from topologies.jsonl import AsyncServer, Connection, JsonlError, Message, event_of
+from topologies.jsonl import event_of
 from topologies.plan import PlanError
 
-SOCKET = "controller.sock"
 READ_AT_ONCE = 32
 """Switches read side by side by `verify`: keeps a big fabric's answers from piling up in memory."""
 
@@ -43,7 +43,7 @@ class NotReady(Exception):
 class FabricController:
     """Runs until stop() or an error. Use `run()`; everything else is called by its parts."""
 
-    def __init__(self, inputs: Inputs) -> None:
+    def __init__(self, inputs: Inputs, http_port: int | None = None) -> None:
         self.inputs = inputs
         self.faults = FaultList(inputs.plan)
         self.keepers = {t.name: Keeper(t, inputs.catalog, self._switch_changed) for t in inputs.targets}
@@ -52,7 +52,8 @@ class FabricController:
         """Last oper-status of every interface of the fabric."""
         self._seen: set[str] = set()
         """Switches that have been up."""
-        self._server: AsyncServer | None = None
+        self._http_port = http_port
+        self._server = NorthboundServer(self._routes(), self._snapshot)
         self._stopping = False
         self._woken = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -62,10 +63,18 @@ class FabricController:
     async def run(self, deadline_s: float) -> None:
         """Bring all switches into line, print `ready`, keep them so until stop().
 
-        Raises NotReady when that takes longer than `deadline_s` or a switch refuses; JsonlError when the
-        northbound socket cannot be made; whatever a task of ours died of, because that is a bug.
+        Raises NotReady when that takes longer than `deadline_s` or a switch refuses; JsonlError when another
+        controller has the run folder; whatever a task of ours died of, because that is a bug.
         """
-        self._server = await AsyncServer.start(self.socket_path, self._answer, on_watch=self._snapshot)
+        self._journal = Journal.open(self.inputs.run_dir)
+        try:
+            await self._server.start(self.inputs.run_dir, self._http_port)
+            await self._keep(deadline_s)
+        finally:
+            await self._server.close()
+            self._journal.close()
+
+    async def _keep(self, deadline_s: float) -> None:
         tasks = [asyncio.create_task(k.run(), name=f"keep {name}") for name, k in self.keepers.items()]
         tasks += [asyncio.create_task(w.run(), name=f"watch {w.address}") for w in self.watches]
         for task in tasks:
@@ -84,16 +93,11 @@ class FabricController:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self._server.close()
 
     def stop(self) -> None:
         """End run(). Switches keep their tables."""
         self._stopping = True
         self._wake()
-
-    @property
-    def socket_path(self) -> Path:
-        return self.inputs.run_dir / SOCKET
 
     @property
     def ready(self) -> bool:
@@ -179,37 +183,86 @@ class FabricController:
     # ---- northbound -------------------------------------------------------------------------------------
 
     def _publish(self, event: str, t: float, **fields: Any) -> None:
-        if self._server is not None:
-            self._server.publish(event, t=t, **fields)
+        self._server.publish(event, t=t, **fields)
 
     def _switch_event(self, keeper: Keeper) -> dict[str, Any]:
         status = keeper.status
         return {"switch": keeper.target.name, "state": status.state.value, "reason": status.reason}
 
-    def _snapshot(self, request: Message) -> list[Message]:
+    def _snapshot(self) -> list[Message]:
         """What a new watcher gets first: the state of all switches, the active faults."""
         now = time.monotonic()
         switches = [event_of("switch", now, self._switch_event(k)) for k in self.keepers.values()]
         active = [{"change": "raised", "fault": fault.to_json()} for fault in self.faults.active()]
         return switches + [event_of("fault", now, fields) for fields in active]
 
-    async def _answer(self, request: Message, connection: Connection) -> Message:
-        match request["op"]:
-            case "status":
-                return self._status_answer()
-            case "faults":
-                faults = [fault.to_json() for fault in self.faults.all()]
-                return {"faults": faults, "active": len(self.faults.active())}
-            case "verify":
-                return await self._verify_answer(bool(request.get("entries")))
-            case "shutdown":
-                asyncio.get_running_loop().call_soon(self.stop)
-                return {}
-            case other:
-                raise JsonlError(f"no op {other!r} (has: status, faults, verify, watch, shutdown)")
+    def _routes(self) -> list[Route]:
+        return [
+            Route("GET", "/v1/status", lambda _: self._status_answer()),
+            Route("GET", "/v1/faults", self._faults_answer),
+            Route("GET", "/v1/faults/{number}", self._fault_answer),
+            Route("GET", "/v1/links", lambda _: self._links_answer()),
+            Route("GET", "/v1/switches", lambda _: {"switches": self._switches_answer()}),
+            Route("POST", "/v1/verify", lambda fields: self._verify_answer(bool(fields.get("entries")))),
+            Route("POST", "/v1/shutdown", self._shutdown_answer),
+        ]
+
+    def _shutdown_answer(self, _fields: Message) -> Message:
+        asyncio.get_running_loop().call_soon(self.stop)
+        return {}
+
+    def _faults_answer(self, fields: Message) -> Message:
+        state = fields.get("state")
+        if state not in (None, "active", "cleared"):
+            raise Refusal(400, f"state={state}: no such state of a fault", "state=active or state=cleared")
+        faults = [f.to_json() for f in self.faults.all() if state in (None, f.state.value)]
+        return {"faults": faults, "active": len(self.faults.active())}
+
+    def _fault_answer(self, fields: Message) -> Message:
+        known = self.faults.all()
+        for fault in known:
+            if str(fault.number) == fields["number"]:
+                return fault.to_json()
+        has = f"{known[0].number} to {known[-1].number}" if known else "none yet"
+        raise Refusal(404, f"no fault {fields['number']}", f"there is: {has}; GET /v1/faults lists them")
+
+    def _links_answer(self) -> Message:
+        plan, links = self.inputs.plan, []
+        numbers: dict[str, list[int]] = {}
+        for fault in self.faults.active():
+            numbers.setdefault(fault.location, []).append(fault.number)
+        hosts = {host.name for host in plan.hosts}
+        for link in plan.links:
+            ends = {p.interface: self._status.get(p.interface) for p in (link.lower, link.upper)}
+            known = [status for status in ends.values() if status is not None]
+            links.append(
+                {
+                    "link": link.name,
+                    "plane": link.plane,
+                    "kind": "NIC-T0" if link.lower.node in hosts else "T0-T1",
+                    "up": not any(PORT_IS_BAD.get(status, True) for status in known) if known else None,
+                    "ends": ends,
+                    "faults": numbers.get(link.name, []),
+                }
+            )
+        return {"links": links}
+
+    def _switches_answer(self) -> Message:
+        numbers: dict[str, list[int]] = {}
+        for fault in self.faults.active():
+            numbers.setdefault(fault.location, []).append(fault.number)
+        return {
+            name: {
+                "tier": keeper.target.switch.tier,
+                "plane": keeper.target.switch.plane,
+                **keeper.status.to_json(),
+                "faults": numbers.get(name, []),
+            }
+            for name, keeper in self.keepers.items()
+        }
 
     def _status_answer(self) -> Message:
-        switches = {name: keeper.status.to_json() for name, keeper in self.keepers.items()}
+        switches = self._switches_answer()
         return {
             "ready": self.ready,
             "program": self.inputs.program,

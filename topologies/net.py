@@ -31,6 +31,7 @@ from topologies import netdev, preflight, processes
 from topologies.jsonl import JsonlClient
 from topologies.netdev import IFF_NOARP, IFF_UP, NetDevices
 from topologies.nodes import FabricHost, FabricMininet
+from topologies.northbound import Northbound
 from topologies.plan import Link, Plan, PlanError
 from topologies.processes import Processes
 from topologies.rundir import FabricError, RunDir, remove_run
@@ -344,9 +345,9 @@ class Fabric:
         return self._client(host, self.run_dir.agent_socket(host))
 
     @property
-    def controller(self) -> JsonlClient:
-        """Client of the controller's northbound socket."""
-        return self._client(CONTROLLER, self.run_dir.controller_socket)
+    def controller(self) -> Northbound:
+        """Client of the controller's northbound API."""
+        return Northbound(self.run_dir.path, name=CONTROLLER)
 
     def _client(self, name: str, path: Path) -> JsonlClient:
         if name not in self._clients:

@@ -27,7 +27,9 @@ from topologies.jsonl import SOCKET_PATH_MAX
 DEFAULT_PATH = "/run/mrc-testbed"
 TOKEN_VARIABLE = "MRC_FABRIC"
 DEVICES_FILE = "devices.json"
-_SOCKETS = ("switchd.sock", "controller.sock")
+_SOCKETS = ("switchd.sock",)
+_CONTROLLER_FILES = ("controller.json", "controller.new", "faults.jsonl")
+"""Address and fault journal of the controller (controller/)."""
 _JSON_FILES = ("plan.json", "switches.json", DEVICES_FILE, "state.json")
 _FOLDERS = ("agents", "program", "data")
 _SYS_NET = Path("/sys/class/net")
@@ -83,10 +85,6 @@ class RunDir:
     @property
     def switchd_socket(self) -> Path:
         return self.path / "switchd.sock"
-
-    @property
-    def controller_socket(self) -> Path:
-        return self.path / "controller.sock"
 
     def agent_socket(self, host: str) -> Path:
         return self.path / "agents" / f"{host}.sock"
@@ -166,7 +164,7 @@ class RunDir:
         """Remove what a run put here, by name; `log/` and the lock stay."""
         for name in _FOLDERS:
             _remove_tree(self.path / name)
-        for name in (*_SOCKETS, *(f"{name}.new" for name in _JSON_FILES), *_JSON_FILES):
+        for name in (*_SOCKETS, *_CONTROLLER_FILES, *(f"{name}.new" for name in _JSON_FILES), *_JSON_FILES):
             (self.path / name).unlink(missing_ok=True)
 
     # ---- inside -----------------------------------------------------------------------------------------

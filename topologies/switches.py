@@ -20,6 +20,7 @@ from mininet.node import Node, Switch
 from topologies import plan
 from topologies.jsonl import JsonlClient, JsonlError, JsonlPeerError
 from topologies.nodes import FabricNode
+from topologies.northbound import Northbound
 from topologies.plan import CPU_PORT, Plan
 from topologies.processes import Probe, ProcessError, Processes
 from topologies.rundir import DEVICES_FILE, FabricError, RunDir
@@ -266,7 +267,7 @@ class Bmv2Target(Target):
 TARGETS: dict[str, type[Target]] = {cls.name: cls for cls in (EmbeddedTarget, Bmv2Target)}
 
 
-def answers(client: JsonlClient, op: str, ready: str | None = None) -> Probe:
+def answers(client: JsonlClient | Northbound, op: str, ready: str | None = None) -> Probe:
     """A probe that is true once `op` is answered, and its field `ready` is true when one is named."""
 
     def probe() -> bool:

@@ -1,24 +1,51 @@
 """A real daemon and a real controller as subprocesses, on loopback ports of their own, in a run folder of their own.
 
 `namespace=True` puts both into a private network namespace, so that interfaces can have the names of a plan without
-meeting a fabric's. The Unix sockets are in the run folder and reached from outside.
+meeting a fabric's. The Unix sockets are in the run folder and reached from outside; the northbound API is reached from
+a thread that has entered the namespace.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from testbed.program import compile_program
-from topologies.jsonl import JsonlClient, Watch
+from topologies.jsonl import JsonlClient
+from topologies.northbound import EventStream, Northbound
 from topologies.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 30.0
 """How long a test waits for what must happen; reaching it is a failure."""
+
+
+class NamespacedNorthbound(Northbound):
+    """A client whose sockets are made in another network namespace; they stay there wherever they are used."""
+
+    def __init__(self, run_dir: Path, namespace: str, **options: float) -> None:
+        super().__init__(run_dir, **options)
+
+        def enter() -> None:
+            with open(namespace) as handle:
+                if ctypes.CDLL(None, use_errno=True).setns(handle.fileno(), 0) != 0:
+                    raise OSError(ctypes.get_errno(), f"setns {namespace}")
+
+        self._thread = ThreadPoolExecutor(1, initializer=enter)
+
+    def request(self, op, **fields):
+        return self._thread.submit(super().request, op, **fields).result()
+
+    def watch(self, **fields):
+        return self._thread.submit(super().watch, **fields).result()
+
+    def close(self):
+        self._thread.shutdown()
 
 
 class Rig:
@@ -30,7 +57,7 @@ class Rig:
         self.processes: list[subprocess.Popen[str]] = []
         self.prefix: list[str] = []
         self.daemon = JsonlClient(run_dir / "switchd.sock", timeout_s=PATIENCE_S)
-        self.controller = JsonlClient(run_dir / "controller.sock", timeout_s=PATIENCE_S)
+        self.controller = Northbound(run_dir, timeout_s=PATIENCE_S)
         self._namespace = namespace
         self._program = program
 
@@ -63,7 +90,9 @@ class Rig:
         holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.processes.append(holder)
         assert holder.stdout is not None and holder.stdout.readline() == "up\n"
-        self.prefix = ["nsenter", f"--net=/proc/{holder.pid}/ns/net"]
+        namespace = f"/proc/{holder.pid}/ns/net"
+        self.prefix = ["nsenter", f"--net={namespace}"]
+        self.controller = NamespacedNorthbound(self.run_dir, namespace, timeout_s=PATIENCE_S)
 
     def run(self, *command: str) -> None:
         """Run a command to its end, in the namespace."""
@@ -91,7 +120,7 @@ class Rig:
 
     def start_controller(self, *options: str) -> None:
         """Returns when it is ready."""
-        line = self._start("controller", "--run-dir", str(self.run_dir), *options).readline()
+        line = self._start("controller", "--run-dir", str(self.run_dir), "--http", "0", *options).readline()
         assert line == "ready\n", self.log("controller")
 
     def stop_controller(self) -> int:
@@ -117,7 +146,7 @@ class Rig:
         return self.controller.request("status")["switches"][name]
 
 
-def wait_for(watch: Watch, event: str, **fields: object) -> dict:
+def wait_for(watch: EventStream, event: str, **fields: object) -> dict:
     """The next event of that kind with those fields."""
     deadline = time.monotonic() + PATIENCE_S
     passed = []

@@ -147,4 +147,4 @@ def test_main__unreachable_switches_are_named_with_address_and_reason(run_dir, c
     assert "not all switches are ready after 0.5 s" in err
     for switch in PLAN.switches:
         assert f"{switch.name} (127.0.0.1:1, device {switch.device_id}): arbitrate: UNAVAILABLE" in err
-    assert not (run_dir / "controller.sock").exists()
+    assert not (run_dir / "controller.json").exists()
