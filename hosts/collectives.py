@@ -1,0 +1,319 @@
+"""Collectives as pure state machines over writes with immediate: what each rank sends, and whether the sums are right.
+
+    rank = make("all_reduce", rank=2, ranks=8, size_bytes=1 << 20, seed=7)
+    for name, array in rank.regions.items(): ...register...     # "data", and "scratch" or "inbox" where needed
+    sends = rank.start(iteration)                               # post them
+    sends = rank.arrived(source, step)                          # a peer's write of that step is in our memory
+    rank.done, rank.wrong()                                     # over; elements that are not what they have to be
+
+No clock, no socket, no queue pair: hosts and the virtual fabric drive the same objects. A driver posts every Send as
+one write with immediate (or splits it over several QPs and counts the parts), and calls `arrived` when all is there.
+
+Numbers are int32 small enough that sums are exact, so that "reduced right" means equal and not close. `size_bytes` and
+the bandwidths are those of nccl-tests: what a rank's larger buffer holds; bus bandwidth = size / time x `bus_factor`.
+
+Design notes
+1. Rings: a step is sent on the arrival of the step before, never on a completion. A chunk is overwritten (all-gather
+   half) only after the ring has consumed what was sent of it, so a late retransmission, which a responder throws away
+   as a duplicate, is the only thing that could read new bytes.
+2. A neighbour may be one iteration ahead, never two (it needs our contribution). The ring's scratch is free by then;
+   all-to-all and send-recv, where nothing forces order between two peers, alternate between two inboxes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+ELEMENT = np.dtype(np.int32)
+VALUES = 1 << 16
+"""Inputs are 0 to this: 2**15 ranks sum up without overflow."""
+
+
+class CollectiveError(ValueError):
+    """A collective of that kind, size or rank cannot be; the message says what can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """One write with immediate: `count` elements from `start` of our region to `at` of the peer's."""
+
+    peer: int
+    step: int
+    region: str
+    start: int
+    count: int
+    to_region: str
+    at: int
+
+
+def source(kind: str, seed: int, iteration: int, rank: int, elements: int) -> np.ndarray:
+    """What `rank` puts in: any rank can compute any other's, which is how results are checked."""
+    key = [seed & 0xFFFFFFFF, iteration, rank, sum(kind.encode())]
+    return np.random.Generator(np.random.PCG64(key)).integers(0, VALUES, elements, dtype=ELEMENT)
+
+
+class Rank(ABC):
+    """One rank of a collective. Arrays are int32; positions and counts are elements."""
+
+    kind: str
+
+    def __init__(self, rank: int, ranks: int, elements: int, seed: int) -> None:
+        self.rank, self.ranks, self.elements, self.seed = rank, ranks, elements, seed
+        self.chunk = elements // ranks
+        """Elements of one rank's share."""
+        self.iteration = -1
+        self.done = True
+        self.regions: dict[str, np.ndarray] = {}
+        """Memory that peers write to, by name; the same names and sizes on every rank."""
+        self._early: list[tuple[int, int, int]] = []
+        """(iteration, source, step) that came before we began that iteration."""
+
+    @property
+    def size_bytes(self) -> int:
+        return self.elements * ELEMENT.itemsize
+
+    @property
+    @abstractmethod
+    def bus_factor(self) -> float:
+        """Bus bandwidth over algorithm bandwidth, as nccl-tests define it."""
+
+    def start(self, iteration: int) -> list[Send]:
+        """Fill in the inputs and begin. Raises CollectiveError while the iteration before is not done."""
+        if not self.done:
+            raise CollectiveError(f"{self.kind}: iteration {self.iteration} is not done at rank {self.rank}")
+        self.iteration, self.done = iteration, False
+        sends = self._begin()
+        early = [one for one in self._early if one[0] == iteration]
+        self._early = [one for one in self._early if one[0] != iteration]
+        for _, peer, step in early:
+            sends += self.arrived(peer, step, iteration)
+        return sends
+
+    def arrived(self, peer: int, step: int, iteration: int | None = None) -> list[Send]:
+        """A peer's write is in our memory; what to send now. One of a later iteration waits until that begins."""
+        if iteration is not None and (iteration != self.iteration or self.done):
+            self._early.append((iteration, peer, step))
+            return []
+        return self._arrived(peer, step)
+
+    @abstractmethod
+    def _begin(self) -> list[Send]: ...
+
+    @abstractmethod
+    def _arrived(self, peer: int, step: int) -> list[Send]: ...
+
+    @abstractmethod
+    def wrong(self) -> int:
+        """Elements of the result that are not what they have to be; call it when done, before the next start."""
+
+    def _input(self, rank: int) -> np.ndarray:
+        return source(self.kind, self.seed, self.iteration, rank, self.elements)
+
+    def _count_wrong(self, result: np.ndarray, expected: np.ndarray) -> int:
+        return int(np.count_nonzero(result != expected))
+
+
+class _Ring(Rank):
+    """Reduce-scatter and all-gather around a ring: step s carries a chunk to the right neighbour."""
+
+    def __init__(self, rank: int, ranks: int, elements: int, seed: int) -> None:
+        super().__init__(rank, ranks, elements, seed)
+        self.right = (rank + 1) % ranks
+        self.reducing = 0
+        """Steps that reduce; the others gather."""
+        self.steps = 0
+        self._next = 0
+        self.regions["data"] = np.zeros(elements, ELEMENT)
+
+    def _chunk(self, number: int) -> slice:
+        at = number % self.ranks * self.chunk
+        return slice(at, at + self.chunk)
+
+    def _begin(self) -> list[Send]:
+        self._next = 0
+        self._fill()
+        return [self._send(0)]
+
+    @abstractmethod
+    def _fill(self) -> None: ...
+
+    def _send(self, step: int) -> Send:
+        """Reducing: the chunk one behind us per step. Gathering: the one that was completed or received last."""
+        start = self._chunk(self._carried(self.rank, step)).start
+        if step < self.reducing:
+            return Send(self.right, step, "data", start, self.chunk, "scratch", step * self.chunk)
+        return Send(self.right, step, "data", start, self.chunk, "data", start)
+
+    def _carried(self, rank: int, step: int) -> int:
+        """Number of the chunk that `rank` sends in a step."""
+        return rank - step if step < self.reducing else rank + bool(self.reducing) - (step - self.reducing)
+
+    def _arrived(self, peer: int, step: int) -> list[Send]:
+        if step != self._next:
+            raise CollectiveError(f"{self.kind}: rank {self.rank} waits for step {self._next}, got {step} of {peer}")
+        self._next += 1
+        if step < self.reducing:
+            mine = self.regions["data"][self._chunk(self._carried(peer, step))]
+            mine += self.regions["scratch"][step * self.chunk : (step + 1) * self.chunk]
+        self.done = self._next == self.steps
+        return [] if self.done else [self._send(self._next)]
+
+    def _sum(self) -> np.ndarray:
+        return np.sum([self._input(rank) for rank in range(self.ranks)], axis=0, dtype=ELEMENT)
+
+
+class AllReduce(_Ring):
+    """Ring all-reduce: every rank ends with the sum of all inputs."""
+
+    kind = "all_reduce"
+
+    def __init__(self, rank: int, ranks: int, elements: int, seed: int) -> None:
+        super().__init__(rank, ranks, elements, seed)
+        self.reducing, self.steps = ranks - 1, 2 * (ranks - 1)
+        self.regions["scratch"] = np.zeros(self.chunk * (ranks - 1), ELEMENT)
+
+    @property
+    def bus_factor(self) -> float:
+        return 2 * (self.ranks - 1) / self.ranks
+
+    def _fill(self) -> None:
+        self.regions["data"][:] = self._input(self.rank)
+
+    def wrong(self) -> int:
+        return self._count_wrong(self.regions["data"], self._sum())
+
+
+class ReduceScatter(_Ring):
+    """Rank r ends with chunk r + 1 of the sum (the one the ring completes there)."""
+
+    kind = "reduce_scatter"
+
+    def __init__(self, rank: int, ranks: int, elements: int, seed: int) -> None:
+        super().__init__(rank, ranks, elements, seed)
+        self.reducing = self.steps = ranks - 1
+        self.regions["scratch"] = np.zeros(self.chunk * (ranks - 1), ELEMENT)
+
+    @property
+    def bus_factor(self) -> float:
+        return (self.ranks - 1) / self.ranks
+
+    def _fill(self) -> None:
+        self.regions["data"][:] = self._input(self.rank)
+
+    def wrong(self) -> int:
+        mine = self._chunk(self.rank + 1)
+        return self._count_wrong(self.regions["data"][mine], self._sum()[mine])
+
+
+class AllGather(_Ring):
+    """Every rank ends with chunk r of rank r, for all r."""
+
+    kind = "all_gather"
+
+    def __init__(self, rank: int, ranks: int, elements: int, seed: int) -> None:
+        super().__init__(rank, ranks, elements, seed)
+        self.steps = ranks - 1
+
+    @property
+    def bus_factor(self) -> float:
+        return (self.ranks - 1) / self.ranks
+
+    def _fill(self) -> None:
+        mine = self._chunk(self.rank)
+        # Only our own chunk: a neighbour that is ahead may have written into others already. Those of the iteration
+        # before cannot pass for new ones, because every iteration has other numbers.
+        self.regions["data"][mine] = self._input(self.rank)[mine]
+
+    def wrong(self) -> int:
+        parts = [self._input(rank)[self._chunk(rank)] for rank in range(self.ranks)]
+        return self._count_wrong(self.regions["data"], np.concatenate(parts))
+
+
+class _Mailbox(Rank):
+    """Collectives without order between peers: everything is sent at once, to one of two inboxes by turns."""
+
+    def __init__(self, rank: int, ranks: int, elements: int, seed: int) -> None:
+        super().__init__(rank, ranks, elements, seed)
+        self.regions["data"] = np.zeros(elements, ELEMENT)
+        self.regions["inbox"] = np.zeros(2 * elements, ELEMENT)
+        self._missing: set[int] = set()
+
+    @property
+    def _turn(self) -> int:
+        """Where the inbox of this iteration begins."""
+        return self.iteration % 2 * self.elements
+
+    def _arrived(self, peer: int, step: int) -> list[Send]:
+        if peer not in self._missing:
+            raise CollectiveError(f"{self.kind}: rank {self.rank} waits for {sorted(self._missing)}, got {peer}")
+        self._missing.discard(peer)
+        self.done = not self._missing
+        return []
+
+
+class AllToAll(_Mailbox):
+    """Rank r ends with chunk r of every rank."""
+
+    kind = "all_to_all"
+
+    @property
+    def bus_factor(self) -> float:
+        return (self.ranks - 1) / self.ranks
+
+    def _begin(self) -> list[Send]:
+        self.regions["data"][:] = self._input(self.rank)
+        self._missing = set(range(self.ranks)) - {self.rank}
+        own, chunk = self.rank * self.chunk, self.chunk
+        box = self._turn + own
+        self.regions["inbox"][box : box + chunk] = self.regions["data"][own : own + chunk]
+        order = [(self.rank + ahead) % self.ranks for ahead in range(1, self.ranks)]
+        return [Send(peer, 0, "data", peer * chunk, chunk, "inbox", self._turn + own) for peer in order]
+
+    def wrong(self) -> int:
+        own = slice(self.rank * self.chunk, (self.rank + 1) * self.chunk)
+        expected = np.concatenate([self._input(rank)[own] for rank in range(self.ranks)])
+        return self._count_wrong(self.regions["inbox"][self._turn : self._turn + self.elements], expected)
+
+
+class SendRecv(_Mailbox):
+    """Every rank sends all of its buffer to its right neighbour (pipeline neighbours, E14)."""
+
+    kind = "send_recv"
+
+    @property
+    def bus_factor(self) -> float:
+        return 1.0
+
+    def _begin(self) -> list[Send]:
+        self.regions["data"][:] = self._input(self.rank)
+        self._missing = {(self.rank - 1) % self.ranks}
+        return [Send((self.rank + 1) % self.ranks, 0, "data", 0, self.elements, "inbox", self._turn)]
+
+    def wrong(self) -> int:
+        got = self.regions["inbox"][self._turn : self._turn + self.elements]
+        return self._count_wrong(got, self._input((self.rank - 1) % self.ranks))
+
+
+KINDS: dict[str, type[Rank]] = {cls.kind: cls for cls in (AllReduce, ReduceScatter, AllGather, AllToAll, SendRecv)}
+
+
+def make(kind: str, *, rank: int, ranks: int, size_bytes: int, seed: int = 1) -> Rank:
+    """A rank of a collective; the size is rounded up to whole elements of every rank. Raises CollectiveError."""
+    if kind not in KINDS:
+        raise CollectiveError(f"no collective {kind!r} (has: {', '.join(KINDS)})")
+    if ranks < 2 or not 0 <= rank < ranks:
+        raise CollectiveError(f"rank {rank} of {ranks}: a collective has 2 ranks or more, numbered from 0")
+    if size_bytes < 1:
+        raise CollectiveError(f"size {size_bytes}: must be 1 byte or more")
+    chunk = -(-size_bytes // (ELEMENT.itemsize * ranks))
+    return KINDS[kind](rank, ranks, chunk * ranks, seed)
+
+
+def peers_of(kind: str, rank: int, ranks: int) -> list[int]:
+    """The ranks that `rank` sends to: with whom a driver connects it."""
+    if kind == "all_to_all":
+        return [other for other in range(ranks) if other != rank]
+    return [(rank + 1) % ranks]
