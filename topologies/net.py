@@ -34,12 +34,13 @@ from topologies.nodes import FabricHost, FabricMininet
 from topologies.northbound import Northbound
 from topologies.plan import Link, Plan, PlanError
 from topologies.processes import Processes
-from topologies.rundir import FabricError, RunDir, remove_run
+from topologies.rundir import HOSTS_FILE, FabricError, RunDir, remove_run
 from topologies.switches import TARGETS, FabricSwitch, Ports, Target, answers
 
 __all__ = ["Fabric", "FabricError", "Ports", "Terminated"]
 
 CONTROLLER = "controller"
+MAPPER = "mapper"
 NICS = ("fast", "scapy")
 CompileProgram = Callable[[Path, str, str], None]
 Progress = Callable[[str], None]
@@ -58,6 +59,7 @@ class Fabric:
     compile_program  (folder, target, program) writes p4info.txtpb and the device config into the folder
     nic              "fast" or "scapy"
     agents           start an agent in every host;  controller: start the controller (which needs a program)
+    mapper           start Clustermapper, which probes every link (default: when there are agents and a controller)
     ports            TCP ports of the servers
     progress         is told each step in a few words
     handle_signals   let SIGTERM and SIGHUP end the `with` block as Ctrl-C does (main thread only)
@@ -76,6 +78,7 @@ class Fabric:
         compile_program: CompileProgram | None = None,
         agents: bool = True,
         controller: bool = True,
+        mapper: bool | None = None,
         ports: Ports | None = None,
         progress: Progress | None = None,
         handle_signals: bool = True,
@@ -101,6 +104,7 @@ class Fabric:
         """Seconds that `start` took."""
         self._compile_program = compile_program
         self._want_agents, self._want_controller = agents, controller
+        self._want_mapper = (agents and controller) if mapper is None else mapper
         self._progress = progress or (lambda _text: None)
         self._handle_signals = handle_signals
         self._old_handlers: dict[int, Any] = {}
@@ -190,6 +194,7 @@ class Fabric:
 
     def _start_endpoints(self) -> None:
         probes = {}
+        self.run_dir.write_json(HOSTS_FILE, {name: host.pid for name, host in self.hosts.items()})
         if self._want_controller:
             self.processes.spawn_module(CONTROLLER, "controller", "--run-dir", str(self.run_dir.path))
             probes[CONTROLLER] = answers(self.controller, "status", ready="ready")
@@ -198,6 +203,9 @@ class Fabric:
                 arguments = ("--host", name, "--run-dir", str(self.run_dir.path), "--nic", self.nic)
                 self.processes.spawn_module(name, "hosts.agent", *arguments, in_namespace_of=host.pid)
                 probes[name] = answers(self.agent(name), "status")
+        if self._want_mapper:
+            self.processes.spawn_module(MAPPER, "hosts.clustermapper", "--run-dir", str(self.run_dir.path))
+            probes[MAPPER] = answers(self.mapper, "status")
         if probes:
             self._progress("starting controller and host agents")
             self.processes.wait_ready(probes, timeout_s=60.0)
@@ -348,6 +356,11 @@ class Fabric:
     def controller(self) -> Northbound:
         """Client of the controller's northbound API."""
         return Northbound(self.run_dir.path, name=CONTROLLER)
+
+    @property
+    def mapper(self) -> JsonlClient:
+        """Client of Clustermapper's socket (docs/telemetry.md)."""
+        return self._client(MAPPER, self.run_dir.mapper_socket)
 
     def _client(self, name: str, path: Path) -> JsonlClient:
         if name not in self._clients:

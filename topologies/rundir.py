@@ -27,10 +27,12 @@ from topologies.jsonl import SOCKET_PATH_MAX
 DEFAULT_PATH = "/run/mrc-testbed"
 TOKEN_VARIABLE = "MRC_FABRIC"
 DEVICES_FILE = "devices.json"
-_SOCKETS = ("switchd.sock",)
+HOSTS_FILE = "hosts.json"
+"""host -> pid of a process in its network namespace."""
+_SOCKETS = ("switchd.sock", "mapper.sock")
 _CONTROLLER_FILES = ("controller.json", "controller.new", "faults.jsonl")
 """Address and fault journal of the controller (controller/)."""
-_JSON_FILES = ("plan.json", "switches.json", DEVICES_FILE, "state.json")
+_JSON_FILES = ("plan.json", "switches.json", DEVICES_FILE, "state.json", HOSTS_FILE)
 _FOLDERS = ("agents", "program", "data")
 _SYS_NET = Path("/sys/class/net")
 
@@ -85,6 +87,10 @@ class RunDir:
     @property
     def switchd_socket(self) -> Path:
         return self.path / "switchd.sock"
+
+    @property
+    def mapper_socket(self) -> Path:
+        return self.path / "mapper.sock"
 
     def agent_socket(self, host: str) -> Path:
         return self.path / "agents" / f"{host}.sock"

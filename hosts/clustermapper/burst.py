@@ -1,0 +1,146 @@
+"""Many probes over every link at once, in both classes: what `mrc check` asks for. Pure; `now` comes in.
+
+A burst says of each link what its probes say once the links before it are taken into account: a T1 probe also crosses
+the NIC-T0 link of its host, so it is evidence about its T0-T1 link only when the T0 probes of that host and plane were
+well. A link that nobody could look at is `unknown`, and says behind what it lies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hosts.clustermapper.packets import Seen, ServiceClass
+from hosts.clustermapper.targets import Kind, Target
+from topologies.plan import Link, Plan
+
+COUNT = 50
+COUNT_MAX = 10_000
+GAP_S = 0.01
+"""Seconds between two probes of one target and class, when the fabric is small."""
+PROBES_PER_S = 6000.0
+"""Of all targets together: what one process and the switches carry beside other work on 2 cores."""
+PATIENCE_S = 0.5
+LOSSY_SHARE = 0.05
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of one target's probes of one class. Times in seconds."""
+
+    sent: int = 0
+    back: int = 0
+    trimmed: int = 0
+    marked: int = 0
+    rtts: list[float] = field(default_factory=list)
+    seen: set[int] = field(default_factory=set)
+
+    @property
+    def loss(self) -> float:
+        return 1.0 - self.back / self.sent if self.sent else 0.0
+
+    @property
+    def state(self) -> str:
+        """ok, lossy (LOSSY_SHARE or more lost), down (nothing came back), or unknown (nothing was sent)."""
+        if not self.sent:
+            return "unknown"
+        if not self.back:
+            return "down"
+        return "lossy" if self.loss >= LOSSY_SHARE else "ok"
+
+    def add(self, other: Tally) -> None:
+        self.sent += other.sent
+        self.back += other.back
+        self.trimmed += other.trimmed
+        self.marked += other.marked
+        self.rtts += other.rtts
+
+    def to_json(self) -> dict[str, Any]:
+        rtts = sorted(self.rtts)
+        return {
+            "state": self.state, "sent": self.sent, "back": self.back, "loss": round(self.loss, 4),
+            "trimmed": self.trimmed, "marked": self.marked,
+            "rtt_min_s": rtts[0] if rtts else None, "rtt_median_s": rtts[len(rtts) // 2] if rtts else None,
+            "rtt_max_s": rtts[-1] if rtts else None,
+        }  # fmt: skip
+
+
+class Burst:
+    """`count` probes to each target in each class. Raises ValueError for a count that is none."""
+
+    def __init__(
+        self, targets: tuple[Target, ...], classes: tuple[ServiceClass, ...], count: int, stream: int, now: float
+    ) -> None:
+        if not 1 <= count <= COUNT_MAX:
+            raise ValueError(f"count = {count}: give 1 to {COUNT_MAX} probes")
+        self.targets, self.classes, self.count, self.stream = targets, classes, count, stream
+        self.tallies = {(t.number, c): Tally() for t in targets for c in classes}
+        self.gap_s = max(GAP_S, len(self.tallies) / PROBES_PER_S)
+        self.began_at = now
+        self.next_at = now
+        self.sequence = 0
+        self.stalled_s = 0.0
+        """The longest that this process woke up late meanwhile: large numbers say that the machine is overloaded."""
+
+    def next_timer(self) -> float:
+        return self.next_at
+
+    def due(self, now: float) -> int | None:
+        """The sequence number to send to every target in every class now, or None."""
+        if self.sequence >= self.count or now < self.next_at:
+            return None
+        self.sequence += 1
+        last = self.sequence == self.count
+        self.next_at = now + PATIENCE_S if last else max(self.next_at + self.gap_s, now + self.gap_s / 2)
+        return self.sequence
+
+    def is_over(self, now: float) -> bool:
+        """All are back, or the last have been waited for."""
+        if self.sequence < self.count:
+            return False
+        return now >= self.next_at or all(t.back >= t.sent for t in self.tallies.values())
+
+    def sent(self, number: int, service_class: ServiceClass) -> None:
+        self.tallies[number, service_class].sent += 1
+
+    def returned(self, seen: Seen, rtt_s: float) -> None:
+        """A probe of this burst; copies count once."""
+        tally = self.tallies.get((seen.target, ServiceClass(seen.service_class)))
+        if tally is None or seen.sequence in tally.seen or not 0 < seen.sequence <= self.sequence:
+            return
+        tally.seen.add(seen.sequence)
+        tally.back += 1
+        tally.trimmed += seen.trimmed
+        tally.marked += seen.marked
+        tally.rtts.append(rtt_s)
+
+    def links_json(self, plan: Plan) -> list[dict[str, Any]]:
+        """A row for each link of the plan, in its order."""
+        by_link: dict[Link, list[Target]] = {}
+        for target in self.targets:
+            by_link.setdefault(target.link, []).append(target)
+        first = {(t.host, t.plane): t for t in self.targets if t.kind is Kind.T0}
+        return [self._link_json(link, by_link.get(link, []), first) for link in plan.links]
+
+    def _link_json(self, link: Link, targets: list[Target], first: dict[tuple[str, int], Target]) -> dict[str, Any]:
+        is_nic = link.lower.node.startswith("h")
+        row: dict[str, Any] = {"link": link.name, "plane": link.plane, "kind": "NIC-T0" if is_nic else "T0-T1"}
+        if not targets:
+            return {**row, "state": "unknown", "why": "no host probes it: T1 self-probes need SRv6", "by": []}
+        clear = [t for t in targets if t.kind is Kind.T0 or self._is_well(first[t.host, t.plane])]
+        if not clear:
+            behind = sorted({first[t.host, t.plane].link.name for t in targets})
+            return {**row, "state": "unknown", "why": f"behind {' and '.join(behind)}", "by": []}
+        row["by"] = [t.host for t in clear]
+        states = []
+        for service_class in self.classes:
+            tally = Tally()
+            for target in clear:
+                tally.add(self.tallies[target.number, service_class])
+            row[service_class.label] = tally.to_json()
+            states.append(tally.state)
+        worst = next(s for s in ("down", "lossy", "unknown", "ok") if s in states)
+        return {**row, "state": worst, "why": ""}
+
+    def _is_well(self, target: Target) -> bool:
+        return all(self.tallies[target.number, c].state == "ok" for c in self.classes)

@@ -1,0 +1,178 @@
+"""What the fate of its probes says about one target: ok, lossy or down (reference §9). Pure.
+
+    unknown -> ok      the first probe that came back
+    ok      -> down    `down_after` losses in a row
+    ok      -> lossy   each of the last two windows lost `lossy_share` or more, in more than one burst
+    lossy   -> down    LOSSY_DOWN_AFTER losses in a row
+    lossy   -> ok      `clear_windows` windows without a loss
+    down    -> ok      `up_after` probes back in a row, and nothing but the outage in the windows before
+    down    -> lossy   the same, with other losses there
+
+Choices where §9 is silent: one burst of losses is an interruption, not a lossy link, so "over two windows" asks for
+losses in both and for two bursts at least; a target that was down is well as soon as it answers again (its losses have
+had their cause, and a restored link should not look lossy for ten seconds); a link that loses half of everything is
+lossy even though three losses in a row are common there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import takewhile
+
+LOSSY_DOWN_AFTER = 10
+"""Losses in a row after which a lossy target is down: at 50 % loss once in a thousand probes."""
+RTT_SHARE = 0.125
+"""Weight of a new RTT in the smoothed one (as TCP's)."""
+
+
+class Fate(Enum):
+    """What became of one probe."""
+
+    BACK = "back"
+    LOST = "lost"
+    EXCUSED = "excused"  # lost in an outage that is over
+
+
+class State(str, Enum):
+    UNKNOWN = "unknown"  # no probe has come back yet, and it is too early to call that a loss
+    OK = "ok"
+    LOSSY = "lossy"
+    DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Thresholds of §9; counts are probes."""
+
+    window: int = 20
+    down_after: int = 3
+    up_after: int = 3
+    lossy_share: float = 0.05
+    clear_windows: int = 5
+
+
+@dataclass(slots=True)
+class Health:
+    """One target. `now` and `sent_at` are seconds of one clock."""
+
+    rules: Rules
+    state: State = State.UNKNOWN
+    since: float = 0.0
+    """When what made the state began: for down the sending of the first probe lost, for lossy of the first in the
+    windows, for ok the return of the first probe of the unbroken row."""
+    rtt_s: float | None = None
+    """Smoothed."""
+    rtt_min_s: float | None = None
+    sent: int = 0
+    lost: int = 0
+    late: int = 0
+    """Probes that came back after they had been given up: not lost."""
+    _history: deque[list] = field(default_factory=deque)
+    """[sequence, sent_at, Fate] of the last two windows."""
+    _lost_in_a_row: int = 0
+    _back_in_a_row: int = 0
+
+    def __post_init__(self) -> None:
+        self._history = deque(maxlen=2 * self.rules.window)
+
+    @property
+    def loss(self) -> float:
+        """Share of probes lost in the last two windows, 0 to 1."""
+        return sum(map(_is_lost, self._history)) / len(self._history) if self._history else 0.0
+
+    def back(self, sequence: int, sent_at: float, rtt_s: float) -> None:
+        """A probe came back in time."""
+        self._timed(rtt_s)
+        self._judged(sequence, sent_at, False)
+
+    def gone(self, sequence: int, sent_at: float) -> None:
+        """A probe did not come back."""
+        self._judged(sequence, sent_at, True)
+
+    def came_late(self, sequence: int, rtt_s: float) -> bool:
+        """A probe given up has come back after all: it was not lost. False when it is none of those (a copy)."""
+        for one in self._history:
+            if one[0] == sequence and one[2] is not Fate.BACK:
+                one[2] = Fate.BACK
+                self.lost -= 1
+                self.late += 1
+                self._timed(rtt_s)
+                self._lost_in_a_row = sum(1 for _ in takewhile(_is_lost, reversed(self._history)))
+                if self.state is State.DOWN and self._lost_in_a_row < self.rules.down_after:
+                    self._excuse()  # the others of that outage are late too, most likely
+                    self._become(State.OK, self._history[-1][1])
+                return True
+        return False
+
+    def _timed(self, rtt_s: float) -> None:
+        self.rtt_s = rtt_s if self.rtt_s is None else self.rtt_s + RTT_SHARE * (rtt_s - self.rtt_s)
+        self.rtt_min_s = rtt_s if self.rtt_min_s is None else min(rtt_s, self.rtt_min_s)
+
+    def _judged(self, sequence: int, sent_at: float, lost: bool) -> None:
+        self.sent += 1
+        self.lost += lost
+        self._history.append([sequence, sent_at, Fate.LOST if lost else Fate.BACK])
+        self._lost_in_a_row = self._lost_in_a_row + 1 if lost else 0
+        self._back_in_a_row = 0 if lost else self._back_in_a_row + 1
+        self._move(sent_at)
+
+    def _move(self, sent_at: float) -> None:
+        rules, state = self.rules, self.state
+        if self._lost_in_a_row:
+            if state is State.DOWN:
+                return
+            wanted = LOSSY_DOWN_AFTER if state is State.LOSSY else rules.down_after
+            if self._lost_in_a_row >= wanted:
+                first = min(self._lost_in_a_row, len(self._history))
+                self._become(State.DOWN, self._history[-first][1])
+            elif state is State.OK and self._is_lossy():
+                self._become(State.LOSSY, self._first_loss())
+        elif state is State.UNKNOWN:
+            self._become(State.OK, sent_at)
+        elif state is State.DOWN and self._back_in_a_row >= rules.up_after:
+            self._answers_again(self._history[-rules.up_after][1])
+        elif state is State.LOSSY and self._back_in_a_row >= rules.clear_windows * rules.window:
+            self._become(State.OK, self._history[0][1])
+        elif state is State.OK and self._is_lossy():
+            self._become(State.LOSSY, self._first_loss())
+
+    def _answers_again(self, since: float) -> None:
+        is_lossy = self._bursts() > 1
+        if not is_lossy:
+            self._excuse()
+        self._become(State.LOSSY if is_lossy else State.OK, since)
+
+    def _excuse(self) -> None:
+        """The losses so far have had their cause, an outage, and count no more."""
+        for one in self._history:
+            if one[2] is Fate.LOST:
+                one[2] = Fate.EXCUSED
+        self._lost_in_a_row = 0
+
+    def _is_lossy(self) -> bool:
+        window = self.rules.window
+        if len(self._history) < 2 * window:
+            return False
+        lost = [_is_lost(one) for one in self._history]
+        share = min(sum(lost[:window]), sum(lost[window:])) / window
+        return share >= self.rules.lossy_share and self._bursts() > 1
+
+    def _bursts(self) -> int:
+        """Rows of losses in the last two windows."""
+        bursts, before = 0, False
+        for lost in map(_is_lost, self._history):
+            bursts += lost and not before
+            before = lost
+        return bursts
+
+    def _first_loss(self) -> float:
+        return next(one[1] for one in self._history if _is_lost(one))
+
+    def _become(self, state: State, since: float) -> None:
+        self.state, self.since = state, since
+
+
+def _is_lost(one: list) -> bool:
+    return one[2] is Fate.LOST

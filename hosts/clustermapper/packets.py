@@ -1,0 +1,200 @@
+"""The probe on the wire: a UDP packet from a NIC port to itself, inside an outer header that leads it round (§9).
+
+::
+
+    Ethernet 14 | outer IPv6 40 (SRv6 only), next header 41 | inner IPv6 40, from and to own address | UDP 8 | payload
+    payload   0 magic "MRCM"    4 0xFFFFFFFF    8 target u16   10 class u8   11 stream u8   12 sequence u32
+             16 send time, ns of CLOCK_MONOTONIC, u64          24 keyed digest of bytes 0 to 23, 8 bytes
+             32 CRC-32 of the padding behind                   36 padding (data class only)
+
+* UDP port 3785 is that of BFD Echo (RFC 5881), which is the same idea: sent to oneself, payload one's own matter.
+* Bytes 4 to 7 lie where a BTH has its destination QP: 0xFFFFFF is nobody's, so the kernel filters of the agents and
+  verbs programs on the same port hold probes back (hosts/nic/qpns.py).
+* The 36 bytes end at 138, where switches cut packets (§4.3): a trimmed probe still says who it is.
+* The digest has a random key of this process: nothing else makes a probe that counts, and a corrupted one is lost.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+import struct
+import zlib
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from hosts.clustermapper.targets import Target
+from hosts.engine.config import Config
+from topologies.plan import Plan
+
+UDP_PORT = 3785
+MAGIC = b"MRCM"
+NO_QP = 0xFFFFFFFF
+PAYLOAD = struct.Struct(">4sIHBBIQ8sI")
+SIGNED_BYTES = 24
+DIGEST_AT = 24
+SEQUENCE_AT = 11
+DATA_PADDING = 220
+"""Bytes behind the payload of a data-class probe: longer than any trim length in use, so that it can be trimmed."""
+HOP_LIMIT = 64
+MAX_TARGETS = 1 << 16
+
+ETHERNET = 14
+IPV6 = struct.Struct(">IHBB16s16s")
+UDP = struct.Struct(">HHHH")
+_MAC_BYTE = re.compile(r"[0-9a-f]{2}")
+_CONFIG = Config()
+TRIMMED = frozenset((_CONFIG.dscp_trimmed, _CONFIG.dscp_trimmed_lasthop))
+ECT0, CE = 2, 3
+
+
+class ServiceClass(IntEnum):
+    """The queue a probe waits in. Congestion loses no control packet; a data probe comes back trimmed instead."""
+
+    CONTROL = 0
+    DATA = 1
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+
+TRAFFIC_CLASS = {
+    ServiceClass.CONTROL: _CONFIG.dscp_control << 2,
+    ServiceClass.DATA: _CONFIG.dscp_trimmable << 2 | ECT0,
+}
+
+
+class Seen(NamedTuple):
+    """A probe that came back. `sent_ns`: CLOCK_MONOTONIC, as it was written into it."""
+
+    target: int
+    service_class: int
+    stream: int
+    sequence: int
+    sent_ns: int
+    trimmed: bool
+    marked: bool
+
+
+class NotOurs(Exception):
+    """A frame that is no whole probe of this process; the text is a counter's key and has no numbers in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortIdentity:
+    """What a port is known by: how probes leave it and how they look when they are back."""
+
+    ethernet: bytes
+    address: bytes
+    """Its inner IPv6 address, 16 bytes."""
+    own_usid: bytes | None
+    """Outer DA of what reaches it, 16 bytes; None without SRv6."""
+
+    @classmethod
+    def of(cls, plan: Plan, host: str, plane: int, srv6: bool) -> PortIdentity:
+        here = plan.host(host)
+        port = plan.host_port(here, plane)
+        above = plan.link_of_interface(port.interface).upper
+        macs = "".join(_MAC_BYTE.findall(plan.mac(above) + plan.mac(port)))
+        usid = plan.nic_address(here, plane).to_bytes(16, "big") if srv6 else None
+        return cls(bytes.fromhex(macs) + b"\x86\xdd", plan.address(here, plane).packed, usid)
+
+
+class Template:
+    """The frame of one target and class, patched for each probe."""
+
+    __slots__ = ("_at", "_frame", "_key")
+
+    def __init__(
+        self, target: Target, service_class: ServiceClass, stream: int, port: PortIdentity, key: bytes
+    ) -> None:
+        padding = bytes(range(DATA_PADDING)) if service_class is ServiceClass.DATA else b""
+        inner_length = UDP.size + PAYLOAD.size + len(padding)
+        word = 6 << 28 | TRAFFIC_CLASS[service_class] << 20
+        headers = port.ethernet
+        if target.outer is not None:
+            outer = target.outer.to_bytes(16, "big")
+            headers += IPV6.pack(word, IPV6.size + inner_length, 41, HOP_LIMIT, port.address, outer)
+        headers += IPV6.pack(word, inner_length, 17, HOP_LIMIT, port.address, port.address)
+        headers += UDP.pack(target.ev & 0xFFFF, UDP_PORT, inner_length, 0)
+        payload = PAYLOAD.pack(
+            MAGIC, NO_QP, target.number, service_class, stream, 0, 0, b"", zlib.crc32(padding)
+        )  # fmt: skip
+        self._frame = bytearray(headers + payload + padding)
+        self._at = len(headers)
+        self._key = key
+
+    def frame(self, sequence: int, sent_ns: int) -> bytearray:
+        """The frame of one probe, valid until the next call."""
+        frame, at = self._frame, self._at
+        struct.pack_into(">IQ", frame, at + 12, sequence & 0xFFFFFFFF, sent_ns)
+        frame[at + DIGEST_AT : at + DIGEST_AT + 8] = _digest(bytes(frame[at : at + SIGNED_BYTES]), self._key)
+        return frame
+
+
+def _digest(signed: bytes, key: bytes) -> bytes:
+    return hashlib.blake2s(signed, digest_size=8, key=key).digest()
+
+
+def read(frame: bytes, port: PortIdentity, key: bytes) -> Seen:
+    """The probe in a frame that came in by `port`. Raises NotOurs for every other frame."""
+    at = ETHERNET
+    if len(frame) < at + IPV6.size or frame[12:14] != b"\x86\xdd":
+        raise NotOurs("no IPv6")
+    word, length, next_header, _, _, destination = IPV6.unpack_from(frame, at)
+    traffic_class = word >> 20 & 0xFF
+    marked = traffic_class & 3 == CE
+    if port.own_usid is not None:
+        at += IPV6.size
+        if next_header != 41 or destination != port.own_usid:
+            raise NotOurs("outer address")
+        if len(frame) < at + IPV6.size:
+            raise NotOurs("short")
+        word, length, next_header, _, _, destination = IPV6.unpack_from(frame, at)
+        marked |= word >> 20 & 3 == CE
+    source = frame[at + 8 : at + 24]
+    at += IPV6.size
+    if next_header != 17 or source != port.address or destination != port.address:
+        raise NotOurs("inner address")
+    payload_at = at + UDP.size
+    if len(frame) < payload_at + PAYLOAD.size:
+        raise NotOurs("short")
+    if UDP.unpack_from(frame, at)[1] != UDP_PORT:
+        raise NotOurs("UDP port")
+    magic, no_qp, target, service_class, stream, sequence, sent_ns, digest, crc = PAYLOAD.unpack_from(frame, payload_at)
+    if magic != MAGIC or no_qp != NO_QP:
+        raise NotOurs("payload")
+    if digest != _digest(frame[payload_at : payload_at + SIGNED_BYTES], key):
+        raise NotOurs("digest")
+    trimmed = traffic_class >> 2 in TRIMMED
+    if not trimmed and zlib.crc32(frame[payload_at + PAYLOAD.size : at + length]) != crc:
+        raise NotOurs("padding")
+    return Seen(target, service_class, stream, sequence, sent_ns, trimmed, marked)
+
+
+# ---- the kernel's filter ------------------------------------------------------------------------------------
+
+_LOAD_HALF, _LOAD_BYTE, _EQUAL, _RETURN = 0x28, 0x30, 0x15, 0x06
+_INSTRUCTION = struct.Struct("=HBBI")  # code, jump if true, jump if false, constant
+SO_ATTACH_FILTER = 26
+
+
+def kernel_filter(srv6: bool) -> bytes:
+    """Classic BPF that passes UDP to our port alone, so that the traffic of the host costs this process nothing."""
+    inner = ETHERNET + (IPV6.size if srv6 else 0)
+    checks = [(_LOAD_BYTE, ETHERNET + 6, 41)] if srv6 else []
+    checks += [(_LOAD_BYTE, inner + 6, 17), (_LOAD_HALF, inner + IPV6.size + 2, UDP_PORT)]
+    steps: list[tuple[int, int, int, int]] = []
+    for left, (load, at, wanted) in zip(range(len(checks) - 1, -1, -1), checks, strict=True):
+        steps += [(load, 0, 0, at), (_EQUAL, 0, 2 * left + 1, wanted)]
+    steps += [(_RETURN, 0, 0, 0xFFFF), (_RETURN, 0, 0, 0)]
+    return b"".join(_INSTRUCTION.pack(*step) for step in steps)
+
+
+def filter_option(code: bytes) -> tuple[bytes, object]:
+    """(value of SO_ATTACH_FILTER, what has to stay alive until it is set)."""
+    buffer = ctypes.create_string_buffer(code, len(code))
+    return struct.pack("@HP", len(code) // _INSTRUCTION.size, ctypes.addressof(buffer)), buffer

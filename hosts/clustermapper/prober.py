@@ -1,0 +1,184 @@
+"""Rounds of probes: when to send which, and what became of them. Pure: `now` (seconds) comes in with every call.
+
+A round is one probe to each target. A probe is lost when it did not come back within the patience and nothing suggests
+that the machine, not the network, was slow. On an overloaded machine:
+
+1. the patience grows with the RTTs that are seen: `patience_s` + PATIENCE_RTTS x the upper quartile of a recent round's
+   RTTs (one slow link does not change that; a slow switch process does), and for each target with its own RTT;
+2. a round during which this process itself woke up late by `stall_s` or more is void: what is missing of it is neither
+   lost nor back;
+3. a round that lost nearly everything on all planes at once is void, COMMON_ROUNDS times in a row at most: planes share
+   no switch, so the cause is what they do share, the machine. (After that it is believed: the switch process is dead.)
+4. a probe that comes back after it was given up was not lost; it is taken back, and so is "down" built on it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+from hosts.clustermapper.health import Health, Rules, State
+from hosts.clustermapper.targets import Target
+
+PATIENCE_RTTS = 4.0
+PATIENCE_MAX_S = 2.0
+RECENT_ROUNDS = 20
+COMMON_SHARE = 0.8
+"""Share of a plane's targets that a round has to lose, in every plane, for the machine to be suspected."""
+COMMON_ROUNDS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to probe. Times in seconds."""
+
+    interval_s: float = 0.1
+    patience_s: float = 0.2
+    stall_s: float = 0.05
+    start_grace_s: float = 10.0
+    """How long a target that never answered is `unknown`: switches get their routes after this process starts."""
+    rules: Rules = field(default_factory=Rules)
+
+
+@dataclass(slots=True)
+class Change:
+    """A target has another state."""
+
+    target: Target
+    old: State
+    health: Health
+
+
+@dataclass(slots=True)
+class _Round:
+    sequence: int
+    sent_at: float
+    waiting: set[int]
+    """Numbers of the targets whose probe has not come back."""
+    void: bool = False
+    is_judged: bool = False
+    rtts: list[float] = field(default_factory=list)
+
+
+class Prober:
+    """Every target of the fabric. Each tick: give `returned` what has come, then call `judge`, then `begin_round`."""
+
+    def __init__(self, targets: tuple[Target, ...], settings: Settings, now: float) -> None:
+        self.targets = targets
+        self.settings = settings
+        self.health = [Health(settings.rules) for _ in targets]
+        self.started_at = now
+        self.next_round_at = now
+        self.rounds = 0
+        self.void: Counter[str] = Counter()
+        """Rounds that do not count, by why."""
+        self.worst_late_s = 0.0
+        self.duplicates = 0
+        self._open: deque[_Round] = deque()
+        self._quartiles: deque[float] = deque(maxlen=RECENT_ROUNDS)
+        self._common = 0
+        """Void rounds in a row because all planes lost everything at once."""
+
+    @property
+    def patience_s(self) -> float:
+        """How long a probe is waited for at present, seconds."""
+        worst = max(self._quartiles, default=0.0)
+        return min(self.settings.patience_s + PATIENCE_RTTS * worst, PATIENCE_MAX_S)
+
+    def next_timer(self) -> float:
+        """When a tick is wanted next, seconds."""
+        return self.next_round_at
+
+    def begin_round(self, now: float) -> int:
+        """The sequence number of a new round, whose probes the caller sends at once."""
+        self.rounds += 1
+        self._open.append(_Round(self.rounds & 0xFFFFFFFF, now, set(range(len(self.targets)))))
+        self.next_round_at = max(self.next_round_at + self.settings.interval_s, now)
+        return self._open[-1].sequence
+
+    def stalled(self, late_s: float) -> None:
+        """This process woke up `late_s` seconds later than it wanted to."""
+        self.worst_late_s = max(self.worst_late_s, late_s)
+        if late_s >= self.settings.stall_s:
+            for one in self._open:
+                one.void = True
+
+    def not_sent(self, number: int, sequence: int) -> None:
+        """The kernel had no buffer for a probe: it says nothing about the network."""
+        for one in self._open:
+            if one.sequence == sequence:
+                one.waiting.discard(number)
+
+    def returned(self, number: int, sequence: int, rtt_s: float) -> Change | None:
+        """A probe has come back; a change of state when that takes a loss back."""
+        if not 0 <= number < len(self.targets):
+            return None
+        health = self.health[number]
+        old = health.state
+        one = next((one for one in self._open if one.sequence == sequence), None)
+        if one is not None and number in one.waiting:
+            one.waiting.discard(number)
+            one.rtts.append(rtt_s)
+            health.back(sequence, one.sent_at, rtt_s)
+        elif not health.came_late(sequence, rtt_s):
+            self.duplicates += 1
+        return self._change(number, old)
+
+    def judge(self, now: float) -> list[Change]:
+        """Give up what has been waited for long enough; the changes of state that follow."""
+        changes: list[Change] = []
+        patience = self.patience_s
+        for one in list(self._open):
+            if now - one.sent_at < patience:
+                break
+            if not one.is_judged:
+                one.is_judged = True
+                self._end(one)
+            if one.void:
+                one.waiting.clear()
+            for number in sorted(one.waiting):
+                own = PATIENCE_RTTS * (self.health[number].rtt_s or 0.0)
+                if now - one.sent_at < min(own, PATIENCE_MAX_S):
+                    continue
+                one.waiting.discard(number)
+                if change := self._given_up(number, one, now):
+                    changes.append(change)
+        while self._open and self._open[0].is_judged and not self._open[0].waiting:
+            self._open.popleft()
+        return changes
+
+    def _given_up(self, number: int, one: _Round, now: float) -> Change | None:
+        health = self.health[number]
+        if health.state is State.UNKNOWN and now - self.started_at < self.settings.start_grace_s:
+            return None
+        old = health.state
+        health.gone(one.sequence, one.sent_at)
+        return self._change(number, old)
+
+    def _end(self, one: _Round) -> None:
+        """What a round as a whole says about the machine."""
+        if one.rtts:
+            self._quartiles.append(sorted(one.rtts)[3 * len(one.rtts) // 4])
+        if one.void:
+            self.void["stalled"] += 1
+            return
+        if self._lost_everywhere(one) and self._common < COMMON_ROUNDS:
+            self._common += 1
+            one.void = True
+            self.void["lost on all planes at once"] += 1
+        elif one.rtts:
+            self._common = 0
+
+    def _lost_everywhere(self, one: _Round) -> bool:
+        """Rule 3. Targets that are down already say nothing."""
+        asked: Counter[int] = Counter()
+        lost: Counter[int] = Counter()
+        for target, health in zip(self.targets, self.health, strict=True):
+            if health.state in (State.OK, State.LOSSY):
+                asked[target.plane] += 1
+                lost[target.plane] += target.number in one.waiting
+        return len(asked) > 1 and all(lost[plane] >= COMMON_SHARE * count for plane, count in asked.items())
+
+    def _change(self, number: int, old: State) -> Change | None:
+        health = self.health[number]
+        return Change(self.targets[number], old, health) if health.state is not old else None
