@@ -189,7 +189,7 @@ class Agent:
 
     def _on_events(self) -> None:
         for event in self.endpoint.events():
-            name, fields = event_json(event)
+            name, fields = event_json(event, self.plan.mode.ev_is_path)
             self._server.publish(name, t=event.at, **fields)
             self.connections.on_event(event)
 

@@ -69,10 +69,10 @@ class AgentClient:
         """Post one write (qpn, region, offset, length, remote_va, rkey); its work request number."""
         return int(self.call("post_write", **fields)["wr_id"])
 
-    def watch(self) -> AgentWatch:
-        """Events from now on, on a connection of their own."""
+    def watch(self, *events: str) -> AgentWatch:
+        """Events from now on (of those names, or all), on a connection of their own."""
         try:
-            return AgentWatch(self._client.watch(), self.host)
+            return AgentWatch(self._client.watch(**({"events": list(events)} if events else {})), self.host)
         except JsonlError as error:
             raise AgentError(str(error), self.host, isinstance(error, JsonlPeerError)) from error
 

@@ -12,11 +12,13 @@ from pathlib import Path
 from selectors import BaseSelector
 from typing import TYPE_CHECKING, Any
 
+from hosts.denylist import Denylist
 from hosts.engine.endpoint import TRANSPORTS
 from hosts.engine.events import Completion, Event, EvProbeResult
 from hosts.engine.qp import QpAttributes, QpState
+from hosts.health import Health, uplink_of
 from hosts.management import ManagementError, PeerAgent
-from topologies.plan import Host, Plan, ev_plane, ev_uplink
+from topologies.plan import Host, Plan
 
 if TYPE_CHECKING:
     from hosts.engine.endpoint import Endpoint
@@ -43,6 +45,8 @@ class Connection:
     """A transfer or a test uses it."""
     reserved: bool = False
     """Made for one test, at this end or the other: no transfer takes it."""
+    denied: frozenset[int] = frozenset()
+    """EVs that the denylist has taken out."""
     on_completion: Callable[[Connection, Completion], None] | None = None
 
     def counters(self) -> dict[str, Any]:
@@ -50,8 +54,9 @@ class Connection:
         counters = asdict(self.qp.counters)
         return {"sent": sum(counters["plane_packets"]), **counters}
 
-    def to_json(self) -> dict[str, Any]:
-        evs = [{**ev, "uplink": ev_uplink(ev["ev"])} for ev in self.qp.ev_states()]
+    def to_json(self, uplink: Callable[[int], int | None]) -> dict[str, Any]:
+        """`uplink`: T0 uplink of an EV, None where it names none."""
+        evs = [{**ev, "uplink": uplink(ev["ev"])} for ev in self.qp.ev_states()]
         return {
             "qpn": self.qp.qpn,
             "remote_qpn": self.remote_qpn,
@@ -87,6 +92,9 @@ class Connections:
         self._selector = selector
         self._now = now
         self._by_qpn: dict[int, Connection] = {}
+        self.denylist = Denylist(plan, host)
+        """Change it with `set_denylist`."""
+        self._health = Health(plan, host)
         self.on_probe: dict[int, Callable[[EvProbeResult], None]] = {}
         """Who waits for the result of an EV probe, by request id."""
 
@@ -127,8 +135,12 @@ class Connections:
         """INIT -> RTS towards `remote`, over every EV of the plan. Raises ValueError when it is not in INIT."""
         if connection.qp.state is not QpState.INIT:
             raise QpUseError(f"QP {connection.qp.qpn} is {connection.qp.state.value}: only one in init connects")
-        evs = self._plan.evs(self._host, self._plan.host(connection.peer))
-        connection.qp.connect(connection.peer, remote, [(ev, ev_plane(ev)) for ev in evs], self._now())
+        peer = self._plan.host(connection.peer)
+        evs = self._plan.ev_planes(self._host, peer, seed=connection.qp.qpn)
+        # The baseline's path is fixed: a QP that the denylist leaves none would be of no use to anybody.
+        denied = self.denylist.denied(peer, evs) if connection.qp.transport == MRC else ()
+        connection.qp.connect(connection.peer, remote, evs, self._now(), denied=denied)
+        connection.denied = frozenset(denied)
         connection.remote_qpn = remote.qpn
         connection.pmtu_bytes = min(remote.pmtu_bytes, connection.qp.attributes().pmtu_bytes)
 
@@ -137,6 +149,7 @@ class Connections:
         if connection.busy:
             raise QpUseError(f"QP {connection.qp.qpn} carries a transfer or test: wait for its end")
         del self._by_qpn[connection.qp.qpn]
+        self._health.leave(connection.peer, connection.qp.ev_states())
         self._endpoint.destroy_qp(connection.qp.qpn)
 
     async def close_remote(self, connection: Connection) -> str | None:
@@ -165,9 +178,52 @@ class Connections:
             if connection is not None and connection.on_completion is not None:
                 connection.on_completion(connection, event)
         elif type(event) is EvProbeResult:
+            self._health.probed(event)
             waiting = self.on_probe.pop(event.request_id, None)
             if waiting is not None:
                 waiting(event)
+
+    # ---- EVs ----------------------------------------------------------------------------------------------
+
+    def uplink(self, connection: Connection) -> Callable[[int], int | None]:
+        """T0 uplink of an EV of that QP, see health.uplink_of."""
+        peer = self._plan.host(connection.peer)
+        return lambda ev: uplink_of(self._plan, self._host, peer, ev)
+
+    def apply_denylist(self) -> int:
+        """Deny and allow EVs of all QPs so that they match the list; how many changed."""
+        changed, now = 0, self._now()
+        for one in self:
+            if one.qp.transport != MRC or one.qp.state is not QpState.RTS:
+                continue
+            pairs = [(ev["ev"], ev["plane"]) for ev in one.qp.ev_states()]
+            denied = frozenset(self.denylist.denied(self._plan.host(one.peer), pairs))
+            for ev in denied ^ one.denied:
+                one.qp.deny_ev(ev, ev in denied, now)
+                changed += 1
+            one.denied = denied
+        return changed
+
+    def denied_evs(self) -> dict[str, list[int]]:
+        """EVs that the denylist has taken out of the QPs there are, by peer."""
+        out: dict[str, set[int]] = {}
+        for one in self:
+            if one.denied:
+                out.setdefault(one.peer, set()).update(one.denied)
+        return {peer: sorted(evs) for peer, evs in out.items()}
+
+    def health(self, peer: str | None) -> list[dict[str, Any]]:
+        """EV health by peer (hosts/health.py). Raises PlanError or QpUseError for a `peer` that is none."""
+        if peer is not None:
+            names = [self.peer_host(peer).name]
+        else:
+            known = self._health.peers | {one.peer for one in self}
+            names = [host.name for host in self._plan.hosts if host.name in known]
+        out = []
+        for name in names:
+            qps = [one.qp.ev_states() for one in self if one.peer == name and one.qp.state is not QpState.INIT]
+            out.append(self._health.report(self._plan.host(name), qps, self.denylist.denied))
+        return out
 
     # ---- with the other agent -----------------------------------------------------------------------------
 

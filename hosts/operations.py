@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hosts.belongings import Clients
 from hosts.connections import MRC, QpUseError
+from hosts.denylist import Entry
 from hosts.engine.errors import LocalError, PeerError
 from hosts.engine.qp import QpAttributes
 from hosts.management import ManagementError
@@ -95,9 +96,45 @@ class Operations(MeasuringOps):
         return {
             **agent.status_json(),
             "regions": [region.to_json() for region in agent.regions],
-            "qps": [connection.to_json() for connection in agent.connections],
+            "qps": [one.to_json(agent.connections.uplink(one)) for one in agent.connections],
             "transfers": [transfer.to_json() for transfer in self._transfers.values()],
         }
+
+    def op_health(self, request: Fields, client: Client) -> Fields:
+        """What is known of each path to `peer`, or to all peers: hosts/health.py."""
+        agent = self._agent
+        return {
+            "t": agent.tasks.clock(),
+            "host": agent.host.name,
+            "mode": agent.plan.mode.value,
+            "peers": agent.connections.health(take(request, "peer", str, None)),
+        }
+
+    def op_denylist(self, request: Fields, client: Client) -> Fields:
+        """Set the whole list to `entries` (hosts/denylist.py), or read it when none are given.
+
+        Holds for all QPs of this agent, those made later too. Answers the list, the EVs it has taken out by peer, and
+        how many EVs of QPs it changed. An EV whose last entry goes is GOOD again.
+        """
+        return self._denylist(request, self._agent.connections.denylist.set)
+
+    def op_deny(self, request: Fields, client: Client) -> Fields:
+        """Add `entries` to the denylist."""
+        return self._denylist(request, self._agent.connections.denylist.add, needed=True)
+
+    def op_allow(self, request: Fields, client: Client) -> Fields:
+        """Take `entries` off the denylist; those that are not on it are no error."""
+        return self._denylist(request, self._agent.connections.denylist.remove, needed=True)
+
+    def _denylist(self, request: Fields, change: Callable[[list[Entry]], None], needed: bool = False) -> Fields:
+        connections = self._agent.connections
+        given = take(request, "entries", list) if needed else take(request, "entries", list, None)
+        changed = 0
+        if given is not None:
+            change(connections.denylist.parse(given))
+            changed = connections.apply_denylist()
+        entries = [entry.to_json() for entry in connections.denylist]
+        return {"entries": entries, "denied": connections.denied_evs(), "changed": changed}
 
     def op_shutdown(self, request: Fields, client: Client) -> Fields:
         self._agent.stop()

@@ -3,11 +3,15 @@ event.
 
     completion   qpn, wr_id, status, ok, length            lost       qpn, psn, ev, plane, uplink, cause, sent_at
     ev           qpn, peer, ev, plane, uplink, from, to, cause          ev_replaced  qpn, ev, by, plane
+                 (states in words; GOOD <-> SKIP comes with each mark or trim and is counted, not told: `health`)
     plane        peer (null = our own port), plane, up     qp_error   qpn, peer, status, detail
     write_imm    qpn, imm, length, recv_id                 ev_probe   request_id, peer, ev, plane, rtt_s
     recv_flushed qpn, recv_id
 
 The agent adds `port` (plane, interface, up, admin_up), `transfer` and `progress` (hosts/transfer.py).
+
+`uplink` is EV[7:0], which is the T0 uplink when the peer is in another rack; null in modes where EVs name no path. A
+watcher that wants few of them says so: {"op": "watch", "events": ["ev", "port"]}.
 """
 
 from __future__ import annotations
@@ -30,9 +34,12 @@ from hosts.engine.events import (
 from topologies.plan import ev_uplink
 
 
-def event_json(event: Event) -> tuple[str, dict[str, Any]]:
-    """(name, fields) of an engine event."""
-    return _REPORTS[type(event)](event)
+def event_json(event: Event, ev_is_path: bool = True) -> tuple[str, dict[str, Any]]:
+    """(name, fields) of an engine event; `uplink` is null unless EVs name their path."""
+    name, fields = _REPORTS[type(event)](event)
+    if not ev_is_path and "uplink" in fields:
+        fields["uplink"] = None
+    return name, fields
 
 
 def _completion(e: Completion) -> tuple[str, dict[str, Any]]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hosts.engine.events import EvProbeResult
+from hosts.health import uplink_of
 from hosts.requests import Fields, take
 from hosts.tasks import Future
 from topologies.jsonl import Connection as Client
 from topologies.jsonl import event_of
-from topologies.plan import ev_plane, ev_uplink
 
 if TYPE_CHECKING:
     from hosts.agent import Agent
@@ -32,7 +32,7 @@ class Sweep:
         self.count = take(request, "count", int, 4, high=MAX_COUNT)
         self.interval_s = take(request, "interval_s", float, 0.2, low=0.001, high=3600)
         self.wait_s = take(request, "wait_s", float, 1.0, low=0.001, high=60)
-        self._evs = agent.plan.evs(agent.host, self.peer)
+        self._evs = agent.plan.ev_planes(agent.host, self.peer)
         self._waiting: set[int] = set()
         self._news = Future()
         self._stopped = False
@@ -45,16 +45,16 @@ class Sweep:
     async def run(self, begun: Any) -> str:
         """The whole sweep; `begun(fields)` answers the client. Returns done or stopped."""
         tasks = self._agent.tasks
-        begun({"host": self._agent.host.name, "peer": self.peer.name, "evs": list(self._evs)})
+        begun({"host": self._agent.host.name, "peer": self.peer.name, "evs": [list(pair) for pair in self._evs]})
         gap = self.interval_s * SPREAD / len(self._evs)
         start, number = tasks.clock(), 0
         try:
             while not self._stopped and (number < self.count or not self.count):
-                for index, ev in enumerate(self._evs):
+                for index, (ev, plane) in enumerate(self._evs):
                     await self._until(start + number * self.interval_s + index * gap)
                     if self._stopped:
                         break
-                    self._probe(ev, number)
+                    self._probe(ev, plane, number)
                 number += 1
             while self._waiting and not self._stopped:
                 self._news = Future()
@@ -70,15 +70,15 @@ class Sweep:
             self._news = tasks.at(when)
             await self._news
 
-    def _probe(self, ev: int, number: int) -> None:
+    def _probe(self, ev: int, plane: int, number: int) -> None:
         agent = self._agent
-        plane = ev_plane(ev)
         up = agent.ports_json()[str(plane)]["up"]
 
         def on_result(result: EvProbeResult) -> None:
             self._waiting.discard(result.request_id)
             fields = {
-                "round": number, "ev": ev, "plane": plane, "uplink": ev_uplink(ev), "port_up": up,
+                "round": number, "ev": ev, "plane": plane, "port_up": up,
+                "uplink": uplink_of(agent.plan, agent.host, self.peer, ev),
                 "rtt_s": result.rtt_s,
             }  # fmt: skip
             self._client.send(event_of("probe", result.at, fields))

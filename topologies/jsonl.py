@@ -2,8 +2,9 @@
 
 A request is one line, ``{"op": "status", "id": 1, ...}``, and so is its answer: ``{"id": 1, "ok": true, ...}`` or
 ``{"id": 1, "ok": false, "error": "what, why, what would have worked"}``. ``{"op": "watch"}`` is answered once and
-turns the connection into a stream of ``{"event": "...", "t": seconds, ...}`` lines. Each ``t`` is CLOCK_MONOTONIC:
-all processes of a machine share it, so times of different processes can be subtracted.
+turns the connection into a stream of ``{"event": "...", "t": seconds, ...}`` lines; with ``"events": ["ev", ...]`` of
+those names alone. Each ``t`` is CLOCK_MONOTONIC: all processes of a machine share it, so times of different processes
+can be subtracted.
 
 * `SelectorServer` for a loop around `selectors` (host agents),
 * `AsyncServer` for asyncio (the controller),
@@ -90,7 +91,21 @@ class Connection:
     def __init__(self, send: Callable[[bytes], None]) -> None:
         self._send = send
         self.watching = False
+        self.events: frozenset[str] | None = None
+        """What a watcher asked for; None = everything."""
         self._on_close: list[Callable[[], None]] = []
+
+    def watch(self, request: Message) -> None:
+        """The client asked to watch. Raises JsonlError when `events` is no list of names."""
+        names = request.get("events")
+        if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise JsonlError(f"events = {names!r}: must be a list of event names, or left out for all events")
+        self.events = None if names is None else frozenset(names)
+        self.watching = True
+
+    def wants(self, event: str) -> bool:
+        """Whether a published event goes to this client."""
+        return self.watching and (self.events is None or event in self.events)
 
     def on_close(self, callback: Callable[[], None]) -> None:
         """Call `callback` once when the client has gone: what was made for it can go too."""
@@ -145,7 +160,7 @@ class SelectorServer:
 
     def publish(self, event: str, *, t: float | None = None, **fields: Any) -> None:
         """Send an event to every watcher; `t` is CLOCK_MONOTONIC seconds, now when None."""
-        watching = [peer for peer in self._peers if peer.connection.watching]
+        watching = [peer for peer in self._peers if peer.connection.wants(event)]
         if watching:
             line = encode(event_of(event, t, fields))
             for peer in watching:
@@ -178,7 +193,7 @@ class SelectorServer:
             request = decode_request(line)
             if request["op"] == "watch":
                 first = list(self._on_watch(request)) if self._on_watch else []
-                connection.watching = True
+                connection.watch(request)
                 connection.answer(request)
                 for event in first:
                     connection.send(event)
@@ -286,7 +301,7 @@ class AsyncServer:
     def publish(self, event: str, *, t: float | None = None, **fields: Any) -> None:
         """Send an event to every watcher; `t` is CLOCK_MONOTONIC seconds, now when None."""
         line = encode(event_of(event, t, fields))
-        for connection in [c for c in self._peers.values() if c.watching]:
+        for connection in [c for c in self._peers.values() if c.wants(event)]:
             connection._send(line)
 
     async def close(self) -> None:
@@ -337,7 +352,7 @@ class AsyncServer:
             request = decode_request(line)
             if request["op"] == "watch":
                 first = list(self._on_watch(request)) if self._on_watch else []
-                connection.watching = True
+                connection.watch(request)
                 connection.answer(request)
                 for event in first:
                     connection.send(event)

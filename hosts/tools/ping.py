@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from ipaddress import IPv6Address
 from typing import Any
 
+from hosts.health import address_of, uplink_of
 from hosts.tools import common
 from hosts.tools.common import Event
-from topologies.plan import Host, Plan, ev_plane, ev_uplink
+from topologies.plan import Host, Plan
 
 TOOL = "mrc-ping"
 SCHEMA = "mrc-ping/1"
@@ -30,9 +31,12 @@ class PathReport:
     """What became of the probes of one path. Times in seconds."""
 
     ev: int
+    plane: int
     nodes: tuple[str, ...]
-    address: IPv6Address
-    """Outer destination of its packets: the uSIDs."""
+    uplink: int | None = None
+    """None where the EV names none (ecmp, spraying switches) or none is taken (inside a rack)."""
+    address: str | None = None
+    """Outer destination of its packets: the uSIDs. None in modes without an outer header."""
     sent: int = 0
     rtts_s: list[float] = field(default_factory=list)
     port_down: bool = False
@@ -50,18 +54,23 @@ class PathReport:
     def to_json(self) -> dict[str, Any]:
         rtts = [rtt * 1e3 for rtt in self.rtts_s]
         return {
-            "ev": self.ev, "plane": ev_plane(self.ev), "uplink": ev_uplink(self.ev), "path": list(self.nodes),
-            "address": str(self.address), "sent": self.sent, "answered": len(rtts),
+            "ev": self.ev, "plane": self.plane, "uplink": self.uplink, "path": list(self.nodes),
+            "address": self.address, "sent": self.sent, "answered": len(rtts),
             "loss_percent": round(self.loss_percent, 2), "dead": self.dead, "port_down": self.port_down,
             "rtt_min_ms": min(rtts, default=None), "rtt_avg_ms": sum(rtts) / len(rtts) if rtts else None,
             "rtt_max_ms": max(rtts, default=None),
         }  # fmt: skip
 
 
-def reports_for(plan: Plan, source: Host, peer: Host, evs: list[int]) -> dict[int, PathReport]:
-    """An empty report for each path, by EV."""
-    template = plan.template(source, peer)
-    return {ev: PathReport(ev, plan.path(source, peer, ev).nodes, IPv6Address(template.address(ev))) for ev in evs}
+def reports_for(plan: Plan, source: Host, peer: Host, evs: Iterable[Sequence[int]]) -> dict[int, PathReport]:
+    """An empty report for each (EV, plane), by EV."""
+    return {
+        ev: PathReport(
+            ev, plane, plan.path(source, peer, ev, plane).nodes, uplink_of(plan, source, peer, ev),
+            address_of(plan, source, peer, ev),
+        )
+        for ev, plane in evs
+    }  # fmt: skip
 
 
 def arguments(argv: list[str] | None) -> Any:
@@ -89,12 +98,14 @@ def arguments(argv: list[str] | None) -> Any:
 def table(reports: list[PathReport]) -> str:
     """One line a path, and a summary."""
     path_width = max([4, *(len(" ".join(one.nodes)) for one in reports)])
-    address_width = max([13, *(len(str(one.address)) for one in reports)])
+    outer = any(one.address for one in reports)
+    address_width = max(13, *(len(one.address or "") for one in reports)) if outer else 0
+    title = f"{'outer address':<{address_width}} " if outer else ""
     lines = [
-        f" {'EV':<7} plane uplink  {'path':<{path_width}}  {'outer address':<{address_width}}   sent answered   loss"
+        f" {'EV':<{_ev_width(reports)}} plane uplink  {'path':<{path_width}}  {title}  sent answered   loss"
         "  RTT min/avg/max ms"
     ]
-    lines += [_line(one, path_width, address_width) for one in reports]
+    lines += [_line(one, _ev_width(reports), path_width, address_width) for one in reports]
     sent, answered = sum(one.sent for one in reports), sum(len(one.rtts_s) for one in reports)
     dead = sum(one.dead for one in reports)
     share = f"{100 * (sent - answered) / sent:.1f}% lost" if sent else "nothing lost"
@@ -102,16 +113,23 @@ def table(reports: list[PathReport]) -> str:
     return "\n".join(lines)
 
 
-def _line(one: PathReport, path_width: int, address_width: int) -> str:
+def _ev_width(reports: list[PathReport]) -> int:
+    """`0x0305`, or ten digits where EVs are random numbers of 32 bits."""
+    return 10 if any(one.ev >> 16 for one in reports) else 7
+
+
+def _line(one: PathReport, ev_width: int, path_width: int, address_width: int) -> str:
     times = "-"
     if one.rtts_s:
         rtts = [rtt * 1e3 for rtt in one.rtts_s]
         times = f"{min(rtts):.3f}/{sum(rtts) / len(rtts):.3f}/{max(rtts):.3f}"
     elif one.dead:
-        times = f"DEAD (port {one.nodes[0]}-eth{ev_plane(one.ev)} is down)" if one.port_down else "DEAD"
+        times = f"DEAD (port {one.nodes[0]}-eth{one.plane} is down)" if one.port_down else "DEAD"
+    uplink = "-" if one.uplink is None else one.uplink
+    address = f"{one.address or '-':<{address_width}} " if address_width else ""
     return (
-        f" {one.ev:#06x}  {ev_plane(one.ev):>5} {ev_uplink(one.ev):>6}  {' '.join(one.nodes):<{path_width}}  "
-        f"{one.address!s:<{address_width}}  {one.sent:>5} {len(one.rtts_s):>8} {one.loss_percent:>5.0f}%  {times}"
+        f" {f'{one.ev:#06x}':<{ev_width}} {one.plane:>5} {uplink:>6}  {' '.join(one.nodes):<{path_width}}  "
+        f"{address} {one.sent:>5} {len(one.rtts_s):>8} {one.loss_percent:>5.0f}%  {times}"
     )
 
 

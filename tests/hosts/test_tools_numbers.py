@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from ipaddress import IPv6Address
 
 import pytest
 from hypothesis import given
@@ -237,8 +236,8 @@ def test_write_lat__golden():
 
 def test_ping__golden():
     h0, h2 = PLAN.host("h0"), PLAN.host("h2")
-    reports = ping.reports_for(PLAN, h0, h2, [0x0000, 0x0001, 0x0101])
-    assert reports[0x0101].address == IPv6Address("fcbb:bb00:2100:1101:2101:3100::")
+    reports = ping.reports_for(PLAN, h0, h2, [(0x0000, 0), (0x0001, 0), (0x0101, 1)])
+    assert reports[0x0101].address == "fcbb:bb00:2100:1101:2101:3100::"
     reports[0].sent, reports[0].rtts_s = 4, [0.001, 0.003]
     reports[1].sent = 4
     reports[0x0101].sent, reports[0x0101].port_down = 4, True
