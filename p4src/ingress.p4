@@ -64,8 +64,13 @@ control Liveness(inout metadata_t meta, inout standard_metadata_t standard_metad
     }
 }
 
-// The only place that drops: every packet lost in the ingress is counted once, by reason and port. The controller hears
-// of next hops that nobody knows and of those it declared dead.
+// When a next hop was last reported, microseconds since the switch started, 0: never. Indexed as the counter `drops`.
+register<bit<48>>(DROP_COUNTERS) last_report;
+
+const bit<48> REPORT_GAP = 100000;       // microseconds: at most ten reports a second for each reason and port
+
+// The only place that drops: every packet lost in the ingress is counted once, by reason and port. The first packet that
+// meets a next hop that nobody knows, or one declared dead, is reported to the controller.
 control Drops(in headers_t hdr, in metadata_t meta, inout standard_metadata_t standard_metadata) {
     @name("drops")
     counter(DROP_COUNTERS, CounterType.packets_and_bytes) drops;
@@ -77,7 +82,21 @@ control Drops(in headers_t hdr, in metadata_t meta, inout standard_metadata_t st
             if (reason[3:2] == 2) {
                 port = standard_metadata.egress_spec;
             }
-            drops.count((bit<32>) (reason ++ port));
+            bit<32> cell = (bit<32>) (reason ++ port);
+            drops.count(cell);
+            if (meta.drop_reason == drop_reason_t.UNKNOWN_USID || meta.drop_reason == drop_reason_t.NO_ROUTE
+                    || meta.drop_reason == drop_reason_t.NO_UPLINK
+                    || meta.drop_reason == drop_reason_t.DEAD_NEXT_HOP) {
+                bit<48> now = standard_metadata.ingress_global_timestamp | 1;
+                bit<48> last;
+                last_report.read(last, cell);
+                if (last == 0 || now - last >= REPORT_GAP) {
+                    last_report.write(cell, now);
+                    digest<next_hop_report>(1, {
+                        reason, standard_metadata.ingress_port, standard_metadata.egress_spec, hdr.outer.dst_addr
+                    });
+                }
+            }
             mark_to_drop(standard_metadata);
         }
     }
