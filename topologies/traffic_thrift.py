@@ -1,0 +1,165 @@
+"""TrafficControl of BMv2: what simple_switch offers over Thrift, and a clear refusal of the rest.
+
+simple_switch counts packets, not bits: a rate in bits/s becomes packets/s of full frames of the plan's path MTU, so
+small packets leave slower than on a real link (a link of 10 Mb/s carries 1,072 frames of 1,166 bytes a second, and as
+few SACKs). A rate of a port limits each of its priorities by itself (DESIGN §4), so it is set for each: control
+packets have the link's rate again beside the data. simple_switch tells no depths and no counters of its queues, and
+nothing in it delays, loses or corrupts packets.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from thriftpy2 import load_fp
+from thriftpy2.protocol import TBinaryProtocol, TMultiplexedProtocol
+from thriftpy2.thrift import TClient, TException
+from thriftpy2.transport import TBufferedTransport, TSocket
+
+from topologies.plan import Plan
+from topologies.traffic import (
+    CABLE_FIGURES,
+    PRIORITIES,
+    PortTraffic,
+    Queue,
+    Setting,
+    TrafficControl,
+    TrafficError,
+)
+
+SERVICE = "simple_switch"
+"""Name under which simple_switch registers these calls in its multiplexed server."""
+IDL = """
+service SimpleSwitch {
+    i32 set_egress_priority_queue_depth(1: i32 port_num, 2: i32 priority, 3: i32 depth_pkts)
+    i32 set_egress_priority_queue_rate(1: i32 port_num, 2: i32 priority, 3: i64 rate_pps)
+}
+"""
+TIMEOUT_MS = 5000
+DEFAULT_DEPTH = 64
+"""Packets that simple_switch queues when nothing is set; it has no "no limit"."""
+CANNOT = {
+    "delay-us": "delay packets",
+    "loss-ppm": "lose packets by chance",
+    "loss-pattern": "lose packets by a pattern",
+    "corrupt-ppm": "corrupt packets",
+    "corrupt-pattern": "corrupt packets",
+    "max-bytes": "limit a queue in bytes (give packets)",
+}
+
+_idl = load_fp(io.StringIO(IDL), "mrc_simple_switch_thrift")
+
+
+class ThriftTraffic(TrafficControl):
+    """`address(device_id)` -> (host, TCP port) of a switch's Thrift server."""
+
+    def __init__(self, plan: Plan, address: Callable[[int], tuple[str, int]]) -> None:
+        super().__init__(plan)
+        self._address = address
+        self._lock = threading.Lock()
+        self._clients: dict[str, tuple[TClient, Any]] = {}
+        self._set: dict[str, PortTraffic] = {}
+        """What we have set, for simple_switch cannot be asked."""
+
+    # ---- what can be done -------------------------------------------------------------------------------
+
+    def pps(self, rate_bps: float) -> int:
+        """Packets/s that come nearest to a rate, one at least."""
+        return max(1, round(rate_bps / 8 / self.plan.frame_bytes()))
+
+    def rate_note(self, rate_bps: float) -> str:
+        return f"as {self.pps(rate_bps):,} packets/s of {self.plan.frame_bytes()} bytes, for BMv2 counts packets"
+
+    def apply(self, settings: Iterable[Setting]) -> None:
+        checked = self._check(settings)
+        for one in checked:
+            if one.figure in CANNOT and one.value:
+                raise TrafficError(
+                    f"{one.interface}: BMv2 cannot {CANNOT[one.figure]}; it can limit rates in packets/s and queue "
+                    "depths in packets. `--target embedded` can do all of it"
+                )
+        with self._lock:
+            for interface in dict.fromkeys(one.interface for one in checked):
+                self._apply_port(interface, [one for one in checked if one.interface == interface])
+
+    def _apply_port(self, interface: str, settings: list[Setting]) -> None:
+        """Change what we remember, and send the queues that differ; a port's rate is that of each of its queues."""
+        old = self._set.get(interface, PortTraffic(interface))
+        new = old
+        for one in settings:
+            if one.figure in CABLE_FIGURES or one.figure == "max-bytes":
+                continue  # 0, as it is anyway
+            change = {one.figure.replace("-", "_"): int(one.value) or None}
+            if one.priority is None:
+                new = replace(new, **change)
+            else:
+                queues = list(new.queues)
+                queues[one.priority] = replace(queues[one.priority], **change)
+                new = replace(new, queues=tuple(queues))
+        port = self.port(interface)
+        for before, after in zip(old.queues, new.queues, strict=True):
+            if (rate := self._queue_pps(new, after)) != self._queue_pps(old, before):
+                self._call(port.node, "set_egress_priority_queue_rate", port.number, after.priority, rate)
+            if after.max_packets != before.max_packets:
+                depth = after.max_packets or DEFAULT_DEPTH
+                self._call(port.node, "set_egress_priority_queue_depth", port.number, after.priority, depth)
+        self._set[interface] = new
+
+    def _queue_pps(self, port: PortTraffic, queue: Queue) -> int:
+        """Packets/s of a priority: the lowest of all that limits it; 0: no limit."""
+        rates = [one.rate_pps for one in (port, queue) if one.rate_pps]
+        rates += [self.pps(one.rate_bps) for one in (port, queue) if one.rate_bps]
+        return min(rates, default=0)
+
+    def read(self, interface: str) -> PortTraffic:
+        """What has been set through this object; all counters are 0."""
+        self.port(interface)
+        return self._set.get(interface, PortTraffic(interface))
+
+    def forget(self, switch: str) -> None:
+        """A switch has been started anew and has lost its settings."""
+        with self._lock:
+            for port in self.plan.ports(switch):
+                self._set.pop(port.interface, None)
+            self._hang_up(switch)
+
+    # ---- the connections --------------------------------------------------------------------------------
+
+    def _call(self, switch: str, method: str, *arguments: int) -> None:
+        try:
+            code = getattr(self._client(switch), method)(*arguments)
+        except (OSError, TException, EOFError) as error:
+            self._hang_up(switch)
+            host, port = self._address(self.plan.switch(switch).device_id)
+            raise TrafficError(
+                f"{switch}: its Thrift server at {host}:{port} does not answer {method}: "
+                f"{getattr(error, 'message', None) or error}: does simple_switch_grpc run, built with Thrift?"
+            ) from None
+        if code:
+            raise TrafficError(f"{switch}: simple_switch refused {method}{arguments} with code {code}")
+
+    def _client(self, switch: str) -> TClient:
+        if switch not in self._clients:
+            host, port = self._address(self.plan.switch(switch).device_id)
+            transport = TBufferedTransport(TSocket(host, port, socket_timeout=TIMEOUT_MS))
+            transport.open()
+            protocol = TMultiplexedProtocol(TBinaryProtocol(transport), SERVICE)
+            self._clients[switch] = (TClient(_idl.SimpleSwitch, protocol), transport)
+        return self._clients[switch][0]
+
+    def _hang_up(self, switch: str) -> None:
+        found = self._clients.pop(switch, None)
+        if found is not None:
+            found[1].close()
+
+    def close(self) -> None:
+        with self._lock:
+            for switch in list(self._clients):
+                self._hang_up(switch)
+
+
+__all__ = ["DEFAULT_DEPTH", "IDL", "PRIORITIES", "SERVICE", "ThriftTraffic"]
