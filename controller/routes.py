@@ -1,4 +1,7 @@
-"""The plan's static routes as table entries, one function a program (p4src/srv6.p4, p4src/spray.p4)."""
+"""What a switch of the plan must hold as table entries, one function a program (p4src/srv6.p4, p4src/spray.p4).
+
+Static routes here; the egress discipline, which both programs share, in discipline.py.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from controller.discipline import discipline_entries
 from controller.entries import Catalog, Entry, short
 from controller.errors import InputError
-from topologies.plan import LOCATOR, USID_BITS, Plan, Switch
+from topologies.plan import LOCATOR, USID_BITS, Mode, Plan, Switch
 
 UPLINK_GROUP = 1
 """Group of all uplinks of a T0. 0 means `not sprayed` in spray.p4's metadata."""
@@ -20,9 +24,12 @@ def locator_usid(usid: int) -> int:
 
 
 def srv6_entries(plan: Plan, switch: Switch, catalog: Catalog) -> list[Entry]:
-    """Own uSID -> shift; uSID of every neighbour -> its port. Written once (§8.1)."""
+    """Own uN -> shift; own uAs -> shift and leave; uSID of every neighbour -> its port. Written once (§8.1)."""
     routes = plan.srv6_routes(switch)
     entries = [catalog.table_entry("my_usid", {"locator_usid": locator_usid(routes.own_usid)}, "shift")]
+    for usid, port in routes.adjacencies:
+        key = {"locator_usid": locator_usid(usid)}
+        entries.append(catalog.table_entry("my_usid", key, "shift_and_forward", {"port": port}))
     for usid, port in routes.next_hops:
         key = {"locator_usid": locator_usid(usid)}
         entries.append(catalog.table_entry("usid_next", key, "forward", {"port": port}))
@@ -32,6 +39,16 @@ def srv6_entries(plan: Plan, switch: Switch, catalog: Catalog) -> list[Entry]:
 def hash_seed(switch: Switch) -> int:
     """Seed of a T0's hash, 32 bits: differs from switch to switch, the same in every run."""
     return zlib.crc32(switch.name.encode())
+
+
+CHOICES: dict[Mode, tuple[str, dict[str, int]]] = {
+    Mode.STEV: ("by_ev", {"shift": 0, "mask": 0xFF}),
+    Mode.SWITCH_SPRAY: ("at_random", {}),
+    Mode.ECMP: ("by_hash", {}),
+    Mode.FLOW_ECMP: ("by_hash", {}),
+    Mode.SRV6: ("by_hash", {}),  # spray.p4 given by hand in a plan of the other program: hash as ever
+}
+"""How a T0 chooses the uplink: action of `uplink_choice`. The EV's layout is §8.3: uplink in the low 8 bits."""
 
 
 def spray_entries(plan: Plan, switch: Switch, catalog: Catalog) -> list[Entry]:
@@ -46,6 +63,9 @@ def spray_entries(plan: Plan, switch: Switch, catalog: Catalog) -> list[Entry]:
     for prefix, length in routes.up:
         key = {"dst_addr": (int(prefix), length)}
         entries.append(catalog.table_entry("route", key, "spray", {"uplink_group": UPLINK_GROUP}))
+    entries.append(catalog.table_entry("uplink_choice", None, *CHOICES[plan.mode]))
+    for number, port in enumerate(routes.uplinks):
+        entries.append(catalog.table_entry("ev_uplinks", {"uplink": number}, "use_uplink", {"port": port}))
     entries.append(catalog.table_entry("hash_seed", None, "set_hash_seed", {"seed": hash_seed(switch)}))
     for port in routes.uplinks:
         entries.append(catalog.member("uplink_selector", port, "use_uplink", {"port": port}))
@@ -81,6 +101,6 @@ def recognise(catalog: Catalog) -> str:
 def entries_of(program: str, plan: Plan, switch: Switch, catalog: Catalog) -> list[Entry]:
     """What a switch must hold. Raises InputError when the P4Info does not fit the program's routes."""
     try:
-        return PROGRAMS[program].entries(plan, switch, catalog)
+        return PROGRAMS[program].entries(plan, switch, catalog) + discipline_entries(plan, switch, catalog)
     except InputError as error:
         raise InputError(f"{switch.name}: {error}; is this the P4Info of program {program!r}?") from error

@@ -107,7 +107,7 @@ def test_bytes__are_canonical(value):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (("usid_nxt", {}, "forward", {}), "no table 'usid_nxt' (has: SwitchIngress.transit.my_usid, "),
+        (("usid_nxt", {}, "forward", {}), "no table 'usid_nxt' (has: SwitchIngress.admit.punt, "),
         (("usid_next", {"locator_usid": 1}, "x", {}), "usid_next: no action 'x' (has: SwitchIngress.transit.forward, "),
         (("usid_next", {"x": 1}, "forward", {"port": 1}), "usid_next: no match field 'x' (has: locator_usid)"),
         (("usid_next", {}, "forward", {"port": 1}), "usid_next: no value for match field locator_usid"),
@@ -213,7 +213,9 @@ def test_digest__of_the_set(srv6):
 
 def test_wildcards__every_table_and_profile_and_the_defaults_we_set(spray, srv6):
     seed = spray.table_entry("hash_seed", None, "set_hash_seed", {"seed": 1})
-    kinds = [e.WhichOneof("entity") for e in spray.wildcards([seed])]
-    assert kinds == ["table_entry"] * 4 + ["action_profile_member", "action_profile_group"]
-    assert [e.table_entry.is_default_action for e in spray.wildcards([seed])[:4]] == [False, False, False, True]
-    assert len(srv6.wildcards([])) == 2
+    asked = spray.wildcards([seed])
+    tables = len(spray.schema.tables)
+    kinds = [e.WhichOneof("entity") for e in asked]
+    assert kinds == ["table_entry"] * (tables + 1) + ["action_profile_member", "action_profile_group"]
+    assert [e.table_entry.is_default_action for e in asked[: tables + 1]] == [False] * tables + [True]
+    assert len(srv6.wildcards([])) == len(srv6.schema.tables)

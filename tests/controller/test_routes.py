@@ -6,14 +6,22 @@ from controller.errors import InputError
 from controller.routes import entries_of, hash_seed, recognise
 from topologies.plan import Plan
 
+SHARED = ("traffic_class ", "trimming ", "queue_thresholds ")
+
 
 def lines(program, plan, switch, catalog):
-    return [str(entry) for entry in entries_of(program, plan, plan.switch(switch), catalog)]
+    """What only this program has; test_discipline.py looks at the rest."""
+    found = [str(entry) for entry in entries_of(program, plan, plan.switch(switch), catalog)]
+    return [line for line in found if not line.startswith(SHARED)]
 
 
 def test_srv6__t0(srv6):
     assert lines("srv6", Plan(), "p3-t0-1", srv6) == [
         "my_usid locator_usid=0xfcbbbb002301 shift()",
+        "my_usid locator_usid=0xfcbbbb00e300 shift_and_forward(port=1)",
+        "my_usid locator_usid=0xfcbbbb00e301 shift_and_forward(port=2)",
+        "my_usid locator_usid=0xfcbbbb00f300 shift_and_forward(port=3)",
+        "my_usid locator_usid=0xfcbbbb00f301 shift_and_forward(port=4)",
         "usid_next locator_usid=0xfcbbbb001300 forward(port=3)",
         "usid_next locator_usid=0xfcbbbb001301 forward(port=4)",
         "usid_next locator_usid=0xfcbbbb003300 forward(port=1)",
@@ -24,6 +32,8 @@ def test_srv6__t0(srv6):
 def test_srv6__t1(srv6):
     assert lines("srv6", Plan(), "p3-t1-1", srv6) == [
         "my_usid locator_usid=0xfcbbbb001301 shift()",
+        "my_usid locator_usid=0xfcbbbb00e300 shift_and_forward(port=1)",
+        "my_usid locator_usid=0xfcbbbb00e301 shift_and_forward(port=2)",
         "usid_next locator_usid=0xfcbbbb002300 forward(port=1)",
         "usid_next locator_usid=0xfcbbbb002301 forward(port=2)",
     ]
@@ -35,12 +45,28 @@ def test_spray__t0(spray):
         "route dst_addr=fd00:1:1::1/128 forward(port=1)",
         "route dst_addr=fd00:1:1:1::1/128 forward(port=2)",
         "route dst_addr=fd00:1::/32 spray(uplink_group=1)",
+        "uplink_choice default by_hash()",
+        "ev_uplinks uplink=0x00000000 use_uplink(port=3)",
+        "ev_uplinks uplink=0x00000001 use_uplink(port=4)",
         f"hash_seed default set_hash_seed(seed=0x{hash_seed(plan.switch('p1-t0-1')):08x})",
         "uplink_selector member 3: use_uplink(port=3)",
         "uplink_selector member 4: use_uplink(port=4)",
         "uplink_selector group 1: member 3 weight 1 watch 3, member 4 weight 1 watch 4",
         "uplinks uplink_group=1 group(1)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "choice"),
+    [
+        ("stev", "by_ev(shift=0, mask=0x000000ff)"),
+        ("switch-spray", "at_random()"),
+        ("ecmp", "by_hash()"),
+        ("flow-ecmp", "by_hash()"),
+    ],
+)
+def test_spray__the_mode_sets_how_a_t0_chooses(spray, mode, choice):
+    assert f"uplink_choice default {choice}" in lines("spray", Plan(mode=mode), "p1-t0-1", spray)
 
 
 def test_spray__t1_has_no_way_up(spray):
