@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from testbed.errors import UsageError
+from testbed.p4 import app as p4_app
 
 app = typer.Typer(
     name="mrc",
@@ -27,6 +28,7 @@ bench_app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(bench_app, name="bench")
+app.add_typer(p4_app, name="p4")
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""

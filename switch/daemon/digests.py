@@ -19,8 +19,8 @@ from typing import Protocol
 from finsy.proto import p4i, p4r, rpc_code
 
 from switch.daemon.errors import RpcError
-from switch.daemon.p4data import p4_data
 from switch.entities import Digest
+from switch.p4data import p4_data
 
 LIST_MAX = 1024
 """Data in one list, when the entry sets no bound."""

@@ -64,6 +64,11 @@ def compile_program(
         raise P4Error(None, f"{error.filename}: {error.strerror}") from None
 
 
+def check_program(source: Path | str, *, include: Sequence[Path | str] = (), defines: Sequence[str] = ()) -> None:
+    """Everything compile_program does short of gcc: what an editor wants to know. Raises P4Error."""
+    _translate(*preprocess(source, include, defines))
+
+
 def _translate(name: str, text: str) -> tuple[str, p4i.P4Info]:
     """Preprocessed text -> (C text, P4Info). The front end is imported here: a cached program does not need it."""
     from switch.p4.check import Checker

@@ -2,7 +2,7 @@
 
 The control plane gets values of such a type as P4Data (digests, registers). On the way from the C program they are
 bytes: the leaves in order, each padded to whole bytes, big-endian; a header has a byte for its validity in front;
-enums and errors take 4 bytes. switch/daemon/p4data.py reads them by the P4DataTypeSpec alone.
+enums and errors take 4 bytes. switch/p4data.py reads them by the P4DataTypeSpec alone.
 """
 
 from __future__ import annotations

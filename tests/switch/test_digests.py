@@ -14,9 +14,9 @@ from test_daemon_finsy import Readiness, controlled
 
 from switch.daemon.digests import Digests
 from switch.daemon.errors import RpcError
-from switch.daemon.p4data import p4_data
 from switch.entities import Digest
 from switch.p4 import compile_program
+from switch.p4data import p4_data
 
 PROGRAM = compile_program(SMALL / "digests.p4")
 IDS = {one.preamble.name: one.preamble.id for one in PROGRAM.p4info.digests}

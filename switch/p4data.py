@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from finsy.proto import p4d, p4i, p4t
 
-from switch.daemon.translate import canonical
+from switch.schema import canonical
 
 
 def p4_data(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, data: bytes) -> p4d.P4Data:
@@ -65,3 +65,34 @@ class _Reader:
 
 def _width(spec: p4t.P4BitstringLikeTypeSpec) -> int:
     return spec.bit.bitwidth or spec.int.bitwidth
+
+
+def flatten(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, data: p4d.P4Data, name: str = "") -> dict[str, int]:
+    """The numbers of a value by name: `mac`, `data.op` (fields of structs and headers), `0`, `1` (of tuples)."""
+    kind = spec.WhichOneof("type_spec")
+    dot = name + "." if name else ""
+    if kind == "struct":
+        members = info.type_info.structs[spec.struct.name].members
+        parts = zip(members, data.struct.members, strict=True)
+        return {k: v for m, d in parts for k, v in flatten(m.type_spec, info, d, dot + m.name).items()}
+    if kind == "tuple":
+        pairs = zip(spec.tuple.members, data.tuple.members, strict=True)
+        return {k: v for at, (s, d) in enumerate(pairs) for k, v in flatten(s, info, d, f"{dot}{at}").items()}
+    if kind == "header":
+        members = info.type_info.headers[spec.header.name].members
+        out = {dot + "$valid$": int(data.header.is_valid)}
+        return out | {
+            dot + m.name: int.from_bytes(b, "big") for m, b in zip(members, data.header.bitstrings, strict=False)
+        }
+    if kind == "new_type" and info.type_info.new_types[spec.new_type.name].HasField("original_type"):
+        return flatten(info.type_info.new_types[spec.new_type.name].original_type, info, data, name)
+    what = data.WhichOneof("data")
+    if what == "bool":
+        value = int(data.bool)
+    elif what == "enum":
+        value = [one.name for one in info.type_info.enums[spec.enum.name].members].index(data.enum)
+    elif what == "error":
+        value = list(info.type_info.error.members).index(data.error)
+    else:
+        value = int.from_bytes(data.enum_value if what == "enum_value" else data.bitstring, "big")
+    return {name or "value": value}

@@ -1,0 +1,114 @@
+"""`mrc p4`: compile, check and test P4 programs on the embedded switch; nothing here needs root."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from switch.p4 import CompiledProgram
+
+app = typer.Typer(
+    help="Develop P4: check and compile programs, run STF tests in memory.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Program = Annotated[Path, typer.Argument(help="The P4 program.", metavar="PROGRAM.p4")]
+Include = Annotated[list[Path] | None, typer.Option("-I", "--include", help="Folder for #include; may be repeated.")]
+Define = Annotated[list[str] | None, typer.Option("-D", "--define", help="Macro NAME or NAME=VALUE; may be repeated.")]
+
+FAILED = 1
+
+
+@app.command(epilog="Example: `mrc p4 check p4src/srv6.p4 p4src/spray.p4`")
+def check(
+    programs: Annotated[list[Path], typer.Argument(help="P4 programs.", metavar="PROGRAM.p4...")],
+    include: Include = None,
+    define: Define = None,
+) -> None:
+    """Check programs: one line `file:line:column: message` for each that does not compile; exit code 1 then."""
+    from switch.p4 import P4Error
+    from switch.p4.compiler import check_program
+
+    failed = False
+    for program in programs:
+        try:
+            check_program(program, include=include or (), defines=define or ())
+        except P4Error as error:
+            failed = True
+            print(error)
+    raise typer.Exit(FAILED if failed else 0)
+
+
+@app.command(epilog="Example: `mrc p4 compile p4src/srv6.p4 -o build` writes srv6.p4info.txtpb, srv6.c, srv6.config.p4")
+def compile(
+    program: Program,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results (made if need be).")] = Path(),
+    include: Include = None,
+    define: Define = None,
+) -> None:
+    """Compile a program: P4Info (text), the generated C, and the device config that P4Runtime takes."""
+    from google.protobuf import text_format
+
+    compiled = _compiled(program, include, define)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        written = [output / f"{compiled.name}{suffix}" for suffix in (".p4info.txtpb", ".c", ".config.p4")]
+        written[0].write_text(text_format.MessageToString(compiled.p4info))
+        shutil.copyfile(compiled.c_path, written[1])
+        written[2].write_bytes(compiled.config)
+    except OSError as error:
+        _stop(f"{error.filename or output}: {error.strerror}")
+    for path in written:
+        print(path)
+
+
+@app.command(epilog="Example: `mrc p4 test p4src/srv6.p4 tests/p4src/srv6_forward.stf`")
+def test(
+    program: Program,
+    cases: Annotated[list[Path], typer.Argument(help="STF scripts.", metavar="CASE.stf...")],
+    include: Include = None,
+    define: Define = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the program's random().")] = 0,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print failures only.")] = False,
+) -> None:
+    """Run STF scripts against a program in memory, each on a fresh switch; exit code 1 when one fails."""
+    from switch.stf import StfError, read_script
+    from switch.stf_run import run_script
+
+    compiled = _compiled(program, include, define)
+    failed = 0
+    for case in cases:
+        try:
+            report = run_script(compiled, read_script(case), seed=seed)
+        except StfError as error:
+            failed += 1
+            print(f"ERROR {case}\n{error}")
+            continue
+        failed += not report.passed
+        if not report.passed:
+            print(f"FAIL {case}\n{report.text()}")
+        elif not quiet:
+            print(f"ok   {case} ({report.packets_in} packets in, {report.packets_out} out, {report.checks} checks)")
+    if failed:
+        print(f"{failed} of {len(cases)} failed")
+    raise typer.Exit(FAILED if failed else 0)
+
+
+def _compiled(program: Path, include: list[Path] | None, define: list[str] | None) -> CompiledProgram:
+    from switch.p4 import P4Error, compile_program
+
+    try:
+        return compile_program(program, include=include or (), defines=define or ())
+    except P4Error as error:
+        _stop(str(error))
+
+
+def _stop(message: str) -> NoReturn:
+    print(message, file=sys.stderr)
+    raise typer.Exit(FAILED)
