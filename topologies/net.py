@@ -13,7 +13,8 @@ SIGTERM, SIGHUP. What a `kill -9` leaves, the next start removes (rundir.py). Th
     2 switchd   started first: it loads its libraries while the network is made
     3 network   Mininet nodes, all links in one batch, interfaces set up
     4 program   compiled by the caller's function into program/
-    5 devices   ports attached, then agents and controller together, until all answer
+    5 devices   ports attached, links given the plan's rates, delays and queue depths
+    6 ends      agents and controller together, until all answer
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from topologies.plan import Link, Plan, PlanError
 from topologies.processes import Processes
 from topologies.rundir import HOSTS_FILE, FabricError, RunDir, remove_run
 from topologies.switches import TARGETS, FabricSwitch, Ports, Target, answers
+from topologies.traffic import TrafficControl
 
 __all__ = ["Fabric", "FabricError", "Ports", "Terminated"]
 
@@ -55,7 +57,8 @@ class Fabric:
 
     plan             dimensions and names
     run_dir          run folder (default: MRC_RUN_DIR or /run/mrc-testbed)
-    target           "embedded" or "bmv2";  program: P4 program of every switch, "srv6" or "spray"
+    target           "embedded" or "bmv2"
+    program          P4 program of every switch, "srv6" or "spray" (default: that of the plan's mode)
     compile_program  (folder, target, program) writes p4info.txtpb and the device config into the folder
     nic              "fast" or "scapy"
     agents           start an agent in every host;  controller: start the controller (which needs a program)
@@ -73,7 +76,7 @@ class Fabric:
         run_dir: Path | str | None = None,
         *,
         target: str = "embedded",
-        program: str = "srv6",
+        program: str | None = None,
         nic: str = "fast",
         compile_program: CompileProgram | None = None,
         agents: bool = True,
@@ -91,13 +94,15 @@ class Fabric:
             raise FabricError("a controller needs a program to push: give compile_program, or controller=False")
         self.plan = plan
         self.run_dir = RunDir(run_dir)
-        self.program = program
+        self.program = program or plan.mode.program
         self.nic = nic
         self.processes = Processes(self.run_dir)
         self.target: Target = TARGETS[target](self.run_dir, self.processes, ports or Ports(), plan)
         self.mininet: FabricMininet | None = None
         self.switches: dict[str, FabricSwitch] = {}
         self.hosts: dict[str, FabricHost] = {}
+        self.traffic: TrafficControl = self.target.traffic()
+        """Rates, queues, delays and losses of switch ports; start applies the plan's."""
         self.removed_leftovers: list[str] = []
         """What a killed earlier run had left and `start` removed."""
         self.start_s: float | None = None
@@ -190,6 +195,8 @@ class Fabric:
         for switch in self.switches.values():
             switch.start()
         self.processes.wait_ready(self.target.probes())
+        for lacking in self.traffic.apply_plan():
+            self._progress(f"links are not all that the plan says: {lacking}")
         self._start_endpoints()
 
     def _start_endpoints(self) -> None:
@@ -262,6 +269,7 @@ class Fabric:
         processes.drain()
         for client in self._clients.values():
             client.close()
+        self.traffic.close()
         errors = []
         for step in (self.processes.stop, self._stop_mininet, lambda: remove_run(self.run_dir.state)):
             try:
@@ -315,6 +323,7 @@ class Fabric:
                     self._set_interface(interface, False)
             node.power(on)
             if on:
+                self.traffic.restarted(switch)
                 for interface in node.interfaces.values():
                     self._set_interface(interface, interface not in self._cut)
         return at

@@ -24,6 +24,7 @@ from topologies.northbound import Northbound
 from topologies.plan import CPU_PORT, Plan
 from topologies.processes import Probe, ProcessError, Processes
 from topologies.rundir import DEVICES_FILE, FabricError, RunDir
+from topologies.traffic import TrafficControl
 
 LOOPBACK = "127.0.0.1"
 SWITCHD = "switchd"
@@ -135,6 +136,10 @@ class Target(abc.ABC):
     def power(self, switch: FabricSwitch, on: bool) -> None:
         """Stop or start a device."""
 
+    @abc.abstractmethod
+    def traffic(self) -> TrafficControl:
+        """What sets rates, queues and impairments of the switches; connects when first used."""
+
 
 class EmbeddedTarget(Target):
     """All switches in one daemon, steered through its control socket."""
@@ -175,6 +180,11 @@ class EmbeddedTarget(Target):
     def power(self, switch: FabricSwitch, on: bool) -> None:
         self._request("power", name=switch.name, on=on, keep_links=True)
 
+    def traffic(self) -> TrafficControl:
+        from topologies.traffic_gnmi import GnmiTraffic  # gRPC takes a while to load, and not every fabric needs it
+
+        return GnmiTraffic(self.plan, self.gnmi)
+
     def _request(self, op: str, **fields: Any) -> None:
         try:
             self.client.request(op, **fields)
@@ -206,7 +216,7 @@ class Bmv2Target(Target):
         out = {self.ports.gnmi: "gNMI"}
         for switch in self.plan.switches:
             out[self.ports.p4runtime + switch.device_id - 1] = "P4Runtime"
-            out[self.ports.thrift + switch.device_id - 1] = "Thrift"
+            out[self.thrift_address(switch.device_id)[1]] = "Thrift"
         return out
 
     def address(self, device_id: int) -> str:
@@ -231,7 +241,7 @@ class Bmv2Target(Target):
         for number, interface in sorted(switch.interfaces.items()):
             command += ["-i", f"{number}@{interface}"]
         command += ["--device-id", str(switch.device_id)]
-        command += ["--thrift-port", str(self.ports.thrift + switch.device_id - 1), "--"]
+        command += ["--thrift-port", str(self.thrift_address(switch.device_id)[1]), "--"]
         command += ["--grpc-server-addr", switch.address, "--cpu-port", str(CPU_PORT)]
         return [*command, "--priority-queues", str(PRIORITY_QUEUES)]
 
@@ -262,6 +272,15 @@ class Bmv2Target(Target):
             return
         self.start(switch)
         self.processes.wait_ready({switch.name: self._probe(switch)})
+
+    def thrift_address(self, device_id: int) -> tuple[str, int]:
+        """(host, TCP port) of a switch's Thrift server."""
+        return LOOPBACK, self.ports.thrift + device_id - 1
+
+    def traffic(self) -> TrafficControl:
+        from topologies.traffic_thrift import ThriftTraffic
+
+        return ThriftTraffic(self.plan, self.thrift_address)
 
 
 TARGETS: dict[str, type[Target]] = {cls.name: cls for cls in (EmbeddedTarget, Bmv2Target)}

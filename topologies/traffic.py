@@ -102,13 +102,29 @@ class TrafficControl(abc.ABC):
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self.touched: set[str] = set()
+        """Interfaces whose settings may differ from the plan's."""
         self._ports = switch_ports(plan)
 
     # ---- setting ----------------------------------------------------------------------------------------
 
-    @abc.abstractmethod
     def apply(self, settings: Iterable[Setting]) -> None:
         """Do many settings together. Raises TrafficError before anything is done for those that cannot be."""
+        checked = self._check(settings)
+        self.touched.update(one.interface for one in checked)
+        self._apply(checked)
+
+    @abc.abstractmethod
+    def _apply(self, settings: list[Setting]) -> None:
+        """Do settings that have been checked."""
+
+    def apply_plan(self) -> list[str]:
+        """Make all links as the plan says; returns what this target cannot do of it. For switches just started."""
+        wanted = plan_settings(self.plan)
+        lacking = list(dict.fromkeys(what for one in wanted if (what := self.cannot(one)) is not None))
+        if doable := [one for one in wanted if self.cannot(one) is None]:
+            self._apply(self._check(doable))
+        return lacking
 
     def set_rate(
         self, interface: str, rate_bps: float | None = None, *, priority: int | None = None, pps: float | None = None
@@ -149,8 +165,12 @@ class TrafficControl(abc.ABC):
         self.apply(impairment(interface, direction, "corrupt", probability, pattern, seed))
 
     def reset(self, interface: str | None = None) -> None:
-        """Back to what the plan says, for one interface or for all of them."""
-        self.apply(plan_settings(self.plan, [self.port(interface)] if interface else None, complete=True))
+        """Back to what the plan says, for one interface or for all that were changed."""
+        names = [interface] if interface else sorted(self.touched)
+        wanted = plan_settings(self.plan, [self.port(name) for name in names], complete=True)
+        if doable := [one for one in wanted if self.cannot(one) is None]:
+            self._apply(self._check(doable))
+        self.touched.difference_update(names)
 
     # ---- looking ----------------------------------------------------------------------------------------
 
@@ -161,6 +181,14 @@ class TrafficControl(abc.ABC):
     def queues(self, interface: str) -> tuple[Queue, ...]:
         """The queues of a port, priority 0 first."""
         return self.read(interface).queues
+
+    def cannot(self, setting: Setting) -> str | None:
+        """What this target cannot do of a setting ("delay packets"), or None when it can."""
+        return None
+
+    @abc.abstractmethod
+    def restarted(self, switch: str) -> None:
+        """A switch has been started anew: give it again what was set."""
 
     def rate_note(self, rate_bps: float) -> str:
         """What becomes of a rate on this target when it is not exact in bits/s; else empty."""
@@ -187,6 +215,8 @@ class TrafficControl(abc.ABC):
                 raise TrafficError(f"priority {one.priority!r}: a port has queues 0 to {PRIORITIES - 1}")
             if one.direction is not None and one.direction not in DIRECTIONS:
                 raise TrafficError(f"direction {one.direction!r}: give {INPUT} or {OUTPUT}")
+            if (what := self.cannot(one)) is not None:
+                raise TrafficError(f"{one.interface}: {what}")
         return checked
 
 

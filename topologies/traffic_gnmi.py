@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable
 from typing import Any
 
 import grpc
@@ -92,16 +91,18 @@ class GnmiTraffic(TrafficControl):
         self._lock = threading.Lock()
         self._channel: grpc.Channel | None = None
 
-    def apply(self, settings: Iterable[Setting]) -> None:
+    def _apply(self, settings: list[Setting]) -> None:
         """One Set, which the switches do as a whole or not at all; more than one only beyond UPDATES_PER_SET."""
-        checked = self._check(settings)
-        for at in range(0, len(checked), UPDATES_PER_SET):
+        for at in range(0, len(settings), UPDATES_PER_SET):
             request = gnmi.SetRequest()
-            for one in checked[at : at + UPDATES_PER_SET]:
+            for one in settings[at : at + UPDATES_PER_SET]:
                 value = one.value
                 typed = gnmi.TypedValue(string_val=value) if isinstance(value, str) else gnmi.TypedValue(uint_val=value)
                 request.update.append(gnmi.Update(path=path_of(one.interface, leaf_of(one)), val=typed))
             self._call("Set", request)
+
+    def restarted(self, switch: str) -> None:
+        """Nothing: settings belong to the port and its cable, and survive the device (docs/traffic-manager.md)."""
 
     def read(self, interface: str) -> PortTraffic:
         self.port(interface)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,6 @@ from thriftpy2.transport import TBufferedTransport, TSocket
 from topologies.plan import Plan
 from topologies.traffic import (
     CABLE_FIGURES,
-    PRIORITIES,
     PortTraffic,
     Queue,
     Setting,
@@ -74,17 +73,18 @@ class ThriftTraffic(TrafficControl):
     def rate_note(self, rate_bps: float) -> str:
         return f"as {self.pps(rate_bps):,} packets/s of {self.plan.frame_bytes()} bytes, for BMv2 counts packets"
 
-    def apply(self, settings: Iterable[Setting]) -> None:
-        checked = self._check(settings)
-        for one in checked:
-            if one.figure in CANNOT and one.value:
-                raise TrafficError(
-                    f"{one.interface}: BMv2 cannot {CANNOT[one.figure]}; it can limit rates in packets/s and queue "
-                    "depths in packets. `--target embedded` can do all of it"
-                )
+    def cannot(self, setting: Setting) -> str | None:
+        if setting.figure not in CANNOT or not setting.value:
+            return None
+        return (
+            f"BMv2 cannot {CANNOT[setting.figure]}; it can limit rates in packets/s and queue depths in packets, "
+            "and --target embedded can do all of it"
+        )
+
+    def _apply(self, settings: list[Setting]) -> None:
         with self._lock:
-            for interface in dict.fromkeys(one.interface for one in checked):
-                self._apply_port(interface, [one for one in checked if one.interface == interface])
+            for interface in dict.fromkeys(one.interface for one in settings):
+                self._apply_port(interface, [one for one in settings if one.interface == interface])
 
     def _apply_port(self, interface: str, settings: list[Setting]) -> None:
         """Change what we remember, and send the queues that differ; a port's rate is that of each of its queues."""
@@ -100,6 +100,10 @@ class ThriftTraffic(TrafficControl):
                 queues = list(new.queues)
                 queues[one.priority] = replace(queues[one.priority], **change)
                 new = replace(new, queues=tuple(queues))
+        self._send(interface, old, new)
+
+    def _send(self, interface: str, old: PortTraffic, new: PortTraffic) -> None:
+        """Make the switch go from `old` to `new`, and remember it."""
         port = self.port(interface)
         for before, after in zip(old.queues, new.queues, strict=True):
             if (rate := self._queue_pps(new, after)) != self._queue_pps(old, before):
@@ -120,12 +124,14 @@ class ThriftTraffic(TrafficControl):
         self.port(interface)
         return self._set.get(interface, PortTraffic(interface))
 
-    def forget(self, switch: str) -> None:
-        """A switch has been started anew and has lost its settings."""
+    def restarted(self, switch: str) -> None:
+        """Its queues are as simple_switch makes them: set again what we remember."""
         with self._lock:
-            for port in self.plan.ports(switch):
-                self._set.pop(port.interface, None)
             self._hang_up(switch)
+            for port in self.plan.ports(switch):
+                wanted = self._set.pop(port.interface, None)
+                if wanted is not None:
+                    self._send(port.interface, PortTraffic(port.interface), wanted)
 
     # ---- the connections --------------------------------------------------------------------------------
 
@@ -162,4 +168,4 @@ class ThriftTraffic(TrafficControl):
                 self._hang_up(switch)
 
 
-__all__ = ["DEFAULT_DEPTH", "IDL", "PRIORITIES", "SERVICE", "ThriftTraffic"]
+__all__ = ["DEFAULT_DEPTH", "IDL", "SERVICE", "ThriftTraffic"]

@@ -205,6 +205,11 @@ def test_thrift__what_bmv2_cannot_do_is_said_and_nothing_is_done(bmv2):
         with pytest.raises(TrafficError, match=what):
             ask()
     assert switch.rates == switch.depths == {}
+    assert control.apply_plan() == [
+        "BMv2 cannot delay packets; it can limit rates in packets/s and queue depths in packets, and "
+        "--target embedded can do all of it"
+    ]
+    assert control.read("p0-t0-0-eth1").rate_bps == 10_000_000 and set(switch.rates.values()) <= {1072, 2144}
     control.set_delay("p0-t0-0-eth1", 0)  # what is not there can be taken away
     control.set_loss("p0-t0-0-eth1")
 
@@ -216,10 +221,14 @@ def test_thrift__plan_without_delays_is_applied_whole(bmv2):
     control.apply(plan_settings(plan, plan.ports("p0-t0-0")))
     assert [switch.rates[port, 7] for port in (1, 2)] == [1072, 2144]
     assert switch.depths[1, 0] == plan.thresholds("p0-t0-0", 1).data_limit
-    control.forget("p0-t0-0")
-    switch.rates.clear()
-    control.reset("p0-t0-0-eth1")
-    assert switch.rates == {(1, priority): 1072 for priority in range(8)}
+    before = (dict(switch.rates), dict(switch.depths))
+    switch.rates.clear(), switch.depths.clear()
+    control.restarted("p0-t0-0")
+    assert (switch.rates, switch.depths) == before
+    control.set_rate("p0-t0-0-eth1", 1e6)
+    assert switch.rates[1, 3] == 107 and "p0-t0-0-eth1" in control.touched
+    control.reset()
+    assert (switch.rates, switch.depths) == before and not control.touched
 
 
 def test_thrift__a_switch_that_refuses_or_is_not_there_is_named(bmv2):
