@@ -146,7 +146,7 @@ class Mapper:
         self._drain()
         for change in self.prober.judge(now):
             self._publish(change)
-        if now >= self.prober.next_timer():
+        if now >= self.prober.next_round_at:
             sequence = self.prober.begin_round(now)
             for target in self.targets:
                 if self._send(target, ServiceClass.CONTROL, 0, sequence) in NO_BUFFER:

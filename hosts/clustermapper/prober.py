@@ -10,6 +10,9 @@ that the machine, not the network, was slow. On an overloaded machine:
 3. a round that lost nearly everything on all planes at once is void, COMMON_ROUNDS times in a row at most: planes share
    no switch, so the cause is what they do share, the machine. (After that it is believed: the switch process is dead.)
 4. a probe that comes back after it was given up was not lost; it is taken back, and so is "down" built on it.
+
+A target hears of its probes in the order they were sent, or the first answers after an outage would overtake the last
+losses and make it look lossy.
 """
 
 from __future__ import annotations
@@ -54,10 +57,11 @@ class _Round:
     sequence: int
     sent_at: float
     waiting: set[int]
-    """Numbers of the targets whose probe has not come back."""
+    """Numbers of the targets whose probe has not been told to their health yet."""
+    rtts: dict[int, float] = field(default_factory=dict)
+    """Of the probes that came back, by target number."""
     void: bool = False
-    is_judged: bool = False
-    rtts: list[float] = field(default_factory=list)
+    is_ended: bool = False
 
 
 class Prober:
@@ -86,8 +90,9 @@ class Prober:
         return min(self.settings.patience_s + PATIENCE_RTTS * worst, PATIENCE_MAX_S)
 
     def next_timer(self) -> float:
-        """When a tick is wanted next, seconds."""
-        return self.next_round_at
+        """When a tick is wanted next, seconds: to begin a round, or to give one up."""
+        waiting = next((one.sent_at + self.patience_s for one in self._open if not one.is_ended), self.next_round_at)
+        return min(waiting, self.next_round_at)
 
     def begin_round(self, now: float) -> int:
         """The sequence number of a new round, whose probes the caller sends at once."""
@@ -116,49 +121,50 @@ class Prober:
         health = self.health[number]
         old = health.state
         one = next((one for one in self._open if one.sequence == sequence), None)
-        if one is not None and number in one.waiting:
-            one.waiting.discard(number)
-            one.rtts.append(rtt_s)
-            health.back(sequence, one.sent_at, rtt_s)
+        if one is not None and number in one.waiting and number not in one.rtts:
+            one.rtts[number] = rtt_s
         elif not health.came_late(sequence, rtt_s):
             self.duplicates += 1
         return self._change(number, old)
 
     def judge(self, now: float) -> list[Change]:
-        """Give up what has been waited for long enough; the changes of state that follow."""
+        """Tell each target what became of its probes, as far as that is known; the changes of state that follow."""
         changes: list[Change] = []
         patience = self.patience_s
-        for one in list(self._open):
-            if now - one.sent_at < patience:
-                break
-            if not one.is_judged:
-                one.is_judged = True
+        held: set[int] = set()
+        """Targets with an earlier probe that may still come."""
+        for one in self._open:
+            is_over = now - one.sent_at >= patience
+            if is_over and not one.is_ended:
+                one.is_ended = True
                 self._end(one)
-            if one.void:
-                one.waiting.clear()
-            for number in sorted(one.waiting):
-                own = PATIENCE_RTTS * (self.health[number].rtt_s or 0.0)
-                if now - one.sent_at < min(own, PATIENCE_MAX_S):
+            for number in sorted(one.waiting - held):
+                old = self.health[number].state
+                if number in one.rtts:
+                    self.health[number].back(one.sequence, one.sent_at, one.rtts[number])
+                elif not is_over or now - one.sent_at < self._own_patience(number):
+                    held.add(number)
                     continue
+                elif not one.void and not self._is_too_early(number, now):
+                    self.health[number].gone(one.sequence, one.sent_at)
                 one.waiting.discard(number)
-                if change := self._given_up(number, one, now):
+                if change := self._change(number, old):
                     changes.append(change)
-        while self._open and self._open[0].is_judged and not self._open[0].waiting:
+        while self._open and self._open[0].is_ended and not self._open[0].waiting:
             self._open.popleft()
         return changes
 
-    def _given_up(self, number: int, one: _Round, now: float) -> Change | None:
-        health = self.health[number]
-        if health.state is State.UNKNOWN and now - self.started_at < self.settings.start_grace_s:
-            return None
-        old = health.state
-        health.gone(one.sequence, one.sent_at)
-        return self._change(number, old)
+    def _own_patience(self, number: int) -> float:
+        return min(PATIENCE_RTTS * (self.health[number].rtt_s or 0.0), PATIENCE_MAX_S)
+
+    def _is_too_early(self, number: int, now: float) -> bool:
+        unknown = self.health[number].state is State.UNKNOWN
+        return unknown and now - self.started_at < self.settings.start_grace_s
 
     def _end(self, one: _Round) -> None:
         """What a round as a whole says about the machine."""
         if one.rtts:
-            self._quartiles.append(sorted(one.rtts)[3 * len(one.rtts) // 4])
+            self._quartiles.append(sorted(one.rtts.values())[3 * len(one.rtts) // 4])
         if one.void:
             self.void["stalled"] += 1
             return
@@ -176,7 +182,7 @@ class Prober:
         for target, health in zip(self.targets, self.health, strict=True):
             if health.state in (State.OK, State.LOSSY):
                 asked[target.plane] += 1
-                lost[target.plane] += target.number in one.waiting
+                lost[target.plane] += target.number not in one.rtts
         return len(asked) > 1 and all(lost[plane] >= COMMON_SHARE * count for plane, count in asked.items())
 
     def _change(self, number: int, old: State) -> Change | None:

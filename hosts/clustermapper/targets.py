@@ -70,8 +70,8 @@ def targets_of(plan: Plan) -> tuple[Target, ...]:
 def spines_of(plan: Plan, downlink: int, plane: int) -> tuple[int, ...]:
     """T1 numbers that the host with this downlink number probes on a plane.
 
-    T1 k belongs to the hosts k, k + 1, ... (COVER of them, modulo the rack's hosts), shifted by the plane, so that
-    in a rack of many hosts nobody has more work than another.
+    The T1s of all planes are dealt out to COVER hosts each, one after the other, so that in a rack of many hosts nobody
+    has more work than another.
     """
-    hosts = plan.hosts_per_rack
-    return tuple(k for k in range(plan.spines) if (downlink - k - plane) % hosts < COVER)
+    hosts, before = plan.hosts_per_rack, plane * plan.spines
+    return tuple(k for k in range(plan.spines) if (downlink - (before + k) * COVER) % hosts < COVER)

@@ -1,0 +1,410 @@
+"""Clustermapper without sockets: which probes, what they look like, what their fate says. Needs no root."""
+
+import random
+import socket
+
+import pytest
+
+from hosts.clustermapper.burst import Burst
+from hosts.clustermapper.health import Health, Rules, State
+from hosts.clustermapper.packets import (
+    ETHERNET,
+    SO_ATTACH_FILTER,
+    NotOurs,
+    PortIdentity,
+    Seen,
+    ServiceClass,
+    Template,
+    filter_option,
+    kernel_filter,
+    read,
+)
+from hosts.clustermapper.prober import COMMON_ROUNDS, Prober, Settings
+from hosts.clustermapper.targets import COVER, Kind, targets_of
+from hosts.nic import qpns
+from topologies.plan import Plan, usid
+
+KEY = b"k" * 16
+PAYLOAD_AT = ETHERNET + 40 + 40 + 8
+
+# ---- targets ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dimensions", [(1, 1, 1, 1), (4, 2, 2, 2), (2, 3, 4, 1), (3, 2, 5, 4), (8, 4, 4, 8)])
+def test_targets__every_link_is_covered_and_t1s_by_two_hosts_where_there_are_two(dimensions):
+    plan = Plan(*dimensions)
+    hosts_of = {link: [] for link in plan.links}
+    for target in targets_of(plan):
+        hosts_of[target.link].append(target.host)
+    for link, hosts in hosts_of.items():
+        is_nic = link.lower.node.startswith("h")
+        assert len(set(hosts)) == (1 if is_nic else min(COVER, plan.hosts_per_rack)), link.name
+
+
+def test_targets__nobody_has_much_more_to_do_than_another():
+    count = {}
+    for target in targets_of(Plan(4, 2, 4, 8)):
+        count[target.host] = count.get(target.host, 0) + 1
+    assert max(count.values()) <= min(count.values()) + 2
+
+
+def test_targets__without_srv6_only_the_t0s():
+    targets = targets_of(Plan(2, 2, 2, 2, mode="ecmp"))
+    assert {t.kind for t in targets} == {Kind.T0} and all(t.outer is None for t in targets)
+    assert len(targets) == 8
+
+
+def test_targets__addresses_written_by_hand():
+    targets = {(t.host, t.switch): t for t in targets_of(Plan(4, 2, 6, 2))}
+    assert f"{targets['h3', 'p3-t0-1'].outer:032x}" == "fcbbbb00" + "2301" + "3301" + "0000" * 4
+    assert f"{targets['h2', 'p3-t1-5'].outer:032x}" == "fcbbbb00" + "2301" + "1305" + "2301" + "3300" + "0000" * 2
+
+
+def test_targets__their_addresses_lead_there_and_back():
+    """Each switch of the plan takes its uSID off and looks the next one up (§8.1)."""
+    plan = Plan(3, 3, 4, 2)
+    for target in targets_of(plan):
+        left = [target.outer >> 80 - 16 * i & 0xFFFF for i in range(6)]
+        node, passed = plan.t0_name(target.plane, plan.host(target.host).rack), []
+        while node.startswith("p"):
+            passed.append(node)
+            routes = plan.srv6_routes(plan.switch(node))
+            assert left[0] == routes.own_usid
+            left = [*left[1:], 0]
+            port = dict(routes.next_hops)[left[0]]
+            interface = f"{node}-eth{port}"
+            link = plan.link_of_interface(interface)
+            node = next(iter(link.ends - {node}))
+        assert node == target.host
+        assert left == [usid(3, target.plane, plan.host(target.host).downlink), 0, 0, 0, 0, 0]
+        assert passed == ([passed[0], target.switch, passed[0]] if target.kind is Kind.T1 else [target.switch])
+
+
+# ---- packets ----------------------------------------------------------------------------------------------
+
+
+def a_probe(service_class=ServiceClass.CONTROL, mode="srv6", number=1):
+    """(frame as it comes back, identity of its port)"""
+    plan = Plan(mode=mode)
+    target = targets_of(plan)[number]
+    identity = PortIdentity.of(plan, target.host, target.plane, mode == "srv6")
+    frame = bytearray(Template(target, service_class, 7, identity, KEY).frame(99, 12345))
+    if identity.own_usid:
+        frame[38:54] = identity.own_usid
+    return bytes(frame), identity
+
+
+@pytest.mark.parametrize("mode", ["srv6", "stev"])
+@pytest.mark.parametrize("service_class", ServiceClass)
+def test_probe__is_recognised_when_it_is_back(mode, service_class):
+    frame, identity = a_probe(service_class, mode)
+    assert tuple(read(frame, identity, KEY)) == (1, service_class, 7, 99, 12345, False, False)
+
+
+def test_probe__trimmed_and_marked():
+    frame, identity = a_probe(ServiceClass.DATA)
+    assert len(frame) > 138
+    for dscp in (12, 16):
+        cut = bytearray(frame[:138])
+        cut[14:16] = (0x6000 | dscp << 6 | 3 << 4).to_bytes(2, "big")
+        seen = read(bytes(cut), identity, KEY)
+        assert seen.trimmed and seen.marked and seen.sequence == 99
+
+
+def test_probe__a_cut_one_that_does_not_say_so_is_lost():
+    frame, identity = a_probe(ServiceClass.DATA)
+    for length in range(len(frame)):
+        with pytest.raises(NotOurs):
+            read(frame[:length], identity, KEY)
+
+
+def test_probe__one_wrong_bit_in_what_it_says_is_lost():
+    frame, identity = a_probe(ServiceClass.DATA)
+    for bit in range(8 * PAYLOAD_AT, 8 * len(frame)):
+        bad = bytearray(frame)
+        bad[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(NotOurs):
+            read(bytes(bad), identity, KEY)
+
+
+def test_probe__of_another_process_or_port_and_noise():
+    frame, identity = a_probe()
+    _, other = a_probe(number=4)
+    rng = random.Random(1)
+    for bad, key, port in [(frame, b"x" * 16, identity), (frame, KEY, other)]:
+        with pytest.raises(NotOurs):
+            read(bad, port, key)
+    for _ in range(2000):
+        noise = bytearray(frame)
+        for _ in range(rng.randrange(1, 40)):
+            noise[rng.randrange(len(noise))] = rng.randrange(256)
+        noise = bytes(noise[: rng.randrange(len(noise) + 1)])
+        try:
+            seen = read(noise, identity, KEY)
+        except NotOurs:
+            continue
+        assert (seen.target, seen.sequence, seen.sent_ns) == (1, 99, 12345)  # only headers were hit
+
+
+def passes(code, frame):
+    """Whether a kernel filter lets a frame through: tried on a datagram socket."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with here, there:
+        value, _alive = filter_option(code)
+        there.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, value)
+        there.setblocking(False)
+        here.send(frame)
+        try:
+            return there.recv(1 << 16) == frame
+        except BlockingIOError:
+            return False
+
+
+@pytest.mark.parametrize("mode", ["srv6", "stev"])
+def test_kernel_filter__takes_probes_and_nothing_else(mode):
+    frame, _ = a_probe(mode=mode)
+    code = kernel_filter(mode == "srv6")
+    assert passes(code, frame)
+    to_mrc = frame.replace((3785).to_bytes(2, "big"), (4791).to_bytes(2, "big"))
+    assert not passes(code, to_mrc)
+    assert not passes(code, frame[:50])
+    other, _ = a_probe(mode="stev" if mode == "srv6" else "srv6")
+    assert not passes(code, other)
+
+
+def test_kernel_filter__of_the_agents_holds_probes_back():
+    frame, _ = a_probe()
+    assert not passes(qpns.program(qpns.AGENT_QPNS[0], qpns.AGENT_QPNS[-1], True), frame)
+
+
+# ---- health -----------------------------------------------------------------------------------------------
+
+
+def told(health, *fates, start=0):
+    """Tell a Health a row of fates (`.` back, `x` lost), a probe every 0.1 s; the states it went through."""
+    states = []
+    for number, fate in enumerate("".join(fates), start):
+        if fate == ".":
+            health.back(number, number / 10, 0.002)
+        else:
+            health.gone(number, number / 10)
+        if not states or states[-1] is not health.state:
+            states.append(health.state)
+    return states
+
+
+def test_health__three_in_a_row_are_down_and_since_the_first():
+    health = Health(Rules())
+    assert told(health, ".....", "xx", "...", "xxx") == [State.OK, State.DOWN]
+    assert health.since == pytest.approx(1.0)
+
+
+def test_health__an_outage_leaves_no_lossy_link_behind():
+    health = Health(Rules())
+    assert told(health, "." * 30, "x" * 7, "." * 200) == [State.OK, State.DOWN, State.OK]
+    assert health.since == pytest.approx(3.7)
+    assert health.loss == 0
+
+
+def test_health__loss_in_both_windows_is_lossy_and_clears_after_five_windows():
+    health = Health(Rules())
+    assert told(health, "." * 40, "x", "." * 20, "x") == [State.OK, State.LOSSY]
+    assert health.since == pytest.approx(4.0)
+    assert told(health, "." * 99, start=62) == [State.LOSSY]
+    assert told(health, ".", start=161) == [State.OK]
+
+
+def test_health__one_burst_is_no_lossy_link():
+    health = Health(Rules())
+    assert told(health, "." * 40, "xx", "." * 60) == [State.OK]
+
+
+def test_health__half_lost_is_lossy_not_down():
+    health = Health(Rules())
+    rng = random.Random(3)
+    told(health, "." * 40, "".join(rng.choice(".x") for _ in range(300)))
+    assert health.state is State.LOSSY
+    assert told(health, "x" * 10, start=340)[-1] is State.DOWN
+
+
+def test_health__late_is_not_lost():
+    health = Health(Rules())
+    told(health, ".....xxxx")
+    assert health.state is State.DOWN and health.lost == 4
+    assert all(health.came_late(sequence, 0.4) for sequence in (5, 6, 7, 8))
+    assert not health.came_late(8, 0.4) and not health.came_late(4, 0.4) and not health.came_late(100, 0.4)
+    assert (health.state, health.lost, health.late, health.loss) == (State.OK, 0, 4, 0)
+
+
+# ---- rounds -----------------------------------------------------------------------------------------------
+
+
+class Network:
+    """A Prober, a clock, and what happens to its probes."""
+
+    def __init__(self, plan=None, **settings):
+        self.plan = plan or Plan(2, 2, 2, 2)
+        self.targets = targets_of(self.plan)
+        self.now = 100.0
+        self.prober = Prober(self.targets, Settings(**settings), self.now)
+        self.dead = set()
+        self.rtt_s = 0.002
+        self.flying = []
+        """(arrives at, target number, sequence, sent at)"""
+        self.states = []
+
+    def run(self, seconds):
+        end = self.now + seconds
+        while self.now < end:
+            self.now = max(self.now, self.prober.next_timer())
+            for one in sorted(one for one in self.flying if one[0] <= self.now):
+                self.flying.remove(one)
+                self.note([self.prober.returned(one[1], one[2], one[0] - one[3])])
+            self.note(self.prober.judge(self.now))
+            if self.now >= self.prober.next_round_at:
+                sequence = self.prober.begin_round(self.now)
+                for target in self.targets:
+                    if not self.is_lost(target):
+                        self.flying.append((self.now + self.rtt_s, target.number, sequence, self.now))
+        return self
+
+    def is_lost(self, target):
+        first = self.plan.link(target.host, self.plan.t0_name(target.plane, self.plan.host(target.host).rack))
+        return bool({target.link, first, target.switch} & self.dead)
+
+    def note(self, changes):
+        for change in changes:
+            if change is not None:
+                self.states.append((change.target.host, change.target.switch, change.health.state.value))
+
+    def told(self):
+        out, self.states = sorted(self.states), []
+        return out
+
+
+def test_prober__a_cut_link_is_told_by_those_who_probe_it_and_is_well_afterwards():
+    net = Network().run(2)
+    assert {state for *_, state in net.told()} == {"ok"}
+    net.dead = {net.plan.link("p1-t0-0", "p1-t1-1")}
+    net.run(0.45)
+    assert net.told() == []
+    net.run(0.15)
+    assert net.told() == [("h0", "p1-t1-1", "down"), ("h1", "p1-t1-1", "down")]
+    net.dead = set()
+    net.run(10)
+    assert net.told() == [("h0", "p1-t1-1", "ok"), ("h1", "p1-t1-1", "ok")]
+
+
+def test_prober__a_nic_link_takes_the_t1s_behind_it_along():
+    net = Network().run(2)
+    net.told()
+    net.dead = {net.plan.link("h3", "p0-t0-1")}
+    assert net.run(1).told() == [("h3", s, "down") for s in ("p0-t0-1", "p0-t1-0", "p0-t1-1")]
+
+
+def test_prober__before_the_switches_have_routes_nothing_is_said():
+    net = Network()
+    net.dead = set(net.plan.links)
+    assert net.run(8).told() == []
+    assert {state for *_, state in net.run(5).told()} == {"down"}
+
+
+def test_prober__a_slow_machine_is_no_loss():
+    net = Network().run(2)
+    net.told()
+    net.rtt_s = 0.19
+    net.run(2)
+    assert net.prober.patience_s > 0.9
+    net.rtt_s = 0.7
+    assert net.run(5).told() == []
+
+
+def test_prober__rounds_in_which_we_were_held_up_are_void():
+    net = Network().run(2)
+    net.told()
+    net.dead = set(net.plan.links[:3])
+    for _ in range(30):
+        net.run(0.1)
+        net.prober.stalled(0.06)
+    assert net.told() == [] and net.prober.void["stalled"] >= 25
+
+
+def test_prober__all_planes_at_once_is_the_machine_for_a_while():
+    net = Network().run(2)
+    net.told()
+    net.dead = set(net.plan.links)
+    assert net.run(0.1 * COMMON_ROUNDS).told() == []
+    assert {state for *_, state in net.run(2).told()} == {"down"}
+    assert net.prober.void["lost on all planes at once"] == COMMON_ROUNDS
+
+
+def test_prober__two_planes_losing_one_switch_each_is_the_network():
+    net = Network().run(2)
+    net.told()
+    net.dead = {"p0-t1-0", "p1-t1-1"}
+    assert len(net.run(1).told()) == 8
+
+
+def test_prober__what_cannot_be_is_ignored():
+    net = Network().run(1)
+    before = [health.sent for health in net.prober.health]
+    for number, sequence in [(-1, 1), (10_000, 1), (0, 0xFFFFFFFF), (0, 1)]:
+        assert net.prober.returned(number, sequence, 0.1) is None
+    assert [health.sent for health in net.prober.health] == before
+
+
+# ---- bursts -----------------------------------------------------------------------------------------------
+
+
+def burst_over(plan, lost, count=20):
+    """The rows of a burst in which `lost(target, class, sequence)` says what does not come back."""
+    targets = targets_of(plan)
+    burst = Burst(targets, tuple(ServiceClass), count, 1, 0.0)
+    now = 0.0
+    while not burst.is_over(now):
+        if (sequence := burst.due(now)) is not None:
+            for target in targets:
+                for service_class in ServiceClass:
+                    burst.sent(target.number, service_class)
+                    if not lost(target, service_class, sequence):
+                        seen = Seen(target.number, service_class, 1, sequence, 0, False, False)
+                        burst.returned(seen, 0.001)
+                        burst.returned(seen, 0.001)  # a copy
+        now = max(now, burst.next_timer())
+    return {row["link"]: row for row in burst.links_json(plan)}
+
+
+def test_burst__a_well_fabric():
+    rows = burst_over(Plan(), lambda *_: False)
+    assert len(rows) == len(Plan().links) and {row["state"] for row in rows.values()} == {"ok"}
+    assert rows["p0-t0-0 p0-t1-0"]["control"]["sent"] == 40 and rows["p0-t0-0 p0-t1-0"]["by"] == ["h0", "h1"]
+
+
+def test_burst__what_lies_behind_a_dead_link_is_judged_by_others_or_unknown():
+    plan = Plan(1, 2, 2, 2)
+    dead = plan.link("h0", "p0-t0-0")
+    rows = burst_over(plan, lambda target, *_: target.host == "h0")
+    assert rows[dead.name]["state"] == "down"
+    assert rows["p0-t0-0 p0-t1-1"] == {**rows["p0-t0-0 p0-t1-1"], "state": "ok", "by": ["h1"]}
+    alone = burst_over(Plan(1, 2, 2, 1), lambda target, *_: target.host == "h0")
+    assert alone["p0-t0-0 p0-t1-1"]["state"] == "unknown"
+    assert alone["p0-t0-0 p0-t1-1"]["why"] == "behind h0 p0-t0-0"
+
+
+def test_burst__a_link_that_loses_only_data():
+    plan = Plan(1, 1, 2, 2)
+
+    def lost(target, service_class, sequence):
+        return target.switch == "p0-t1-1" and service_class is ServiceClass.DATA and sequence % 5 == 0
+
+    rows = burst_over(plan, lost)
+    assert rows["p0-t0-0 p0-t1-1"]["state"] == "lossy"
+    assert rows["p0-t0-0 p0-t1-1"]["control"]["state"] == "ok"
+    assert rows["p0-t0-0 p0-t1-1"]["data"]["loss"] == 0.2
+    assert rows["p0-t0-0 p0-t1-0"]["state"] == "ok"
+
+
+@pytest.mark.parametrize("count", [0, -1, 10_001])
+def test_burst__no_sense(count):
+    with pytest.raises(ValueError, match="give 1 to 10000"):
+        Burst(targets_of(Plan()), tuple(ServiceClass), count, 1, 0.0)
