@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from controller.entries import Catalog, Entry
 from controller.errors import InputError
 from topologies.plan import Plan, Switch, Thresholds
-from topologies.speeds import OUTER_BYTES
 
 CONTROL_PRIORITY = 7
 """v1model's first served; data has priority 0 (egress.p4)."""
 SLOPE_UNIT = 1 << 16
 """What `ecn_slope` counts in: a mark is certain at this value."""
+OUTER_BYTES = 40
+"""Of the outer IPv6 header, which the program counts by itself."""
 SHORTEST_TRIM = 78
 """Bytes through METH without an outer header: a receiver can do with no less (§4.3)."""
 

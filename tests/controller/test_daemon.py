@@ -8,6 +8,7 @@ import pytest
 from finsy import P4Client
 from finsy.proto import U128, p4r
 
+from controller.discipline import DEFAULT
 from controller.entries import Catalog
 from controller.inputs import read_inputs
 from tests.controller.rig import PATIENCE_S, ROOT, Rig, wait_for
@@ -23,6 +24,15 @@ def rig(tmp_path):
         yield rig
 
 
+CODEPOINTS = DEFAULT.codepoints
+
+
+def written(name: str) -> int:
+    """Entries that a switch of PLAN needs beyond what its program begins with: own uSID, uAs, neighbours, classes."""
+    routes = PLAN.srv6_routes(PLAN.switch(name))
+    return 1 + len(routes.adjacencies) + len(routes.next_hops) + len(CODEPOINTS)
+
+
 def test_start__pushes_reads_back_and_is_ready(rig):
     rig.start_controller()
     status = rig.controller.request("status")
@@ -31,16 +41,19 @@ def test_start__pushes_reads_back_and_is_ready(rig):
     for switch in PLAN.switches:
         one = status["switches"][switch.name]
         assert (one["connected"], one["pipeline"], one["verified"]) == (True, True, True)
-        routes = PLAN.srv6_routes(switch)
-        assert one["entries_written"] == one["entries"] == 1 + len(routes.next_hops)
+        assert one["entries_written"] == written(switch.name)
+        assert one["entries"] == written(switch.name) + 1  # the default action of `trimming` is the program's own
         assert (one["writes_after_start"], one["restarts"]) == (0, 0)
     assert len({s["digest"] for s in status["switches"].values()}) == len(PLAN.switches)
     assert status["writes_after_start"] == 0
 
     told = rig.controller.request("verify", entries=True)
     assert (told["unchanged_since_start"], told["differences"]) == (True, [])
-    assert told["switches"]["p0-t1-1"]["lines"] == [
+    lines = told["switches"]["p0-t1-1"]["lines"]
+    assert [line for line in lines if "usid" in line] == [
         "my_usid locator_usid=0xfcbbbb001001 shift()",
+        "my_usid locator_usid=0xfcbbbb00e000 shift_and_forward(port=1)",
+        "my_usid locator_usid=0xfcbbbb00e001 shift_and_forward(port=2)",
         "usid_next locator_usid=0xfcbbbb002000 forward(port=1)",
         "usid_next locator_usid=0xfcbbbb002001 forward(port=2)",
     ]
@@ -72,8 +85,8 @@ def test_restart__switch_is_written_again_and_the_fault_names_it(rig):
         wait_for(watch, "fault", change="cleared", location="p0-t1-0")
     one = rig.switch("p0-t1-0")
     assert (one["restarts"], one["reconnects"], one["pipeline_loads"]) == (1, 1, 2)
-    assert one["writes_after_start_by_reason"] == {"restart": 3}
-    assert rig.controller.request("status")["writes_after_start"] == 3
+    assert one["writes_after_start_by_reason"] == {"restart": written("p0-t1-0")}
+    assert rig.controller.request("status")["writes_after_start"] == written("p0-t1-0")
     assert rig.controller.request("verify")["unchanged_since_start"] is True
     assert [f["state"] for f in rig.controller.request("faults")["faults"]] == ["cleared"]
 
@@ -159,9 +172,13 @@ def test_spray__members_groups_and_seed(tmp_path):
         rig.start_controller()
         told = rig.controller.request("verify", entries=True)
         assert (told["unchanged_since_start"], told["differences"]) == (True, [])
-        assert told["switches"]["p0-t0-1"]["lines"][1:] == [
+        lines = told["switches"]["p0-t0-1"]["lines"]
+        assert [line for line in lines if line.startswith(("route", "uplink", "ev_uplinks"))] == [
+            "ev_uplinks uplink=0x00000000 use_uplink(port=2)",
+            "ev_uplinks uplink=0x00000001 use_uplink(port=3)",
             "route dst_addr=fd00:0:1::1/128 forward(port=1)",
             "route dst_addr=fd00::/32 spray(uplink_group=1)",
+            "uplink_choice default by_hash()",
             "uplink_selector group 1: member 2 weight 1 watch 2, member 3 weight 1 watch 3",
             "uplink_selector member 2: use_uplink(port=2)",
             "uplink_selector member 3: use_uplink(port=3)",
@@ -208,4 +225,4 @@ def test_ports__cut_restore_and_power_become_faults(tmp_path):
         assert [f["location"] for f in told["faults"]] == ["p0-t0-0 p0-t1-0", "h1 p0-t0-1", "p0-t1-1"]
         status = rig.controller.request("status")
         by_reason = {n: s["writes_after_start_by_reason"] for n, s in status["switches"].items()}
-        assert by_reason == {n: {"restart": 3} if n == "p0-t1-1" else {} for n in by_reason}
+        assert by_reason == {n: {"restart": written(n)} if n == "p0-t1-1" else {} for n in by_reason}
