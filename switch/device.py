@@ -36,6 +36,7 @@ from switch.entities import (
     TableError,
 )
 from switch.schema import DEFAULT_ONLY, TABLE_ONLY, Array, Profile, Schema, Table
+from switch.traffic import DeviceTraffic
 
 if TYPE_CHECKING:
     from finsy.proto import p4i
@@ -50,6 +51,7 @@ MAX_WEIGHT = 65536
 """Largest sum of weights of a group whose selector sets no bound."""
 
 _VIEW_HEAD = struct.Struct("=iIIIQQ")  # struct rt_entry_view
+_COLLECTED_HEAD = struct.Struct("=QII")  # struct rt_collected_head
 _DIGEST_HEAD = struct.Struct("=IIQ")  # struct rt_digest_head
 _WORDS3 = struct.Struct("=III")
 
@@ -83,6 +85,10 @@ class Device:
         """Held by the event loop while it opens or closes ports of this device."""
         self.loop: EventLoop | None = None
         """The event loop it is attached to; set by that."""
+        self.virtual = False
+        """It has been given a virtual clock, and no event loop takes it any more."""
+        self.traffic = DeviceTraffic(self)
+        """Rates, queues and cables of its ports."""
 
     # ---- program ----------------------------------------------------------------------------------------------
 
@@ -152,10 +158,10 @@ class Device:
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """Push one frame in at `port`; the (port, frame) pairs that come out, in order.
 
-        Frames to the CPU port come out as port 510 like any other. Raises ValueError for a port beyond 0..510.
+        At once and past the traffic manager: no queue, no cable, whatever is set (`inject` has those). Frames to the
+        CPU port come out as port 510 like any other. Raises ValueError for a port beyond 0..510.
         """
-        if not 0 <= port < DROP_PORT:
-            raise ValueError(f"port {port} is not in 0..{DROP_PORT - 1}")
+        _check_port(port)
         out = getattr(self._out, "buffer", None)
         if out is None:
             out = self._out.buffer = ctypes.create_string_buffer(native.MAX_FRAME + 64)
@@ -164,6 +170,49 @@ class Device:
             return []
         to, length = struct.unpack_from("=II", out)
         return [(to, ctypes.string_at(ctypes.addressof(out) + 8, length))]
+
+    def inject(self, port: int, frame: bytes, now_ns: int) -> None:
+        """Under a virtual clock: a frame reaches `port` at `now_ns`; `advance` gives what comes out, and when.
+
+        The first call of either begins the device's virtual time at 0; all its timestamps are of that clock then.
+        Raises ValueError when the clock is past `now_ns`, or an event loop moves the device.
+        """
+        _check_port(port)
+        self._check_clock(now_ns)
+        error = self._lib.rt_device_inject(self.handle, port, bytes(frame), len(frame), now_ns)
+        self._check_time(error, now_ns)
+
+    def advance(self, now_ns: int) -> list[tuple[int, int, bytes]]:
+        """Let virtual time pass until `now_ns`: (time in ns, port, frame) of all that came out since the last call."""
+        self._check_clock(now_ns)
+        count, block = native.take_block(self._lib.rt_device_advance, self.handle, now_ns)
+        self._check_time(min(count, 0), now_ns)
+        out, at = [], 0
+        for _ in range(count):
+            at_ns, port, length = _COLLECTED_HEAD.unpack_from(block, at)
+            at += _COLLECTED_HEAD.size
+            out.append((at_ns, port, block[at : at + length]))
+            at += length
+        return out
+
+    @property
+    def next_ns(self) -> int | None:
+        """When `advance` has something to do next; None: nothing waits."""
+        due = self._lib.rt_device_due(self.handle)
+        return None if due == native.NEVER else due
+
+    def _check_clock(self, now_ns: int) -> None:
+        if self.loop is not None:
+            raise ValueError(f"{self.name}: an event loop moves it; a virtual clock is for a device in memory")
+        if not 0 <= now_ns < native.NEVER:
+            raise ValueError(f"{self.name}: {now_ns} ns is no time (want 0 to 2**64 - 2)")
+        self.virtual = True
+
+    def _check_time(self, error: int, now_ns: int) -> None:
+        if error == native.INVALID:
+            raise ValueError(f"{self.name}: {now_ns} ns is before what has happened already")
+        if error == native.NO_MEMORY:
+            raise MemoryError(f"{self.name}: out of memory")
 
     def spin(self, port: int, frame: bytes, count: int) -> int:
         """Push a frame through the program `count` times, dropping what comes out; nanoseconds spent (benchmarks)."""
@@ -174,8 +223,7 @@ class Device:
 
         All ports count as up at first. The event loop calls this by itself for the ports it owns.
         """
-        if not 0 <= port < DROP_PORT:
-            raise ValueError(f"port {port} is not in 0..{DROP_PORT - 1}")
+        _check_port(port)
         self._lib.rt_device_port_state(self.handle, port, bool(up))
 
     def stats(self) -> DeviceStats:
@@ -545,6 +593,11 @@ def _check(error: int, where: str, what: str, room: str) -> None:
         native.NO_MEMORY: ("RESOURCE_EXHAUSTED", "out of memory"),
     }.get(error, ("INVALID_ARGUMENT", f"{what} refused"))
     raise TableError(code, f"{where}: {text}")
+
+
+def _check_port(port: int) -> None:
+    if not 0 <= port < DROP_PORT:
+        raise ValueError(f"port {port} is not in 0..{DROP_PORT - 1}")
 
 
 def _uint32(value: int, what: str) -> int:

@@ -172,3 +172,7 @@ class DeviceStats:
     """Sent to a port that does not exist."""
     dropped_size: int
     """Longer than the runtime takes (P4RT_MAX_FRAME), or grown beyond it."""
+    dropped_queue: int = 0
+    """By the traffic manager: the queue was full, or no buffer was left."""
+    dropped_no_buffer: int = 0
+    """No buffer was left, for a queue (then in dropped_queue too) or for a cable's delay."""

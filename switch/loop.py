@@ -111,6 +111,8 @@ class EventLoop:
         """Make a device known. Raises ValueError when its id is taken."""
         with self._lock:
             self._alive()
+            if device.virtual:
+                raise ValueError(f"{device.name} lives under a virtual clock")
             if device.loop not in (None, self):
                 raise ValueError(f"{device.name} is attached to another event loop")
             if self._devices.setdefault(device.device_id, device) is not device:
@@ -198,6 +200,12 @@ class EventLoop:
             error = self._lib.rt_port_send(self._owner(device), device.handle, port, bytes(frame), len(frame))
             if error:
                 raise PortError(f"{device.name}: no port {port} (has: {self._numbers(device)})")
+
+    def look(self, device: Device) -> None:
+        """The traffic settings of a device have changed: see what is due there. Nothing when it is not attached."""
+        with self._lock:
+            if self._handle and self._devices.get(device.device_id) is device:
+                self._lib.rt_loop_look(self._handle, device.handle)
 
     def fileno(self) -> int:
         """A descriptor that is readable while events wait."""

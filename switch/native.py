@@ -13,12 +13,28 @@ from switch.build import build_shared
 
 RUNTIME_DIR = Path(__file__).parent / "runtime"
 """Folder of p4rt.h: the include folder of generated programs."""
-SOURCES = ("device.c", "tables.c", "profiles.c", "hashes.c", "digests.c", "io.c", "port.c", "link.c")
+SOURCES = (
+    "device.c",
+    "tables.c",
+    "profiles.c",
+    "hashes.c",
+    "digests.c",
+    "buffers.c",
+    "line.c",
+    "traffic.c",
+    "settings.c",
+    "virtual.c",
+    "io.c",
+    "port.c",
+    "link.c",
+)
 
 MAX_FRAME = 16384
 """P4RT_MAX_FRAME: longest frame, bytes."""
 PORTS = 512
 """RT_PORTS: port numbers are below this."""
+NEVER = (1 << 64) - 1
+"""RT_NEVER."""
 NONE = 0xFFFF_FFFF
 """P4RT_NONE."""
 
@@ -102,7 +118,16 @@ class Stats(c.Structure):
 
     _fields_ = [
         (name, c.c_uint64)
-        for name in ("received", "sent", "dropped_ingress", "dropped_egress", "dropped_no_port", "dropped_size")
+        for name in (
+            "received",
+            "sent",
+            "dropped_ingress",
+            "dropped_egress",
+            "dropped_no_port",
+            "dropped_size",
+            "dropped_queue",
+            "dropped_no_buffer",
+        )
     ]
 
 
@@ -126,6 +151,53 @@ class PortCounts(c.Structure):
     ]  # fmt: skip
 
 
+def _words(*names: str) -> list[tuple[str, type]]:
+    return [(name, c.c_uint64) for name in names]
+
+
+PRIORITIES = 8
+
+
+class QueueSettings(c.Structure):
+    """struct rt_queue_settings."""
+
+    _fields_ = _words("rate_bps", "rate_pps", "max_packets", "max_bytes")
+
+
+class LineSettings(c.Structure):
+    """struct rt_line_settings."""
+
+    _fields_ = [
+        *_words("delay_ns", "seed"), ("loss_ppm", c.c_uint32), ("corrupt_ppm", c.c_uint32),
+        ("loss_pattern", c.c_char_p), ("corrupt_pattern", c.c_char_p), ("restart", c.c_uint32),
+        ("padding", c.c_uint32),
+    ]  # fmt: skip
+
+
+class TrafficSettings(c.Structure):
+    """struct rt_traffic_settings; lines: in, out."""
+
+    _fields_ = [*_words("rate_bps", "rate_pps"), ("queues", QueueSettings * PRIORITIES), ("lines", LineSettings * 2)]
+
+
+class QueueCounts(c.Structure):
+    """struct rt_queue_state."""
+
+    _fields_ = _words("packets", "bytes", "sent_packets", "sent_bytes", "dropped_packets", "dropped_bytes")
+
+
+class LineCounts(c.Structure):
+    """struct rt_line_state."""
+
+    _fields_ = _words("held", "lost_packets", "lost_bytes", "corrupted", "dropped_packets", "dropped_bytes")
+
+
+class TrafficCounts(c.Structure):
+    """struct rt_traffic_state."""
+
+    _fields_ = [("queues", QueueCounts * PRIORITIES), ("lines", LineCounts * 2)]
+
+
 _VIEW = [c.POINTER(c.c_void_p), c.POINTER(c.c_size_t)]
 _SIGNATURES = {
     "rt_device_create": (c.c_void_p, c.c_uint32, c.c_uint64),
@@ -135,6 +207,12 @@ _SIGNATURES = {
     "rt_device_program": (c.POINTER(ProgramDesc), c.c_void_p),
     "rt_device_process": (c.c_int, c.c_void_p, c.c_uint32, c.c_char_p, c.c_uint32, c.c_char_p),
     "rt_device_spin": (c.c_uint64, c.c_void_p, c.c_uint32, c.c_char_p, c.c_uint32, c.c_uint64),
+    "rt_device_inject": (c.c_int, c.c_void_p, c.c_uint32, c.c_char_p, c.c_uint32, c.c_uint64),
+    "rt_device_advance": (c.c_int, c.c_void_p, c.c_uint64, *_VIEW),
+    "rt_device_due": (c.c_uint64, c.c_void_p),
+    "rt_traffic_set": (c.c_int, c.c_void_p, c.c_uint32, c.POINTER(TrafficSettings)),
+    "rt_traffic_read": (c.c_int, c.c_void_p, c.c_uint32, c.POINTER(TrafficCounts)),
+    "rt_traffic_pool": (None, c.c_void_p, c.c_uint64, c.POINTER(c.c_uint64), c.POINTER(c.c_uint64)),
     "rt_device_port_state": (c.c_int, c.c_void_p, c.c_uint32, c.c_int),
     "rt_device_stats": (None, c.c_void_p, c.POINTER(Stats)),
     "rt_counter_cells": (c.c_int, c.c_void_p, c.c_uint32, c.c_uint32, c.c_uint32, c.POINTER(Cell), c.c_int),
@@ -165,6 +243,7 @@ _SIGNATURES = {
     "rt_loop_fd": (c.c_int, c.c_void_p),
     "rt_loop_frames_lost": (c.c_uint64, c.c_void_p),
     "rt_loop_events": (c.c_int, c.c_void_p, *_VIEW),
+    "rt_loop_look": (None, c.c_void_p, c.c_void_p),
     "rt_loop_inject": (c.c_int, c.c_void_p, c.c_void_p, c.c_uint32, c.c_char_p, c.c_uint32),
     "rt_loop_detach": (None, c.c_void_p, c.c_void_p),
     "rt_port_add": (c.c_int, c.c_void_p, c.c_void_p, c.c_uint32, c.c_char_p, c.c_char_p, c.c_size_t),

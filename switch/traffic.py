@@ -1,6 +1,7 @@
 """The traffic manager of a device: settings of a port, what it counts, and `Device.traffic`.
 
-    device.traffic.set(2, PortTraffic(rate_bps=10_000_000, output=Impairment(delay_us=500)).with_queue(0, max_packets=30))
+    link = PortTraffic(rate_bps=10_000_000, output=Impairment(delay_us=500))
+    device.traffic.set(2, link.with_queue(0, max_packets=30))
     device.traffic.state(2).queues[0].depth_packets
 
 Times of the virtual clock (`Device.inject`, `Device.advance`) are nanoseconds. What each figure does to a frame:
@@ -9,9 +10,12 @@ docs/traffic-manager.md; limits and gNMI paths: switch/traffic_paths.py. Setting
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+import ctypes
+from collections.abc import Collection
+from dataclasses import astuple, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
+from switch import native
 from switch.traffic_paths import (
     DIRECTIONS,
     IMPAIRMENT_CONFIG,
@@ -21,6 +25,12 @@ from switch.traffic_paths import (
     QUEUE_CONFIG,
     ConfigLeaf,
 )
+
+if TYPE_CHECKING:
+    from switch.device import Device
+
+PORT_MAX = 509
+"""Traffic settings are of front ports; the CPU port has none."""
 
 
 class TrafficError(ValueError):
@@ -127,3 +137,74 @@ class PortTrafficState:
     queues: tuple[QueueState, ...]
     input: ImpairmentState
     output: ImpairmentState
+
+
+NOTHING = PortTraffic()
+"""What a port has at first: no limit, no delay, no loss."""
+
+
+class DeviceTraffic:
+    """The traffic manager of one device, by port number. Any thread may call it while frames flow."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._settings: dict[int, PortTraffic] = {}
+        self._lib = native.runtime()
+
+    def get(self, port: int) -> PortTraffic:
+        """What is set."""
+        return self._settings.get(self._checked(port), NOTHING)
+
+    def set(self, port: int, settings: PortTraffic, *, restart: Collection[str] = ()) -> None:
+        """Replace all settings of a port; what waits there goes on under them.
+
+        A direction's pattern and random choices begin anew when its seed changes, a pattern also when it does; and
+        for the directions (`input`, `output`) in `restart`. Raises TrafficError, and then nothing is changed.
+        """
+        settings.check()
+        raw = _native(settings, restart)
+        if self._lib.rt_traffic_set(self._device.handle, self._checked(port), ctypes.byref(raw)):
+            raise MemoryError(f"{self._device.name}: out of memory")
+        self._settings[port] = settings
+        loop = self._device.loop
+        if loop is not None:
+            loop.look(self._device)
+
+    def reset(self) -> None:
+        """No settings on any port."""
+        for port in list(self._settings):
+            self.set(port, NOTHING)
+
+    def state(self, port: int) -> PortTrafficState:
+        """Depths and counts."""
+        raw = native.TrafficCounts()
+        self._lib.rt_traffic_read(self._device.handle, self._checked(port), ctypes.byref(raw))
+        queues = tuple(QueueState(*(getattr(queue, name) for name, _ in queue._fields_)) for queue in raw.queues)
+        lines = [ImpairmentState(*(getattr(line, name) for name, _ in line._fields_)) for line in raw.lines]
+        return PortTrafficState(queues, *lines)
+
+    def buffers(self, limit: int | None = None) -> tuple[int, int]:
+        """(bytes in use, bound) of the device's buffers; `limit` sets the bound."""
+        if limit is not None and not 0 < limit < 1 << 40:
+            raise TrafficError(f"{limit} bytes of buffers (want 1 to 2**40 - 1)")
+        used, bound = ctypes.c_uint64(), ctypes.c_uint64()
+        self._lib.rt_traffic_pool(self._device.handle, limit or 0, ctypes.byref(used), ctypes.byref(bound))
+        return used.value, bound.value
+
+    def _checked(self, port: int) -> int:
+        if not 0 <= port <= PORT_MAX:
+            raise TrafficError(f"{self._device.name}: port {port} is not in 0..{PORT_MAX} (a CPU port has no queues)")
+        return port
+
+
+def _native(settings: PortTraffic, restart: Collection[str]) -> native.TrafficSettings:
+    raw = native.TrafficSettings(settings.rate_bps, settings.rate_pps)
+    for at, queue in enumerate(settings.queues):
+        raw.queues[at] = native.QueueSettings(*astuple(queue))
+    for at, direction in enumerate(DIRECTIONS):
+        line: Impairment = getattr(settings, direction)
+        raw.lines[at] = native.LineSettings(
+            line.delay_us * 1000, line.seed, line.loss_ppm, line.corrupt_ppm, line.loss_pattern.encode(),
+            line.corrupt_pattern.encode(), direction in restart,
+        )  # fmt: skip
+    return raw

@@ -22,6 +22,8 @@ RT_API struct rt_device *rt_device_create(uint32_t id, uint64_t seed)
         dev->id = id;
         dev->seed = seed;
         dev->digests.wake = -1;
+        dev->timer.order = id;
+        dev->pool.limit = RT_POOL_BYTES;
     }
     return dev;
 }
@@ -147,8 +149,8 @@ RT_API int rt_device_load(struct rt_device *dev, const char *path, char *why, si
         free_state(&fresh);
         return error;
     }
-    fresh.started_ns = rt_now_ns();
     rt_lock(&dev->lock);
+    rt_traffic_restart(dev);
     free_state(dev);
     dev->pub = fresh.pub;
     dev->library = fresh.library;
@@ -156,7 +158,7 @@ RT_API int rt_device_load(struct rt_device *dev, const char *path, char *why, si
     dev->profiles = fresh.profiles;
     dev->ranges = fresh.ranges;
     dev->phv = fresh.phv;
-    dev->started_ns = fresh.started_ns;
+    dev->started_ns = dev->collected ? 0 : rt_now_ns();
     rt_random_seed(dev);
     rt_unlock(&dev->lock);
     return RT_OK;
@@ -165,6 +167,7 @@ RT_API int rt_device_load(struct rt_device *dev, const char *path, char *why, si
 RT_API void rt_device_unload(struct rt_device *dev)
 {
     rt_lock(&dev->lock);
+    rt_traffic_restart(dev);
     free_state(dev);
     rt_unlock(&dev->lock);
 }
@@ -172,6 +175,8 @@ RT_API void rt_device_unload(struct rt_device *dev)
 /* The caller has detached it from its event loop, and nobody else uses it any more. */
 RT_API void rt_device_destroy(struct rt_device *dev)
 {
+    rt_virtual_destroy(dev);
+    rt_traffic_destroy(dev);
     free_state(dev);
     free(dev);
 }
@@ -183,12 +188,13 @@ RT_API const struct p4_program *rt_device_program(struct rt_device *dev)
 
 /* ---- packets -------------------------------------------------------------------------------------------------- */
 
-/* One frame in; what comes out is written to `out` (port, length as uint32_t, frame; one after the other). Returns the
+/* One frame in, past the traffic manager; what comes out is written to `out` (port, length as uint32_t, frame; one after the other). Returns the
  * bytes written, or RT_NO_PROGRAM, RT_NO_MEMORY. `room` is at least P4RT_HEADROOM + P4RT_MAX_FRAME + 8. */
 RT_API int rt_device_process(struct rt_device *dev, uint32_t port, const uint8_t *frame, uint32_t len, uint8_t *out)
 {
     static __thread uint8_t buffer[P4RT_HEADROOM + P4RT_MAX_FRAME] __attribute__((aligned(64)));
     struct p4rt_packet pkt;
+    uint64_t now_ns = rt_device_now(dev);
     int written = 0;
 
     rt_lock(&dev->lock);
@@ -199,8 +205,8 @@ RT_API int rt_device_process(struct rt_device *dev, uint32_t port, const uint8_t
         dev->stats.dropped_size++;
     } else {
         memcpy(buffer + P4RT_HEADROOM, frame, len);
-        if (rt_ingress(dev, &pkt, port, buffer + P4RT_HEADROOM, len, P4RT_HEADROOM, rt_now_ns()) &&
-            rt_egress(dev, &pkt)) {
+        if (rt_ingress(dev, &pkt, port, buffer + P4RT_HEADROOM, len, P4RT_HEADROOM, now_ns) &&
+            rt_egress(dev, &pkt, pkt.std.ingress_global_timestamp)) {
             uint32_t head[2] = {pkt.std.egress_port, pkt.len};
             memcpy(out, head, sizeof head);
             memcpy(out + sizeof head, pkt.data, pkt.len);
@@ -224,7 +230,7 @@ RT_API uint64_t rt_device_spin(struct rt_device *dev, uint32_t port, const uint8
     for (uint64_t i = 0; dev->pub.program && len <= P4RT_MAX_FRAME && i < count; i++) {
         memcpy(buffer + P4RT_HEADROOM, frame, len);
         if (rt_ingress(dev, &pkt, port, buffer + P4RT_HEADROOM, len, P4RT_HEADROOM, start))
-            dev->stats.sent += (uint64_t)rt_egress(dev, &pkt);
+            dev->stats.sent += (uint64_t)rt_egress(dev, &pkt, pkt.std.ingress_global_timestamp);
     }
     rt_unlock(&dev->lock);
     return rt_now_ns() - start;

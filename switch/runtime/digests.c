@@ -21,7 +21,7 @@ void rt_digest(struct p4rt_device *pub, uint32_t digest, const uint8_t *data, ui
 {
     struct rt_device *dev = (struct rt_device *)pub;
     struct rt_digests *all = &dev->digests;
-    struct rt_digest_head head = {digest, len, (rt_now_ns() - dev->started_ns) / 1000};
+    struct rt_digest_head head = {digest, len, (rt_device_now(dev) - dev->started_ns) / 1000};
     uint64_t one = 1;
 
     if (!all->bytes)

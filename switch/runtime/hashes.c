@@ -33,19 +33,11 @@ static uint32_t crc32(const uint8_t *data, size_t len)
     return ~crc;
 }
 
-static uint64_t splitmix(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
 void rt_random_seed(struct rt_device *dev)
 {
     uint64_t state = dev->seed;
-    dev->random_state[0] = splitmix(&state);
-    dev->random_state[1] = splitmix(&state);
+    dev->random_state[0] = rt_splitmix(&state);
+    dev->random_state[1] = rt_splitmix(&state);
 }
 
 static uint64_t rotl(uint64_t x, int k)

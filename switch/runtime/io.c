@@ -2,7 +2,9 @@
  *
  * Order of locks: loop, device, events. The thread holds the loop's lock for one round (what epoll reported at once),
  * a device's for one batch of frames; both are fair (lock.h), so control calls wait for a batch at most.
- * A frame is sent from the ring slot it came in: slots are given back only after the batch has been sent.
+ * A frame is sent from the ring slot it came in, or from the traffic manager's buffer it waited in: slots and buffers
+ * are given back only after the batch has been sent.
+ * Time: each device's traffic manager knows when it has something to do next; one timerfd is set to the first of them.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -12,6 +14,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "io.h"
@@ -21,6 +24,7 @@
 #define SEND_AT 32                          /* frames that may wait for the next port's turn */
 #define TAG_WAKE UINT64_MAX
 #define TAG_NETLINK (UINT64_MAX - 1)
+#define TAG_CLOCK (UINT64_MAX - 2)
 
 /* ---- events for Python ------------------------------------------------------------------------------------------ */
 
@@ -133,20 +137,83 @@ static void queue(struct rt_loop *loop, struct rt_port *port, uint8_t *data, uin
 }
 
 /* A frame leaves `dev` by its port, or to the CPU. It must stay where it is until flush_all. The device is locked. */
-static void emit(struct rt_loop *loop, struct rt_device *dev, const struct p4rt_packet *pkt)
+static void emit(struct rt_loop *loop, struct rt_device *dev, uint32_t to, uint8_t *data, uint32_t len)
 {
-    uint32_t to = pkt->std.egress_port;
-
     if (to == loop->cpu_port) {
-        push_event(loop, (struct rt_event){.kind = RT_EVENT_FRAME, .device = dev->id, .port = to, .len = pkt->len,
-                                           .at_ns = rt_now_ns()}, pkt->data);
+        push_event(loop, (struct rt_event){.kind = RT_EVENT_FRAME, .device = dev->id, .port = to, .len = len,
+                                           .at_ns = rt_now_ns()}, data);
         dev->stats.sent++;
     } else if (to < RT_PORTS && dev->ports[to]) {
-        queue(loop, dev->ports[to], pkt->data, pkt->len);
+        queue(loop, dev->ports[to], data, len);
         dev->stats.sent++;
     } else {
         dev->stats.dropped_no_port++;
     }
+}
+
+static void emit_out(struct rt_out *out, struct rt_device *dev, uint32_t port, uint8_t *data, uint32_t len,
+                     uint64_t at_ns)
+{
+    (void)at_ns;
+    emit((struct rt_loop *)out, dev, port, data, len);
+}
+
+/* ---- time ----------------------------------------------------------------------------------------------------------- */
+
+/* Send what came out of buffers and free them; note when the device has something to do next. The device is locked. */
+static void settle(struct rt_loop *loop, struct rt_device *dev)
+{
+    if (dev->pool.spent) {
+        flush_all(loop);
+        rt_buffers_reap(dev);
+    }
+    if (!dev->timers.n && !dev->timer.place)
+        return;
+    if (dev->timer.place || !rt_timers_reserve(&loop->timers, loop->timers.n + 1))
+        rt_timer_set(&loop->timers, &dev->timer, dev->timers.n ? dev->timers.at[0]->due_ns : RT_NEVER);
+}
+
+/* All that is due now, on every device. */
+static void serve_timers(struct rt_loop *loop)
+{
+    uint64_t now_ns = loop->timers.n ? rt_now_ns() : 0;
+
+    while (loop->timers.n && loop->timers.at[0]->due_ns <= now_ns) {
+        struct rt_timer *timer = loop->timers.at[0];
+        struct rt_device *dev = (struct rt_device *)((char *)timer - offsetof(struct rt_device, timer));
+        rt_lock(&dev->lock);
+        rt_traffic_advance(dev, &loop->out, now_ns);
+        settle(loop, dev);
+        rt_unlock(&dev->lock);
+    }
+}
+
+/* Set the clock to what is due first. */
+static void arm(struct rt_loop *loop)
+{
+    uint64_t due_ns = loop->timers.n ? loop->timers.at[0]->due_ns : RT_NEVER;
+    struct itimerspec when = {0};
+
+    if (due_ns == loop->armed_ns)
+        return;
+    loop->armed_ns = due_ns;
+    if (due_ns != RT_NEVER) {
+        due_ns = due_ns ? due_ns : 1; /* 0 would disarm it */
+        when.it_value.tv_sec = (time_t)(due_ns / 1000000000u);
+        when.it_value.tv_nsec = (long)(due_ns % 1000000000u);
+    }
+    timerfd_settime(loop->clock, TFD_TIMER_ABSTIME, &when, NULL);
+}
+
+/* The settings of a device in this loop have changed. */
+RT_API void rt_loop_look(struct rt_loop *loop, struct rt_device *dev)
+{
+    rt_lock(&loop->lock);
+    rt_lock(&dev->lock);
+    settle(loop, dev);
+    rt_unlock(&dev->lock);
+    arm(loop);
+    rt_unlock(&loop->lock);
 }
 
 /* ---- receiving ------------------------------------------------------------------------------------------------------- */
@@ -191,9 +258,12 @@ static int receive_slot(struct rt_loop *loop, struct rt_port *port, struct tpack
         len += 4;
         headroom -= 4;
     }
-    if (!rt_ingress(dev, &pkt, port->number, data, len, headroom, now_ns) || !rt_egress(dev, &pkt))
-        return 0;
-    emit(loop, dev, &pkt);
+    if (rt_arrives_late(dev, port->number)) {
+        rt_traffic_arrive(dev, &loop->out, port->number, data, len, headroom, now_ns);
+        return big;
+    }
+    if (rt_ingress(dev, &pkt, port->number, data, len, headroom, now_ns) && rt_depart(dev, &loop->out, &pkt, now_ns))
+        emit(loop, dev, pkt.std.egress_port, pkt.data, pkt.len);
     return big;
 }
 
@@ -203,6 +273,8 @@ static void receive(struct rt_loop *loop, struct rt_port *port)
     uint32_t n = 0;
 
     rt_lock(&port->dev->lock);
+    if (rt_traffic_due(port->dev, now_ns))
+        rt_traffic_advance(port->dev, &loop->out, now_ns);
     while (n < RT_BATCH && port->held < port->slots) {
         struct tpacket2_hdr *slot = rt_slot(port, port->next);
         if (!(__atomic_load_n(&slot->tp_status, __ATOMIC_ACQUIRE) & TP_STATUS_USER))
@@ -215,6 +287,7 @@ static void receive(struct rt_loop *loop, struct rt_port *port)
         if (send_now)
             flush_all(loop);
     }
+    settle(loop, port->dev);
     rt_unlock(&port->dev->lock);
     if (loop->n_waiting >= SEND_AT)
         flush_all(loop);
@@ -255,10 +328,14 @@ static void *run(void *argument)
                 rt_link_read(loop);
             else if (events[i].data.u64 == TAG_WAKE)
                 drain(loop->wake);
+            else if (events[i].data.u64 == TAG_CLOCK)
+                loop->armed_ns = RT_NEVER; /* it has rung */
             else
                 serve_port(loop, events[i].data.u64, events[i].events);
         }
         flush_all(loop);
+        serve_timers(loop);
+        arm(loop);
         rt_unlock(&loop->lock);
     }
     return NULL;
@@ -266,7 +343,8 @@ static void *run(void *argument)
 
 static int watch(struct rt_loop *loop, int fd, uint64_t tag)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = tag};
+    /* Nobody reads the clock: setting it anew makes it silent. */
+    struct epoll_event event = {.events = tag == TAG_CLOCK ? EPOLLIN | EPOLLET : EPOLLIN, .data.u64 = tag};
     return epoll_ctl(loop->epoll, EPOLL_CTL_ADD, fd, &event);
 }
 
@@ -288,9 +366,12 @@ RT_API struct rt_loop *rt_loop_create(uint32_t cpu_port, uint32_t ring_bytes, ch
     loop->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     loop->notify = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     loop->netlink = rt_link_open();
+    loop->clock = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    loop->armed_ns = RT_NEVER;
+    loop->out.frame = emit_out;
     loop->big = malloc(P4RT_HEADROOM + 8 + P4RT_MAX_FRAME);
-    if (loop->epoll < 0 || loop->wake < 0 || loop->notify < 0 || loop->netlink < 0 || !loop->big ||
-        watch(loop, loop->wake, TAG_WAKE) || watch(loop, loop->netlink, TAG_NETLINK)) {
+    if (loop->epoll < 0 || loop->wake < 0 || loop->notify < 0 || loop->netlink < 0 || loop->clock < 0 ||
+        !loop->big || watch(loop, loop->wake, TAG_WAKE) || watch(loop, loop->clock, TAG_CLOCK) || watch(loop, loop->netlink, TAG_NETLINK)) {
         snprintf(why, room, "%s", strerror(errno));
         rt_loop_destroy(loop);
         return NULL;
@@ -376,6 +457,11 @@ static int add_port(struct rt_loop *loop, struct rt_device *dev, uint32_t number
         snprintf(why, room, "%s: out of memory", port->name);
         return RT_NO_MEMORY;
     }
+    rt_lock(&dev->lock);
+    int room_there = rt_traffic_of(dev, number) != NULL;
+    rt_unlock(&dev->lock);
+    if (!room_there)
+        return RT_NO_MEMORY;
     port->dev = dev;
     port->number = number;
     port->index = index;
@@ -479,6 +565,7 @@ RT_API void rt_loop_detach(struct rt_loop *loop, struct rt_device *dev)
     for (uint32_t i = 0; i < loop->n_ports; i++)
         if (loop->ports[i] && loop->ports[i]->dev == dev)
             remove_port(loop, loop->ports[i], &closed);
+    rt_timer_set(&loop->timers, &dev->timer, RT_NEVER);
     rt_unlock(&loop->lock);
     close_ports(closed);
 }
@@ -520,6 +607,7 @@ RT_API int rt_ports_read(struct rt_loop *loop, struct rt_device *dev, uint8_t **
 RT_API int rt_loop_inject(struct rt_loop *loop, struct rt_device *dev, uint32_t port, const uint8_t *frame, uint32_t len)
 {
     struct p4rt_packet pkt;
+    uint64_t now_ns = rt_now_ns();
     int error = RT_OK;
 
     if (len > P4RT_MAX_FRAME)
@@ -530,10 +618,12 @@ RT_API int rt_loop_inject(struct rt_loop *loop, struct rt_device *dev, uint32_t 
     memcpy(data, frame, len);
     if (!dev->pub.program)
         error = RT_NO_PROGRAM;
-    else if (rt_ingress(dev, &pkt, port, data, len, P4RT_HEADROOM, rt_now_ns()) && rt_egress(dev, &pkt))
-        emit(loop, dev, &pkt);
-    rt_unlock(&dev->lock);
+    else if (rt_ingress(dev, &pkt, port, data, len, P4RT_HEADROOM, now_ns) && rt_depart(dev, &loop->out, &pkt, now_ns))
+        emit(loop, dev, pkt.std.egress_port, pkt.data, pkt.len);
     flush_all(loop);
+    settle(loop, dev);
+    rt_unlock(&dev->lock);
+    arm(loop);
     rt_unlock(&loop->lock);
     return error;
 }
@@ -557,7 +647,7 @@ RT_API int rt_port_send(struct rt_loop *loop, struct rt_device *dev, uint32_t nu
 /* Stops the thread; all ports are closed, their devices live on. */
 RT_API void rt_loop_destroy(struct rt_loop *loop)
 {
-    int fds[] = {loop->epoll, loop->wake, loop->notify, loop->netlink};
+    int fds[] = {loop->epoll, loop->wake, loop->notify, loop->netlink, loop->clock};
     struct rt_port *closed = NULL;
 
     rt_loop_stop(loop);
@@ -576,5 +666,8 @@ RT_API void rt_loop_destroy(struct rt_loop *loop)
     free(loop->dirty);
     free(loop->fed);
     free(loop->big);
+    while (loop->timers.n)
+        rt_timer_set(&loop->timers, loop->timers.at[0], RT_NEVER);
+    free(loop->timers.at);
     free(loop);
 }

@@ -20,6 +20,7 @@
 #include <sys/socket.h>
 
 #include "runtime.h"
+#include "traffic.h"
 
 #define RT_BLOCK (64 * 1024)
 #define RT_SLOT 4608            /* 14 in a block; TPACKET2 header, headroom and 4286 bytes of frame */
@@ -63,8 +64,11 @@ struct rt_queued_event {
 };
 
 struct rt_loop {
+    struct rt_out out;          /* first: where the traffic manager sends */
     struct rt_lock lock;        /* ports and devices; taken before a device's lock */
-    int epoll, wake, notify, netlink;
+    int epoll, wake, notify, netlink, clock;
+    struct rt_timers timers;    /* of devices that have something due; clock is a timerfd set to the first */
+    uint64_t armed_ns;          /* what it is set to; RT_NEVER: to nothing */
     pthread_t thread;
     int running;
     _Atomic int stop;

@@ -24,6 +24,49 @@ typedef __int128 i128;
 #define U128(high, low) ((u128)(high) << 64 | (low))
 #define P4_AT_NONE 0xffff /* `at` of a header that has no bytes in the frame */
 
+/* Tracing. The ordinary build of a program pays nothing: its events are no code. */
+#ifdef P4_TRACE
+#define P4_EVENT(event, name, where, data, len) dev->ops->trace(dev, pkt, event, name, where, data, len)
+
+static inline void p4_table_event(struct p4rt_device *dev, const struct p4rt_packet *pkt, const char *where,
+                                  uint32_t table, const uint64_t *key, uint32_t key_bytes,
+                                  const struct p4rt_entry *entry, const struct p4rt_action *act)
+{
+    const struct p4_program *program = dev->program;
+    uint32_t params = act ? program->actions[act->action].params_bytes : 0;
+    struct p4rt_trace_table head = {table, entry->hit, act ? act->action : P4RT_NONE, act ? act->member : 0,
+                                    entry->group ? entry->group->id : 0, key_bytes, params, entry->priority};
+    uint8_t data[sizeof head + P4RT_MAX_KEY_WORDS * 8 + 4096];
+
+    if (params > 4096)
+        head.params_bytes = params = 0;
+    memcpy(data, &head, sizeof head);
+    memcpy(data + sizeof head, key, key_bytes);
+    if (params)
+        memcpy(data + sizeof head + key_bytes, act->params, params);
+    P4_EVENT(P4RT_EV_TABLE, program->tables[table].name, where, data, (uint32_t)sizeof head + key_bytes + params);
+}
+
+#define P4_TABLE_EVENT(where, table, key, key_bytes, entry, act) \
+    p4_table_event(dev, pkt, where, table, key, key_bytes, entry, act)
+#else
+#define P4_EVENT(event, name, where, data, len) ((void)0)
+#define P4_TABLE_EVENT(where, table, key, key_bytes, entry, act) ((void)0)
+#endif
+#define P4_STATE(name, where) P4_EVENT(P4RT_EV_STATE, name, where, NULL, 0)
+#define P4_EXTRACT(name, where, at, bytes) P4_EVENT(P4RT_EV_EXTRACT, name, where, ((uint32_t[]){at, bytes}), 8)
+#define P4_PARSED(name, where, error) P4_EVENT(P4RT_EV_PARSED, name, where, ((uint32_t[]){error}), 4)
+#define P4_CONTROL(name, where) P4_EVENT(P4RT_EV_CONTROL, name, where, NULL, 0)
+#define P4_ACTION(name, where) P4_EVENT(P4RT_EV_ACTION, name, where, NULL, 0)
+#define P4_DONE() P4_EVENT(P4RT_EV_DONE, "", "", NULL, 0)
+#define P4_NOTE(name, where) P4_EVENT(P4RT_EV_NOTE, name, where, NULL, 0)
+#define P4_NOTE_NUMBER(name, where, number) P4_EVENT(P4RT_EV_NOTE, name, where, ((uint64_t[]){number}), 8)
+#define P4_COUNT(name, where, index) P4_EVENT(P4RT_EV_COUNT, name, where, ((uint64_t[]){index}), 8)
+#define P4_VALUE(name, where, value) \
+    P4_EVENT(P4RT_EV_VALUE, name, where, ((uint64_t[]){(uint64_t)(value), (uint64_t)((u128)(value) >> 64)}), 16)
+#define P4_REGISTER(event, name, where, index, value) \
+    P4_EVENT(event, name, where, ((uint64_t[]){index, (uint64_t)(value), (uint64_t)((u128)(value) >> 64)}), 24)
+
 /* What applying a table gives. `action` is P4RT_NONE when none ran. */
 struct p4_applied {
     uint8_t hit;

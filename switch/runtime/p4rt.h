@@ -28,7 +28,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define P4RT_ABI 2
+#define P4RT_ABI 3
 #define P4RT_SYMBOL "p4_program"
 
 #define P4RT_HEADROOM 256     /* bytes in front of a frame that a deparser may grow into */
@@ -166,6 +166,7 @@ struct p4_program {
     const struct p4rt_counter_desc *counters;
     const struct p4rt_register_desc *registers;
     const struct p4rt_digest_desc *digests;
+    const struct p4rt_trace_field *trace;  /* ends with a name of NULL; NULL: not compiled for tracing */
 };
 
 /* ---- state: allocated by the runtime, read by the program through the functions below ----------------------- */
@@ -241,8 +242,40 @@ struct p4rt_table {
 struct p4rt_counter { struct p4rt_cell *cells; uint32_t size; enum p4rt_count kind; };
 struct p4rt_register { unsigned __int128 *cells; uint32_t size, bits; };
 
+/* ---- tracing: a program compiled with -DP4_TRACE tells what happens to a packet (p4ops.h, trace.c) ------------------ */
+
+enum p4rt_event {
+    P4RT_EV_START = 1,            /* the packet as the runtime hands it to ingress() or egress() */
+    P4RT_EV_STATE = 2,            /* parser state entered */
+    P4RT_EV_EXTRACT = 3,          /* data: offset in the frame, bytes (uint32_t each) */
+    P4RT_EV_PARSED = 4,           /* the parser is done; data: number of the error */
+    P4RT_EV_CONTROL = 5,
+    P4RT_EV_TABLE = 6,            /* data: struct p4rt_trace_table, key, parameters */
+    P4RT_EV_ACTION = 7,           /* called directly */
+    P4RT_EV_DONE = 8,             /* of the innermost control, table or action */
+    P4RT_EV_REGISTER_READ = 9,    /* data: index, low and high half of the value (uint64_t each) */
+    P4RT_EV_REGISTER_WRITE = 10,
+    P4RT_EV_COUNT = 11,           /* data: index */
+    P4RT_EV_VALUE = 12,           /* a result of random or hash; data: low and high half */
+    P4RT_EV_NOTE = 13,            /* anything else: the name says what; data: a number, if any */
+};
+
+struct p4rt_trace_table {
+    uint32_t table, hit, action, member, group, key_bytes, params_bytes;
+    int32_t priority;
+};
+
+/* Where a field lives: `bits` 0 is the validity of a header. */
+struct p4rt_trace_field {
+    const char *name;
+    uint32_t standard;            /* 1: in struct p4rt_std, 0: in the program's phv */
+    uint32_t offset, bytes, bits;
+};
+
 /* What the runtime does for programs and is too long to inline. */
 struct p4rt_ops {
+    void (*trace)(struct p4rt_device *dev, const struct p4rt_packet *pkt, enum p4rt_event event, const char *name,
+                  const char *where, const void *data, uint32_t len);
     uint16_t (*crc16)(const uint8_t *data, size_t len);            /* CRC-16/ARC: BMv2's crc16 */
     uint32_t (*crc32)(const uint8_t *data, size_t len);            /* CRC-32 of Ethernet: BMv2's crc32 */
     uint64_t (*random)(struct p4rt_device *dev);                   /* 64 random bits, repeatable by seed */

@@ -3,7 +3,11 @@
  *     device.c    devices, loading programs, counters and registers, the in-memory door
  *     tables.c    table entries            profiles.c  members and groups of action profiles
  *     digests.c   what programs tell the control plane
- *     hashes.c    CRCs, random numbers     traffic.h   from ingress to egress
+ *     hashes.c    CRCs, random numbers     timers.h    a heap of due times
+ *     traffic.h   from ingress to egress   traffic.c   queues and rates
+ *     line.c      cables: delay, loss      buffers.c   what waits lies in them
+ *     settings.c  the traffic manager's settings and counts
+ *     virtual.c   a device under a virtual clock
  *     io.c        event loop: interfaces as ports     port.c   their sockets and rings
  *     link.c      netlink: state of those interfaces
  *
@@ -15,6 +19,7 @@
 
 #include "lock.h"
 #include "p4rt.h"
+#include "timers.h"
 
 #define RT_API __attribute__((visibility("default")))
 #define RT_PORTS 512            /* port numbers are 0..510; 511 drops */
@@ -81,6 +86,8 @@ struct rt_table {
 
 struct rt_stats {               /* as switch/native.py reads it */
     uint64_t received, sent, dropped_ingress, dropped_egress, dropped_no_port, dropped_size;
+    uint64_t dropped_queue;     /* by the traffic manager: the queue was full, or there was no buffer */
+    uint64_t dropped_no_buffer; /* there was no buffer, in a queue or on a cable */
 };
 
 /* Digests that wait for Python (digests.c). */
@@ -91,8 +98,19 @@ struct rt_digests {
     int wake;                   /* descriptor to write to when the first arrives; -1: none */
 };
 
+#define RT_POOL_CLASSES 24      /* of buffer sizes whose free ones are kept */
+
+struct rt_pool {                /* buffers.c */
+    uint64_t used, limit;       /* bytes */
+    uint32_t kept_bytes;
+    struct rt_buffer *kept[RT_POOL_CLASSES];
+    struct rt_buffer *spent;    /* handed to rt_out; free when that has sent them */
+};
+
 struct rt_port;
 struct rt_loop;
+struct rt_traffic;
+struct rt_collected;
 
 struct rt_device {
     struct p4rt_device pub;     /* first: programs see this part */
@@ -109,6 +127,13 @@ struct rt_device {
     struct rt_stats stats;
     struct rt_digests digests;
     struct rt_port *ports[RT_PORTS]; /* owned by the event loop; changed with both locked */
+    struct rt_traffic *traffic[RT_PORTS]; /* NULL: a port without settings */
+    uint32_t n_traffic;
+    struct rt_timers timers;    /* of ports that have something due */
+    uint64_t clock_ns;          /* how far the traffic manager's time has come */
+    struct rt_timer timer;      /* in the event loop's heap; guarded by its lock */
+    struct rt_pool pool;
+    struct rt_collected *collected; /* under a virtual clock (virtual.c): what came out; else NULL */
 };
 
 /* tables.c: called with the device locked */
@@ -132,6 +157,20 @@ void rt_digests_forget(struct rt_device *dev);
 /* device.c */
 void rt_port_state(struct rt_device *dev, uint32_t port, int up); /* takes the lock */
 uint64_t rt_now_ns(void);
+
+/* What time it is for a device: the virtual clock's when it has one. */
+static inline uint64_t rt_device_now(const struct rt_device *dev)
+{
+    return dev->collected ? dev->clock_ns : rt_now_ns();
+}
+
+static inline uint64_t rt_splitmix(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
 
 static inline int rt_port_is_down(const struct rt_device *dev, int32_t port)
 {

@@ -1,0 +1,325 @@
+/* The traffic manager: queues with strict priority, rates, and when a frame is due where (traffic.h). */
+#include "traffic.h"
+
+#define SECOND 1000000000u
+
+/* ---- rates -------------------------------------------------------------------------------------------------------- */
+
+/* `amount` (bits or frames) goes out at `from_ns`. Returns when it is out, rounded down; the rest is carried on, so
+ * that n frames back to back take exactly their bits / rate. */
+static uint64_t charge(struct rt_shaper *shaper, uint64_t amount, uint64_t from_ns)
+{
+    uint64_t total;
+
+    if (!shaper->rate)
+        return from_ns;
+    if (from_ns > shaper->free_ns) {
+        shaper->free_ns = from_ns;
+        shaper->carry = 0;
+    }
+    total = amount * SECOND + shaper->carry;
+    shaper->free_ns += total / shaper->rate;
+    shaper->carry = total % shaper->rate;
+    return shaper->free_ns;
+}
+
+/* When both have let the last frame go. */
+static uint64_t free_at(const struct rt_shaper *bits, const struct rt_shaper *frames)
+{
+    uint64_t b = bits->rate ? bits->free_ns : 0, f = frames->rate ? frames->free_ns : 0;
+    return b > f ? b : f;
+}
+
+static int shaped(const struct rt_traffic *traffic)
+{
+    if (traffic->bits.rate | traffic->frames.rate)
+        return 1;
+    for (int i = 0; i < RT_PRIORITIES; i++)
+        if (traffic->queues[i].bits.rate | traffic->queues[i].frames.rate)
+            return 1;
+    return 0;
+}
+
+/* ---- when what is due ---------------------------------------------------------------------------------------------- */
+
+/* When the next frame may leave its queue; RT_NEVER: none waits. */
+static uint64_t next_departure(const struct rt_traffic *traffic)
+{
+    uint64_t port = free_at(&traffic->bits, &traffic->frames), first = RT_NEVER;
+
+    for (int i = 0; i < RT_PRIORITIES; i++)
+        if (traffic->waiting >> i & 1) {
+            uint64_t at = free_at(&traffic->queues[i].bits, &traffic->queues[i].frames);
+            first = at < first ? at : first;
+        }
+    return first == RT_NEVER ? RT_NEVER : port > first ? port : first;
+}
+
+static void set_timer(struct rt_device *dev, struct rt_traffic *traffic)
+{
+    uint64_t due = traffic->waiting ? next_departure(traffic) : RT_NEVER;
+
+    if (traffic->in.fifo.first && traffic->in.fifo.first->due_ns < due)
+        due = traffic->in.fifo.first->due_ns;
+    if (traffic->out.fifo.first && traffic->out.fifo.first->due_ns < due)
+        due = traffic->out.fifo.first->due_ns;
+    rt_timer_set(&dev->timers, &traffic->timer, due);
+}
+
+/* The settings or what waits may have changed: is the port busy, and when is what due there? */
+void rt_traffic_look(struct rt_device *dev, struct rt_traffic *traffic)
+{
+    traffic->busy_in = !rt_line_plain(&traffic->in);
+    traffic->busy_out = traffic->waiting || shaped(traffic) || !rt_line_plain(&traffic->out);
+    set_timer(dev, traffic);
+}
+
+/* ---- out ------------------------------------------------------------------------------------------------------------ */
+
+/* A packet leaves its queue (or passes by it: `buffer` NULL) at `now_ns`: egress, link, cable. */
+static void serve(struct rt_device *dev, struct rt_out *out, struct rt_traffic *traffic, struct rt_queue *queue,
+                  struct p4rt_packet *pkt, struct rt_buffer *buffer, uint64_t now_ns)
+{
+    uint64_t micros = rt_micros(dev, now_ns), from_ns = now_ns, end_ns;
+
+    pkt->std.deq_timedelta = (uint32_t)micros - pkt->std.enq_timestamp;
+    pkt->std.deq_qdepth = (uint32_t)queue->packets;
+    if (!rt_egress(dev, pkt, micros)) {
+        if (buffer)
+            rt_buffer_free(dev, buffer);
+        return;
+    }
+    queue->sent_packets++;
+    queue->sent_bytes += pkt->len;
+    /* A priority that waited for the frame before it on the link is charged from when it was ready: it keeps its rate. */
+    if (buffer && (queue->bits.rate | queue->frames.rate)) {
+        uint64_t ready = free_at(&queue->bits, &queue->frames);
+        from_ns = ready > traffic->last_ns ? ready : traffic->last_ns;
+    }
+    charge(&queue->bits, (uint64_t)pkt->len * 8, from_ns);
+    charge(&queue->frames, 1, from_ns);
+    charge(&traffic->frames, 1, now_ns);
+    end_ns = charge(&traffic->bits, (uint64_t)pkt->len * 8, now_ns) + traffic->out.delay_ns;
+    traffic->last_ns = now_ns;
+    if (!rt_line_pass(&traffic->out, pkt->data, pkt->len)) {
+        if (buffer)
+            rt_buffer_free(dev, buffer);
+    } else if (end_ns <= now_ns && !traffic->out.fifo.first) {
+        out->frame(out, dev, traffic->number, pkt->data, pkt->len, now_ns);
+        if (buffer)
+            rt_buffer_spend(dev, buffer);
+    } else {
+        rt_line_hold(dev, &traffic->out, pkt, buffer, end_ns);
+    }
+}
+
+static void drop(struct rt_device *dev, struct rt_queue *queue, uint32_t bytes)
+{
+    queue->dropped_packets++;
+    queue->dropped_bytes += bytes;
+    dev->stats.dropped_queue++;
+}
+
+static void enqueue(struct rt_device *dev, struct rt_traffic *traffic, struct rt_queue *queue,
+                    const struct p4rt_packet *pkt)
+{
+    uint32_t bytes = pkt->len < pkt->truncate ? pkt->len : pkt->truncate;
+    struct rt_buffer *buffer;
+
+    if ((queue->max_packets && queue->packets >= queue->max_packets) ||
+        (queue->max_bytes && queue->bytes + bytes > queue->max_bytes) || !(buffer = rt_buffer_copy(dev, pkt, 1))) {
+        drop(dev, queue, bytes);
+        return;
+    }
+    buffer->counted = bytes;
+    rt_fifo_put(&queue->fifo, buffer);
+    queue->packets++;
+    queue->bytes += bytes;
+    traffic->waiting |= (uint8_t)(1 << (queue - traffic->queues));
+}
+
+static struct rt_buffer *dequeue(struct rt_traffic *traffic, struct rt_queue *queue)
+{
+    struct rt_buffer *buffer = rt_fifo_take(&queue->fifo);
+
+    queue->packets--;
+    queue->bytes -= buffer->counted;
+    if (!queue->packets)
+        traffic->waiting &= (uint8_t)~(1 << (queue - traffic->queues));
+    return buffer;
+}
+
+/* A packet after ingress, for a port that is busy. */
+void rt_traffic_depart(struct rt_device *dev, struct rt_out *out, struct p4rt_packet *pkt, uint64_t now_ns)
+{
+    struct rt_traffic *traffic = dev->traffic[pkt->std.egress_port];
+    struct rt_queue *queue = &traffic->queues[pkt->std.priority % RT_PRIORITIES];
+
+    pkt->std.enq_timestamp = (uint32_t)rt_micros(dev, now_ns);
+    pkt->std.enq_qdepth = (uint32_t)queue->packets;
+    if (!queue->packets && free_at(&traffic->bits, &traffic->frames) <= now_ns &&
+        free_at(&queue->bits, &queue->frames) <= now_ns)
+        serve(dev, out, traffic, queue, pkt, NULL, now_ns);
+    else
+        enqueue(dev, traffic, queue, pkt);
+    rt_traffic_look(dev, traffic);
+}
+
+/* Frames leave their queues as long as the link and their rates let them. */
+static void dispatch(struct rt_device *dev, struct rt_out *out, struct rt_traffic *traffic, uint64_t now_ns)
+{
+    while (traffic->waiting && free_at(&traffic->bits, &traffic->frames) <= now_ns) {
+        struct rt_queue *queue = NULL;
+        for (int i = RT_PRIORITIES - 1; i >= 0 && !queue; i--)
+            if (traffic->waiting >> i & 1 && free_at(&traffic->queues[i].bits, &traffic->queues[i].frames) <= now_ns)
+                queue = &traffic->queues[i];
+        if (!queue)
+            return;
+        struct rt_buffer *buffer = dequeue(traffic, queue);
+        serve(dev, out, traffic, queue, &buffer->pkt, buffer, now_ns);
+    }
+}
+
+/* ---- in -------------------------------------------------------------------------------------------------------------- */
+
+static void run(struct rt_device *dev, struct rt_out *out, struct p4rt_packet *pkt, uint32_t port, uint8_t *data,
+                uint32_t len, uint32_t headroom, uint64_t now_ns)
+{
+    if (dev->pub.program && rt_ingress(dev, pkt, port, data, len, headroom, now_ns) && rt_depart(dev, out, pkt, now_ns))
+        out->frame(out, dev, pkt->std.egress_port, pkt->data, pkt->len, now_ns);
+}
+
+/* A frame from the cable of a port. */
+void rt_traffic_arrive(struct rt_device *dev, struct rt_out *out, uint32_t port, uint8_t *data, uint32_t len,
+                       uint32_t headroom, uint64_t now_ns)
+{
+    struct rt_traffic *traffic = port < RT_PORTS ? dev->traffic[port] : NULL;
+    struct p4rt_packet pkt = {.data = data, .len = len};
+
+    if (!traffic || !traffic->busy_in) {
+        run(dev, out, &pkt, port, data, len, headroom, now_ns);
+        return;
+    }
+    if (!rt_line_pass(&traffic->in, data, len))
+        return;
+    if (!traffic->in.delay_ns && !traffic->in.fifo.first) {
+        run(dev, out, &pkt, port, data, len, headroom, now_ns);
+        return;
+    }
+    rt_line_hold(dev, &traffic->in, &pkt, NULL, now_ns + traffic->in.delay_ns);
+    rt_traffic_look(dev, traffic);
+}
+
+/* ---- time ------------------------------------------------------------------------------------------------------------- */
+
+/* All that is due at a port at `now_ns`. */
+static void happen(struct rt_device *dev, struct rt_out *out, struct rt_traffic *traffic, uint64_t now_ns)
+{
+    while (traffic->out.fifo.first && traffic->out.fifo.first->due_ns <= now_ns) {
+        struct rt_buffer *buffer = rt_fifo_take(&traffic->out.fifo);
+        traffic->out.held--;
+        out->frame(out, dev, traffic->number, buffer->pkt.data, buffer->pkt.len, now_ns);
+        rt_buffer_spend(dev, buffer);
+    }
+    dispatch(dev, out, traffic, now_ns);
+    while (traffic->in.fifo.first && traffic->in.fifo.first->due_ns <= now_ns) {
+        struct rt_buffer *buffer = rt_fifo_take(&traffic->in.fifo);
+        struct p4rt_packet *pkt = &buffer->pkt;
+        traffic->in.held--;
+        run(dev, out, pkt, traffic->number, pkt->data, pkt->len, pkt->headroom, now_ns);
+        rt_buffer_spend(dev, buffer);
+    }
+    rt_traffic_look(dev, traffic);
+}
+
+/* Everything that is due until now_ns, in the order of its time. */
+void rt_traffic_advance(struct rt_device *dev, struct rt_out *out, uint64_t now_ns)
+{
+    while (rt_traffic_due(dev, now_ns)) {
+        struct rt_timer *timer = dev->timers.at[0];
+        uint64_t at_ns = timer->due_ns > dev->clock_ns ? timer->due_ns : dev->clock_ns;
+        dev->clock_ns = at_ns;
+        happen(dev, out, (struct rt_traffic *)((char *)timer - offsetof(struct rt_traffic, timer)), at_ns);
+    }
+    if (now_ns > dev->clock_ns)
+        dev->clock_ns = now_ns;
+}
+
+/* ---- ports ------------------------------------------------------------------------------------------------------------ */
+
+/* The traffic manager's part of a port, made when it is asked for first. */
+struct rt_traffic *rt_traffic_of(struct rt_device *dev, uint32_t port)
+{
+    struct rt_traffic *traffic = dev->traffic[port];
+
+    if (traffic || rt_timers_reserve(&dev->timers, dev->n_traffic + 1) || !(traffic = calloc(1, sizeof *traffic)))
+        return traffic;
+    traffic->number = traffic->timer.order = port;
+    traffic->in.salt = ((uint64_t)dev->id << 16 | port) << 1;
+    traffic->out.salt = traffic->in.salt + 1;
+    rt_line_restart(&traffic->in);
+    rt_line_restart(&traffic->out);
+    dev->n_traffic++;
+    return dev->traffic[port] = traffic;
+}
+
+static void empty(struct rt_device *dev, struct rt_fifo *fifo)
+{
+    while (fifo->first)
+        rt_buffer_free(dev, rt_fifo_take(fifo));
+}
+
+/* Another program, or none: what waits for egress is lost, counts of queues begin anew; cables go on. */
+void rt_traffic_restart(struct rt_device *dev)
+{
+    for (uint32_t port = 0; port < RT_PORTS && dev->n_traffic; port++) {
+        struct rt_traffic *traffic = dev->traffic[port];
+        if (!traffic)
+            continue;
+        for (int i = 0; i < RT_PRIORITIES; i++) {
+            struct rt_queue *queue = &traffic->queues[i];
+            empty(dev, &queue->fifo);
+            queue->packets = queue->bytes = queue->sent_packets = queue->sent_bytes = 0;
+            queue->dropped_packets = queue->dropped_bytes = 0;
+        }
+        traffic->waiting = 0;
+        rt_traffic_look(dev, traffic);
+    }
+}
+
+/* Another clock: nothing waits anywhere and every link is free. */
+void rt_traffic_forget(struct rt_device *dev)
+{
+    rt_traffic_restart(dev);
+    for (uint32_t port = 0; port < RT_PORTS && dev->n_traffic; port++) {
+        struct rt_traffic *traffic = dev->traffic[port];
+        if (!traffic)
+            continue;
+        empty(dev, &traffic->in.fifo);
+        empty(dev, &traffic->out.fifo);
+        traffic->in.held = traffic->out.held = traffic->last_ns = 0;
+        traffic->bits.free_ns = traffic->frames.free_ns = 0;
+        for (int i = 0; i < RT_PRIORITIES; i++)
+            traffic->queues[i].bits.free_ns = traffic->queues[i].frames.free_ns = 0;
+        rt_traffic_look(dev, traffic);
+    }
+}
+
+void rt_traffic_destroy(struct rt_device *dev)
+{
+    rt_traffic_forget(dev);
+    for (uint32_t port = 0; port < RT_PORTS; port++) {
+        struct rt_traffic *traffic = dev->traffic[port];
+        if (traffic) {
+            free(traffic->in.loss.text);
+            free(traffic->in.corrupt.text);
+            free(traffic->out.loss.text);
+            free(traffic->out.corrupt.text);
+        }
+        free(traffic);
+        dev->traffic[port] = NULL;
+    }
+    rt_buffers_reap(dev);
+    rt_buffers_trim(dev);
+    free(dev->timers.at);
+}
