@@ -8,6 +8,7 @@
 
 No clock, no socket, no queue pair: hosts and the virtual fabric drive the same objects. A driver posts every Send as
 one write with immediate (or splits it over several QPs and counts the parts), and calls `arrived` when all is there.
+It calls `start` again only when every write of ours has completed: until then a retransmission may read the buffer.
 
 Numbers are int32 small enough that sums are exact, so that "reduced right" means equal and not close. `size_bytes` and
 the bandwidths are those of nccl-tests: what a rank's larger buffer holds; bus bandwidth = size / time x `bus_factor`.

@@ -1,0 +1,163 @@
+"""What came of one run, whichever back end made it: flows, time series, events, counters. metrics come from it alone.
+
+Times are seconds from the start of the workload; rates are payload bits/s; `to_json` has schema `mrc-run/1`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+SCHEMA = "mrc-run/1"
+EVENTS_MAX = 20_000
+"""Events kept of one run; the rest are counted."""
+
+
+@dataclass(slots=True)
+class FlowOutcome:
+    """One flow: messages from one host to another, over one QP or several."""
+
+    work: str
+    source: str
+    target: str
+    qps: int
+    message_bytes: int
+    completed: int = 0
+    """Messages (of collectives: writes) that ended well."""
+    failed: int = 0
+    damaged: int = 0
+    """Messages whose bytes at the receiver were not those sent."""
+    received_bytes: int = 0
+    started_s: float = 0.0
+    finished_s: float | None = None
+    """Last completion."""
+    lost: int = 0
+    """Packets, as are the next three."""
+    lost_worst_qp: int = 0
+    sent: int = 0
+    retransmitted: int = 0
+    timeouts: int = 0
+    reorder_max: int = 0
+    """Most packets its responders held above a hole."""
+    latencies_s: list[float] = field(default_factory=list)
+    """Posting to completion of each message, where asked for."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.work}:{self.source}-{self.target}"
+
+
+@dataclass(slots=True)
+class Iteration:
+    """One iteration of a collective, over all ranks."""
+
+    number: int
+    started_s: float
+    finished_s: float
+    slowest: str
+    """Host that ended last."""
+    wrong: int
+    """Elements that are not what they have to be."""
+
+
+@dataclass(slots=True)
+class CollectiveOutcome:
+    """A collective's measured iterations. `size_bytes` and `bus_factor` as nccl-tests have them."""
+
+    work: str
+    kind: str
+    ranks: list[str]
+    size_bytes: int
+    bus_factor: float
+    iterations: list[Iteration] = field(default_factory=list)
+
+    @property
+    def mean_s(self) -> float:
+        """Time of one iteration, back to back."""
+        if not self.iterations:
+            return 0.0
+        return (self.iterations[-1].finished_s - self.iterations[0].started_s) / len(self.iterations)
+
+
+@dataclass(slots=True)
+class Series:
+    """Values at equal intervals; entry i is the interval that ends at `times_s[i]`."""
+
+    every_s: float
+    times_s: list[float] = field(default_factory=list)
+    received_bps: dict[str, list[float]] = field(default_factory=dict)
+    """Flow name -> payload received in the interval, bits/s."""
+    lost: list[int] = field(default_factory=list)
+    """Packets found lost in the interval."""
+    plane_bps: list[list[float]] = field(default_factory=list)
+    """Per plane: bits/s of data that hosts sent over it, headers included."""
+    marked: list[int] = field(default_factory=list)
+    trimmed: list[int] = field(default_factory=list)
+    dropped: list[int] = field(default_factory=list)
+    queues: dict[str, list[int]] = field(default_factory=dict)
+    """Interface -> bytes waiting in its data queue at the end of the interval."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """One run."""
+
+    scenario: str
+    name: str
+    label: dict[str, Any]
+    where: str
+    """`virtual` or `live`."""
+    seed: int
+    repeat: int
+    mode: str
+    capacity_bps: float
+    """Payload that the senders' NICs could carry together, full packets."""
+    duration_s: float = 0.0
+    finished: bool = True
+    """The work, or the duration asked for, came to its end within the limit."""
+    flows: list[FlowOutcome] = field(default_factory=list)
+    collectives: list[CollectiveOutcome] = field(default_factory=list)
+    series: Series = field(default_factory=lambda: Series(0.1))
+    events: list[dict[str, Any]] = field(default_factory=list)
+    """{t, what, ...} in order of time: `fault`, `ev`, `plane`, `qp_error`, `control`, `detected`."""
+    events_dropped: int = 0
+    counters: dict[str, Any] = field(default_factory=dict)
+    """marked, trimmed, trimmed_last_hop, dropped_queue, corrupted, table_writes, peak queues by interface."""
+    evs_bad: int = 0
+    evs_denied: int = 0
+    metrics: dict[str, float | None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    """What a reader must know: overload, a fault that could not be injected."""
+
+    def event(self, t: float, what: str, **fields: Any) -> None:
+        """Note something that happened."""
+        if len(self.events) >= EVENTS_MAX:
+            self.events_dropped += 1
+        else:
+            self.events.append({"t": round(t, 6), "what": what, **fields})
+
+    def works(self) -> list[str]:
+        """Names of the workloads, in order."""
+        return list(dict.fromkeys([*(f.work for f in self.flows), *(c.work for c in self.collectives)]))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Outcome:
+        """Inverse of to_json. Raises ValueError for what is no such file."""
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            raise ValueError(
+                f"not a run of this version: schema {data.get('schema') if isinstance(data, dict) else data!r}"
+            )
+        values = {key: value for key, value in data.items() if key != "schema"}
+        try:
+            values["flows"] = [FlowOutcome(**flow) for flow in values["flows"]]
+            values["collectives"] = [
+                CollectiveOutcome(**{**one, "iterations": [Iteration(**i) for i in one["iterations"]]})
+                for one in values["collectives"]
+            ]
+            values["series"] = Series(**values["series"])
+            return cls(**values)
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"not a run of this version: {error}") from None
