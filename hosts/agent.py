@@ -103,7 +103,7 @@ class Agent:
             self._selector.unregister(number)
         self._nic_files = self.nic.filenos()
         for number in self._nic_files.values():
-            keep(number, AGENT_QPNS, strays=True)
+            keep(number, AGENT_QPNS, outer=self.plan.mode.outer_header, strays=True)
             self._selector.register(number, selectors.EVENT_READ, lambda mask: None)
 
     # ---- the loop -----------------------------------------------------------------------------------------

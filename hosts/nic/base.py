@@ -3,10 +3,11 @@
     nic.send(plane, peer, packet)                     queue; nic.flush() puts it on the wire
     for plane, peer, packet in nic.receive(limit):    `packet` may look into a buffer: use it before the next one
 
-A NIC adds Ethernet and the outer SRv6 header and takes them off again (reference §1.2): DA from the plan's
-template and the EV, flow label, DSCP and ECN as inside; on the way in the outer DSCP wins and CE is ORed. It
-takes a frame only when the outer DA is the port's own uSID alone and the inner DA is the port's own address;
-everything it does not take is counted by reason and never raises.
+In srv6 mode a NIC adds Ethernet and the outer header and takes them off again (reference §1.2): DA from the plan's
+template and the EV, flow label, DSCP and ECN as inside; on the way in the outer DSCP wins and CE is ORed. It takes a
+frame only when the outer DA is the port's own uSID alone and the inner DA is the port's own address. In the other modes
+(§8) there is Ethernet alone around the packet, and its own address decides. Everything a NIC does not take is counted
+by reason and never raises.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from hosts.engine.config import Config
 from hosts.engine.packets import Packet
 from hosts.engine.wire import WireError
 from hosts.links import LinkState
@@ -26,7 +28,9 @@ from topologies.plan import Host, Plan, Port
 ETHERNET_BYTES = 14
 OUTER_BYTES = 40
 ENCAPSULATION_BYTES = ETHERNET_BYTES + OUTER_BYTES
-"""What a NIC puts before the inner IPv6 header."""
+"""What a NIC puts before the inner IPv6 header in srv6 mode; in the others ETHERNET_BYTES."""
+SRH_ROOM = 8 + 16 * 4
+"""Room for a segment routing header on the way in: up to four segments (§1.1, layer 2a)."""
 INNER_OVERHEAD = 40 + 8 + 12 + 4 + 4 + 16 + 4 + 4
 """Most an MRC write adds to its payload: IPv6, UDP, BTH, METH, TSETH, RETH, ImmDt, iCRC; bytes (§1.1)."""
 HOP_LIMIT = 64
@@ -69,6 +73,16 @@ class PortCounters:
             "tx_dropped": dict(self.tx_dropped),
             "rx_dropped": dict(self.rx_dropped),
         }
+
+
+def check_config(config: Config) -> None:
+    """Raises NicError for what a NIC of a live fabric cannot do (§12 rows 35 and 36)."""
+    for key in ("srv6_widths", "structured_widths"):
+        if getattr(config, key) != getattr(Config(), key):
+            raise NicError(
+                f"{key} = {getattr(config, key)}: NICs and switches of a live fabric read EVs as §8.3 has them "
+                f"(plane and uplink, 8 bits each); leave it out, or use the virtual fabric"
+            )
 
 
 class Nic(ABC):

@@ -1,8 +1,12 @@
-"""What lies around an MRC packet: Ethernet and the outer SRv6 header, put on and taken off (reference §1.1, §1.2, §8).
+"""What lies around an MRC packet, put on and taken off: Ethernet, in srv6 mode also the outer header (§1.1, §1.2, §8).
 
-Ethernet 14, outer IPv6 40, then what a codec made. The outer header repeats the first four bytes of the inner one
+srv6: Ethernet 14, outer IPv6 40, then what a codec made. The outer header repeats the first four bytes of the inner one
 (version, DSCP, ECN, flow label; §1.2) and has hop limit 64; only its length and its destination change per packet, the
-latter by two shifts from the template of the peer (§8.2).
+latter by two shifts from the template of the peer (§8.2). On the way in a segment routing header may stand between the
+two, used up (Segments Left 0): for paths that do not fit one address, or with a copy of the original one (RFC 8754).
+
+The other modes (stev, ecmp, switch-spray, flow-ecmp): Ethernet 14, then what a codec made. The EV is in its UDP source
+port and flow label (§1.4).
 """
 
 from __future__ import annotations
@@ -14,24 +18,31 @@ from typing import Protocol
 
 from hosts.engine.packets import Packet
 from hosts.engine.wire import Addressing, WireError
-from hosts.nic.base import ENCAPSULATION_BYTES, HOP_LIMIT
+from hosts.nic.base import ENCAPSULATION_BYTES, ETHERNET_BYTES, HOP_LIMIT
 from topologies.plan import Host, Plan
 
 _OUTER_TAIL = Struct(">HBB16s16s")  # payload length, next header 41, hop limit, source, destination
-_FRAME = Struct(">12xHIHB17x16s8x16s16s")  # ethertype, outer word, length, next header; outer DA; inner SA, DA
+_OUTER = Struct(">12xHIHB17x16s")  # ethertype, outer word, length, next header; outer DA
+_PLAIN = Struct(">12xHIHx1x16s16s")  # ethertype, word, length; SA, DA
+_ENDS = Struct(">8x16s16s")  # inner SA, DA
+_SRH = Struct(">BBBB")  # next header, length in 8 bytes without the first 8, routing type, segments left
 _MAC_BYTE = re.compile(r"[0-9a-f]{2}")
+IPV6_IN_IPV6, ROUTING_HEADER, SEGMENT_ROUTING = 41, 43, 4
+IPV6_BYTES = 40
 
 
 class Decoder(Protocol):
     """Either codec."""
 
-    def decode(self, packet: bytes | memoryview, plane: int, outer_traffic_class: int | None) -> Packet: ...
+    def decode(
+        self, packet: bytes | memoryview, plane: int, outer_traffic_class: int | None, outer_label: int | None = None
+    ) -> Packet: ...
 
 
 class Encapsulation:
-    """Ethernet and outer header of one direction: from a port of ours to a peer's port of the same plane."""
+    """What comes before the inner packet in one direction: from a port of ours to a peer's port of the same plane."""
 
-    __slots__ = ("_address", "addressing", "ethernet", "source")
+    __slots__ = ("_address", "addressing", "ethernet", "outer_header", "source")
 
     def __init__(self, plan: Plan, here: Host, peer: Host, plane: int) -> None:
         port = plan.host_port(here, plane)
@@ -39,44 +50,89 @@ class Encapsulation:
         macs = "".join(_MAC_BYTE.findall(plan.mac(above) + plan.mac(port)))
         self.ethernet = bytes.fromhex(macs) + b"\x86\xdd"
         self.source = plan.address(here, plane).packed
+        self.outer_header = plan.mode.outer_header
+        """Whether there is more than Ethernet."""
         self._address: Callable[[int], int] = plan.template(here, peer).address
         self.addressing = Addressing(self.source, plan.address(peer, plane).packed)
 
+    @property
+    def size(self) -> int:
+        """Bytes before the inner packet."""
+        return ENCAPSULATION_BYTES if self.outer_header else ETHERNET_BYTES
+
     def destination(self, ev: int) -> bytes:
-        """Outer destination address of packets with that EV."""
+        """Outer destination address of packets with that EV (srv6 mode)."""
         return self._address(ev).to_bytes(16, "big")
 
     def outer(self, ev: int, first_word: bytes, inner_bytes: int) -> bytes:
-        """The 54 bytes before an inner packet of `inner_bytes` whose first four bytes are `first_word`."""
-        tail = _OUTER_TAIL.pack(inner_bytes, 41, HOP_LIMIT, self.source, self.destination(ev))
+        """The `size` bytes before an inner packet of `inner_bytes` whose first four bytes are `first_word`."""
+        if not self.outer_header:
+            return self.ethernet
+        tail = _OUTER_TAIL.pack(inner_bytes, IPV6_IN_IPV6, HOP_LIMIT, self.source, self.destination(ev))
         return self.ethernet + first_word + tail
 
 
 class Decapsulation:
     """What a port of ours takes off an arriving frame, and what it refuses (§8.1, last line)."""
 
-    __slots__ = ("_codec", "_plane", "own_address", "own_usid", "peers")
+    __slots__ = ("_codec", "_plane", "open", "own_address", "own_usid", "peers")
 
     def __init__(self, plan: Plan, here: Host, plane: int, codec: Decoder) -> None:
-        self.own_usid = plan.nic_address(here, plane).to_bytes(16, "big")
+        outer = plan.mode.outer_header
+        self.own_usid = plan.nic_address(here, plane).to_bytes(16, "big") if outer else b""
+        """Outer destination of frames that are for this port; empty in modes without an outer header."""
         self.own_address = plan.address(here, plane).packed
         self.peers = {plan.address(h, plane).packed: h.name for h in plan.hosts}
         self._plane = plane
         self._codec = codec
-
-    def open(self, frame: bytes | memoryview) -> tuple[str, Packet]:
+        self.open: Callable[[bytes | memoryview], tuple[str, Packet]] = self._open_outer if outer else self._open_plain
         """(sending host, record). Raises WireError for every frame that is not ours, whole and valid."""
-        if len(frame) < _FRAME.size:
+
+    def _open_outer(self, frame: bytes | memoryview) -> tuple[str, Packet]:
+        if len(frame) < ENCAPSULATION_BYTES + IPV6_BYTES:
             raise WireError("shorter than its headers")
-        ethertype, word, length, next_header, outer_da, inner_sa, inner_da = _FRAME.unpack_from(frame)
-        if ethertype != 0x86DD or word >> 28 != 6 or next_header != 41:
+        ethertype, word, length, next_header, outer_da = _OUTER.unpack_from(frame)
+        if ethertype != 0x86DD or word >> 28 != 6:
             raise WireError("not ours: no IPv6 in IPv6")
         if outer_da != self.own_usid:
             raise WireError("not ours: outer address")
-        if inner_da != self.own_address:
+        inner = frame[ENCAPSULATION_BYTES : ENCAPSULATION_BYTES + length]
+        if next_header == ROUTING_HEADER:
+            inner = _after_srh(inner)
+        elif next_header != IPV6_IN_IPV6:
+            raise WireError("not ours: no IPv6 in IPv6")
+        if len(inner) < IPV6_BYTES:
+            raise WireError("shorter than its headers")
+        peer = self._peer(*_ENDS.unpack_from(inner))
+        return peer, self._codec.decode(inner, self._plane, word >> 20 & 0xFF, word & 0xFFFFF)
+
+    def _open_plain(self, frame: bytes | memoryview) -> tuple[str, Packet]:
+        if len(frame) < ETHERNET_BYTES + IPV6_BYTES:
+            raise WireError("shorter than its headers")
+        ethertype, word, length, source, destination = _PLAIN.unpack_from(frame)
+        if ethertype != 0x86DD or word >> 28 != 6:
+            raise WireError("not ours: no IPv6")
+        peer = self._peer(source, destination)
+        # What follows the announced length is padding that Ethernet asks for.
+        packet = frame[ETHERNET_BYTES : ETHERNET_BYTES + IPV6_BYTES + length]
+        return peer, self._codec.decode(packet, self._plane, None)
+
+    def _peer(self, source: bytes, destination: bytes) -> str:
+        if destination != self.own_address:
             raise WireError("not ours: inner address")
-        peer = self.peers.get(inner_sa)
+        peer = self.peers.get(source)
         if peer is None:
             raise WireError("not ours: unknown sender")
-        inner = frame[ENCAPSULATION_BYTES : ENCAPSULATION_BYTES + length]
-        return peer, self._codec.decode(inner, self._plane, word >> 20 & 0xFF)
+        return peer
+
+
+def _after_srh(packet: bytes | memoryview) -> bytes | memoryview:
+    """What follows a segment routing header that is used up. Raises WireError for any other header."""
+    if len(packet) < 8:
+        raise WireError("shorter than its headers")
+    next_header, units, kind, left = _SRH.unpack_from(packet)
+    if kind != SEGMENT_ROUTING or next_header != IPV6_IN_IPV6:
+        raise WireError("not ours: no IPv6 behind a segment routing header")
+    if left:
+        raise WireError("not ours: segments left")
+    return packet[8 + 8 * units :]

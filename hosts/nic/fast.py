@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from hosts.engine.config import Config
+from hosts.engine.dialect import in_dialect, outer_words, speaks_dialect
 from hosts.engine.packets import Packet
 from hosts.engine.wire import UDP_PORTS, Codec, WireError
 from hosts.links import LinkState
@@ -24,9 +25,11 @@ from hosts.nic.base import (
     ENCAPSULATION_BYTES,
     ETHERNET_BYTES,
     INNER_OVERHEAD,
+    SRH_ROOM,
     Nic,
     PortCounters,
     Received,
+    check_config,
     drop_reason,
 )
 from hosts.nic.encapsulation import Decapsulation, Encapsulation
@@ -77,8 +80,12 @@ class FastNic(Nic):
     def __init__(self, plan: Plan, host: Host, config: Config, module: ModuleType | str | None = "auto") -> None:
         super().__init__(plan, host)
         self._module: Any = native() if module == "auto" else module
-        self._codec = Codec(config)
-        self._frame_bytes = ENCAPSULATION_BYTES + INNER_OVERHEAD + config.pmtu_bytes
+        check_config(config)
+        self._codec = in_dialect(Codec(config), config, plan.mode.outer_header)
+        self._outer_word = outer_words(self._codec)
+        if speaks_dialect(config):
+            self._module = None  # the compiled half writes and reads the default bytes alone
+        self._frame_bytes = ENCAPSULATION_BYTES + SRH_ROOM + INNER_OVERHEAD + config.pmtu_bytes
         self._encapsulations: dict[tuple[int, str], Encapsulation] = {}
         self._routes: dict[tuple[int, str], Any] = {}
         """As _encapsulations, for the compiled half."""
@@ -155,7 +162,8 @@ class FastNic(Nic):
         frame = self._codec.encode(packet, encapsulation.addressing)
         header = frame.header
         size = frame.size
-        outer = encapsulation.outer(packet.ev, header[:4], size)
+        first_word = header[:4] if self._outer_word is None else self._outer_word(header, packet.ev)
+        outer = encapsulation.outer(packet.ev, first_word, size)
         counters = self._counters[plane]
         if port.backlog:
             self._queue(port, counters, (outer, *frame))
@@ -166,7 +174,7 @@ class FastNic(Nic):
             self._send_failed(port, counters, (outer, *frame), error)
             return
         counters.tx_packets += 1
-        counters.tx_bytes += size + ENCAPSULATION_BYTES
+        counters.tx_bytes += size + len(outer)
 
     def flush(self) -> None:
         if not self._waiting:

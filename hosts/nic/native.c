@@ -5,8 +5,9 @@
  * to the Python code unchanged, which is the one place that says what was wrong with it. So a check that is wrong here can
  * only be too strict. tests/hosts/test_nic_native.py holds both against each other, byte by byte and bit by bit.
  *
- * Frame: Ethernet 14, outer IPv6 40, then IPv6 40, UDP 8, BTH 12, extension headers, payload, padding, iCRC (§1.1). Numbers
- * are network order except the iCRC. A ring slot (TPACKET_V2): u32 status, u32 len, u32 snaplen, u16 offset of the frame.
+ * Frame: Ethernet 14, outer IPv6 40, then IPv6 40, UDP 8, BTH 12, extension headers, payload, padding, iCRC (§1.1); without
+ * the outer header in modes other than srv6. Numbers are network order except the iCRC. A ring slot (TPACKET_V2): u32
+ * status, u32 len, u32 snaplen, u16 offset of the frame.
  *
  * Records are dataclasses with slots; their fields are read and set at the offsets that their slots have, which Python
  * looks up once and which `setup` checks by name. Built at first use by hosts/nic/native.py; nothing here is needed to run.
@@ -29,9 +30,8 @@
 enum {
     ETHERNET = 14, IPV6 = 40, UDP = 8, BTH = 12, ICRC = 4,
     INNER = ETHERNET + IPV6,            /* where the inner packet begins */
-    INNER_UDP = INNER + IPV6,
-    INNER_BTH = INNER_UDP + UDP,
-    BODY = INNER_BTH + BTH,             /* where the extension headers begin */
+    AT_UDP = IPV6, AT_BTH = AT_UDP + UDP, AT_BODY = AT_BTH + BTH, /* in the inner packet; extension headers at the last */
+    BODY = INNER + AT_BODY,
     SACK_BODY = 36,                     /* SETH 20, CC_STATE 16 (§2.8) */
     LONGEST_HEADER = BODY + SACK_BODY,  /* longer than METH + TSETH + RETH + ImmDt = 28 */
     ADDRESSES = 4096,                   /* EVs of a route whose address is remembered */
@@ -310,6 +310,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *plane;       /* its number */
     PyObject *peers;       /* inner source address -> name */
+    int outer;             /* frames have an outer header */
     uint8_t own_usid[16], own_address[16];
     uint8_t trimmed[64];   /* by DSCP: 1 = a switch has cut the packet */
     uint16_t ports[4];     /* UDP destination ports taken; unused ones are 0, which is no port */
@@ -334,9 +335,10 @@ static int port_init(Port *self, PyObject *args, PyObject *kwargs)
                                      &PyDict_Type, &peers, &PyTuple_Type, &ports, &dport, &pkey, &low,
                                      &PyTuple_Type, &trimmed))
         return -1;
-    int good = usid.len == 16 && address.len == 16 && PyTuple_GET_SIZE(ports) <= 4;
+    int good = (usid.len == 16 || usid.len == 0) && address.len == 16 && PyTuple_GET_SIZE(ports) <= 4;
     if (good) {
-        memcpy(self->own_usid, usid.buf, 16);
+        self->outer = usid.len != 0;
+        memcpy(self->own_usid, usid.buf, (size_t)usid.len);
         memcpy(self->own_address, address.buf, 16);
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(ports); i++)
             self->ports[i] = (uint16_t)PyLong_AsLong(PyTuple_GET_ITEM(ports, i));
@@ -346,7 +348,7 @@ static int port_init(Port *self, PyObject *args, PyObject *kwargs)
         Py_XSETREF(self->plane, Py_NewRef(plane));
         Py_XSETREF(self->peers, Py_NewRef(peers));
     } else {
-        PyErr_SetString(PyExc_ValueError, "a port needs addresses of 16 bytes and up to 4 UDP ports");
+        PyErr_SetString(PyExc_ValueError, "a port needs addresses of 16 bytes (no uSID: of 0) and up to 4 UDP ports");
     }
     PyBuffer_Release(&usid), PyBuffer_Release(&address);
     return good && !PyErr_Occurred() ? 0 : -1;
@@ -392,14 +394,15 @@ static PyObject *port_attach(Port *self, PyObject *args)
 /* ---- out -------------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    uint8_t header[LONGEST_HEADER];
-    size_t header_size;
+    uint8_t header[LONGEST_HEADER];  /* laid out with an outer header; where there is none, used from OUTER on */
+    size_t start, header_size;       /* of what is used */
     Py_buffer payload;      /* obj == NULL: none */
     uint8_t trailer[3 + ICRC];
     size_t trailer_size;
 } Frame;
 
-/* Ethernet to BTH, for a packet whose IPv6 payload has `length` bytes. OK, NOT_MINE, or NOT_MINE with an exception. */
+/* Ethernet to BTH, for a packet whose IPv6 payload has `length` bytes, BTH ending at BODY of `out` whether there is an
+ * outer header or not. OK, NOT_MINE, or NOT_MINE with an exception. */
 static int put_start(Port *port, Route *route, PyObject *record, const Kind *kind, unsigned opcode, unsigned flags1,
                      uint32_t word, size_t length, uint8_t *out)
 {
@@ -409,18 +412,21 @@ static int put_start(Port *port, Route *route, PyObject *record, const Kind *kin
     uint32_t dscp = (uint32_t)number(record, kind, DSCP, 63, &good), ecn = (uint32_t)number(record, kind, ECN, 3, &good);
     if (!good || length > 0xFFFF - IPV6)
         return NOT_MINE;
-    const uint8_t *destination = outer_destination(route, *field(record, kind, EV));
-    if (destination == NULL)
-        return NOT_MINE;
     uint16_t low = (uint16_t)ev, high = (uint16_t)(ev >> 16);
     uint32_t first = 0x60000000 | (dscp << 2 | ecn) << 20 | (port->low ? high : low);
-    memcpy(out, route->ethernet, ETHERNET);
-    out = put32(out + ETHERNET, first);
-    out = put16(out, (uint16_t)(IPV6 + length));
-    *out++ = 41, *out++ = 64;
-    memcpy(out, route->source, 16);
-    memcpy(out + 16, destination, 16);
-    out = put32(out + 32, first);
+    if (port->outer) {
+        const uint8_t *destination = outer_destination(route, *field(record, kind, EV));
+        if (destination == NULL)
+            return NOT_MINE;
+        memcpy(out, route->ethernet, ETHERNET);
+        uint8_t *at = put16(put32(out + ETHERNET, first), (uint16_t)(IPV6 + length));
+        *at++ = 41, *at++ = 64;
+        memcpy(at, route->source, 16);
+        memcpy(at + 16, destination, 16);
+    } else {
+        memcpy(out + IPV6, route->ethernet, ETHERNET);
+    }
+    out = put32(out + INNER, first);
     out = put16(out, (uint16_t)length);
     *out++ = 17, *out++ = 64;
     memcpy(out, route->pair, 32);
@@ -472,7 +478,7 @@ static int build_write(Port *port, Route *route, PyObject *record, Frame *frame)
     }
     size_t pad = -(size_t)frame->payload.len & 3;
     size_t body = (size_t)(at - frame->header - BODY);
-    frame->header_size = BODY + body;
+    frame->header_size = BODY + body - frame->start;
     frame->trailer_size = pad + ICRC;
     size_t length = UDP + BTH + body + (size_t)frame->payload.len + pad + ICRC;
     if (put_start(port, route, record, kind, opcode, flags1 | (unsigned)pad << 4, flags << 24 | psn, length, frame->header))
@@ -509,7 +515,7 @@ static int build_sack(Port *port, Route *route, PyObject *record, Frame *frame)
     at = put32(at, (uint32_t)flag(record, kind, S_RESTORE_CWND, &good) << 31 | penalty << 24 | received);
     if (!good)
         return NOT_MINE;
-    frame->header_size = BODY + SACK_BODY;
+    frame->header_size = BODY + SACK_BODY - frame->start;
     frame->trailer_size = ICRC;
     frame->payload.obj = NULL;
     frame->payload.len = 0;
@@ -525,6 +531,7 @@ static int build_sack(Port *port, Route *route, PyObject *record, Frame *frame)
 static int build(Port *port, PyObject *route, PyObject *record, Frame *frame)
 {
     frame->payload.obj = NULL;
+    frame->start = port->outer ? 0 : IPV6;
     if (!PyObject_TypeCheck(route, &RouteType) || port->plane == NULL || ((Route *)route)->address == NULL)
         return NOT_MINE;
     if (Py_TYPE(record) == write_kind.type)
@@ -551,7 +558,7 @@ static PyObject *port_build(Port *self, PyObject *const *args, Py_ssize_t count)
         whole = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(frame.header_size + payload + frame.trailer_size));
         if (whole != NULL) {
             char *at = PyBytes_AS_STRING(whole);
-            memcpy(at, frame.header, frame.header_size);
+            memcpy(at, frame.header + frame.start, frame.header_size);
             if (payload)
                 memcpy(at + frame.header_size, frame.payload.buf, payload);
             memcpy(at + frame.header_size + payload, frame.trailer, frame.trailer_size);
@@ -572,7 +579,7 @@ static PyObject *port_send(Port *self, PyObject *const *args, Py_ssize_t count)
     long result = build(self, args[0], args[1], &frame);
     if (result == OK) {
         struct iovec pieces[3] = {
-            {frame.header, frame.header_size},
+            {frame.header + frame.start, frame.header_size},
             {frame.payload.buf, (size_t)frame.payload.len},
             {frame.trailer, frame.trailer_size},
         };
@@ -594,14 +601,15 @@ static PyObject *port_send(Port *self, PyObject *const *args, Py_ssize_t count)
 
 /* ---- in --------------------------------------------------------------------------------------------------------------- */
 
-/* The five fields that every record begins with; false when there is no memory. */
-static int set_envelope(Port *port, PyObject *record, const Kind *kind, const uint8_t *frame)
+/* The five fields that every record begins with; false when there is no memory. `outer`: traffic class of the first IPv6
+ * header, `packet`: the inner packet, which without an outer header begins with that one. */
+static int set_envelope(Port *port, PyObject *record, const Kind *kind, const uint8_t *packet, uint32_t outer)
 {
-    uint16_t sport = get16(frame + INNER_UDP), label = get16(frame + INNER + 2);
+    uint16_t sport = get16(packet + AT_UDP), label = get16(packet + 2);
     uint32_t ev = port->low ? (uint32_t)label << 16 | sport : (uint32_t)sport << 16 | label;
-    uint32_t outer = get32(frame + ETHERNET) >> 20 & 0xFF, inner = get32(frame + INNER) >> 20 & 0xFF;
+    uint32_t inner = get32(packet) >> 20 & 0xFF;
     int marked = (outer & 3) == ECN_CE || (inner & 3) == ECN_CE;
-    return set_number(record, kind, DEST_QP, get32(frame + INNER_BTH + 4) & 0xFFFFFF) &&
+    return set_number(record, kind, DEST_QP, get32(packet + AT_BTH + 4) & 0xFFFFFF) &&
            set_number(record, kind, EV, ev) &&
            set(record, kind, PLANE, Py_NewRef(port->plane)) &&
            set_number(record, kind, DSCP, outer >> 2) &&
@@ -609,12 +617,12 @@ static int set_envelope(Port *port, PyObject *record, const Kind *kind, const ui
 }
 
 /* A record of a checked write whose extension headers and payload end at `end`; NULL without an exception: not for us. */
-static PyObject *take_write(Port *port, const uint8_t *frame, const uint8_t *end)
+static PyObject *take_write(Port *port, const uint8_t *packet, uint32_t outer, const uint8_t *end)
 {
     const Kind *kind = &write_kind;
-    unsigned opcode = frame[INNER_BTH], flags1 = frame[INNER_BTH + 1], flags = frame[INNER_BTH + 8];
+    unsigned opcode = packet[AT_BTH], flags1 = packet[AT_BTH + 1], flags = packet[AT_BTH + 8];
     int timestamp = flags & FLAG_TS, immediate = opcode == WRITE_LAST_IMM || opcode == WRITE_ONLY_IMM;
-    const uint8_t *at = frame + BODY;
+    const uint8_t *at = packet + AT_BODY;
     Py_ssize_t pad = flags1 >> 4 & 3, headers = 4 + (timestamp ? 4 : 0) + 16 + (immediate ? 4 : 0);
     Py_ssize_t payload = end - at - headers - pad;
     if (payload < 0 || (payload + pad) & 3)
@@ -623,10 +631,10 @@ static PyObject *take_write(Port *port, const uint8_t *frame, const uint8_t *end
     if (record == NULL)
         return NULL;
     const uint8_t *reth = at + (timestamp ? 8 : 4);
-    uint32_t nominal = get16(frame + INNER + 4) + NOMINAL_OVERHEAD;
-    if (set_envelope(port, record, kind, frame) &&
+    uint32_t nominal = get16(packet + 4) + NOMINAL_OVERHEAD;
+    if (set_envelope(port, record, kind, packet, outer) &&
         set(record, kind, W_OPCODE, Py_NewRef(opcodes[opcode - WRITE_FIRST])) &&
-        set_number(record, kind, W_PSN, get32(frame + INNER_BTH + 8) & 0xFFFFFF) &&
+        set_number(record, kind, W_PSN, get32(packet + AT_BTH + 8) & 0xFFFFFF) &&
         set_number(record, kind, W_RQMSN, get16(at)) &&
         set_number(record, kind, W_MSN, get16(at + 2)) &&
         set(record, kind, W_TIMESTAMP, timestamp ? PyLong_FromLong(get16(at + 4)) : Py_NewRef(Py_None)) &&
@@ -646,18 +654,18 @@ static PyObject *take_write(Port *port, const uint8_t *frame, const uint8_t *end
     return NULL;
 }
 
-static PyObject *take_sack(Port *port, const uint8_t *frame, const uint8_t *end)
+static PyObject *take_sack(Port *port, const uint8_t *packet, uint32_t outer, const uint8_t *end)
 {
     const Kind *kind = &sack_kind;
-    const uint8_t *at = frame + BODY;
-    if (end - at != SACK_BODY || frame[INNER_BTH + 1] & 0x30)
+    const uint8_t *at = packet + AT_BODY;
+    if (end - at != SACK_BODY || packet[AT_BTH + 1] & 0x30)
         return NULL;
     PyObject *record = new_record(kind);
     if (record == NULL)
         return NULL;
     uint32_t first = get16(at), tail = get32(at + 32);
     int probe = first & 0x02;
-    if (set_envelope(port, record, kind, frame) &&
+    if (set_envelope(port, record, kind, packet, outer) &&
         set(record, kind, S_ACK_PSN_OFFSET, PyLong_FromLong(probe ? 0 : (int16_t)get16(at + 2))) &&
         set(record, kind, S_PROBE_ID, probe ? PyLong_FromLong(get16(at + 2)) : Py_NewRef(Py_None)) &&
         set_number(record, kind, S_ENTROPY, get32(at + 4)) &&
@@ -673,30 +681,48 @@ static PyObject *take_sack(Port *port, const uint8_t *frame, const uint8_t *end)
         set_number(record, kind, S_RCVD_UNITS, tail & 0xFFFFFF) &&
         set_number(record, kind, S_PENALTY, tail >> 24 & 0x7F) &&
         set_flag(record, kind, S_RESTORE_CWND, tail >> 31 != 0) &&
-        set_flag(record, kind, S_RTX, frame[INNER_BTH + 8] & FLAG_RTX))
+        set_flag(record, kind, S_RTX, packet[AT_BTH + 8] & FLAG_RTX))
         return record;
     Py_DECREF(record);
     return NULL;
 }
 
+/* The inner packet of a frame that is addressed to this port, its announced length in `*length`; NULL: not for us. A frame
+ * with a segment routing header is left to Python. */
+static const uint8_t *inner_packet(Port *port, const uint8_t *frame, size_t size, size_t *length)
+{
+    size_t lead = port->outer ? INNER : ETHERNET;
+    if (size < lead + AT_BODY + ICRC || get16(frame + 12) != 0x86DD || frame[ETHERNET] >> 4 != 6)
+        return NULL;
+    const uint8_t *inner = frame + lead;
+    size_t announced = get16(frame + ETHERNET + 4);
+    if (!port->outer)
+        announced += IPV6;
+    else if (frame[ETHERNET + 6] != 41 || memcmp(frame + 38, port->own_usid, 16) || inner[0] >> 4 != 6)
+        return NULL;
+    if (announced < AT_BODY + ICRC || announced > size - lead || memcmp(inner + 24, port->own_address, 16))
+        return NULL;
+    *length = announced;
+    return inner;
+}
+
 /* The record of a frame that is ours, whole, valid and of a kind we know (`*peer`: who sent it, borrowed); else NULL. */
 static PyObject *take(Port *port, const uint8_t *frame, size_t size, PyObject **peer)
 {
-    if (size < BODY + ICRC || get16(frame + 12) != 0x86DD || frame[ETHERNET] >> 4 != 6 || frame[ETHERNET + 6] != 41)
+    size_t announced;
+    const uint8_t *inner = inner_packet(port, frame, size, &announced);
+    if (inner == NULL)
         return NULL;
-    size_t announced = get16(frame + ETHERNET + 4);
-    const uint8_t *inner = frame + INNER, *udp = frame + INNER_UDP, *bth = frame + INNER_BTH;
-    if (announced < BODY - INNER + ICRC || announced > size - INNER || memcmp(frame + 38, port->own_usid, 16) ||
-        memcmp(inner + 24, port->own_address, 16))
-        return NULL;
+    const uint8_t *udp = inner + AT_UDP, *bth = inner + AT_BTH;
+    uint32_t outer = get32(frame + ETHERNET) >> 20 & 0xFF;
     size_t length = announced - IPV6;
-    if (inner[0] >> 4 != 6 || inner[6] != 17 || get16(inner + 4) != length || get16(udp + 4) != length || get16(udp + 6))
+    if (inner[6] != 17 || get16(inner + 4) != length || get16(udp + 4) != length || get16(udp + 6))
         return NULL;
     uint16_t dport = get16(udp + 2);
     if (dport != port->ports[0] && dport != port->ports[1] && dport != port->ports[2] && dport != port->ports[3])
         return NULL;
     int write = bth[0] >= WRITE_FIRST && bth[0] <= WRITE_ONLY_IMM;
-    if ((!write && bth[0] != SACK) || bth[1] & 0x0F || dport == 0 || port->trimmed[get32(frame + ETHERNET) >> 22 & 63])
+    if ((!write && bth[0] != SACK) || bth[1] & 0x0F || dport == 0 || port->trimmed[outer >> 2])
         return NULL;
     PyObject *source = PyBytes_FromStringAndSize((const char *)inner + 8, 16);
     if (source == NULL)
@@ -706,11 +732,11 @@ static PyObject *take(Port *port, const uint8_t *frame, size_t size, PyObject **
     if (*peer == NULL)
         return NULL;
     const uint8_t *end = inner + announced - ICRC;
-    uint32_t crc = crc32_of(masked_crc(inner), frame + BODY, (size_t)(end - frame - BODY));
+    uint32_t crc = crc32_of(masked_crc(inner), inner + AT_BODY, (size_t)(end - inner - AT_BODY));
     uint32_t wanted = end[0] | (uint32_t)end[1] << 8 | (uint32_t)end[2] << 16 | (uint32_t)end[3] << 24;
     if (crc != wanted)
         return NULL;
-    return write ? take_write(port, frame, end) : take_sack(port, frame, end);
+    return write ? take_write(port, inner, outer, end) : take_sack(port, inner, outer, end);
 }
 
 /* (plane, peer, record), taking over the record. */

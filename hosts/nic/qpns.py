@@ -1,12 +1,14 @@
 """A filter in the kernel by QPN, so that the processes of a host which share its ports get their own packets only.
 
-Classic BPF on a packet socket, before the frame is copied to its ring::
+Classic BPF on a packet socket, before the frame is copied to its ring. BTH: opcode, flags, P_Key 2, reserved, dest QP
+of 24 bits::
 
-    Ethernet 14, outer IPv6 40, inner IPv6 40, UDP 8 = 102     BTH: opcode, flags, P_Key 2, reserved, dest QP 24 bits
-    next header of the outer header at 20                      32-bit word at 106 = reserved byte and dest QP
+    srv6     Ethernet 14, outer IPv6 40, [SRH], inner IPv6 40, UDP 8 = 102 and the SRH; outer next header at 20
+    others   Ethernet 14, IPv6 40, UDP 8 = 62; next header at 20
+    4 bytes further: a 32-bit word, reserved byte and dest QP
 
 Packets to QPN 2 (endpoint operations) pass always: each process has its own EV probes and peers. Frames that are no MRC
-over SRv6, and short ones, pass only where `strays` says so: one process counts them.
+of the fabric's mode, and short ones, pass only where `strays` says so: one process counts them.
 """
 
 from __future__ import annotations
@@ -22,35 +24,63 @@ VERBS_SLOT_BITS = 16
 """Each verbs program of a host has the 65536 QPNs of its slot, 1 and up (hosts/verbs/live.py)."""
 AGENT_QPNS = range(FIRST_QPN, 1 << VERBS_SLOT_BITS)
 SO_ATTACH_FILTER = 26
-_LOAD_LENGTH, _LOAD_BYTE, _LOAD_WORD, _AND = 0x80, 0x30, 0x20, 0x54
+_LOAD_LENGTH, _LOAD_BYTE, _LOAD_WORD_AT_X, _LOAD_X = 0x80, 0x30, 0x40, 0x01
+_AND, _SHIFT_LEFT, _ADD, _TO_X = 0x54, 0x64, 0x04, 0x07
 _EQUAL, _GREATER, _AT_LEAST, _RETURN = 0x15, 0x25, 0x35, 0x06
 _INSTRUCTION = struct.Struct("=HBBI")  # code, jump if true, jump if false, constant
 WHOLE = 0xFFFFFFFF
-IPV6_IN_IPV6 = 41
+NEXT_HEADER, SRH_LENGTH = 20, 55
+"""Where the first IPv6 header says what follows, and an SRH behind it how long it is (8 bytes, less the first 8)."""
+UDP, IPV6_IN_IPV6, ROUTING_HEADER = 17, 41, 43
+QPN_OUTER, QPN_PLAIN = 106, 66
+"""Where reserved byte and QPN are with an outer header, without an SRH, and without one."""
 
 
-def program(first: int, last: int, strays: bool) -> bytes:
-    """The filter for QPNs `first` to `last`. Jumps count instructions to pass over."""
-    steps = (
+def program(first: int, last: int, strays: bool, outer: bool = True) -> bytes:
+    """The filter for QPNs `first` to `last`; `outer`: packets have an outer header. Jumps count instructions to pass
+    over; those below name where they lead: `find` is where the QPN is looked up with X = bytes of an SRH."""
+    at = QPN_OUTER if outer else QPN_PLAIN
+    if outer:
+        head = [
+            (_LOAD_BYTE, 0, 0, NEXT_HEADER),
+            (_EQUAL, "find", 0, IPV6_IN_IPV6),
+            (_EQUAL, 0, "stray", ROUTING_HEADER),
+            (_LOAD_BYTE, 0, 0, SRH_LENGTH),
+            (_SHIFT_LEFT, 0, 0, 3),
+            (_ADD, 0, 0, 8),
+            (_TO_X, 0, 0, 0),
+        ]
+    else:
+        head = [(_LOAD_BYTE, 0, 0, NEXT_HEADER), (_EQUAL, "find", "stray", UDP)]
+    steps: list[tuple[int, int | str, int | str, int]] = [
         (_LOAD_LENGTH, 0, 0, 0),
-        (_AT_LEAST, 0, 9, 110),  # else to the strays, at 11
-        (_LOAD_BYTE, 0, 0, 20),
-        (_EQUAL, 0, 7, IPV6_IN_IPV6),  # else to the strays
-        (_LOAD_WORD, 0, 0, 106),
+        (_AT_LEAST, 0, "stray", at + 4),
+        (_LOAD_X, 0, 0, 0),
+        *head,
+        (_LOAD_WORD_AT_X, 0, 0, at),  # beyond the end of the frame: the kernel drops it, whoever it was for
         (_AND, 0, 0, 0xFFFFFF),
-        (_EQUAL, 3, 0, ENDPOINT_QPN),
-        (_AT_LEAST, 0, 1, first),
-        (_GREATER, 0, 1, last),
+        (_EQUAL, "take", 0, ENDPOINT_QPN),
+        (_AT_LEAST, 0, "leave", first),
+        (_GREATER, "leave", "take", last),
         (_RETURN, 0, 0, 0),
         (_RETURN, 0, 0, WHOLE),
         (_RETURN, 0, 0, WHOLE if strays else 0),
+    ]
+    ends = len(steps)
+    labels = {"find": ends - 8, "leave": ends - 3, "take": ends - 2, "stray": ends - 1}
+
+    def jump(here: int, to: int | str) -> int:
+        return labels[to] - here - 1 if isinstance(to, str) else to
+
+    return b"".join(
+        _INSTRUCTION.pack(code, jump(n, true), jump(n, false), k) for n, (code, true, false, k) in enumerate(steps)
     )
-    return b"".join(_INSTRUCTION.pack(*step) for step in steps)
 
 
-def keep(descriptor: int, qpns: range, *, strays: bool = False) -> None:
-    """Put the filter on a packet socket; what it holds back costs this process nothing. Raises OSError."""
-    code = program(qpns[0], qpns[-1], strays)
+def keep(descriptor: int, qpns: range, *, outer: bool, strays: bool = False) -> None:
+    """Put the filter on a packet socket; what it holds back costs this process nothing. `outer`: the fabric's packets
+    have an outer header. Raises OSError."""
+    code = program(qpns[0], qpns[-1], strays, outer)
     buffer = ctypes.create_string_buffer(code, len(code))
     with socket.socket(fileno=os.dup(descriptor)) as sock:
         sock.setsockopt(

@@ -6,7 +6,8 @@
         packet.show()
         return packet                            # or a changed one; None drops it
 
-`packet` is Ether / USidCarrier / IPv6 / UDP / BTH / ... / ICRC (hosts/scapy_layers.py). On its way out its iCRC
+`packet` is Ether / USidCarrier / IPv6 / UDP / BTH / ... / ICRC (hosts/scapy_layers.py), without USidCarrier in modes
+other than srv6. On its way out its iCRC
 and lengths are still to be computed, so a changed packet leaves valid; set `packet[ICRC].icrc` to send a wrong
 one. On its way in they are what arrived; after changing something set `packet[ICRC].icrc = None` to have it
 computed again, or the packet is dropped for its iCRC. Hooks run in the order given. One that raises is reported
@@ -27,14 +28,26 @@ from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
 
+from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet as ScapyPacket
 
 from hosts.engine.config import Config
+from hosts.engine.dialect import in_dialect, outer_words
 from hosts.engine.packets import Packet
 from hosts.engine.wire import Addressing, WireError
 from hosts.links import LinkState
-from hosts.nic.base import ENCAPSULATION_BYTES, HOP_LIMIT, INNER_OVERHEAD, Nic, NicError, Received, drop_reason
+from hosts.nic.base import (
+    ENCAPSULATION_BYTES,
+    HOP_LIMIT,
+    INNER_OVERHEAD,
+    SRH_ROOM,
+    Nic,
+    NicError,
+    Received,
+    check_config,
+    drop_reason,
+)
 from hosts.nic.encapsulation import Decapsulation
 from hosts.nic.port import bind, clear_error, explain, open_socket
 from hosts.scapy_codec import ScapyCodec
@@ -70,13 +83,17 @@ class ScapyNic(Nic):
     """The ports of `host`, one packet socket each. Raises NicError when one cannot be opened."""
 
     kind = "scapy"
+    _outer_word: Callable[[bytes | bytearray, int], bytes] | None = None
+    """First word of the outer header, where it is not that of the inner one."""
 
     def __init__(self, plan: Plan, host: Host, config: Config, hooks: list[str]) -> None:
         super().__init__(plan, host)
-        self._codec = ScapyCodec(config)
+        check_config(config)
+        self._codec = in_dialect(ScapyCodec(config), config, plan.mode.outer_header)
+        self._outer_word = outer_words(self._codec)
         self._decapsulations = {p: Decapsulation(plan, host, p, self._codec) for p in self.ports}
         self._hooks = [load_hook(text) for text in hooks]
-        self._mtu = ENCAPSULATION_BYTES - 14 + INNER_OVERHEAD + config.pmtu_bytes
+        self._mtu = ENCAPSULATION_BYTES - 14 + SRH_ROOM + INNER_OVERHEAD + config.pmtu_bytes
         self._buffer = bytearray(FRAME_BYTES)
         self._reported: set[Hook] = set()
         self._sockets: dict[int, socket.socket] = {}
@@ -140,10 +157,20 @@ class ScapyNic(Nic):
         port = self.ports[plane]
         above = self.plan.link_of_interface(port.interface).upper
         source = self.plan.address(self.host, plane)
-        inner = self._codec.to_scapy(packet, Addressing(source.packed, self.plan.address(there, plane).packed))
+        addressing = Addressing(source.packed, self.plan.address(there, plane).packed)
+        if self._outer_word is None:
+            inner = self._codec.to_scapy(packet, addressing)
+            label = inner.fl
+        else:
+            made = self._codec.encode(packet, addressing).join()
+            inner = IPv6(made)
+            label = int.from_bytes(self._outer_word(made, packet.ev), "big") & 0xFFFFF
+        ethernet = Ether(src=self.plan.mac(port), dst=self.plan.mac(above))
+        if not self.plan.mode.outer_header:
+            return ethernet / inner
         carrier = IPv6Address(self.plan.template(self.host, there).address(packet.ev))
-        outer = USidCarrier(src=str(source), dst=str(carrier), tc=inner.tc, fl=inner.fl, hlim=HOP_LIMIT)
-        return Ether(src=self.plan.mac(port), dst=self.plan.mac(above)) / outer / inner
+        outer = USidCarrier(src=str(source), dst=str(carrier), tc=inner.tc, fl=label, hlim=HOP_LIMIT)
+        return ethernet / outer / inner
 
     # ---- in ---------------------------------------------------------------------------------------------
 

@@ -252,7 +252,7 @@ class LiveDriver(PlanDriver):
                 self._selector.unregister(number)
         self._nic_files = list(self.nic.filenos().values())
         for number in self._nic_files:
-            keep(number, self.qpns)
+            keep(number, self.qpns, outer=self.plan.mode.outer_header)
             self._selector.register(number, selectors.EVENT_READ)
 
     def _on_link(self, interface: str, state: LinkState) -> None:

@@ -35,12 +35,12 @@ def fast_frame(record: Write, here=H0, there=H2) -> bytes:
     return to.outer(record.ev, inner.header[:4], inner.size) + inner.join()
 
 
-def scapy_nic_of(host) -> ScapyNic:
+def scapy_nic_of(host, plan: Plan = PLAN) -> ScapyNic:
     """A scapy NIC without its sockets."""
     nic = ScapyNic.__new__(ScapyNic)
-    Nic.__init__(nic, PLAN, host)
+    Nic.__init__(nic, plan, host)
     nic._codec = scapy_nic.ScapyCodec(Config())
-    nic._decapsulations = {p: Decapsulation(PLAN, host, p, nic._codec) for p in nic.ports}
+    nic._decapsulations = {p: Decapsulation(plan, host, p, nic._codec) for p in nic.ports}
     nic._hooks, nic._reported = [], set()
     return nic
 
@@ -56,12 +56,12 @@ def arrived(frame: bytes, host=H2, plane=PLANE, outer_tc: int | None = None) -> 
     return bytes(out)
 
 
-def opened(frame: bytes, host=H2, plane=PLANE):
+def opened(frame: bytes, host=H2, plane=PLANE, plan: Plan = PLAN):
     """[fast NIC's verdict, scapy NIC's verdict]: (peer, record) or the reason for dropping."""
     verdicts = []
     for take in (
-        lambda: Decapsulation(PLAN, host, plane, CODEC).open(memoryview(frame)),
-        lambda: scapy_nic_of(host).unwrap(frame, plane),
+        lambda: Decapsulation(plan, host, plane, CODEC).open(memoryview(frame)),
+        lambda: scapy_nic_of(host, plan).unwrap(frame, plane),
     ):
         try:
             peer, record = take()
@@ -150,6 +150,101 @@ def test_unwrap__nothing_crashes_on_hostile_frames(data):
     assert isinstance(fast, tuple) == isinstance(scapy, tuple)
     if isinstance(fast, tuple):
         assert fast == scapy
+
+
+# ---- segment routing header ---------------------------------------------------------------------------------
+
+
+def with_srh(segments: int, left: int = 0, kind: int = 4, next_header: int = 41, tlv: int = 0) -> bytes:
+    """A frame as it arrives with a segment routing header (RFC 8754 §2)."""
+    frame = arrived(fast_frame(a_write()))
+    srh = bytes((next_header, 2 * segments + tlv, kind, left, max(0, segments - 1), 0, 0, 0))
+    srh += bytes(range(16)) * segments + bytes(8 * tlv)
+    length = int.from_bytes(frame[18:20], "big") + len(srh)
+    return frame[:18] + length.to_bytes(2, "big") + b"\x2b" + frame[21:54] + srh + frame[54:]
+
+
+@pytest.mark.parametrize(("segments", "tlv"), [(1, 0), (2, 0), (4, 0), (1, 1)])
+def test_unwrap__an_srh_that_is_used_up_comes_off(segments, tlv):
+    assert opened(with_srh(segments, tlv=tlv)) == [("h0", a_write())] * 2
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (with_srh(2, left=1), "not ours: segments left"),
+        (with_srh(2, kind=2), "not ours: no IPvN behind a segment routing header"),
+        (with_srh(2, next_header=17), "not ours: no IPvN behind a segment routing header"),
+        (with_srh(40), "shorter than its headers"),
+        (with_srh(1)[:60], "shorter than its headers"),
+    ],
+)
+def test_unwrap__any_other_srh_is_dropped(frame, reason):
+    if len(frame) > 500:  # an SRH that says it is longer than the packet
+        frame = frame[:300]
+    assert opened(frame) == [reason] * 2
+
+
+# ---- modes without an outer header --------------------------------------------------------------------------
+
+PLAIN = Plan(mode="ecmp")
+
+
+def plain_frame(record: Write) -> bytes:
+    to = Encapsulation(PLAIN, H0, H2, record.plane)
+    inner = CODEC.encode(record, to.addressing)
+    return to.outer(record.ev, inner.header[:4], inner.size) + inner.join()
+
+
+def test_plain__the_ev_travels_in_port_and_flow_label():
+    record = a_write(ev=0x8001_0305)
+    frame = plain_frame(record)
+    assert bytes(scapy_nic_of(H0, PLAIN).wrap(PLANE, H2, record)).hex() == frame.hex()
+    assert len(frame) == len(fast_frame(a_write())) - 40
+    assert frame[:14] == fast_frame(a_write())[:14]
+    assert (frame[16:18].hex(), frame[54:56].hex()) == ("8001", "0305")
+    assert opened(frame, plan=PLAIN) == [("h0", record)] * 2
+    assert opened(frame + bytes(7), plan=PLAIN) == [("h0", record)] * 2  # padding behind it
+
+
+@pytest.mark.parametrize(("traffic_class", "dscp", "ecn"), [(4 << 2 | 3, 4, 3), (8 << 2 | 2, 8, 2)])
+def test_plain__marks_are_in_the_only_header(traffic_class, dscp, ecn):
+    frame = bytearray(plain_frame(a_write()))
+    word = int.from_bytes(frame[14:18], "big") & ~(0xFF << 20) | traffic_class << 20
+    frame[14:18] = word.to_bytes(4, "big")
+    for _, record in opened(bytes(frame), plan=PLAIN):
+        assert (record.dscp, record.ecn) == (dscp, ecn)
+
+
+@pytest.mark.parametrize("kept", [82, 98, 102])
+def test_plain__trimmed(kept):
+    frame = bytearray(plain_frame(a_write()))[:kept]
+    word = int.from_bytes(frame[14:18], "big") & ~(0xFF << 20) | (16 << 2 | 2) << 20
+    frame[14:18] = word.to_bytes(4, "big")
+    for peer, record in opened(bytes(frame), plan=PLAIN):
+        assert (peer, record.trimmed, record.psn) == ("h0", NackReason.TRIMMED_LASTHOP, 9)
+
+
+def test_plain__not_ours():
+    frame = bytearray(plain_frame(a_write()))
+    for at, value in ((14 + 24, PLAN.address(H3, PLANE).packed), (14 + 8, bytes(16)), (12, b"\x08\x00")):
+        other = bytes(frame[:at] + value + frame[at + len(value) :])
+        for verdict in opened(other, plan=PLAIN):
+            assert verdict.startswith("not ours"), verdict
+    for verdict in opened(arrived(fast_frame(a_write())), plan=PLAIN):
+        assert isinstance(verdict, str)
+    for verdict in opened(bytes(frame)):
+        assert isinstance(verdict, str)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_plain__nothing_crashes_on_hostile_frames(data):
+    frame = bytearray(plain_frame(a_write()))
+    for _ in range(data.draw(st.integers(0, 4))):
+        frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    fast, scapy = opened(bytes(frame[: data.draw(st.integers(0, len(frame)))]), plan=PLAIN)
+    assert isinstance(fast, tuple) == isinstance(scapy, tuple)
 
 
 def test_drop_reason__has_no_numbers_in_it():

@@ -32,10 +32,11 @@ def compiled():
 class Ends:
     """h0 sends to h1 over plane 1, with either half on both sides."""
 
-    def __init__(self, module, config: Config) -> None:
+    def __init__(self, module, config: Config, mode: str = "srv6") -> None:
         self.config, self.codec = config, Codec(config)
-        self.there = Encapsulation(PLAN, H0, H1, 1)
-        self.decapsulation = Decapsulation(PLAN, H1, 1, self.codec)
+        plan = replace(PLAN, mode=mode)
+        self.there = Encapsulation(plan, H0, H1, 1)
+        self.decapsulation = Decapsulation(plan, H1, 1, self.codec)
         self.port = module.Port(
             plane=1, own_usid=self.decapsulation.own_usid, own_address=self.decapsulation.own_address,
             peers=self.decapsulation.peers, ports=tuple(UDP_PORTS | {config.udp_dport}), dport=config.udp_dport,
@@ -50,6 +51,8 @@ class Ends:
 
     def arrived(self, frame: bytes) -> bytearray:
         """As the switches leave it: addressed to the port's own uSID."""
+        if not self.there.outer_header:
+            return bytearray(frame)
         return bytearray(frame[:38] + self.decapsulation.own_usid + frame[54:])
 
     def python_opens(self, frame: bytes):
@@ -60,8 +63,11 @@ class Ends:
             return None
 
 
-@pytest.fixture(params=["L", "H"])
+@pytest.fixture(params=["L", "H", "stev"])
 def ends(request, compiled):
+    """srv6 mode with either layout of the EV, and one without outer header (they are all alike to a NIC)."""
+    if request.param == "stev":
+        return Ends(compiled, Config(), "stev")
     return Ends(compiled, Config(ev_layout=request.param))
 
 
