@@ -4,17 +4,24 @@
 // v1model tells the depth of a queue only in the egress, when it is too late to trim; so the count is kept here.
 // queue_depth[port] is the number of packets in the data queue of a port: the ingress adds one for each packet it lets
 // into that queue, and the egress overwrites the sum with the depth that the traffic manager saw when a packet of that
-// queue left (deq_qdepth: packets still waiting behind it). So a burst between two departures is seen at once, and the
-// count cannot stick: what a packet added, its own departure replaces by the truth, the last one of all by 0; and a
-// packet that a full queue loses has others before it that depart. This needs two things. Only packets that were
-// counted may correct the count: a control packet overtakes, and another depth is reported with it. And the traffic
-// manager has to go on serving a port whose link is down; the frames end at the wire.
+// queue left (deq_qdepth: packets still waiting behind it). So a burst between two departures is seen at once.
+//
+// Why the count cannot stick. What a packet added, its own departure replaces by the truth, the last one of all by 0;
+// and a packet that a full queue loses has others before it that depart. That needs a traffic manager that goes on
+// serving a port whose link is down (the frames end at the wire), and that only packets which were counted correct the
+// count: a control packet overtakes, and another depth is reported with it. What is lost without any departure (a port
+// taken away with its queue, no buffer left in the switch) would leave the count high, and nobody would be let in to
+// correct it: so when nobody was let in for SCOUT_GAP, the next packet goes in whatever the count says. If the queue is
+// really that slow, that is one packet too many in a second.
 // Two threads (BMv2) may lose one addition when both write at once; the next departure sets it right.
 
 #ifndef MRC_EGRESS_P4
 #define MRC_EGRESS_P4
 
 register<depth_t>(PORTS) queue_depth;
+register<bit<48>>(PORTS) last_admission; // microseconds, by egress port
+
+const bit<48> SCOUT_GAP = 1000000;       // microseconds
 
 const bit<32> SRH_LEN = 8;               // before the segments
 const bit<32> IPV6_LEN = 40;
@@ -126,6 +133,14 @@ control QueueAdmission(inout headers_t hdr,
             if (is_retx == 1) {
                 trim_depth = retx_trim_depth;
             }
+            if ((trim_depth != 0 && depth >= trim_depth) || (drop_depth != 0 && depth >= drop_depth)) {
+                bit<48> last;
+                last_admission.read(last, port);
+                if (standard_metadata.ingress_global_timestamp - last >= SCOUT_GAP) {
+                    trim_depth = 0;
+                    drop_depth = 0;
+                }
+            }
             if (may_trim == 1 && trim_depth != 0 && depth >= trim_depth) {
                 trimming.apply();
                 // What stands between Ethernet and the hosts' own IP header is kept too.
@@ -158,6 +173,7 @@ control QueueAdmission(inout headers_t hdr,
                 }
             } else {
                 queue_depth.write(port, depth + 1);
+                last_admission.write(port, standard_metadata.ingress_global_timestamp);
                 meta.in_data_queue = 1;
             }
         }
