@@ -29,6 +29,7 @@ from types import FrameType
 from typing import Any
 
 from topologies import netdev, preflight, processes
+from topologies.inject import Injector
 from topologies.jsonl import JsonlClient
 from topologies.netdev import IFF_NOARP, IFF_UP, NetDevices
 from topologies.nodes import FabricHost, FabricMininet
@@ -114,8 +115,10 @@ class Fabric:
         self._handle_signals = handle_signals
         self._old_handlers: dict[int, Any] = {}
         self._root: NetDevices | None = None
-        self._cut: set[str] = set()
-        """Interfaces taken down by `link`; `power` leaves them down."""
+        self.cut: set[str] = set()
+        """Interfaces taken down by `link`, `link_port` or a fault; `power` leaves them down."""
+        self.inject = Injector(self)
+        """Faults by name, with undo."""
         self._clients: dict[str, JsonlClient] = {}
         self._state_lock = threading.Lock()
         self._held = False
@@ -266,6 +269,7 @@ class Fabric:
 
     def _remove(self) -> None:
         """In order: processes while they can still say goodbye, shells, then all that carries the run's marks."""
+        self.inject.stop()
         processes.drain()
         for client in self._clients.values():
             client.close()
@@ -295,7 +299,7 @@ class Fabric:
         An end at a switch without power stays down until that has power again. Raises PlanError for no such link.
         """
         link = self.plan.link(a, b)
-        return self._set_ends((link.lower.interface, link.upper.interface), up)
+        return self.set_interfaces((link.lower.interface, link.upper.interface), up)
 
     def link_port(self, node: str, port: int | str, up: bool) -> float:
         """The same for one end, by its number or interface name; the other end loses carrier.
@@ -305,7 +309,7 @@ class Fabric:
         ports = self.plan.ports(node)
         for one in ports:
             if port in (one.number, one.interface):
-                return self._set_ends((one.interface,), up)
+                return self.set_interfaces((one.interface,), up)
         has = ", ".join(f"{p.number} ({p.interface})" for p in ports)
         raise PlanError(f"no port {port!r} on {node} (has: {has})")
 
@@ -325,14 +329,15 @@ class Fabric:
             if on:
                 self.traffic.restarted(switch)
                 for interface in node.interfaces.values():
-                    self._set_interface(interface, interface not in self._cut)
+                    self._set_interface(interface, interface not in self.cut)
         return at
 
-    def _set_ends(self, interfaces: tuple[str, ...], up: bool) -> float:
+    def set_interfaces(self, interfaces: tuple[str, ...], up: bool) -> float:
+        """The same for interfaces by name; up: those whose switch has power. Returns when, as `link` does."""
         with self._state_lock:
             at = time.monotonic()
             for interface in interfaces:
-                (self._cut.discard if up else self._cut.add)(interface)
+                (self.cut.discard if up else self.cut.add)(interface)
                 self._set_interface(interface, up and self._has_power(interface))
         return at
 

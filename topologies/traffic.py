@@ -132,8 +132,8 @@ class TrafficControl(abc.ABC):
         """Limit a port, or one priority of it, in bits/s or in packets/s; None: no limit."""
         self.apply(
             [
-                Setting(interface, "rate-bps", _whole("rate_bps", rate_bps), priority),
-                Setting(interface, "rate-pps", _whole("pps", pps), priority),
+                Setting(interface, "rate-bps", whole("rate_bps", rate_bps), priority),
+                Setting(interface, "rate-pps", whole("pps", pps), priority),
             ]
         )
 
@@ -143,8 +143,8 @@ class TrafficControl(abc.ABC):
         """Limit what may wait in a queue, in packets and in bytes (`size`); None: no limit."""
         self.apply(
             [
-                Setting(interface, "max-packets", _whole("packets", packets), priority),
-                Setting(interface, "max-bytes", _whole("size", size), priority),
+                Setting(interface, "max-packets", whole("packets", packets), priority),
+                Setting(interface, "max-bytes", whole("size", size), priority),
             ]
         )
 
@@ -247,8 +247,8 @@ def delay_us(seconds: float) -> int:
     return round(seconds * 1e6)
 
 
-def _whole(what: str, value: float | None) -> int:
-    """0 for None, the nearest whole number otherwise; what would round to no limit is refused."""
+def whole(what: str, value: float | None) -> int:
+    """A limit as switches take it: 0 for None, else the nearest whole number. Raises TrafficError below 1."""
     if value is None:
         return 0
     if not isinstance(value, (int, float)) or not 0.5 < value < 1e13:
