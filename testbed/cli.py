@@ -92,23 +92,49 @@ def demo(
     raise typer.Exit(0 if report.passed else 1)
 
 
-@app.command(epilog="Then, at the prompt: `link p1-t0-0 p1-t1-1 down` · `send h0 h2 64M` · `help`")
+@app.command(
+    epilog="Examples: `mrc up` · `mrc up --mode ecmp` · `mrc up --rate 100M --delay 250us` · `mrc up --rate none` · "
+    "`mrc up --fabric-rate 20M --planes 8 --spines 4` · then, at the prompt: `link p1-t0-0 p1-t1-1 down` · "
+    "`send h0 h2 64M` · `help`"
+)
 def up(
     planes: Planes = 4,
     racks: Racks = 2,
     spines: Spines = 2,
     hosts_per_rack: HostsPerRack = 2,
+    mode: Annotated[
+        str, typer.Option("--mode", help="Forwarding: `srv6`, `stev`, `ecmp`, `switch-spray` or `flow-ecmp`.")
+    ] = "srv6",
+    rate: Annotated[
+        str | None, typer.Option("--rate", help="Rate of every link, e.g. 10M (bits/s), or `none`. Default: 10M.")
+    ] = None,
+    delay: Annotated[
+        str | None,
+        typer.Option(
+            "--delay", help="One-way delay of every link, e.g. 1.25ms. Default: base RTT of 10 ms; 0 without rate."
+        ),
+    ] = None,
+    host_rate: Annotated[str | None, typer.Option("--host-rate", help="Rate of NIC-T0 links alone.")] = None,
+    host_delay: Annotated[str | None, typer.Option("--host-delay", help="Delay of NIC-T0 links alone.")] = None,
+    fabric_rate: Annotated[str | None, typer.Option("--fabric-rate", help="Rate of T0-T1 links alone.")] = None,
+    fabric_delay: Annotated[str | None, typer.Option("--fabric-delay", help="Delay of T0-T1 links alone.")] = None,
+    pmtu: Annotated[
+        int | None,
+        typer.Option("--pmtu", help="Path MTU, payload bytes of a packet. Default: 1024; 4096 without rate."),
+    ] = None,
     target: Target = "embedded",
     nic: Nic = "fast",
 ) -> None:
     """Bring the fabric up and open the Mininet CLI with MRC words; everything is removed on exit."""
     from testbed.fabric import open_fabric
+    from testbed.links import LinkOptions
     from topologies.cli import run_cli
-    from topologies.plan import Plan
 
-    plan = Plan(planes, racks, spines, hosts_per_rack)
+    links = LinkOptions(mode, rate or "none", delay, host_rate, host_delay, fabric_rate, fabric_delay, pmtu)
+    plan = links.plan(planes, racks, spines, hosts_per_rack)
     require_root("up")
     with open_fabric(plan, target=target, nic=nic, console=Console(highlight=False)) as fabric:
+        print(plan.describe_links())
         run_cli(fabric)
 
 

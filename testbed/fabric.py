@@ -9,7 +9,7 @@ from topologies.net import Fabric
 from topologies.plan import Plan
 
 
-def open_fabric(plan: Plan, *, target: str, nic: str, console: Console, program: str = "srv6") -> Fabric:
+def open_fabric(plan: Plan, *, target: str, nic: str, console: Console, program: str | None = None) -> Fabric:
     """An unstarted Fabric (a context manager) that reports each step on `console`.
 
     Raises FabricError, ProcessError or RunDirError on entering, with everything removed again.

@@ -144,17 +144,26 @@ def round_trip_s(speeds: Iterable[LinkSpeed], pmtu_bytes: int, mode: Mode) -> fl
     return sum(2 * one.delay_s + one.seconds(full) + one.seconds(sack) for one in speeds)
 
 
+def spare_delay_s(links: list[LinkSpeed], rtt_s: float, pmtu_bytes: int, mode: Mode, silent: int) -> float:
+    """What is left of a round trip over `links` for each of `silent` of them to delay one way, in seconds.
+
+    Raises PlanError when nothing is.
+    """
+    taken = round_trip_s(links, pmtu_bytes, mode)
+    if taken > rtt_s:
+        slowest = min((one.rate_bps for one in links if one.rate_bps is not None), default=0.0)
+        raise PlanError(
+            f"a round trip of {rtt_s * 1e3:.4g} ms over {len(links)} links of {in_units(slowest)}b/s is not possible: "
+            f"serialising a packet of {pmtu_bytes} bytes and its SACK takes {taken * 1e3:.4g} ms, with the delays "
+            "given: give a higher rate, a smaller path MTU, or all delays yourself"
+        )
+    return (rtt_s - taken) / (2 * silent)
+
+
 def scaled_speed(rate_bps: float, rtt_s: float, pmtu_bytes: int, mode: Mode, hops: int = 4) -> LinkSpeed:
     """The speed of every link that makes `rtt_s` over `hops` of them: what serialising leaves is delay (§11.4).
 
     Raises PlanError when it leaves nothing.
     """
-    bare = LinkSpeed(rate_bps)
-    serialising = round_trip_s([bare] * hops, pmtu_bytes, mode)
-    if serialising > rtt_s:
-        raise PlanError(
-            f"a round trip of {rtt_s * 1e3:.4g} ms over {hops} links of {in_units(rate_bps)}b/s is not possible: "
-            f"serialising a packet of {pmtu_bytes} bytes and its SACK takes {serialising * 1e3:.4g} ms: "
-            "give a higher rate, a smaller path MTU, or the delays themselves"
-        )
-    return LinkSpeed(rate_bps, (rtt_s - serialising) / (2 * hops))
+    links = [LinkSpeed(rate_bps)] * hops
+    return LinkSpeed(rate_bps, spare_delay_s(links, rtt_s, pmtu_bytes, mode, hops))

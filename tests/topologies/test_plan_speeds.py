@@ -96,5 +96,5 @@ def test_impossible_speeds__are_refused_by_name():
         LinkSpeed(0)
     with pytest.raises(PlanError, match="delay_s = inf: give 0 to 60 seconds"):
         LinkSpeed(None, float("inf"))
-    with pytest.raises(PlanError, match=r"10 ms over 4 links of 1 Mb/s is not possible: .* takes 42.24 ms"):
+    with pytest.raises(PlanError, match=r"10 ms over 4 links of 1 Mb/s is not possible: .* takes 42.24 ms, with"):
         Plan.scaled(rate_bps=1e6)
