@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from hosts.connections import Connections
+from hosts.defaults import host_config
 from hosts.engine.config import Config, ConfigError
 from hosts.engine.endpoint import Endpoint
 from hosts.links import LinkState, LinkWatcher
@@ -291,13 +292,14 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     seed = random.SystemRandom().getrandbits(64) if arguments.seed is None else arguments.seed
     try:
+        plan = _plan(arguments.run_dir)
         agent = Agent(
-            _plan(arguments.run_dir),
+            plan,
             arguments.host,
             arguments.run_dir,
             nic=arguments.nic,
             hooks=arguments.hook,
-            config=Config.from_json(dict(arguments.config)),
+            config=host_config(plan, dict(arguments.config)),
             seed=seed,
         )
     except (AgentStartError, NicError, JsonlError, PlanError, ConfigError, OSError) as error:

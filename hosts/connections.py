@@ -12,6 +12,7 @@ from pathlib import Path
 from selectors import BaseSelector
 from typing import TYPE_CHECKING, Any
 
+from hosts.defaults import baseline_config
 from hosts.denylist import Denylist
 from hosts.engine.endpoint import TRANSPORTS
 from hosts.engine.events import Completion, Event, EvProbeResult
@@ -127,7 +128,8 @@ class Connections:
         """A QP in INIT for `peer`. Raises PlanError or QpUseError."""
         self.peer_host(peer)
         self.transport(transport)
-        connection = Connection(self._endpoint.create_qp(transport=transport), peer)
+        settings = None if transport == MRC else baseline_config(self._plan)
+        connection = Connection(self._endpoint.create_qp(transport=transport, settings=settings), peer)
         self._by_qpn[connection.qp.qpn] = connection
         return connection
 
@@ -149,7 +151,8 @@ class Connections:
         if connection.busy:
             raise QpUseError(f"QP {connection.qp.qpn} carries a transfer or test: wait for its end")
         del self._by_qpn[connection.qp.qpn]
-        self._health.leave(connection.peer, connection.qp.ev_states())
+        if connection.qp.transport == MRC:
+            self._health.leave(connection.peer, connection.qp.ev_states())
         self._endpoint.destroy_qp(connection.qp.qpn)
 
     async def close_remote(self, connection: Connection) -> str | None:
@@ -212,16 +215,20 @@ class Connections:
                 out.setdefault(one.peer, set()).update(one.denied)
         return {peer: sorted(evs) for peer, evs in out.items()}
 
+    def _judging(self) -> list[Connection]:
+        """Connected QPs that judge their paths, which the baseline's do not."""
+        return [one for one in self if one.qp.transport == MRC and one.qp.state is not QpState.INIT]
+
     def health(self, peer: str | None) -> list[dict[str, Any]]:
         """EV health by peer (hosts/health.py). Raises PlanError or QpUseError for a `peer` that is none."""
         if peer is not None:
             names = [self.peer_host(peer).name]
         else:
-            known = self._health.peers | {one.peer for one in self}
+            known = self._health.peers | {one.peer for one in self._judging()}
             names = [host.name for host in self._plan.hosts if host.name in known]
         out = []
         for name in names:
-            qps = [one.qp.ev_states() for one in self if one.peer == name and one.qp.state is not QpState.INIT]
+            qps = [one.qp.ev_states() for one in self._judging() if one.peer == name]
             out.append(self._health.report(self._plan.host(name), qps, self.denylist.denied))
         return out
 

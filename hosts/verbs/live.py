@@ -26,6 +26,7 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from hosts.defaults import host_config
 from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.packets import EndpointResponse
@@ -74,7 +75,9 @@ def open_device(
         raise VerbsError(f"{path}: {error}") from None
     try:
         here = plan.host(host) if host is not None else find_host(plan)
-        return Device(LiveDriver(plan, here, Path(run_dir), config or Config(), nic=nic, thread=thread, seed=seed))
+        return Device(
+            LiveDriver(plan, here, Path(run_dir), config or host_config(plan), nic=nic, thread=thread, seed=seed)
+        )
     except (NicError, PlanError, OSError) as error:
         raise VerbsError(f"cannot open the device: {error}") from None
 

@@ -17,13 +17,13 @@ class PlanDriver(Driver):
         self.plan, self.host = plan, host
 
     def evs(self, peer: str) -> list[tuple[int, int]]:
-        return [(ev, ev_plane(ev)) for ev in self.plan.evs(self.host, self.plan.host(peer))]
+        return list(self.plan.ev_planes(self.host, self.plan.host(peer)))
 
     def check_ev(self, peer: str, ev: int, plane: int) -> str | None:
-        if ev_plane(ev) != plane:
+        if self.plan.mode.ev_is_path and ev_plane(ev) != plane:
             return f"EV {ev:#06x} names plane {ev_plane(ev)}, its port is plane {plane}"
         try:
-            self.plan.path(self.host, self.plan.host(peer), ev)
+            self.plan.path(self.host, self.plan.host(peer), ev, plane)
         except PlanError as error:
             return str(error)
         return None
