@@ -61,9 +61,7 @@ METRICS = (
     Metric("evs.last_bad", "s", "from the first fault until every EV that was used through it is ASSUMED_BAD"),
     Metric("evs.restored", "s", "from the last fault's end until no EV is ASSUMED_BAD"),
     Metric("evs.swapped_in_plane", "0/1", "each EV that went bad was replaced by one of its own plane"),
-    Metric(
-        "share_elsewhere.NAME", "share", "packets of a workload not on the EVs that `pin` of another names", series=True
-    ),
+    Metric("off_pinned.NAME", "share", "its packets on EVs that no `pin` of another workload names", series=True),
     Metric("queue.PORT", "bytes", "depth of the data queue of an interface (measure.queues)", series=True),
     Metric("queue.PORT.max", "bytes", "its deepest"),
     Metric("queue.last-hop.max", "bytes", "deepest data queue of all T0 downlinks"),

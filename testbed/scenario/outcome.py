@@ -94,6 +94,8 @@ class Series:
     marked: list[int] = field(default_factory=list)
     trimmed: list[int] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
+    ev_packets: dict[str, list[dict[str, int]]] = field(default_factory=dict)
+    """Flow name -> packets sent over each EV (as `0x0305`) in the interval; kept for a few flows only."""
     queues: dict[str, list[int]] = field(default_factory=dict)
     """Interface -> bytes waiting in its data queue at the end of the interval."""
 

@@ -28,6 +28,8 @@ from testbed.virtual.profiles import Line, LinkProfile, QueueProfile
 
 SETTLE_S = 0.05
 """Virtual time before the workload starts: ports come up, probes of the base RTT go out."""
+EV_FLOWS_MAX = 8
+"""Packets by EV are recorded in runs of at most this many flows."""
 TICK_SHARE = 0.5
 """Faults at a share of the work are looked for this often, as a part of the sampling interval."""
 
@@ -237,8 +239,21 @@ class VirtualRun:
             "marked": sum(port.marked for port in ports),
             "trimmed": sum(port.trimmed for port in ports),
             "dropped": sum(sum(port.dropped.values()) for port in ports),
+            "evs": self._ev_packets(),
             "planes": [sum(host.ports[p].forwarded_bytes for host in hosts) for p in range(self.plan.planes)],
         }
+
+    def _ev_packets(self) -> dict[str, dict[str, int]]:
+        """Flow name -> packets sent over each EV so far."""
+        if not self.scenario.measure.evs or len(self.flows) > EV_FLOWS_MAX:
+            return {}
+        out: dict[str, dict[str, int]] = {}
+        for flow in self.flows:
+            sent = out.setdefault(flow.name, {})
+            for state in (state for sender, _ in flow.pairs for state in sender.ev_states()):
+                name = f"{state['ev']:#06x}"
+                sent[name] = sent.get(name, 0) + state["sent"]
+        return out
 
     def collectives_as_flows(self) -> list[Any]:
         """The flows of all collectives: one a pair of ranks."""
@@ -254,6 +269,10 @@ class VirtualRun:
         series.times_s.append(round(now - self.begins, 9))
         for name, value in after["received"].items():
             series.received_bps.setdefault(name, []).append((value - before["received"].get(name, 0)) * 8 / passed)
+        for name, sent in after["evs"].items():
+            was = before["evs"].get(name, {})
+            news = {ev: count - was.get(ev, 0) for ev, count in sent.items() if count > was.get(ev, 0)}
+            series.ev_packets.setdefault(name, []).append(news)
         for key in ("lost", "marked", "trimmed", "dropped"):
             getattr(series, key).append(after[key] - before[key])
         series.plane_bps.append([(a - b) * 8 / passed for a, b in zip(after["planes"], before["planes"], strict=True)])
