@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from finsy.proto import p4i
 
     from switch.loop import EventLoop
+    from switch.trace import Trace
 
 CPU_PORT = 510
 """Port of packet-in and packet-out; the event loop can be told another."""
@@ -213,6 +214,15 @@ class Device:
             raise ValueError(f"{self.name}: {now_ns} ns is before what has happened already")
         if error == native.NO_MEMORY:
             raise MemoryError(f"{self.name}: out of memory")
+
+    def trace(self, port: int, frame: bytes) -> Trace:
+        """As `process`, and tell each step of the packet's way; only in memory, not on an event loop's device.
+
+        Raises TableError FAILED_PRECONDITION, ValueError as `process`.
+        """
+        from switch.trace import take_trace
+
+        return take_trace(self, port, frame)
 
     def spin(self, port: int, frame: bytes, count: int) -> int:
         """Push a frame through the program `count` times, dropping what comes out; nanoseconds spent (benchmarks)."""

@@ -19,6 +19,7 @@ SOURCES = (
     "profiles.c",
     "hashes.c",
     "digests.c",
+    "trace.c",
     "buffers.c",
     "line.c",
     "traffic.c",
@@ -87,6 +88,15 @@ class DigestDesc(c.Structure):
     _fields_ = [("name", c.c_char_p), ("id", c.c_uint32)]
 
 
+class TraceField(c.Structure):
+    """struct p4rt_trace_field."""
+
+    _fields_ = [
+        ("name", c.c_char_p), ("standard", c.c_uint32), ("offset", c.c_uint32), ("bytes", c.c_uint32),
+        ("bits", c.c_uint32),
+    ]  # fmt: skip
+
+
 class ProgramDesc(c.Structure):
     """struct p4_program."""
 
@@ -97,7 +107,7 @@ class ProgramDesc(c.Structure):
         ("n_counters", c.c_uint32), ("n_registers", c.c_uint32), ("n_digests", c.c_uint32),
         ("actions", c.POINTER(ActionDesc)), ("tables", c.POINTER(TableDesc)), ("profiles", c.POINTER(ProfileDesc)),
         ("counters", c.POINTER(CounterDesc)), ("registers", c.POINTER(RegisterDesc)),
-        ("digests", c.POINTER(DigestDesc)),
+        ("digests", c.POINTER(DigestDesc)), ("trace", c.POINTER(TraceField)),
     ]  # fmt: skip
 
 
@@ -235,6 +245,8 @@ _SIGNATURES = {
     "rt_digests_waiting": (c.c_uint32, c.c_void_p),
     "rt_digests_lost": (c.c_uint64, c.c_void_p),
     "rt_digests_take": (c.c_int, c.c_void_p, *_VIEW),
+    "rt_trace_start": (c.c_int, c.c_void_p, c.c_char_p, c.c_char_p, c.c_size_t),
+    "rt_trace_end": (c.c_int, c.c_void_p, *_VIEW),
     "rt_free": (None, c.c_void_p),
     "rt_loop_create": (c.c_void_p, c.c_uint32, c.c_uint32, c.c_char_p, c.c_size_t),
     "rt_loop_start": (c.c_int, c.c_void_p),

@@ -59,7 +59,7 @@ def run_script(program: Program, script: list[Command], *, seed: int = 0) -> Stf
     device = Device(1, program.name, seed=seed)
     try:
         device.load(program)
-        run = _Run(device, program)
+        run = StfRun(device, program)
         for command in script:
             run.command(command)
         return run.finish()
@@ -67,7 +67,9 @@ def run_script(program: Program, script: list[Command], *, seed: int = 0) -> Stf
         device.close()
 
 
-class _Run:
+class StfRun:
+    """A script being run on a device; `finish` gives the report."""
+
     def __init__(self, device: Device, program: Program) -> None:
         self.device = device
         self.info = program.p4info

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -98,6 +99,39 @@ def test(
     if failed:
         print(f"{failed} of {len(cases)} failed")
     raise typer.Exit(FAILED if failed else 0)
+
+
+@app.command(epilog="Example: `mrc p4 trace basic.p4 1 ffffffffffff0200000000010800 --stf entries.stf`")
+def trace(
+    program: Program,
+    port: Annotated[int, typer.Argument(help="Port the packet comes in at.")],
+    data: Annotated[str, typer.Argument(help="The packet in hexadecimal.", metavar="HEX")],
+    stf: Annotated[Path | None, typer.Option("--stf", help="STF script to run first: entries, registers.")] = None,
+    include: Include = None,
+    define: Define = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show one packet's way: parser states, each table with key, hit and action, changed fields, why it was dropped."""
+    from switch.device import Device
+    from switch.entities import TableError
+    from switch.stf import StfError, read_script
+    from switch.stf_run import StfRun
+
+    compiled = _compiled(program, include, define)
+    device = Device(1, compiled.name)
+    try:
+        device.load(compiled)
+        run = StfRun(device, compiled)
+        for command in read_script(stf) if stf else ():
+            run.command(command)
+        found = device.trace(port, bytes.fromhex(data))
+    except (StfError, TableError) as error:
+        _stop(str(error))
+    except ValueError as error:
+        _stop(f"trace: {error} (want a port and whole bytes in hexadecimal)")
+    finally:
+        device.close()
+    print(json.dumps(found.to_json(), indent=2) if as_json else found.text())
 
 
 def _compiled(program: Path, include: list[Path] | None, define: list[str] | None) -> CompiledProgram:

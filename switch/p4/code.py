@@ -16,6 +16,7 @@ _C_WORDS = """
     restrict return short signed sizeof static struct switch typedef union unsigned void volatile while asm typeof
     linux unix i386 is_valid at main NULL dev pkt p v frame len error errno steps key data act entry result block old
     same done phv variables parse deparse ingress egress u128 i128 uint8_t uint16_t uint32_t uint64_t memcpy memset
+    error_names trace_fields
 """
 _RESERVED = frozenset(_C_WORDS.split())
 _TAKEN = re.compile(r"(p4|P4|_|U128$|(action|table|control|state|ACTION)_|\w+_(MAX|MIN|WIDTH|C)$)|\w+_$")
@@ -99,6 +100,11 @@ def masked(text: str, bits: int) -> str:
 def narrowed(text: str, bits: int, to: int) -> str:
     """`text`, computed with `bits` bits, as a C value no wider than `to` bits need: `masked` relies on it."""
     return f"({c_type(to)}){text}" if work_type(bits) != work_type(to) else text
+
+
+def where_string(where: Location) -> str:
+    """A place as a C string literal, for trace events."""
+    return c_string(where.short)
 
 
 Late = Callable[[], list[str]]

@@ -33,6 +33,13 @@ class CompiledProgram:
     config: bytes
     """P4Runtime's p4_device_config for the embedded target: the preprocessed source, with line markers."""
 
+    def traced(self) -> Path:
+        """The program built for Device.trace: tells what happens to a packet, and is slower. Raises P4Error."""
+        try:
+            return build_shared([self.c_path], [RUNTIME_DIR], ("-DP4_TRACE",), tag=f"p4-{self.name}-trace")
+        except BuildError as error:
+            raise P4Error(None, str(error)) from None
+
 
 def compile_program(
     source: Path | str, *, include: Sequence[Path | str] = (), defines: Sequence[str] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from switch.p4 import tree
-from switch.p4.code import Code, c_comment, c_name, c_string
+from switch.p4.code import Code, bits_of, c_comment, c_name, c_string, where_string
 from switch.p4.elaborate import ControlInstance, Program
 from switch.p4.emit_expr import Place
 from switch.p4.emit_parser import Parsers
@@ -38,7 +38,8 @@ class Emitter(Parsers):
         entry = self._entry_points(calls)
         descriptors = self.descriptors().text()
         functions = "\n".join(one.text() for one in self.functions)
-        return "\n".join((self._head(), self._structs(), descriptors, functions, entry.text(), self._program()))
+        traced = self._trace_fields()
+        return "\n".join((self._head(), self._structs(), descriptors, functions, entry.text(), traced, self._program()))
 
     def _bind(self, params: list[tree.Param]) -> dict[int, Place]:
         """Parameters of a top-level block: headers, metadata, standard metadata, in this order."""
@@ -66,6 +67,9 @@ class Emitter(Parsers):
         for number, name in enumerate(self.program.errors):
             code.add(f"P4_ERROR_{name} = {number},")
         code.close("};")
+        code.add("#ifdef P4_TRACE")
+        code.add(f"static const char *const error_names[] = {{{', '.join(map(c_string, self.program.errors))}}};")
+        code.add("#endif")
         return code.text()
 
     def _structs(self) -> str:
@@ -103,17 +107,26 @@ class Emitter(Parsers):
         code.add("struct phv *p = pkt->phv;", "struct variables variables, *v = &variables;", "")
         code.add("memset(p, 0, sizeof *p);")
         code.late(self._no_bytes)
-        code.add(f"parse({CALL});", f"{calls['verify']}({CALL});", f"{calls['ingress']}({CALL});")
+        code.add('P4_EVENT(P4RT_EV_START, "ingress", "", NULL, 0);', f"parse({CALL});")
+        self._run("verify", calls, code)
+        self._run("ingress", calls, code)
         code.close()
         code.add("")
         code.add("static void egress(struct p4rt_device *dev, struct p4rt_packet *pkt)")
         code.open("{")
         code.add("struct phv *p = pkt->phv;", "struct variables variables, *v = &variables;", "")
-        code.add(f"{calls['egress']}({CALL});")
+        code.add('P4_EVENT(P4RT_EV_START, "egress", "", NULL, 0);')
+        self._run("egress", calls, code)
         code.add("if (pkt->std.egress_spec == P4RT_DROP_PORT)", "    return;")
-        code.add(f"{calls['compute']}({CALL});", "deparse(pkt, p);")
+        self._run("compute", calls, code)
+        code.add("deparse(pkt, p);")
         code.close()
         return code
+
+    def _run(self, phase: str, calls: dict[str, str], code: Code) -> None:
+        control: ControlInstance = getattr(self.program, phase)
+        code.add(f"P4_CONTROL({c_string(control.name)}, {where_string(control.decl.where)});")
+        code.add(f"{calls[phase]}({CALL});", "P4_DONE();")
 
     def _no_bytes(self) -> list[str]:
         """No header has bytes in the frame until it is extracted."""
@@ -135,6 +148,37 @@ class Emitter(Parsers):
         for one, name in zip(self.program.parser.params[1:3], ("hdr", "meta"), strict=False):
             visit(one.type, f"p.{name}")
         return out
+
+    def _trace_fields(self) -> str:
+        """Where the fields of the packet live, for the tracer."""
+        code = Code()
+        code.add("#ifdef P4_TRACE")
+        code.open("static const struct p4rt_trace_field trace_fields[] = {")
+
+        def visit(of: Any, c: str, name: str) -> None:
+            record = plain(of)
+            if not isinstance(record, Record):
+                bits = bits_of(of, self.program.main.where)
+                code.add(f"{{{c_string(name)}, 0, offsetof(struct phv, {c}), {_size(bits)}, {bits}}},")
+                return
+            names = list(record.fields)
+            if record.kind == "header":
+                code.add(f"{{{c_string(name)}, 0, offsetof(struct phv, {c}.is_valid), 1, 0}},")
+                names = self.usage.of_type(record)
+            for one in names:
+                visit(record.fields[one], f"{c}.{c_name(one)}", f"{name}.{one}")
+
+        for param, c in zip(self.program.parser.params[1:3], ("hdr", "meta"), strict=True):
+            visit(param.type, c, param.name)
+        standard = self.program.parser.params[3]
+        for name, of in plain(standard.type).fields.items():  # type: ignore[union-attr]
+            bits, c = bits_of(of, standard.where), f"struct p4rt_std, {name}"
+            size = f"sizeof(((struct p4rt_std *)0)->{name})"
+            code.add(f"{{{c_string(f'{standard.name}.{name}')}, 1, offsetof({c}), {size}, {bits}}},")
+        code.add("{0},")
+        code.close("};")
+        code.add("#endif")
+        return code.text()
 
     def _program(self) -> str:
         program = self.program
@@ -158,9 +202,17 @@ class Emitter(Parsers):
             ".counters = counters,",
             ".registers = registers,",
             ".digests = digests,",
+            "#ifdef P4_TRACE",
+            ".trace = trace_fields,",
+            "#endif",
         )
         code.close("};")
         return code.text()
+
+
+def _size(bits: int) -> int:
+    """Bytes of c_type(bits)."""
+    return next(size for size in (1, 2, 4, 8, 16) if bits <= size * 8)
 
 
 def emit_c(program: Program, ids: Ids) -> str:

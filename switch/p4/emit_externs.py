@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from switch.p4 import tree
-from switch.p4.code import bits_of, c_comment, c_type, literal, masked, work_type
+from switch.p4.code import bits_of, c_comment, c_string, c_type, literal, masked, where_string, work_type
 from switch.p4.elaborate import ExternInstance
 from switch.p4.emit_expr import ExprEmitter, Frame
 from switch.p4.errors import unsupported
@@ -83,6 +83,7 @@ class Externs(ExprEmitter):
     def _counter_count(self, e: tree.Call, one: ExternInstance, frame: Frame) -> None:
         index = self.value(e.callee.args[0][1], frame)
         frame.code.add(f"p4rt_count(dev, {one.index} /* {c_comment(one.name)} */, {index}, pkt);")
+        frame.code.add(f"P4_COUNT({c_string(one.name)}, {where_string(e.where)}, {index});")
 
     def _direct_counter_count(self, e: tree.Call, one: ExternInstance, frame: Frame) -> None:
         """Counted by the table whenever it is applied, as v1model has it; the call adds nothing."""
@@ -92,18 +93,28 @@ class Externs(ExprEmitter):
         bits = bits_of(one.cell, e.where)
         cell = f"p4rt_register_read(dev, {one.index} /* {c_comment(one.name)} */, {self.value(index, frame)})"
         self.store(target, f"({c_type(bits)}){cell}", frame)
+        event = f"P4RT_EV_REGISTER_READ, {c_string(one.name)}, {where_string(e.where)}"
+        frame.code.add(f"P4_REGISTER({event}, {self.value(index, frame)}, {self.loaded(target, frame)});")
+
+    def loaded(self, target: tree.Expr, frame: Frame) -> str:
+        """The value just stored, for the tracer: read back without noting a read of the field."""
+        raise NotImplementedError
 
     def _register_write(self, e: tree.Call, one: ExternInstance, frame: Frame) -> None:
         index, value = (self.value(arg, frame) for _, arg in e.callee.args)
         frame.code.add(f"p4rt_register_write(dev, {one.index} /* {c_comment(one.name)} */, {index}, {value});")
+        event = f"P4RT_EV_REGISTER_WRITE, {c_string(one.name)}, {where_string(e.where)}"
+        frame.code.add(f"P4_REGISTER({event}, {index}, {value});")
 
     # ---- functions
 
     def _fn_mark_to_drop(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
+        frame.code.add(f'P4_NOTE("mark_to_drop", {where_string(e.where)});')
         frame.code.add("pkt->std.egress_spec = P4RT_DROP_PORT;", "pkt->std.mcast_grp = 0;")
 
     def _fn_truncate(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
         frame.code.add(f"pkt->truncate = {self.value(args[0], frame)};")
+        frame.code.add(f'P4_NOTE_NUMBER("truncate", {where_string(e.where)}, pkt->truncate);')
 
     def _fn_random(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
         target, low, high = args
@@ -112,6 +123,7 @@ class Externs(ExprEmitter):
             unsupported(e.where, f"random of {bits} bits", "up to 64 bits are")
         text = f"p4rt_random(dev, {self.value(low, frame)}, {self.value(high, frame)})"
         self.store(target, f"({c_type(bits)}){text}", frame)
+        frame.code.add(f'P4_VALUE("random", {where_string(e.where)}, {self.loaded(target, frame)});')
 
     def _fn_digest(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
         of = e.callee.bound["T"]
@@ -121,6 +133,7 @@ class Externs(ExprEmitter):
         size = self.padded(args[1], of, frame, buffer)
         name = c_comment(self.program.digests[index].name)
         frame.code.add(f"p4rt_digest(dev, {index} /* {name} */, {buffer}, {size});")
+        frame.code.add(f"P4_NOTE({c_string('digest ' + self.program.digests[index].name)}, {where_string(e.where)});")
         frame.code.close()
 
     def _fn_hash(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
@@ -132,6 +145,7 @@ class Externs(ExprEmitter):
         bits = bits_of(target.type, e.where)
         text = f"p4_in_range({text}, {self.value(base, frame)}, {self.value(limit, frame)})"
         self.store(target, masked(f"({work_type(bits)}){text}", bits), frame)
+        frame.code.add(f'P4_VALUE("hash", {where_string(e.where)}, {self.loaded(target, frame)});')
         frame.code.close()
 
     def hash_of(self, algorithm: tree.Expr, buffer: str, size: int) -> str:

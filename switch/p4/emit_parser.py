@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 from switch.p4 import tree
-from switch.p4.code import Code, bits_of, c_comment, c_name, c_type, c_word
+from switch.p4.code import Code, bits_of, c_comment, c_name, c_string, c_type, c_word, where_string
 from switch.p4.emit_expr import Frame, Place, load_bits, store_bits
 from switch.p4.emit_stmt import SIGNATURE
 from switch.p4.emit_tables import Tables
 from switch.p4.errors import fail, unsupported
+from switch.p4.p4info import source_text
 from switch.p4.scope import field_place
 from switch.p4.types import BOOL, Bits, Record, Type, is_scalar, plain, width_of
 
@@ -48,6 +49,7 @@ class Parsers(Tables):
         code.add("done:")
         code.depth += 1
         code.add("p->parsed = (uint16_t)at;", "pkt->std.parser_error = error;")
+        code.add(f"P4_PARSED({where_string(parser.where)}, error);")
         code.close()
         self.functions.append(code)
 
@@ -61,6 +63,7 @@ class Parsers(Tables):
             code.open(f"if (++steps > {MAX_STEPS}) {{")
             code.add("error = P4_ERROR_ParserTimeout;", "goto done;")
             code.close()
+        code.add(f"P4_STATE({c_string(state.name)}, {where_string(state.where)});")
         for one in state.body:
             self.statement(one, frame)
         self._transition(state, frame)
@@ -139,6 +142,7 @@ class Parsers(Tables):
         self.note_valid(place)
         code = frame.code
         self._need(size, frame)
+        code.add(f"P4_EXTRACT({c_string(source_text(target))}, {where_string(e.where)}, at, {size});")
         code.add(f"{place.c}.is_valid = 1;", f"{place.c}.at = (uint16_t)at;")
 
         def loads() -> list[str]:

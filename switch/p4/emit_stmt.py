@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from switch.p4 import tree
-from switch.p4.code import Code, bits_of, c_comment, c_name, c_type, c_word
+from switch.p4.code import Code, bits_of, c_comment, c_name, c_string, c_type, c_word, where_string
 from switch.p4.elaborate import ActionInstance, ControlInstance, Program, TableInstance
 from switch.p4.emit_expr import ExprEmitter, Frame, Place
 from switch.p4.emit_externs import Externs
@@ -282,16 +282,19 @@ class Statements(Externs, ExprEmitter):
             args.append(f"&{temporary}")
             after.append((arg, temporary))
         call = f"{name}({', '.join([CALL, *args])})"
+        frame.code.add(f"P4_ACTION({c_string(decl.name)}, {where_string(e.where)});")
         if self.may_exit(decl, frame.control):
             result = self._temporary(frame)
             frame.code.add(f"int {result} = {call};")
             self._copy_out(after, frame)
+            frame.code.add("P4_DONE();")
             frame.code.open(f"if ({result})")
             frame.code.add(frame.at_exit)
             frame.code.depth -= 1
         else:
             frame.code.add(f"{call};")
             self._copy_out(after, frame)
+            frame.code.add("P4_DONE();")
 
     def _copy_in(self, arg: tree.Expr, frame: Frame) -> str:
         if is_scalar(arg.type):
@@ -321,6 +324,11 @@ class Statements(Externs, ExprEmitter):
         frame.code.add(f"{place.c} = {text};")
         if not is_scalar(place.type):
             self._forget_bytes(place, frame)
+
+    def loaded(self, target: tree.Expr, frame: Frame) -> str:
+        if isinstance(target, tree.Slice):
+            return self.loaded(target.base, frame)
+        return self.place(target, frame).c
 
     def _call_control(self, e: tree.Call, frame: Frame) -> None:
         """Apply a sub-control. What lives in the packet is passed by name, unless two arguments overlap."""
@@ -355,6 +363,7 @@ class Statements(Externs, ExprEmitter):
             if param.direction in ("out", "inout"):
                 after.append((arg, copy))
         call = f"{self.control_function(inner, bindings, frame.phase)}({CALL})"
+        frame.code.add(f"P4_CONTROL({c_string(inner.name)}, {where_string(e.where)});")
         leaves = self.may_exit(inner.decl, inner)
         if leaves:
             result = self._temporary(frame)
@@ -364,6 +373,7 @@ class Statements(Externs, ExprEmitter):
         for arg, copy in after:
             self.note_whole(copy, False)
             self.store(arg, copy.c, frame)
+        frame.code.add("P4_DONE();")
         if leaves:
             frame.code.open(f"if ({result})")
             frame.code.add(frame.at_exit)

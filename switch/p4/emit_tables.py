@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from switch.p4 import tree
-from switch.p4.code import Code, bits_of, c_comment, c_string, c_type, literal
+from switch.p4.code import Code, bits_of, c_comment, c_string, c_type, literal, where_string
 from switch.p4.elaborate import ActionInstance, ExternInstance, TableInstance
 from switch.p4.emit_expr import Frame, load_bits
 from switch.p4.emit_stmt import CALL, SIGNATURE, Statements, action_constant
@@ -55,6 +55,8 @@ class Tables(Statements):
         if table.profile is not None and table.profile.kind == "action_selector":
             self._select_member(table, table.profile, inner)
         code.add("struct p4_applied result = {.hit = (uint8_t)entry->hit, .action = P4RT_NONE};")
+        where = where_string(table.decl.where)
+        code.add(f"P4_TABLE_EVENT({where}, {index}, key, {size}, entry, act);")
         code.open("if (act) {")
         code.add("result.action = act->action;")
         code.open("switch (act->action) {")
@@ -62,7 +64,7 @@ class Tables(Statements):
             self._case(ref, action, inner)
         code.close()
         code.close()
-        code.add("(void)p, (void)v;", "return result;")
+        code.add("P4_DONE();", "(void)p, (void)v;", "return result;")
         code.close()
         self.functions.append(code)
         return name

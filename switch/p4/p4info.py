@@ -187,6 +187,11 @@ def _spelled(e: tree.Expr) -> str | None:
     return None
 
 
+def source_text(e: tree.Expr) -> str:
+    """An expression as its author might have written it, for people to read; "..." when it is not a simple one."""
+    return _spelled(e) or "..."
+
+
 def note_text(note: tree.Annotation) -> str:
     """An annotation as P4 text, the way p4c prints it."""
     if note.body is None:

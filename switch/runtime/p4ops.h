@@ -55,7 +55,7 @@ static inline void p4_table_event(struct p4rt_device *dev, const struct p4rt_pac
 #endif
 #define P4_STATE(name, where) P4_EVENT(P4RT_EV_STATE, name, where, NULL, 0)
 #define P4_EXTRACT(name, where, at, bytes) P4_EVENT(P4RT_EV_EXTRACT, name, where, ((uint32_t[]){at, bytes}), 8)
-#define P4_PARSED(name, where, error) P4_EVENT(P4RT_EV_PARSED, name, where, ((uint32_t[]){error}), 4)
+#define P4_PARSED(where, error) P4_EVENT(P4RT_EV_PARSED, error_names[error], where, ((uint32_t[]){error}), 4)
 #define P4_CONTROL(name, where) P4_EVENT(P4RT_EV_CONTROL, name, where, NULL, 0)
 #define P4_ACTION(name, where) P4_EVENT(P4RT_EV_ACTION, name, where, NULL, 0)
 #define P4_DONE() P4_EVENT(P4RT_EV_DONE, "", "", NULL, 0)

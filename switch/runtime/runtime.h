@@ -3,6 +3,7 @@
  *     device.c    devices, loading programs, counters and registers, the in-memory door
  *     tables.c    table entries            profiles.c  members and groups of action profiles
  *     digests.c   what programs tell the control plane
+ *     trace.c     the way of one packet
  *     hashes.c    CRCs, random numbers     timers.h    a heap of due times
  *     traffic.h   from ingress to egress   traffic.c   queues and rates
  *     line.c      cables: delay, loss      buffers.c   what waits lies in them
@@ -107,6 +108,14 @@ struct rt_pool {                /* buffers.c */
     struct rt_buffer *spent;    /* handed to rt_out; free when that has sent them */
 };
 
+/* A trace being taken (trace.c). */
+struct rt_trace {
+    const struct p4_program *ordinary; /* the build that runs when no trace is taken; NULL: none is */
+    void *library;
+    uint8_t *bytes;
+    size_t used, room;
+};
+
 struct rt_port;
 struct rt_loop;
 struct rt_traffic;
@@ -126,6 +135,7 @@ struct rt_device {
     uint64_t down[RT_PORTS / 64]; /* bit set: the port is down for watchers */
     struct rt_stats stats;
     struct rt_digests digests;
+    struct rt_trace trace;
     struct rt_port *ports[RT_PORTS]; /* owned by the event loop; changed with both locked */
     struct rt_traffic *traffic[RT_PORTS]; /* NULL: a port without settings */
     uint32_t n_traffic;
@@ -153,6 +163,10 @@ void rt_random_seed(struct rt_device *dev);
 /* digests.c: called with the device locked */
 void rt_digest(struct p4rt_device *dev, uint32_t digest, const uint8_t *data, uint32_t len);
 void rt_digests_forget(struct rt_device *dev);
+
+/* trace.c */
+void rt_trace(struct p4rt_device *dev, const struct p4rt_packet *pkt, enum p4rt_event event, const char *name,
+              const char *where, const void *data, uint32_t len);
 
 /* device.c */
 void rt_port_state(struct rt_device *dev, uint32_t port, int up); /* takes the lock */

@@ -16,7 +16,7 @@
 #define RT_TRACE_BYTES (16u << 20)  /* a trace stops growing here */
 
 struct rt_trace_head {              /* as switch/trace.py reads it */
-    uint32_t event, name, where, data;
+    uint32_t event, name, where, data, std, phv; /* all but the event: bytes that follow */
 };
 
 static int grow(struct rt_trace *trace, size_t more)
@@ -43,7 +43,8 @@ void rt_trace(struct p4rt_device *pub, const struct p4rt_packet *pkt, enum p4rt_
     struct rt_device *dev = (struct rt_device *)pub;
     struct rt_trace *trace = &dev->trace;
     uint32_t phv = pub->program->phv_bytes;
-    struct rt_trace_head head = {event, (uint32_t)strlen(name), (uint32_t)strlen(where), len};
+    struct rt_trace_head head = {event, (uint32_t)strlen(name), (uint32_t)strlen(where), len,
+                                 (uint32_t)sizeof pkt->std, phv};
     size_t size = sizeof head + head.name + head.where + len + sizeof pkt->std + phv;
     uint8_t *at;
 
