@@ -13,6 +13,7 @@ from rich.console import Console
 
 from testbed.errors import UsageError
 from testbed.p4 import app as p4_app
+from testbed.scenario_cli import add_commands as add_scenario_commands
 
 app = typer.Typer(
     name="mrc",
@@ -29,6 +30,7 @@ bench_app = typer.Typer(
 )
 app.add_typer(bench_app, name="bench")
 app.add_typer(p4_app, name="p4")
+add_scenario_commands(app)
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
@@ -47,12 +49,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on 
 def expected_errors() -> tuple[type[Exception], ...]:
     """Errors that are the user's or the machine's: shown as one message. Anything else is our bug and shows fully."""
     from hosts.client import AgentError
+    from hosts.engine.errors import LocalError
+    from testbed.scenario.load import ScenarioError
+    from testbed.scenario.results import ResultsError
     from testbed.simtest.schedule import ScheduleError
     from topologies.jsonl import JsonlError
     from topologies.plan import PlanError
     from topologies.rundir import FabricError
 
-    return (UsageError, PlanError, JsonlError, FabricError, AgentError, ScheduleError)
+    return (UsageError, PlanError, JsonlError, FabricError, AgentError, ScheduleError, ScenarioError, ResultsError, LocalError)
 
 
 def require_root(what: str) -> None:
@@ -279,6 +284,27 @@ def bench_transport(as_json: Json = False) -> None:
     from bench import transport
 
     result = transport.run(Console(stderr=as_json, highlight=False))
+    if as_json:
+        print(json.dumps(result, indent=2))
+    raise typer.Exit(0 if result["met"] else 1)
+
+
+@bench_app.command("provision")
+def bench_provision(
+    planes: Planes = 8,
+    racks: Racks = 4,
+    spines: Spines = 4,
+    hosts_per_rack: HostsPerRack = 1,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often.")] = 3,
+    as_json: Json = False,
+) -> None:
+    """Time from nothing to provisioned switches, 64 of them unless told otherwise, step by step."""
+    from bench import provision
+    from topologies.plan import Plan
+
+    plan = Plan(planes, racks, spines, hosts_per_rack)
+    require_root("bench")
+    result = provision.run(plan, rounds, Console(stderr=as_json, highlight=False))
     if as_json:
         print(json.dumps(result, indent=2))
     raise typer.Exit(0 if result["met"] else 1)
