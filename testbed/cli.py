@@ -57,7 +57,9 @@ def expected_errors() -> tuple[type[Exception], ...]:
     from topologies.plan import PlanError
     from topologies.rundir import FabricError
 
-    return (UsageError, PlanError, JsonlError, FabricError, AgentError, ScheduleError, ScenarioError, ResultsError, LocalError)
+    return (
+        UsageError, PlanError, JsonlError, FabricError, AgentError, ScheduleError, ScenarioError, ResultsError, LocalError,
+    )  # fmt: skip
 
 
 def require_root(what: str) -> None:

@@ -1,0 +1,267 @@
+"""`mrc run`, `mrc scenario validate|list|show`, `mrc compare`: what they print and return. testbed/cli.py parses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from testbed.errors import UsageError
+from testbed.scenario.expand import Run
+from testbed.scenario.load import ScenarioError, read
+from testbed.scenario.outcome import Outcome
+from testbed.scenario.results import Results, default_folder
+from testbed.scenario.runner import Report, carry_out, plan_runs
+
+SCENARIOS = Path(__file__).resolve().parent.parent.parent / "scenarios"
+"""The folder of scenarios that come with the testbed."""
+PASSED, FAILED, BAD_FILE = 0, 1, 2
+"""Exit codes: every rule held; a rule did not; a file is not a scenario."""
+
+
+def find(names: list[str]) -> list[Path]:
+    """Files of scenarios given by path or, when there is no such path, by name (`e10`). Raises UsageError."""
+    out = []
+    for name in names:
+        path = Path(name)
+        if not path.exists() and path.suffix == "" and "/" not in name:
+            path = SCENARIOS / f"{name}.yaml"
+        if path.is_dir():
+            out += sorted(path.glob("*.yaml"))
+        elif path.exists():
+            out.append(path)
+        else:
+            known = ", ".join(sorted(one.stem for one in SCENARIOS.glob("*.yaml"))) or "none"
+            raise UsageError(f"no scenario {name!r}: give a file, or one of {known}")
+    if not out:
+        raise UsageError("no scenario: give a file or a name; `mrc scenario list` shows them")
+    return out
+
+
+class Display:
+    """Progress of the runs of one scenario on a console (stderr when stdout is for JSON)."""
+
+    def __init__(self, console: Console, name: str) -> None:
+        self.console, self.name = console, name
+        self.bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"),
+            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=console, transient=True,
+        )  # fmt: skip
+        self._task: Any = None
+        self._total = self._ended = 0
+
+    def begins(self, runs: list[Run]) -> None:
+        self._total = len(runs)
+        self._task = self.bar.add_task(escape(self.name), total=float(len(runs)))
+        self.bar.start()
+
+    def progress(self, run: Run, share: float, now: float) -> None:
+        text = f"{self.name}: {run.name} at {now:.1f} s"
+        self.bar.update(self._task, completed=self._ended + share, description=escape(text))
+
+    def ends(self, run: Run, outcome: Outcome, wall_s: float) -> None:
+        self._ended += 1
+        self.bar.update(self._task, completed=self._ended, description=escape(f"{self.name}: {run.name}"))
+
+    def close(self) -> None:
+        self.bar.stop()
+
+
+def run(
+    names: list[str], *, where: str, seed: int | None, repeat: int | None, out: Path | None, jobs: int, as_json: bool,
+    options: dict[str, Any],
+) -> int:  # fmt: skip
+    """Run scenarios; the exit code tells. Every file is read before the first one runs."""
+    console = Console(stderr=as_json, highlight=False)
+    documents = []
+    bad = False
+    for path in find(names):
+        try:
+            document = read(path)
+            plan_runs(document, where, seed=seed, repeat=repeat)
+            documents.append(document)
+        except ScenarioError as error:
+            console.print(escape(str(error)), style="red", soft_wrap=True)
+            bad = True
+    if bad:
+        return BAD_FILE
+    reports: list[Report] = []
+    for document in documents:
+        display = Display(console, document.path.stem)
+        folder = default_folder(document.path.stem) if out is None else out
+        if out is not None and len(documents) > 1:
+            folder = out / document.path.stem
+        try:
+            report = carry_out(
+                document, where, display, out=folder, seed=seed, repeat=repeat, jobs=jobs, options=options
+            )
+        finally:
+            display.close()
+        reports.append(report)
+        print_report(console, report)
+    if len(reports) > 1:
+        failed = [report.scenario for report in reports if not report.passed]
+        said = f"{len(failed)} failed: {', '.join(failed)}" if failed else "all passed"
+        console.print(f"{len(reports)} scenarios: {said}", style="red" if failed else "green")
+    if as_json:
+        print(json.dumps([report.to_json() for report in reports], indent=2))
+    return PASSED if all(report.passed for report in reports) else FAILED
+
+
+def print_report(console: Console, report: Report) -> None:
+    """Verdicts of a scenario, and where its results are."""
+    mark = "[green]passed[/]" if report.passed else "[red]FAILED[/]"
+    console.print(f"{mark}  [bold]{escape(report.scenario)}[/]: {escape(report.title)}", soft_wrap=True)
+    for verdict in report.verdicts:
+        if verdict.rule.startswith("bytes are in place") and verdict.passed:
+            continue
+        sign = "  [green]ok[/]  " if verdict.passed else "  [red]NOT[/] "
+        where = f" ({escape(verdict.run)})" if len(report.runs) > 1 else ""
+        console.print(f"{sign} {escape(verdict.rule)}{where}: [bold]{escape(verdict.seen)}[/]", soft_wrap=True)
+        if not verdict.passed:
+            console.print(
+                f"        expected {escape(verdict.expected)}{'; ' + escape(verdict.why) if verdict.why else ''}"
+            )
+            for line in verdict.events:
+                console.print(f"        {escape(line)}", style="dim", soft_wrap=True)
+    for one, outcome in report.runs:
+        for note in outcome.notes:
+            console.print(f"  [yellow]note[/] {escape(one.name)}: {escape(note)}", soft_wrap=True)
+    virtual = sum(outcome.duration_s for _, outcome in report.runs)
+    console.print(
+        f"  {len(report.runs)} run{'s' if len(report.runs) > 1 else ''}, {virtual:.1f} s in {report.wall_s:.1f} s"
+        + (f"; results in {escape(str(report.folder))}" if report.folder else ""),
+        style="dim", soft_wrap=True,
+    )  # fmt: skip
+
+
+def validate(names: list[str], as_json: bool) -> int:
+    """Read scenarios for both back ends and say what is wrong with them."""
+    found = []
+    for path in find(names):
+        problems: list[Any] = []
+        runs = {}
+        for where in ("virtual", "live"):
+            try:
+                runs[where] = len(plan_runs(read(path), where))
+            except ScenarioError as error:
+                problems += [problem for problem in error.problems if problem not in problems]
+        found.append((path, runs, problems))
+    if as_json:
+        listed = [
+            {
+                "file": str(path), "runs": runs,
+                "problems": [{"line": p.line, "at": ".".join(map(str, p.loc)), "text": p.text} for p in problems],
+            }
+            for path, runs, problems in found
+        ]  # fmt: skip
+        print(json.dumps(listed, indent=2))
+    else:
+        for path, runs, problems in found:
+            for problem in problems:
+                print(f"{path}: {problem}")
+            if not problems:
+                print(f"{path}: good; {runs['virtual']} virtual runs, {runs['live']} live ones")
+    return BAD_FILE if any(problems for _, _, problems in found) else PASSED
+
+
+def listing(as_json: bool) -> int:
+    """The scenarios that come with the testbed."""
+    rows = []
+    for path in sorted(SCENARIOS.glob("*.yaml"), key=_order):
+        try:
+            runs = plan_runs(read(path), "virtual")
+            first = runs[0].scenario
+            rows.append((path.stem, first.paper.id if first.paper else "", first.title, len(runs)))
+        except ScenarioError as error:
+            rows.append((path.stem, "?", f"cannot be read: {error.problems[0]}", 0))
+    if as_json:
+        print(json.dumps([dict(zip(("name", "paper", "title", "runs"), row, strict=True)) for row in rows], indent=2))
+        return PASSED
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "paper", "runs", "title"):
+        table.add_column(column, overflow="fold")
+    for name, paper, title, count in rows:
+        table.add_row(name, paper, str(count), escape(title))
+    Console(highlight=False).print(table)
+    return PASSED
+
+
+def _order(path: Path) -> tuple[int, int, str]:
+    digits = "".join(char for char in path.stem[1:3] if char.isdigit())
+    return (0, int(digits), path.stem) if path.stem.startswith("e") and digits else (1, 0, path.stem)
+
+
+def show(name: str, as_json: bool) -> int:
+    """A scenario as it will be run: its runs, faults with all dice thrown, rules."""
+    from testbed.scenario.expect import describe
+    from testbed.scenario.names import plan_of
+    from testbed.scenario.steps import steps
+
+    (path,) = find([name])[:1]
+    runs = plan_runs(read(path), "virtual")
+    first = runs[0].scenario
+    plan = plan_of(first)
+    timeline = [f"{step.when}: {step}" for step in steps(first, plan, runs[0].seed)]
+    rules = [describe(rule) for rule in first.expect]
+    if as_json:
+        data = {
+            "name": first.name, "title": first.title, "paper": first.paper and first.paper.model_dump(),
+            "fabric": str(plan), "runs": [run.name for run in runs], "faults": timeline, "expect": rules,
+        }  # fmt: skip
+        print(json.dumps(data, indent=2))
+        return PASSED
+    print(f"{first.name}: {first.title}")
+    if first.paper:
+        print(f"paper: {first.paper.id} {first.paper.figure}: {first.paper.saw}")
+        for word, text in (("scaled", first.paper.scaled), ("cannot show", first.paper.cannot)):
+            if text:
+                print(f"  {word}: {text}")
+    print(f"fabric: {plan}, mode {first.mode}")
+    print(f"runs ({len(runs)}): {', '.join(run.name for run in runs[:12])}{' ...' if len(runs) > 12 else ''}")
+    print("\n".join(["faults of the first run:", *(f"  {line}" for line in timeline)]) if timeline else "no faults")
+    print("\n".join(["expected:", *(f"  {rule}" for rule in rules)]) if rules else "nothing is expected")
+    return PASSED
+
+
+def compare(a: Path, b: Path, as_json: bool) -> int:
+    """Metrics of two result folders side by side, run by run of the same name; the exit code is always 0."""
+    (left, lefts), (right, rights) = Results.open(a), Results.open(b)
+    others = {outcome.name: outcome for outcome in rights}
+    rows = []
+    for outcome in lefts:
+        other = others.get(outcome.name)
+        for name, value in outcome.metrics.items():
+            theirs = other.metrics.get(name) if other else None
+            if value is not None or theirs is not None:
+                rows.append(
+                    {"run": outcome.name, "metric": name, "a": value, "b": theirs, "ratio": _ratio(value, theirs)}
+                )
+    if as_json:
+        print(json.dumps({"a": left.manifest["machine"], "b": right.manifest["machine"], "rows": rows}, indent=2))
+        return PASSED
+    table = Table(box=None, pad_edge=False, title=f"{a}  against  {b}")
+    for column in ("run", "metric", "a", "b", "b/a"):
+        table.add_column(column, justify="left" if column in ("run", "metric") else "right")
+    for row in rows:
+        if row["a"] != row["b"]:
+            ratio = "" if row["ratio"] is None else f"{row['ratio']:.3f}"
+            table.add_row(row["run"], row["metric"], _number(row["a"]), _number(row["b"]), ratio)
+    same = sum(row["a"] == row["b"] for row in rows)
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(f"{same} of {len(rows)} metrics are equal")
+    return PASSED
+
+
+def _ratio(a: float | None, b: float | None) -> float | None:
+    return b / a if a and b is not None else None
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.5g}"

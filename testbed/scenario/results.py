@@ -1,0 +1,201 @@
+"""Results on disk: a folder a scenario, written as runs end: Ctrl-C or `kill -9` loses only the run in progress.
+
+DIR/manifest.json        schema mrc-results/1: what was run, on what, how loaded; verdicts once all is done
+DIR/scenario.yaml        the file as it was
+DIR/runs/NAME.json       schema mrc-run/1: everything of one run (outcome.py)
+DIR/runs/NAME.csv        its time series: time_s, rate_bps of flows, lost, marked, trimmed, dropped, planes, queues
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from testbed.scenario.expect import Verdict
+from testbed.scenario.load import Document
+from testbed.scenario.outcome import Outcome
+
+SCHEMA = "mrc-results/1"
+OVERLOAD = 0.9
+"""Share of all CPUs busy above which times of a live run cannot be trusted."""
+PACKAGES = ("finsy", "pydantic", "numpy", "scapy", "mininet", "pyroute2")
+
+
+class ResultsError(Exception):
+    """A folder is not one of results; the text says what is missing."""
+
+
+def default_folder(scenario: str, base: Path | None = None) -> Path:
+    """results/NAME-20261121-141500; a number is added when that exists."""
+    base = base or Path("results")
+    stem = f"{scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder, number = base / stem, 2
+    while folder.exists():
+        folder, number = base / f"{stem}-{number}", number + 1
+    return folder
+
+
+def file_name(run: str) -> str:
+    """A run's name as a file name."""
+    return re.sub(r"[^A-Za-z0-9_.=-]+", "_", run).strip("_.") or "run"
+
+
+def machine() -> dict[str, Any]:
+    """What ran it: versions, kernel, CPU, commit."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = None
+    return {
+        "python": sys.version.split()[0], "kernel": platform.release(), "machine": platform.machine(),
+        "cpu": _cpu_model(), "cpus": os.cpu_count(), "packages": versions, "commit": _commit(),
+    }  # fmt: skip
+
+
+def _cpu_model() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor()
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.M)
+    return found[1] if found else platform.processor()
+
+
+def _commit() -> str | None:
+    """Commit of the checkout we run from, with `+` when files differ from it; None outside of one."""
+    root = Path(__file__).resolve().parent.parent.parent
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--abbrev=12", "--dirty=+"],
+            capture_output=True, text=True, timeout=10, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+@dataclass(slots=True)
+class Results:
+    """The folder of one scenario's runs."""
+
+    folder: Path
+    manifest: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def create(cls, folder: Path, document: Document, title: str, where: str, seed: int, runs: list[str]) -> Results:
+        """Make the folder. Raises ResultsError when it holds results already, or cannot be written."""
+        if (folder / "manifest.json").exists():
+            raise ResultsError(f"{folder} holds results already: give another --out, or remove it")
+        try:
+            (folder / "runs").mkdir(parents=True, exist_ok=True)
+            (folder / "scenario.yaml").write_bytes(document.path.read_bytes())
+        except OSError as error:
+            raise ResultsError(f"{folder}: {error.strerror}") from None
+        made = cls(folder)
+        made.manifest = {
+            "schema": SCHEMA, "scenario": document.path.stem, "title": title, "where": where, "seed": seed,
+            "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "machine": machine(), "planned": runs, "runs": [],
+            "complete": False, "verdicts": [],
+        }  # fmt: skip
+        made.write()
+        return made
+
+    def add(self, outcome: Outcome, load: dict[str, Any]) -> None:
+        """A run is over: its files, and a line in the manifest."""
+        name = file_name(outcome.name)
+        _write(self.folder / "runs" / f"{name}.json", json.dumps(outcome.to_json()))
+        _write_csv(self.folder / "runs" / f"{name}.csv", outcome)
+        self.manifest["runs"].append(
+            {"name": outcome.name, "file": f"runs/{name}.json", "label": outcome.label, "seed": outcome.seed,
+             "repeat": outcome.repeat, "duration_s": outcome.duration_s, "load": load}
+        )  # fmt: skip
+        self.write()
+
+    def finish(self, verdicts: list[Verdict]) -> None:
+        """All runs are over and judged."""
+        self.manifest["verdicts"] = [verdict.to_json() for verdict in verdicts]
+        self.manifest["complete"] = True
+        self.manifest["passed"] = all(verdict.passed for verdict in verdicts)
+        self.write()
+
+    def write(self) -> None:
+        """The manifest, replaced at once."""
+        _write(self.folder / "manifest.json", json.dumps(self.manifest, indent=2))
+
+    @classmethod
+    def open(cls, folder: Path) -> tuple[Results, list[Outcome]]:
+        """Results that were written. Raises ResultsError."""
+        try:
+            manifest = json.loads((folder / "manifest.json").read_text())
+            if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
+                raise ResultsError(f"{folder}/manifest.json is not of schema {SCHEMA}")
+            outcomes = [Outcome.from_json(json.loads((folder / one["file"]).read_text())) for one in manifest["runs"]]
+        except FileNotFoundError as error:
+            raise ResultsError(f"no results in {folder}: {error.filename} is missing") from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ResultsError(f"{folder}: {error}") from None
+        return cls(folder, manifest), outcomes
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all: a killed run leaves no half file."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text)
+    part.replace(path)
+
+
+def _write_csv(path: Path, outcome: Outcome) -> None:
+    series = outcome.series
+    columns: dict[str, list[Any]] = {"time_s": series.times_s}
+    columns |= {f"rate_bps {name}": values for name, values in series.received_bps.items()}
+    columns |= {key: getattr(series, key) for key in ("lost", "marked", "trimmed", "dropped")}
+    planes = len(series.plane_bps[0]) if series.plane_bps else 0
+    columns |= {f"plane{p}_bps": [values[p] for values in series.plane_bps] for p in range(planes)}
+    columns |= {f"queue_bytes {name}": values for name, values in series.queues.items()}
+    part = path.with_name(path.name + ".part")
+    with part.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for row in range(len(series.times_s)):
+            writer.writerow([values[row] if row < len(values) else "" for values in columns.values()])
+    part.replace(path)
+
+
+class LoadMeter:
+    """How busy the machine was while a run lasted: from /proc/stat, all CPUs, steal and others' work included."""
+
+    def __init__(self) -> None:
+        self._before = self._read()
+
+    @staticmethod
+    def _read() -> tuple[int, int]:
+        """(busy, all) clock ticks since boot."""
+        try:
+            fields = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        except (OSError, ValueError):
+            return 0, 0
+        idle = fields[3] + fields[4]
+        return sum(fields) - idle, sum(fields)
+
+    def read(self, where: str) -> dict[str, Any]:
+        """Share of all CPUs busy, and what that means for the times of a live run."""
+        busy, total = self._read()
+        passed = total - self._before[1]
+        share = (busy - self._before[0]) / passed if passed else 0.0
+        overloaded = where == "live" and share > OVERLOAD
+        trust = "exact: virtual time" if where == "virtual" else "good to a few ms"
+        if overloaded:
+            trust = f"poor: the CPUs were busy {100 * share:.0f} % of the time, so packets and timers waited for them"
+        return {"busy": round(share, 3), "overloaded": overloaded, "times": trust}
