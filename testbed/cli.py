@@ -58,7 +58,8 @@ def expected_errors() -> tuple[type[Exception], ...]:
     from topologies.rundir import FabricError
 
     return (
-        UsageError, PlanError, JsonlError, FabricError, AgentError, ScheduleError, ScenarioError, ResultsError, LocalError,
+        UsageError, PlanError, JsonlError, FabricError, AgentError, ScheduleError, ScenarioError, ResultsError,
+        LocalError,
     )  # fmt: skip
 
 
