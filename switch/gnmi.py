@@ -1,4 +1,4 @@
-"""gNMI 0.10 server for the state of interfaces: Capabilities, Get and Subscribe (ONCE, POLL, STREAM).
+"""gNMI 0.10 server for interfaces and their traffic: Capabilities, Get, Set and Subscribe (ONCE, POLL, STREAM).
 
 Served tree, with the names of openconfig-interfaces::
 
@@ -6,15 +6,17 @@ Served tree, with the names of openconfig-interfaces::
     /interfaces/interface[name=IF]/state/{name,ifindex,admin-status,oper-status,last-change,mtu}
     /interfaces/interface[name=IF]/state/counters/{in-pkts,out-pkts,...,carrier-transitions}
 
+and, with a traffic manager, what switch/traffic_paths.py lists; that alone can be set (switch/gnmi_set.py).
+
 `name` may be `*` or absent; a path may stop at any level or have `*` for a name. A device name in `prefix.target`
-narrows everything to its ports. State leaves are told ON_CHANGE, as netlink tells us; packet counters are for
-SAMPLE, ONCE and Get. Every update carries its full path, in a notification whose prefix holds the target only.
+narrows everything to its ports. State leaves are told ON_CHANGE, as netlink tells us, and settings as they are set;
+counts and depths are for SAMPLE, ONCE and Get. Every update carries its full path, in a notification whose prefix
+holds the target only.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
@@ -24,12 +26,34 @@ from typing import Any
 import grpc
 from finsy.proto import gnmi, gnmi_grpc
 
+from switch.gnmi_set import Changes, read_set
+from switch.gnmi_tree import (
+    ALL_LEAVES,
+    ENCODINGS,
+    SAMPLED,
+    TRAFFIC_SAMPLED,
+    GnmiError,
+    Pattern,
+    Selection,
+    check_encoding,
+    known_paths,
+    leaf_path,
+    parse_path,
+    path_text,
+    typed_value,
+)
 from switch.interfaces import COUNTER_LEAVES, LEAVES, InterfaceChange, Interfaces, Leaf, Value
 from switch.serve import BadRequest
+from switch.traffic_paths import CONFIG_LEAVES, IMPAIRMENT_LEAVES, QOS_LEAVES
+from switch.traffic_tree import TrafficPorts, config_values, id_values, restarted, state_values, with_values
 
 GNMI_VERSION = "0.10.0"
-ENCODINGS = ("JSON", "PROTO", "JSON_IETF")
-MODEL = gnmi.ModelData(name="openconfig-interfaces", organization="OpenConfig working group", version="3.0.0")
+MODELS = (gnmi.ModelData(name="openconfig-interfaces", organization="OpenConfig working group", version="3.0.0"),)
+TRAFFIC_MODELS = (
+    gnmi.ModelData(name="openconfig-qos", organization="OpenConfig working group", version="0.11.0"),
+    gnmi.ModelData(name="mrc-testbed-impairments", organization="mrc-testbed", version="1.0.0"),
+)
+"""The names of OpenConfig where it has them; of its leaves those that switch/traffic_paths.py lists."""
 
 SAMPLE_INTERVAL_MIN_S = 0.1
 SAMPLE_INTERVAL_DEFAULT_S = 1.0
@@ -39,130 +63,8 @@ PENDING_MAX = 4096
 
 ONCE, POLL, STREAM = gnmi.SubscriptionList.ONCE, gnmi.SubscriptionList.POLL, gnmi.SubscriptionList.STREAM
 
-_COUNTER_SET = frozenset(COUNTER_LEAVES)
-
-
-class GnmiError(Exception):
-    """A request that cannot be answered: gRPC status and a text that says what would have worked."""
-
-    def __init__(self, code: grpc.StatusCode, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-
-
-def known_paths() -> str:
-    """The served tree in one line, for error messages."""
-    below = [leaf[1] for leaf in LEAVES if len(leaf) == 2]
-    counters = [leaf[2] for leaf in LEAVES if len(leaf) == 3]
-    return (
-        f"/interfaces/interface[name=*]/state/{{{','.join(below)}}}, "
-        f"/interfaces/interface[name=*]/state/counters/{{{','.join(counters)}}}"
-    )
-
-
-def path_text(elems: Iterable[Any]) -> str:
-    """A path as people write it: /interfaces/interface[name=eth0]/state."""
-    return "/" + "/".join(
-        elem.name + "".join(f"[{key}={value}]" for key, value in sorted(elem.key.items())) for elem in elems
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """What one path of a request selects: leaves of one interface, or of all (`name` None)."""
-
-    name: str | None
-    leaves: frozenset[Leaf]
-    counters_only: bool
-
-
-class Selection:
-    """What all paths of a request select together, found by interface name.
-
-    A fabric's finsy switches each subscribe to every port by name: with a search through all patterns for each
-    interface, the first answer of 64 switches would take seconds.
-    """
-
-    def __init__(self, patterns: Iterable[Pattern] = ()) -> None:
-        self._everywhere: frozenset[Leaf] = frozenset()
-        self._of_name: dict[str, frozenset[Leaf]] = {}
-        for pattern in patterns:
-            self.add(pattern)
-
-    def add(self, pattern: Pattern) -> None:
-        if pattern.name is None:
-            self._everywhere |= pattern.leaves
-        else:
-            self._of_name[pattern.name] = self._of_name.get(pattern.name, frozenset()) | pattern.leaves
-
-    def leaves(self, name: str) -> frozenset[Leaf]:
-        """What is selected of one interface."""
-        mine = self._of_name.get(name)
-        return self._everywhere if mine is None else self._everywhere | mine
-
-    @property
-    def has_counters(self) -> bool:
-        return any(not leaves.isdisjoint(_COUNTER_SET) for leaves in (self._everywhere, *self._of_name.values()))
-
-
-def parse_path(prefix: gnmi.Path, path: gnmi.Path) -> Pattern:
-    """Raises GnmiError (NOT_FOUND, INVALID_ARGUMENT) for a path outside the served tree."""
-    if path.element or prefix.element:
-        raise GnmiError(
-            grpc.StatusCode.INVALID_ARGUMENT, "Path.element was replaced by Path.elem in gNMI 0.4: use elem"
-        )
-    for origin in (prefix.origin, path.origin):
-        if origin not in ("", "openconfig"):
-            raise GnmiError(
-                grpc.StatusCode.NOT_FOUND, f"origin {origin!r}: only openconfig is served, or no origin at all"
-            )
-    elems = [*prefix.elem, *path.elem]
-    unknown = GnmiError(grpc.StatusCode.NOT_FOUND, f"no path {path_text(elems)} here (served: {known_paths()})")
-    for elem, fixed in zip(elems, ("interfaces", "interface"), strict=False):
-        if elem.name not in (fixed, "*"):
-            raise unknown
-    if any(elem.key for at, elem in enumerate(elems) if at != 1):
-        raise unknown
-    name = None
-    if len(elems) > 1:
-        if set(elems[1].key) - {"name"}:
-            raise unknown
-        name = elems[1].key.get("name", "*")
-        name = None if name == "*" else name
-    wanted = [elem.name for elem in elems[2:]]
-    leaves = frozenset(
-        leaf
-        for leaf in LEAVES
-        if len(wanted) <= len(leaf) and all(want in ("*", have) for want, have in zip(wanted, leaf, strict=False))
-    )
-    if not leaves:
-        raise unknown
-    return Pattern(name, leaves, leaves <= _COUNTER_SET)
-
-
-def leaf_path(name: str, leaf: Leaf) -> gnmi.Path:
-    elem = [gnmi.PathElem(name="interfaces"), gnmi.PathElem(name="interface", key={"name": name})]
-    return gnmi.Path(elem=elem + [gnmi.PathElem(name=part) for part in leaf])
-
-
-def typed_value(value: Value, encoding: int) -> gnmi.TypedValue:
-    """A value in the encoding asked for. JSON_IETF writes 64-bit numbers as strings (RFC 7951 §6.1).
-
-    JSON is the number 0, what a client sends that does not care: it gets plain scalars, as from Stratum. finsy's
-    subscriptions are such a client and understand nothing else.
-    """
-    if encoding != gnmi.JSON_IETF:
-        return gnmi.TypedValue(string_val=value) if isinstance(value, str) else gnmi.TypedValue(uint_val=value)
-    big = isinstance(value, int) and value >= 1 << 32
-    return gnmi.TypedValue(json_ietf_val=json.dumps(str(value) if big else value).encode())
-
-
-def check_encoding(encoding: int) -> None:
-    if encoding not in (gnmi.JSON, gnmi.PROTO, gnmi.JSON_IETF):
-        name = gnmi.Encoding.Name(encoding) if encoding in gnmi.Encoding.values() else str(encoding)
-        raise GnmiError(
-            grpc.StatusCode.UNIMPLEMENTED, f"encoding {name} is not supported (has: {', '.join(ENCODINGS)})"
-        )
+_DISCARDS: Leaf = ("state", "counters", "out-discards")
+_TRAFFIC = frozenset((*IMPAIRMENT_LEAVES, *QOS_LEAVES))
 
 
 @dataclass(slots=True)
@@ -190,9 +92,13 @@ class _Sample:
 class _Request:
     """What Get and Subscribe have in common: target, encoding, and how to turn values into notifications."""
 
-    def __init__(self, interfaces: Interfaces, prefix: gnmi.Path, encoding: int) -> None:
+    def __init__(
+        self, interfaces: Interfaces, traffic: TrafficPorts | None, prefix: gnmi.Path, encoding: int = 0
+    ) -> None:
         check_encoding(encoding)
         self.interfaces = interfaces
+        self.traffic = traffic
+        self.served = LEAVES if traffic is None else ALL_LEAVES
         self.prefix = prefix
         self.encoding = encoding
         self.target = prefix.target
@@ -207,7 +113,7 @@ class _Request:
     def parse(self, path: gnmi.Path) -> Pattern:
         if path.target not in ("", self.target):
             raise GnmiError(grpc.StatusCode.INVALID_ARGUMENT, "the target belongs in the prefix, not in a path")
-        return parse_path(self.prefix, path)
+        return parse_path(self.prefix, path, self.served)
 
     def mine(self, device: str) -> bool:
         return self.device is None or self.device == device
@@ -226,7 +132,8 @@ class _Request:
 
     def current(self, selection: Selection) -> dict[str, dict[Leaf, Value]]:
         """Values of all selected leaves by interface."""
-        counters = self.interfaces.counters() if selection.has_counters else None
+        counters = self.interfaces.counters() if selection.touches(COUNTER_LEAVES) else None
+        traffic = self.traffic.names() if self.traffic is not None else ()
         out: dict[str, dict[Leaf, Value]] = {}
         for name in self.interfaces.names(self.device):
             wanted = selection.leaves(name)
@@ -235,8 +142,21 @@ class _Request:
             values = dict(self.interfaces.values(name))
             if counters is not None:
                 values.update(counters.get(name, {}))
-            out[name] = {leaf: values[leaf] for leaf in LEAVES if leaf in wanted and leaf in values}
+            if name in traffic:
+                self._add_traffic(name, values, wanted)
+            out[name] = {leaf: values[leaf] for leaf in self.served if leaf in wanted and leaf in values}
         return out
+
+    def _add_traffic(self, name: str, values: dict[Leaf, Value], wanted: frozenset[Leaf]) -> None:
+        assert self.traffic is not None
+        if not wanted.isdisjoint(_TRAFFIC):
+            values.update(id_values(name))
+            values.update(config_values(self.traffic.get(name)))
+        if not wanted.isdisjoint(TRAFFIC_SAMPLED) or _DISCARDS in wanted:
+            state = self.traffic.state(name)
+            values.update(state_values(state))
+            if _DISCARDS in values:
+                values[_DISCARDS] = int(values[_DISCARDS]) + sum(queue.dropped_pkts for queue in state.queues)
 
     def snapshot(self, selection: Selection) -> list[gnmi.Notification]:
         """Current values, many interfaces to a notification."""
@@ -279,12 +199,12 @@ class _Stream:
         if pattern.counters_only:
             raise GnmiError(
                 grpc.StatusCode.INVALID_ARGUMENT,
-                "packet counters change with every packet: subscribe with SAMPLE or ONCE, not ON_CHANGE",
+                "packet counters and depths change with every packet: subscribe with SAMPLE or ONCE, not ON_CHANGE",
             )
         self._on_change.add(pattern)
         if subscription.heartbeat_interval:
             interval = max(subscription.heartbeat_interval / 1e9, SAMPLE_INTERVAL_MIN_S)
-            state = Pattern(pattern.name, pattern.leaves - _COUNTER_SET, False)
+            state = Pattern(pattern.name, pattern.leaves - SAMPLED)
             self._samples.append(_Sample(Selection([state]), interval, False, now + interval))
 
     def take(self, change: InterfaceChange) -> None:
@@ -307,7 +227,9 @@ class _Stream:
 
     def _deletion(self, name: str) -> gnmi.Notification:
         out = self._request.empty()
-        out.delete.append(leaf_path(name, ()))
+        out.delete.append(leaf_path(name, (), qos=False))
+        if self._request.traffic is not None:
+            out.delete.append(leaf_path(name, (), qos=True))
         return out
 
     async def notifications(self) -> AsyncIterator[gnmi.Notification]:
@@ -358,12 +280,13 @@ def _sample(pattern: Pattern, subscription: gnmi.Subscription, now: float) -> _S
 class GnmiService(gnmi_grpc.gNMIServicer):
     """The gNMI service over a set of interfaces."""
 
-    def __init__(self, interfaces: Interfaces) -> None:
+    def __init__(self, interfaces: Interfaces, traffic: TrafficPorts | None = None) -> None:
         self._interfaces = interfaces
+        self._traffic = traffic
 
     async def Capabilities(self, request: gnmi.CapabilityRequest, context: Any) -> gnmi.CapabilityResponse:
         return gnmi.CapabilityResponse(
-            supported_models=[MODEL],
+            supported_models=[*MODELS, *(TRAFFIC_MODELS if self._traffic is not None else ())],
             supported_encodings=[gnmi.Encoding.Value(name) for name in ENCODINGS],
             gNMI_version=GNMI_VERSION,
         )
@@ -375,14 +298,15 @@ class GnmiService(gnmi_grpc.gNMIServicer):
             await context.abort(error.code, str(error))
 
     def _get(self, request: gnmi.GetRequest) -> gnmi.GetResponse:
-        common = _Request(self._interfaces, request.prefix, request.encoding)
+        common = _Request(self._interfaces, self._traffic, request.prefix, request.encoding)
         if not request.path and not request.prefix.elem:
-            raise GnmiError(grpc.StatusCode.INVALID_ARGUMENT, f"Get without a path (served: {known_paths()})")
-        patterns = [common.parse(path) for path in request.path or [gnmi.Path()]]
-        if request.type == gnmi.GetRequest.CONFIG:
             raise GnmiError(
-                grpc.StatusCode.NOT_FOUND, "nothing here is configuration: ask for type STATE, OPERATIONAL or ALL"
+                grpc.StatusCode.INVALID_ARGUMENT, f"Get without a path (served: {known_paths(common.served)})"
             )
+        patterns = [
+            _of_type(common.parse(path), request.type, path_text([*request.prefix.elem, *path.elem]))
+            for path in request.path or [gnmi.Path()]
+        ]
         names = self._interfaces.names(common.device)
         for pattern in patterns:
             if pattern.name is not None and pattern.name not in names:
@@ -395,10 +319,41 @@ class GnmiService(gnmi_grpc.gNMIServicer):
         return gnmi.GetResponse(notification=common.snapshot(Selection(patterns)))
 
     async def Set(self, request: gnmi.SetRequest, context: Any) -> gnmi.SetResponse:
-        await context.abort(
-            grpc.StatusCode.UNIMPLEMENTED,
-            "this gNMI server is read-only: use Get or Subscribe (ports are set up by whoever starts the server)",
-        )
+        try:
+            return self._set(request)
+        except GnmiError as error:
+            await context.abort(error.code, str(error))
+
+    def _set(self, request: gnmi.SetRequest) -> gnmi.SetResponse:
+        if self._traffic is None:
+            raise GnmiError(
+                grpc.StatusCode.UNIMPLEMENTED,
+                "this gNMI server is read-only: use Get or Subscribe (it has no traffic manager)",
+            )
+        common = _Request(self._interfaces, self._traffic, request.prefix)
+        shown, traffic = common.interfaces.names(common.device), self._traffic.names()
+        self._apply(read_set(request, [name for name in shown if name in traffic]))
+        out = gnmi.SetResponse(prefix=request.prefix, timestamp=time.time_ns())
+        for path in request.delete:
+            out.response.add(path=path, op=gnmi.UpdateResult.DELETE)
+        for op, updates in ((gnmi.UpdateResult.REPLACE, request.replace), (gnmi.UpdateResult.UPDATE, request.update)):
+            for update in updates:
+                out.response.add(path=update.path, op=op)
+        return out
+
+    def _apply(self, changes: Changes) -> None:
+        """Do all, then tell who listens."""
+        assert self._traffic is not None
+        new, told = {}, {}
+        for name, values in changes.items():
+            before = self._traffic.get(name)
+            old = config_values(before)
+            new[name] = (with_values(before, values), restarted(values))
+            told[name] = {leaf: values[leaf] for leaf in CONFIG_LEAVES if leaf in values and values[leaf] != old[leaf]}
+        self._traffic.set(new)
+        for name, leaves in told.items():
+            if leaves:
+                self._interfaces.tell(name, leaves)
 
     async def Subscribe(
         self, requests: AsyncIterator[gnmi.SubscribeRequest], context: Any
@@ -421,7 +376,7 @@ class GnmiService(gnmi_grpc.gNMIServicer):
                 "the first message of a Subscribe must carry a SubscriptionList with at least one subscription",
             )
         wanted = first.subscribe
-        common = _Request(self._interfaces, wanted.prefix, wanted.encoding)
+        common = _Request(self._interfaces, self._traffic, wanted.prefix, wanted.encoding)
         if wanted.mode == STREAM:
             stream = _Stream(common, wanted.subscription, asyncio.get_running_loop().time())
             async for response in self._stream(common, stream, wanted.updates_only, requests):
@@ -463,6 +418,21 @@ class GnmiService(gnmi_grpc.gNMIServicer):
             for task in (intruder, upcoming):
                 if task is not None and not task.done():
                     task.cancel()
+
+
+def _of_type(pattern: Pattern, kind: int, where: str) -> Pattern:
+    """The leaves of a Get's type. Raises GnmiError when that leaves nothing."""
+    if kind == gnmi.GetRequest.ALL:
+        return pattern
+    config = kind == gnmi.GetRequest.CONFIG
+    leaves = frozenset(leaf for leaf in pattern.leaves if (leaf in CONFIG_LEAVES) is config)
+    if not leaves:
+        other = "STATE, OPERATIONAL" if config else "CONFIG"
+        raise GnmiError(
+            grpc.StatusCode.NOT_FOUND,
+            f"{where}: nothing of type {gnmi.GetRequest.DataType.Name(kind)} there (has: {other} or ALL)",
+        )
+    return Pattern(pattern.name, leaves)
 
 
 def _second_subscribe() -> GnmiError:

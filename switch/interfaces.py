@@ -127,6 +127,10 @@ class Interfaces:
             }
         return out
 
+    def tell(self, name: str, leaves: dict[Leaf, Value]) -> None:
+        """Leaves which others keep (settings) have new values: pass it on to all listeners."""
+        self._tell(InterfaceChange(name, self.device_of(name), leaves))
+
     def listen(self, listener: Callable[[InterfaceChange], None]) -> Callable[[], None]:
         """Adds a listener; call what is returned to remove it."""
         self._listeners.append(listener)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Collection
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from switch import native
@@ -137,6 +137,21 @@ class PortTrafficState:
     queues: tuple[QueueState, ...]
     input: ImpairmentState
     output: ImpairmentState
+
+
+NO_TRAFFIC = PortTrafficState(
+    (QueueState(0, 0, 0, 0, 0, 0),) * PRIORITIES, ImpairmentState(0, 0, 0, 0, 0, 0), ImpairmentState(0, 0, 0, 0, 0, 0)
+)
+
+
+def traffic_counts(state: PortTrafficState) -> dict[str, Any]:
+    """Counts that are not zero, for people and JSON: {"queues": {"0": {"transmit_pkts": 3}}, "input": {...}, ...}."""
+
+    def some(counts: Any) -> dict[str, int]:
+        return {name: value for name, value in asdict(counts).items() if value}
+
+    queues = {str(n): some(queue) for n, queue in enumerate(state.queues) if queue != NO_TRAFFIC.queues[0]}
+    return {"queues": queues, "input": some(state.input), "output": some(state.output)}
 
 
 NOTHING = PortTraffic()

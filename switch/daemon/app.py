@@ -18,6 +18,7 @@ from switch.daemon.chassis import ChassisError, Registry
 from switch.daemon.control import ControlError, ControlServer, Fields, field
 from switch.daemon.p4runtime import P4RuntimeService
 from switch.daemon.pipeline import Compiler
+from switch.daemon.traffic import ChassisTraffic
 from switch.gnmi import GnmiService
 from switch.interfaces import Interfaces
 from switch.loop import EventLoop
@@ -52,6 +53,7 @@ class Daemon:
         self.loop = EventLoop(cpu_port=settings.cpu_port)
         self.watcher = LinkWatcher()
         self.interfaces = Interfaces(self.watcher)
+        self.traffic = ChassisTraffic()
         self.registry = Registry(self.loop, settings.cpu_port, self._publish)
         self.p4runtime_port = 0
         self.gnmi_port = 0
@@ -83,7 +85,7 @@ class Daemon:
         self._reading = self.loop.fileno()
         asyncio.get_running_loop().add_reader(self._reading, self.registry.drain_events)
         service = P4RuntimeService(self.registry, Compiler())
-        gnmi_service = GnmiService(self.interfaces)
+        gnmi_service = GnmiService(self.interfaces, self.traffic)
 
         def add_p4runtime(server: grpc.aio.Server) -> None:
             p4r_grpc.add_P4RuntimeServicer_to_server(service, server)
@@ -130,7 +132,7 @@ class Daemon:
 
     async def add_device(self, name: str, device_id: int, ports: dict[int, str]) -> None:
         """Adds a device and switches it on. Raises ChassisError."""
-        await self.registry.add(name, device_id, ports)
+        self.traffic.add(await self.registry.add(name, device_id, ports))
         self.interfaces.add_device(name, list(ports.values()))
         self._publish("device", name=name, device_id=device_id, state="on")
 
@@ -167,6 +169,7 @@ class Daemon:
             chassis = await self.registry.remove(name)
         except ChassisError as error:
             raise ControlError(str(error)) from None
+        self.traffic.remove(chassis)
         self.interfaces.remove_device(name)
         self._publish("device", name=name, device_id=chassis.device_id, state="removed")
         return {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from switch.device import Device
 from switch.entities import FieldMatch
 from switch.loop import EventLoop, PacketIn, PortError, PortEvent
 from switch.netlink import set_admin_state
+from switch.traffic import NO_TRAFFIC, PortTraffic, PortTrafficState, traffic_counts
 
 INTERFACE_NAME_MAX = 15
 """IFNAMSIZ - 1, characters."""
@@ -71,6 +72,8 @@ class Chassis:
         self.writing = asyncio.Lock()
         """Held while pipeline or entities change."""
         self.powered = asyncio.Event()
+        self.traffic: dict[int, PortTraffic] = {}
+        """Settings of ports and their cables, which outlast the power."""
         self.packets_in = 0
         self.packets_in_dropped = 0
         """Packet-ins without a primary controller, or which it took too slowly."""
@@ -88,6 +91,8 @@ class Chassis:
             if self.on:
                 return
             device = Device(self.device_id, self.name)
+            for port, settings in self.traffic.items():
+                device.traffic.set(port, settings)
             try:
                 await asyncio.to_thread(self._open, device)
             except (PortError, ValueError) as error:
@@ -182,6 +187,17 @@ class Chassis:
                 stream.send(message)
         return any(stream is not None for stream in streams)
 
+    def set_traffic(self, port: int, settings: PortTraffic, restart: Collection[str] = ()) -> None:
+        """Now, and after every power-on. Raises TrafficError."""
+        settings.check()
+        if self.device is not None:
+            self.device.traffic.set(port, settings, restart=restart)
+        self.traffic[port] = settings
+
+    def traffic_state(self, port: int) -> PortTrafficState:
+        """Counts of a port's queues and cable; nothing while it is off."""
+        return NO_TRAFFIC if self.device is None else self.device.traffic.state(port)
+
     def stats(self) -> dict[str, Any]:
         """Counts of the device and its ports, for the control socket."""
         out: dict[str, Any] = {
@@ -195,6 +211,8 @@ class Chassis:
         if self.device is not None:
             out["frames"] = asdict(self.device.stats())
             out["ports"] = {str(n): asdict(port) for n, port in self._loop.ports(self.device).items()}
+            out["traffic"] = {str(n): traffic_counts(self.device.traffic.state(n)) for n in self.ports}
+            out["buffer_bytes"], out["buffer_bytes_max"] = self.device.traffic.buffers()
         return out
 
 

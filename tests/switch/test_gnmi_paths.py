@@ -7,7 +7,7 @@ import pytest
 from finsy import GNMIPath
 from finsy.proto import gnmi
 
-from switch.gnmi import GnmiError, check_encoding, parse_path, typed_value
+from switch.gnmi_tree import GnmiError, check_encoding, parse_path, typed_value
 from switch.interfaces import COUNTER_LEAVES, LEAVES
 
 NO_PREFIX = gnmi.Path()
