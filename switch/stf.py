@@ -195,6 +195,7 @@ def _setdefault(where: str, rest: str) -> dict[str, object]:
     return {"table": table, "action": parse_call(where, action)}
 
 
+_COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 _CHECK = re.compile(r"([\w.$]+)\s*(?:[(\[]\s*(\$?\w+)\s*[)\]])?\s*(packets|bytes)?\s*(==|!=|<=|>=|<|>)?\s*(\w+)?", re.I)
 
 
@@ -280,6 +281,36 @@ def _depth(where: str, rest: str) -> dict[str, object]:
     return dict(zip(("port", "priority", "packets"), (_natural(where, one, "depth") for one in words), strict=True))
 
 
+def _check_queue(where: str, rest: str) -> dict[str, object]:
+    words = rest.split()
+    if len(words) != 5 or words[2] not in ("depth", "sent", "dropped") or words[3] not in _COMPARISONS:
+        raise StfError(where, "check_queue takes PORT PRIORITY depth|sent|dropped == NUMBER")
+    port, priority, value = (_natural(where, words[at], "check_queue") for at in (0, 1, 4))
+    if priority > 7:
+        raise StfError(where, f"check_queue: priority {priority} is not in 0..7")
+    return {"port": port, "priority": priority, "what": words[2], "operator": words[3], "value": value}
+
+
+def _cable(where: str, rest: str) -> tuple[int, str, str]:
+    """(port, value, direction) of PORT VALUE [input|output]."""
+    words = rest.split()
+    if len(words) not in (2, 3) or (len(words) == 3 and words[2] not in ("input", "output")):
+        raise StfError(where, "want PORT VALUE [input|output]")
+    return _natural(where, words[0], "port"), words[1], words[2] if len(words) == 3 else "output"
+
+
+def _delay(where: str, rest: str) -> dict[str, object]:
+    port, text, direction = _cable(where, rest)
+    return {"port": port, "direction": direction, "seconds": seconds(where, text)}
+
+
+def _loss(where: str, rest: str) -> dict[str, object]:
+    port, text, direction = _cable(where, rest)
+    if text.strip("01"):
+        raise StfError(where, f"loss: {text!r} is no pattern: a digit a packet, 1 loses it, repeated")
+    return {"port": port, "direction": direction, "pattern": text if "1" in text else ""}
+
+
 def _advance(where: str, rest: str) -> dict[str, object]:
     return {"seconds": seconds(where, rest) if rest else None}
 
@@ -319,5 +350,8 @@ _READERS: dict[str, Callable[[str, str], dict[str, object]]] = {
     "port": _port,
     "rate": _rate,
     "depth": _depth,
+    "delay": _delay,
+    "loss": _loss,
+    "check_queue": _check_queue,
     "advance": _advance,
 }

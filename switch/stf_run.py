@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from switch.device import Device, Program
@@ -33,6 +33,8 @@ from switch.stf_names import action_call, field_match, find, key_field, number
 _OPERATORS: dict[str, Callable[[int, int], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
+_DUE_MAX = 1_000_000
+"""Events of the traffic manager that a wait sees before it gives up."""
 _ROW = 16
 """Bytes in a row of a difference."""
 
@@ -79,6 +81,7 @@ class StfRun:
         self.expected: dict[int, list[Command]] = {}
         self.handles: dict[str, TableEntry] = {}
         self.digests: deque[Any] = deque()
+        self.now_ns = 0
 
     def command(self, command: Command) -> None:
         try:
@@ -91,14 +94,15 @@ class StfRun:
 
     # ---- packets
 
-    def _collect(self, packets: list[tuple[int, bytes]]) -> None:
-        for port, frame in packets:
+    def _collect(self, packets: list[tuple[int, int, bytes]]) -> None:
+        for _, port, frame in packets:
             self.report.packets_out += 1
             self.out.setdefault(port, []).append(frame)
 
     def _do_packet(self, command: Command, port: int, data: bytes) -> None:
         self.report.packets_in += 1
-        self._collect(self.device.process(port, data))
+        self.device.inject(port, data, self.now_ns)
+        self._collect(self.device.advance(self.now_ns))
 
     def _do_expect(self, command: Command, port: int, **rest: Any) -> None:
         self.report.checks += 1
@@ -115,12 +119,24 @@ class StfRun:
                 self.fail(command, f"no packet expected, but port {port} sent\n{_rows(frame)}")
 
     def _do_wait(self, command: Command, seconds: float | None) -> None:
-        """In memory a packet is through before the next command; only queues need time."""
+        """Let time pass; without a time, until nothing waits in queues and on cables any more."""
+        if seconds is not None:
+            self.now_ns += round(seconds * 1e9)
+            self._collect(self.device.advance(self.now_ns))
+            return
+        for _ in range(_DUE_MAX):
+            due = self.device.next_ns
+            if due is None:
+                return
+            self.now_ns = max(self.now_ns, due)
+            self._collect(self.device.advance(self.now_ns))
+        raise StfError(command.where, f"still not quiet after {_DUE_MAX} departures: is a packet going round?")
 
-    def _do_advance(self, command: Command, seconds: float | None) -> None:
-        self._do_wait(command, seconds)
+    _do_advance = _do_wait
 
     def finish(self) -> StfReport:
+        """Waits until nothing waits, then compares what came out."""
+        self._do_wait(Command("the end", "wait"), None)
         for port in sorted({*self.out, *self.expected}):
             wanted, frames = self.expected.get(port, []), self.out.get(port, [])
             if any(one.fields["any"] for one in wanted):
@@ -199,6 +215,37 @@ class StfRun:
 
     def _do_port(self, command: Command, port: int, up: bool) -> None:
         self.device.set_port_up(port, up)
+
+    # ---- the traffic manager
+
+    def _do_rate(self, command: Command, port: int, priority: int | None, bps: int = 0, pps: int = 0) -> None:
+        now = self.device.traffic.get(port)
+        if priority is None:
+            self.device.traffic.set(port, replace(now, rate_bps=bps, rate_pps=pps))
+        else:
+            self.device.traffic.set(port, now.with_queue(priority, rate_bps=bps, rate_pps=pps))
+
+    def _do_depth(self, command: Command, port: int, priority: int, packets: int) -> None:
+        now = self.device.traffic.get(port)
+        self.device.traffic.set(port, now.with_queue(priority, max_packets=packets))
+
+    def _cable(self, port: int, direction: str, **changes: Any) -> None:
+        now = self.device.traffic.get(port)
+        changed = replace(getattr(now, direction), **changes)
+        self.device.traffic.set(port, replace(now, **{direction: changed}))
+
+    def _do_delay(self, command: Command, port: int, direction: str, seconds: float) -> None:
+        self._cable(port, direction, delay_us=round(seconds * 1e6))
+
+    def _do_loss(self, command: Command, port: int, direction: str, pattern: str) -> None:
+        self._cable(port, direction, loss_pattern=pattern)
+
+    def _do_check_queue(self, command: Command, port: int, priority: int, what: str, operator: str, value: int) -> None:
+        self.report.checks += 1
+        queue = self.device.traffic.state(port).queues[priority]
+        have = {"depth": queue.depth_packets, "sent": queue.transmit_pkts, "dropped": queue.dropped_pkts}[what]
+        if not _OPERATORS[operator](have, value):
+            self.fail(command, f"queue {priority} of port {port}: {what} is {have}, expected {operator} {value}")
 
     # ---- counters, registers, digests
 
