@@ -26,6 +26,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from hosts.alarm import Alarm
 from hosts.connections import Connections
 from hosts.defaults import host_config
 from hosts.engine.config import Config, ConfigError
@@ -33,6 +34,7 @@ from hosts.engine.endpoint import Endpoint
 from hosts.links import LinkState, LinkWatcher
 from hosts.nic import KINDS, open_nic
 from hosts.nic.base import NicError
+from hosts.nic.paced import PacedNic
 from hosts.nic.qpns import AGENT_QPNS, keep
 from hosts.operations import Operations
 from hosts.regions import Regions
@@ -77,6 +79,7 @@ class Agent:
         self._link_news = False
         self.endpoint = Endpoint(host_name, config, planes=plan.planes, seed=seed, qpns=AGENT_QPNS)
         self.nic = open_nic(nic, plan, self.host, config, hooks)
+        self._alarm = Alarm()
         try:
             self._planes = {port.interface: plane for plane, port in self.nic.ports.items()}
             self._links = LinkWatcher(self._planes)
@@ -86,6 +89,7 @@ class Agent:
             self.operations = Operations(self)
             self._server = SelectorServer(agents / f"{host_name}.sock", self.operations.handle, self._selector)
         except BaseException:
+            self._alarm.close()
             self.nic.close()
             raise
         self._nic_files: dict[int, int] = {}
@@ -94,6 +98,7 @@ class Agent:
 
     def _watch_files(self) -> None:
         self._selector.register(self._links, selectors.EVENT_READ, self._on_link_news)
+        self._selector.register(self._alarm, selectors.EVENT_READ, lambda mask: None)
         self._watch_nic()
         for interface, state in self._links.states.items():
             if not state.up:
@@ -149,11 +154,11 @@ class Agent:
         """Seconds to sleep at most; None = until something happens."""
         if self._busy or self._stopping:
             return 0.0
-        timers = [t for t in (self.endpoint.next_timer(), self.tasks.next_timer()) if t is not None]
-        now = time.monotonic()
-        if self.nic.backlog:
-            timers.append(now + RETRY_S)
-        return max(0.0, min(timers) - now) if timers else None
+        nic, now = self.nic, time.monotonic()
+        times = (
+            self.endpoint.next_timer(), self.tasks.next_timer(), nic.next_at(), now + RETRY_S if nic.backlog else None,
+        )  # fmt: skip
+        return self._alarm.wait(min((t for t in times if t is not None), default=None), now)
 
     def _network(self) -> None:
         endpoint, nic = self.endpoint, self.nic
@@ -170,7 +175,8 @@ class Agent:
                 self._on_timer(now)
             sent = 0
             if not nic.backlog:
-                for plane, peer, packet in endpoint.transmit(time.monotonic(), TRANSMIT_BATCH):
+                room, control_room = nic.room(), nic.control_room()
+                for plane, peer, packet in endpoint.transmit(time.monotonic(), TRANSMIT_BATCH, room, control_room):
                     nic.send(plane, peer, packet)
                     sent += 1
                 nic.flush()
@@ -216,6 +222,18 @@ class Agent:
         log.error("%s failed", what, exc_info=error)
         return f"internal error in {what}: {type(error).__name__}: {error} (traceback in log/{self.host.name}.log)"
 
+    def nic_rates(self) -> dict[int, float]:
+        """Bits/s of our ports that have a rate, by plane."""
+        return self.nic.rates if isinstance(self.nic, PacedNic) else {}
+
+    def set_nic_rate(self, plane: int, rate_bps: float | None) -> None:
+        """Pace a port from now on; None = as fast as the machine."""
+        if not isinstance(self.nic, PacedNic):
+            if rate_bps is None:
+                return
+            self.nic = PacedNic(self.nic, {}, self.config.dscp_control)
+        self.nic.set_rate(plane, rate_bps)
+
     def ports_json(self) -> dict[str, Any]:
         return {
             str(plane): {"interface": interface, "up": self._links.states[interface].up}
@@ -253,6 +271,7 @@ class Agent:
         self._links.close()
         self.nic.close()
         self._selector.close()
+        self._alarm.close()
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -110,6 +110,21 @@ class Operations(MeasuringOps):
             "peers": agent.connections.health(take(request, "peer", str, None)),
         }
 
+    def op_nic_rate(self, request: Fields, client: Client) -> Fields:
+        """Pace our ports at `rate_bps` (0: no limit), the one of `plane` or all; without a rate, tell what they have.
+
+        The other direction of a link is the switch's. Congestion control keeps the rate it was configured with.
+        """
+        agent = self._agent
+        plane = take(request, "plane", int, None, high=agent.plan.planes - 1)
+        rate = take(request, "rate_bps", float, None, high=1e13)
+        if rate is not None:
+            if 0 < rate < 1e3:
+                raise RequestError(f"rate_bps = {rate:g}: at least 1000, or 0 for no limit")
+            for one in agent.nic.ports if plane is None else (plane,):
+                agent.set_nic_rate(one, rate or None)
+        return {"rates": {str(one): agent.nic_rates().get(one) for one in agent.nic.ports}}
+
     def op_denylist(self, request: Fields, client: Client) -> Fields:
         """Set the whole list to `entries` (hosts/denylist.py), or read it when none are given.
 

@@ -190,15 +190,19 @@ class Endpoint:
         for qp in self._turn:
             qp.on_timer(now)
 
-    def transmit(self, now: float, limit: int = 64, room: Sequence[int] | None = None) -> list[tuple[int, str, Packet]]:
+    def transmit(
+        self, now: float, limit: int = 64, room: Sequence[int] | None = None, control_room: Sequence[int] | None = None
+    ) -> list[tuple[int, str, Packet]]:
         """About `limit` packets as (plane, peer, record), control packets first.
 
         `room[p]`: packets the port of plane p can take now (None: any number); planes without room, and ports that are
-        down, are passed over. What is returned counts as sent. An empty list: nothing can be sent now.
+        down, are passed over. What is returned counts as sent. An empty list: nothing can be sent now. `control_room`:
+        the same for control packets, where ports have a queue for them; None: they share `room`.
         """
         out: list[tuple[int, str, Packet]] = []
         ports = Room(self.planes, room, self._peers.local_ports)
-        if not ports.free:
+        control_ports = ports if control_room is None else Room(self.planes, control_room, self._peers.local_ports)
+        if not control_ports.free:
             return out
         control = self._peers.control
         for qp in self._turn:
@@ -206,7 +210,7 @@ class Endpoint:
             if ack is not None:
                 control.append((self._peers.get(qp.peer or ""), ack))
         if control:
-            self._peers.transmit(out, limit, ports)
+            self._peers.transmit(out, limit, control_ports)
         turn = self._turn
         idle = 0
         while turn and idle < len(turn) and len(out) < limit and ports.free:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from hosts.engine.config import Config
 from hosts.nic.base import Nic, NicError
+from hosts.nic.paced import PacedNic
 from topologies.plan import Host, Plan
 
 KINDS = ("fast", "scapy")
 
 
 def open_nic(kind: str, plan: Plan, host: Host, config: Config, hooks: list[str] | None = None) -> Nic:
-    """The NIC of that kind with its ports open. Raises NicError."""
+    """The NIC of that kind with its ports open, paced at the plan's rate if it has one. Raises NicError."""
+    nic, rate = _open(kind, plan, host, config, hooks), plan.host_link.rate_bps
+    return nic if rate is None else PacedNic(nic, dict.fromkeys(nic.ports, rate), config.dscp_control)
+
+
+def _open(kind: str, plan: Plan, host: Host, config: Config, hooks: list[str] | None) -> Nic:
     if kind == "fast":
         if hooks:
             raise NicError("--hook needs --nic scapy: the fast NIC makes no scapy packets")

@@ -126,6 +126,18 @@ class Nic(ABC):
         """Frames that wait because the kernel took no more; nothing should be sent until `flush` has them out."""
         return 0
 
+    def room(self) -> list[int] | None:
+        """Data packets that the port of each plane takes now, for Endpoint.transmit; None = any number."""
+        return None
+
+    def control_room(self) -> list[int] | None:
+        """The same for control packets."""
+        return None
+
+    def next_at(self) -> float | None:
+        """When `flush` has something to send by itself; CLOCK_MONOTONIC seconds, None = never."""
+        return None
+
     def refresh_counters(self) -> None:  # noqa: B027 - a NIC without a ring has nothing to fetch
         """Bring `counters` up to date with what the kernel counts."""
 

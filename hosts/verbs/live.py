@@ -26,6 +26,7 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from hosts.alarm import Alarm
 from hosts.defaults import host_config
 from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
@@ -124,7 +125,9 @@ class LiveDriver(PlanDriver):
                 made.callback(end.close)
             self._selector = selectors.DefaultSelector()
             made.callback(self._selector.close)
-            for readable in (self._links, self._woken):
+            self._alarm = Alarm()
+            made.callback(self._alarm.close)
+            for readable in (self._links, self._woken, self._alarm):
                 self._selector.register(readable, selectors.EVENT_READ)
             self._nic_files: list[int] = []
             self._watch_nic()
@@ -197,11 +200,9 @@ class LiveDriver(PlanDriver):
         if self._busy:
             return 0.0
         with self.lock:
-            now = self.now()
-            times = [t for t in (self.endpoint.next_timer(), deadline) if t is not None]
-            if self.nic.backlog:
-                times.append(now + RETRY_S)
-        return max(0.0, min(times) - now) if times else None
+            nic, now = self.nic, self.now()
+            times = (self.endpoint.next_timer(), deadline, nic.next_at(), now + RETRY_S if nic.backlog else None)
+            return self._alarm.wait(min((t for t in times if t is not None), default=None), now)
 
     def _network(self) -> None:
         """One round: down to the last frame first, and only then timers, as in hosts.agent."""
@@ -215,7 +216,7 @@ class LiveDriver(PlanDriver):
             endpoint.on_timer(now)
         sent = 0
         if not nic.backlog:
-            for plane, peer, packet in endpoint.transmit(self.now(), TRANSMIT_BATCH):
+            for plane, peer, packet in endpoint.transmit(self.now(), TRANSMIT_BATCH, nic.room(), nic.control_room()):
                 if type(packet) is not EndpointResponse or not self._agent_answers():
                     nic.send(plane, peer, packet)
                 sent += 1
