@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from controller.app import FabricController, NotReady
+from controller.denylist import POLICIES
 from controller.errors import InputError
 from controller.inputs import read_inputs
 from controller.routes import PROGRAMS
@@ -42,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 async def _run(options: argparse.Namespace) -> int:
-    controller = FabricController(read_inputs(options.run_dir, options.program), options.http)
+    controller = FabricController(read_inputs(options.run_dir, options.program), options.http, options.denylist)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, controller.stop)
@@ -68,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PORT",
         help="TCP port of the API on loopback (default: 9340 or a free one)",
     )
+    parser.add_argument("--denylist", choices=POLICIES, help="which faults take EVs out on the hosts (default: off)")
     parser.add_argument("--verbose", action="store_true", help="log every P4Runtime and gNMI message")
     return parser
 

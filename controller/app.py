@@ -1,5 +1,5 @@
-"""The controller as a whole: a keeper for every switch, a port watch for every gNMI server, the fault list, and
-the northbound socket where others ask (docs/architecture.md).
+"""The controller as a whole: a keeper for every switch, the sources, the fault list and its journal, the northbound
+API (docs/controller.md).
 
 One asyncio process. Nothing here writes to a switch; that is `keeper`'s alone.
 """
@@ -11,17 +11,25 @@ import logging
 import time
 from typing import Any
 
-from controller.faults import PORT_IS_BAD, FaultList
+from controller.agents import AgentSource
+from controller.answers import Answers
+from controller.denylist import Denylist
+from controller.faults import Fault, FaultList
 from controller.inputs import Inputs
 from controller.journal import Journal
-from controller.keeper import Keeper, SwitchState, Verification
-from controller.northbound import Message, NorthboundServer, Refusal, Route
+from controller.keeper import Keeper, SwitchState
+from controller.mapper import MapperSource
+from controller.northbound import Message, NorthboundServer
 from controller.ports import PortWatch
 from topologies.jsonl import event_of
 from topologies.plan import PlanError
 
-READ_AT_ONCE = 32
-"""Switches read side by side by `verify`: keeps a big fabric's answers from piling up in memory."""
+CONFIRM_S = 4.0
+"""After a restart: how long a remembered fault stays in the list without anybody seeing it, once all sources answer."""
+CONFIRM_MAX_S = 60.0
+"""The same when not all sources come to answer."""
+ABSENT_S = 2.0
+"""After a restart on a fabric that was in line: a switch that does not answer for so long is lost, not late."""
 
 STREAM_IS_UP = {
     SwitchState.CONNECTING: None,
@@ -43,17 +51,26 @@ class NotReady(Exception):
 class FabricController:
     """Runs until stop() or an error. Use `run()`; everything else is called by its parts."""
 
-    def __init__(self, inputs: Inputs, http_port: int | None = None) -> None:
+    def __init__(self, inputs: Inputs, http_port: int | None = None, denylist: str | None = None) -> None:
         self.inputs = inputs
-        self.faults = FaultList(inputs.plan)
+        plan = inputs.plan
+        self.faults = FaultList(plan)
         self.keepers = {t.name: Keeper(t, inputs.catalog, self._switch_changed) for t in inputs.targets}
         self.watches = [PortWatch(a, self._port_status, self._wake) for a in inputs.gnmi_addresses]
-        self._status: dict[str, str] = {}
+        self.agents = AgentSource(inputs.run_dir, plan, self.faults, self._ev_told, self.faults_moved)
+        self.mapper = MapperSource(inputs.run_dir, self.faults, self._probe_told, self.faults_moved)
+        self.denylist = Denylist(plan, self.agents, self._denylist_told)
+        self.agents.on_back = self.denylist.agent_is_back
+        self.status: dict[str, str] = {}
         """Last oper-status of every interface of the fabric."""
+        self.began = False
+        """Every switch has equalled the plan once, in this life or an earlier one."""
+        self._wanted_policy = denylist
         self._seen: set[str] = set()
         """Switches that have been up."""
         self._http_port = http_port
-        self._server = NorthboundServer(self._routes(), self._snapshot)
+        self._server = NorthboundServer(Answers(self).routes(), self._snapshot)
+        self._journal: Journal | None = None
         self._stopping = False
         self._woken = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -68,22 +85,50 @@ class FabricController:
         """
         self._journal = Journal.open(self.inputs.run_dir)
         try:
+            self._remember(self._journal)
             await self._server.start(self.inputs.run_dir, self._http_port)
             await self._keep(deadline_s)
         finally:
             await self._server.close()
             self._journal.close()
 
+    def stop(self) -> None:
+        """End run(). Switches keep their tables."""
+        self._stopping = True
+        self._wake()
+
+    @property
+    def ready(self) -> bool:
+        """Every switch equals the plan and every port's state is known; one known to be lost is not waited for."""
+        keepers = (
+            k.status.verified or (self.began and k.status.state is SwitchState.LOST) for k in self.keepers.values()
+        )
+        return all(keepers) and all(w.synced for w in self.watches)
+
+    def _remember(self, journal: Journal) -> None:
+        """Take up what an earlier controller of this run folder knew."""
+        remembered = journal.remembered
+        self.began = remembered.was_ready
+        self.faults.restore(remembered.faults, time.monotonic(), CONFIRM_MAX_S)
+        self.denylist.policy = self._wanted_policy or remembered.policy or self.denylist.policy
+        if remembered.faults:
+            active = len(self.faults.active())
+            log.info("remembered %d faults, %d of them active", len(remembered.faults), active)
+
     async def _keep(self, deadline_s: float) -> None:
-        tasks = [asyncio.create_task(k.run(), name=f"keep {name}") for name, k in self.keepers.items()]
-        tasks += [asyncio.create_task(w.run(), name=f"watch {w.address}") for w in self.watches]
+        running = {f"keep {name}": keeper.run() for name, keeper in self.keepers.items()}
+        running |= {f"watch {watch.address}": watch.run() for watch in self.watches}
+        running |= {"agents": self.agents.run(), "mapper": self.mapper.run(), "denylist": self.denylist.run()}
+        tasks = [asyncio.create_task(what, name=name) for name, what in running.items()]
         for task in tasks:
             task.add_done_callback(lambda _: self._wake())
+        if self.began:
+            asyncio.get_running_loop().call_later(ABSENT_S, self._give_up_absent)
         try:
             await self._until_ready(tasks, deadline_s)
             if self._stopping:
                 return
-            print("ready", flush=True)
+            self._now_ready()
             while not self._stopping:
                 self._raise_for(tasks)
                 await self._next_wake(None)
@@ -94,15 +139,16 @@ class FabricController:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def stop(self) -> None:
-        """End run(). Switches keep their tables."""
-        self._stopping = True
-        self._wake()
-
-    @property
-    def ready(self) -> bool:
-        """Every switch equals the plan and every port's state is known."""
-        return all(k.status.verified for k in self.keepers.values()) and all(w.synced for w in self.watches)
+    def _now_ready(self) -> None:
+        assert self._journal is not None
+        now = time.monotonic()
+        if not self.began:
+            self.began = True
+            self._journal.ready(now)
+        self.faults.confirm_by(now + CONFIRM_S)
+        self.faults_moved()
+        print("ready", flush=True)
+        self.publish("ready", now, ready=True)
 
     async def _until_ready(self, tasks: list[asyncio.Task[None]], deadline_s: float) -> None:
         deadline = time.monotonic() + deadline_s
@@ -112,6 +158,10 @@ class FabricController:
                 raise NotReady(self._what_is_missing("a switch refuses what it was sent"))
             if not await self._next_wake(deadline):
                 raise NotReady(self._what_is_missing(f"not all switches are ready after {deadline_s:g} s"))
+
+    def _give_up_absent(self) -> None:
+        for keeper in self.keepers.values():
+            keeper.give_up_absent()
 
     def _what_is_missing(self, why: str) -> str:
         lines = [f"{why}:"]
@@ -143,12 +193,12 @@ class FabricController:
     def _switch_changed(self, keeper: Keeper) -> None:
         now, name, status = time.monotonic(), keeper.target.name, keeper.status
         log.info("%s: %s: %s", name, status.state.value, status.reason)
-        self._publish("switch", now, **self._switch_event(keeper))
+        self.publish("switch", now, **self._switch_event(keeper))
         is_up = STREAM_IS_UP[status.state]
-        if is_up is not None and (is_up or name in self._seen):  # never seen is not lost: run() waits for those
+        if is_up is not None and (is_up or self.began or name in self._seen):  # never seen is not lost: run() waits
             self._seen.add(name)
             self.faults.stream(name, is_up, says=status.reason, now=now)
-            self._publish_faults(now)
+            self.faults_moved()
         self._wake()
 
     def _port_status(self, interface: str, status: str, source: str) -> None:
@@ -159,15 +209,39 @@ class FabricController:
             log.debug("%s: interface %s is not of this fabric", source, interface)
             return
         self.faults.port(interface, status, source=source, now=now)
-        if self._status.get(interface) != status:
-            self._status[interface] = status
-            self._publish("port", now, interface=interface, status=status, link=link.name, source=source)
-        self._publish_faults(now)
+        if self.status.get(interface) != status:
+            self.status[interface] = status
+            self.publish("port", now, interface=interface, status=status, link=link.name, source=source)
+        self.faults_moved()
 
-    def _publish_faults(self, now: float) -> None:
-        for change, fault in self.faults.changes():
-            log.info("fault %d %s: %s", fault.number, change, fault.text)
-            self._publish("fault", now, change=change, fault=fault.to_json())
+    def _ev_told(self, event: Message) -> None:
+        self.publish("ev", event.pop("t"), **event)
+
+    def _probe_told(self, event: Message) -> None:
+        known = ("host", "plane", "target", "kind", "link", "state", "old", "loss", "since")
+        self.publish("probe", event["t"], **{key: event.get(key) for key in known})
+
+    def _denylist_told(self) -> None:
+        state = self.denylist.to_json()
+        self.publish("denylist", time.monotonic(), policy=state["policy"], entries=state["entries"])
+
+    def set_policy(self, policy: str) -> None:
+        """Another denylist policy, from now on and after a restart."""
+        self.denylist.policy = policy
+        if self._journal is not None:
+            self._journal.policy(policy)
+        self.denylist.follow(self.faults.active())
+
+    # ---- the fault list ---------------------------------------------------------------------------------
+
+    def faults_moved(self) -> None:
+        """Keep and tell what has changed in the fault list, and look after its clock."""
+        now = time.monotonic()
+        changes = self.faults.changes()
+        for change, fault in changes:
+            self._tell(change, fault, now)
+        if changes:
+            self.denylist.follow(self.faults.active())
         if self._timer is not None:
             self._timer.cancel()
         due = self.faults.next_timer()
@@ -175,14 +249,20 @@ class FabricController:
         if due is not None:
             self._timer = asyncio.get_running_loop().call_later(max(due - now, 0.0), self._fault_timer)
 
+    def _tell(self, change: str, fault: Fault, now: float) -> None:
+        record = fault.to_json()
+        if self._journal is not None:  # first what cannot be forgotten, then what can be heard
+            self._journal.fault(change, record, now)
+        log.info("fault %d %s: %s", fault.number, change, fault.text)
+        self.publish("fault", now, change=change, fault=record)
+
     def _fault_timer(self) -> None:
-        now = time.monotonic()
-        self.faults.on_timer(now)
-        self._publish_faults(now)
+        self.faults.on_timer(time.monotonic())
+        self.faults_moved()
 
     # ---- northbound -------------------------------------------------------------------------------------
 
-    def _publish(self, event: str, t: float, **fields: Any) -> None:
+    def publish(self, event: str, t: float, **fields: Any) -> None:
         self._server.publish(event, t=t, **fields)
 
     def _switch_event(self, keeper: Keeper) -> dict[str, Any]:
@@ -195,111 +275,3 @@ class FabricController:
         switches = [event_of("switch", now, self._switch_event(k)) for k in self.keepers.values()]
         active = [{"change": "raised", "fault": fault.to_json()} for fault in self.faults.active()]
         return switches + [event_of("fault", now, fields) for fields in active]
-
-    def _routes(self) -> list[Route]:
-        return [
-            Route("GET", "/v1/status", lambda _: self._status_answer()),
-            Route("GET", "/v1/faults", self._faults_answer),
-            Route("GET", "/v1/faults/{number}", self._fault_answer),
-            Route("GET", "/v1/links", lambda _: self._links_answer()),
-            Route("GET", "/v1/switches", lambda _: {"switches": self._switches_answer()}),
-            Route("POST", "/v1/verify", lambda fields: self._verify_answer(bool(fields.get("entries")))),
-            Route("POST", "/v1/shutdown", self._shutdown_answer),
-        ]
-
-    def _shutdown_answer(self, _fields: Message) -> Message:
-        asyncio.get_running_loop().call_soon(self.stop)
-        return {}
-
-    def _faults_answer(self, fields: Message) -> Message:
-        state = fields.get("state")
-        if state not in (None, "active", "cleared"):
-            raise Refusal(400, f"state={state}: no such state of a fault", "state=active or state=cleared")
-        faults = [f.to_json() for f in self.faults.all() if state in (None, f.state.value)]
-        return {"faults": faults, "active": len(self.faults.active())}
-
-    def _fault_answer(self, fields: Message) -> Message:
-        known = self.faults.all()
-        for fault in known:
-            if str(fault.number) == fields["number"]:
-                return fault.to_json()
-        has = f"{known[0].number} to {known[-1].number}" if known else "none yet"
-        raise Refusal(404, f"no fault {fields['number']}", f"there is: {has}; GET /v1/faults lists them")
-
-    def _links_answer(self) -> Message:
-        plan, links = self.inputs.plan, []
-        numbers: dict[str, list[int]] = {}
-        for fault in self.faults.active():
-            numbers.setdefault(fault.location, []).append(fault.number)
-        hosts = {host.name for host in plan.hosts}
-        for link in plan.links:
-            ends = {p.interface: self._status.get(p.interface) for p in (link.lower, link.upper)}
-            known = [status for status in ends.values() if status is not None]
-            links.append(
-                {
-                    "link": link.name,
-                    "plane": link.plane,
-                    "kind": "NIC-T0" if link.lower.node in hosts else "T0-T1",
-                    "up": not any(PORT_IS_BAD.get(status, True) for status in known) if known else None,
-                    "ends": ends,
-                    "faults": numbers.get(link.name, []),
-                }
-            )
-        return {"links": links}
-
-    def _switches_answer(self) -> Message:
-        numbers: dict[str, list[int]] = {}
-        for fault in self.faults.active():
-            numbers.setdefault(fault.location, []).append(fault.number)
-        return {
-            name: {
-                "tier": keeper.target.switch.tier,
-                "plane": keeper.target.switch.plane,
-                **keeper.status.to_json(),
-                "faults": numbers.get(name, []),
-            }
-            for name, keeper in self.keepers.items()
-        }
-
-    def _status_answer(self) -> Message:
-        switches = self._switches_answer()
-        return {
-            "ready": self.ready,
-            "program": self.inputs.program,
-            "plan": self.inputs.plan.to_json(),
-            "switches": switches,
-            "ports": [watch.to_json() for watch in self.watches],
-            "writes_after_start": sum(s["writes_after_start"] for s in switches.values()),
-            "active_faults": len(self.faults.active()),
-        }
-
-    async def _verify_answer(self, with_entries: bool) -> Message:
-        """Read every table of every switch now. `entries: true` in the request adds the lines read."""
-        turn = asyncio.Semaphore(READ_AT_ONCE)
-
-        async def verify(keeper: Keeper) -> Verification:
-            async with turn:
-                return await keeper.verify()
-
-        results = await asyncio.gather(*(verify(k) for k in self.keepers.values()))
-        switches, differences = {}, []
-        for (name, keeper), result in zip(self.keepers.items(), results, strict=True):
-            mine = [f"{name}: {difference}" for difference in result.differences]
-            mine += [result.error] if result.error else []
-            differences += mine
-            switches[name] = {
-                "digest": result.digest,
-                "start_digest": keeper.status.start_digest,
-                "entries": len(result.lines),
-                "unchanged": result.digest is not None and result.digest == keeper.status.start_digest,
-                "differences": mine,
-                "error": result.error,
-            }
-            if with_entries:
-                switches[name]["lines"] = list(result.lines)
-        return {
-            "unchanged_since_start": all(s["unchanged"] for s in switches.values()),
-            "digests": {name: s["digest"] for name, s in switches.items()},
-            "differences": differences,
-            "switches": switches,
-        }

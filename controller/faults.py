@@ -1,144 +1,120 @@
-"""The fault list: reports of bad ports and lost switches in, faults with a location out.
+"""The fault list: reports of all sources in, faults with a location out.
 
-Pure: no clock, no I/O; `now` (CLOCK_MONOTONIC seconds) comes in with every call. After each call drain
-`changes()` and re-arm at `next_timer()`.
+Pure: no clock, no I/O; `now` (CLOCK_MONOTONIC seconds) comes in with every call, and `t` where a source has its own
+time of the event. After each call drain `changes()` and re-arm at `next_timer()`.
 
-A report becomes a `Sighting`; after every report a plane's open sightings are explained afresh, by few causes:
-
-    1. a switch whose P4Runtime stream is lost is a fault by itself; it explains every bad link it has;
-    2. a switch with all its links down, gone within TOGETHER_S, at least two of them not explained by another
-       switch, is a fault; the one that explains most comes first (four bad links at a T0 are that T0, not the
-       two T1 above it);
-    3. what is left are faults of single links. Both ends of a link speak of the same fault.
+A report opens, renews or closes a *sighting* (one source saying that one thing is bad). After a moment's waiting the
+open sightings of a plane are explained afresh, by few causes (explain.py), and the list is brought into line.
 
 Design notes
-1. Rule 2 asks for "together" because two links cut an hour apart may also be all links of a small switch.
-2. A switch that boots brings up its links one by one. Its fault stays for SETTLE_S after its cause ended while
-   links of it are still down, so that a reboot does not end in a shower of link faults; then they are named.
-3. A report may show that an earlier fault was part of a bigger one (first link of a dying switch). The earlier
-   one becomes `merged`, and says into which.
+1. Waiting (GATHER_S) is what keeps one dying switch from being told as four links: its reports come one by one. Ports
+   and streams are certain, and cost a tenth of a second; the death of paths is told later by some than by others. An
+   explanation that leaves a choice waits UNCLEAR_S longer for somebody to decide it.
+2. A switch that boots brings up its links one by one. Its fault stays for SETTLE_S after its cause ended while links of
+   it are still down, so that a reboot does not end in a shower of link faults; then they are named.
+3. Paths stay dead for whoever watches them a little longer than what killed them: an EV until its probes are answered.
+   So what a fault explained is excused for EXCUSED_S after it cleared, and so is what began before and is told later.
+4. What is gone and comes again within FLAP_S is the same fault; from the second time on it is "flapping" and stays
+   active until it has been quiet that long.
+5. A report may show that an earlier fault was part of a bigger one (first link of a dying switch), or what two
+   explanations were. The earlier one becomes `merged`, and says into which; or it is the same one, told better.
+6. A good path proves its parts only for deaths that are older than it: PROOF_AFTER_S covers the time a prober needs to
+   notice that its path has died.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from enum import Enum
 from itertools import count
 from typing import Any
 
+from controller.explain import Finding, How, Trial, hard, lossy, silent
+from controller.records import (
+    DIGEST,
+    EV,
+    MAPPER,
+    P4RUNTIME,
+    PORT_IS_BAD,
+    Fault,
+    FaultState,
+    Sighting,
+    key_of,
+    named_alike,
+)
+from controller.traces import Cause, Trace, Traces
 from topologies.plan import Link, Plan, Switch
 
-TOGETHER_S = 2.0
-"""Links of one switch that went down within this time, seconds, went down together."""
-SETTLE_S = 1.0
-"""Time a returning switch has to bring its links up, seconds, before they count as faults of their own."""
+__all__ = ["DIGEST", "EV", "MAPPER", "P4RUNTIME", "PORT_IS_BAD", "Fault", "FaultList", "FaultState", "Times"]
+
+_NEVER = float("-inf")
 KEEP_CLOSED = 1000
 """Closed faults remembered; the oldest are forgotten."""
 
-P4RUNTIME = "p4runtime"
-"""Source name of sightings of a lost stream."""
 
+@dataclass(frozen=True, slots=True)
+class Times:
+    """All waits, seconds (see the design notes)."""
 
-class FaultState(Enum):
-    ACTIVE = "active"
-    CLEARED = "cleared"  # nothing reports it any more
-    MERGED = "merged"  # turned out to be part of the faults in `into`
-
-
-PORT_IS_BAD = {
-    "UP": False,
-    "UNKNOWN": False,  # RFC 2863: the driver does not tell; Linux holds such an interface usable
-    "DORMANT": True,
-    "TESTING": True,
-    "DOWN": True,
-    "LOWER_LAYER_DOWN": True,
-    "NOT_PRESENT": True,
-}
-"""Whether an oper-status (openconfig-interfaces) means that no packet passes."""
-
-
-@dataclass(slots=True)
-class Sighting:
-    """One source saying that one thing is bad, from `since` to `cleared` (None: still). Times in seconds."""
-
-    source: str
-    """Who says it: `p4runtime`, or `gnmi` and its address."""
-    about: str
-    """Interface or switch."""
-    says: str
-    since: float
-    last_seen: float
-    cleared: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "source": self.source,
-            "about": self.about,
-            "says": self.says,
-            "first_seen": self.since,
-            "last_seen": self.last_seen,
-            "cleared": self.cleared,
-        }
+    together_s: float = 2.0
+    """Links of one switch that went down within this time went down together."""
+    gather_hard_s: float = 0.1
+    gather_path_s: float = 0.4
+    gather_ev_s: float = 1.2
+    """An EV that is bad by chance has its path proven by three probes, 0.2 s apart."""
+    gather_lossy_s: float = 1.0
+    unclear_s: float = 1.5
+    lossy_unclear_s: float = 6.0
+    settle_s: float = 1.0
+    excused_s: float = 15.0
+    recover_s: float = 2.0
+    """Paths of a fault without ports that is over come back within so long of each other."""
+    flap_s: float = 5.0
+    proof_after_s: float = 0.7
+    trial_s: float = 8.0
+    """Packets of the last so many seconds are weighed when a path loses some."""
 
 
 @dataclass(slots=True)
-class Fault:
-    """One thing that is broken. Times are CLOCK_MONOTONIC seconds."""
+class _Path:
+    """What one source says of one path."""
 
-    number: int
-    kind: str
-    """`T0-T1 link`, `NIC-T0 link` or `switch`."""
-    location: str
-    """Switch name, or the two ends of a link as the CLI's `link` command names them."""
-    plane: int
-    first_seen: float
-    text: str
-    state: FaultState = FaultState.ACTIVE
-    cleared: float | None = None
-    """When it was cleared or merged; None while active."""
-    into: list[int] = field(default_factory=list)
-    """Numbers of the faults a merged one is part of."""
-    evidence: list[Sighting] = field(default_factory=list)
-
-    @property
-    def last_seen(self) -> float:
-        """When a source last said so."""
-        return max(s.last_seen for s in self.evidence)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "number": self.number,
-            "kind": self.kind,
-            "location": self.location,
-            "plane": self.plane,
-            "text": self.text,
-            "state": self.state.value,
-            "first_seen": self.first_seen,
-            "last_seen": self.last_seen,
-            "cleared": self.cleared,
-            "into": list(self.into),
-            "evidence": [s.to_json() for s in self.evidence],
-        }
-
-
-Cause = Switch | Link
-"""What a fault is about; the key of an active fault."""
+    trace: Trace
+    good: bool = True
+    good_since: float = 0.0
+    live: bool = False
+    """Its source watches it all the time, and would have told by now if it had died."""
+    proven_at: float = _NEVER
+    """When it last forwarded, as far as told."""
+    counts: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=24))
+    """(time, sent, lost) since the source began, oldest first."""
 
 
 class FaultList:
     """Active and past faults of one fabric."""
 
-    def __init__(self, plan: Plan, *, together_s: float = TOGETHER_S, settle_s: float = SETTLE_S) -> None:
+    def __init__(self, plan: Plan, times: Times | None = None) -> None:
         self.plan = plan
-        self.together_s = together_s
-        self.settle_s = settle_s
+        self.times = times or Times()
+        self.traces = Traces(plan)
         self._open: dict[tuple[str, str], Sighting] = {}
         """What is reported bad now, by (source, about)."""
-        self._active: dict[Cause, Fault] = {}
+        self._paths: dict[int, dict[tuple[str, str], _Path]] = {plane: {} for plane in range(plan.planes)}
+        self._answering: set[str] = set()
+        """Switches whose P4Runtime stream is open."""
+        self._active: list[Fault] = []
         self._closed: deque[Fault] = deque(maxlen=KEEP_CLOSED)
         self._hold: dict[Switch, float] = {}
-        """Switches whose cause ended with links still down, and when we stop waiting for those (seconds)."""
+        """Switches whose cause ended with links still down, and when we stop waiting for those."""
+        self._linger: dict[int, float] = {}
+        """Flapping faults that are quiet now, by number, and when they are over."""
+        self._unconfirmed: dict[int, float] = {}
+        """Faults remembered from an earlier life, by number, and when they are over unless they are seen."""
+        self._unclear: dict[frozenset[Cause], float] = {}
+        """Findings that are not told yet because they leave a choice, and when they are."""
+        self._due: dict[int, float] = {}
+        """When a plane wants to be explained again."""
         self._changes: list[tuple[str, Fault]] = []
         self._numbers = count(1)
         self._switches = {plane: [s for s in plan.switches if s.plane == plane] for plane in range(plan.planes)}
@@ -146,33 +122,133 @@ class FaultList:
         for link in plan.links:
             for end in link.ends & self._links_of.keys():
                 self._links_of[end].append(link)
-        self._links = {plane: [k for k in plan.links if k.plane == plane] for plane in range(plan.planes)}
-        self._is_switch = self._links_of.keys()
 
     # ---- reports in -------------------------------------------------------------------------------------
 
-    def port(self, interface: str, status: str, *, source: str, now: float) -> None:
+    def port(self, interface: str, status: str, *, source: str, now: float, t: float | None = None) -> None:
         """`source` says that `interface` has an oper-status, one of PORT_IS_BAD; others count as bad.
 
         Raises PlanError for an interface the fabric does not have.
         """
         link = self.plan.link_of_interface(interface)
-        self._report(source, interface, status, PORT_IS_BAD.get(status, True), link.plane, now)
+        self._report(source, interface, link, status, PORT_IS_BAD.get(status, True), link.plane, now, t)
 
     def stream(self, switch: str, up: bool, *, says: str = "stream lost", now: float) -> None:
         """The P4Runtime stream of `switch` was lost or is back. Raises PlanError for an unknown switch."""
-        plane = self.plan.switch(switch).plane
-        self._report(P4RUNTIME, switch, says, not up, plane, now)
+        cause = self.plan.switch(switch)
+        (self._answering.add if up else self._answering.discard)(switch)
+        self._report(P4RUNTIME, switch, cause, says, not up, cause.plane, now)
+
+    def path(
+        self,
+        about: str,
+        trace: Trace,
+        state: str,
+        *,
+        source: str,
+        now: float,
+        t: float | None = None,
+        says: str = "",
+        live: bool = False,
+    ) -> None:
+        """A path is `ok`, `lossy` or `down`, since `t`. `live`: the source goes on watching it by itself."""
+        known = self._path(source, about, trace)
+        t = now if t is None else t
+        known.live = live
+        if state == "ok":
+            if not known.good:
+                known.good_since = t
+            known.good, known.proven_at = True, max(known.proven_at, t)
+        else:
+            known.good = False
+        says = says or state
+        self._report(source, about, trace, says, state != "ok", trace.plane, now, t, is_lossy=state == "lossy")
+        if state == "ok":
+            self._want(trace.plane, now + self.times.gather_hard_s)
+
+    def counts(self, about: str, trace: Trace, sent: int, lost: int, *, source: str, now: float) -> None:
+        """How many packets a source has sent over a path, and found lost, since it began to count."""
+        known = self._path(source, about, trace)
+        if known.counts and sent < known.counts[-1][1]:
+            known.counts.clear()  # the source began again
+        if known.counts and known.good and sent > known.counts[-1][1] and lost == known.counts[-1][2]:
+            known.proven_at = now
+        known.counts.append((now, sent, lost))
+
+    def digest(self, interface: str, says: str, *, now: float) -> None:
+        """A switch told that a packet met a dead next hop behind `interface`. Confirms; never accuses by itself."""
+        try:
+            link = self.plan.link_of_interface(interface)
+        except ValueError:
+            return
+        for fault in self._active:
+            if any(link == cause or (isinstance(cause, Switch) and cause.name in link.ends) for cause in fault.causes):
+                sighting = Sighting(DIGEST, interface, link, says, now, now, now, cleared=now)
+                if fault.attach(sighting):
+                    self._changes.append(("updated", fault))
+
+    def gone(self, source: str) -> None:
+        """A source does not watch any more: its good paths prove nothing from now on."""
+        for paths in self._paths.values():
+            for (who, _), path in paths.items():
+                if who == source:
+                    path.live = False
+
+    def withdraw(self, about: str, plane: int, *, source: str, now: float) -> None:
+        """A source has nothing to say about a path any more, good or bad: the QP is gone, the EV denied."""
+        self._paths[plane].pop((source, about), None)
+        if (source, about) in self._open:
+            self._close_sighting((source, about), now)
+            self._want(plane, now + self.times.gather_hard_s)
+
+    def forget(self, source: str, now: float) -> None:
+        """A source is gone for good: what it said is withdrawn."""
+        for key in [key for key in self._open if key[0] == source]:
+            self._close_sighting(key, now)
+        for plane, paths in self._paths.items():
+            for key in [key for key in paths if key[0] == source]:
+                del paths[key]
+            self._want(plane, now)
+
+    # ---- an earlier life --------------------------------------------------------------------------------
+
+    def restore(self, records: list[dict[str, Any]], now: float, confirm_s: float) -> None:
+        """Faults as an earlier controller kept them. Those still active are over unless seen within `confirm_s`."""
+        for record in records:
+            fault = Fault.from_json(record, self.traces)
+            if fault is None:
+                continue
+            if fault.state is FaultState.ACTIVE:
+                self._active.append(fault)
+                self._unconfirmed[fault.number] = now + confirm_s
+            else:
+                self._closed.append(fault)
+        last = max((fault.number for fault in (*self._active, *self._closed)), default=0)
+        self._numbers = count(last + 1)
+
+    def confirm_by(self, due: float) -> None:
+        """All sources answer now: remembered faults that nobody sees by then are over."""
+        self._unconfirmed = {number: min(until, due) for number, until in self._unconfirmed.items()}
+
+    # ---- time -------------------------------------------------------------------------------------------
 
     def on_timer(self, now: float) -> None:
-        """Stop waiting for the links of switches that are back; call it at next_timer()."""
+        """What has been waited for long enough; call it at next_timer()."""
         for switch in [s for s, until in self._hold.items() if until <= now]:
             del self._hold[switch]
             self._explain(switch.plane, now, may_hold=False)
+        for plane in [p for p, due in self._due.items() if due <= now]:
+            self._explain(plane, now)
+        for waiting in (self._linger, self._unconfirmed):
+            for number in [n for n, until in waiting.items() if until <= now]:
+                for fault in [f for f in self._active if f.number == number]:
+                    self._explain(fault.plane, now)
+                waiting.pop(number, None)
 
     def next_timer(self) -> float | None:
         """When on_timer() wants to be called, seconds; None when not at all."""
-        return min(self._hold.values(), default=None)
+        waits = (self._hold, self._due, self._linger, self._unconfirmed)
+        return min((until for one in waits for until in one.values()), default=None)
 
     # ---- faults out -------------------------------------------------------------------------------------
 
@@ -183,146 +259,360 @@ class FaultList:
 
     def active(self) -> list[Fault]:
         """Active faults, oldest first."""
-        return sorted(self._active.values(), key=lambda fault: fault.number)
+        return sorted(self._active, key=lambda fault: fault.number)
 
     def all(self) -> list[Fault]:
         """Active and closed faults, oldest first; not the merged ones, whose evidence is in the bigger faults."""
         closed = [fault for fault in self._closed if fault.state is not FaultState.MERGED]
-        return sorted((*closed, *self._active.values()), key=lambda fault: fault.number)
+        return sorted((*closed, *self._active), key=lambda fault: fault.number)
+
+    # ---- sightings --------------------------------------------------------------------------------------
+
+    def _path(self, source: str, about: str, trace: Trace) -> _Path:
+        return self._paths[trace.plane].setdefault((source, about), _Path(trace))
+
+    def _report(
+        self,
+        source: str,
+        about: str,
+        subject: Cause | Trace,
+        says: str,
+        bad: bool,
+        plane: int,
+        now: float,
+        t: float | None = None,
+        is_lossy: bool = False,
+    ) -> None:
+        key = (source, about)
+        known = self._open.get(key)
+        t = now if t is None else min(t, now)
+        if bad and known is not None:
+            known.says, known.last_seen, known.is_lossy = says, max(known.last_seen, t), is_lossy
+            if isinstance(subject, Trace):
+                self._want(plane, now + self.times.gather_path_s)
+            return
+        if bad:
+            sighting = Sighting(source, about, subject, says, t, t, now, is_lossy=is_lossy)
+            self._open[key] = sighting
+            self._excuse_latecomer(sighting)
+            self._want(plane, now + self._gather_s(sighting))
+        elif known is not None:
+            is_certain = not isinstance(subject, Trace)
+            if is_certain and not known.told:  # over before it was told: it happened all the same
+                self._ripen(plane)
+                self._explain(plane, now)
+            self._close_sighting(key, now)
+            if is_certain:
+                self._explain(plane, now)
+            else:
+                self._want(plane, now + self.times.gather_hard_s)
+
+    def _ripen(self, plane: int) -> None:
+        """Do not wait for more reports of ports and streams."""
+        for sighting in self._open.values():
+            if sighting.plane == plane and not isinstance(sighting.subject, Trace):
+                sighting.heard = min(sighting.heard, sighting.heard - self.times.gather_hard_s)
+
+    def _close_sighting(self, key: tuple[str, str], now: float) -> None:
+        self._open.pop(key).cleared = now
+
+    def _gather_s(self, sighting: Sighting) -> float:
+        if not isinstance(sighting.subject, Trace):
+            return self.times.gather_hard_s
+        if sighting.is_lossy:
+            return self.times.gather_lossy_s
+        return self.times.gather_ev_s if sighting.source == EV else self.times.gather_path_s
+
+    def _is_unripe(self, sighting: Sighting, now: float) -> bool:
+        """It is new, and others may come that belong to it."""
+        return not sighting.told and now < sighting.heard + self._gather_s(sighting) - 1e-6
+
+    def _excuse_latecomer(self, sighting: Sighting) -> None:
+        """Design note 3: it began while a fault was active that is over by now."""
+        if not isinstance(sighting.subject, Trace):
+            return
+        for fault in self._closed:
+            if fault.state is FaultState.CLEARED and fault.cleared is not None:
+                began_before = sighting.since <= fault.cleared + self.times.gather_path_s
+                recently = sighting.heard <= fault.cleared + self.times.excused_s
+                if began_before and recently and self._crosses(sighting.subject, fault.causes):
+                    sighting.excused_until = fault.cleared + self.times.excused_s
+
+    def _crosses(self, trace: Trace, causes: frozenset[Cause]) -> bool:
+        return any(self.traces.crosses(trace, cause) for cause in causes)
+
+    def _want(self, plane: int, due: float) -> None:
+        self._due[plane] = min(due, self._due.get(plane, due))
 
     # ---- explaining -------------------------------------------------------------------------------------
 
-    def _report(self, source: str, about: str, says: str, bad: bool, plane: int, now: float) -> None:
-        key = (source, about)
-        known = self._open.get(key)
-        if bad and known is not None:
-            known.says, known.last_seen = says, now
-            return
-        if bad:
-            self._open[key] = Sighting(source, about, says, now, now)
-        elif known is not None:
-            known.cleared = now
-            del self._open[key]
-        else:
-            return
-        self._explain(plane, now)
-
     def _explain(self, plane: int, now: float, *, may_hold: bool = True) -> None:
         """Find the causes of a plane's open sightings and bring the fault list into line with them."""
-        about: dict[str, list[Sighting]] = {}
-        for sighting in self._open.values():
-            about.setdefault(sighting.about, []).append(sighting)
-        ends = {k: (k.lower.interface, k.upper.interface) for k in self._links[plane]}
-        down = {k: seen for k, (a, b) in ends.items() if (seen := about.get(a, []) + about.get(b, []))}
-        lost = {s: seen for s in self._switches[plane] if (seen := self._open.get((P4RUNTIME, s.name)))}
-        guilty = self._guilty_switches(plane, down, lost)
+        self._due.pop(plane, None)
+        mine = [s for s in self._open.values() if s.plane == plane]
+        seen = self._ripe([s for s in mine if not isinstance(s.subject, Trace)], now)
+        paths = [s for s in mine if isinstance(s.subject, Trace) and not self._is_excused(s, now)]
+        found = self._hard_findings(plane, seen, now, may_hold)
+        reports: dict[int, list[Sighting]] = {id(f): s for f, s in found}
+        causes = frozenset(cause for finding, _ in found for cause in finding.causes)
+        paths = self._without_afterglow(plane, paths, causes, now)
+        rest = []
+        for sighting in paths:
+            assert isinstance(sighting.subject, Trace)
+            if not self._crosses(sighting.subject, causes):
+                rest.append(sighting)
+                continue
+            for finding, sightings in found:
+                if self._crosses(sighting.subject, finding.causes):
+                    sightings.append(sighting)
+        found += self._path_findings(plane, self._ripe(rest, now), now)
+        self._line_up(plane, [(f, reports.get(id(f), s)) for f, s in found], now)
+
+    def _ripe(self, sightings: list[Sighting], now: float) -> list[Sighting]:
+        """Old enough to be explained; one that is makes all of its kind so, for they belong together."""
+        new = [s for s in sightings if not s.told]
+        unripe = [s for s in new if self._is_unripe(s, now)]
+        if len(unripe) < len(new) or not unripe:
+            return sightings
+        self._want(unripe[0].plane, min(s.heard + self._gather_s(s) for s in unripe))
+        return [s for s in sightings if s.told]
+
+    def _is_excused(self, sighting: Sighting, now: float) -> bool:
+        if now < sighting.excused_until:
+            self._want(sighting.plane, sighting.excused_until)
+            return True
+        return False
+
+    def _without_afterglow(
+        self, plane: int, paths: list[Sighting], causes: frozenset[Cause], now: float
+    ) -> list[Sighting]:
+        """Design note 3, for ports and streams that are well again: the paths they had killed are excused."""
+        over = [f for f in self._active if f.plane == plane and f.how is How.DOWN and not f.causes & causes]
+        for sighting in paths:
+            assert isinstance(sighting.subject, Trace)
+            if sighting.told and any(self._crosses(sighting.subject, fault.causes) for fault in over):
+                sighting.excused_until = now + self.times.excused_s
+        return [s for s in paths if not self._is_excused(s, now)]
+
+    def _hard_findings(
+        self, plane: int, seen: list[Sighting], now: float, may_hold: bool
+    ) -> list[tuple[Finding, list[Sighting]]]:
+        by_cause: dict[Hashable, list[Sighting]] = {}
+        for sighting in seen:
+            by_cause.setdefault(sighting.subject, []).append(sighting)
+        down = {k: min(s.since for s in seen) for k, seen in by_cause.items() if isinstance(k, Link)}
+        lost = [k for k in by_cause if isinstance(k, Switch)]
+        answering = frozenset(s for s in self._switches[plane] if s.name in self._answering)
+        findings = hard(
+            self._switches[plane], lambda s: self._links_of[s.name], down, lost, answering, self.times.together_s
+        )
+        guilty = {c for finding in findings for c in finding.causes if isinstance(c, Switch)}
         for switch in [s for s in self._hold if s in guilty]:
             del self._hold[switch]
         if may_hold:
             self._hold_returning(plane, guilty, down, now)
-        guilty += [s for s in self._hold if s.plane == plane]
+        held = [s for s in self._hold if s.plane == plane]
+        if held:
+            covered = {link for switch in held for link in self._links_of[switch.name]}
+            findings = [f for f in findings if not f.causes <= covered]
+            findings += [
+                Finding(How.DOWN, ((s,),), (s, *(k for k in self._links_of[s.name] if k in down))) for s in held
+            ]
+        return [(f, [s for report in f.reports for s in by_cause.get(report, [])]) for f in findings]
 
-        found: dict[Cause, list[Sighting]] = {}
-        explained: dict[Link, list[Switch]] = {}
-        for switch in guilty:
-            mine = [k for k in self._links_of[switch.name] if k in down]
-            found[switch] = ([lost[switch]] if switch in lost else []) + [s for k in mine for s in down[k]]
-            for link in mine:
-                explained.setdefault(link, []).append(switch)
-        found |= {link: seen for link, seen in down.items() if link not in explained}
-
-        for cause, seen in found.items():
-            self._raise_or_update(cause, seen)
-        for cause in [c for c in self._active if c.plane == plane and c not in found]:
-            self._close(cause, self._merged_into(cause, down, explained), now)
-
-    def _guilty_switches(
-        self, plane: int, down: dict[Link, list[Sighting]], lost: dict[Switch, Sighting]
-    ) -> list[Switch]:
-        """Rules 1 and 2 of the module's docstring."""
-        guilty = list(lost)
-        unexplained = set(down) - {k for s in guilty for k in self._links_of[s.name]}
-        while True:
-            best, best_count = None, 1
-            for switch in self._switches[plane]:
-                mine = self._links_of[switch.name]
-                new = len(unexplained.intersection(mine))
-                if switch not in guilty and new > best_count and self._went_together(mine, down):
-                    best, best_count = switch, new
-            if best is None:
-                return guilty
-            guilty.append(best)
-            unexplained.difference_update(self._links_of[best.name])
-
-    def _went_together(self, links: list[Link], down: dict[Link, list[Sighting]]) -> bool:
-        if any(link not in down for link in links):
-            return False
-        times = [min(s.since for s in down[link]) for link in links]
-        return max(times) - min(times) <= self.together_s
-
-    def _hold_returning(self, plane: int, guilty: list[Switch], down: dict[Link, list[Sighting]], now: float) -> None:
+    def _hold_returning(self, plane: int, guilty: set[Switch], down: dict[Link, float], now: float) -> None:
         """Design note 2: start to wait for returning switches, stop for those that are back entirely."""
-        for switch in self._switches[plane]:
-            waits_for_links = any(k in down for k in self._links_of[switch.name])
-            if not waits_for_links:
-                self._hold.pop(switch, None)
-            elif (
-                switch in self._active
-                and switch not in guilty
-                and switch not in self._hold
-                and not self._is_explained_elsewhere(switch, guilty, down)
-            ):
-                self._hold[switch] = now + self.settle_s
-
-    def _is_explained_elsewhere(self, switch: Switch, guilty: list[Switch], down: dict[Link, list[Sighting]]) -> bool:
+        certain = {f.certain_cause for f in self._active if f.how is How.DOWN}
         names = {s.name for s in guilty}
-        return all(link.ends & names for link in self._links_of[switch.name] if link in down)
+        for switch in self._switches[plane]:
+            waits_for = [k for k in self._links_of[switch.name] if k in down]
+            if not waits_for:
+                self._hold.pop(switch, None)
+                continue
+            is_returning = switch in certain and switch not in guilty and switch not in self._hold
+            if is_returning and not all(link.ends & names for link in waits_for):
+                self._hold[switch] = now + self.times.settle_s
 
-    def _merged_into(
-        self, cause: Cause, down: dict[Link, list[Sighting]], explained: dict[Link, list[Switch]]
-    ) -> list[int]:
-        """Numbers of the faults that now explain what `cause` did; none when it simply is over."""
-        links = [cause] if isinstance(cause, Link) else self._links_of[cause.name]
-        still_down = [link for link in links if link in down]
-        if not still_down or any(link not in explained for link in still_down):
-            return []
-        return sorted({self._active[s].number for link in still_down for s in explained[link]})
+    def _path_findings(self, plane: int, sightings: list[Sighting], now: float) -> list[tuple[Finding, list[Sighting]]]:
+        """What is wrong with paths that no port explains; of a fault that goes, the slower ones are waited for."""
+        found = self._weigh(plane, sightings, now)
+        causes = frozenset(cause for finding, _ in found for cause in finding.causes)
+        over = [f for f in self._active if f.plane == plane and f.how is not How.DOWN and not f.causes & causes]
+        slow = [s for s in sightings if s.told and any(s in fault.sightings for fault in over)]
+        if not slow:
+            return found
+        for sighting in slow:
+            sighting.excused_until = now + self.times.recover_s
+        return self._weigh(plane, [s for s in sightings if not self._is_excused(s, now)], now)
+
+    def _weigh(self, plane: int, sightings: list[Sighting], now: float) -> list[tuple[Finding, list[Sighting]]]:
+        by_key: dict[Hashable, Sighting] = {(s.source, s.about): s for s in sightings}
+        dead = {key: s.subject for key, s in by_key.items() if not s.is_lossy and isinstance(s.subject, Trace)}
+        proofs = self._proofs(plane, now)
+        findings, leftover = silent(self.traces, dead, lambda key, part: proofs.get(part, _NEVER) > by_key[key].since)
+        causes = frozenset(cause for finding in findings for cause in finding.causes)
+        met: dict[int, list[Hashable]] = {}
+        losing = [*leftover]
+        for key, sighting in by_key.items():
+            assert isinstance(sighting.subject, Trace)
+            if not sighting.is_lossy:
+                continue
+            if not self._crosses(sighting.subject, causes):
+                losing.append(key)
+            for finding in findings:
+                if self._crosses(sighting.subject, finding.causes):
+                    met.setdefault(id(finding), []).append(key)
+        found = [(f, [by_key[key] for key in (*f.reports, *met.get(id(f), []))]) for f in findings]
+        if losing:
+            trials = {k: t for k, t in self._trials(plane, now).items() if not self._crosses(t.trace, causes)}
+            losses, unexplained = lossy(self.traces, trials, losing)
+            found += [(f, [by_key[key] for key in f.reports]) for f in losses]
+            if unexplained or any(len(f.explanations) > 1 for f in losses):
+                self._want(plane, now + self.times.gather_lossy_s)
+        return found
+
+    def _proofs(self, plane: int, now: float) -> dict[str, float]:
+        """When each part was last known to forward."""
+        out: dict[str, float] = {}
+        for path in self._paths[plane].values():
+            if path.good:
+                at = now - self.times.proof_after_s if path.live else path.proven_at
+                for part in path.trace.parts:
+                    out[part] = max(at, out.get(part, _NEVER))
+        return out
+
+    def _trials(self, plane: int, now: float) -> dict[Hashable, Trial]:
+        """Packets sent and lost over every path of a plane in the last `trial_s`."""
+        out: dict[Hashable, Trial] = {}
+        for key, path in self._paths[plane].items():
+            recent = [c for c in path.counts if c[0] >= now - self.times.trial_s]
+            if len(recent) >= 2:
+                sent, lost = recent[-1][1] - recent[0][1], recent[-1][2] - recent[0][2]
+                out[key] = Trial(path.trace, max(sent, 0), min(max(lost, 0), max(sent, 0)))
+        return out
 
     # ---- records ----------------------------------------------------------------------------------------
 
-    def _raise_or_update(self, cause: Cause, seen: list[Sighting]) -> None:
-        fault = self._active.get(cause)
-        if fault is None:
-            first_seen = min(s.since for s in seen)
-            number, kind, text = next(self._numbers), self._kind(cause), self._text(cause, seen)
-            fault = Fault(number, kind, cause.name, cause.plane, first_seen, text, evidence=list(seen))
-            self._active[cause] = fault
-            self._changes.append(("raised", fault))
-        elif new := [s for s in seen if not any(s is old for old in fault.evidence)]:
-            fault.evidence += new
-            fault.text = self._text(cause, fault.evidence)
-            self._changes.append(("updated", fault))
+    def _line_up(self, plane: int, found: list[tuple[Finding, list[Sighting]]], now: float) -> None:
+        """Raise, update, narrow, merge and clear until the list says what was found."""
+        kept: set[int] = set()
+        matched: list[tuple[Finding, list[Sighting], Fault | None]] = []
+        free = [f for f in self._active if f.plane == plane]
+        for match in (_same, _narrower, _wider):  # the best match for all first
+            for finding, sightings in [one for one in found if not any(one[0] is m[0] for m in matched)]:
+                fault = next((f for f in free if match(f, finding)), None)
+                if fault is not None:
+                    free.remove(fault)
+                    matched.append((finding, sightings, fault))
+        matched += [(f, s, None) for f, s in found if not any(f is m[0] for m in matched)]
+        homes: dict[int, list[int]] = {}
+        for finding, sightings, fault in matched:
+            if fault is None and self._waits_for_clarity(finding, sightings, now):
+                continue
+            fault = self._update(fault, finding, sightings, now) if fault else self._raise(finding, sightings, now)
+            kept.add(fault.number)
+            self._linger.pop(fault.number, None)
+            self._unconfirmed.pop(fault.number, None)
+            for sighting in sightings:
+                sighting.told = True
+                homes.setdefault(id(sighting), []).append(fault.number)
+        self._unclear = {c: t for c, t in self._unclear.items() if any(c == f.causes for f, _ in found)}
+        for fault in [f for f in self._active if f.plane == plane and f.number not in kept]:
+            into = {n for s in fault.sightings if s.cleared is None for n in homes.get(id(s), [])}
+            self._close(fault, sorted(n for n in into if not self._is_part(n, fault)), now)
 
-    def _close(self, cause: Cause, into: list[int], now: float) -> None:
-        fault = self._active.pop(cause)
+    def _is_part(self, number: int, fault: Fault) -> bool:
+        """The fault of that number is about links of a switch that `fault` was about: what is left, not what it was."""
+        names = {cause.name for cause in fault.causes if isinstance(cause, Switch)}
+        part = next(f for f in self._active if f.number == number)
+        return bool(names) and all(isinstance(cause, Link) and cause.ends & names for cause in part.causes)
+
+    def _waits_for_clarity(self, finding: Finding, sightings: list[Sighting], now: float) -> bool:
+        """Design note 1: a choice is not told at once."""
+        if len(finding.explanations) == 1:
+            return False
+        wait = self.times.lossy_unclear_s if finding.how is How.LOSSY else self.times.unclear_s
+        due = self._unclear.setdefault(finding.causes, now + (0.0 if finding.how is How.DOWN else wait))
+        if now < due - 1e-6:
+            self._want(sightings[0].plane, min(due, now + self.times.gather_path_s))
+            return True
+        return False
+
+    def _raise(self, finding: Finding, sightings: list[Sighting], now: float) -> Fault:
+        again = next((f for f in reversed(self._closed) if self._is_back(f, finding, now)), None)
+        if again is not None:
+            self._closed.remove(again)
+            fault, fault.state, fault.cleared = again, FaultState.ACTIVE, None
+            fault.flaps, fault.raised = fault.flaps + 1, now
+            fault.forget_cleared()
+        else:
+            first = min((s.since for s in sightings), default=now)
+            fault = Fault(next(self._numbers), first, now, self._plane_of(finding))
+        fault.describe(finding, self._links_of, sightings)
+        for sighting in sightings:
+            fault.attach(sighting)
+        fault.describe(finding, self._links_of, sightings)
+        self._active.append(fault)
+        self._changes.append(("raised", fault))
+        return fault
+
+    def _is_back(self, fault: Fault, finding: Finding, now: float) -> bool:
+        return (
+            fault.state is FaultState.CLEARED
+            and fault.cleared is not None
+            and now - fault.cleared <= self.times.flap_s
+            and key_of(fault.explanations) == key_of(finding.explanations)
+        )
+
+    def _update(self, fault: Fault, finding: Finding, sightings: list[Sighting], now: float) -> Fault:
+        if _wider(fault, finding):  # it was certain once: evidence that has grown old does not make it less so
+            own = next(iter(fault.causes))
+            finding = Finding(finding.how, ((own,),), finding.reports, finding.loss)
+        news = [s for s in sightings if fault.attach(s)]
+        before = (fault.text, fault.how)
+        fault.describe(finding, self._links_of, sightings)
+        if news or before != (fault.text, fault.how):
+            self._changes.append(("updated", fault))
+        return fault
+
+    @staticmethod
+    def _plane_of(finding: Finding) -> int:
+        return next(iter(finding.causes)).plane
+
+    def _close(self, fault: Fault, into: list[int], now: float) -> None:
+        if not into:
+            until = self._unconfirmed.get(fault.number)
+            if until is not None and now < until:
+                return
+            if fault.flaps >= 2:
+                until = self._linger.setdefault(fault.number, now + self.times.flap_s)
+                if now < until - 1e-6:
+                    return
+                self._linger.pop(fault.number, None)
+        self._linger.pop(fault.number, None)
+        self._unconfirmed.pop(fault.number, None)
+        self._active.remove(fault)
         fault.state = FaultState.MERGED if into else FaultState.CLEARED
         fault.into, fault.cleared = into, now
         self._closed.append(fault)
         self._changes.append((fault.state.value, fault))
+        if not into:
+            for sighting in self._open.values():
+                if isinstance(sighting.subject, Trace) and self._crosses(sighting.subject, fault.causes):
+                    sighting.excused_until = now + self.times.excused_s
 
-    def _kind(self, cause: Cause) -> str:
-        if isinstance(cause, Switch):
-            return "switch"
-        return "T0-T1 link" if cause.lower.node in self._is_switch else "NIC-T0 link"
 
-    def _text(self, cause: Cause, evidence: list[Sighting]) -> str:
-        """What was seen while the fault lasted, at its worst."""
-        if isinstance(cause, Link):
-            return f"{self._kind(cause)} {cause.name} down"
-        signs = ["P4Runtime stream lost"] if any(s.source == P4RUNTIME for s in evidence) else []
-        total = len(self._links_of[cause.name])
-        about = {s.about for s in evidence}
-        bad = sum(not about.isdisjoint((k.lower.interface, k.upper.interface)) for k in self._links_of[cause.name])
-        if bad:
-            signs.append(f"all {bad} links down" if bad == total else f"{bad} of {total} links down")
-        return f"T{cause.tier} {cause.name} ({', '.join(signs)})"
+def _same(fault: Fault, finding: Finding) -> bool:
+    return named_alike(fault, finding)
+
+
+def _narrower(fault: Fault, finding: Finding) -> bool:
+    """The fault could not be told, and this is one of what it may have been."""
+    return len(fault.explanations) > 1 and finding.causes < fault.causes
+
+
+def _wider(fault: Fault, finding: Finding) -> bool:
+    """The fault was certain, and this finding allows for it beside others."""
+    return (
+        len(fault.explanations) == 1 and len(finding.explanations) > 1 and fault.explanations[0] in finding.explanations
+    )

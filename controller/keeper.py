@@ -21,11 +21,9 @@ from typing import Any
 from controller.entries import Catalog, Difference, compare, digest, updates_for
 from controller.errors import SwitchError
 from controller.inputs import Target
+from controller.lines import pause_s
 from controller.session import Session, SessionEvent
 
-BACKOFF_S = (0.1, 0.2, 0.4, 0.8, 1.0)
-"""Pauses between attempts to reach a switch, seconds; the last one repeats. A rebooted switch has its routes
-within a second of answering, and an absent one costs one refused connection a second."""
 SHOWN_DIFFERENCES = 3
 
 log = logging.getLogger(__name__)
@@ -124,8 +122,13 @@ class Keeper:
                     return
                 attempt = 0 if self.status.verified else attempt
                 self._lose(str(error))
-            await asyncio.sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
+            await asyncio.sleep(pause_s(attempt))
             attempt += 1
+
+    def give_up_absent(self) -> None:
+        """It has been in line in an earlier life of the controller, and does not answer: it is lost, not late."""
+        if self.status.state is SwitchState.CONNECTING:
+            self._enter(SwitchState.LOST, self.status.reason)
 
     def describe(self) -> str:
         """State and reason in one line that begins with the switch's name."""

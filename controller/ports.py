@@ -19,7 +19,7 @@ from finsy.gnmiclient import GNMIClientError
 from finsy.proto import gnmi
 
 from controller.errors import SwitchError
-from controller.keeper import BACKOFF_S
+from controller.lines import pause_s
 
 OPER_STATUS = "interfaces/interface[name=*]/state/oper-status"
 SYNC_TIMEOUT_S = 5.0
@@ -66,7 +66,7 @@ class PortWatch:
             except SwitchError as error:
                 attempt = 0 if self.synced else attempt
                 self._set(False, str(error))
-            await asyncio.sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
+            await asyncio.sleep(pause_s(attempt))
             attempt += 1
 
     async def _one_stream(self) -> None:

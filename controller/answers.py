@@ -1,0 +1,197 @@
+"""What the northbound API answers: one method for each thing that can be asked (controller/__init__.py)."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from controller.denylist import POLICIES
+from controller.faults import PORT_IS_BAD
+from controller.keeper import Keeper, Verification
+from controller.northbound import Message, Refusal, Route
+from topologies.jsonl import JsonlError
+from topologies.plan import PlanError
+
+if TYPE_CHECKING:
+    from controller.app import FabricController
+
+READ_AT_ONCE = 32
+"""Switches read side by side by `verify`: keeps a big fabric's answers from piling up in memory."""
+
+
+class Answers:
+    """Over one controller."""
+
+    def __init__(self, app: FabricController) -> None:
+        self._app = app
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET", "/v1/status", self._status),
+            Route("GET", "/v1/faults", self._faults),
+            Route("GET", "/v1/faults/{number}", self._fault),
+            Route("GET", "/v1/links", self._links),
+            Route("GET", "/v1/switches", lambda _: {"switches": self._switches()}),
+            Route("GET", "/v1/evs", self._evs),
+            Route("GET", "/v1/denylist", lambda _: self._app.denylist.to_json()),
+            Route("POST", "/v1/denylist", self._set_denylist),
+            Route("POST", "/v1/verify", lambda fields: self._verify_answer(bool(fields.get("entries")))),
+            Route("POST", "/v1/check", self._check),
+            Route("POST", "/v1/shutdown", self._shutdown),
+        ]
+
+    def _shutdown(self, _fields: Message) -> Message:
+        asyncio.get_running_loop().call_soon(self._app.stop)
+        return {}
+
+    # ---- faults and links -------------------------------------------------------------------------------
+
+    def _faults(self, fields: Message) -> Message:
+        state = fields.get("state")
+        if state not in (None, "active", "cleared"):
+            raise Refusal(400, f"state={state}: no such state of a fault", "state=active or state=cleared")
+        faults = [f.to_json() for f in self._app.faults.all() if state in (None, f.state.value)]
+        return {"faults": faults, "active": len(self._app.faults.active())}
+
+    def _fault(self, fields: Message) -> Message:
+        known = self._app.faults.all()
+        for fault in known:
+            if str(fault.number) == fields["number"]:
+                return fault.to_json()
+        has = f"{known[0].number} to {known[-1].number}" if known else "none yet"
+        raise Refusal(404, f"no fault {fields['number']}", f"there is: {has}; GET /v1/faults lists them")
+
+    def _numbers(self) -> dict[str, list[int]]:
+        """Active faults by each place they may be at."""
+        out: dict[str, list[int]] = {}
+        for fault in self._app.faults.active():
+            for cause in fault.causes:
+                out.setdefault(cause.name, []).append(fault.number)
+        return out
+
+    def _links(self, _fields: Message) -> Message:
+        plan, links, numbers = self._app.inputs.plan, [], self._numbers()
+        hosts = {host.name for host in plan.hosts}
+        for link in plan.links:
+            ends = {p.interface: self._app.status.get(p.interface) for p in (link.lower, link.upper)}
+            known = [status for status in ends.values() if status is not None]
+            links.append(
+                {
+                    "link": link.name,
+                    "plane": link.plane,
+                    "kind": "NIC-T0" if link.lower.node in hosts else "T0-T1",
+                    "up": not any(PORT_IS_BAD.get(status, True) for status in known) if known else None,
+                    "ends": ends,
+                    "faults": numbers.get(link.name, []),
+                }
+            )
+        return {"links": links}
+
+    def _switches(self) -> Message:
+        numbers = self._numbers()
+        return {
+            name: {
+                "tier": keeper.target.switch.tier,
+                "plane": keeper.target.switch.plane,
+                **keeper.status.to_json(),
+                "faults": numbers.get(name, []),
+            }
+            for name, keeper in self._app.keepers.items()
+        }
+
+    def _status(self, _fields: Message) -> Message:
+        app, switches = self._app, self._switches()
+        return {
+            "ready": app.ready,
+            "program": app.inputs.program,
+            "mode": app.inputs.plan.mode.value,
+            "plan": app.inputs.plan.to_json(),
+            "switches": switches,
+            "ports": [watch.to_json() for watch in app.watches],
+            "sources": {source.name: source.to_json() for source in (app.agents, app.mapper)},
+            "denylist": app.denylist.to_json()["policy"],
+            "writes_after_start": sum(s["writes_after_start"] for s in switches.values()),
+            "active_faults": len(app.faults.active()),
+        }
+
+    # ---- hosts ------------------------------------------------------------------------------------------
+
+    async def _evs(self, fields: Message) -> Message:
+        """EV health of one host towards another, with the faults on each path."""
+        plan, numbers = self._app.inputs.plan, self._numbers()
+        for key in ("from", "to"):
+            if key not in fields:
+                raise Refusal(400, f"{key}= is missing", "/v1/evs?from=h0&to=h2")
+        try:
+            source, destination = plan.host(fields["from"]), plan.host(fields["to"])
+        except PlanError as error:
+            raise Refusal(404, str(error), "GET /v1/status has the plan") from error
+        try:
+            peers = await self._app.agents.health(source.name, destination.name)
+        except JsonlError as error:
+            raise Refusal(
+                503, f"{source.name} does not tell: {error}", "is its agent up? `mrc up` starts it"
+            ) from error
+        rows = [row for of_peer in peers if of_peer["peer"] == destination.name for row in of_peer["evs"]]
+        for row in rows:
+            row["faults"] = self._faults_of(row.get("path") or [], numbers)
+        return {"from": source.name, "to": destination.name, "mode": plan.mode.value, "evs": rows}
+
+    def _faults_of(self, path: list[str], numbers: dict[str, list[int]]) -> list[int]:
+        places = [*path, *(f"{a} {b}" for a, b in pairwise(path))]
+        places += [f"{b} {a}" for a, b in pairwise(path)]
+        return sorted({number for place in places for number in numbers.get(place, [])})
+
+    async def _set_denylist(self, fields: Message) -> Message:
+        policy = fields.get("policy")
+        if policy not in POLICIES:
+            raise Refusal(400, f"policy = {policy!r}", f"policy is one of {', '.join(POLICIES)}")
+        self._app.set_policy(str(policy))
+        await self._app.denylist.settled()
+        return self._app.denylist.to_json()
+
+    async def _check(self, fields: Message) -> Message:
+        """The pre-job check: a burst of probes over every link, and what the controller knows already."""
+        allowed = {key: fields[key] for key in ("count", "classes", "gap_s") if key in fields}
+        try:
+            burst = await self._app.mapper.probe_all(**allowed)
+        except JsonlError as error:
+            raise Refusal(
+                503, f"the links cannot be probed: {error}", "is Clustermapper up? see log/mapper.log"
+            ) from error
+        active = [fault.to_json() for fault in self._app.faults.active()]
+        return {**burst, "ok": burst.get("ok", True) is not False and not active, "faults": active}
+
+    # ---- switches ---------------------------------------------------------------------------------------
+
+    async def _verify_answer(self, with_entries: bool) -> Message:
+        """Read every table of every switch now. `entries: true` in the request adds the lines read."""
+        turn = asyncio.Semaphore(READ_AT_ONCE)
+
+        async def verify(keeper: Keeper) -> Verification:
+            async with turn:
+                return await keeper.verify()
+
+        results = await asyncio.gather(*(verify(k) for k in self._app.keepers.values()))
+        switches, differences = {}, []
+        for (name, keeper), result in zip(self._app.keepers.items(), results, strict=True):
+            mine = [f"{name}: {difference}" for difference in result.differences]
+            mine += [result.error] if result.error else []
+            differences += mine
+            switches[name] = {
+                "digest": result.digest,
+                "start_digest": keeper.status.start_digest,
+                "entries": len(result.lines),
+                "unchanged": result.digest is not None and result.digest == keeper.status.start_digest,
+                "differences": mine,
+                "error": result.error,
+            }
+            if with_entries:
+                switches[name]["lines"] = list(result.lines)
+        return {
+            "unchanged_since_start": all(s["unchanged"] for s in switches.values()),
+            "digests": {name: s["digest"] for name, s in switches.items()},
+            "differences": differences,
+            "switches": switches,
+        }

@@ -1,0 +1,276 @@
+"""Which causes explain what is reported about one plane: fewest causes (reference §9). Pure, and without memory.
+
+Three kinds of report, three ways:
+
+    ports and streams   `hard`    a port that is down names its link, a lost stream its switch; all links of a switch
+                                  gone together are that switch
+    dead paths          `silent`  something on each of them forwards nothing, and nothing that a good path has crossed
+                                  since does that: the fewest causes that meet all dead paths
+    losing paths        `lossy`   the cause under which the losses of all paths, also of those without, are likeliest
+
+Two explanations that fit equally well are both returned: who asks has to say "cannot tell".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import product
+
+from controller.traces import Cause, Trace, Traces
+from topologies.plan import Link, Switch
+
+COVER_MAX = 4
+"""Causes at the same time that are looked for in one knot of dead paths."""
+EXPLANATIONS_MAX = 6
+"""Equally good explanations told; more of them tell nobody anything."""
+BACKGROUND_LOSS = 0.001
+"""Share of packets that a healthy path of this testbed may lose: a busy machine drops one now and then."""
+EVIDENCE_MIN = 8.0
+"""Log-likelihood that a cause of losses must gain over chance: e**8 = 3,000 times likelier."""
+EVIDENCE_MARGIN = math.log(30)
+"""Explanations less than so much behind the best fit as well."""
+
+
+class How(Enum):
+    """In which way something is broken."""
+
+    DOWN = "down"  # ports or streams say so
+    SILENT = "silent"  # nothing passes, and no port says so
+    LOSSY = "lossy"  # some of it does not pass
+
+
+Explanation = tuple[Cause, ...]
+"""Causes that together explain a finding; most often one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is broken; more than one explanation means that it cannot be told which."""
+
+    how: How
+    explanations: tuple[Explanation, ...]
+    reports: tuple[Hashable, ...]
+    """Keys of the reports that it explains."""
+    loss: float | None = None
+    """Share of packets lost, where it is not all of them."""
+
+    @property
+    def causes(self) -> frozenset[Cause]:
+        """Everything that appears in an explanation."""
+        return frozenset(cause for one in self.explanations for cause in one)
+
+
+def by_name(cause: Cause) -> tuple[int, str]:
+    """Order of causes in texts: switches first."""
+    return (0 if isinstance(cause, Switch) else 1, cause.name)
+
+
+# ---- ports and streams --------------------------------------------------------------------------------------
+
+
+def hard(
+    switches: Sequence[Switch],
+    links_of: Callable[[Switch], Sequence[Link]],
+    down: dict[Link, float],
+    lost: Iterable[Switch],
+    answering: frozenset[Switch],
+    together_s: float,
+) -> list[Finding]:
+    """Causes of the links of one plane that are down (since when, seconds) and of its switches' lost streams.
+
+    1. A switch whose stream is lost is a fault by itself; it explains every bad link it has.
+    2. A switch with all its links down, gone within `together_s`, at least two of them not explained by another switch,
+       is a fault; the one that explains most comes first (four bad links at a T0 are that T0, not the two T1 above it).
+       When it answers (`answering`) and has no more than two links, the two links may as well be what is broken.
+    3. What is left are faults of single links.
+    """
+    guilty = sorted(lost, key=by_name)
+    unexplained = set(down) - {link for switch in guilty for link in links_of(switch)}
+
+    def went_together(links: Sequence[Link]) -> bool:
+        times = [down[link] for link in links if link in down]
+        return len(times) == len(links) and max(times) - min(times) <= together_s
+
+    while True:
+        best, best_count = None, 1
+        for switch in switches:
+            new = len(unexplained.intersection(links_of(switch)))
+            if switch not in guilty and new > best_count and went_together(links_of(switch)):
+                best, best_count = switch, new
+        if best is None:
+            break
+        guilty.append(best)
+        unexplained.difference_update(links_of(best))
+    findings = []
+    for switch in guilty:
+        mine = tuple(link for link in links_of(switch) if link in down)
+        unclear = switch in answering and len(mine) == len(links_of(switch)) == 2
+        explanations = ((switch,), mine) if unclear else ((switch,),)
+        findings.append(Finding(How.DOWN, explanations, (switch, *mine)))
+    explained = {link for switch in guilty for link in links_of(switch)}
+    findings += [Finding(How.DOWN, ((link,),), (link,)) for link in down if link not in explained]
+    return findings
+
+
+# ---- dead paths ---------------------------------------------------------------------------------------------
+
+
+def silent(
+    traces: Traces, dead: dict[Hashable, Trace], proven: Callable[[Hashable, str], bool]
+) -> tuple[list[Finding], list[Hashable]]:
+    """Causes of dead paths, and the paths that nothing can explain.
+
+    `proven(path, part)`: the part has forwarded since that path died.
+    """
+    suspects: dict[Hashable, frozenset[Cause]] = {}
+    for key, trace in dead.items():
+        suspects[key] = frozenset(traces.cause(part) for part in trace.parts if not proven(key, part))
+    unexplained = [key for key, causes in suspects.items() if not causes]
+    findings = []
+    for knot in _knots({key: causes for key, causes in suspects.items() if causes}):
+        covers = _least_covers([suspects[key] for key in knot])
+        if not covers:  # more causes at once than we look for: say what each path may suffer from
+            covers = [frozenset(causes) for causes in {suspects[key] for key in knot}]
+        findings += _split(How.SILENT, covers, knot, {key: suspects[key] for key in knot})
+    return findings, unexplained
+
+
+def _knots(suspects: dict[Hashable, frozenset[Cause]]) -> list[list[Hashable]]:
+    """Groups of paths that share a suspect, directly or over others."""
+    groups: list[tuple[set[Cause], list[Hashable]]] = []
+    for key, causes in suspects.items():
+        mine: tuple[set[Cause], list[Hashable]] = (set(causes), [key])
+        apart = []
+        for group in groups:
+            if group[0].isdisjoint(mine[0]):
+                apart.append(group)
+            else:
+                mine = (group[0] | mine[0], group[1] + mine[1])
+        groups = [*apart, mine]
+    return [keys for _, keys in groups]
+
+
+def _least_covers(paths: list[frozenset[Cause]]) -> list[frozenset[Cause]]:
+    """All smallest sets of causes that meet every path; none when COVER_MAX causes are not enough."""
+    paths = sorted(set(paths), key=len)
+    for size in range(1, COVER_MAX + 1):
+        found: set[frozenset[Cause]] = set()
+        _grow(paths, frozenset(), size, found)
+        if found:
+            return sorted(found, key=lambda cover: sorted(map(by_name, cover)))
+    return []
+
+
+def _grow(paths: list[frozenset[Cause]], chosen: frozenset[Cause], left: int, found: set[frozenset[Cause]]) -> None:
+    open_path = next((path for path in paths if path.isdisjoint(chosen)), None)
+    if open_path is None:
+        found.add(chosen)
+    elif left:
+        for cause in open_path:
+            _grow(paths, chosen | {cause}, left - 1, found)
+
+
+def _split(
+    how: How, covers: list[frozenset[Cause]], keys: list[Hashable], suspects: dict[Hashable, frozenset[Cause]]
+) -> list[Finding]:
+    """Causes that all covers share are certain, each a finding; the rest is one finding that cannot be told.
+
+    A rest that is a choice of one among some, beside another such choice, is two findings and not their product.
+    """
+    certain = frozenset.intersection(*covers)
+    findings = [Finding(how, ((cause,),), _met(keys, suspects, {cause})) for cause in sorted(certain, key=by_name)]
+    rests = {cover - certain for cover in covers}
+    if rests == {frozenset()}:
+        return findings
+    for choice in _choices(rests):
+        mine = _met(keys, suspects, {cause for one in choice for cause in one}) or tuple(keys)
+        findings.append(Finding(how, choice[:EXPLANATIONS_MAX], mine))
+    return findings
+
+
+def _choices(rests: set[frozenset[Cause]]) -> list[tuple[Explanation, ...]]:
+    """Independent choices whose product the sets are, where they are one; else one choice among all of them."""
+    together: dict[Cause, set[Cause]] = {}
+    everything = frozenset().union(*rests)
+    for cause in everything:
+        together[cause] = {other for rest in rests if cause in rest for other in rest} - {cause}
+    groups: list[set[Cause]] = []
+    for cause in sorted(everything, key=by_name):  # causes that never occur together are alternatives
+        home = next((group for group in groups if all(cause not in together[other] for other in group)), None)
+        if home is None:
+            groups.append({cause})
+        else:
+            home.add(cause)
+    if {frozenset(one) for one in product(*groups)} == rests:
+        return [tuple((cause,) for cause in sorted(group, key=by_name)) for group in groups]
+    return [tuple(sorted((tuple(sorted(rest, key=by_name)) for rest in rests), key=lambda one: [*map(by_name, one)]))]
+
+
+def _met(keys: list[Hashable], suspects: dict[Hashable, frozenset[Cause]], causes: set[Cause]) -> tuple[Hashable, ...]:
+    return tuple(key for key in keys if not suspects[key].isdisjoint(causes))
+
+
+# ---- losing paths -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Packets sent over a path in some time, and how many of them were lost."""
+
+    trace: Trace
+    sent: int
+    lost: int
+
+
+def lossy(
+    traces: Traces, trials: dict[Hashable, Trial], losing: Iterable[Hashable]
+) -> tuple[list[Finding], list[Hashable]]:
+    """Causes of the losses of one plane's paths, and the losing paths that none of them explains.
+
+    `losing`: the paths that somebody complained about; the others count as witnesses. One cause after the other: the
+    one that makes all trials likeliest, then the paths through it have had their explanation.
+    """
+    left = {key: trial for key, trial in trials.items() if trial.sent}
+    complaints = [key for key in losing if key in left]
+    findings: list[Finding] = []
+    while complaints:
+        suspects = {traces.cause(part) for key in complaints for part in left[key].trace.parts}
+        gains = {cause: _best_gain(cause, left.values()) for cause in suspects}
+        best = max(gains.values(), key=lambda gain: gain[0])[0]
+        if best < EVIDENCE_MIN:
+            break
+        fitting = sorted((cause for cause in suspects if gains[cause][0] > best - EVIDENCE_MARGIN), key=by_name)
+        fitting.sort(key=lambda cause: -gains[cause][0])
+        fitting = fitting[:EXPLANATIONS_MAX]
+        met = {key for key in left if any(traces.crosses(left[key].trace, cause) for cause in fitting)}
+        mine = tuple(key for key in complaints if key in met)
+        if not mine:
+            break
+        findings.append(Finding(How.LOSSY, tuple((cause,) for cause in fitting), mine, gains[fitting[0]][1]))
+        left = {key: trial for key, trial in left.items() if key not in met}
+        complaints = [key for key in complaints if key not in met]
+    return findings, complaints
+
+
+def _best_gain(cause: Cause, trials: Iterable[Trial]) -> tuple[float, float]:
+    """(log-likelihood gained by "this loses packets" over "nothing does", its loss); a link may lose one way only."""
+    if isinstance(cause, Switch):
+        ways = [(cause.name,)]
+    else:
+        one, other = cause.lower.interface, cause.upper.interface
+        ways = [(one, other), (one,), (other,)]
+    trials = list(trials)
+    return max(_gain([t for t in trials if not set(way).isdisjoint(t.trace.parts)]) for way in ways)
+
+
+def _gain(trials: list[Trial]) -> tuple[float, float]:
+    """For the trials that cross a suspect: likelihood with the loss they show, against the background loss."""
+    sent, lost = sum(t.sent for t in trials), sum(t.lost for t in trials)
+    if not sent or lost <= sent * BACKGROUND_LOSS:
+        return 0.0, 0.0
+    loss = lost / sent
+    kept = (sent - lost) * math.log((1 - loss) / (1 - BACKGROUND_LOSS)) if lost < sent else 0.0
+    return lost * math.log(loss / BACKGROUND_LOSS) + kept, loss

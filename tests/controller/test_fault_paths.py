@@ -1,0 +1,331 @@
+"""Faults that no port tells: what dead and losing paths say about where it is. A small world of probes and EVs."""
+
+from random import Random
+
+import pytest
+
+from controller.faults import EV, MAPPER, FaultList
+from topologies.plan import Plan
+
+
+class World:
+    """A fault list, a clock, and probers that see what is broken. `dark` and `losing` are arcs and switches."""
+
+    def __init__(self, *, cover=2, seed=1, **dimensions):
+        self.plan = Plan(**dimensions)
+        self.faults = FaultList(self.plan)
+        self.random = Random(seed)
+        self.now = 100.0
+        self.dark = set()
+        self.losing = {}
+        self.log = []
+        self.probes = {}
+        traces = self.faults.traces
+        for host in self.plan.hosts:
+            for plane in range(self.plan.planes):
+                t0 = self.plan.t0_name(plane, host.rack)
+                self.probes[f"{host.name} {t0}"] = traces.t0_probe(host.name, plane)
+                for k in range(self.plan.spines):
+                    if (host.downlink - k - plane) % self.plan.hosts_per_rack < cover:
+                        t1 = self.plan.t1_name(plane, k)
+                        self.probes[f"{host.name} {t1}"] = traces.t1_probe(host.name, plane, t1)
+        self.states = dict.fromkeys(self.probes, "ok")
+        self.counts = dict.fromkeys(self.probes, (0, 0))
+        for about in self.probes:
+            self.tell(about, "ok", self.now)
+        self.run(2.0)
+
+    def tell(self, about, state, since):
+        self.states[about] = state
+        self.faults.path(about, self.probes[about], state, source=MAPPER, now=self.now, t=since, live=True)
+        self.note()
+
+    def note(self):
+        for change, fault in self.faults.changes():
+            self.log.append(f"{change} {fault.location} ({fault.kind})")
+
+    def run(self, seconds, step=0.05):
+        """Time passes: probes find out 0.5 s after the fact, counts are read every half second."""
+        until, broken_at = self.now + seconds, self.now
+        while self.now < until:
+            self.now += step
+            while (due := self.faults.next_timer()) is not None and due <= self.now:
+                self.faults.on_timer(due)
+                self.note()
+            for about, trace in self.probes.items():
+                is_dead = not self.dark.isdisjoint(trace.parts)
+                state = self.states[about]
+                if is_dead and state == "ok" and self.now - broken_at > 0.3 + self.random.random() * 0.3:
+                    self.tell(about, "down", broken_at + self.random.random() * 0.1)
+                elif not is_dead and state == "down" and self.now - broken_at > 0.3 + self.random.random() * 0.3:
+                    self.tell(about, "ok", self.now)
+            if round(self.now / step) % 10 == 0:
+                self.count()
+        self.note()
+
+    def count(self):
+        for about, trace in self.probes.items():
+            kept = 1.0
+            for part, share in self.losing.items():
+                kept *= (1 - share) ** trace.parts.count(part)
+            lost = sum(self.random.random() > kept for _ in range(5))
+            sent, before = self.counts[about]
+            self.counts[about] = (sent + 5, before + lost)
+            self.faults.counts(about, trace, sent + 5, before + lost, source=MAPPER, now=self.now)
+
+    def complain(self, least=2):
+        """The probers call a path lossy that lost a few."""
+        for about, (_, lost) in self.counts.items():
+            if lost >= least and self.states[about] == "ok":
+                self.tell(about, "lossy", self.now - 3)
+
+    def break_link(self, link):
+        self.dark = {link.lower.interface, link.upper.interface}
+
+    @property
+    def active(self):
+        return [(f.location, f.kind) for f in self.faults.active()]
+
+
+def both_ways(link, share):
+    return {link.lower.interface: share, link.upper.interface: share}
+
+
+DEFAULT = {"planes": 1, "racks": 2, "spines": 2, "hosts_per_rack": 2}
+BIG = {"planes": 1, "racks": 4, "spines": 4, "hosts_per_rack": 4}
+
+
+@pytest.mark.parametrize("dimensions", [DEFAULT, BIG])
+def test_silent__every_link_and_switch_is_named_and_cleared_alone(dimensions):
+    plan = Plan(**dimensions)
+    for cause in (*plan.links, *plan.switches):
+        world = World(**dimensions)
+        world.dark = {cause.name} if cause in plan.switches else {cause.lower.interface, cause.upper.interface}
+        world.run(3.0)
+        kind = "blackhole" if cause in plan.switches else "lossy link"
+        assert world.active == [(cause.name, kind)], world.log
+        world.dark = set()
+        world.run(3.0)
+        assert world.log == [f"raised {cause.name} ({kind})", f"cleared {cause.name} ({kind})"]
+
+
+@pytest.mark.parametrize("end", ["lower", "upper"])
+def test_silent__one_way_is_still_the_link(end):
+    """Only packets that are sent into one end are lost; the other direction works, as EVs would show."""
+    world = World(**DEFAULT)
+    link = world.plan.link("p0-t0-1", "p0-t1-0")
+    world.dark = {getattr(link, end).interface}
+    world.run(3.0)
+    assert world.active == [(link.name, "lossy link")]
+
+
+def test_silent__t0_with_one_host_cannot_be_told_from_its_nic():
+    world = World(planes=1, racks=3, spines=2, hosts_per_rack=1)
+    world.dark = {"p0-t0-0"}
+    world.run(3.0)
+    assert world.active == [("p0-t0-0 or h0 p0-t0-0", "unclear")]
+    (fault,) = world.faults.active()
+    assert fault.text == "cannot tell: T0 p0-t0-0 or NIC-T0 link h0 p0-t0-0 (paths are dead and ports are up)"
+
+
+def test_silent__evidence_that_comes_later_narrows_it():
+    """A host of another rack reaches h0's T0 and its NIC over another way: nothing of that is dead."""
+    world = World(planes=1, racks=3, spines=2, hosts_per_rack=1)
+    world.dark = {"h0-eth0"}  # what h0 sends, and only that
+    world.run(3.0)
+    assert world.active == [("p0-t0-0 or h0 p0-t0-0", "unclear")]
+    plan, faults = world.plan, world.faults
+    trace = faults.traces.data(plan.host("h1"), plan.host("h0"), 0x0000)
+    faults.path("h1 h0 0x0000", trace, "ok", source=EV, now=world.now, t=world.now)
+    world.run(1.0)
+    assert world.active == [("h0 p0-t0-0", "lossy link")]
+    assert world.log[-1] == "updated h0 p0-t0-0 (lossy link)"
+    assert [f.number for f in faults.all()] == [1]
+
+
+def test_silent__two_at_once_are_two():
+    plan = Plan(**BIG)
+    chooser = Random(5)
+    for seed in range(12):
+        one, other = chooser.sample([*plan.links], 2)
+        world = World(**BIG, seed=seed)
+        world.dark = {p.interface for k in (one, other) for p in (k.lower, k.upper)}
+        world.run(4.0)
+        told = world.active
+        certain = {name for name, kind in told if kind != "unclear"}
+        assert certain <= {one.name, other.name}, (one.name, other.name, world.log)
+        unclear = [name for name, kind in told if kind == "unclear"]
+        assert {one.name, other.name} - certain <= {n for text in unclear for n in text.split(" or ")}, told
+
+
+def test_silent__a_port_that_is_down_explains_the_dead_paths():
+    world = World(**DEFAULT)
+    link = world.plan.link("p0-t0-0", "p0-t1-0")
+    world.break_link(link)
+    for port in (link.lower, link.upper):
+        world.faults.port(port.interface, "DOWN", source="gnmi x", now=world.now)
+    world.run(3.0)
+    assert world.active == [(link.name, "link")]
+    (fault,) = world.faults.active()
+    assert [one["source"] for one in fault.evidence()] == ["gnmi x", MAPPER]
+    assert fault.evidence()[1]["after_s"] > 0.3
+    for port in (link.lower, link.upper):
+        world.faults.port(port.interface, "UP", source="gnmi x", now=world.now)
+    assert world.active == []
+    world.dark = set()
+    world.run(3.0)
+    assert world.active == [] and len(world.faults.all()) == 1
+
+
+def test_silent__what_ports_tell_later_is_the_same_fault():
+    world = World(**DEFAULT)
+    link = world.plan.link("p0-t0-0", "p0-t1-0")
+    world.break_link(link)
+    world.run(3.0)
+    world.faults.port(link.lower.interface, "DOWN", source="gnmi x", now=world.now)
+    world.run(1.0)
+    assert world.active == [(link.name, "link")]
+    assert [f.number for f in world.faults.all()] == [1]
+
+
+@pytest.mark.parametrize("share", [0.03, 0.1, 0.5])
+def test_lossy__every_link_is_named(share):
+    plan = Plan(**DEFAULT)
+    for number, link in enumerate(plan.links):
+        world = World(**DEFAULT, seed=number)
+        world.losing = both_ways(link, share)
+        for _ in range(12):
+            world.run(1.0)
+            world.complain()
+        assert world.active == [(link.name, "lossy link")], (link.name, world.log, world.counts)
+        (fault,) = world.faults.active()
+        assert share / 4 < fault.loss < 4 * share
+
+
+def test_lossy__odd_losses_everywhere_are_no_fault():
+    for seed in range(10):
+        world = World(**BIG, seed=seed)
+        world.losing = {part: 0.0003 for trace in world.probes.values() for part in trace.parts}
+        world.run(8.0)
+        world.complain(least=1)
+        world.run(8.0)
+        assert world.log == []
+
+
+# ---- EVs alone ----------------------------------------------------------------------------------------------
+
+
+class Evs:
+    """Only EVs, no mapper: QPs between all pairs of hosts."""
+
+    def __init__(self, **dimensions):
+        self.plan = Plan(**dimensions)
+        self.faults = FaultList(self.plan)
+        self.now = 50.0
+        self.paths = {
+            f"{a.name} {b.name} {ev:#06x}": self.faults.traces.data(a, b, ev)
+            for a in self.plan.hosts
+            for b in self.plan.hosts
+            if a != b
+            for ev in self.plan.evs(a, b)
+        }
+
+    def bad(self, *names):
+        for name in names:
+            self.faults.path(name, self.paths[name], "down", source=EV, now=self.now, t=self.now - 0.02)
+
+    def good(self, *names):
+        for name in names:
+            self.faults.path(name, self.paths[name], "ok", source=EV, now=self.now, t=self.now)
+
+    def crossing(self, part):
+        return [name for name, trace in self.paths.items() if part in trace.parts]
+
+    def run(self, seconds):
+        until = self.now + seconds
+        while (due := self.faults.next_timer()) is not None and due <= until:
+            self.now = max(due, self.now)
+            self.faults.on_timer(self.now)
+        self.now = until
+
+    @property
+    def active(self):
+        return [(f.location, f.kind) for f in self.faults.active()]
+
+
+def test_evs__intersection_of_the_bad_minus_what_the_good_prove():
+    evs = Evs(**{**DEFAULT, "racks": 3})
+    dead = evs.crossing("p0-t0-0-eth3")  # from T0 0 up to T1 0
+    evs.bad(*dead)
+    evs.run(0.3)
+    evs.good(*(name for name in evs.paths if name not in dead))
+    evs.run(2.0)
+    assert evs.active == [("p0-t0-0 p0-t1-0", "lossy link")]
+
+
+def test_evs__one_bad_ev_leaves_a_choice_and_says_so():
+    evs = Evs(**DEFAULT)
+    evs.bad("h0 h2 0x0000")
+    evs.run(0.3)
+    evs.good("h0 h2 0x0001")  # the other T1: clears NICs and T0s
+    evs.run(4.0)
+    assert evs.active == [("p0-t1-0 or p0-t0-0 p0-t1-0 or p0-t0-1 p0-t1-0", "unclear")]
+    evs.good("h1 h3 0x0000")  # the same way from end to end, for others: nothing of it is dead
+    evs.run(1.0)
+    assert evs.active == []
+
+
+def test_evs__one_that_recovers_soon_was_no_fault():
+    evs = Evs(**DEFAULT)
+    evs.bad("h0 h2 0x0000")
+    evs.run(0.7)
+    evs.good("h0 h2 0x0000")
+    evs.run(5.0)
+    assert evs.active == [] and evs.faults.all() == []
+
+
+def test_evs__of_a_cut_link_do_not_outlive_it_as_another_fault():
+    evs = Evs(**DEFAULT)
+    evs.faults.port("p0-t0-0-eth3", "DOWN", source="gnmi x", now=evs.now)
+    evs.run(0.5)
+    dead = evs.crossing("p0-t0-0-eth3")
+    evs.bad(*dead)
+    evs.run(2.0)
+    evs.faults.port("p0-t0-0-eth3", "UP", source="gnmi x", now=evs.now)
+    evs.bad("h1 h3 0x0000")  # told late
+    evs.run(4.0)
+    assert evs.active == []
+    evs.good(*dead)
+    evs.run(20.0)
+    assert evs.active == [] and len(evs.faults.all()) == 1
+
+
+def test_evs__still_bad_long_after_the_port_came_back_are_a_fault():
+    evs = Evs(**{**DEFAULT, "racks": 3})
+    evs.faults.port("p0-t0-0-eth3", "DOWN", source="gnmi x", now=evs.now)
+    dead = evs.crossing("p0-t0-0-eth3")
+    evs.bad(*dead)
+    evs.run(2.0)
+    evs.faults.port("p0-t0-0-eth3", "UP", source="gnmi x", now=evs.now)
+    evs.good(*(name for name in evs.paths if name not in dead))
+    evs.run(20.0)
+    assert evs.active == [("p0-t0-0 p0-t1-0", "lossy link")]
+    assert len(evs.faults.all()) == 2
+
+
+# ---- flaps --------------------------------------------------------------------------------------------------
+
+
+def test_flap__is_one_fault_that_stays_until_it_is_quiet():
+    evs = Evs(**DEFAULT)
+    for _ in range(5):
+        evs.faults.port("p0-t0-0-eth3", "DOWN", source="gnmi x", now=evs.now)
+        evs.run(1.0)
+        evs.faults.port("p0-t0-0-eth3", "UP", source="gnmi x", now=evs.now)
+        evs.run(1.0)
+    (fault,) = evs.faults.active()
+    assert (fault.number, fault.flaps) == (1, 2) and "flapping" in fault.text
+    changes = [change for change, _ in evs.faults.changes()]
+    assert changes.count("raised") == 3, changes  # then it is known for what it is
+    evs.run(6.0)
+    assert evs.active == [] and len(evs.faults.all()) == 1
