@@ -138,7 +138,7 @@ def up(
     from testbed.links import LinkOptions
     from topologies.cli import run_cli
 
-    links = LinkOptions(mode, rate or "none", delay, host_rate, host_delay, fabric_rate, fabric_delay, pmtu)
+    links = LinkOptions(mode, rate, delay, host_rate, host_delay, fabric_rate, fabric_delay, pmtu)
     plan = links.plan(planes, racks, spines, hosts_per_rack)
     require_root("up")
     with open_fabric(plan, target=target, nic=nic, console=Console(highlight=False)) as fabric:
