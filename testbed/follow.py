@@ -126,6 +126,8 @@ class FollowedTransfer:
         self.recorder.loss(event["ev"], event["t"])
 
     def _on_ev(self, event: dict[str, Any]) -> None:
+        if "host" in event:
+            return  # the controller repeats what the agents told it
         good = event["to"] in USABLE_STATES
         self.recorder.ev_state(event["ev"], good, event["t"])
         colour = "green" if good else "yellow"
