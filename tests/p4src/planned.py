@@ -33,13 +33,18 @@ def compiled(program: str) -> CompiledProgram:
     return compile_program(P4SRC / f"{program}.p4")
 
 
+@cache
+def catalog(program: str) -> Catalog:
+    return Catalog(P4Schema(compiled(program).p4info, b"config"))
+
+
 class PlannedSwitch:
     """Use its `device` for packets; counters and registers go by their names here."""
 
     def __init__(self, plan: Plan, name: str, want: Discipline | None = DEFAULT, *, seed: int = 1) -> None:
         program = compiled(plan.mode.program)
         self.info = program.p4info
-        self.catalog = Catalog(P4Schema(self.info, b"config"))
+        self.catalog = catalog(plan.mode.program)
         self.device = Device(1, name, seed=seed)
         self.device.load(program)
         entries = PROGRAMS[plan.mode.program].entries(plan, plan.switch(name), self.catalog)
