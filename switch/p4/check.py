@@ -211,8 +211,10 @@ class Checker(Calls):
                     fail(one.where, f"state {one.name} {why}")
             if "start" not in names:
                 fail(node.where, f"parser {node.name} has no state start")
+            self.in_parser = True
             for one in node.states:
                 self._state(one, [*names, "accept", "reject"], inner)
+            self.in_parser = False
         scope.declare(node.name, Object("parser", node), node.where)
 
     def _state(self, node: tree.State, names: list[str], scope: Scope) -> None:

@@ -70,10 +70,21 @@ class Calls(Expressions):
         if isinstance(of, Record) and of.kind != "struct":
             return self._header_call(e, target, of, scope)
         if isinstance(of, Stack):
-            unsupported(e.where, "header stacks")
+            return self._stack_call(e, target, scope)
         if isinstance(of, Object):
             return self._object_call(e, target, of, scope)
         fail(e.where, f"{of} has no method {target.name}")
+
+    def _stack_call(self, e: tree.Call, target: tree.Member, scope: Scope) -> Type:
+        if target.name not in ("push_front", "pop_front"):
+            fail(target.where, f"a header stack has no method {target.name} (has: pop_front, push_front)")
+        if len(e.args) != 1:
+            fail(e.where, f"{target.name} takes 1 argument, not {len(e.args)}")
+        if self.constant(e.args[0].value, scope) < 0:
+            fail(e.args[0].where, f"{target.name} needs a count of at least 0")
+        self.writable(target.base, target.name)
+        e.callee = Callee("stack", None, target.name, target.base)
+        return VOID
 
     def _header_call(self, e: tree.Call, target: tree.Member, of: Record, scope: Scope) -> Type:
         if target.name not in HEADER_METHODS:

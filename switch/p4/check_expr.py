@@ -34,6 +34,8 @@ class Expressions(TypeResolver):
     """Checks expressions: sets `type` and, when known, `const` of each node."""
 
     errors: list[str]
+    in_parser = False
+    """Is the code of a parser being checked?"""
 
     def constant(self, expr: tree.Expr, scope: Scope) -> int:
         """Value of an integer that must be known at compile time."""
@@ -158,17 +160,37 @@ class Expressions(TypeResolver):
                 return ActionRun(of.table)
             fail(e.where, f"apply() has no member {e.name} (has: action_run, hit, miss)")
         if isinstance(of, Stack):
-            unsupported(e.where, "header stacks")
+            return self._stack_member(e, of)
         if isinstance(of, Object):
             fail(e.where, f"{e.name} of a {of.kind} is a method: call it")
         fail(e.where, f"{of} has no member {e.name}")
 
+    def _stack_member(self, e: tree.Member, of: Stack) -> Type:
+        if e.name in ("next", "last"):
+            if not self.in_parser:
+                fail(e.where, f"`{e.name}` of a header stack exists only in parsers: use an index")
+            return of.element
+        if e.name == "size":
+            e.const = of.size
+            return Bits(32)
+        if e.name == "lastIndex":
+            return Bits(32)
+        fail(e.where, f"{of} has no member {e.name} (has: last, lastIndex, next, size)")
+
     def _index(self, e: tree.Index, scope: Scope) -> Type:
-        of = self.expr(e.base, scope)
-        if isinstance(of, Stack):
-            unsupported(e.where, "header stacks")
-        if isinstance(of, Tuple):
-            unsupported(e.where, "indexing a tuple")
+        of, index = self.expr(e.base, scope), self.expr(e.index, scope)
+        if isinstance(of, (Stack, Tuple)):
+            size = of.size if isinstance(of, Stack) else len(of.items)
+            if index != INT and not isinstance(plain(index), Bits):
+                fail(e.index.where, f"an index is a number, not a {index}")
+            at = e.index.const
+            if at is not None and not 0 <= at < size:
+                fail(e.index.where, f"index {at} of {of}: 0 to {size - 1} exist")
+            if isinstance(of, Stack):
+                return of.element
+            if at is None:
+                fail(e.index.where, "the index of a tuple must be known at compile time")
+            return of.items[at]
         fail(e.where, f"{of} cannot be indexed: only header stacks and tuples can")
 
     def _slice(self, e: tree.Slice, scope: Scope) -> Type:

@@ -19,7 +19,7 @@ _C_WORDS = """
     error_names trace_fields
 """
 _RESERVED = frozenset(_C_WORDS.split())
-_TAKEN = re.compile(r"(p4|P4|_|U128$|(action|table|control|state|ACTION)_|\w+_(MAX|MIN|WIDTH|C)$)|\w+_$")
+_TAKEN = re.compile(r"(p4|P4|_|U128$|(action|table|control|state|stack|function|ACTION)_|\w+_(MAX|MIN|WIDTH|C)$)|\w+_$")
 """Names the generated file, p4rt.h or the C headers use; and those with the mark that tells ours from these."""
 
 

@@ -11,7 +11,7 @@ from switch.p4.emit_expr import Place
 from switch.p4.emit_parser import Parsers
 from switch.p4.emit_stmt import CALL, action_constant
 from switch.p4.p4info import Ids
-from switch.p4.types import Record, is_scalar, plain
+from switch.p4.types import Record, Stack, is_scalar, plain
 
 _PHASES = ("verify", "ingress", "egress", "compute")
 
@@ -75,6 +75,15 @@ class Emitter(Parsers):
     def _structs(self) -> str:
         code = Code()
         for record in self.structs:
+            if isinstance(record, Stack):
+                code.open(f"{self.struct(record)} {{")
+                code.add(
+                    f"{self.struct(record.element)} h[{record.size + 1}]; /* the last stands for all beyond the end */",
+                    "uint32_t next; /* where extract(next) goes */",
+                )
+                code.close("};")
+                code.add("")
+                continue
             if record.name == "standard_metadata_t":
                 continue
             code.open(f"struct {c_name(record.name)} {{")
@@ -138,7 +147,10 @@ class Emitter(Parsers):
 
         def visit(of: Any, path: str) -> None:
             record = plain(of)
-            if isinstance(record, Record):
+            if isinstance(record, Stack):
+                for index in range(record.size + 1):
+                    visit(record.element, f"{path}.h[{index}]")
+            elif isinstance(record, Record):
                 if record.kind == "header":
                     out.append(path)
                     return
@@ -157,6 +169,10 @@ class Emitter(Parsers):
 
         def visit(of: Any, c: str, name: str) -> None:
             record = plain(of)
+            if isinstance(record, Stack):
+                for index in range(record.size):
+                    visit(record.element, f"{c}.h[{index}]", f"{name}[{index}]")
+                return
             if not isinstance(record, Record):
                 bits = bits_of(of, self.program.main.where)
                 code.add(f"{{{c_string(name)}, 0, offsetof(struct phv, {c}), {_size(bits)}, {bits}}},")

@@ -15,7 +15,7 @@ from switch.p4.code import Code, bits_of, c_name, c_type, literal, masked, narro
 from switch.p4.elaborate import ControlInstance, Program
 from switch.p4.errors import Location, unsupported
 from switch.p4.scope import field_place
-from switch.p4.types import BOOL, ERROR, INT, STRING, Bits, Enum, Record, Stack, Tuple, Type, Varbit, plain
+from switch.p4.types import BOOL, ERROR, INT, STRING, Applied, Bits, Enum, Record, Stack, Tuple, Type, Varbit, plain
 
 _STD = "standard_metadata_t"
 
@@ -89,22 +89,25 @@ class ExprEmitter:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.usage = Usage()
-        self.structs: list[Record] = []
+        self.structs: list[Record | Stack] = []
         self.temporaries = 0
 
     # ---- places
 
-    def struct(self, record: Record) -> str:
-        """C type of a struct or header; remembers that it is needed, parts before the whole."""
+    def struct(self, record: Record | Stack) -> str:
+        """C type of a struct, header or stack; remembers that it is needed, parts before the whole."""
+        if isinstance(record, Stack):
+            self.struct(record.element)
+            if record not in self.structs:
+                self.structs.append(record)
+            return f"struct stack_{c_name(record.element.name)}_{record.size}"
         if record not in self.structs:
             if record.kind == "header_union":
                 unsupported(record.decl.where, f"the header_union {record.name}")
             for name, of in record.fields.items():
                 base = plain(of)
-                if isinstance(base, Record):
+                if isinstance(base, (Record, Stack)):
                     self.struct(base)
-                elif isinstance(base, Stack):
-                    unsupported(field_place(record, name), f"the header stack {name}")
                 elif isinstance(base, Varbit):
                     unsupported(field_place(record, name), "varbit")
             self.structs.append(record)
@@ -112,7 +115,7 @@ class ExprEmitter:
 
     def declare_type(self, of: Type, where: Location) -> str:
         base = plain(of)
-        if isinstance(base, Record):
+        if isinstance(base, (Record, Stack)):
             return self.struct(base)
         return c_type(bits_of(of, where))
 
@@ -123,6 +126,10 @@ class ExprEmitter:
             if found is None:
                 unsupported(e.where, f"{e.name} here")
             return found
+        if isinstance(e, tree.Index) and isinstance(e.base.type, Stack):
+            return self._element(self.place(e.base, frame), e.index, frame)
+        if isinstance(e, tree.Member) and isinstance(e.base.type, Stack):
+            return self.last_or_next(self.place(e.base, frame), e, frame)
         if isinstance(e, tree.Member):
             base = self.place(e.base, frame)
             record = plain(base.type)
@@ -131,6 +138,20 @@ class ExprEmitter:
             part = (base.key, record, e.name) if record.kind == "header" else None
             return Place(f"{base.c}.{name}", record.fields[e.name], f"{base.key}.{e.name}", base.shared, part)
         unsupported(e.where, "this as something to write to")
+
+    def _element(self, stack: Place, index: tree.Expr, frame: Frame) -> Place:
+        """stack[index]. An index beyond the end, known only at run time, means an element that nobody sees."""
+        of = plain(stack.type)
+        assert isinstance(of, Stack)
+        if index.const is not None:
+            return element_of(stack, index.const)
+        name = frame.name("i")
+        frame.code.add(f"uint32_t {name} = p4_index({self.value(index, frame)}, {of.size});")
+        return replace(element_of(stack, 0), c=f"{stack.c}.h[{name}]", shared=False)
+
+    def last_or_next(self, stack: Place, e: tree.Member, frame: Frame) -> Place:
+        """stack.next and stack.last, which only a parser has (emit_parser.py)."""
+        unsupported(e.where, f"`{e.name}` of a header stack here")
 
     def note(self, place: Place, write: bool) -> None:
         """A place is read or written: remember which fields of which headers that touches."""
@@ -142,13 +163,13 @@ class ExprEmitter:
     def note_whole(self, place: Place, write: bool) -> None:
         """A struct or header is read or written as a whole: all fields of all headers in it."""
         record = plain(place.type)
-        if not isinstance(record, Record):
-            return
-        if record.kind == "header":
+        if isinstance(record, Stack):
+            self.note_whole(element_of(place, 0), write)
+        elif isinstance(record, Record) and record.kind == "header":
             self.usage.note(place.key, record, record.fields, write)
-            return
-        for name, of in record.fields.items():
-            self.note_whole(Place("", of, f"{place.key}.{name}"), write)
+        elif isinstance(record, Record):
+            for one in parts_of(place):
+                self.note_whole(one, write)
 
     # ---- values
 
@@ -189,12 +210,15 @@ class ExprEmitter:
         return place.c
 
     def _member(self, e: tree.Member, frame: Frame) -> str:
-        if isinstance(e.base, tree.Call):
-            return (
-                f"{self.call_value(e.base, frame)}.{e.name}"
-                if e.name == "hit"
-                else (f"!{self.call_value(e.base, frame)}.hit")
-            )
+        if isinstance(e.base.type, Applied):
+            assert isinstance(e.base, tree.Call)
+            call = self.call_value(e.base, frame)
+            return f"{call}.hit" if e.name == "hit" else f"!{call}.hit"
+        if isinstance(e.base.type, Stack) and e.name == "lastIndex":
+            return f"({self.place(e.base, frame).c}.next - 1)"
+        return self._read(e, frame)
+
+    def _index(self, e: tree.Index, frame: Frame) -> str:
         return self._read(e, frame)
 
     def call_value(self, e: tree.Call, frame: Frame) -> str:
@@ -299,7 +323,7 @@ class ExprEmitter:
 
     def _equality(self, e: tree.Binary, frame: Frame) -> str:
         record = plain(e.left.type)
-        if not isinstance(record, Record):
+        if not isinstance(record, (Record, Stack)):
             if e.left.type == STRING or (not isinstance(record, (Bits, Enum)) and record not in (BOOL, ERROR, INT)):
                 unsupported(e.where, f"comparing values of type {e.left.type}")
             return f"({self.value(e.left, frame)} {e.op} {self.value(e.right, frame)})"
@@ -313,18 +337,11 @@ class ExprEmitter:
 
     def _same(self, left: Place, right: Place) -> str:
         record = plain(left.type)
-        if not isinstance(record, Record):
+        if not isinstance(record, (Record, Stack)):
             return f"({left.c} == {right.c})"
-        parts = []
-        for name, of in record.fields.items():
-            parts.append(
-                self._same(
-                    replace(left, c=f"{left.c}.{c_name(name)}", type=of),
-                    replace(right, c=f"{right.c}.{c_name(name)}", type=of),
-                )
-            )
-        body = " && ".join(parts) or "1"
-        if record.kind == "header":
+        pairs = zip(parts_of(left), parts_of(right), strict=True)
+        body = " && ".join(self._same(*pair) for pair in pairs) or "1"
+        if isinstance(record, Record) and record.kind == "header":
             both = f"{left.c}.is_valid == {right.c}.is_valid"
             return f"({both} && (!{left.c}.is_valid || ({body})))"
         return f"({body})"
@@ -412,6 +429,24 @@ class ExprEmitter:
             return
         for name, of in record.fields.items():
             self._spread(Place(f"{place.c}.{c_name(name)}", of, ""), where, out)
+
+
+def element_of(stack: Place, index: int) -> Place:
+    """An element of a header stack. All of them share one key: what is read of one is loaded for all."""
+    of = plain(stack.type)
+    assert isinstance(of, Stack)
+    return Place(f"{stack.c}.h[{index}]", of.element, f"{stack.key}[]", stack.shared)
+
+
+def parts_of(place: Place) -> list[Place]:
+    """The fields of a struct or header, or the elements of a stack."""
+    of = plain(place.type)
+    if isinstance(of, Stack):
+        return [element_of(place, index) for index in range(of.size)]
+    assert isinstance(of, Record)
+    return [
+        Place(f"{place.c}.{c_name(name)}", one, f"{place.key}.{name}", place.shared) for name, one in of.fields.items()
+    ]
 
 
 def load_bits(base: str, offset: int, bits: int) -> str:

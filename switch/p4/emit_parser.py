@@ -7,17 +7,18 @@ place, it patches the frame; otherwise it builds the new headers aside and puts 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from switch.p4 import tree
 from switch.p4.code import Code, bits_of, c_comment, c_name, c_string, c_type, c_word, where_string
-from switch.p4.emit_expr import Frame, Place, load_bits, store_bits
+from switch.p4.emit_expr import Frame, Place, element_of, load_bits, parts_of, store_bits
 from switch.p4.emit_stmt import SIGNATURE
 from switch.p4.emit_tables import Tables
 from switch.p4.errors import fail, unsupported
 from switch.p4.p4info import source_text
 from switch.p4.scope import field_place
-from switch.p4.types import BOOL, Bits, Record, Type, is_scalar, plain, width_of
+from switch.p4.types import BOOL, Bits, Record, Stack, Type, is_scalar, plain, width_of
 
 MAX_STEPS = 256
 """States a parser with a cycle may enter before it fails with ParserTimeout."""
@@ -133,6 +134,19 @@ class Parsers(Tables):
         elif e.callee.name == "lookahead":
             frame.code.add(f"(void){self.function_value(e, frame)};")
 
+    def last_or_next(self, stack: Place, e: tree.Member, frame: Frame) -> Place:
+        """In a parser, `next` beyond the last element and `last` of an empty stack end it with an error."""
+        of = plain(stack.type)
+        assert isinstance(of, Stack)
+        if not frame.in_parser:
+            unsupported(e.where, f"`{e.name}` of a header stack outside a parser", "use an index")
+        last = e.name == "last"
+        frame.code.open(f"if ({stack.c}.next == 0) {{" if last else f"if ({stack.c}.next >= {of.size}) {{")
+        frame.code.add("error = P4_ERROR_StackOutOfBounds;", "goto done;")
+        frame.code.close()
+        index = f"{stack.c}.next - 1" if last else f"{stack.c}.next"
+        return replace(element_of(stack, 0), c=f"{stack.c}.h[{index}]", shared=False)
+
     def _extract(self, e: tree.Call, target: tree.Expr, frame: Frame) -> None:
         record = plain(target.type)
         if not isinstance(record, Record) or record.kind != "header":
@@ -156,6 +170,8 @@ class Parsers(Tables):
 
         code.late(loads)
         code.add(f"at += {size};")
+        if isinstance(target, tree.Member) and isinstance(target.base.type, Stack) and target.name == "next":
+            code.add(f"{self.place(target.base, frame).c}.next++;")
 
     @staticmethod
     def _need(size: int, frame: Frame) -> None:
@@ -219,20 +235,20 @@ class Parsers(Tables):
         return out
 
     def _emit(self, e: tree.Expr, call: tree.Call, frame: Frame, out: list[Any]) -> None:
-        if not isinstance(e, (tree.Path, tree.Member)):
+        if not isinstance(e, (tree.Path, tree.Member, tree.Index)):
             unsupported(e.where, "emit of a list")
         self._emit_place(self.place(e, frame), call, out)
 
     def _emit_place(self, place: Place, call: tree.Call, out: list[Any]) -> None:
         record = plain(place.type)
-        if not isinstance(record, Record):
-            fail(call.where, f"emit needs a header or a struct of headers, not a {place.type}")
-        if record.kind == "header":
+        if not isinstance(record, (Record, Stack)):
+            fail(call.where, f"emit needs a header, a stack or a struct of headers, not a {place.type}")
+        if isinstance(record, Record) and record.kind == "header":
             self.note_valid(place)
             out.append((place, record, header_bytes(record, call)))
             return
-        for name, of in record.fields.items():
-            self._emit_place(Place(f"{place.c}.{c_name(name)}", of, f"{place.key}.{name}", place.shared), call, out)
+        for one in parts_of(place):
+            self._emit_place(one, call, out)
 
     def deparse_function(self, headers: list[tuple[Place, Record, int]]) -> None:
         """deparse(): patches the frame in place, or rebuilds its headers."""

@@ -12,11 +12,11 @@ from typing import Any
 from switch.p4 import tree
 from switch.p4.code import Code, bits_of, c_comment, c_name, c_string, c_type, c_word, where_string
 from switch.p4.elaborate import ActionInstance, ControlInstance, Program, TableInstance
-from switch.p4.emit_expr import ExprEmitter, Frame, Place
+from switch.p4.emit_expr import ExprEmitter, Frame, Place, parts_of
 from switch.p4.emit_externs import Externs
 from switch.p4.errors import Location, unsupported
 from switch.p4.tree import walk
-from switch.p4.types import ActionRun, Applied, Record, Type, is_scalar, plain
+from switch.p4.types import ActionRun, Applied, Record, Stack, Type, is_scalar, plain
 
 SIGNATURE = "struct p4rt_device *dev, struct p4rt_packet *pkt, struct phv *p, struct variables *v"
 CALL = "dev, pkt, p, v"
@@ -141,16 +141,16 @@ class Statements(Externs, ExprEmitter):
     def assign(self, place: Place, e: tree.Expr, frame: Frame) -> None:
         """place = e, for scalars, structs and headers."""
         record = plain(place.type)
-        if not isinstance(record, Record):
+        if not isinstance(record, (Record, Stack)):
             frame.code.add(f"{place.c} = {self.condition(e, frame)};")
             return
-        if isinstance(e, (tree.ListExpr, tree.RecordExpr)):
+        if isinstance(e, (tree.ListExpr, tree.RecordExpr)) and isinstance(record, Record):
             self._assign_list(place, record, e, frame)
             return
         if isinstance(e, tree.Path) and isinstance(e.decl, tree.Const):
             self.assign(place, e.decl.value, frame)
             return
-        if not isinstance(e, (tree.Path, tree.Member)):
+        if not isinstance(e, (tree.Path, tree.Member, tree.Index)):
             unsupported(e.where, f"this as a value of {record}")
         source = self.place(e, frame)
         self._refuse_write(source, e.where)
@@ -162,13 +162,11 @@ class Statements(Externs, ExprEmitter):
     def _forget_bytes(self, place: Place, frame: Frame) -> None:
         """After a copy the bytes of a header are those of its fields, not those in the frame."""
         record = plain(place.type)
-        assert isinstance(record, Record)
-        if record.kind == "header":
+        if isinstance(record, Record) and record.kind == "header":
             frame.code.add(f"{place.c}.at = P4_AT_NONE;")
-            return
-        for name, of in record.fields.items():
-            if isinstance(plain(of), Record):
-                self._forget_bytes(Place(f"{place.c}.{c_name(name)}", of, f"{place.key}.{name}"), frame)
+        elif isinstance(record, (Record, Stack)):
+            for one in parts_of(place):
+                self._forget_bytes(one, frame)
 
     def _assign_list(self, place: Place, record: Record, e: Any, frame: Frame) -> None:
         """Field by field; a value that reads what is being written is taken first, as the language demands."""
@@ -219,6 +217,27 @@ class Statements(Externs, ExprEmitter):
             frame.code.add(f"{place.c}.is_valid = 1;")
         elif e.callee.name == "setInvalid":
             frame.code.add(f"{place.c}.is_valid = 0;")
+
+    def _call_stack(self, e: tree.Call, frame: Frame) -> None:
+        """push_front and pop_front: elements move with their bytes in the frame, those that are new are not valid."""
+        place = self.place(e.callee.base, frame)
+        of, by = plain(place.type), e.args[0].value.const
+        assert isinstance(of, Stack)
+        by = min(by, of.size)
+        keep, c = of.size - by, place.c
+        push = e.callee.name == "push_front"
+        if keep and by:
+            to, start = (by, 0) if push else (0, by)
+            frame.code.add(f"memmove(&{c}.h[{to}], &{c}.h[{start}], {keep} * sizeof {c}.h[0]);")
+        first = 0 if push else keep
+        if by:
+            frame.code.add(f"memset(&{c}.h[{first}], 0, {by} * sizeof {c}.h[0]);")
+        for index in range(first, first + by):
+            frame.code.add(f"{c}.h[{index}].at = P4_AT_NONE;")
+        if push:
+            frame.code.add(f"{c}.next = {c}.next + {by} < {of.size} ? {c}.next + {by} : {of.size};")
+        else:
+            frame.code.add(f"{c}.next = {c}.next > {by} ? {c}.next - {by} : 0;")
 
     def _call_table(self, e: tree.Call, frame: Frame) -> None:
         table = self.table_of(e.callee.decl, frame)

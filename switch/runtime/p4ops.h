@@ -220,6 +220,12 @@ static inline void p4_put_bits(uint8_t *to, unsigned offset, unsigned bits, u128
     }
 }
 
+/* Index of a header stack of `size` elements; `size` itself for one beyond the end. */
+static inline uint32_t p4_index(u128 index, uint32_t size)
+{
+    return index < size ? (uint32_t)index : size;
+}
+
 /* identity of v1model: the first eight bytes, as a big-endian number. */
 static inline uint64_t p4_identity(const uint8_t *data, size_t len)
 {

@@ -139,7 +139,6 @@ TYPES = [
 ]  # fmt: skip
 REFUSED = [
     (dict(top="header v_t { bit<8> n; varbit<32> v; }", fields="v_t v;"), "3:35: varbit"),
-    (dict(top="header d_t { bit<8> v; }", fields="d_t[4] stack;"), "5:40: the header stack stack"),
     (dict(top="header d_t { bit<8> v; } header_union u_t { d_t d; }", fields="u_t u;"), "3:39: the header_union u_t"),
     (dict(apply="clone(CloneType.I2E, 5);"), "16:9: clone"),
     (dict(apply="resubmit_preserving_field_list(1);"), "16:9: resubmit_preserving_field_list"),
