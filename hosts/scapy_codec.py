@@ -89,9 +89,10 @@ class ScapyCodec:
     # ---- bytes to records -------------------------------------------------------------------------------
 
     def decode(
-        self, packet: bytes | memoryview, plane: int = 0, outer_traffic_class: int | None = None
-    ) -> Packet | RcPacket:
-        """The record in an inner packet (IP header first). Raises WireError, and only that."""
+        self, packet: bytes | memoryview, plane: int = 0, outer_traffic_class: int | None = None,
+        outer_label: int | None = None,
+    ) -> Packet | RcPacket:  # fmt: skip
+        """The record in an inner packet (IP header first). Raises WireError, and only that. As wire.Codec.decode."""
         whole = bytes(packet)
         version = whole[0] >> 4 if whole else 0
         if version not in (4, 6):
@@ -353,7 +354,7 @@ def _ack_record(bth: BTH, common: dict[str, Any]) -> TransportAck:
 
 
 def _probe_packet(p: ReliabilityProbe) -> ScapyPacket:
-    peth = PETH(probe_id=p.probe_id, spdcid=p.spdcid, dpdcid=p.dpdcid, tx_timestamp=p.timestamp, tsr=p.tsr)
+    peth = PETH(probe_id=p.probe_id, spdcid=p.spdcid, dpdcid=p.dpdcid, tx_timestamp=p.timestamp or 0, tsr=p.tsr)
     return BTH(opcode="RELIABILITY_PROBE") / peth / ICRC()
 
 
@@ -370,7 +371,7 @@ def _probe_record(bth: BTH, common: dict[str, Any]) -> ReliabilityProbe:
 
 
 def _request_packet(p: EndpointRequest) -> ScapyPacket:
-    erth = ERTH(op=int(p.op), port_status_mask=p.port_mask, tx_timestamp=p.timestamp, tsr=p.tsr)
+    erth = ERTH(op=int(p.op), port_status_mask=p.port_mask, tx_timestamp=p.timestamp or 0, tsr=p.tsr)
     return BTH(opcode="ENDPOINT_REQUEST", psn=p.request_id) / erth / ICRC()
 
 

@@ -30,6 +30,17 @@ class Context:
     """Both ends can change their windows: Sack.mpr means something (§5.3)."""
     incast: IncastSignal = field(default_factory=IncastSignal)
     """Of the endpoint: what its SACKs say about trims at the last hop."""
+    request_ids: tuple[int, int] = field(init=False)
+    """spdcid and dpdcid of what we send as requestor (Config.dcids); `answer_ids`: as responder."""
+    answer_ids: tuple[int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        own, peer = self.qpn & 0xFFFF, self.remote_qpn & 0xFFFF
+        self.request_ids = self.answer_ids = (own, peer)
+        if self.config.dcids == "roles":
+            self.answer_ids = (peer, own)
+        elif self.config.dcids == "connection":
+            self.request_ids = self.answer_ids = (min(own, peer),) * 2
 
 
 @dataclass(slots=True)
@@ -61,6 +72,8 @@ class Counters:
     refused_buffer: int = 0
     refused_resource: int = 0
     refused_window: int = 0
+    unknown_nacks: int = 0
+    """NACKs of a reason that is none of §2.10's (Config.unknown_nack)."""
     retry_charges: int = 0
     probes_sent: int = 0
     probes_answered: int = 0

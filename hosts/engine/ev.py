@@ -121,12 +121,22 @@ EV_MOVES: dict[tuple[EvState, EvSignal], EvState] = {
 }
 
 
+def ev_moves(config: Config) -> dict[tuple[EvState, EvSignal], EvState]:
+    """The table, with the cells that are open points as the configuration has them (§12 rows 20 and 21)."""
+    cells: dict[tuple[EvState, EvSignal], EvState] = {}
+    if not config.skip_to_bad:
+        cells |= {(_SKIP, EvSignal.LOST): _SKIP, (_SKIP, EvSignal.SACK_ALWAYS_SKIP): _SKIP}
+    if config.probe_marked == "good":
+        cells |= {(state, EvSignal.PROBE_SKIP_ONCE): _GOOD for state in (_GOOD, _SKIP, _BAD)}
+    return EV_MOVES | cells if cells else EV_MOVES
+
+
 class Ev:
     """One EV of one QP: its state, its place, and what is known of its path."""
 
     __slots__ = (
         "acked", "active", "failures", "fault_at", "flight", "held", "lost", "marked", "needed", "plane",
-        "probes_answered", "probing", "rtt_s", "sent", "srtt_s", "state", "streak", "trimmed", "value",
+        "probes_answered", "probing", "rtt_s", "sent", "srtt_s", "stand_in", "state", "streak", "trimmed", "value",
     )  # fmt: skip
 
     def __init__(self, value: int, plane: int, needed: int):
@@ -162,6 +172,8 @@ class Ev:
         """When it last became ASSUMED_BAD."""
         self.probing = False
         """A probe of it is due, queued or in flight (owner: Prober)."""
+        self.stand_in: Ev | None = None
+        """The backup that took its slot when it last left the rotation."""
 
     def sampled(self, rtt_s: float) -> None:
         """A round trip over it took that long."""
@@ -184,12 +196,12 @@ class Ev:
 class _Plane:
     """The EVs of one plane: `order` is the rotation, `backups` wait outside; `size` is the number of slots."""
 
-    __slots__ = ("backups", "cursor", "members", "number", "order", "size", "whole_rotation")
+    __slots__ = ("backups", "by_cursor", "cursor", "members", "number", "order", "size", "whole_rotation")
 
-    def __init__(self, number: int, evs: list[Ev], size: int, whole_rotation: bool = False):
+    def __init__(self, number: int, evs: list[Ev], size: int, skip_mode: str = "cursor"):
         self.number = number
-        self.whole_rotation = whole_rotation
-        """skip_mode "rotation": SKIP lasts until the rotation ends."""
+        self.by_cursor = skip_mode == "cursor"
+        self.whole_rotation = skip_mode == "rotation"
         self.members = evs
         self.size = size
         allowed = [ev for ev in evs if ev.state is _GOOD]
@@ -203,7 +215,8 @@ class _Plane:
         """The EV whose turn it is; None when there is none but `avoid`. `order` is shuffled anew each time round.
 
         Cursor rule (§5.6): a SKIP entry becomes GOOD but is passed over for this packet, one a packet at most; it is
-        used when there is no GOOD one. Rotation rule: it stays until all had their turn, or there is no GOOD one.
+        used when there is no GOOD one. Rotation rule: it stays until all had their turn, or there is no GOOD one. With
+        a timer nothing here ends it.
         """
         order = self.order
         count = len(order)
@@ -224,7 +237,7 @@ class _Plane:
                 self.cursor = index + 1
                 return ev
             if spare is None:
-                if not self.whole_rotation:
+                if self.by_cursor:
                     ev.state = EV_MOVES[ev.state, EvSignal.TURN_PASSED]
                 spare, after_spare = ev, index + 1
         self.cursor = after_spare
@@ -259,12 +272,15 @@ class EvProfile:
     """
 
     __slots__ = (
-        "_by_value", "_config", "_count", "_floor", "_local", "_peer", "_planes", "_rng", "_round", "_rounds", "_turns",
-        "up_since", "usable",
+        "_by_value", "_config", "_count", "_floor", "_local", "_moves", "_peer", "_planes", "_rng", "_round", "_rounds",
+        "_turns", "skips", "up_since", "usable",
     )  # fmt: skip
 
     def __init__(self, evs: Iterable[tuple[int, int]], config: Config, rng: Random, denied: Iterable[int] = ()):
         self._config, self._rng = config, rng
+        self._moves = ev_moves(config)
+        self.skips: deque[tuple[float, Ev]] | None = deque() if config.skip_mode == "timer" else None
+        """skip_mode "timer": when each SKIP ends, oldest first; None in the other modes. See tick()."""
         self._by_value: dict[int, Ev] = {}
         members: dict[int, list[Ev]] = {}
         refused = frozenset(denied)
@@ -282,9 +298,7 @@ class EvProfile:
         for plane, found in sorted(members.items()):
             shuffle(found, rng)
             spare = len(found) // 4 if config.backup_per_plane < 0 else config.backup_per_plane
-            self._planes[plane] = _Plane(
-                plane, found, max(1, min(share, len(found) - spare)), config.skip_mode == "rotation"
-            )
+            self._planes[plane] = _Plane(plane, found, max(1, min(share, len(found) - spare)), config.skip_mode)
         total = len(self._by_value)
         self._floor = max(1, total // 4) if config.ev_min_active < 0 else min(config.ev_min_active, total)
         self._count = sum(len(p.order) for p in self._planes.values())
@@ -348,6 +362,18 @@ class EvProfile:
             self._new_round()
         return avoid if fallback else None
 
+    def another(self, avoid: Ev | None) -> Ev | None:
+        """An EV in rotation for a probe, of another plane than `avoid` if there is one; takes nobody's turn."""
+        first = 0 if avoid is None else avoid.plane + 1
+        count = max(self._planes) + 1
+        for step in range(count):
+            plane = (first + step) % count
+            if self.usable >> plane & 1:
+                found = [ev for ev in self._planes[plane].order if ev is not avoid]
+                if found:
+                    return found[int(self._rng.random() * len(found))]
+        return avoid if avoid is not None and avoid.active and self.usable >> avoid.plane & 1 else None
+
     def _new_round(self) -> None:
         if self._rounds == 0:
             shuffle(self._turns, self._rng)
@@ -360,9 +386,11 @@ class EvProfile:
     def signal(self, ev: Ev, signal: EvSignal, now: float) -> Move | None:
         """Move an EV by the table; None when it stays. Keeps rotation, backups, floor and hold-down in order."""
         old = ev.state
-        new = EV_MOVES[old, signal]
+        new = self._moves[old, signal]
         if new is old:
             return None
+        if new is _SKIP and self.skips is not None:
+            self.skips.append((now + self._config.skip_timer_s, ev))
         plane = self._planes[ev.plane]
         if new is _BAD:
             last = signal is EvSignal.LOST and len(plane.order) == 1 and ev.carries()
@@ -384,6 +412,14 @@ class EvProfile:
             plane.backups.remove(ev)
         return Move(old, new, left, by)
 
+    def tick(self, now: float) -> None:
+        """With skip_mode "timer": every SKIP whose time is over ends."""
+        skips = self.skips
+        while skips and skips[0][0] <= now:
+            ev = skips.popleft()[1]
+            if ev.state is _SKIP:
+                ev.state = EV_MOVES[_SKIP, EvSignal.TURN_PASSED]
+
     def _hold_down(self, ev: Ev, now: float) -> None:
         """Successes needed for the way back (§5.12): doubled at each fault, halved for each quiet minute between."""
         config = self._config
@@ -394,12 +430,19 @@ class EvProfile:
         ev.streak = ev.failures = 0
 
     def _admit(self, plane: _Plane, ev: Ev) -> None:
-        """A recovered EV takes an empty slot of its plane, else joins the backups (§12 row 44)."""
+        """A recovered EV takes an empty slot of its plane, else joins the backups, or changes places with its stand-in
+        (revival_slot, §12 row 44).
+        """
+        stand_in = ev.stand_in
         if len(plane.order) < plane.size:
             plane.order.append(ev)
             ev.active = True
             self._count += 1
             self._refresh()
+        elif self._config.revival_slot == "own" and stand_in is not None and stand_in.active:
+            plane.order[plane.order.index(stand_in)] = ev
+            ev.active, stand_in.active = True, False
+            plane.backups.append(stand_in)
         else:
             plane.backups.append(ev)
 
@@ -407,11 +450,13 @@ class EvProfile:
         """Take an EV out of rotation; a GOOD backup of the same plane, never of another, gets its slot (§5.5)."""
         place = plane.order.index(ev)
         ev.active = False
+        ev.stand_in = None
         for i, backup in enumerate(plane.backups):
             if backup.state is _GOOD:
                 del plane.backups[i]
                 plane.order[place] = backup
                 backup.active = True
+                ev.stand_in = backup
                 return backup
         del plane.order[place]
         if place < plane.cursor:
@@ -435,6 +480,12 @@ class EvProfile:
     def plane_up(self, plane: int) -> bool:
         """Whether the plane's ports are up at both ends."""
         return bool(self._local & self._peer & 1 << plane)
+
+    @property
+    def any_plane_up(self) -> bool:
+        """Some plane of the profile has its ports up at both ends."""
+        up = self._local & self._peer
+        return any(up >> plane & 1 for plane in self._planes)
 
     def _refresh(self) -> None:
         up = self._local & self._peer

@@ -186,20 +186,29 @@ class Flight:
             if old.state == IN_FLIGHT and self._fifo:
                 self._suspects.append((old, LossCause.OVERTAKEN))
 
+    def presume_lost(self, first: int, last: int, now: float, patience_s: float) -> None:
+        """PSNs `first` to `last` in flight for so long become suspects, whatever their EV (Config: clear_bits, ooo)."""
+        for psn in range(max(first, self.cack + 1), min(last, self.next_psn - 1) + 1):
+            sent = self.outstanding.get(psn)
+            if sent is not None and sent.state == IN_FLIGHT and now - sent.sent_at >= patience_s:
+                self._suspects.append((sent, LossCause.DISTANCE))
+
     def lost(
-        self, threshold: int, base: int, seen: int, now: float, srtt_s: float, deviation_s: float = 0.0
+        self, threshold: int | None, base: int, seen: int, now: float, srtt_s: float, deviation_s: float = 0.0
     ) -> list[tuple[Sent, LossCause]]:
         """Losses that a fresh SACK proves; it covered PSNs `base` to `seen` (at most 64). Each is still IN_FLIGHT.
 
-        `threshold`: transmissions after which a packet that has not arrived becomes suspect (rule b); not before it
-        is PATIENCE round trips old, of its EV or on average, for on a slow path others lap it without any loss. A
-        sender with little to send never gets so far ahead: there a packet is suspect when one arrived that left
-        PATIENCE round trips and four deviations of them later, if the EV's own round trip is known.
+        `threshold`: transmissions after which a packet that has not arrived becomes suspect (rule b; None: never);
+        not before it is PATIENCE round trips old, of its EV or on average, for on a slow path others lap it without
+        any loss. A sender with little to send never gets so far ahead: there a packet is suspect when one arrived that
+        left PATIENCE round trips and four deviations of them later, if the EV's own round trip is known.
         """
-        queue, limit = self._by_age, self._newest - threshold
+        queue, limit = self._by_age, self._newest - (threshold or 0)
         while queue:
             old = queue[0]
             if old.state == IN_FLIGHT:
+                if threshold is None:
+                    break
                 known = old.ev.rtt_s
                 patience = PATIENCE * max(srtt_s, known or 0.0)
                 lapped = old.serial <= limit or (
@@ -236,12 +245,12 @@ class Flight:
                     due.append(sent)
         return sorted(due, key=lambda sent: sent.serial)
 
-    def next_deadline(self) -> float | None:
-        """When the first timer is due."""
+    def first_timer(self) -> Sent | None:
+        """The packet in flight whose timer is due first."""
         first = None
         for queue in self._timers.values():
             while queue and queue[0].state != IN_FLIGHT:
                 queue.popleft()
-            if queue and (first is None or queue[0].deadline < first):
-                first = queue[0].deadline
+            if queue and (first is None or queue[0].deadline < first.deadline):
+                first = queue[0]
         return first

@@ -218,7 +218,8 @@ class ReliabilityProbe:
     ecn: int
     probe_id: int
     """16 bits."""
-    timestamp: int = 0
+    timestamp: int | None = 0
+    """None = sent without one (§12 row 9); received as 0."""
     tsr: int = 0
     spdcid: int = 0
     dpdcid: int = 0
@@ -238,8 +239,9 @@ class EndpointRequest:
     op: int
     """An EndpointOp."""
     port_mask: int = 0
-    """Bit p set: the sender's port of plane p is usable (op 0)."""
-    timestamp: int = 0
+    """Bit p set: the sender's port of plane p is usable (op 0); counted from Config.port_bit_base (§12 row 27)."""
+    timestamp: int | None = 0
+    """As of ReliabilityProbe."""
     tsr: int = 0
 
 

@@ -28,7 +28,7 @@ class Paths:
     """See the module. `choose` and `find` are the profile's."""
 
     __slots__ = (
-        "_clock", "_context", "_counters", "_due", "_expect", "_next_id", "_order", "_pending", "_queue", "choose",
+        "_context", "_counters", "_due", "_expect", "_next_id", "_order", "_pending", "_queue", "answered", "choose",
         "find", "profile", "proved",
     )  # fmt: skip
 
@@ -47,6 +47,8 @@ class Paths:
         self._expect: deque[tuple[float, int]] = deque()
         """(deadline, id) of the probes sent, in order, since all wait equally long."""
         self._next_id = rng.getrandbits(16)
+        self.answered = (float("-inf"), float("-inf"))
+        """When the newest probe that was answered left, and when its answer came."""
 
     # ---- states -----------------------------------------------------------------------------------------
 
@@ -82,7 +84,7 @@ class Paths:
 
     def refresh(self, avoid: Ev | None) -> None:
         """Ask for the state of the responder over another EV than `avoid` (§5.11: on an expiry)."""
-        ev = self.profile.choose(~0, avoid)
+        ev = self.profile.another(avoid)
         if ev is not None and not ev.probing:
             ev.probing = True
             self._queue.append(ev)
@@ -103,11 +105,12 @@ class Paths:
             self._pending[probe_id] = (ev, now)
             self._expect.append((now + context.config.probe_timeout_s, probe_id))
             self._counters.probes_sent += 1
-            timestamp = int(now / context.config.ts_unit_s) & 0xFFFF
+            stamped = context.config.timestamps
+            timestamp = int(now / context.config.ts_unit_s) & 0xFFFF if stamped else None
             dscp = context.config.dscp_trimmable if context.remote_trim_nack else context.config.dscp_no_trim
             out.append((ev.plane, context.peer, ReliabilityProbe(
-                context.remote_qpn, ev.value, ev.plane, dscp, ECN_ECT0, probe_id, timestamp, 1,
-                context.qpn & 0xFFFF, context.remote_qpn & 0xFFFF,
+                context.remote_qpn, ev.value, ev.plane, dscp, ECN_ECT0, probe_id, timestamp, int(stamped),
+                *context.request_ids,
             )))  # fmt: skip
 
     def on_answer(self, sack: Sack, now: float) -> None:
@@ -117,6 +120,8 @@ class Paths:
             return
         del self._pending[sack.probe_id]  # type: ignore[arg-type]
         self.proved(ev, now)
+        if sent_at > self.answered[0]:
+            self.answered = (sent_at, now)
         ev.sampled(now - sent_at)
         ev.probes_answered += 1
         self._counters.probes_answered += 1

@@ -190,8 +190,9 @@ class Peers:
         if behind and now - peer.last_update_at < self._config.port_status_refresh_s:
             return
         peer.last_update, peer.last_update_at = request.request_id, now
-        changed = (peer.ports ^ request.port_mask) & self._mask
-        peer.ports = request.port_mask | ALL_PORTS & ~self._mask
+        ports = request.port_mask >> self._config.port_bit_base
+        changed = (peer.ports ^ ports) & self._mask
+        peer.ports = ports | ALL_PORTS & ~self._mask
         for plane in range(self._planes):
             if changed >> plane & 1:
                 self._events.append(PlaneChanged(peer.name, plane, bool(peer.ports >> plane & 1), now))
@@ -208,7 +209,7 @@ class Peers:
             return
         answer = EndpointResponse(
             ENDPOINT_QPN, request.ev, request.plane, self._config.dscp_control, ECN_NOT_ECT, request.request_id,
-            request.op, request.timestamp,
+            request.op, request.timestamp or 0,
         )  # fmt: skip
         self.control.append((peer, answer))
 
@@ -247,7 +248,7 @@ class Peers:
         ours = ev is not None or qpcc is not None
         dscp, ecn = (self._config.dscp_control, ECN_NOT_ECT) if ours else (self._config.dscp_trimmable, ECN_ECT0)
         self.control.append((peer, EndpointRequest(
-            ENDPOINT_QPN, value, plane, dscp, ecn, request_id, EndpointOp.EV_PROBE, 0, self._timestamp(now), 1
+            ENDPOINT_QPN, value, plane, dscp, ecn, request_id, EndpointOp.EV_PROBE, 0, *self._timestamp(now)
         )))  # fmt: skip
         return request_id
 
@@ -279,8 +280,10 @@ class Peers:
                 peer.probes_left -= 1
                 peer.probe_at = now + self._reverse_period_s(peer)
 
-    def _timestamp(self, now: float) -> int:
-        return int(now / self._config.ts_unit_s) & 0xFFFF
+    def _timestamp(self, now: float) -> tuple[int | None, int]:
+        """(tx_timestamp, tsr) of a request."""
+        config = self._config
+        return (int(now / config.ts_unit_s) & 0xFFFF, 1) if config.timestamps else (None, 0)
 
     # ---- clock ------------------------------------------------------------------------------------------
 
@@ -309,7 +312,7 @@ class Peers:
             peer.acknowledged = False
         self.control.append((peer, EndpointRequest(
             ENDPOINT_QPN, 0, self._next_plane(), config.dscp_control, ECN_NOT_ECT, peer.update_id,
-            EndpointOp.PORT_STATUS_UPDATE, self.local_ports, self._timestamp(now), 1,
+            EndpointOp.PORT_STATUS_UPDATE, self.local_ports << config.port_bit_base & ALL_PORTS, *self._timestamp(now),
         )))  # fmt: skip
 
     def _next_plane(self) -> int:

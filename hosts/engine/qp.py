@@ -24,7 +24,7 @@ from .requestor import Requestor
 from .resources import PENALTY_MAX
 from .responder import Responder
 from .window import Window
-from .wire import write_size
+from .wire import nominal_size
 
 
 class QpState(Enum):
@@ -192,7 +192,7 @@ class QueuePair:
         )  # fmt: skip
         if window is None:
             window = self._peers.qpccs.window(
-                peer, self._cc_profile, config, write_size(Opcode.WRITE_MIDDLE, pmtu, config.timestamps),
+                peer, self._cc_profile, config, nominal_size(config)(Opcode.WRITE_MIDDLE, pmtu, config.timestamps),
                 remote.mpr_packets, remote.trim_nack, now,
             )  # fmt: skip
         self._window = window
@@ -258,6 +258,8 @@ class QueuePair:
             raise LocalError(f"QP {self.qpn}: the peer takes {limit} WriteIMM at a time: wait for a completion (§5.3)")
         self._wr_id += 1
         self.requestor.post(self._wr_id, data, remote_va, rkey, imm, solicited)
+        if self.paths is not None:
+            self.requestor.watch_ports(now)
         return self._wr_id
 
     def post_recv(self) -> int:
@@ -299,6 +301,15 @@ class QueuePair:
     def outstanding(self) -> int:
         """Work requests not completed yet."""
         return 0 if self.requestor is None else self.requestor.pending()
+
+    def scheduler_state(self) -> str:
+        """ "idle", "active", "ready" or "pending", by the table of §5.15; `scheduler_names` says whose words."""
+        if self.requestor is None or self.state is not QpState.RTS:
+            return "idle"
+        if not self.requestor.has_data():
+            return "pending" if self.requestor.in_flight() else "idle"
+        ready = self.requestor.window_open()
+        return "ready" if ready is (self._config.scheduler_names == "primer") else "active"
 
     def ev_states(self) -> list[dict[str, Any]]:
         """One dict per EV, by value; `state` in words, `active` = in rotation, `probes_ok` of `probes_needed`."""
@@ -345,6 +356,7 @@ class QueuePair:
         if self.paths is not None:
             self.paths.profile.set_ports(local, peer, now)
             self.paths.on_ports(now)
+            self.requestor.watch_ports(now)  # type: ignore[union-attr]
 
     def transmit(self, now: float, out: list[tuple[int, str, Packet]], limit: int, room: Room) -> None:
         """Probes and data, up to `limit` data packets."""

@@ -11,17 +11,20 @@ Design notes.
    always about to stall; asking each time makes each SACK free one packet which asks again: a SACK a packet, for ever.
 3. A loss on a plane that was down when, or after, the packet left is the port's fault: the EV keeps its state (§5.5).
 4. A timer that expires while nothing younger arrived over any path accuses its EV only: silence on all paths at once is
-   a stalled or dead peer, and to take all EVs out for it would help nobody. When the retransmission is known to have
-   arrived (its SACK names its timestamp) the first copy is overdue; the verdict falls two round trips later, unless a
-   SACK of that copy, or of one that followed it on its path, comes first. For when a stalled host wakes up it reads its
-   ports in any order.
+   a stalled or dead peer, and to take all EVs out for it would help nobody. So halfway to its expiry a probe leaves
+   over another EV. Its answer, if it comes a while before the timer expires and shows the packet missing, is the proof
+   that the peer lives and the path does not: then the EV is out at the expiry. Without that proof the retransmission
+   is waited for: when it is known to have arrived (its SACK names its timestamp) the first copy is overdue; the
+   verdict falls two round trips later, unless a SACK of that copy, or of one that followed it on its path, comes
+   first. For when a stalled host wakes up it reads its ports in any order.
 5. A host that has no CPU for a while answers late, which is no loss. The retry timer is therefore never shorter than
    `timeout_rtts` smoothed round trips and four deviations; and when an answer to a copy that was given up comes after
    all, the timer stays above its true round trip (from the mirrored timestamp) for a while, so that a second spurious
    round needs a longer stall.
-6. While no EV can be used (ports down here or announced down, or all EVs denied) nothing can be sent and silence proves
-   nothing: the retry budget is not charged, and the QP waits for as long as it takes. Whoever wants a limit
-   destroys the QP; PlaneChanged tells when.
+6. While no plane has its ports up at both ends, nothing can be sent and nothing comes. §5.11 knows no exception for
+   that: each expired timer charges the retry budget, with nothing in flight the wait itself does, and the QP ends. With
+   `all_ports_down` "wait" it is not charged and waits for as long as it takes. While all EVs are denied it waits
+   always: the controller knows what it does.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from .config import Config
 from .context import Context, Counters, Room
 from .ev import Ev, EvSignal, EvState
 from .events import Completion, LossCause, PacketLost, Status
-from .flight import ARRIVED, GIVEN_UP, IN_FLIGHT, PATIENCE, Flight, Sent
+from .flight import ARRIVED, BITMAP_BITS, GIVEN_UP, IN_FLIGHT, PATIENCE, Flight, Sent
 from .messages import Message, Trial
 from .packets import (
     ECN_ECT0,
@@ -42,6 +45,7 @@ from .packets import (
     RCVD_UNIT,
     Nack,
     NackReason,
+    Opcode,
     Packet,
     Sack,
     Syndrome,
@@ -52,7 +56,7 @@ from .packets import (
 from .paths import Paths
 from .psn import PSN_MASK, advance, unwrap
 from .window import Window
-from .wire import write_size
+from .wire import nominal_size
 
 _VERDICTS = {Verdict.SKIP_ONCE: EvSignal.SACK_SKIP_ONCE, Verdict.ALWAYS_SKIP: EvSignal.SACK_ALWAYS_SKIP}
 _LOSS_COUNTERS = {
@@ -73,8 +77,16 @@ _NAK_STATUS = {
 }
 
 
+_KNOWN_REASONS = frozenset(NackReason)
+
 LATE_HALVES_S = 10.0
 LATE_MARGIN = 1.25
+OOO_PACKETS = 5
+"""loss_rule "ooo": fewest packets out of order that begin a recovery (§5.9)."""
+PROBE_AT = 0.5
+"""Part of a packet's timer after which a probe asks whether it is missing (note 4)."""
+PROOF_RESTS = 0.125
+"""Part of T by which the answer must come before the timer: a host that was stalled reads its ports in any order."""
 
 
 class Requestor:
@@ -86,22 +98,14 @@ class Requestor:
     ):  # fmt: skip
         self._context, self._counters, self._paths, self._window = context, counters, paths, window
         self._fail = fail
-        config = self._config = context.config
         self._pmtu = context.pmtu_bytes
-        self.flight = Flight(first_psn, config.ev_fifo)
         self._messages: deque[Message] = deque()
         """Not completed, in posting order."""
         self._unsent: deque[Message] = deque()
         """Those with packets that were never sent."""
-        self._end_psn = first_psn
-        """First PSN no message has."""
-        self._msn = self._rqmsn = 0
-        """Number of the next message, and of the last WriteIMM (§2.3, §12 row 11)."""
         self.wimm_outstanding = 0
         """WriteIMM posted and not completed; the peer allows max_wimm."""
         self._completed = 0
-        self._mpr = context.remote_mpr
-        """The peer's window now, packets; moves only with dynamic MPR."""
         self._again: list[int] = []
         """Heap of PSNs to retransmit; valid while their latest transmission is GIVEN_UP."""
         self._deferred: list[tuple[float, int]] = []
@@ -118,7 +122,12 @@ class Requestor:
         """EVs whose packet is overdue, by the time of the verdict."""
         self._ack_due_at: float | None = None
         """When to ask for the Transport ACK of a message all of whose packets arrived; None = nothing is owed."""
-        self._intervals = [config.retry_interval_s(n) for n in range(config.linear_cnt + config.exp_cnt + 1)]
+        self._stranded_due: float | None = None
+        """With all ports down and nothing in flight: when the wait is charged (note 6)."""
+        self._probed = 0
+        """Serial of the last packet for which a probe asked, or was not needed (note 4)."""
+        self._recovery: int | None = None
+        """loss_rule "ooo": the PSN whose arrival ends the recovery; None = there is none."""
         self._timer_floor_s = 0.0
         self.srtt_s: float | None = None
         """Smoothed RTT (gain 1/8) over all paths."""
@@ -126,14 +135,28 @@ class Requestor:
         """Smoothed distance of the samples from it (gain 1/4)."""
         self._late_s = self._late_at = 0.0
         """Longest round trip of an answer that came too late, and when; it counts half after LATE_HALVES_S."""
+        self.restart(first_psn, context.remote_mpr, context.config)
 
     def restart(self, first_psn: int, remote_mpr: int, config: Config) -> None:
-        """Begin at another PSN with other timers, as long as nothing was posted."""
+        """Begin at a PSN with these settings; again at another one as long as nothing was posted."""
         self._context.config = self._config = config
         self._context.remote_mpr = remote_mpr
-        self.flight = Flight(first_psn, config.ev_fifo)
+        self.flight = Flight(first_psn, config.ev_fifo and config.loss_rule in ("all", "time"))
         self._end_psn = first_psn
+        """First PSN no message has."""
+        self._msn, self._rqmsn = config.first_msn, config.first_rqmsn - 1 & 0xFFFF
+        """Number of the next message, and of the last WriteIMM (§2.3, §12 row 11)."""
+        self._less = int(config.window_end == "exclusive")
+        self._mpr = remote_mpr - self._less
+        """The peer's window now, packets; moves only with dynamic MPR."""
         self._intervals = [config.retry_interval_s(n) for n in range(config.linear_cnt + config.exp_cnt + 1)]
+        self._size_of = nominal_size(config)
+        self._remainder = config.dma_length == "remainder"
+        self._overflow = config.wimm_overflow if config.wimm_overflow != Syndrome.NAK_INVALID_REQUEST else None
+        """Reason of the NACK that refuses a WriteIMM too many; None = a Transport NAK does."""
+        self._distance = config.loss_rule in ("all", "distance")
+        self._guesses = config.clear_bits == "lost" or config.loss_rule == "ooo"
+        """Holes are found by more than rules (a) to (c) of §5.9."""
 
     # ---- application ------------------------------------------------------------------------------------
 
@@ -159,6 +182,17 @@ class Requestor:
         """There is something that only windows or ports hold back."""
         return bool(self._again or self._unsent)
 
+    has_data = wants_to_send
+
+    def in_flight(self) -> bool:
+        """Something was sent and is not known to have arrived."""
+        return bool(self.flight.bytes)
+
+    def window_open(self) -> bool:
+        """Both windows let the next packet go (§5.3)."""
+        beyond = not self._again and self.flight.next_psn > self.flight.cack + self._mpr
+        return self._window.may_send() and not beyond
+
     # ---- sending ----------------------------------------------------------------------------------------
 
     def transmit(self, now: float, out: list[tuple[int, str, Packet]], limit: int, room: Room) -> None:
@@ -167,6 +201,8 @@ class Requestor:
         if not flight.bytes:
             window.cap(0)  # ACKs and timers tell no byte counts: what lost SACKs left over would hold us for ever
         choose = self._paths.choose
+        if self._paths.profile.skips:
+            self._paths.profile.tick(now)
         last_psn = flight.cack + self._mpr
         while limit > 0 and room.free and window.may_send():
             lost = self._next_lost()
@@ -212,7 +248,7 @@ class Requestor:
         payload = message.data[start : start + self._pmtu]
         opcode = message.opcode(psn)
         timestamp = int(now / config.ts_unit_s) & 0xFFFF if config.timestamps else None
-        size = write_size(opcode, len(payload), timestamp is not None)
+        size = self._size_of(opcode, len(payload), timestamp is not None)
         flight.serial += 1
         if before is None:
             sent = Sent(psn, message, ev, size, flight.serial, 1, 0, now, now + self._timer_s(0, ev), timestamp)
@@ -244,7 +280,8 @@ class Requestor:
             self._asked = sent
         return Write(
             context.remote_qpn, ev.value, ev.plane, dscp, ECN_ECT0, opcode, psn & 0xFFFFFF, message.msn,
-            message.va + start, message.rkey, message.length, payload, size, message.rqmsn, imm,
+            message.va + start, message.rkey, message.length - start if self._remainder else message.length, payload,
+            size, message.rqmsn, imm,
             timestamp, 1 if timestamp is not None else 0, ask, before is not None,
             message.solicited and psn == message.last_psn,
         )  # fmt: skip
@@ -275,7 +312,7 @@ class Requestor:
         if not fresh:
             counters.stale_sacks += 1
         elif sack.mpr and self._context.dynamic_mpr:
-            self._mpr = sack.mpr * MPR_UNIT
+            self._mpr = sack.mpr * MPR_UNIT - self._less
         self._rcvd_units = self._rcvd_units + units & 0xFFFFFF
 
         progress = cack > flight.cack
@@ -289,8 +326,15 @@ class Requestor:
         if fresh:
             seen = max(base + sack.bitmap.bit_length() - 1, trigger_psn if sack.probe_id is None else cack)
             if flight.outstanding:
+                if self._guesses:
+                    seen = self._guess(sack, base, seen, now)
                 for sent, cause in flight.lost(
-                    self._reorder_threshold(), base, seen, now, self.srtt_s or 0.0, self._rtt_deviation_s
+                    self._reorder_threshold() if self._distance else None,
+                    base,
+                    seen,
+                    now,
+                    self.srtt_s or 0.0,
+                    self._rtt_deviation_s,
                 ):
                     self._lost(sent, cause, now)
             self._window.cap(flight.bytes)
@@ -365,6 +409,24 @@ class Requestor:
     def _reorder_threshold(self) -> int:
         """Rule (b) of §5.9, in transmissions."""
         return self._config.reorder_threshold or max(3, int(self._window.cwnd) // self._pmtu)
+
+    def _guess(self, sack: Sack, base: int, seen: int, now: float) -> int:
+        """What clear_bits "lost" and loss_rule "ooo" make suspect (§12 rows 18 and 23); how far the SACK proves it."""
+        config, flight = self._config, self.flight
+        patience = (self.srtt_s or config.base_timeout_s) + 4 * self._rtt_deviation_s
+        if config.clear_bits == "lost":
+            seen = base + BITMAP_BITS - 1
+            flight.presume_lost(base, seen, now, patience)
+        if config.loss_rule == "ooo":
+            packets = self._window.cwnd / self._size_of(Opcode.WRITE_MIDDLE, self._pmtu, config.timestamps)
+            if self._recovery is None and sack.ooo_count >= max(1.5 * packets, OOO_PACKETS):
+                self._recovery = flight.next_psn - 1
+            elif self._recovery is not None and flight.cack >= self._recovery:
+                self._recovery = None
+            if self._recovery is not None:
+                last = min(self._recovery, flight.cack + max(1, int(packets)))
+                flight.presume_lost(flight.cack + 1, last, now, patience)
+        return seen
 
     def _verdict(self, sack: Sack, now: float) -> None:
         """What the SACK says of the path of its EV; probes are judged where they are counted (Paths)."""
@@ -455,10 +517,23 @@ class Requestor:
         profile = self._paths.profile
         if not profile.plane_up(ev.plane) or sent.sent_at < profile.up_since[ev.plane]:
             return  # note 3
-        if cause is LossCause.TIMEOUT and not self.flight.outlived(sent):
+        if cause is LossCause.TIMEOUT and not self.flight.outlived(sent) and not self._proven(sent, now):
             sent.accused += ((ev, sent.timestamp),)  # note 4
         else:
             self._paths.signal(ev, EvSignal.LOST, now)
+
+    def _proven(self, sent: Sent, now: float) -> bool:
+        """Whether the peer answered a probe that left a round trip after `sent`, and has not got it (note 4).
+
+        Not for packets beyond what one bitmap shows: there a SACK may have been lost that told of it.
+        """
+        asked_at, answered_at = self._paths.answered
+        rtt = self.srtt_s if self.srtt_s is not None else sent.deadline - sent.sent_at
+        return (
+            asked_at >= sent.sent_at + rtt
+            and answered_at <= now - PROOF_RESTS * (sent.deadline - sent.sent_at)
+            and sent.psn <= self.flight.cack + BITMAP_BITS
+        )
 
     def on_nack(self, nack: Nack, now: float) -> None:
         """§2.10 and §5.14. The EV is judged even when the PSN is no longer of interest."""
@@ -471,6 +546,8 @@ class Requestor:
             if psn <= flight.cack and (not self._messages or psn < self._messages[0].first_psn):
                 return  # about something completed: an old one
             self._fail(Status.REMOTE_OPERATION, f"the responder met an unexpected event at PSN {nack.psn:#x}", psn, now)
+            return
+        if nack.reason not in _KNOWN_REASONS and self._unknown_nack(nack, psn, now):
             return
         ev = self._paths.find(nack.entropy)
         if ev is not None:
@@ -497,6 +574,18 @@ class Requestor:
         self._window.on_other_nack(sent.size)
         heapq.heappush(self._deferred, (now + (self.srtt_s or self._config.base_timeout_s), psn))
         self._charge(now)
+
+    def _unknown_nack(self, nack: Nack, psn: int, now: float) -> bool:
+        """A reason that §2.10 does not have (§12 rows 30 and 31); True when that is all there is to do."""
+        what = f"the responder refused PSN {nack.psn:#x} for reason {nack.reason:#x}"
+        if nack.reason == self._overflow:
+            if psn > self.flight.cack or (self._messages and psn >= self._messages[0].first_psn):
+                self._fail(Status.REMOTE_INVALID_REQUEST, what, psn, now)
+            return True
+        self._counters.unknown_nacks += 1
+        if self._config.unknown_nack == "fail":
+            self._fail(Status.REMOTE_OPERATION, what, psn, now)
+        return self._config.unknown_nack != "no_resource"
 
     def _timer_s(self, expiries: int, ev: Ev | None = None) -> float:
         """Retry timer of a packet that expired so often: T, or what round trips ask for (note 5), if that is longer.
@@ -535,7 +624,7 @@ class Requestor:
         while self._trials and self._trials[0].verdict_at <= now:
             self._paths.signal(self._trials.popleft().ev, EvSignal.LOST, now)
         due = self.flight.expired(now)
-        stranded = not self._paths.profile.usable  # note 6
+        stranded = not self._paths.profile.usable and not self._ports_charge()  # note 6
         if due:
             if not stranded and not self._charge(now):
                 return
@@ -543,6 +632,13 @@ class Requestor:
                 sent.expiries += 1
                 self._lost(sent, LossCause.TIMEOUT, now)
             self._paths.refresh(due[0].ev)
+        else:
+            self._ask_early(now)
+        if self._stranded_due is not None and self._stranded_due <= now:
+            if not self._charge(now):
+                return
+            self._stranded_due = None
+        self.watch_ports(now)
         if self._ack_due_at is not None and self._ack_due_at <= now:
             if stranded:
                 self._ack_due_at = now + self._timer_s(0)
@@ -553,9 +649,39 @@ class Requestor:
             self._ack_due_at = now + self._timer_s(self._charged_completion)
             self._paths.refresh(None)
 
+    def _ask_early(self, now: float) -> None:
+        """Halfway to the expiry of a packet: a probe asks whether it is missing, unless another did (note 4)."""
+        sent = self.flight.first_timer()
+        if (
+            sent is None
+            or sent.serial <= self._probed
+            or now < sent.sent_at + PROBE_AT * (sent.deadline - sent.sent_at)
+        ):
+            return
+        self._probed = sent.serial
+        if not self.flight.outlived(sent) and self._paths.profile.usable:
+            self._paths.refresh(sent.ev)
+
+    def _ports_charge(self) -> bool:
+        """No plane is up, and that is charged (note 6)."""
+        return self._config.all_ports_down == "charge" and not self._paths.profile.any_plane_up
+
+    def watch_ports(self, now: float) -> None:
+        """Ports changed, or there is something new to send: a wait for ports that is charged begins or ends."""
+        if self._paths.profile.usable or not self._messages or not self._ports_charge():
+            self._stranded_due = None
+        elif self._stranded_due is None:
+            self._stranded_due = max(now + self._timer_s(0), self._charge_again_at)
+
     def next_deadline(self) -> float | None:
         """When on_timer has something to do."""
-        first = self.flight.next_deadline()
+        sent, first = self.flight.first_timer(), self._stranded_due
+        if sent is not None:
+            due = sent.deadline
+            if sent.serial > self._probed:
+                due = sent.sent_at + PROBE_AT * (due - sent.sent_at)
+            if first is None or due < first:
+                first = due
         if self._trials and (first is None or self._trials[0].verdict_at < first):
             first = self._trials[0].verdict_at
         if self._deferred and (first is None or self._deferred[0][0] < first):
@@ -581,7 +707,7 @@ class Requestor:
         self._again.clear()
         self._deferred.clear()
         self._trials.clear()
-        self._ack_due_at = None
+        self._ack_due_at = self._stranded_due = None
         for sent in self.flight.outstanding.values():
             sent.state = ARRIVED  # no timer of it matters any more
         self.flight.outstanding.clear()

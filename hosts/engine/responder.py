@@ -42,12 +42,15 @@ from .packets import (
 from .psn import unwrap
 from .resources import Resources
 from .reverse import ANYWHERE
+from .wire import NOMINAL_EXTRA
 
 _BITMAP_MASK = (1 << BITMAP_BITS) - 1
 MIN_TRIGGER_BYTES = 1024
 """A packet counts at least this much towards the next SACK (§6.4)."""
 OOO_MAX = 0x7FFF
 RQMSN_BITS = 16
+LENGTHS = 1 << 15
+"""Messages begun whose length is remembered; a peer may begin any number."""
 MARKED_EVS = 1024
 """EVs whose CE marks are counted at a time; a peer may name any number."""
 
@@ -55,10 +58,10 @@ MARKED_EVS = 1024
 class Awaited:
     """What has to be done when cack passes `psn`: an A bit, the end of a message, an immediate."""
 
-    __slots__ = ("ask", "ends", "imm", "length", "psn", "rqmsn", "solicited")
+    __slots__ = ("ask", "ends", "imm", "length", "msn", "psn", "rqmsn", "solicited")
 
     def __init__(self, psn: int, packet: Write, ends: bool, rqmsn: int | None):
-        self.psn, self.ask, self.ends = psn, packet.ack_request, ends
+        self.psn, self.ask, self.ends, self.msn = psn, packet.ack_request, ends, packet.msn
         self.rqmsn = rqmsn
         """Unwrapped; None = the message is a plain write."""
         self.imm, self.length, self.solicited = packet.imm, packet.dma_length, packet.solicited
@@ -79,9 +82,15 @@ class Responder:
         self._receives, self._send, self._fail = receives, send, fail
         config = self._config = context.config
         self._resources = Resources.of(config)
+        self._nominal = NOMINAL_EXTRA[config.rcvd_counts]
+        """Added to a payload it makes the size that counts; None = the size on the wire does."""
+        self._starts: dict[int, int] | None = {} if config.dma_length == "remainder" else None
+        """Lengths of messages by MSN, where only a message's first packet tells; None = each packet does."""
+        self._at_cack = config.bitmap_base == "cack"
         self.mpr_packets = config.mpr_packets
         """Our window now; set_mpr changes it."""
-        self._edge = first_psn - 1 + self.mpr_packets
+        self._less = int(config.window_end == "exclusive")
+        self._edge = first_psn - 1 + self.mpr_packets - self._less
         """Highest PSN ever promised: a window that shrinks refuses nothing the peer was allowed to send."""
         self._penalty = 0
         """rcv_cwnd_pen by order of the application; the resources may ask for more."""
@@ -118,8 +127,8 @@ class Responder:
         self._nak: Syndrome | None = None
         """Sent when the QP failed, and again for each packet that shows the peer missed it."""
         self._nak_psn = 0
-        self._unexpected = False
-        """As _nak, but the answer is NACK UNEXP_EVENT."""
+        self._last_nack: int | None = None
+        """As _nak, but the answer is a NACK of this reason."""
 
     # ---- data -------------------------------------------------------------------------------------------
 
@@ -140,7 +149,7 @@ class Responder:
             if offset < 0 and self._messages:
                 self.ack_plane = packet.plane
             return
-        if offset >= self.mpr_packets and psn > self._edge:
+        if offset >= self.mpr_packets - self._less and psn > self._edge:
             counters.out_of_window += 1
             if self._config.oor_action == "nack":
                 self._nack(packet, NackReason.PSN_OOR_WINDOW)
@@ -166,7 +175,14 @@ class Responder:
             return None
         if rqmsn > limit:
             detail = f"more than max_wimm = {self._config.max_wimm} WriteIMM in flight"
-            self._refuse(packet, psn, Syndrome.NAK_INVALID_REQUEST, detail, now)
+            if self._config.wimm_overflow == Syndrome.NAK_INVALID_REQUEST:
+                self._refuse(packet, psn, Syndrome.NAK_INVALID_REQUEST, detail, now)
+            else:
+                self._last_nack, self._nak_psn = self._config.wimm_overflow, psn
+                self.repeat_nak(packet)
+                self._fail(
+                    Status.REMOTE_INVALID_REQUEST, f"refused PSN {packet.psn:#x} of the peer: {detail}", None, now
+                )
             return None
         return rqmsn
 
@@ -192,7 +208,7 @@ class Responder:
         start, span = va, length
         if packet.opcode in START_OPCODES:
             span = total
-        elif packet.opcode in END_OPCODES:
+        elif packet.opcode in END_OPCODES and self._starts is None:
             start, span = va + length - total, total
         try:
             region = self._memory.check(packet.rkey, start, span)
@@ -204,6 +220,10 @@ class Responder:
 
     def _accept(self, packet: Write, psn: int, offset: int, rqmsn: int | None, now: float) -> None:
         counters, size = self._counters, packet.size
+        if self._nominal is not None:
+            size = self._nominal + len(packet.payload)
+        if self._starts is not None:
+            self._note_length(packet)
         marked = packet.ecn == ECN_CE
         counters.packets_received += 1
         counters.bytes_received += len(packet.payload)
@@ -223,12 +243,12 @@ class Responder:
             run = (~above & above + 1).bit_length()  # 1 + trailing ones
             self.cack += run
             self._above = above >> run - 1
-            edge = self.cack + self.mpr_packets
+            edge = self.cack + self.mpr_packets - self._less
             if edge > self._edge:
                 self._edge = edge
             if self._awaited and self._awaited[0].psn <= self.cack:
                 asked = self._settle(packet, now)
-                if self._nak is not None or self._unexpected:
+                if self._nak is not None or self._last_nack is not None:
                     return
         if marked:
             counters.marks_received += 1
@@ -245,11 +265,20 @@ class Responder:
             packet.payload = b""  # the view may die before the flush
             self._flush_at = now + self._config.sack_flush_s
 
+    def _note_length(self, packet: Write) -> None:
+        """DMALen is what is left of the message: its length is in its first packet alone (§12 row 12)."""
+        if packet.opcode in START_OPCODES:
+            if len(self._starts) >= LENGTHS:  # type: ignore[arg-type]
+                self._starts.clear()  # type: ignore[union-attr]
+            self._starts[packet.msn] = packet.dma_length  # type: ignore[index]
+
     def _settle(self, packet: Write, now: float) -> bool:
         """cack moved: do what waited for it. True when a SACK was asked for behind the hole (prev_ar)."""
         asked = False
         while self._awaited and self._awaited[0].psn <= self.cack:
             work = heapq.heappop(self._awaited)
+            if self._starts is not None and work.ends:
+                work.length = self._starts.pop(work.msn, work.length)
             if work.rqmsn is not None and not self._deliver(work, packet, now):
                 return False
             asked = asked or work.ask
@@ -283,7 +312,7 @@ class Responder:
         if self._config.no_receive == "nak":
             self._nak, self._nak_psn = Syndrome.NAK_REMOTE_OPERATION, work.psn
         else:
-            self._unexpected, self._nak_psn = True, work.psn
+            self._last_nack, self._nak_psn = NackReason.UNEXP_EVENT, work.psn
         self.repeat_nak(packet)
         detail = f"WriteIMM at PSN {work.psn & 0xFFFFFF:#x} of the peer found no posted receive"
         self._fail(Status.REMOTE_OPERATION, detail, None, now)
@@ -295,7 +324,7 @@ class Responder:
             self._context.incast.on_trim(now)
         if known:
             self._sack(packet, psn, now)
-        elif psn <= max(self._edge, self.cack + self.mpr_packets) and self._config.trim_nack:
+        elif psn <= max(self._edge, self.cack + self.mpr_packets - self._less) and self._config.trim_nack:
             self._nack(packet, packet.trimmed or NackReason.TRIMMED)
 
     # ---- answers ----------------------------------------------------------------------------------------
@@ -307,7 +336,7 @@ class Responder:
         one only, unless `sure`: when every packet asks (writes of one packet), none would ever show the oldest hole.
         """
         first = self.cack + 1
-        if self._max_psn - self.cack <= BITMAP_BITS:
+        if self._max_psn - self.cack <= BITMAP_BITS or self._at_cack:
             self._lowest_unsacked = first
             return first
         last = self._max_psn - BITMAP_BITS + 1
@@ -349,8 +378,8 @@ class Responder:
             mpr=self.mpr_packets // MPR_UNIT if context.dynamic_mpr else 0,
             penalty=penalty,
             restore_cwnd=self._restores,
-            rtx=psn is not None and trigger.rtx,
-            spdcid=context.qpn & 0xFFFF, dpdcid=context.remote_qpn & 0xFFFF,
+            rtx=psn is not None and trigger.rtx and config.rtx_echo,
+            spdcid=context.answer_ids[0], dpdcid=context.answer_ids[1],
         ))  # fmt: skip
 
     def _verdict(self, ev: int) -> Verdict:
@@ -381,14 +410,14 @@ class Responder:
             Syndrome.ACK, self._messages & 0xFFFFFF,
         )  # fmt: skip
 
-    def _nack(self, packet: Write | ReliabilityProbe, reason: NackReason, psn: int | None = None) -> None:
+    def _nack(self, packet: Write | ReliabilityProbe, reason: int, psn: int | None = None) -> None:
         """`psn`: the one refused, when it is not that of `packet`."""
         context = self._context
         self._counters.nacks_sent += 1
         self._send(Nack(
             context.remote_qpn, 0, packet.plane, self._config.dscp_control, ECN_NOT_ECT,
             packet.psn if psn is None else psn & 0xFFFFFF, reason, packet.ev,  # type: ignore[union-attr]
-            packet.timestamp or 0, context.qpn & 0xFFFF, context.remote_qpn & 0xFFFF,
+            packet.timestamp or 0, *context.answer_ids, self._config.nack_cc_type,
         ))  # fmt: skip
 
     def _refuse(self, packet: Write, psn: int, syndrome: Syndrome, detail: str, now: float) -> None:
@@ -404,8 +433,8 @@ class Responder:
         0x62 when the failure was none of its doing (§6.2 step 3: QP in error). A probe is answered for the oldest PSN
         the peer waits for: with no EV left it sends nothing else.
         """
-        if self._unexpected:
-            self._nack(packet, NackReason.UNEXP_EVENT, self._nak_psn)
+        if self._last_nack is not None:
+            self._nack(packet, self._last_nack, self._nak_psn)
             return
         known = self._nak is not None
         self._send(TransportAck(
@@ -419,7 +448,7 @@ class Responder:
     def set_mpr(self, packets: int) -> None:
         """A window of `packets` from now on (a multiple of 128); told in each SACK when both ends can (§5.3)."""
         self.mpr_packets = packets
-        self._edge = max(self._edge, self.cack + packets)
+        self._edge = max(self._edge, self.cack + packets - self._less)
 
     def set_penalty(self, penalty: int) -> None:
         """rcv_cwnd_pen of our SACKs from now on (§6.9)."""

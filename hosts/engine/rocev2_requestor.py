@@ -111,6 +111,18 @@ class RcRequestor:
         """There is something to send that the window allows."""
         return self.next_psn < min(self._end_psn, self.una_psn + self.window_packets)
 
+    def has_data(self) -> bool:
+        """There is something to send, or to send again."""
+        return self.next_psn < self._end_psn
+
+    def in_flight(self) -> bool:
+        """Something was sent and is not acknowledged."""
+        return self.una_psn < self.next_psn
+
+    def window_open(self) -> bool:
+        """The window lets the next packet go."""
+        return self.next_psn < self.una_psn + self.window_packets
+
     # ---- sending ----------------------------------------------------------------------------------------
 
     def transmit(self, now: float, out: list[tuple[int, str, RcPacket]], limit: int, room: Room) -> None:

@@ -12,6 +12,7 @@ lengths may exceed what is there (§3.8, §4.3). Bit positions: layouts.py; the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
@@ -142,6 +143,16 @@ def write_size(opcode: Opcode, payload: int, timestamp: bool) -> int:
     return UDP_SIZE + BTH_SIZE + _WRITE_SIZE[opcode, timestamp] + padded + ICRC_SIZE + NOMINAL_OVERHEAD
 
 
+def nominal_size(config: Config) -> Callable[[Opcode, int, bool], int]:
+    """What gives the nominal size of a write, arguments as of write_size, by Config.rcvd_counts (§12 row 15)."""
+    extra = NOMINAL_EXTRA[config.rcvd_counts]
+    return write_size if extra is None else lambda opcode, payload, timestamp: payload + extra
+
+
+NOMINAL_EXTRA: dict[str, int | None] = {"udp+40": None, "payload+40": NOMINAL_OVERHEAD, "payload": 0}
+"""Config.rcvd_counts -> bytes added to the payload; None = the size on the wire counts."""
+
+
 class Codec:
     """Encodes and decodes with one configuration. Keeps no state between packets."""
 
@@ -227,11 +238,13 @@ class Codec:
     # ---- decode -----------------------------------------------------------------------------------------
 
     def decode(
-        self, packet: bytes | memoryview, plane: int = 0, outer_traffic_class: int | None = None
-    ) -> Packet | RcPacket:
+        self, packet: bytes | memoryview, plane: int = 0, outer_traffic_class: int | None = None,
+        outer_label: int | None = None,
+    ) -> Packet | RcPacket:  # fmt: skip
         """The record in an inner packet (IP header first). Raises WireError, and only that.
 
         `outer_traffic_class`: of the outer header where there was one; its DSCP wins and CE counts in either (§1.2).
+        `outer_label`: its flow label, which only a Dialect reads.
         A write's payload is a view into `packet`: use it before the buffer is used again.
         """
         if len(packet) < 1:
@@ -275,7 +288,7 @@ class Codec:
             raise WireError(f"{present} bytes behind an IP header that announces {length}")
         if length < UDP_SIZE + BTH_SIZE + ICRC_SIZE:
             raise WireError(f"{length} bytes have no room for an iCRC")
-        if checksum and not _udp_checksum_right(packet, ip, version):
+        if checksum and udp_checksum(packet, ip, version):
             raise WireError("UDP checksum")
         view = memoryview(packet)
         crc = (icrc_ipv6 if version == 6 else icrc_ipv4)(view[:-ICRC_SIZE])
@@ -328,12 +341,12 @@ def _ones_sum(data: bytes | memoryview) -> int:
     return (whole % 0xFFFF or 0xFFFF) if whole else 0
 
 
-def _udp_checksum_right(packet: bytes | memoryview, ip: int, version: int) -> bool:
-    """Whether the UDP checksum covers pseudo header and datagram rightly."""
+def udp_checksum(packet: bytes | bytearray | memoryview, ip: int, version: int) -> int:
+    """The UDP checksum over pseudo header and datagram, whatever stands in its field counted in: 0 when it is right."""
     pair = packet[8:40] if version == 6 else packet[12:20]
     length = len(packet) - ip
     pseudo = bytes(pair) + _WORD.pack(length) + _WORD.pack(PROTOCOL_UDP)
-    return _ones_sum(pseudo + bytes(packet[ip:])) == 0xFFFF
+    return ~_ones_sum(pseudo + bytes(packet[ip:])) & 0xFFFF
 
 
 # ---- data packets -----------------------------------------------------------------------------------------
@@ -426,15 +439,15 @@ def _ack_body(p: TransportAck) -> tuple[Opcode, int, int, bytes]:
 
 def _probe_body(p: ReliabilityProbe) -> tuple[Opcode, int, int, bytes]:
     body = PETH.pack({
-        "probe_id": p.probe_id, "spdcid": p.spdcid, "dpdcid": p.dpdcid, "tx_timestamp": p.timestamp, "tsr": p.tsr,
-        "ftype": FTYPE_TIMESTAMP,
+        "probe_id": p.probe_id, "spdcid": p.spdcid, "dpdcid": p.dpdcid, "tx_timestamp": p.timestamp or 0,
+        "tsr": p.tsr, "ftype": FTYPE_TIMESTAMP,
     })  # fmt: skip
     return Opcode.RELIABILITY_PROBE, 0, 0, body
 
 
 def _request_body(p: EndpointRequest) -> tuple[Opcode, int, int, bytes]:
     body = ERTH.pack({
-        "op": p.op, "port_status_mask": p.port_mask, "tx_timestamp": p.timestamp, "tsr": p.tsr,
+        "op": p.op, "port_status_mask": p.port_mask, "tx_timestamp": p.timestamp or 0, "tsr": p.tsr,
         "ftype": FTYPE_TIMESTAMP,
     })  # fmt: skip
     return Opcode.ENDPOINT_REQUEST, 0, p.request_id, body

@@ -239,8 +239,13 @@ def given_mrc(attr: MrcQpAttr) -> MrcQpAttrMask:
     return mask
 
 
-def check_modify(old: QpState, new: QpState, mask: QpAttrMask, mrc_mask: MrcQpAttrMask) -> None:
-    """Whether this move exists and has its attributes. Raises VerbsError naming those that are missing or too many."""
+def check_modify(
+    old: QpState, new: QpState, mask: QpAttrMask, mrc_mask: MrcQpAttrMask, mpr_name: str = "MPR_DEST"
+) -> None:
+    """Whether this move exists and has its attributes. Raises VerbsError naming those that are missing or too many.
+
+    `mpr_name`: what the message calls the responder's window (Config.mpr_name).
+    """
     what = f"modify_qp {old.name}->{new.name}"
     move = TRANSITIONS.get((old, new))
     if move is None:
@@ -251,17 +256,18 @@ def check_modify(old: QpState, new: QpState, mask: QpAttrMask, mrc_mask: MrcQpAt
         if mask & bit:
             raise VerbsError(f"{what}: {names(bit)} is not supported by MRC: {instead}")
     known, known_mrc = move.need | move.may | _I.IBV_QP_STATE | _I.IBV_QP_CUR_STATE, move.need_mrc | move.may_mrc
-    too_many = _names(mask & ~known, mrc_mask & ~known_mrc)
+    too_many = _names(mask & ~known, mrc_mask & ~known_mrc, mpr_name)
     if too_many:
-        allowed = _names(move.need | move.may, move.need_mrc | move.may_mrc) or "IBV_QP_STATE alone"
+        allowed = _names(move.need | move.may, move.need_mrc | move.may_mrc, mpr_name) or "IBV_QP_STATE alone"
         raise VerbsError(f"{what}: {too_many} cannot be set here (can: {allowed})")
-    missing = _names(move.need & ~mask, move.need_mrc & ~mrc_mask)
+    missing = _names(move.need & ~mask, move.need_mrc & ~mrc_mask, mpr_name)
     if missing:
         raise VerbsError(f"{what}: needs {missing} too")
 
 
-def _names(mask: QpAttrMask, mrc_mask: MrcQpAttrMask) -> str:
-    return ", ".join(text for text in (names(mask), names(mrc_mask)) if text)
+def _names(mask: QpAttrMask, mrc_mask: MrcQpAttrMask, mpr_name: str) -> str:
+    text = ", ".join(text for text in (names(mask), names(mrc_mask)) if text)
+    return text.replace("MRC_QP_MPR_DEST", f"MRC_QP_{mpr_name}")
 
 
 RANGES: dict[str, tuple[int, int]] = {

@@ -150,7 +150,7 @@ class QueuePair:
                 raise VerbsError(f"modify_qp: cur_qp_state is {believed}, but the QP is in {self.state.name}")
             new = self.state if attr.qp_state is None else choice("qp_state", attr.qp_state, QpState)
             what = f"modify_qp {self.state.name}->{new.name}"
-            check_modify(self.state, new, given(attr), given_mrc(mrc_attr))
+            check_modify(self.state, new, given(attr), given_mrc(mrc_attr), self.device.config.mpr_name)
             check_values(attr, mrc_attr, what)
             self._move(new, _merge(self._attr, attr), _merge(self._mrc_attr, mrc_attr), what)
 

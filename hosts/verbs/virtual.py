@@ -18,6 +18,7 @@ from threading import RLock
 from typing import Any
 
 from hosts.engine.config import Config
+from hosts.engine.dialect import in_dialect
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.errors import LocalError
 from hosts.engine.wire import Addressing, Codec
@@ -155,7 +156,8 @@ class VirtualDriver(Driver):
         self.lock = wire.lock  # one lock for all: each moves the others
         self.free_at = [0.0] * wire.planes
         """When each port can send its next packet."""
-        self.codec = Codec(endpoint.config) if wire._framed else None
+        config = endpoint.config
+        self.codec = in_dialect(Codec(config), config, outer_header=False) if wire._framed else None
         self._number = number
         self._up = [True] * wire.planes
 

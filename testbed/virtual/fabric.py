@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
+from hosts.engine.ev_formats import Srv6Format, StructuredFormat
 from hosts.engine.packets import EndpointRequest, EndpointResponse, Nack, ReliabilityProbe, Sack, TransportAck
 from hosts.engine.qp import QueuePair
 from hosts.engine.rocev2_packets import Cnp, RcAck
@@ -30,7 +31,15 @@ from testbed.virtual.faults import Fault, FaultError
 from testbed.virtual.frames import Frame
 from testbed.virtual.host import VirtualHost
 from testbed.virtual.ports import Handler, Heap, NicPort, Port
-from testbed.virtual.profiles import ETHERNET_BYTES, NEVER, OUTER_BYTES, HostProfile, LinkProfile, QueueProfile
+from testbed.virtual.profiles import (
+    ETHERNET_BYTES,
+    NEVER,
+    OUTER_BYTES,
+    HostProfile,
+    LinkProfile,
+    ProfileError,
+    QueueProfile,
+)
 from testbed.virtual.switches import Chooser, VirtualSwitch, VirtualT0, VirtualT1, find_mode
 from testbed.virtual.trace import Hook, TracedNicPort, TracedPort, Tracer
 from topologies.plan import Plan, ev_plane
@@ -78,6 +87,12 @@ class VirtualFabric:
         self.host_profile = host or HostProfile()
         self.mode, self._choose = find_mode(mode)
         self.srv6 = self.mode == "srv6"
+        common = self._common = self.config_of(plan.hosts[0].name)
+        self.widths, self.structure = Srv6Format(*common.srv6_widths), StructuredFormat(common.structured_widths)
+        if wire and self.srv6 and self.widths != Srv6Format():
+            raise ProfileError(
+                f"srv6_widths = {common.srv6_widths}: NICs read plane and uplink in 8 bits each; leave wire off"
+            )
         self.keep_events = keep_events
         self._frame = Frame
         self.news = False
@@ -115,7 +130,9 @@ class VirtualFabric:
                 self.switches[switch.name] = self.wires.switch(switch)
             elif switch.tier == 0:
                 seed = f"{self.seed}/{switch.name}"
-                self.switches[switch.name] = VirtualT0(switch.name, switch.plane, switch.number, self._choose, seed)
+                self.switches[switch.name] = VirtualT0(
+                    switch.name, switch.plane, switch.number, self._choose, seed, self.widths, self.structure
+                )
             else:
                 self.switches[switch.name] = VirtualT1(switch.name, switch.plane)
         for host in plan.hosts:
@@ -153,7 +170,7 @@ class VirtualFabric:
             port: Port = nic_class(*common, ring_packets=self.host_profile.ring_packets, on_room=host.on_room)
         else:
             port = (Port if self.tracer is None else TracedPort)(*common, last_hop=nic)
-            port.set_queues(self.queues, self.srv6)
+            port.set_queues(self.queues, self.srv6, config)
         if self.tracer is not None:
             port.tracer = self.tracer  # type: ignore[attr-defined]
         if neighbour in self.switches:
@@ -193,13 +210,19 @@ class VirtualFabric:
         made = {} if transport == "mrc" else {"transport": transport, "settings": settings}
         qa, qb = here.endpoint.create_qp(**made), there.endpoint.create_qp(**made)
         for mine, other, qp, remote in ((here, there, qa, qb), (there, here, qb, qa)):
-            pairs = self.evs(mine, other) if evs is None else [(ev, ev_plane(ev)) for ev in evs]
+            pairs = self.evs(mine, other) if evs is None else [(ev, self.plane_of(ev)) for ev in evs]
             qp.connect(other.name, remote.attributes(), pairs, self.now, **options)
         return qa, qb
 
     def evs(self, source: VirtualHost, target: VirtualHost) -> list[tuple[int, int]]:
         """(EV, plane) pairs for a QP: every path of the plan; in ECMP mode random 32-bit values, for hashing."""
         plan = self.plan
+        inside = source.plan_host.rack == target.plan_host.rack
+        uplinks = range(1 if inside else plan.spines)
+        if self.mode == "structured":
+            return self.structure.evs(range(plan.planes), [uplinks])
+        if self.mode == "srv6" and self.widths != Srv6Format():
+            return self.widths.evs(range(plan.planes), uplinks)
         if self.mode != "ecmp":
             return [(ev, ev_plane(ev)) for ev in plan.evs(source.plan_host, target.plan_host)]
         each = ECMP_EVS_PER_UPLINK * plan.spines
@@ -207,6 +230,10 @@ class VirtualFabric:
         while len(drawn) < each * plan.planes:
             drawn.setdefault(self.rng.getrandbits(32), len(drawn) % plan.planes)
         return list(drawn.items())
+
+    def plane_of(self, ev: int) -> int:
+        """The plane an EV names; in the hashing modes as SRv6 has it."""
+        return self.structure.plane(ev) if self.mode == "structured" else self.widths.plane(ev)
 
     # ---- time -------------------------------------------------------------------------------------------
 
@@ -303,7 +330,7 @@ class VirtualFabric:
 
     def set_queues(self, a: str, b: str, queues: QueueProfile) -> None:
         """Give the port of switch `a` towards `b` thresholds of its own."""
-        self.port_towards(a, b).set_queues(queues, self.srv6)
+        self.port_towards(a, b).set_queues(queues, self.srv6, self._common)
 
     def set_link(self, a: str, b: str, *, up: bool) -> None:
         """Pull a cable or put it back. Raises FaultError."""

@@ -18,6 +18,7 @@ from math import inf
 from random import Random
 from typing import Any
 
+from hosts.engine.config import Config
 from testbed.virtual.faults import Picker
 from testbed.virtual.frames import Frame
 from testbed.virtual.profiles import Line, QueueProfile
@@ -28,6 +29,8 @@ Heap = list[tuple[float, int, Handler, Any]]
 
 SRV6_TRIM_BYTES, PLAIN_TRIM_BYTES = 138, 98
 """Default lengths of a trimmed frame with and without an outer header (§4.3)."""
+MEDIUM_SHARE = 1 / 3
+"""Bytes of trimmed packets for each of data, while both wait: a quarter of what control leaves (§4.2)."""
 
 
 class Port:
@@ -35,10 +38,10 @@ class Port:
 
     __slots__ = (
         "_byte_s", "_control", "_corrupt", "_cut", "_data", "_delay", "_draining", "_dscp", "_ecn_max", "_ecn_min",
-        "_fifo", "_heap", "_impaired", "_jitter", "_last_at", "_limits", "_loss", "_next", "_repeat", "_rng",
-        "_rng_seed", "_trim_at", "_trim_len", "arrive", "busy_until", "control_bytes", "data_bytes", "dropped",
-        "extra_delay_s", "forwarded", "forwarded_bytes", "last_hop", "line", "lost", "marked", "name", "neighbour",
-        "node", "peak_bytes", "plane", "trimmed", "up",
+        "_fifo", "_heap", "_impaired", "_jitter", "_last_at", "_limits", "_loss", "_medium", "_medium_due", "_next",
+        "_repeat", "_rng", "_rng_seed", "_trim_at", "_trim_len", "arrive", "busy_until", "control_bytes", "data_bytes",
+        "dropped", "extra_delay_s", "forwarded", "forwarded_bytes", "last_hop", "line", "lost", "marked", "name",
+        "neighbour", "node", "peak_bytes", "plane", "trimmed", "up",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +62,10 @@ class Port:
         self._draining = False
         self._data: deque[Frame] = deque()
         self._control: deque[Frame] = deque()
+        self._medium: deque[Frame] | None = None
+        """Trimmed packets, where they have a queue of their own (Config.trimmed_queue); its bytes count as control."""
+        self._medium_due = 0.0
+        """Bytes it may send before data has its turn again."""
         self.data_bytes = self.control_bytes = 0
         """Waiting now, without the one being sent."""
         self.peak_bytes = 0
@@ -95,8 +102,12 @@ class Port:
         self._byte_s = 8 / line.rate_bps
         self._delay, self._jitter, self._fifo = line.delay_s + self.extra_delay_s, line.jitter_s, line.fifo
 
-    def set_queues(self, queues: QueueProfile, srv6: bool) -> None:
-        """Thresholds and limits from now on; what waits already stays."""
+    def set_queues(self, queues: QueueProfile, srv6: bool, config: Config | None = None) -> None:
+        """Thresholds and limits from now on; what waits already stays. `config`: its `trimmed_queue` counts, and its
+        `trim_len` where the profile has none.
+        """
+        if config is not None and config.trimmed_queue == "medium":
+            self._medium = deque()
         ecn = queues.ecn_min_bytes is not None and (not self.last_hop or queues.last_hop_ecn)
         self._ecn_min = queues.ecn_min_bytes if ecn else inf  # type: ignore[assignment]
         self._ecn_max = max(self._ecn_min, (queues.ecn_max_bytes or 0) if ecn else inf)
@@ -104,7 +115,11 @@ class Port:
         if self.last_hop and queues.trim_lasthop_bytes is not None and trim is not None:
             trim = queues.trim_lasthop_bytes
         self._trim_at = inf if trim is None else trim
-        self._trim_len = queues.trim_len or (SRV6_TRIM_BYTES if srv6 else PLAIN_TRIM_BYTES)
+        self._trim_len = (
+            queues.trim_len
+            or (config.trim_len if config is not None else 0)
+            or (SRV6_TRIM_BYTES if srv6 else PLAIN_TRIM_BYTES)
+        )
         packets = [inf if n is None else n for n in (queues.data_packets, queues.control_packets)]
         self._limits = (queues.data_bytes, packets[0], queues.control_bytes, packets[1])
 
@@ -122,7 +137,7 @@ class Port:
     @property
     def waiting(self) -> int:
         """Packets queued, without the one being sent."""
-        return len(self._data) + len(self._control)
+        return len(self._data) + len(self._control) + len(self._medium or ())
 
     def send(self, frame: Frame, now: float) -> None:
         """A packet wants to leave."""
@@ -154,7 +169,10 @@ class Port:
             if depth > self._limits[2] or len(self._control) >= self._limits[3]:
                 self._drop(frame, "control_queue_full", now)
                 return
-            self._control.append(frame)
+            if frame.trimmed and self._medium is not None:
+                self._medium.append(frame)
+            else:
+                self._control.append(frame)
             self.control_bytes = depth
         if not self._draining:
             self._draining = True
@@ -165,8 +183,14 @@ class Port:
         if self._control:
             frame = self._control.popleft()
             self.control_bytes -= frame.size
+        elif self._medium and (self._medium_due > 0 or not self._data):
+            frame = self._medium.popleft()
+            self.control_bytes -= frame.size
+            self._medium_due = max(0.0, self._medium_due - frame.size)
         elif self._data:
             frame = self._data.popleft()
+            if self._medium:
+                self._medium_due += frame.size * MEDIUM_SHARE
             depth = self.data_bytes = self.data_bytes - frame.size
             if depth > self._ecn_min and frame.ect:
                 low, high = self._ecn_min, self._ecn_max
@@ -176,7 +200,7 @@ class Port:
             self._draining = False
             return
         self._launch(frame, now)
-        if self._control or self._data:
+        if self._control or self._data or self._medium:
             heappush(self._heap, (self.busy_until, self._next(), self._drain, None))
         else:
             self._draining = False
@@ -237,7 +261,7 @@ class Port:
     def go_down(self, now: float) -> None:
         """The link is dead: what waits here is dropped. The fabric removes what is on the wire."""
         self.up = False
-        for queue in (self._control, self._data):
+        for queue in (self._control, self._data, self._medium or deque()):
             for frame in queue:
                 self._drop(frame, "port_down", now)
             queue.clear()

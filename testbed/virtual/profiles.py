@@ -191,7 +191,7 @@ def scaled(
         "base_rtt_s": rtt_s,
         "trim_nack": trim,
         "fabric_trims": trim,
-        "incast_penalty": 16 if trim and ecn and not (queues or {}).get("last_hop_ecn") else 0,
+        "incast_penalty": 24 if trim and ecn and not (queues or {}).get("last_hop_ecn") else 0,
         "incast_hold_s": rtt_s / 2,
         **(config or {}),
     }

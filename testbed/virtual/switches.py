@@ -4,7 +4,7 @@ Only one choice is ever made in a two-tier fabric: the uplink at the source's T0
 `(t0, frame) -> T1 number or None`; None drops the packet (`no_route`). Everything else follows from the plan.
 
     srv6          the uSID address made from the EV: plane and uplink must exist; static, whatever happens to links
-    structured    the EV's uplink number, read from the source port; static
+    structured    the first field of the EV (§8.5); static
     ecmp          hash of addresses, flow label and ports over the uplinks whose port is up (watch ports)
     flow-ecmp     the same hash without the EV: one path per flow
     switch-spray  a random uplink per packet, of those whose port is up
@@ -18,6 +18,7 @@ from random import Random
 from typing import Any
 from zlib import crc32
 
+from hosts.engine.ev_formats import Srv6Format, StructuredFormat
 from testbed.virtual.frames import Frame
 from testbed.virtual.ports import Port
 from topologies.plan import Plan
@@ -62,11 +63,17 @@ class VirtualSwitch:
 class VirtualT0(VirtualSwitch):
     """The leaf of a rack."""
 
-    __slots__ = ("_choose", "live", "rack", "rng")
+    __slots__ = ("_choose", "live", "rack", "rng", "structure", "widths")
 
-    def __init__(self, name: str, plane: int, rack: int, choose: Chooser, seed: str):
+    def __init__(
+        self, name: str, plane: int, rack: int, choose: Chooser, seed: str, widths: Srv6Format | None = None,
+        structure: StructuredFormat | None = None,
+    ):  # fmt: skip
         super().__init__(name, plane)
         self.rack = rack
+        self.widths = widths or Srv6Format()
+        self.structure = structure or StructuredFormat()
+        """What an EV's bits mean (Config.srv6_widths, structured_widths)."""
         self._choose = choose
         self.live: list[int] = []
         """Uplinks whose port is up, as the selector of the hashing modes knows."""
@@ -93,7 +100,7 @@ class VirtualT0(VirtualSwitch):
 
     def _choose_own(self, frame: Frame) -> bool:
         """Inside a rack the EV decides nothing, but in SRv6 its plane must be this one."""
-        return self._choose is not srv6 or frame.ev >> 8 & 0xFF == self.plane
+        return self._choose is not srv6 or self.widths.plane(frame.ev) == self.plane
 
 
 class VirtualT1(VirtualSwitch):
@@ -114,13 +121,13 @@ class VirtualT1(VirtualSwitch):
 def srv6(t0: VirtualT0, frame: Frame) -> int | None:
     """The T1 uSID of the outer address."""
     ev = frame.ev
-    uplink = ev & 0xFF
-    return uplink if ev >> 8 & 0xFF == t0.plane and uplink < len(t0.uplinks) else None
+    uplink = t0.widths.uplink(ev)
+    return uplink if t0.widths.plane(ev) == t0.plane and uplink < len(t0.uplinks) else None
 
 
 def structured(t0: VirtualT0, frame: Frame) -> int | None:
     """The T0 field of the EV."""
-    uplink = frame.ev & 0xFF
+    uplink = t0.structure.field(frame.ev, 0)
     return uplink if uplink < len(t0.uplinks) else None
 
 

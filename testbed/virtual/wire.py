@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hosts.engine.config import Config
+from hosts.engine.dialect import AnyCodec, in_dialect, outer_words
 from hosts.engine.packets import ECN_CE, ECN_NOT_ECT
 from hosts.engine.wire import Addressing, Codec, WireError, addresses, fields_to_ev
 from hosts.nic.base import drop_reason
@@ -67,12 +68,13 @@ class Wires:
         self._trimmable = (config.dscp_trimmable, config.dscp_trimmable_retx)
         self._out: dict[tuple[str, int, str], Any] = {}
         self._in: dict[tuple[str, int], Decapsulation] = {}
-        self._codecs: dict[str, Codec] = {}
+        self._codecs: dict[str, AnyCodec] = {}
 
-    def _codec(self, host: VirtualHost) -> Codec:
+    def _codec(self, host: VirtualHost) -> AnyCodec:
         codec = self._codecs.get(host.name)
         if codec is None:
-            codec = self._codecs[host.name] = Codec(host.endpoint.config)
+            config = host.endpoint.config
+            codec = self._codecs[host.name] = in_dialect(Codec(config), config, self._srv6)
         return codec
 
     @staticmethod
@@ -98,8 +100,10 @@ class Wires:
                 found = Addressing(*ends)
             self._out[key] = found
         if self._srv6:
-            frame = self._codec(host).encode(packet, found.addressing)
-            return bytearray(found.outer(packet.ev, frame.header[:4], frame.size) + frame.join())
+            codec = self._codec(host)
+            frame, other_word = codec.encode(packet, found.addressing), outer_words(codec)
+            word = frame.header[:4] if other_word is None else other_word(frame.header, packet.ev)
+            return bytearray(found.outer(packet.ev, word, frame.size) + frame.join())
         return bytearray(ETHERNET + self._codec(host).encode(packet, found).join())
 
     def decode(self, host: VirtualHost, frame: WireFrame, plane: int) -> tuple[str, Any] | None:

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from hosts.engine.config import Config
+from hosts.engine.dialect import in_dialect
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.events import Completion, Event
 from hosts.engine.packets import Nack, Packet, Sack, TransportAck, Write
@@ -86,7 +87,7 @@ class Pair:
         self._port_free_at = {"a": [0.0] * planes, "b": [0.0] * planes}
         self._wire: list[tuple[float, int, str, int, Any]] = []
         self._count = 0
-        self._codec = Codec(self.config) if framed else None
+        self._codec = in_dialect(Codec(self.config), self.config, outer_header=False) if framed else None
         self._addressing = {
             "a": Addressing(bytes(15) + b"\x0a", bytes(15) + b"\x0b"),
             "b": Addressing(bytes(15) + b"\x0b", bytes(15) + b"\x0a"),

@@ -6,7 +6,9 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+from hosts.engine import config
 from hosts.engine.config import Config
+from hosts.engine.config_limits import CHOICES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/mrc-coverage.md").read_text()
@@ -51,6 +53,29 @@ def test_page__knows_every_key_and_no_other() -> None:
     assert known - named == set() and named - known - methods == set()
 
 
-def test_page__has_all_44_open_points() -> None:
-    rows = re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)
-    assert rows == [str(n) for n in range(1, 45)]
+def test_page__has_all_44_open_points_each_with_a_key_and_a_test() -> None:
+    rows = re.findall(r"^\| (\d+) \| .+ \| (`Config.+`) \| .+ \| (`test_.+`) \|$", PAGE, re.MULTILINE)
+    assert [number for number, _, _ in rows] == [str(n) for n in range(1, 45)]
+    text = Path(config.__file__).read_text()
+    known = {field.name for field in fields(Config)}
+    for number, keys, tests in rows:
+        names = re.findall(r"`Config\.(\w+)`", keys)
+        assert names and set(names) <= known and REFERENCE.search(tests), number
+        said = [name for name in names if number in row_numbers(doc_of(text, name))]
+        assert said, f"no text of {', '.join(names)} in Config names row {number}"
+
+
+def doc_of(source: str, key: str) -> str:
+    """What stands below a key of Config, down to the next one that has a text of its own."""
+    found = re.search(rf"^    {key}: .*?$\n(?:    \w+: .*\n)*    \"\"\"(.*?)\"\"\"", source, re.MULTILINE | re.DOTALL)
+    return found.group(1) if found else ""
+
+
+def row_numbers(text: str) -> set[str]:
+    """Rows of §12 that a text names."""
+    return {n for found in re.findall(r"§12\s+rows? (\d+(?: and \d+)?)", text) for n in found.split(" and ")}
+
+
+def test_choices__every_key_with_variants_has_its_default_among_them() -> None:
+    for key, allowed in CHOICES.items():
+        assert getattr(Config(), key) in allowed and len(allowed) > 1, key

@@ -263,8 +263,8 @@ def test_port_status__is_repeated_until_acknowledged_and_refreshed_while_down() 
     assert len(pair.sent(EndpointRequest)) == count, "nothing to tell any more"
 
 
-def test_all_ports_down__waits_and_goes_on() -> None:
-    pair = Pair(planes=2, config={"cwnd_bytes": 5000})
+def test_all_ports_down__may_wait_and_goes_on() -> None:
+    pair = Pair(planes=2, config={"cwnd_bytes": 5000, "all_ports_down": "wait"})
     data = pair.bytes(60_000)
     pair.write(data)
     pair.run(0.012)
@@ -277,8 +277,41 @@ def test_all_ports_down__waits_and_goes_on() -> None:
     done(pair, data)
 
 
-def test_all_ports_down__with_only_the_transport_ack_missing_charges_nothing() -> None:
-    pair = Pair(planes=2, config={"linear_cnt": 1, "exp_cnt": 1})
+@pytest.mark.parametrize("posted_before", [True, False])
+def test_all_ports_down__is_charged_like_any_silence(posted_before: bool) -> None:
+    pair = Pair(planes=2, config={"linear_cnt": 2, "exp_cnt": 1})
+    if posted_before:
+        pair.write(pair.bytes(60_000))
+        pair.run(0.001)
+    for plane in (0, 1):
+        pair.port("a", plane, up=False)
+    if not posted_before:  # nothing in flight: the wait itself is charged
+        pair.run(30.0)
+        assert pair.of(QpError) == [], "with nothing to do there is nothing to charge"
+        pair.write(pair.bytes(60_000))
+    began = pair.now
+    pair.run(30.0)
+    (error,) = pair.of(QpError)
+    assert error.status is Status.RETRY_EXCEEDED
+    assert 3 * pair.config.base_timeout_s <= error.at - began <= 5 * pair.config.base_timeout_s + 0.02
+    assert [status for _, status in pair.completions()] == ["RETRY_EXCEEDED"]
+
+
+def test_all_ports_down__for_a_moment_costs_a_part_of_the_budget_only() -> None:
+    pair = Pair(planes=2, config={"cwnd_bytes": 5000})
+    data = pair.bytes(60_000)
+    pair.write(data)
+    pair.run(0.012)
+    for up in (False, True):
+        for plane in (0, 1):
+            pair.port("a", plane, up=up)
+        pair.run(0.2)
+    pair.run_until_quiet()
+    done(pair, data)
+
+
+def test_all_ports_down__waiting_with_only_the_transport_ack_missing_charges_nothing() -> None:
+    pair = Pair(planes=2, config={"linear_cnt": 1, "exp_cnt": 1, "all_ports_down": "wait"})
     data = pair.bytes(5000)
     pair.filter = lambda s, p: [] if isinstance(p, TransportAck) else None
     pair.write(data)
