@@ -35,7 +35,9 @@ is the client; its `request(op)` names are in brackets. Every time is CLOCK_MONO
                                    switch {switch, state, reason}; port {interface, status, link, source};
                                    fault {change: raised | updated | cleared | merged, fault};
                                    ev {host, peer, ev, plane, old, new, cause}; probe {host, plane, target, state};
-                                   denylist {policy, entries}; ready {ready}.
+                                   denylist {policy, entries}; ready {ready};
+                                   digest {switch, reason, egress, ingress, dst_addr}; live {switch, reason: dead port |
+                                   port alive | prune | restore, entries, took_s}.
                                    First come the state of every switch and the active faults.
 
 A refusal is HTTP 4xx or 5xx with {"error": what and why, "cure": what would have worked}.

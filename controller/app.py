@@ -14,10 +14,13 @@ from typing import Any
 from controller.agents import AgentSource
 from controller.answers import Answers
 from controller.denylist import Denylist
-from controller.faults import Fault, FaultList
+from controller.entries import number_text
+from controller.explain import How
+from controller.faults import PORT_IS_BAD, Fault, FaultList
 from controller.inputs import Inputs
 from controller.journal import Journal
 from controller.keeper import Keeper, SwitchState
+from controller.liveness import Dead, live_entries
 from controller.mapper import MapperSource
 from controller.northbound import Message, NorthboundServer
 from controller.ports import PortWatch
@@ -30,6 +33,13 @@ CONFIRM_MAX_S = 60.0
 """The same when not all sources come to answer."""
 ABSENT_S = 2.0
 """After a restart on a fabric that was in line: a switch that does not answer for so long is lost, not late."""
+
+PORTS_FIRST_S = 1.5
+"""After a restart: how long the switches wait for the state of the ports."""
+
+NEXT_HOP_REPORT = "next_hop_report"
+DROP_REASONS = {5: "unknown uSID", 6: "no route", 7: "no uplink", 10: "dead next hop"}
+"""Reasons of that digest (drop_reason_t of p4src/headers.p4)."""
 
 STREAM_IS_UP = {
     SwitchState.CONNECTING: None,
@@ -55,7 +65,11 @@ class FabricController:
         self.inputs = inputs
         plan = inputs.plan
         self.faults = FaultList(plan)
-        self.keepers = {t.name: Keeper(t, inputs.catalog, self._switch_changed) for t in inputs.targets}
+        self.keepers = {
+            t.name: Keeper(t, inputs.catalog, self._switch_changed, self._live_written) for t in inputs.targets
+        }
+        for keeper in self.keepers.values():
+            keeper.on_digest = self._digest_told
         self.watches = [PortWatch(a, self._port_status, self._wake) for a in inputs.gnmi_addresses]
         self.agents = AgentSource(inputs.run_dir, plan, self.faults, self._ev_told, self.faults_moved)
         self.mapper = MapperSource(inputs.run_dir, self.faults, self._probe_told, self.faults_moved)
@@ -116,8 +130,8 @@ class FabricController:
             log.info("remembered %d faults, %d of them active", len(remembered.faults), active)
 
     async def _keep(self, deadline_s: float) -> None:
-        running = {f"keep {name}": keeper.run() for name, keeper in self.keepers.items()}
-        running |= {f"watch {watch.address}": watch.run() for watch in self.watches}
+        running = {f"watch {watch.address}": watch.run() for watch in self.watches}
+        running |= {f"keep {name}": self._keep_switch(keeper) for name, keeper in self.keepers.items()}
         running |= {"agents": self.agents.run(), "mapper": self.mapper.run(), "denylist": self.denylist.run()}
         tasks = [asyncio.create_task(what, name=name) for name, what in running.items()]
         for task in tasks:
@@ -138,6 +152,13 @@ class FabricController:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _keep_switch(self, keeper: Keeper) -> None:
+        """After a restart the ports first: what follows from them is in the switches, and is no difference then."""
+        deadline = time.monotonic() + PORTS_FIRST_S
+        while self.began and time.monotonic() < deadline and not all(w.synced for w in self.watches):
+            await asyncio.sleep(0.02)
+        await keeper.run()
 
     def _now_ready(self) -> None:
         assert self._journal is not None
@@ -212,6 +233,43 @@ class FabricController:
         if self.status.get(interface) != status:
             self.status[interface] = status
             self.publish("port", now, interface=interface, status=status, link=link.name, source=source)
+            self._follow_liveness(link.plane)
+        self.faults_moved()
+
+    def _follow_liveness(self, plane: int) -> None:
+        """Have the switches of a plane hold what follows from what is alive (liveness.py)."""
+        inputs = self.inputs
+        down = frozenset(
+            link
+            for link in inputs.plan.links
+            if link.plane == plane
+            and any(PORT_IS_BAD.get(self.status.get(p.interface, "UP"), True) for p in (link.lower, link.upper))
+        )
+        causes = {f.certain_cause for f in self.faults.active() if f.how is How.SILENT}
+        dead = Dead(down, frozenset(cause for cause in causes if cause is not None and cause.plane == plane))
+        for keeper in self.keepers.values():
+            if keeper.target.switch.plane == plane:
+                entries = live_entries(inputs.plan, inputs.program, keeper.target.switch, inputs.catalog, dead)
+                keeper.want_live(entries)
+
+    def _live_written(self, keeper: Keeper, reason: str, entries: int, took_s: float) -> None:
+        name = keeper.target.name
+        self.publish("live", time.monotonic(), switch=name, reason=reason, entries=entries, took_s=took_s)
+
+    def _digest_told(self, keeper: Keeper, name: str, data: list[Any]) -> None:
+        """A switch reports packets that met a dead or unknown next hop."""
+        now, switch = time.monotonic(), keeper.target.switch
+        for report in data:
+            if name != NEXT_HOP_REPORT or not isinstance(report, dict):
+                log.debug("%s: digest %s %r ignored", switch.name, name, report)
+                continue
+            reason = DROP_REASONS.get(report.get("reason", 0), str(report.get("reason")))
+            ports = {p.number: p.interface for p in self.inputs.plan.ports(switch.name)}
+            egress, ingress = (ports.get(report.get(key, 0)) for key in ("egress_port", "ingress_port"))
+            told = {"switch": switch.name, "reason": reason, "egress": egress, "ingress": ingress}
+            self.publish("digest", now, **told, dst_addr=number_text(int(report.get("dst_addr", 0)), 128))
+            if egress is not None and reason == "dead next hop":
+                self.faults.digest(egress, reason, now=now)
         self.faults_moved()
 
     def _ev_told(self, event: Message) -> None:
@@ -242,6 +300,8 @@ class FabricController:
             self._tell(change, fault, now)
         if changes:
             self.denylist.follow(self.faults.active())
+        for plane in {f.plane for _, f in changes if f.how is How.SILENT}:
+            self._follow_liveness(plane)
         if self._timer is not None:
             self._timer.cancel()
         due = self.faults.next_timer()

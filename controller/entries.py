@@ -339,18 +339,23 @@ def updates_for(differences: Iterable[Difference]) -> list[p4r.Update]:
     """The writes that end the differences, in an order every target takes.
 
     Table entries too many go first, so that a full table has room; members and groups too many last, when nothing
-    refers to them any more.
+    refers to them any more. An entry that leads to a group is there before a route to it, and goes after it.
     """
-    ranked: list[tuple[int, p4r.Update]] = []
+    ranked: list[tuple[float, p4r.Update]] = []
     for difference in differences:
         entry = difference.wants or difference.has
         assert entry is not None
-        rank = _WRITE_ORDER.index(entry.entity.WhichOneof("entity") or "table_entry")
+        rank: float = _WRITE_ORDER.index(entry.entity.WhichOneof("entity") or "table_entry")
         if difference.wants is None:
             update = p4r.Update(type=p4r.Update.DELETE, entity=entry.entity)
-            ranked.append((-1 if rank == _TABLES else 2 * len(_WRITE_ORDER) - rank, update))
+            rank = -1 if rank == _TABLES else 2 * len(_WRITE_ORDER) - rank
+            ranked.append((rank + 0.5 if _leads_to_group(entry) else rank, update))
             continue
         is_new = difference.has is None and not entry.is_default
         kind = p4r.Update.INSERT if is_new else p4r.Update.MODIFY
-        ranked.append((rank, p4r.Update(type=kind, entity=entry.entity)))
+        ranked.append((rank - 0.5 if _leads_to_group(entry) else rank, p4r.Update(type=kind, entity=entry.entity)))
     return [update for _, update in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def _leads_to_group(entry: Entry) -> bool:
+    return bool(entry.entity.table_entry.action.action_profile_group_id)

@@ -5,6 +5,9 @@ The one rule about writes: tables are read first and only differences are writte
 or we become primary again. A controller that starts on a fabric that is right writes nothing; after the first
 verification writes happen only when a switch came back without its tables (`restart`) or another controller
 changed them while it was primary (`repair`); each is counted with its reason.
+
+Entries that follow what is alive (liveness.py) are the exception: they are written when that changes, as the
+difference to what was written last; they count apart and belong to no digest.
 """
 
 from __future__ import annotations
@@ -18,13 +21,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from controller.entries import Catalog, Difference, compare, digest, updates_for
+from controller.entries import Catalog, Difference, Entry, compare, digest, updates_for
 from controller.errors import SwitchError
 from controller.inputs import Target
 from controller.lines import pause_s
+from controller.liveness import reason_of
 from controller.session import Session, SessionEvent
 
 SHOWN_DIFFERENCES = 3
+LIVE_AGAIN_S = 1.0
+"""Pause after a switch refused entries that follow what is alive."""
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +68,12 @@ class SwitchStatus:
     pipeline_loads: int = 0
     writes_after_start: Counter[str] = field(default_factory=Counter)
     """Of `writes`, those after the first verification, by reason."""
+    live_entries: int = 0
+    """Entries that follow what is alive, now."""
+    live_writes: Counter[str] = field(default_factory=Counter)
+    """Writes of those, by reason: dead port, port alive, prune, restore."""
+    live_written_s: float | None = None
+    """How long the last of those took from `want` to the switch's answer."""
     restarts: int = 0
     """Times it came back without our program."""
     reconnects: int = 0
@@ -82,6 +94,9 @@ class SwitchStatus:
             "pipeline_loads": self.pipeline_loads,
             "writes_after_start": sum(self.writes_after_start.values()),
             "writes_after_start_by_reason": dict(self.writes_after_start),
+            "live_entries": self.live_entries,
+            "live_writes": dict(self.live_writes),
+            "live_written_s": self.live_written_s,
             "restarts": self.restarts,
             "reconnects": self.reconnects,
         }
@@ -100,11 +115,25 @@ class Verification:
 class Keeper:
     """One switch. `run()` is its task; `on_change(keeper)` is called at every change of `status.state`."""
 
-    def __init__(self, target: Target, catalog: Catalog, on_change: Callable[[Keeper], None]) -> None:
+    def __init__(
+        self,
+        target: Target,
+        catalog: Catalog,
+        on_change: Callable[[Keeper], None],
+        on_live: Callable[[Keeper, str, int, float], None] = lambda *_: None,
+    ) -> None:
         self.target = target
+        self.on_digest: Callable[[Keeper, str, list[Any]], None] = lambda *_: None
+        """Called with (keeper, name of the digest, its data) when the switch sends a list."""
         self.status = SwitchStatus()
         self._catalog = catalog
         self._on_change = on_change
+        self._on_live = on_live
+        self._live: tuple[Entry, ...] = ()
+        self._live_written: tuple[Entry, ...] = ()
+        """What the switch has of them, as far as we wrote or read it."""
+        self._live_wanted_at = 0.0
+        self._live_wake = asyncio.Event()
         self._session: Session | None = None
         self._reading = asyncio.Lock()
         self._restoring = False
@@ -124,6 +153,16 @@ class Keeper:
                 self._lose(str(error))
             await asyncio.sleep(pause_s(attempt))
             attempt += 1
+
+    def want_live(self, entries: tuple[Entry, ...]) -> None:
+        """From now on these entries, beside the plan's; written at once when the switch is ours and in line."""
+        if {str(e) for e in entries} != {str(e) for e in self._live}:
+            self._live, self._live_wanted_at = entries, time.monotonic()
+            self._live_wake.set()
+
+    @property
+    def desired(self) -> tuple[Entry, ...]:
+        return (*self.target.entries, *self._live)
 
     def give_up_absent(self) -> None:
         """It has been in line in an earlier life of the controller, and does not answer: it is lost, not late."""
@@ -148,18 +187,26 @@ class Keeper:
         except SwitchError as error:
             return Verification(None, (), (), str(error))
         lines = tuple(sorted(str(entry) for entry in actual))
-        return Verification(digest(actual), lines, tuple(compare(self.target.entries, actual)))
+        return Verification(digest(self._static(actual)), lines, tuple(compare(self.desired, actual)))
+
+    def _static(self, actual: list[Entry]) -> list[Entry]:
+        """Without the entries that follow what is alive: those are no part of what never changes."""
+        live = {str(entry) for entry in (*self._live, *self._live_written)}
+        return [entry for entry in actual if str(entry) not in live]
 
     # ---- one connection ---------------------------------------------------------------------------------
 
     async def _one_session(self) -> None:
         """From connecting to the end of the stream. Ends with a SwitchError."""
         session = await Session.open(self.target, self._catalog)
+        writer: asyncio.Task[None] | None = None
         try:
             self._session = session
             self.status.connected = True
             if self.status.start_digest is not None:
                 self.status.reconnects += 1
+            session.on_digest = lambda name, data: self.on_digest(self, name, data)
+            writer = asyncio.create_task(self._write_live(session), name=f"live {self.target.name}")
             while (event := await session.next_event()) is not SessionEvent.LOST:
                 if event is SessionEvent.PRIMARY:
                     await self._bring_in_line(session)
@@ -171,6 +218,9 @@ class Keeper:
             raise SwitchError(session.lost_reason, retry=True)
         finally:
             self._session = None
+            if writer is not None:
+                writer.cancel()
+                await asyncio.gather(writer, return_exceptions=True)
             await session.close()
 
     async def _bring_in_line(self, session: Session) -> None:
@@ -179,18 +229,60 @@ class Keeper:
         status = self.status
         async with self._reading:
             await self._load_program(session)
-            differences = compare(self.target.entries, await session.read())
+            live = self._live
+            desired = (*self.target.entries, *live)
+            differences = compare(desired, await session.read())
             if differences:
                 self._count_writes(differences)
                 await session.write(updates_for(differences))
             actual = await session.read()
-        if left := compare(self.target.entries, actual):
+            self._live_written = live
+            await session.subscribe_digests()
+        if left := compare(desired, actual):
             raise SwitchError(f"{self.target}: reads back other than written: {_shown(left)}", retry=False)
-        status.entries, status.digest = len(actual), digest(actual)
+        actual = self._static(actual)
+        status.entries, status.digest, status.live_entries = len(actual), digest(actual), len(live)
         status.start_digest = status.start_digest or status.digest
         status.verified = True
         self._enter(SwitchState.VERIFIED, "restarted, written again" if self._restoring else "equal to the plan")
         self._restoring = False
+        self._live_wake.set()
+
+    async def _write_live(self, session: Session) -> None:
+        """Write entries that follow what is alive, whenever they change, while the switch is in line."""
+        while True:
+            await self._live_wake.wait()
+            self._live_wake.clear()
+            if self.status.state is not SwitchState.VERIFIED:
+                continue  # bringing it in line takes them along, and wakes us
+            async with self._reading:
+                wanted, since = self._live, self._live_wanted_at
+                differences = compare(wanted, self._live_written)
+                if not differences:
+                    continue
+                try:
+                    await session.write(updates_for(differences))
+                except SwitchError as error:
+                    log.warning("%s", error)
+                    if error.retry:
+                        continue  # it is on its way down, and is brought in line when it is back
+                    self._live_wake.set()
+                    await asyncio.sleep(LIVE_AGAIN_S)
+                    continue
+                self._live_written = wanted
+            self._count_live(differences, time.monotonic() - since)
+
+    def _count_live(self, differences: list[Difference], took_s: float) -> None:
+        status = self.status
+        status.live_entries, status.live_written_s = len(self._live_written), took_s
+        told: Counter[str] = Counter()
+        for one in differences:
+            what = (one.wants or one.has).what  # type: ignore[union-attr]
+            told[reason_of(what, one.wants is not None)] += 1
+        status.live_writes.update(told)
+        for reason, number in told.items():
+            log.info("%s: %s: %d entries, %.1f ms", self.target.name, reason, number, 1e3 * took_s)
+            self._on_live(self, reason, number, took_s)
 
     async def _load_program(self, session: Session) -> None:
         """Load the program unless it runs; a switch that has lost it since we verified it has restarted."""
@@ -206,7 +298,14 @@ class Keeper:
         status.pipeline = True
 
     def _count_writes(self, differences: list[Difference]) -> None:
+        follows = {e.what for e in (*self._live, *self._live_written)}
+        live = [d for d in differences if (d.wants or d.has).what in follows]  # type: ignore[union-attr]
+        differences = [d for d in differences if d not in live]
+        for one in live:
+            self.status.live_writes[reason_of((one.wants or one.has).what, one.wants is not None)] += 1  # type: ignore
         self.status.writes += len(differences)
+        if not differences:
+            return
         if self.status.start_digest is None:
             return
         reason = "restart" if self._restoring else "repair"

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
+from typing import Any
 
-from finsy import GRPCStatusCode, P4Client, P4ClientError
+from finsy import GRPCStatusCode, P4Client, P4ClientError, P4DigestList
 from finsy.p4schema import P4ConfigAction, P4ConfigResponseType
 from finsy.proto import U128, p4r
 from google.protobuf.message import DecodeError
@@ -30,6 +31,8 @@ ELECTION_ID = 10
 ARBITRATION_TIMEOUT_S = 5.0
 WRITE_BATCH = 500
 """Updates in one WriteRequest: about 40 kB, far below gRPC's 4 MiB message limit."""
+DIGEST_CONFIG = {"max_timeout_ns": 0, "max_list_size": 1, "ack_timeout_ns": 1_000_000_000}
+"""Every datum at once: a report of a dead next hop is worth nothing later."""
 SHOWN_ERRORS = 3
 """Refused updates named in an error; the rest is counted."""
 
@@ -64,6 +67,8 @@ class Session:
         self.target = target
         self.primary_id = 0
         """Election id of the primary, as the switch told last."""
+        self.on_digest: Callable[[str, list[Any]], None] = lambda *_: None
+        """Called with (name, data) for each list of digests."""
         self.lost_reason = ""
         """Why the stream ended, once LOST was told."""
         self._catalog = catalog
@@ -155,6 +160,32 @@ class Session:
                         raise self._refused_updates(batch, error) from error
                     raise
 
+    async def subscribe_digests(self) -> None:
+        """Ask for every digest of the program, unless the switch sends it already as we want it."""
+        wanted = [
+            p4r.DigestEntry(digest_id=one.id, config=p4r.DigestEntry.Config(**DIGEST_CONFIG))
+            for one in self._catalog.schema.digests
+        ]
+        if not wanted:
+            return
+        request = p4r.ReadRequest(
+            device_id=self.target.device_id, entities=[p4r.Entity(digest_entry=p4r.DigestEntry())]
+        )
+        has: dict[int, p4r.DigestEntry] = {}
+        with self._asking("read the digest subscriptions"):
+            async for reply in self._client.request_iter(request):
+                has |= {e.digest_entry.digest_id: e.digest_entry for e in reply.entities}
+        updates = [
+            p4r.Update(
+                type=p4r.Update.MODIFY if entry.digest_id in has else p4r.Update.INSERT,
+                entity=p4r.Entity(digest_entry=entry),
+            )
+            for entry in wanted
+            if has.get(entry.digest_id) != entry
+        ]
+        if updates:
+            await self.write(updates)
+
     # ---- the stream -------------------------------------------------------------------------------------
 
     def _sign(self, message: object) -> None:
@@ -189,7 +220,7 @@ class Session:
         return False
 
     async def _receive(self) -> None:
-        """Read the stream until it ends. Packets and digests are nobody's yet."""
+        """Read the stream until it ends. Packets are nobody's yet."""
         try:
             with self._asking("stream"):
                 while True:
@@ -200,11 +231,20 @@ class Session:
                                 await self._bid()
                         case "error":
                             log.warning("%s: stream error: %s", self.target.name, message.error.message)
+                        case "digest":
+                            await self._take_digest(message)
                         case other:
                             log.debug("%s: %s ignored", self.target.name, other)
         except SwitchError as error:
             self.lost_reason = str(error)
         self._events.put_nowait(SessionEvent.LOST)
+
+    async def _take_digest(self, message: p4r.StreamMessageResponse) -> None:
+        """Acknowledge a list and hand it on."""
+        lists = P4DigestList.decode(message, self._catalog.schema)
+        ack = p4r.DigestListAck(digest_id=message.digest.digest_id, list_id=message.digest.list_id)
+        await self._client.send(p4r.StreamMessageRequest(digest_ack=ack))
+        self.on_digest(lists.digest_id, list(lists.data))
 
     # ---- errors -----------------------------------------------------------------------------------------
 
@@ -221,7 +261,12 @@ class Session:
                 ) from error
             reason = f"{error.code.name}: {error.message or 'no reason given'}"
             raise SwitchError(f"{self.target}: {what}: {reason}", retry=error.code in RETRY_CODES) from error
-        except (DecodeError, ValueError, AssertionError) as error:  # finsy reading an answer that makes no sense
+        except (
+            DecodeError,
+            ValueError,
+            AssertionError,
+            KeyError,
+        ) as error:  # finsy and an answer that makes no sense
             raise SwitchError(f"{self.target}: {what}: answer not understood: {error!r}", retry=False) from error
 
     def _refused_updates(self, batch: Sequence[p4r.Update], error: P4ClientError) -> SwitchError:

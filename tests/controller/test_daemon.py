@@ -226,3 +226,42 @@ def test_ports__cut_restore_and_power_become_faults(tmp_path):
         status = rig.controller.request("status")
         by_reason = {n: s["writes_after_start_by_reason"] for n, s in status["switches"].items()}
         assert by_reason == {n: {"restart": written(n)} if n == "p0-t1-1" else {} for n in by_reason}
+
+
+def with_cables(rig, plan):
+    """Interfaces of every link of the plan, in the rig's namespace."""
+    for link in plan.links:
+        ends = (link.lower.interface, link.upper.interface)
+        rig.run("ip", "link", "add", ends[0], "type", "veth", "peer", "name", ends[1])
+        for end in ends:
+            rig.run("ip", "link", "set", end, "up")
+
+
+@pytest.mark.root
+def test_spray__a_downlink_cut_prunes_the_other_racks_and_restores_them(tmp_path):
+    plan = Plan(planes=1, racks=2, spines=2, hosts_per_rack=1, mode="ecmp")
+    with Rig(tmp_path, plan, program="spray", namespace=True) as rig:
+        with_cables(rig, plan)
+        rig.start_daemon(ports=True)
+        rig.start_controller()
+        before = rig.controller.request("verify", entries=True)
+        with rig.controller.watch() as watch:
+            rig.run("ip", "link", "set", "p0-t1-0-eth2", "down")  # T1 0 cannot reach rack 1 any more
+            wait_for(watch, "live", switch="p0-t0-0", reason="prune", entries=3)
+            told = rig.controller.request("verify", entries=True)
+            assert (told["unchanged_since_start"], told["differences"]) == (True, [])
+            new = set(told["switches"]["p0-t0-0"]["lines"]) - set(before["switches"]["p0-t0-0"]["lines"])
+            assert new == {
+                "route dst_addr=fd00:0:1::/48 spray(uplink_group=3)",
+                "uplink_selector group 3: member 3 weight 1 watch 3",
+                "uplinks uplink_group=3 group(3)",
+            }
+            rig.stop_controller()
+            rig.start_controller()  # finds it as it should be
+        assert rig.switch("p0-t0-0")["entries_written"] == 0 and rig.switch("p0-t0-0")["live_writes"] == {}
+        with rig.controller.watch() as watch:
+            rig.run("ip", "link", "set", "p0-t1-0-eth2", "up")
+            wait_for(watch, "live", switch="p0-t0-0", reason="restore", entries=3)
+        after = rig.controller.request("verify", entries=True)
+        assert [s["lines"] for s in after["switches"].values()] == [s["lines"] for s in before["switches"].values()]
+        assert rig.controller.request("status")["writes_after_start"] == 0

@@ -192,8 +192,8 @@ def test_updates__members_before_groups_before_tables_and_back(spray):
         "DELETE uplinks uplink_group=2 group(2)",
         "INSERT uplink_selector member 3: use_uplink(port=3)",
         "INSERT uplink_selector group 1: member 3 weight 1 watch 3",
-        "MODIFY hash_seed default set_hash_seed(seed=0x00000001)",
         "INSERT uplinks uplink_group=1 group(1)",
+        "MODIFY hash_seed default set_hash_seed(seed=0x00000001)",
         "DELETE uplink_selector group 2: member 7 weight 1 watch 7",
         "DELETE uplink_selector member 7: use_uplink(port=7)",
     ]
