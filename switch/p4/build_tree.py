@@ -401,8 +401,8 @@ class TreeBuilder:
     def dots(self, item: Any, items: list[Any]) -> tree.Refused:
         return tree.Refused(self.where(items[0]), "the default initializer `...`")
 
-    def invalid_expr(self, item: Any, items: list[Any]) -> tree.Refused:
-        return tree.Refused(self.where(items), "the invalid header `{#}`")
+    def invalid_expr(self, item: Any, items: list[Any]) -> tree.Expr:
+        return tree.Invalid(self.where(items))
 
     def path(self, item: Any, items: list[Any]) -> tree.Path:
         return tree.Path(self.where(items[0]), str(items[0]))

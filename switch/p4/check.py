@@ -10,6 +10,8 @@ from switch.p4.errors import count, fail, known, unsupported
 from switch.p4.scope import Scope, undeclared
 from switch.p4.types import (
     BOOL,
+    STRING,
+    VOID,
     ActionRun,
     Bits,
     Enum,
@@ -35,6 +37,7 @@ class Checker(Calls):
         self.errors: list[str] = []
         self.match_kinds: list[str] = []
         self.in_action = False
+        self.in_function: tree.Function | None = None
 
     def program(self, nodes: list[tree.Node]) -> None:
         for node in nodes:
@@ -125,7 +128,25 @@ class Checker(Calls):
             scope.declare(node.name, [node], node.where)
 
     def _declare_function(self, node: tree.Function, scope: Scope) -> None:
-        unsupported(node.where, "user-defined functions", "an action does the same without a result")
+        if node.type_params:
+            unsupported(node.where, "a generic function")
+        node.type = self.resolve(node.result, scope)
+        inner = Scope(scope)
+        for one in node.params:
+            one.type = self.resolve(one.type_node, inner)
+            if not one.direction and not is_scalar(one.type) and one.type != STRING:
+                one.direction = "in"
+            inner.declare(one.name, one, one.where)
+        self.in_function = node
+        self.block(node.body, Scope(inner))
+        self.in_function = None
+        found = scope.names.get(node.name)
+        if isinstance(found, tree.Function):
+            scope.names[node.name] = [found, node]
+        elif isinstance(found, list) and isinstance(found[0], tree.Function):
+            found.append(node)
+        else:
+            scope.declare(node.name, node, node.where)
 
     def _declare_package(self, node: tree.Package, scope: Scope) -> None:
         scope.declare(node.name, Object("package", node), node.where)
@@ -397,8 +418,14 @@ class Checker(Calls):
         pass
 
     def _do_return(self, node: tree.Return, scope: Scope) -> None:
-        if node.value is not None:
-            fail(node.where, "return with a value: actions and controls return nothing")
+        function = self.in_function
+        if node.value is not None and (function is None or function.type == VOID):
+            fail(node.where, "return with a value: only a function with a result returns one")
+        if function is not None and function.type != VOID:
+            if node.value is None:
+                fail(node.where, f"function {function.name} returns a {function.type}: return needs a value")
+            self.expr(node.value, scope)
+            self.coerce(node.value, function.type, f"result of {function.name}")
 
     def _do_assign(self, node: tree.Assign, scope: Scope) -> None:
         of = self.expr(node.target, scope)
@@ -408,8 +435,9 @@ class Checker(Calls):
 
     def _do_callstatement(self, node: tree.CallStatement, scope: Scope) -> None:
         self.expr(node.call, scope)
-        if node.call.callee.kind in ("table", "control") and self.in_action:
-            fail(node.where, f"an action cannot apply a {node.call.callee.kind}")
+        if node.call.callee.kind in ("table", "control") and (self.in_action or self.in_function):
+            what = "an action" if self.in_action else "a function"
+            fail(node.where, f"{what} cannot apply a {node.call.callee.kind}")
 
     def _do_directapply(self, node: tree.DirectApply, scope: Scope) -> None:
         unsupported(node.where, "apply() of a type", "declare an instance of it and apply that")

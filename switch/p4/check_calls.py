@@ -57,10 +57,13 @@ class Calls(Expressions):
             undeclared(e.where, e.target.name, scope)
         if isinstance(found, tree.Action):
             return self._finish(e, Callee("action", found, found.name), found.params, VOID, scope)
+        if isinstance(found, list) and isinstance(found[0], tree.Function):
+            fits = [one for one in found if len(one.params) == len(e.args)]
+            found = fits[0] if fits else found[0]
+        if isinstance(found, tree.Function):
+            return self._finish(e, Callee("user", found, found.name), found.params, found.type, scope)
         if isinstance(found, list):
             return self._overloaded(e, Callee("function", None, e.target.name), found, scope)
-        if isinstance(found, tree.Function):
-            unsupported(e.where, "user-defined functions")
         fail(e.where, f"{e.target.name} cannot be called: it is no action and no function")
 
     def _method_call(self, e: tree.Call, target: tree.Member, scope: Scope) -> Type:
@@ -164,13 +167,19 @@ class Calls(Expressions):
         pairs = self.pair(callee.name, params, args, where)
         for param, arg in pairs:
             if isinstance(arg, tree.DontCare):
-                unsupported(arg.where, "`_` as an argument")
+                if param.direction != "out":
+                    fail(arg.where, f"argument {param.name} of {callee.name}: `_` stands only for an `out` argument")
+                continue
             self.expr(arg, scope)
             self._bind(param.type, arg.type, callee.bound)
         for param, arg in pairs:
             wanted = substitute(param.type, callee.bound)
             what = f"argument {param.name} of {callee.name}"
-            if param.direction in ("out", "inout"):
+            if isinstance(arg, tree.DontCare):
+                if isinstance(wanted, Variable):
+                    fail(arg.where, f"{what}: `_` needs the type in <...>")
+                arg.type = wanted
+            elif param.direction in ("out", "inout"):
                 if arg.type != wanted and not isinstance(wanted, Variable):
                     fail(arg.where, f"{what} of type {arg.type} where {wanted} is needed")
                 self.writable(arg, what)
@@ -191,18 +200,14 @@ class Calls(Expressions):
             for one in named:
                 if one.name not in {p.name for p in params}:
                     fail(one.where, f"{name} has no parameter {one.name} {known(p.name for p in params)}")
-            pairs = [(p, values[p.name]) for p in params if p.name in values]
         else:
-            pairs = [(p, a.value) for p, a in zip(params, args, strict=False)]
-        missing = (
-            [p.name for p in params[len(pairs) :] if p.default is None]
-            if not named
-            else [p.name for p in params if p.name not in values and p.default is None]
-        )
+            values = {p.name: a.value for p, a in zip(params, args, strict=False)}
+        missing = [p.name for p in params if p.name not in values and p.default is None]
+        pairs = [(p, values.get(p.name, p.default)) for p in params]
         if len(args) > len(params) or missing:
             listed = ", ".join(p.name for p in params) or "none"
             fail(where, f"{name} takes {count(len(params), 'argument')} ({listed}), not {len(args)}")
-        return pairs
+        return pairs  # type: ignore[return-value]
 
     def _bind(self, param: Type, arg: Type, bound: dict[str, Type]) -> None:
         """Learn the type parameters in `param` from an argument's type."""

@@ -20,6 +20,7 @@ from switch.p4.types import (
     NewType,
     Object,
     Record,
+    Simple,
     Stack,
     Tuple,
     Type,
@@ -63,6 +64,8 @@ class Expressions(TypeResolver):
             self._fill(e, to, what)
         elif isinstance(e, tree.RecordExpr) and isinstance(base, Record):
             self._fill_named(e, base, what)
+        elif isinstance(e, tree.Invalid) and isinstance(base, Record) and base.kind != "struct":
+            e.type = to
         elif isinstance(e, tree.Ternary) and e.type == INT and e.const is None:
             self.coerce(e.then, to, what)
             self.coerce(e.other, to, what)
@@ -109,6 +112,9 @@ class Expressions(TypeResolver):
     def _string(self, e: tree.String, scope: Scope) -> Type:
         e.const = e.value
         return STRING
+
+    def _invalid(self, e: tree.Invalid, scope: Scope) -> Type:
+        return Simple("{#}")
 
     def _refused(self, e: tree.Refused, scope: Scope) -> Type:
         unsupported(e.where, e.what)
@@ -256,7 +262,7 @@ class Expressions(TypeResolver):
         if left == right:
             return
         for one, to in ((e.left, right), (e.right, left)):
-            listed = isinstance(one, (tree.ListExpr, tree.RecordExpr))
+            listed = isinstance(one, (tree.ListExpr, tree.RecordExpr, tree.Invalid))
             enum = isinstance(one.type, Enum) and one.type.under == to
             if (one.type == INT and isinstance(to, Bits)) or enum or listed:
                 self.coerce(one, to, f"operand of {e.op}")
@@ -310,7 +316,7 @@ class Expressions(TypeResolver):
     def _cast(self, e: tree.Cast, scope: Scope) -> Type:
         to = self.resolve(e.to, scope)
         of = self.expr(e.operand, scope)
-        if isinstance(e.operand, (tree.ListExpr, tree.RecordExpr)):
+        if isinstance(e.operand, (tree.ListExpr, tree.RecordExpr, tree.Invalid)):
             self.coerce(e.operand, to, "cast")
             return to
         if not self._can_cast(plain(of), plain(to)):

@@ -15,6 +15,7 @@ from switch.p4.code import Code, bits_of, c_name, c_type, literal, masked, narro
 from switch.p4.elaborate import ControlInstance, Program
 from switch.p4.errors import Location, unsupported
 from switch.p4.scope import field_place
+from switch.p4.tree import walk
 from switch.p4.types import BOOL, ERROR, INT, STRING, Applied, Bits, Enum, Record, Stack, Tuple, Type, Varbit, plain
 
 _STD = "standard_metadata_t"
@@ -72,6 +73,8 @@ class Frame:
     used_names: set[str] = field(default_factory=set)
     at_exit: str = "return 1;"
     in_parser: bool = False
+    returns: Type | None = None
+    """Of a function of the program: the type of its result."""
 
     def name(self, wanted: str) -> str:
         """A C name for a local, not used before in this function."""
@@ -123,6 +126,8 @@ class ExprEmitter:
         """The place an expression names. Raises P4Error for what the backend cannot address."""
         if isinstance(e, tree.Path):
             found = frame.bindings.get(id(e.decl))
+            if found is None and isinstance(e.decl, tree.Const) and isinstance(plain(e.type), Record):
+                return self.temporary_place(e.decl.value, frame)
             if found is None:
                 unsupported(e.where, f"{e.name} here")
             return found
@@ -137,7 +142,43 @@ class ExprEmitter:
             name = e.name if record.name == _STD else c_name(e.name)
             part = (base.key, record, e.name) if record.kind == "header" else None
             return Place(f"{base.c}.{name}", record.fields[e.name], f"{base.key}.{e.name}", base.shared, part)
+        if isinstance(plain(e.type), (Record, Stack)):
+            return self.temporary_place(e, frame)
         unsupported(e.where, "this as something to write to")
+
+    def temporary_place(self, e: tree.Expr, frame: Frame) -> Place:
+        """A new local that holds the value of an expression that is no place: a list, a call, a choice."""
+        self.temporaries += 1
+        name = frame.name("t")
+        place = Place(name, e.type, f"temporary {self.temporaries}")
+        frame.code.add(f"{self.declare_type(e.type, e.where)} {name} = {{0}};")
+        self.assign(place, e, frame)
+        return place
+
+    def assign(self, place: Place, e: tree.Expr, frame: Frame) -> None:
+        """place = e; written by emit_stmt.py."""
+        raise NotImplementedError
+
+    def acts(self, e: Any) -> bool:
+        """Does evaluating an expression do anything but give a value, or need statements before it?"""
+        return any(
+            isinstance(one, tree.Call)
+            and one.callee is not None
+            and (one.callee.kind in ("user", "table", "method") or one.callee.kind == "function")
+            for one in walk(e)
+        )
+
+    def values(self, exprs: list[tree.Expr], frame: Frame) -> list[str]:
+        """C values of expressions evaluated from left to right: what a later one may change is taken before it."""
+        out = []
+        for at, e in enumerate(exprs):
+            text = self.value(e, frame)
+            if e.const is None and any(self.acts(one) for one in exprs[at + 1 :]):
+                name = frame.name("t")
+                frame.code.add(f"{self.declare_type(e.type, e.where)} {name} = {text};")
+                text = name
+            out.append(text)
+        return out
 
     def _element(self, stack: Place, index: tree.Expr, frame: Frame) -> Place:
         """stack[index]. An index beyond the end, known only at run time, means an element that nobody sees."""
@@ -254,6 +295,16 @@ class ExprEmitter:
         return masked(f"({e.op}({work_type(bits)}){text})", bits)
 
     def _ternary(self, e: tree.Ternary, frame: Frame) -> str:
+        if self.acts(e.then) or self.acts(e.other):
+            name = frame.name("t")
+            frame.code.add(f"{self.declare_type(e.type, e.where)} {name};")
+            frame.code.open(f"if ({self.value(e.condition, frame)}) {{")
+            frame.code.add(f"{name} = {self.value(e.then, frame)};")
+            frame.code.close("} else {")
+            frame.code.depth += 1
+            frame.code.add(f"{name} = {self.value(e.other, frame)};")
+            frame.code.close()
+            return name
         parts = [self.value(one, frame) for one in (e.condition, e.then, e.other)]
         return f"({parts[0]} ? {parts[1]} : {parts[2]})"
 
@@ -280,9 +331,9 @@ class ExprEmitter:
     def _binary(self, e: tree.Binary, frame: Frame) -> str:
         if e.op in ("==", "!="):
             return self._equality(e, frame)
-        left, right = self.value(e.left, frame), self.value(e.right, frame)
         if e.op in ("&&", "||"):
-            return f"({left} {e.op} {right})"
+            return self._logical(e, frame)
+        left, right = self.values([e.left, e.right], frame)
         of = plain(e.left.type)
         assert isinstance(of, Bits)
         bits = bits_of(of, e.where)
@@ -300,6 +351,17 @@ class ExprEmitter:
         if e.op in ("|+|", "|-|"):
             return self._saturating(e.op, left, right, of)
         return self._shift(e, left, right, of)
+
+    def _logical(self, e: tree.Binary, frame: Frame) -> str:
+        """&& and ||: the right side is evaluated only when it matters."""
+        if not self.acts(e.right):
+            return f"({self.value(e.left, frame)} {e.op} {self.value(e.right, frame)})"
+        name = frame.name("t")
+        frame.code.add(f"uint8_t {name} = {self.value(e.left, frame)};")
+        frame.code.open(f"if ({'' if e.op == '&&' else '!'}{name}) {{")
+        frame.code.add(f"{name} = {self.value(e.right, frame)};")
+        frame.code.close()
+        return name
 
     @staticmethod
     def _saturating(op: str, left: str, right: str, of: Bits) -> str:
@@ -326,9 +388,8 @@ class ExprEmitter:
         if not isinstance(record, (Record, Stack)):
             if e.left.type == STRING or (not isinstance(record, (Bits, Enum)) and record not in (BOOL, ERROR, INT)):
                 unsupported(e.where, f"comparing values of type {e.left.type}")
-            return f"({self.value(e.left, frame)} {e.op} {self.value(e.right, frame)})"
-        if isinstance(e.left, tree.ListExpr) or isinstance(e.right, (tree.ListExpr, tree.RecordExpr)):
-            unsupported(e.where, "comparing with a list")
+            left_text, right_text = self.values([e.left, e.right], frame)
+            return f"({left_text} {e.op} {right_text})"
         left, right = self.place(e.left, frame), self.place(e.right, frame)
         self.note_whole(left, False)
         self.note_whole(right, False)

@@ -152,6 +152,10 @@ class Parsers(Tables):
         if not isinstance(record, Record) or record.kind != "header":
             fail(e.where, f"extract needs a header, not a {target.type}")
         size = header_bytes(record, e)
+        if isinstance(target, tree.DontCare):
+            self._need(size, frame)
+            frame.code.add(f"at += {size};")
+            return
         place = self.place(target, frame)
         self.note_valid(place)
         code = frame.code
@@ -207,12 +211,39 @@ class Parsers(Tables):
         if e.callee.name == "length":
             return "len"
         if e.callee.name != "lookahead" or not is_scalar(e.type):
-            unsupported(e.where, f"{e.callee.name} of {e.type}", "bit<N> is")
+            unsupported(e.where, f"{e.callee.name} of {e.type}")
         bits = bits_of(e.type, e.where)
         self._need((bits + 7) // 8, frame)
         result = frame.name("ahead")
         frame.code.add(f"{c_type(bits)} {result} = {load_bits('(frame + at)', 0, bits)};")
         return result
+
+    def record_call(self, place: Place, e: tree.Call, frame: Frame) -> None:
+        """place = lookahead of a header or struct."""
+        if not frame.in_parser or e.callee.kind != "method" or e.callee.name != "lookahead":
+            unsupported(e.where, f"{e.callee.name} here")
+        leaves: list[tuple[Place, int]] = []
+        self._fixed_leaves(place, e, leaves)
+        self._need((sum(bits for _, bits in leaves) + 7) // 8, frame)
+        self.note_whole(place, True)
+        offset = 0
+        for one, bits in leaves:
+            if not bits:
+                frame.code.add(f"{one.c}.is_valid = 1;", f"{one.c}.at = P4_AT_NONE;")
+                continue
+            frame.code.add(f"{one.c} = {load_bits('(frame + at)', offset, bits)};")
+            offset += bits
+
+    def _fixed_leaves(self, place: Place, e: tree.Call, out: list[tuple[Place, int]]) -> None:
+        """The fields of a place with their bits, in order; a header stands before its fields, with 0 bits."""
+        record = plain(place.type)
+        if isinstance(record, (Record, Stack)):
+            if isinstance(record, Record) and record.kind == "header":
+                out.append((place, 0))
+            for one in parts_of(place):
+                self._fixed_leaves(one, e, out)
+            return
+        out.append((place, bits_of(place.type, e.where)))
 
     # ---- deparser
 

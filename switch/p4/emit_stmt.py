@@ -16,7 +16,7 @@ from switch.p4.emit_expr import ExprEmitter, Frame, Place, parts_of
 from switch.p4.emit_externs import Externs
 from switch.p4.errors import Location, unsupported
 from switch.p4.tree import walk
-from switch.p4.types import ActionRun, Applied, Record, Stack, Type, is_scalar, plain
+from switch.p4.types import VOID, ActionRun, Applied, Record, Stack, Type, is_scalar, plain
 
 SIGNATURE = "struct p4rt_device *dev, struct p4rt_packet *pkt, struct phv *p, struct variables *v"
 CALL = "dev, pkt, p, v"
@@ -34,6 +34,8 @@ class Statements(Externs, ExprEmitter):
         self.names: set[str] = set()
         self.exits: dict[int, bool] = {}
         self.copies = 0
+        self.kept: list[Any] = []
+        """Declarations made here, so that no other gets their id()."""
 
     # ---- statements
 
@@ -61,7 +63,14 @@ class Statements(Externs, ExprEmitter):
     def _st_return(self, s: tree.Return, frame: Frame) -> None:
         if frame.in_parser:
             unsupported(s.where, "return in a parser")
-        frame.code.add("return 0;")
+        if s.value is None:
+            frame.code.add("return;" if frame.returns is not None else "return 0;")
+        elif is_scalar(s.value.type):
+            frame.code.add(f"return {self.condition(s.value, frame)};")
+        else:
+            place = self.place(s.value, frame)
+            self.note_whole(place, False)
+            frame.code.add(f"return {place.c};")
 
     def _st_var(self, s: tree.Var, frame: Frame) -> None:
         name = frame.name(s.name)
@@ -150,6 +159,24 @@ class Statements(Externs, ExprEmitter):
         if isinstance(e, tree.Path) and isinstance(e.decl, tree.Const):
             self.assign(place, e.decl.value, frame)
             return
+        if isinstance(e, tree.Cast):
+            self.assign(place, e.operand, frame)
+            return
+        if isinstance(e, tree.Invalid):
+            self.note_valid(place)
+            frame.code.add(f"{place.c}.is_valid = 0;")
+            return
+        if isinstance(e, tree.Ternary):
+            frame.code.open(f"if ({self.condition(e.condition, frame)}) {{")
+            self.assign(place, e.then, frame)
+            frame.code.close("} else {")
+            frame.code.depth += 1
+            self.assign(place, e.other, frame)
+            frame.code.close()
+            return
+        if isinstance(e, tree.Call):
+            self._assign_call(place, e, frame)
+            return
         if not isinstance(e, (tree.Path, tree.Member, tree.Index)):
             unsupported(e.where, f"this as a value of {record}")
         source = self.place(e, frame)
@@ -158,6 +185,19 @@ class Statements(Externs, ExprEmitter):
         self.note_whole(place, True)
         frame.code.add(f"{place.c} = {source.c};")
         self._forget_bytes(place, frame)
+
+    def _assign_call(self, place: Place, e: tree.Call, frame: Frame) -> None:
+        """place = a call that gives a struct or header."""
+        if e.callee.kind != "user":
+            self.record_call(place, e, frame)
+            return
+        self.note_whole(place, True)
+        frame.code.add(f"{place.c} = {self.call_value(e, frame)};")
+        self._forget_bytes(place, frame)
+
+    def record_call(self, place: Place, e: tree.Call, frame: Frame) -> None:
+        """The same of externs: lookahead, which a parser has (emit_parser.py)."""
+        unsupported(e.where, f"{e.callee.name} here")
 
     def _forget_bytes(self, place: Place, frame: Frame) -> None:
         """After a copy the bytes of a header are those of its fields, not those in the frame."""
@@ -250,6 +290,8 @@ class Statements(Externs, ExprEmitter):
             frame.code.add(f"{call};")
 
     def call_value(self, e: tree.Call, frame: Frame) -> str:
+        if e.callee.kind == "user":
+            return self._user_value(e, frame)
         if e.callee.kind != "table":
             return self.function_value(e, frame)
         table = self.table_of(e.callee.decl, frame)
@@ -262,16 +304,6 @@ class Statements(Externs, ExprEmitter):
         frame.code.add(frame.at_exit)
         frame.code.depth -= 1
         return result
-
-    def _binary(self, e: tree.Binary, frame: Frame) -> str:
-        if e.op in ("&&", "||") and any(self._exits_inside(one, frame) for one in walk(e.right)):
-            unsupported(e.where, f"a table that may exit, applied on the right of {e.op}")
-        return super()._binary(e, frame)
-
-    def _exits_inside(self, e: Any, frame: Frame) -> bool:
-        if not isinstance(e, tree.Call) or e.callee is None or e.callee.kind != "table":
-            return False
-        return self.may_exit_table(self.table_of(e.callee.decl, frame))
 
     def _member(self, e: tree.Member, frame: Frame) -> str:
         if isinstance(e.base, tree.Call) and e.name == "action_run" and isinstance(e.base.type, Applied):
@@ -287,19 +319,7 @@ class Statements(Externs, ExprEmitter):
         """A direct call: arguments by value; `out` and `inout` ones are copied in and out."""
         decl = e.callee.decl
         name = self.action_function(decl, frame)
-        args, after = [], []
-        for param, arg in e.callee.args:
-            if param.direction not in ("out", "inout"):
-                args.append(self.value(arg, frame) if is_scalar(param.type) else self._read(arg, frame))
-                if not is_scalar(param.type):
-                    self.note_whole(self.place(arg, frame), False)
-                continue
-            temporary = self._temporary(frame)
-            of = self.declare_type(param.type, arg.where)
-            start = ("0" if is_scalar(param.type) else "{0}") if param.direction == "out" else self._copy_in(arg, frame)
-            frame.code.add(f"{of} {temporary} = {start};")
-            args.append(f"&{temporary}")
-            after.append((arg, temporary))
+        args, after = self._arguments(e, frame)
         call = f"{name}({', '.join([CALL, *args])})"
         frame.code.add(f"P4_ACTION({c_string(decl.name)}, {where_string(e.where)});")
         if self.may_exit(decl, frame.control):
@@ -314,6 +334,100 @@ class Statements(Externs, ExprEmitter):
             frame.code.add(f"{call};")
             self._copy_out(after, frame)
             frame.code.add("P4_DONE();")
+
+    def _arguments(self, e: tree.Call, frame: Frame) -> tuple[list[str], list[tuple[tree.Expr, str]]]:
+        """C arguments of an action or function, and what is to be copied out after the call: (target, variable)."""
+        args, after = [], []
+        for at, (param, arg) in enumerate(e.callee.args):
+            later = any(self.acts(one) for _, one in e.callee.args[at + 1 :])
+            if param.direction not in ("out", "inout"):
+                if is_scalar(param.type):
+                    text = self.value(arg, frame)
+                else:
+                    place = self.place(arg, frame)
+                    self.note_whole(place, False)
+                    text = place.c
+                if later and arg.const is None:
+                    temporary = self._temporary(frame)
+                    frame.code.add(f"{self.declare_type(param.type, arg.where)} {temporary} = {text};")
+                    text = temporary
+                args.append(text)
+                continue
+            temporary = self._temporary(frame)
+            of = self.declare_type(param.type, arg.where)
+            start = ("0" if is_scalar(param.type) else "{0}") if param.direction == "out" else self._copy_in(arg, frame)
+            frame.code.add(f"{of} {temporary} = {start};")
+            args.append(f"&{temporary}")
+            if not isinstance(arg, tree.DontCare):
+                after.append((self.fixed(arg, frame), temporary))
+        return args, after
+
+    def fixed(self, e: tree.Expr, frame: Frame) -> tree.Expr:
+        """An lvalue whose index of a header stack is evaluated now, as the language demands, not at the copying out."""
+        if isinstance(e, (tree.Member, tree.Slice)):
+            base = self.fixed(e.base, frame)
+            return e if base is e.base else _with_base(e, base)
+        if isinstance(e, tree.Index) and e.index.const is None:
+            name = frame.name("i")
+            frame.code.add(f"uint32_t {name} = {self.value(e.index, frame)};")
+            index = tree.Path(e.where, name)
+            index.type, index.decl = e.index.type, tree.Var(e.where, [], name, None, None)  # type: ignore[arg-type]
+            frame.bindings[id(index.decl)] = Place(name, e.index.type, f"local {id(index)}")
+            self.kept.append(index.decl)
+            return _with_base(e, e.base, index)
+        return e
+
+    def _call_user(self, e: tree.Call, frame: Frame) -> None:
+        self._user_value(e, frame)
+
+    def _user_value(self, e: tree.Call, frame: Frame) -> str:
+        """Call a function of the program; the C variable that holds its result."""
+        decl = e.callee.decl
+        name = self.user_function(decl, frame)
+        args, after = self._arguments(e, frame)
+        call = f"{name}({', '.join([CALL, *args])})"
+        if decl.type == VOID:
+            frame.code.add(f"{call};")
+            result = ""
+        else:
+            result = self._temporary(frame)
+            frame.code.add(f"{self.declare_type(decl.type, e.where)} {result} = {call};")
+        self._copy_out(after, frame)
+        return result
+
+    def user_function(self, decl: tree.Function, frame: Frame) -> str:
+        """Name of the C function of a function of the program; written on first use."""
+        key = (id(decl), "function")
+        if key in self.done:
+            return self.done[key]
+        name = self.function_name(f"function_{c_word(decl.name)}")
+        self.done[key] = name
+        code = Code()
+        of = "void" if decl.type == VOID else self.declare_type(decl.type, decl.where)
+        inner = Frame(code, {}, None, frame.phase, at_exit="return;", returns=decl.type)
+        params = [SIGNATURE, *self._parameters(decl.params, inner)]
+        code.add(f"/* {c_comment(decl.where.short)}: function {decl.name} */")
+        code.add(f"static {of} {name}({', '.join(params)})")
+        code.open("{")
+        code.add(_UNUSED)
+        self.block(decl.body, inner)
+        if decl.type != VOID:
+            code.add("return 0;" if is_scalar(decl.type) else f"return ({of}){{0}};")
+        code.close()
+        self.functions.append(code)
+        return name
+
+    def _parameters(self, params: list[tree.Param], inner: Frame) -> list[str]:
+        """C parameters of an action or function: `out` and `inout` ones are pointers to the caller's copies."""
+        out = []
+        for one in params:
+            c = inner.name(one.name)
+            of = self.declare_type(one.type, one.where)
+            pointer = one.direction in ("out", "inout")
+            out.append(f"{of} {'*' if pointer else ''}{c}")
+            inner.bindings[id(one)] = Place(f"(*{c})" if pointer else c, one.type, f"param {id(one)}")
+            self.note_whole(inner.bindings[id(one)], pointer)
+        return out
 
     def _copy_in(self, arg: tree.Expr, frame: Frame) -> str:
         if is_scalar(arg.type):
@@ -484,14 +598,7 @@ class Statements(Externs, ExprEmitter):
         self.done[key] = name
         code = Code()
         inner = Frame(code, dict(outer), control if inside else None, frame.phase)
-        params = [SIGNATURE]
-        for one in decl.params:
-            c = inner.name(one.name)
-            of = self.declare_type(one.type, one.where)
-            pointer = one.direction in ("out", "inout")
-            params.append(f"{of} {'*' if pointer else ''}{c}")
-            inner.bindings[id(one)] = Place(f"(*{c})" if pointer else c, one.type, f"param {id(one)}")
-            self.note_whole(inner.bindings[id(one)], pointer)
+        params = [SIGNATURE, *self._parameters(decl.params, inner)]
         code.add(f"/* {c_comment(decl.where.short)}: action {decl.name} */")
         code.add(f"static inline int {name}({', '.join(params)})")
         code.open("{")
@@ -510,6 +617,18 @@ class Statements(Externs, ExprEmitter):
 def action_constant(action: ActionInstance) -> str:
     """Name of an action's index in the C file."""
     return f"ACTION_{action.word}"
+
+
+def _with_base(e: Any, base: tree.Expr, index: tree.Expr | None = None) -> tree.Expr:
+    """A copy of a Member, Slice or Index around another base (or with another index)."""
+    if isinstance(e, tree.Member):
+        out: tree.Expr = tree.Member(e.where, base, e.name)
+    elif isinstance(e, tree.Slice):
+        out = tree.Slice(e.where, base, e.high, e.low)
+    else:
+        out = tree.Index(e.where, base, index or e.index)
+    out.type = e.type
+    return out
 
 
 def _has_call(e: tree.Expr) -> bool:

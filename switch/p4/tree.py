@@ -198,6 +198,11 @@ class RecordExpr(Expr):
 
 
 @dataclass(slots=True)
+class Invalid(Expr):
+    """`{#}`: a header that is not valid."""
+
+
+@dataclass(slots=True)
 class Mask(Expr):
     value: Expr
     mask: Expr
@@ -374,6 +379,8 @@ class Function(Decl):
     type_params: list[str]
     params: list[Param]
     body: Block
+    type: Any = None
+    """Of the result, set by the checker."""
 
 
 @dataclass(slots=True)
