@@ -1,32 +1,41 @@
 """The Mininet CLI with MRC words: `link p1-t0-0 p1-t1-1 down`, `evs h0 h2`, `send h0 h2 64M`, `help`.
 
-Mininet's own commands keep working, except those that need kernel addresses on fabric interfaces (`pingall`,
-`iperf`), which say what to use instead. A mistake costs one line on the screen, never the session. Commands may
-also come from a pipe or a file; then there is no prompt, and `run_cli` returns how many failed.
+The words are in topologies/words/; this is the conversation: reading, completion, help, errors. Mininet's own commands
+keep working, `pingall` and `iperf` with MRC packets, since fabric interfaces have no kernel addresses. A mistake costs
+one line on the screen, never the session. Commands may also come from a pipe or a file; then there is no prompt, and
+`run_cli` returns how many failed.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import shlex
 import sys
 import traceback
 from cmd import Cmd
+from collections.abc import Callable
 from difflib import get_close_matches
+from itertools import groupby
 from typing import IO, Any
 
 from mininet.cli import CLI
 from mininet.log import lg
 
-from topologies import words
 from topologies.jsonl import JsonlError
 from topologies.net import Fabric
 from topologies.plan import PlanError
 from topologies.rundir import FabricError
-from topologies.words import UsageError
+from topologies.units import UnitError
+from topologies.words import WORDS, Answer, Session, Style, Transfers, UsageError, Word
 
-NOT_HERE = ("pingall", "pingallfull", "pingpair", "pingpairfull", "iperf", "iperfudp", "dpctl")
-NO_KERNEL_ADDRESSES = "fabric interfaces have no kernel addresses, only MRC packets travel on them"
+NOT_HERE = {
+    "iperfudp": "there is no UDP between hosts, only MRC: `bw h0 h2` has options",
+    "dpctl": "switches here speak P4Runtime, not OpenFlow: see `p4sh SWITCH`, `routes` and `counters`",
+}
+"""Mininet's commands that mean nothing in this fabric, and what to use."""
+EXPECTED = (FabricError, PlanError, JsonlError, UsageError, UnitError)
+"""Errors that are the user's or the fabric's: one line. Anything else is our bug."""
 
 
 def run_cli(fabric: Fabric, *, stdin: IO[str] | None = None, stdout: IO[str] | None = None) -> int:
@@ -44,7 +53,8 @@ class FabricCLI(CLI):
     def __init__(self, fabric: Fabric, stdin: IO[str], stdout: IO[str]) -> None:
         self.fabric = fabric
         self.failures = 0
-        self.transfers = words.Transfers(fabric, self.say)
+        self.transfers = Transfers(fabric, self.say)
+        self.session = Session(fabric, stdout, Style.of(stdout), self.transfers)
         self._begun = False
         super().__init__(fabric.mininet, stdin=stdin, stdout=stdout)
         self.locals["fabric"] = fabric
@@ -56,7 +66,7 @@ class FabricCLI(CLI):
 
     def converse(self) -> None:
         """Read and do commands until the end."""
-        interactive = self.isatty()
+        interactive = self.session.is_terminal = self.isatty()
         self.use_rawinput = interactive and self.stdin is sys.stdin
         self.prompt = CLI.prompt if interactive else ""
         old_streams = [(handler, handler.setStream(self.stdout)) for handler in lg.handlers]  # it talks on stderr
@@ -80,6 +90,18 @@ class FabricCLI(CLI):
         self.failures += 1
         self.say(f"*** {text}")
 
+    def do_word(self, word: Word, line: str) -> None:
+        """Run a word of ours and print what it says. Raises EXPECTED."""
+        given = line.split()
+        wants_json = word.reads and "--json" in given
+        if wants_json:
+            given.remove("--json")
+        answer = word.run(self.session, given)
+        if isinstance(answer, Answer):
+            self.say(json.dumps(answer.data, indent=2) if wants_json else answer.text)
+        elif answer:
+            self.say(answer)
+
     # ---- Cmd's hooks ------------------------------------------------------------------------------------
 
     def preloop(self) -> None:
@@ -92,7 +114,7 @@ class FabricCLI(CLI):
         """One command; whatever goes wrong in it is one line."""
         try:
             return super().onecmd(line)
-        except (FabricError, PlanError, JsonlError, UsageError) as error:
+        except EXPECTED as error:
             self.fail(str(error))
         except Exception as error:
             log = self.fabric.run_dir.log("cli")
@@ -138,156 +160,42 @@ class FabricCLI(CLI):
             close = get_close_matches(line, self._commands(), n=3)
             raise UsageError(f"no command {line!r}" + (f" (did you mean: {', '.join(close)}?)" if close else ""))
         if line:
-            self.say(inspect.getdoc(getattr(self, f"do_{line}")) or f"{line}: one of Mininet's")
+            self.say(WORDS[line].help if line in WORDS else _help_of(self, line))
             return
         self.say("MRC words (`help WORD` shows examples):")
-        for name in words.WORDS:
-            self.say(f"  {name:<8} {getattr(self, f'do_{name}').__doc__.splitlines()[0]}")
-        mine = {*words.WORDS, "EOF", "help", *NOT_HERE}
+        shown = sorted((word for word in WORDS.values() if word.group), key=lambda word: _GROUPS.index(word.group))
+        for group, words in groupby(shown, key=lambda word: word.group):
+            self.say(f" {self.session.style.paint(group, 'head')}")
+            for word in words:
+                self.say(f"  {word.name:<12} {word.summary}")
+        mine = {*WORDS, "EOF", "help", *NOT_HERE}
         self.say("Mininet's: " + " ".join(c for c in self._commands() if c not in mine))
         self.say("A command in a node:  h0 mrc-ping h2    h0 ip link    p1-t0-0 ip -s link show p1-t0-0-eth1")
 
     def _commands(self) -> list[str]:
-        return sorted(name[3:] for name in self.get_names() if name.startswith("do_"))
+        return sorted(name[3:] for name in self.get_names() if name.startswith("do_") and name != "do_word")
 
     def completenames(self, text: str, *_ignored: Any) -> list[str]:
         return _starting(text, [*self._commands(), *self.mn])
 
-    # ---- words ------------------------------------------------------------------------------------------
-
-    def do_link(self, line: str) -> None:
-        """Cut a link or restore it.
-
-        link p1-t0-0 p1-t1-1 down     a T0-T1 link
-        link h0 p2-t0-0 down          one port of a NIC
-        link p1-t0-0 p1-t1-1 up
-        """
-        self.say(words.link(self.fabric, line.split()))
-
-    def do_links(self, line: str) -> None:
-        """State of each link, or of those of one node.
-
-        links
-        links p1-t0-0
-        """
-        self.say(words.links(self.fabric, line.split()))
-
-    def do_power(self, line: str) -> None:
-        """Switch a switch off (state lost, ports down) or on.
-
-        power p1-t1-0 off
-        power p1-t1-0 on
-        """
-        self.say(words.power(self.fabric, line.split()))
+    # ---- Mininet's, changed -----------------------------------------------------------------------------
 
     def do_switch(self, line: str) -> None:
         """Mininet's word for power: `switch p1-t1-0 stop`, `switch p1-t1-0 start`."""
-        name, what = words.arguments(line.split(), "switch SWITCH start|stop", 2)
+        given = line.split()
+        if len(given) != 2:
+            raise UsageError("usage: switch SWITCH start|stop")
+        name, what = given
         if what not in ("start", "stop"):
             raise UsageError(f"start or stop, not {what!r}: switch SWITCH start|stop")
-        self.say(words.power(self.fabric, [name, "on" if what == "start" else "off"]))
-
-    def do_evs(self, line: str) -> None:
-        """EV table of the live QPs between two hosts: plane, path, state.
-
-        evs h0 h2
-        """
-        self.say(words.evs(self.fabric, line.split()))
-
-    def do_faults(self, line: str) -> None:
-        """Faults the controller knows: what, since when, by what evidence.
-
-        faults
-        """
-        words.arguments(line.split(), "faults", 0)
-        self.say(words.faults(self.fabric))
-
-    def do_routes(self, line: str) -> None:
-        """Read every switch table again and compare it with what was written at the start.
-
-        routes
-        """
-        words.arguments(line.split(), "routes", 0)
-        self.say(words.routes(self.fabric))
-
-    def do_send(self, line: str) -> None:
-        """Send random bytes or a file from host to host, in the background.
-
-        send h0 h2                    64 MiB
-        send h0 h2 16M                that many bytes (K, M, G are powers of 1024)
-        send h0 h2 ./model.bin        a file
-        send h0 h2 1G 40M             at 40 Mb/s
-        """
-        self.transfers.begin(line.split())
-
-    def do_wait(self, line: str) -> None:
-        """Wait until every transfer begun with `send` has ended.
-
-        wait
-        """
-        words.arguments(line.split(), "wait", 0)
-        if failed := self.transfers.wait():
-            raise UsageError(f"{failed} of the transfers failed")
-
-    def do_bw(self, line: str) -> None:
-        """Measure the bandwidth of writes from host to host (mrc-write-bw).
-
-        bw h0 h2                      1000 writes of 64 KiB
-        bw h0 h2 -D 5 -i 1 -q 4       five seconds, a line each second, four QPs
-        bw h0 h2 --transport rocev2   the single-path baseline
-        bw --help                     all options
-        """
-        words.tool(self.fabric, "bw", line.split(), self.stdout)
-
-    def do_lat(self, line: str) -> None:
-        """Measure the latency of writes from host to host (mrc-write-lat).
-
-        lat h0 h2
-        lat h0 h2 -s 4096 -n 500
-        """
-        words.tool(self.fabric, "lat", line.split(), self.stdout)
-
-    def do_mping(self, line: str) -> None:
-        """Probe every path between two hosts, one line a path (mrc-ping).
-
-        mping h0 h2
-        mping h0 h2 -c 1
-        """
-        words.tool(self.fabric, "mping", line.split(), self.stdout)
-
-    def do_stat(self, line: str) -> None:
-        """Live QPs, EV states and counters of all hosts or of one (mrc-stat).
-
-        stat
-        stat h0 -e                    every EV
-        stat h0 -i 1                  again every second; Ctrl-C ends it
-        """
-        words.tool(self.fabric, "stat", line.split(), self.stdout)
-
-    def do_pcap(self, line: str) -> None:
-        """Capture the packets of a port, or of all ports of a node, to a file.
-
-        pcap p1-t0-0-eth3             five seconds to p1-t0-0-eth3.pcap
-        pcap h0 --count 1000          the next 1000 packets of all its ports to h0.pcapng
-        pcap h0-eth2 --seconds 60 --snap 128 --out long.pcap
-        """
-        words.pcap(self.fabric, line.split(), self.stdout)
-
-    # ---- Mininet's, changed -----------------------------------------------------------------------------
-
-    def _no_addresses(self, _line: str) -> None:
-        """Not in this fabric: use `mping h0 h2`, `bw h0 h2` and `send h0 h2 1M`."""
-        raise UsageError(f"{NO_KERNEL_ADDRESSES}: use `mping h0 h2`, `bw h0 h2` and `send h0 h2 1M`")
-
-    do_pingall = do_pingallfull = do_pingpair = do_pingpairfull = do_iperf = do_iperfudp = _no_addresses
-
-    def do_dpctl(self, _line: str) -> None:
-        """Not in this fabric: switches speak P4Runtime, not OpenFlow."""
-        raise UsageError("switches here speak P4Runtime, not OpenFlow: see `routes`")
+        self.do_word(WORDS["power"], f"{name} {'on' if what == 'start' else 'off'}")
 
     def do_source(self, line: str) -> None:
         """Do the commands in a file: `source FILE`."""
-        (path,) = words.arguments(line.split(), "source FILE", 1)
+        given = line.split()
+        if len(given) != 1:
+            raise UsageError("usage: source FILE")
+        (path,) = given
         try:
             with open(path) as commands:
                 lines = commands.read().splitlines()
@@ -296,33 +204,45 @@ class FabricCLI(CLI):
         for one in lines:
             self.onecmd(self.precmd(one))
 
-    # ---- completion -------------------------------------------------------------------------------------
 
-    def complete_link(self, text: str, line: str, _begin: int, _end: int) -> list[str]:
-        before = line[: len(line) - len(text)].split()[1:]
-        if not before:
-            return _starting(text, self.fabric.mininet)
-        if len(before) == 1:
-            return _starting(text, words.neighbours(self.fabric.plan, before[0]))
-        return _starting(text, ("up", "down"))
+_GROUPS = list(dict.fromkeys(word.group for word in WORDS.values() if word.group))
 
-    def complete_power(self, text: str, line: str, _begin: int, _end: int) -> list[str]:
-        first = len(line[: len(line) - len(text)].split()) == 1
-        return _starting(text, self.fabric.switches if first else ("on", "off"))
 
-    def complete_links(self, text: str, *_position: Any) -> list[str]:
-        return _starting(text, self.fabric.mininet)
-
-    def complete_evs(self, text: str, *_position: Any) -> list[str]:
-        return _starting(text, self.fabric.hosts)
-
-    complete_send = complete_bw = complete_lat = complete_mping = complete_stat = complete_evs
-
-    def complete_pcap(self, text: str, *_position: Any) -> list[str]:
-        ports = [end.interface for link in self.fabric.plan.links for end in (link.lower, link.upper)]
-        return _starting(text, [*self.fabric.hosts, *self.fabric.switches, *ports])
+def _help_of(cli: FabricCLI, name: str) -> str:
+    return inspect.getdoc(getattr(cli, f"do_{name}")) or f"{name}: one of Mininet's"
 
 
 def _starting(text: str, names: Any) -> list[str]:
     """With a space behind, so that the next word can be typed at once (Python's readline adds none)."""
     return [f"{name} " for name in names if name.startswith(text)]
+
+
+def _doer(word: Word) -> Callable[[FabricCLI, str], None]:
+    def do(self: FabricCLI, line: str) -> None:
+        self.do_word(word, line)
+
+    do.__doc__ = word.help
+    return do
+
+
+def _completer(word: Word) -> Callable[..., list[str]]:
+    def complete(self: FabricCLI, text: str, line: str, _begin: int, _end: int) -> list[str]:
+        before = line[: len(line) - len(text)].split()[1:]
+        return _starting(text, word.complete(self.fabric, before))
+
+    return complete
+
+
+def _refuser(cure: str) -> Callable[[FabricCLI, str], None]:
+    def do(self: FabricCLI, line: str) -> None:
+        raise UsageError(cure)
+
+    do.__doc__ = f"Not in this fabric: {cure}"
+    return do
+
+
+for _word in WORDS.values():  # cmd.Cmd looks for methods by name
+    setattr(FabricCLI, f"do_{_word.name}", _doer(_word))
+    setattr(FabricCLI, f"complete_{_word.name}", _completer(_word))
+for _name, _cure in NOT_HERE.items():
+    setattr(FabricCLI, f"do_{_name}", _refuser(_cure))

@@ -192,7 +192,7 @@ def test_mrc_pcap__packets_of_a_live_fabric(tmp_path):
     file.write_bytes(os.urandom(2_000_000))
     # h0's first port; the T0 uplink that its packets of plane 1 leave by; all ports of the host they go to
     captures = {"h0-eth0": "h0.pcap", "p1-t0-0-eth2": "t0.pcap", "h1": "h1.pcapng"}
-    with Fabric(PLAN, run_dir, ports=ports, compile_program=compile_program) as fabric:
+    with Fabric(PLAN, run_dir, ports=ports, compile_program=compile_program, mapper=False) as fabric:
         running = []
         for where, name in captures.items():
             argv = [sys.executable, "-m", "testbed.cli", "pcap", where, "--out", str(tmp_path / name), "--snap", "256"]
@@ -205,10 +205,12 @@ def test_mrc_pcap__packets_of_a_live_fabric(tmp_path):
             process.terminate()
         transfer = agent.request("send_file", path=str(file), peer="h1", rate_bps=5e6)["transfer"]
         said = io.StringIO()
-        words.pcap(fabric, ["p0-t1-0", "--count", "20", "--out", str(tmp_path / "word.pcapng")], said)
+        session = words.Session(fabric, said)
+        capture = words.WORDS["capture"].run
+        capture(session, ["p0-t1-0", "--count", "20", "--out", str(tmp_path / "word.pcapng")])
         assert "20 packets of 2 ports" in said.getvalue()
         with pytest.raises(words.UsageError, match="exit code"):
-            words.pcap(fabric, ["p0-t9-0", "--count", "20"], said)
+            capture(session, ["p0-t9-0", "--count", "20"])
         assert "no port or node 'p0-t9-0'" in said.getvalue() and "Traceback" not in said.getvalue()
         assert agent.request("wait", transfer=transfer, timeout_s=60.0)["state"] == "done"
         told = [process.communicate(timeout=30)[1] for process in running[:2]]

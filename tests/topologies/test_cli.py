@@ -1,16 +1,21 @@
 """The CLI: words, mistakes that cost one line, completion. No root: the fabric behind it is a stand-in."""
 
+import dataclasses
 import io
+import json
 import os
 import re
 import types
 
 import pytest
 
-from topologies import words
 from topologies.cli import FabricCLI
+from topologies.inject import Injector
 from topologies.jsonl import JsonlError
-from topologies.plan import Plan, PlanError
+from topologies.plan import Plan
+from topologies.traffic import Cable, PortTraffic, TrafficControl
+from topologies.words import WORDS, Style
+from topologies.words.transfers import _size
 
 DEFAULT = Plan()
 
@@ -35,27 +40,59 @@ class Client:
         return self.answers[op]
 
 
+class Traffic(TrafficControl):
+    """Takes every setting and remembers it."""
+
+    def __init__(self, plan):
+        super().__init__(plan)
+        self.settings = []
+
+    def _apply(self, settings):
+        self.settings += settings
+
+    def read(self, interface):
+        figures = {s.figure: s.value for s in self.settings if s.interface == interface and s.direction is None}
+        cables = {way: self._cable(interface, way) for way in ("input", "output")}
+        return PortTraffic(interface, figures.get("rate-bps"), **cables)
+
+    def _cable(self, interface, direction):
+        cable = Cable()
+        for one in self.settings:
+            if (one.interface, one.direction) == (interface, direction):
+                field, scale = {"loss-ppm": ("loss", 1e6), "delay-us": ("delay_s", 1e6)}.get(one.figure, ("", 1))
+                cable = dataclasses.replace(cable, **{field: one.value / scale}) if field else cable
+        return cable
+
+    def restarted(self, switch):
+        pass
+
+    def close(self):
+        pass
+
+
 class StandInFabric:
-    """Links and power as a Fabric keeps them, without interfaces."""
+    """Links, power and traffic settings as a Fabric keeps them, without interfaces."""
 
     def __init__(self, tmp_path):
         self.plan = DEFAULT
         self.mininet = Net()
         self.hosts = {h.name: None for h in DEFAULT.hosts}
         self.switches = {s.name: types.SimpleNamespace(powered=True) for s in DEFAULT.switches}
-        self.down = set()
-        self.run_dir = types.SimpleNamespace(log=lambda name: tmp_path / f"{name}.log", data=tmp_path)
+        self.cut = set()
+        self.run_dir = types.SimpleNamespace(log=lambda name: tmp_path / f"{name}.log", data=tmp_path, path=tmp_path)
         self.controller = Client()
+        self.mapper = Client()
         self.agents = {}
+        self.traffic = Traffic(self.plan)
+        self.inject = Injector(self)
 
-    def link(self, a, b, up):
-        link = self.plan.link(a, b)
-        (self.down.discard if up else self.down.add)(link)
+    def set_interfaces(self, names, up):
+        (self.cut.difference_update if up else self.cut.update)(names)
         return 1.0
 
     def link_is_up(self, link):
         dark = [end for end in link.ends if end in self.switches and not self.switches[end].powered]
-        return link not in self.down and not dark
+        return not self.cut & {link.lower.interface, link.upper.interface} and not dark
 
     def power(self, name, on):
         self.switches[name].powered = on
@@ -69,6 +106,12 @@ class StandInFabric:
 @pytest.fixture
 def fabric(tmp_path):
     return StandInFabric(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def no_interfaces(monkeypatch):
+    """A fabric may be up on this machine while these tests run."""
+    monkeypatch.setattr("topologies.words.links._octets", lambda interface: None)
 
 
 @pytest.fixture
@@ -88,8 +131,9 @@ def said(cli, line):
 def test_link__down_and_up(cli, fabric):
     assert said(cli, "link p1-t0-0 p1-t1-1 down") == "p1-t0-0 p1-t1-1 is down"
     assert said(cli, "links p1-t1-1").splitlines() == [
-        "plane 1  p1-t0-0 p1-t1-1        DOWN",
-        "plane 1  p1-t0-1 p1-t1-1        up",
+        "plane  link             state  rate  delay  loss  use",
+        "    1  p1-t0-0 p1-t1-1  DOWN   -     -      -     -",
+        "    1  p1-t0-1 p1-t1-1  up     -     -      -     -",
         "1 of 2 links are up",
     ]
     assert said(cli, "link p1-t1-1 p1-t0-0 up   # in either order") == "p1-t0-0 p1-t1-1 is up"
@@ -117,18 +161,46 @@ def test_power__off_and_on(cli):
         ("power p0-t0-0 maybe", "on or off, not 'maybe'"),
         ("power", "usage: power SWITCH on|off"),
         ("switch p0-t0-0 explode", "start or stop, not 'explode'"),
-        ("evs h0", "usage: evs HOST HOST"),
+        ("evs h0", "usage: evs HOST HOST, as in: evs h0 h2"),
         ("evs h0 p0-t0-0", "no host 'p0-t0-0' (has: h0 ... h3)"),
+        ("evs h0 h0", "give two hosts: evs HOST HOST"),
+        ("faults soon", "no choice 'soon' (has active ... all)"),
+        ("rate p0-t0-0 p0-t1-1", "usage: rate LINK RATE|off, as in: rate p0-t0-0 p0-t1-1 5M"),
+        ("rate p0-t0-0", "p0-t0-0 has several links: usage: rate LINK RATE|off"),
+        ("rate p0-t0-0 p0-t1-1 fast", "rate 'fast': give bits/s, such as 500K, 10M or 1G"),
+        ("delay p0-t0-0 p0-t1-1 5 parsecs", "usage: delay LINK TIME|off"),
+        ("delay p0-t0-0 p0-t1-1 5parsecs", "time '5parsecs': no unit 'parsecs'"),
+        ("loss p0-t0-0 p0-t1-1 200%", "share '200%': must be 0 to 1, or 0% to 100%"),
+        ("loss p0-t0-0 p1-t1-1 1%", "no link between p0-t0-0 and p1-t1-1"),
+        ("loss p0-t0-7-eth3 1%", "no node 'p0-t0-7-eth3' (did you mean"),
+        ("corrupt", "usage: corrupt LINK SHARE|PATTERN|off"),
+        ("oneway p0-t0-0 p0-t1-1 maybe", "usage: oneway SENDER RECEIVER [off]"),
+        ("blackhole h0", "no switch 'h0'"),
+        ("blackhole p0-t1-0 now", "usage: blackhole SWITCH [off]"),
+        ("flap p0-t0-0 p0-t1-1 2s 5", "'5': give how often as x5"),
+        ("flap p0-t0-0 p0-t1-1 0s", "period_s = 0.0: give 0.01 to 3600 seconds"),
+        ("flap p0-t0-0-eth3 2s", "a flap takes the whole link"),
+        ("reboot", "usage: reboot SWITCH [TIME]"),
+        ("reboot p0-t1-0 soon", "time 'soon': give seconds"),
+        ("heal all", "usage: heal"),
+        ("queues p0-t0-9", "no switch or port 'p0-t0-9' (did you mean"),
+        ("counters h0", "no switch 'h0'"),
+        ("check many", "'many' is no number of probes"),
+        ("deny p0-t9-0", "no switch 'p0-t9-0'"),
+        ("allow --host h9 p0-t1-0", "no host 'h9'"),
+        ("trace h0 h2", "usage: trace HOST HOST EV [--full], as in: trace h0 h2 0x0101"),
+        ("trace h0 h0 1", "give two hosts"),
+        ("p4sh h0", "no switch 'h0'"),
+        ("send h0 h2 --fast", "no option '--fast' (has: --rocev2)"),
+        ("iperf h0", "usage: iperf [HOST HOST]"),
+        ("iperfudp h0 h1", "there is no UDP between hosts, only MRC"),
         ("evs h0 h2", "h0: nobody listens"),
-        ("faults now", "usage: faults"),
         ("send h0 h0", "h0 cannot send to itself"),
         ("send h0 h2 nofile", "'nofile' is neither a file nor a size such as 4096, 16M or 1G"),
         ("send h0 h2 1M fast", "rate 'fast': give bits/s"),
         ("send h0 h2 900000G", "has no room for two copies"),
-        ("send", "usage: send HOST HOST [SIZE|FILE] [RATE]"),
-        ("pcap", "usage: pcap PORT|NODE [OPTIONS], as in: pcap p1-t0-0-eth3"),
-        ("pingall", "fabric interfaces have no kernel addresses"),
-        ("iperf h0 h1", "fabric interfaces have no kernel addresses"),
+        ("send", "usage: send HOST HOST [SIZE|FILE] [RATE] [--rocev2]"),
+        ("pcap", "usage: capture PORT|NODE [OPTIONS], as in: capture p1-t0-0-eth3"),
         ("dpctl show", "switches here speak P4Runtime"),
         ("source /no/such", "cannot read /no/such: No such file"),
         ("help lin", "no command 'lin' (did you mean: link, links"),
@@ -143,39 +215,208 @@ def test_mistakes__are_one_line_that_helps(cli, line, answer):
 
 
 def test_bug__is_one_line_with_the_traceback_in_a_log(cli, fabric, tmp_path):
-    fabric.agents["h0"] = Client(status={})
+    fabric.agents["h0"] = Client(health={})
     assert re.fullmatch(
-        r"\*\*\* internal error in 'evs': KeyError: 'qps' \(traceback in .*/cli.log\)", said(cli, "evs h0 h2")
+        r"\*\*\* internal error in 'evs': KeyError: 'peers' \(traceback in .*/cli.log\)", said(cli, "evs h0 h2")
     )
     assert "Traceback" in (tmp_path / "cli.log").read_text()
     assert cli.failures == 1
 
 
+def an_ev(ev, **fields):
+    row = {"ev": ev, "plane": ev >> 8, "uplink": ev & 0xFF, "address": "fcbb:bb00:2000:1000:2001:3000::",
+           "path": ["h0", "p0-t0-0", "p0-t1-0", "p0-t0-1", "h2"], "state": "good", "active": True, "rtt_s": 0.0101,
+           "sent": 200, "lost": 0, "denied_by": []}  # fmt: skip
+    return {**row, **fields}
+
+
 def test_evs__a_line_for_each_path(cli, fabric):
-    evs = [{"ev": 0x000, "state": "good"}, {"ev": 0x101, "state": "assumed_bad"}, {"ev": 0xFFFF, "state": "good"}]
-    fabric.agents["h0"] = Client(status={"qps": [{"qpn": 0x11, "peer": "h2", "evs": evs}]})
-    assert said(cli, "evs h0 h2").splitlines() == [
-        "QP 0x11 of h0 to h2",
-        "  EV 0x0000  plane 0  good         p0-t0-0 p0-t1-0 p0-t0-1",
-        "  EV 0x0101  plane 1  assumed_bad  p1-t0-0 p1-t1-1 p1-t0-1",
-        "  EV 0xffff  plane 255  good         (no path of the plan)",
+    lost = an_ev(0x101, state="assumed_bad", active=False, rtt_s=None, lost=3, path=["h0", "a", "b", "c", "h2"])
+    denied = an_ev(0x200, state="denied", active=False, sent=0, rtt_s=None, denied_by=["p2-t1-0"])
+    peers = [{"peer": "h2", "qps": 1, "evs": [an_ev(0), lost, denied]}]
+    fabric.agents["h0"] = Client(health={"mode": "srv6", "peers": peers})
+    address = "fcbb:bb00:2000:1000:2001:3000::"
+    first, *lines = said(cli, "evs h0 h2").splitlines()
+    assert first == "h0 to h2: 3 paths, mode srv6, 1 QP"
+    assert [line.split() for line in lines] == [
+        ["EV", "plane", "uplink", "uSID", "address", "state", "RTT", "sent", "lost", "loss", "path"],
+        f"0x0000 0 0 {address} good* 10.1 ms 200 0 0.0% p0-t0-0 p0-t1-0 p0-t0-1".split(),
+        f"0x0101 1 1 {address} assumed_bad - 200 3 1.5% a b c".split(),
+        f"0x0200 2 0 {address} denied by p2-t1-0 - 0 0 - p0-t0-0 p0-t1-0 p0-t0-1".split(),
     ]
-    assert "h0 has no QP with h3 now: `send h0 h3 16M`" in said(cli, "evs h0 h3")
+    assert len({line.index(" fcbb") for line in lines[1:]}) == 1  # aligned
+    assert fabric.agents["h0"].asked == [("health", {"peer": "h2"})]
+    assert json.loads(said(cli, "evs h0 h2 --json"))["evs"][1]["lost"] == 3
 
 
-def test_faults_and_routes__from_the_controller(cli, fabric):
-    fault = {"number": 1, "state": "active", "text": "T0-T1 link p1-t0-0 p1-t1-1 is down", "first_seen": 0.0}
-    fabric.controller = Client(
-        faults={"faults": [fault]}, verify={"digests": dict.fromkeys("abc", ""), "unchanged_since_start": True}
+def test_evs__of_modes_without_an_outer_header_have_no_address_column(cli, fabric):
+    one = an_ev(0xDEADBEEF, address=None, uplink=None)
+    fabric.agents["h0"] = Client(health={"mode": "ecmp", "peers": [{"peer": "h2", "qps": 0, "evs": [one]}]})
+    first, heads, _ = said(cli, "evs h0 h2").splitlines()
+    assert first.endswith("no QP now (`send h0 h2 16M` makes one)") and "address" not in heads
+
+
+def a_fault(**fields):
+    evidence = [{"source": "gnmi 127.0.0.1:1", "after_s": 0.0}, {"source": "mapper", "after_s": 0.52}]
+    row = {"number": 1, "state": "active", "kind": "link", "location": "p1-t0-0 p1-t1-1", "first_seen": 2.0,
+           "text": "T0-T1 link p1-t0-0 p1-t1-1 down", "raised": 2.25, "cleared": None}  # fmt: skip
+    return {**row, "evidence": evidence, **fields}
+
+
+def test_faults__who_saw_them_and_how_fast(cli, fabric):
+    said(cli, "link p1-t0-0 p1-t1-1 down")
+    said(cli, "blackhole p2-t1-0")
+    at = fabric.inject.active[0].at
+    seen = {"first_seen": at + 0.001, "raised": at + 1.25}
+    old = a_fault(number=2, state="cleared", cleared=at - 90)
+    fabric.controller = Client(faults={"faults": [a_fault(**seen), old]})
+    lines = said(cli, "faults").splitlines()
+    assert lines[0].split() == ["#", "state", "what", "since", "seen", "by", "found", "after"]
+    assert re.fullmatch(
+        r"1  active  T0-T1 link p1-t0-0 p1-t1-1 down  +\S+ (s|min)  gnmi, mapper \+520 ms  +1250 ms", lines[1]
     )
-    line, total = said(cli, "faults").splitlines()
-    assert re.fullmatch(r"  1  active   T0-T1 link p1-t0-0 p1-t1-1 is down  \(first seen .* s ago\)", line)
-    assert total == "1 active, 0 past"
+    assert re.fullmatch(r"not found: blackhole on p2-t1-0 ports stay up, injected .* s ago", lines[2])
+    assert lines[3:] == ["1 active, 1 past"]
+    assert len(json.loads(said(cli, "faults all --json"))) == 2
+
+
+def test_faults__none(cli, fabric):
+    fabric.controller = Client(faults={"faults": []})
+    assert said(cli, "faults") == "0 active, 0 past"
+
+
+def test_routes__from_the_controller(cli, fabric):
+    fabric.controller = Client(verify={"digests": dict.fromkeys("abc", ""), "unchanged_since_start": True})
     assert said(cli, "routes") == "tables of 3 switches read back: unchanged since the start"
     fabric.controller = Client(
         verify={"digests": {}, "unchanged_since_start": False, "differences": ["p0-t0-0: usid_next * is missing"]}
     )
     assert said(cli, "routes").startswith("*** switch tables differ from what was written: p0-t0-0: usid_next")
+
+
+# ---- breaking and healing -------------------------------------------------------------------------------------
+
+
+def test_impairments__set_replace_and_take_away(cli, fabric):
+    assert said(cli, "loss p0-t0-0 p0-t1-1 1%") == "loss on p0-t0-0 p0-t1-1: 1 %"
+    assert said(cli, "loss p0-t0-0,p0-t1-1 5%") == "loss on p0-t0-0 p0-t1-1: 5 %"
+    assert said(cli, "delay p0-t0-0-eth4 5ms") == "delay on p0-t0-0 p0-t1-1: 5 ms from p0-t0-0"
+    assert said(cli, "rate p0-t1-1 p0-t0-0 5M") == "rate on p0-t0-0 p0-t1-1: 5 Mb/s"
+    assert [one.kind for one in fabric.inject.active] == ["loss", "delay", "rate"]
+    row = said(cli, "links p0-t1-1").splitlines()[1]
+    assert re.fullmatch(r"    0  p0-t0-0 p0-t1-1  up     5 Mb/s  5 ms / -  5%    -", row)
+    assert said(cli, "injected").splitlines()[1].startswith("2  loss   p0-t0-0 p0-t1-1  5 %")
+    assert said(cli, "loss p0-t0-0 p0-t1-1 off") == "p0-t0-0 p0-t1-1: loss is as planned again"
+    assert said(cli, "loss p0-t0-0 p0-t1-1 off") == "p0-t0-0 p0-t1-1: no loss was injected"
+    assert said(cli, "heal").splitlines()[-1] == "2 undone"
+    assert said(cli, "heal") == "nothing was injected; links, switches and queues are as planned"
+    assert said(cli, "injected") == "nothing is injected"
+
+
+def test_patterns__are_told_from_shares(cli, fabric):
+    assert said(cli, "loss h0 p0-t0-0 0001") == "loss on h0 p0-t0-0: pattern 0001"
+    assert said(cli, "corrupt p0-t0-0 p0-t1-0 1") == "corrupt on p0-t0-0 p0-t1-0: 100 %"
+    assert said(cli, "corrupt p0-t0-0 p0-t1-0 01") == "corrupt on p0-t0-0 p0-t1-0: pattern 01"
+
+
+def test_switch_faults__on_and_off(cli, fabric):
+    assert said(cli, "blackhole p1-t1-0") == "blackhole on p1-t1-0: ports stay up"
+    assert said(cli, "blackhole p1-t1-0 off") == "p1-t1-0 forwards again"
+    assert said(cli, "blackhole p1-t1-0 off") == "p1-t1-0 was no black hole"
+    assert said(cli, "oneway p0-t1-1 p0-t0-0") == "one way cut on p0-t0-0 p0-t1-1: from p0-t1-1"
+    assert said(cli, "oneway p0-t1-1 p0-t0-0 off") == "p0-t0-0 p0-t1-1: what p0-t1-1 sends arrives"
+    assert re.match(r"p1-t1-0 was off for \S+ s and is on again, empty", said(cli, "reboot p1-t1-0"))
+
+
+def test_flap__in_the_background_until_healed(cli, fabric):
+    assert said(cli, "flap p0-t0-0 p0-t1-1 2s x5") == "flap on p0-t0-0 p0-t1-1: every 2 s, 5 times"
+    assert said(cli, "flap h0 p0-t0-0") == "flap on h0 p0-t0-0: every 2 s"
+    assert said(cli, "heal").splitlines()[-1] == "2 undone"
+    assert not fabric.cut
+
+
+# ---- queues, counters, denylist, check ------------------------------------------------------------------------
+
+
+def test_queues__of_a_port_a_switch_and_of_all(cli):
+    said(cli, "rate p0-t0-0 p0-t1-0 5M")
+    lines = said(cli, "queues p0-t0-0-eth3").splitlines()
+    assert len(lines) == 9 and lines[1].split() == ["p0-t0-0-eth3", "0", "data", "5", "Mb/s", "-", "0", "0", "0", "0"]
+    assert len(said(cli, "queues p0-t0-0").splitlines()) == 1 + 2 * 4
+    assert said(cli, "queues") == "48 ports read, 0 queues hold or dropped packets"
+    assert json.loads(said(cli, "queues p0-t0-0-eth3 --json"))[0]["port_rate_bps"] == 5_000_000
+
+
+def test_counters__of_one_switch_and_of_all(cli, fabric):
+    ports = [
+        {"interface": f"p0-t0-0-eth{n}", "port": n, "forwarded_pkts": 10 * n, "forwarded_octets": 9} for n in (1, 3)
+    ]
+    fabric.controller = Client(counters={"ports": ports, "reasons": {"NO_ROUTE": 2, "QUEUE": 0}})
+    lines = said(cli, "counters p0-t0-0").splitlines()
+    assert lines[0].split() == ["port", "to", "forwarded_pkts", "forwarded_octets"]
+    assert [line.split() for line in lines[1:3]] == [
+        ["p0-t0-0-eth1", "h0", "10", "9"], ["p0-t0-0-eth3", "p0-t1-0", "30", "9"],
+    ]  # fmt: skip
+    assert lines[3] == "by reason: NO_ROUTE 2"
+    assert said(cli, "counters").splitlines()[1] == "p0-t0-0  forwarded_pkts 40; NO_ROUTE 2"
+
+
+def test_deny_and_allow__on_every_host_or_one(cli, fabric):
+    answer = {"entries": [{"scope": "t1", "name": "p1-t1-0", "cause": "cli"}], "denied": {"h2": [256]}, "changed": 2}
+    fabric.agents = {h.name: Client(deny=answer, allow=answer, denylist=answer) for h in DEFAULT.hosts}
+    assert said(cli, "deny p1-t1-0") == "p1-t1-0 is denied on 4 hosts: 8 EVs of QPs changed"
+    assert fabric.agents["h0"].asked == [
+        ("deny", {"entries": [{"scope": "t1", "name": "p1-t1-0", "cause": "cli"}]}),
+    ]  # fmt: skip
+    assert said(cli, "deny --host h1 h3 p1-t0-1") == "h3 p1-t0-1 is denied on h1: 2 EVs of QPs changed"
+    assert fabric.agents["h1"].asked[-1][1]["entries"][0]["scope"] == "nic-plane"
+    assert said(cli, "denylist").splitlines()[1].split() == ["h0", "t1", "p1-t1-0", "cli", "1"]
+    assert said(cli, "allow").startswith("no host has a denylist entry any more")
+
+
+def a_link(name, state="ok", **fields):
+    tally = {"state": state, "sent": 50, "back": 50 if state == "ok" else 0, "trimmed": 0, "rtt_median_s": 0.0004}
+    row = {"link": name, "plane": 0, "kind": "T0-T1", "state": state, "why": "", "by": ["h0", "h1"]}
+    return {**row, "control": tally, "data": tally, **fields}
+
+
+def a_burst(*rows):
+    return {"links": list(rows), "count": 50, "duration_s": 0.9, "stalled_s": 0.0, "note": ""}
+
+
+def test_check__says_what_is_bad_and_which_switch_it_may_be(cli, fabric):
+    fabric.mapper = Client(probe_all=a_burst(a_link("p0-t0-0 p0-t1-0"), a_link("p0-t0-1 p0-t1-0")))
+    assert said(cli, "check").endswith(" in 0.9 s: 2 of 2 links probed, all well") and cli.failures == 0
+    rows = [a_link(f"p0-t0-{n} p0-t1-0", "down") for n in range(2)] + [a_link("h0 p0-t0-0"), a_link("p0-t0-0 p0-t1-1")]
+    fabric.mapper = Client(probe_all=a_burst(*rows))
+    lines = said(cli, "check 50").splitlines()
+    assert lines[1].split() == ["p0-t0-0", "p0-t1-0", "down", "50/50", "50/50", "0", "0.40", "ms", "h0", "h1"]
+    assert "suspect: p0-t1-0, all of its links are bad" in lines
+    assert lines[-1] == "*** 2 of 4 links are bad (2 down): p0-t1-0" and cli.failures == 1
+
+
+def test_pingall__every_path_of_every_pair(cli, fabric, monkeypatch):
+    def sweep(session, source, destination, count, interval_s):
+        rtts = (
+            [None] * 8
+            if destination == "h3"
+            else [0.001] * 7 + [None if (source, destination) == ("h0", "h2") else 0.002]
+        )
+        return [{"rtt_s": rtt} for rtt in rtts]
+
+    monkeypatch.setattr("topologies.words.paths.sweep", sweep)
+    assert said(cli, "pingall").splitlines() == [
+        "*** Ping: testing reachability over every path",
+        "h0 -> h1 h2(7/8) X",
+        "h1 -> h0 h2 X",
+        "h2 -> h0 h1 X",
+        "h3 -> h0 h1 h2",
+        "*** Results: 26% dropped (71/96 received)",
+    ]
+    assert said(cli, "pingpairfull").splitlines()[1] == "h0 -> h2(7/8)(1 ms..1 ms)"
+
+
+# ---- transfers ------------------------------------------------------------------------------------------------
 
 
 class Agent:
@@ -233,7 +474,12 @@ def test_send__says_how_it_goes_and_removes_its_random_files(cli, fabric, tmp_pa
         "60%",
         "arrived bit for bit in 2.00 s, 40 Mb/s; 3 packets lost, 4 retransmitted",
     ]
-    assert agent.sent["bytes"] == 100_000 and agent.sent["rate_bps"] == 40e6 and agent.sent["peer"] == "h2"
+    assert (
+        "transport" not in agent.sent
+        and agent.sent["bytes"] == 100_000
+        and agent.sent["rate_bps"] == 40e6
+        and agent.sent["peer"] == "h2"
+    )
     assert sorted(p.name for p in tmp_path.iterdir()) == []
     assert cli.failures == 0
 
@@ -260,7 +506,15 @@ def test_send__failure_is_counted_at_wait_and_the_users_file_stays(cli, fabric, 
         ("links p0-t1", "p0-t1-0 p0-t1-1"),
         ("send h0 h", "h0 h1 h2 h3"),
         ("p2-t1", "p2-t1-0 p2-t1-1"),
-        ("ro", "routes"),
+        ("rou", "routes"),
+        ("loss p0-t0-0 p0-t1-0 1", "1% 10%"),
+        ("loss p0-t0-0-eth3 o", "off"),
+        ("flap h1 ", "p0-t0-0 p1-t0-0 p2-t0-0 p3-t0-0"),
+        ("reboot p2-t1", "p2-t1-0 p2-t1-1"),
+        ("trace h0 h2 0x01", "0x0100 0x0101"),
+        ("trace h0 ", "h0 h1 h2 h3"),
+        ("capture p2-t1-1-eth", "p2-t1-1-eth1 p2-t1-1-eth2"),
+        ("faults a", "active all"),
     ],
 )
 def test_completion__offers_what_fits(cli, line, offers):
@@ -272,10 +526,26 @@ def test_completion__offers_what_fits(cli, line, offers):
 
 def test_help__every_word_has_an_example(cli):
     overview = said(cli, "help")
-    for word in words.WORDS:
-        assert f"  {word} " in overview
-        assert re.search(rf"^{word}\b", said(cli, f"help {word}"), re.MULTILINE)
-    assert "pingall" not in overview
+    for word in WORDS.values():
+        assert (f"  {word.name} " in overview) == bool(word.group)
+        assert re.search(rf"^{word.name}\b", said(cli, f"help {word.name}"), re.MULTILINE)
+        assert len(word.summary) < 110
+    for name in [
+        "nodes",
+        "net",
+        "sh",
+        "py",
+        "px",
+        "intfs",
+        "dump",
+        "gterm",
+        "x",
+        "pingall",
+        "iperf",
+        "dpctl",
+        "switch",
+    ]:
+        assert said(cli, f"help {name}")
 
 
 def test_source__does_the_commands_in_a_file(cli, fabric, tmp_path):
@@ -284,15 +554,26 @@ def test_source__does_the_commands_in_a_file(cli, fabric, tmp_path):
 
 
 @pytest.mark.parametrize("text, value", [("4096", 4096), ("16M", 16 << 20), ("1.5k", 1536), ("1G", 1 << 30)])
-def test_parse_number__sizes(text, value):
-    assert words.parse_number(text, words.SIZE_UNITS) == value
+def test_size__in_bytes(text, value):
+    assert _size(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "M", "-1", "0", "nan", "inf", "1T", "ten", "1e30", "0x10"])
-def test_parse_number__nonsense(text):
-    assert words.parse_number(text, words.SIZE_UNITS) is None
+def test_size__what_is_none_may_be_a_file(text):
+    assert _size(text) is None
 
 
-def test_plan_errors_reach_the_user():
-    with pytest.raises(PlanError):
-        words.link(StandInFabric(None), ["h0", "h1", "down"])
+def test_colours__only_on_a_terminal(fabric, cli, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert Style.of(Terminal()).colour and not Style.of(io.StringIO()).colour
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not Style.of(Terminal()).colour
+    said(cli, "link p0-t0-0 p0-t1-0 down")
+    assert "\033" not in said(cli, "links p0-t1-0")
+    cli.session.style = Style(True)
+    assert "\033[1;31mDOWN\033[0m " in said(cli, "links p0-t1-0")

@@ -1,0 +1,112 @@
+"""The pre-job check: every link probed in both classes by Clustermapper, and what is bad said in one place.
+
+Used by the word `check` and by `mrc check`. Knows nothing of the controller: it is what one runs before trusting it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from topologies.jsonl import JsonlClient
+from topologies.words.table import Style, table
+
+CLASSES = ("control", "data")
+TIMEOUT_S = 300.0
+LOOKS = {"ok": "good", "lossy": "warn", "down": "bad", "unknown": "dim"}
+OVERLOADED_S = 0.2
+"""A burst during which the prober woke up this late says more about the machine than about links, seconds."""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What a burst found. `rows` are as `probe_all` tells them (hosts/clustermapper/burst.py)."""
+
+    rows: list[dict[str, Any]]
+    suspects: list[str]
+    """Switches all of whose links are bad."""
+    count: int
+    duration_s: float
+    stalled_s: float
+    note: str
+
+    @property
+    def bad(self) -> list[dict[str, Any]]:
+        """Links that lost probes or could not be probed, but for those that a note explains."""
+        return [row for row in self.rows if row["state"] != "ok" and not (self.note and not row["by"])]
+
+    @property
+    def ok(self) -> bool:
+        return not self.bad
+
+    @property
+    def verdict(self) -> str:
+        """One line."""
+        total = len(self.rows)
+        if self.ok:
+            probed = sum(row["state"] == "ok" for row in self.rows)
+            return f"{probed} of {total} links probed, all well"
+        counts = {state: sum(row["state"] == state for row in self.bad) for state in ("down", "lossy", "unknown")}
+        what = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+        where = f": {', '.join(self.suspects)}" if self.suspects else ""
+        return f"{len(self.bad)} of {total} links are bad ({what}){where}"
+
+    def text(self, style: Style) -> str:
+        """Bad links as a table, then what else there is to know."""
+        lines = []
+        if self.bad:
+            heads = ("link", "state", "control lost", "data lost", "trimmed", "RTT", "probed by")
+            right = ("control lost", "data lost", "trimmed", "RTT")
+            lines.append(table(style, heads, [_cells(row) for row in self.bad], right=right))
+        lines += [style.paint(f"suspect: {name}, all of its links are bad", "bad") for name in self.suspects]
+        if self.stalled_s >= OVERLOADED_S:
+            lines.append(f"note: the prober was held up for {self.stalled_s * 1e3:.0f} ms: is the machine overloaded?")
+        if self.note:
+            lines.append(f"note: {self.note}")
+        each = f"{self.count} probes of each link, host and class in {self.duration_s:.1f} s"
+        return "\n".join([*lines, f"{each}: {self.verdict}"])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "ok": self.ok,
+            "verdict": self.verdict,
+            "suspects": self.suspects,
+            "links": self.rows,
+            "note": self.note,
+        }
+
+
+def _cells(row: dict[str, Any]) -> list:
+    def lost(name: str) -> str:
+        tally = row.get(name)
+        return f"{tally['sent'] - tally['back']}/{tally['sent']}" if tally else "-"
+
+    rtt = (row.get("control") or {}).get("rtt_median_s")
+    return [
+        row["link"], (row["state"], LOOKS[row["state"]]), lost("control"), lost("data"),
+        str((row.get("data") or {}).get("trimmed", "-")), "-" if rtt is None else f"{rtt * 1e3:.2f} ms",
+        " ".join(row["by"]) or row["why"],
+    ]  # fmt: skip
+
+
+def check_fabric(mapper: JsonlClient, count: int) -> CheckResult:
+    """Probe every link now. Raises JsonlError when there is no Clustermapper, or it refuses."""
+    answer = mapper.request("probe_all", count=count, classes=list(CLASSES), timeout_s=TIMEOUT_S)
+    rows = answer["links"]
+    return CheckResult(
+        rows, _suspects(rows), answer["count"], answer["duration_s"], answer["stalled_s"], answer["note"]
+    )
+
+
+def _suspects(rows: list[dict[str, Any]]) -> list[str]:
+    """Switches with two links at least, all of them down or unknown, one of them down; not those behind another."""
+    by_switch: dict[str, list[str]] = {}
+    for row in rows:
+        for end in row["link"].split():
+            if end.startswith("p"):
+                by_switch.setdefault(end, []).append(row["state"])
+    return [
+        name
+        for name, states in by_switch.items()
+        if len(states) > 1 and "down" in states and all(state in ("down", "unknown") for state in states)
+    ]

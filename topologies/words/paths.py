@@ -1,0 +1,221 @@
+"""Words about the paths between two hosts: evs, ping, pingall and the other commands of Mininet that need addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from topologies.jsonl import JsonlClient, JsonlError, Watch
+from topologies.units import show_seconds
+from topologies.words.base import (
+    BREAK,
+    LOOK,
+    SEND,
+    Answer,
+    Given,
+    Session,
+    UsageError,
+    arguments,
+    host,
+    host_names,
+    node_names,
+    two_hosts,
+    word,
+)
+from topologies.words.table import Style, table
+
+LOOKS = {"good": "good", "skip": "warn", "assumed_bad": "bad", "denied": "bad", "unknown": "dim"}
+PROBE_WAIT_S = 1.0
+
+
+@word("evs", LOOK, complete=host_names, reads=True)
+def evs(session: Session, given: Given) -> Answer:
+    """Every path between two hosts: plane, uplink, uSID address, state, RTT, loss.
+
+    evs h0 h2
+    evs h0 h2 --json
+
+    state: the worst that a QP of the first host holds of it (good, skip, assumed_bad, denied), `unknown` without a QP;
+    `*`: in the rotation of a QP. RTT: smoothed; sent and lost: packets since the fabric is up. `ping h0 h2` measures.
+    """
+    usage = "evs HOST HOST, as in: evs h0 h2"
+    source, destination = two_hosts(session, arguments(given, usage, 2), usage)
+    answer = session.fabric.agent(source).request("health", peer=destination)
+    (peer,) = answer["peers"]
+    rows = [_ev_row(session.style, one) for one in peer["evs"]]
+    heads = ("EV", "plane", "uplink", "uSID address", "state", "RTT", "sent", "lost", "loss", "path")
+    if not any(one["address"] for one in peer["evs"]):  # modes without an outer header
+        heads, rows = heads[:3] + heads[4:], [row[:3] + row[4:] for row in rows]
+    right = ("plane", "uplink", "RTT", "sent", "lost", "loss")
+    count = peer["qps"]
+    qps = f"{count} QP{'s' * (count != 1)}" if count else f"no QP now (`send {source} {destination} 16M` makes one)"
+    head = f"{source} to {destination}: {len(rows)} paths, mode {answer['mode']}, {qps}"
+    return Answer(f"{head}\n{table(session.style, heads, rows, right=right)}", peer)
+
+
+def _ev_row(style: Style, one: dict[str, Any]) -> list:
+    state, sent, lost = one["state"], one["sent"], one["lost"]
+    mark = "*" if one["active"] else ""
+    why = f" by {', '.join(one['denied_by'])}" if one["denied_by"] else ""
+    loss = f"{100 * lost / sent:.1f}%" if sent else "-"
+    return [
+        f"{one['ev']:#06x}", str(one["plane"]), "-" if one["uplink"] is None else str(one["uplink"]),
+        one["address"] or "-", (f"{state}{mark}{why}", LOOKS.get(state, "")),
+        "-" if one["rtt_s"] is None else show_seconds(one["rtt_s"]),
+        str(sent), (str(lost), "bad" if lost else ""), loss, " ".join(one["path"][1:-1]),
+    ]  # fmt: skip
+
+
+# ---- probing --------------------------------------------------------------------------------------------------
+
+
+def sweep(session: Session, source: str, destination: str, count: int, interval_s: float) -> Iterator[dict[str, Any]]:
+    """`probe` events of an EV sweep of a host's agent, until it ends. Raises JsonlError, UsageError."""
+    client = JsonlClient(session.fabric.run_dir.agent_socket(source), name=source)
+    try:
+        client.request("ev_sweep", peer=destination, count=count, interval_s=interval_s, wait_s=PROBE_WAIT_S)
+        watch = Watch(client)
+        while True:
+            event = watch.get(PROBE_WAIT_S + count * interval_s + 10.0)
+            if event is None:
+                raise JsonlError(f"{source}: ev_sweep: its agent does not answer any more")
+            if event.get("event") == "end":
+                if event["state"] == "failed":
+                    raise UsageError(f"{source} to {destination}: {event['error']}")
+                return
+            yield event
+    finally:
+        client.close()
+
+
+@word("pingall", SEND)
+def pingall(session: Session, given: Given) -> str:
+    """Probe every path between all pairs of hosts once, as Mininet's pingall does with its one path.
+
+    pingall
+
+    A host that answers on all paths is named; `h2(7/8)` answered on 7 of 8, `X` on none.
+    """
+    return _ping_pairs(session, [host.name for host in session.plan.hosts], times=False)
+
+
+@word("pingallfull", SEND)
+def pingallfull(session: Session, given: Given) -> str:
+    """As pingall, with the RTT over the fastest and the slowest path.
+
+    pingallfull
+    """
+    return _ping_pairs(session, [host.name for host in session.plan.hosts], times=True)
+
+
+@word("pingpair", SEND)
+def pingpair(session: Session, given: Given) -> str:
+    """pingall between the first host and the first one in another rack.
+
+    pingpair
+    """
+    first = session.plan.hosts[0].name
+    return _ping_pairs(session, [first, session.plan.first_remote_host(first).name], times=False)
+
+
+@word("pingpairfull", SEND)
+def pingpairfull(session: Session, given: Given) -> str:
+    """pingpair with RTTs.
+
+    pingpairfull
+    """
+    first = session.plan.hosts[0].name
+    return _ping_pairs(session, [first, session.plan.first_remote_host(first).name], times=True)
+
+
+def _ping_pairs(session: Session, names: list[str], times: bool) -> str:
+    lines, sent, back = ["*** Ping: testing reachability over every path"], 0, 0
+    for source in names:
+        cells = []
+        for destination in names:
+            if destination == source:
+                continue
+            rtts = [event["rtt_s"] for event in sweep(session, source, destination, 1, 0.01)]
+            good = [rtt for rtt in rtts if rtt is not None]
+            sent, back = sent + len(rtts), back + len(good)
+            cells.append(_reached(session.style, destination, rtts, good, times))
+        lines.append(f"{source} -> {' '.join(cells)}")
+    lost = 100 * (sent - back) / sent if sent else 0.0
+    lines.append(f"*** Results: {lost:.0f}% dropped ({back}/{sent} received)")
+    return "\n".join(lines)
+
+
+def _reached(style: Style, name: str, rtts: list, good: list[float], times: bool) -> str:
+    if not good:
+        return style.paint("X", "bad")
+    span = f"({show_seconds(min(good))}..{show_seconds(max(good))})" if times else ""
+    share = "" if len(good) == len(rtts) else style.paint(f"({len(good)}/{len(rtts)})", "warn")
+    return f"{name}{share}{span}"
+
+
+@word("denylist", LOOK, reads=True)
+def denylist(session: Session, given: Given) -> Answer:
+    """What every host is told to avoid, by whom, and which EVs that takes away.
+
+    denylist
+    """
+    arguments(given, "denylist", 0)
+    rows, data = [], {}
+    for one in session.plan.hosts:
+        data[one.name] = answer = session.fabric.agent(one.name).request("denylist")
+        denied = sum(len(evs) for evs in answer["denied"].values()) if answer["denied"] else 0
+        rows += [
+            [one.name, entry["scope"], entry["name"], entry["cause"] or "-", str(denied)] for entry in answer["entries"]
+        ]
+    if not rows:
+        return Answer("no host has a denylist entry", data)
+    heads = ("host", "scope", "what", "cause", "EVs denied")
+    return Answer(table(session.style, heads, rows, right=("EVs denied",)), data)
+
+
+@word("deny", BREAK, complete=node_names)
+def deny(session: Session, given: Given) -> str:
+    """Take a place off the paths of all hosts, or of one: no packet uses it until `allow`.
+
+    deny p1-t1-0                  a T1
+    deny p1-t0-0 p1-t1-1          a T0-T1 link
+    deny h3 p1-t0-1               a NIC port, for those who send to it or from it
+    deny --host h0 p1-t1-0        for h0 alone
+    """
+    return _change_denylist(session, given, "deny")
+
+
+@word("allow", BREAK)
+def allow(session: Session, given: Given) -> str:
+    """Take a place off the denylist again; without one, everything.
+
+    allow p1-t1-0
+    allow
+    """
+    return _change_denylist(session, given, "allow")
+
+
+def _change_denylist(session: Session, given: Given, op: str) -> str:
+    names, places = [one.name for one in session.plan.hosts], list(given)
+    if places[:1] == ["--host"]:
+        arguments(places, f"{op} --host HOST PLACE, as in: {op} --host h0 p1-t1-0", 3, 4)
+        names, places = [host(session.plan, places[1])], places[2:]
+    if op == "allow" and not places:
+        changed = [session.fabric.agent(name).request("denylist", entries=[])["changed"] for name in names]
+        return f"no host has a denylist entry any more ({sum(changed)} EVs of QPs changed)"
+    entry = _place(session, arguments(places, f"{op} SWITCH, or {op} NODE NODE: {op} p1-t1-0", 1, 2))
+    if op == "deny":
+        entry["cause"] = "cli"
+    changed = [session.fabric.agent(name).request(op, entries=[entry])["changed"] for name in names]
+    who = names[0] if len(names) == 1 else f"{len(names)} hosts"
+    return f"{entry['name']} is {'denied' if op == 'deny' else 'allowed'} on {who}: {sum(changed)} EVs of QPs changed"
+
+
+def _place(session: Session, given: Given) -> dict[str, str]:
+    plan = session.plan
+    if len(given) == 2:
+        link = plan.link(*given)
+        is_nic = link.lower.node in {one.name for one in plan.hosts}
+        return {"scope": "nic-plane" if is_nic else "link", "name": link.name}
+    tier = plan.switch(given[0]).tier
+    return {"scope": "t1" if tier else "t0", "name": given[0]}
