@@ -134,12 +134,13 @@ struct headers_t {
 struct next_hop_report {
     bit<4> reason;                       // drop_reason_t
     port_t ingress_port;
-    port_t egress_port;                  // 0: none was found
+    port_t egress_port;                  // the dead one; 0: none was found
     ipv6_t dst_addr;                     // srv6.p4: the first uSID in it is the one that nobody has, or who is dead
 }
 
 struct metadata_t {
     drop_reason_t drop_reason;           // anything but NONE: the packet ends in Drops
+    port_t        dead_port;             // whose next hop is dead; 0: none
     bit<1>        in_data_queue;         // counted in queue_depth: the egress must correct the count
     bit<1>        ecn_allowed;           // not at the last hop, unless the entry of the port says so
     depth_t       ecn_min;               // of the egress port, packets; ecn_max 0: no marks

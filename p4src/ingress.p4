@@ -46,6 +46,7 @@ control Admit(inout headers_t hdr,
 control Liveness(inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     action dead() {
         meta.drop_reason = drop_reason_t.DEAD_NEXT_HOP;
+        meta.dead_port = standard_metadata.egress_spec;
     }
 
     @name("dead_ports")
@@ -70,8 +71,11 @@ register<bit<48>>(DROP_COUNTERS) last_report;
 const bit<48> REPORT_GAP = 100000;       // microseconds: at most ten reports a second for each reason and port
 
 // The only place that drops: every packet lost in the ingress is counted once, by reason and port. The first packet that
-// meets a next hop that nobody knows, or one declared dead, is reported to the controller.
-control Drops(in headers_t hdr, in metadata_t meta, inout standard_metadata_t standard_metadata) {
+// meets a next hop that nobody knows, or one declared dead, is reported to the controller. BMv2 reads the fields of a
+// digest when the ingress ends, so it may name nothing that changes until then, as mark_to_drop changes egress_spec.
+control Drops(inout headers_t hdr,
+              inout metadata_t meta,
+              inout standard_metadata_t standard_metadata) {
     @name("drops")
     counter(DROP_COUNTERS, CounterType.packets_and_bytes) drops;
 
@@ -93,7 +97,7 @@ control Drops(in headers_t hdr, in metadata_t meta, inout standard_metadata_t st
                 if (last == 0 || now - last >= REPORT_GAP) {
                     last_report.write(cell, now);
                     digest<next_hop_report>(1, {
-                        reason, standard_metadata.ingress_port, standard_metadata.egress_spec, hdr.outer.dst_addr
+                        reason, standard_metadata.ingress_port, meta.dead_port, hdr.outer.dst_addr
                     });
                 }
             }
