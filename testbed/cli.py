@@ -281,6 +281,34 @@ def bench_mrc(
         print(json.dumps(result, indent=2))
 
 
+@bench_app.command("faults", epilog="Examples: `mrc bench faults --loop 100` · `mrc bench faults --kinds blackhole`")
+def bench_faults(
+    planes: Planes = 4,
+    racks: Racks = 2,
+    spines: Spines = 2,
+    hosts_per_rack: HostsPerRack = 2,
+    loop: Annotated[int, typer.Option("--loop", min=0, help="Single faults.")] = 100,
+    pairs: Annotated[int, typer.Option("--pairs", min=0, help="Pairs of simultaneous faults.")] = 10,
+    kinds: Annotated[str | None, typer.Option("--kinds", help="Kinds, with commas between. Default: all.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the places.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Faults of every kind at random places: does the controller name them, how soon, by which source?"""
+    from bench import faults
+    from topologies.plan import Plan
+
+    plan = Plan(planes, racks, spines, hosts_per_rack)
+    wanted = [one.strip() for one in kinds.split(",")] if kinds else list(faults.KINDS)
+    if unknown := [one for one in wanted if one not in faults.KINDS]:
+        raise UsageError(f"--kinds: no kind {unknown[0]!r} (has: {', '.join(faults.KINDS)})")
+    require_root("bench")
+    console = Console(stderr=as_json, highlight=False)
+    result = faults.run(plan, loop=loop, pair_count=pairs, kinds=wanted, seed=seed, console=console)
+    if as_json:
+        print(json.dumps(result, indent=2))
+    raise typer.Exit(0 if result["passed"] else 1)
+
+
 @bench_app.command("transport")
 def bench_transport(as_json: Json = False) -> None:
     """What the transport does (loss, incast, dead paths) beside its targets, in virtual time; needs no root."""
