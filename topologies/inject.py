@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 LOG_MAX = 10_000
 FLAP_TIMES_MAX = 100_000
+NicRate = tuple[str, int, float]
+"""(host, plane, bits/s) of what a NIC sends."""
 Key = tuple[str, str, "int | None", "str | None"]
 
 
@@ -53,6 +55,8 @@ class Injection:
     where: str
     """A link as `link` names it, or a switch."""
     detail: str
+    sender: str | None = None
+    """Of a fault that takes one direction of a link: who sends it."""
     at: float = 0.0
     ended_at: float | None = None
     error: str | None = None
@@ -60,6 +64,7 @@ class Injection:
     settings: tuple[Setting, ...] = ()
     interfaces: tuple[str, ...] = ()
     """Held down."""
+    nics: tuple[NicRate, ...] = ()
     switch: str | None = None
     """Held without power."""
     stop: threading.Event = field(default_factory=threading.Event)
@@ -70,7 +75,8 @@ class Injection:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "number": self.number, "kind": self.kind, "where": self.where, "detail": self.detail, "at": self.at,
+            "number": self.number, "kind": self.kind, "where": self.where, "detail": self.detail, "sender": self.sender,
+            "at": self.at,
             "ended_at": self.ended_at, "error": self.error,
         }  # fmt: skip
 
@@ -112,7 +118,7 @@ class Injector:
         """Nothing that `sender` sends arrives at `receiver`; ports stay up, the other direction works."""
         link = self._link(sender, receiver)
         settings = self._impaired(link, sender, "loss", 1.0, "", 0)
-        return self._begin(Injection(0, "one_way_cut", link.name, f"from {sender}", settings=settings))
+        return self._begin(Injection(0, "one_way_cut", link.name, f"from {sender}", sender, settings=settings))
 
     def restore(self, a: str, b: str) -> list[Injection]:
         """End what holds a link down (cut, cut_port, one_way_cut, flap) and bring both ends up; returns what ended."""
@@ -143,28 +149,30 @@ class Injector:
         places = [traffic.directions_of(self._fabric.plan, link, end) for end in self._senders(link, sender)]
         settings = tuple(Setting(at, "delay-us", traffic.delay_us(delay_s), direction=way) for at, way in places)
         detail = f"{delay_s * 1e3:.4g} ms{_from(sender)}"
-        return self._begin(Injection(0, "delay", link.name, detail, settings=settings))
+        return self._begin(Injection(0, "delay", link.name, detail, sender, settings=settings))
 
     def rate(self, a: str, b: str, rate_bps: float, *, sender: str | None = None) -> Injection:
-        """Rate in place of the plan's, of both directions or one; what a NIC sends stays at the NIC's own rate.
+        """Rate in place of the plan's, of both directions or one; what a host sends is paced by its agent.
 
         Where the plan has no rate the queues get the depths that it would have had with this one.
         """
-        link, plan, settings = self._link(a, b), self._fabric.plan, []
-        hosts = {host.name for host in plan.hosts}
-        switches = [end for end in self._senders(link, sender) if end not in hosts]
-        if not switches:
-            raise InjectError(f"{sender} is a host: its NIC has the plan's rate; give the other end, or none for both")
-        bits = traffic.whole("rate_bps", rate_bps)
-        for end in (link.end(name) for name in switches):
+        link, plan = self._link(a, b), self._fabric.plan
+        bits, hosts = traffic.whole("rate_bps", rate_bps), {host.name for host in plan.hosts}
+        settings: list[Setting] = []
+        nics: list[NicRate] = []
+        for end in (link.end(name) for name in self._senders(link, sender)):
+            if end.node in hosts:
+                nics.append((end.node, link.plane, float(bits)))
+                continue
             settings.append(Setting(end.interface, "rate-bps", bits))
             if plan.thresholds(end.node, end.number) is None:
                 limits = plan.thresholds_at(rate_bps, last_hop=link.lower.node in hosts)
                 settings.append(Setting(end.interface, "max-packets", limits.data_limit, traffic.DATA))
                 settings.append(Setting(end.interface, "max-packets", limits.control_depth, traffic.CONTROL))
-        note = self._fabric.traffic.rate_note(rate_bps)
+        note = self._fabric.traffic.rate_note(rate_bps) if settings else ""
         detail = f"{in_units(rate_bps)}b/s{_from(sender)}" + (f" ({note})" if note else "")
-        return self._begin(Injection(0, "rate", link.name, detail, settings=tuple(settings)))
+        made = Injection(0, "rate", link.name, detail, sender, settings=tuple(settings), nics=tuple(nics))
+        return self._begin(made)
 
     def flap(self, a: str, b: str, period_s: float = 2.0, times: int | None = None) -> Injection:
         """Cut a link and restore it, again and again in the background: half of each period down, half up.
@@ -284,6 +292,8 @@ class Injector:
                     one.at = self._fabric.set_interfaces(one.interfaces, False)
                 if one.settings:
                     self._fabric.traffic.apply(one.settings)
+                for host, plane, rate_bps in one.nics:
+                    self._fabric.set_nic_rate(host, plane, rate_bps)
             except BaseException:
                 del self._active[one.number]
                 with contextlib.suppress(FabricError):
@@ -301,6 +311,9 @@ class Injector:
         """Undo what a fault did that is listed no more."""
         if one.settings:
             self._fabric.traffic.apply(self._without(one))
+        for host, plane, _ in one.nics:
+            others = [nic[2] for other in self._active.values() for nic in other.nics if nic[:2] == (host, plane)]
+            self._fabric.set_nic_rate(host, plane, others[-1] if others else self._fabric.plan.host_link.rate_bps)
         if one.switch is not None and not any(other.switch == one.switch for other in self._active.values()):
             self._power(one.switch, True)
         self._raise(one.interfaces)
@@ -356,7 +369,7 @@ class Injector:
         detail = (f"pattern {pattern}" if pattern else f"{probability:.4%}".rstrip("0%").rstrip(".") + " %") + _from(
             sender
         )
-        return self._begin(Injection(0, kind, link.name, detail, settings=tuple(settings)))
+        return self._begin(Injection(0, kind, link.name, detail, sender, settings=tuple(settings)))
 
     def _impaired(
         self, link: Link, sender: str, kind: str, probability: float, pattern: str, seed: int

@@ -30,7 +30,7 @@ from typing import Any
 
 from topologies import netdev, preflight, processes
 from topologies.inject import Injector
-from topologies.jsonl import JsonlClient
+from topologies.jsonl import JsonlClient, JsonlError
 from topologies.netdev import IFF_NOARP, IFF_UP, NetDevices
 from topologies.nodes import FabricHost, FabricMininet
 from topologies.northbound import Northbound
@@ -340,6 +340,15 @@ class Fabric:
                 (self.cut.discard if up else self.cut.add)(interface)
                 self._set_interface(interface, up and self._has_power(interface))
         return at
+
+    def set_nic_rate(self, host: str, plane: int, rate_bps: float | None) -> None:
+        """Pace what a host sends on a plane from now on; None: no limit. Raises FabricError when its agent refuses."""
+        if not self._want_agents:
+            return  # nothing sends
+        try:
+            self.agent(host).request("nic_rate", plane=plane, rate_bps=rate_bps or 0.0)
+        except JsonlError as error:
+            raise FabricError(f"{host}: its NIC's rate cannot be set: {error}") from error
 
     def _has_power(self, interface: str) -> bool:
         node = self._node_of(interface)

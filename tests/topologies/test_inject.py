@@ -49,6 +49,7 @@ class StandIn:
         self.plan, self.traffic, self.cut = plan, MemoryTraffic(plan), set()
         self.switches = {switch.name: SimpleNamespace(powered=True) for switch in plan.switches}
         self.changes = []
+        self.nics = {}
         self.refuse = False
         self.inject = Injector(self)
 
@@ -60,13 +61,19 @@ class StandIn:
         (self.cut.difference_update if up else self.cut.update)(interfaces)
         return at
 
+    def set_nic_rate(self, host, plane, rate_bps):
+        if rate_bps == self.plan.host_link.rate_bps:
+            self.nics.pop((host, plane), None)
+        else:
+            self.nics[host, plane] = rate_bps
+
     def power(self, switch, on):
         self.switches[switch].powered = on
         return time.monotonic()
 
     def state(self):
         off = {name for name, node in self.switches.items() if not node.powered}
-        return dict(self.traffic.held), set(self.cut), off
+        return dict(self.traffic.held), set(self.cut), off, dict(self.nics)
 
 
 @pytest.fixture
@@ -122,7 +129,7 @@ def test_settings__say_what_the_fault_is(fabric):
     inject.delay("h0", "p1-t0-0", 0.007)
     assert [held["p1-t0-0-eth1", "delay-us", None, way] for way in ("input", "output")] == [7000, 7000]
     inject.rate("h0", "p1-t0-0", 1e6)
-    assert held["p1-t0-0-eth1", "rate-bps", None, None] == 1_000_000
+    assert held["p1-t0-0-eth1", "rate-bps", None, None] == 1_000_000 and fabric.nics == {("h0", 1): 1e6}
     inject.blackhole("p0-t1-0")
     assert [held[f"p0-t1-0-eth{n}", "loss-ppm", None, "input"] for n in (1, 2)] == [1_000_000] * 2
     assert [str(one).split(maxsplit=1)[1] for one in inject.active] == [
@@ -143,6 +150,16 @@ def test_rate__on_an_unlimited_link_brings_depths_with_it():
     assert not any(key[:2] == ("p0-t1-1-eth1", "rate-bps") for key in fabric.traffic.held)
     fabric.inject.undo(one)
     assert fabric.state() == before
+
+
+def test_rate__of_a_host_alone_touches_no_switch_and_the_latest_holds(fabric):
+    older = fabric.inject.rate("h0", "p0-t0-0", 2e6, sender="h0")
+    newer = fabric.inject.rate("h0", "p0-t0-0", 1e6, sender="h0")
+    assert fabric.state()[:3] == CLEAN[:3] and fabric.nics == {("h0", 0): 1e6} and older.sender == "h0"
+    fabric.inject.undo(newer)
+    assert fabric.nics == {("h0", 0): 2e6}
+    fabric.inject.undo(older)
+    assert fabric.state() == CLEAN
 
 
 # ---- together ----------------------------------------------------------------------------------------------------
@@ -303,7 +320,6 @@ def test_many_threads__leave_a_whole_fabric(fabric):
         (lambda i: i.loss("h0", "p0-t0-0", 0.1, pattern="1"), "give a probability above 0, or a pattern"),
         (lambda i: i.loss("h0", "p0-t0-0", 2), "probability 2: give a number from 0 to 1"),
         (lambda i: i.loss("h0", "p0-t0-0", 0.1, sender="h1"), "the ends of this link are h0 and p0-t0-0"),
-        (lambda i: i.rate("h0", "p0-t0-0", 1e6, sender="h0"), "its NIC has the plan's rate"),
         (lambda i: i.rate("h0", "p0-t0-0", 0), "rate_bps = 0"),
         (lambda i: i.delay("h0", "p0-t0-0", -1), "delay_s = -1"),
         (lambda i: i.flap("h0", "p0-t0-0", 0), "period_s = 0: give 0.01"),
