@@ -229,6 +229,13 @@ class EventLoop:
                 out.append(PortEvent(raw.device, raw.port, name, up, admin_up, raw.ifindex, raw.at_ns / 1e9))
         return out
 
+    def lateness(self) -> list[tuple[int, int]]:
+        """How late the loop came to what its devices had to do (dequeue, deliver): (less than so many microseconds, how
+        often), of all devices since it was made. Empty buckets are left out; the last one holds all that was later."""
+        counts = (ctypes.c_uint64 * native.LATE)()
+        self._lib.rt_loop_late(self._alive(), counts)
+        return [(1 << bucket, count) for bucket, count in enumerate(counts) if count]
+
     @property
     def frames_lost(self) -> int:
         """Frames for the CPU port that found the queue full, of all devices."""

@@ -34,6 +34,8 @@ MAX_FRAME = 16384
 """P4RT_MAX_FRAME: longest frame, bytes."""
 PORTS = 512
 """RT_PORTS: port numbers are below this."""
+LATE = 24
+"""RT_LATE."""
 NEVER = (1 << 64) - 1
 """RT_NEVER."""
 NONE = 0xFFFF_FFFF
@@ -255,6 +257,7 @@ _SIGNATURES = {
     "rt_loop_fd": (c.c_int, c.c_void_p),
     "rt_loop_frames_lost": (c.c_uint64, c.c_void_p),
     "rt_loop_events": (c.c_int, c.c_void_p, *_VIEW),
+    "rt_loop_late": (None, c.c_void_p, c.POINTER(c.c_uint64)),
     "rt_loop_look": (None, c.c_void_p, c.c_void_p),
     "rt_loop_inject": (c.c_int, c.c_void_p, c.c_void_p, c.c_uint32, c.c_char_p, c.c_uint32),
     "rt_loop_detach": (None, c.c_void_p, c.c_void_p),

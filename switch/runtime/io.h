@@ -26,6 +26,7 @@
 #define RT_SLOT 4608            /* 14 in a block; TPACKET2 header, headroom and 4286 bytes of frame */
 #define RT_SLOTS_PER_BLOCK (RT_BLOCK / RT_SLOT)
 #define RT_BATCH 64             /* frames taken from a port before the next has its turn; messages of a sendmmsg */
+#define RT_LATE 24              /* the last one: all that was later */
 #define RT_EVENT_FRAMES 1024    /* frames that wait for the CPU at most */
 #define RT_EVENT_BYTES (4 << 20)
 
@@ -69,8 +70,9 @@ struct rt_loop {
     int epoll, wake, notify, netlink, clock;
     struct rt_timers timers;    /* of devices that have something due; clock is a timerfd set to the first */
     uint64_t armed_ns;          /* what it is set to; RT_NEVER: to nothing */
+    uint64_t late[RT_LATE];     /* how often it came to something due less than 2^n microseconds before (and not 2^(n-1)) */
     pthread_t thread;
-    int running;
+    int running, timed;         /* timed: its scheduler is that of rates and delays */
     _Atomic int stop;
     uint32_t cpu_port, blocks;  /* ring size of a port */
     uint32_t n_ports, room_ports, generation;

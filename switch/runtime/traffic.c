@@ -40,6 +40,12 @@ static int shaped(const struct rt_traffic *traffic)
     return 0;
 }
 
+/* Whether its settings make frames wait: may be read without the device's lock, for a look. */
+int rt_traffic_timed(const struct rt_traffic *traffic)
+{
+    return traffic && (shaped(traffic) || traffic->in.delay_ns || traffic->out.delay_ns);
+}
+
 /* ---- when what is due ---------------------------------------------------------------------------------------------- */
 
 /* When the next frame may leave its queue; RT_NEVER: none waits. */

@@ -110,6 +110,7 @@ void rt_traffic_arrive(struct rt_device *dev, struct rt_out *out, uint32_t port,
 void rt_traffic_depart(struct rt_device *dev, struct rt_out *out, struct p4rt_packet *pkt, uint64_t now_ns);
 void rt_traffic_advance(struct rt_device *dev, struct rt_out *out, uint64_t now_ns);
 struct rt_traffic *rt_traffic_of(struct rt_device *dev, uint32_t port); /* NULL: out of memory */
+int rt_traffic_timed(const struct rt_traffic *traffic);
 void rt_traffic_look(struct rt_device *dev, struct rt_traffic *traffic);
 void rt_traffic_restart(struct rt_device *dev);
 void rt_traffic_forget(struct rt_device *dev);
