@@ -28,7 +28,7 @@ RUNS_MAX = 2000
 """Runs of one scenario; more is a mistake in a sweep."""
 ONLY_AT_TOP = ("variants", "sweep", "live", "virtual", "repeat", "seed", "name", "schema", "expect", "figures", "paper")
 """Keys that an override cannot change."""
-_REFERENCE = re.compile(r"^\$([A-Za-z_]\w*)$")
+_REFERENCE = re.compile(r"\$([A-Za-z_]\w*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +147,13 @@ def _resolved(document: Document, node: Any, values: dict[str, Any], loc: Loc) -
         return {k: v if k in skip else _resolved(document, v, values, (*loc, k)) for k, v in node.items()}
     if isinstance(node, list):
         return [_resolved(document, value, values, (*loc, at)) for at, value in enumerate(node)]
-    if isinstance(node, str) and (found := _REFERENCE.match(node)):
-        if found[1] not in values:
-            raise _error(document, loc, f"{node}: no sweep of that name ({suggestion(found[1], values)})")
-        return values[found[1]]
+    if isinstance(node, str) and "$" in node:
+        for name in _REFERENCE.findall(node):
+            if name not in values:
+                raise _error(document, loc, f"${name}: no sweep of that name ({suggestion(name, values)})")
+            if node == f"${name}":
+                return values[name]  # a number stays one
+            node = node.replace(f"${name}", str(values[name]))
     return node
 
 

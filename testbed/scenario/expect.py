@@ -142,7 +142,8 @@ def _scale(rule: Expect, label: dict[str, Any], measured: Measured, runs: Measur
         return other.baseline(rule.metric)
     if rule.of == "capacity":
         return other.outcome.capacity_bps
-    return other.value(rule.of or rule.metric)
+    values = other.values(rule.of or rule.metric, rule.start, rule.stop, None)  # the same part of the other run
+    return values[0] if values else None
 
 
 def _within(rule: Expect, share: float) -> bool:

@@ -154,15 +154,13 @@ class VirtualRun:
         ends_by_itself = self.scenario.duration is None
         stop = self._all_done if ends_by_itself else (lambda: False)
         while fabric.now < end:
-            limit = min(every * 10, end - fabric.now)
-            if fabric.run_until(stop, limit_s=limit):
+            target = min(fabric.now + every * 10, end)
+            if fabric.run_until(stop, limit_s=target - fabric.now):
                 return
-            fabric.run_until(fabric.now + max(0.0, min(limit, end - fabric.now))) if not fabric.heap else None
+            fabric.run_until(target)  # with a predicate the clock stays at the last event
             passed = fabric.now - self.begins
             share = passed / (end - self.begins) if not ends_by_itself else self._share_done()
             progress(min(share, 1.0), passed)
-            if not fabric.heap:
-                return
 
     def _all_done(self) -> bool:
         return all(flow.done for flow in self.flows) and all(one.done for one in self.collectives)
