@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -323,7 +324,9 @@ def run(
         time.sleep(3.0)  # probes of all paths, EVs warm
         before = [fault["text"] for fault in fabric.controller.request("faults")["faults"]]
         singles = _run_planes(fabric, ledger, plan, loop, seed, console, lambda p, rng: _singles(plan, p, kinds, rng))
-        doubles = _run_planes(fabric, ledger, plan, pair_count, seed + 1, console, lambda p, rng: pairs(plan, p, rng))
+        doubles = _run_planes(
+            fabric, ledger, plan, pair_count, seed + 1, console, lambda p, rng: islice(pairs(plan, p, rng), p, None)
+        )
         fabric.check()
     rounds = [*singles, *doubles]
     result = {

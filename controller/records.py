@@ -121,8 +121,9 @@ class Fault:
         return len(alike) < SHOWN_ABOUT and not any(s.about == sighting.about for s in alike)
 
     def forget_cleared(self) -> None:
-        """It is back: what was seen the last time but one is history enough in the journal."""
-        self.sightings = self.sightings[-SIGHTINGS_MAX // 2 :]
+        """It is back: what was seen the last time is in the journal, and this time's evidence counts from now."""
+        self.sightings = [s for s in self.sightings if s.cleared is None]
+        self.past = []
 
     def describe(self, finding: Finding, links_of: dict[str, list[Link]], sightings: list[Sighting]) -> None:
         """Take over what was found, in words. While it lasts the text says what was seen at its worst."""
