@@ -121,6 +121,8 @@ class Simulation:
             for side in (0, 1):
                 hosts = [self.plan.host(pair[s].name) for s in (side, 1 - side)]
                 evs = [(ev, ev_plane(ev)) for ev in self.plan.evs(*hosts)]
+                if self.fabric.mode == "structured":  # a layout of its own (§8.5)
+                    evs = self.fabric.evs(*(self.fabric.host(host.name) for host in hosts))
                 qps[side].connect(pair[1 - side].name, attributes[1 - side], evs, 0.0)
             pmtu = min(attributes[0].pmtu_bytes, attributes[1].pmtu_bytes)
             for side, lane in enumerate(lanes):

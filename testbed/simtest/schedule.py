@@ -179,7 +179,8 @@ def draw(seed: int) -> Schedule:
 _ONE_SIDED = frozenset((
     "mpr_packets", "cwnd_bytes", "sack_threshold_bytes", "sack_flush_s", "oor_action", "timeout", "linear_cnt",
     "exp_cnt", "reorder_threshold", "ev_min_active", "backup_per_plane", "probe_ok_count", "timestamps", "max_wimm",
-    "trim_nack", "cc_algorithm",
+    "trim_nack", "cc_algorithm", "window_end", "bitmap_base", "clear_bits", "rtx_echo", "loss_rule", "timeout_phases",
+    "skip_mode", "skip_to_bad", "revival_slot", "all_ports_down", "first_msn", "first_rqmsn",
 ))  # fmt: skip
 """Keys two ends need not agree on."""
 
@@ -225,12 +226,41 @@ _KEYS: dict[str, tuple[Any, ...]] = {
     "cc_scope": ("destination", "qp"),
     "cc_send_rule": ("mrc", "uet"),
     "cc_scaling": ("shape", "uet"),
+    "flow_label": ("copied", "inner", "outer"),
+    "flow_label_bits": (16, 20),
+    "se_bit": (7, 6),
+    "eeth_op_shift": (2, 4),
+    "ftype_bare": (1, 0),
+    "probe_psn": ("zero", "probe_id"),
+    "udp_checksum": ("zero", "computed"),
+    "dcids": ("packet", "roles", "connection"),
+    "first_msn": (0, 1),
+    "first_rqmsn": (1, 0),
+    "dma_length": ("message", "message", "remainder"),
+    "window_end": ("inclusive", "inclusive", "exclusive"),
+    "rcvd_counts": ("udp+40", "udp+40", "payload+40", "payload"),
+    "bitmap_base": ("turns", "turns", "cack"),
+    "clear_bits": ("unknown", "unknown", "unknown", "lost"),
+    "rtx_echo": (True, False),
+    "loss_rule": ("all", "all", "all", "distance", "time", "ooo"),
+    "timeout_phases": ("linear-exponential", "linear-exponential", "linear", "exponential"),
+    "unknown_nack": ("no_resource", "ignore"),
+    "skip_mode": ("cursor", "rotation", "timer"),
+    "skip_timer_s": (5e-6, 0.001),
+    "skip_to_bad": (True, False),
+    "probe_marked": ("skip", "good"),
+    "revival_slot": ("empty", "own"),
+    "port_bit_base": (0, 1),
+    "all_ports_down": ("charge", "wait"),
+    "trim_len": (0, 0, 122),
+    "trimmed_queue": ("control", "medium"),
     "link_rate_bps": (0.0, 100e6),
     "base_rtt_s": (0.0, 0.002),
 }
 """Values to draw from. Keys which this engine does not have are passed over."""
 _KNOWN = {f.name for f in fields(Config)}
-_UNSETTLING = ("bitmap_packets", "work_slots", "rx_buffer_bytes", "reorder_threshold", "dynamic_mpr", "sack_flush_s")
+_UNSETTLING = ("bitmap_packets", "work_slots", "rx_buffer_bytes", "reorder_threshold", "dynamic_mpr", "sack_flush_s",
+               "clear_bits", "loss_rule", "window_end")  # fmt: skip
 """Keys with which packets are refused or sent again without any fault."""
 SURE = 1 << 16
 """A reorder_threshold that rules guessing by distance out: small packets lap large ones on slow links (§5.9 b)."""

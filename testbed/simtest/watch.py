@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hosts.engine.endpoint import Endpoint
-from hosts.engine.ev import EV_MOVES, Ev, EvProfile, EvSignal, EvState
+from hosts.engine.ev import Ev, EvProfile, EvSignal, EvState, ev_moves
 from hosts.engine.events import Completion, Event, PacketLost, QpError, Status, WriteImmReceived
 from hosts.engine.packets import (
     RCVD_UNIT,
@@ -34,6 +34,7 @@ from hosts.engine.packets import (
 )
 from hosts.engine.psn import unwrap
 from hosts.engine.qp import QpState, QueuePair
+from hosts.engine.wire import NOMINAL_EXTRA
 
 INVARIANTS = {
     "placed": "a completed write's bytes are in place at the moment of its completion",
@@ -42,7 +43,7 @@ INVARIANTS = {
     "claims": "SACKs and ACKs claim nothing that did not arrive",
     "window": "no PSN beyond cack + MPR; nothing is sent into a full congestion window",
     "packets": "packets carry the posted bytes, consecutive PSNs, and rtx only when sent again",
-    "states": "EV states move only by EV_MOVES and for a reason",
+    "states": "EV states move only by the table and for a reason",
     "paths": "data uses ports that are up and EVs in rotation",
     "balance": "planes differ by one packet per rotation when nothing is out",
     "budget": "a QP fails only when its retry budget is truly spent",
@@ -115,6 +116,7 @@ class Lane:
         self.progress_at = 0.0
         """When the sender last heard of a higher cack."""
         self.mpr = receiver_qp._config.mpr_packets
+        self.extra = NOMINAL_EXTRA[receiver_qp._config.rcvd_counts]
         self.counts = [0] * self.sender.endpoint.planes
         """Data packets by plane since the rotation last was as it should be."""
         self.loose = 0
@@ -150,7 +152,7 @@ class Lane:
         offset = psn - self.cack - 1
         if offset < 0 or offset >= self.mpr or self.above >> offset & 1:
             return
-        self.rcvd += packet.size
+        self.rcvd += packet.size if self.extra is None else self.extra + len(packet.payload)
         self.above |= 1 << offset
         while self.above & 1:
             self.above >>= 1
@@ -323,7 +325,8 @@ class Watch:
         elif kind is EndpointRequest and packet.op == EndpointOp.PORT_STATUS_UPDATE:  # type: ignore[union-attr]
             known = side.peer_ports.get(peer)
             if known is None or (packet.request_id - known[0] & 0xFFFF) < 0x8000:  # type: ignore[union-attr]
-                side.peer_ports[peer] = packet.request_id, packet.port_mask  # type: ignore[union-attr]
+                mask = packet.port_mask >> side.endpoint.config.port_bit_base  # type: ignore[union-attr]
+                side.peer_ports[peer] = packet.request_id, mask  # type: ignore[union-attr]
                 self._rotation_broken(side.name)
         elif kind is Sack or kind is TransportAck:
             lane = self._from.get((side.name, packet.dest_qp))
@@ -515,7 +518,7 @@ class Watch:
         known = self._states[ev]
         if old is not known and not (known is EvState.SKIP and old is EvState.GOOD):
             raise self.violation("states", f"{ev!r} was {known.name}, is {old.name} without a signal")
-        planned = EV_MOVES[old, signal]
+        planned = ev_moves(self._configs[profile])[old, signal]
         held = planned is EvState.ASSUMED_BAD and new is old
         if new is not planned and not held:
             raise self.violation("states", f"{ev!r}: {old.name} and {signal.name} make {new.name}")
