@@ -73,6 +73,9 @@ class Measured:
 
     def baseline(self, name: str) -> float | None:
         """Mean of a series metric before the first fault, without the start; of the whole run without faults."""
+        span = self.scenario.baseline
+        if span is not None:
+            return self._series_value(name, span.start, span.stop)
         end = self.first_fault_s if self.first_fault_s is not None else self.outcome.duration_s
         return self._series_value(name, min(end * START_UP_SHARE, START_UP_MAX_S), end)
 

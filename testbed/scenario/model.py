@@ -449,6 +449,19 @@ class Expect(Part):
         return self
 
 
+class Span(Part):
+    """A part of a run."""
+
+    start: Seconds = Field(alias="from")
+    stop: Seconds = Field(alias="to")
+
+    @model_validator(mode="after")
+    def _forward(self) -> Span:
+        if self.stop <= self.start:
+            raise ValueError("`to` must be after `from`")
+        return self
+
+
 class Scenario(Part):
     """A whole file."""
 
@@ -480,5 +493,7 @@ class Scenario(Part):
     """Parts that are different on the live fabric."""
     virtual: dict[str, Any] = {}
     """Parts that are different in virtual time."""
+    baseline: Span | None = None
+    """What rules call `baseline`: the mean over this part; None: what was before the first fault, without the start."""
     expect: list[Expect] = []
     figures: list[Figure] = []
