@@ -20,6 +20,7 @@ from struct import pack_into
 from typing import Any
 
 from hosts.engine.config import Config
+from hosts.engine.dialect import in_dialect
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.icrc import icrc_ipv4, icrc_ipv6
 from hosts.engine.packets import (
@@ -42,7 +43,12 @@ from switch.build import cache_dir
 from topologies.lines import JsonlError, LineBuffer, answer_of, decode_request, encode_answer
 from topologies.plan import Plan
 
-_CODECS = {layout: Codec(Config(ev_layout=layout)) for layout in "LH"}
+_DIALECT = Config(
+    flow_label_bits=20, se_bit=6, eeth_op_shift=4, ftype_bare=0, probe_psn="probe_id", udp_checksum="computed",
+    decap_dscp="inner", decap_ecn="outer",
+)  # fmt: skip
+_CONFIGS = {"L": Config(), "H": Config(ev_layout="H"), "dialect": _DIALECT}
+_CODECS = {name: in_dialect(Codec(config), config) for name, config in _CONFIGS.items()}
 _TO6 = Addressing(bytes(15) + b"\x0a", bytes(15) + b"\x0b")
 _TO4 = Addressing(b"\x0a\0\0\1", b"\x0a\0\0\2")
 _RANGES = {
@@ -56,14 +62,14 @@ _RANGES = {
 # ---- codecs -------------------------------------------------------------------------------------------------
 
 
-def _prepared(data: bytes) -> tuple[Codec, bytes, int | None]:
-    """(codec, packet, outer traffic class) that an input asks for; its first two bytes are switches.
+def _prepared(data: bytes) -> tuple[str, bytes, int | None]:
+    """(name of the codec, packet, outer traffic class) that an input asks for; its first two bytes are switches.
 
     Bits of byte 0: 0 layout H, 1 an outer header with byte 1 as traffic class, 2 lengths and ports made right, 3 iCRC
-    made right: without these no fuzzer gets past the first checks.
+    made right: without these no fuzzer gets past the first checks; 4 the variants of §12 that change bytes.
     """
     if len(data) < 2:
-        return _CODECS["L"], data, None
+        return "L", data, None
     flags, traffic_class = data[0], data[1]
     packet = bytearray(data[2:])
     version = 6 if not packet or packet[0] >> 4 != 4 else 4
@@ -83,7 +89,8 @@ def _prepared(data: bytes) -> tuple[Codec, bytes, int | None]:
         if flags & 8:
             body = bytes(packet[:-4])
             pack_into("<I", packet, len(packet) - 4, (icrc_ipv6 if version == 6 else icrc_ipv4)(body))
-    return _CODECS["H" if flags & 1 else "L"], bytes(packet), traffic_class if flags & 2 else None
+    name = "dialect" if flags & 16 else "H" if flags & 1 else "L"
+    return name, bytes(packet), traffic_class if flags & 2 else None
 
 
 def _sum16(header: bytes | bytearray) -> int:
@@ -105,7 +112,8 @@ def _check_record(record: Packet, packet: bytes) -> None:
 
 def wire(data: bytes) -> None:
     """See the module."""
-    codec, packet, traffic_class = _prepared(data)
+    name, packet, traffic_class = _prepared(data)
+    codec = _CODECS[name]
     try:
         record = codec.decode(packet, 0, traffic_class)
     except WireError:
@@ -122,9 +130,9 @@ def scapy(data: bytes) -> None:
     from hosts.scapy_codec import ScapyCodec
 
     if not _SCAPY:
-        _SCAPY.update({layout: ScapyCodec(Config(ev_layout=layout)) for layout in "LH"})
-    codec, packet, traffic_class = _prepared(data)
-    other = _SCAPY["H" if codec is _CODECS["H"] else "L"]
+        _SCAPY.update({name: in_dialect(ScapyCodec(config), config) for name, config in _CONFIGS.items()})
+    name, packet, traffic_class = _prepared(data)
+    codec, other = _CODECS[name], _SCAPY[name]
     records: list[Any] = []
     for each in (codec, other):
         try:
@@ -338,7 +346,7 @@ def corpus(target: str) -> list[bytes]:
         rng = Random(1)
         return [rng.randbytes(size) for size in (40, 200, 600)]
     packets = [_CODECS["L"].encode(record, to).join() for to in (_TO6, _TO4) for record in _records()]
-    return [bytes((flags, 0x12)) + packet for packet in packets for flags in (0x0C, 0x8C)]
+    return [bytes((flags, 0x12)) + packet for packet in packets for flags in (0x0C, 0x8C, 0x1C)]
 
 
 def _records() -> list[Packet | RcPacket]:
