@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from testbed.ask import add_to as add_asking_commands
 from testbed.errors import UsageError
 from testbed.p4 import app as p4_app
 from testbed.scenario_cli import add_commands as add_scenario_commands
@@ -31,6 +32,7 @@ bench_app = typer.Typer(
 app.add_typer(bench_app, name="bench")
 app.add_typer(p4_app, name="p4")
 add_scenario_commands(app)
+add_asking_commands(app)
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
@@ -333,7 +335,7 @@ def bench_provision(
     from bench import provision
     from topologies.plan import Plan
 
-    plan = Plan(planes, racks, spines, hosts_per_rack)
+    plan = Plan.scaled(planes, racks, spines, hosts_per_rack)
     require_root("bench")
     result = provision.run(plan, rounds, Console(stderr=as_json, highlight=False))
     if as_json:
