@@ -33,6 +33,8 @@ TOOLS = {"bw": "write_bw", "lat": "write_lat", "ping": "ping", "stat": "stat"}
 """Word -> module of hosts.tools."""
 INTERRUPTED = 130
 """Exit code of a tool after Ctrl-C."""
+NOT_ARRIVED = 3
+"""Exit code of `mrc trace` when the packet ends on its way."""
 CAPTURE_S = 5
 """How long `capture` captures when not told otherwise, seconds."""
 
@@ -160,7 +162,7 @@ def trace(session: Session, given: Given) -> None:
     usage = "trace HOST HOST EV [--full], as in: trace h0 h2 0x0101 (`evs h0 h2` lists them)"
     arguments(given, usage, 3, 5)
     two_hosts(session, given, usage)
-    _mrc(session, "trace", ["trace", *given])
+    _mrc(session, "trace", ["trace", *given], fine=(0, NOT_ARRIVED, INTERRUPTED))
 
 
 @word("p4sh", OPEN, complete=switch_names)
@@ -194,8 +196,10 @@ def _argv(session: Session, name: str, given: Given) -> list[str]:
     return [sys.executable, "-m", module, "--run-dir", str(session.fabric.run_dir.path), *given]
 
 
-def _mrc(session: Session, called: str, given: Given, *, interactive: bool = False) -> None:
-    """A sub-command of `mrc` on this fabric."""
+def _mrc(
+    session: Session, called: str, given: Given, *, interactive: bool = False, fine: tuple[int, ...] = (0, INTERRUPTED)
+) -> None:
+    """A sub-command of `mrc` on this fabric; `fine`: exit codes that are no failure."""
     where = {"MRC_RUN_DIR": str(session.fabric.run_dir.path), "PYTHONPATH": str(processes.ROOT)}
     argv = [sys.executable, "-m", "testbed.cli", *given]
     if interactive:
@@ -203,12 +207,13 @@ def _mrc(session: Session, called: str, given: Given, *, interactive: bool = Fal
         if code not in (0, INTERRUPTED):
             raise UsageError(f"{called}: ended with exit code {code}")
         return
-    run(session, called, argv, env=where)
+    run(session, called, argv, env=where, fine=fine)
 
 
 def run(
-    session: Session, called: str, argv: Sequence[str], *, cwd: Path | None = None, env: dict[str, str] | None = None
-) -> None:
+    session: Session, called: str, argv: Sequence[str], *, cwd: Path | None = None, env: dict[str, str] | None = None,
+    fine: tuple[int, ...] = (0, INTERRUPTED),
+) -> None:  # fmt: skip
     """Run a command of ours and copy what it says to `out` as it comes. Raises UsageError when it failed."""
     running = processes.popen(
         argv, session.fabric.run_dir.state.token, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -224,7 +229,7 @@ def run(
         if running.stdout is not None:
             running.stdout.close()
         running.wait()
-    if code not in (0, INTERRUPTED):
+    if code not in fine:
         raise UsageError(f"{called}: ended with exit code {code}")
 
 

@@ -1,0 +1,140 @@
+"""Words of the CLI as commands of a shell: `mrc links`, `mrc faults`, `mrc evs h0 h2`, `mrc check`, `mrc trace ...`.
+
+They ask the processes of the fabric that `mrc up` runs in another terminal, through its run folder, and print what the
+word would (docs/cli.md). Words that change something belong to the process that has to undo it, and are not here.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from testbed.errors import UsageError
+from topologies.jsonl import JsonlClient
+from topologies.northbound import Northbound
+from topologies.plan import Link
+from topologies.rundir import RunDir, default_run_dir
+from topologies.traffic import switch_ports
+
+Json = Annotated[bool, typer.Option("--json", help="Print data instead of a table.")]
+
+
+class RunningFabric:
+    """A fabric of another process, for words that read: what topologies.net.Fabric offers them, from its run folder."""
+
+    def __init__(self, path: Path) -> None:
+        from testbed.trace import LiveFabric
+
+        self._live = LiveFabric(path)
+        self.plan = self._live.plan
+        self.run_dir = RunDir(path)
+        self.controller = Northbound(path)
+        self.mapper = JsonlClient(self.run_dir.mapper_socket, name="mapper")
+        self.traffic = self._live.traffic
+        self.traffic.touched = set(switch_ports(self.plan))  # whoever set something is another process
+
+    def agent(self, host: str) -> JsonlClient:
+        self.plan.host(host)
+        return JsonlClient(self.run_dir.agent_socket(host), name=host)
+
+    def link_is_up(self, link: Link) -> bool:
+        """Carrier at a switch's end, which needs both ends up."""
+        return self._live.is_up(link.upper)
+
+
+def run_word(name: str, given: Sequence[str], as_json: bool) -> int:
+    """Run a reading word on the running fabric; 0, or 1 when it said that something is bad.
+
+    Raises UsageError and what words raise.
+    """
+    from topologies.words import WORDS, Answer, Session, Style
+    from topologies.words import UsageError as WordError
+
+    fabric = RunningFabric(default_run_dir())
+    session = Session(fabric, sys.stdout, Style.of(sys.stdout))  # type: ignore[arg-type]
+    try:
+        answer = WORDS[name].run(session, given)
+    except WordError as error:
+        raise UsageError(str(error)) from error
+    if isinstance(answer, Answer):
+        print(json.dumps(answer.data, indent=2) if as_json else answer.text)
+    elif answer:
+        print(answer)
+    return 0
+
+
+def check(
+    probes: Annotated[int, typer.Argument(metavar="[PROBES]", min=1, help="Of each link, host and class.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """Pre-job check of the running fabric: probe every link in both classes; exit code 1 when one is bad."""
+    from topologies.words.check import check_fabric
+    from topologies.words.table import Style
+
+    result = check_fabric(RunningFabric(default_run_dir()).mapper, probes)
+    print(json.dumps(result.to_json(), indent=2) if as_json else result.text(Style.of(sys.stdout)))
+    raise typer.Exit(0 if result.ok else 1)
+
+
+def links(node: Annotated[str | None, typer.Argument(help="Of one node only.")] = None, as_json: Json = False) -> None:
+    """State, rate, delay, loss and use of the running fabric's links."""
+    raise typer.Exit(run_word("links", [node] if node else [], as_json))
+
+
+def faults(
+    which: Annotated[str | None, typer.Argument(metavar="[active|all]")] = None, as_json: Json = False
+) -> None:  # fmt: skip
+    """Faults that the running fabric's controller knows: what, since when, seen by whom."""
+    raise typer.Exit(run_word("faults", [which] if which else [], as_json))
+
+
+def evs(source: str, destination: str, as_json: Json = False) -> None:
+    """Every path between two hosts of the running fabric: address, state, RTT, loss."""
+    raise typer.Exit(run_word("evs", [source, destination], as_json))
+
+
+def queues(
+    where: Annotated[str | None, typer.Argument(metavar="[SWITCH|PORT]")] = None, as_json: Json = False
+) -> None:  # fmt: skip
+    """Queues of the running fabric's switch ports: limits, what waits, what was dropped."""
+    raise typer.Exit(run_word("queues", [where] if where else [], as_json))
+
+
+def counters(switch: Annotated[str | None, typer.Argument()] = None, as_json: Json = False) -> None:
+    """What the P4 programs of the running fabric counted, by port and by reason."""
+    raise typer.Exit(run_word("counters", [switch] if switch else [], as_json))
+
+
+def trace(
+    source: Annotated[str, typer.Argument(help="Sending host, e.g. h0.")],
+    destination: Annotated[str, typer.Argument(help="Receiving host, e.g. h2.")],
+    ev: Annotated[str, typer.Argument(help="EV such as 0x0101, or PLANE/UPLINK such as 1/1.")],
+    full: Annotated[bool, typer.Option("--full", help="Every step of the program in each switch.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Follow one packet through the running fabric: each switch's decision, by the tables it has now."""
+    from testbed import trace as tracing
+
+    raise typer.Exit(tracing.run(default_run_dir(), source, destination, ev, full=full, as_json=as_json))
+
+
+EPILOGS = {
+    check: "Examples: `mrc check` · `mrc check 200 --json`, while `mrc up` runs in another terminal",
+    links: "Examples: `mrc links` · `mrc links p1-t0-0`",
+    faults: "Examples: `mrc faults` · `mrc faults all --json`",
+    evs: "Example: `mrc evs h0 h2`",
+    queues: "Examples: `mrc queues` · `mrc queues p0-t0-0`",
+    counters: "Examples: `mrc counters` · `mrc counters p0-t0-0`",
+    trace: "Examples: `mrc trace h0 h2 0x0101` · `mrc trace h0 h2 1/1 --full`",
+}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give `mrc` these commands."""
+    for command, epilog in EPILOGS.items():
+        app.command(epilog=epilog)(command)
