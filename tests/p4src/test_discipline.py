@@ -144,11 +144,12 @@ def test_depth__a_control_packet_does_not_correct_it():
     assert switch.depth(UP) == 5
 
 
-def test_depth__that_nothing_corrects_is_given_up_after_a_second():
+@pytest.mark.parametrize("stuck", [12, 35, 36, 1000])
+def test_depth__that_nothing_corrects_is_given_up_after_a_second(stuck):
     """Say the port was taken away with its queue: the count stays, and would keep everybody out."""
     switch, talk = t0(), Conversation(PLAN, "h0", "h2")
     switch.device.inject(1, talk.data(), 0)
-    switch.set_depth(UP, 1000)
+    switch.set_depth(UP, stuck)
     switch.offer(1, [talk.data(n) for n in range(100)], start_ns=SECOND // 100, gap_ns=SECOND // 100)
     out = [dscp_of(frame) for frame in arrivals(switch, 2 * SECOND)]
     assert out == [TRIMMABLE] + [TRIMMED] * 99 + [TRIMMABLE]

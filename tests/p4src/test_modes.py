@@ -134,8 +134,19 @@ def test_segments__five_are_too_many():
     switch, talk = PlannedSwitch(PLAN, "p0-t0-0"), Conversation(PLAN, "h0", "h7")
     spent = with_destination(talk.data(), carrier(0x2000))
     assert len(switch.device.process(1, with_srh(spent, (carrier(0x1000),) * 4))) == 1
+    for count in range(1, 5):
+        assert switch.device.process(1, with_srh(spent, (carrier(0x1000),) * count, kind=2)) == []
     assert switch.device.process(1, with_srh(spent, (carrier(0x1000),) * 5)) == []
-    assert switch.drops() == {(BAD_SRH, 1): 1}
+    assert switch.drops() == {(BAD_SRH, 1): 5}
+
+
+def test_segments__a_carrier_with_a_hole_is_not_spent():
+    """0x0000 ends a list; what stands behind it makes no path, with an SRH or without."""
+    switch, talk = PlannedSwitch(PLAN, "p0-t0-0"), Conversation(PLAN, "h0", "h7")
+    holed = with_destination(talk.data(), carrier(0x2000) | 0x1001)
+    assert switch.device.process(1, with_srh(holed, (carrier(0x1000),))) == []
+    assert switch.device.process(1, holed) == []
+    assert switch.drops() == {(UNKNOWN_USID, 1): 2}
 
 
 def test_segments__the_next_carrier_must_begin_at_a_neighbour():
