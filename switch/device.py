@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from switch import native
 from switch.entities import (
     ActionCall,
+    CloneSession,
     CounterData,
     DeviceStats,
     Digest,
@@ -32,10 +33,11 @@ from switch.entities import (
     GroupRef,
     Member,
     MemberRef,
+    MulticastGroup,
     TableEntry,
     TableError,
 )
-from switch.schema import DEFAULT_ONLY, TABLE_ONLY, Array, Profile, Schema, Table
+from switch.schema import DEFAULT_ONLY, TABLE_ONLY, Array, Profile, Schema, Table, check_replication
 from switch.traffic import DeviceTraffic
 
 if TYPE_CHECKING:
@@ -50,6 +52,9 @@ DROP_PORT = 511
 
 MAX_WEIGHT = 65536
 """Largest sum of weights of a group whose selector sets no bound."""
+
+PROCESS_ROOM = 1 << 20
+"""Bytes that `process` may give back for one packet, with its copies."""
 
 _VIEW_HEAD = struct.Struct("=iIIIQQ")  # struct rt_entry_view
 _COLLECTED_HEAD = struct.Struct("=QII")  # struct rt_collected_head
@@ -81,6 +86,8 @@ class Device:
         self._lock = threading.RLock()
         self._program: Any = None
         self._schema: Schema | None = None
+        self._multicast: dict[int, MulticastGroup] = {}
+        self._sessions: dict[int, CloneSession] = {}
         self._out = threading.local()
         self.ports_lock = threading.Lock()
         """Held by the event loop while it opens or closes ports of this device."""
@@ -108,6 +115,7 @@ class Device:
                 self._lib.rt_device_destroy(trial)
             self._load_into(self._handle, program)
             self._program, self._schema = program, schema
+            self._multicast, self._sessions = {}, {}
 
     def _load_into(self, handle: int, program: Program) -> None:
         why = ctypes.create_string_buffer(512)
@@ -165,12 +173,16 @@ class Device:
         _check_port(port)
         out = getattr(self._out, "buffer", None)
         if out is None:
-            out = self._out.buffer = ctypes.create_string_buffer(native.MAX_FRAME + 64)
-        written = self._lib.rt_device_process(self.handle, port, bytes(frame), len(frame), out)
-        if written <= 0:
-            return []
-        to, length = struct.unpack_from("=II", out)
-        return [(to, ctypes.string_at(ctypes.addressof(out) + 8, length))]
+            out = self._out.buffer = ctypes.create_string_buffer(PROCESS_ROOM)
+        written = self._lib.rt_device_process(self.handle, port, bytes(frame), len(frame), out, PROCESS_ROOM)
+        if written == native.FULL:
+            raise ValueError(f"{self.name}: the copies of a packet take more than {PROCESS_ROOM} bytes: use inject")
+        frames, at, base = [], 0, ctypes.addressof(out)
+        while at < written:
+            to, length = struct.unpack_from("=II", out, at)
+            frames.append((to, ctypes.string_at(base + at + 8, length)))
+            at += 8 + length
+        return frames
 
     def inject(self, port: int, frame: bytes, now_ns: int) -> None:
         """Under a virtual clock: a frame reaches `port` at `now_ns`; `advance` gives what comes out, and when.
@@ -541,6 +553,52 @@ class Device:
         if profile_id:
             return [schema.find(schema.profiles, profile_id, "action profile")]
         return list(schema.profiles.values())
+
+    # ---- multicast groups and clone sessions --------------------------------------------------------------------
+
+    def insert_replication(self, entry: MulticastGroup | CloneSession) -> None:
+        """Add a multicast group or clone session. ALREADY_EXISTS, INVALID_ARGUMENT."""
+        self._write_replication(native.INSERT, entry)
+
+    def modify_replication(self, entry: MulticastGroup | CloneSession) -> None:
+        """Replace it. NOT_FOUND, INVALID_ARGUMENT."""
+        self._write_replication(native.MODIFY, entry)
+
+    def delete_replication(self, entry: MulticastGroup | CloneSession) -> None:
+        """NOT_FOUND."""
+        self._write_replication(native.DELETE, entry)
+
+    def read_multicast(self) -> list[MulticastGroup]:
+        """All groups, by id."""
+        return sorted(self._multicast.values(), key=lambda one: one.group_id)
+
+    def read_sessions(self) -> list[CloneSession]:
+        """All clone sessions, by id."""
+        return sorted(self._sessions.values(), key=lambda one: one.session_id)
+
+    def _write_replication(self, op: int, entry: MulticastGroup | CloneSession) -> None:
+        with self._lock:
+            self.schema  # noqa: B018 - raises without a program
+            session = isinstance(entry, CloneSession)
+            known: dict[int, Any] = self._sessions if session else self._multicast
+            number = entry.session_id if isinstance(entry, CloneSession) else entry.group_id
+            what = f"{self.name}: {'clone session' if session else 'multicast group'} {number}"
+            check_replication(entry, what)
+            if op == native.INSERT and number in known:
+                raise TableError("ALREADY_EXISTS", f"{what} is there already")
+            if op != native.INSERT and number not in known:
+                has = ", ".join(map(str, sorted(known))) or "none"
+                raise TableError("NOT_FOUND", f"{what}: there is none (has: {has})")
+            replicas = (native.Replica * len(entry.replicas))(*((r.port, r.rid) for r in entry.replicas))
+            extra = (entry.group_id, entry.class_of_service, entry.length) if session else (0, 0, 0)  # type: ignore
+            keep = op != native.DELETE
+            error = self._lib.rt_replication_write(self.handle, session, number, *extra, keep, len(replicas), replicas)
+            if error:
+                raise TableError("RESOURCE_EXHAUSTED", f"{what}: too many replicas, or no memory")
+            if keep:
+                known[number] = entry
+            else:
+                del known[number]
 
     # ---- counters and registers -------------------------------------------------------------------------------
 

@@ -150,6 +150,33 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Replica:
+    """One copy: where it goes, and the egress_rid it gets."""
+
+    port: int
+    rid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MulticastGroup:
+    """Where the packets of mcast_grp `group_id` go."""
+
+    group_id: int
+    replicas: tuple[Replica, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CloneSession:
+    """Where clones go. `group_id`: a multicast group as well; 0: none. `length`: longest clone, bytes; 0: any."""
+
+    session_id: int
+    replicas: tuple[Replica, ...] = ()
+    class_of_service: int = 0
+    length: int = 0
+    group_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Digest:
     """What a program sent by digest(). `data` is laid out as switch/p4/typespec.py says; `at_us` since load."""
 

@@ -45,7 +45,7 @@ from switch.gnmi_tree import (
 from switch.interfaces import COUNTER_LEAVES, LEAVES, InterfaceChange, Interfaces, Leaf, Value
 from switch.serve import BadRequest
 from switch.traffic_paths import CONFIG_LEAVES, IMPAIRMENT_LEAVES, QOS_LEAVES
-from switch.traffic_tree import TrafficPorts, config_values, id_values, restarted, state_values, with_values
+from switch.traffic_tree import TrafficPorts, all_values, config_values, restarted, state_values, with_values
 
 GNMI_VERSION = "0.10.0"
 MODELS = (gnmi.ModelData(name="openconfig-interfaces", organization="OpenConfig working group", version="3.0.0"),)
@@ -150,8 +150,7 @@ class _Request:
     def _add_traffic(self, name: str, values: dict[Leaf, Value], wanted: frozenset[Leaf]) -> None:
         assert self.traffic is not None
         if not wanted.isdisjoint(_TRAFFIC):
-            values.update(id_values(name))
-            values.update(config_values(self.traffic.get(name)))
+            values.update(all_values(name, self.traffic.get(name)))
         if not wanted.isdisjoint(TRAFFIC_SAMPLED) or _DISCARDS in wanted:
             state = self.traffic.state(name)
             values.update(state_values(state))

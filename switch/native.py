@@ -20,6 +20,7 @@ SOURCES = (
     "hashes.c",
     "digests.c",
     "trace.c",
+    "replicate.c",
     "buffers.c",
     "line.c",
     "traffic.c",
@@ -104,7 +105,8 @@ class ProgramDesc(c.Structure):
 
     _fields_ = [
         ("abi", c.c_uint32), ("phv_bytes", c.c_uint32), ("name", c.c_char_p),
-        ("ingress", c.c_void_p), ("egress", c.c_void_p),
+        ("parse", c.c_void_p), ("ingress", c.c_void_p), ("egress", c.c_void_p), ("deparse", c.c_void_p),
+        ("forget", c.c_void_p),
         ("n_actions", c.c_uint32), ("n_tables", c.c_uint32), ("n_profiles", c.c_uint32),
         ("n_counters", c.c_uint32), ("n_registers", c.c_uint32), ("n_digests", c.c_uint32),
         ("actions", c.POINTER(ActionDesc)), ("tables", c.POINTER(TableDesc)), ("profiles", c.POINTER(ProfileDesc)),
@@ -117,6 +119,12 @@ class Cell(c.Structure):
     """struct p4rt_cell: a counter."""
 
     _fields_ = [("packets", c.c_uint64), ("bytes", c.c_uint64)]
+
+
+class Replica(c.Structure):
+    """struct rt_replica."""
+
+    _fields_ = [("port", c.c_uint32), ("rid", c.c_uint32)]
 
 
 class Place(c.Structure):
@@ -217,7 +225,7 @@ _SIGNATURES = {
     "rt_device_unload": (None, c.c_void_p),
     "rt_device_destroy": (None, c.c_void_p),
     "rt_device_program": (c.POINTER(ProgramDesc), c.c_void_p),
-    "rt_device_process": (c.c_int, c.c_void_p, c.c_uint32, c.c_char_p, c.c_uint32, c.c_char_p),
+    "rt_device_process": (c.c_int, c.c_void_p, c.c_uint32, c.c_char_p, c.c_uint32, c.c_char_p, c.c_size_t),
     "rt_device_spin": (c.c_uint64, c.c_void_p, c.c_uint32, c.c_char_p, c.c_uint32, c.c_uint64),
     "rt_device_inject": (c.c_int, c.c_void_p, c.c_uint32, c.c_char_p, c.c_uint32, c.c_uint64),
     "rt_device_advance": (c.c_int, c.c_void_p, c.c_uint64, *_VIEW),
@@ -249,6 +257,10 @@ _SIGNATURES = {
     "rt_digests_take": (c.c_int, c.c_void_p, *_VIEW),
     "rt_trace_start": (c.c_int, c.c_void_p, c.c_char_p, c.c_char_p, c.c_size_t),
     "rt_trace_end": (c.c_int, c.c_void_p, *_VIEW),
+    "rt_replication_write": (
+        c.c_int, c.c_void_p, c.c_int, c.c_uint32, c.c_uint32, c.c_uint32, c.c_uint32, c.c_int, c.c_uint32,
+        c.POINTER(Replica),
+    ),
     "rt_free": (None, c.c_void_p),
     "rt_loop_create": (c.c_void_p, c.c_uint32, c.c_uint32, c.c_char_p, c.c_size_t),
     "rt_loop_start": (c.c_int, c.c_void_p),

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from switch.entities import ActionCall, FieldMatch, Match, TableEntry, TableError
+from switch.entities import ActionCall, CloneSession, FieldMatch, Match, MulticastGroup, TableEntry, TableError
 from switch.native import NONE, ProgramDesc
 
 if TYPE_CHECKING:
@@ -111,6 +111,23 @@ def number(value: bytes, bits: int, what: str) -> int:
     if result >> bits:
         raise TableError("OUT_OF_RANGE", f"{what}: {result:#x} does not fit in {bits} bits")
     return result
+
+
+def check_replication(entry: MulticastGroup | CloneSession, what: str) -> None:
+    """Raises TableError INVALID_ARGUMENT for numbers that no packet can have."""
+    session = isinstance(entry, CloneSession)
+    number = entry.session_id if isinstance(entry, CloneSession) else entry.group_id
+    if not (0 if session else 1) <= number < (1 << 32 if session else 1 << 16):
+        raise TableError("INVALID_ARGUMENT", f"{what}: the id must be {'0 to 2**32-1' if session else '1 to 65535'}")
+    if len(set(entry.replicas)) != len(entry.replicas):
+        raise TableError("INVALID_ARGUMENT", f"{what}: a replica (port, instance) is given twice")
+    for one in entry.replicas:
+        if not 0 <= one.port < 511 or not 0 <= one.rid < 1 << 16:
+            raise TableError(
+                "INVALID_ARGUMENT", f"{what}: port {one.port}, instance {one.rid}: not in 0..510, 0..65535"
+            )
+    if isinstance(entry, CloneSession) and not (0 <= entry.class_of_service < 8 and 0 <= entry.length < 1 << 31):
+        raise TableError("INVALID_ARGUMENT", f"{what}: class of service 0 to 7, length 0 to 2**31-1 are allowed")
 
 
 def names(things: Iterable[Any]) -> str:

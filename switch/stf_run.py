@@ -18,11 +18,14 @@ from typing import Any
 from switch.device import Device, Program
 from switch.entities import (
     ActionCall,
+    CloneSession,
     Group,
     GroupMember,
     GroupRef,
     Member,
     MemberRef,
+    MulticastGroup,
+    Replica,
     TableEntry,
     TableError,
 )
@@ -82,6 +85,7 @@ class StfRun:
         self.handles: dict[str, TableEntry] = {}
         self.digests: deque[Any] = deque()
         self.now_ns = 0
+        self.nodes: list[tuple[Replica, ...]] = []
 
     def command(self, command: Command) -> None:
         try:
@@ -215,6 +219,26 @@ class StfRun:
 
     def _do_port(self, command: Command, port: int, up: bool) -> None:
         self.device.set_port_up(port, up)
+
+    # ---- multicast groups and clone sessions
+
+    def _do_mirroring_add(self, command: Command, session: int, port: int) -> None:
+        self.device.insert_replication(CloneSession(session, (Replica(port),)))
+
+    def _do_mirroring_add_mc(self, command: Command, session: int, group: int) -> None:
+        self.device.insert_replication(CloneSession(session, group_id=group))
+
+    def _do_mc_mgrp_create(self, command: Command, group: int) -> None:
+        self.device.insert_replication(MulticastGroup(group))
+
+    def _do_mc_node_create(self, command: Command, rid: int, ports: list[int]) -> None:
+        self.nodes.append(tuple(Replica(port, rid) for port in ports))
+
+    def _do_mc_node_associate(self, command: Command, group: int, node: int) -> None:
+        if node >= len(self.nodes):
+            raise StfError(command.where, f"no node {node} (mc_node_create made {len(self.nodes)}, numbered from 0)")
+        before = next((one for one in self.device.read_multicast() if one.group_id == group), MulticastGroup(group))
+        self.device.modify_replication(MulticastGroup(group, before.replicas + self.nodes[node]))
 
     # ---- the traffic manager
 

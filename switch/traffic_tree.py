@@ -75,6 +75,11 @@ def id_values(name: str) -> dict[Leaf, Value]:
     return {("interface-id",): name} | {(*queue_base(n), "name"): str(n) for n in range(PRIORITIES)}
 
 
+def all_values(name: str, settings: PortTraffic) -> dict[Leaf, Value]:
+    """Everything about a port that is told on change."""
+    return {**id_values(name), **config_values(settings)}
+
+
 def state_values(state: PortTrafficState) -> dict[Leaf, Value]:
     """Every state leaf with its value."""
     out: dict[Leaf, Value] = {}

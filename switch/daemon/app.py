@@ -24,6 +24,7 @@ from switch.interfaces import Interfaces
 from switch.loop import EventLoop
 from switch.netlink import LinkWatcher
 from switch.serve import STOP_GRACE_S, parse_address, start_server
+from switch.traffic_tree import all_values
 
 ADD_EXAMPLE = '{"op": "add_device", "name": "s1", "device_id": 1, "ports": {"1": "veth0"}}'
 
@@ -134,6 +135,8 @@ class Daemon:
         """Adds a device and switches it on. Raises ChassisError."""
         self.traffic.add(await self.registry.add(name, device_id, ports))
         self.interfaces.add_device(name, list(ports.values()))
+        for interface in ports.values():
+            self.interfaces.tell(interface, all_values(interface, self.traffic.get(interface)))
         self._publish("device", name=name, device_id=device_id, state="on")
 
     # ---- control socket ---------------------------------------------------------------------------------
@@ -199,7 +202,10 @@ class Daemon:
                 wanted = [self.registry.named(field(request, "name", str, "a device's name"))]
             except ChassisError as error:
                 raise ControlError(str(error)) from None
-        return {"devices": {chassis.name: chassis.stats() for chassis in wanted}}
+        return {
+            "devices": {chassis.name: chassis.stats() for chassis in wanted},
+            "late": [{"under_us": limit, "count": count} for limit, count in self.loop.lateness()],
+        }
 
     async def _op_shutdown(self, request: Fields) -> Fields:
         asyncio.get_running_loop().call_soon(self.stopping.set)

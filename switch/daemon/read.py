@@ -13,6 +13,7 @@ from finsy.proto import p4i, p4r, rpc_code
 
 from switch.daemon.chassis import Chassis
 from switch.daemon.errors import RpcError, code_of
+from switch.daemon.replication import read_replication
 from switch.daemon.translate import (
     canonical,
     counter_out,
@@ -136,8 +137,7 @@ def _digests(chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: p4r.D
 
 
 def _replication(chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: Any) -> Iterator[p4r.Entity]:
-    """Multicast groups and clone sessions cannot be written, so there are none; clients that clear a switch ask."""
-    return iter(())
+    return read_replication(device, wanted)
 
 
 _HANDLERS: dict[str, Callable[[Chassis, Device, p4i.P4Info, Any], Iterator[p4r.Entity]]] = {

@@ -11,6 +11,7 @@ from finsy.proto import p4r, rpc_code
 
 from switch.daemon.chassis import Chassis
 from switch.daemon.errors import RpcError, code_of
+from switch.daemon.replication import replication_in
 from switch.daemon.translate import counter_in, group_in, integer, member_in, table_entry_in
 from switch.device import Device
 from switch.entities import TableEntry, TableError
@@ -119,6 +120,15 @@ def _digest(chassis: Chassis, device: Device, kind: int, sent: p4r.DigestEntry) 
     operations[kind](sent)
 
 
+def _replication(chassis: Chassis, device: Device, kind: int, sent: p4r.PacketReplicationEngineEntry) -> None:
+    operations = {
+        INSERT: device.insert_replication,
+        MODIFY: device.modify_replication,
+        DELETE: device.delete_replication,
+    }
+    operations[kind](replication_in(sent))
+
+
 _HANDLERS: dict[str, Callable[[Chassis, Device, int, Any], None]] = {
     "table_entry": _table_entry,
     "action_profile_member": _member,
@@ -127,4 +137,5 @@ _HANDLERS: dict[str, Callable[[Chassis, Device, int, Any], None]] = {
     "direct_counter_entry": _direct_counter,
     "register_entry": _register,
     "digest_entry": _digest,
+    "packet_replication_engine_entry": _replication,
 }

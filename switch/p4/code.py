@@ -16,7 +16,7 @@ _C_WORDS = """
     restrict return short signed sizeof static struct switch typedef union unsigned void volatile while asm typeof
     linux unix i386 is_valid at main NULL dev pkt p v frame len error errno steps key data act entry result block old
     same done phv variables parse deparse ingress egress u128 i128 uint8_t uint16_t uint32_t uint64_t memcpy memset
-    error_names trace_fields
+    error_names trace_fields keep_fields begin parse_only forget send
 """
 _RESERVED = frozenset(_C_WORDS.split())
 _TAKEN = re.compile(r"(p4|P4|_|U128$|(action|table|control|state|stack|function|ACTION)_|\w+_(MAX|MIN|WIDTH|C)$)|\w+_$")

@@ -111,12 +111,42 @@ class Emitter(Parsers):
 
     def _entry_points(self, calls: dict[str, str]) -> Code:
         code = Code()
+        lists = self._field_lists()
+        code.add("/* Metadata fields by @field_list: what clones and packets that go round again keep. */")
+        code.add("static void keep_fields(const struct phv *from, struct phv *to, uint32_t list)")
+        code.open("{")
+        code.add("(void)from, (void)to, (void)list;")
+        for number, fields in sorted(lists.items()):
+            code.open(f"if (list == {number}) {{")
+            code.add(*(f"to->meta.{one} = from->meta.{one};" for one in fields))
+            code.close()
+        code.close()
+        code.add("")
+        code.add("static void begin(struct p4rt_packet *pkt)")
+        code.open("{")
+        code.add("struct phv *p = pkt->phv;", "memset(p, 0, sizeof *p);")
+        code.late(self._no_bytes)
+        code.add("if (pkt->kept)", "    keep_fields(pkt->kept, p, pkt->kept_list);")
+        code.close()
+        code.add("")
+        code.add("static void parse_only(struct p4rt_device *dev, struct p4rt_packet *pkt)")
+        code.open("{")
+        code.add("struct phv *p = pkt->phv;", "struct variables variables, *v = &variables;", "")
+        code.add("begin(pkt);", 'P4_EVENT(P4RT_EV_START, "clone", "", NULL, 0);', f"parse({CALL});")
+        code.close()
+        code.add("")
+        code.add("static void forget(struct p4rt_packet *pkt)")
+        code.open("{")
+        code.add("struct phv *p = pkt->phv, before = *p;")
+        code.add("memset(&p->meta, 0, sizeof p->meta);")
+        code.late(lambda: [one for one in self._no_bytes() if one.startswith("p->meta.")])
+        code.add("keep_fields(&before, p, pkt->kept_list);")
+        code.close()
+        code.add("")
         code.add("static void ingress(struct p4rt_device *dev, struct p4rt_packet *pkt)")
         code.open("{")
         code.add("struct phv *p = pkt->phv;", "struct variables variables, *v = &variables;", "")
-        code.add("memset(p, 0, sizeof *p);")
-        code.late(self._no_bytes)
-        code.add('P4_EVENT(P4RT_EV_START, "ingress", "", NULL, 0);', f"parse({CALL});")
+        code.add("begin(pkt);", 'P4_EVENT(P4RT_EV_START, "ingress", "", NULL, 0);', f"parse({CALL});")
         self._run("verify", calls, code)
         self._run("ingress", calls, code)
         code.close()
@@ -126,11 +156,34 @@ class Emitter(Parsers):
         code.add("struct phv *p = pkt->phv;", "struct variables variables, *v = &variables;", "")
         code.add('P4_EVENT(P4RT_EV_START, "egress", "", NULL, 0);')
         self._run("egress", calls, code)
-        code.add("if (pkt->std.egress_spec == P4RT_DROP_PORT)", "    return;")
+        code.close()
+        code.add("")
+        code.add("static void send(struct p4rt_device *dev, struct p4rt_packet *pkt)")
+        code.open("{")
+        code.add("struct phv *p = pkt->phv;", "struct variables variables, *v = &variables;", "")
         self._run("compute", calls, code)
         code.add("deparse(pkt, p);")
         code.close()
         return code
+
+    def _field_lists(self) -> dict[int, list[str]]:
+        """C paths below `meta` of the fields in each list that @field_list names."""
+        out: dict[int, list[str]] = {}
+
+        def visit(of: Any, path: str) -> None:
+            record = plain(of)
+            if not isinstance(record, Record) or record.kind == "header":
+                return
+            for one in record.decl.fields:
+                here = f"{path}{c_name(one.name)}"
+                note = one.annotation("field_list")
+                for token in (note.body or []) if note else []:
+                    if token.kind == "INTEGER":
+                        out.setdefault(tree.parse_integer(token.text)[0], []).append(here)
+                visit(record.fields[one.name], here + ".")
+
+        visit(self.program.parser.params[2].type, "")
+        return out
 
     def _run(self, phase: str, calls: dict[str, str], code: Code) -> None:
         control: ControlInstance = getattr(self.program, phase)
@@ -204,8 +257,11 @@ class Emitter(Parsers):
             ".abi = P4RT_ABI,",
             ".phv_bytes = sizeof(struct phv),",
             f".name = {c_string(program.name)},",
+            ".parse = parse_only,",
             ".ingress = ingress,",
             ".egress = egress,",
+            ".deparse = send,",
+            ".forget = forget,",
             f".n_actions = {len(program.actions)},",
             f".n_tables = {len(program.tables)},",
             f".n_profiles = {len(program.of_kind('action_profile', 'action_selector'))},",

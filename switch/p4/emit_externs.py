@@ -15,8 +15,7 @@ from switch.p4.emit_expr import ExprEmitter, Frame
 from switch.p4.errors import unsupported
 
 _REFUSED = {
-    "clone", "clone_preserving_field_list", "resubmit_preserving_field_list",
-    "recirculate_preserving_field_list", "verify_checksum_with_payload", "update_checksum_with_payload",
+    "verify_checksum_with_payload", "update_checksum_with_payload",
 }  # fmt: skip
 _SILENT = {"log_msg", "assert", "assume", "static_assert"}
 
@@ -124,6 +123,41 @@ class Externs(ExprEmitter):
         text = f"p4rt_random(dev, {self.value(low, frame)}, {self.value(high, frame)})"
         self.store(target, f"({c_type(bits)}){text}", frame)
         frame.code.add(f'P4_VALUE("random", {where_string(e.where)}, {self.loaded(target, frame)});')
+
+    def _fn_clone(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
+        self._clone(e, args, "P4RT_NONE", frame)
+
+    def _fn_clone_preserving_field_list(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
+        self._clone(e, args[:2], self._list_number(args[2]), frame)
+
+    def _clone(self, e: tree.Call, args: list[tree.Expr], fields: str, frame: Frame) -> None:
+        """The last call of a pipeline counts, as in simple_switch; the copy is made when the pipeline ends."""
+        wanted = {"I2E": "ingress", "E2E": "egress"}.get(str(args[0].const))
+        if wanted is None:
+            unsupported(e.where, "a CloneType not known at compile time")
+        if frame.phase != wanted:
+            unsupported(e.where, f"CloneType.{args[0].const} outside the {wanted}")
+        frame.code.add(f'P4_NOTE("clone", {where_string(e.where)});')
+        frame.code.add("pkt->asked |= P4RT_ASK_CLONE;", f"pkt->clone_session = {self.value(args[1], frame)};")
+        frame.code.add(f"pkt->clone_list = {fields};")
+
+    def _fn_resubmit_preserving_field_list(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
+        self._again(e, args[0], "resubmit", "ingress", frame)
+
+    def _fn_recirculate_preserving_field_list(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
+        self._again(e, args[0], "recirculate", "egress", frame)
+
+    def _again(self, e: tree.Call, fields: tree.Expr, what: str, phase: str, frame: Frame) -> None:
+        if frame.phase != phase:
+            unsupported(e.where, f"{what} outside the {phase}")
+        frame.code.add(f'P4_NOTE("{what}", {where_string(e.where)});')
+        frame.code.add("pkt->asked |= P4RT_ASK_AGAIN;", f"pkt->again_list = {self._list_number(fields)};")
+
+    @staticmethod
+    def _list_number(e: tree.Expr) -> str:
+        if e.const is None:
+            unsupported(e.where, "a field list not known at compile time")
+        return str(e.const)
 
     def _fn_digest(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
         of = e.callee.bound["T"]

@@ -142,8 +142,6 @@ class Statements(Externs, ExprEmitter):
 
     @staticmethod
     def _refuse_write(place: Place, where: Location) -> None:
-        if place.key == "std.mcast_grp":
-            unsupported(where, "multicast (writing mcast_grp)")
         if place.key == "std":
             unsupported(where, "assigning standard_metadata as a whole")
 

@@ -49,8 +49,8 @@ static int check_program(const struct p4_program *p, char *why, size_t room)
 {
     if (p->abi != P4RT_ABI)
         return fail(why, room, "compiled for another runtime: compile it again", "");
-    if (!p->ingress || !p->egress)
-        return fail(why, room, "no ingress or egress function", p->name);
+    if (!p->parse || !p->ingress || !p->egress || !p->deparse || !p->forget)
+        return fail(why, room, "a function of the pipeline is missing", p->name);
     for (uint32_t i = 0; i < p->n_actions; i++)
         if (p->actions[i].params_bytes != sum_bytes(p->actions[i].params, p->actions[i].n_params))
             return fail(why, room, "action with a wrong parameter length", p->actions[i].name);
@@ -80,6 +80,7 @@ static void free_state(struct rt_device *dev)
     rt_tables_destroy(dev);
     rt_profiles_destroy(dev);
     rt_digests_forget(dev);
+    rt_replication_forget(dev);
     for (uint32_t i = 0; dev->pub.counters && i < p->n_counters; i++)
         free(dev->pub.counters[i].cells);
     for (uint32_t i = 0; dev->pub.registers && i < p->n_registers; i++)
@@ -188,10 +189,37 @@ RT_API const struct p4_program *rt_device_program(struct rt_device *dev)
 
 /* ---- packets -------------------------------------------------------------------------------------------------- */
 
-/* One frame in, past the traffic manager; what comes out is written to `out` (port, length as uint32_t, frame; one after the other). Returns the
- * bytes written, or RT_NO_PROGRAM, RT_NO_MEMORY. `room` is at least P4RT_HEADROOM + P4RT_MAX_FRAME + 8. */
-RT_API int rt_device_process(struct rt_device *dev, uint32_t port, const uint8_t *frame, uint32_t len, uint8_t *out)
+/* Where the in-memory door puts what comes out: port, length (uint32_t each) and frame, one after the other. */
+struct rt_written {
+    struct rt_out out;          /* first */
+    uint8_t *at;
+    size_t used, room;
+    int full;
+};
+
+static void write_out(struct rt_out *out, struct rt_device *dev, uint32_t port, uint8_t *data, uint32_t len,
+                      uint64_t at_ns)
 {
+    struct rt_written *all = (struct rt_written *)out;
+    uint32_t head[2] = {port, len};
+
+    (void)at_ns;
+    if (all->room - all->used < sizeof head + len) {
+        all->full = 1;
+        return;
+    }
+    memcpy(all->at + all->used, head, sizeof head);
+    memcpy(all->at + all->used + sizeof head, data, len);
+    all->used += sizeof head + len;
+    dev->stats.sent++;
+}
+
+/* One frame in, past the traffic manager; what comes out is written to `out`. Returns the bytes written, or
+ * RT_NO_PROGRAM, or RT_FULL when `room` was too little for the copies: the packet has been processed all the same. */
+RT_API int rt_device_process(struct rt_device *dev, uint32_t port, const uint8_t *frame, uint32_t len, uint8_t *out,
+                             size_t room)
+{
+    struct rt_written all = {{write_out}, out, 0, room, 0};
     static __thread uint8_t buffer[P4RT_HEADROOM + P4RT_MAX_FRAME] __attribute__((aligned(64)));
     struct p4rt_packet pkt;
     uint64_t now_ns = rt_device_now(dev);
@@ -205,17 +233,23 @@ RT_API int rt_device_process(struct rt_device *dev, uint32_t port, const uint8_t
         dev->stats.dropped_size++;
     } else {
         memcpy(buffer + P4RT_HEADROOM, frame, len);
-        if (rt_ingress(dev, &pkt, port, buffer + P4RT_HEADROOM, len, P4RT_HEADROOM, now_ns) &&
-            rt_egress(dev, &pkt, pkt.std.ingress_global_timestamp)) {
-            uint32_t head[2] = {pkt.std.egress_port, pkt.len};
-            memcpy(out, head, sizeof head);
-            memcpy(out + sizeof head, pkt.data, pkt.len);
-            written = (int)(sizeof head + pkt.len);
-            dev->stats.sent++;
-        }
+        dev->past_queues = 1;
+        if (rt_ingress(dev, &all.out, &pkt, port, buffer + P4RT_HEADROOM, len, P4RT_HEADROOM, now_ns) &&
+            rt_egress(dev, &pkt, pkt.std.ingress_global_timestamp))
+            write_out(&all.out, dev, pkt.std.egress_port, pkt.data, pkt.len, now_ns);
+        rt_copies(dev, &all.out, now_ns);
+        rt_buffers_reap(dev);
+        dev->past_queues = 0;
+        written = all.full ? RT_FULL : (int)all.used;
     }
     rt_unlock(&dev->lock);
     return written;
+}
+
+static void drop_out(struct rt_out *out, struct rt_device *dev, uint32_t port, uint8_t *data, uint32_t len,
+                     uint64_t at_ns)
+{
+    (void)out, (void)dev, (void)port, (void)data, (void)len, (void)at_ns;
 }
 
 /* Push the same frame `count` times through the pipeline and drop what comes out; returns nanoseconds spent. For the
@@ -225,11 +259,12 @@ RT_API uint64_t rt_device_spin(struct rt_device *dev, uint32_t port, const uint8
     uint8_t buffer[P4RT_HEADROOM + P4RT_MAX_FRAME] __attribute__((aligned(64)));
     struct p4rt_packet pkt;
     uint64_t start = rt_now_ns();
+    struct rt_out none = {drop_out};
 
     rt_lock(&dev->lock);
     for (uint64_t i = 0; dev->pub.program && len <= P4RT_MAX_FRAME && i < count; i++) {
         memcpy(buffer + P4RT_HEADROOM, frame, len);
-        if (rt_ingress(dev, &pkt, port, buffer + P4RT_HEADROOM, len, P4RT_HEADROOM, start))
+        if (rt_ingress(dev, &none, &pkt, port, buffer + P4RT_HEADROOM, len, P4RT_HEADROOM, start))
             dev->stats.sent += (uint64_t)rt_egress(dev, &pkt, pkt.std.ingress_global_timestamp);
     }
     rt_unlock(&dev->lock);

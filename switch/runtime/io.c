@@ -16,11 +16,13 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "io.h"
 #include "traffic.h"
 
+#define SECOND 1000000000u
 #define ROUND 16                            /* ports served in a round */
 #define SEND_AT 32                          /* frames that may wait for the next port's turn */
 #define TAG_WAKE UINT64_MAX
@@ -174,18 +176,18 @@ static void settle(struct rt_loop *loop, struct rt_device *dev)
         rt_timer_set(&loop->timers, &dev->timer, dev->timers.n ? dev->timers.at[0]->due_ns : RT_NEVER);
 }
 
-/* Do what is due on a device, and note how late that is. The device is locked. */
-static void catch_up(struct rt_loop *loop, struct rt_device *dev, uint64_t now_ns)
+/* Do what is due on a device until then, and note how late that is. The device is locked. */
+static void catch_up(struct rt_loop *loop, struct rt_device *dev, uint64_t until_ns, uint64_t now_ns)
 {
     uint64_t late_us;
     int bucket;
 
-    if (!rt_traffic_due(dev, now_ns))
+    if (!rt_traffic_due(dev, until_ns))
         return;
     late_us = (now_ns - dev->timers.at[0]->due_ns) / 1000;
     bucket = late_us ? 64 - __builtin_clzll(late_us) : 0;
     loop->late[bucket < RT_LATE ? bucket : RT_LATE - 1]++;
-    rt_traffic_advance(dev, &loop->out, now_ns);
+    rt_traffic_advance(dev, &loop->out, until_ns);
 }
 
 /* All that is due now, on every device. */
@@ -197,7 +199,7 @@ static void serve_timers(struct rt_loop *loop)
         struct rt_timer *timer = loop->timers.at[0];
         struct rt_device *dev = (struct rt_device *)((char *)timer - offsetof(struct rt_device, timer));
         rt_lock(&dev->lock);
-        catch_up(loop, dev, now_ns);
+        catch_up(loop, dev, now_ns, now_ns);
         settle(loop, dev);
         rt_unlock(&dev->lock);
     }
@@ -214,8 +216,8 @@ static void arm(struct rt_loop *loop)
     loop->armed_ns = due_ns;
     if (due_ns != RT_NEVER) {
         due_ns = due_ns ? due_ns : 1; /* 0 would disarm it */
-        when.it_value.tv_sec = (time_t)(due_ns / 1000000000u);
-        when.it_value.tv_nsec = (long)(due_ns % 1000000000u);
+        when.it_value.tv_sec = (time_t)(due_ns / SECOND);
+        when.it_value.tv_nsec = (long)(due_ns % SECOND);
     }
     timerfd_settime(loop->clock, TFD_TIMER_ABSTIME, &when, NULL);
 }
@@ -295,23 +297,47 @@ static int receive_slot(struct rt_loop *loop, struct rt_port *port, struct tpack
         rt_traffic_arrive(dev, &loop->out, port->number, data, len, headroom, now_ns);
         return big;
     }
-    if (rt_ingress(dev, &pkt, port->number, data, len, headroom, now_ns) && rt_depart(dev, &loop->out, &pkt, now_ns))
+    if (rt_ingress(dev, &loop->out, &pkt, port->number, data, len, headroom, now_ns) &&
+        rt_depart(dev, &loop->out, &pkt, now_ns))
         emit(loop, dev, pkt.std.egress_port, pkt.data, pkt.len);
+    rt_copies(dev, &loop->out, now_ns);
     return big;
+}
+
+/* How far CLOCK_REALTIME is ahead of CLOCK_MONOTONIC, which says `now_ns`. */
+static uint64_t clocks_apart(uint64_t now_ns)
+{
+    struct timespec real;
+    clock_gettime(CLOCK_REALTIME, &real);
+    return (uint64_t)real.tv_sec * SECOND + (uint64_t)real.tv_nsec - now_ns;
+}
+
+/* When a frame reached its ring, by the kernel's stamp on it: where time matters it counts from then, not from when the
+ * thread has come to it. A stamp that cannot be true (somebody set the clock) is ignored. */
+static uint64_t arrival(const struct rt_device *dev, const struct tpacket2_hdr *slot, uint64_t now_ns, uint64_t apart_ns)
+{
+    uint64_t at_ns = (uint64_t)slot->tp_sec * SECOND + slot->tp_nsec - apart_ns;
+
+    if (at_ns > now_ns || now_ns - at_ns > SECOND)
+        at_ns = now_ns;
+    return at_ns > dev->clock_ns ? at_ns : dev->clock_ns; /* what was due before its frame may have happened already */
 }
 
 static void receive(struct rt_loop *loop, struct rt_port *port)
 {
-    uint64_t now_ns = rt_now_ns();
+    uint64_t now_ns = rt_now_ns(), at_ns = now_ns, apart_ns = loop->timed ? clocks_apart(now_ns) : 0;
     uint32_t n = 0;
 
     rt_lock(&port->dev->lock);
-    catch_up(loop, port->dev, now_ns);
     while (n < RT_BATCH && port->held < port->slots) {
         struct tpacket2_hdr *slot = rt_slot(port, port->next);
         if (!(__atomic_load_n(&slot->tp_status, __ATOMIC_ACQUIRE) & TP_STATUS_USER))
             break;
-        int send_now = receive_slot(loop, port, slot, now_ns);
+        if (loop->timed) {
+            at_ns = arrival(port->dev, slot, now_ns, apart_ns);
+            catch_up(loop, port->dev, at_ns, now_ns);
+        }
+        int send_now = receive_slot(loop, port, slot, at_ns);
         port->next = port->next + 1 == port->slots ? 0 : port->next + 1;
         if (!port->held++)
             loop->fed[loop->n_fed++] = port;
@@ -664,8 +690,11 @@ RT_API int rt_loop_inject(struct rt_loop *loop, struct rt_device *dev, uint32_t 
     memcpy(data, frame, len);
     if (!dev->pub.program)
         error = RT_NO_PROGRAM;
-    else if (rt_ingress(dev, &pkt, port, data, len, P4RT_HEADROOM, now_ns) && rt_depart(dev, &loop->out, &pkt, now_ns))
+    else if (rt_ingress(dev, &loop->out, &pkt, port, data, len, P4RT_HEADROOM, now_ns) &&
+             rt_depart(dev, &loop->out, &pkt, now_ns))
         emit(loop, dev, pkt.std.egress_port, pkt.data, pkt.len);
+    if (!error)
+        rt_copies(dev, &loop->out, now_ns);
     flush_all(loop);
     settle(loop, dev);
     rt_unlock(&dev->lock);

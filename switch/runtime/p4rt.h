@@ -9,8 +9,11 @@
  * the initial entries, and then calls, packet by packet,
  *
  *     program->ingress(dev, pkt)      parse, verify checksums, ingress control
- *     (runtime: drop, or the traffic manager: traffic.h)
- *     program->egress(dev, pkt)       egress control, compute checksums, deparse in place
+ *     (runtime: clone, resubmit, replicate, drop: replicate.c; the traffic manager: traffic.h)
+ *     program->egress(dev, pkt)       egress control
+ *     (runtime: clone, drop)
+ *     program->deparse(dev, pkt)      compute checksums, deparse in place
+ *     (runtime: recirculate, or send)
  *
  * Conventions
  *   * Bit fields are native integers inside the program and big-endian bytes, each field padded to whole bytes
@@ -28,7 +31,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define P4RT_ABI 3
+#define P4RT_ABI 4
 #define P4RT_SYMBOL "p4_program"
 
 #define P4RT_HEADROOM 256     /* bytes in front of a frame that a deparser may grow into */
@@ -69,10 +72,21 @@ struct p4rt_packet {
     uint32_t len;          /* bytes at data */
     uint32_t headroom;     /* writable bytes in front of data; at least P4RT_HEADROOM when ingress is called */
     uint32_t truncate;     /* truncate(n): the runtime cuts the deparsed frame to this; UINT32_MAX: no cut */
-    uint32_t reserved;
+    uint32_t asked;        /* enum p4rt_ask: what the program asked the runtime to do when the pipeline ends */
+    uint32_t clone_session, clone_list; /* of P4RT_ASK_CLONE; list of fields to keep, or P4RT_NONE */
+    uint32_t again_list;   /* of P4RT_ASK_AGAIN: the same */
+    uint32_t kept_list;    /* of `kept` */
+    uint32_t rounds;       /* times the packet has been copied or sent round */
+    const void *kept;      /* phv of the packet that this is a copy of: the program takes the fields of kept_list from
+                            * it before it parses; NULL: it begins with nothing */
     void *phv;             /* program->phv_bytes bytes, 16-byte aligned, contents undefined at ingress, kept until
                             * egress has returned; the program initialises what it needs */
     struct p4rt_std std;
+};
+
+enum p4rt_ask {
+    P4RT_ASK_CLONE = 1,    /* clone: I2E in the ingress, E2E in the egress */
+    P4RT_ASK_AGAIN = 2,    /* resubmit in the ingress, recirculate in the egress */
 };
 
 /* ---- descriptors: constant data of the program ------------------------------------------------------------ */
@@ -157,8 +171,11 @@ struct p4_program {
     uint32_t abi;                          /* P4RT_ABI */
     uint32_t phv_bytes;
     const char *name;
+    void (*parse)(struct p4rt_device *, struct p4rt_packet *);    /* the parser alone: for a clone of what came in */
     void (*ingress)(struct p4rt_device *, struct p4rt_packet *);
     void (*egress)(struct p4rt_device *, struct p4rt_packet *);
+    void (*deparse)(struct p4rt_device *, struct p4rt_packet *);
+    void (*forget)(struct p4rt_packet *);                         /* metadata as they begin, but those of kept_list */
     uint32_t n_actions, n_tables, n_profiles, n_counters, n_registers, n_digests;
     const struct p4rt_action_desc *actions;
     const struct p4rt_table_desc *tables;

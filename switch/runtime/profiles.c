@@ -18,13 +18,13 @@ static uint32_t map_place(const struct rt_map *map, uint32_t id)
     return low;
 }
 
-static void *map_find(const struct rt_map *map, uint32_t id)
+void *rt_map_find(const struct rt_map *map, uint32_t id)
 {
     uint32_t at = map_place(map, id);
     return at < map->n && map->at[at].id == id ? map->at[at].thing : NULL;
 }
 
-static int map_add(struct rt_map *map, uint32_t id, void *thing)
+int rt_map_put(struct rt_map *map, uint32_t id, void *thing)
 {
     uint32_t at = map_place(map, id);
 
@@ -43,7 +43,7 @@ static int map_add(struct rt_map *map, uint32_t id, void *thing)
     return RT_OK;
 }
 
-static void map_remove(struct rt_map *map, uint32_t id)
+void rt_map_take(struct rt_map *map, uint32_t id)
 {
     uint32_t at = map_place(map, id);
     map->n--;
@@ -58,13 +58,13 @@ static struct rt_profile *profile_of(struct rt_device *dev, uint32_t profile)
 struct rt_member *rt_member_find(struct rt_device *dev, uint32_t profile, uint32_t id)
 {
     struct rt_profile *p = profile_of(dev, profile);
-    return p ? map_find(&p->members, id) : NULL;
+    return p ? rt_map_find(&p->members, id) : NULL;
 }
 
 struct rt_group *rt_group_find(struct rt_device *dev, uint32_t profile, uint32_t id)
 {
     struct rt_profile *p = profile_of(dev, profile);
-    return p ? map_find(&p->groups, id) : NULL;
+    return p ? rt_map_find(&p->groups, id) : NULL;
 }
 
 static void free_member(struct rt_member *member)
@@ -111,7 +111,7 @@ static int write_member(struct rt_device *dev, int op, uint32_t profile, uint32_
     if (op == RT_DELETE) {
         if (member->refs)
             return RT_IN_USE;
-        map_remove(&p->members, id);
+        rt_map_take(&p->members, id);
         free_member(member);
         return RT_OK;
     }
@@ -127,7 +127,7 @@ static int write_member(struct rt_device *dev, int op, uint32_t profile, uint32_
         memcpy(own, params, bytes);
     if (op == RT_INSERT) {
         member = calloc(1, sizeof *member);
-        if (!member || map_add(&p->members, id, member)) {
+        if (!member || rt_map_put(&p->members, id, member)) {
             free(member);
             free(own);
             return RT_NO_MEMORY;
@@ -238,7 +238,7 @@ static int write_group(struct rt_device *dev, int op, uint32_t profile, uint32_t
         error = fill_group(dev, profile, group, 0, 0, NULL);
         if (error)
             return error;
-        map_remove(&p->groups, id);
+        rt_map_take(&p->groups, id);
         free_group(group);
         return RT_OK;
     }
@@ -250,7 +250,7 @@ static int write_group(struct rt_device *dev, int op, uint32_t profile, uint32_t
     group->live.id = id;
     error = fill_group(dev, profile, group, max_size, n, places);
     if (!error)
-        error = map_add(&p->groups, id, group);
+        error = rt_map_put(&p->groups, id, group);
     if (error) {
         for (uint32_t i = 0; i < group->n_members; i++)
             group->members[i].member->refs--;

@@ -67,6 +67,9 @@ struct rt_map {
     uint32_t n, room;
 };
 
+struct rt_buffer;
+struct rt_copies { struct rt_buffer *first, *last; };
+
 struct rt_profile {
     struct rt_map members, groups;
 };
@@ -108,6 +111,19 @@ struct rt_pool {                /* buffers.c */
     struct rt_buffer *spent;    /* handed to rt_out; free when that has sent them */
 };
 
+/* Where copies of a packet go: a multicast group, or a clone session (replicate.c). */
+struct rt_replica {             /* as switch/native.py writes it */
+    uint32_t port, rid;
+};
+
+struct rt_replication {
+    uint32_t group;             /* of a session: multicast group that gets the copies too; 0: none */
+    uint32_t priority;          /* of a session: class of service */
+    uint32_t truncate;          /* of a session: longest copy, bytes; 0: whole packets */
+    uint32_t n;
+    struct rt_replica replicas[];
+};
+
 /* A trace being taken (trace.c). */
 struct rt_trace {
     const struct p4_program *ordinary; /* the build that runs when no trace is taken; NULL: none is */
@@ -136,6 +152,9 @@ struct rt_device {
     struct rt_stats stats;
     struct rt_digests digests;
     struct rt_trace trace;
+    struct rt_map groups, sessions; /* multicast groups and clone sessions: struct rt_replication */
+    struct rt_copies copies;    /* packets that the egress asked for, waiting for their turn */
+    int past_queues;            /* the in-memory door: no queue and no cable, whatever is set */
     struct rt_port *ports[RT_PORTS]; /* owned by the event loop; changed with both locked */
     struct rt_traffic *traffic[RT_PORTS]; /* NULL: a port without settings */
     uint32_t n_traffic;
@@ -163,6 +182,14 @@ void rt_random_seed(struct rt_device *dev);
 /* digests.c: called with the device locked */
 void rt_digest(struct p4rt_device *dev, uint32_t digest, const uint8_t *data, uint32_t len);
 void rt_digests_forget(struct rt_device *dev);
+
+/* profiles.c: things by id */
+void *rt_map_find(const struct rt_map *map, uint32_t id);
+int rt_map_put(struct rt_map *map, uint32_t id, void *thing);
+void rt_map_take(struct rt_map *map, uint32_t id);
+
+/* replicate.c: called with the device locked */
+void rt_replication_forget(struct rt_device *dev);
 
 /* trace.c */
 void rt_trace(struct p4rt_device *dev, const struct p4rt_packet *pkt, enum p4rt_event event, const char *name,

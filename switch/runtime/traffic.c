@@ -191,8 +191,10 @@ static void dispatch(struct rt_device *dev, struct rt_out *out, struct rt_traffi
 static void run(struct rt_device *dev, struct rt_out *out, struct p4rt_packet *pkt, uint32_t port, uint8_t *data,
                 uint32_t len, uint32_t headroom, uint64_t now_ns)
 {
-    if (dev->pub.program && rt_ingress(dev, pkt, port, data, len, headroom, now_ns) && rt_depart(dev, out, pkt, now_ns))
+    if (dev->pub.program && rt_ingress(dev, out, pkt, port, data, len, headroom, now_ns) &&
+        rt_depart(dev, out, pkt, now_ns))
         out->frame(out, dev, pkt->std.egress_port, pkt->data, pkt->len, now_ns);
+    rt_copies(dev, out, now_ns);
 }
 
 /* A frame from the cable of a port. */
@@ -246,6 +248,7 @@ void rt_traffic_advance(struct rt_device *dev, struct rt_out *out, uint64_t now_
         uint64_t at_ns = timer->due_ns > dev->clock_ns ? timer->due_ns : dev->clock_ns;
         dev->clock_ns = at_ns;
         happen(dev, out, (struct rt_traffic *)((char *)timer - offsetof(struct rt_traffic, timer)), at_ns);
+        rt_copies(dev, out, at_ns);
     }
     if (now_ns > dev->clock_ns)
         dev->clock_ns = now_ns;

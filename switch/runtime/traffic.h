@@ -124,22 +124,24 @@ static inline uint64_t rt_micros(const struct rt_device *dev, uint64_t now_ns)
     return (now_ns - dev->started_ns) / 1000;
 }
 
-/* Prepare `pkt` for a frame of `len` bytes at `data` and run ingress. Returns 1 when the packet goes on to egress (of
- * pkt->std.egress_port), 0 when it was dropped. The device is locked and has a program. */
-static inline int rt_ingress(struct rt_device *dev, struct p4rt_packet *pkt, uint32_t port, uint8_t *data,
-                             uint32_t len, uint32_t headroom, uint64_t now_ns)
+/* replicate.c */
+int rt_asked_ingress(struct rt_device *dev, struct rt_out *out, struct p4rt_packet *pkt, uint64_t now_ns);
+void rt_clone_egress(struct rt_device *dev, struct p4rt_packet *pkt);
+void rt_recirculate(struct rt_device *dev, struct p4rt_packet *pkt);
+void rt_copies_run(struct rt_device *dev, struct rt_out *out, uint64_t now_ns);
+
+/* To be called when the packet at hand has been dealt with: send what the egress asked to copy. */
+static inline void rt_copies(struct rt_device *dev, struct rt_out *out, uint64_t now_ns)
 {
-    dev->stats.received++;
-    pkt->data = data;
-    pkt->len = len;
-    pkt->headroom = headroom;
-    pkt->truncate = UINT32_MAX;
-    pkt->phv = dev->phv;
-    memset(&pkt->std, 0, sizeof pkt->std);
-    pkt->std.ingress_port = (uint16_t)port;
-    pkt->std.packet_length = len;
-    pkt->std.ingress_global_timestamp = rt_micros(dev, now_ns);
-    dev->pub.program->ingress(&dev->pub, pkt);
+    if (dev->copies.first)
+        rt_copies_run(dev, out, now_ns);
+}
+
+/* What the ingress decided. Returns 1 when the packet goes on to egress (of pkt->std.egress_port). */
+static inline int rt_after_ingress(struct rt_device *dev, struct rt_out *out, struct p4rt_packet *pkt, uint64_t now_ns)
+{
+    if (pkt->asked | pkt->std.mcast_grp)
+        return rt_asked_ingress(dev, out, pkt, now_ns);
     if (pkt->std.egress_spec == P4RT_DROP_PORT) {
         dev->stats.dropped_ingress++;
         return 0;
@@ -150,19 +152,51 @@ static inline int rt_ingress(struct rt_device *dev, struct p4rt_packet *pkt, uin
     return 1;
 }
 
+/* Prepare `pkt` for a frame of `len` bytes at `data` and run ingress. Returns 1 when the packet goes on to egress (of
+ * pkt->std.egress_port), 0 when it was dropped, or only copies of it go on. The device is locked and has a program. */
+static inline int rt_ingress(struct rt_device *dev, struct rt_out *out, struct p4rt_packet *pkt, uint32_t port,
+                             uint8_t *data, uint32_t len, uint32_t headroom, uint64_t now_ns)
+{
+    dev->stats.received++;
+    pkt->data = data;
+    pkt->len = len;
+    pkt->headroom = headroom;
+    pkt->truncate = UINT32_MAX;
+    pkt->asked = pkt->rounds = 0;
+    pkt->kept = NULL;
+    pkt->phv = dev->phv;
+    memset(&pkt->std, 0, sizeof pkt->std);
+    pkt->std.ingress_port = (uint16_t)port;
+    pkt->std.packet_length = len;
+    pkt->std.ingress_global_timestamp = rt_micros(dev, now_ns);
+    dev->pub.program->ingress(&dev->pub, pkt);
+    return rt_after_ingress(dev, out, pkt, now_ns);
+}
+
 /* Run egress. Returns 1 when pkt->data, pkt->len is a frame to send to pkt->std.egress_port, else 0. */
 static inline int rt_egress(struct rt_device *dev, struct p4rt_packet *pkt, uint64_t micros)
 {
     pkt->std.egress_global_timestamp = micros;
     dev->pub.program->egress(&dev->pub, pkt);
+    if (pkt->asked & P4RT_ASK_CLONE)
+        rt_clone_egress(dev, pkt);
     if (pkt->std.egress_spec == P4RT_DROP_PORT) {
         dev->stats.dropped_egress++;
+        return 0;
+    }
+    dev->pub.program->deparse(&dev->pub, pkt);
+    if (pkt->std.egress_spec == P4RT_DROP_PORT) {
+        dev->stats.dropped_size++;
         return 0;
     }
     if (pkt->len > pkt->truncate)
         pkt->len = pkt->truncate;
     if (pkt->len > P4RT_MAX_FRAME) {
         dev->stats.dropped_size++;
+        return 0;
+    }
+    if (pkt->asked & P4RT_ASK_AGAIN) {
+        rt_recirculate(dev, pkt);
         return 0;
     }
     return 1;
@@ -175,7 +209,7 @@ static inline int rt_depart(struct rt_device *dev, struct rt_out *out, struct p4
     struct rt_traffic *traffic = pkt->std.egress_port < RT_PORTS ? dev->traffic[pkt->std.egress_port] : NULL;
     struct rt_queue *queue = traffic ? &traffic->queues[pkt->std.priority % RT_PRIORITIES] : NULL;
 
-    if (traffic && traffic->busy_out) {
+    if (traffic && traffic->busy_out && !dev->past_queues) {
         rt_traffic_depart(dev, out, pkt, now_ns);
         return 0;
     }

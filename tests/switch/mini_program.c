@@ -129,7 +129,17 @@ static void ingress(struct p4rt_device *dev, struct p4rt_packet *pkt)
     }
 }
 
-static void egress(struct p4rt_device *dev, struct p4rt_packet *pkt)
+static void parse(struct p4rt_device *dev, struct p4rt_packet *pkt)
+{
+    (void)dev, (void)pkt;
+}
+
+static void forget(struct p4rt_packet *pkt)
+{
+    (void)pkt;
+}
+
+static void deparse(struct p4rt_device *dev, struct p4rt_packet *pkt)
 {
     struct phv *phv = pkt->phv;
 
@@ -149,7 +159,8 @@ static void egress(struct p4rt_device *dev, struct p4rt_packet *pkt)
 }
 
 const struct p4_program p4_program = {
-    .abi = P4RT_ABI, .phv_bytes = sizeof(struct phv), .name = "mini", .ingress = ingress, .egress = egress,
+    .abi = P4RT_ABI, .phv_bytes = sizeof(struct phv), .name = "mini", .parse = parse, .ingress = ingress,
+    .egress = parse, .deparse = deparse, .forget = forget,
     .n_actions = 6, .n_tables = 5, .n_profiles = 1, .n_counters = 1, .n_registers = 1,
     .actions = actions, .tables = tables, .profiles = profiles, .counters = counters, .registers = registers,
 };

@@ -295,3 +295,56 @@ def test_spray__a_port_that_was_down_before_the_program_came_is_not_chosen(veths
                 assert await leaving_by(wire) == {2: 64, 3: 0}
 
     asyncio.run(check())
+
+
+def setting(path: str) -> fy.GNMIPath:
+    return fy.GNMIPath(path)
+
+
+OUTPUT = "qos/interfaces/interface[interface-id=zzb2s2]/output"
+CABLE = "interfaces/interface[name=zzb2s2]/impairments/output"
+
+
+async def value_of(client: fy.GNMIClient, path: str) -> object:
+    """The one value that a Get of a leaf gives."""
+    (update,) = await soon(client.get(setting(path)))
+    return update.value
+
+
+def test_traffic__set_over_gnmi_counted_there_and_kept_over_a_power_cycle(veths, tmp_path):
+    async def check():
+        async with switch_with_ports() as daemon, fy.GNMIClient(f"127.0.0.1:{daemon.gnmi_port}") as client:
+            await client.set(
+                update=[
+                    (setting(f"{OUTPUT}/config/rate-bps"), 1),
+                    (setting(f"{OUTPUT}/queues/queue[name=0]/config/max-packets"), 2),
+                    (setting(f"{CABLE}/config/loss-pattern"), "01"),
+                ]
+            )
+            for again in (False, True):
+                async with fy.Switch("s", address_of(daemon), options("srv6", tmp_path)) as s:
+                    await s.insert(srv6_entries())
+                    with wires() as wire:
+                        for _ in range(5):  # one on the link for ever, two wait, two too many
+                            wire[1].send(ipv6_frame("fcbb:bb00:2001:1001::"))
+                        while await value_of(client, f"{OUTPUT}/queues/queue[name=0]/state/dropped-pkts") != 2:
+                            await asyncio.sleep(0.01)
+                        assert await value_of(client, f"{OUTPUT}/queues/queue[name=0]/state/depth-packets") == 2
+                        discards = "interfaces/interface[name=zzb2s2]/state/counters/out-discards"
+                        assert await value_of(client, discards) == 2
+                        assert await value_of(client, f"{CABLE}/state/held-pkts") == 1
+                        stats = daemon.registry.named("zzb2").stats()
+                        assert stats["traffic"]["2"]["queues"]["0"]["dropped_pkts"] == 2
+                        assert stats["frames"]["dropped_queue"] == 2
+                        if not again:
+                            await client.set(update=[(setting(f"{OUTPUT}/config/rate-bps"), 10_000_000)])
+                            got = [await wire[2].receive() for _ in range(2)]  # the second of three is lost
+                            assert got == [ipv6_frame("fcbb:bb00:1001::", hop_limit=63)] * 2
+                            assert await value_of(client, f"{CABLE}/state/lost-pkts") == 1
+                            await client.set(update=[(setting(f"{OUTPUT}/config/rate-bps"), 1)])
+                chassis = daemon.registry.named("zzb2")
+                await chassis.power_off("test", keep_links=True)
+                assert await value_of(client, f"{OUTPUT}/queues/queue[name=0]/state/dropped-pkts") == 0
+                await chassis.power_on()
+
+    asyncio.run(check())

@@ -140,10 +140,8 @@ TYPES = [
 REFUSED = [
     (dict(top="header v_t { bit<8> n; varbit<32> v; }", fields="v_t v;"), "3:35: varbit"),
     (dict(top="header d_t { bit<8> v; } header_union u_t { d_t d; }", fields="u_t u;"), "3:39: the header_union u_t"),
-    (dict(apply="clone(CloneType.I2E, 5);"), "16:9: clone"),
-    (dict(apply="resubmit_preserving_field_list(1);"), "16:9: resubmit_preserving_field_list"),
-    (dict(apply="recirculate_preserving_field_list(1);"), "16:9: recirculate_preserving_field_list"),
-    (dict(apply="std.mcast_grp = 1;"), "16:13: multicast (writing mcast_grp)"),
+    (dict(apply="clone(CloneType.E2E, 5);"), "16:9: CloneType.E2E outside the egress"),
+    (dict(apply="recirculate_preserving_field_list(1);"), "16:9: recirculate outside the egress"),
     (dict(local="meter(5, MeterType.bytes) m;"), "14:31: the extern meter"),
     (dict(local="register<bit<200>>(5) m;"), "14:27: a register of bit<200>"),
     (dict(local="bit<200> big;"), "14:14: bit<200>"),

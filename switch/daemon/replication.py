@@ -1,0 +1,67 @@
+"""Multicast groups and clone sessions: P4Runtime's PacketReplicationEngineEntry <-> switch.entities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from finsy.proto import p4r, rpc_code
+
+from switch.daemon.errors import RpcError
+from switch.daemon.translate import integer
+from switch.device import Device
+from switch.entities import CloneSession, MulticastGroup, Replica
+
+
+def replication_in(sent: p4r.PacketReplicationEngineEntry) -> MulticastGroup | CloneSession:
+    """Raises RpcError INVALID_ARGUMENT, UNIMPLEMENTED."""
+    kind = sent.WhichOneof("type")
+    if kind == "multicast_group_entry":
+        group = sent.multicast_group_entry
+        return MulticastGroup(group.multicast_group_id, _replicas(group.replicas))
+    if kind == "clone_session_entry":
+        session = sent.clone_session_entry
+        where = _replicas(session.replicas)
+        return CloneSession(session.session_id, where, session.class_of_service, session.packet_length_bytes)
+    raise RpcError(rpc_code.INVALID_ARGUMENT, "a packet replication entry needs a multicast group or a clone session")
+
+
+def _replicas(sent: Any) -> tuple[Replica, ...]:
+    out = []
+    for one in sent:
+        if one.backup_replicas:
+            raise RpcError(rpc_code.UNIMPLEMENTED, "backup replicas are not supported")
+        port = integer(one.port, "port of a replica") if one.WhichOneof("port_kind") == "port" else one.egress_port
+        out.append(Replica(port, one.instance))
+    return tuple(out)
+
+
+def replication_out(entry: MulticastGroup | CloneSession) -> p4r.PacketReplicationEngineEntry:
+    """Ports as egress_port, which every client knows, also when they were written as byte strings (P4Runtime 1.4)."""
+    out = p4r.PacketReplicationEngineEntry()
+    if isinstance(entry, CloneSession):
+        session = out.clone_session_entry
+        session.session_id = entry.session_id
+        session.class_of_service = entry.class_of_service
+        session.packet_length_bytes = entry.length
+        replicas = session.replicas
+    else:
+        out.multicast_group_entry.multicast_group_id = entry.group_id
+        replicas = out.multicast_group_entry.replicas
+    for one in entry.replicas:
+        replicas.add(instance=one.rid, egress_port=one.port)
+    return out
+
+
+def read_replication(device: Device, wanted: p4r.PacketReplicationEngineEntry) -> Iterator[p4r.Entity]:
+    """Everything that a filter selects: no kind means both, an id of 0 means all."""
+    kind = wanted.WhichOneof("type")
+    entries: list[MulticastGroup | CloneSession] = []
+    if kind in (None, "multicast_group_entry"):
+        number = wanted.multicast_group_entry.multicast_group_id
+        entries += [one for one in device.read_multicast() if number in (0, one.group_id)]
+    if kind in (None, "clone_session_entry"):
+        number = wanted.clone_session_entry.session_id
+        entries += [one for one in device.read_sessions() if number in (0, one.session_id)]
+    for entry in entries:
+        yield p4r.Entity(packet_replication_engine_entry=replication_out(entry))
