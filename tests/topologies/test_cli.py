@@ -391,8 +391,8 @@ def test_check__says_what_is_bad_and_which_switch_it_may_be(cli, fabric):
     fabric.mapper = Client(probe_all=a_burst(*rows))
     lines = said(cli, "check 50").splitlines()
     assert lines[1].split() == ["p0-t0-0", "p0-t1-0", "down", "50/50", "50/50", "0", "0.40", "ms", "h0", "h1"]
-    assert "suspect: p0-t1-0, all of its links are bad" in lines
-    assert lines[-1] == "*** 2 of 4 links are bad (2 down): p0-t1-0" and cli.failures == 1
+    assert "suspect: p0-t1-0, none of its links works" in lines
+    assert lines[-1] == "*** 2 down of 4 links: p0-t1-0" and cli.failures == 1
 
 
 def test_pingall__every_path_of_every_pair(cli, fabric, monkeypatch):

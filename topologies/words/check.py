@@ -24,7 +24,7 @@ class CheckResult:
 
     rows: list[dict[str, Any]]
     suspects: list[str]
-    """Switches all of whose links are bad."""
+    """Switches none of whose links works, as far as one can see."""
     count: int
     duration_s: float
     stalled_s: float
@@ -47,9 +47,11 @@ class CheckResult:
             probed = sum(row["state"] == "ok" for row in self.rows)
             return f"{probed} of {total} links probed, all well"
         counts = {state: sum(row["state"] == state for row in self.bad) for state in ("down", "lossy", "unknown")}
-        what = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+        unknown = counts.pop("unknown")
+        what = [f"{count} {state}" for state, count in counts.items() if count]
+        what += [f"{unknown} could not be probed"] if unknown else []
         where = f": {', '.join(self.suspects)}" if self.suspects else ""
-        return f"{len(self.bad)} of {total} links are bad ({what}){where}"
+        return f"{', '.join(what)} of {total} links{where}"
 
     def text(self, style: Style) -> str:
         """Bad links as a table, then what else there is to know."""
@@ -58,7 +60,7 @@ class CheckResult:
             heads = ("link", "state", "control lost", "data lost", "trimmed", "RTT", "probed by")
             right = ("control lost", "data lost", "trimmed", "RTT")
             lines.append(table(style, heads, [_cells(row) for row in self.bad], right=right))
-        lines += [style.paint(f"suspect: {name}, all of its links are bad", "bad") for name in self.suspects]
+        lines += [style.paint(f"suspect: {name}, none of its links works", "bad") for name in self.suspects]
         if self.stalled_s >= OVERLOADED_S:
             lines.append(f"note: the prober was held up for {self.stalled_s * 1e3:.0f} ms: is the machine overloaded?")
         if self.note:
@@ -99,7 +101,7 @@ def check_fabric(mapper: JsonlClient, count: int) -> CheckResult:
 
 
 def _suspects(rows: list[dict[str, Any]]) -> list[str]:
-    """Switches with two links at least, all of them down or unknown, one of them down; not those behind another."""
+    """Switches of whose links two at least are down and all others at best could not be probed."""
     by_switch: dict[str, list[str]] = {}
     for row in rows:
         for end in row["link"].split():
@@ -108,5 +110,5 @@ def _suspects(rows: list[dict[str, Any]]) -> list[str]:
     return [
         name
         for name, states in by_switch.items()
-        if len(states) > 1 and "down" in states and all(state in ("down", "unknown") for state in states)
+        if states.count("down") > 1 and all(state in ("down", "unknown") for state in states)
     ]
