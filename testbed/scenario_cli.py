@@ -83,6 +83,26 @@ def compare(
     raise typer.Exit(command.compare(a, b, as_json))
 
 
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder of results, or one that holds several.")],
+    as_json: Json = False,
+) -> None:
+    """Make a self-contained page with pictures for each scenario's results, and an index for a set of them."""
+    import json
+
+    from testbed.report.page import report as write
+
+    pages = write(folder)
+    if as_json:
+        listed = [{"page": str(p.folder / "report.html"), "title": p.title, "passed": p.passed} for p in pages]
+        print(json.dumps(listed, indent=2))
+        return
+    for page in pages:
+        print(f"{'passed' if page.passed else 'FAILED'}  {page.folder / 'report.html'}")
+    if len(pages) > 1:
+        print(f"index   {folder / 'index.html'}")
+
+
 def add_commands(app: typer.Typer) -> None:
     """Hang the commands into `mrc`."""
     app.add_typer(scenario_app, name="scenario")
@@ -90,3 +110,4 @@ def add_commands(app: typer.Typer) -> None:
         epilog="Examples: `mrc run e10` · `mrc run scenarios/*.yaml --virtual` · `mrc run my.yaml --virtual --seed 3`"
     )(run)
     app.command(epilog="Example: `mrc compare results/e10-live results/e10-virtual`")(compare)
+    app.command(epilog="Example: `mrc report results/` then open results/index.html")(report)

@@ -23,7 +23,7 @@ EVENT_KINDS = ("fault", "ev", "plane", "qp_error", "control", "detected")
 
 @dataclass(slots=True)
 class Verdict:
-    """One rule on one run. `share`: how far on the good side (1 = just at the bound); None when nothing was seen."""
+    """One rule on one run."""
 
     rule: str
     run: str
@@ -31,6 +31,9 @@ class Verdict:
     expected: str
     seen: str
     why: str = ""
+    value: float | None = None
+    """What was compared: the worst value seen, as a share where the rule has `of`."""
+    paper: float | None = None
     events: list[str] = field(default_factory=list)
     """What happened around, when it failed."""
 
@@ -119,7 +122,7 @@ def _judge(rule: Expect, name: str, label: dict[str, Any], measured: Measured, r
     worst = bad[0] if bad else _closest(rule, shares)
     at = shares.index(worst)
     seen = _seen(rule, measured, values[at], worst, at if rule.each else None)
-    verdict = Verdict(describe(rule), name, not bad, _expected(rule), seen, rule.why)
+    verdict = Verdict(describe(rule), name, not bad, _expected(rule), seen, rule.why, worst, rule.paper)
     if bad:
         low = measured.moment(rule.start, 0.0) + (at * rule.each if rule.each else 0.0)
         high = low + rule.each if rule.each else measured.moment(rule.stop, measured.outcome.duration_s)

@@ -65,6 +65,10 @@ class Measured:
             found = [self._series_value(name, low + i * each, low + (i + 1) * each) for i in range(count)]
         return [value for value in found if value is not None]
 
+    def values_between(self, name: str, low: float, high: float) -> float | None:
+        """A series metric over (low, high] seconds."""
+        return self._series_value(name, low, high)
+
     def moment(self, when: When | None, default: float) -> float:
         """Seconds of a When; a share is one of the run's length."""
         if when is None:

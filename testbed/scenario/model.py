@@ -440,6 +440,8 @@ class Expect(Part):
     compared_to: dict[str, Any] | None = None
     """`of` is taken from the run with these values instead."""
     only: Literal["live", "virtual"] | None = None
+    paper: float | None = None
+    """What the paper shows for the same thing, for the report; no bound."""
     why: str = ""
 
     @model_validator(mode="after")
