@@ -26,7 +26,10 @@ from hosts.engine.packets import (
     Write,
 )
 from hosts.engine.wire import Addressing, Codec, WireError, ev_to_fields, udp_checksum
-from hosts.nic.base import NicError, check_config
+from hosts.nic.base import Nic, NicError, check_config
+from hosts.nic.encapsulation import Decapsulation, Encapsulation
+from hosts.nic.fast import FastNic
+from hosts.nic.scapy_nic import ScapyNic
 from hosts.scapy_codec import ScapyCodec
 from testbed.virtual import Flow, VirtualFabric, run_all, scaled
 from tests.hosts.pair import Pair
@@ -242,3 +245,33 @@ def test_nic__reads_evs_of_8_3_only(key: str) -> None:
     check_config(Config())
     with pytest.raises(NicError, match=key):
         check_config(Config(**{key: (4, 4)}))
+
+
+def test_nics__both_make_the_same_frames_in_a_dialect_and_open_each_others() -> None:
+    plan = Plan(planes=2, racks=2, spines=2, hosts_per_rack=1)
+    here, there = plan.hosts
+    keys = {key: value for key, value in VARIANTS.items() if key != "decap_dscp"}
+    config = Config(**keys)
+    scapy_nic = ScapyNic.__new__(ScapyNic)  # without its sockets
+    Nic.__init__(scapy_nic, plan, here)
+    scapy_nic._codec = in_dialect(ScapyCodec(config), config)
+    scapy_nic._outer_word = outer_words(scapy_nic._codec)
+    codec = in_dialect(Codec(config), config)
+    for record in RECORDS:
+        sent = replace(record, plane=1, ev=0x105)
+        to = Encapsulation(plan, here, there, 1)
+        made = codec.encode(sent, to.addressing)
+        frame = to.outer(sent.ev, codec.outer_word(made.header, sent.ev), made.size) + made.join()
+        assert bytes(scapy_nic.wrap(1, there, sent)) == frame
+        arrived = bytearray(frame)
+        arrived[38:54] = plan.nic_address(there, 1).to_bytes(16, "big")
+        for each in (codec, in_dialect(ScapyCodec(config), config)):
+            peer, got = Decapsulation(plan, there, 1, each).open(bytes(arrived))
+            assert peer == here.name and got.ev == 0x105 and same(replace(got, plane=0), replace(sent, plane=0))
+
+
+@pytest.mark.parametrize("nic", [FastNic, ScapyNic])
+def test_nic__refuses_widths_before_it_opens_anything(nic: type) -> None:
+    plan = Plan(planes=1, racks=2, spines=1, hosts_per_rack=1)
+    with pytest.raises(NicError, match="srv6_widths"):
+        nic(plan, plan.hosts[0], Config(srv6_widths=(4, 4)), *([[]] if nic is ScapyNic else []))
