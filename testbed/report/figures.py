@@ -238,7 +238,7 @@ def planes(name: str, measured: Measured) -> Drawn | None:
                    colors=[COLOURS[p % len(COLOURS)] for p in range(count)], alpha=0.75)  # fmt: skip
     axes.set_xlabel("time, s")
     axes.set_ylabel("Mb/s, headers included")
-    axes.legend(fontsize=7, ncols=4, frameon=False, loc="lower right")
+    axes.legend(fontsize=7, ncols=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1))
     fault_lines(axes, measured)
     mean = [sum(column) / len(column) for column in columns]
     said = "mean " + ", ".join(f"{value:.3g}" for value in mean) + " Mb/s"
@@ -266,8 +266,8 @@ def congestion(name: str, measured: Measured) -> Drawn | None:
             style = {"color": COLOURS[4 + number % 4], "lw": 1, "ls": ":", "label": f"queue {port}"}
             twin.plot(series.times_s[: len(values)], kilobytes, **style)
         twin.set_ylabel("queue, kB")
-        twin.legend(fontsize=7, frameon=False, loc="upper right")
-    _legend(axes)
+        twin.legend(fontsize=7, frameon=False, loc="upper left")
+    axes.legend(fontsize=8, frameon=False, loc="upper right")
     fault_lines(axes, measured)
     said = ", ".join(f"{sum(values)} {key}" for key, values in lines.items())
     return Drawn(f"congestion-{name}", title, said, canvas)

@@ -71,6 +71,8 @@ def report(folder: Path) -> list[Page]:
 
 def _one(folder: Path) -> Page:
     results, outcomes = Results.open(folder)
+    order = {name: number for number, name in enumerate(results.manifest["planned"])}
+    outcomes.sort(key=lambda outcome: order.get(outcome.name, len(order)))  # side by side, runs end in any order
     if not outcomes:
         raise ResultsError(f"{folder} holds no finished run yet")
     where = results.manifest["where"]
