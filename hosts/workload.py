@@ -31,7 +31,7 @@ DRAIN_S = 2.0
 """How long writes posted and not completed are waited for when a measurement has ended."""
 DEPTH_BYTES = 16 << 20
 """Depth that was not asked for is cut so that a flow has no more than this posted."""
-TOLD = ("retransmitted", "lost", "timeouts", "trimmed", "bytes_received")
+TOLD = ("retransmitted", "lost", "timeouts", "trimmed", "trimmed_lasthop", "marked", "bytes_received")
 """Counters of the QPs that a result tells beside rates."""
 
 

@@ -155,10 +155,13 @@ def add_test_options(made: argparse.ArgumentParser, *, size: int, warm_up: int) 
         help=f"writes before the first one counts ({warm_up})",
     )
     made.add_argument(
-        "-m", "--mtu", type=count_type, metavar="N", help="path MTU, payload bytes of a full packet (4096)"
+        "-m", "--mtu", type=count_type, metavar="N", help="path MTU, payload bytes of a full packet (the fabric's)"
     )
     made.add_argument(
         "--transport", default="mrc", metavar="NAME", help="mrc (default) or rocev2, one path and Go-Back-N"
+    )
+    made.add_argument(
+        "--rocev2", dest="transport", action="store_const", const="rocev2", help="the same as --transport rocev2"
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from hosts.tools import common
 from hosts.tools.common import Event, ToolError, megabits
 from topologies.jsonl import JsonlClient, JsonlError
-from topologies.plan import Plan, PlanError, ev_uplink
+from topologies.plan import Plan, PlanError
 
 TOOL = "mrc-stat"
 SCHEMA = "mrc-stat/1"
@@ -23,7 +23,10 @@ EXAMPLES = """\
   mrc-stat h0 -i 0.5 -c 10 --json    ten looks, one JSON document a line
 """
 CLEAR = "\x1b[H\x1b[J"
-QP_COUNTERS = ("sent", "retransmitted", "lost", "timeouts", "trimmed", "bytes_sent", "bytes_received")
+QP_COUNTERS = (
+    "sent", "retransmitted", "lost", "timeouts", "trimmed", "trimmed_lasthop", "marked", "refused", "bytes_sent",
+    "bytes_received",
+)  # fmt: skip
 PORT_COUNTERS = ("tx_packets", "tx_bytes", "rx_packets", "rx_bytes")
 
 
@@ -130,7 +133,7 @@ PORT_COLUMNS = (
 )
 QP_COLUMNS = (
     f"  {'QP':<8} {'peer':<5} {'state':<6} {'posted':>6} {'sent':>9} {'retrans':>7} {'lost':>6} {'trimmed':>7} "
-    f"{'tx Mb/s':>9} {'rx Mb/s':>9}  EVs"
+    f"{'marked':>6} {'tx Mb/s':>9} {'rx Mb/s':>9}  EVs"
 )
 
 
@@ -148,7 +151,7 @@ def _qp_line(qp: Event) -> str:
     name = "" if qp["transport"] == "mrc" else f"  {qp['transport']}"
     return (
         f"  {qp['qpn']:#08x} {qp['peer']:<5} {qp['state']:<6} {qp['outstanding']:>6} {qp['sent']:>9} "
-        f"{qp['retransmitted']:>7} {qp['lost']:>6} {qp['trimmed']:>7} {megabits(qp['tx_bps']):>9} "
+        f"{qp['retransmitted']:>7} {qp['lost']:>6} {qp['trimmed']:>7} {qp['marked']:>6} {megabits(qp['tx_bps']):>9} "
         f"{megabits(qp['rx_bps']):>9}  {states}{name}"
     )
 
@@ -166,14 +169,15 @@ def _congestion_line(cc: Event) -> str:
 
 def _ev_line(plan: Plan, host: str, peer: str, ev: Event) -> str:
     try:
-        path = " ".join(plan.path(plan.host(host), plan.host(peer), ev["ev"]).nodes[1:-1])
+        path = " ".join(plan.path(plan.host(host), plan.host(peer), ev["ev"], ev["plane"]).nodes[1:-1])
     except PlanError:
-        path = f"uplink {ev_uplink(ev['ev'])}"
-    rtt = "-" if ev.get("rtt_s") is None else f"{ev['rtt_s'] * 1e3:.3f} ms"
+        path = "no path of the plan"
+    rtt = "-" if ev.get("srtt_s") is None else f"{ev['srtt_s'] * 1e3:.3f} ms"
     role = "active" if ev.get("active") else "backup"
     return (
         f"    EV {ev['ev']:#06x}  plane {ev['plane']}  {ev['state']:<12} {role}  sent {ev.get('sent', 0):>8}  "
-        f"lost {ev.get('lost', 0):>5}  rtt {rtt:>10}  {path}"
+        f"lost {ev.get('lost', 0):>5}  marked {ev.get('marked', 0):>5}  trimmed {ev.get('trimmed', 0):>5}  "
+        f"rtt {rtt:>10}  {path}"
     )
 
 

@@ -16,7 +16,7 @@ EXAMPLES = """\
   mrc-write-bw --from h0 h2 -D 10 -i 1  ten seconds, a line every second, from outside
   mrc-write-bw h2 -a                    all sizes from 2 B to 8 MiB
   mrc-write-bw h2 -q 4 -b -D 5          four QPs, both directions at once
-  mrc-write-bw h2 --transport rocev2    the same over RoCEv2 RC: one path, Go-Back-N
+  mrc-write-bw h2 --rocev2              the same over RoCEv2 RC: one path, Go-Back-N
   mrc-write-bw h2 -s 1M -n 500 --json   for programs
 
 Bandwidths count payload. BW peak is the highest over any 100 ms; with -b all rates are the sum of both directions.
@@ -62,7 +62,7 @@ def header(begun: Event) -> str:
 
 COLUMNS = (
     f" {'#bytes':<10} {'#iterations':<12} {'BW peak[Mb/s]':<15} {'BW average[Mb/s]':<18} {'MsgRate[Kpps]':<15} "
-    f"{'retrans':<8} planes[Mb/s]"
+    f"{'retrans':<8} {'trimmed':<8} {'marked':<7} planes[Mb/s]"
 )
 
 
@@ -72,7 +72,7 @@ def row(result: Event) -> str:
     return (
         f" {result['bytes']:<10} {result['writes']:<12} {megabits(result['bw_peak_bps']):<15} "
         f"{megabits(result['bw_average_bps']):<18} {'-' if rate is None else f'{rate / 1e3:.3f}':<15} "
-        f"{result['retransmitted']:<8} {planes_text(result['plane_bps'])}"
+        f"{result['retransmitted']:<8} {result['trimmed']:<8} {result['marked']:<7} {planes_text(result['plane_bps'])}"
     )
 
 
@@ -91,7 +91,7 @@ def total(result: Event) -> Event:
     if reverse is None:
         return result
     out = dict(result)
-    for key in ("writes", "retransmitted", "bw_peak_bps", "bw_average_bps", "msg_rate_pps"):
+    for key in ("writes", "retransmitted", "trimmed", "marked", "bw_peak_bps", "bw_average_bps", "msg_rate_pps"):
         out[key] = (result[key] or 0) + (reverse[key] or 0)
     out["plane_bps"] = [a + b for a, b in zip(result["plane_bps"], reverse["plane_bps"], strict=False)]
     return out

@@ -162,7 +162,7 @@ BEGUN = {
 }  # fmt: skip
 RESULT = {
     "event": "result", "bytes": 65536, "writes": 1000, "bw_peak_bps": 412.5e6, "bw_average_bps": 398.114e6,
-    "msg_rate_pps": 759.34, "retransmitted": 2, "lost": 1, "plane_bps": [199.1e6, 199.04e6],
+    "msg_rate_pps": 759.34, "retransmitted": 2, "lost": 1, "trimmed": 5, "marked": 7, "plane_bps": [199.1e6, 199.04e6],
 }  # fmt: skip
 
 
@@ -186,8 +186,10 @@ def test_write_bw__golden(capsys):
         " QPN local : 0x000003             QPN remote: 0x001234",
         rule(write_bw),
         " [  0.00 -  1.00 s]     398.40 Mb/s   retrans 1   planes 199.0 200.0",
-        " #bytes     #iterations  BW peak[Mb/s]   BW average[Mb/s]   MsgRate[Kpps]   retrans  planes[Mb/s]",
-        " 65536      1000         412.50          398.11             0.759           2        199.1 199.0",
+        " #bytes     #iterations  BW peak[Mb/s]   BW average[Mb/s]   MsgRate[Kpps]   retrans  trimmed  marked "
+        " planes[Mb/s]",
+        " 65536      1000         412.50          398.11             0.759           2        5        7      "
+        " 199.1 199.0",
         rule(write_bw),
     ]
 
@@ -198,14 +200,15 @@ def test_write_bw__both_directions_are_added_up(capsys):
     output.event({**RESULT, "reverse": {**RESULT, "bw_average_bps": 100e6, "plane_bps": [1e6, 2e6]}})
     lines = capsys.readouterr().out.splitlines()
     assert lines[-2:] == [
-        " 65536      2000         825.00          498.11             1.519           4        200.1 201.0",
+        " 65536      2000         825.00          498.11             1.519           4        10       14     "
+        " 200.1 201.0",
         "            h0 to h2: 398.11 Mb/s, h2 to h0: 100.00 Mb/s",
     ]
 
 
 def test_write_bw__nothing_measured(capsys):
     nothing = {"writes": 0, "bw_peak_bps": None, "bw_average_bps": None, "msg_rate_pps": None, "plane_bps": []}
-    assert write_bw.row({**RESULT, **nothing}).split() == ["65536", "0", "-", "-", "-", "2", "-"]
+    assert write_bw.row({**RESULT, **nothing}).split() == ["65536", "0", "-", "-", "-", "2", "5", "7", "-"]
 
 
 def test_write_bw__json(capsys):
@@ -259,7 +262,7 @@ def test_ping__golden():
 def status(t: float, sent: int) -> dict:
     """What an agent answers to `status`, in the parts that are shown."""
     counters = {"sent": sent, "retransmitted": 1, "lost": 0, "timeouts": 0, "trimmed": 0, "bytes_sent": sent * 1000}
-    evs = [{"ev": 0, "plane": 0, "state": "good", "active": True, "sent": sent, "lost": 0, "rtt_s": 0.0015}]
+    evs = [{"ev": 0, "plane": 0, "state": "good", "active": True, "sent": sent, "lost": 0, "srtt_s": 0.0015}]
     qp = {
         "qpn": 3, "remote_qpn": 4, "peer": "h2", "state": "rts", "busy": False, "outstanding": 5, "error": None,
         "counters": {**counters, "bytes_received": 0}, "evs": evs,
@@ -281,10 +284,10 @@ def test_stat__golden_with_rates_from_the_second_look_on():
         "  port       state  tx packets  rx packets   tx Mb/s   rx Mb/s  dropped tx/rx",
         "  h0-eth0    up           3000           7      8.80      0.00            0/2",
         "  h0-eth1    DOWN            0           0      0.00      0.00            0/0",
-        "  QP       peer  state  posted      sent retrans   lost trimmed   tx Mb/s   rx Mb/s  EVs",
-        "  0x000003 h2    rts         5      3000       1      0       0      8.00      0.00  1 good",
-        "    EV 0x0000  plane 0  good         active  sent     3000  lost     0  rtt   1.500 ms"
-        "  p0-t0-0 p0-t1-0 p0-t0-1",
+        "  QP       peer  state  posted      sent retrans   lost trimmed marked   tx Mb/s   rx Mb/s  EVs",
+        "  0x000003 h2    rts         5      3000       1      0       0      0      8.00      0.00  1 good",
+        "    EV 0x0000  plane 0  good         active  sent     3000  lost     0  marked     0  trimmed     0"
+        "  rtt   1.500 ms  p0-t0-0 p0-t1-0 p0-t0-1",
     ]
 
 
