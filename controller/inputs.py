@@ -3,6 +3,7 @@
 plan.json        Plan.to_json()
 switches.json    {"p0-t0-0": {"address": "127.0.0.1:9559", "device_id": 1, "gnmi": "127.0.0.1:9339"}, ...}
 program/         p4info.txtpb and one config.*
+discipline.json  optional: what of the egress discipline is not as the plan has it (controller/discipline.py)
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from typing import Any
 
 from finsy import P4Schema
 
+from controller.discipline import DEFAULT, Discipline
 from controller.entries import Catalog, Entry
 from controller.errors import InputError
 from controller.routes import entries_of, recognise
 from topologies.plan import Plan, PlanError, Switch
 
+DISCIPLINE_FILE = "discipline.json"
 DEVICE_ID_MAX = (1 << 64) - 1
 
 
@@ -77,9 +80,10 @@ def read_inputs(run_dir: Path, program: str | None = None) -> Inputs:
         raise InputError(f"{path}: no entry for {', '.join(missing)}, which the plan ({plan}) has")
     if unknown := sorted(places.keys() - names):
         raise InputError(f"{path}: {', '.join(unknown)} not in the plan ({plan})")
+    discipline = _read_discipline(run_dir / DISCIPLINE_FILE)
     targets = []
     for switch in plan.switches:
-        entries = tuple(entries_of(program, plan, switch, catalog))
+        entries = tuple(entries_of(program, plan, switch, catalog, discipline))
         targets.append(_target(switch, places[switch.name], entries, path))
     return Inputs(run_dir, program, plan, catalog, tuple(targets))
 
@@ -96,6 +100,16 @@ def _target(switch: Switch, place: Any, entries: tuple[Entry, ...], path: Path) 
     if gnmi is not None and (not isinstance(gnmi, str) or not gnmi.rpartition(":")[2].isdecimal()):
         raise InputError(f'{where}: gnmi = {gnmi!r}: wants "host:port", like "127.0.0.1:9339", or null')
     return Target(switch, address, device_id, gnmi, entries)
+
+
+def _read_discipline(path: Path) -> Discipline:
+    if not path.exists():
+        return DEFAULT
+    data = _read_json(path)
+    try:
+        return Discipline.from_json(data)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
 
 
 def _read_program(folder: Path) -> P4Schema:

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controller.discipline import discipline_entries
+from controller.discipline import DEFAULT, Discipline, discipline_entries
 from controller.entries import Catalog, Entry, short
 from controller.errors import InputError
 from topologies.plan import LOCATOR, USID_BITS, Mode, Plan, Switch
@@ -98,9 +98,11 @@ def recognise(catalog: Catalog) -> str:
     raise InputError(f"p4info.txtpb is of none of {known}; it has the tables {', '.join(sorted(tables))}")
 
 
-def entries_of(program: str, plan: Plan, switch: Switch, catalog: Catalog) -> list[Entry]:
+def entries_of(
+    program: str, plan: Plan, switch: Switch, catalog: Catalog, discipline: Discipline = DEFAULT
+) -> list[Entry]:
     """What a switch must hold. Raises InputError when the P4Info does not fit the program's routes."""
     try:
-        return PROGRAMS[program].entries(plan, switch, catalog) + discipline_entries(plan, switch, catalog)
+        return PROGRAMS[program].entries(plan, switch, catalog) + discipline_entries(plan, switch, catalog, discipline)
     except InputError as error:
         raise InputError(f"{switch.name}: {error}; is this the P4Info of program {program!r}?") from error

@@ -5,6 +5,7 @@ import pytest
 from controller.discipline import (
     Discipline,
     dead_port_entry,
+    depths_of,
     discipline_entries,
     ecn_slope,
     threshold_entry,
@@ -71,11 +72,38 @@ def test_trimmed__own_class_and_codepoints(spray):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"trimmed": 4}, {"control": 64}, {"trimmed_priority": 8}, {"retransmission_share": 0.5}]
+    ("wrong", "message"),
+    [
+        ({"trimmed": 4}, "distinct"),
+        ({"control": 64}, "6 bits"),
+        ({"trimmed_priority": 8}, "1 to 7"),
+        ({"retransmission_share": 0.5}, "1 or more"),
+        ({"ecn": 1}, "ecn = 1: wants a bool"),
+        ({"trimmable": None}, "trimmable = None: wants a int"),
+        ({"trim_at": "1"}, "trim_at = '1': wants a float"),
+        ({"drop_at": 6}, "drops by itself"),
+        ({"ecn_min": float("nan")}, "ecn_min = nan"),
+        ({"ecm": True}, "any of ecn, trimming"),
+        ([], "wants an object"),
+    ],
 )
-def test_operator__what_makes_no_sense_is_refused(wrong):
-    with pytest.raises(InputError):
-        Discipline(**wrong)
+def test_operator__what_makes_no_sense_is_refused(wrong, message):
+    with pytest.raises(InputError, match=message):
+        Discipline.from_json(wrong)
+
+
+def test_operator__other_depths_by_role():
+    plan = Plan.scaled()
+    t0 = plan.switch("p0-t0-0")
+    up, down = (plan.thresholds(t0, port) for port in (3, 1))
+    same = [depths_of(plan, t0, port, Discipline(ecn=False)) for port in (3, 1)]
+    assert same == [up, down]
+    want = Discipline.from_json({"trim_at": 2.0, "trim_last_hop": 2.5, "drop_at": 5})
+    found = [depths_of(plan, t0, port, want) for port in (3, 1)]
+    assert [(one.ecn_min, one.trim_at, one.drop_at) for one in found] == [(2, 21, 54), (2, 27, 54)]
+    assert depths_of(plan, t0, 1, Discipline(trim_at=2.0)) == down
+    assert depths_of(Plan(), t0, 1, want) is None
+    assert Discipline.from_json(want.to_json()) == want
 
 
 def test_dead_port(srv6):
