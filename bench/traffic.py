@@ -1,4 +1,4 @@
-"""What the traffic manager does and costs on real interfaces: part of `mrc bench switch`, alone `python -m bench.traffic`.
+"""What the traffic manager does and costs on real interfaces: part of `mrc bench switch`; `python -m bench.traffic`.
 
 rates     frames in a closed loop through a port with a rate: what arrives, in bits/s of frames
 delays    single frames at random times through a port with a delay: how late they are, kernel timestamps
@@ -18,6 +18,7 @@ import statistics
 import struct
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,26 +36,31 @@ COST_PACKETS = 20_000
 COST_ROUNDS = 3
 FAST_BPS = 10**12
 
+Drive = Callable[..., dict[str, Any]]
+"""bench.switch.drive."""
+
 SO_TIMESTAMPNS = 35
 PACKET_IGNORE_OUTGOING = 23
 
 
-def campaign(bench: Any, loader: Path, device: Device, port: int, heads: dict[int, bytes], one: Any) -> dict[str, Any]:
+def campaign(
+    drive: Drive, loader: Path, device: Device, port: int, heads: dict[int, bytes], one: Any
+) -> dict[str, Any]:
     """All three, on a device that forwards between the cables of `one` and leaves by `port`."""
     try:
         return {
-            "rates": [_rate(bench, loader, device, port, heads[158], one, int(rate)) for rate in RATES],
+            "rates": [_rate(drive, loader, device, port, heads[158], one, int(rate)) for rate in RATES],
             "delays": [_delay(device, port, heads[158], one, delay) for delay in DELAYS_US],
-            "cost": [_cost(bench, loader, device, port, head, one, size) for size, head in heads.items()],
+            "cost": [_cost(drive, loader, device, port, head, one, size) for size, head in heads.items()],
         }
     finally:
         device.traffic.reset()
 
 
-def _rate(bench: Any, loader: Path, device: Device, port: int, head: bytes, one: Any, rate: int) -> dict[str, Any]:
+def _rate(drive: Drive, loader: Path, device: Device, port: int, head: bytes, one: Any, rate: int) -> dict[str, Any]:
     device.traffic.set(port, PortTraffic(rate_bps=rate))
     packets = int(rate * RATE_SECONDS / (RATE_FRAME * 8))
-    result = bench.drive(loader, one, head, RATE_FRAME, 64, packets)
+    result = drive(loader, one, head, RATE_FRAME, 512, packets)
     got = result["received"] * RATE_FRAME * 8 / result["seconds"]
     return {"set_bps": rate, "got_bps": round(got), "off_percent": round(100 * (got / rate - 1), 3),
             "lost": result["lost"]}  # fmt: skip
@@ -87,13 +93,13 @@ def _delay(device: Device, port: int, head: bytes, one: Any, delay_us: int) -> d
             "early": sum(value < 0 for value in late)}  # fmt: skip
 
 
-def _cost(bench: Any, loader: Path, device: Device, port: int, head: bytes, one: Any, size: int) -> dict[str, Any]:
+def _cost(drive: Drive, loader: Path, device: Device, port: int, head: bytes, one: Any, size: int) -> dict[str, Any]:
     samples: dict[str, list[float]] = {"off": [], "on": []}
     for _ in range(COST_ROUNDS):
         for name, settings in (("off", PortTraffic()), ("on", PortTraffic(rate_bps=FAST_BPS))):
             device.traffic.set(port, settings)
             before = one.cpu_ns()
-            result = bench.drive(loader, one, head, size, 128, COST_PACKETS)
+            result = drive(loader, one, head, size, 128, COST_PACKETS)
             samples[name].append((one.cpu_ns() - before) / 1000 / max(1, result["received"]))
     off, on = (statistics.median(samples[name]) for name in ("off", "on"))
     return {"bytes": size, "off_us": round(off, 2), "on_us": round(on, 2), "ratio": round(on / off, 2)}
@@ -103,15 +109,19 @@ def table(result: dict[str, Any]) -> list[str]:
     """The figures for people."""
     lines = ["Traffic manager"]
     for row in result["rates"]:
-        lines.append(f"  rate {row['set_bps'] / 1e6:>6.0f} Mb/s: {row['got_bps'] / 1e6:.3f} ({row['off_percent']:+.3f} %)"
-                     f", lost {row['lost']}")  # fmt: skip
+        got, off = row["got_bps"] / 1e6, row["off_percent"]
+        lines.append(f"  rate {row['set_bps'] / 1e6:>6.0f} Mb/s: {got:.3f} ({off:+.3f} %), lost {row['lost']}")
     for row in result["delays"]:
         what = f"delay {row['delay_us']} us" if row["delay_us"] else "no delay"
-        lines.append(f"  {what}: late by median {row['late_median_us']:.1f}, p99 {row['late_p99_us']:.1f}, "
-                     f"max {row['late_max_us']:.1f} us (the way itself included); early {row['early']}")  # fmt: skip
+        lines.append(
+            f"  {what}: late by median {row['late_median_us']:.1f}, p99 {row['late_p99_us']:.1f}, "
+            f"max {row['late_max_us']:.1f} us (the way itself included); early {row['early']}"
+        )
     for row in result["cost"]:
-        lines.append(f"  {row['bytes']:>5} bytes: CPU {row['off_us']:.2f} us a frame with nothing set, {row['on_us']:.2f} "
-                     f"queued, buffered and timed ({row['ratio']:.2f})")  # fmt: skip
+        lines.append(
+            f"  {row['bytes']:>5} bytes: CPU {row['off_us']:.2f} us a frame with nothing set, "
+            f"{row['on_us']:.2f} queued, buffered and timed ({row['ratio']:.2f})"
+        )
     return lines
 
 
@@ -137,7 +147,7 @@ def main() -> int:
         port = routes.next_hops[0][1]
         loop.add_ports(device, {1: one.interfaces()[1], port: one.interfaces()[2]})
         loader = build_program([bench.HERE / "load.c"], tag="bench-load")
-        result = campaign(bench, loader, device, port, bench.frame_heads(plan, routes), one)
+        result = campaign(bench.drive, loader, device, port, bench.frame_heads(plan, routes), one)
     print(jsonlib.dumps(result, indent=2) if options.json else "\n".join(table(result)))
     return 0
 

@@ -237,7 +237,7 @@ class Device:
         return take_trace(self, port, frame)
 
     def spin(self, port: int, frame: bytes, count: int) -> int:
-        """Push a frame through the program `count` times, dropping what comes out; nanoseconds spent (benchmarks)."""
+        """Push a frame through the program `count` times, dropping what comes out; nanoseconds of CPU (benchmarks)."""
         return self._lib.rt_device_spin(self.handle, port, bytes(frame), len(frame), count)
 
     def set_port_up(self, port: int, up: bool) -> None:
