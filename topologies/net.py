@@ -13,8 +13,8 @@ SIGTERM, SIGHUP. What a `kill -9` leaves, the next start removes (rundir.py). Th
     2 switchd   started first: it loads its libraries while the network is made
     3 network   Mininet nodes, all links in one batch, interfaces set up
     4 program   compiled by the caller's function into program/
-    5 devices   ports attached, links given the plan's rates, delays and queue depths
-    6 ends      agents and controller together, until all answer
+    5 devices   ports attached
+    6 ends      agents and controller together; meanwhile links get the plan's rates, delays and queue depths
 """
 
 from __future__ import annotations
@@ -198,12 +198,17 @@ class Fabric:
         for switch in self.switches.values():
             switch.start()
         self.processes.wait_ready(self.target.probes())
-        for lacking in self.traffic.apply_plan():
+        probes = self._start_endpoints()
+        for lacking in self.traffic.apply_plan():  # while the others load their libraries
             self._progress(f"links are not all that the plan says: {lacking}")
-        self._start_endpoints()
+        if probes:
+            self.processes.wait_ready(probes, timeout_s=60.0)
 
-    def _start_endpoints(self) -> None:
-        probes = {}
+    def _start_endpoints(self) -> dict[str, processes.Probe]:
+        """Start controller, agents and Clustermapper as far as they are wanted; returns their probes."""
+        probes: dict[str, processes.Probe] = {}
+        if self._want_controller or self._want_agents:
+            self._progress("starting controller and host agents")
         self.run_dir.write_json(HOSTS_FILE, {name: host.pid for name, host in self.hosts.items()})
         if self._want_controller:
             self.processes.spawn_module(CONTROLLER, "controller", "--run-dir", str(self.run_dir.path))
@@ -216,9 +221,7 @@ class Fabric:
         if self._want_mapper:
             self.processes.spawn_module(MAPPER, "hosts.clustermapper", "--run-dir", str(self.run_dir.path))
             probes[MAPPER] = answers(self.mapper, "status")
-        if probes:
-            self._progress("starting controller and host agents")
-            self.processes.wait_ready(probes, timeout_s=60.0)
+        return probes
 
     # ---- the network ------------------------------------------------------------------------------------
 

@@ -32,6 +32,10 @@ from topologies.rundir import TOKEN_VARIABLE, FabricError, RunDir
 ROOT = Path(__file__).resolve().parent.parent
 """Where `python -m switch.daemon` and the others are found: children start in this folder."""
 DEATH_SIGNAL = ("setpriv", "--pdeathsig", "KILL")
+ASKING_SHARE = 10
+"""Seconds of peace for each second that asking for readiness took ..."""
+POLL_MAX_S = 0.2
+"""... but no more than this."""
 POLL_S = 0.02
 TAIL_LINES = 15
 
@@ -148,13 +152,15 @@ class Processes:
         timeout_s: float = 30.0,
         on_ready: Callable[[str], None] | None = None,
     ) -> None:
-        """Wait until the probe of every named child has returned True; it is asked every 20 ms.
+        """Wait until the probe of every named child has returned True.
 
+        It is asked every 20 ms, less often when answering takes long: asking shall not slow down who is getting ready.
         Raises ProcessError when one dies (how, and the tail of its log), or is not ready in `timeout_s`.
         """
         deadline = time.monotonic() + timeout_s
         waiting = dict(probes)
         while waiting:
+            asked = time.monotonic()
             for name in list(waiting):
                 if waiting[name]():
                     self._children[name].ready = True
@@ -169,7 +175,7 @@ class Processes:
                     f"{child.log}:\n{child.tail()}"
                 )
             if waiting:
-                time.sleep(POLL_S)
+                time.sleep(pause_s(time.monotonic() - asked))
 
     def check(self) -> None:
         """Raises ProcessError when a child has died: how, and the tail of its log."""
@@ -202,6 +208,11 @@ class Processes:
             child.popen.wait(5.0)
         except subprocess.TimeoutExpired:
             raise ProcessError(f"{child.name} (pid {child.pid}) does not end, not even after SIGKILL") from None
+
+
+def pause_s(asking_s: float) -> float:
+    """How long to leave alone who took `asking_s` seconds to say that it is not ready."""
+    return max(POLL_S, min(POLL_MAX_S, ASKING_SHARE * asking_s))
 
 
 class _Spawner:

@@ -51,6 +51,7 @@ class FabricSwitch(FabricNode, Switch):
         self, name: str, *, device: plan.Switch, target: Target, interfaces: dict[int, str], **params: Any
     ) -> None:
         params.pop("inNamespace", None)
+        self._ended = False
         FabricNode.__init__(self, name, inNamespace=False, **params)
         self.dpid = f"{device.device_id:016x}"
         self.opts, self.listenPort, self.controlIntf = "", None, None
@@ -69,6 +70,25 @@ class FabricSwitch(FabricNode, Switch):
         """Make the device; the target's probes tell when it is ready. Raises FabricError."""
         self.target.start(self)
         self.powered = True
+
+    def startShell(self, mnopts: str | None = None) -> None:
+        """Not before a command needs it: few switches are ever typed at, and 64 shells take a second to start."""
+
+    def _wake(self) -> None:
+        if self.shell is None and not self._ended:
+            Node.startShell(self)
+
+    def sendCmd(self, *args: Any, **kwargs: Any) -> None:
+        self._wake()
+        super().sendCmd(*args, **kwargs)
+
+    def popen(self, *args: Any, **kwargs: Any) -> Any:
+        self._wake()
+        return super().popen(*args, **kwargs)
+
+    def terminate(self) -> None:
+        self._ended = True
+        super().terminate()
 
     def stop(self, deleteIntfs: bool = True) -> None:
         """Part of Mininet's stop, when the processes have been ended already: nothing is left to do."""

@@ -136,6 +136,19 @@ def test_mininet__own_api_works(fabric):
     assert net["h0"].cmd("echo $((6 * 7))").strip() == "42"
 
 
+def test_switch_shell__starts_with_its_first_command_and_not_after_the_end(tmp_path):
+    with bare_fabric(tmp_path / "run") as fabric:
+        node, other = fabric.switches["p0-t0-0"], fabric.switches["p0-t0-1"]
+        assert node.shell is None
+        assert node.cmd("echo here").strip() == "here" and node.shell is not None
+        assert other.popen("true").wait() == 0
+        assert fabric.switches["p1-t1-1"].shell is None
+    nothing_is_left(tmp_path / "run")
+    with pytest.raises(AssertionError):
+        node.cmd("echo nobody")
+    assert node.shell is None
+
+
 def test_files__for_controller_and_agents(fabric):
     folder = fabric.run_dir.path
     assert Plan.from_json(json.loads((folder / "plan.json").read_text())) == PLAN

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from topologies import procfs
-from topologies.processes import ProcessError, Processes
+from topologies.processes import ProcessError, Processes, pause_s
 from topologies.rundir import RunDir
 
 FOREVER = (sys.executable, "-c", "import sys, time; print('up', flush=True); time.sleep(1000)")
@@ -114,3 +114,7 @@ def test_child__dies_with_its_parent_at_kill_9(tmp_path):
     parent.communicate()
     procfs._wait_gone({held: child}, 10.0)  # raises when it stays
     os.close(held)
+
+
+def test_pause__grows_with_the_time_that_asking_took():
+    assert [pause_s(took) for took in (0.0, 0.001, 0.01, 5.0)] == [0.02, 0.02, 0.1, 0.2]
