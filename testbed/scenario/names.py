@@ -24,6 +24,7 @@ from testbed.scenario.model import (
     Transport,
     suggestion,
 )
+from testbed.virtual.profiles import ProfileError, scaled
 from topologies.plan import Plan, PlanError
 
 MODES_WITH_PATHS = ("srv6", "stev")
@@ -71,6 +72,11 @@ def check(document: Document, scenario: Scenario) -> list[Problem]:
 def _problems(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
     yield from _workload(scenario, plan)
     yield from _transport(("transport",), scenario.transport)
+    links = scenario.links
+    try:
+        scaled(scenario.fabric.planes, rate_bps=links.rate, rtt_s=links.rtt, pmtu_bytes=scenario.transport.pmtu)
+    except ProfileError as error:
+        yield ("links",), f"{error}: give a higher rate, a longer rtt or a smaller pmtu"
     for at, fault in enumerate(scenario.faults):
         yield from _fault(("faults", at), fault, scenario, plan)
     yield from _expectations(scenario, plan)

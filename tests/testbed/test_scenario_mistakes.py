@@ -87,6 +87,7 @@ MISTAKES = {
         "duration: 5s", "duration: 5s\ntransport: {kind: rocev2, config: {windw: 3}}", 6, "no key"
     ),
     "no interface": ("duration: 5s", "duration: 5s\nmeasure: {queues: [p9-t0-0-eth1]}", 6, "no interface 'p9-t0-0-eth1'"),
+    "a round trip that cannot be": ("duration: 5s", "duration: 5s\nlinks: {rtt: 1ms}", 6, "a longer rtt or a smaller pmtu"),
     "a key twice": ("duration: 5s", "duration: 5s\nduration: 6s", 6, "duplicate key"),
     "a bracket that stays open": ("{stream: h0 h2, name: flow}", "{stream: h0 h2", 5, "expected ',' or '}'"),
     "a tab": ("duration: 5s", "duration: 5s\n\tmode: srv6", 6, "cannot start any token"),

@@ -1,0 +1,242 @@
+"""Scenarios in virtual time: repeatable to the byte, every metric, verdicts that can fail, results, reports."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from testbed.cli import app
+from testbed.report.page import report
+from testbed.scenario.command import SCENARIOS
+from testbed.scenario.expand import expand
+from testbed.scenario.load import read
+from testbed.scenario.measure import _WHOLE, Measured
+from testbed.scenario.metrics import METRICS
+from testbed.scenario.names import plan_of
+from testbed.scenario.runner import carry_out, plan_runs
+from testbed.scenario.steps import steps
+from testbed.scenario.virtual import run_virtual
+
+SMALL = """\
+title: one link of two planes
+fabric: {planes: 2, racks: 2, spines: 2, hosts_per_rack: 1}
+links: {rate: 5M}
+workload:
+  - {stream: h0 h1, name: flow, message: 16K, depth: 2}
+duration: 1.5s
+faults:
+  - {at: 0.5s, cut: p0-t0-0 p0-t1-0, for: 0.3s}
+measure: {every: 100ms, latency: true, queues: [p0-t0-1-eth1]}
+expect:
+  - {metric: qp_errors, at_most: 0}
+figures:
+  - {kind: rate_over_time, metric: rate.flow, of: baseline}
+  - {kind: queue_over_time, metric: queue.p0-t0-1-eth1}
+"""
+
+
+class Quiet:
+    """Tells nobody."""
+
+    def begins(self, runs):
+        self.runs = runs
+
+    def progress(self, run, share, now):
+        assert 0 <= share <= 1
+
+    def ends(self, run, outcome, wall_s):
+        pass
+
+
+def document(tmp_path: Path, text: str = SMALL):
+    path = tmp_path / "small.yaml"
+    path.write_text(text)
+    return read(path)
+
+
+def outcome_of(tmp_path: Path, text: str = SMALL, seed: int | None = None):
+    (run,) = expand(document(tmp_path, text), "virtual", seed=seed)
+    return run, run_virtual(run)
+
+
+# ---- runs ---------------------------------------------------------------------------------------------------
+
+
+def test_same_seed_same_bytes(tmp_path):
+    first, second = (json.dumps(outcome_of(tmp_path)[1].to_json()) for _ in range(2))
+    assert first == second
+    assert json.dumps(outcome_of(tmp_path, seed=2)[1].to_json()) != first
+
+
+def test_side_by_side_gives_the_same(tmp_path):
+    text = SMALL + "repeat: 2\n"
+    alone = carry_out(document(tmp_path, text), "virtual", Quiet(), jobs=1)
+    together = carry_out(document(tmp_path, text), "virtual", Quiet(), jobs=2)
+    assert [o.to_json() for _, o in alone.runs] == [o.to_json() for _, o in together.runs]
+    assert [run.seed for run, _ in alone.runs] == [1, 2]
+
+
+def test_a_cut_link_is_seen_and_forgotten(tmp_path):
+    run, outcome = outcome_of(tmp_path)
+    measured = Measured(outcome, run.scenario)
+    assert [event["t"] for event in outcome.events if event["what"] == "fault"] == [0.5, 0.8]
+    assert 0 < measured.value("evs.first_bad") < 0.2
+    assert measured.value("lost") == measured.value("retransmitted") > 0
+    assert measured.value("damaged") == measured.value("failed") == 0
+    assert measured.value("latency.flow.p99") >= measured.value("latency.flow.p50") > 0
+    assert 0.8 < measured.value("rate.flow") / outcome.capacity_bps < 1.0
+
+
+def test_the_series_add_up_to_what_was_received(tmp_path):
+    _, outcome = outcome_of(tmp_path)
+    series = outcome.series
+    spans = [b - a for a, b in zip([0.0, *series.times_s[:-1]], series.times_s, strict=True)]
+    summed = sum(rate * span / 8 for rate, span in zip(series.received_bps["flow:h0-h1"], spans, strict=True))
+    assert summed == pytest.approx(outcome.flows[0].received_bytes, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"])
+@pytest.mark.parametrize("transport", ["{kind: mrc}", "{kind: rocev2, qps: 2}"])
+def test_collectives_are_right_under_loss(tmp_path, kind, transport):
+    text = f"""\
+title: collective
+fabric: {{planes: 2, racks: 3, spines: 1, hosts_per_rack: 1}}
+transport: {transport}
+workload: [{{collective: {kind}, size: 20K, iterations: 2, warm_up: 1}}]
+faults: [{{at: 0s, loss: {{into: hosts, rate: 2%}}}}]
+measure: {{evs: false}}
+"""
+    _, outcome = outcome_of(tmp_path, text)
+    (one,) = outcome.collectives
+    assert outcome.finished
+    assert [iteration.wrong for iteration in one.iterations] == [0, 0]
+    assert sum(flow.retransmitted for flow in outcome.flows) > 0
+
+
+def test_a_fault_comes_at_its_share_of_the_work(tmp_path):
+    text = (
+        SMALL.replace("depth: 2}", "depth: 2, bytes: 256K}")
+        .replace("duration: 1.5s\n", "")
+        .replace("at: 0.5s", "at: 50%")
+    )
+    _run, outcome = outcome_of(tmp_path, text.replace("at: 0.5s", "at: 50%").replace("for: 0.3s", "for: 0.1s"))
+    begins, ends = [event["t"] for event in outcome.events if event["what"] == "fault"]
+    done = outcome.flows[0].finished_s
+    assert 0.35 * done < begins < 0.65 * done
+    assert ends - begins == pytest.approx(0.1, abs=1e-6)
+
+
+def test_overlapping_cuts_end_with_the_last(tmp_path):
+    text = SMALL.replace("for: 0.3s}", "for: 0.6s}\n  - {at: 0.6s, cut: p0-t0-0 p0-t1-0, for: 0.1s}")
+    _, outcome = outcome_of(tmp_path, text.replace("duration: 1.5s", "duration: 2.5s"))
+    back = [e["t"] for e in outcome.events if e["what"] == "ev" and e["new"] == "good"]
+    assert min(back) > 1.1
+
+
+def test_random_targets_follow_the_seed(tmp_path):
+    text = SMALL.replace("cut: p0-t0-0 p0-t1-0", "cut: {random: fabric-links, count: 2}")
+    drawn = []
+    for seed in (1, 1, 2, 3):
+        (run,) = expand(document(tmp_path, text), "virtual", seed=seed)
+        drawn.append(str(steps(run.scenario, plan_of(run.scenario), run.seed)[0]))
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn)) > 1
+
+
+def test_a_network_that_reacts_gets_its_plane_back(tmp_path):
+    text = SMALL.replace("cut: p0-t0-0 p0-t1-0, for: 0.3s", "cut: p0-t0-1 p0-t1-0").replace("duration: 1.5s\n", "") + (
+        "mode: switch-spray\nduration: 3s\nvariants: {never: {}, soon: {control_plane: {react_after: 100ms}}}\n"
+    )
+    bad = {}
+    for run in expand(document(tmp_path, text), "virtual"):
+        measured = Measured(run_virtual(run), run.scenario)
+        bad[run.label["variant"]] = measured.value("evs.bad")
+        assert (measured.value("control.reacted") is not None) == (run.label["variant"] == "soon")
+    assert bad["never"] > bad["soon"] == 0
+
+
+def test_a_denylist_before_the_start_spares_all_losses(tmp_path):
+    text = SMALL.replace("at: 0.5s, cut: p0-t0-0 p0-t1-0, for: 0.3s", "at: 0s, silent: p0-t0-0 p0-t1-0") + (
+        "variants: {off: {}, all: {control_plane: {denylist: all}}}\n"
+    )
+    lost = {
+        r.label["variant"]: Measured(run_virtual(r), r.scenario) for r in expand(document(tmp_path, text), "virtual")
+    }
+    assert lost["off"].value("lost") > 0
+    assert lost["all"].value("lost") == 0
+    assert lost["all"].value("evs.denied") == 1
+
+
+# ---- metrics, rules, files ------------------------------------------------------------------------------------
+
+
+def test_every_metric_is_computed(tmp_path):
+    assert set(_WHOLE) == {metric.pattern for metric in METRICS if not metric.series}
+    run, outcome = outcome_of(tmp_path)
+    values = Measured(outcome, run.scenario).all()
+    assert len(values) > 35
+    assert values["rate.flow"] == values["rate.total"] > 0
+
+
+def test_a_rule_that_does_not_hold_is_told_with_its_events(tmp_path):
+    text = SMALL.replace("{metric: qp_errors, at_most: 0}", "{metric: lost, at_most: 0, why: there is a cut}")
+    made = carry_out(document(tmp_path, text), "virtual", Quiet())
+    (bad,) = [verdict for verdict in made.verdicts if not verdict.passed]
+    assert not made.passed
+    assert (bad.rule, bad.expected, bad.why) == ("lost at most 0", "<= 0", "there is a cut")
+    assert any("cut p0-t0-0 p0-t1-0" in line for line in bad.events)
+    assert any("assumed_bad" in line for line in bad.events)
+
+
+def test_results_and_report(tmp_path):
+    out = tmp_path / "out"
+    made = carry_out(document(tmp_path), "virtual", Quiet(), out=out)
+    assert made.passed
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["complete"] and manifest["passed"] and manifest["machine"]["kernel"]
+    assert (out / "runs" / "run.csv").read_text().startswith("time_s,rate_bps flow:h0-h1,lost")
+    (page,) = report(out)
+    text = (out / "report.html").read_text()
+    assert page.passed and text.count("<svg") >= 4 and not re.search(r"(src|href)=\"[^#d]", text)
+    assert {p.suffix for p in (out / "figures").iterdir()} == {".svg", ".png"}
+    (again,) = report(out)
+    assert again.passed
+
+
+def test_the_command_line_tells_by_its_exit_code(tmp_path):
+    document(tmp_path)
+    path = str(tmp_path / "small.yaml")
+    run = CliRunner().invoke
+    done = run(app, ["run", path, "--virtual", "--out", str(tmp_path / "a"), "--json"])
+    assert done.exit_code == 0 and json.loads(done.stdout)[0]["passed"] is True
+    assert run(app, ["run", path, "--virtual", "--seed", "2", "--out", str(tmp_path / "b")]).exit_code == 0
+    compared = run(app, ["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"])
+    assert compared.exit_code == 0 and len(json.loads(compared.stdout)["rows"]) > 20
+    document(tmp_path, SMALL.replace("qp_errors, at_most: 0", "sent, at_most: 0"))
+    assert run(app, ["run", path, "--virtual", "--out", str(tmp_path / "c")]).exit_code == 1
+    document(tmp_path, "titel: x")
+    assert run(app, ["run", path, "--virtual"]).exit_code == 2
+    assert run(app, ["scenario", "validate", path]).exit_code == 2
+
+
+# ---- the scenarios that come with the testbed -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("where", ["virtual", "live"])
+def test_scenario_is_good(path, where):
+    runs = plan_runs(read(path), where)
+    scenario = runs[0].scenario
+    assert scenario.expect and scenario.figures
+    assert path.read_text().startswith("# ")
+    if scenario.paper is not None:
+        assert scenario.paper.saw and scenario.paper.scaled
+
+
+def test_all_experiments_are_here():
+    ids = {plan_runs(read(path), "virtual")[0].scenario.paper.id for path in SCENARIOS.glob("e*.yaml")}
+    assert ids == {f"E{number}" for number in range(1, 22)}
