@@ -19,7 +19,7 @@ from testbed.scenario.model import Scenario, Stream, When
 from testbed.scenario.names import plan_of, work_names
 from testbed.scenario.outcome import FlowOutcome, Outcome
 
-OUTAGE_SHARE = 0.5
+OUTAGE_SHARE = 0.25
 """Below this share of the baseline is an outage."""
 RECOVERED_SHARE = 0.95
 START_UP_SHARE = 0.1
