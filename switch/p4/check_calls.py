@@ -21,9 +21,11 @@ from switch.p4.types import (
     Record,
     Stack,
     Type,
+    Varbit,
     Variable,
     plain,
     substitute,
+    width_of,
 )  # fmt: skip
 
 HEADER_METHODS = ("isValid", "setValid", "setInvalid", "minSizeInBits", "minSizeInBytes", "maxSizeInBits",
@@ -92,14 +94,21 @@ class Calls(Expressions):
     def _header_call(self, e: tree.Call, target: tree.Member, of: Record, scope: Scope) -> Type:
         if target.name not in HEADER_METHODS:
             fail(target.where, f"{of.kind} {of} has no method {target.name} {known(HEADER_METHODS)}")
-        if of.kind == "header_union":
-            unsupported(e.where, "header unions")
         if target.name.startswith(("min", "max")):
-            unsupported(e.where, target.name)
+            return self._size_call(e, target, of, scope)
+        if of.kind == "header_union" and target.name != "isValid":
+            fail(e.where, f"{target.name} of a header_union: set a member of it")
         if target.name != "isValid":
             self.writable(target.base, target.name)
         result = BOOL if target.name == "isValid" else VOID
         return self._finish(e, Callee("header", None, target.name, target.base), [], result, scope)
+
+    def _size_call(self, e: tree.Call, target: tree.Member, of: Record, scope: Scope) -> Type:
+        """minSizeInBits and its like: known at compile time."""
+        self._finish(e, Callee("header", None, target.name, target.base), [], VOID, scope)
+        bits = size_in_bits(of, target.name.startswith("max"))
+        e.const = (bits + 7) // 8 if target.name.endswith("Bytes") else bits
+        return INT
 
     def _object_call(self, e: tree.Call, target: tree.Member, of: Object, scope: Scope) -> Type:
         if of.kind == "table":
@@ -228,9 +237,24 @@ def data_fields(e: tree.Expr) -> list[tuple[tree.Expr | None, Type]]:
     return [(e, e.type)]
 
 
+def size_in_bits(of: Type, most: bool) -> int:
+    """Smallest or largest number of bits that a header, union, stack or field takes in a packet."""
+    base = plain(of)
+    if isinstance(base, Varbit):
+        return base.width if most else 0
+    if isinstance(base, Stack):
+        return base.size * size_in_bits(base.element, most)
+    if isinstance(base, Record):
+        sizes = [size_in_bits(one, most) for one in base.fields.values()]
+        if base.kind == "header_union":
+            return (max if most else min)(sizes, default=0)
+        return sum(sizes)
+    return width_of(of) or 0
+
+
 def is_data(of: Type) -> bool:
     """Can a value be laid out as bits?"""
     base = plain(of)
     if isinstance(base, Record):
         return base.kind != "header_union" and all(is_data(one) for one in base.fields.values())
-    return isinstance(base, Bits) or base == BOOL or (isinstance(base, Enum) and base.under is not None)
+    return isinstance(base, (Bits, Varbit)) or base == BOOL or (isinstance(base, Enum) and base.under is not None)

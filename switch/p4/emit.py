@@ -7,16 +7,16 @@ from typing import Any
 from switch.p4 import tree
 from switch.p4.code import Code, bits_of, c_comment, c_name, c_string, where_string
 from switch.p4.elaborate import ControlInstance, Program
+from switch.p4.emit_deparser import Deparsers
 from switch.p4.emit_expr import Place
-from switch.p4.emit_parser import Parsers
 from switch.p4.emit_stmt import CALL, action_constant
 from switch.p4.p4info import Ids
-from switch.p4.types import Record, Stack, is_scalar, plain
+from switch.p4.types import Record, Stack, Varbit, is_scalar, plain
 
 _PHASES = ("verify", "ingress", "egress", "compute")
 
 
-class Emitter(Parsers):
+class Emitter(Deparsers):
     """Writes the C file of one program."""
 
     def __init__(self, program: Program, ids: Ids) -> None:
@@ -33,8 +33,7 @@ class Emitter(Parsers):
         self.struct(meta)  # type: ignore[arg-type]
         self.parse_function(self._bind(program.parser.params[1:]))
         calls = {phase: self._control(getattr(program, phase), phase) for phase in _PHASES}
-        sent = self.emitted(self._bind(program.deparser.decl.params[1:]))
-        self.deparse_function(sent)
+        self.deparser(self._bind(program.deparser.decl.params[1:]))
         entry = self._entry_points(calls)
         descriptors = self.descriptors().text()
         functions = "\n".join(one.text() for one in self.functions)
@@ -75,6 +74,12 @@ class Emitter(Parsers):
     def _structs(self) -> str:
         code = Code()
         for record in self.structs:
+            if isinstance(record, Varbit):
+                code.open(f"{self.struct(record)} {{")
+                code.add("uint16_t bits;", f"uint8_t bytes[{(record.width + 7) // 8 or 1}];")
+                code.close("};")
+                code.add("")
+                continue
             if isinstance(record, Stack):
                 code.open(f"{self.struct(record)} {{")
                 code.add(
@@ -162,7 +167,7 @@ class Emitter(Parsers):
         code.open("{")
         code.add("struct phv *p = pkt->phv;", "struct variables variables, *v = &variables;", "")
         self._run("compute", calls, code)
-        code.add("deparse(pkt, p);")
+        code.add(f"deparse({CALL});")
         code.close()
         return code
 
@@ -222,6 +227,8 @@ class Emitter(Parsers):
 
         def visit(of: Any, c: str, name: str) -> None:
             record = plain(of)
+            if isinstance(record, Varbit):
+                return
             if isinstance(record, Stack):
                 for index in range(record.size):
                     visit(record.element, f"{c}.h[{index}]", f"{name}[{index}]")

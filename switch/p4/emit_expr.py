@@ -14,7 +14,6 @@ from switch.p4.check_calls import data_fields, is_data
 from switch.p4.code import Code, bits_of, c_name, c_type, literal, masked, narrowed, work_type
 from switch.p4.elaborate import ControlInstance, Program
 from switch.p4.errors import Location, unsupported
-from switch.p4.scope import field_place
 from switch.p4.tree import walk
 from switch.p4.types import BOOL, ERROR, INT, STRING, Applied, Bits, Enum, Record, Stack, Tuple, Type, Varbit, plain
 
@@ -35,6 +34,8 @@ class Place:
     """Outlives the function (the packet's headers and metadata): may be passed by name instead of by copy."""
     field: tuple[str, Record, str] | None = None
     """Of a header's field: key of the header, its type, name of the field."""
+    siblings: tuple[str, ...] = ()
+    """Of a member of a header union: the others, of which none is valid when this one is."""
 
 
 @dataclass
@@ -92,33 +93,33 @@ class ExprEmitter:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.usage = Usage()
-        self.structs: list[Record | Stack] = []
+        self.structs: list[Record | Stack | Varbit] = []
         self.temporaries = 0
 
     # ---- places
 
-    def struct(self, record: Record | Stack) -> str:
-        """C type of a struct, header or stack; remembers that it is needed, parts before the whole."""
+    def struct(self, record: Record | Stack | Varbit) -> str:
+        """C type of a struct, header, stack or varbit; remembers that it is needed, parts before the whole."""
+        if isinstance(record, Varbit):
+            if record not in self.structs:
+                self.structs.append(record)
+            return f"struct varbit_{record.width}"
         if isinstance(record, Stack):
             self.struct(record.element)
             if record not in self.structs:
                 self.structs.append(record)
             return f"struct stack_{c_name(record.element.name)}_{record.size}"
         if record not in self.structs:
-            if record.kind == "header_union":
-                unsupported(record.decl.where, f"the header_union {record.name}")
-            for name, of in record.fields.items():
+            for of in record.fields.values():
                 base = plain(of)
-                if isinstance(base, (Record, Stack)):
+                if isinstance(base, (Record, Stack, Varbit)):
                     self.struct(base)
-                elif isinstance(base, Varbit):
-                    unsupported(field_place(record, name), "varbit")
             self.structs.append(record)
         return f"struct {c_name(record.name)}"
 
     def declare_type(self, of: Type, where: Location) -> str:
         base = plain(of)
-        if isinstance(base, (Record, Stack)):
+        if isinstance(base, (Record, Stack, Varbit)):
             return self.struct(base)
         return c_type(bits_of(of, where))
 
@@ -141,7 +142,10 @@ class ExprEmitter:
             assert isinstance(record, Record)
             name = e.name if record.name == _STD else c_name(e.name)
             part = (base.key, record, e.name) if record.kind == "header" else None
-            return Place(f"{base.c}.{name}", record.fields[e.name], f"{base.key}.{e.name}", base.shared, part)
+            others: tuple[str, ...] = ()
+            if record.kind == "header_union":
+                others = tuple(f"{base.c}.{c_name(one)}" for one in record.fields if one != e.name)
+            return Place(f"{base.c}.{name}", record.fields[e.name], f"{base.key}.{e.name}", base.shared, part, others)
         if isinstance(plain(e.type), (Record, Stack)):
             return self.temporary_place(e, frame)
         unsupported(e.where, "this as something to write to")
@@ -194,6 +198,10 @@ class ExprEmitter:
         """stack.next and stack.last, which only a parser has (emit_parser.py)."""
         unsupported(e.where, f"`{e.name}` of a header stack here")
 
+    def alone(self, place: Place, frame: Frame) -> None:
+        """A member of a header union has become valid: the others are not."""
+        frame.code.add(*(f"{one}.is_valid = 0;" for one in place.siblings))
+
     def note(self, place: Place, write: bool) -> None:
         """A place is read or written: remember which fields of which headers that touches."""
         if place.field:
@@ -216,7 +224,7 @@ class ExprEmitter:
 
     def value(self, e: tree.Expr, frame: Frame) -> str:
         """C expression for the value of a scalar."""
-        if e.const is not None and not isinstance(e, tree.Call):
+        if e.const is not None and not (isinstance(e, tree.Call) and e.callee.kind != "header"):
             return self.constant(e)
         return getattr(self, "_" + type(e).__name__.lower())(e, frame)
 
@@ -268,10 +276,15 @@ class ExprEmitter:
 
     def _call(self, e: tree.Call, frame: Frame) -> str:
         if e.callee.kind == "header":
-            place = self.place(e.callee.base, frame)
-            self.note_valid(place)
-            return f"{place.c}.is_valid"
+            return self._is_valid(self.place(e.callee.base, frame))
         return self.call_value(e, frame)
+
+    def _is_valid(self, place: Place) -> str:
+        record = plain(place.type)
+        if isinstance(record, Record) and record.kind == "header_union":
+            return "(" + " | ".join(self._is_valid(one) for one in parts_of(place)) + ")"
+        self.note_valid(place)
+        return f"{place.c}.is_valid"
 
     def note_valid(self, place: Place) -> None:
         self.usage.note(place.key, plain(place.type), [], False)  # type: ignore[arg-type]
@@ -385,7 +398,7 @@ class ExprEmitter:
 
     def _equality(self, e: tree.Binary, frame: Frame) -> str:
         record = plain(e.left.type)
-        if not isinstance(record, (Record, Stack)):
+        if not isinstance(record, (Record, Stack, Varbit)):
             if e.left.type == STRING or (not isinstance(record, (Bits, Enum)) and record not in (BOOL, ERROR, INT)):
                 unsupported(e.where, f"comparing values of type {e.left.type}")
             left_text, right_text = self.values([e.left, e.right], frame)
@@ -398,6 +411,8 @@ class ExprEmitter:
 
     def _same(self, left: Place, right: Place) -> str:
         record = plain(left.type)
+        if isinstance(record, Varbit):
+            return f"(p4_same_varbit({left.c}.bits, {left.c}.bytes, {right.c}.bits, {right.c}.bytes))"
         if not isinstance(record, (Record, Stack)):
             return f"({left.c} == {right.c})"
         pairs = zip(parts_of(left), parts_of(right), strict=True)
@@ -409,9 +424,9 @@ class ExprEmitter:
 
     # ---- values laid out as bits: hashes and checksums
 
-    def packed(self, data: list[tree.Expr], frame: Frame, buffer: str) -> int:
-        """Write statements that lay out values, most significant bit first, in `buffer`; returns its bytes."""
-        leaves: list[tuple[str, int]] = []
+    def packed(self, data: list[tree.Expr], frame: Frame, buffer: str) -> int | str:
+        """Write statements that lay out values, most significant bit first, in `buffer`; returns its bytes (C)."""
+        leaves: list[tuple[str, int | Varbit]] = []
         for e in data:
             for leaf, of in data_fields(e):
                 assert leaf is not None
@@ -420,16 +435,34 @@ class ExprEmitter:
                 if not is_data(of):
                     unsupported(leaf.where, f"a {of} as data of a hash")
                 self._leaves(leaf, of, frame, leaves)
-        total = sum(bits for _, bits in leaves)
+        fixed = [bits for _, bits in leaves if isinstance(bits, int)]
+        if len(fixed) < len(leaves):
+            return self._packed_varbits(leaves, frame, buffer)
+        total = sum(fixed)
         size = (total + 7) // 8
-        aligned = all(bits % 8 == 0 for _, bits in leaves)
-        clear = "" if aligned or total == 0 else " = {0}"
+        clear = "" if total == 0 or all(bits % 8 == 0 for bits in fixed) else " = {0}"
         frame.code.add(f"uint8_t {buffer}[{max(size, 1)}]{clear};")
         at = 0
-        for text, bits in leaves:
+        for (text, _), bits in zip(leaves, fixed, strict=True):
             frame.code.add(store_bits(buffer, at, bits, text))
             at += bits
         return size
+
+    @staticmethod
+    def _packed_varbits(leaves: list[tuple[str, int | Varbit]], frame: Frame, buffer: str) -> str:
+        """The same where a varbit field makes the places of what follows it known at run time only."""
+        most = sum(bits if isinstance(bits, int) else bits.width for _, bits in leaves)
+        at = frame.name("bits")
+        frame.code.add(f"uint8_t {buffer}[{(most + 7) // 8}] = {{0}};", f"uint32_t {at} = 0;")
+        for text, bits in leaves:
+            if isinstance(bits, int):
+                frame.code.add(f"p4_put_bits({buffer}, {at}, {bits}, {text});", f"{at} += {bits};")
+                continue
+            byte = frame.name("i")
+            frame.code.open(f"for (uint32_t {byte} = 0; {byte} < {text}.bits / 8u; {byte}++, {at} += 8)")
+            frame.code.add(f"p4_put_bits({buffer}, {at}, 8, {text}.bytes[{byte}]);")
+            frame.code.depth -= 1
+        return f"({at} + 7) / 8"
 
     def padded(self, e: tree.Expr, of: Type, frame: Frame, buffer: str) -> int:
         """Write statements that lay out a value for the control plane (typespec.py) in `buffer`; returns its bytes."""
@@ -475,21 +508,23 @@ class ExprEmitter:
         for name, of in record.fields.items():
             self._padded_place(Place(f"{place.c}.{c_name(name)}", of, ""), where, out)
 
-    def _leaves(self, e: tree.Expr, of: Type, frame: Frame, out: list[tuple[str, int]]) -> None:
-        if not isinstance(plain(of), Record):
+    def _leaves(self, e: tree.Expr, of: Type, frame: Frame, out: list[tuple[str, int | Varbit]]) -> None:
+        if not isinstance(plain(of), (Record, Stack, Varbit)):
             out.append((self.value(e, frame), bits_of(of, e.where)))
             return
         place = self.place(e, frame)
-        self.note_whole(place, False)
+        self.note(place, False)
         self._spread(place, e.where, out)
 
-    def _spread(self, place: Place, where: Location, out: list[tuple[str, int]]) -> None:
+    def _spread(self, place: Place, where: Location, out: list[tuple[str, int | Varbit]]) -> None:
         record = plain(place.type)
-        if not isinstance(record, Record):
+        if isinstance(record, Varbit):
+            out.append((place.c, record))
+        elif isinstance(record, (Record, Stack)):
+            for one in parts_of(place):
+                self._spread(one, where, out)
+        else:
             out.append((place.c, bits_of(place.type, where)))
-            return
-        for name, of in record.fields.items():
-            self._spread(Place(f"{place.c}.{c_name(name)}", of, ""), where, out)
 
 
 def element_of(stack: Place, index: int) -> Place:

@@ -182,7 +182,7 @@ class Externs(ExprEmitter):
         frame.code.add(f'P4_VALUE("hash", {where_string(e.where)}, {self.loaded(target, frame)});')
         frame.code.close()
 
-    def hash_of(self, algorithm: tree.Expr, buffer: str, size: int) -> str:
+    def hash_of(self, algorithm: tree.Expr, buffer: str, size: int | str) -> str:
         """C expression for the hash of `size` bytes."""
         if algorithm.const is None:
             unsupported(algorithm.where, "a hash algorithm not known at compile time")

@@ -1,31 +1,25 @@
-"""Parser and deparser -> C.
-
-The parser loads from the frame only the header fields that the program uses; the rest of a header stays where it is.
-The deparser stores only fields that the program writes. When the headers sent are those parsed, in that order and
-place, it patches the frame; otherwise it builds the new headers aside and puts them in front of the payload.
-"""
+"""The parser -> C. It loads from the frame only the header fields that the program uses; the rest stays where it is."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from switch.p4 import tree
 from switch.p4.code import Code, bits_of, c_comment, c_name, c_string, c_type, c_word, where_string
-from switch.p4.emit_expr import Frame, Place, element_of, load_bits, parts_of, store_bits
+from switch.p4.emit_expr import Frame, Place, element_of, load_bits, parts_of
 from switch.p4.emit_stmt import SIGNATURE
 from switch.p4.emit_tables import Tables
 from switch.p4.errors import fail, unsupported
 from switch.p4.p4info import source_text
 from switch.p4.scope import field_place
-from switch.p4.types import BOOL, Bits, Record, Stack, Type, is_scalar, plain, width_of
+from switch.p4.types import Bits, Record, Stack, Type, Varbit, is_scalar, plain
 
 MAX_STEPS = 256
 """States a parser with a cycle may enter before it fails with ParserTimeout."""
 
 
 class Parsers(Tables):
-    """Writes parse() and deparse()."""
+    """Writes parse()."""
 
     def parse_function(self, bindings: dict[int, Place]) -> None:
         parser = self.program.parser
@@ -126,9 +120,7 @@ class Parsers(Tables):
             unsupported(e.where, f"{e.callee.name} here")
         args = [arg for _, arg in e.callee.args]
         if e.callee.name == "extract":
-            if len(args) != 1:
-                unsupported(e.where, "extract into a varbit field")
-            self._extract(e, args[0], frame)
+            self._extract(e, args[0], args[1] if len(args) > 1 else None, frame)
         elif e.callee.name == "advance":
             self._advance(e, args[0], frame)
         elif e.callee.name == "lookahead":
@@ -147,38 +139,78 @@ class Parsers(Tables):
         index = f"{stack.c}.next - 1" if last else f"{stack.c}.next"
         return replace(element_of(stack, 0), c=f"{stack.c}.h[{index}]", shared=False)
 
-    def _extract(self, e: tree.Call, target: tree.Expr, frame: Frame) -> None:
+    def _extract(self, e: tree.Call, target: tree.Expr, length: tree.Expr | None, frame: Frame) -> None:
+        """extract(header), and extract(header, bits of its varbit field)."""
         record = plain(target.type)
         if not isinstance(record, Record) or record.kind != "header":
             fail(e.where, f"extract needs a header, not a {target.type}")
-        size = header_bytes(record, e)
-        if isinstance(target, tree.DontCare):
-            self._need(size, frame)
-            frame.code.add(f"at += {size};")
-            return
-        place = self.place(target, frame)
-        self.note_valid(place)
+        shape = header_shape(record, e)
+        if (length is not None) != (shape.varbit is not None):
+            have = "has no varbit field" if length is not None else f"has a varbit field, {shape.varbit}"
+            fail(
+                e.where,
+                f"header {record} {have}: extract takes {'1 argument' if length is not None else '2 arguments'}",
+            )
         code = frame.code
+        if length is not None:
+            code.open("{")
+            self._varbit_length(length, shape, frame)
+        size = f"{shape.fixed} + varbits / 8" if length is not None else str(shape.fixed)
         self._need(size, frame)
-        code.add(f"P4_EXTRACT({c_string(source_text(target))}, {where_string(e.where)}, at, {size});")
-        code.add(f"{place.c}.is_valid = 1;", f"{place.c}.at = (uint16_t)at;")
+        if not isinstance(target, tree.DontCare):
+            self._extract_into(self.place(target, frame), record, shape, e, size, frame)
+        code.add(f"at += {size};")
+        stack = _next_of(target)
+        if stack is not None:
+            code.add(f"{self.place(stack, frame).c}.next++;")
+        if length is not None:
+            code.close()
+
+    def _extract_into(
+        self, place: Place, record: Record, shape: HeaderShape, e: tree.Call, size: str, frame: Frame
+    ) -> None:
+        code = frame.code
+        self.note_valid(place)
+        name = c_string(source_text(e.callee.args[0][1]))
+        code.add(f"P4_EXTRACT({name}, {where_string(e.where)}, at, {size});")
+        code.add(f"{place.c}.is_valid = 1;")
+        self.alone(place, frame)
+        if shape.varbit:
+            # its length may change before it is sent: it is sent from its fields, not from the frame
+            self.note_whole(place, True)
+            code.add(f"{place.c}.at = P4_AT_NONE;")
+        else:
+            code.add(f"{place.c}.at = (uint16_t)at;")
 
         def loads() -> list[str]:
-            used, lines, offset = set(self.usage.touched(place.key)), [], 0
-            for name, of in record.fields.items():
+            used, lines, offset, base = set(self.usage.touched(place.key)), [], 0, "(frame + at)"
+            for field, of in record.fields.items():
+                c = f"{place.c}.{c_name(field)}"
+                if isinstance(plain(of), Varbit):
+                    lines.append(f"{c}.bits = (uint16_t)varbits;")
+                    lines.append(f"memcpy({c}.bytes, {base} + {offset // 8}, varbits / 8);")
+                    base = "(frame + at + varbits / 8)"
+                    continue
                 bits = bits_of(of, e.where)
-                if name in used:
-                    lines.append(f"{place.c}.{c_name(name)} = {load_bits('(frame + at)', offset, bits)};")
+                if field in used:
+                    lines.append(f"{c} = {load_bits(base, offset, bits)};")
                 offset += bits
             return lines
 
         code.late(loads)
-        code.add(f"at += {size};")
-        if isinstance(target, tree.Member) and isinstance(target.base.type, Stack) and target.name == "next":
-            code.add(f"{self.place(target.base, frame).c}.next++;")
+
+    def _varbit_length(self, length: tree.Expr, shape: HeaderShape, frame: Frame) -> None:
+        code = frame.code
+        code.add(f"uint32_t varbits = {self.condition(length, frame)};")
+        code.open(f"if (varbits > {shape.longest}) {{")
+        code.add("error = P4_ERROR_HeaderTooShort;", "goto done;")
+        code.close()
+        code.open("if (varbits % 8) {")
+        code.add("error = P4_ERROR_ParserInvalidArgument;", "goto done;")
+        code.close()
 
     @staticmethod
-    def _need(size: int, frame: Frame) -> None:
+    def _need(size: int | str, frame: Frame) -> None:
         frame.code.open(f"if (len - at < {size}) {{")
         frame.code.add("error = P4_ERROR_PacketTooShort;", "goto done;")
         frame.code.close()
@@ -245,106 +277,52 @@ class Parsers(Tables):
             return
         out.append((place, bits_of(place.type, e.where)))
 
-    # ---- deparser
 
-    def emitted(self, bindings: dict[int, Place]) -> list[tuple[Place, Record, int]]:
-        """The headers a deparser may send, in order: (place, type, bytes)."""
-        decl = self.program.deparser.decl
-        assert decl.body is not None
-        frame = Frame(Code(), dict(bindings), self.program.deparser, "deparser")
-        out: list[tuple[Place, Record, int]] = []
-        for one in decl.body.body:
-            if isinstance(one, tree.Empty):
-                continue
-            call = one.call if isinstance(one, tree.CallStatement) else None
-            if call is None or call.callee.name != "emit":
-                where = one.where if not isinstance(one, tree.Block) else decl.where
-                unsupported(where, "a statement other than emit in a deparser")
-            self._emit(call.callee.args[0][1], call, frame, out)
-        for one in decl.locals:
-            unsupported(one.where, "a declaration in a deparser")
-        return out
+@dataclass(frozen=True)
+class HeaderShape:
+    """Bytes of a header type."""
 
-    def _emit(self, e: tree.Expr, call: tree.Call, frame: Frame, out: list[Any]) -> None:
-        if not isinstance(e, (tree.Path, tree.Member, tree.Index)):
-            unsupported(e.where, "emit of a list")
-        self._emit_place(self.place(e, frame), call, out)
+    fixed: int
+    """Without the varbit field."""
+    varbit: str | None = None
+    """Name of the varbit field."""
+    longest: int = 0
+    """Of the varbit field, bits."""
 
-    def _emit_place(self, place: Place, call: tree.Call, out: list[Any]) -> None:
-        record = plain(place.type)
-        if not isinstance(record, (Record, Stack)):
-            fail(call.where, f"emit needs a header, a stack or a struct of headers, not a {place.type}")
-        if isinstance(record, Record) and record.kind == "header":
-            self.note_valid(place)
-            out.append((place, record, header_bytes(record, call)))
-            return
-        for one in parts_of(place):
-            self._emit_place(one, call, out)
+    @property
+    def most(self) -> int:
+        return self.fixed + self.longest // 8
 
-    def deparse_function(self, headers: list[tuple[Place, Record, int]]) -> None:
-        """deparse(): patches the frame in place, or rebuilds its headers."""
-        decl = self.program.deparser.decl
-        code = Code()
-        total = sum(size for _, _, size in headers)
-        code.add(f"/* {c_comment(decl.where.short)}: control {decl.name} */")
-        code.add("static void deparse(struct p4rt_packet *pkt, struct phv *p)")
-        code.open("{")
-        code.add("uint8_t *frame = pkt->data;", "uint32_t at = 0;", "int same = 1;")
-        for place, _, size in headers:
-            code.open(f"if ({place.c}.is_valid) {{")
-            code.add(f"same &= {place.c}.at == at;", f"at += {size};")
-            code.close()
-        code.open("if (same && at == p->parsed) {")
-        for place, record, _ in headers:
-            code.late(lambda place=place, record=record: self._patch(place, record, f"(frame + {place.c}.at)", True))
-        code.add("return;")
-        code.close()
-        code.add(f"uint8_t block[{max(total, 1)}];", "uint32_t old = p->parsed;", "at = 0;")
-        for place, record, size in headers:
-            code.open(f"if ({place.c}.is_valid) {{")
-            code.open(f"if ({place.c}.at == P4_AT_NONE)")
-            code.add(f"memset(block + at, 0, {size});")
-            code.close("else")
-            code.depth += 1
-            code.add(f"memcpy(block + at, frame + {place.c}.at, {size});")
-            code.depth -= 1
-            code.late(lambda place=place, record=record: self._patch(place, record, "(block + at)", False))
-            code.add(f"at += {size};")
-            code.close()
-        code.open("if (at > old && (at - old > pkt->headroom || pkt->len + (at - old) > P4RT_MAX_FRAME)) {")
-        code.add("pkt->std.egress_spec = P4RT_DROP_PORT;", "return;")
-        code.close()
-        code.add(
-            "pkt->data = frame + old - at;",
-            "pkt->len = pkt->len + at - old;",
-            "pkt->headroom = pkt->headroom + old - at;",
-            "memcpy(pkt->data, block, at);",
-        )
-        code.close()
-        self.functions.append(code)
-
-    def _patch(self, place: Place, record: Record, base: str, check: bool) -> list[str]:
-        """Lines that store the written fields of a header at `base`."""
-        lines, offset = [], 0
-        for name, of in record.fields.items():
-            bits = bits_of(of, self.program.main.where)
-            if (place.key, name) in self.usage.writes:
-                lines.append(store_bits(base, offset, bits, f"{place.c}.{c_name(name)}"))
-            offset += bits
-        if not check or not lines:
-            return lines
-        return [f"if ({place.c}.is_valid) {{", *("    " + one for one in lines), "}"]
+    def size_text(self, c: str) -> str:
+        """C expression for the bytes of the header at the place `c`."""
+        return f"({self.fixed} + {c}.{c_name(self.varbit)}.bits / 8)" if self.varbit else str(self.fixed)
 
 
-def header_bytes(record: Record, e: tree.Expr) -> int:
-    """Bytes of a header. Raises P4Error for headers that are not whole bytes, and for varbit."""
+def header_shape(record: Record, e: tree.Expr) -> HeaderShape:
+    """Raises P4Error for headers that are not whole bytes."""
+    bits, varbit, longest = 0, None, 0
     for name, of in record.fields.items():
-        if not isinstance(plain(of), Bits) and plain(of) != BOOL:
-            unsupported(field_place(record, name), "varbit")
-    bits = width_of(record) or 0
+        base = plain(of)
+        if isinstance(base, Varbit):
+            if varbit is not None:
+                fail(field_place(record, name), f"header {record}: a second varbit field")
+            if bits % 8 or base.width % 8:
+                unsupported(field_place(record, name), "varbit that does not begin and end at whole bytes")
+            varbit, longest = name, base.width
+        else:
+            bits += bits_of(of, field_place(record, name))
     if bits % 8:
         fail(e.where, f"header {record} has {bits} bits: only whole bytes can be sent and received")
-    return bits // 8
+    return HeaderShape(bits // 8, varbit, longest)
+
+
+def _next_of(e: tree.Expr) -> tree.Expr | None:
+    """The stack in `stack.next` and `stack.next.member`; None for other expressions."""
+    while isinstance(e, tree.Member):
+        if isinstance(e.base.type, Stack) and e.name == "next":
+            return e.base
+        e = e.base
+    return None
 
 
 def _targets(state: tree.State) -> list[str]:

@@ -12,11 +12,11 @@ from typing import Any
 from switch.p4 import tree
 from switch.p4.code import Code, bits_of, c_comment, c_name, c_string, c_type, c_word, where_string
 from switch.p4.elaborate import ActionInstance, ControlInstance, Program, TableInstance
-from switch.p4.emit_expr import ExprEmitter, Frame, Place, parts_of
+from switch.p4.emit_expr import ExprEmitter, Frame, Place, element_of, parts_of
 from switch.p4.emit_externs import Externs
 from switch.p4.errors import Location, unsupported
 from switch.p4.tree import walk
-from switch.p4.types import VOID, ActionRun, Applied, Record, Stack, Type, is_scalar, plain
+from switch.p4.types import VOID, ActionRun, Applied, Record, Stack, Type, Varbit, is_scalar, plain
 
 SIGNATURE = "struct p4rt_device *dev, struct p4rt_packet *pkt, struct phv *p, struct variables *v"
 CALL = "dev, pkt, p, v"
@@ -81,6 +81,7 @@ class Statements(Externs, ExprEmitter):
             frame.code.add(f"{of} {name} = {start};")
         else:
             frame.code.add(f"{of} {name} = {{0}};")
+            self._forget_bytes(place, frame)
             if s.value is not None:
                 self.assign(place, s.value, frame)
         frame.bindings[id(s)] = place
@@ -148,7 +149,7 @@ class Statements(Externs, ExprEmitter):
     def assign(self, place: Place, e: tree.Expr, frame: Frame) -> None:
         """place = e, for scalars, structs and headers."""
         record = plain(place.type)
-        if not isinstance(record, (Record, Stack)):
+        if not isinstance(record, (Record, Stack, Varbit)):
             frame.code.add(f"{place.c} = {self.condition(e, frame)};")
             return
         if isinstance(e, (tree.ListExpr, tree.RecordExpr)) and isinstance(record, Record):
@@ -161,8 +162,9 @@ class Statements(Externs, ExprEmitter):
             self.assign(place, e.operand, frame)
             return
         if isinstance(e, tree.Invalid):
-            self.note_valid(place)
-            frame.code.add(f"{place.c}.is_valid = 0;")
+            for one in parts_of(place) if record.kind == "header_union" else [place]:  # type: ignore[union-attr]
+                self.note_valid(one)
+                frame.code.add(f"{one.c}.is_valid = 0;")
             return
         if isinstance(e, tree.Ternary):
             frame.code.open(f"if ({self.condition(e.condition, frame)}) {{")
@@ -181,8 +183,14 @@ class Statements(Externs, ExprEmitter):
         self._refuse_write(source, e.where)
         self.note_whole(source, False)
         self.note_whole(place, True)
+        if isinstance(record, Varbit):
+            self.note(source, False)
         frame.code.add(f"{place.c} = {source.c};")
         self._forget_bytes(place, frame)
+        if place.siblings:
+            frame.code.open(f"if ({place.c}.is_valid) {{")
+            self.alone(place, frame)
+            frame.code.close()
 
     def _assign_call(self, place: Place, e: tree.Call, frame: Frame) -> None:
         """place = a call that gives a struct or header."""
@@ -222,6 +230,7 @@ class Statements(Externs, ExprEmitter):
         frame.code.add(*staged)
         if record.kind == "header":
             frame.code.add(f"{place.c}.is_valid = 1;", f"{place.c}.at = P4_AT_NONE;")
+            self.alone(place, frame)
 
     def _temporary(self, frame: Frame) -> str:
         return frame.name("t")
@@ -253,6 +262,7 @@ class Statements(Externs, ExprEmitter):
         self.note_valid(place)
         if e.callee.name == "setValid":
             frame.code.add(f"{place.c}.is_valid = 1;")
+            self.alone(place, frame)
         elif e.callee.name == "setInvalid":
             frame.code.add(f"{place.c}.is_valid = 0;")
 
@@ -271,7 +281,7 @@ class Statements(Externs, ExprEmitter):
         if by:
             frame.code.add(f"memset(&{c}.h[{first}], 0, {by} * sizeof {c}.h[0]);")
         for index in range(first, first + by):
-            frame.code.add(f"{c}.h[{index}].at = P4_AT_NONE;")
+            self._forget_bytes(element_of(place, index), frame)
         if push:
             frame.code.add(f"{c}.next = {c}.next + {by} < {of.size} ? {c}.next + {by} : {of.size};")
         else:
@@ -580,6 +590,7 @@ class Statements(Externs, ExprEmitter):
             frame.code.add(f"{place.c} = {self.value(one.value, frame) if one.value is not None else '0'};")
             return
         frame.code.add(f"{place.c} = ({self.declare_type(one.type, one.where)}){{0}};")
+        self._forget_bytes(place, frame)
         if one.value is not None:
             self.assign(place, one.value, frame)
 

@@ -220,6 +220,12 @@ static inline void p4_put_bits(uint8_t *to, unsigned offset, unsigned bits, u128
     }
 }
 
+/* Are two varbit values equal? `bits` are whole bytes. */
+static inline int p4_same_varbit(uint32_t bits, const uint8_t *bytes, uint32_t other_bits, const uint8_t *other_bytes)
+{
+    return bits == other_bits && !memcmp(bytes, other_bytes, bits / 8);
+}
+
 /* Index of a header stack of `size` elements; `size` itself for one beyond the end. */
 static inline uint32_t p4_index(u128 index, uint32_t size)
 {

@@ -138,8 +138,6 @@ TYPES = [
      "22:35: V1Switch takes 6 arguments (p, vr, ig, eg, ck, dep), not 5"),
 ]  # fmt: skip
 REFUSED = [
-    (dict(top="header v_t { bit<8> n; varbit<32> v; }", fields="v_t v;"), "3:35: varbit"),
-    (dict(top="header d_t { bit<8> v; } header_union u_t { d_t d; }", fields="u_t u;"), "3:39: the header_union u_t"),
     (dict(apply="clone(CloneType.E2E, 5);"), "16:9: CloneType.E2E outside the egress"),
     (dict(apply="recirculate_preserving_field_list(1);"), "16:9: recirculate outside the egress"),
     (dict(local="meter(5, MeterType.bytes) m;"), "14:31: the extern meter"),
