@@ -20,6 +20,8 @@ from topologies.plan import Host, Plan
 
 ASK_EVERY_S = 0.5
 """How often the agents are asked while an EV is bad."""
+IN_FLIGHT_S = 0.15
+"""A packet that is acknowledged now may have crossed the fabric so long ago."""
 BAD = "assumed_bad"
 USABLE = ("good", "skip")
 
@@ -47,7 +49,8 @@ class AgentSource:
         self.on_back = on_back
         """Called when an agent's stream was opened: it may have begun anew."""
         self._paths = {host.name: run_dir / "agents" / f"{host.name}.sock" for host in plan.hosts}
-        self._acked: dict[str, int] = {}
+        self._acked: dict[str, tuple[int, float]] = {}
+        """Packets acknowledged, and when the agent said so, by path name."""
         self._bad: dict[str, set[int]] = {}
         """EVs that are bad, by path name, and the QPs that say so (0: the agent's summary)."""
         self._planes: dict[str, int] = {}
@@ -166,11 +169,12 @@ class AgentSource:
         trace = self._faults.traces.data(host, peer, ev)
         sent, acked, lost = int(row["sent"]), int(row["acked"]), int(row["lost"])
         self._faults.counts(about, trace, sent, lost, source=EV, now=asked_at)
-        before, self._acked[about] = self._acked.get(about, acked), acked
+        before, before_at = self._acked.get(about, (acked, asked_at))
+        self._acked[about] = (acked, asked_at)
         if state == BAD:
             if about not in self._bad:
                 self._state(host, peer, ev, state, "bad by its agent's summary", 0, asked_at)
         elif about in self._bad:
             self._state(host, peer, ev, state, "", 0, asked_at)
-        elif state in USABLE and acked > before:
-            self._faults.path(about, trace, "ok", source=EV, now=asked_at, t=asked_at)
+        elif state in USABLE and acked > before:  # they came through after we had asked before, or shortly earlier
+            self._faults.path(about, trace, "ok", source=EV, now=asked_at, t=before_at - IN_FLIGHT_S)

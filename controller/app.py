@@ -11,7 +11,7 @@ import logging
 import time
 from typing import Any
 
-from controller.agents import AgentSource
+from controller.agents import BAD, AgentSource
 from controller.answers import Answers
 from controller.denylist import Denylist
 from controller.entries import number_text
@@ -273,6 +273,8 @@ class FabricController:
         self.faults_moved()
 
     def _ev_told(self, event: Message) -> None:
+        if event["new"] == BAD:
+            self.mapper.look()
         self.publish("ev", event.pop("t"), **event)
 
     def _probe_told(self, event: Message) -> None:

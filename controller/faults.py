@@ -18,8 +18,10 @@ Design notes
    active until it has been quiet that long.
 5. A report may show that an earlier fault was part of a bigger one (first link of a dying switch), or what two
    explanations were. The earlier one becomes `merged`, and says into which; or it is the same one, told better.
-6. A good path proves its parts only for deaths that are older than it: PROOF_AFTER_S covers the time a prober needs to
-   notice that its path has died.
+6. A path proves its parts only for deaths that are older than the packets which came through: a prober takes a while to
+   notice that a path has died, so "not dead, as far as I know" proves nothing. And a prober that lost three in a row
+   calls a path dead that only loses a lot: what its packets did since then decides.
+7. Losses come in bursts, and so do the complaints of EVs: a fault that loses packets stays LOSSY_HOLD_S after the last.
 """
 
 from __future__ import annotations
@@ -49,6 +51,10 @@ from topologies.plan import Link, Plan, Switch
 __all__ = ["DIGEST", "EV", "MAPPER", "P4RUNTIME", "PORT_IS_BAD", "Fault", "FaultList", "FaultState", "Times"]
 
 _NEVER = float("-inf")
+SURVIVORS_ASKED = 3
+"""Packets whose fate decides whether a path called dead is dead."""
+DEAD_LOSS = 0.95
+"""Share of them that a dead path loses, at least."""
 KEEP_CLOSED = 1000
 """Closed faults remembered; the oldest are forgotten."""
 
@@ -71,7 +77,11 @@ class Times:
     recover_s: float = 2.0
     """Paths of a fault without ports that is over come back within so long of each other."""
     flap_s: float = 5.0
-    proof_after_s: float = 0.7
+    in_flight_s: float = 0.25
+    """A packet that has come through since a count may have met the parts of its path so long before."""
+    lossy_hold_s: float = 3.0
+    judge_s: float = 1.2
+    """How long a dead path waits for counts that say whether all is lost."""
     trial_s: float = 8.0
     """Packets of the last so many seconds are weighed when a path loses some."""
 
@@ -81,10 +91,10 @@ class _Path:
     """What one source says of one path."""
 
     trace: Trace
-    good: bool = True
-    good_since: float = 0.0
-    live: bool = False
-    """Its source watches it all the time, and would have told by now if it had died."""
+    forwards: bool = True
+    """Nobody calls it dead."""
+    at_death: tuple[int, int] | None = None
+    """(sent, lost) when it was called dead, or soon after."""
     proven_at: float = _NEVER
     """When it last forwarded, as far as told."""
     counts: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=24))
@@ -149,31 +159,44 @@ class FaultList:
         now: float,
         t: float | None = None,
         says: str = "",
-        live: bool = False,
     ) -> None:
-        """A path is `ok`, `lossy` or `down`, since `t`. `live`: the source goes on watching it by itself."""
+        """A path is `ok`, `lossy` or `down`, since `t`: a packet came through at `t` unless it is down."""
         known = self._path(source, about, trace)
         t = now if t is None else t
-        known.live = live
-        if state == "ok":
-            if not known.good:
-                known.good_since = t
-            known.good, known.proven_at = True, max(known.proven_at, t)
-        else:
-            known.good = False
+        known.forwards = state != "down"
+        if known.forwards:
+            known.proven_at, known.at_death = max(known.proven_at, t), None
         says = says or state
         self._report(source, about, trace, says, state != "ok", trace.plane, now, t, is_lossy=state == "lossy")
         if state == "ok":
             self._want(trace.plane, now + self.times.gather_hard_s)
 
-    def counts(self, about: str, trace: Trace, sent: int, lost: int, *, source: str, now: float) -> None:
-        """How many packets a source has sent over a path, and found lost, since it began to count."""
+    def counts(
+        self, about: str, trace: Trace, sent: int, lost: int, *, source: str, now: float, judged: bool = False
+    ) -> None:
+        """How many packets a source has sent over a path, and found lost, since it began to count.
+
+        `judged`: of each packet sent it is known whether it was lost, so the others came through.
+        What was lost to something that has a name, and not that of a loss, is no evidence of a loss beside.
+        """
         known = self._path(source, about, trace)
-        if known.counts and sent < known.counts[-1][1]:
-            known.counts.clear()  # the source began again
-        if known.counts and known.good and sent > known.counts[-1][1] and lost == known.counts[-1][2]:
-            known.proven_at = now
+        began_again = bool(known.counts) and sent < known.counts[-1][1]
+        if known.counts and judged and not began_again and sent - lost > known.counts[-1][1] - known.counts[-1][2]:
+            known.proven_at = max(known.proven_at, known.counts[-1][0] - self.times.in_flight_s)
+        if not known.forwards and known.at_death is None:
+            known.at_death = (sent, lost)
+        if began_again or self._crosses(trace, self._killers(trace.plane, now)):
+            known.counts.clear()
         known.counts.append((now, sent, lost))
+
+    def _killers(self, plane: int, now: float) -> frozenset[Cause]:
+        """What has killed whole paths of a plane, until a little while ago: losses are counted late."""
+        faults = [*self._active]
+        for fault in reversed(self._closed):
+            if fault.cleared is None or now - fault.cleared >= self.times.recover_s:
+                break
+            faults.append(fault)
+        return frozenset(c for f in faults if f.plane == plane and f.how is not How.LOSSY for c in f.causes)
 
     def digest(self, interface: str, says: str, *, now: float) -> None:
         """A switch told that a packet met a dead next hop behind `interface`. Confirms; never accuses by itself."""
@@ -186,13 +209,6 @@ class FaultList:
                 sighting = Sighting(DIGEST, interface, link, says, now, now, now, cleared=now)
                 if fault.attach(sighting):
                     self._changes.append(("updated", fault))
-
-    def gone(self, source: str) -> None:
-        """A source does not watch any more: its good paths prove nothing from now on."""
-        for paths in self._paths.values():
-            for (who, _), path in paths.items():
-                if who == source:
-                    path.live = False
 
     def withdraw(self, about: str, plane: int, *, source: str, now: float) -> None:
         """A source has nothing to say about a path any more, good or bad: the QP is gone, the EV denied."""
@@ -209,6 +225,11 @@ class FaultList:
             for key in [key for key in paths if key[0] == source]:
                 del paths[key]
             self._want(plane, now)
+
+    @property
+    def is_puzzled(self) -> bool:
+        """Some path is bad, and what the others are like is worth knowing soon."""
+        return any(isinstance(s.subject, Trace) for s in self._open.values())
 
     # ---- an earlier life --------------------------------------------------------------------------------
 
@@ -286,6 +307,9 @@ class FaultList:
         key = (source, about)
         known = self._open.get(key)
         t = now if t is None else min(t, now)
+        if bad and known is not None and known.is_lossy and not is_lossy:
+            self._close_sighting(key, now)  # that it is dead now is another thing, with a cause of its own maybe
+            known = None
         if bad and known is not None:
             known.says, known.last_seen, known.is_lossy = says, max(known.last_seen, t), is_lossy
             if isinstance(subject, Trace):
@@ -331,12 +355,16 @@ class FaultList:
         """Design note 3: it began while a fault was active that is over by now."""
         if not isinstance(sighting.subject, Trace):
             return
-        for fault in self._closed:
-            if fault.state is FaultState.CLEARED and fault.cleared is not None:
+        for fault in reversed(self._closed):
+            if fault.cleared is None or sighting.heard > fault.cleared + self.times.excused_s:
+                break
+            if fault.state is FaultState.CLEARED:
                 began_before = sighting.since <= fault.cleared + self.times.gather_path_s
-                recently = sighting.heard <= fault.cleared + self.times.excused_s
-                if began_before and recently and self._crosses(sighting.subject, fault.causes):
-                    sighting.excused_until = fault.cleared + self.times.excused_s
+                if began_before and self._crosses(sighting.subject, fault.causes):
+                    hard = fault.how is How.DOWN
+                    sighting.excused_until = fault.cleared + (
+                        self.times.excused_s if hard else 2 * self.times.recover_s
+                    )
 
     def _crosses(self, trace: Trace, causes: frozenset[Cause]) -> bool:
         return any(self.traces.crosses(trace, cause) for cause in causes)
@@ -447,12 +475,12 @@ class FaultList:
 
     def _weigh(self, plane: int, sightings: list[Sighting], now: float) -> list[tuple[Finding, list[Sighting]]]:
         by_key: dict[Hashable, Sighting] = {(s.source, s.about): s for s in sightings}
-        dead = {key: s.subject for key, s in by_key.items() if not s.is_lossy and isinstance(s.subject, Trace)}
+        dead, surviving = self._dead(plane, by_key, now)
         proofs = self._proofs(plane, now)
         findings, leftover = silent(self.traces, dead, lambda key, part: proofs.get(part, _NEVER) > by_key[key].since)
         causes = frozenset(cause for finding in findings for cause in finding.causes)
         met: dict[int, list[Hashable]] = {}
-        losing = [*leftover]
+        losing = [*leftover, *surviving]
         for key, sighting in by_key.items():
             assert isinstance(sighting.subject, Trace)
             if not sighting.is_lossy:
@@ -471,14 +499,46 @@ class FaultList:
                 self._want(plane, now + self.times.gather_lossy_s)
         return found
 
+    def _dead(
+        self, plane: int, by_key: dict[Hashable, Sighting], now: float
+    ) -> tuple[dict[Hashable, Trace], list[Hashable]]:
+        """Paths that nothing comes through any more, and those called dead that something came through since."""
+        dead: dict[Hashable, Trace] = {}
+        surviving: list[Hashable] = []
+        for key, sighting in by_key.items():
+            path = self._paths[plane].get((sighting.source, sighting.about))
+            assert isinstance(sighting.subject, Trace)
+            if sighting.is_lossy:
+                continue
+            is_known_lossy = self._is_known_lossy(sighting)
+            if path is None or sighting.source == EV or path.at_death is None or not path.counts:
+                if is_known_lossy:
+                    surviving.append(key)
+                else:
+                    dead[key] = sighting.subject
+                continue
+            sent, lost = path.counts[-1][1] - path.at_death[0], path.counts[-1][2] - path.at_death[1]
+            asked = SURVIVORS_ASKED * (4 if is_known_lossy else 1)
+            if sent >= SURVIVORS_ASKED and lost < DEAD_LOSS * sent:
+                surviving.append(key)
+            elif sent >= asked or sighting.told or now >= sighting.heard + self.times.judge_s:
+                dead[key] = sighting.subject
+            else:
+                self._want(plane, now + self.times.gather_hard_s)
+        return dead, surviving
+
+    def _is_known_lossy(self, sighting: Sighting) -> bool:
+        """It is over something that is known to lose packets, which may well lose a few in a row."""
+        assert isinstance(sighting.subject, Trace)
+        losing = [f for f in self._active if f.plane == sighting.plane and f.how is How.LOSSY]
+        return any(self._crosses(sighting.subject, fault.causes) for fault in losing)
+
     def _proofs(self, plane: int, now: float) -> dict[str, float]:
         """When each part was last known to forward."""
         out: dict[str, float] = {}
         for path in self._paths[plane].values():
-            if path.good:
-                at = now - self.times.proof_after_s if path.live else path.proven_at
-                for part in path.trace.parts:
-                    out[part] = max(at, out.get(part, _NEVER))
+            for part in path.trace.parts:
+                out[part] = max(path.proven_at, out.get(part, _NEVER))
         return out
 
     def _trials(self, plane: int, now: float) -> dict[Hashable, Trial]:
@@ -584,8 +644,9 @@ class FaultList:
             until = self._unconfirmed.get(fault.number)
             if until is not None and now < until:
                 return
-            if fault.flaps >= 2:
-                until = self._linger.setdefault(fault.number, now + self.times.flap_s)
+            hold = self.times.flap_s if fault.flaps >= 2 else self.times.lossy_hold_s
+            if fault.flaps >= 2 or fault.how is How.LOSSY:
+                until = self._linger.setdefault(fault.number, now + hold)
                 if now < until - 1e-6:
                     return
                 self._linger.pop(fault.number, None)
@@ -597,9 +658,13 @@ class FaultList:
         self._closed.append(fault)
         self._changes.append((fault.state.value, fault))
         if not into:
+            excused_s = self.times.excused_s if fault.how is How.DOWN else 2 * self.times.recover_s
             for sighting in self._open.values():
                 if isinstance(sighting.subject, Trace) and self._crosses(sighting.subject, fault.causes):
-                    sighting.excused_until = now + self.times.excused_s
+                    sighting.excused_until = now + excused_s
+            for path in self._paths[fault.plane].values():
+                if self._crosses(path.trace, fault.causes):
+                    path.counts.clear()  # those losses have had their cause
 
 
 def _same(fault: Fault, finding: Finding) -> bool:

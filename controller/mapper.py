@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -16,7 +17,9 @@ from topologies.jsonl import JsonlError, Message
 
 SOCKET = "mapper.sock"
 COUNTS_EVERY_S = 2.0
-COUNTS_WHEN_LOSSY_S = 0.5
+COUNTS_WHEN_BAD_S = 0.35
+TOGETHER_S = 0.03
+"""Paths die one after the other: their counts are read once for all that have."""
 STATES = {"ok": "ok", "lossy": "lossy", "down": "down"}
 """Ours by the mapper's; others (unknown) say nothing."""
 
@@ -37,7 +40,9 @@ class MapperSource:
         self._faults = faults
         self._on_probe = on_probe
         self._on_change = on_change
-        self._following = Following(self.path, self._take, self._link)
+        self._following = Following(self.path, self._take, lambda connected: None)
+        self._look = asyncio.Event()
+        """Something is bad: what the others know is wanted at once."""
         self.errors = 0
 
     @property
@@ -56,9 +61,13 @@ class MapperSource:
         """The burst of the pre-job check. Raises JsonlError."""
         return await ask(self.path, "probe_all", timeout_s=60.0, **fields)
 
-    def _link(self, connected: bool) -> None:
-        if not connected:
-            self._faults.gone(MAPPER)
+    def look(self) -> None:
+        """Read the counts of all paths now: somebody found one bad."""
+        self._look.set()
+
+    def _counts(self, about: str, trace: Trace, row: Message, now: float) -> None:
+        sent, lost = int(row["sent"]), int(row["lost"])
+        self._faults.counts(about, trace, sent, lost, source=MAPPER, now=now, judged=True)
 
     def _take(self, event: Message) -> None:
         if event.get("event") != "probe":
@@ -72,7 +81,10 @@ class MapperSource:
             self.states[about] = state
             says = f"{state}, {100 * event['loss']:.2g} % lost" if state == "lossy" else state
             t = min(float(event["since"]), now)
-            self._faults.path(about, trace, state, source=MAPPER, now=now, t=t, says=says, live=True)
+            self._faults.path(about, trace, state, source=MAPPER, now=now, t=t, says=says)
+            self._counts(about, trace, event, now)
+            if state != "ok":
+                self.look()
         self._on_probe(event)
         self._on_change()
 
@@ -85,8 +97,11 @@ class MapperSource:
 
     async def _read_counts(self) -> None:
         while True:
-            is_lossy = any(state == "lossy" for state in self.states.values())
-            await asyncio.sleep(COUNTS_WHEN_LOSSY_S if is_lossy else COUNTS_EVERY_S)
+            is_bad = self._faults.is_puzzled
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._look.wait(), COUNTS_WHEN_BAD_S if is_bad else COUNTS_EVERY_S)
+                self._look.clear()
+                await asyncio.sleep(TOGETHER_S)
             if not self.connected:
                 continue
             try:
@@ -94,11 +109,11 @@ class MapperSource:
                 now = time.monotonic()
                 for row in rows:
                     about, trace = self._trace(row)
-                    self._faults.counts(about, trace, int(row["sent"]), int(row["lost"]), source=MAPPER, now=now)
+                    self._counts(about, trace, row, now)
             except (JsonlError, KeyError, TypeError, ValueError) as error:
                 self.errors += 1
                 if self.errors == 1:
                     log.warning("mapper: its counts cannot be read: %s", error)
                 continue
-            if is_lossy:
+            if is_bad:
                 self._on_change()

@@ -129,7 +129,8 @@ class Fault:
         """Take over what was found, in words. While it lasts the text says what was seen at its worst."""
         self.explanations, self.how = finding.explanations, finding.how
         if finding.how is How.LOSSY:
-            self.loss = finding.loss
+            if self.loss is None or finding.loss is None or not 0.6 < self.loss / max(finding.loss, 1e-9) < 1.7:
+                self.loss = finding.loss  # the same loss, measured again, is no news
         else:
             self.loss = 1.0 if finding.how is How.SILENT else None
         cause = self.certain_cause

@@ -120,8 +120,18 @@ class Rig:
 
     def start_controller(self, *options: str) -> None:
         """Returns when it is ready."""
-        line = self._start("controller", "--run-dir", str(self.run_dir), "--http", "0", *options).readline()
+        line = self.begin_controller(*options).readline()
         assert line == "ready\n", self.log("controller")
+
+    def begin_controller(self, *options: str):
+        """Its standard output, at once."""
+        return self._start("controller", "--run-dir", str(self.run_dir), "--http", "0", *options)
+
+    def kill_controller(self) -> None:
+        """SIGKILL, in the middle of whatever it does."""
+        process = self.processes.pop()
+        process.kill()
+        process.wait(PATIENCE_S)
 
     def stop_controller(self) -> int:
         """Its exit code."""
