@@ -22,8 +22,9 @@ is the client; its `request(op)` names are in brackets. Every time is CLOCK_MONO
                                    writes_after_start, writes_after_start_by_reason, restarts, reconnects, faults}}
     GET  /v1/evs?from=h0&to=h2 [evs, **{"from": .., "to": ..}]   evs: [{ev, plane, uplink, address, state, rtt_s,
                                    sent, lost, path: [node], faults: [number]}]
-    GET  /v1/counters?switch=p0-t0-0 [counters]   ports: [{interface, port, in_pkts, ...}], reasons: {name: ...}
-    GET  /v1/queues[?switch=]  [queues]    queues: [{interface, queue, depth_packets, depth_bytes, ...}]
+    GET  /v1/counters?switch=p0-t0-0 [counters]   counters: {forwarded | marked | trimmed | drops: [{port, interface,
+                                   reason?, packets, bytes}]} that are not zero, ports: [{interface, in_pkts, ...}]
+    GET  /v1/queues?switch=p0-t0-0 [queues]   queues: [{interface, queue, depth_packets, depth_bytes, ...}]
     GET  /v1/denylist   [denylist] policy: off|lossy|all, entries: [{scope, ...}], agents: {host: ok or the reason}
     POST /v1/denylist   [set_denylist, policy=]   the same
     POST /v1/verify     [verify]   reads every table now. unchanged_since_start, digests: {name: digest},

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from difflib import get_close_matches
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from controller.denylist import POLICIES
+from controller.errors import SwitchError
 from controller.faults import PORT_IS_BAD
 from controller.keeper import Keeper, Verification
 from controller.northbound import Message, Refusal, Route
+from controller.readings import counters_by_name, read_ports, read_queues
 from topologies.jsonl import JsonlError
 from topologies.plan import PlanError
 
@@ -34,6 +37,8 @@ class Answers:
             Route("GET", "/v1/links", self._links),
             Route("GET", "/v1/switches", lambda _: {"switches": self._switches()}),
             Route("GET", "/v1/evs", self._evs),
+            Route("GET", "/v1/counters", self._counters),
+            Route("GET", "/v1/queues", self._queues),
             Route("GET", "/v1/denylist", lambda _: self._app.denylist.to_json()),
             Route("POST", "/v1/denylist", self._set_denylist),
             Route("POST", "/v1/verify", lambda fields: self._verify_answer(bool(fields.get("entries")))),
@@ -162,6 +167,44 @@ class Answers:
             ) from error
         active = [fault.to_json() for fault in self._app.faults.active()]
         return {**burst, "ok": burst.get("ok", True) is not False and not active, "faults": active}
+
+    # ---- counters ---------------------------------------------------------------------------------------
+
+    def _keeper(self, fields: Message) -> Keeper:
+        name = fields.get("switch")
+        keepers = self._app.keepers
+        if name not in keepers:
+            close = get_close_matches(str(name), keepers, n=3) or list(keepers)[:3]
+            what = "switch= is missing" if name is None else f"no switch {name!r}"
+            raise Refusal(400 if name is None else 404, what, f"switch={' or '.join(close)}")
+        return keepers[name]
+
+    async def _counters(self, fields: Message) -> Message:
+        """P4 counters of a switch that are not zero, and the counters of its ports."""
+        keeper = self._keeper(fields)
+        target, numbers = keeper.target, self._interfaces(keeper)
+        try:
+            cells = await keeper.counters()
+            ports = await read_ports(target.gnmi, list(numbers.values())) if target.gnmi else {}
+        except SwitchError as error:
+            raise Refusal(503, str(error), "is it on? GET /v1/switches tells") from error
+        rows = [{"port": n, "interface": name, **ports.get(name, {})} for n, name in numbers.items()]
+        counters = counters_by_name(self._app.inputs.catalog, cells, numbers)
+        return {"switch": target.name, "counters": counters, "ports": rows}
+
+    async def _queues(self, fields: Message) -> Message:
+        """Queues of the ports of a switch."""
+        keeper = self._keeper(fields)
+        if keeper.target.gnmi is None:
+            raise Refusal(404, f"{keeper.target.name} has no gNMI server", "queues are told by embedded switches")
+        try:
+            rows = await read_queues(keeper.target.gnmi, list(self._interfaces(keeper).values()))
+        except SwitchError as error:
+            raise Refusal(503, str(error), "queues are told by embedded switches that are on") from error
+        return {"switch": keeper.target.name, "queues": rows}
+
+    def _interfaces(self, keeper: Keeper) -> dict[int, str]:
+        return {port.number: port.interface for port in self._app.inputs.plan.ports(keeper.target.name)}
 
     # ---- switches ---------------------------------------------------------------------------------------
 

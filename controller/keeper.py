@@ -189,6 +189,14 @@ class Keeper:
         lines = tuple(sorted(str(entry) for entry in actual))
         return Verification(digest(self._static(actual)), lines, tuple(compare(self.desired, actual)))
 
+    async def counters(self) -> list[Any]:
+        """Every cell of every P4 counter. Raises SwitchError."""
+        session = self._session
+        if session is None:
+            raise SwitchError(self.describe(), retry=True)
+        async with self._reading:
+            return await session.read_counters()
+
     def _static(self, actual: list[Entry]) -> list[Entry]:
         """Without the entries that follow what is alive: those are no part of what never changes."""
         live = {str(entry) for entry in (*self._live, *self._live_written)}

@@ -67,7 +67,8 @@ class NorthboundServer:
 
     def __init__(self, routes: Iterable[Route], snapshot: Callable[[], list[Message]]) -> None:
         self._snapshot = snapshot
-        self._watchers: dict[asyncio.Queue[Message | None], frozenset[str]] = {}
+        self._watchers: dict[asyncio.Queue[Message | None], tuple[frozenset[str], asyncio.Transport | None]] = {}
+        """What each wants to hear of (nothing: all), and its connection, by the queue of what it was not sent yet."""
         self._app = web.Application(middlewares=[_guard], client_max_size=MAX_BODY_BYTES)
         self._paths = []
         for route in routes:
@@ -124,13 +125,14 @@ class NorthboundServer:
     def publish(self, event: str, t: float, **fields: Any) -> None:
         """Send an event to every watcher; `t` is CLOCK_MONOTONIC seconds."""
         message = event_of(event, t, fields)
-        for queue, names in list(self._watchers.items()):
+        for queue, (names, transport) in list(self._watchers.items()):
             if names and event not in names:
                 continue
             if queue.qsize() >= MAX_BACKLOG:
                 log.warning("a watcher does not read; its stream is closed")
                 self._watchers.pop(queue, None)
-                queue.put_nowait(None)
+                if transport is not None:
+                    transport.abort()
             else:
                 queue.put_nowait(message)
 
@@ -142,7 +144,7 @@ class NorthboundServer:
         )
         # Between the snapshot and joining the watchers nothing may be awaited, or an event could fall in between.
         first = [m for m in self._snapshot() if not names or m["event"] in names]
-        self._watchers[queue] = names
+        self._watchers[queue] = (names, request.transport)
         try:
             await response.prepare(request)
             await response.write(b"".join(_sse(message) for message in first) or b": here\n\n")
@@ -155,9 +157,12 @@ class NorthboundServer:
                 if message is None:
                     break
                 batch = [_sse(message)]
-                while not queue.empty() and (more := queue.get_nowait()) is not None:
-                    batch.append(_sse(more))
+                while not queue.empty() and message is not None:
+                    message = queue.get_nowait()
+                    batch += [_sse(message)] if message is not None else []
                 await response.write(b"".join(batch))
+                if message is None:
+                    break
         except (ConnectionError, asyncio.CancelledError):
             pass  # the watcher left, or we close
         finally:

@@ -148,6 +148,16 @@ class Session:
                 out += [self._catalog.describe(entity) for entity in reply.entities]
         return out
 
+    async def read_counters(self) -> list[p4r.CounterEntry]:
+        """Every cell of every counter."""
+        entity = p4r.Entity(counter_entry=p4r.CounterEntry())
+        request = p4r.ReadRequest(device_id=self.target.device_id, entities=[entity])
+        out: list[p4r.CounterEntry] = []
+        with self._asking("read the counters"):
+            async for reply in self._client.request_iter(request):
+                out += [one.counter_entry for one in reply.entities]
+        return out
+
     async def write(self, updates: Sequence[p4r.Update]) -> None:
         """Send updates in batches, in order."""
         for start in range(0, len(updates), WRITE_BATCH):
