@@ -82,6 +82,10 @@ class FabricSwitch(FabricNode, Switch):
         self._wake()
         super().sendCmd(*args, **kwargs)
 
+    def cmd(self, *args: Any, **kwargs: Any) -> Any:
+        self._wake()
+        return super().cmd(*args, **kwargs)
+
     def popen(self, *args: Any, **kwargs: Any) -> Any:
         self._wake()
         return super().popen(*args, **kwargs)
