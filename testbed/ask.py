@@ -76,7 +76,8 @@ def check(
     from topologies.words.check import check_fabric
     from topologies.words.table import Style
 
-    result = check_fabric(RunningFabric(default_run_dir()).mapper, probes)
+    fabric = RunningFabric(default_run_dir())
+    result = check_fabric(fabric.mapper, probes, lambda name: fabric.link_is_up(fabric.plan.link(*name.split())))
     print(json.dumps(result.to_json(), indent=2) if as_json else result.text(Style.of(sys.stdout)))
     raise typer.Exit(0 if result.ok else 1)
 

@@ -395,6 +395,17 @@ def test_check__says_what_is_bad_and_which_switch_it_may_be(cli, fabric):
     assert lines[-1] == "*** 2 down of 4 links: p0-t1-0" and cli.failures == 1
 
 
+def test_check__of_links_that_cannot_be_probed_the_carrier_is_looked_at(cli, fabric):
+    unprobed = a_link("p0-t0-0 p0-t1-0", "unknown", by=[], why="no host probes it", control=None, data=None)
+    burst = {**a_burst(a_link("h0 p0-t0-0"), unprobed), "note": "T0-T1 links are not probed in this mode"}
+    fabric.mapper = Client(probe_all=burst)
+    assert said(cli, "check").endswith(": 1 of 2 links probed, all well, the others have carrier")
+    said(cli, "link p0-t0-0 p0-t1-0 down")
+    lines = said(cli, "check").splitlines()
+    assert lines[1].split() == ["p0-t0-0", "p0-t1-0", "down", "-", "-", "-", "-", "not", "probed:", "no", "carrier"]
+    assert lines[-1] == "*** 1 down of 2 links"
+
+
 def test_pingall__every_path_of_every_pair(cli, fabric, monkeypatch):
     def sweep(session, source, destination, count, interval_s):
         rtts = (

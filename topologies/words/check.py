@@ -5,6 +5,7 @@ Used by the word `check` and by `mrc check`. Knows nothing of the controller: it
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +34,8 @@ class CheckResult:
     @property
     def bad(self) -> list[dict[str, Any]]:
         """Links that lost probes or could not be probed, but for those that a note explains."""
-        return [row for row in self.rows if row["state"] != "ok" and not (self.note and not row["by"])]
+        excused = ("unknown",) if self.note else ()
+        return [row for row in self.rows if row["state"] not in ("ok", *excused)]
 
     @property
     def ok(self) -> bool:
@@ -45,7 +47,7 @@ class CheckResult:
         total = len(self.rows)
         if self.ok:
             probed = sum(row["state"] == "ok" for row in self.rows)
-            return f"{probed} of {total} links probed, all well"
+            return f"{probed} of {total} links probed, all well" + (", the others have carrier" * (probed < total))
         counts = {state: sum(row["state"] == state for row in self.bad) for state in ("down", "lossy", "unknown")}
         unknown = counts.pop("unknown")
         what = [f"{count} {state}" for state, count in counts.items() if count]
@@ -91,10 +93,16 @@ def _cells(row: dict[str, Any]) -> list:
     ]  # fmt: skip
 
 
-def check_fabric(mapper: JsonlClient, count: int) -> CheckResult:
-    """Probe every link now. Raises JsonlError when there is no Clustermapper, or it refuses."""
+def check_fabric(mapper: JsonlClient, count: int, link_is_up: Callable[[str], bool]) -> CheckResult:
+    """Probe every link now; of those that cannot be probed at least the carrier is looked at.
+
+    `link_is_up` takes a link's name. Raises JsonlError when there is no Clustermapper, or it refuses.
+    """
     answer = mapper.request("probe_all", count=count, classes=list(CLASSES), timeout_s=TIMEOUT_S)
     rows = answer["links"]
+    for row in rows:
+        if not row["by"] and not link_is_up(row["link"]):
+            row["state"], row["why"] = "down", "not probed: no carrier"
     return CheckResult(
         rows, _suspects(rows), answer["count"], answer["duration_s"], answer["stalled_s"], answer["note"]
     )

@@ -138,7 +138,8 @@ def check(session: Session, given: Given) -> Answer:
     (count,) = arguments(given, "check [PROBES], as in: check 200", 0, 1) or ("50",)
     if not count.isdecimal():
         raise UsageError(f"{count!r} is no number of probes: check [PROBES]")
-    result = check_fabric(session.fabric.mapper, int(count))
+    plan, fabric = session.plan, session.fabric
+    result = check_fabric(fabric.mapper, int(count), lambda name: fabric.link_is_up(plan.link(*name.split())))
     if not result.ok:
         session.out.write(result.text(session.style) + "\n")
         raise UsageError(result.verdict)

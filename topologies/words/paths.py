@@ -42,7 +42,8 @@ def evs(session: Session, given: Given) -> Answer:
     source, destination = two_hosts(session, arguments(given, usage, 2), usage)
     answer = session.fabric.agent(source).request("health", peer=destination)
     (peer,) = answer["peers"]
-    rows = [_ev_row(session.style, one) for one in peer["evs"]]
+    digits = 4 if all(one["ev"] < 1 << 16 for one in peer["evs"]) else 8
+    rows = [_ev_row(session.style, one, digits) for one in peer["evs"]]
     heads = ("EV", "plane", "uplink", "uSID address", "state", "RTT", "sent", "lost", "loss", "path")
     if not any(one["address"] for one in peer["evs"]):  # modes without an outer header
         heads, rows = heads[:3] + heads[4:], [row[:3] + row[4:] for row in rows]
@@ -53,13 +54,13 @@ def evs(session: Session, given: Given) -> Answer:
     return Answer(f"{head}\n{table(session.style, heads, rows, right=right)}", peer)
 
 
-def _ev_row(style: Style, one: dict[str, Any]) -> list:
+def _ev_row(style: Style, one: dict[str, Any], digits: int) -> list:
     state, sent, lost = one["state"], one["sent"], one["lost"]
     mark = "*" if one["active"] else ""
     why = f" by {', '.join(one['denied_by'])}" if one["denied_by"] else ""
     loss = f"{100 * lost / sent:.1f}%" if sent else "-"
     return [
-        f"{one['ev']:#06x}", str(one["plane"]), "-" if one["uplink"] is None else str(one["uplink"]),
+        f"0x{one['ev']:0{digits}x}", str(one["plane"]), "-" if one["uplink"] is None else str(one["uplink"]),
         one["address"] or "-", (f"{state}{mark}{why}", LOOKS.get(state, "")),
         "-" if one["rtt_s"] is None else show_seconds(one["rtt_s"]),
         str(sent), (str(lost), "bad" if lost else ""), loss, " ".join(one["path"][1:-1]),

@@ -31,6 +31,8 @@ from topologies.words.base import (
 
 TOOLS = {"bw": "write_bw", "lat": "write_lat", "ping": "ping", "stat": "stat"}
 """Word -> module of hosts.tools."""
+IPERF_DEPTH = "16"
+"""Writes of 64 KiB that `iperf` has in flight: a MiB fills any path here, and drains in a second on slow links."""
 INTERRUPTED = 130
 """Exit code of a tool after Ctrl-C."""
 NOT_ARRIVED = 3
@@ -104,10 +106,11 @@ def iperf(session: Session, given: Given) -> str:
         first = session.plan.hosts[0].name
         given = (first, session.plan.first_remote_host(first).name)
     source, destination = two_hosts(session, arguments(given, usage, 2), usage)
-    argv = _argv(session, "bw", ["--from", source, "-D", "5", "--json", destination])
+    argv = _argv(session, "bw", ["--from", source, "-D", "5", "-t", IPERF_DEPTH, "--json", destination])
     run = subprocess.run(argv, cwd=processes.ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if run.returncode:
-        raise UsageError(f"iperf: {(run.stderr or run.stdout).strip().splitlines()[-1]}")
+        why = (run.stderr or run.stdout).strip().splitlines() or [f"ended with exit code {run.returncode}"]
+        raise UsageError(f"iperf: {why[-1]}")
     rate_bps = json.loads(run.stdout)["results"][-1]["bw_average_bps"]
     said = f"*** Iperf: testing MRC bandwidth between {source} and {destination}"
     return f"{said}\n*** Results: ['{rate_bps / 1e6:.1f} Mbits/sec']"
