@@ -331,7 +331,7 @@ class GnmiService(gnmi_grpc.gNMIServicer):
             )
         common = _Request(self._interfaces, self._traffic, request.prefix)
         shown, traffic = common.interfaces.names(common.device), self._traffic.names()
-        self._apply(read_set(request, [name for name in shown if name in traffic]))
+        self._apply(read_set(request, frozenset(name for name in shown if name in traffic)))
         out = gnmi.SetResponse(prefix=request.prefix, timestamp=time.time_ns())
         for path in request.delete:
             out.response.add(path=path, op=gnmi.UpdateResult.DELETE)

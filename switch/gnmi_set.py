@@ -25,7 +25,7 @@ _SERVED: Final = (*IMPAIRMENT_LEAVES, *QOS_LEAVES)
 _INVALID = grpc.StatusCode.INVALID_ARGUMENT
 
 
-def read_set(request: gnmi.SetRequest, names: list[str]) -> Changes:
+def read_set(request: gnmi.SetRequest, names: frozenset[str]) -> Changes:
     """What a Set asks for; `names` are the interfaces that it may change. Raises GnmiError."""
     changes: Changes = {}
     if request.union_replace:
@@ -49,7 +49,7 @@ def read_set(request: gnmi.SetRequest, names: list[str]) -> Changes:
     return changes
 
 
-def _known(name: str, names: list[str]) -> str:
+def _known(name: str, names: frozenset[str]) -> str:
     if name not in names:
         shown = ", ".join(sorted(names)[:20]) or "none"
         more = " ..." if len(names) > 20 else ""

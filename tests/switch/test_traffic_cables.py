@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from traffic_kit import IN, MS, OUT, US, S, advance, device, frame, send
 
@@ -190,3 +192,62 @@ def test_impairment__needs_no_buffer_when_nothing_waits(kind):
     send(d, 1, 2)
     assert d.traffic.buffers()[0] == 0
     assert numbers(advance(d, 0)) == [1, 2]
+
+
+# ---- all together ---------------------------------------------------------------------------------------------------
+
+
+def any_settings(rng: random.Random) -> PortTraffic:
+    """Settings of every kind, each there or not."""
+
+    def some(*values):
+        return rng.choice([0, 0, *values])
+
+    def cable() -> Impairment:
+        return Impairment(
+            delay_us=some(1, 300, 20_000), loss_ppm=some(50_000, 1_000_000), loss_pattern=rng.choice(["", "", "0001"]),
+            corrupt_ppm=some(10_000), seed=rng.randrange(5),
+        )  # fmt: skip
+
+    port = PortTraffic(rate_bps=some(500_000, 50_000_000), rate_pps=some(900), input=cable(), output=cable())
+    for priority in (0, 7):
+        port = port.with_queue(
+            priority, rate_bps=some(1_000_000), rate_pps=some(500), max_packets=some(3, 20), max_bytes=some(4000)
+        )
+    return port
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_frame_is_somewhere(seed):
+    rng = random.Random(seed)
+    d = device()
+    d.traffic.buffers(200_000)
+    now = came = sent = 0
+    for _ in range(60):
+        d.traffic.set(rng.choice((IN, OUT, 3)), any_settings(rng))
+        for _ in range(rng.randrange(60)):
+            now += rng.choice([0, 0, 1000, rng.randrange(3 * MS)])
+            data = frame(
+                size=rng.randrange(40, 1500), port=rng.choice((OUT, 3, 9)), priority=rng.choice((0, 7)),
+                drops=rng.randrange(10) == 0, cut=rng.choice((0, 0, 60)),
+            )  # fmt: skip
+            d.inject(IN, data, now)
+            sent += 1
+        out = d.advance(now)
+        assert [at for at, _, _ in out] == sorted(at for at, _, _ in out)
+        came += len(out)
+    states = [d.traffic.state(port) for port in (IN, OUT, 3)]
+    lines = [line for state in states for line in (state.input, state.output)]
+    waiting = sum(q.depth_packets for s in states for q in s.queues) + sum(line.held_pkts for line in lines)
+    gone = sum(q.dropped_pkts for s in states for q in s.queues) + sum(ln.lost_pkts + ln.dropped_pkts for ln in lines)
+    stats = d.stats()
+    assert waiting > 0 or d.traffic.buffers()[0] == 0
+    assert sent == came + waiting + gone + stats.dropped_egress + stats.dropped_ingress
+    d.traffic.reset()
+    came += len(d.advance(now + 10**13))
+    states = [d.traffic.state(port) for port in (IN, OUT, 3)]
+    gone = sum(q.dropped_pkts for s in states for q in s.queues)
+    gone += sum(ln.lost_pkts + ln.dropped_pkts for s in states for ln in (s.input, s.output))
+    stats = d.stats()
+    assert sent == came + gone + stats.dropped_egress + stats.dropped_ingress
+    assert d.traffic.buffers()[0] == 0
