@@ -31,18 +31,12 @@ from testbed.virtual.faults import Fault, FaultError
 from testbed.virtual.frames import Frame
 from testbed.virtual.host import VirtualHost
 from testbed.virtual.ports import Handler, Heap, NicPort, Port
-from testbed.virtual.profiles import (
-    ETHERNET_BYTES,
-    NEVER,
-    OUTER_BYTES,
-    HostProfile,
-    LinkProfile,
-    ProfileError,
-    QueueProfile,
-)
+from testbed.virtual.profiles import NEVER, HostProfile, LinkProfile, ProfileError, QueueProfile
 from testbed.virtual.switches import Chooser, VirtualSwitch, VirtualT0, VirtualT1, find_mode
 from testbed.virtual.trace import Hook, TracedNicPort, TracedPort, Tracer
+from topologies.modes import ECMP_EVS_PER_UPLINK
 from topologies.plan import Plan, ev_plane
+from topologies.speeds import ETHERNET_BYTES, OUTER_BYTES
 
 if TYPE_CHECKING:
     from testbed.virtual.wire import Wires
@@ -52,9 +46,6 @@ _INNER_BYTES = {
     Sack: 100, Nack: 84, TransportAck: 68, ReliabilityProbe: 80, EndpointRequest: 80, EndpointResponse: 100,
 }  # fmt: skip
 """Inner IPv6 header to iCRC of the packets without payload; a write's nominal size is exactly that (§6.2)."""
-
-ECMP_EVS_PER_UPLINK = 4
-"""EVs a plane in ECMP mode, for each uplink of a T0: enough that every uplink is hit, most likely."""
 
 
 class VirtualFabric:

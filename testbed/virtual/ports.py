@@ -22,12 +22,13 @@ from hosts.engine.config import Config
 from testbed.virtual.faults import Picker
 from testbed.virtual.frames import Frame
 from testbed.virtual.profiles import Line, QueueProfile
+from topologies.speeds import OUTER_BYTES, TRIM_BYTES
 
 Handler = Callable[[Any, float], None]
 Heap = list[tuple[float, int, Handler, Any]]
 """(time, serial number, handler, argument): the handler is called as handler(argument, time)."""
 
-SRV6_TRIM_BYTES, PLAIN_TRIM_BYTES = 138, 98
+SRV6_TRIM_BYTES, PLAIN_TRIM_BYTES = TRIM_BYTES + OUTER_BYTES, TRIM_BYTES
 """Default lengths of a trimmed frame with and without an outer header (§4.3)."""
 MEDIUM_SHARE = 1 / 3
 """Bytes of trimmed packets for each of data, while both wait: a quarter of what control leaves (§4.2)."""

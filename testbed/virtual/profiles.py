@@ -11,13 +11,12 @@ from math import inf
 from typing import Any
 
 from hosts.engine.config import Config
-from hosts.engine.packets import Opcode
-from hosts.engine.wire import write_size
+from topologies import speeds
+from topologies.modes import Mode
+from topologies.speeds import ETHERNET_BYTES, OUTER_BYTES, SACK_BYTES
 
-ETHERNET_BYTES = 14
-OUTER_BYTES = 40
-SACK_BYTES = 100
-"""Inner bytes of a SACK: IPv6 40 + UDP 8 + BTH 12 + SETH 28 + CC_STATE 8 + iCRC 4 (§2.8)."""
+DROP_UNTRIMMED = 5.0
+"""Limit in units of plane BDP where nothing is trimmed: the upper end of 2 to 5 (§4.4)."""
 REFERENCE_PIPE_PACKETS = 150_000 / 4096
 """Depth of the pipe that NSCC's defaults are written for, packets (nscc.md §1.4)."""
 
@@ -104,12 +103,12 @@ class QueueProfile:
     def from_bdp(cls, bdp_bytes: float, *, ecn: bool = True, trim: bool = True, **changes: Any) -> QueueProfile:
         """Annex C: ECN 20 %-80 %, trim 100 % (last hop 150 %), limit 300 % (500 % untrimmed), control 100 % of BDP."""
         made = cls(
-            data_bytes=int(bdp_bytes * (3 if trim else 5)),
-            control_bytes=max(int(bdp_bytes), 4096),
-            ecn_min_bytes=int(bdp_bytes * 0.2) if ecn else None,
-            ecn_max_bytes=int(bdp_bytes * 0.8) if ecn else None,
-            trim_bytes=int(bdp_bytes) if trim else None,
-            trim_lasthop_bytes=int(bdp_bytes * 1.5) if trim else None,
+            data_bytes=int(bdp_bytes * (speeds.DROP if trim else DROP_UNTRIMMED)),
+            control_bytes=max(int(bdp_bytes * speeds.CONTROL), 4096),
+            ecn_min_bytes=int(bdp_bytes * speeds.ECN_MIN) if ecn else None,
+            ecn_max_bytes=int(bdp_bytes * speeds.ECN_MAX) if ecn else None,
+            trim_bytes=int(bdp_bytes * speeds.TRIM_FABRIC) if trim else None,
+            trim_lasthop_bytes=int(bdp_bytes * speeds.TRIM_LAST_HOP) if trim else None,
         )
         return replace(made, **changes)
 
@@ -158,7 +157,7 @@ class Scale:
 
 def frame_bytes(payload: int, srv6: bool = True) -> int:
     """Bytes on the wire of a WRITE_MIDDLE with a timestamp."""
-    return write_size(Opcode.WRITE_MIDDLE, payload, True) + ETHERNET_BYTES + (OUTER_BYTES if srv6 else 0)
+    return speeds.frame_bytes(payload, Mode.SRV6 if srv6 else Mode.ECMP)
 
 
 def scaled(

@@ -80,15 +80,15 @@ def test_scaled__gives_the_round_trip_asked_for_or_says_why_not(rate, pmtu, mode
 
 
 def test_sizes__are_those_of_the_engines_codec():
-    from hosts.engine.packets import Opcode
+    from hosts.engine.packets import Opcode, Sack
     from hosts.engine.wire import write_size
-    from testbed.virtual import profiles
+    from testbed.virtual.fabric import _INNER_BYTES
 
     for pmtu in speeds.PATH_MTUS:
         whole = write_size(Opcode.WRITE_MIDDLE, pmtu, True)
         assert speeds.frame_bytes(pmtu, Mode.ECMP) == whole + 14
-        assert speeds.frame_bytes(pmtu, Mode.SRV6) == whole + 54 == profiles.frame_bytes(pmtu)
-    assert speeds.SACK_BYTES == profiles.SACK_BYTES
+        assert speeds.frame_bytes(pmtu, Mode.SRV6) == whole + 54
+    assert _INNER_BYTES[Sack] == speeds.SACK_BYTES and 14 + whole - pmtu - 4 == speeds.TRIM_BYTES
 
 
 def test_impossible_speeds__are_refused_by_name():
