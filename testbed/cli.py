@@ -343,6 +343,33 @@ def bench_provision(
     raise typer.Exit(0 if result["met"] else 1)
 
 
+@bench_app.command("incast", epilog="Examples: `mrc bench incast` · `mrc bench incast --rate 10M --rtt 0.01`")
+def bench_incast(
+    rate: Annotated[str, typer.Option("--rate", help="Of every link, bits/s.")] = "5M",
+    rtt: Annotated[float, typer.Option("--rtt", min=0.001, max=10, help="Base round trip, seconds.")] = 0.02,
+    seconds: Annotated[float, typer.Option("--seconds", min=1, max=600, help="Of each measurement.")] = 4.0,
+    senders: Annotated[int, typer.Option("--senders", min=2, max=30, help="Hosts that send to one.")] = 7,
+    variants: Annotated[str | None, typer.Option("--variants", help="With commas between. Default: all.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Seven to one on live P4 switches, and a victim beside it; again without ECN, trimming, both."""
+    from bench import incast
+
+    wanted = [one.strip() for one in variants.split(",")] if variants else list(incast.VARIANTS)
+    if unknown := [one for one in wanted if one not in incast.VARIANTS]:
+        raise UsageError(f"--variants: no variant {unknown[0]!r} (has: {', '.join(incast.VARIANTS)})")
+    rate_bps = parse_rate(rate)
+    assert rate_bps is not None
+    require_root("bench")
+    result = incast.run(
+        rate_bps=rate_bps, rtt_s=rtt, seconds=seconds, variants=wanted, senders=senders,
+        console=Console(stderr=as_json, highlight=False),
+    )  # fmt: skip
+    if as_json:
+        print(json.dumps(result, indent=2))
+    raise typer.Exit(0 if result["met"] else 1)
+
+
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 BINARY_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 

@@ -1,0 +1,218 @@
+"""`mrc bench incast`: seven hosts of one rack send to one host of another; what does a flow to its neighbour feel?
+
+Live: Mininet, the P4 switches at the plan's rates, host agents with NSCC. The fabric has one plane and more spines than
+senders, so that the only port asked for too much is the one to the receiver's NIC (reference §11, E17). First the
+victim flow is alone, then the incast joins it. The same again with parts of the egress discipline switched off
+(controller/discipline.py), for the difference. What switches did is read from the counters of the P4 program
+(p4src/README.md) and of the traffic manager, before and after.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import grpc
+from finsy.proto import p4i, p4r
+from google.protobuf import text_format
+from rich.console import Console
+from rich.table import Table
+
+from controller.discipline import DEFAULT, Discipline
+from controller.inputs import DISCIPLINE_FILE
+from testbed.program import compile_program
+from topologies.jsonl import JsonlClient, Watch
+from topologies.net import Fabric
+from topologies.plan import Plan
+from topologies.traffic import switch_ports
+
+SCHEMA = "mrc-bench-incast/1"
+SENDERS = 7
+VARIANTS = {
+    "as designed": DEFAULT,
+    "no ECN": Discipline(ecn=False),
+    "no trimming": Discipline(trimming=False),
+    "neither": Discipline(ecn=False, trimming=False),
+}
+VICTIM_TARGET = 0.95
+"""Issue 4: of its rate alone."""
+MESSAGE_BYTES = 16 << 10
+DEPTH = 4
+SETTLE_S = 1.0
+"""After the incast began, until the victim's rate counts: slow start is over."""
+INTERVAL_S = 0.25
+WAIT_S = 60.0
+REASONS = {8: "NOT_TRIMMABLE", 9: "QUEUE"}
+"""Of p4src/headers.p4, those of a full queue; everything else is `other`."""
+
+
+class Load:
+    """One write_bw of a host's agent, followed by a thread."""
+
+    def __init__(self, fabric: Fabric, source: str, target: str, duration_s: float) -> None:
+        self.name = f"{source} to {target}"
+        self.rates: list[tuple[float, float]] = []
+        """(seconds since it began, payload bits/s of the interval that ends there)."""
+        self.result: dict[str, Any] = {}
+        self.end: dict[str, Any] = {}
+        self._client = JsonlClient(fabric.run_dir.path / "agents" / f"{source}.sock", name=source, timeout_s=WAIT_S)
+        self._client.request(
+            "write_bw", peer=target, sizes=[MESSAGE_BYTES], depth=DEPTH, duration_s=duration_s, interval_s=INTERVAL_S
+        )
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        with Watch(self._client) as watch:
+            for event in watch:
+                match event.get("event"):
+                    case "interval":
+                        self.rates.append((event["to_s"], event["bw_bps"]))
+                    case "result":
+                        self.result = event
+                    case "end":
+                        self.end = event
+                        return
+
+    def wait(self) -> Load:
+        """Raises RuntimeError when it failed or does not end."""
+        self._thread.join(WAIT_S)
+        if self.end.get("state") != "done":
+            raise RuntimeError(f"{self.name}: {self.end.get('error') or 'did not end'}")
+        return self
+
+
+class SwitchCounters:
+    """Counters of the P4 program on all switches of a fabric, over P4Runtime."""
+
+    def __init__(self, run_dir: Path) -> None:
+        info = text_format.Parse((run_dir / "program" / "p4info.txtpb").read_text(), p4i.P4Info())
+        self._ids = {one.preamble.alias: one.preamble.id for one in info.counters}
+        self._places = json.loads((run_dir / "switches.json").read_text())
+
+    def read(self) -> Counter[str]:
+        """marked, trimmed, trimmed_last_hop and the reasons of drops, summed over switches and ports."""
+        out: Counter[str] = Counter()
+        for place in self._places.values():
+            with grpc.insecure_channel(place["address"]) as channel:
+                call = channel.unary_stream(
+                    "/p4.v1.P4Runtime/Read",
+                    request_serializer=p4r.ReadRequest.SerializeToString,
+                    response_deserializer=p4r.ReadResponse.FromString,
+                )
+                for name in ("marked", "trimmed", "drops"):
+                    entry = p4r.CounterEntry(counter_id=self._ids[name])
+                    request = p4r.ReadRequest(device_id=place["device_id"], entities=[p4r.Entity(counter_entry=entry)])
+                    for response in call(request, timeout=WAIT_S):
+                        for entity in response.entities:
+                            cell = entity.counter_entry
+                            out[_meaning(name, cell.index.index)] += cell.data.packet_count
+        return out
+
+
+def _meaning(name: str, index: int) -> str:
+    if name == "trimmed":
+        return "trimmed_last_hop" if index // 512 else "trimmed"
+    return REASONS.get(index // 512, "other") if name == "drops" else name
+
+
+@contextmanager
+def fabric_with(plan: Plan, want: Discipline, console: Console) -> Iterator[Fabric]:
+    def compile_and_tell(folder: Path, target: str, program: str) -> None:
+        """The controller reads the run folder right after this."""
+        compile_program(folder, target, program)
+        (folder.parent / DISCIPLINE_FILE).write_text(json.dumps(want.to_json()))
+
+    with Fabric(plan, compile_program=compile_and_tell, mapper=False) as fabric:
+        yield fabric
+
+
+def measure(plan: Plan, want: Discipline, seconds: float, console: Console) -> dict[str, Any]:
+    """One variant: the victim alone, then with the incast."""
+    per_rack = plan.hosts_per_rack
+    receiver, neighbour = "h0", "h1"
+    senders, victim = [f"h{per_rack + n}" for n in range(per_rack - 1)], f"h{2 * per_rack - 1}"
+    with fabric_with(plan, want, console) as fabric:
+        alone = Load(fabric, victim, neighbour, seconds).wait()
+        counters = SwitchCounters(fabric.run_dir.path)
+        before = counters.read()
+        watched = Load(fabric, victim, neighbour, seconds + SETTLE_S)
+        incast = [Load(fabric, one, receiver, seconds + SETTLE_S) for one in senders]
+        for load in (watched, *incast):
+            load.wait()
+        did = counters.read() - before
+        full = sum(queue.dropped_pkts for port in switch_ports(plan) for queue in fabric.traffic.queues(port))
+    joint = [rate for at, rate in watched.rates if at > SETTLE_S]
+    rates = [load.result["bw_average_bps"] for load in incast]
+    return {
+        "victim_alone_bps": alone.result["bw_average_bps"],
+        "victim_bps": mean(joint),
+        "victim_lowest_bps": min(joint),
+        "incast_bps": sum(rates),
+        "incast_jain": sum(rates) ** 2 / (len(rates) * sum(rate * rate for rate in rates)),
+        "switches": {key: did[key] for key in ("marked", "trimmed", "trimmed_last_hop", *REASONS.values(), "other")},
+        "traffic_manager_dropped": full,
+        "hosts": {
+            key: sum(load.result[key] for load in (watched, *incast))
+            for key in ("retransmitted", "lost", "timeouts", "trimmed", "trimmed_lasthop", "marked")
+        },
+    }
+
+
+def run(
+    *, rate_bps: float, rtt_s: float, seconds: float, variants: list[str], console: Console, senders: int = SENDERS
+) -> dict[str, Any]:
+    """All variants and the table of them. Raises RuntimeError for a flow that failed, and what Fabric raises."""
+    size = senders + 1
+    plan = Plan.scaled(1, 2, size, size, rate_bps=rate_bps, rtt_s=rtt_s)
+    out: dict[str, Any] = {"schema": SCHEMA, "plan": plan.to_json(), "seconds": seconds, "variants": {}}
+    for name in variants:
+        console.print(f"[dim]{name}: {senders} to 1, {plan.describe_links()}[/dim]")
+        out["variants"][name] = measure(plan, VARIANTS[name], seconds, console)
+    first = out["variants"].get("as designed")
+    out["met"] = first is None or judge(first)
+    console.print(table(out))
+    return out
+
+
+def judge(one: dict[str, Any]) -> bool:
+    """Issue 4: last-hop trims and no silent loss, the victim keeps its rate."""
+    silent = one["traffic_manager_dropped"] + one["switches"]["QUEUE"] + one["hosts"]["lost"]
+    keeps = one["victim_bps"] >= VICTIM_TARGET * one["victim_alone_bps"]
+    return one["switches"]["trimmed_last_hop"] > 0 and not silent and keeps
+
+
+def table(result: dict[str, Any]) -> Table:
+    """The variants beside each other."""
+    out = Table(title=f"Incast: the target is a victim at {VICTIM_TARGET:g} of its rate alone and no silent loss")
+    out.add_column("")
+    rows: dict[str, list[str]] = {}
+
+    def add(label: str, text: str) -> None:
+        rows.setdefault(label, []).append(text)
+
+    for name, one in result["variants"].items():
+        out.add_column(name, justify="right")
+        add("victim alone, Mb/s", f"{one['victim_alone_bps'] / 1e6:.2f}")
+        add("victim with the incast", f"{one['victim_bps'] / one['victim_alone_bps']:.2f}")
+        add("  its lowest quarter second", f"{one['victim_lowest_bps'] / one['victim_alone_bps']:.2f}")
+        add("incast, all together, Mb/s", f"{one['incast_bps'] / 1e6:.2f}")
+        add("  fairness (Jain)", f"{one['incast_jain']:.3f}")
+        add("marked", f"{one['switches']['marked']}")
+        add("trimmed in the fabric", f"{one['switches']['trimmed']}")
+        add("trimmed at the last hop", f"{one['switches']['trimmed_last_hop']}")
+        add("dropped: queue full, trimming off", f"{one['switches']['QUEUE']}")
+        add("dropped: not trimmable", f"{one['switches']['NOT_TRIMMABLE']}")
+        add("dropped by the traffic manager", f"{one['traffic_manager_dropped']}")
+        add("hosts: taken for lost", f"{one['hosts']['lost']}")
+        add("hosts: retransmitted", f"{one['hosts']['retransmitted']}")
+        add("hosts: timeouts", f"{one['hosts']['timeouts']}")
+    for label, cells in rows.items():
+        out.add_row(label, *cells)
+    return out
