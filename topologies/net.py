@@ -200,7 +200,7 @@ class Fabric:
         self.processes.wait_ready(self.target.probes())
         probes = self._start_endpoints()
         for lacking in self.traffic.apply_plan():  # while the others load their libraries
-            self._progress(f"links are not all that the plan says: {lacking}")
+            self._progress(f"links are not quite what the plan says: {lacking}")
         if probes:
             self.processes.wait_ready(probes, timeout_s=60.0)
 

@@ -22,6 +22,7 @@ from difflib import get_close_matches
 
 from topologies.plan import Link, Plan, Port
 from topologies.rundir import FabricError
+from topologies.speeds import in_units
 
 PRIORITIES = 8
 DATA, CONTROL = 0, 7
@@ -119,9 +120,12 @@ class TrafficControl(abc.ABC):
         """Do settings that have been checked."""
 
     def apply_plan(self) -> list[str]:
-        """Make all links as the plan says; returns what this target cannot do of it. For switches just started."""
+        """Make all links as the plan says; returns what this target does otherwise. For switches just started."""
         wanted = plan_settings(self.plan)
         lacking = list(dict.fromkeys(what for one in wanted if (what := self.cannot(one)) is not None))
+        for rate in sorted({int(one.value) for one in wanted if one.figure == "rate-bps"}):
+            if note := self.rate_note(rate):
+                lacking.append(f"{in_units(rate)}b/s {note}")
         if doable := [one for one in wanted if self.cannot(one) is None]:
             self._apply(self._check(doable))
         return lacking

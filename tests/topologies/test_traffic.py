@@ -207,7 +207,9 @@ def test_thrift__what_bmv2_cannot_do_is_said_and_nothing_is_done(bmv2):
     assert switch.rates == switch.depths == {}
     assert control.apply_plan() == [
         "BMv2 cannot delay packets; it can limit rates in packets/s and queue depths in packets, and "
-        "--target embedded can do all of it"
+        "--target embedded can do all of it",
+        "10 Mb/s as 1,072 packets/s of 1166 bytes, for BMv2 counts packets",
+        "20 Mb/s as 2,144 packets/s of 1166 bytes, for BMv2 counts packets",
     ]
     assert control.read("p0-t0-0-eth1").rate_bps == 10_000_000 and set(switch.rates.values()) <= {1072, 2144}
     control.set_delay("p0-t0-0-eth1", 0)  # what is not there can be taken away
