@@ -25,7 +25,7 @@ from switch.trace import Trace
 from testbed.errors import UsageError
 from testbed.live_tables import device_like
 from testbed.program import P4SRC
-from topologies.plan import Host, Link, Plan, PlanError, Port
+from topologies.plan import Host, Link, Plan, PlanError, Port, make_ev
 from topologies.rundir import FabricError
 from topologies.traffic import Cable, TrafficControl
 from topologies.traffic_gnmi import GnmiTraffic
@@ -124,17 +124,15 @@ class LiveFabric:
         self.traffic.close()
 
 
-def follow(fabric: LiveFabric, source: str, destination: str, ev: int) -> Way:
-    """The way of a packet of an EV. Raises PlanError for what is not in the plan, UsageError."""
+def follow(fabric: LiveFabric, source: str, destination: str, ev: str) -> Way:
+    """The way of a packet of an EV (as parse_ev takes it). Raises PlanError for what is not in the plan, UsageError."""
     plan = fabric.plan
     here, there = plan.host(source), plan.host(destination)
-    planes = dict(plan.ev_planes(here, there))
-    if ev not in planes:
-        shown = ", ".join(f"{one:#06x}" for one in list(planes)[:16])
-        raise UsageError(f"EV {ev:#06x} is none of {source} to {destination} (has: {shown})")
-    plane = planes[ev]
-    frame = _frame(plan, here, there, ev, plane)
-    way = Way(source, destination, ev, plane, frame)
+    if here == there:
+        raise UsageError(f"{source} to itself: give two hosts")
+    number, plane = parse_ev(ev, plan, here, there)
+    frame = _frame(plan, here, there, number, plane)
+    way = Way(source, destination, number, plane, frame)
     nic = plan.host_port(here, plane)
     link = plan.link_of_interface(nic.interface)
     if not fabric.is_up(link.upper):
@@ -278,22 +276,34 @@ def drop_reasons() -> list[str]:
     return [found.get(number, str(number)) for number in range(max(found, default=0) + 1)]
 
 
-def parse_ev(text: str) -> int:
-    """`0x0101`, `257`, or `1/1` for plane 1, uplink 1. Raises UsageError."""
-    plane, slash, uplink = text.partition("/")
+def parse_ev(text: str, plan: Plan, here: Host, there: Host) -> tuple[int, int]:
+    """(EV, plane) of `0x0101`, `257`, `1/1` for plane 1 and uplink 1; in modes of random EVs `1/0x262729ce` for plane
+    1 and that EV. Raises UsageError.
+    """
+    planes = dict(plan.ev_planes(here, there))
+    before, slash, after = text.partition("/")
     try:
-        if slash:
-            return int(plane) << 8 | int(uplink)
-        return int(text, 0)
+        ev = int(after if slash else before, 0)
+        plane = int(before, 0) if slash else planes.get(ev)
     except ValueError:
         raise UsageError(f"EV {text!r}: give a number such as 0x0101, or PLANE/UPLINK such as 1/1") from None
+    shown = ", ".join(f"{one:#06x}" for one in list(planes)[:16])
+    if not plan.mode.ev_is_path:
+        if plane is None or not 0 <= plane < plan.planes or not 0 <= ev < 1 << 32:
+            raise UsageError(f"EV {text!r}: in mode {plan.mode} give PLANE/EV, or one of {shown}")
+        return ev, plane
+    if slash and plane is not None:
+        ev = make_ev(plane, ev) if 0 <= plane < 1 << 8 and 0 <= ev < 1 << 8 else -1
+    if ev not in planes:
+        raise UsageError(f"EV {text} is none of {here.name} to {there.name} (has: {shown})")
+    return ev, planes[ev]
 
 
 def run(run_dir: Path, source: str, destination: str, ev: str, *, full: bool, as_json: bool) -> int:
     """The sub-command; 0 when the packet arrives, NOT_ARRIVED when it does not. Raises UsageError, PlanError."""
     fabric = LiveFabric(run_dir)
     try:
-        way = follow(fabric, source, destination, parse_ev(ev))
+        way = follow(fabric, source, destination, ev)
     finally:
         fabric.close()
     print(json.dumps(way.to_json(), indent=2) if as_json else way.text(full), file=sys.stdout)
