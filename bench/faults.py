@@ -254,12 +254,15 @@ def pairs(plan: Plan, plane: int, rng: random.Random) -> Iterator[tuple[list[tup
         mine = [k for k in links if t1.name in k.ends]
         others = [k for k in links if t1.name not in k.ends]
         nic, other_nic = rng.sample(nics, 2)
+        both = [(KINDS["link cut"], link) for link in mine]
+        # All links of a T1 that still answers: the T1, or both links?
         if len(mine) == 2:
-            # All links of a T1 that still answers: the T1, or both links?
-            yield [(KINDS["link cut"], link) for link in mine], True
+            yield both, True
         yield [(KINDS["link cut"], rng.choice(links)), (KINDS["NIC port down"], nic)], False
         yield [(KINDS["link cut"], rng.choice(mine)), (KINDS["link cut"], rng.choice(others))], False
         yield [(KINDS["switch off"], t1), (KINDS["NIC port down"], nic)], False
+        if len(mine) == 2:
+            yield both, True
         yield [(KINDS["blackhole"], t1), (KINDS["link cut"], rng.choice(others))], False
         yield [(KINDS["lossy link"], nic), (KINDS["NIC port down"], other_nic)], False
 

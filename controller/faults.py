@@ -80,6 +80,8 @@ class Times:
     in_flight_s: float = 0.25
     """A packet that has come through since a count may have met the parts of its path so long before."""
     lossy_hold_s: float = 3.0
+    dead_for_s: float = 2.0
+    """What was dead for less may have been lossy all the time, and is held as such."""
     judge_s: float = 1.2
     """How long a dead path waits for counts that say whether all is lost."""
     trial_s: float = 8.0
@@ -645,6 +647,11 @@ class FaultList:
             if until is not None and now < until:
                 return
             hold = self.times.flap_s if fault.flaps >= 2 else self.times.lossy_hold_s
+            is_brief = fault.how is How.SILENT and now - fault.raised < self.times.dead_for_s
+            if is_brief and fault.certain_cause is not None:
+                finding = Finding(How.LOSSY, fault.explanations, ())
+                fault.describe(finding, self._links_of, [])
+                self._changes.append(("updated", fault))
             if fault.flaps >= 2 or fault.how is How.LOSSY:
                 until = self._linger.setdefault(fault.number, now + hold)
                 if now < until - 1e-6:

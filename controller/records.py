@@ -129,7 +129,7 @@ class Fault:
         """Take over what was found, in words. While it lasts the text says what was seen at its worst."""
         self.explanations, self.how = finding.explanations, finding.how
         if finding.how is How.LOSSY:
-            if self.loss is None or finding.loss is None or not 0.6 < self.loss / max(finding.loss, 1e-9) < 1.7:
+            if self.loss in (None, 1.0) or finding.loss is None or not 0.6 < self.loss / max(finding.loss, 1e-9) < 1.7:
                 self.loss = finding.loss  # the same loss, measured again, is no news
         else:
             self.loss = 1.0 if finding.how is How.SILENT else None
@@ -273,7 +273,8 @@ def _text(
             return f"{name} forwards nothing while its ports are up (blackhole)"
         return f"{name} loses everything while its ports are up"
     if how is How.LOSSY:
-        return f"{name} loses {100 * (loss or 0.0):.2g} % of its packets"
+        share = "some" if loss is None else f"{100 * loss:.2g} %"
+        return f"{name} loses {share} of its packets"
     if isinstance(cause, Link):
         return f"{name} down"
     signs = ["P4Runtime stream lost"] if any(s.source == P4RUNTIME for s in sightings) else []

@@ -330,3 +330,18 @@ def test_flap__is_one_fault_that_stays_until_it_is_quiet():
     assert changes.count("raised") == 3, changes  # then it is known for what it is
     evs.run(6.0)
     assert evs.active == [] and len(evs.faults.all()) == 1
+
+
+def test_silent__dead_for_a_moment_is_held_as_lossy():
+    """Six probes in a row may be lost on a link that loses many: it is not cleared before that can be told."""
+    world = World(**DEFAULT)
+    link = world.plan.link("p0-t0-0", "p0-t1-0")
+    world.break_link(link)
+    world.run(1.2)
+    assert world.active == [(link.name, "lossy link")]
+    world.dark, world.losing = set(), both_ways(link, 0.2)
+    for _ in range(5):
+        world.run(1.0)
+        world.complain()
+        assert world.active == [(link.name, "lossy link")], world.log
+    assert sum(line.startswith("raised") for line in world.log) == 1
