@@ -1,0 +1,118 @@
+"""Every mode carries both transports over the real fabric; links with rates; a denylist under traffic."""
+
+import os
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from hosts.client import AgentClient
+from testbed.program import compile_program
+from topologies.net import Fabric
+from topologies.plan import Mode, Plan
+
+LIMIT_S = 60.0
+
+
+class Rig:
+    """A fabric of one test with a client for each host."""
+
+    def __init__(self, stack: ExitStack, plan: Plan, folder, **options) -> None:
+        self.plan, self.folder = plan, folder
+        fabric = Fabric(plan, folder / "run", compile_program=compile_program, mapper=False, **options)
+        self.fabric = stack.enter_context(fabric)
+        self.hosts = {
+            h.name: stack.enter_context(AgentClient(self.fabric.run_dir.agent_socket(h.name))) for h in plan.hosts
+        }
+
+    def begin(self, source: str, peer: str, size: int, transport: str = "mrc", **options) -> tuple[str, int]:
+        path = self.folder / f"{source}-{size}"
+        path.write_bytes(os.urandom(size))
+        to = str(self.folder / f"{source}-{peer}-{transport}")
+        made = self.hosts[source].send_file(path, peer, dest_path=to, transport=transport, **options)
+        return source, made["transfer"]
+
+    def end(self, begun: tuple[str, int]) -> dict:
+        """The result of a transfer; both ends have compared its SHA-256."""
+        return self.hosts[begun[0]].wait(begun[1], timeout_s=LIMIT_S)
+
+
+@pytest.fixture(autouse=True)
+def tables_unchanged():
+    """Instead of the folder's: each test here has a fabric of its own."""
+
+
+@pytest.fixture
+def rig(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("needs root: network namespaces and raw sockets (run `make resilience`)")
+    with ExitStack() as stack:
+        yield lambda plan, **options: Rig(stack, plan, tmp_path, **options)
+
+
+@pytest.mark.parametrize("mode", list(Mode), ids=str)
+def test_mode__both_transports_arrive_whole(rig, mode):
+    up = rig(Plan(2, 2, 2, 2, mode=mode))
+    for peer in ("h1", "h2"):
+        for transport in ("mrc", "rocev2"):
+            result = up.end(up.begin("h0", peer, 1 << 20, transport))
+            assert result["state"] == "done" and result["counters"]["sent"] >= 256
+            used = [plane for plane, n in enumerate(result["counters"]["plane_packets"]) if n]
+            sprayed = transport == "mrc" and mode is not Mode.FLOW_ECMP
+            assert used == [0, 1] if sprayed else len(used) == 1
+    (told,) = up.hosts["h0"].call("health", peer="h2")["peers"]
+    assert sum(row["acked"] for row in told["evs"]) >= 256
+    assert {row["state"] for row in told["evs"]} <= {"good", "skip"}
+
+
+def test_mode__the_readable_nic_too(rig):
+    up = rig(Plan(2, 2, 2, 1, mode="stev"), nic="scapy")
+    assert up.end(up.begin("h0", "h1", 1 << 16))["state"] == "done"
+
+
+def test_rates__a_nic_sends_no_faster_than_its_ports(rig):
+    plan = Plan.scaled(2, 2, 2, 1)
+    up = rig(plan)
+    h0 = up.hosts["h0"]
+    before = h0.status()
+    result = up.end(up.begin("h0", "h1", 1 << 20))
+    after = h0.status()
+    seconds = after["t"] - before["t"]
+    for plane in ("0", "1"):
+        sent = after["ports"][plane]["tx_bytes"] - before["ports"][plane]["tx_bytes"]
+        assert sent * 8 <= 10e6 * seconds + 8 * 8 * plan.frame_bytes()
+    assert result["counters"]["lost"] < result["counters"]["sent"] / 10
+    (qp,) = h0.status()["qps"]
+    assert qp["congestion"]["algorithm"] == "uet-1.0-nscc"
+    assert qp["pmtu_bytes"] == 1024
+
+
+def test_rates__incast_is_trimmed_at_the_last_hop_and_nowhere_else(rig):
+    up = rig(Plan.scaled(2, 2, 2, 2))
+    results = [up.end(one) for one in [up.begin(source, "h3", 1 << 19) for source in ("h0", "h1", "h2")]]
+    counters = [one["counters"] for one in results]
+    assert all(one["state"] == "done" for one in results)
+    assert sum(one["trimmed_lasthop"] for one in counters) > 0
+    assert all(one["trimmed"] == one["trimmed_lasthop"] for one in counters)
+    states = [row["state"] for row in up.hosts["h0"].call("health", peer="h3")["peers"][0]["evs"]]
+    assert set(states) <= {"good", "skip"}  # incast is no path's fault
+
+
+def test_denylist__moves_a_flow_and_gives_the_path_back(rig):
+    up = rig(Plan(2, 2, 2, 1))
+    h0 = up.hosts["h0"]
+
+    def sent() -> dict[int, int]:
+        return {row["ev"]: row["sent"] for row in h0.call("health", peer="h1")["peers"][0]["evs"]}
+
+    begun = up.begin("h0", "h1", 8 << 20, rate_bps=20e6)
+    while sum(sent().values()) < 100:
+        time.sleep(0.01)
+    answer = h0.call("denylist", entries=[{"scope": "t1", "name": "p0-t1-1"}])
+    assert answer["denied"] == {"h1": [0x001]}
+    at = sent()
+    while sum(sent().values()) < sum(at.values()) + 200:
+        time.sleep(0.01)
+    assert sent()[0x001] == at[0x001] and sent()[0x000] > at[0x000]
+    assert h0.call("denylist", entries=[])["denied"] == {}
+    assert up.end(begun)["counters"]["lost"] == 0
