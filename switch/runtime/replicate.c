@@ -66,15 +66,13 @@ RT_API int rt_replication_write(struct rt_device *dev, int session, uint32_t id,
 
 /* ---- copies -------------------------------------------------------------------------------------------------------- */
 
-/* A copy, ready for egress: queue it, or send it at once. */
+/* A copy, ready for egress: queue it, or send it at once. In either case its frame may have been given to `out`, also
+ * by rt_depart: the buffer must stay until that has sent it. */
 static void depart(struct rt_device *dev, struct rt_out *out, struct rt_buffer *copy, uint64_t now_ns)
 {
-    if (rt_depart(dev, out, &copy->pkt, now_ns)) {
+    if (rt_depart(dev, out, &copy->pkt, now_ns))
         out->frame(out, dev, copy->pkt.std.egress_port, copy->pkt.data, copy->pkt.len, now_ns);
-        rt_buffer_spend(dev, copy);
-    } else {
-        rt_buffer_free(dev, copy);
-    }
+    rt_buffer_spend(dev, copy);
 }
 
 static struct rt_buffer *copy_of(struct rt_device *dev, const struct p4rt_packet *pkt)

@@ -55,6 +55,7 @@ class Peer:
     def __init__(self, interface: str):
         self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
         self.socket.setsockopt(263, 23, 1)  # SOL_PACKET, PACKET_IGNORE_OUTGOING
+        self.socket.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE: a busy machine loses nothing
         self.socket.bind((interface, 3))
         self.socket.settimeout(WAIT_S)
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 from mini_program import frame
+from p4_kit import SMALL
 from ports_kit import Bench, ip, namespace  # noqa: F401
 
 from switch.device import CPU_PORT
+from switch.entities import MulticastGroup, Replica
 from switch.loop import PacketIn, PortEvent
+from switch.p4 import compile_program
 from switch.traffic import NOTHING, Impairment, PortTraffic
 
 pytestmark = [
@@ -50,9 +54,10 @@ def queue(bench: Bench):
 def test_rate__every_frame_arrives_in_order_and_unchanged(bench: Bench) -> None:
     bench.device.traffic.set(2, PortTraffic(rate_bps=20_000_000, output=Impairment(delay_us=300)))
     sent = [frame(0, b=n, payload=os.urandom(n * 13 % 4000)) for n in range(200)]
-    for data in sent:
-        bench.peers[1].send(data)
-    assert [bench.peers[2].receive() for _ in sent] == sent
+    for at in range(0, 200, 40):  # the ring holds 56
+        for data in sent[at : at + 40]:
+            bench.peers[1].send(data)
+        assert [bench.peers[2].receive() for _ in range(40)] == sent[at : at + 40]
     assert (queue(bench).transmit_pkts, queue(bench).depth_packets) == (200, 0)
     assert bench.device.stats().sent == 200
     assert sum(count for _, count in bench.loop.lateness()) > 0
@@ -128,3 +133,19 @@ def test_power_off_and_port_removal__with_frames_waiting(bench: Bench) -> None:
     bench.loop.detach(bench.device)
     bench.device.unload()
     assert queue(bench).depth_packets == 0
+
+
+@pytest.mark.parametrize("settings", [NOTHING, PortTraffic(output=Impairment(loss_pattern="0"))])
+def test_copies__of_a_batch_keep_their_frames_until_they_are_sent(bench: Bench, settings: PortTraffic) -> None:
+    bench.device.load(compile_program(SMALL / "copies.p4"))
+    bench.device.insert_replication(MulticastGroup(1, (Replica(2, 1), Replica(3, 2))))
+    for port in (2, 3):
+        bench.device.traffic.set(port, settings)
+    busy = threading.Thread(target=bench.device.spin, args=(1, bytes(60), 300_000))
+    busy.start()  # holds the device, so that the frames are dealt with in one batch
+    sent = [bytes.fromhex("01 01 00 00 00 00") + os.urandom(200) for _ in range(30)]
+    for data in sent:
+        bench.peers[1].send(data)
+    busy.join()
+    for port in (2, 3):
+        assert [bench.peers[port].receive()[6:] for _ in sent] == [data[6:] for data in sent]
