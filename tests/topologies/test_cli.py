@@ -6,6 +6,7 @@ import json
 import os
 import re
 import types
+from pathlib import Path
 
 import pytest
 
@@ -557,6 +558,11 @@ def test_help__every_word_has_an_example(cli):
         "switch",
     ]:
         assert said(cli, f"help {name}")
+
+
+def test_docs__tell_every_word():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
+    assert [name for name, word in WORDS.items() if f"`{name}`" not in page] == []
 
 
 def test_source__does_the_commands_in_a_file(cli, fabric, tmp_path):
