@@ -36,6 +36,7 @@ from switch.entities import (
     MulticastGroup,
     TableEntry,
     TableError,
+    ValueSet,
 )
 from switch.schema import DEFAULT_ONLY, TABLE_ONLY, Array, Profile, Schema, Table, check_replication
 from switch.traffic import DeviceTraffic
@@ -553,6 +554,36 @@ class Device:
         if profile_id:
             return [schema.find(schema.profiles, profile_id, "action profile")]
         return list(schema.profiles.values())
+
+    # ---- value sets ---------------------------------------------------------------------------------------------
+
+    def write_value_set(self, entry: ValueSet) -> None:
+        """Replace all members. INVALID_ARGUMENT, RESOURCE_EXHAUSTED; the old members stay then."""
+        with self._lock:
+            found = self.schema.find(self.schema.value_sets, entry.value_set_id, "value set")
+            if len(entry.members) > found.size:
+                raise TableError("RESOURCE_EXHAUSTED", f"{found.name}: has room for {found.size} members")
+            priority = 1 if found.needs_priority else 0
+            wanted = [TableEntry(found.id, match, None, priority) for match in entry.members]
+            keys = [self.schema.encode_match(found, one) for one in wanted]
+            if len(set(keys)) != len(keys):
+                raise TableError("INVALID_ARGUMENT", f"{found.name}: a member is given twice")
+            for old in self._read_table(found, None, None, 0)[1:]:
+                key, aux = self.schema.encode_match(found, old)
+                self._lib.rt_entry_write(
+                    self.handle, native.DELETE, found.index, key, aux, old.priority, native.KIND_NONE, 0, b"", None
+                )
+            for key, aux in keys:
+                error = self._lib.rt_entry_write(
+                    self.handle, native.INSERT, found.index, key, aux, priority, native.KIND_NONE, 0, b"", None
+                )
+                _check(error, found.name, "member", f"has room for {found.size} members")
+
+    def read_value_set(self, value_set_id: int) -> ValueSet:
+        """Its members. INVALID_ARGUMENT."""
+        with self._lock:
+            found = self.schema.find(self.schema.value_sets, value_set_id, "value set")
+            return ValueSet(found.id, tuple(one.match for one in self._read_table(found, None, None, 0)[1:]))
 
     # ---- multicast groups and clone sessions --------------------------------------------------------------------
 

@@ -177,6 +177,14 @@ class CloneSession:
 
 
 @dataclass(frozen=True, slots=True)
+class ValueSet:
+    """The members of a parser's value_set: each what a packet's keys must match."""
+
+    value_set_id: int
+    members: tuple[tuple[FieldMatch, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Digest:
     """What a program sent by digest(). `data` is laid out as switch/p4/typespec.py says; `at_us` since load."""
 

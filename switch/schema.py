@@ -147,6 +147,8 @@ class Schema:
         self._read_actions(info, program)
         self._read_tables(info, program)
         self._read_profiles(info, program)
+        self.value_sets: dict[int, Table] = {}
+        self._read_value_sets(info, program)
         for index in range(program.n_counters):
             desc = program.counters[index]
             self.counters[desc.id] = Array(desc.id, desc.name.decode(), index, desc.size, desc.kind)
@@ -177,6 +179,17 @@ class Schema:
                 one.preamble.id, _name(one.preamble), index, fields, desc.key_bytes, desc.size,
                 {r.id: r.scope for r in one.action_refs}, one.implementation_id, one.is_const_table,
                 bool(one.const_default_action_id), default, desc.direct_counter,
+            )  # fmt: skip
+
+    def _read_value_sets(self, info: p4i.P4Info, program: ProgramDesc) -> None:
+        """A value_set is a table without actions."""
+        indexes = {program.tables[i].id: i for i in range(program.n_tables)}
+        for one in info.value_sets:
+            index = _index(indexes, one.preamble)
+            fields = tuple(Field(f.id, f.name, f.bitwidth, _match_type(f, one.preamble)) for f in one.match)
+            self.value_sets[one.preamble.id] = Table(
+                one.preamble.id, _name(one.preamble), index, fields, program.tables[index].key_bytes, one.size, {}, 0,
+                False, False, NONE, 0,
             )  # fmt: skip
 
     def _read_profiles(self, info: p4i.P4Info, program: ProgramDesc) -> None:

@@ -319,6 +319,13 @@ def _nothing(where: str, rest: str) -> dict[str, object]:
     return {}
 
 
+def _value_set(where: str, rest: str) -> dict[str, object]:
+    name, rest = _word(rest)
+    if not name:
+        raise StfError(where, "value_set takes NAME MEMBER ..., a member being VALUE or VALUE,VALUE")
+    return {"name": name, "members": [one.split(",") for one in rest.split()]}
+
+
 def _expect_digest(where: str, rest: str) -> dict[str, object]:
     words = rest.split()
     if not words or any(":" not in one for one in words[1:]):
@@ -345,6 +352,7 @@ _READERS: dict[str, Callable[[str, str], dict[str, object]]] = {
     "check_register": _check,
     "register_write": _register_write,
     "expect_digest": _expect_digest,
+    "value_set": _value_set,
     "member": _member,
     "group": _group,
     "port": _port,

@@ -28,6 +28,7 @@ from switch.entities import (
     Replica,
     TableEntry,
     TableError,
+    ValueSet,
 )
 from switch.p4data import flatten, p4_data
 from switch.stf import Call, Command, StfError
@@ -219,6 +220,17 @@ class StfRun:
 
     def _do_port(self, command: Command, port: int, up: bool) -> None:
         self.device.set_port_up(port, up)
+
+    def _do_value_set(self, command: Command, name: str, members: list[list[str]]) -> None:
+        found = find(command.where, self.info.value_sets, name, "value_set")
+        out = []
+        for member in members:
+            if len(member) != len(found.match):
+                raise StfError(command.where, f"{name}: {len(member)} values for the {len(found.match)} of a member")
+            pairs = zip(found.match, member, strict=True)
+            fields = [field_match(command.where, field, text) for field, text in pairs]
+            out.append(tuple(one for one in fields if one is not None))
+        self.device.write_value_set(ValueSet(found.preamble.id, tuple(out)))
 
     # ---- multicast groups and clone sessions
 

@@ -18,6 +18,7 @@ from switch.daemon.translate import (
     canonical,
     counter_out,
     group_out,
+    match_out,
     member_out,
     table_action_in,
     table_entry_in,
@@ -140,6 +141,16 @@ def _replication(chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: A
     return read_replication(device, wanted)
 
 
+def _value_sets(
+    chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: p4r.ValueSetEntry
+) -> Iterator[p4r.Entity]:
+    for number in [wanted.value_set_id] if wanted.value_set_id else list(device.schema.value_sets):
+        entry = p4r.ValueSetEntry(value_set_id=number)
+        for member in device.read_value_set(number).members:
+            entry.members.add().match.extend(match_out(field) for field in member)
+        yield p4r.Entity(value_set_entry=entry)
+
+
 _HANDLERS: dict[str, Callable[[Chassis, Device, p4i.P4Info, Any], Iterator[p4r.Entity]]] = {
     "table_entry": _table_entries,
     "action_profile_member": _members,
@@ -149,4 +160,5 @@ _HANDLERS: dict[str, Callable[[Chassis, Device, p4i.P4Info, Any], Iterator[p4r.E
     "register_entry": _registers,
     "packet_replication_engine_entry": _replication,
     "digest_entry": _digests,
+    "value_set_entry": _value_sets,
 }

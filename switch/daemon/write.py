@@ -12,9 +12,9 @@ from finsy.proto import p4r, rpc_code
 from switch.daemon.chassis import Chassis
 from switch.daemon.errors import RpcError, code_of
 from switch.daemon.replication import replication_in
-from switch.daemon.translate import counter_in, group_in, integer, member_in, table_entry_in
+from switch.daemon.translate import counter_in, group_in, integer, match_in, member_in, table_entry_in
 from switch.device import Device
-from switch.entities import TableEntry, TableError
+from switch.entities import TableEntry, TableError, ValueSet
 
 INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 TURN = 256
@@ -129,6 +129,12 @@ def _replication(chassis: Chassis, device: Device, kind: int, sent: p4r.PacketRe
     operations[kind](replication_in(sent))
 
 
+def _value_set(chassis: Chassis, device: Device, kind: int, sent: p4r.ValueSetEntry) -> None:
+    _only_modify(kind, "value sets")
+    members = tuple(tuple(match_in(field) for field in one.match) for one in sent.members)
+    device.write_value_set(ValueSet(sent.value_set_id, members))
+
+
 _HANDLERS: dict[str, Callable[[Chassis, Device, int, Any], None]] = {
     "table_entry": _table_entry,
     "action_profile_member": _member,
@@ -138,4 +144,5 @@ _HANDLERS: dict[str, Callable[[Chassis, Device, int, Any], None]] = {
     "register_entry": _register,
     "digest_entry": _digest,
     "packet_replication_engine_entry": _replication,
+    "value_set_entry": _value_set,
 }

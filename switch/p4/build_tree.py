@@ -215,8 +215,8 @@ class TreeBuilder:
         return [one for one in items if not isinstance(one, tree.State)], states
 
     def value_set(self, item: Any, items: list[Any]) -> tree.ValueSet:
-        notes, (_, _, name) = self.annotations(items)
-        return tree.ValueSet(self.where(name), notes, str(name))
+        notes, (kind, size, name) = self.annotations(items)
+        return tree.ValueSet(self.where(name), notes, str(name), kind, size)
 
     def state(self, item: Any, items: list[Any]) -> tree.State:
         notes, (_, name, *body) = self.annotations(items)
@@ -327,10 +327,10 @@ class TreeBuilder:
         return self.integer(item, items) if isinstance(items[0], Token) else items[0]
 
     def other_property(self, item: Any, items: list[Any]) -> tree.Property:
-        _, rest = self.annotations(items)
+        notes, rest = self.annotations(items)
         const = rest[0].type == "CONST"
         name, value = rest[1:] if const else rest
-        return tree.Property(self.where(name), str(name), const, value)
+        return tree.Property(self.where(name), str(name), const, value, notes)
 
     # ---- statements
 

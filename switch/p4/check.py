@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from switch.p4 import tree
-from switch.p4.check_calls import Calls
+from switch.p4.check_calls import Callee, Calls
 from switch.p4.errors import count, fail, known, unsupported
 from switch.p4.scope import Scope, undeclared
 from switch.p4.types import (
@@ -18,6 +18,7 @@ from switch.p4.types import (
     NewType,
     Object,
     Record,
+    Tuple,
     Type,
     Varbit,
     Variable,
@@ -25,8 +26,15 @@ from switch.p4.types import (
     plain,
 )  # fmt: skip
 
-TABLE_PROPERTIES = ("actions", "counters", "default_action", "entries", "implementation", "key", "meters", "size",
-                    "support_timeout")  # fmt: skip
+TABLE_PROPERTIES = ("actions", "counters", "default_action", "entries", "implementation", "key",
+                    "largest_priority_wins", "meters", "priority_delta", "size", "support_timeout")  # fmt: skip
+
+
+def value_set_fields(of: Type) -> list[Type]:
+    """The types that a member of a value_set of `of` has."""
+    if isinstance(of, Record):
+        return list(of.fields.values())
+    return list(of.items) if isinstance(of, Tuple) else [of]
 
 
 class Checker(Calls):
@@ -38,6 +46,12 @@ class Checker(Calls):
         self.match_kinds: list[str] = []
         self.in_action = False
         self.in_function: tree.Function | None = None
+        self.owner: Any = None
+        """The parser or control being checked."""
+        self.implicit: dict[int, list[tree.Instance]] = {}
+        """Instances that `Type.apply()` makes, by id() of the parser or control."""
+        self.ctor_params: set[int] = set()
+        """id() of the constructor parameters of parsers and controls."""
 
     def program(self, nodes: list[tree.Node]) -> None:
         for node in nodes:
@@ -152,7 +166,13 @@ class Checker(Calls):
         scope.declare(node.name, Object("package", node), node.where)
 
     def _declare_valueset(self, node: tree.ValueSet, scope: Scope) -> None:
-        unsupported(node.where, "value_set")
+        node.element = self.resolve(node.type_node, scope)
+        self.constant(node.size, scope)
+        for one in value_set_fields(node.element):
+            if not is_scalar(one):
+                unsupported(node.where, f"a value_set of {node.element}")
+        node.type = Object("value_set", node)
+        scope.declare(node.name, node, node.where)
 
     def _declare_var(self, node: tree.Var, scope: Scope) -> None:
         node.type = self.resolve(node.type_node, scope)
@@ -195,7 +215,8 @@ class Checker(Calls):
         for param, arg in self.pair(of.decl.name, params, args, node.where):
             self.expr(arg, scope)
             self.coerce(arg, param.type, f"argument {param.name} of {of.decl.name}")
-            if arg.const is None and not isinstance(arg.type, Object):
+            outer = isinstance(arg, tree.Path) and id(arg.decl) in self.ctor_params
+            if arg.const is None and not isinstance(arg.type, Object) and not outer:
                 fail(arg.where, f"argument {param.name} of {of.decl.name} must be known at compile time")
 
     # ---- parsers and controls
@@ -207,6 +228,7 @@ class Checker(Calls):
             inner.names[name] = Variable(name)
         if (node.type_params and getattr(node, "body", None)) or (getattr(node, "states", None) and node.type_params):
             unsupported(node.where, f"a generic {kind}")
+        self.ctor_params.update(map(id, node.ctor))
         for one in (*node.params, *node.ctor):
             one.type = self.resolve(one.type_node, inner)
             inner.declare(one.name, one, one.where)
@@ -214,14 +236,17 @@ class Checker(Calls):
 
     def _declare_control(self, node: tree.Control, scope: Scope) -> None:
         inner = self._enter(node, "control", scope)
+        self.owner = node
         if node.body is not None:
             for one in node.locals:
                 self.declaration(one, inner)
             self.block(node.body, Scope(inner))
+            node.locals += self.implicit.get(id(node), [])
         scope.declare(node.name, Object("control", node), node.where)
 
     def _declare_parser(self, node: tree.Parser, scope: Scope) -> None:
         inner = self._enter(node, "parser", scope)
+        self.owner = node
         if node.states is not None:
             for one in node.locals:
                 self.declaration(one, inner)
@@ -236,6 +261,7 @@ class Checker(Calls):
             for one in node.states:
                 self._state(one, [*names, "accept", "reject"], inner)
             self.in_parser = False
+            node.locals += self.implicit.get(id(node), [])
         scope.declare(node.name, Object("parser", node), node.where)
 
     def _state(self, node: tree.State, names: list[str], scope: Scope) -> None:
@@ -259,6 +285,8 @@ class Checker(Calls):
         """Check one row of a select or of table entries against the types of its keys."""
         if len(keys) == 1 and isinstance(keys[0], tree.DontCare):
             return
+        if what == "select" and len(keys) == 1 and self._is_value_set(keys[0], kinds, scope):
+            return
         if len(keys) != len(kinds):
             fail(keys[0].where, f"{what}: {count(len(keys), 'value')} for {count(len(kinds), 'key')}")
         for one, (of, _) in zip(keys, kinds, strict=False):
@@ -278,6 +306,18 @@ class Checker(Calls):
                     fail(part.where, f"{what}: the value is not known at compile time")
             if isinstance(one, tree.Range) and one.low.const > one.high.const:
                 fail(one.where, f"{what}: the range {one.low.const}..{one.high.const} is empty")
+
+    def _is_value_set(self, e: tree.Expr, kinds: list[tuple[Type, bool]], scope: Scope) -> bool:
+        """A row of a select that is the name of a value_set: for all keys together."""
+        found = scope.find(e.name) if isinstance(e, tree.Path) else None
+        if not isinstance(found, tree.ValueSet):
+            return False
+        self.expr(e, scope)
+        fields = value_set_fields(found.element)
+        if [plain(one) for one in fields] != [plain(one) for one, _ in kinds]:
+            listed = ", ".join(str(one) for one, _ in kinds)
+            fail(e.where, f"select: value_set {found.name} holds {found.element}, the keys are {listed}")
+        return True
 
     # ---- actions and tables
 
@@ -312,6 +352,12 @@ class Checker(Calls):
         default = node.properties.get("default_action")
         if default:
             self._default(default, node, scope)
+        if "largest_priority_wins" in node.properties:
+            of = self.expr(node.properties["largest_priority_wins"].value, scope)
+            if of != BOOL or node.properties["largest_priority_wins"].value.const is None:
+                fail(node.properties["largest_priority_wins"].where, "largest_priority_wins is true or false")
+        if "priority_delta" in node.properties and self.constant(node.properties["priority_delta"].value, scope) < 1:
+            fail(node.properties["priority_delta"].where, "priority_delta must be at least 1")
         if "size" in node.properties:
             self.constant(node.properties["size"].value, scope)
         for name in ("implementation", "counters", "meters", "support_timeout"):
@@ -323,17 +369,34 @@ class Checker(Calls):
 
     def _special(self, one: tree.Property, node: tree.Table, scope: Scope) -> None:
         if isinstance(one.value, tree.Construct):
-            unsupported(one.where, f"an instance made in the property `{one.name}`", "declare it before the table")
-        if one.name == "meters":
-            unsupported(one.where, "meters")
+            self._made_in_place(one, one.value, node, scope)
         of = self.expr(one.value, scope)
         if one.name == "support_timeout":
-            if one.value.const is not False:
-                unsupported(one.where, "support_timeout")
+            if one.value.const not in (True, False):
+                fail(one.where, f"table {node.name}: support_timeout is true or false")
             return
-        kinds = {"implementation": ("action_profile", "action_selector"), "counters": ("direct_counter",)}[one.name]
+        kinds = {
+            "implementation": ("action_profile", "action_selector"), "counters": ("direct_counter",),
+            "meters": ("direct_meter",),
+        }[one.name]  # fmt: skip
         if not isinstance(of, Object) or of.decl.name not in kinds:
             fail(one.where, f"table {node.name}: `{one.name}` must be an instance of {' or '.join(kinds)}")
+
+    def _made_in_place(self, one: tree.Property, value: tree.Construct, node: tree.Table, scope: Scope) -> None:
+        """`counters = direct_counter(...)`: an instance with the name of the table, or of @name on the property."""
+        made = tree.Instance(value.where, list(one.annotations), node.name, value.to, value.args)
+        made.type = self.resolve(value.to, scope)
+        if not isinstance(made.type, Object) or made.type.kind != "extern":
+            fail(value.where, f"table {node.name}: `{one.name}` needs an extern object")
+        self.construct(made.type, made.args, made, scope)
+        self.implicit.setdefault(id(self.owner), []).append(made)
+        path = tree.Path(value.where, node.name)
+        inner = Scope(scope)
+        inner.names[node.name] = made
+        self.expr(path, inner)
+        one.value = path
+        scope.names.setdefault(f" {id(made)}", made)
+        path.name = f" {id(made)}"
 
     def _action_ref(self, ref: tree.ActionRef, scope: Scope, table: tree.Table) -> None:
         found = (scope.top() if ref.top else scope).find(ref.name)
@@ -440,7 +503,24 @@ class Checker(Calls):
             fail(node.where, f"{what} cannot apply a {node.call.callee.kind}")
 
     def _do_directapply(self, node: tree.DirectApply, scope: Scope) -> None:
-        unsupported(node.where, "apply() of a type", "declare an instance of it and apply that")
+        """`C.apply(x)`: an instance of its own, made here; the call is kept in the node."""
+        of = self.resolve(node.of, scope)
+        if not isinstance(of, Object) or of.kind not in ("control", "parser"):
+            fail(node.where, f"{of} cannot be applied: only parsers and controls can")
+        if of.decl.ctor:
+            fail(node.where, f"{of} needs constructor arguments: declare an instance of it and apply that")
+        same = sum(one.type == of for one in self.implicit.get(id(self.owner), []))
+        name = of.decl.name + (f"_{same + 1}" if same else "")
+        made = tree.Instance(node.where, [], name, node.of, [])
+        made.type = of
+        self.implicit.setdefault(id(self.owner), []).append(made)
+        target = tree.Path(node.where, of.decl.name)
+        target.decl, target.type = made, of
+        node.call = tree.Call(node.where, tree.Member(node.where, target, "apply"), [], node.args)
+        if (of.kind == "parser") != self.in_parser:
+            fail(node.where, f"a {of.kind} cannot be applied in a {'parser' if self.in_parser else 'control'}")
+        self._finish(node.call, Callee(of.kind, of.decl, "apply", target), of.decl.params, VOID, scope)
+        node.call.type = VOID
 
     def _do_if(self, node: tree.If, scope: Scope) -> None:
         self.expr(node.condition, scope)

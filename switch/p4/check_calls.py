@@ -7,7 +7,7 @@ from typing import Any
 
 from switch.p4 import tree
 from switch.p4.check_expr import Expressions
-from switch.p4.errors import Location, count, fail, known, unsupported
+from switch.p4.errors import Location, count, fail, known
 from switch.p4.scope import Scope, undeclared
 from switch.p4.types import (
     BOOL,
@@ -119,9 +119,11 @@ class Calls(Expressions):
         if of.kind in ("control", "parser"):
             if target.name != "apply":
                 fail(target.where, f"a {of.kind} has no method {target.name} (has: apply)")
-            if of.kind == "parser":
-                unsupported(e.where, "sub-parsers")
-            return self._finish(e, Callee("control", of.decl, "apply", target.base), of.decl.params, VOID, scope)
+            if of.kind == "parser" and not self.in_parser:
+                fail(e.where, "a parser can be applied only in a parser")
+            if of.kind == "control" and self.in_parser:
+                fail(e.where, "a control cannot be applied in a parser")
+            return self._finish(e, Callee(of.kind, of.decl, "apply", target.base), of.decl.params, VOID, scope)
         if of.kind != "extern":
             fail(e.where, f"a {of.kind} has no methods")
         methods = [one for one in of.decl.methods if one.name == target.name]

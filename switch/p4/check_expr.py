@@ -253,8 +253,8 @@ class Expressions(TypeResolver):
         if e.left.const is not None and e.right.const is not None:
             kinds = (plain(e.left.type), plain(e.right.type), plain(result))
             e.const = fold_binary(e.op, e.left.const, e.right.const, kinds, e.where)
-        elif e.op in ("/", "%"):
-            unsupported(e.where, f"{e.op} of values not known at compile time")
+        elif e.op in ("/", "%") and (not isinstance(plain(result), Bits) or plain(result).signed):  # type: ignore
+            fail(e.where, f"{e.op} needs bit<N>, or numbers known at compile time, not {result}")
         return result
 
     def _unify(self, e: tree.Binary, left: Type, right: Type) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from switch.p4 import tree
 from switch.p4.code import c_word
-from switch.p4.errors import NOWHERE, Location, P4Error, fail, unsupported
+from switch.p4.errors import NOWHERE, Location, P4Error, count, fail, unsupported
 from switch.p4.scope import Scope
 from switch.p4.tree import walk
 from switch.p4.types import Bits, Object, Record, Type, is_scalar, plain
@@ -58,6 +58,7 @@ class TableInstance:
     actions: list[ActionInstance] = field(default_factory=list)
     profile: ExternInstance | None = None
     direct_counter: ExternInstance | None = None
+    direct_meter: ExternInstance | None = None
     applied: bool = False
     word: str = ""
     """Its name as a C word, unlike any other table's."""
@@ -68,6 +69,24 @@ class TableInstance:
         size = self.decl.properties.get("size")
         return (size.value.const if size else 0) or 1024
 
+    def priorities(self) -> list[int]:
+        """Of the initial entries, the largest winning, by the rules of the language (§14.2.1.4)."""
+        properties, entries = self.decl.properties, self.decl.entries or []
+        largest = properties["largest_priority_wins"].value.const if "largest_priority_wins" in properties else True
+        step = properties["priority_delta"].value.const if "priority_delta" in properties else 1
+        out: list[int] = []
+        for entry in entries:
+            if entry.priority is not None:
+                out.append(entry.priority.const)
+            elif not out:
+                out.append((len(entries) - 1) * step + 1 if largest else 1)
+            else:
+                out.append(out[-1] - step if largest else out[-1] + step)
+            if out[-1] < 0:
+                fail(entry.action.where, f"table {self.name}: the priority of this entry would be {out[-1]}")
+        out = out if largest else [max(out) + 1 - one for one in out]
+        return [one + 1 for one in out] if 0 in out else out  # 0 is no priority for P4Runtime
+
     @property
     def keys(self) -> list[tree.KeyElement]:
         """The key without the fields that only feed a selector's hash."""
@@ -75,9 +94,21 @@ class TableInstance:
 
 
 @dataclass(eq=False)
-class ControlInstance:
+class ValueSetInstance:
+    """A value_set of a parser: `index` counts them."""
+
     name: str
-    decl: tree.Control
+    decl: tree.ValueSet
+    size: int
+    index: int = -1
+
+
+@dataclass(eq=False)
+class ControlInstance:
+    """A control, or a parser."""
+
+    name: str
+    decl: Any
     members: dict[int, Any] = field(default_factory=dict)
     """id() of each local declaration -> its instance here."""
     constants: dict[str, Any] = field(default_factory=dict)
@@ -102,6 +133,8 @@ class Program:
     errors: list[str]
     main: tree.Instance
     parser: tree.Parser
+    parsing: ControlInstance
+    """The parser's instance."""
     verify: ControlInstance
     ingress: ControlInstance
     egress: ControlInstance
@@ -111,6 +144,7 @@ class Program:
     tables: list[TableInstance]
     externs: list[ExternInstance]
     digests: list[DigestInstance]
+    value_sets: list[ValueSetInstance]
 
     def of_kind(self, *kinds: str) -> list[ExternInstance]:
         return [one for one in self.externs if one.kind in kinds]
@@ -143,6 +177,7 @@ class _Elaborator:
         self.tables: list[TableInstance] = []
         self.actions: list[ActionInstance] = []
         self.global_actions: dict[int, ActionInstance] = {}
+        self.value_sets: list[ValueSetInstance] = []
 
     def program(self, name: str, nodes: list[tree.Node], errors: list[str]) -> Program:
         main = self.top.names.get("main")
@@ -156,17 +191,19 @@ class _Elaborator:
         for node in nodes:
             if isinstance(node, tree.Instance) and node is not main:
                 self.shared[id(node)] = self._instance(node, "", {})
-        controls = [self._control(parts[one], parts[one].name, []) for one in _PACKAGE[1:]]
+        given = {a.name or p: a.value.args for p, a in zip(_PACKAGE, main.args, strict=False)}  # type: ignore
         parser = parts["p"]
-        for one in parser.locals:
-            if isinstance(one, tree.Instance):
-                unsupported(one.where, "an instance in a parser")
+        parsing = self._parser(parser, parser.name, given["p"], {})
+        controls = [self._control(parts[one], parts[one].name, given[one]) for one in _PACKAGE[1:]]
         for one in controls:
             self._mark(one)
         self.tables = [one for one in self.tables if one.applied]
         self._number()
         digests = _digests(nodes)
-        return Program(name, nodes, errors, main, parser, *controls, self.actions, self.tables, self.externs, digests)
+        return Program(
+            name, nodes, errors, main, parser, parsing, *controls, self.actions, self.tables, self.externs, digests,
+            self.value_sets,
+        )  # fmt: skip
 
     def _mark(self, control: ControlInstance) -> None:
         """Note which tables are applied, and by them which actions are used; p4c drops the others."""
@@ -194,14 +231,27 @@ class _Elaborator:
             found = self.top.find(value.to.name) if isinstance(value, tree.Construct) else None
             if not isinstance(found, Object) or found.kind != wanted or not isinstance(value, tree.Construct):
                 fail(arg.where, f"argument {name} of V1Switch must be a {wanted}, made in place: Name()")
-            if value.args or found.decl.ctor:
-                unsupported(arg.where, "constructor arguments in a package")
+            self._constructor_args(found.decl, value)
             body = found.decl.states if wanted == "parser" else found.decl.body
             if body is None:
                 fail(arg.where, f"{found.decl.name} is only declared, it has no body")
             out[name] = found.decl
         self._signatures(out)
         return out
+
+    @staticmethod
+    def _constructor_args(decl: Any, value: tree.Construct) -> None:
+        """The arguments of `Name(1, 2)` in a package must be there and known."""
+        if len(value.args) != len(decl.ctor):
+            fail(value.where, f"{decl.name} takes {count(len(decl.ctor), 'argument')}, not {len(value.args)}")
+        for param, arg in zip(decl.ctor, value.args, strict=True):
+            e = arg.value
+            if isinstance(e, tree.Integer) and isinstance(plain(param.type), Bits):
+                e.const = plain(param.type).wrap(e.value)  # type: ignore[union-attr]
+            elif isinstance(e, tree.Boolean):
+                e.const = e.value
+            else:
+                unsupported(e.where, "a constructor argument in a package that is not a number or bool")
 
     @staticmethod
     def _signatures(parts: dict[str, Any]) -> None:
@@ -231,9 +281,34 @@ class _Elaborator:
 
     # ---- instances
 
-    def _control(self, decl: tree.Control, name: str, args: list[tree.Arg]) -> ControlInstance:
+    def _parser(self, decl: tree.Parser, name: str, args: list[tree.Arg], outer: dict[str, Any]) -> ControlInstance:
         out = ControlInstance(name, decl)
-        out.constants = {p.name: a.value.const for p, a in zip(decl.ctor, args, strict=False)}
+        out.constants = self._constants(decl.ctor, args, outer)
+        for one in decl.locals:
+            if isinstance(one, tree.Instance):
+                out.members[id(one)] = self._instance(one, name, out.constants)
+            elif isinstance(one, tree.ValueSet):
+                made = ValueSetInstance(plane_name(one, name), one, one.size.const, len(self.value_sets))
+                if not 0 < made.size <= _MAX_SIZE:
+                    fail(one.where, f"{made.name}: size {made.size}: must be 1 to {_MAX_SIZE}")
+                self.value_sets.append(made)
+                out.members[id(one)] = made
+        return out
+
+    @staticmethod
+    def _constants(params: list[tree.Param], args: list[tree.Arg], outer: dict[str, Any]) -> dict[str, Any]:
+        """Values of constructor parameters; an argument may be one of the instance around it."""
+        pairs = zip(params, args, strict=False)
+        return {
+            p.name: outer[a.value.name] if _is_constant(a.value, outer) else a.value.const  # type: ignore[attr-defined]
+            for p, a in pairs
+        }
+
+    def _control(
+        self, decl: tree.Control, name: str, args: list[tree.Arg], outer: dict[str, Any] | None = None
+    ) -> ControlInstance:
+        out = ControlInstance(name, decl)
+        out.constants = self._constants(decl.ctor, args, outer or {})
         late: list[tree.Table] = []
         for one in decl.locals:
             if isinstance(one, tree.Action):
@@ -254,9 +329,9 @@ class _Elaborator:
         name = plane_name(node, prefix)
         of = node.type
         if of.kind == "control":
-            return self._control(of.decl, name, node.args)
+            return self._control(of.decl, name, node.args, constants)
         if of.kind == "parser":
-            unsupported(node.where, "sub-parsers")
+            return self._parser(of.decl, name, node.args, constants)
         if of.kind == "package":
             unsupported(node.where, "a second package")
         if of.decl.name not in EXTERNS:
@@ -294,17 +369,19 @@ class _Elaborator:
                 note = tree.Annotation(decl.where, "defaultonly", None, "")
                 decl.actions.append(tree.ActionRef(decl.where, [note], "NoAction", None, False, found))
                 table.actions.append(self._action_of(found, table.control))
-        for name in ("implementation", "counters"):
+        for name in ("implementation", "counters", "meters"):
             if name in decl.properties:
                 path = decl.properties[name].value
                 if not isinstance(path, tree.Path):
                     fail(decl.where, f"table {decl.name}: `{name}` must name an instance")
                 extern = table.control.members.get(id(path.decl)) or self.shared.get(id(path.decl))
                 extern.tables.append(table)
+                if name != "implementation" and len(extern.tables) > 1:
+                    fail(decl.where, f"{extern.kind} {extern.name} belongs to one table, not to two")
                 if name == "counters":
-                    if len(extern.tables) > 1:
-                        fail(decl.where, f"direct_counter {extern.name} belongs to one table, not to two")
                     table.direct_counter = extern
+                elif name == "meters":
+                    table.direct_meter = extern
                 else:
                     table.profile = extern
         selects = any(one.match == "selector" for one in decl.key)

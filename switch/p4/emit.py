@@ -270,7 +270,7 @@ class Emitter(Deparsers):
             ".deparse = send,",
             ".forget = forget,",
             f".n_actions = {len(program.actions)},",
-            f".n_tables = {len(program.tables)},",
+            f".n_tables = {len(program.tables) + len(program.value_sets)},",
             f".n_profiles = {len(program.of_kind('action_profile', 'action_selector'))},",
             f".n_counters = {len(program.of_kind('counter'))},",
             f".n_registers = {len(program.of_kind('register'))},",

@@ -74,6 +74,10 @@ class Frame:
     used_names: set[str] = field(default_factory=set)
     at_exit: str = "return 1;"
     in_parser: bool = False
+    labels: str = ""
+    """Of a parser: what tells the labels of this application from others."""
+    accept: str = "done"
+    """Label that `accept` goes to."""
     returns: Type | None = None
     """Of a function of the program: the type of its result."""
 
@@ -356,6 +360,8 @@ class ExprEmitter:
             return f"({left} {e.op} {right})"
         if e.op in ("&", "|", "^"):
             return f"({left} {e.op} {right})"
+        if e.op in ("/", "%"):
+            return f"({c_type(bits)})p4_{'div' if e.op == '/' else 'mod'}({left}, {right})"
         if e.op in ("+", "-", "*"):
             return masked(f"(({work_type(bits)}){left} {e.op} {right})", bits)
         if e.op == "++":

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from switch.p4 import tree
 from switch.p4.code import Code, bits_of, c_comment, c_name, c_string, c_type, c_word, where_string
+from switch.p4.elaborate import ControlInstance, ValueSetInstance
 from switch.p4.emit_expr import Frame, Place, element_of, load_bits, parts_of
 from switch.p4.emit_stmt import SIGNATURE
 from switch.p4.emit_tables import Tables
@@ -24,22 +25,14 @@ class Parsers(Tables):
     def parse_function(self, bindings: dict[int, Place]) -> None:
         parser = self.program.parser
         code = Code()
-        frame = Frame(code, dict(bindings), None, "parser", at_exit="goto done;", in_parser=True)
+        frame = Frame(code, dict(bindings), self.program.parsing, "parser", at_exit="goto done;", in_parser=True)
         code.add(f"/* {c_comment(parser.where.short)}: parser {parser.name} */")
         code.add(f"static void parse({SIGNATURE})")
         code.open("{")
         code.add("(void)dev, (void)v;")
         code.add("const uint8_t *frame = pkt->data;", "uint32_t at = 0, len = pkt->len;", "uint32_t error = 0;")
-        cyclic = _has_cycle(parser)
-        if cyclic:
-            code.add("unsigned steps = 0;")
-        for one in parser.locals:
-            if isinstance(one, tree.Var):
-                self._st_var(one, frame)
-        states = {one.name: one for one in parser.states or []}
-        code.add("goto state_start;")
-        for name in _reachable(states):
-            self._state_body(states[name], frame, cyclic)
+        code.add("unsigned steps = 0;", "(void)steps, (void)frame, (void)len;")
+        self._states(parser, frame)
         code.depth -= 1
         code.add("done:")
         code.depth += 1
@@ -48,10 +41,45 @@ class Parsers(Tables):
         code.close()
         self.functions.append(code)
 
+    def _states(self, parser: tree.Parser, frame: Frame) -> None:
+        """The local variables and states of a parser; it ends at frame.accept or at `done`."""
+        for one in parser.locals:
+            if isinstance(one, tree.Var):
+                self._st_var(one, frame)
+        states = {one.name: one for one in parser.states or []}
+        cyclic = _has_cycle(parser)
+        frame.code.add(f"goto state_{frame.labels}start;")
+        for name in _reachable(states):
+            self._state_body(states[name], frame, cyclic)
+
+    def _call_parser(self, e: tree.Call, frame: Frame) -> None:
+        """Apply a sub-parser: its states stand here once more, with labels of their own."""
+        assert frame.control is not None and isinstance(e.callee.base, tree.Path)
+        inner: ControlInstance = frame.control.members[id(e.callee.base.decl)]
+        pairs = [pair for pair in e.callee.args if str(pair[0].type) != "packet_in"]
+        bindings, after = self.bound_arguments(inner, pairs, frame)
+        self.applied += 1
+        labels = f"{self.applied}_"
+        code = frame.code
+        code.add(f"{{ /* {c_comment(inner.decl.where.short)}: parser {inner.decl.name}, as {c_comment(inner.name)} */")
+        code.depth += 1
+        inside = Frame(code, bindings, inner, "parser", at_exit="goto done;", in_parser=True, labels=labels)
+        inside.accept = f"accept_{self.applied}"
+        self._states(inner.decl, inside)
+        code.depth -= 1
+        code.add(f"{inside.accept}: ;")
+        code.depth += 1
+        code.close()
+        for arg, copy in after:
+            self.note_whole(copy, False)
+            self.store(arg, copy.c, frame)
+
+    applied = 0
+
     def _state_body(self, state: tree.State, frame: Frame, cyclic: bool) -> None:
         code = frame.code
         code.depth -= 1
-        code.add(f"state_{c_word(state.name)}: /* {c_comment(state.where.short)} */")
+        code.add(f"state_{frame.labels}{c_word(state.name)}: /* {c_comment(state.where.short)} */")
         code.depth += 1
         code.open("{")
         if cyclic:
@@ -79,7 +107,11 @@ class Parsers(Tables):
             code.add(f"{of} {name} = {self.condition(one, frame)};")
             names.append((name, one.type))
         for case in after.cases:
-            test = self._matches(case, names)
+            first = case.keys[0]
+            if isinstance(first, tree.Path) and isinstance(first.decl, tree.ValueSet):
+                test: str | None = self._in_value_set(first, names, frame)
+            else:
+                test = self._matches(case, names)
             if test is None:
                 self._goto(case.state, frame)
                 return
@@ -108,10 +140,20 @@ class Parsers(Tables):
                 tests.append(f"{name} == {self.constant(e)}")
         return " && ".join(tests) or None
 
+    def _in_value_set(self, e: tree.Path, names: list[tuple[str, Type]], frame: Frame) -> str:
+        """C test: do the keys, together, match a member? A value_set is a table without actions."""
+        assert frame.control is not None
+        found: ValueSetInstance = frame.control.members[id(e.decl)]
+        key = frame.name("words")
+        size = self.key_words([(name, bits_of(of, e.where)) for name, of in names], key, frame)
+        index = len(self.program.tables) + found.index
+        return f"p4rt_apply(dev, {index} /* {c_comment(found.name)} */, {key}, {size}, pkt)->hit"
+
     @staticmethod
     def _goto(name: str, frame: Frame) -> None:
         """reject without an error set: v1model goes on to the ingress either way."""
-        frame.code.add("goto done;" if name in ("accept", "reject") else f"goto state_{c_word(name)};")
+        label = {"accept": frame.accept, "reject": "done"}.get(name, f"state_{frame.labels}{c_word(name)}")
+        frame.code.add(f"goto {label};")
 
     # ---- packet_in
 

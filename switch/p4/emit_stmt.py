@@ -257,6 +257,9 @@ class Statements(Externs, ExprEmitter):
         callee = s.call.callee
         getattr(self, "_call_" + callee.kind)(s.call, frame)
 
+    def _st_directapply(self, s: tree.DirectApply, frame: Frame) -> None:
+        getattr(self, "_call_" + s.call.callee.kind)(s.call, frame)
+
     def _call_header(self, e: tree.Call, frame: Frame) -> None:
         place = self.place(e.callee.base, frame)
         self.note_valid(place)
@@ -471,10 +474,13 @@ class Statements(Externs, ExprEmitter):
             return self.loaded(target.base, frame)
         return self.place(target, frame).c
 
-    def _call_control(self, e: tree.Call, frame: Frame) -> None:
-        """Apply a sub-control. What lives in the packet is passed by name, unless two arguments overlap."""
-        assert frame.control is not None and isinstance(e.callee.base, tree.Path)
-        inner: ControlInstance = frame.control.members[id(e.callee.base.decl)]
+    def bound_arguments(
+        self, inner: ControlInstance, pairs: list[tuple[tree.Param, tree.Expr]], frame: Frame
+    ) -> tuple[dict[int, Place], list[tuple[tree.Expr, Place]]]:
+        """Places of the parameters of a control or parser applied with these arguments, and what to copy out after.
+
+        What lives in the packet is passed by name, unless two arguments overlap.
+        """
         bindings: dict[int, Place] = {}
         after = []
         places = [
@@ -484,9 +490,9 @@ class Statements(Externs, ExprEmitter):
             and not isinstance(getattr(arg, "decl", None), tree.Const)
             and not _has_call(arg)
             else None
-            for _, arg in e.callee.args
+            for _, arg in pairs
         ]
-        for (param, arg), place in zip(e.callee.args, places, strict=False):
+        for (param, arg), place in zip(pairs, places, strict=False):
             others = [one for one in places if one is not None and one is not place]
             fresh = param.direction == "out" and not is_scalar(param.type)  # headers begin invalid
             apart = place is not None and not any(_overlap(place.key, one.key) for one in others)
@@ -497,12 +503,20 @@ class Statements(Externs, ExprEmitter):
             bindings[id(param)] = copy
             if param.direction == "out":
                 frame.code.add(f"{copy.c} = ({self.declare_type(param.type, arg.where)}){{0}};")
+                self._forget_bytes(copy, frame)
             elif is_scalar(param.type):
                 frame.code.add(f"{copy.c} = {self.value(arg, frame)};")
             else:
                 self.assign(copy, arg, frame)
-            if param.direction in ("out", "inout"):
-                after.append((arg, copy))
+            if param.direction in ("out", "inout") and not isinstance(arg, tree.DontCare):
+                after.append((self.fixed(arg, frame), copy))
+        return bindings, after
+
+    def _call_control(self, e: tree.Call, frame: Frame) -> None:
+        """Apply a sub-control. What lives in the packet is passed by name, unless two arguments overlap."""
+        assert frame.control is not None and isinstance(e.callee.base, tree.Path)
+        inner: ControlInstance = frame.control.members[id(e.callee.base.decl)]
+        bindings, after = self.bound_arguments(inner, e.callee.args, frame)
         call = f"{self.control_function(inner, bindings, frame.phase)}({CALL})"
         frame.code.add(f"P4_CONTROL({c_string(inner.name)}, {where_string(e.where)});")
         leaves = self.may_exit(inner.decl, inner)

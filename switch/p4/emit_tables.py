@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from switch.p4 import tree
 from switch.p4.code import Code, bits_of, c_comment, c_string, c_type, literal, where_string
-from switch.p4.elaborate import ActionInstance, ExternInstance, TableInstance
+from switch.p4.elaborate import ActionInstance, ExternInstance, TableInstance, ValueSetInstance
 from switch.p4.emit_expr import Frame, load_bits
 from switch.p4.emit_stmt import CALL, SIGNATURE, Statements, action_constant
 from switch.p4.errors import Location, unsupported
-from switch.p4.p4info import Ids, key_ids, key_name, param_ids
+from switch.p4.p4info import Ids, key_ids, key_name, param_ids, value_set_keys
 from switch.p4.types import Enum, Type, plain
 
 _MATCH = {"exact": "P4RT_EXACT", "lpm": "P4RT_LPM", "ternary": "P4RT_TERNARY", "range": "P4RT_RANGE",
@@ -71,15 +71,21 @@ class Tables(Statements):
 
     def _key(self, table: TableInstance, frame: Frame) -> int:
         """Write the key's 64-bit words: the fields in order, each padded to bytes, big-endian; returns its bytes."""
-        pieces: list[tuple[str, int, int]] = []
-        at = 0
+        pieces: list[tuple[str, int]] = []
         for number, one in enumerate(table.keys):
-            size = bytes_of(one.value.type, one.where)
             name = frame.name(f"k{number}")
             of = c_type(bits_of(one.value.type, one.where))
             frame.code.add(f"{of} {name} = {self.condition(one.value, frame)}; /* {c_comment(key_name(one))} */")
-            pieces.append((name, at, size))
-            at += size
+            pieces.append((name, bits_of(one.value.type, one.where)))
+        return self.key_words(pieces, "key", frame)
+
+    @staticmethod
+    def key_words(fields: list[tuple[str, int]], key: str, frame: Frame) -> int:
+        """Write the 64-bit words of a key of C variables with so many bits; returns its bytes."""
+        pieces, at = [], 0
+        for name, bits in fields:
+            pieces.append((name, at, (bits + 7) // 8))
+            at += (bits + 7) // 8
         words = []
         for word in range(max((at + 7) // 8, 1)):
             parts = []
@@ -89,7 +95,7 @@ class Tables(Statements):
                     moved = f" << {shift}" if shift > 0 else ""
                     parts.append(f"(uint64_t){name}{moved}" if shift >= 0 else f"(uint64_t)({name} >> {-shift})")
             words.append(f"p4_be64({' | '.join(parts)})" if parts else "0")
-        frame.code.add(f"uint64_t key[{len(words)}] = {{{', '.join(words)}}};")
+        frame.code.add(f"uint64_t {key}[{len(words)}] = {{{', '.join(words)}}};")
         return at
 
     def _select_member(self, table: TableInstance, profile: ExternInstance, frame: Frame) -> None:
@@ -144,9 +150,17 @@ class Tables(Statements):
         code.close("};")
         for table in self.program.tables:
             self._table_parts(table, code)
+        for one in self.program.value_sets:
+            fields = ", ".join(
+                f"{{{c_string(name)}, {number}, {bits}, {_MATCH[match]}}}"
+                for number, (name, bits, match) in enumerate(value_set_keys(one), 1)
+            )
+            code.add(f"static const struct p4rt_field_desc members_{one.index}[] = {{{fields}}};")
         code.open("static const struct p4rt_table_desc tables[] = {")
         for table in self.program.tables:
             self._table(table, code)
+        for one in self.program.value_sets:
+            self._value_set(one, code)
         code.add("{0},")
         code.close("};")
         self._state(code)
@@ -205,6 +219,21 @@ class Tables(Statements):
             code.add(f".n_entries = {len(decl.entries)},", f".entries = entries_{word},")
         code.close("},")
 
+    def _value_set(self, one: ValueSetInstance, code: Code) -> None:
+        keys = value_set_keys(one)
+        code.open("{")
+        code.add(
+            f".name = {c_string(one.name)},",
+            f".id = {self.ids.of('value_set', one.name)},",
+            f".n_fields = {len(keys)},",
+            f".fields = members_{one.index},",
+            f".key_bytes = {sum((bits + 7) // 8 for _, bits, _ in keys)},",
+            f".size = {one.size},",
+            ".profile = P4RT_NONE,",
+            ".default_action = P4RT_NONE,",
+        )
+        code.close("},")
+
     def _entries(self, table: TableInstance, entries: Sequence[tree.Entry], code: Code) -> None:
         word = table.word
         if any(one.match == "selector" for one in table.decl.key):
@@ -212,15 +241,15 @@ class Tables(Statements):
         names = [one.name for one in table.decl.actions]
         rows = []
         ordered = any(one.match in ("ternary", "range", "optional") for one in table.decl.key)
+        priorities = table.priorities()
         for number, entry in enumerate(entries):
             key, aux = self._encode(table, entry)
             code.add(f"static const uint8_t key_{word}_{number}[] = {{{_bytes(key)}0}};")
             code.add(f"static const uint8_t aux_{word}_{number}[] = {{{_bytes(aux)}0}};")
             code.add(f"static const uint8_t params_{word}_{number}[] = {{{_params(entry.action)}0}};")
-            priority = entry.priority.const if entry.priority is not None else len(entries) - number
             action = action_constant(table.actions[names.index(entry.action.name)])
-            rows.append(f"{{key_{word}_{number}, aux_{word}_{number}, {priority if ordered else 0}, {action}, "
-                        f"params_{word}_{number}}},")  # fmt: skip
+            priority = priorities[number] if ordered else 0
+            rows.append(f"{{key_{word}_{number}, aux_{word}_{number}, {priority}, {action}, params_{word}_{number}}},")
         code.open(f"static const struct p4rt_init_entry entries_{word}[] = {{")
         code.add(*rows)
         code.close("};")

@@ -12,15 +12,15 @@ from typing import Any
 from finsy.proto import p4i
 
 from switch.p4 import tree
-from switch.p4.elaborate import ActionInstance, ExternInstance, Program, TableInstance
+from switch.p4.elaborate import ActionInstance, ExternInstance, Program, TableInstance, ValueSetInstance
 from switch.p4.errors import fail
 from switch.p4.lexer import Lexeme
-from switch.p4.types import Enum, NewType, Record, Type, plain, width_of
+from switch.p4.types import Enum, NewType, Record, Tuple, Type, plain, width_of
 from switch.p4.typespec import data_spec, note_new_type, note_serializable
 
 _PREFIX = {
-    "action": 0x01, "table": 0x02, "header": 0x04, "profile": 0x11, "counter": 0x12, "direct_counter": 0x13,
-    "register": 0x16, "digest": 0x17,
+    "action": 0x01, "table": 0x02, "value_set": 0x03, "header": 0x04, "profile": 0x11, "counter": 0x12,
+    "direct_counter": 0x13, "register": 0x16, "digest": 0x17,
 }  # fmt: skip
 _UNITS = {"packets": p4i.CounterSpec.PACKETS, "bytes": p4i.CounterSpec.BYTES, "packets_and_bytes": p4i.CounterSpec.BOTH}
 _MATCH = {
@@ -90,6 +90,8 @@ def _names(program: Program) -> dict[str, dict[str, Any]]:
         groups[kind][extern.name] = extern.decl
     for header in controller_headers(program):
         groups["header"][header.name] = header
+    for one in program.value_sets:
+        groups["value_set"][one.name] = one.decl
     for digest in program.digests:
         groups["digest"][digest.name] = None
     return groups
@@ -153,6 +155,23 @@ def param_ids(action: tree.Action) -> list[tuple[tree.Param, int]]:
     """The parameters that the control plane gives, with their ids."""
     params = [one for one in action.params if not one.direction]
     return list(zip(params, field_ids(one.annotations for one in params), strict=True))
+
+
+def value_set_keys(one: ValueSetInstance) -> list[tuple[str, int, str]]:
+    """(name, bits, match kind) of each field of a value_set's members; a single value has no name."""
+    of = one.decl.element
+    if isinstance(of, Record):
+        out = []
+        for field in of.decl.fields:
+            note = field.annotation("match")
+            kind = note.body[0].text if note and note.body else "exact"
+            if kind not in _MATCH:
+                fail(field.where, f"@match({kind}): a value_set matches by {', '.join(sorted(_MATCH))}")
+            out.append((field.name, width_of(of.fields[field.name]) or 32, kind))
+        return out
+    if isinstance(of, Tuple):
+        return [(f"f{at}", width_of(part) or 32, "exact") for at, part in enumerate(of.items)]
+    return [("", width_of(of) or 32, "exact")]
 
 
 def key_name(one: tree.KeyElement) -> str:
@@ -230,6 +249,11 @@ def make_p4info(program: Program, ids: Ids) -> p4i.P4Info:
         _extern(info, extern, ids)
     for header in controller_headers(program):
         _controller_header(info, header, ids)
+    for one in program.value_sets:
+        found = info.value_sets.add(size=one.size)
+        _preamble(found, "value_set", one.name, ids, one.decl)
+        for number, (name, bits, match) in enumerate(value_set_keys(one), 1):
+            found.match.add(id=number, name=name, bitwidth=bits, match_type=_MATCH[match])
     for digest in program.digests:
         out = info.digests.add()
         out.preamble.id = ids.of("digest", digest.name)
@@ -295,6 +319,9 @@ def _table(info: p4i.P4Info, table: TableInstance, ids: Ids) -> None:
     if table.direct_counter:
         out.direct_resource_ids.append(ids.of("direct_counter", table.direct_counter.name))
     out.size = table.size
+    timeout = decl.properties.get("support_timeout")
+    if timeout is not None and timeout.value.const:
+        out.idle_timeout_behavior = p4i.Table.NOTIFY_CONTROL
     if decl.entries is not None:
         out.is_const_table = decl.const_entries
         out.has_initial_entries = bool(decl.entries)

@@ -244,6 +244,8 @@ class CallStatement(Node):
 class DirectApply(Node):
     of: TypeNode
     args: list[Arg]
+    call: Any = None
+    """The Call that it amounts to, made by the checker."""
 
 
 @dataclass(slots=True)
@@ -432,6 +434,7 @@ class Property(Node):
     name: str
     const: bool
     value: Expr
+    annotations: list[Annotation] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -465,7 +468,11 @@ class State(Decl):
 
 @dataclass(slots=True)
 class ValueSet(Decl):
-    pass
+    type_node: TypeNode
+    size: Expr
+    element: Any = None
+    """Type of its members, set by the checker."""
+    type: Any = None
 
 
 @dataclass(slots=True)

@@ -108,6 +108,17 @@ static inline u128 p4_sar(u128 value, u128 shift, unsigned bits)
     return (u128)(p4_signed(value, bits) >> (by > 127 ? 127 : by)) & p4_mask(bits);
 }
 
+/* Division by zero, which P4 leaves open, gives 0 and leaves the dividend. */
+static inline u128 p4_div(u128 a, u128 b)
+{
+    return !b ? 0 : (a | b) >> 64 ? a / b : (uint64_t)a / (uint64_t)b;
+}
+
+static inline u128 p4_mod(u128 a, u128 b)
+{
+    return !b ? a : (a | b) >> 64 ? a % b : (uint64_t)a % (uint64_t)b;
+}
+
 static inline u128 p4_add_sat(u128 a, u128 b, unsigned bits)
 {
     return a > p4_mask(bits) - b ? p4_mask(bits) : a + b;
