@@ -23,6 +23,8 @@
 #include "traffic.h"
 
 #define SECOND 1000000000u
+#define REST_NS 50000                       /* with rates or delays: rings are looked at that often at most */
+#define NAP_NS 5000                         /* a shorter rest costs more than it saves */
 #define ROUND 16                            /* ports served in a round */
 #define SEND_AT 32                          /* frames that may wait for the next port's turn */
 #define TAG_WAKE UINT64_MAX
@@ -373,15 +375,35 @@ static void drain(int eventfd)
         ;
 }
 
+/* Until when to leave the rings alone after a round that began then. A real-time thread is woken for each single frame,
+ * which costs more than the frame; but frames that wait are stamped, and those in queues are sent when they are due, so
+ * to come to them later changes nothing unless they could leave in less than that. */
+static uint64_t rest_until(const struct rt_loop *loop, uint64_t began_ns)
+{
+    uint64_t until_ns = began_ns + REST_NS;
+
+    return loop->timers.n && loop->timers.at[0]->due_ns < until_ns ? loop->timers.at[0]->due_ns : until_ns;
+}
+
+static void rest(uint64_t until_ns)
+{
+    struct timespec until = {(time_t)(until_ns / SECOND), (long)(until_ns % SECOND)};
+
+    if (until_ns > rt_now_ns() + NAP_NS)
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+}
+
 static void *run(void *argument)
 {
     struct rt_loop *loop = argument;
     struct epoll_event events[ROUND];
 
     while (!loop->stop) {
-        int n = epoll_wait(loop->epoll, events, ROUND, -1);
+        int n = epoll_wait(loop->epoll, events, ROUND, -1), timed, frames = 0;
+        uint64_t began_ns = loop->timed ? rt_now_ns() : 0, until_ns = 0;
         rt_lock(&loop->lock);
         for (int i = 0; i < n; i++) {
+            frames |= events[i].data.u64 < TAG_CLOCK;
             if (events[i].data.u64 == TAG_NETLINK)
                 rt_link_read(loop);
             else if (events[i].data.u64 == TAG_WAKE)
@@ -394,7 +416,12 @@ static void *run(void *argument)
         flush_all(loop);
         serve_timers(loop);
         arm(loop);
+        timed = loop->timed && began_ns && frames;
+        if (timed)
+            until_ns = rest_until(loop, began_ns);
         rt_unlock(&loop->lock);
+        if (timed)
+            rest(until_ns);
     }
     return NULL;
 }
