@@ -13,6 +13,7 @@ from hosts.requests import RequestError
 
 if TYPE_CHECKING:
     from hosts.connections import Connection, Connections
+    from hosts.flows import Traffic
     from hosts.regions import Region, Regions
     from topologies.jsonl import Connection as Client
 
@@ -27,6 +28,8 @@ class Belongings:
         self.regions: list[Region] = []
         self.stops: list[Callable[[], None]] = []
         """Each ends one running piece of work, soon; harmless when it has ended."""
+        self.traffic: Traffic | None = None
+        """Flows and ranks (flows.py), when the client has any."""
         self.running = 0
         """Tests not ended, those told to stop included."""
 
@@ -48,13 +51,14 @@ class Belongings:
         self.stop()
         for connection in self.connections.values():
             if any(one is connection for one in self._all_connections):
-                connection.on_completion, connection.busy = None, False
+                connection.on_completion, connection.on_imm, connection.busy = None, None, False
                 self._all_connections.close(connection)
         self.connections = {}
         for region in self.regions:
             if any(one is region for one in self._all_regions):
                 self._all_regions.remove(region)
         self.regions = []
+        self.traffic = None
 
 
 class Clients:

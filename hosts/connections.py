@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from hosts.defaults import baseline_config
 from hosts.denylist import Denylist
+from hosts.engine.config import Config
 from hosts.engine.endpoint import TRANSPORTS
-from hosts.engine.events import Completion, Event, EvProbeResult
+from hosts.engine.events import Completion, Event, EvProbeResult, WriteImmReceived
 from hosts.engine.qp import QpAttributes, QpState
+from hosts.engine.rocev2_rate import RcConfig
 from hosts.health import Health, uplink_of
 from hosts.management import ManagementError, PeerAgent
 from topologies.plan import Host, Plan
@@ -49,6 +51,8 @@ class Connection:
     denied: frozenset[int] = frozenset()
     """EVs that the denylist has taken out."""
     on_completion: Callable[[Connection, Completion], None] | None = None
+    on_imm: Callable[[int, int], None] | None = None
+    """Told (our QPN, immediate) of each WriteIMM received."""
 
     def counters(self) -> dict[str, Any]:
         """The QP's counters by name; `sent`: data packets on the wire, `plane_packets` and `plane_bytes`: by plane."""
@@ -124,24 +128,36 @@ class Connections:
             raise QpUseError(f"no transport {name!r} (has: {', '.join(TRANSPORTS)})")
         return name
 
-    def create(self, peer: str, transport: str = MRC) -> Connection:
-        """A QP in INIT for `peer`. Raises PlanError or QpUseError."""
+    def create(self, peer: str, transport: str = MRC, keys: dict[str, Any] | None = None) -> Connection:
+        """A QP in INIT for `peer`; `keys`: of the baseline's parameters. Raises PlanError, QpUseError, ConfigError."""
         self.peer_host(peer)
         self.transport(transport)
         settings = None if transport == MRC else baseline_config(self._plan)
+        if settings is not None and keys:
+            settings = RcConfig.from_json({**settings.to_json(), **keys})
         connection = Connection(self._endpoint.create_qp(transport=transport, settings=settings), peer)
         self._by_qpn[connection.qp.qpn] = connection
         return connection
 
-    def connect(self, connection: Connection, remote: QpAttributes) -> None:
-        """INIT -> RTS towards `remote`, over every EV of the plan. Raises ValueError when it is not in INIT."""
+    def connect(
+        self, connection: Connection, remote: QpAttributes, *, config: Config | None = None,
+        only: list[int] | None = None,
+    ) -> None:  # fmt: skip
+        """INIT -> RTS towards `remote`, over every EV of the plan or `only` some. Raises ValueError when not in INIT.
+
+        `config`: of this QP alone. Raises QpUseError when `only` names no EV of the plan.
+        """
         if connection.qp.state is not QpState.INIT:
             raise QpUseError(f"QP {connection.qp.qpn} is {connection.qp.state.value}: only one in init connects")
         peer = self._plan.host(connection.peer)
         evs = self._plan.ev_planes(self._host, peer, seed=connection.qp.qpn)
+        if only is not None:
+            evs = tuple(pair for pair in evs if pair[0] in only)
+            if not evs:
+                raise QpUseError(f"evs = {only!r}: none of them leads to {peer.name}")
         # The baseline's path is fixed: a QP that the denylist leaves none would be of no use to anybody.
         denied = self.denylist.denied(peer, evs) if connection.qp.transport == MRC else ()
-        connection.qp.connect(connection.peer, remote, evs, self._now(), denied=denied)
+        connection.qp.connect(connection.peer, remote, evs, self._now(), denied=denied, config=config)
         connection.denied = frozenset(denied)
         connection.remote_qpn = remote.qpn
         connection.pmtu_bytes = min(remote.pmtu_bytes, connection.qp.attributes().pmtu_bytes)
@@ -180,6 +196,10 @@ class Connections:
             connection = self._by_qpn.get(event.qpn)
             if connection is not None and connection.on_completion is not None:
                 connection.on_completion(connection, event)
+        elif type(event) is WriteImmReceived:
+            connection = self._by_qpn.get(event.qpn)
+            if connection is not None and connection.on_imm is not None:
+                connection.on_imm(event.qpn, event.imm)
         elif type(event) is EvProbeResult:
             self._health.probed(event)
             waiting = self.on_probe.pop(event.request_id, None)

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 from hosts.belongings import Clients
 from hosts.connections import MRC, QpUseError
 from hosts.denylist import Entry
+from hosts.engine.config import ConfigError
 from hosts.engine.errors import LocalError, PeerError
 from hosts.engine.qp import QpAttributes
+from hosts.flows import FlowOps
 from hosts.management import ManagementError
 from hosts.measuring import MeasuringOps, TestFailed, pmtu_of
 from hosts.regions import MAX_REGION_BYTES, RegionError
@@ -30,13 +32,14 @@ if TYPE_CHECKING:
     from hosts.agent import Agent
 
 REFUSALS = (
-    RequestError, RegionError, QpUseError, LocalError, PeerError, PlanError, ManagementError, TestFailed, OSError,
+    RequestError, RegionError, QpUseError, LocalError, PeerError, PlanError, ManagementError, TestFailed,
+    ConfigError, OSError,
 )  # fmt: skip
 KEPT_TRANSFERS = 1000
 """Ended transfers an agent remembers for `wait` and `status`."""
 
 
-class Operations(MeasuringOps):
+class Operations(MeasuringOps, FlowOps):
     """The ops of one agent."""
 
     def __init__(self, agent: Agent) -> None:

@@ -84,6 +84,11 @@ class Regions:
         except MemoryError:
             raise RegionError(f"no memory for a region of {length} bytes") from None
 
+    def add_buffer(self, buffer: memoryview) -> Region:
+        """Memory that somebody else made and keeps: bytes, writable. Raises RegionError."""
+        _check_length(len(buffer))
+        return self._add(buffer, len(buffer))
+
     def add_file(self, path: Path, length: int | None, create: bool) -> Region:
         """A file mapped shared: all of an existing one, or a new one of `length` zero bytes with `create`.
 

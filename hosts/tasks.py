@@ -117,6 +117,10 @@ class Tasks:
         heapq.heappush(self._timers, (when, next(self._order), future))
         return future
 
+    def call_at(self, when: float, callback: Callable[[], None]) -> None:
+        """Call `callback` in the first `run` after time `when`."""
+        self.at(when)._waiter = callback
+
     def turn(self) -> Future:
         """Let the rest of the loop have a turn: set in the next `run`."""
         return self.at(self.clock())

@@ -79,6 +79,21 @@ class CollectiveOutcome:
         return (self.iterations[-1].finished_s - self.iterations[0].started_s) / len(self.iterations)
 
 
+def iterations_of(
+    started_s: float, ranks: list[str], ended: list[list[tuple[float, int]]], warm_up: int
+) -> list[Iteration]:
+    """Iterations after the warm-up that all ranks ended. `ended`: by rank, (when, wrong elements) of each."""
+    out, began = [], started_s
+    for number in range(min(map(len, ended), default=0)):
+        ends = [mine[number][0] for mine in ended]
+        last = max(ends)
+        if number >= warm_up:
+            wrong = sum(mine[number][1] for mine in ended)
+            out.append(Iteration(number - warm_up, began, last, ranks[ends.index(last)], wrong))
+        began = last
+    return out
+
+
 @dataclass(slots=True)
 class Series:
     """Values at equal intervals; entry i is the interval that ends at `times_s[i]`."""

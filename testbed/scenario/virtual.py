@@ -178,7 +178,7 @@ class VirtualRun:
             self._total_bytes += plan.total_bytes or 0
         for group in collective_plans(scenario, self.plan):
             config = self.config_for(group.transport)
-            made = VirtualCollective(self.fabric, group, self.begins, config, self.control, scenario, seed)
+            made = VirtualCollective(self.fabric, group, self.begins, config, self.control, seed)
             self.collectives.append(made)
             self._total_bytes += made.total_bytes
 
