@@ -111,6 +111,8 @@ class VirtualT1(VirtualSwitch):
     def receive(self, frame: Frame, now: float) -> None:
         if self.blackhole:
             self.drop(frame, "blackhole", now)
+        elif frame.rack < 0:  # a damaged address: whose rack it is, nobody knows
+            self.drop(frame, "no_route", now)
         else:
             self.racks[frame.rack].send(frame, now)
 
