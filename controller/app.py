@@ -25,7 +25,7 @@ from controller.mapper import MapperSource
 from controller.northbound import Message, NorthboundServer
 from controller.ports import PortWatch
 from topologies.jsonl import event_of
-from topologies.plan import PlanError
+from topologies.plan import Link, PlanError
 
 CONFIRM_S = 4.0
 """After a restart: how long a remembered fault stays in the list without anybody seeing it, once all sources answer."""
@@ -37,6 +37,8 @@ ABSENT_S = 2.0
 PORTS_FIRST_S = 1.5
 """After a restart: how long the switches wait for the state of the ports."""
 
+RESTORE_AFTER_S = 0.2
+"""How long a link has to be up before it carries other racks' traffic again; taking it out takes no time at all."""
 NEXT_HOP_REPORT = "next_hop_report"
 DROP_REASONS = {5: "unknown uSID", 6: "no route", 7: "no uplink", 10: "dead next hop"}
 """Reasons of that digest (drop_reason_t of p4src/headers.p4)."""
@@ -77,6 +79,10 @@ class FabricController:
         self.agents.on_back = self.denylist.agent_is_back
         self.status: dict[str, str] = {}
         """Last oper-status of every interface of the fabric."""
+        self._down: dict[int, frozenset[Link]] = {}
+        """Links that are down, by plane."""
+        self._up_at: dict[Link, float] = {}
+        """When links came up, a moment ago."""
         self.began = False
         """Every switch has equalled the plan once, in this life or an earlier one."""
         self._wanted_policy = denylist
@@ -246,11 +252,23 @@ class FabricController:
             and any(PORT_IS_BAD.get(self.status.get(p.interface, "UP"), True) for p in (link.lower, link.upper))
         )
         causes = {f.certain_cause for f in self.faults.active() if f.how is How.SILENT}
-        dead = Dead(down, frozenset(cause for cause in causes if cause is not None and cause.plane == plane))
+        silent = frozenset(cause for cause in causes if cause is not None and cause.plane == plane)
+        dead = Dead(down, self._fresh(plane, down), silent)
         for keeper in self.keepers.values():
             if keeper.target.switch.plane == plane:
                 entries = live_entries(inputs.plan, inputs.program, keeper.target.switch, inputs.catalog, dead)
                 keeper.want_live(entries)
+
+    def _fresh(self, plane: int, down: frozenset[Link]) -> frozenset[Link]:
+        """Links of a plane that came up within RESTORE_AFTER_S; the plane is looked at again when that is over."""
+        now = time.monotonic()
+        before = self._down.get(plane, frozenset())
+        self._down[plane] = down
+        for link in before - down:
+            self._up_at[link] = now
+            asyncio.get_running_loop().call_later(RESTORE_AFTER_S + 0.01, self._follow_liveness, plane)
+        self._up_at = {link: at for link, at in self._up_at.items() if now - at < RESTORE_AFTER_S}
+        return frozenset(link for link in self._up_at if link.plane == plane) - down
 
     def _live_written(self, keeper: Keeper, reason: str, entries: int, took_s: float) -> None:
         name = keeper.target.name

@@ -27,6 +27,8 @@ class Dead:
 
     ports: frozenset[Link] = frozenset()
     """Links that a port of theirs says are down."""
+    fresh: frozenset[Link] = frozenset()
+    """Links that came up a moment ago: groups wait with them, for both ends have to be ready first."""
     silent: frozenset[Link | Switch] = frozenset()
     """Links and switches that forward nothing while their ports are up, as far as that could be told."""
 
@@ -38,7 +40,7 @@ def reach(plan: Plan, plane: int, rack: int, dead: Dead) -> tuple[int, ...]:
     for number in range(plan.spines):
         t1 = plan.switch(plan.t1_name(plane, number))
         link = plan.link(t0.name, t1.name)
-        if link not in dead.ports and link not in dead.silent and t1 not in dead.silent:
+        if link not in dead.ports | dead.fresh and not dead.silent & {link, t1}:
             out.append(number)
     return tuple(out)
 

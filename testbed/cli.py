@@ -132,18 +132,24 @@ def up(
         int | None,
         typer.Option("--pmtu", help="Path MTU, payload bytes of a packet. Default: 1024; 4096 without rate."),
     ] = None,
+    denylist: Annotated[
+        str, typer.Option("--denylist", help="Faults that take EVs out on the hosts: off, lossy or all.")
+    ] = "off",
     target: Target = "embedded",
     nic: Nic = "fast",
 ) -> None:
     """Bring the fabric up and open the Mininet CLI with MRC words; everything is removed on exit."""
+    from controller.denylist import POLICIES
     from testbed.fabric import open_fabric
     from testbed.links import LinkOptions
     from topologies.cli import run_cli
 
     links = LinkOptions(mode, rate, delay, host_rate, host_delay, fabric_rate, fabric_delay, pmtu)
     plan = links.plan(planes, racks, spines, hosts_per_rack)
+    if denylist not in POLICIES:
+        raise UsageError(f"--denylist {denylist}: give one of {', '.join(POLICIES)}")
     require_root("up")
-    with open_fabric(plan, target=target, nic=nic, console=Console(highlight=False)) as fabric:
+    with open_fabric(plan, target=target, nic=nic, console=Console(highlight=False), denylist=denylist) as fabric:
         print(plan.describe_links())
         run_cli(fabric)
 
@@ -281,6 +287,34 @@ def bench_mrc(
     result = mrc.run(plan, bytes_total, nic=nic, console=Console(stderr=as_json, highlight=False), pmtu=pmtu)
     if as_json:
         print(json.dumps(result, indent=2))
+
+
+@app.command(
+    "controller",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+def run_controller(context: typer.Context) -> None:
+    """Run the fabric controller by itself, on the fabric of a run folder (`mrc controller --help`)."""
+    from controller.__main__ import main as controller_main
+
+    raise typer.Exit(controller_main(context.args))
+
+
+@bench_app.command("spray")
+def bench_spray(
+    mode: Annotated[str, typer.Option("--mode", help="switch-spray, ecmp or flow-ecmp.")] = "switch-spray",
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Cuts with the controller.")] = 10,
+    as_json: Json = False,
+) -> None:
+    """A T1-T0 downlink is cut: how long are packets lost, with the controller and without it?"""
+    from bench import spray
+
+    require_root("bench")
+    result = spray.run(mode, rounds, Console(stderr=as_json, highlight=False))
+    if as_json:
+        print(json.dumps(result, indent=2))
+    raise typer.Exit(0 if result["met"] else 1)
 
 
 @bench_app.command("faults", epilog="Examples: `mrc bench faults --loop 100` · `mrc bench faults --kinds blackhole`")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich.console import Console
 
 from testbed.program import compile_program
@@ -9,8 +11,10 @@ from topologies.net import Fabric
 from topologies.plan import Plan
 
 
-def open_fabric(plan: Plan, *, target: str, nic: str, console: Console, program: str | None = None) -> Fabric:
-    """An unstarted Fabric (a context manager) that reports each step on `console`.
+def open_fabric(
+    plan: Plan, *, target: str, nic: str, console: Console, program: str | None = None, **options: Any
+) -> Fabric:
+    """An unstarted Fabric (a context manager) that reports each step on `console`; `options` are its own.
 
     Raises FabricError, ProcessError or RunDirError on entering, with everything removed again.
     """
@@ -18,4 +22,6 @@ def open_fabric(plan: Plan, *, target: str, nic: str, console: Console, program:
     def progress(message: str) -> None:
         console.print(f"[dim]{message}[/dim]")
 
-    return Fabric(plan, target=target, program=program, nic=nic, compile_program=compile_program, progress=progress)
+    return Fabric(
+        plan, target=target, program=program, nic=nic, compile_program=compile_program, progress=progress, **options
+    )

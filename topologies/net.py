@@ -64,6 +64,7 @@ class Fabric:
     nic              "fast" or "scapy"
     agents           start an agent in every host;  controller: start the controller (which needs a program)
     mapper           start Clustermapper, which probes every link (default: when there are agents and a controller)
+    denylist         which faults the controller takes out of the hosts' EVs: "off", "lossy" or "all"
     ports            TCP ports of the servers
     progress         is told each step in a few words
     handle_signals   let SIGTERM and SIGHUP end the `with` block as Ctrl-C does (main thread only)
@@ -83,6 +84,7 @@ class Fabric:
         agents: bool = True,
         controller: bool = True,
         mapper: bool | None = None,
+        denylist: str = "off",
         ports: Ports | None = None,
         progress: Progress | None = None,
         handle_signals: bool = True,
@@ -110,6 +112,7 @@ class Fabric:
         """Seconds that `start` took."""
         self._compile_program = compile_program
         self._want_agents, self._want_controller = agents, controller
+        self._denylist = denylist
         self._want_mapper = (agents and controller) if mapper is None else mapper
         self._progress = progress or (lambda _text: None)
         self._handle_signals = handle_signals
@@ -211,7 +214,8 @@ class Fabric:
             self._progress("starting controller and host agents")
         self.run_dir.write_json(HOSTS_FILE, {name: host.pid for name, host in self.hosts.items()})
         if self._want_controller:
-            self.processes.spawn_module(CONTROLLER, "controller", "--run-dir", str(self.run_dir.path))
+            options = ("--run-dir", str(self.run_dir.path), "--denylist", self._denylist)
+            self.processes.spawn_module(CONTROLLER, "controller", *options)
             probes[CONTROLLER] = answers(self.controller, "status", ready="ready")
         if self._want_agents:
             for name, host in self.hosts.items():

@@ -39,6 +39,12 @@ def test_spray__other_racks_avoid_the_t1_that_lost_a_rack(spray):
     assert lines("spray", spray, "p0-t0-0", dead) == []
 
 
+def test_spray__a_link_that_just_came_up_is_no_dead_port_and_not_in_the_groups_yet(spray):
+    fresh = Dead(fresh=frozenset({PLAN.link("p1-t0-2", "p1-t1-0")}))
+    assert lines("spray", spray, "p1-t0-2", fresh) == []
+    assert len(lines("spray", spray, "p1-t0-0", fresh)) == 3
+
+
 def test_spray__a_rack_nobody_reaches_keeps_all(spray):
     dead = cut(*(("p1-t0-2", f"p1-t1-{k}") for k in range(3)))
     assert reach(PLAN, 1, 2, dead) == ()
