@@ -206,6 +206,8 @@ class Fabric:
             self._progress(f"links are not quite what the plan says: {lacking}")
         if probes:
             self.processes.wait_ready(probes, timeout_s=60.0)
+        if self._want_mapper:
+            self.mapper.request("start")  # not before switches have their routes: each probe would count as a drop
 
     def _start_endpoints(self) -> dict[str, processes.Probe]:
         """Start controller, agents and Clustermapper as far as they are wanted; returns their probes."""
@@ -223,7 +225,7 @@ class Fabric:
                 self.processes.spawn_module(name, "hosts.agent", *arguments, in_namespace_of=host.pid)
                 probes[name] = answers(self.agent(name), "status")
         if self._want_mapper:
-            self.processes.spawn_module(MAPPER, "hosts.clustermapper", "--run-dir", str(self.run_dir.path))
+            self.processes.spawn_module(MAPPER, "hosts.clustermapper", "--wait", "--run-dir", str(self.run_dir.path))
             probes[MAPPER] = answers(self.mapper, "status")
         return probes
 

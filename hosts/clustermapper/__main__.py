@@ -9,6 +9,7 @@
     probe_all {count?, classes?, gap_s?}    a burst over every link: a row for each link (burst.py)
     watch             events `probe` {t, host, plane, target, kind, link, state, old, loss, rtt_s, since}; the state of
                       every known target first
+    start             begin to probe, after `--wait`; switches without routes would count every probe as dropped
     shutdown
 
 Each tick drains all ports before it gives anything up, so that this process's own delay is not taken for loss; times of
@@ -64,7 +65,7 @@ class StartError(Exception):
 class Mapper:
     """The agents of all hosts. Raises PortsError and JsonlError when it cannot be set up."""
 
-    def __init__(self, plan: Plan, pids: dict[str, int], socket_path: Path, settings: Settings) -> None:
+    def __init__(self, plan: Plan, pids: dict[str, int], socket_path: Path, settings: Settings, wait: bool) -> None:
         self.plan = plan
         self.targets = targets_of(plan)
         if len(self.targets) > MAX_TARGETS:
@@ -75,6 +76,7 @@ class Mapper:
         self._selector = selectors.DefaultSelector()
         self.started_at = time.monotonic()
         self.prober = Prober(self.targets, settings, self.started_at)
+        self._probing = not wait
         self._burst: Burst | None = None
         self._burst_for: tuple[Connection, Message] | None = None
         self._stream = 0
@@ -127,13 +129,13 @@ class Mapper:
 
     def turn(self) -> None:
         """Wait for the next tick or a request, and do it."""
-        due = self.prober.next_timer()
-        if self._burst is not None:
-            due = min(due, self._burst.next_timer())
-        for key, mask in self._selector.select(max(0.0, due - time.monotonic())):
+        timers = [self.prober.next_timer()] if self._probing else []
+        timers += [self._burst.next_timer()] if self._burst is not None else []
+        due = min(timers, default=None)
+        for key, mask in self._selector.select(None if due is None else max(0.0, due - time.monotonic())):
             key.data(mask)
         now = time.monotonic()
-        if now >= due:
+        if due is not None and now >= due:
             self._note_lateness(now - due)
             self._tick(now)
 
@@ -146,7 +148,7 @@ class Mapper:
         self._drain()
         for change in self.prober.judge(now):
             self._publish(change)
-        if now >= self.prober.next_round_at:
+        if self._probing and now >= self.prober.next_round_at:
             sequence = self.prober.begin_round(now)
             for target in self.targets:
                 if self._send(target, ServiceClass.CONTROL, 0, sequence) in NO_BUFFER:
@@ -225,11 +227,20 @@ class Mapper:
                 return {"targets": [self._target_json(t) for t in self.targets], "note": self._note}
             case "probe_all":
                 return self._begin_burst(request, connection)
+            case "start":
+                self._start_probing()
+                return {}
             case "shutdown":
                 self.stop()
                 return {}
             case other:
-                raise JsonlError(f"no op {other!r} (has: status, targets, probe_all, watch, shutdown)")
+                raise JsonlError(f"no op {other!r} (has: status, targets, probe_all, watch, start, shutdown)")
+
+    def _start_probing(self) -> None:
+        """Nothing when it probes already."""
+        if not self._probing:
+            self._probing = True
+            self.prober = Prober(self.targets, self.prober.settings, time.monotonic())
 
     @property
     def _note(self) -> str:
@@ -245,6 +256,7 @@ class Mapper:
             not_sent.update(port.not_sent)
             refused.update(port.refused)
         return {
+            "probing": self._probing,
             "hosts": len(self.plan.hosts),
             "targets": len(self.targets),
             "states": dict(Counter(health.state.value for health in prober.health)),
@@ -327,6 +339,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="hosts.clustermapper", description="Probes every link of the fabric")
     parser.add_argument("--run-dir", required=True, type=Path, help=f"run folder with plan.json and {HOSTS_FILE}")
     parser.add_argument("--interval", type=_seconds, default=0.1, help="seconds between two probes of a target (0.1)")
+    parser.add_argument("--wait", action="store_true", help="do not probe before the op `start`")
     return parser.parse_args(argv)
 
 
@@ -337,7 +350,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         plan = Plan.from_json(_read_json(given.run_dir / "plan.json"))
         pids = _pids(given.run_dir / HOSTS_FILE)
-        mapper = Mapper(plan, pids, given.run_dir / SOCKET, replace(Settings(), interval_s=given.interval))
+        settings = replace(Settings(), interval_s=given.interval)
+        mapper = Mapper(plan, pids, given.run_dir / SOCKET, settings, given.wait)
     except (StartError, PortsError, PlanError, JsonlError, OSError) as error:
         print(f"mapper cannot start: {error}", file=sys.stderr)
         return 1

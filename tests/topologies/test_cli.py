@@ -349,17 +349,22 @@ def test_queues__of_a_port_a_switch_and_of_all(cli):
 
 
 def test_counters__of_one_switch_and_of_all(cli, fabric):
-    ports = [
-        {"interface": f"p0-t0-0-eth{n}", "port": n, "forwarded_pkts": 10 * n, "forwarded_octets": 9} for n in (1, 3)
+    def cell(port, packets, **reason):
+        return {"port": port, "interface": f"p0-t0-0-eth{port}", "packets": packets, "bytes": 9, **reason}
+
+    trimmed = [cell(1, 3, reason="trimmed last hop"), cell(3, 4, reason="trimmed")]
+    drops = [cell(3, 2, reason="no route"), cell(3, 5, reason="queue")]
+    counted = {"forwarded": [cell(1, 10), cell(3, 30)], "marked": [cell(3, 7)], "trimmed": trimmed, "drops": drops}
+    ports = [{"interface": f"p0-t0-0-eth{n}", "port": n, "in_pkts": 100 + n} for n in (1, 3)]
+    fabric.controller = Client(counters={"ports": ports, "counters": counted})
+    assert [line.split() for line in said(cli, "counters p0-t0-0").splitlines()] == [
+        ["port", "to", "in", "forwarded", "marked", "trimmed", "dropped", "why"],
+        ["p0-t0-0-eth1", "h0", "101", "10", "0", "0", "/", "3", "0"],
+        ["p0-t0-0-eth3", "p0-t1-0", "103", "30", "7", "4", "/", "0", "7", "no", "route", "2,", "queue", "5"],
     ]
-    fabric.controller = Client(counters={"ports": ports, "reasons": {"NO_ROUTE": 2, "QUEUE": 0}})
-    lines = said(cli, "counters p0-t0-0").splitlines()
-    assert lines[0].split() == ["port", "to", "forwarded_pkts", "forwarded_octets"]
-    assert [line.split() for line in lines[1:3]] == [
-        ["p0-t0-0-eth1", "h0", "10", "9"], ["p0-t0-0-eth3", "p0-t1-0", "30", "9"],
-    ]  # fmt: skip
-    assert lines[3] == "by reason: NO_ROUTE 2"
-    assert said(cli, "counters").splitlines()[1] == "p0-t0-0  forwarded_pkts 40; NO_ROUTE 2"
+    assert fabric.controller.asked[-1][1]["switch"] == "p0-t0-0"
+    ports[:] = [{"interface": "p0-t0-0-eth1", "port": 1}]
+    assert said(cli, "counters").splitlines()[1].split() == ["p0-t0-0", "0", "10", "0", "0", "/", "3", "0"]
 
 
 def test_deny_and_allow__on_every_host_or_one(cli, fabric):

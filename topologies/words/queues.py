@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from topologies.jsonl import JsonlError
 from topologies.rundir import FabricError
 from topologies.traffic import CONTROL, DATA, Queue
 from topologies.units import show_rate
@@ -13,9 +16,7 @@ from topologies.words.base import (
     Answer,
     Given,
     Session,
-    UsageError,
     arguments,
-    interfaces,
     nodes_and_ports,
     one_of,
     switch_names,
@@ -80,59 +81,72 @@ def _queue_row(name: str, port_rate: int | None, queue: Queue) -> list:
 
 @word("counters", LOOK, complete=switch_names, reads=True)
 def counters(session: Session, given: Given) -> Answer:
-    """What the switches' P4 programs counted: packets by port, drops by reason.
+    """What the switches' P4 programs counted: packets by port, marked, trimmed, dropped and why.
 
     counters                      all switches, one line each
     counters p0-t0-0              every port of one
+
+    in: what came by the port; forwarded, marked, trimmed (before / at the last hop): what left by it; dropped: what
+    came in by it and went no further.
     """
     arguments(given, "counters [SWITCH], as in: counters p0-t0-0", 0, 1)
+    names = [one.name for one in session.plan.switches]
     if given:
-        name = one_of(given[0], [one.name for one in session.plan.switches], "switch")
-        answer = _read(session, name)
-        return Answer(_ports_text(session, name, answer), answer)
-    answers, rows = {}, []
-    for one in session.plan.switches:
+        answer = _read(session, one_of(given[0], names, "switch"))
+        rows = [_counter_row(session, given[0], port, answer["counters"]) for port in answer["ports"]]
+        return Answer(_counter_table(session, ("port", "to"), rows), answer)
+    answers, rows, dark = {}, [], []
+    for name in names:
         try:
-            answers[one.name] = answer = _read(session, one.name)
-        except FabricError as error:
-            rows.append([one.name, (str(error), "warn")])
+            answers[name] = answer = _read(session, name)
+        except JsonlError as error:  # it has no power, most likely
+            dark.append(f"{name}: {error}")
             continue
-        totals = _totals(answer["ports"])
-        text = ", ".join(f"{key} {value}" for key, value in totals.items()) or "nothing passed"
-        rows.append([one.name, text + _reasons(answer)])
-    return Answer(table(session.style, ("switch", "packets"), rows), answers)
+        rows.append(
+            [name, *_sum(_counter_row(session, name, port, answer["counters"])[2:] for port in answer["ports"])]
+        )
+    lines = [_counter_table(session, ("switch",), rows)] if rows else []
+    return Answer("\n".join([*lines, *dark]), answers)
+
+
+COUNTED = ("in", "forwarded", "marked", "trimmed", "dropped", "why")
 
 
 def _read(session: Session, name: str) -> dict[str, Any]:
-    answer = session.fabric.controller.request("counters", timeout_s=COUNTERS_TIMEOUT_S, switch=name)
-    if not isinstance(answer.get("ports"), list):
-        raise UsageError(f"the controller tells no counters of {name}")
-    return answer
+    return session.fabric.controller.request("counters", timeout_s=COUNTERS_TIMEOUT_S, switch=name)
 
 
-def _totals(ports: list[dict[str, Any]]) -> dict[str, int]:
-    out: dict[str, int] = {}
-    for port in ports:
-        for key, value in port.items():
-            if key != "port" and isinstance(value, int) and not key.endswith("octets"):
-                out[key] = out.get(key, 0) + value
-    return {key: value for key, value in out.items() if value}
+def _counter_row(session: Session, name: str, port: dict[str, Any], counted: dict[str, list]) -> list:
+    """Port, neighbour, and the columns of COUNTED: numbers, (before, at) the last hop, {reason: number}."""
+    interface = port["interface"]
+    link = session.plan.link_of_interface(interface)
+    mine = {key: [cell for cell in cells if cell["interface"] == interface] for key, cells in counted.items()}
+    trims = {cell["reason"]: cell["packets"] for cell in mine.get("trimmed", ())}
+    why = {cell["reason"]: cell["packets"] for cell in mine.get("drops", ())}
+    total = {key: sum(cell["packets"] for cell in mine.get(key, ())) for key in ("forwarded", "marked")}
+    return [
+        interface, next(iter(link.ends - {name})), port.get("in_pkts", 0), total["forwarded"], total["marked"],
+        Counter(trims), sum(why.values()), Counter(why),
+    ]  # fmt: skip
 
 
-def _reasons(answer: dict[str, Any]) -> str:
-    reasons = {key: value for key, value in (answer.get("reasons") or {}).items() if value}
-    return "".join(f"; {key} {value}" for key, value in reasons.items())
+def _sum(rows: Iterable[list]) -> list:
+    """Columns added up: numbers and Counters alike."""
+    total = [0, 0, 0, Counter(), 0, Counter()]
+    for row in rows:
+        total = [a + b for a, b in zip(total, row, strict=True)]
+    return total
 
 
-def _ports_text(session: Session, name: str, answer: dict[str, Any]) -> str:
-    ports = answer["ports"]
-    keys = [k for k, v in (ports[0] if ports else {}).items() if k not in ("interface", "port") and isinstance(v, int)]
-    linked = {end.interface: link for link in session.plan.links for end in (link.lower, link.upper)}
-    rows = []
-    for port in ports:
-        interface = port["interface"]
-        far = next(iter(linked[interface].ends - {name})) if interface in interfaces(session.fabric) else "-"
-        rows.append([interface, far, *(str(port[key]) for key in keys)])
-    shown = table(session.style, ("port", "to", *keys), rows, right=keys)
-    reasons = _reasons(answer)
-    return shown + (f"\nby reason{reasons.replace('; ', ': ', 1)}" if reasons else "")
+def _counter_table(session: Session, heads: tuple[str, ...], rows: list[list]) -> str:
+    shown = []
+    for row in rows:
+        *left, came, forwarded, marked, trims, dropped, why = row
+        at_last = sum(number for reason, number in trims.items() if "last" in reason)
+        before = sum(trims.values()) - at_last
+        shown.append([
+            *left, str(came), str(forwarded), (str(marked), "warn" if marked else ""),
+            (f"{before} / {at_last}", "warn" if trims else ""), (str(dropped), "bad" if dropped else ""),
+            ", ".join(f"{reason} {number}" for reason, number in sorted(why.items())),
+        ])  # fmt: skip
+    return table(session.style, (*heads, *COUNTED), shown, right=("in", "forwarded", "marked", "trimmed", "dropped"))
