@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.errors import LocalError
 from topologies.plan import Host, Plan, PlanError, ev_plane
@@ -15,9 +17,11 @@ class PlanDriver(Driver):
     def __init__(self, plan: Plan, host: Host, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
         self.plan, self.host = plan, host
+        self._draws = count()
 
     def evs(self, peer: str) -> list[tuple[int, int]]:
-        return list(self.plan.ev_planes(self.host, self.plan.host(peer)))
+        """Where EVs are random (ecmp, flow-ecmp), others each time: a QP has EVs of its own."""
+        return list(self.plan.ev_planes(self.host, self.plan.host(peer), seed=f"verbs {next(self._draws)}"))
 
     def check_ev(self, peer: str, ev: int, plane: int) -> str | None:
         if self.plan.mode.ev_is_path and ev_plane(ev) != plane:
