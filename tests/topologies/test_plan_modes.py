@@ -4,7 +4,7 @@ import json
 from ipaddress import IPv6Address
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topologies.plan import LinkSpeed, Mode, Plan, PlanError, carrier, ev_plane, make_ev, segment_list
@@ -39,6 +39,7 @@ def test_modes__name_program_and_choice():
         Plan(mode="flow_ecmp")
 
 
+@settings(max_examples=60, deadline=None)
 @given(DIMENSIONS, st.sampled_from(MODES), st.integers(0, 1 << 24))
 def test_ev_planes__distinct_seeded_and_balanced_in_every_mode(size, mode, seed):
     plan = Plan(*size, mode=mode)
@@ -60,7 +61,9 @@ def test_ev_planes__distinct_seeded_and_balanced_in_every_mode(size, mode, seed)
         path = plan.path(source, destination, ev, plane)
         assert path.nodes[1] == plan.t0_name(plane, source.rack) and path.links[-1].lower.node == destination.name
         assert path.exact or (len(path.links) == 2 and len(path.choices) == plan.spines)
-        assert ev in plan.evs_through(source, destination, path.links[0], seed=seed)
+    first = plan.path(source, destination, *pairs[0])
+    through = plan.evs_through(source, destination, first.links[0], seed=seed)
+    assert through == tuple(ev for ev, plane in pairs if plane == pairs[0][1])
 
 
 def test_ecmp__other_seeds_draw_other_evs():
@@ -86,6 +89,7 @@ def test_path__says_what_only_the_switch_knows():
     assert [spray.path(h0, h2, ev).nodes[1] for ev in spray.evs(h0, h2)] == [f"p{p}-t0-0" for p in range(4)]
 
 
+@settings(max_examples=60, deadline=None)
 @given(DIMENSIONS)
 def test_adjacencies__lead_where_the_plain_list_leads(size):
     plan = Plan(*size)
@@ -103,6 +107,7 @@ def test_adjacencies__lead_where_the_plain_list_leads(size):
                 assert plan.walk(path.nodes) == usids_of(plan.template(source, destination).address(ev))
 
 
+@settings(max_examples=60, deadline=None)
 @given(DIMENSIONS)
 def test_adjacencies__every_port_once_and_no_neighbours_usid(size):
     plan = Plan(*size)
@@ -135,6 +140,7 @@ def test_long_walk__goes_on_in_an_srh():
     assert segment_list(usids[:6]).srh == ()
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 0xFFFF), min_size=1, max_size=60), st.integers(1, 6))
 def test_segment_list__keeps_every_usid_in_order(usids, per_carrier):
     made = segment_list(usids, per_carrier)
@@ -162,6 +168,7 @@ def test_lists_that_cannot_be__are_refused(ask, error):
     assert error in str(caught.value)
 
 
+@settings(max_examples=60, deadline=None)
 @given(
     DIMENSIONS, st.sampled_from(MODES), st.sampled_from([256, 1024, 4096]),
     st.none() | st.floats(1e3, 1e12), st.floats(0, 60),

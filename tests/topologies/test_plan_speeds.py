@@ -1,7 +1,7 @@
 """Rates, delays, base RTT and thresholds: §4.4, §11.4 and Annex C, by hand; and that they agree with the engine."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topologies import speeds
@@ -48,6 +48,7 @@ def test_no_rate__no_thresholds():
     assert Plan().describe_links() == "mode srv6, links as fast as the machine"
 
 
+@settings(max_examples=60, deadline=None)
 @given(
     st.floats(1e3, 1e12),
     st.floats(0, 60),
@@ -68,6 +69,7 @@ def test_thresholds__keep_their_order_whatever_the_speed(rate, delay, pmtu, mode
         assert found.drop_at / packets == pytest.approx(3.0, rel=0.05)
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.floats(1e6, 1e11), st.sampled_from(speeds.PATH_MTUS), st.sampled_from(list(Mode)), st.integers(1, 3))
 def test_scaled__gives_the_round_trip_asked_for_or_says_why_not(rate, pmtu, mode, racks):
     try:
