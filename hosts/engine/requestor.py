@@ -1,5 +1,8 @@
 """Requestor half of a QP: segments writes, sprays the packets, and makes sure that each one arrives (reference §5).
 
+Longer than a module should be: sending, acknowledgments, losses and timers all turn on the same few queues. What could
+be taken out is: packets in flight (flight.py), paths (paths.py), windows (window.py), evidence of losses (evidence.py).
+
 Design notes.
 
 1. The retry counter is charged once per *expiry round*: after a charge, the next one is possible only when a packet
@@ -37,7 +40,8 @@ from .config import Config
 from .context import Context, Counters, Room
 from .ev import Ev, EvSignal, EvState
 from .events import Completion, LossCause, PacketLost, Status
-from .flight import ARRIVED, BITMAP_BITS, GIVEN_UP, IN_FLIGHT, PATIENCE, Flight, Sent
+from .evidence import Guess, Silence
+from .flight import ARRIVED, GIVEN_UP, IN_FLIGHT, PATIENCE, Flight, Sent
 from .messages import Message, Trial
 from .packets import (
     ECN_ECT0,
@@ -81,12 +85,6 @@ _KNOWN_REASONS = frozenset(NackReason)
 
 LATE_HALVES_S = 10.0
 LATE_MARGIN = 1.25
-OOO_PACKETS = 5
-"""loss_rule "ooo": fewest packets out of order that begin a recovery (§5.9)."""
-PROBE_AT = 0.5
-"""Part of a packet's timer after which a probe asks whether it is missing (note 4)."""
-PROOF_RESTS = 0.125
-"""Part of T by which the answer must come before the timer: a host that was stalled reads its ports in any order."""
 
 
 class Requestor:
@@ -124,10 +122,7 @@ class Requestor:
         """When to ask for the Transport ACK of a message all of whose packets arrived; None = nothing is owed."""
         self._stranded_due: float | None = None
         """With all ports down and nothing in flight: when the wait is charged (note 6)."""
-        self._probed = 0
-        """Serial of the last packet for which a probe asked, or was not needed (note 4)."""
-        self._recovery: int | None = None
-        """loss_rule "ooo": the PSN whose arrival ends the recovery; None = there is none."""
+        self._silence = Silence(paths)
         self._timer_floor_s = 0.0
         self.srtt_s: float | None = None
         """Smoothed RTT (gain 1/8) over all paths."""
@@ -155,8 +150,7 @@ class Requestor:
         self._overflow = config.wimm_overflow if config.wimm_overflow != Syndrome.NAK_INVALID_REQUEST else None
         """Reason of the NACK that refuses a WriteIMM too many; None = a Transport NAK does."""
         self._distance = config.loss_rule in ("all", "distance")
-        self._guesses = config.clear_bits == "lost" or config.loss_rule == "ooo"
-        """Holes are found by more than rules (a) to (c) of §5.9."""
+        self._guess = Guess.of(config)
 
     # ---- application ------------------------------------------------------------------------------------
 
@@ -326,8 +320,12 @@ class Requestor:
         if fresh:
             seen = max(base + sack.bitmap.bit_length() - 1, trigger_psn if sack.probe_id is None else cack)
             if flight.outstanding:
-                if self._guesses:
-                    seen = self._guess(sack, base, seen, now)
+                if self._guess is not None:
+                    packets = self._window.cwnd / self._size_of(
+                        Opcode.WRITE_MIDDLE, self._pmtu, self._config.timestamps
+                    )
+                    patience = (self.srtt_s or self._config.base_timeout_s) + 4 * self._rtt_deviation_s
+                    seen = self._guess.suspect(flight, sack, base, seen, packets, patience, now)
                 for sent, cause in flight.lost(
                     self._reorder_threshold() if self._distance else None,
                     base,
@@ -410,28 +408,10 @@ class Requestor:
         """Rule (b) of §5.9, in transmissions."""
         return self._config.reorder_threshold or max(3, int(self._window.cwnd) // self._pmtu)
 
-    def _guess(self, sack: Sack, base: int, seen: int, now: float) -> int:
-        """What clear_bits "lost" and loss_rule "ooo" make suspect (§12 rows 18 and 23); how far the SACK proves it."""
-        config, flight = self._config, self.flight
-        patience = (self.srtt_s or config.base_timeout_s) + 4 * self._rtt_deviation_s
-        if config.clear_bits == "lost":
-            seen = base + BITMAP_BITS - 1
-            flight.presume_lost(base, seen, now, patience)
-        if config.loss_rule == "ooo":
-            packets = self._window.cwnd / self._size_of(Opcode.WRITE_MIDDLE, self._pmtu, config.timestamps)
-            if self._recovery is None and sack.ooo_count >= max(1.5 * packets, OOO_PACKETS):
-                self._recovery = flight.next_psn - 1
-            elif self._recovery is not None and flight.cack >= self._recovery:
-                self._recovery = None
-            if self._recovery is not None:
-                last = min(self._recovery, flight.cack + max(1, int(packets)))
-                flight.presume_lost(flight.cack + 1, last, now, patience)
-        return seen
-
     def _verdict(self, sack: Sack, now: float) -> None:
         """What the SACK says of the path of its EV; probes are judged where they are counted (Paths)."""
         if sack.probe_id is not None:
-            self._paths.on_answer(sack, now)
+            self._silence.on_answer(sack, self.flight.cack, now)
             return
         ev = self._paths.find(sack.entropy)
         if ev is None:
@@ -517,23 +497,11 @@ class Requestor:
         profile = self._paths.profile
         if not profile.plane_up(ev.plane) or sent.sent_at < profile.up_since[ev.plane]:
             return  # note 3
-        if cause is LossCause.TIMEOUT and not self.flight.outlived(sent) and not self._proven(sent, now):
+        silent = cause is LossCause.TIMEOUT and not self.flight.outlived(sent)
+        if silent and not self._silence.convicts(sent, self.srtt_s, now):
             sent.accused += ((ev, sent.timestamp),)  # note 4
         else:
             self._paths.signal(ev, EvSignal.LOST, now)
-
-    def _proven(self, sent: Sent, now: float) -> bool:
-        """Whether the peer answered a probe that left a round trip after `sent`, and has not got it (note 4).
-
-        Not for packets beyond what one bitmap shows: there a SACK may have been lost that told of it.
-        """
-        asked_at, answered_at = self._paths.answered
-        rtt = self.srtt_s if self.srtt_s is not None else sent.deadline - sent.sent_at
-        return (
-            asked_at >= sent.sent_at + rtt
-            and answered_at <= now - PROOF_RESTS * (sent.deadline - sent.sent_at)
-            and sent.psn <= self.flight.cack + BITMAP_BITS
-        )
 
     def on_nack(self, nack: Nack, now: float) -> None:
         """§2.10 and §5.14. The EV is judged even when the PSN is no longer of interest."""
@@ -633,7 +601,7 @@ class Requestor:
                 self._lost(sent, LossCause.TIMEOUT, now)
             self._paths.refresh(due[0].ev)
         else:
-            self._ask_early(now)
+            self._silence.ask(self.flight, now)
         if self._stranded_due is not None and self._stranded_due <= now:
             if not self._charge(now):
                 return
@@ -648,19 +616,6 @@ class Requestor:
                 return
             self._ack_due_at = now + self._timer_s(self._charged_completion)
             self._paths.refresh(None)
-
-    def _ask_early(self, now: float) -> None:
-        """Halfway to the expiry of a packet: a probe asks whether it is missing, unless another did (note 4)."""
-        sent = self.flight.first_timer()
-        if (
-            sent is None
-            or sent.serial <= self._probed
-            or now < sent.sent_at + PROBE_AT * (sent.deadline - sent.sent_at)
-        ):
-            return
-        self._probed = sent.serial
-        if not self.flight.outlived(sent) and self._paths.profile.usable:
-            self._paths.refresh(sent.ev)
 
     def _ports_charge(self) -> bool:
         """No plane is up, and that is charged (note 6)."""
@@ -677,9 +632,7 @@ class Requestor:
         """When on_timer has something to do."""
         sent, first = self.flight.first_timer(), self._stranded_due
         if sent is not None:
-            due = sent.deadline
-            if sent.serial > self._probed:
-                due = sent.sent_at + PROBE_AT * (due - sent.sent_at)
+            due = self._silence.due(sent)
             if first is None or due < first:
                 first = due
         if self._trials and (first is None or self._trials[0].verdict_at < first):

@@ -580,3 +580,22 @@ def test_half_timer__no_answer_proves_nothing() -> None:
     pair.run_until_quiet()
     pair.run(1.0)
     assert pair.of(EvChanged) == []
+
+
+def test_half_timer__an_answer_that_does_not_show_the_packet_proves_nothing() -> None:
+    pair = Pair(psn=0, planes=2, uplinks=2, config={"timeout": 17})
+    finished(pair, MTU)
+    lose_first(pair, lambda s, p: isinstance(p, Write))
+    pair.write(pair.bytes(MTU))
+    timeout = pair.config.base_timeout_s
+    pair.run(0.7 * timeout)
+    silence, rtt = pair.a.qp.requestor._silence, pair.a.qp.requestor.srtt_s
+    (sent,) = pair.a.qp.requestor.flight.outstanding.values()
+    end = pair.now + 0.3 * timeout
+    assert silence.convicts(sent, rtt, end)
+    for shown in (sent.psn + 1, sent.psn - 64):
+        silence.shown = shown
+        assert not silence.convicts(sent, rtt, end)
+    silence.shown = sent.psn - 63
+    assert silence.convicts(sent, rtt, end)
+    assert not silence.convicts(sent, rtt, pair.now - 0.2 * timeout), "too fresh an answer"
