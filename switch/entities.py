@@ -103,6 +103,16 @@ class CounterData:
 
 
 @dataclass(frozen=True, slots=True)
+class MeterConfig:
+    """Rates per second and bursts, of packets or bytes, for the colours yellow (beyond cir) and red (beyond pir)."""
+
+    cir: int
+    cburst: int
+    pir: int
+    pburst: int
+
+
+@dataclass(frozen=True, slots=True)
 class TableEntry:
     """One entry of a table. `match` in any order on the way in, in key order on the way out.
 

@@ -19,6 +19,7 @@ SOURCES = (
     "profiles.c",
     "hashes.c",
     "digests.c",
+    "meters.c",
     "trace.c",
     "replicate.c",
     "buffers.c",
@@ -91,6 +92,19 @@ class DigestDesc(c.Structure):
     _fields_ = [("name", c.c_char_p), ("id", c.c_uint32)]
 
 
+class MeterDesc(c.Structure):
+    _fields_ = [("name", c.c_char_p), ("id", c.c_uint32), ("size", c.c_uint32), ("bytes", c.c_uint32)]
+
+
+class MeterCell(c.Structure):
+    """struct p4rt_meter_cell."""
+
+    _fields_ = [
+        (name, c.c_uint64)
+        for name in ("configured", "cir", "cburst", "pir", "pburst", "c_tokens", "p_tokens", "last_us")
+    ]
+
+
 class TraceField(c.Structure):
     """struct p4rt_trace_field."""
 
@@ -109,9 +123,10 @@ class ProgramDesc(c.Structure):
         ("forget", c.c_void_p),
         ("n_actions", c.c_uint32), ("n_tables", c.c_uint32), ("n_profiles", c.c_uint32),
         ("n_counters", c.c_uint32), ("n_registers", c.c_uint32), ("n_digests", c.c_uint32),
+        ("n_meters", c.c_uint32),
         ("actions", c.POINTER(ActionDesc)), ("tables", c.POINTER(TableDesc)), ("profiles", c.POINTER(ProfileDesc)),
         ("counters", c.POINTER(CounterDesc)), ("registers", c.POINTER(RegisterDesc)),
-        ("digests", c.POINTER(DigestDesc)), ("trace", c.POINTER(TraceField)),
+        ("digests", c.POINTER(DigestDesc)), ("meters", c.POINTER(MeterDesc)), ("trace", c.POINTER(TraceField)),
     ]  # fmt: skip
 
 
@@ -257,6 +272,10 @@ _SIGNATURES = {
     "rt_digests_take": (c.c_int, c.c_void_p, *_VIEW),
     "rt_trace_start": (c.c_int, c.c_void_p, c.c_char_p, c.c_char_p, c.c_size_t),
     "rt_trace_end": (c.c_int, c.c_void_p, *_VIEW),
+    "rt_meter_cells": (c.c_int, c.c_void_p, c.c_uint32, c.c_uint32, c.c_uint32, c.POINTER(MeterCell), c.c_int),
+    "rt_entry_meter": (
+        c.c_int, c.c_void_p, c.c_uint32, c.c_char_p, c.c_char_p, c.c_int32, c.POINTER(MeterCell), c.c_int,
+    ),
     "rt_replication_write": (
         c.c_int, c.c_void_p, c.c_int, c.c_uint32, c.c_uint32, c.c_uint32, c.c_uint32, c.c_int, c.c_uint32,
         c.POINTER(Replica),

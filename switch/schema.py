@@ -144,6 +144,10 @@ class Schema:
         self.profiles: dict[int, Profile] = {}
         self.counters: dict[int, Array] = {}
         self.registers: dict[int, Array] = {}
+        self.meters: dict[int, Array] = {}
+        """`kind`: 1 for bytes, 0 for packets."""
+        self.metered: set[int] = {one.direct_table_id for one in info.direct_meters}
+        """Tables with a direct meter."""
         self._read_actions(info, program)
         self._read_tables(info, program)
         self._read_profiles(info, program)
@@ -155,6 +159,9 @@ class Schema:
         for index in range(program.n_registers):
             desc = program.registers[index]
             self.registers[desc.id] = Array(desc.id, desc.name.decode(), index, desc.size, desc.bits)
+        for index in range(program.n_meters):
+            meter = program.meters[index]
+            self.meters[meter.id] = Array(meter.id, meter.name.decode(), index, meter.size, meter.bytes)
         self.digest_ids = [program.digests[index].id for index in range(program.n_digests)]
         """By index in the compiled program."""
         self.action_by_index = {a.index: a for a in self.actions.values()}

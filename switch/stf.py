@@ -319,6 +319,21 @@ def _nothing(where: str, rest: str) -> dict[str, object]:
     return {}
 
 
+def _meter(where: str, rest: str) -> dict[str, object]:
+    words = rest.split()
+    if len(words) != 6:
+        raise StfError(where, "meter takes NAME INDEX CIR CBURST PIR PBURST (per second, in packets or bytes)")
+    numbers = [_natural(where, one, "meter") for one in words[1:]]
+    return {"name": words[0], "index": numbers[0], "config": numbers[1:]}
+
+
+def _meter_entry(where: str, rest: str) -> dict[str, object]:
+    words = rest.split()
+    if len(words) != 5:
+        raise StfError(where, "meter_entry takes HANDLE CIR CBURST PIR PBURST (per second, in packets or bytes)")
+    return {"handle": words[0].lstrip("$"), "config": [_natural(where, one, "meter") for one in words[1:]]}
+
+
 def _value_set(where: str, rest: str) -> dict[str, object]:
     name, rest = _word(rest)
     if not name:
@@ -353,6 +368,8 @@ _READERS: dict[str, Callable[[str, str], dict[str, object]]] = {
     "register_write": _register_write,
     "expect_digest": _expect_digest,
     "value_set": _value_set,
+    "meter": _meter,
+    "meter_entry": _meter_entry,
     "member": _member,
     "group": _group,
     "port": _port,

@@ -24,6 +24,7 @@ from switch.entities import (
     GroupRef,
     Member,
     MemberRef,
+    MeterConfig,
     MulticastGroup,
     Replica,
     TableEntry,
@@ -220,6 +221,19 @@ class StfRun:
 
     def _do_port(self, command: Command, port: int, up: bool) -> None:
         self.device.set_port_up(port, up)
+
+    def _do_meter(self, command: Command, name: str, index: int, config: list[int]) -> None:
+        found = find(command.where, self.info.meters, name, "meter")
+        self.device.write_meter(found.preamble.id, index, MeterConfig(*config))
+
+    def _do_meter_entry(self, command: Command, handle: str, config: list[int]) -> None:
+        self.device.write_direct_meter(self._handle(command, handle), MeterConfig(*config))
+
+    def _handle(self, command: Command, handle: str) -> TableEntry:
+        if handle not in self.handles:
+            has = ", ".join(self.handles) or "none"
+            raise StfError(command.where, f"no handle {handle}: write add ... = {handle} before (has: {has})")
+        return self.handles[handle]
 
     def _do_value_set(self, command: Command, name: str, members: list[list[str]]) -> None:
         found = find(command.where, self.info.value_sets, name, "value_set")

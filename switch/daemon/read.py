@@ -20,6 +20,7 @@ from switch.daemon.translate import (
     group_out,
     match_out,
     member_out,
+    meter_out,
     table_action_in,
     table_entry_in,
     table_entry_out,
@@ -74,6 +75,10 @@ def _table_entries(
     for entry in _entries(device, wanted):
         sent = table_entry_out(entry, with_counter=wanted.HasField("counter_data"))
         sent.is_const = entry.table_id in const and not entry.is_default
+        if wanted.HasField("meter_config") and entry.table_id in device.schema.metered:
+            config = device.read_direct_meter(entry)
+            if config is not None:
+                sent.meter_config.CopyFrom(meter_out(config))
         if chassis.metadata:
             sent.metadata = chassis.metadata.get((entry.table_id, entry.match, entry.priority), b"")
         yield p4r.Entity(table_entry=sent)
@@ -151,6 +156,34 @@ def _value_sets(
         yield p4r.Entity(value_set_entry=entry)
 
 
+def _meters(chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: p4r.MeterEntry) -> Iterator[p4r.Entity]:
+    index = wanted.index.index if wanted.HasField("index") else None
+    for meter_id in [wanted.meter_id] if wanted.meter_id else list(device.schema.meters):
+        for at, config in device.read_meter(meter_id, index):
+            entry = p4r.MeterEntry(meter_id=meter_id, index=p4r.Index(index=at))
+            if config is not None:
+                entry.config.CopyFrom(meter_out(config))
+            yield p4r.Entity(meter_entry=entry)
+
+
+def _direct_meters(
+    chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: p4r.DirectMeterEntry
+) -> Iterator[p4r.Entity]:
+    metered, table_id = device.schema.metered, wanted.table_entry.table_id
+    if table_id and table_id not in metered:
+        has = ", ".join(map(str, sorted(metered))) or "none"
+        raise RpcError(rpc_code.INVALID_ARGUMENT, f"table {table_id} has no direct meter (have one: {has})")
+    for entry in _entries(device, wanted.table_entry):
+        if entry.table_id in metered:
+            sent = table_entry_out(entry)
+            sent.ClearField("action")
+            found = p4r.DirectMeterEntry(table_entry=sent)
+            config = device.read_direct_meter(entry)
+            if config is not None:
+                found.config.CopyFrom(meter_out(config))
+            yield p4r.Entity(direct_meter_entry=found)
+
+
 _HANDLERS: dict[str, Callable[[Chassis, Device, p4i.P4Info, Any], Iterator[p4r.Entity]]] = {
     "table_entry": _table_entries,
     "action_profile_member": _members,
@@ -161,4 +194,6 @@ _HANDLERS: dict[str, Callable[[Chassis, Device, p4i.P4Info, Any], Iterator[p4r.E
     "packet_replication_engine_entry": _replication,
     "digest_entry": _digests,
     "value_set_entry": _value_sets,
+    "meter_entry": _meters,
+    "direct_meter_entry": _direct_meters,
 }

@@ -15,6 +15,7 @@ from switch.entities import (
     Match,
     Member,
     MemberRef,
+    MeterConfig,
     TableEntry,
 )
 
@@ -124,10 +125,21 @@ def counter_out(data: CounterData) -> p4r.CounterData:
     return p4r.CounterData(packet_count=data.packets & signed, byte_count=data.bytes & signed)
 
 
+def meter_in(config: p4r.MeterConfig) -> MeterConfig:
+    """Raises RpcError UNIMPLEMENTED for an excess burst, which only other kinds of meters have."""
+    if config.eburst:
+        raise RpcError(rpc_code.UNIMPLEMENTED, "eburst: meters here have two rates and three colours")
+    return MeterConfig(config.cir, config.cburst, config.pir, config.pburst)
+
+
+def meter_out(config: MeterConfig) -> p4r.MeterConfig:
+    return p4r.MeterConfig(cir=config.cir, cburst=config.cburst, pir=config.pir, pburst=config.pburst)
+
+
 def table_entry_in(entry: p4r.TableEntry) -> TableEntry:
     """Raises RpcError for what is malformed or not supported."""
-    if entry.HasField("meter_config") or entry.HasField("meter_counter_data"):
-        raise RpcError(rpc_code.UNIMPLEMENTED, "meter_config: direct meters are not supported")
+    if entry.HasField("meter_counter_data"):
+        raise RpcError(rpc_code.UNIMPLEMENTED, "meter_counter_data: meters do not count here")
     if entry.idle_timeout_ns:
         raise RpcError(rpc_code.UNIMPLEMENTED, "idle_timeout_ns: idle timeouts are not supported")
     return TableEntry(

@@ -12,7 +12,7 @@ from finsy.proto import p4r, rpc_code
 from switch.daemon.chassis import Chassis
 from switch.daemon.errors import RpcError, code_of
 from switch.daemon.replication import replication_in
-from switch.daemon.translate import counter_in, group_in, integer, match_in, member_in, table_entry_in
+from switch.daemon.translate import counter_in, group_in, integer, match_in, member_in, meter_in, table_entry_in
 from switch.device import Device
 from switch.entities import TableEntry, TableError, ValueSet
 
@@ -64,7 +64,13 @@ def _table_entry(chassis: Chassis, device: Device, kind: int, sent: p4r.TableEnt
         device.delete(entry)
         chassis.metadata.pop(key, None)  # type: ignore[arg-type]
         return
+    if sent.HasField("meter_config") and entry.table_id not in device.schema.metered:
+        raise RpcError(rpc_code.INVALID_ARGUMENT, f"table {entry.table_id} has no direct meter")
     (device.insert if kind == INSERT else device.modify)(entry)
+    if sent.HasField("meter_config"):
+        device.write_direct_meter(entry, meter_in(sent.meter_config))
+    elif kind == MODIFY and entry.table_id in device.schema.metered:
+        device.write_direct_meter(entry, None)  # §9.1: a modify without it takes it away
     if sent.metadata or chassis.metadata:
         key = _key(device.read_one(entry))
         if sent.metadata:
@@ -135,6 +141,18 @@ def _value_set(chassis: Chassis, device: Device, kind: int, sent: p4r.ValueSetEn
     device.write_value_set(ValueSet(sent.value_set_id, members))
 
 
+def _meter(chassis: Chassis, device: Device, kind: int, sent: p4r.MeterEntry) -> None:
+    _only_modify(kind, "meter cells")
+    index = sent.index.index if sent.HasField("index") else None
+    device.write_meter(sent.meter_id, index, meter_in(sent.config) if sent.HasField("config") else None)
+
+
+def _direct_meter(chassis: Chassis, device: Device, kind: int, sent: p4r.DirectMeterEntry) -> None:
+    _only_modify(kind, "direct meters")
+    config = meter_in(sent.config) if sent.HasField("config") else None
+    device.write_direct_meter(table_entry_in(sent.table_entry), config)
+
+
 _HANDLERS: dict[str, Callable[[Chassis, Device, int, Any], None]] = {
     "table_entry": _table_entry,
     "action_profile_member": _member,
@@ -145,4 +163,6 @@ _HANDLERS: dict[str, Callable[[Chassis, Device, int, Any], None]] = {
     "digest_entry": _digest,
     "packet_replication_engine_entry": _replication,
     "value_set_entry": _value_set,
+    "meter_entry": _meter,
+    "direct_meter_entry": _direct_meter,
 }

@@ -17,11 +17,11 @@ _C_WORDS = """
     linux unix i386 is_valid at main NULL dev pkt p v frame len error errno steps key data act entry result block old
     same done phv variables parse deparse ingress egress u128 i128 uint8_t uint16_t uint32_t uint64_t memcpy memset
     error_names trace_fields keep_fields begin parse_only forget send
-    replace_headers varbits
+    replace_headers varbits meters counters registers tables actions profiles digests
 """
 _RESERVED = frozenset(_C_WORDS.split())
 _TAKEN = re.compile(
-    r"(p4|P4|_|U128$|(action|table|control|state|stack|function|varbit|ACTION)_|\w+_(MAX|MIN|WIDTH|C)$)|\w+_$"
+    r"(p4|P4|_|U128$|(action|table|control|state|stack|function|varbit|metered|tuple|ACTION)_|\w+_(MAX|MIN|WIDTH|C)$)|\w+_$"
 )
 """Names the generated file, p4rt.h or the C headers use; and those with the mark that tells ours from these."""
 

@@ -16,7 +16,7 @@ from switch.p4.scope import Scope
 from switch.p4.tree import walk
 from switch.p4.types import Bits, Object, Record, Type, is_scalar, plain
 
-EXTERNS = ("action_profile", "action_selector", "counter", "direct_counter", "register")
+EXTERNS = ("action_profile", "action_selector", "counter", "direct_counter", "direct_meter", "meter", "register")
 """Extern objects the backend has; others are refused by name."""
 _PACKAGE = ("p", "vr", "ig", "eg", "ck", "dep")
 _MAX_SIZE = 1 << 26
@@ -356,8 +356,6 @@ class _Elaborator:
             cell = plain(one.cell)
             if not is_scalar(cell) or (isinstance(cell, Bits) and not 0 < cell.width <= 128):
                 unsupported(where, f"a register of {one.cell}", "bit<1> to bit<128> is")
-        if one.kind == "action_selector" and one.args["algorithm"] in ("crc16_custom", "crc32_custom"):
-            unsupported(where, f"HashAlgorithm.{one.args['algorithm']}")
 
     def _table(self, table: TableInstance) -> None:
         decl = table.decl

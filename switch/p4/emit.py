@@ -110,6 +110,8 @@ class Emitter(Deparsers):
         code.close("};")
         code.add("", "/* Variables of controls, and arguments passed by copy. */")
         code.open("struct variables {")
+        for one in self.program.of_kind("direct_meter"):
+            code.add(f"const struct p4rt_entry *metered_{one.index}; /* entry of {c_comment(one.name)} */")
         code.add(*(f"{of} {name};" for of, name in self.variables), *([] if self.variables else ["uint8_t none;"]))
         code.close("};")
         return code.text()
@@ -151,6 +153,7 @@ class Emitter(Deparsers):
         code.add("static void ingress(struct p4rt_device *dev, struct p4rt_packet *pkt)")
         code.open("{")
         code.add("struct phv *p = pkt->phv;", "struct variables variables, *v = &variables;", "")
+        code.add(*self._no_meters())
         code.add("begin(pkt);", 'P4_EVENT(P4RT_EV_START, "ingress", "", NULL, 0);', f"parse({CALL});")
         self._run("verify", calls, code)
         self._run("ingress", calls, code)
@@ -159,6 +162,7 @@ class Emitter(Deparsers):
         code.add("static void egress(struct p4rt_device *dev, struct p4rt_packet *pkt)")
         code.open("{")
         code.add("struct phv *p = pkt->phv;", "struct variables variables, *v = &variables;", "")
+        code.add(*self._no_meters())
         code.add('P4_EVENT(P4RT_EV_START, "egress", "", NULL, 0);')
         self._run("egress", calls, code)
         code.close()
@@ -170,6 +174,10 @@ class Emitter(Deparsers):
         code.add(f"deparse({CALL});")
         code.close()
         return code
+
+    def _no_meters(self) -> list[str]:
+        """No table has been applied yet."""
+        return [f"v->metered_{one.index} = NULL;" for one in self.program.of_kind("direct_meter")]
 
     def _field_lists(self) -> dict[int, list[str]]:
         """C paths below `meta` of the fields in each list that @field_list names."""
@@ -275,12 +283,14 @@ class Emitter(Deparsers):
             f".n_counters = {len(program.of_kind('counter'))},",
             f".n_registers = {len(program.of_kind('register'))},",
             f".n_digests = {len(program.digests)},",
+            f".n_meters = {len(program.of_kind('meter'))},",
             ".actions = actions,",
             ".tables = tables,",
             ".profiles = profiles,",
             ".counters = counters,",
             ".registers = registers,",
             ".digests = digests,",
+            ".meters = meters,",
             "#ifdef P4_TRACE",
             ".trace = trace_fields,",
             "#endif",

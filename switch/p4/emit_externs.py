@@ -13,10 +13,8 @@ from switch.p4.code import bits_of, c_comment, c_string, c_type, literal, masked
 from switch.p4.elaborate import ExternInstance
 from switch.p4.emit_expr import ExprEmitter, Frame
 from switch.p4.errors import unsupported
+from switch.p4.types import Bits, plain
 
-_REFUSED = {
-    "verify_checksum_with_payload", "update_checksum_with_payload",
-}  # fmt: skip
 _SILENT = {"log_msg", "assert", "assume", "static_assert"}
 
 
@@ -67,9 +65,12 @@ class Externs(ExprEmitter):
     def _call_function(self, e: tree.Call, frame: Frame) -> None:
         name = e.callee.name
         if name in _SILENT:
+            if name == "log_msg":
+                text = e.callee.args[0][1].const
+                frame.code.add(f"P4_NOTE({c_string(f'log_msg {text}')}, {where_string(e.where)});")
             return
         write = getattr(self, "_fn_" + name, None)
-        if name in _REFUSED or write is None:
+        if write is None:
             unsupported(e.where, name)
         write(e, [arg for _, arg in e.callee.args], frame)
 
@@ -104,6 +105,23 @@ class Externs(ExprEmitter):
         frame.code.add(f"p4rt_register_write(dev, {one.index} /* {c_comment(one.name)} */, {index}, {value});")
         event = f"P4RT_EV_REGISTER_WRITE, {c_string(one.name)}, {where_string(e.where)}"
         frame.code.add(f"P4_REGISTER({event}, {index}, {value});")
+
+    def _meter_execute_meter(self, e: tree.Call, one: ExternInstance, frame: Frame) -> None:
+        index, target = (arg for _, arg in e.callee.args)
+        text = f"p4rt_meter(dev, {one.index} /* {c_comment(one.name)} */, {self.value(index, frame)}, pkt)"
+        self._colour(e, target, text, one, frame)
+
+    def _direct_meter_read(self, e: tree.Call, one: ExternInstance, frame: Frame) -> None:
+        unit = int(one.args["type"] == "bytes")
+        text = f"p4rt_entry_meter(dev, v->metered_{one.index}, {unit}, pkt)"
+        self._colour(e, e.callee.args[0][1], text, one, frame)
+
+    def _colour(self, e: tree.Call, target: tree.Expr, text: str, one: ExternInstance, frame: Frame) -> None:
+        if not isinstance(plain(target.type), Bits):
+            unsupported(e.where, f"the colour of a meter as a {target.type}", "bit<N> is")
+        bits = bits_of(target.type, e.where)
+        self.store(target, masked(f"({work_type(bits)}){text}", bits), frame)
+        frame.code.add(f"P4_VALUE({c_string(one.name)}, {where_string(e.where)}, {self.loaded(target, frame)});")
 
     # ---- functions
 
@@ -189,6 +207,9 @@ class Externs(ExprEmitter):
         calls = {
             "crc16": f"p4rt_crc16(dev, {buffer}, {size})",
             "crc32": f"p4rt_crc32(dev, {buffer}, {size})",
+            # the parameters that the custom ones have in BMv2 until someone sets others
+            "crc16_custom": f"p4rt_crc16(dev, {buffer}, {size})",
+            "crc32_custom": f"p4rt_crc32(dev, {buffer}, {size})",
             "csum16": f"p4rt_csum16({buffer}, {size})",
             "xor16": f"p4rt_xor16({buffer}, {size})",
             "identity": f"p4_identity({buffer}, {size})",
@@ -198,21 +219,41 @@ class Externs(ExprEmitter):
             unsupported(algorithm.where, f"HashAlgorithm.{algorithm.const}")
         return calls[algorithm.const]
 
-    def _checksum(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> tuple[str, tree.Expr]:
+    def _checksum(self, e: tree.Call, args: list[tree.Expr], frame: Frame, payload: bool) -> tuple[str, tree.Expr]:
         """Open `if (condition) {`, compute; returns the C value and the checksum field."""
         condition, data, field, algorithm = args
         frame.code.open(f"if ({self.value(condition, frame)}) {{")
         buffer = frame.name("data")
         size = self.packed([data], frame, buffer)
+        if payload:
+            whole = frame.name("whole")
+            frame.code.add(
+                f"uint8_t {whole}[sizeof {buffer} + P4RT_MAX_FRAME];",
+                f"memcpy({whole}, {buffer}, {size});",
+                f"memcpy({whole} + {size}, pkt->data + p->parsed, pkt->len - p->parsed);",
+            )
+            buffer, size = whole, f"{size} + (pkt->len - p->parsed)"
         bits = bits_of(field.type, e.where)
         return masked(f"({work_type(bits)}){self.hash_of(algorithm, buffer, size)}", bits), field
 
     def _fn_update_checksum(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
-        text, field = self._checksum(e, args, frame)
+        self._update(e, args, frame, False)
+
+    def _fn_update_checksum_with_payload(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
+        self._update(e, args, frame, True)
+
+    def _update(self, e: tree.Call, args: list[tree.Expr], frame: Frame, payload: bool) -> None:
+        text, field = self._checksum(e, args, frame, payload)
         self.store(field, text, frame)
         frame.code.close()
 
     def _fn_verify_checksum(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
-        text, field = self._checksum(e, args, frame)
+        self._verify(e, args, frame, False)
+
+    def _fn_verify_checksum_with_payload(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
+        self._verify(e, args, frame, True)
+
+    def _verify(self, e: tree.Call, args: list[tree.Expr], frame: Frame, payload: bool) -> None:
+        text, field = self._checksum(e, args, frame, payload)
         frame.code.add(f"if ({self.value(field, frame)} != {text})", "    pkt->std.checksum_error = 1;")
         frame.code.close()

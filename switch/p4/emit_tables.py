@@ -54,6 +54,8 @@ class Tables(Statements):
         code.add("const struct p4rt_action *act = entry->act;")
         if table.profile is not None and table.profile.kind == "action_selector":
             self._select_member(table, table.profile, inner)
+        if table.direct_meter is not None:
+            code.add(f"v->metered_{table.direct_meter.index} = entry;")
         code.add("struct p4_applied result = {.hit = (uint8_t)entry->hit, .action = P4RT_NONE};")
         where = where_string(table.decl.where)
         code.add(f"P4_TABLE_EVENT({where}, {index}, key, {size}, entry, act);")
@@ -288,7 +290,13 @@ class Tables(Statements):
         return e.const, e.const if match == "range" else ones
 
     def _state(self, code: Code) -> None:
-        """Profiles, counters, registers and digests."""
+        """Profiles, counters, registers, meters and digests."""
+        code.open("static const struct p4rt_meter_desc meters[] = {")
+        for one in self.program.of_kind("meter"):
+            unit = int(one.args["type"] == "bytes")
+            code.add(f"{{{c_string(one.name)}, {self.ids.of('meter', one.name)}, {one.args['size']}, {unit}}},")
+        code.add("{0},")
+        code.close("};")
         code.open("static const struct p4rt_digest_desc digests[] = {")
         for digest in self.program.digests:
             code.add(f"{{{c_string(digest.name)}, {self.ids.of('digest', digest.name)}}},")

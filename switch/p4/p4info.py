@@ -20,7 +20,7 @@ from switch.p4.typespec import data_spec, note_new_type, note_serializable
 
 _PREFIX = {
     "action": 0x01, "table": 0x02, "value_set": 0x03, "header": 0x04, "profile": 0x11, "counter": 0x12,
-    "direct_counter": 0x13, "register": 0x16, "digest": 0x17,
+    "direct_counter": 0x13, "meter": 0x14, "direct_meter": 0x15, "register": 0x16, "digest": 0x17,
 }  # fmt: skip
 _UNITS = {"packets": p4i.CounterSpec.PACKETS, "bytes": p4i.CounterSpec.BYTES, "packets_and_bytes": p4i.CounterSpec.BOTH}
 _MATCH = {
@@ -318,6 +318,8 @@ def _table(info: p4i.P4Info, table: TableInstance, ids: Ids) -> None:
         out.implementation_id = ids.of("profile", table.profile.name)
     if table.direct_counter:
         out.direct_resource_ids.append(ids.of("direct_counter", table.direct_counter.name))
+    if table.direct_meter:
+        out.direct_resource_ids.append(ids.of("direct_meter", table.direct_meter.name))
     out.size = table.size
     timeout = decl.properties.get("support_timeout")
     if timeout is not None and timeout.value.const:
@@ -383,6 +385,17 @@ def _extern(info: p4i.P4Info, extern: ExternInstance, ids: Ids) -> None:
         out = info.direct_counters.add()
         _preamble(out, "direct_counter", extern.name, ids, extern.decl)
         out.spec.unit = _UNITS[extern.args["type"]]
+        out.direct_table_id = ids.of("table", extern.tables[0].name)
+    elif extern.kind == "meter":
+        out = info.meters.add(size=extern.args["size"])
+        _preamble(out, "meter", extern.name, ids, extern.decl)
+        out.spec.unit = p4i.MeterSpec.BYTES if extern.args["type"] == "bytes" else p4i.MeterSpec.PACKETS
+    elif extern.kind == "direct_meter":
+        if not extern.tables:
+            return
+        out = info.direct_meters.add()
+        _preamble(out, "direct_meter", extern.name, ids, extern.decl)
+        out.spec.unit = p4i.MeterSpec.BYTES if extern.args["type"] == "bytes" else p4i.MeterSpec.PACKETS
         out.direct_table_id = ids.of("table", extern.tables[0].name)
     else:
         out = info.registers.add(size=extern.args["size"])

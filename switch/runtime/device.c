@@ -85,8 +85,11 @@ static void free_state(struct rt_device *dev)
         free(dev->pub.counters[i].cells);
     for (uint32_t i = 0; dev->pub.registers && i < p->n_registers; i++)
         free(dev->pub.registers[i].cells);
+    for (uint32_t i = 0; dev->pub.meters && i < p->n_meters; i++)
+        free(dev->pub.meters[i].cells);
     free(dev->pub.counters);
     free(dev->pub.registers);
+    free(dev->pub.meters);
     free(dev->phv);
     if (dev->library)
         dlclose(dev->library);
@@ -106,14 +109,22 @@ static int make_state(struct rt_device *dev, const struct p4_program *p)
     dev->phv = aligned_alloc(64, phv ? phv : 64);
     dev->pub.counters = calloc(p->n_counters + 1, sizeof *dev->pub.counters);
     dev->pub.registers = calloc(p->n_registers + 1, sizeof *dev->pub.registers);
+    dev->pub.meters = calloc(p->n_meters + 1, sizeof *dev->pub.meters);
     dev->profiles = calloc(p->n_profiles + 1, sizeof *dev->profiles);
-    if (!dev->phv || !dev->pub.counters || !dev->pub.registers || !dev->profiles)
+    if (!dev->pub.meters || !dev->phv || !dev->pub.counters || !dev->pub.registers || !dev->profiles)
         return RT_NO_MEMORY;
     for (uint32_t i = 0; i < p->n_counters; i++) {
         struct p4rt_counter *c = &dev->pub.counters[i];
         *c = (struct p4rt_counter){calloc(p->counters[i].size + 1, sizeof *c->cells), p->counters[i].size,
                                    p->counters[i].kind};
         if (!c->cells)
+            return RT_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < p->n_meters; i++) {
+        struct p4rt_meter *m = &dev->pub.meters[i];
+        *m = (struct p4rt_meter){calloc(p->meters[i].size + 1, sizeof *m->cells), p->meters[i].size,
+                                 p->meters[i].bytes};
+        if (!m->cells)
             return RT_NO_MEMORY;
     }
     for (uint32_t i = 0; i < p->n_registers; i++) {

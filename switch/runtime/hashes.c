@@ -56,5 +56,5 @@ static uint64_t random64(struct p4rt_device *pub)
     return result;
 }
 
-const struct p4rt_ops rt_ops = {.crc16 = crc16, .crc32 = crc32, .random = random64, .digest = rt_digest,
+const struct p4rt_ops rt_ops = {.crc16 = crc16, .crc32 = crc32, .random = random64, .digest = rt_digest, .meter = rt_meter,
                                .trace = rt_trace};

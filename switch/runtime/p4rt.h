@@ -31,7 +31,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define P4RT_ABI 4
+#define P4RT_ABI 5
 #define P4RT_SYMBOL "p4_program"
 
 #define P4RT_HEADROOM 256     /* bytes in front of a frame that a deparser may grow into */
@@ -156,6 +156,13 @@ struct p4rt_register_desc {
     uint32_t bits;              /* 1..128 */
 };
 
+struct p4rt_meter_desc {
+    const char *name;
+    uint32_t id;
+    uint32_t size;
+    uint32_t bytes;             /* 1: counts bytes, 0: packets */
+};
+
 struct p4rt_digest_desc {
     const char *name;
     uint32_t id;
@@ -176,13 +183,14 @@ struct p4_program {
     void (*egress)(struct p4rt_device *, struct p4rt_packet *);
     void (*deparse)(struct p4rt_device *, struct p4rt_packet *);
     void (*forget)(struct p4rt_packet *);                         /* metadata as they begin, but those of kept_list */
-    uint32_t n_actions, n_tables, n_profiles, n_counters, n_registers, n_digests;
+    uint32_t n_actions, n_tables, n_profiles, n_counters, n_registers, n_digests, n_meters;
     const struct p4rt_action_desc *actions;
     const struct p4rt_table_desc *tables;
     const struct p4rt_profile_desc *profiles;
     const struct p4rt_counter_desc *counters;
     const struct p4rt_register_desc *registers;
     const struct p4rt_digest_desc *digests;
+    const struct p4rt_meter_desc *meters;
     const struct p4rt_trace_field *trace;  /* ends with a name of NULL; NULL: not compiled for tracing */
 };
 
@@ -207,6 +215,13 @@ struct p4rt_cell {
     uint64_t packets, bytes;
 };
 
+/* Rates in packets or bytes a second, bursts in packets or bytes; tokens in millionths of these. */
+struct p4rt_meter_cell {
+    uint64_t configured;        /* 0: always green */
+    uint64_t cir, cburst, pir, pburst;
+    uint64_t c_tokens, p_tokens, last_us;
+};
+
 /* A table entry. key and aux are key_bytes long, per field:
  *   exact     key = value, aux = all ones of the field's width
  *   lpm       key = value, aux = mask of the prefix        (bits outside the mask are zero in key)
@@ -217,6 +232,7 @@ struct p4rt_entry {
     const struct p4rt_action *act;    /* what runs on a match; NULL: nothing (or ask group) */
     const struct p4rt_group *group;   /* not NULL: the action is p4rt_pick(group, hash) */
     struct p4rt_cell count;           /* direct counter */
+    struct p4rt_meter_cell *meter;    /* direct meter; NULL: not configured */
     uint64_t *value, *mask;           /* words compared with the key: (key & mask) == value; range fields are 0 */
     uint8_t *key, *aux;
     int32_t priority;
@@ -257,6 +273,7 @@ struct p4rt_table {
 };
 
 struct p4rt_counter { struct p4rt_cell *cells; uint32_t size; enum p4rt_count kind; };
+struct p4rt_meter { struct p4rt_meter_cell *cells; uint32_t size, bytes; };
 struct p4rt_register { unsigned __int128 *cells; uint32_t size, bits; };
 
 /* ---- tracing: a program compiled with -DP4_TRACE tells what happens to a packet (p4ops.h, trace.c) ------------------ */
@@ -296,6 +313,8 @@ struct p4rt_ops {
     uint16_t (*crc16)(const uint8_t *data, size_t len);            /* CRC-16/ARC: BMv2's crc16 */
     uint32_t (*crc32)(const uint8_t *data, size_t len);            /* CRC-32 of Ethernet: BMv2's crc32 */
     uint64_t (*random)(struct p4rt_device *dev);                   /* 64 random bits, repeatable by seed */
+    uint32_t (*meter)(struct p4rt_device *dev, struct p4rt_meter_cell *cell, uint32_t bytes,
+                      const struct p4rt_packet *pkt);
     void (*digest)(struct p4rt_device *dev, uint32_t digest, const uint8_t *data, uint32_t len);
 };
 
@@ -306,6 +325,7 @@ struct p4rt_device {
     struct p4rt_table *tables;
     struct p4rt_counter *counters;
     struct p4rt_register *registers;
+    struct p4rt_meter *meters;
 };
 
 /* ---- bytes <-> integers ------------------------------------------------------------------------------------- */
@@ -467,6 +487,21 @@ static inline void p4rt_register_write(struct p4rt_device *dev, uint32_t reg, ui
     struct p4rt_register *r = &dev->registers[reg];
     if (index < r->size)
         r->cells[index] = value;
+}
+
+/* ---- meters: the colour, 0 green, 1 yellow, 2 red ------------------------------------------------------------------ */
+
+static inline uint32_t p4rt_meter(struct p4rt_device *dev, uint32_t meter, uint64_t index,
+                                  const struct p4rt_packet *pkt)
+{
+    struct p4rt_meter *m = &dev->meters[meter];
+    return dev->ops->meter(dev, index < m->size ? &m->cells[index] : NULL, m->bytes, pkt);
+}
+
+static inline uint32_t p4rt_entry_meter(struct p4rt_device *dev, const struct p4rt_entry *entry, uint32_t bytes,
+                                        const struct p4rt_packet *pkt)
+{
+    return dev->ops->meter(dev, entry ? entry->meter : NULL, bytes, pkt);
 }
 
 /* ---- hashes, checksums, random ----------------------------------------------------------------------------------- */

@@ -188,6 +188,13 @@ void *rt_map_find(const struct rt_map *map, uint32_t id);
 int rt_map_put(struct rt_map *map, uint32_t id, void *thing);
 void rt_map_take(struct rt_map *map, uint32_t id);
 
+/* meters.c: called with the device locked */
+uint32_t rt_meter(struct p4rt_device *dev, struct p4rt_meter_cell *cell, uint32_t bytes, const struct p4rt_packet *pkt);
+
+/* tables.c: an entry as programs see it, or NULL; key NULL: the default entry */
+struct p4rt_entry *rt_entry_find(struct rt_device *dev, uint32_t index, const uint8_t *key, const uint8_t *aux,
+                                 int32_t priority);
+
 /* replicate.c: called with the device locked */
 void rt_replication_forget(struct rt_device *dev);
 

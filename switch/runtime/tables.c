@@ -140,6 +140,7 @@ int rt_tables_create(struct rt_device *dev)
 static void free_entry(struct rt_entry *entry)
 {
     free(entry->pub.own.params);
+    free(entry->pub.meter);
     free(entry->pub.value);         /* one block: value, mask, key, aux */
     free(entry);
 }
@@ -156,6 +157,7 @@ void rt_tables_destroy(struct rt_device *dev)
             free_entry(entry);
         }
         free(dev->tables[i].miss.pub.own.params);
+        free(table->miss.meter);
         for (uint32_t h = 0; table->hashes && h < table->n_hashes; h++) {
             free(table->hashes[h].slots);
             free(table->hashes[h].mask);
@@ -249,8 +251,11 @@ static int set_action(struct rt_device *dev, uint32_t index, struct rt_entry *en
     entry->pub.own = (struct p4rt_action){.action = kind == RT_KIND_ACTION ? ref : P4RT_NONE, .params = own};
     entry->pub.act = own ? &entry->pub.own : member ? &member->act : NULL;
     entry->pub.group = group ? &group->live : NULL;
-    if (entry == &dev->tables[index].miss)
-        dev->pub.tables[index].miss = entry->pub; /* programs see a copy: it carries the counter */
+    if (entry == &dev->tables[index].miss) {
+        struct p4rt_meter_cell *meter = dev->pub.tables[index].miss.meter;
+        dev->pub.tables[index].miss = entry->pub; /* programs see a copy: it carries the counter and the meter */
+        dev->pub.tables[index].miss.meter = meter;
+    }
     return RT_OK;
 }
 
@@ -433,6 +438,20 @@ static int table_exists(struct rt_device *dev, uint32_t index)
 
 /* Insert, modify or delete the entry with that match; `count`, when not NULL, sets its direct counter. A modify with
  * RT_KIND_NONE keeps the action and sets only the counter. */
+struct p4rt_entry *rt_entry_find(struct rt_device *dev, uint32_t index, const uint8_t *key, const uint8_t *aux,
+                                 int32_t priority)
+{
+    struct rt_entry *entry;
+    uint32_t place;
+
+    if (!table_exists(dev, index))
+        return NULL;
+    if (!key)
+        return &dev->pub.tables[index].miss;
+    entry = find(dev, index, key, aux, priority, &place);
+    return entry ? &entry->pub : NULL;
+}
+
 RT_API int rt_entry_write(struct rt_device *dev, int op, uint32_t index, const uint8_t *key, const uint8_t *aux,
                           int32_t priority, int kind, uint32_t ref, const uint8_t *params,
                           const struct p4rt_cell *count)

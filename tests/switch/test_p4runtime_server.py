@@ -386,8 +386,8 @@ one_shot.action.action_profile_action_set.action_profile_actions.add(weight=1)
 BAD_UPDATES = {
     "no entity": (p4r.Update(type=1), rpc_code.INVALID_ARGUMENT, "without an entity"),
     "no type": (p4r.Update(entity=mac_entry(b"\1")), rpc_code.INVALID_ARGUMENT, "INSERT, MODIFY or DELETE"),
-    "meter": (
-        insert(p4r.Entity(meter_entry=p4r.MeterEntry(meter_id=1))), rpc_code.UNIMPLEMENTED, "meter_entry cannot"
+    "extern": (
+        insert(p4r.Entity(extern_entry=p4r.ExternEntry(extern_id=1))), rpc_code.UNIMPLEMENTED, "extern_entry cannot"
     ),
     "one-shot": (insert(p4r.Entity(table_entry=one_shot)), rpc_code.UNIMPLEMENTED, "one-shot"),
     "idle timeout": (insert(mac_entry(b"\1", idle_timeout_ns=5)), rpc_code.UNIMPLEMENTED, "idle_timeout_ns"),
@@ -449,8 +449,8 @@ def test_write_and_read__what_is_not_supported_is_named():
             await client.set_pipeline(mini_config())
             code, text = await code_of(client.write(atomicity=p4r.WriteRequest.DATAPLANE_ATOMIC))
             assert code is grpc.StatusCode.UNIMPLEMENTED and "DATAPLANE_ATOMIC" in text
-            code, text = await code_of(client.read(p4r.Entity(meter_entry=p4r.MeterEntry())))
-            assert code is grpc.StatusCode.UNIMPLEMENTED and "meter_entry cannot be read" in text
+            code, text = await code_of(client.read(p4r.Entity(extern_entry=p4r.ExternEntry())))
+            assert code is grpc.StatusCode.UNIMPLEMENTED and "extern_entry cannot be read" in text
             code, text = await code_of(client.read(entries_of(77)))
             assert "77" in text
             code, text = await code_of(client.read(p4r.Entity()))
