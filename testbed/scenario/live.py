@@ -97,7 +97,7 @@ class LiveRun:
         senders = {f.source for f in self.flows} | {host for group in self.groups for host in group.ranks}
         pmtu = run.scenario.transport.pmtu
         share = pmtu / self.plan.frame_bytes()
-        rate = (self.plan.nic_rate_bps or 0.0) * self.plan.planes
+        rate = self.plan.nic_rate_bps or 0.0
         self.outcome = Outcome(
             scenario=run.scenario.name, name=run.name, label=dict(run.label), where="live", seed=run.seed,
             repeat=run.repeat, mode=run.scenario.mode, capacity_bps=rate * share * len(senders),

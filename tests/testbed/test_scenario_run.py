@@ -240,3 +240,8 @@ def test_scenario_is_good(path, where):
 def test_all_experiments_are_here():
     ids = {plan_runs(read(path), "virtual")[0].scenario.paper.id for path in SCENARIOS.glob("e*.yaml")}
     assert ids == {f"E{number}" for number in range(1, 22)}
+
+
+def test_the_page_lists_every_metric():
+    text = (SCENARIOS.parent / "docs" / "scenarios.md").read_text()
+    assert [m.pattern for m in METRICS if f"| `{m.pattern}` | {m.unit} | {m.text} |" not in text] == []
