@@ -5,8 +5,11 @@
     entries     entries by name, text, differences     explain     which causes explain the reports (pure)
     session     one P4Runtime connection               traces      what a probe or an EV crosses (pure)
     keeper      one switch kept as the plan wants it   journal     the fault list on disk
-    ports       oper-status of all interfaces (gNMI)   agents, mapper, counters    the other sources
-    app         all of them
+    ports       oper-status of all interfaces (gNMI)   records     sightings and faults, and their words (pure)
+    discipline  entries of the egress discipline       paths       what is known of watched paths (pure)
+    liveness    entries that follow what is alive      agents, mapper    the sources on the hosts
+    readings    counters and queues, when asked        denylist    the policy, and the agents' lists
+    answers     what the API answers                   app         all of them
 
 Northbound: HTTP/JSON on loopback; `controller.json` in the run folder has its URL. `topologies.northbound.Northbound`
 is the client; its `request(op)` names are in brackets. Every time is CLOCK_MONOTONIC seconds::

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
@@ -21,11 +22,14 @@ from controller.routes import PROGRAMS
 from topologies.jsonl import JsonlError
 
 DEADLINE_S = 60.0
+DEFAULT_RUN_DIR = "/run/mrc-testbed"
+"""As topologies/rundir.py has it, which this folder may not import."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     options = _parser().parse_args(arguments)
+    options.run_dir = options.run_dir or Path(os.environ.get("MRC_RUN_DIR") or DEFAULT_RUN_DIR).absolute()
     logging.basicConfig(
         level=logging.DEBUG if options.verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
@@ -57,8 +61,13 @@ def _fail(text: str, code: int) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m controller", description="Fabric controller of mrc-testbed.")
-    parser.add_argument("--run-dir", type=Path, required=True, help="run folder of the fabric")
+    parser = argparse.ArgumentParser(prog="mrc controller", description="Fabric controller of mrc-testbed.")
+    parser.add_argument(
+        "--run-dir",
+        type=Path,
+        default=None,
+        help="run folder (default: MRC_RUN_DIR, or /run/mrc-testbed)",
+    )
     parser.add_argument("--program", choices=sorted(PROGRAMS), help="P4 program (default: told by its P4Info)")
     parser.add_argument(
         "--deadline", type=_seconds, default=DEADLINE_S, metavar="S", help="seconds to bring the fabric into line"

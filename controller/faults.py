@@ -28,11 +28,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from controller.explain import Finding, How, Trial, hard, lossy, silent
+from controller.explain import Finding, How, hard, lossy, silent
+from controller.paths import NEVER, Fate, Paths
 from controller.records import (
     DIGEST,
     EV,
@@ -45,62 +45,14 @@ from controller.records import (
     key_of,
     named_alike,
 )
+from controller.times import Times
 from controller.traces import Cause, Trace, Traces
 from topologies.plan import Link, Plan, Switch
 
 __all__ = ["DIGEST", "EV", "MAPPER", "P4RUNTIME", "PORT_IS_BAD", "Fault", "FaultList", "FaultState", "Times"]
 
-_NEVER = float("-inf")
-SURVIVORS_ASKED = 3
-"""Packets whose fate decides whether a path called dead is dead."""
-DEAD_LOSS = 0.95
-"""Share of them that a dead path loses, at least."""
 KEEP_CLOSED = 1000
 """Closed faults remembered; the oldest are forgotten."""
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """All waits, seconds (see the design notes)."""
-
-    together_s: float = 2.0
-    """Links of one switch that went down within this time went down together."""
-    gather_hard_s: float = 0.1
-    gather_path_s: float = 0.4
-    gather_ev_s: float = 1.2
-    """An EV that is bad by chance has its path proven by three probes, 0.2 s apart."""
-    gather_lossy_s: float = 1.0
-    unclear_s: float = 1.5
-    lossy_unclear_s: float = 6.0
-    settle_s: float = 1.0
-    excused_s: float = 15.0
-    recover_s: float = 2.0
-    """Paths of a fault without ports that is over come back within so long of each other."""
-    flap_s: float = 5.0
-    in_flight_s: float = 0.25
-    """A packet that has come through since a count may have met the parts of its path so long before."""
-    lossy_hold_s: float = 3.0
-    dead_for_s: float = 2.0
-    """What was dead for less may have been lossy all the time, and is held as such."""
-    judge_s: float = 1.2
-    """How long a dead path waits for counts that say whether all is lost."""
-    trial_s: float = 8.0
-    """Packets of the last so many seconds are weighed when a path loses some."""
-
-
-@dataclass(slots=True)
-class _Path:
-    """What one source says of one path."""
-
-    trace: Trace
-    forwards: bool = True
-    """Nobody calls it dead."""
-    at_death: tuple[int, int] | None = None
-    """(sent, lost) when it was called dead, or soon after."""
-    proven_at: float = _NEVER
-    """When it last forwarded, as far as told."""
-    counts: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=24))
-    """(time, sent, lost) since the source began, oldest first."""
 
 
 class FaultList:
@@ -112,7 +64,7 @@ class FaultList:
         self.traces = Traces(plan)
         self._open: dict[tuple[str, str], Sighting] = {}
         """What is reported bad now, by (source, about)."""
-        self._paths: dict[int, dict[tuple[str, str], _Path]] = {plane: {} for plane in range(plan.planes)}
+        self._paths = Paths(self.traces, in_flight_s=self.times.in_flight_s, trial_s=self.times.trial_s)
         self._answering: set[str] = set()
         """Switches whose P4Runtime stream is open."""
         self._active: list[Fault] = []
@@ -123,8 +75,8 @@ class FaultList:
         """Flapping faults that are quiet now, by number, and when they are over."""
         self._unconfirmed: dict[int, float] = {}
         """Faults remembered from an earlier life, by number, and when they are over unless they are seen."""
-        self._unclear: dict[frozenset[Cause], float] = {}
-        """Findings that are not told yet because they leave a choice, and when they are."""
+        self._unclear: dict[int, dict[frozenset[Cause], float]] = {plane: {} for plane in range(plan.planes)}
+        """Findings of each plane that are not told yet because they leave a choice, and when they are."""
         self._due: dict[int, float] = {}
         """When a plane wants to be explained again."""
         self._changes: list[tuple[str, Fault]] = []
@@ -163,11 +115,8 @@ class FaultList:
         says: str = "",
     ) -> None:
         """A path is `ok`, `lossy` or `down`, since `t`: a packet came through at `t` unless it is down."""
-        known = self._path(source, about, trace)
         t = now if t is None else t
-        known.forwards = state != "down"
-        if known.forwards:
-            known.proven_at, known.at_death = max(known.proven_at, t), None
+        self._paths.told((source, about), trace, state != "down", t)
         says = says or state
         self._report(source, about, trace, says, state != "ok", trace.plane, now, t, is_lossy=state == "lossy")
         if state == "ok":
@@ -179,17 +128,9 @@ class FaultList:
         """How many packets a source has sent over a path, and found lost, since it began to count.
 
         `judged`: of each packet sent it is known whether it was lost, so the others came through.
-        What was lost to something that has a name, and not that of a loss, is no evidence of a loss beside.
         """
-        known = self._path(source, about, trace)
-        began_again = bool(known.counts) and sent < known.counts[-1][1]
-        if known.counts and judged and not began_again and sent - lost > known.counts[-1][1] - known.counts[-1][2]:
-            known.proven_at = max(known.proven_at, known.counts[-1][0] - self.times.in_flight_s)
-        if not known.forwards and known.at_death is None:
-            known.at_death = (sent, lost)
-        if began_again or self._crosses(trace, self._killers(trace.plane, now)):
-            known.counts.clear()
-        known.counts.append((now, sent, lost))
+        killers = self._killers(trace.plane, now)
+        self._paths.counted((source, about), trace, sent, lost, now=now, judged=judged, killers=killers)
 
     def _killers(self, plane: int, now: float) -> frozenset[Cause]:
         """What has killed whole paths of a plane, until a little while ago: losses are counted late."""
@@ -214,7 +155,7 @@ class FaultList:
 
     def withdraw(self, about: str, plane: int, *, source: str, now: float) -> None:
         """A source has nothing to say about a path any more, good or bad: the QP is gone, the EV denied."""
-        self._paths[plane].pop((source, about), None)
+        self._paths.drop((source, about), plane)
         if (source, about) in self._open:
             self._close_sighting((source, about), now)
             self._want(plane, now + self.times.gather_hard_s)
@@ -223,9 +164,8 @@ class FaultList:
         """A source is gone for good: what it said is withdrawn."""
         for key in [key for key in self._open if key[0] == source]:
             self._close_sighting(key, now)
-        for plane, paths in self._paths.items():
-            for key in [key for key in paths if key[0] == source]:
-                del paths[key]
+        self._paths.drop_source(source)
+        for plane in self._switches:
             self._want(plane, now)
 
     @property
@@ -290,9 +230,6 @@ class FaultList:
         return sorted((*closed, *self._active), key=lambda fault: fault.number)
 
     # ---- sightings --------------------------------------------------------------------------------------
-
-    def _path(self, source: str, about: str, trace: Trace) -> _Path:
-        return self._paths[trace.plane].setdefault((source, about), _Path(trace))
 
     def _report(
         self,
@@ -369,7 +306,7 @@ class FaultList:
                     )
 
     def _crosses(self, trace: Trace, causes: frozenset[Cause]) -> bool:
-        return any(self.traces.crosses(trace, cause) for cause in causes)
+        return self._paths.crosses(trace, causes)
 
     def _want(self, plane: int, due: float) -> None:
         self._due[plane] = min(due, self._due.get(plane, due))
@@ -383,7 +320,6 @@ class FaultList:
         seen = self._ripe([s for s in mine if not isinstance(s.subject, Trace)], now)
         paths = [s for s in mine if isinstance(s.subject, Trace) and not self._is_excused(s, now)]
         found = self._hard_findings(plane, seen, now, may_hold)
-        reports: dict[int, list[Sighting]] = {id(f): s for f, s in found}
         causes = frozenset(cause for finding, _ in found for cause in finding.causes)
         paths = self._without_afterglow(plane, paths, causes, now)
         rest = []
@@ -396,7 +332,7 @@ class FaultList:
                 if self._crosses(sighting.subject, finding.causes):
                     sightings.append(sighting)
         found += self._path_findings(plane, self._ripe(rest, now), now)
-        self._line_up(plane, [(f, reports.get(id(f), s)) for f, s in found], now)
+        self._line_up(plane, found, now)
 
     def _ripe(self, sightings: list[Sighting], now: float) -> list[Sighting]:
         """Old enough to be explained; one that is makes all of its kind so, for they belong together."""
@@ -478,8 +414,8 @@ class FaultList:
     def _weigh(self, plane: int, sightings: list[Sighting], now: float) -> list[tuple[Finding, list[Sighting]]]:
         by_key: dict[Hashable, Sighting] = {(s.source, s.about): s for s in sightings}
         dead, surviving = self._dead(plane, by_key, now)
-        proofs = self._proofs(plane, now)
-        findings, leftover = silent(self.traces, dead, lambda key, part: proofs.get(part, _NEVER) > by_key[key].since)
+        proofs = self._paths.proofs(plane)
+        findings, leftover = silent(self.traces, dead, lambda key, part: proofs.get(part, NEVER) > by_key[key].since)
         causes = frozenset(cause for finding in findings for cause in finding.causes)
         met: dict[int, list[Hashable]] = {}
         losing = [*leftover, *surviving]
@@ -494,7 +430,7 @@ class FaultList:
                     met.setdefault(id(finding), []).append(key)
         found = [(f, [by_key[key] for key in (*f.reports, *met.get(id(f), []))]) for f in findings]
         if losing:
-            trials = {k: t for k, t in self._trials(plane, now).items() if not self._crosses(t.trace, causes)}
+            trials = {k: t for k, t in self._paths.trials(plane, now).items() if not self._crosses(t.trace, causes)}
             losses, unexplained = lossy(self.traces, trials, losing)
             found += [(f, [by_key[key] for key in f.reports]) for f in losses]
             if unexplained or any(len(f.explanations) > 1 for f in losses):
@@ -508,25 +444,19 @@ class FaultList:
         dead: dict[Hashable, Trace] = {}
         surviving: list[Hashable] = []
         for key, sighting in by_key.items():
-            path = self._paths[plane].get((sighting.source, sighting.about))
             assert isinstance(sighting.subject, Trace)
             if sighting.is_lossy:
                 continue
             is_known_lossy = self._is_known_lossy(sighting)
-            if path is None or sighting.source == EV or path.at_death is None or not path.counts:
-                if is_known_lossy:
-                    surviving.append(key)
-                else:
-                    dead[key] = sighting.subject
-                continue
-            sent, lost = path.counts[-1][1] - path.at_death[0], path.counts[-1][2] - path.at_death[1]
-            asked = SURVIVORS_ASKED * (4 if is_known_lossy else 1)
-            if sent >= SURVIVORS_ASKED and lost < DEAD_LOSS * sent:
+            path = self._paths.get((sighting.source, sighting.about), plane)
+            fate = path.fate(is_known_lossy) if path is not None and sighting.source != EV else Fate.UNCOUNTED
+            waited = sighting.told or now >= sighting.heard + self.times.judge_s
+            if fate is Fate.SURVIVES or (fate is Fate.UNCOUNTED and is_known_lossy):
                 surviving.append(key)
-            elif sent >= asked or sighting.told or now >= sighting.heard + self.times.judge_s:
-                dead[key] = sighting.subject
-            else:
+            elif fate is Fate.OPEN and not waited:
                 self._want(plane, now + self.times.gather_hard_s)
+            else:
+                dead[key] = sighting.subject
         return dead, surviving
 
     def _is_known_lossy(self, sighting: Sighting) -> bool:
@@ -534,24 +464,6 @@ class FaultList:
         assert isinstance(sighting.subject, Trace)
         losing = [f for f in self._active if f.plane == sighting.plane and f.how is How.LOSSY]
         return any(self._crosses(sighting.subject, fault.causes) for fault in losing)
-
-    def _proofs(self, plane: int, now: float) -> dict[str, float]:
-        """When each part was last known to forward."""
-        out: dict[str, float] = {}
-        for path in self._paths[plane].values():
-            for part in path.trace.parts:
-                out[part] = max(path.proven_at, out.get(part, _NEVER))
-        return out
-
-    def _trials(self, plane: int, now: float) -> dict[Hashable, Trial]:
-        """Packets sent and lost over every path of a plane in the last `trial_s`."""
-        out: dict[Hashable, Trial] = {}
-        for key, path in self._paths[plane].items():
-            recent = [c for c in path.counts if c[0] >= now - self.times.trial_s]
-            if len(recent) >= 2:
-                sent, lost = recent[-1][1] - recent[0][1], recent[-1][2] - recent[0][2]
-                out[key] = Trial(path.trace, max(sent, 0), min(max(lost, 0), max(sent, 0)))
-        return out
 
     # ---- records ----------------------------------------------------------------------------------------
 
@@ -569,7 +481,7 @@ class FaultList:
         matched += [(f, s, None) for f, s in found if not any(f is m[0] for m in matched)]
         homes: dict[int, list[int]] = {}
         for finding, sightings, fault in matched:
-            if fault is None and self._waits_for_clarity(finding, sightings, now):
+            if fault is None and self._waits_for_clarity(finding, now):
                 continue
             fault = self._update(fault, finding, sightings, now) if fault else self._raise(finding, sightings, now)
             kept.add(fault.number)
@@ -578,7 +490,8 @@ class FaultList:
             for sighting in sightings:
                 sighting.told = True
                 homes.setdefault(id(sighting), []).append(fault.number)
-        self._unclear = {c: t for c, t in self._unclear.items() if any(c == f.causes for f, _ in found)}
+        told = {finding.causes for finding, _ in found}
+        self._unclear[plane] = {causes: due for causes, due in self._unclear[plane].items() if causes in told}
         for fault in [f for f in self._active if f.plane == plane and f.number not in kept]:
             into = {n for s in fault.sightings if s.cleared is None for n in homes.get(id(s), [])}
             self._close(fault, sorted(n for n in into if not self._is_part(n, fault)), now)
@@ -589,14 +502,15 @@ class FaultList:
         part = next(f for f in self._active if f.number == number)
         return bool(names) and all(isinstance(cause, Link) and cause.ends & names for cause in part.causes)
 
-    def _waits_for_clarity(self, finding: Finding, sightings: list[Sighting], now: float) -> bool:
+    def _waits_for_clarity(self, finding: Finding, now: float) -> bool:
         """Design note 1: a choice is not told at once."""
         if len(finding.explanations) == 1:
             return False
         wait = self.times.lossy_unclear_s if finding.how is How.LOSSY else self.times.unclear_s
-        due = self._unclear.setdefault(finding.causes, now + (0.0 if finding.how is How.DOWN else wait))
+        plane = self._plane_of(finding)
+        due = self._unclear[plane].setdefault(finding.causes, now + (0.0 if finding.how is How.DOWN else wait))
         if now < due - 1e-6:
-            self._want(sightings[0].plane, min(due, now + self.times.gather_path_s))
+            self._want(plane, min(due, now + self.times.gather_path_s))
             return True
         return False
 
@@ -669,9 +583,7 @@ class FaultList:
             for sighting in self._open.values():
                 if isinstance(sighting.subject, Trace) and self._crosses(sighting.subject, fault.causes):
                     sighting.excused_until = now + excused_s
-            for path in self._paths[fault.plane].values():
-                if self._crosses(path.trace, fault.causes):
-                    path.counts.clear()  # those losses have had their cause
+            self._paths.forget_counts(fault.plane, fault.causes)
 
 
 def _same(fault: Fault, finding: Finding) -> bool:

@@ -92,7 +92,7 @@ def both_ways(link, share):
 
 
 DEFAULT = {"planes": 1, "racks": 2, "spines": 2, "hosts_per_rack": 2}
-BIG = {"planes": 1, "racks": 4, "spines": 4, "hosts_per_rack": 4}
+BIG = {"planes": 1, "racks": 3, "spines": 3, "hosts_per_rack": 3}
 
 
 @pytest.mark.parametrize("dimensions", [DEFAULT, BIG])
@@ -127,6 +127,13 @@ def test_silent__t0_with_one_host_cannot_be_told_from_its_nic():
     assert world.active == [("p0-t0-0 or h0 p0-t0-0", "unclear")]
     (fault,) = world.faults.active()
     assert fault.text == "cannot tell: T0 p0-t0-0 or NIC-T0 link h0 p0-t0-0 (paths are dead and ports are up)"
+
+
+def test_silent__what_cannot_be_told_in_two_planes_is_told_in_both():
+    world = World(planes=2, racks=3, spines=2, hosts_per_rack=1)
+    world.dark = {"p0-t0-0", "p1-t0-1"}
+    world.run(3.0)
+    assert sorted(world.active) == [("p0-t0-0 or h0 p0-t0-0", "unclear"), ("p1-t0-1 or h1 p1-t0-1", "unclear")]
 
 
 def test_silent__evidence_that_comes_later_narrows_it():

@@ -12,7 +12,7 @@ from topologies.jsonl import JsonlError
 from topologies.plan import Plan
 
 PLAN = Plan(planes=1, racks=2, spines=2, hosts_per_rack=1)
-BIG = Plan(planes=4, racks=4, spines=4, hosts_per_rack=2)
+BIG = Plan(planes=2, racks=4, spines=4, hosts_per_rack=1)
 
 
 def wait_until(true, what):
@@ -35,7 +35,7 @@ def some_but_not_all(rig, least):
     return true
 
 
-@pytest.mark.parametrize("least", [0, 1, 12])
+@pytest.mark.parametrize("least", [1, 6])
 def test_killed_while_provisioning__the_next_one_writes_only_the_rest(tmp_path, least):
     with Rig(tmp_path, BIG) as rig:
         rig.start_daemon()

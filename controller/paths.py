@@ -1,0 +1,132 @@
+"""What is known of paths that somebody watches: do they forward, what was counted on them, what do they prove. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from controller.explain import Trial
+from controller.traces import Cause, Trace, Traces
+
+NEVER = float("-inf")
+COUNTS_KEPT = 24
+SURVIVORS_ASKED = 3
+"""Packets whose fate decides whether a path called dead is dead."""
+DEAD_LOSS = 0.95
+"""Share of them that a dead path loses, at least."""
+
+Key = tuple[str, str]
+"""Source, and its name for a path."""
+
+
+class Fate(Enum):
+    """What has become of a path that was called dead."""
+
+    DEAD = "dead"  # nothing came through since
+    SURVIVES = "survives"  # something did
+    OPEN = "open"  # too few packets to tell
+    UNCOUNTED = "uncounted"  # nobody counts them
+
+
+@dataclass(slots=True)
+class Path:
+    """What one source says of one path."""
+
+    trace: Trace
+    forwards: bool = True
+    """Nobody calls it dead."""
+    at_death: tuple[int, int] | None = None
+    """(sent, lost) when it was called dead, or soon after."""
+    proven_at: float = NEVER
+    """When it last forwarded, as far as told."""
+    counts: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=COUNTS_KEPT))
+    """(time, sent, lost) since the source began, oldest first."""
+
+    def fate(self, lossy: bool) -> Fate:
+        """`lossy`: the path is over something known to lose packets, which may lose a few in a row: ask for more."""
+        if self.at_death is None or not self.counts:
+            return Fate.UNCOUNTED
+        sent, lost = self.counts[-1][1] - self.at_death[0], self.counts[-1][2] - self.at_death[1]
+        if sent >= SURVIVORS_ASKED and lost < DEAD_LOSS * sent:
+            return Fate.SURVIVES
+        return Fate.DEAD if sent >= SURVIVORS_ASKED * (4 if lossy else 1) else Fate.OPEN
+
+
+class Paths:
+    """All paths of a fabric, plane by plane. Times in seconds."""
+
+    def __init__(self, traces: Traces, *, in_flight_s: float, trial_s: float) -> None:
+        self._traces = traces
+        self._in_flight_s = in_flight_s
+        self._trial_s = trial_s
+        self._planes: dict[int, dict[Key, Path]] = {plane: {} for plane in range(traces.plan.planes)}
+
+    def get(self, key: Key, plane: int) -> Path | None:
+        return self._planes[plane].get(key)
+
+    def told(self, key: Key, trace: Trace, forwards: bool, t: float) -> None:
+        """Its source calls a path dead, or says that a packet came through at `t`."""
+        path = self._of(key, trace)
+        path.forwards = forwards
+        if forwards:
+            path.proven_at, path.at_death = max(path.proven_at, t), None
+
+    def counted(
+        self, key: Key, trace: Trace, sent: int, lost: int, *, now: float, judged: bool, killers: frozenset[Cause]
+    ) -> None:
+        """Packets sent and lost since the source began; `judged`: what was not lost came through.
+
+        What `killers` lost, which have a name, is no evidence of a loss beside.
+        """
+        path = self._of(key, trace)
+        last = path.counts[-1] if path.counts else None
+        began_again = last is not None and sent < last[1]
+        if last is not None and judged and not began_again and sent - lost > last[1] - last[2]:
+            path.proven_at = max(path.proven_at, last[0] - self._in_flight_s)
+        if not path.forwards and path.at_death is None:
+            path.at_death = (sent, lost)
+        if began_again or self.crosses(trace, killers):
+            path.counts.clear()
+        path.counts.append((now, sent, lost))
+
+    def drop(self, key: Key, plane: int) -> None:
+        """Nobody watches it any more."""
+        self._planes[plane].pop(key, None)
+
+    def drop_source(self, source: str) -> None:
+        for paths in self._planes.values():
+            for key in [key for key in paths if key[0] == source]:
+                del paths[key]
+
+    def forget_counts(self, plane: int, causes: frozenset[Cause]) -> None:
+        """Losses so far on paths over these have had their cause."""
+        for path in self._planes[plane].values():
+            if self.crosses(path.trace, causes):
+                path.counts.clear()
+
+    def proofs(self, plane: int) -> dict[str, float]:
+        """When each part was last known to forward."""
+        out: dict[str, float] = {}
+        for path in self._planes[plane].values():
+            for part in path.trace.parts:
+                out[part] = max(path.proven_at, out.get(part, NEVER))
+        return out
+
+    def trials(self, plane: int, now: float) -> dict[Hashable, Trial]:
+        """Packets sent and lost over every path of a plane in the last `trial_s`."""
+        out: dict[Hashable, Trial] = {}
+        for key, path in self._planes[plane].items():
+            recent = [count for count in path.counts if count[0] >= now - self._trial_s]
+            if len(recent) >= 2:
+                sent, lost = recent[-1][1] - recent[0][1], recent[-1][2] - recent[0][2]
+                out[key] = Trial(path.trace, max(sent, 0), min(max(lost, 0), max(sent, 0)))
+        return out
+
+    def crosses(self, trace: Trace, causes: Iterable[Cause]) -> bool:
+        """The path meets one of them."""
+        return any(self._traces.crosses(trace, cause) for cause in causes)
+
+    def _of(self, key: Key, trace: Trace) -> Path:
+        return self._planes[trace.plane].setdefault(key, Path(trace))

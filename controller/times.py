@@ -1,0 +1,34 @@
+"""All waits of the fault list, in one place; why each is there is told by the notes of faults.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """All waits, seconds (see the design notes)."""
+
+    together_s: float = 2.0
+    """Links of one switch that went down within this time went down together."""
+    gather_hard_s: float = 0.1
+    gather_path_s: float = 0.4
+    gather_ev_s: float = 1.2
+    """An EV that is bad by chance has its path proven by three probes, 0.2 s apart."""
+    gather_lossy_s: float = 1.0
+    unclear_s: float = 1.5
+    lossy_unclear_s: float = 6.0
+    settle_s: float = 1.0
+    excused_s: float = 15.0
+    recover_s: float = 2.0
+    """Paths of a fault without ports that is over come back within so long of each other."""
+    flap_s: float = 5.0
+    in_flight_s: float = 0.25
+    """A packet that has come through since a count may have met the parts of its path so long before."""
+    lossy_hold_s: float = 3.0
+    dead_for_s: float = 2.0
+    """What was dead for less may have been lossy all the time, and is held as such."""
+    judge_s: float = 1.2
+    """How long a dead path waits for counts that say whether all is lost."""
+    trial_s: float = 8.0
+    """Packets of the last so many seconds are weighed when a path loses some."""
