@@ -84,23 +84,34 @@ def compare(
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="Folder of results, or one that holds several.")],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Folder of results, or one that holds several.")
+    ],
+    summary: Annotated[
+        bool, typer.Option("--summary", help="Sets side by side as Markdown, instead of pages.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Make a self-contained page with pictures for each scenario's results, and an index for a set of them."""
     import json
 
+    if summary:
+        from testbed.report.summary import summary as summed
+
+        print(summed(folders), end="")
+        return
     from testbed.report.page import report as write
 
-    pages = write(folder)
+    pages = [page for folder in folders for page in write(folder)]
     if as_json:
         listed = [{"page": str(p.folder / "report.html"), "title": p.title, "passed": p.passed} for p in pages]
         print(json.dumps(listed, indent=2))
         return
     for page in pages:
         print(f"{'passed' if page.passed else 'FAILED'}  {page.folder / 'report.html'}")
-    if len(pages) > 1:
-        print(f"index   {folder / 'index.html'}")
+    for folder in folders:
+        if (folder / "index.html").exists():
+            print(f"index   {folder / 'index.html'}")
 
 
 def add_commands(app: typer.Typer) -> None:
