@@ -216,21 +216,29 @@ class Statements(Externs, ExprEmitter):
 
     def _assign_list(self, place: Place, record: Record, e: Any, frame: Frame) -> None:
         """Field by field; a value that reads what is being written is taken first, as the language demands."""
-        items = dict(e.items) if isinstance(e, tree.RecordExpr) else dict(zip(record.fields, e.items, strict=False))
         self.note_whole(place, True)
-        staged = []
-        for name, of in record.fields.items():
-            target = Place(f"{place.c}.{c_name(name)}", of, f"{place.key}.{name}")
-            if is_scalar(of) and items[name].const is None:
-                temporary = self._temporary(frame)
-                frame.code.add(f"{self.declare_type(of, e.where)} {temporary} = {self.value(items[name], frame)};")
-                staged.append(f"{target.c} = {temporary};")
-            else:
-                self.assign(target, items[name], frame)
-        frame.code.add(*staged)
+        frame.code.add(*self._staged(place, record, e, frame))
         if record.kind == "header":
             frame.code.add(f"{place.c}.is_valid = 1;", f"{place.c}.at = P4_AT_NONE;")
             self.alone(place, frame)
+
+    def _staged(self, place: Place, record: Record, e: Any, frame: Frame) -> list[str]:
+        """Takes the values of a list; gives the lines that put them into their fields, for when all are taken."""
+        items = dict(e.items) if isinstance(e, tree.RecordExpr) else dict(zip(record.fields, e.items, strict=False))
+        staged = []
+        for name, of in record.fields.items():
+            target, item, inner = Place(f"{place.c}.{c_name(name)}", of, f"{place.key}.{name}"), items[name], plain(of)
+            if is_scalar(of):
+                temporary = self._temporary(frame)
+                frame.code.add(f"{self.declare_type(of, e.where)} {temporary} = {self.condition(item, frame)};")
+                staged.append(f"{target.c} = {temporary};")
+            elif isinstance(item, (tree.ListExpr, tree.RecordExpr)) and getattr(inner, "kind", "") == "struct":
+                staged += self._staged(target, inner, item, frame)  # type: ignore[arg-type]
+            else:
+                copy = self.variable("taken", of, e.where)
+                self.assign(copy, item, frame)
+                staged.append(f"{target.c} = {copy.c};")
+        return staged
 
     def _temporary(self, frame: Frame) -> str:
         return frame.name("t")
