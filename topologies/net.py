@@ -19,10 +19,11 @@ SIGTERM, SIGHUP. What a `kill -9` leaves, the next start removes (rundir.py). Th
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -62,6 +63,7 @@ class Fabric:
     program          P4 program of every switch, "srv6" or "spray" (default: that of the plan's mode)
     compile_program  (folder, target, program) writes p4info.txtpb and the device config into the folder
     nic              "fast" or "scapy"
+    config           keys of the hosts' engine configuration, beside what follows from the plan (hosts/defaults.py)
     agents           start an agent in every host;  controller: start the controller (which needs a program)
     mapper           start Clustermapper, which probes every link (default: when there are agents and a controller)
     denylist         which faults the controller takes out of the hosts' EVs: "off", "lossy" or "all"
@@ -80,6 +82,7 @@ class Fabric:
         target: str = "embedded",
         program: str | None = None,
         nic: str = "fast",
+        config: Mapping[str, Any] | None = None,
         compile_program: CompileProgram | None = None,
         agents: bool = True,
         controller: bool = True,
@@ -99,6 +102,7 @@ class Fabric:
         self.run_dir = RunDir(run_dir)
         self.program = program or plan.mode.program
         self.nic = nic
+        self.config = dict(config or {})
         self.processes = Processes(self.run_dir)
         self.target: Target = TARGETS[target](self.run_dir, self.processes, ports or Ports(), plan)
         self.mininet: FabricMininet | None = None
@@ -221,7 +225,8 @@ class Fabric:
             probes[CONTROLLER] = answers(self.controller, "status", ready="ready")
         if self._want_agents:
             for name, host in self.hosts.items():
-                arguments = ("--host", name, "--run-dir", str(self.run_dir.path), "--nic", self.nic)
+                arguments = ["--host", name, "--run-dir", str(self.run_dir.path), "--nic", self.nic]
+                arguments += [f"--config={key}={json.dumps(value)}" for key, value in self.config.items()]
                 self.processes.spawn_module(name, "hosts.agent", *arguments, in_namespace_of=host.pid)
                 probes[name] = answers(self.agent(name), "status")
         if self._want_mapper:
