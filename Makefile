@@ -37,7 +37,7 @@ unit: ready-to-test ## the tests that need no root (under two minutes)
 	@$(PYTEST) -m "not root" $(ARGS)
 
 resilience: ready ## the scripted resilience tests in Mininet; ARGS="-k t1" selects
-	@$(AS_ROOT) $(PYTEST) tests/resilience $(ARGS)
+	@$(AS_ROOT) env MRC_SCENARIOS=all $(PYTEST) tests/resilience $(ARGS)
 
 lint: ready ## style check
 	@$(VENV)/bin/ruff check .

@@ -1,0 +1,45 @@
+"""Scenarios as resilience tests, live: `make resilience` runs all of them, `make test` those that are quick.
+
+    make resilience ARGS="-k e10"
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from testbed.scenario.command import SCENARIOS
+from testbed.scenario.load import read
+from testbed.scenario.runner import carry_out
+
+QUICK = ("e10", "x-drain")
+"""Always run: a dead T0, and a plane taken out for maintenance."""
+ALL = os.environ.get("MRC_SCENARIOS") == "all"
+"""Set by `make resilience`."""
+
+
+class Quiet:
+    """Told how it goes, and tells nobody."""
+
+    def begins(self, runs) -> None: ...
+
+    def progress(self, run, share, now) -> None: ...
+
+    def ends(self, run, outcome, wall_s) -> None: ...
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in SCENARIOS.glob("*.yaml") if ALL or path.stem in QUICK)
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", names())
+def test_scenario(name, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("needs root: network namespaces and raw sockets (run `make resilience`)")
+    made = carry_out(read(SCENARIOS / f"{name}.yaml"), "live", Quiet(), out=tmp_path / "out")
+    bad = [verdict for verdict in made.verdicts if not verdict.passed]
+    notes = [note for _, outcome in made.runs for note in outcome.notes]
+    said = [f"{v.run}: {v.rule}: expected {v.expected}, seen {v.seen}\n" + "\n".join(v.events) for v in bad]
+    assert not bad, "\n".join([*said, *notes])
