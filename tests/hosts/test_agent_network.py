@@ -297,9 +297,34 @@ def test_requests__bad_ones_are_refused_with_the_hosts_name(wire, tmp_path):
         assert h0.hello()["host"] == "h0"
 
 
+def test_ops__nic_rate_denylist_and_health(wire, file):
+    """A port is paced while it runs; an EV is denied to QPs there are; health tells what they know."""
+    wire.switches()
+    with wire.agent("h0") as h0, wire.agent("h1"), h0.watch("ev") as events:
+        assert h0.call("nic_rate")["rates"] == {"0": None, "1": None}
+        assert h0.call("nic_rate", plane=1, rate_bps=40e6)["rates"] == {"0": None, "1": 40e6}
+        assert h0.wait(h0.send_file(file, "h1")["transfer"], timeout_s=TIMEOUT_S)["state"] == "done"
+        told = h0.call("denylist", entries=[{"scope": "link", "plane": 0, "t0": 1, "uplink": 1, "cause": "test"}])
+        assert (told["denied"], told["changed"]) == ({"h1": [1]}, 1)
+        assert events.until("ev", timeout_s=TIMEOUT_S)["to"] == "denied"
+        (peer,) = h0.call("health")["peers"]
+        states = {row["ev"]: row["state"] for row in peer["evs"]}
+        assert states[1] == "denied" and sum(row["acked"] for row in peer["evs"]) > 700
+        assert all(row["rtt_s"] > 0 for row in peer["evs"] if row["acked"])
+        assert h0.call("allow", entries=[{"scope": "link", "name": "p0-t0-1 p0-t1-1"}])["denied"] == {}
+        assert events.until("ev", timeout_s=TIMEOUT_S)["to"] == "good"
+        assert h0.call("nic_rate", rate_bps=0)["rates"] == {"0": None, "1": None}
+        for wrong in ({"plane": 2}, {"rate_bps": 10.0}, {"rate_bps": -1}):
+            with pytest.raises(AgentError):
+                h0.call("nic_rate", **wrong)
+
+
 def test_requests__nonsense_in_every_field_of_every_op(wire):
     nonsense = [None, True, -1, 0, 1 << 70, 1e300, "", "x", "../../x", "\ud800", [], {}, {"a": [1]}]
-    names = ("qpn", "region", "peer", "path", "length", "offset", "remote", "rkey", "remote_va", "transfer", "sha256")
+    names = (
+        "qpn", "region", "peer", "path", "length", "offset", "remote", "rkey", "remote_va", "transfer", "sha256",
+        "entries", "plane",
+    )  # fmt: skip
     with wire.agent("h0") as h0:
         with pytest.raises(AgentError) as known:
             h0.call("no such op")
