@@ -52,13 +52,16 @@ class Kind:
     places: Callable[[Plan, int], list[Any]]
     inject: Callable[[Fabric, Any], Injection]
     calls: str | None
-    """The controller's word; None: `T0` or `T1`, by the switch."""
+    """The controller's word; None: that of a link, a NIC port or a switch that is down."""
     within_s: float
     """A controller that has not named it by then has not found it."""
+    passes: bool = False
+    """It is over by itself: it has to be named once, however often it comes and goes."""
 
     def expected(self, place: Any) -> tuple[str, str]:
-        name = place.name
-        return (self.calls or f"T{place.tier}", name)
+        if isinstance(place, Link):
+            return (self.calls or ("NIC port" if place.lower.node.startswith("h") else "link"), place.name)
+        return (self.calls or f"T{place.tier}", place.name)
 
 
 def _hosts(plan: Plan) -> set[str]:
@@ -85,6 +88,10 @@ def _ends(link: Link) -> tuple[str, str]:
     return link.lower.node, link.upper.node
 
 
+def _flap(fabric: Fabric, link: Link) -> Injection:
+    return fabric.inject.flap(*_ends(link), period_s=1.0, times=3)
+
+
 KINDS = {
     kind.name: kind
     for kind in (
@@ -94,6 +101,8 @@ KINDS = {
         Kind("blackhole", switches, lambda f, s: f.inject.blackhole(s.name), "blackhole", 10.0),
         Kind("one-way cut", fabric_links, lambda f, k: f.inject.one_way_cut(*_ends(k)), "lossy link", 10.0),
         Kind("lossy link", all_links, lambda f, k: f.inject.loss(*_ends(k), 0.1), "lossy link", 30.0),
+        Kind("reboot", switches, lambda f, s: f.inject.reboot(s.name, 1.0), None, 10.0, passes=True),
+        Kind("flap", all_links, _flap, None, 10.0, passes=True),
     )
 }
 
@@ -166,10 +175,16 @@ class Ledger:
         with self._lock:
             return [f for f in self._faults.values() if f["plane"] == plane and f["raised"] >= t]
 
-    def named_at(self, fault: dict[str, Any]) -> float:
-        """When it was first called what it is called now, and not before it was raised last."""
+    def names(self, number: int) -> set[tuple[str, str]]:
+        """Everything a fault was called, by kind and location."""
         with self._lock:
-            return self._first[fault["number"], fault["kind"], fault["location"], fault["flaps"]]
+            return {(kind, location) for n, kind, location, _ in self._first if n == number}
+
+    def named_at(self, fault: dict[str, Any], since: float) -> float:
+        """When it was first called what it is called now, after `since`."""
+        with self._lock:
+            name = (fault["number"], fault["kind"], fault["location"])
+            return min(t for (*who, _), t in self._first.items() if tuple(who) == name and t >= since)
 
 
 def wait_until(true: Callable[[], bool], limit_s: float) -> bool:
@@ -195,13 +210,18 @@ def run_round(
         told = ledger.active(plane)
         if may_be_unclear and any(f["kind"] == "unclear" for f in told):
             return True
+        if passes:
+            told = ledger.raised_since(plane, began)
         return {(f["kind"], f["location"]) for f in told} >= set(expected)
 
+    passes = any(kind.passes for kind, _ in faults)
     wait_until(settled, max(kind.within_s for kind, _ in faults))
     time.sleep(LINGER_S)
-    told = ledger.active(plane)
+    told = ledger.raised_since(plane, began) if passes else ledger.active(plane)
+    if passes and len({fault["number"] for fault in told}) > len(expected):
+        out.wrong.append(f"a shower of {len(told)} faults: {'; '.join(fault['text'] for fault in told)}")
     _judge(out, told, ledger, at, may_be_unclear)
-    for fault in told:
+    for fault in [f for f in told if not f["flaps"]]:  # of one that came again only the last evidence is known
         for one in fault["evidence"]:
             source = one["source"].split()[0]
             if one["heard"] >= at:
@@ -215,6 +235,11 @@ def run_round(
         out.wrong.append(f"not cleared in {CLEAR_S:g} s: {', '.join(f['text'] for f in ledger.active(plane))}")
     time.sleep(QUIET_S)
     known = {f["number"] for f in told}
+    places = {location for _, location in expected}
+    for number in known:
+        for kind, location in sorted(ledger.names(number)):
+            if kind != "unclear" and location not in places:
+                out.wrong.append(f"called {kind} {location} for a while")
     for fault in ledger.raised_since(plane, began):
         if fault["number"] not in known and not (set(fault["into"]) & known):
             out.wrong.append(f"false alarm: {fault['text']}")
@@ -227,14 +252,14 @@ def _judge(out: Round, told: list[dict[str, Any]], ledger: Ledger, at: float, ma
         name = (fault["kind"], fault["location"])
         if name in missing:
             missing.remove(name)
-            out.named_s.append(ledger.named_at(fault) - at)
+            out.named_s.append(ledger.named_at(fault, at) - at)
         elif fault["kind"] == "unclear":
             out.unclear = fault["text"]
             choices = [{(c["kind"], c["location"]) for c in choice} for choice in fault["alternatives"]]
             if not may_be_unclear or not any(choice <= set(out.expected) for choice in choices):
                 out.wrong.append(f"says {fault['text']}")
             missing = [one for one in missing if not any(one in choice for choice in choices)]
-            out.named_s.append(ledger.named_at(fault) - at)
+            out.named_s.append(ledger.named_at(fault, at) - at)
         else:
             out.wrong.append(f"false alarm: {fault['text']}")
     out.wrong += [f"not named: {kind} {location}" for kind, location in missing]

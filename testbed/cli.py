@@ -327,13 +327,14 @@ def bench_faults(
     pairs: Annotated[int, typer.Option("--pairs", min=0, help="Pairs of simultaneous faults.")] = 10,
     kinds: Annotated[str | None, typer.Option("--kinds", help="Kinds, with commas between. Default: all.")] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the places.")] = 1,
+    scaled: Annotated[bool, typer.Option("--scaled", help="Links of 10 Mb/s and a base RTT of 10 ms.")] = False,
     as_json: Json = False,
 ) -> None:
     """Faults of every kind at random places: does the controller name them, how soon, by which source?"""
     from bench import faults
     from topologies.plan import Plan
 
-    plan = Plan(planes, racks, spines, hosts_per_rack)
+    plan = (Plan.scaled if scaled else Plan)(planes, racks, spines, hosts_per_rack)
     wanted = [one.strip() for one in kinds.split(",")] if kinds else list(faults.KINDS)
     if unknown := [one for one in wanted if one not in faults.KINDS]:
         raise UsageError(f"--kinds: no kind {unknown[0]!r} (has: {', '.join(faults.KINDS)})")
