@@ -241,3 +241,27 @@ def test_open__an_mtu_too_small_is_explained(namespace, kind):
 def test_open__a_missing_interface_is_named(namespace, kind):
     with pytest.raises(NicError, match="h1-eth0: no such interface"):
         open_nic(kind, PLAN, H1, Config())
+
+
+@pytest.mark.parametrize("kind", ["fast", "scapy"])
+def test_dialect__of_the_configuration_is_spoken_on_the_cable(kind, namespace):
+    """Variants of §12 that change bytes: the label outside only, SE in bit 6, a computed UDP checksum."""
+    config = Config(flow_label="outer", se_bit=6, udp_checksum="computed")
+    ev = 0xABCD0000
+    with contextlib.closing(open_nic(kind, PLAN, H0, config)) as nic, far_end(0) as far:
+        record = a_write(b"abcd", ev)
+        record.plane, record.solicited = 0, True
+        nic.send(0, "h1", record)
+        nic.flush()
+        frame = far.recv(10_000)
+        assert int.from_bytes(frame[14:18], "big") & 0xFFFFF == 0xABCD
+        assert int.from_bytes(frame[54:58], "big") & 0xFFFFF == 0
+        assert frame[54 + 46 : 54 + 48] != b"\0\0" and frame[54 + 49] & 0xC0 == 0x40
+        there = Encapsulation(PLAN, H1, H0, 0)
+        made = nic._codec.encode(record, there.addressing)
+        back = bytearray(there.outer(0, nic._codec.outer_word(made.header, ev), made.size) + made.join())
+        back[38:54] = PLAN.nic_address(H0, 0).to_bytes(16, "big")
+        far.sendto(back, ("far0", 0x86DD))
+        assert select.select(list(nic.filenos().values()), [], [], WAIT_S)[0]
+        ((plane, peer, packet),) = list(nic.receive(8))
+        assert (plane, peer, packet.ev, bytes(packet.payload)) == (0, "h1", ev, b"abcd") and packet.solicited
