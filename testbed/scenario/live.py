@@ -13,8 +13,10 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from hosts.collectives import peers_of
@@ -35,7 +37,7 @@ LEAD_S = 0.3
 """Between asking for flows and their start: all agents have to be told."""
 SETTLE_S = 0.5
 """Between the fabric being up and the first request."""
-DRAIN_S = 2.0
+DRAIN_S = 0.3
 """How long flows that were stopped may take for what they have posted."""
 DISCIPLINE_FILE = "discipline.json"
 
@@ -273,17 +275,19 @@ class LiveRun:
 
     def _reading(self) -> dict[str, Any]:
         """What all agents say now; the totals of flows and planes."""
-        read = {host: client.request("flow_read") for host, client in self._clients.items()}
+        read = self._ask_all("flow_read")
         self._last = read
         received: dict[str, int] = {}
+        at: dict[str, float] = {}
+        """When each flow's receiver was read, by its own account: a busy host answers late."""
         packets: dict[str, dict[str, int]] = {}
         planes, lost = [0] * self.plan.planes, 0
         for host, one in read.items():
             for name, sink in one["sinks"].items():
-                received[name] = sink["received_bytes"]
+                received[name], at[name] = sink["received_bytes"], one["t"]
             for name, rank in one["ranks"].items():
                 for peer, amount in rank["received"].items():
-                    received[f"{name}:{peer}-{host}"] = amount
+                    received[f"{name}:{peer}-{host}"], at[f"{name}:{peer}-{host}"] = amount, one["t"]
             qps = [(name, qp) for name, source in one["sources"].items() for qp in source["qps"]]
             qps += [(name, qp) for name, rank in one["ranks"].items() for qp in rank["qps"]]
             for name, qp in qps:
@@ -297,9 +301,16 @@ class LiveRun:
                 self._latencies.setdefault(name, []).extend(source["latencies_s"])
         frame = self.plan.frame_bytes()
         return {
-            "at": self._now(), "received": received, "lost": lost, "evs": packets,
+            "at": fmean(one["t"] for one in read.values()) - self.begins, "received": received, "times": at,
+            "lost": lost, "evs": packets,
             "planes": [count * frame for count in planes],
         }  # fmt: skip
+
+    def _ask_all(self, op: str) -> dict[str, Any]:
+        """The answers of all agents, asked at once."""
+        with ThreadPoolExecutor(max_workers=len(self._clients)) as pool:
+            asked = {host: pool.submit(client.request, op) for host, client in self._clients.items()}
+            return {host: one.result() for host, one in asked.items()}
 
     def _sample(self) -> None:
         before, after = self._before, self._reading()
@@ -311,7 +322,8 @@ class LiveRun:
         series.times_s.append(round(after["at"], 6))
         for name, value in after["received"].items():
             rates = series.received_bps.setdefault(name, [0.0] * (len(series.times_s) - 1))
-            rates.append((value - before["received"].get(name, 0)) * 8 / passed)
+            span = after["times"][name] - before["times"].get(name, self.begins)
+            rates.append((value - before["received"].get(name, 0)) * 8 / span if span > 0 else 0.0)
         series.lost.append(after["lost"] - before["lost"])
         series.plane_bps.append([(a - b) * 8 / passed for a, b in zip(after["planes"], before["planes"], strict=True)])
         if self.scenario.measure.evs and len(self.flows) <= 8:
@@ -413,10 +425,9 @@ class LiveRun:
     # ---- the end ----------------------------------------------------------------------------------------
 
     def _gather(self) -> None:
-        for client in self._clients.values():
-            client.request("flow_stop")
-        self._wait(time.monotonic() + 0.2)
-        last = {host: client.request("flow_read") for host, client in self._clients.items()}
+        self._ask_all("flow_stop")
+        self._wait(time.monotonic() + DRAIN_S)
+        last = self._ask_all("flow_read")
         self.outcome.events.sort(key=lambda event: event["t"])
         for flow in self.flows:
             self.outcome.flows.append(self._flow_outcome(flow, last))
