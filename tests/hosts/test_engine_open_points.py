@@ -100,7 +100,7 @@ def test_dcids__three_readings(dcids: str, a_asks: tuple, b_answers: tuple) -> N
     pair = Pair(config={"dcids": dcids, "bitmap_packets": 4}, planes=1, uplinks=4, framed=True)
     spread(pair)
     pair.a.qp.paths.refresh(None)
-    finished(pair)
+    finished(pair, 12_000)
     ids = [{(line.packet.spdcid, line.packet.dpdcid) for line in pair.sent(kind, side)}
            for kind, side in ((ReliabilityProbe, "a"), (Sack, "b"), (Nack, "b"))]  # fmt: skip
     assert all(found == {(3, 3)} for found in ids), "both QPNs are 3 here"
@@ -109,7 +109,7 @@ def test_dcids__three_readings(dcids: str, a_asks: tuple, b_answers: tuple) -> N
 def test_nack_cc_type__is_sent_and_ignored() -> None:
     pair = Pair(planes=2, uplinks=4, config={"nack_cc_type": 9, "bitmap_packets": 4, "cwnd_bytes": 10_000}, framed=True)
     spread(pair)
-    finished(pair)
+    finished(pair, 12_000)
     assert fields(pair, Nack, "cc_type", "b") == {9}
 
 
