@@ -67,9 +67,9 @@ struct rt_queued_event {
 struct rt_loop {
     struct rt_out out;          /* first: where the traffic manager sends */
     struct rt_lock lock;        /* ports and devices; taken before a device's lock */
-    int epoll, wake, notify, netlink, clock;
-    struct rt_timers timers;    /* of devices that have something due; clock is a timerfd set to the first */
-    uint64_t armed_ns;          /* what it is set to; RT_NEVER: to nothing */
+    int epoll, wake, notify, netlink;
+    struct rt_timers timers;    /* of devices that have something due */
+    uint64_t sleeps_until_ns;   /* the thread, unless something happens; RT_NEVER: for ever */
     uint64_t late[RT_LATE];     /* how often it came to something due less than 2^n microseconds before (and not 2^(n-1)) */
     pthread_t thread;
     int running, timed;         /* timed: its scheduler is that of rates and delays */
