@@ -27,7 +27,7 @@ from switch.device import Device
 from switch.loop import EventLoop
 from switch.traffic import Impairment, PortTraffic
 
-RATES = (10e6, 100e6, 1e9)
+RATES = (10e6, 100e6)
 RATE_SECONDS = 1.5
 RATE_FRAME = 1158
 DELAYS_US = (0, 500, 5000)
