@@ -150,8 +150,10 @@ class Mapper:
             self._publish(change)
         if self._probing and now >= self.prober.next_round_at:
             sequence = self.prober.begin_round(now)
+            every = self.prober.settings.data_every
+            service_class = ServiceClass.DATA if every and sequence % every == 0 else ServiceClass.CONTROL
             for target in self.targets:
-                if self._send(target, ServiceClass.CONTROL, 0, sequence) in NO_BUFFER:
+                if self._send(target, service_class, 0, sequence) in NO_BUFFER:
                     self.prober.not_sent(target.number, sequence)
         if self._burst is not None:
             self._continue_burst(self._burst, now)
@@ -339,6 +341,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="hosts.clustermapper", description="Probes every link of the fabric")
     parser.add_argument("--run-dir", required=True, type=Path, help=f"run folder with plan.json and {HOSTS_FILE}")
     parser.add_argument("--interval", type=_seconds, default=0.1, help="seconds between two probes of a target (0.1)")
+    parser.add_argument(
+        "--data-every", type=int, default=0, metavar="N", help="every Nth round in the data class (0: none)"
+    )
     parser.add_argument("--wait", action="store_true", help="do not probe before the op `start`")
     return parser.parse_args(argv)
 
@@ -350,7 +355,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         plan = Plan.from_json(_read_json(given.run_dir / "plan.json"))
         pids = _pids(given.run_dir / HOSTS_FILE)
-        settings = replace(Settings(), interval_s=given.interval)
+        settings = replace(Settings(), interval_s=given.interval, data_every=max(given.data_every, 0))
         mapper = Mapper(plan, pids, given.run_dir / SOCKET, settings, given.wait)
     except (StartError, PortsError, PlanError, JsonlError, OSError) as error:
         print(f"mapper cannot start: {error}", file=sys.stderr)

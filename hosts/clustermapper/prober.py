@@ -40,6 +40,9 @@ class Settings:
     stall_s: float = 0.05
     start_grace_s: float = 10.0
     """How long a target that never answered is `unknown`: switches get their routes after this process starts."""
+    data_every: int = 0
+    """Every so many rounds go in the data class: finds what loses data alone, as long as trimming is on (without it
+    congestion looks like loss). 0: none."""
     rules: Rules = field(default_factory=Rules)
 
 
