@@ -39,6 +39,8 @@ SETTLE_S = 0.5
 """Between the fabric being up and the first request."""
 DRAIN_S = 0.3
 """How long flows that were stopped may take for what they have posted."""
+NOT_CORRUPT = ("not ours", "no buffer", "ring full")
+"""Reasons of a NIC's drops that say nothing about the frame's bytes."""
 DISCIPLINE_FILE = "discipline.json"
 
 Progress = Callable[[float, float], None]
@@ -488,13 +490,19 @@ class LiveRun:
                         totals[key] += queue.dropped_pkts
             except Exception as error:
                 self._note(f"counters of {switch.name}: {error}")
-        self.outcome.counters = dict(totals)
+        self.outcome.counters = {**totals, "corrupted": self._corrupted()}
         self.outcome.counters["table_writes"] = self.fabric.controller.request("status")["writes_after_start"]
         last_hop = {k.upper.interface for k in self.plan.links if k.lower.node.startswith("h")}
         deepest = {
             port: max(depths) for port, depths in self.outcome.series.queues.items() if port in last_hop and depths
         }
         self.outcome.counters["peak_queue_bytes"] = deepest
+
+    def _corrupted(self) -> int:
+        """Frames that NICs refused for what was in them: a flipped bit breaks the iCRC, or the header it hits."""
+        answers = self._ask_all("status")
+        drops = [port["rx_dropped"] for one in answers.values() for port in one["ports"].values()]
+        return sum(count for one in drops for reason, count in one.items() if reason not in NOT_CORRUPT)
 
     @staticmethod
     def _add_counter(totals: dict[str, int], kind: str, row: dict[str, Any]) -> None:
