@@ -32,7 +32,7 @@ from topologies.jsonl import JsonlError
 from topologies.net import Fabric
 from topologies.plan import Link, Plan
 
-SOURCES = ("gnmi", "p4runtime", "digest", "mapper", "ev", "counters")
+SOURCES = ("gnmi", "p4runtime", "digest", "mapper", "ev")
 LINGER_S = 2.5
 """After a fault was named: time for the slower sources to tell of it too."""
 CLEAR_S = 40.0

@@ -33,7 +33,8 @@ is the client; its `request(op)` names are in brackets. Every time is CLOCK_MONO
     POST /v1/verify     [verify]   reads every table now. unchanged_since_start, digests: {name: digest},
                                    differences: [text], switches: {name: {digest, start_digest, entries, unchanged,
                                    differences, error}}; with {"entries": true} also `lines`, every entry's text
-    POST /v1/check      [check]    the pre-job check: probes every link. ok, probes: [...], bad: [text], faults
+    POST /v1/check      [check]    the pre-job check, a burst over every link: ok, bad: ["link: down | lossy"],
+                                   faults that are active, links: [as Clustermapper's probe_all has them]
     POST /v1/shutdown   [shutdown] ends the controller; switches keep their tables
     GET  /v1/events     [watch()]  server-sent events, each one JSON object with `event` and `t`; ?events=fault,port.
                                    switch {switch, state, reason}; port {interface, status, link, source};
@@ -55,6 +56,6 @@ A fault::
     text       one line for people: "T0-T1 link p1-t0-0 p1-t1-1 down", "cannot tell: T0 p0-t0-0 or NIC port h0 p0-t0-0"
     plane, loss (share of packets lost, null when all or unknown), flaps (times it came back and went again)
     first_seen, last_seen (of its evidence), raised (when we named it), cleared
-    evidence   one for each source: {source: gnmi | p4runtime | mapper | ev | digest | counters, says, about: [what],
+    evidence   one for each source: {source: gnmi | p4runtime | mapper | ev | digest, says, about: [what],
                count, first_seen, last_seen, heard (when we were told), after_s (behind the first source), cleared}
 """

@@ -165,8 +165,9 @@ class Answers:
             raise Refusal(
                 503, f"the links cannot be probed: {error}", "is Clustermapper up? see log/mapper.log"
             ) from error
+        bad = [f"{row['link']}: {row['state']}" for row in burst["links"] if row["state"] in ("down", "lossy")]
         active = [fault.to_json() for fault in self._app.faults.active()]
-        return {**burst, "ok": burst.get("ok", True) is not False and not active, "faults": active}
+        return {**burst, "ok": not bad and not active, "bad": bad, "faults": active}
 
     # ---- counters ---------------------------------------------------------------------------------------
 

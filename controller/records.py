@@ -14,7 +14,6 @@ P4RUNTIME = "p4runtime"
 EV = "ev"
 MAPPER = "mapper"
 DIGEST = "digest"
-COUNTERS = "counters"
 """Source names of sightings; a gNMI server's is `gnmi` and its address."""
 
 SHOWN_ABOUT = 12

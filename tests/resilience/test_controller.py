@@ -1,0 +1,87 @@
+"""Scripted resilience tests: the controller dies and comes back under traffic, names what probes find, denies EVs."""
+
+import os
+import signal
+
+import pytest
+
+from topologies.switches import answers
+
+LINK = ("p1-t0-0", "p1-t1-0")
+
+
+def restart(fabric, one):
+    """SIGKILL, and another one in its place, which the transfer's events come from now."""
+    os.kill(fabric.processes["controller"].pid, signal.SIGKILL)
+    fabric.processes.stop("controller")
+    fabric.processes.spawn_module("controller", "controller", "--run-dir", str(fabric.run_dir.path))
+    fabric.processes.wait_ready({"controller": answers(fabric.controller, "status", ready="ready")}, timeout_s=60.0)
+    one._watches.pop().close()
+    one._watches.append(fabric.controller.watch())
+
+
+@pytest.fixture
+def healed(fabric):
+    yield
+    fabric.inject.heal()
+
+
+def known(fabric):
+    return [(f["number"], f["kind"], f["location"], f["state"]) for f in fabric.controller.request("faults")["faults"]]
+
+
+def test_killed_in_a_fault__the_list_is_whole_and_no_table_changed(transfer, fabric, faults, healed):
+    one = transfer()
+    one.reach(0.1)
+    fabric.inject.cut(*LINK)
+    assert one.wait_until(lambda: faults() == [" ".join(LINK)], 30.0), faults()
+    before = known(fabric)
+    restart(fabric, one)
+    assert known(fabric) == before
+    one.finish()  # the hosts never needed it
+    fabric.inject.heal()
+    assert one.wait_until(lambda: not faults(), 30.0), faults()
+    told = fabric.controller.request("verify", timeout_s=60.0)
+    assert told["differences"] == []
+    switches = fabric.controller.request("switches")["switches"].values()
+    assert sum(s["entries_written"] + s["pipeline_loads"] for s in switches) == 0
+
+
+def test_killed_while_a_switch_is_off__it_is_lost_and_comes_back(transfer, fabric, faults, healed):
+    one = transfer()
+    one.reach(0.1)
+    fabric.inject.power("p2-t1-1")
+    assert one.wait_until(lambda: faults() == ["p2-t1-1"], 30.0), faults()
+    restart(fabric, one)
+    assert faults() == ["p2-t1-1"]
+    fabric.inject.heal()
+    one.finish()
+    assert one.wait_until(lambda: not faults(), 30.0), faults()
+    assert fabric.controller.request("verify", timeout_s=60.0)["differences"] == []
+
+
+def test_blackhole__is_named_and_its_evs_are_denied_by_policy(transfer, fabric, faults, healed):
+    one = transfer(size=48 << 20)
+    one.reach(0.1)
+    fabric.controller.request("set_denylist", policy="lossy")
+    fabric.inject.blackhole("p0-t1-1")
+    assert one.wait_until(lambda: known(fabric)[-1][1:] == ("blackhole", "p0-t1-1", "active"), 30.0), known(fabric)
+
+    def states():
+        return {ev["ev"]: ev["state"] for ev in fabric.controller.request("evs", **{"from": "h0", "to": "h2"})["evs"]}
+
+    assert one.wait_until(lambda: states()[0x0001] == "denied", 30.0), states()
+    (row,) = [ev for ev in fabric.controller.request("evs", **{"from": "h0", "to": "h2"})["evs"] if ev["ev"] == 1]
+    assert row["faults"] == [known(fabric)[-1][0]]
+    fabric.inject.heal()
+    assert one.wait_until(lambda: "denied" not in states().values(), 30.0), states()
+    fabric.controller.request("set_denylist", policy="off")
+    one.finish()
+    assert one.wait_until(lambda: not faults(), 30.0), faults()
+
+
+def test_check__names_a_link_that_loses_packets(fabric, faults, healed):
+    assert fabric.controller.request("check", timeout_s=60.0)["ok"] is True
+    fabric.inject.loss(*LINK, 0.2)
+    told = fabric.controller.request("check", timeout_s=60.0)
+    assert (told["ok"], told["bad"]) == (False, [f"{' '.join(LINK)}: lossy"])
