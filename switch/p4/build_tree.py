@@ -338,8 +338,40 @@ class TreeBuilder:
         _notes, body = self.annotations(items)
         return tree.Block(self.where(items), body)
 
-    def assignment(self, item: Any, items: list[Any]) -> tree.Assign:
-        return tree.Assign(items[0].where, items[0], items[1])
+    def update_assign(self, item: Any, items: list[Any]) -> tree.Assign:
+        """`x = e`, and `x += e` for `x = x + e`."""
+        if len(items) == 2:
+            return tree.Assign(items[0].where, items[0], items[1])
+        target, operator, value = items
+        if any(isinstance(one, tree.Call) for one in tree.walk(target)):
+            fail(target.where, f"{operator} with a call on its left: write the assignment out")
+        return tree.Assign(target.where, target, tree.Binary(target.where, str(operator)[:-1], target, value))
+
+    def for_loop(self, item: Any, items: list[Any]) -> tree.For:
+        _, (word, start, condition, updates, body) = self.annotations(items)
+        return tree.For(self.where(word), start, condition, updates, body)
+
+    def for_inits(self, item: Any, items: list[Any]) -> list[Any]:
+        return items
+
+    for_updates = for_inits
+
+    def for_var(self, item: Any, items: list[Any]) -> tree.Var:
+        kind, name, value = items
+        return tree.Var(self.where(name), [], str(name), kind, value)
+
+    def for_in(self, item: Any, items: list[Any]) -> tree.ForIn:
+        _, (word, kind, name, _, (low, high)) = self.annotations(items[:-1])
+        return tree.ForIn(self.where(word), tree.Var(self.where(name), [], str(name), kind, None), low, high, items[-1])
+
+    def for_range(self, item: Any, items: list[Any]) -> tuple[tree.Expr, tree.Expr | None]:
+        return items[0], items[2] if len(items) > 1 else None
+
+    def break_(self, item: Any, items: list[Any]) -> tree.Break:
+        return tree.Break(self.where(items[0]))
+
+    def continue_(self, item: Any, items: list[Any]) -> tree.Continue:
+        return tree.Continue(self.where(items[0]))
 
     def call_statement(self, item: Any, items: list[Any]) -> tree.CallStatement:
         call = self.call(item, items)
@@ -398,8 +430,8 @@ class TreeBuilder:
     def this(self, item: Any, items: list[Any]) -> tree.Refused:
         return tree.Refused(self.where(items[0]), "`this`")
 
-    def dots(self, item: Any, items: list[Any]) -> tree.Refused:
-        return tree.Refused(self.where(items[0]), "the default initializer `...`")
+    def dots(self, item: Any, items: list[Any]) -> tree.Dots:
+        return tree.Dots(self.where(items[0]))
 
     def invalid_expr(self, item: Any, items: list[Any]) -> tree.Expr:
         return tree.Invalid(self.where(items))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from switch.p4 import tree
-from switch.p4.check_calls import Callee, Calls
+from switch.p4.check_calls import Callee, Calls, is_data
 from switch.p4.errors import count, fail, known, unsupported
 from switch.p4.scope import Scope, undeclared
 from switch.p4.types import (
@@ -18,6 +18,7 @@ from switch.p4.types import (
     NewType,
     Object,
     Record,
+    Stack,
     Tuple,
     Type,
     Varbit,
@@ -50,6 +51,8 @@ class Checker(Calls):
         """The parser or control being checked."""
         self.implicit: dict[int, list[tree.Instance]] = {}
         """Instances that `Type.apply()` makes, by id() of the parser or control."""
+        self.loops = 0
+        """Loops around the statement being checked."""
         self.ctor_params: set[int] = set()
         """id() of the constructor parameters of parsers and controls."""
 
@@ -107,8 +110,8 @@ class Checker(Calls):
     def _field_fits(node: tree.Aggregate, one: tree.Field, of: Type) -> None:
         base = plain(of)
         if node.kind == "header" and not isinstance(base, (Bits, Varbit, Variable)) and base != BOOL:
-            if isinstance(base, Record) and base.kind == "struct":
-                unsupported(one.where, "a struct inside a header")
+            if isinstance(base, Record) and base.kind == "struct" and is_data(base):
+                return
             fail(one.where, f"header {node.name}: a field of type {of}; bit<N>, int<N>, bool and varbit<N> can be sent")
         if isinstance(of, Object) or base in (plain(Variable("void")),):
             fail(one.where, f"field {one.name} cannot be a {of}")
@@ -529,6 +532,47 @@ class Checker(Calls):
         self.statement(node.then, Scope(scope))
         if node.other is not None:
             self.statement(node.other, Scope(scope))
+
+    def _do_for(self, node: tree.For, scope: Scope) -> None:
+        inner = Scope(scope)
+        for one in node.start:
+            self.statement(one, inner)
+        self.expr(node.condition, inner)
+        if node.condition.type != BOOL:
+            fail(node.condition.where, f"for needs bool, not {node.condition.type}: compare with 0, say")
+        self.loops += 1
+        for one in (*node.updates, node.body):
+            self.statement(one, Scope(inner))
+        self.loops -= 1
+
+    def _do_forin(self, node: tree.ForIn, scope: Scope) -> None:
+        inner = Scope(scope)
+        of = self.resolve(node.variable.type_node, scope)
+        first = self.expr(node.low, scope)
+        if node.high is not None:
+            self.expr(node.high, scope)
+            for one in (node.low, node.high):
+                self.coerce(one, of, "end of the range")
+            if not isinstance(plain(of), Bits):
+                fail(node.where, f"for over a range needs numbers, not {of}")
+        elif isinstance(node.low, tree.ListExpr):
+            for one in node.low.items:
+                self.coerce(one, of, "item of the list")
+        elif not isinstance(first, Stack) or first.element != of:
+            fail(node.low.where, f"for goes over a range, a list or a header stack of {of}, not over {first}")
+        node.variable.type = of
+        inner.declare(node.variable.name, node.variable, node.variable.where)
+        self.loops += 1
+        self.statement(node.body, Scope(inner))
+        self.loops -= 1
+
+    def _do_break(self, node: tree.Break, scope: Scope) -> None:
+        if not self.loops:
+            fail(node.where, "break outside a loop")
+
+    def _do_continue(self, node: tree.Continue, scope: Scope) -> None:
+        if not self.loops:
+            fail(node.where, "continue outside a loop")
 
     def _do_switch(self, node: tree.Switch, scope: Scope) -> None:
         of = self.expr(node.value, scope)

@@ -20,6 +20,7 @@ from switch.p4.types import (
     Object,
     Record,
     Stack,
+    Tuple,
     Type,
     Varbit,
     Variable,
@@ -259,4 +260,6 @@ def is_data(of: Type) -> bool:
     base = plain(of)
     if isinstance(base, Record):
         return base.kind != "header_union" and all(is_data(one) for one in base.fields.values())
+    if isinstance(base, Tuple):
+        return all(is_data(one) for one in base.items)
     return isinstance(base, (Bits, Varbit)) or base == BOOL or (isinstance(base, Enum) and base.under is not None)

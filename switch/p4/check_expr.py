@@ -64,6 +64,8 @@ class Expressions(TypeResolver):
             self._fill(e, to, what)
         elif isinstance(e, tree.RecordExpr) and isinstance(base, Record):
             self._fill_named(e, base, what)
+        elif isinstance(e, tree.Dots):
+            self._fail_dots(e)
         elif isinstance(e, tree.Invalid) and isinstance(base, Record) and base.kind != "struct":
             e.type = to
         elif isinstance(e, tree.Ternary) and e.type == INT and e.const is None:
@@ -74,6 +76,10 @@ class Expressions(TypeResolver):
             fail(e.where, f"{what} of type {e.type} where {to} is needed{self._cast_hint(e.type, to)}")
 
     @staticmethod
+    def _fail_dots(e: tree.Dots) -> None:
+        fail(e.where, "`...` stands only at the end of a list of values for a struct, header or tuple")
+
+    @staticmethod
     def _cast_hint(have: Type, to: Type) -> str:
         both = isinstance(plain(have), Bits) and isinstance(plain(to), Bits)
         return f": a cast would do, ({to})" if both or isinstance(to, NewType) else ""
@@ -81,6 +87,9 @@ class Expressions(TypeResolver):
     def _fill(self, e: tree.ListExpr, to: Type, what: str) -> None:
         base = plain(to)
         parts = list(base.fields.values()) if isinstance(base, Record) else list(base.items)  # type: ignore[union-attr]
+        if e.items and isinstance(e.items[-1], tree.Dots):
+            e.items.pop()
+            e.items += [default_of(of, e) for of in parts[len(e.items) :]]
         if len(parts) != len(e.items):
             fail(e.where, f"{what}: {len(e.items)} values for the {len(parts)} fields of {to}")
         for item, of in zip(e.items, parts, strict=False):
@@ -115,6 +124,12 @@ class Expressions(TypeResolver):
 
     def _invalid(self, e: tree.Invalid, scope: Scope) -> Type:
         return Simple("{#}")
+
+    def _dots(self, e: tree.Dots, scope: Scope) -> Type:
+        return Simple("...")
+
+    def _default(self, e: tree.Default, scope: Scope) -> Type:
+        return e.type
 
     def _refused(self, e: tree.Refused, scope: Scope) -> Type:
         unsupported(e.where, e.what)
@@ -207,6 +222,9 @@ class Expressions(TypeResolver):
         width = plain(of).width  # type: ignore[union-attr]
         if not 0 <= low <= high < width:
             fail(e.where, f"slice [{high}:{low}] of {of}: needs {width - 1} >= high >= low >= 0")
+        if isinstance(e.base, tree.Slice) and e.base.const is None:  # x[a:b][c:d] is x[b+c:b+d]
+            shift = e.base.low.const
+            e.base, e.high, e.low = e.base.base, _number(e.high, high + shift), _number(e.low, low + shift)
         if isinstance(e.base.const, int):
             e.const = e.base.const >> low & (1 << high - low + 1) - 1
         return Bits(high - low + 1)
@@ -326,7 +344,7 @@ class Expressions(TypeResolver):
             value = of.values[value]
         if value is not None:
             e.const = fold_cast(value, plain(to)) if isinstance(value, (int, bool)) else value
-            if isinstance(to, Enum):
+            if isinstance(to, Enum) and not isinstance(e.const, str):
                 e.const = next((name for name, number in to.values.items() if number == e.const), None)
         return to
 
@@ -375,6 +393,36 @@ class Expressions(TypeResolver):
             way = f"has direction `{decl.direction}`" if decl.direction else "has no direction"
             fail(e.where, f"{what}: parameter {e.name} {way}; only `out` and `inout` can be written")
         fail(e.where, f"{what}: {e.name} is {_called(decl)}, which cannot be written to")
+
+
+def _number(e: tree.Expr, value: int) -> tree.Integer:
+    """A number known at compile time, in the place of an expression."""
+    out = tree.Integer(e.where, value, None, False)
+    out.const, out.type = value, INT
+    return out
+
+
+def default_of(of: Type, e: tree.Expr) -> tree.Expr:
+    """An expression for the default value of a type."""
+    base = plain(of)
+    out: tree.Expr = tree.Default(e.where)
+    if isinstance(base, Record) and base.kind != "struct":
+        out = tree.Invalid(e.where)
+    elif isinstance(base, (Record, Tuple)):
+        parts = base.fields.values() if isinstance(base, Record) else base.items
+        out = tree.ListExpr(e.where, [default_of(one, e) for one in parts])
+    elif base == BOOL:
+        out.const = False
+    elif base == ERROR:
+        out.const = "NoError"
+    elif isinstance(of, Enum):
+        out.const = next((name for name in of.members if of.under and of.values[name] == 0), of.members[0])
+    elif isinstance(base, Bits):
+        out.const = 0
+    else:
+        unsupported(e.where, f"the default value of {of}")
+    out.type = of
+    return out
 
 
 def _called(decl: Any) -> str:

@@ -11,7 +11,7 @@ from switch.p4.emit_deparser import Deparsers
 from switch.p4.emit_expr import Place
 from switch.p4.emit_stmt import CALL, action_constant
 from switch.p4.p4info import Ids
-from switch.p4.types import Record, Stack, Varbit, is_scalar, plain
+from switch.p4.types import Record, Stack, Varbit, form, is_scalar
 
 _PHASES = ("verify", "ingress", "egress", "compute")
 
@@ -26,8 +26,8 @@ class Emitter(Deparsers):
     def text(self) -> str:
         """The C file."""
         program = self.program
-        headers = plain(program.parser.params[1].type)
-        meta = plain(program.parser.params[2].type)
+        headers = form(program.parser.params[1].type)
+        meta = form(program.parser.params[2].type)
         if isinstance(headers, Record):
             self.struct(headers)
         self.struct(meta)  # type: ignore[arg-type]
@@ -97,7 +97,7 @@ class Emitter(Deparsers):
             names = self.usage.of_type(record) if record.kind == "header" else list(record.fields)
             for name in names:
                 of = record.fields[name]
-                width = "" if is_scalar(of) and not hasattr(plain(of), "width") else f" /* {of} */"
+                width = "" if is_scalar(of) and not hasattr(form(of), "width") else f" /* {of} */"
                 code.add(f"{self.declare_type(of, record.decl.where)} {c_name(name)};{width}")
             if record.kind != "header" and not names:
                 code.add("uint8_t empty;")
@@ -184,7 +184,7 @@ class Emitter(Deparsers):
         out: dict[int, list[str]] = {}
 
         def visit(of: Any, path: str) -> None:
-            record = plain(of)
+            record = form(of)
             if not isinstance(record, Record) or record.kind == "header":
                 return
             for one in record.decl.fields:
@@ -212,7 +212,7 @@ class Emitter(Deparsers):
         out: list[str] = []
 
         def visit(of: Any, path: str) -> None:
-            record = plain(of)
+            record = form(of)
             if isinstance(record, Stack):
                 for index in range(record.size + 1):
                     visit(record.element, f"{path}.h[{index}]")
@@ -234,7 +234,7 @@ class Emitter(Deparsers):
         code.open("static const struct p4rt_trace_field trace_fields[] = {")
 
         def visit(of: Any, c: str, name: str) -> None:
-            record = plain(of)
+            record = form(of)
             if isinstance(record, Varbit):
                 return
             if isinstance(record, Stack):
@@ -255,7 +255,7 @@ class Emitter(Deparsers):
         for param, c in zip(self.program.parser.params[1:3], ("hdr", "meta"), strict=True):
             visit(param.type, c, param.name)
         standard = self.program.parser.params[3]
-        for name, of in plain(standard.type).fields.items():  # type: ignore[union-attr]
+        for name, of in form(standard.type).fields.items():  # type: ignore[union-attr]
             bits, c = bits_of(of, standard.where), f"struct p4rt_std, {name}"
             size = f"sizeof(((struct p4rt_std *)0)->{name})"
             code.add(f"{{{c_string(f'{standard.name}.{name}')}, 1, offsetof({c}), {size}, {bits}}},")

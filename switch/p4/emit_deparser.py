@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from switch.p4 import tree
-from switch.p4.code import Code, bits_of, c_comment, c_name
-from switch.p4.emit_expr import Frame, Place, parts_of, store_bits
+from switch.p4.code import Code, c_comment, c_name
+from switch.p4.emit_expr import Frame, Place, parts_of, scalar_leaves, store_bits
 from switch.p4.emit_parser import HeaderShape, Parsers, header_shape
 from switch.p4.emit_stmt import CALL, SIGNATURE
 from switch.p4.errors import fail
-from switch.p4.types import Record, Stack, Varbit, plain
+from switch.p4.types import Record, Stack, Varbit, form
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Deparsers(Parsers):
         self._headers_at(self.place(e, frame), call, out)
 
     def _headers_at(self, place: Place, call: tree.Call, out: list[Sent]) -> None:
-        record = plain(place.type)
+        record = form(place.type)
         if not isinstance(record, (Record, Stack)):
             fail(call.where, f"emit needs a header, a stack or a struct of headers, not a {place.type}")
         if isinstance(record, Record) and record.kind == "header":
@@ -128,14 +128,14 @@ class Deparsers(Parsers):
         lines, offset = [], 0
         for name, of in one.record.fields.items():
             c = f"{one.place.c}.{c_name(name)}"
-            if isinstance(plain(of), Varbit):
+            if isinstance(form(of), Varbit):
                 lines.append(f"memcpy({base} + {offset // 8}, {c}.bytes, {c}.bits / 8);")
                 base = f"({base} + {c}.bits / 8)"
                 continue
-            bits = bits_of(of, self.program.main.where)
-            if (one.place.key, name) in self.usage.writes:
-                lines.append(store_bits(base, offset, bits, c))
-            offset += bits
+            for leaf, bits in scalar_leaves(c, of, self.program.main.where):
+                if (one.place.key, name) in self.usage.writes:
+                    lines.append(store_bits(base, offset, bits, leaf))
+                offset += bits
         return lines
 
     # ---- any deparser: a control that builds the headers

@@ -15,7 +15,7 @@ from switch.p4.code import Code, bits_of, c_name, c_type, literal, masked, narro
 from switch.p4.elaborate import ControlInstance, Program
 from switch.p4.errors import Location, unsupported
 from switch.p4.tree import walk
-from switch.p4.types import BOOL, ERROR, INT, STRING, Applied, Bits, Enum, Record, Stack, Tuple, Type, Varbit, plain
+from switch.p4.types import BOOL, ERROR, INT, STRING, Applied, Bits, Enum, Record, Stack, Tuple, Type, Varbit, form
 
 _STD = "standard_metadata_t"
 
@@ -78,6 +78,8 @@ class Frame:
     """Of a parser: what tells the labels of this application from others."""
     accept: str = "done"
     """Label that `accept` goes to."""
+    loops: list[tuple[str, str]] = field(default_factory=list)
+    """Labels that break and continue of the loops around go to, the innermost last."""
     returns: Type | None = None
     """Of a function of the program: the type of its result."""
 
@@ -115,14 +117,14 @@ class ExprEmitter:
             return f"struct stack_{c_name(record.element.name)}_{record.size}"
         if record not in self.structs:
             for of in record.fields.values():
-                base = plain(of)
+                base = form(of)
                 if isinstance(base, (Record, Stack, Varbit)):
                     self.struct(base)
             self.structs.append(record)
         return f"struct {c_name(record.name)}"
 
     def declare_type(self, of: Type, where: Location) -> str:
-        base = plain(of)
+        base = form(of)
         if isinstance(base, (Record, Stack, Varbit)):
             return self.struct(base)
         return c_type(bits_of(of, where))
@@ -131,26 +133,30 @@ class ExprEmitter:
         """The place an expression names. Raises P4Error for what the backend cannot address."""
         if isinstance(e, tree.Path):
             found = frame.bindings.get(id(e.decl))
-            if found is None and isinstance(e.decl, tree.Const) and isinstance(plain(e.type), Record):
+            if found is None and isinstance(e.decl, tree.Const) and isinstance(form(e.type), Record):
                 return self.temporary_place(e.decl.value, frame)
             if found is None:
                 unsupported(e.where, f"{e.name} here")
             return found
         if isinstance(e, tree.Index) and isinstance(e.base.type, Stack):
             return self._element(self.place(e.base, frame), e.index, frame)
+        if isinstance(e, tree.Index):
+            assert isinstance(e.base.type, Tuple)
+            tuple_place = self.place(e.base, frame)
+            return parts_of(tuple_place)[e.index.const]
         if isinstance(e, tree.Member) and isinstance(e.base.type, Stack):
             return self.last_or_next(self.place(e.base, frame), e, frame)
         if isinstance(e, tree.Member):
             base = self.place(e.base, frame)
-            record = plain(base.type)
+            record = form(base.type)
             assert isinstance(record, Record)
             name = e.name if record.name == _STD else c_name(e.name)
-            part = (base.key, record, e.name) if record.kind == "header" else None
+            part = (base.key, record, e.name) if record.kind == "header" else base.field
             others: tuple[str, ...] = ()
             if record.kind == "header_union":
                 others = tuple(f"{base.c}.{c_name(one)}" for one in record.fields if one != e.name)
             return Place(f"{base.c}.{name}", record.fields[e.name], f"{base.key}.{e.name}", base.shared, part, others)
-        if isinstance(plain(e.type), (Record, Stack)):
+        if isinstance(form(e.type), (Record, Stack)):
             return self.temporary_place(e, frame)
         unsupported(e.where, "this as something to write to")
 
@@ -190,7 +196,7 @@ class ExprEmitter:
 
     def _element(self, stack: Place, index: tree.Expr, frame: Frame) -> Place:
         """stack[index]. An index beyond the end, known only at run time, means an element that nobody sees."""
-        of = plain(stack.type)
+        of = form(stack.type)
         assert isinstance(of, Stack)
         if index.const is not None:
             return element_of(stack, index.const)
@@ -215,7 +221,7 @@ class ExprEmitter:
 
     def note_whole(self, place: Place, write: bool) -> None:
         """A struct or header is read or written as a whole: all fields of all headers in it."""
-        record = plain(place.type)
+        record = form(place.type)
         if isinstance(record, Stack):
             self.note_whole(element_of(place, 0), write)
         elif isinstance(record, Record) and record.kind == "header":
@@ -233,7 +239,7 @@ class ExprEmitter:
         return getattr(self, "_" + type(e).__name__.lower())(e, frame)
 
     def constant(self, e: tree.Expr) -> str:
-        of = plain(e.type)
+        of = form(e.type)
         if isinstance(e.const, str):
             if e.type == ERROR:
                 return f"P4_ERROR_{e.const}"
@@ -258,7 +264,7 @@ class ExprEmitter:
     def _read(self, e: tree.Expr, frame: Frame) -> str:
         place = self.place(e, frame)
         self.note(place, False)
-        if not isinstance(plain(place.type), Record):
+        if not isinstance(form(place.type), Record):
             bits_of(place.type, e.where)
         return place.c
 
@@ -284,14 +290,14 @@ class ExprEmitter:
         return self.call_value(e, frame)
 
     def _is_valid(self, place: Place) -> str:
-        record = plain(place.type)
+        record = form(place.type)
         if isinstance(record, Record) and record.kind == "header_union":
             return "(" + " | ".join(self._is_valid(one) for one in parts_of(place)) + ")"
         self.note_valid(place)
         return f"{place.c}.is_valid"
 
     def note_valid(self, place: Place) -> None:
-        self.usage.note(place.key, plain(place.type), [], False)  # type: ignore[arg-type]
+        self.usage.note(place.key, form(place.type), [], False)  # type: ignore[arg-type]
 
     def _slice(self, e: tree.Slice, frame: Frame) -> str:
         text, bits = self.value(e.base, frame), bits_of(e.base.type, e.where)
@@ -327,7 +333,7 @@ class ExprEmitter:
 
     def _cast(self, e: tree.Cast, frame: Frame) -> str:
         text = self.value(e.operand, frame)
-        of, to = plain(e.operand.type), plain(e.type)
+        of, to = form(e.operand.type), form(e.type)
         if of in (to, BOOL):
             return text
         if to == BOOL:
@@ -351,7 +357,7 @@ class ExprEmitter:
         if e.op in ("&&", "||"):
             return self._logical(e, frame)
         left, right = self.values([e.left, e.right], frame)
-        of = plain(e.left.type)
+        of = form(e.left.type)
         assert isinstance(of, Bits)
         bits = bits_of(of, e.where)
         if e.op in ("<", ">", "<=", ">="):
@@ -403,7 +409,7 @@ class ExprEmitter:
         return f"({left} >> {by})" if by < bits else "0"
 
     def _equality(self, e: tree.Binary, frame: Frame) -> str:
-        record = plain(e.left.type)
+        record = form(e.left.type)
         if not isinstance(record, (Record, Stack, Varbit)):
             if e.left.type == STRING or (not isinstance(record, (Bits, Enum)) and record not in (BOOL, ERROR, INT)):
                 unsupported(e.where, f"comparing values of type {e.left.type}")
@@ -416,7 +422,7 @@ class ExprEmitter:
         return text if e.op == "==" else f"!{text}"
 
     def _same(self, left: Place, right: Place) -> str:
-        record = plain(left.type)
+        record = form(left.type)
         if isinstance(record, Varbit):
             return f"(p4_same_varbit({left.c}.bits, {left.c}.bytes, {right.c}.bits, {right.c}.bytes))"
         if not isinstance(record, (Record, Stack)):
@@ -484,7 +490,7 @@ class ExprEmitter:
         return size
 
     def _padded(self, e: tree.Expr, of: Type, frame: Frame, out: list[tuple[str, int]]) -> None:
-        base = plain(of)
+        base = form(of)
         if isinstance(e, tree.Path) and isinstance(e.decl, tree.Const):
             self._padded(e.decl.value, of, frame, out)
         elif isinstance(base, (Record, Tuple)) and isinstance(e, (tree.ListExpr, tree.RecordExpr)):
@@ -505,7 +511,7 @@ class ExprEmitter:
             out.append((self.value(e, frame), bits_of(of, e.where)))
 
     def _padded_place(self, place: Place, where: Location, out: list[tuple[str, int]]) -> None:
-        record = plain(place.type)
+        record = form(place.type)
         if not isinstance(record, Record):
             out.append((place.c, bits_of(place.type, where)))
             return
@@ -515,7 +521,7 @@ class ExprEmitter:
             self._padded_place(Place(f"{place.c}.{c_name(name)}", of, ""), where, out)
 
     def _leaves(self, e: tree.Expr, of: Type, frame: Frame, out: list[tuple[str, int | Varbit]]) -> None:
-        if not isinstance(plain(of), (Record, Stack, Varbit)):
+        if not isinstance(form(of), (Record, Stack, Varbit)):
             out.append((self.value(e, frame), bits_of(of, e.where)))
             return
         place = self.place(e, frame)
@@ -523,7 +529,7 @@ class ExprEmitter:
         self._spread(place, e.where, out)
 
     def _spread(self, place: Place, where: Location, out: list[tuple[str, int | Varbit]]) -> None:
-        record = plain(place.type)
+        record = form(place.type)
         if isinstance(record, Varbit):
             out.append((place.c, record))
         elif isinstance(record, (Record, Stack)):
@@ -535,20 +541,28 @@ class ExprEmitter:
 
 def element_of(stack: Place, index: int) -> Place:
     """An element of a header stack. All of them share one key: what is read of one is loaded for all."""
-    of = plain(stack.type)
+    of = form(stack.type)
     assert isinstance(of, Stack)
     return Place(f"{stack.c}.h[{index}]", of.element, f"{stack.key}[]", stack.shared)
 
 
 def parts_of(place: Place) -> list[Place]:
     """The fields of a struct or header, or the elements of a stack."""
-    of = plain(place.type)
+    of = form(place.type)
     if isinstance(of, Stack):
         return [element_of(place, index) for index in range(of.size)]
     assert isinstance(of, Record)
     return [
         Place(f"{place.c}.{c_name(name)}", one, f"{place.key}.{name}", place.shared) for name, one in of.fields.items()
     ]
+
+
+def scalar_leaves(c: str, of: Type, where: Location) -> list[tuple[str, int]]:
+    """(C lvalue, bits) of a header's field: more than one when it is a struct."""
+    record = form(of)
+    if not isinstance(record, Record):
+        return [(c, bits_of(of, where))]
+    return [leaf for name, one in record.fields.items() for leaf in scalar_leaves(f"{c}.{c_name(name)}", one, where)]
 
 
 def load_bits(base: str, offset: int, bits: int) -> str:

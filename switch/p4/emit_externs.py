@@ -13,7 +13,7 @@ from switch.p4.code import bits_of, c_comment, c_string, c_type, literal, masked
 from switch.p4.elaborate import ExternInstance
 from switch.p4.emit_expr import ExprEmitter, Frame
 from switch.p4.errors import unsupported
-from switch.p4.types import Bits, plain
+from switch.p4.types import Bits, form
 
 _SILENT = {"log_msg", "assert", "assume", "static_assert"}
 
@@ -117,7 +117,7 @@ class Externs(ExprEmitter):
         self._colour(e, e.callee.args[0][1], text, one, frame)
 
     def _colour(self, e: tree.Call, target: tree.Expr, text: str, one: ExternInstance, frame: Frame) -> None:
-        if not isinstance(plain(target.type), Bits):
+        if not isinstance(form(target.type), Bits):
             unsupported(e.where, f"the colour of a meter as a {target.type}", "bit<N> is")
         bits = bits_of(target.type, e.where)
         self.store(target, masked(f"({work_type(bits)}){text}", bits), frame)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from switch.p4 import tree
 from switch.p4.code import Code, bits_of, c_comment, c_name, c_string, c_type, c_word, where_string
 from switch.p4.elaborate import ControlInstance, ValueSetInstance
-from switch.p4.emit_expr import Frame, Place, element_of, load_bits, parts_of
+from switch.p4.emit_expr import Frame, Place, element_of, load_bits, parts_of, scalar_leaves
 from switch.p4.emit_stmt import SIGNATURE
 from switch.p4.emit_tables import Tables
 from switch.p4.errors import fail, unsupported
 from switch.p4.p4info import source_text
 from switch.p4.scope import field_place
-from switch.p4.types import Bits, Record, Stack, Type, Varbit, is_scalar, plain
+from switch.p4.types import Bits, Record, Stack, Type, Varbit, form, is_scalar
 
 MAX_STEPS = 256
 """States a parser with a cycle may enter before it fails with ParserTimeout."""
@@ -133,7 +133,7 @@ class Parsers(Tables):
                 e.value.const &= mask
                 tests.append(f"({name} & {self.constant(e.mask)}) == {self.constant(e.value)}")
             elif isinstance(e, tree.Range):
-                if isinstance(plain(of), Bits) and plain(of).signed:  # type: ignore[union-attr]
+                if isinstance(form(of), Bits) and form(of).signed:  # type: ignore[union-attr]
                     unsupported(e.where, "a range of int<N>")
                 tests.append(f"{name} >= {self.constant(e.low)} && {name} <= {self.constant(e.high)}")
             else:
@@ -170,7 +170,7 @@ class Parsers(Tables):
 
     def last_or_next(self, stack: Place, e: tree.Member, frame: Frame) -> Place:
         """In a parser, `next` beyond the last element and `last` of an empty stack end it with an error."""
-        of = plain(stack.type)
+        of = form(stack.type)
         assert isinstance(of, Stack)
         if not frame.in_parser:
             unsupported(e.where, f"`{e.name}` of a header stack outside a parser", "use an index")
@@ -183,7 +183,7 @@ class Parsers(Tables):
 
     def _extract(self, e: tree.Call, target: tree.Expr, length: tree.Expr | None, frame: Frame) -> None:
         """extract(header), and extract(header, bits of its varbit field)."""
-        record = plain(target.type)
+        record = form(target.type)
         if not isinstance(record, Record) or record.kind != "header":
             fail(e.where, f"extract needs a header, not a {target.type}")
         shape = header_shape(record, e)
@@ -228,15 +228,15 @@ class Parsers(Tables):
             used, lines, offset, base = set(self.usage.touched(place.key)), [], 0, "(frame + at)"
             for field, of in record.fields.items():
                 c = f"{place.c}.{c_name(field)}"
-                if isinstance(plain(of), Varbit):
+                if isinstance(form(of), Varbit):
                     lines.append(f"{c}.bits = (uint16_t)varbits;")
                     lines.append(f"memcpy({c}.bytes, {base} + {offset // 8}, varbits / 8);")
                     base = "(frame + at + varbits / 8)"
                     continue
-                bits = bits_of(of, e.where)
-                if field in used:
-                    lines.append(f"{c} = {load_bits(base, offset, bits)};")
-                offset += bits
+                for leaf, bits in scalar_leaves(c, of, e.where):
+                    if field in used:
+                        lines.append(f"{leaf} = {load_bits(base, offset, bits)};")
+                    offset += bits
             return lines
 
         code.late(loads)
@@ -310,7 +310,7 @@ class Parsers(Tables):
 
     def _fixed_leaves(self, place: Place, e: tree.Call, out: list[tuple[Place, int]]) -> None:
         """The fields of a place with their bits, in order; a header stands before its fields, with 0 bits."""
-        record = plain(place.type)
+        record = form(place.type)
         if isinstance(record, (Record, Stack)):
             if isinstance(record, Record) and record.kind == "header":
                 out.append((place, 0))
@@ -344,7 +344,7 @@ def header_shape(record: Record, e: tree.Expr) -> HeaderShape:
     """Raises P4Error for headers that are not whole bytes."""
     bits, varbit, longest = 0, None, 0
     for name, of in record.fields.items():
-        base = plain(of)
+        base = form(of)
         if isinstance(base, Varbit):
             if varbit is not None:
                 fail(field_place(record, name), f"header {record}: a second varbit field")
@@ -352,7 +352,7 @@ def header_shape(record: Record, e: tree.Expr) -> HeaderShape:
                 unsupported(field_place(record, name), "varbit that does not begin and end at whole bytes")
             varbit, longest = name, base.width
         else:
-            bits += bits_of(of, field_place(record, name))
+            bits += sum(one for _, one in scalar_leaves("", of, field_place(record, name)))
     if bits % 8:
         fail(e.where, f"header {record} has {bits} bits: only whole bytes can be sent and received")
     return HeaderShape(bits // 8, varbit, longest)

@@ -16,10 +16,12 @@ from switch.p4.emit_expr import ExprEmitter, Frame, Place, element_of, parts_of
 from switch.p4.emit_externs import Externs
 from switch.p4.errors import Location, unsupported
 from switch.p4.tree import walk
-from switch.p4.types import VOID, ActionRun, Applied, Record, Stack, Type, Varbit, is_scalar, plain
+from switch.p4.types import VOID, ActionRun, Applied, Record, Stack, Type, Varbit, form, is_scalar
 
 SIGNATURE = "struct p4rt_device *dev, struct p4rt_packet *pkt, struct phv *p, struct variables *v"
 CALL = "dev, pkt, p, v"
+MAX_ROUNDS = 65536
+"""Rounds after which a `for` ends by itself."""
 _UNUSED = "(void)dev, (void)pkt, (void)p, (void)v;"
 
 
@@ -102,6 +104,89 @@ class Statements(Externs, ExprEmitter):
         else:
             self.statement(s, frame)
 
+    def _st_for(self, s: tree.For, frame: Frame) -> None:
+        """At most MAX_ROUNDS times: a loop that never ends would hold the switch."""
+        code = frame.code
+        code.open("{")
+        for one in s.start:
+            self.statement(one, frame)
+        again = self._loop(frame)
+        code.open(f"if (!({self.value(s.condition, frame)}))")
+        code.add(f"goto {again[0]};")
+        code.depth -= 1
+        self._body(s.body, frame, again)
+        for one in s.updates:
+            self.statement(one, frame)
+        self._loop_end(again, frame)
+
+    def _st_forin(self, s: tree.ForIn, frame: Frame) -> None:
+        code, of = frame.code, s.variable.type
+        code.open("{")
+        place = Place(frame.name(s.variable.name), of, f"local {id(s.variable)}")
+        frame.bindings[id(s.variable)] = place
+        kind = self.declare_type(of, s.where)
+        if s.high is None:
+            base = s.low.type
+            items = s.low.items if isinstance(s.low, tree.ListExpr) else range(base.size)
+            ends = self._loop_labels()
+            for item in items:
+                code.open("{")
+                code.add(f"{kind} {place.c} = {{0}};")
+                if not isinstance(item, int):
+                    value = item
+                else:
+                    value = tree.Index(s.low.where, s.low, tree.Integer(s.low.where, item, None, False))
+                    value.index.const, value.type = item, of
+                self.assign(place, value, frame)
+                one = (ends[0], f"{ends[1]}_{len(code.lines)}")
+                self._body(s.body, frame, one)
+                code.add("}")
+                code.depth -= 1
+            code.add(f"{ends[0]}: ;")
+            code.close()
+            return
+        low, high, at = frame.name("low"), frame.name("high"), frame.name("at")
+        wide = f"(uint64_t){self.value(s.low, frame)}", f"(uint64_t){self.value(s.high, frame)}"
+        code.add(f"uint64_t {low} = {wide[0]}, {high} = {wide[1]}, {at} = {low};")
+        again = self._loop(frame)
+        code.open(f"if ({at} > {high})")
+        code.add(f"goto {again[0]};")
+        code.depth -= 1
+        code.add(f"{kind} {place.c} = ({kind}){at};")
+        self._body(s.body, frame, again)
+        code.add(f"{at}++;")
+        self._loop_end(again, frame)
+
+    def _loop_labels(self) -> tuple[str, str]:
+        self.copies += 1
+        return f"break_{self.copies}", f"continue_{self.copies}"
+
+    def _loop(self, frame: Frame) -> tuple[str, str]:
+        labels = self._loop_labels()
+        count = frame.name("rounds")
+        frame.code.open(f"for (uint32_t {count} = 0; {count} < {MAX_ROUNDS}; {count}++) {{")
+        return labels
+
+    def _body(self, body: Any, frame: Frame, labels: tuple[str, str]) -> None:
+        frame.loops.append(labels)
+        frame.code.open("{")
+        self._branch(body, frame)
+        frame.code.close()
+        frame.loops.pop()
+        frame.code.add(f"{labels[1]}: ;")
+
+    @staticmethod
+    def _loop_end(labels: tuple[str, str], frame: Frame) -> None:
+        frame.code.close()
+        frame.code.add(f"{labels[0]}: ;")
+        frame.code.close()
+
+    def _st_break(self, s: tree.Break, frame: Frame) -> None:
+        frame.code.add(f"goto {frame.loops[-1][0]};")
+
+    def _st_continue(self, s: tree.Continue, frame: Frame) -> None:
+        frame.code.add(f"goto {frame.loops[-1][1]};")
+
     def condition(self, e: tree.Expr, frame: Frame) -> str:
         text = self.value(e, frame)
         return text[1:-1] if text[0] == "(" and _closes_at_end(text) else text
@@ -148,7 +233,7 @@ class Statements(Externs, ExprEmitter):
 
     def assign(self, place: Place, e: tree.Expr, frame: Frame) -> None:
         """place = e, for scalars, structs and headers."""
-        record = plain(place.type)
+        record = form(place.type)
         if not isinstance(record, (Record, Stack, Varbit)):
             frame.code.add(f"{place.c} = {self.condition(e, frame)};")
             return
@@ -181,10 +266,8 @@ class Statements(Externs, ExprEmitter):
             unsupported(e.where, f"this as a value of {record}")
         source = self.place(e, frame)
         self._refuse_write(source, e.where)
-        self.note_whole(source, False)
-        self.note_whole(place, True)
-        if isinstance(record, Varbit):
-            self.note(source, False)
+        self.note(source, False)
+        self.note(place, True)
         frame.code.add(f"{place.c} = {source.c};")
         self._forget_bytes(place, frame)
         if place.siblings:
@@ -207,7 +290,7 @@ class Statements(Externs, ExprEmitter):
 
     def _forget_bytes(self, place: Place, frame: Frame) -> None:
         """After a copy the bytes of a header are those of its fields, not those in the frame."""
-        record = plain(place.type)
+        record = form(place.type)
         if isinstance(record, Record) and record.kind == "header":
             frame.code.add(f"{place.c}.at = P4_AT_NONE;")
         elif isinstance(record, (Record, Stack)):
@@ -227,7 +310,7 @@ class Statements(Externs, ExprEmitter):
         items = dict(e.items) if isinstance(e, tree.RecordExpr) else dict(zip(record.fields, e.items, strict=False))
         staged = []
         for name, of in record.fields.items():
-            target, item, inner = Place(f"{place.c}.{c_name(name)}", of, f"{place.key}.{name}"), items[name], plain(of)
+            target, item, inner = Place(f"{place.c}.{c_name(name)}", of, f"{place.key}.{name}"), items[name], form(of)
             if is_scalar(of):
                 temporary = self._temporary(frame)
                 frame.code.add(f"{self.declare_type(of, e.where)} {temporary} = {self.condition(item, frame)};")
@@ -280,7 +363,7 @@ class Statements(Externs, ExprEmitter):
     def _call_stack(self, e: tree.Call, frame: Frame) -> None:
         """push_front and pop_front: elements move with their bytes in the frame, those that are new are not valid."""
         place = self.place(e.callee.base, frame)
-        of, by = plain(place.type), e.args[0].value.const
+        of, by = form(place.type), e.args[0].value.const
         assert isinstance(of, Stack)
         by = min(by, of.size)
         keep, c = of.size - by, place.c
@@ -358,28 +441,30 @@ class Statements(Externs, ExprEmitter):
         """C arguments of an action or function, and what is to be copied out after the call: (target, variable)."""
         args, after = [], []
         for at, (param, arg) in enumerate(e.callee.args):
+            text, out = self.argument(param, arg, frame)
             later = any(self.acts(one) for _, one in e.callee.args[at + 1 :])
-            if param.direction not in ("out", "inout"):
-                if is_scalar(param.type):
-                    text = self.value(arg, frame)
-                else:
-                    place = self.place(arg, frame)
-                    self.note_whole(place, False)
-                    text = place.c
-                if later and arg.const is None:
-                    temporary = self._temporary(frame)
-                    frame.code.add(f"{self.declare_type(param.type, arg.where)} {temporary} = {text};")
-                    text = temporary
-                args.append(text)
-                continue
-            temporary = self._temporary(frame)
-            of = self.declare_type(param.type, arg.where)
-            start = ("0" if is_scalar(param.type) else "{0}") if param.direction == "out" else self._copy_in(arg, frame)
-            frame.code.add(f"{of} {temporary} = {start};")
-            args.append(f"&{temporary}")
-            if not isinstance(arg, tree.DontCare):
-                after.append((self.fixed(arg, frame), temporary))
+            if later and param.direction not in ("out", "inout") and arg.const is None:
+                temporary = self._temporary(frame)
+                frame.code.add(f"{self.declare_type(param.type, arg.where)} {temporary} = {text};")
+                text = temporary
+            args.append(text)
+            after += out
         return args, after
+
+    def argument(self, param: tree.Param, arg: tree.Expr, frame: Frame) -> tuple[str, list[tuple[tree.Expr, str]]]:
+        """C argument for one parameter, and what is to be copied out after the call."""
+        if param.direction not in ("out", "inout"):
+            if is_scalar(param.type):
+                return self.value(arg, frame), []
+            place = self.place(arg, frame)
+            self.note_whole(place, False)
+            return place.c, []
+        temporary = self._temporary(frame)
+        of = self.declare_type(param.type, arg.where)
+        start = ("0" if is_scalar(param.type) else "{0}") if param.direction == "out" else self._copy_in(arg, frame)
+        frame.code.add(f"{of} {temporary} = {start};")
+        after = [] if isinstance(arg, tree.DontCare) else [(self.fixed(arg, frame), temporary)]
+        return f"&{temporary}", after
 
     def fixed(self, e: tree.Expr, frame: Frame) -> tree.Expr:
         """An lvalue whose index of a header stack is evaluated now, as the language demands, not at the copying out."""

@@ -117,23 +117,25 @@ class Tables(Statements):
     def _case(self, ref: tree.ActionRef, action: ActionInstance, frame: Frame) -> None:
         function = self.action_function(action.decl, frame)
         directed = iter(ref.args or [])
-        args, at = [], 0
+        args, at, after = [], 0, []
+        frame.code.open(f"case {action_constant(action)}: {{")
         for param in action.decl.params:
             if param.direction:
                 arg = next(directed).value
-                if param.direction != "in":
-                    unsupported(arg.where, f"a table's action with an `{param.direction}` argument")
-                args.append(self.value(arg, frame))
+                text, out = self.argument(param, arg, frame)
+                args.append(text)
+                after += out
                 continue
             bits, size = bits_of(param.type, param.where), bytes_of(param.type, param.where)
             text = load_bits("act->params", at * 8, size * 8)
             args.append(f"({c_type(bits)}){text}")
             at += size
-        frame.code.open(f"case {action_constant(action)}:")
         call = f"{function}({', '.join([CALL, *args])})"
         exits = self.may_exit(action.decl, frame.control)
-        frame.code.add(f"result.exited = (uint8_t){call};" if exits else f"{call};", "break;")
-        frame.code.depth -= 1
+        frame.code.add(f"result.exited = (uint8_t){call};" if exits else f"{call};")
+        self._copy_out(after, frame)
+        frame.code.add("break;")
+        frame.code.close()
 
     # ---- descriptors
 

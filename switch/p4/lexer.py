@@ -20,9 +20,9 @@ from switch.p4.errors import Location, fail
 from switch.p4.preprocess import MARKER
 
 _KEYWORDS = """
-    abstract action actions apply bit bool const control default else entries enum error exit extern false header
-    header_union if in inout int key list match_kind out package parser priority return select state string struct
-    switch table this transition true tuple type typedef value_set varbit void
+    abstract action actions apply bit bool break const continue control default else entries enum error exit extern
+    false for header header_union if in inout int key list match_kind out package parser priority return select state
+    string struct switch table this transition true tuple type typedef value_set varbit void
 """
 KEYWORDS = frozenset(_KEYWORDS.split())
 
@@ -34,6 +34,8 @@ PUNCTUATION = {
     "&&&": "MASK", "..": "RANGE", "<": "LT", ">": "GT", "<=": "LE", ">=": "GE", "==": "EQ", "!=": "NE",
     "<<": "SHL", ">>": "SHR", "_": "DONTCARE", "#": "HASH",
 }  # fmt: skip
+ASSIGN_OPS = ("|+|=", "|-|=", "<<=", ">>=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=")
+PUNCTUATION |= dict.fromkeys(ASSIGN_OPS, "ASSIGN_OP")
 
 _TOKEN = re.compile(
     r"""
@@ -43,7 +45,8 @@ _TOKEN = re.compile(
              |0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+|0[dD][0-9_]+|[0-9][0-9_]*)
   | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
   | (?P<string>"(?:[^"\\\n]|\\.)*")
-  | (?P<punct>\|\+\||\|-\||&&&|\.\.\.|\.\.|\+\+|&&|\|\||<=|>=|==|!=|<<|>>|[{}()\[\];:,.?@=+\-*/%&|^~!<>\#])
+  | (?P<punct>\|[+-]\|=|<<=|>>=|[-+*/%&|^]=
+            |\|\+\||\|-\||&&&|\.\.\.|\.\.|\+\+|&&|\|\||<=|>=|==|!=|<<|>>|[{}()\[\];:,.?@=+\-*/%&|^~!<>\#])
     """,
     re.X | re.S,
 )

@@ -203,6 +203,16 @@ class Invalid(Expr):
 
 
 @dataclass(slots=True)
+class Dots(Expr):
+    """`...`: default values for the rest of a list."""
+
+
+@dataclass(slots=True)
+class Default(Expr):
+    """The default value of its type (zero, false, the first member of an enum), made by the checker."""
+
+
+@dataclass(slots=True)
 class Mask(Expr):
     value: Expr
     mask: Expr
@@ -272,6 +282,34 @@ class Return(Node):
 
 @dataclass(slots=True)
 class Exit(Node):
+    pass
+
+
+@dataclass(slots=True)
+class For(Node):
+    start: list[Statement]
+    condition: Expr
+    updates: list[Statement]
+    body: Statement
+
+
+@dataclass(slots=True)
+class ForIn(Node):
+    """`for (T x in low .. high)`; high None: over the elements of a header stack or the items of a list."""
+
+    variable: Var
+    low: Expr
+    high: Expr | None
+    body: Statement
+
+
+@dataclass(slots=True)
+class Break(Node):
+    pass
+
+
+@dataclass(slots=True)
+class Continue(Node):
     pass
 
 

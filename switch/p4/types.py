@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
+from types import SimpleNamespace
 from typing import Any
+
+from switch.p4.errors import NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +177,19 @@ def plain(of: Type) -> Type:
             return of.under
         else:
             return of
+
+
+def form(of: Type) -> Type:
+    """`plain`, and a tuple as the struct with the fields f0, f1, ... that the backend makes of it."""
+    base = plain(of)
+    return _tuple_record(base) if isinstance(base, Tuple) else base
+
+
+@cache
+def _tuple_record(of: Tuple) -> Record:
+    name = f"tuple_{_tuple_record.cache_info().misses}"
+    decl = SimpleNamespace(where=NOWHERE, fields=[], annotation=lambda _: None)
+    return Record(name, "struct", {f"f{at}": one for at, one in enumerate(of.items)}, decl)
 
 
 def is_scalar(of: Type) -> bool:

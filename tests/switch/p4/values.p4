@@ -1,118 +1,89 @@
-// Headers, structs, tuples and slices as values: copied whole, compared, cut and put together.
+// Tuples, lists, `...`, structs in headers, slices of slices, compound assignment, loops, actions with inout in tables.
 #include <core.p4>
 #include <v1model.p4>
 
-header op_t { bit<8> what; bit<8> flag; }
-header pair_t { bit<16> a; int<16> b; }
-header wide_t { bit<128> value; }
+struct half_t { bit<4> x; bit<4> y; }
+header data_t { bit<8> op; bit<8> a; bit<8> b; half_t h; bit<16> w; }
+header small_t { bit<8> v; }
+enum kind_t { FIRST, SECOND }
+struct many_t { bit<8> a; bool b; kind_t k; half_t h; small_t s; }
+struct headers_t { data_t data; small_t[3] list; }
+struct metadata_t { tuple<bit<8>, bit<16>> t; }
 
-struct inner_t { bit<8> x; bit<8> y; }
-struct outer_t { inner_t left; inner_t right; bool same; }
-struct metadata { outer_t state; pair_t spare; bit<24> joined; }
-struct headers { op_t op; pair_t one; pair_t two; wide_t wide; pair_t[2] list; }
-
-const inner_t LIMITS = { 3, 200 };
-const inner_t FIXED = { x = 0x11, y = 0x22 };
-
-parser P(packet_in packet, out headers hdr, inout metadata meta, inout standard_metadata_t std) {
+parser P(packet_in b, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     state start {
-        packet.extract(hdr.op);
-        packet.extract(hdr.one);
-        transition select(hdr.op.flag) {
-            0x80 &&& 0x80: accept;
-            1 .. 9:        both;
-            10:            long;
-            12:            long;
-            default:       accept;
+        b.extract(hdr.data);
+        transition select(hdr.data.h.x, hdr.data.op) {
+            (1, _)         : one;
+            (2 .. 3, 0x20) : three;
+            default        : accept;
         }
     }
-    state both { packet.extract(hdr.two); transition accept; }
-    state long { packet.extract(hdr.wide); transition accept; }
+    state one { b.extract(hdr.list.next); transition accept; }
+    state three { b.extract(hdr.list.next); b.extract(hdr.list.next); b.extract(hdr.list.next); transition accept; }
 }
-
-control V(inout headers hdr, inout metadata meta) { apply { } }
-
-control Halve(inout bit<16> value)(bit<8> by) {
-    bit<16> before = value;
-    apply {
-        value = before >> by;
+control V(inout headers_t hdr, inout metadata_t meta) { apply { } }
+control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+    action both(inout bit<8> x, in bit<8> y, bit<8> z) { x = x + y + z; }
+    table t {
+        key = { hdr.data.op : exact; }
+        actions = { both(hdr.data.a, hdr.data.b); }
+        const entries = { 6 : both(hdr.data.a, hdr.data.b, 100); }
     }
-}
-
-control I(inout headers hdr, inout metadata meta, inout standard_metadata_t std) {
-    Halve(1) half;
-    Halve(4) sixteenth;
-
-    action swap(inout pair_t p, in pair_t q, out bit<16> old) {
-        old = p.a;
-        p = q;
-    }
-
     apply {
         std.egress_spec = 1;
-        bit<16> old = 0xEEEE;
-        switch (hdr.op.what) {
-            1: {                                        // header copy takes validity along
-                hdr.two = hdr.one;
-                hdr.one.setInvalid();
+        if (hdr.data.op == 1) {
+            meta.t = { hdr.data.a, hdr.data.w };
+            tuple<bit<8>, bit<16>> other = meta.t;
+            hdr.data.b = other[0] + (other == meta.t ? 8w1 : 0);
+            hdr.data.w = other[1] + 1;
+        } else if (hdr.data.op == 2) {
+            hdr.data.b = { hdr.data.a, hdr.data.b } == { 8w1, 8w2 } ? 8w0x77 : 0x66;
+        } else if (hdr.data.op == 3) {
+            many_t m = { 5, ... };
+            hdr.data.a = m.a + (m.b ? 8w1 : 0) + (m.k == kind_t.FIRST ? 8w16 : 0) + (bit<8>) m.h.y +
+                         (m.s.isValid() ? 8w1 : 0);
+        } else if (hdr.data.op == 4) {
+            hdr.data.h.x = hdr.data.h.y + 1;
+            hdr.data.h = { hdr.data.h.y, hdr.data.h.x };
+        } else if (hdr.data.op == 5) {
+            hdr.data.w[11:4][5:2] = 4w0xf;
+            hdr.data.a += 3;
+            hdr.data.b <<= 1;
+            hdr.data.h.x |= 8;
+        } else if (hdr.data.op == 6) {
+            t.apply();
+        } else if (hdr.data.op == 7) {
+            for (bit<8> i = 0, bit<8> j = 10; i < j; i += 1, j -= 1) {
+                if (i == 1) { continue; }
+                if (i == 4) { break; }
+                hdr.data.a += i;
             }
-            2: { hdr.one = hdr.two; }                   // of an invalid one: invalid
-            3: {                                        // equal: both invalid, or both valid with equal fields
-                hdr.op.flag = 0;
-                if (hdr.one == hdr.two) { hdr.op.flag = 1; }
-                if (hdr.list[0] == hdr.list[1]) { hdr.op.flag[7:7] = 1; }
+        } else if (hdr.data.op == 8) {
+            for (bit<8> i in 250 .. 255) { hdr.data.a += 1; hdr.data.b = i; }
+            for (bit<8> i in 9 .. 3) { hdr.data.a = 0; }
+        } else if (hdr.data.op == 9) {
+            for (bit<8> i = 0; i < 8; i = i + 0) { hdr.data.w = hdr.data.w + 1; }     // ends all the same
+        } else if (hdr.data.op == 0x20) {
+            for (small_t s in hdr.list) {
+                if (s.v == 2) { continue; }
+                hdr.data.a += s.v;
             }
-            4: {                                        // through an action: in, inout, out
-                swap(hdr.one, hdr.two, old);
-                hdr.two.a = old;
-            }
-            5: {                                        // struct from a list, from names, whole
-                meta.state.left = { 1, 2 };
-                meta.state.right = FIXED;
-                meta.state = { left = meta.state.right, right = meta.state.left, same = meta.state.left == FIXED };
-                hdr.one.a = meta.state.left.x ++ meta.state.right.y;
-                if (meta.state.same) { hdr.op.flag = 0xFF; }
-            }
-            6: {                                        // slices on the left; signed shift; sign extension
-                hdr.one.a[11:4] = 0xAB;
-                hdr.one.b = hdr.one.b >> 4;
-                meta.joined = (bit<24>) (bit<16>) hdr.one.b;
-                hdr.op.flag = meta.joined[23:16];
-            }
-            7: {                                        // 128 bits
-                hdr.wide.value = hdr.wide.value + 1;
-                hdr.wide.value[127:120] = hdr.wide.value[7:0];
-                if (hdr.wide.value > 128w1 << 127) { hdr.op.flag = 0x77; }
-            }
-            8: {                                        // two instances with arguments of their own
-                half.apply(hdr.one.a);
-                sixteenth.apply(hdr.two.a);
-            }
-            9: {                                        // stacks: copy of an element, of all, size and lastIndex
-                hdr.list[1] = hdr.one;
-                hdr.list[0].setValid();
-                hdr.list[0].a = (bit<16>) hdr.list.size;
-                hdr.list[0].b = -2;
-            }
-            10: {                                       // limits from a constant; a conditional; division by constants
-                hdr.one.a = hdr.one.a > (bit<16>) LIMITS.y ? (bit<16>) LIMITS.x : 16w0xFFFF;
-                hdr.op.flag = ((1 + 2 * 3) % 4 == 3 && 17 / 4 == 4) ? 8w1 : 0;
-            }
-            11: {                                       // a constant beside a field that reads what it replaces
-                meta.state.left = { hdr.op.flag, 0 };
-                meta.state.left = { 9, meta.state.left.x };
-                hdr.one = { meta.state.left.x ++ meta.state.left.y, hdr.one.b };
-                hdr.list[0] = hdr.one;
-                hdr.list = hdr.list;
-            }
-            default: { mark_to_drop(std); exit; }
+            for (bit<8> n in { 8w1, hdr.data.a, 8w3 }) { hdr.data.b += n; }
         }
-        hdr.op.what = 0;
     }
 }
-
-control E(inout headers hdr, inout metadata meta, inout standard_metadata_t std) { apply { } }
-control C(inout headers hdr, inout metadata meta) { apply { } }
-control D(packet_out packet, in headers hdr) { apply { packet.emit(hdr); } }
-
+control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) { apply { } }
+control C(inout headers_t hdr, inout metadata_t meta) { apply { } }
+control D(packet_out b, in headers_t hdr) {
+    small_t trailer;
+    apply {
+        b.emit(hdr.data);
+        for (small_t s in hdr.list) { b.emit(s); }
+        if (hdr.data.op == 0xf0) {
+            trailer = { 0x99 };
+            b.emit(trailer);
+        }
+    }
+}
 V1Switch(P(), V(), I(), E(), C(), D()) main;
