@@ -218,7 +218,7 @@ class TrafficSettings(c.Structure):
 class QueueCounts(c.Structure):
     """struct rt_queue_state."""
 
-    _fields_ = _words("packets", "bytes", "sent_packets", "sent_bytes", "dropped_packets", "dropped_bytes")
+    _fields_ = _words("packets", "bytes", "sent_packets", "sent_bytes", "dropped_packets", "dropped_bytes", "peak")
 
 
 class LineCounts(c.Structure):

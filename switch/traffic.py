@@ -118,6 +118,8 @@ class QueueState:
     dropped_pkts: int
     dropped_octets: int
     """Found the queue full, or no buffer."""
+    peak_packets: int
+    """The greatest depth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,9 @@ class PortTrafficState:
 
 
 NO_TRAFFIC = PortTrafficState(
-    (QueueState(0, 0, 0, 0, 0, 0),) * PRIORITIES, ImpairmentState(0, 0, 0, 0, 0, 0), ImpairmentState(0, 0, 0, 0, 0, 0)
+    (QueueState(0, 0, 0, 0, 0, 0, 0),) * PRIORITIES,
+    ImpairmentState(0, 0, 0, 0, 0, 0),
+    ImpairmentState(0, 0, 0, 0, 0, 0),
 )
 
 

@@ -72,7 +72,11 @@ IMPAIRMENT_CONFIG = (
     ConfigLeaf("seed", "seed", SEED_MAX, "of the random choices; the same seed gives the same choices"),
 )
 
-QUEUE_STATE = ("depth-packets", "depth-bytes", "transmit-pkts", "transmit-octets", "dropped-pkts", "dropped-octets")
+QUEUE_STATE = (
+    "depth-packets", "depth-bytes", "transmit-pkts", "transmit-octets", "dropped-pkts", "dropped-octets",
+    "peak-packets",
+)  # fmt: skip
+"""`peak`: the greatest depth since the pipeline was loaded."""
 IMPAIRMENT_STATE = ("held-pkts", "lost-pkts", "lost-octets", "corrupted-pkts", "dropped-pkts", "dropped-octets")
 """`held`: on the line now. `dropped`: the device's buffers were exhausted."""
 

@@ -66,6 +66,8 @@ class Queue:
     transmit_octets: int = 0
     dropped_pkts: int = 0
     dropped_octets: int = 0
+    peak_packets: int = 0
+    """The greatest depth; 0 where the switch does not tell (BMv2)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ struct rt_traffic_settings {
 };
 
 struct rt_queue_state {
-    uint64_t packets, bytes, sent_packets, sent_bytes, dropped_packets, dropped_bytes;
+    uint64_t packets, bytes, sent_packets, sent_bytes, dropped_packets, dropped_bytes, peak;
 };
 
 struct rt_line_state {
@@ -152,7 +152,7 @@ RT_API int rt_traffic_read(struct rt_device *dev, uint32_t port, struct rt_traff
     for (int i = 0; traffic && i < RT_PRIORITIES; i++) {
         const struct rt_queue *q = &traffic->queues[i];
         out->queues[i] = (struct rt_queue_state){q->packets, q->bytes, q->sent_packets, q->sent_bytes,
-                                                 q->dropped_packets, q->dropped_bytes};
+                                                 q->dropped_packets, q->dropped_bytes, q->peak};
     }
     if (traffic) {
         out->lines[0] = line_state(&traffic->in);

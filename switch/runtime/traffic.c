@@ -141,6 +141,8 @@ static void enqueue(struct rt_device *dev, struct rt_traffic *traffic, struct rt
     rt_fifo_put(&queue->fifo, buffer);
     queue->packets++;
     queue->bytes += bytes;
+    if (queue->packets > queue->peak)
+        queue->peak = queue->packets;
     traffic->waiting |= (uint8_t)(1 << (queue - traffic->queues));
 }
 
@@ -289,7 +291,7 @@ void rt_traffic_restart(struct rt_device *dev)
             struct rt_queue *queue = &traffic->queues[i];
             empty(dev, &queue->fifo);
             queue->packets = queue->bytes = queue->sent_packets = queue->sent_bytes = 0;
-            queue->dropped_packets = queue->dropped_bytes = 0;
+            queue->dropped_packets = queue->dropped_bytes = queue->peak = 0;
         }
         traffic->waiting = 0;
         rt_traffic_look(dev, traffic);

@@ -47,7 +47,7 @@ struct rt_queue {
     struct rt_shaper bits, frames;
     uint64_t max_packets, max_bytes;
     struct rt_fifo fifo;
-    uint64_t packets, bytes, sent_packets, sent_bytes, dropped_packets, dropped_bytes;
+    uint64_t packets, bytes, sent_packets, sent_bytes, dropped_packets, dropped_bytes, peak; /* peak: of packets */
 };
 
 struct rt_pattern {

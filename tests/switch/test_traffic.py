@@ -150,7 +150,7 @@ def test_depth__packets_that_wait_are_counted_and_more_are_dropped():
     send(d, 1, 2, 3, 4, 5)
     queue = d.traffic.state(OUT).queues[0]
     assert (queue.depth_packets, queue.depth_bytes) == (2, 2500)
-    assert (queue.dropped_pkts, queue.dropped_octets) == (2, 2500)
+    assert (queue.dropped_pkts, queue.dropped_octets, queue.peak_packets) == (2, 2500, 2)
     assert numbers(advance(d, S)) == [1, 2, 3]
     queue = d.traffic.state(OUT).queues[0]
     assert (queue.depth_packets, queue.depth_bytes, queue.transmit_pkts, queue.transmit_octets) == (0, 0, 3, 3750)
