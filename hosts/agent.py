@@ -270,6 +270,8 @@ class Agent:
         ports = self.ports_json()
         for plane, counters in self.nic.counters.items():
             ports[str(plane)].update(counters.to_json())
+        for plane, pacing in self.nic.pacing().items() if isinstance(self.nic, PacedNic) else ():
+            ports[plane]["pacing"] = pacing
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return {
             "host": self.host.name,

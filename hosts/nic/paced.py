@@ -43,6 +43,9 @@ DATA_MOST = 64
 CONTROL_RING = 256
 EARLY = 0.25
 """Share of a frame's time by which it may leave early."""
+LATE_S = 0.002
+"""A frame that leaves so long after its time counts as late: the machine is too busy for these rates."""
+NEVER = float("inf")
 
 _INNER = 40 + 8 + 12 + 4
 """IPv6, UDP, BTH, iCRC."""
@@ -70,7 +73,17 @@ def inner_bytes(packet: Packet) -> int:
 class PacedPort:
     """The transmit side of a port. Times are seconds of the caller's clock."""
 
-    __slots__ = ("_bits", "_control", "_data", "_done_at", "_early_s", "_now_sending", "rate_bps")
+    __slots__ = (
+        "_control",
+        "_data",
+        "_done_at",
+        "_early_s",
+        "_now_sending",
+        "frames",
+        "late",
+        "late_max_s",
+        "rate_bps",
+    )
 
     def __init__(self, rate_bps: float) -> None:
         self.rate_bps = rate_bps
@@ -78,6 +91,9 @@ class PacedPort:
         self._control: deque[tuple[Item, int]] = deque()
         self._now_sending: Item | None = None
         self._done_at = self._early_s = 0.0
+        self.frames = self.late = 0
+        """Frames that left, and those of them that left LATE_S late or more."""
+        self.late_max_s = 0.0
 
     def put(self, item: Item, size: int, control: bool, now: float) -> bool:
         """Send a frame of `size` bytes when its turn comes; False when there is no place for it."""
@@ -97,6 +113,11 @@ class PacedPort:
     def take(self, now: float) -> Iterable[Item]:
         """The frames that have been sent by now."""
         while self._now_sending is not None and self._done_at - self._early_s <= now:
+            self.frames += 1
+            late_s = now - self._done_at
+            if late_s >= LATE_S:
+                self.late += 1
+                self.late_max_s = max(self.late_max_s, late_s)
             yield self._now_sending
             queue = self._control or self._data
             if queue:
@@ -108,6 +129,11 @@ class PacedPort:
     def next_at(self) -> float | None:
         """When the frame on the wire will have been sent."""
         return None if self._now_sending is None else self._done_at
+
+    @property
+    def may_leave_at(self) -> float:
+        """When it may be taken; NEVER without one."""
+        return NEVER if self._now_sending is None else self._done_at - self._early_s
 
     @property
     def room(self) -> int:
@@ -142,6 +168,8 @@ class PacedNic(Nic):
         self._clock, self._dscp_control = clock, dscp_control
         self._outside = ENCAPSULATION_BYTES if nic.plan.mode.outer_header else ETHERNET_BYTES
         self._paced = {plane: PacedPort(rate) for plane, rate in rates.items()}
+        self._wake_at = NEVER
+        """No frame may leave before."""
 
     @property
     def rates(self) -> dict[int, float]:
@@ -155,6 +183,15 @@ class PacedNic(Nic):
             self._paced.pop(plane, None)
         else:
             self._paced[plane] = PacedPort(rate_bps)
+
+    def pacing(self) -> dict[str, dict[str, float]]:
+        """By plane: `rate_bps`, `frames` that left, `late` ones and the latest by how many seconds."""
+        return {
+            str(plane): {
+                "rate_bps": port.rate_bps, "frames": port.frames, "late": port.late, "late_max_s": port.late_max_s,
+            }
+            for plane, port in self._paced.items()
+        }  # fmt: skip
 
     def _lose(self, plane: int, why: str) -> None:
         port = self._paced.get(plane)
@@ -171,12 +208,19 @@ class PacedNic(Nic):
         size = inner_bytes(packet) + self._outside
         if not port.put((peer, packet), size, packet.dscp == self._dscp_control, self._clock()):
             self.nic.counters[plane].tx_dropped["no buffer"] += 1
+        elif (soon := port.may_leave_at) < self._wake_at:
+            self._wake_at = soon
 
     def flush(self) -> None:
         now = self._clock()
-        for plane, port in self._paced.items():
-            for peer, packet in port.take(now):
-                self.nic.send(plane, peer, packet)
+        if now >= self._wake_at:
+            soonest = NEVER
+            for plane, port in self._paced.items():
+                for peer, packet in port.take(now):
+                    self.nic.send(plane, peer, packet)
+                if (soon := port.may_leave_at) < soonest:
+                    soonest = soon
+            self._wake_at = soonest
         self.nic.flush()
 
     def next_at(self) -> float | None:

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from hosts.tools import common
@@ -63,7 +64,7 @@ def _port(port: Event) -> Event:
     dropped = {way: sum(port.get(f"{way}_dropped", {}).values()) for way in ("tx", "rx")}
     return {
         "interface": port["interface"], "up": port["up"], **{key: port.get(key, 0) for key in PORT_COUNTERS},
-        "tx_dropped": dropped["tx"], "rx_dropped": dropped["rx"],
+        "tx_dropped": dropped["tx"], "rx_dropped": dropped["rx"], "pacing": port.get("pacing"),
     }  # fmt: skip
 
 
@@ -111,6 +112,7 @@ def text(shown: Event, *, evs: bool, plan: Plan) -> str:
         f"{shown['unclaimed']} packets unclaimed",
         PORT_COLUMNS,
         *(_port_line(port) for port in shown["ports"].values()),
+        *_late_line(shown["ports"].values()),
     ]
     if not shown["qps"]:
         lines.append("  no QPs")
@@ -144,6 +146,21 @@ def _port_line(port: Event) -> str:
         f"  {port['interface']:<10} {state:<5} {port['tx_packets']:>11} {port['rx_packets']:>11} "
         f"{megabits(port['tx_bps']):>9} {megabits(port['rx_bps']):>9} {dropped:>14}"
     )
+
+
+LATE_SHARE = 0.01
+
+
+def _late_line(ports: Iterable[Event]) -> list[str]:
+    """A warning when ports with a rate do not keep their times: what is measured then is the machine."""
+    paced = [port["pacing"] for port in ports if port["pacing"]]
+    frames, late = sum(one["frames"] for one in paced), sum(one["late"] for one in paced)
+    if late <= LATE_SHARE * frames:
+        return []
+    worst = max(one["late_max_s"] for one in paced) * 1e3
+    return [
+        f"  machine too busy for these rates: {late} of {frames} frames left 2 ms late or more, up to {worst:.0f} ms"
+    ]
 
 
 def _qp_line(qp: Event) -> str:

@@ -85,6 +85,16 @@ def test_port__control_goes_before_data_but_interrupts_no_frame():
     assert sent(paced, 1.0) == ["a", "sack", "b"]
 
 
+def test_port__counts_what_left_late():
+    paced = port()
+    for name in "ab":
+        put(paced, name, 0.0)
+    assert sent(paced, 0.0089) == ["a"]
+    assert (paced.frames, paced.late) == (1, 0)
+    assert sent(paced, 0.026) == ["b"]
+    assert (paced.frames, paced.late, paced.late_max_s) == (2, 1, pytest.approx(0.010))
+
+
 def test_port__room_is_the_ring_and_the_wire():
     paced = port()
     assert paced.room == DATA_RING + 1
@@ -171,6 +181,12 @@ def test_nic__frames_wait_for_their_port():
     rig.now = 1.0
     rig.nic.flush()
     assert rig.wire.out[2:] == [(0, "Sack"), (0, "Write")]
+    assert rig.nic.pacing()["0"]["frames"] == 3
+    rig.nic.send(1, "h2", a_write())  # an idle NIC takes up again
+    assert rig.nic.next_at() > 1.0
+    rig.now = 2.0
+    rig.nic.flush()
+    assert rig.wire.out[-1] == (1, "Write") and rig.nic.pacing()["1"]["late"] == 1
 
 
 def test_nic__ports_without_a_rate_send_at_once():

@@ -291,6 +291,17 @@ def test_stat__golden_with_rates_from_the_second_look_on():
     ]
 
 
+def test_stat__says_when_the_machine_is_too_busy():
+    said = status(10.0, 1000)
+    said["ports"]["0"]["pacing"] = {"rate_bps": 1e7, "frames": 1000, "late": 30, "late_max_s": 0.0123}
+    lines = stat.text(stat.add_rates(stat.sample(said), None), evs=False, plan=PLAN).splitlines()
+    assert lines[4] == ("  machine too busy for these rates: 30 of 1000 frames left 2 ms late or more, up to 12 ms")
+    said["ports"]["0"]["pacing"]["late"] = 10
+    assert not any(
+        "busy" in line for line in stat.text(stat.add_rates(stat.sample(said), None), evs=False, plan=PLAN).splitlines()
+    )
+
+
 def test_stat__a_qp_that_is_new_and_a_restarted_agent_have_no_negative_rates():
     first = stat.add_rates(stat.sample({**status(10.0, 1000), "qps": []}), None)
     second = stat.add_rates(stat.sample(status(11.0, 10)), first)
