@@ -286,7 +286,8 @@ def test_faults__none(cli, fabric):
     assert said(cli, "faults") == "0 active, 0 past"
 
 
-def test_routes__from_the_controller(cli, fabric):
+def test_routes__from_the_controller(cli, fabric, monkeypatch):
+    monkeypatch.setattr("topologies.words.faults.SETTLE_S", 0.0)
     fabric.controller = Client(verify={"digests": dict.fromkeys("abc", ""), "unchanged_since_start": True})
     assert said(cli, "routes") == "tables of 3 switches read back: unchanged since the start"
     fabric.controller = Client(
@@ -296,6 +297,13 @@ def test_routes__from_the_controller(cli, fabric):
 
 
 # ---- breaking and healing -------------------------------------------------------------------------------------
+
+
+def test_routes__a_difference_that_is_being_put_right_is_none(cli, fabric):
+    answers = [{"digests": {}, "unchanged_since_start": True, "differences": ["p0-t0-0: dead_ports"]}] * 2
+    answers.append({"digests": {}, "unchanged_since_start": True, "differences": []})
+    fabric.controller.request = lambda op, **fields: answers.pop(0)
+    assert said(cli, "routes").endswith("unchanged since the start") and not answers
 
 
 def test_impairments__set_replace_and_take_away(cli, fabric):

@@ -20,6 +20,8 @@ from topologies.words.check import check_fabric
 from topologies.words.table import table
 
 VERIFY_TIMEOUT_S = 60.0
+SETTLE_S = 2.0
+"""How long a difference has to last before `routes` tells it, seconds."""
 SHOWN = ("active", "all")
 BEFORE_S = 0.05
 """A fault seen this long before its injection began was told by something else, seconds (clocks are one)."""
@@ -120,8 +122,13 @@ def routes(session: Session, given: Given) -> str:
     routes
     """
     arguments(given, "routes", 0)
-    answer = session.fabric.controller.request("verify", timeout_s=VERIFY_TIMEOUT_S)
-    differences = answer.get("differences", [])
+    until = time.monotonic() + SETTLE_S
+    while True:
+        answer = session.fabric.controller.request("verify", timeout_s=VERIFY_TIMEOUT_S)
+        differences = answer.get("differences", [])
+        if not differences or time.monotonic() >= until:
+            break
+        time.sleep(SETTLE_S / 10)  # it may be writing them just now: a link has changed
     if differences or not answer["unchanged_since_start"]:
         shown = "; ".join(str(one) for one in differences[:5]) or "digests differ from those at the start"
         raise UsageError(f"switch tables differ from what was written: {shown}")
