@@ -1,0 +1,40 @@
+"""p4src/README.md names everything a controller can write or read, and reasons have one number everywhere."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from planned import P4SRC, compiled
+
+from controller.readings import REASONS
+
+PAGE = (P4SRC / "README.md").read_text()
+QUOTED = " ".join(re.findall(r"`([^`]+)`", PAGE))
+
+
+@pytest.mark.parametrize("program", ["srv6", "spray"])
+def test_page__names_tables_actions_counters_registers_and_digests(program):
+    info = compiled(program).p4info
+    groups = (info.tables, info.actions, info.counters, info.registers, info.digests, info.action_profiles)
+    names = [one.preamble.alias for group in groups for one in group if one.preamble.alias != "NoAction"]
+    assert [name for name in names if not re.search(rf"\b{name}\b", QUOTED)] == []
+
+
+@pytest.mark.parametrize("program", ["srv6", "spray"])
+def test_page__names_keys_and_parameters(program):
+    info = compiled(program).p4info
+    keys = [field.name for table in info.tables for field in table.match_fields]
+    params = [param.name for action in info.actions for param in action.params]
+    assert [name for name in {*keys, *params} if not re.search(rf"\b{name}\b", QUOTED)] == []
+
+
+def test_reasons__have_one_number_in_program_page_and_controller():
+    text = (P4SRC / "headers.p4").read_text()
+    body = re.search(r"enum bit<4> drop_reason_t \{(.*?)\n\}", text, re.S)
+    assert body
+    numbers = {int(number): name for name, number in re.findall(r"(\w+)\s*= (\d+)", body[1]) if name != "NONE"}
+    assert numbers.keys() == REASONS.keys()
+    assert {int(n): name for n, name in re.findall(r"^\| (\d+) \| (\w+) \|", PAGE, re.M)} == numbers
+    plain = {number: name.lower().replace("_", " ") for number, name in numbers.items()}
+    assert plain == {number: name.lower() for number, name in REASONS.items()}
