@@ -160,10 +160,6 @@ class Keeper:
             self._live, self._live_wanted_at = entries, time.monotonic()
             self._live_wake.set()
 
-    @property
-    def desired(self) -> tuple[Entry, ...]:
-        return (*self.target.entries, *self._live)
-
     def give_up_absent(self) -> None:
         """It has been in line in an earlier life of the controller, and does not answer: it is lost, not late."""
         if self.status.state is SwitchState.CONNECTING:
