@@ -6,7 +6,8 @@ each between two veth pairs:
 
     load -- veth -- forwarder -- veth -- load
 
-    embedded   the event loop of switch/runtime with srv6.p4, the routes of a T0 of the default plan, real SRv6 frames
+    embedded   the event loop of switch/runtime with srv6.p4, the tables of a T0 of the default plan, real SRv6 frames
+    spray      the same with spray.p4 in mode ecmp, and frames without the outer header, that go up
     bare       bench/forwarder.c: AF_PACKET ring (TPACKET_V2), sendmmsg, qdisc bypass; touches no frame
     bare v3    the same with TPACKET_V3 blocks, the usual advice: a frame may wait a millisecond in its block
 
@@ -32,18 +33,21 @@ from pathlib import Path
 from typing import Any
 
 from bench import target, traffic
+from bench.tables import load_plan
 from switch.build import BuildError, build_program
 from switch.device import Device
-from switch.entities import ActionCall, FieldMatch, TableEntry, TableError
+from switch.entities import TableError
 from switch.loop import EventLoop, PortError
 from switch.p4.errors import P4Error
-from topologies.plan import LOCATOR, Plan, SwitchRoutes, carrier
+from topologies.plan import Mode, Plan, SwitchRoutes, carrier
 
 HERE = Path(__file__).parent
-SRV6 = HERE.parent / "p4src" / "srv6.p4"
 
-FRAME_BYTES = (158, 4214)
-"""A SACK-sized frame and a full data frame (4096 bytes of payload)."""
+FRAME_BYTES = (158, 1158, 4214)
+"""A SACK-sized frame, data frames with 1024 and with 4096 bytes of payload."""
+ETHERNET = bytes.fromhex("02000000000202000000000186dd")
+IPV6 = bytes.fromhex("61200000")
+"""Version, a trimmable DSCP, ECT(0), no flow label."""
 WINDOWS = {"loaded": 128, "light": 8}
 """Frames in flight."""
 ROUNDS = 5
@@ -103,6 +107,8 @@ def table(result: dict[str, Any]) -> str:
             f"{row['bytes']:>6} bytes  {row['load']:<7} {row['embedded_us']:>9.2f} {row['bare_us']:>9.2f}"
             f" {row['ratio']:>7.2f} {v3:>9} {row['ksoftirqd_us']:>10.2f}"
         )
+    for row in result["spray"]:
+        lines.append(f"{row['bytes']:>6} bytes  loaded  {row['embedded_us']:>9.2f}   with spray.p4")
     lines.append("Way through one hop with one frame in flight, microseconds (veth, forwarder, veth, wake-ups)")
     for row in result["hops"]:
         lines.append(
@@ -138,7 +144,10 @@ def measure() -> dict[str, Any]:
         loop.add_port(device, 1, embedded.interfaces()[1])
         loop.add_port(device, routes.next_hops[0][1], embedded.interfaces()[2])
         heads, port = frame_heads(plan, routes), routes.next_hops[0][1]
+        spray, spray_heads = stack.enter_context(spray_forwarder(loop))
         result = campaign(loader, device, heads, embedded, bare, v3)
+        note("spray.p4")
+        result["spray"] = [spray_row(loader, spray, spray_heads[size], size) for size in FRAME_BYTES]
         note("traffic manager")
         result["traffic"] = traffic.campaign(drive, loader, device, port, heads, embedded)
     note("compile, start, entries, memory")
@@ -214,46 +223,66 @@ def summary(
 
 
 def load_routes(device: Device, plan: Plan) -> SwitchRoutes:
-    """srv6.p4 and the whole static table of the first T0 into `device`."""
-    from switch.p4 import compile_program
-
-    device.load(compile_program(SRV6))
-    routes = plan.srv6_routes(plan.switches[0])
-    schema = device.schema
-    tables = {table.name: table for table in schema.tables.values()}
-    actions = {action.name: action.id for action in schema.actions.values()}
-
-    def prefix(usid: int) -> tuple[FieldMatch]:
-        return (FieldMatch.exact(1, (LOCATOR << 16 | usid).to_bytes(6, "big")),)
-
-    device.insert(TableEntry(tables["my_usid"].id, prefix(routes.own_usid), ActionCall(actions["shift"])))
-    for usid, port in routes.next_hops:
-        forward = ActionCall(actions["forward"], ((1, port.to_bytes(2, "big")),))
-        device.insert(TableEntry(tables["usid_next"].id, prefix(usid), forward))
-    return routes
+    """srv6.p4 and the whole tables of the first T0 into `device`."""
+    load_plan(device, plan, plan.switches[0])
+    return plan.srv6_routes(plan.switches[0])
 
 
 def frame_heads(plan: Plan, routes: SwitchRoutes) -> dict[int, bytes]:
     """Headers of a frame of each size: Ethernet, uSID carrier to the first neighbour, inner IPv6, UDP, BTH."""
     outer = carrier(routes.own_usid, routes.next_hops[0][0], 0x2001, 0x3000).to_bytes(16, "big")
-    source, target = (plan.address(plan.hosts[i], 0).packed for i in (0, -1))
-    heads = {}
-    for size in FRAME_BYTES:
-        inner_bytes = size - 14 - 40
-        heads[size] = b"".join((
-            bytes.fromhex("02000000000202000000000186dd"),
-            b"\x60\0\0\0" + inner_bytes.to_bytes(2, "big") + bytes((41, 64)) + source + outer,
-            b"\x60\0\0\0" + (inner_bytes - 40).to_bytes(2, "big") + bytes((17, 64)) + source + target,
-            bytes.fromhex("c00012b7") + (inner_bytes - 40).to_bytes(2, "big") + b"\0\0",
-            bytes.fromhex("0600ffff0000001180000001"),
-        ))  # fmt: skip
-    return heads
+    return {
+        size: b"".join((
+            ETHERNET, IPV6 + (size - 54).to_bytes(2, "big") + bytes((41, 64)) + _addresses(plan)[:16] + outer,
+            _transport(plan, size - 54),
+        )) for size in FRAME_BYTES
+    }  # fmt: skip
+
+
+def plain_heads(plan: Plan) -> dict[int, bytes]:
+    """The same without the outer header: what spray.p4 forwards."""
+    return {size: ETHERNET + _transport(plan, size - 14) for size in FRAME_BYTES}
+
+
+def _addresses(plan: Plan) -> bytes:
+    return b"".join(plan.address(plan.hosts[i], 0).packed for i in (0, -1))
+
+
+def _transport(plan: Plan, size: int) -> bytes:
+    """IPv6, UDP and BTH of `size` bytes from the first host to the last."""
+    return b"".join((
+        IPV6 + (size - 40).to_bytes(2, "big") + bytes((17, 64)) + _addresses(plan),
+        bytes.fromhex("c00012b7") + (size - 40).to_bytes(2, "big") + b"\0\0",
+        bytes.fromhex("0600ffff0000001180000001"),
+    ))  # fmt: skip
 
 
 def spin_ns(device: Device, head: bytes, size: int, count: int = 200_000) -> float:
     """Nanoseconds of the program alone, per frame, copying the frame included."""
     data = head + bytes(size - len(head))
     return device.spin(1, data, count) / count
+
+
+@contextlib.contextmanager
+def spray_forwarder(loop: EventLoop) -> Iterator[tuple[Forwarder, dict[int, bytes]]]:
+    """A second device in the same loop with spray.p4, between its own cables, and its frames."""
+    plan = Plan(mode=Mode.ECMP)
+    one = Forwarder("spray", "s", lambda: thread_ns(os.getpid(), "p4-forward"))
+    with contextlib.closing(Device(2, "spray")) as device:
+        load_plan(device, plan, plan.switches[0])
+        heads = plain_heads(plan)
+        size = FRAME_BYTES[0]
+        ((port, _),) = device.process(1, heads[size] + bytes(size - len(heads[size])))
+        make_cables(one)
+        loop.attach(device)
+        loop.add_ports(device, {1: one.interfaces()[1], port: one.interfaces()[2]})
+        yield one, heads
+
+
+def spray_row(loader: Path, one: Forwarder, head: bytes, size: int) -> dict[str, Any]:
+    for _ in range(ROUNDS):
+        sample(loader, one, head, size, "loaded", WINDOWS["loaded"])
+    return {"bytes": size, "embedded_us": round(statistics.median(one.samples["loaded", size]), 3)}
 
 
 @contextlib.contextmanager
