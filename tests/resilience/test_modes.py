@@ -1,8 +1,11 @@
 """Every mode carries both transports over the real fabric; links with rates; a denylist under traffic."""
 
 import os
+import subprocess
+import sys
 import time
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +15,7 @@ from topologies.net import Fabric
 from topologies.plan import Mode, Plan
 
 LIMIT_S = 60.0
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "live_write.py"
 
 
 class Rig:
@@ -24,6 +28,13 @@ class Rig:
         self.hosts = {
             h.name: stack.enter_context(AgentClient(self.fabric.run_dir.agent_socket(h.name))) for h in plan.hosts
         }
+
+    def start(self, host: str, *command: str) -> subprocess.Popen:
+        """A program in a host."""
+        return subprocess.Popen(
+            ["mnexec", "-a", str(self.fabric.hosts[host].pid), *command],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=EXAMPLE.parent.parent,
+        )  # fmt: skip
 
     def begin(self, source: str, peer: str, size: int, transport: str = "mrc", **options) -> tuple[str, int]:
         path = self.folder / f"{source}-{size}"
@@ -68,6 +79,20 @@ def test_mode__both_transports_arrive_whole(rig, mode):
 def test_mode__the_readable_nic_too(rig):
     up = rig(Plan(2, 2, 2, 1, mode="stev"), nic="scapy")
     assert up.end(up.begin("h0", "h1", 1 << 16))["state"] == "done"
+
+
+def test_mode__verbs_beside_the_agents(rig):
+    """A program's device on paced ports, in a mode whose packets have no outer header."""
+    up = rig(Plan.scaled(2, 2, 2, 1, mode="ecmp"))
+    command = [sys.executable, str(EXAMPLE)]
+    place = ["--run-dir", str(up.fabric.run_dir.path)]
+    server = up.start("h1", *command, "serve", *place)
+    assert "serving" in server.stdout.readline()
+    writer = up.start("h0", *command, "write", "h1", "--megabytes", "1", *place)
+    said, _ = writer.communicate(timeout=LIMIT_S)
+    assert writer.returncode == 0 and "SHA-256 equal" in said and "over 2 planes" in said, said
+    assert server.wait(LIMIT_S) == 0
+    assert all(host.status()["unclaimed"] == 0 for host in up.hosts.values())
 
 
 def test_rates__a_nic_sends_no_faster_than_its_ports(rig):
