@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 from switch.p4 import tree
@@ -51,6 +52,9 @@ class Checker(Calls):
         """The parser or control being checked."""
         self.implicit: dict[int, list[tree.Instance]] = {}
         """Instances that `Type.apply()` makes, by id() of the parser or control."""
+        self.records = {}
+        self.copies: dict[tuple[int, tuple[Type, ...]], Any] = {}
+        """Generic parsers, controls and functions with their type arguments."""
         self.loops = 0
         """Loops around the statement being checked."""
         self.ctor_params: set[int] = set()
@@ -146,7 +150,8 @@ class Checker(Calls):
 
     def _declare_function(self, node: tree.Function, scope: Scope) -> None:
         if node.type_params:
-            unsupported(node.where, "a generic function")
+            scope.declare(node.name, node, node.where)
+            return
         node.type = self.resolve(node.result, scope)
         inner = Scope(scope)
         for one in node.params:
@@ -229,15 +234,39 @@ class Checker(Calls):
         inner = Scope(scope)
         for name in node.type_params:
             inner.names[name] = Variable(name)
-        if (node.type_params and getattr(node, "body", None)) or (getattr(node, "states", None) and node.type_params):
-            unsupported(node.where, f"a generic {kind}")
         self.ctor_params.update(map(id, node.ctor))
         for one in (*node.params, *node.ctor):
             one.type = self.resolve(one.type_node, inner)
             inner.declare(one.name, one, one.where)
         return inner
 
+    def specialised(self, found: Object, args: tuple[Type, ...]) -> Type:
+        decl = found.decl
+        body = getattr(decl, "body", None) or getattr(decl, "states", None)
+        if found.kind not in ("control", "parser") or not body or any(isinstance(one, Variable) for one in args):
+            return super().specialised(found, args)
+        return Object(found.kind, self.copy_of(decl, args))
+
+    def copy_of(self, decl: Any, args: tuple[Type, ...]) -> Any:
+        """A copy of a generic declaration with the type arguments in place, checked; one for equal arguments."""
+        key = (id(decl), args)
+        if key not in self.copies:
+            before = self.owner, self.in_parser, self.in_action, self.in_function, self.loops
+            self.in_parser = self.in_action = False
+            self.in_function, self.loops = None, 0
+            copy = deepcopy(decl)
+            copy.type_params = []
+            inner = Scope(self.top)
+            inner.names.update(zip(decl.type_params, args, strict=True))
+            self.copies[key] = copy
+            self.declaration(copy, Scope(inner))
+            self.owner, self.in_parser, self.in_action, self.in_function, self.loops = before
+        return self.copies[key]
+
     def _declare_control(self, node: tree.Control, scope: Scope) -> None:
+        if node.type_params and node.body is not None:
+            scope.declare(node.name, Object("control", node), node.where)
+            return
         inner = self._enter(node, "control", scope)
         self.owner = node
         if node.body is not None:
@@ -248,6 +277,9 @@ class Checker(Calls):
         scope.declare(node.name, Object("control", node), node.where)
 
     def _declare_parser(self, node: tree.Parser, scope: Scope) -> None:
+        if node.type_params and node.states is not None:
+            scope.declare(node.name, Object("parser", node), node.where)
+            return
         inner = self._enter(node, "parser", scope)
         self.owner = node
         if node.states is not None:

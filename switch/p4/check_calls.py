@@ -63,11 +63,36 @@ class Calls(Expressions):
         if isinstance(found, list) and isinstance(found[0], tree.Function):
             fits = [one for one in found if len(one.params) == len(e.args)]
             found = fits[0] if fits else found[0]
+        if isinstance(found, tree.Function) and found.type_params:
+            found = self._inferred(e, found, scope)
         if isinstance(found, tree.Function):
             return self._finish(e, Callee("user", found, found.name), found.params, found.type, scope)
         if isinstance(found, list):
             return self._overloaded(e, Callee("function", None, e.target.name), found, scope)
         fail(e.where, f"{e.target.name} cannot be called: it is no action and no function")
+
+    def copy_of(self, decl: Any, args: tuple[Type, ...]) -> Any:
+        """A generic declaration with its type arguments; check.py makes it."""
+        raise NotImplementedError
+
+    def _inferred(self, e: tree.Call, found: tree.Function, scope: Scope) -> tree.Function:
+        """A generic function for the type arguments given, or those that the arguments show."""
+        bound: dict[str, Type] = {}
+        if e.type_args:
+            if len(e.type_args) != len(found.type_params):
+                wanted = count(len(found.type_params), "type argument")
+                fail(e.where, f"{found.name} takes {wanted}, not {len(e.type_args)}")
+            bound = dict(zip(found.type_params, (self.resolve(one, scope) for one in e.type_args), strict=True))
+        else:
+            inner = Scope(self.home_of(found))  # type: ignore[arg-type]
+            for name in found.type_params:
+                inner.names[name] = Variable(name)
+            for param, arg in self.pair(found.name, found.params, e.args, e.where):
+                self._bind(self.resolve(param.type_node, inner), self.expr(arg, scope), bound)
+        for name in found.type_params:
+            if bound.get(name) in (None, INT):
+                fail(e.where, f"{found.name}: cannot tell type {name}: write {found.name}<...>(...), or give a width")
+        return self.copy_of(found, tuple(bound[name] for name in found.type_params))
 
     def _method_call(self, e: tree.Call, target: tree.Member, scope: Scope) -> Type:
         if target.name == "apply" and isinstance(target.base, tree.Call):
@@ -226,7 +251,9 @@ class Calls(Expressions):
         if isinstance(param, Variable):
             if bound.get(param.name) in (None, INT):
                 bound[param.name] = arg
-        elif isinstance(param, Object) and isinstance(arg, Object):
+        elif (isinstance(param, Record) and isinstance(arg, Record) and param.decl is arg.decl) or (
+            isinstance(param, Object) and isinstance(arg, Object)
+        ):
             for one, other in zip(param.args, arg.args, strict=False):
                 self._bind(one, other, bound)
 

@@ -447,12 +447,16 @@ class Statements(Externs, ExprEmitter):
                 temporary = self._temporary(frame)
                 frame.code.add(f"{self.declare_type(param.type, arg.where)} {temporary} = {text};")
                 text = temporary
-            args.append(text)
+            args += [text] if text else []
             after += out
         return args, after
 
     def argument(self, param: tree.Param, arg: tree.Expr, frame: Frame) -> tuple[str, list[tuple[tree.Expr, str]]]:
-        """C argument for one parameter, and what is to be copied out after the call."""
+        """C argument for one parameter ("" for none), and what is to be copied out after the call."""
+        if str(param.type) == "standard_metadata_t":
+            if self.place(arg, frame).key != "std":
+                unsupported(arg.where, "a standard_metadata_t other than the packet's")
+            return "", []
         if param.direction not in ("out", "inout"):
             if is_scalar(param.type):
                 return self.value(arg, frame), []
@@ -525,6 +529,9 @@ class Statements(Externs, ExprEmitter):
         """C parameters of an action or function: `out` and `inout` ones are pointers to the caller's copies."""
         out = []
         for one in params:
+            if str(one.type) == "standard_metadata_t":  # there is only one: it is passed by name
+                inner.bindings[id(one)] = Place("pkt->std", one.type, "std", True)
+                continue
             c = inner.name(one.name)
             of = self.declare_type(one.type, one.where)
             pointer = one.direction in ("out", "inout")

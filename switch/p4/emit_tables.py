@@ -123,7 +123,7 @@ class Tables(Statements):
             if param.direction:
                 arg = next(directed).value
                 text, out = self.argument(param, arg, frame)
-                args.append(text)
+                args += [text] if text else []
                 after += out
                 continue
             bits, size = bits_of(param.type, param.where), bytes_of(param.type, param.where)

@@ -48,7 +48,7 @@ def fail(location: Location, message: str) -> NoReturn:
 
 def unsupported(location: Location, what: str, instead: str = "") -> NoReturn:
     """Refuse a construct by name: `what` reads as a noun (`varbit`, `header stacks`)."""
-    plural = what.endswith("s") and not what.endswith("ss")
+    plural = what.endswith("s") and not what.endswith("ss") and not what.startswith(("a ", "an ", "the "))
     hint = f" ({instead})" if instead else ""
     raise P4Error(location, f"{what} {'are' if plural else 'is'} not supported by the C backend{hint}")
 

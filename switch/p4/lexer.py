@@ -145,7 +145,12 @@ def _fold_annotations(source: Source) -> Iterator[Lexeme]:
             fail(where, "expected the name of an annotation after @")
         folded = Lexeme("ANNOTATION", tokens[i + 1].text, token.line, token.column)
         i += 2
-        if i < len(tokens) and tokens[i].kind in ("LPAR", "LSQB"):
+        if folded.text == "pragma":  # the rest of the line is its body
+            start = i
+            while i < len(tokens) and tokens[i].line == token.line:
+                i += 1
+            folded.body = tokens[start:i]
+        elif i < len(tokens) and tokens[i].kind in ("LPAR", "LSQB"):
             end = _matching(tokens, i)
             if end is None:
                 fail(where, f"the annotation @{folded.text} is never closed")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from switch.p4 import tree
-from switch.p4.errors import Location, count, fail, known, unsupported
+from switch.p4.errors import Location, count, fail, known
 from switch.p4.types import (
     BOOL,
     DONTCARE,
@@ -81,6 +81,9 @@ def undeclared(where: Location, name: str, scope: Scope, what: str = "") -> None
 class TypeResolver:
     """Turns types as written into types. `constant` (check_expr.py) evaluates the sizes."""
 
+    records: dict[tuple[int, tuple[Type, ...]], Record]
+    """Generic structs with their arguments."""
+
     def constant(self, expr: tree.Expr, scope: Scope) -> int:
         raise NotImplementedError
 
@@ -101,6 +104,23 @@ class TypeResolver:
             return Tuple(tuple(self.resolve(one, scope) for one in node.args))
         return DONTCARE
 
+    def specialised(self, found: Object, args: tuple[Type, ...]) -> Type:
+        """A generic parser, control, extern or package with its type arguments."""
+        return Object(found.kind, found.decl, args)
+
+    def _record(self, found: Record, args: tuple[Type, ...], scope: Scope) -> Record:
+        """A generic struct or header with its type arguments; equal arguments give the same type."""
+        key = (id(found), args)
+        if key not in self.records:
+            word = "_".join("".join(c if c.isalnum() else "_" for c in str(one)) for one in args)
+            record = Record(f"{found.name}_{word}", found.kind, {}, found.decl, args)
+            self.records[key] = record
+            inner = Scope(scope.top())
+            inner.names.update(zip(found.decl.type_params, args, strict=True))
+            for one in found.decl.fields:
+                record.fields[one.name] = self.resolve(one.type_node, inner)
+        return self.records[key]
+
     def _sized(self, node: tree.SizedType, scope: Scope) -> Type:
         width = self.constant(node.size, scope)
         low = 1 if node.name == "int" else 0
@@ -119,9 +139,12 @@ class TypeResolver:
             wanted = len(found.decl.type_params)
             if args and len(args) != wanted:
                 fail(node.where, f"{node.name} takes {count(wanted, 'type argument')}, not {len(args)}")
-            return Object(found.kind, found.decl, args)
-        if args and isinstance(found, Record) and found.decl.type_params:
-            unsupported(node.where, "generic structs")
+            return self.specialised(found, args) if args else found
+        if isinstance(found, Record) and found.decl.type_params:
+            wanted = len(found.decl.type_params)
+            if len(args) != wanted:
+                fail(node.where, f"{node.name} takes {count(wanted, 'type argument')}, not {len(args)}")
+            return self._record(found, args, scope)
         if args:
             fail(node.where, f"{node.name} takes no type arguments")
         return found

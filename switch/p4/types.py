@@ -60,6 +60,8 @@ class Record:
     kind: str
     fields: dict[str, Type] = field(default_factory=dict)
     decl: Any = None
+    args: tuple[Type, ...] = ()
+    """Type arguments, of a generic one."""
 
     def __str__(self) -> str:
         return self.name
