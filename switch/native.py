@@ -28,6 +28,8 @@ SOURCES = (
     "settings.c",
     "virtual.c",
     "io.c",
+    "ports.c",
+    "events.c",
     "port.c",
     "link.c",
 )

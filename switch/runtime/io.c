@@ -32,91 +32,6 @@
 #define TAG_WAKE UINT64_MAX
 #define TAG_NETLINK (UINT64_MAX - 1)
 
-/* ---- events for Python ------------------------------------------------------------------------------------------ */
-
-static void push_event(struct rt_loop *loop, struct rt_event event, const uint8_t *frame)
-{
-    struct rt_queued_event *queued = NULL;
-    uint64_t one = 1;
-
-    rt_lock(&loop->event_lock);
-    if (!frame || (loop->n_frames < RT_EVENT_FRAMES && loop->frame_bytes + event.len <= RT_EVENT_BYTES))
-        queued = malloc(sizeof *queued + event.len);
-    if (queued) {
-        queued->event = event;
-        queued->next = NULL;
-        if (frame) {
-            memcpy(queued->frame, frame, event.len);
-            loop->n_frames++;
-            loop->frame_bytes += event.len;
-        }
-        *loop->last_event = queued;
-        loop->last_event = &queued->next;
-    } else {
-        loop->frames_lost++;
-    }
-    rt_unlock(&loop->event_lock);
-    if (queued && write(loop->notify, &one, sizeof one) < 0)
-        return; /* EAGAIN: it is readable already */
-}
-
-static void push_port_event(struct rt_loop *loop, const struct rt_port *port)
-{
-    struct rt_event event = {.kind = RT_EVENT_PORT, .device = port->dev->id, .port = port->number,
-                             .up = (uint32_t)port->up, .admin_up = (uint32_t)port->admin_up,
-                             .ifindex = (uint32_t)port->ifindex, .at_ns = rt_now_ns()};
-    memcpy(event.interface, port->name, sizeof event.interface);
-    push_event(loop, event, NULL);
-}
-
-/* The interface of a port is as told now: tell the device (watch ports) and Python what changed. */
-void rt_port_is(struct rt_loop *loop, struct rt_port *port, int ifindex, unsigned flags)
-{
-    int admin_up = ifindex && (flags & IFF_UP), up = admin_up && (flags & IFF_RUNNING);
-    int was_down = rt_port_is_down(port->dev, (int32_t)port->number);
-
-    if (ifindex == port->ifindex && up == port->up && admin_up == port->admin_up && was_down == !up)
-        return;
-    port->ifindex = ifindex;
-    port->up = up;
-    port->admin_up = admin_up;
-    rt_port_state(port->dev, port->number, up);
-    push_port_event(loop, port);
-}
-
-/* All waiting events, oldest first, in one block to be freed with rt_free; returns their number. */
-RT_API int rt_loop_events(struct rt_loop *loop, uint8_t **out, size_t *out_bytes)
-{
-    struct rt_queued_event *first, *next;
-    uint64_t count;
-    size_t bytes = 0;
-    int n = 0;
-
-    if (read(loop->notify, &count, sizeof count) < 0 && errno != EAGAIN)
-        return RT_SYSTEM;
-    rt_lock(&loop->event_lock);
-    first = loop->first_event;
-    loop->first_event = NULL;
-    loop->last_event = &loop->first_event;
-    loop->n_frames = 0;
-    loop->frame_bytes = 0;
-    rt_unlock(&loop->event_lock);
-    for (struct rt_queued_event *e = first; e; e = e->next)
-        bytes += sizeof e->event + e->event.len;
-    uint8_t *at = *out = malloc(bytes + 1);
-    *out_bytes = bytes;
-    for (struct rt_queued_event *e = first; e; e = next, n++) {
-        next = e->next;
-        if (at) {
-            memcpy(at, &e->event, sizeof e->event);
-            memcpy(at + sizeof e->event, e->frame, e->event.len);
-            at += sizeof e->event + e->event.len;
-        }
-        free(e);
-    }
-    return *out ? n : RT_NO_MEMORY;
-}
-
 /* ---- sending -------------------------------------------------------------------------------------------------------- */
 
 static void flush_all(struct rt_loop *loop)
@@ -146,7 +61,7 @@ static void queue(struct rt_loop *loop, struct rt_port *port, uint8_t *data, uin
 static void emit(struct rt_loop *loop, struct rt_device *dev, uint32_t to, uint8_t *data, uint32_t len)
 {
     if (to == loop->cpu_port) {
-        push_event(loop, (struct rt_event){.kind = RT_EVENT_FRAME, .device = dev->id, .port = to, .len = len,
+        rt_event_push(loop, (struct rt_event){.kind = RT_EVENT_FRAME, .device = dev->id, .port = to, .len = len,
                                            .at_ns = rt_now_ns()}, data);
         dev->stats.sent++;
     } else if (to < RT_PORTS && dev->ports[to]) {
@@ -221,7 +136,7 @@ static void hurry(struct rt_loop *loop)
 /* With rates or delays the thread runs before all ordinary ones, if it may: on a machine with more to do than it can, it
  * would else come 2 to 10 ms late for one frame in a hundred (measured: 0.1 ms with this). It has no more to do than
  * the others give it, and the kernel leaves them 5 % of the time whatever happens. */
-static void choose_scheduler(struct rt_loop *loop)
+void rt_loop_schedule(struct rt_loop *loop)
 {
     struct sched_param priority = {0};
     int timed = 0;
@@ -239,7 +154,7 @@ static void choose_scheduler(struct rt_loop *loop)
 RT_API void rt_loop_look(struct rt_loop *loop, struct rt_device *dev)
 {
     rt_lock(&loop->lock);
-    choose_scheduler(loop);
+    rt_loop_schedule(loop);
     rt_lock(&dev->lock);
     settle(loop, dev);
     rt_unlock(&dev->lock);
@@ -430,7 +345,7 @@ static void *run(void *argument)
     return NULL;
 }
 
-static int watch(struct rt_loop *loop, int fd, uint64_t tag)
+int rt_loop_watch(struct rt_loop *loop, int fd, uint64_t tag)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = tag};
     return epoll_ctl(loop->epoll, EPOLL_CTL_ADD, fd, &event);
@@ -458,7 +373,7 @@ RT_API struct rt_loop *rt_loop_create(uint32_t cpu_port, uint32_t ring_bytes, ch
     loop->out.frame = emit_out;
     loop->big = malloc(P4RT_HEADROOM + 8 + P4RT_MAX_FRAME);
     if (loop->epoll < 0 || loop->wake < 0 || loop->notify < 0 || loop->netlink < 0 || !loop->big ||
-        watch(loop, loop->wake, TAG_WAKE) || watch(loop, loop->netlink, TAG_NETLINK)) {
+        rt_loop_watch(loop, loop->wake, TAG_WAKE) || rt_loop_watch(loop, loop->netlink, TAG_NETLINK)) {
         snprintf(why, room, "%s", strerror(errno));
         rt_loop_destroy(loop);
         return NULL;
@@ -484,7 +399,7 @@ RT_API int rt_loop_start(struct rt_loop *loop)
     rt_lock(&loop->lock);
     loop->running = 1;
     loop->timed = 0;
-    choose_scheduler(loop);
+    rt_loop_schedule(loop);
     rt_unlock(&loop->lock);
     return 0;
 }
@@ -521,188 +436,7 @@ RT_API uint64_t rt_loop_frames_lost(struct rt_loop *loop)
     return loop->frames_lost;
 }
 
-/* ---- ports: from any thread ------------------------------------------------------------------------------------------------- */
-
-static int make_room(struct rt_loop *loop)
-{
-    uint32_t room = loop->room_ports ? loop->room_ports * 2 : 64;
-
-    if (loop->n_ports < loop->room_ports)
-        return RT_OK;
-    struct rt_port **ports = realloc(loop->ports, room * sizeof *ports);
-    if (ports)
-        loop->ports = ports;
-    struct rt_port **dirty = realloc(loop->dirty, room * sizeof *dirty);
-    if (dirty)
-        loop->dirty = dirty;
-    struct rt_port **fed = realloc(loop->fed, room * sizeof *fed);
-    if (fed)
-        loop->fed = fed;
-    if (!ports || !dirty || !fed)
-        return RT_NO_MEMORY;
-    loop->room_ports = room;
-    return RT_OK;
-}
-
-static int add_port(struct rt_loop *loop, struct rt_device *dev, uint32_t number, struct rt_port *port, char *why,
-                    size_t room)
-{
-    uint32_t index = 0;
-
-    if (number >= P4RT_DROP_PORT || number == loop->cpu_port || dev->ports[number])
-        return RT_EXISTS;
-    while (index < loop->n_ports && loop->ports[index])
-        index++;
-    if (index == loop->n_ports && make_room(loop)) {
-        snprintf(why, room, "%s: out of memory", port->name);
-        return RT_NO_MEMORY;
-    }
-    rt_lock(&dev->lock);
-    int room_there = rt_traffic_of(dev, number) != NULL;
-    rt_unlock(&dev->lock);
-    if (!room_there)
-        return RT_NO_MEMORY;
-    port->dev = dev;
-    port->number = number;
-    port->index = index;
-    port->generation = ++loop->generation;
-    if (watch(loop, port->fd, (uint64_t)port->generation << 32 | index)) {
-        snprintf(why, room, "%s: %s", port->name, strerror(errno));
-        return RT_SYSTEM;
-    }
-    loop->ports[index] = port;
-    if (index == loop->n_ports)
-        loop->n_ports++;
-    rt_lock(&dev->lock);
-    dev->ports[number] = port;
-    rt_unlock(&dev->lock);
-    rt_port_state(dev, number, port->up);
-    push_port_event(loop, port);
-    choose_scheduler(loop);
-    return RT_OK;
-}
-
-/* RT_SYSTEM: `why` tells. RT_EXISTS: the number is taken or no port's number. */
-RT_API int rt_port_add(struct rt_loop *loop, struct rt_device *dev, uint32_t number, const char *name, char *why,
-                       size_t room)
-{
-    if (number < RT_PORTS && dev->ports[number])
-        return RT_EXISTS;
-    struct rt_port *port = rt_port_open(loop, name, why, room); /* some 10 ms: not under the lock */
-    if (!port)
-        return RT_SYSTEM;
-    rt_lock(&loop->lock);
-    int error = add_port(loop, dev, number, port, why, room);
-    if (!error)
-        rt_link_ask(loop, port);
-    rt_unlock(&loop->lock);
-    if (error)
-        rt_port_close(port);
-    return error;
-}
-
-/* Takes a port out of the loop and puts it on `closed`. To close it costs the kernel some 25 ms, in which the other
- * devices shall forward: the caller does it with close_ports after it has given up the lock. */
-static void remove_port(struct rt_loop *loop, struct rt_port *port, struct rt_port **closed)
-{
-    struct rt_device *dev = port->dev;
-
-    epoll_ctl(loop->epoll, EPOLL_CTL_DEL, port->fd, NULL);
-    rt_lock(&dev->lock);
-    dev->ports[port->number] = NULL;
-    rt_unlock(&dev->lock);
-    rt_port_state(dev, port->number, 1);
-    loop->ports[port->index] = NULL;
-    port->next_closed = *closed;
-    *closed = port;
-}
-
-static void *close_port(void *port)
-{
-    rt_port_close(port);
-    return NULL;
-}
-
-/* All at once, a thread for each: the kernel waits for RCU at every socket, and these waits can be one. */
-static void close_ports(struct rt_port *closed)
-{
-    pthread_t threads[64];
-
-    while (closed) {
-        unsigned n = 0;
-        for (; closed && n < 64; n++) {
-            struct rt_port *port = closed;
-            closed = port->next_closed;
-            if (pthread_create(&threads[n], NULL, close_port, port)) {
-                rt_port_close(port);
-                break;
-            }
-        }
-        while (n)
-            pthread_join(threads[--n], NULL);
-    }
-}
-
-RT_API int rt_port_remove(struct rt_loop *loop, struct rt_device *dev, uint32_t number)
-{
-    struct rt_port *closed = NULL;
-
-    rt_lock(&loop->lock);
-    if (number < RT_PORTS && dev->ports[number])
-        remove_port(loop, dev->ports[number], &closed);
-    rt_unlock(&loop->lock);
-    if (!closed)
-        return RT_NOT_FOUND;
-    close_ports(closed);
-    return RT_OK;
-}
-
-/* Close all ports of a device; the loop does not touch it any more. */
-RT_API void rt_loop_detach(struct rt_loop *loop, struct rt_device *dev)
-{
-    struct rt_port *closed = NULL;
-
-    rt_lock(&loop->lock);
-    for (uint32_t i = 0; i < loop->n_ports; i++)
-        if (loop->ports[i] && loop->ports[i]->dev == dev)
-            remove_port(loop, loop->ports[i], &closed);
-    rt_timer_set(&loop->timers, &dev->timer, RT_NEVER);
-    rt_unlock(&loop->lock);
-    close_ports(closed);
-}
-
-/* As native.PortCounts reads it. */
-struct rt_port_counts {
-    uint32_t number, up;
-    uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes, rx_dropped, tx_dropped, tx_down;
-    char interface[IFNAMSIZ];
-};
-
-/* Counts of all ports of a device by rising number, in a block to be freed with rt_free; returns their number. */
-RT_API int rt_ports_read(struct rt_loop *loop, struct rt_device *dev, uint8_t **out, size_t *out_bytes)
-{
-    struct rt_port_counts *counts;
-    int n = 0;
-
-    rt_lock(&loop->lock);
-    for (uint32_t i = 0; i < RT_PORTS; i++)
-        n += dev->ports[i] != NULL;
-    counts = calloc((size_t)n + 1, sizeof *counts);
-    *out = (uint8_t *)counts;
-    *out_bytes = (size_t)n * sizeof *counts;
-    for (uint32_t i = 0; counts && i < RT_PORTS; i++) {
-        struct rt_port *port = dev->ports[i];
-        if (!port)
-            continue;
-        rt_port_count_drops(port);
-        *counts = (struct rt_port_counts){port->number, (uint32_t)port->up, port->rx_packets, port->rx_bytes,
-                                          port->tx_packets, port->tx_bytes, port->rx_dropped, port->tx_dropped,
-                                          port->tx_down, {0}};
-        memcpy(counts++->interface, port->name, sizeof port->name);
-    }
-    rt_unlock(&loop->lock);
-    return *out ? n : RT_NO_MEMORY;
-}
+/* ---- from any thread ---------------------------------------------------------------------------------------------------- */
 
 /* Push a frame through the device as received on `port`. */
 RT_API int rt_loop_inject(struct rt_loop *loop, struct rt_device *dev, uint32_t port, const uint8_t *frame, uint32_t len)
@@ -752,13 +486,9 @@ RT_API int rt_port_send(struct rt_loop *loop, struct rt_device *dev, uint32_t nu
 RT_API void rt_loop_destroy(struct rt_loop *loop)
 {
     int fds[] = {loop->epoll, loop->wake, loop->notify, loop->netlink};
-    struct rt_port *closed = NULL;
 
     rt_loop_stop(loop);
-    for (uint32_t i = 0; i < loop->n_ports; i++)
-        if (loop->ports[i])
-            remove_port(loop, loop->ports[i], &closed);
-    close_ports(closed);
+    rt_ports_close(loop);
     for (struct rt_queued_event *e = loop->first_event, *next; e; e = next) {
         next = e->next;
         free(e);

@@ -1,4 +1,5 @@
-/* io.h: ports and the event loop, shared by io.c (the loop), port.c (sockets and rings) and link.c (netlink).
+/* io.h: ports and the event loop, shared by io.c (the loop), ports.c (its ports), events.c (what it tells Python), port.c
+ * (sockets and rings) and link.c (netlink).
  *
  * Choice of the receive path, measured with bench/forwarder.c (two veths, CPU microseconds per forwarded frame of 158
  * and 4214 bytes with 128 in flight, and the way through one hop with a single frame in flight):
@@ -109,7 +110,14 @@ int rt_link_open(void);
 void rt_link_read(struct rt_loop *loop);
 void rt_link_ask(struct rt_loop *loop, struct rt_port *port);
 
-/* io.c, for link.c */
+/* events.c */
+void rt_event_push(struct rt_loop *loop, struct rt_event event, const uint8_t *frame);
+void rt_event_port(struct rt_loop *loop, const struct rt_port *port);
 void rt_port_is(struct rt_loop *loop, struct rt_port *port, int ifindex, unsigned flags);
+
+/* io.c, ports.c: called with the loop locked */
+int rt_loop_watch(struct rt_loop *loop, int fd, uint64_t tag);
+void rt_loop_schedule(struct rt_loop *loop);
+void rt_ports_close(struct rt_loop *loop);
 
 #endif

@@ -9,7 +9,8 @@
  *     line.c      cables: delay, loss      buffers.c   what waits lies in them
  *     settings.c  the traffic manager's settings and counts
  *     virtual.c   a device under a virtual clock
- *     io.c        event loop: interfaces as ports     port.c   their sockets and rings
+ *     io.c        event loop: frames, time             ports.c  interfaces as its ports
+ *     events.c    what it tells Python                 port.c   sockets and rings
  *     link.c      netlink: state of those interfaces
  *
  * Functions return RT_OK or one of the errors below and change nothing when they fail. Callers are our own Python:
