@@ -9,7 +9,8 @@
     discipline  entries of the egress discipline       paths       what is known of watched paths (pure)
     liveness    entries that follow what is alive      agents, mapper    the sources on the hosts
     readings    counters and queues, when asked        denylist    the policy, and the agents' lists
-    answers     what the API answers                   app         all of them
+    answers     what the API answers                   congestion  full queues, which are no faults
+    app         all of them
 
 Northbound: HTTP/JSON on loopback; `controller.json` in the run folder has its URL. `topologies.northbound.Northbound`
 is the client; its `request(op)` names are in brackets. Every time is CLOCK_MONOTONIC seconds::

@@ -114,7 +114,7 @@ class Answers:
             "plan": app.inputs.plan.to_json(),
             "switches": switches,
             "ports": [watch.to_json() for watch in app.watches],
-            "sources": {source.name: source.to_json() for source in (app.agents, app.mapper)},
+            "sources": {source.name: source.to_json() for source in (app.agents, app.mapper, app.congestion)},
             "denylist": app.denylist.to_json()["policy"],
             "writes_after_start": sum(s["writes_after_start"] for s in switches.values()),
             "active_faults": len(app.faults.active()),

@@ -13,6 +13,7 @@ from typing import Any
 
 from controller.agents import BAD, AgentSource
 from controller.answers import Answers
+from controller.congestion import CongestionSource
 from controller.denylist import Denylist
 from controller.entries import number_text
 from controller.explain import How
@@ -75,6 +76,7 @@ class FabricController:
         self.watches = [PortWatch(a, self._port_status, self._wake) for a in inputs.gnmi_addresses]
         self.agents = AgentSource(inputs.run_dir, plan, self.faults, self._ev_told, self.faults_moved)
         self.mapper = MapperSource(inputs.run_dir, self.faults, self._probe_told, self.faults_moved)
+        self.congestion = CongestionSource(self.keepers.values(), self.faults, self.faults_moved)
         self.denylist = Denylist(plan, self.agents, self._denylist_told)
         self.agents.on_back = self.denylist.agent_is_back
         self.status: dict[str, str] = {}
@@ -138,7 +140,12 @@ class FabricController:
     async def _keep(self, deadline_s: float) -> None:
         running = {f"watch {watch.address}": watch.run() for watch in self.watches}
         running |= {f"keep {name}": self._keep_switch(keeper) for name, keeper in self.keepers.items()}
-        running |= {"agents": self.agents.run(), "mapper": self.mapper.run(), "denylist": self.denylist.run()}
+        running |= {
+            "agents": self.agents.run(),
+            "mapper": self.mapper.run(),
+            "counters": self.congestion.run(),
+            "denylist": self.denylist.run(),
+        }
         tasks = [asyncio.create_task(what, name=name) for name, what in running.items()]
         for task in tasks:
             task.add_done_callback(lambda _: self._wake())
@@ -293,6 +300,7 @@ class FabricController:
     def _ev_told(self, event: Message) -> None:
         if event["new"] == BAD:
             self.mapper.look()
+            self.congestion.look()
         self.publish("ev", event.pop("t"), **event)
 
     def _probe_told(self, event: Message) -> None:

@@ -67,6 +67,8 @@ class FaultList:
         self._paths = Paths(self.traces, in_flight_s=self.times.in_flight_s, trial_s=self.times.trial_s)
         self._answering: set[str] = set()
         """Switches whose P4Runtime stream is open."""
+        self._congested: dict[str, float] = {}
+        """When the queue behind an interface was last full, as far as told."""
         self._active: list[Fault] = []
         self._closed: deque[Fault] = deque(maxlen=KEEP_CLOSED)
         self._hold: dict[Switch, float] = {}
@@ -130,6 +132,8 @@ class FaultList:
         `judged`: of each packet sent it is known whether it was lost, so the others came through.
         """
         killers = self._killers(trace.plane, now)
+        if source == EV and self._is_congested(trace, now):  # data waits behind data; probes do not
+            killers = frozenset(self.traces.cause(part) for part in trace.parts)
         self._paths.counted((source, about), trace, sent, lost, now=now, judged=judged, killers=killers)
 
     def _killers(self, plane: int, now: float) -> frozenset[Cause]:
@@ -167,6 +171,24 @@ class FaultList:
         self._paths.drop_source(source)
         for plane in self._switches:
             self._want(plane, now)
+
+    def full_queue(self, interface: str, *, now: float) -> None:
+        """A switch dropped packets because the queue behind `interface` was full: congestion, not a fault."""
+        link = self.plan.link_of_interface(interface)
+        self._congested[interface] = now
+        for sighting in self._open.values():
+            if sighting.source == EV and isinstance(sighting.subject, Trace) and interface in sighting.subject.arcs:
+                sighting.excused_until = max(sighting.excused_until, now + self.times.congested_s)
+        self._want(link.plane, now + self.times.gather_hard_s)
+
+    def _is_congested(self, trace: Trace, now: float) -> bool:
+        recent = {arc for arc, at in self._congested.items() if now - at < self.times.congested_s}
+        return not recent.isdisjoint(trace.arcs)
+
+    @property
+    def puzzled_planes(self) -> set[int]:
+        """Planes in which some path is bad."""
+        return {s.plane for s in self._open.values() if isinstance(s.subject, Trace)}
 
     @property
     def is_puzzled(self) -> bool:
@@ -258,6 +280,8 @@ class FaultList:
             sighting = Sighting(source, about, subject, says, t, t, now, is_lossy=is_lossy)
             self._open[key] = sighting
             self._excuse_latecomer(sighting)
+            if source == EV and isinstance(subject, Trace) and self._is_congested(subject, now):
+                sighting.excused_until = max(sighting.excused_until, now + self.times.congested_s)
             self._want(plane, now + self._gather_s(sighting))
         elif known is not None:
             is_certain = not isinstance(subject, Trace)

@@ -179,7 +179,8 @@ class Keeper:
             return Verification(None, (), (), self.describe())
         try:
             async with self._reading:
-                wanted = (*self.target.entries, *self._live_written)  # a live entry still to be written is no difference
+                # An entry that follows what is alive and is still to be written is no difference.
+                wanted = (*self.target.entries, *self._live_written)
                 actual = await session.read()
         except SwitchError as error:
             return Verification(None, (), (), str(error))
@@ -193,6 +194,13 @@ class Keeper:
             raise SwitchError(self.describe(), retry=True)
         async with self._reading:
             return await session.read_counters()
+
+    async def cells(self, counter: str, cells: list[int]) -> dict[int, int]:
+        """Packets in some cells of a P4 counter, by index. Raises SwitchError."""
+        session = self._session
+        if session is None:
+            raise SwitchError(self.describe(), retry=True)
+        return await session.read_cells(counter, cells)
 
     def _static(self, actual: list[Entry]) -> list[Entry]:
         """Without the entries that follow what is alive: those are no part of what never changes."""

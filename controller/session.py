@@ -22,7 +22,7 @@ from finsy.p4schema import P4ConfigAction, P4ConfigResponseType
 from finsy.proto import U128, p4r
 from google.protobuf.message import DecodeError
 
-from controller.entries import Catalog, Entry
+from controller.entries import Catalog, Entry, short
 from controller.errors import SwitchError
 from controller.inputs import Target
 
@@ -156,6 +156,21 @@ class Session:
         with self._asking("read the counters"):
             async for reply in self._client.request_iter(request):
                 out += [one.counter_entry for one in reply.entities]
+        return out
+
+    async def read_cells(self, counter: str, cells: list[int]) -> dict[int, int]:
+        """Packets counted in some cells of a counter, by index; none when the program has no such counter."""
+        ids = [one.id for one in self._catalog.schema.counters if short(one.name) == counter]
+        if not ids or not cells:
+            return {}
+        entities = [
+            p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=ids[0], index=p4r.Index(index=cell))) for cell in cells
+        ]
+        request = p4r.ReadRequest(device_id=self.target.device_id, entities=entities)
+        out: dict[int, int] = {}
+        with self._asking(f"read {counter}"):
+            async for reply in self._client.request_iter(request):
+                out |= {e.counter_entry.index.index: e.counter_entry.data.packet_count for e in reply.entities}
         return out
 
     async def write(self, updates: Sequence[p4r.Update]) -> None:

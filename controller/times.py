@@ -30,5 +30,7 @@ class Times:
     """What was dead for less may have been lossy all the time, and is held as such."""
     judge_s: float = 1.2
     """How long a dead path waits for counts that say whether all is lost."""
+    congested_s: float = 3.0
+    """What EVs say of paths through a port whose queue was full is disregarded for so long."""
     trial_s: float = 8.0
     """Packets of the last so many seconds are weighed when a path loses some."""

@@ -352,3 +352,32 @@ def test_silent__dead_for_a_moment_is_held_as_lossy():
         world.complain()
         assert world.active == [(link.name, "lossy link")], world.log
     assert sum(line.startswith("raised") for line in world.log) == 1
+
+
+# ---- congestion ---------------------------------------------------------------------------------------------
+
+
+def test_full_queue__what_evs_lose_there_is_no_fault():
+    """Incast without trimming: every path to one host loses packets at its T0's port, and none of them is broken."""
+    evs = Evs(**DEFAULT)
+    victim = [name for name in evs.paths if name.split()[1] == "h0"]
+    for second in range(8):
+        evs.bad(*victim)
+        evs.faults.full_queue("p0-t0-0-eth1", now=evs.now)
+        evs.run(1.0)
+        for name in victim:
+            evs.faults.counts(name, evs.paths[name], 100 * second, 30 * second, source=EV, now=evs.now)
+    assert evs.active == [] and evs.faults.all() == []
+    evs.run(6.0)  # the queue is not full any more, and they are still dead: now it counts
+    assert len(evs.active) == 1
+
+
+def test_full_queue__elsewhere_excuses_nothing():
+    evs = Evs(**{**DEFAULT, "racks": 3})
+    dead = evs.crossing("p0-t0-0-eth3")
+    evs.bad(*dead)
+    evs.faults.full_queue("p0-t0-2-eth1", now=evs.now)
+    evs.run(0.3)
+    evs.good(*(name for name in evs.paths if name not in dead))
+    evs.run(2.0)
+    assert evs.active == [("p0-t0-0 p0-t1-0", "lossy link")]
