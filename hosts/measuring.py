@@ -78,17 +78,22 @@ def _ends(request: Fields) -> tuple[list[int] | None, float | None]:
     return iterations, None
 
 
-def shapes_of(request: Fields, *, depth: int | None = None) -> list[Shape]:
-    """What to measure, one Shape for each size. Raises RequestError."""
+AHEAD_S = 0.5
+"""Where ports have a rate: as much of it is posted at a time when nothing is asked."""
+
+
+def shapes_of(request: Fields, *, depth: int | None = None, rate_bps: float | None = None) -> list[Shape]:
+    """What to measure, one Shape for each size; `rate_bps`: of our ports together. Raises RequestError."""
     sizes = _sizes(request)
     iterations, duration = _ends(request)
     if iterations is not None and len(iterations) != len(sizes):
         raise RequestError(f"{len(sizes)} sizes and {len(iterations)} iterations: give one number for each size")
     asked = take(request, "depth", int, None, low=1, high=MAX_DEPTH) if depth is None else depth
     warm_up = take(request, "warm_up", int, 0, high=MAX_ITERATIONS)
+    ahead = DEPTH_BYTES if rate_bps is None else min(DEPTH_BYTES, int(rate_bps / 8 * AHEAD_S))
     out = []
     for index, size in enumerate(sizes):
-        deep = asked or max(2, min(DEPTH, DEPTH_BYTES // size))
+        deep = asked or max(2, min(DEPTH, ahead // size))
         out.append(Shape(size, deep, None if iterations is None else iterations[index], duration, warm_up))
     return out
 
@@ -100,7 +105,9 @@ class WriteTest:
         self._agent, self._client, self._belongings = agent, client, belongings
         self._times = times
         self.peer = agent.connections.peer_host(take(request, "peer", str)).name
-        self.shapes = shapes_of(request, depth=1 if times else None)
+        rates = agent.nic_rates()
+        rate = sum(rates.values()) if len(rates) == agent.plan.planes else None
+        self.shapes = shapes_of(request, depth=1 if times else None, rate_bps=rate)
         self.qps = 1 if times else take(request, "qps", int, 1, low=1, high=MAX_QPS)
         self.bidirectional = not times and take(request, "bidirectional", bool, False)
         self.interval_s = take(request, "interval_s", float, None, low=0.05, high=MAX_DURATION_S)
@@ -198,7 +205,7 @@ class WriteTest:
         self.tell("result", **result)
         if not drained and not self._stopped:
             raise TestFailed(
-                f"{load.outstanding} writes to {self.peer} did not complete within {DRAIN_S:g} s after the measurement "
+                f"{load.outstanding} writes to {self.peer} did not complete, and nothing moves since {DRAIN_S:g} s "
                 f"(is a path left? `mrc-ping {self.peer}`)"
             )
 

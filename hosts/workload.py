@@ -102,6 +102,11 @@ class WriteLoad:
         """Writes posted and not completed."""
         return sum(flow.posted - flow.completed for flow in self.flows)
 
+    def progress(self) -> tuple[int, ...]:
+        """Something that changes as long as packets leave or are answered."""
+        counters = self.counters()
+        return self.outstanding, counters.get("sent", 0), counters.get("sacks_received", 0)
+
     @property
     def stop_at(self) -> float | None:
         """When a measurement by time ends; None as long as that is unknown."""
@@ -301,11 +306,14 @@ async def measure(
 
 
 async def drain(load: WriteLoad, tasks: Tasks, limit_s: float) -> bool:
-    """Wait for what is posted to complete; False when that takes longer than `limit_s` or was cut short by `stop`."""
-    deadline = tasks.clock() + limit_s
+    """Wait for what is posted to complete; False when nothing moves for `limit_s`, or `stop` cut it short."""
+    deadline, seen = tasks.clock() + limit_s, load.progress()
     while load.outstanding and load.failure is None and not load.hurried:
         load.news = tasks.at(deadline)
         await load.news
         if tasks.clock() >= deadline:
-            break
+            before, seen = seen, load.progress()
+            if seen == before:
+                break
+            deadline = tasks.clock() + limit_s  # links with a rate take their time
     return not load.outstanding

@@ -121,6 +121,13 @@ def test_duration__ends_though_nothing_completes():
     assert not world.run(drain(load, world.tasks, 2.0)) and world.now == 3.0
 
 
+def test_drain__waits_as_long_as_something_moves():
+    world = World(service_s=1.5)  # slower than the limit would allow for all of them
+    load = world.load(Shape(1000, 8, None, 1.0))
+    run_load(world, load)
+    assert world.run(drain(load, world.tasks, 2.0)) and load.outstanding == 0
+
+
 def test_intervals__add_up_to_the_whole():
     world = World(service_s=0.00999)
     load = world.load(Shape(1000, 4, None, 1.0))
@@ -177,6 +184,8 @@ def test_shapes__depth_is_cut_for_large_writes_unless_asked():
     assert [(s.size, s.depth, s.iterations) for s in shapes_of(request)] == [(64, 128, 5), (8 << 20, 2, 6)]
     assert [s.depth for s in shapes_of({**request, "depth": 50})] == [50, 50]
     assert [s.depth for s in shapes_of(request, depth=1)] == [1, 1]
+    assert [s.depth for s in shapes_of(request, rate_bps=40e6)] == [128, 2]
+    assert [s.depth for s in shapes_of({**request, "sizes": [1 << 16, 1 << 18]}, rate_bps=40e6)] == [38, 9]
 
 
 @pytest.mark.parametrize(
