@@ -174,7 +174,7 @@ def test_peer_that_dies__is_told_and_our_end_is_released(wire):
         assert end["state"] == "failed" and end["error"].startswith("h1: its agent ")
         assert_nothing_left(h0)
         test.close()
-        with pytest.raises(JsonlPeerError, match="h1: (no agent answers on|register: its agent is gone)"):
+        with pytest.raises(JsonlPeerError, match=r"h1: (no agent answers on|register: its agent is gone)"):
             Test(h0, "write_bw", sizes=[2], iterations=[1])
 
 
