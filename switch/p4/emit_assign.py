@@ -1,0 +1,164 @@
+"""Assignments -> C: scalars, slices, and structs, headers, stacks and unions as a whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from switch.p4 import tree
+from switch.p4.code import bits_of, c_name, c_type
+from switch.p4.emit_expr import Frame, Place, parts_of
+from switch.p4.emit_externs import Externs
+from switch.p4.errors import Location, unsupported
+from switch.p4.types import Record, Stack, Varbit, form, is_scalar
+
+
+class Assignments(Externs):
+    """Writes assignments."""
+
+    def _st_assign(self, s: tree.Assign, frame: Frame) -> None:
+        if isinstance(s.target, tree.Slice):
+            self._assign_slice(s.target, s.value, frame)
+            return
+        place = self.place(s.target, frame)
+        self._refuse_write(place, s.where)
+        self.note(place, True)
+        self.assign(place, s.value, frame)
+
+    @staticmethod
+    def _refuse_write(place: Place, where: Location) -> None:
+        if place.key == "std":
+            unsupported(where, "assigning standard_metadata as a whole")
+
+    def assign(self, place: Place, e: tree.Expr, frame: Frame) -> None:
+        """place = e, for scalars, structs and headers."""
+        record = form(place.type)
+        if not isinstance(record, (Record, Stack, Varbit)):
+            frame.code.add(f"{place.c} = {self.condition(e, frame)};")
+            return
+        if isinstance(e, (tree.ListExpr, tree.RecordExpr)) and isinstance(record, Record):
+            self._assign_list(place, record, e, frame)
+            return
+        if isinstance(e, tree.Path) and isinstance(e.decl, tree.Const):
+            self.assign(place, e.decl.value, frame)
+            return
+        if isinstance(e, tree.Cast):
+            self.assign(place, e.operand, frame)
+            return
+        if isinstance(e, tree.Invalid):
+            for one in parts_of(place) if record.kind == "header_union" else [place]:  # type: ignore[union-attr]
+                self.note_valid(one)
+                frame.code.add(f"{one.c}.is_valid = 0;")
+            return
+        if isinstance(e, tree.Ternary):
+            frame.code.open(f"if ({self.condition(e.condition, frame)}) {{")
+            self.assign(place, e.then, frame)
+            frame.code.close("} else {")
+            frame.code.depth += 1
+            self.assign(place, e.other, frame)
+            frame.code.close()
+            return
+        if isinstance(e, tree.Call):
+            self._assign_call(place, e, frame)
+            return
+        if not isinstance(e, (tree.Path, tree.Member, tree.Index)):
+            unsupported(e.where, f"this as a value of {record}")
+        source = self.place(e, frame)
+        self._refuse_write(source, e.where)
+        self.note(source, False)
+        self.note(place, True)
+        frame.code.add(f"{place.c} = {source.c};")
+        self._forget_bytes(place, frame)
+        if place.siblings:
+            frame.code.open(f"if ({place.c}.is_valid) {{")
+            self.alone(place, frame)
+            frame.code.close()
+
+    def _assign_call(self, place: Place, e: tree.Call, frame: Frame) -> None:
+        """place = a call that gives a struct or header."""
+        if e.callee.kind != "user":
+            self.record_call(place, e, frame)
+            return
+        self.note_whole(place, True)
+        frame.code.add(f"{place.c} = {self.call_value(e, frame)};")
+        self._forget_bytes(place, frame)
+
+    def record_call(self, place: Place, e: tree.Call, frame: Frame) -> None:
+        """The same of externs: lookahead, which a parser has (emit_parser.py)."""
+        unsupported(e.where, f"{e.callee.name} here")
+
+    def _forget_bytes(self, place: Place, frame: Frame) -> None:
+        """After a copy the bytes of a header are those of its fields, not those in the frame."""
+        record = form(place.type)
+        if isinstance(record, Record) and record.kind == "header":
+            frame.code.add(f"{place.c}.at = P4_AT_NONE;")
+        elif isinstance(record, (Record, Stack)):
+            for one in parts_of(place):
+                self._forget_bytes(one, frame)
+
+    def _assign_list(self, place: Place, record: Record, e: Any, frame: Frame) -> None:
+        """Field by field; a value that reads what is being written is taken first, as the language demands."""
+        self.note_whole(place, True)
+        frame.code.add(*self._staged(place, record, e, frame))
+        if record.kind == "header":
+            frame.code.add(f"{place.c}.is_valid = 1;", f"{place.c}.at = P4_AT_NONE;")
+            self.alone(place, frame)
+
+    def _staged(self, place: Place, record: Record, e: Any, frame: Frame) -> list[str]:
+        """Takes the values of a list; gives the lines that put them into their fields, for when all are taken."""
+        items = dict(e.items) if isinstance(e, tree.RecordExpr) else dict(zip(record.fields, e.items, strict=False))
+        staged = []
+        for name, of in record.fields.items():
+            target, item, inner = Place(f"{place.c}.{c_name(name)}", of, f"{place.key}.{name}"), items[name], form(of)
+            if is_scalar(of):
+                temporary = self._temporary(frame)
+                frame.code.add(f"{self.declare_type(of, e.where)} {temporary} = {self.condition(item, frame)};")
+                staged.append(f"{target.c} = {temporary};")
+            elif isinstance(item, (tree.ListExpr, tree.RecordExpr)) and getattr(inner, "kind", "") == "struct":
+                staged += self._staged(target, inner, item, frame)  # type: ignore[arg-type]
+            else:
+                copy = self.variable("taken", of, e.where)
+                self.assign(copy, item, frame)
+                staged.append(f"{target.c} = {copy.c};")
+        return staged
+
+    def _temporary(self, frame: Frame) -> str:
+        return frame.name("t")
+
+    def _assign_slice(self, target: tree.Slice, e: tree.Expr, frame: Frame) -> None:
+        """x[h:l] = e: the other bits of x stay."""
+        if isinstance(target.base, tree.Slice):
+            unsupported(target.where, "writing to a slice of a slice")
+        place = self.place(target.base, frame)
+        self._refuse_write(place, target.where)
+        self.note(place, False)
+        self.note(place, True)
+        bits = bits_of(target.base.type, target.where)
+        high, low = target.high.const, target.low.const
+        mask = ((1 << high - low + 1) - 1) << low
+        keep = self._literal(~mask & (1 << bits) - 1, bits)
+        work = self._work(bits)
+        value = self.value(e, frame)
+        frame.code.add(f"{place.c} = ({c_type(bits)})(({place.c} & {keep}) | ({work}){value} << {low});")
+
+    def store(self, target: tree.Expr, text: str, frame: Frame) -> None:
+        """Assign a C value of the right type to something writable."""
+        if isinstance(target, tree.Slice):
+            place = self.place(target.base, frame)
+            self.note(place, False)
+            self.note(place, True)
+            bits, low = bits_of(target.base.type, target.where), target.low.const
+            mask = ((1 << target.high.const - low + 1) - 1) << low
+            keep = self._literal(~mask & (1 << bits) - 1, bits)
+            frame.code.add(f"{place.c} = ({c_type(bits)})(({place.c} & {keep}) | ({self._work(bits)}){text} << {low});")
+            return
+        place = self.place(target, frame)
+        self._refuse_write(place, target.where)
+        self.note(place, True)
+        frame.code.add(f"{place.c} = {text};")
+        if not is_scalar(place.type):
+            self._forget_bytes(place, frame)
+
+    def loaded(self, target: tree.Expr, frame: Frame) -> str:
+        if isinstance(target, tree.Slice):
+            return self.loaded(target.base, frame)
+        return self.place(target, frame).c
