@@ -186,30 +186,35 @@ class Session:
                     raise
 
     async def subscribe_digests(self) -> None:
-        """Ask for every digest of the program, unless the switch sends it already as we want it."""
-        wanted = [
-            p4r.DigestEntry(digest_id=one.id, config=p4r.DigestEntry.Config(**DIGEST_CONFIG))
-            for one in self._catalog.schema.digests
-        ]
-        if not wanted:
-            return
-        request = p4r.ReadRequest(
-            device_id=self.target.device_id, entities=[p4r.Entity(digest_entry=p4r.DigestEntry())]
-        )
-        has: dict[int, p4r.DigestEntry] = {}
-        with self._asking("read the digest subscriptions"):
-            async for reply in self._client.request_iter(request):
-                has |= {e.digest_entry.digest_id: e.digest_entry for e in reply.entities}
-        updates = [
-            p4r.Update(
-                type=p4r.Update.MODIFY if entry.digest_id in has else p4r.Update.INSERT,
-                entity=p4r.Entity(digest_entry=entry),
-            )
-            for entry in wanted
-            if has.get(entry.digest_id) != entry
-        ]
-        if updates:
-            await self.write(updates)
+        """Ask for every digest of the program, unless the switch sends it already as we want it.
+
+        A switch that has no digests is no worse for that: it is said once, and the other sources have to do.
+        """
+        for one in self._catalog.schema.digests:
+            wanted = p4r.DigestEntry(digest_id=one.id, config=p4r.DigestEntry.Config(**DIGEST_CONFIG))
+            try:
+                has = await self._digest_entry(one.id)
+                if has != wanted:
+                    kind = p4r.Update.INSERT if has is None else p4r.Update.MODIFY
+                    await self.write([p4r.Update(type=kind, entity=p4r.Entity(digest_entry=wanted))])
+            except SwitchError as error:
+                if error.retry:
+                    raise
+                log.warning("%s: digest %s is not to be had: %s", self.target.name, one.alias, error)
+
+    async def _digest_entry(self, digest_id: int) -> p4r.DigestEntry | None:
+        """The subscription to a digest; None when there is none."""
+        entity = p4r.Entity(digest_entry=p4r.DigestEntry(digest_id=digest_id))
+        request = p4r.ReadRequest(device_id=self.target.device_id, entities=[entity])
+        found: list[p4r.DigestEntry] = []
+        with self._asking("read the digest subscription"):
+            try:
+                async for reply in self._client.request_iter(request):
+                    found += [one.digest_entry for one in reply.entities]
+            except P4ClientError as error:
+                if error.code != GRPCStatusCode.NOT_FOUND:
+                    raise
+        return found[0] if found else None
 
     # ---- the stream -------------------------------------------------------------------------------------
 
