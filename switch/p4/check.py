@@ -6,9 +6,10 @@ from copy import deepcopy
 from typing import Any
 
 from switch.p4 import tree
-from switch.p4.check_calls import Callee, Calls, is_data
+from switch.p4.check_calls import Callee, is_data
+from switch.p4.check_tables import Tables, value_set_fields
 from switch.p4.errors import count, fail, known, unsupported
-from switch.p4.scope import Scope, undeclared
+from switch.p4.scope import Scope
 from switch.p4.types import (
     BOOL,
     STRING,
@@ -20,7 +21,6 @@ from switch.p4.types import (
     Object,
     Record,
     Stack,
-    Tuple,
     Type,
     Varbit,
     Variable,
@@ -28,18 +28,8 @@ from switch.p4.types import (
     plain,
 )  # fmt: skip
 
-TABLE_PROPERTIES = ("actions", "counters", "default_action", "entries", "implementation", "key",
-                    "largest_priority_wins", "meters", "priority_delta", "size", "support_timeout")  # fmt: skip
 
-
-def value_set_fields(of: Type) -> list[Type]:
-    """The types that a member of a value_set of `of` has."""
-    if isinstance(of, Record):
-        return list(of.fields.values())
-    return list(of.items) if isinstance(of, Tuple) else [of]
-
-
-class Checker(Calls):
+class Checker(Tables):
     """Checks a program once, declaration by declaration; annotates the tree in place."""
 
     def __init__(self) -> None:
@@ -315,178 +305,6 @@ class Checker(Calls):
                 fail(one.where, f"select on a {one.type}: only numbers, bool, enums and errors can be selected on")
         for case in after.cases:
             self.keyset(case.keys, [(one.type, False) for one in after.keys], inner, "select")
-
-    def keyset(self, keys: list[tree.Expr], kinds: list[tuple[Type, bool]], scope: Scope, what: str) -> None:
-        """Check one row of a select or of table entries against the types of its keys."""
-        if len(keys) == 1 and isinstance(keys[0], tree.DontCare):
-            return
-        if what == "select" and len(keys) == 1 and self._is_value_set(keys[0], kinds, scope):
-            return
-        if len(keys) != len(kinds):
-            fail(keys[0].where, f"{what}: {count(len(keys), 'value')} for {count(len(kinds), 'key')}")
-        for one, (of, _) in zip(keys, kinds, strict=False):
-            if isinstance(one, tree.DontCare):
-                continue
-            parts = (
-                [one.value, one.mask]
-                if isinstance(one, tree.Mask)
-                else ([one.low, one.high] if isinstance(one, tree.Range) else [one])
-            )
-            if len(parts) == 2 and not isinstance(plain(of), Bits):
-                fail(one.where, f"{what}: masks and ranges need numbers, not {of}")
-            for part in parts:
-                self.expr(part, scope)
-                self.coerce(part, plain(of) if len(parts) == 2 else of, what)
-                if part.const is None:
-                    fail(part.where, f"{what}: the value is not known at compile time")
-            if isinstance(one, tree.Range) and one.low.const > one.high.const:
-                fail(one.where, f"{what}: the range {one.low.const}..{one.high.const} is empty")
-
-    def _is_value_set(self, e: tree.Expr, kinds: list[tuple[Type, bool]], scope: Scope) -> bool:
-        """A row of a select that is the name of a value_set: for all keys together."""
-        found = scope.find(e.name) if isinstance(e, tree.Path) else None
-        if not isinstance(found, tree.ValueSet):
-            return False
-        self.expr(e, scope)
-        fields = value_set_fields(found.element)
-        if [plain(one) for one in fields] != [plain(one) for one, _ in kinds]:
-            listed = ", ".join(str(one) for one, _ in kinds)
-            fail(e.where, f"select: value_set {found.name} holds {found.element}, the keys are {listed}")
-        return True
-
-    # ---- actions and tables
-
-    def _declare_action(self, node: tree.Action, scope: Scope) -> None:
-        inner = Scope(scope)
-        data = False
-        for one in node.params:
-            one.type = self.resolve(one.type_node, inner)
-            if data and one.direction:
-                fail(one.where, f"action {node.name}: parameters without direction come last")
-            data = data or not one.direction
-            if not one.direction and not is_scalar(one.type):
-                fail(one.where, f"action {node.name}: the control plane cannot give a {one.type}")
-            inner.declare(one.name, one, one.where)
-        self.in_action = True
-        self.block(node.body, Scope(inner))
-        self.in_action = False
-        scope.declare(node.name, node, node.where)
-
-    def _declare_table(self, node: tree.Table, scope: Scope) -> None:
-        for name, one in node.properties.items():
-            if name not in TABLE_PROPERTIES:
-                fail(one.where, f"table {node.name}: unknown property {name} {known(TABLE_PROPERTIES)}")
-        for key in node.key:
-            of = self.expr(key.value, scope)
-            if not is_scalar(of):
-                fail(key.where, f"table {node.name}: a {of} cannot be a key; numbers, bool, enums and errors can")
-            if key.match not in self.match_kinds:
-                fail(key.where, f"table {node.name}: no match kind {key.match} {known(self.match_kinds)}")
-        for ref in node.actions:
-            self._action_ref(ref, scope, node)
-        default = node.properties.get("default_action")
-        if default:
-            self._default(default, node, scope)
-        if "largest_priority_wins" in node.properties:
-            of = self.expr(node.properties["largest_priority_wins"].value, scope)
-            if of != BOOL or node.properties["largest_priority_wins"].value.const is None:
-                fail(node.properties["largest_priority_wins"].where, "largest_priority_wins is true or false")
-        if "priority_delta" in node.properties and self.constant(node.properties["priority_delta"].value, scope) < 1:
-            fail(node.properties["priority_delta"].where, "priority_delta must be at least 1")
-        if "size" in node.properties:
-            self.constant(node.properties["size"].value, scope)
-        for name in ("implementation", "counters", "meters", "support_timeout"):
-            if name in node.properties:
-                self._special(node.properties[name], node, scope)
-        for entry in node.entries or []:
-            self._entry(entry, node, scope)
-        scope.declare(node.name, node, node.where)
-
-    def _special(self, one: tree.Property, node: tree.Table, scope: Scope) -> None:
-        if isinstance(one.value, tree.Construct):
-            self._made_in_place(one, one.value, node, scope)
-        of = self.expr(one.value, scope)
-        if one.name == "support_timeout":
-            if one.value.const not in (True, False):
-                fail(one.where, f"table {node.name}: support_timeout is true or false")
-            return
-        kinds = {
-            "implementation": ("action_profile", "action_selector"), "counters": ("direct_counter",),
-            "meters": ("direct_meter",),
-        }[one.name]  # fmt: skip
-        if not isinstance(of, Object) or of.decl.name not in kinds:
-            fail(one.where, f"table {node.name}: `{one.name}` must be an instance of {' or '.join(kinds)}")
-
-    def _made_in_place(self, one: tree.Property, value: tree.Construct, node: tree.Table, scope: Scope) -> None:
-        """`counters = direct_counter(...)`: an instance with the name of the table, or of @name on the property."""
-        made = tree.Instance(value.where, list(one.annotations), node.name, value.to, value.args)
-        made.type = self.resolve(value.to, scope)
-        if not isinstance(made.type, Object) or made.type.kind != "extern":
-            fail(value.where, f"table {node.name}: `{one.name}` needs an extern object")
-        self.construct(made.type, made.args, made, scope)
-        self.implicit.setdefault(id(self.owner), []).append(made)
-        path = tree.Path(value.where, node.name)
-        inner = Scope(scope)
-        inner.names[node.name] = made
-        self.expr(path, inner)
-        one.value = path
-        scope.names.setdefault(f" {id(made)}", made)
-        path.name = f" {id(made)}"
-
-    def _action_ref(self, ref: tree.ActionRef, scope: Scope, table: tree.Table) -> None:
-        found = (scope.top() if ref.top else scope).find(ref.name)
-        if found is None:
-            undeclared(ref.where, ref.name, scope, "action")
-        if not isinstance(found, tree.Action):
-            fail(ref.where, f"table {table.name}: {ref.name} is not an action")
-        ref.decl = found
-        directed = [one for one in found.params if one.direction]
-        given = ref.args or []
-        if len(given) != len(directed):
-            wanted = count(len(directed), "argument")
-            fail(ref.where, f"table {table.name}: action {ref.name} needs {wanted} here: those with a direction")
-        for param, arg in zip(directed, given, strict=False):
-            self.expr(arg.value, scope)
-            self.coerce(arg.value, param.type, f"argument {param.name} of {ref.name}")
-            if param.direction != "in":
-                self.writable(arg.value, f"argument {param.name} of {ref.name}")
-
-    def _default(self, one: tree.Property, table: tree.Table, scope: Scope) -> None:
-        """`default_action = a;` or `= a(1, 2);`: turned into an ActionRef kept as the property's value."""
-        e = one.value
-        target = e.target if isinstance(e, tree.Call) else e
-        if not isinstance(target, tree.Path):
-            fail(one.where, f"table {table.name}: default_action must name an action")
-        ref = tree.ActionRef(target.where, [], target.name, e.args if isinstance(e, tree.Call) else [], target.top)
-        self._listed(ref, table, scope)
-        one.value = ref  # type: ignore[assignment]
-
-    def _listed(self, ref: tree.ActionRef, table: tree.Table, scope: Scope) -> None:
-        """Check an action of the table with its control-plane arguments given."""
-        match = [one for one in table.actions if one.name == ref.name]
-        if not match:
-            fail(ref.where, f"table {table.name}: no action {ref.name} {known(a.name for a in table.actions)}")
-        ref.decl = match[0].decl
-        assert ref.decl is not None
-        params = [one for one in ref.decl.params if not one.direction]
-        directed = len(ref.decl.params) - len(params)
-        given = (ref.args or [])[directed if len(ref.args or []) == len(ref.decl.params) else 0 :]
-        if len(given) != len(params):
-            listed = ", ".join(p.name for p in params) or "none"
-            fail(ref.where, f"action {ref.name} takes {count(len(params), 'argument')} ({listed}), not {len(given)}")
-        ref.args = given
-        for param, arg in zip(params, given, strict=False):
-            self.expr(arg.value, scope)
-            self.coerce(arg.value, param.type, f"argument {param.name} of {ref.name}")
-            if arg.value.const is None:
-                fail(arg.where, f"argument {param.name} of {ref.name} must be known at compile time")
-
-    def _entry(self, entry: tree.Entry, table: tree.Table, scope: Scope) -> None:
-        if entry.priority is not None:
-            self.constant(entry.priority, scope)
-        kinds = [(one.value.type, True) for one in table.key]
-        self.keyset(entry.keys, kinds, scope, f"entry of table {table.name}")
-        self._listed(entry.action, table, scope)
 
     # ---- statements
 
