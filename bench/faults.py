@@ -31,6 +31,7 @@ from topologies.inject import Injection
 from topologies.jsonl import JsonlError
 from topologies.net import Fabric
 from topologies.plan import Link, Plan
+from topologies.rundir import FabricError
 
 SOURCES = ("gnmi", "p4runtime", "digest", "mapper", "ev")
 LINGER_S = 2.5
@@ -408,12 +409,13 @@ def _run_planes(
                     if left[0] <= 0:
                         return
                     left[0] -= 1
+                fabric.check()
                 faults, may_be_unclear = next(story)
                 one = run_round(fabric, ledger, plane, faults, may_be_unclear=may_be_unclear)
                 with lock:
                     out.append(one)
                     _tell(one, len(out), total, console)
-        except (JsonlError, OSError, RuntimeError) as error:
+        except (JsonlError, FabricError, OSError) as error:
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=(plane,)) for plane in range(plan.planes)]

@@ -162,9 +162,11 @@ class FabricController:
         finally:
             if self._timer is not None:
                 self._timer.cancel()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            left = set(tasks)
+            while left:  # again: one that was just told of a closed connection may have missed it
+                for task in left:
+                    task.cancel()
+                _, left = await asyncio.wait(left, timeout=1.0)
 
     async def _keep_switch(self, keeper: Keeper) -> None:
         """After a restart the ports first: what follows from them is in the switches, and is no difference then."""

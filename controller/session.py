@@ -76,6 +76,7 @@ class Session:
         self._election_id = ELECTION_ID
         self._events: asyncio.Queue[SessionEvent] = asyncio.Queue()
         self._receiver: asyncio.Task[None] | None = None
+        self._closed = False
 
     @classmethod
     async def open(cls, target: Target, catalog: Catalog) -> Session:
@@ -100,7 +101,8 @@ class Session:
         return self
 
     async def close(self) -> None:
-        """End the stream and the connection. Idempotent."""
+        """End the stream and the connection. Idempotent. Requests that are on their way end as SwitchErrors."""
+        self._closed = True
         if self._receiver is not None:
             self._receiver.cancel()
             await asyncio.gather(self._receiver, return_exceptions=True)
@@ -283,6 +285,12 @@ class Session:
         """Whatever goes wrong while we ask a switch for something becomes a SwitchError that says what."""
         try:
             yield
+        except asyncio.CancelledError:
+            # What gRPC makes of a request whose channel is closed under it; or somebody means this task.
+            if not self._closed or _is_cancelled():
+                raise
+            reason = "the connection was closed meanwhile"
+            raise SwitchError(f"{self.target}: {what}: {reason}", retry=True) from None
         except P4ClientError as error:
             if error.is_election_id_used:
                 raise SwitchError(
@@ -311,3 +319,9 @@ class Session:
             lines.append(f"{len(error.details) - SHOWN_ERRORS} more")
         codes = {detail.canonical_code for detail in error.details.values()}
         return SwitchError(f"{self.target}: {'; '.join(lines)}", retry=codes <= RETRY_CODES)
+
+
+def _is_cancelled() -> bool:
+    """Somebody wants the running task to end. Python 3.10 cannot tell."""
+    cancelling = getattr(asyncio.current_task(), "cancelling", None)
+    return cancelling is not None and cancelling() > 0
