@@ -105,6 +105,10 @@ extern void clone(in CloneType type, in bit<32> session);
 extern void clone_preserving_field_list(in CloneType type, in bit<32> session, bit<8> index);
 extern void resubmit_preserving_field_list(bit<8> index);
 extern void recirculate_preserving_field_list(bit<8> index);
+// The forms before the _preserving_field_list ones; what `data` lists of the metadata is kept.
+extern void clone3<T>(in CloneType type, in bit<32> session, in T data);
+extern void resubmit<T>(in T data);
+extern void recirculate<T>(in T data);
 extern void truncate(in bit<32> length);
 extern void assert(in bool check);
 extern void assume(in bool check);

@@ -9,6 +9,7 @@ from switch.p4.code import Code, bits_of, c_comment, c_name, c_string, where_str
 from switch.p4.elaborate import ControlInstance, Program
 from switch.p4.emit_deparser import Deparsers
 from switch.p4.emit_expr import Place
+from switch.p4.emit_externs import IMPLIED_LIST
 from switch.p4.emit_stmt import CALL, action_constant
 from switch.p4.p4info import Ids
 from switch.p4.types import Record, Stack, Varbit, form, is_scalar
@@ -196,6 +197,7 @@ class Emitter(Deparsers):
                 visit(record.fields[one.name], here + ".")
 
         visit(self.program.parser.params[2].type, "")
+        out.update((IMPLIED_LIST + at, fields) for at, fields in enumerate(self.implied_lists))
         return out
 
     def _run(self, phase: str, calls: dict[str, str], code: Code) -> None:

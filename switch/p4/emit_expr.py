@@ -101,6 +101,8 @@ class ExprEmitter:
         self.usage = Usage()
         self.structs: list[Record | Stack | Varbit] = []
         self.temporaries = 0
+        self.implied_lists: list[list[str]] = []
+        """Field lists given in place: C paths below the metadata."""
 
     # ---- places
 

@@ -18,6 +18,10 @@ from switch.p4.types import Bits, form
 _SILENT = {"log_msg", "assert", "assume", "static_assert"}
 
 
+IMPLIED_LIST = 1 << 16
+"""Number of the first field list that a program gives in place, by clone3, resubmit and recirculate."""
+
+
 class Externs(ExprEmitter):
     """Writes extern calls. Methods are named after the function or `object_method`."""
 
@@ -160,16 +164,44 @@ class Externs(ExprEmitter):
         frame.code.add(f"pkt->clone_list = {fields};")
 
     def _fn_resubmit_preserving_field_list(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
-        self._again(e, args[0], "resubmit", "ingress", frame)
+        self._again(e, self._list_number(args[0]), "resubmit", "ingress", frame)
 
     def _fn_recirculate_preserving_field_list(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
-        self._again(e, args[0], "recirculate", "egress", frame)
+        self._again(e, self._list_number(args[0]), "recirculate", "egress", frame)
 
-    def _again(self, e: tree.Call, fields: tree.Expr, what: str, phase: str, frame: Frame) -> None:
+    def _again(self, e: tree.Call, fields: str, what: str, phase: str, frame: Frame) -> None:
         if frame.phase != phase:
             unsupported(e.where, f"{what} outside the {phase}")
         frame.code.add(f'P4_NOTE("{what}", {where_string(e.where)});')
-        frame.code.add("pkt->asked |= P4RT_ASK_AGAIN;", f"pkt->again_list = {self._list_number(fields)};")
+        frame.code.add("pkt->asked |= P4RT_ASK_AGAIN;", f"pkt->again_list = {fields};")
+
+    def _fn_clone3(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
+        self._clone(e, args[:2], self._implied_list(args[2], frame), frame)
+
+    def _fn_resubmit(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
+        self._again(e, self._implied_list(args[0], frame), "resubmit", "ingress", frame)
+
+    def _fn_recirculate(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
+        self._again(e, self._implied_list(args[0], frame), "recirculate", "egress", frame)
+
+    def _implied_list(self, data: tree.Expr, frame: Frame) -> str:
+        """Number of a field list with the metadata that `data` names; headers and standard metadata make none."""
+        todo, fields = [data], []
+        while todo:
+            e = todo.pop(0)
+            if isinstance(e, tree.ListExpr):
+                todo = [*e.items, *todo]
+                continue
+            place = self.place(e, frame)
+            if place.c.startswith("p->meta.") or place.c == "p->meta":
+                fields.append(place.c.removeprefix("p->meta").lstrip("."))
+        if not fields:
+            return "P4RT_NONE"
+        if "" in fields:
+            unsupported(data.where, "keeping the metadata as a whole", "list the fields")
+        if fields not in self.implied_lists:
+            self.implied_lists.append(fields)
+        return str(IMPLIED_LIST + self.implied_lists.index(fields))
 
     @staticmethod
     def _list_number(e: tree.Expr) -> str:

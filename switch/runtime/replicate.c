@@ -86,7 +86,6 @@ static struct rt_buffer *copy_of(struct rt_device *dev, const struct p4rt_packet
         copy->pkt.kept = NULL;
         copy->pkt.truncate = UINT32_MAX;
         copy->pkt.rounds++;
-        copy->pkt.std.mcast_grp = 0;
     }
     return copy;
 }

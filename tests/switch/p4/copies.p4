@@ -51,6 +51,10 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             } else if (hdr.data.op == 5) {
                 std.mcast_grp = 1;
                 mark_to_drop(std);                          // takes the group away
+            } else if (hdr.data.op == 7) {
+                clone3(CloneType.I2E, 7, { meta.kept, std.ingress_port });
+            } else if (hdr.data.op == 8) {
+                resubmit({ meta.kept });
             } else if (hdr.data.op == 6) {
                 std.mcast_grp = (bit<16>) hdr.data.arg;
                 truncate(6);
@@ -66,6 +70,7 @@ control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             hdr.data.lost = meta.lost;
         } else if (std.instance_type == 5) {
             hdr.data.rid = (bit<8>) std.egress_rid;
+            hdr.data.lost = (bit<8>) std.mcast_grp;
             hdr.data.kept = meta.kept;
         } else if (hdr.data.op == 0x10) {
             hdr.data.arg = hdr.data.arg + 1;
