@@ -7,9 +7,9 @@
     assert device.process(1, frame) == [(7, other_frame)]
 
 All state lives in the C runtime (switch/runtime); this class checks what callers ask against the program's P4Info
-and translates. Tables, action profiles, arrays and replication are in device_*.py, as parts of the class. Every method may be called from any thread while the event loop (switch.loop) forwards packets:
-each takes the device's lock, which the loop gives up at the latest after one batch of frames. An operation is done
-whole or not at all.
+and translates. Tables, action profiles, arrays and replication are in device_*.py, as parts of the class. Every method
+may be called from any thread while the event loop (switch.loop) forwards packets: each takes the device's lock, which
+the loop gives up at the latest after one batch of frames. An operation is done whole or not at all.
 """
 
 from __future__ import annotations
