@@ -30,6 +30,8 @@ BACKGROUND_LOSS = 0.001
 """Share of packets that a healthy path of this testbed may lose: a busy machine drops one now and then."""
 EVIDENCE_MIN = 8.0
 """Log-likelihood that a cause of losses must gain over chance: e**8 = 3,000 times likelier."""
+CLEAN_MAX = 6.0
+"""Losses that paths without any should have had, together, under a cause: with more (e**-6 by chance) it is not it."""
 EVIDENCE_MARGIN = math.log(30)
 """Explanations less than so much behind the best fit as well."""
 
@@ -272,5 +274,7 @@ def _gain(trials: list[Trial]) -> tuple[float, float]:
     if not sent or lost <= sent * BACKGROUND_LOSS:
         return 0.0, 0.0
     loss = lost / sent
+    if loss * sum(t.sent for t in trials if not t.lost) > CLEAN_MAX:
+        return 0.0, 0.0
     kept = (sent - lost) * math.log((1 - loss) / (1 - BACKGROUND_LOSS)) if lost < sent else 0.0
     return lost * math.log(loss / BACKGROUND_LOSS) + kept, loss

@@ -220,6 +220,18 @@ def test_lossy__odd_losses_everywhere_are_no_fault():
         assert world.log == []
 
 
+def test_lossy__one_bad_path_does_not_accuse_what_the_others_cross_unharmed():
+    """An EV that loses half its packets, for reasons of its own, beside many that lose nothing over the same T0."""
+    world = World(**DEFAULT)
+    plan, faults = world.plan, world.faults
+    trace = faults.traces.data(plan.host("h0"), plan.host("h2"), 0x0000)
+    for second in range(8):
+        faults.counts("h0 h2 0x0000", trace, 20 * second, 10 * second, source=EV, now=world.now)
+        faults.path("h0 h2 0x0000", trace, "down", source=EV, now=world.now)
+        world.run(1.0)
+    assert world.active == [], world.log
+
+
 # ---- EVs alone ----------------------------------------------------------------------------------------------
 
 
