@@ -2,12 +2,16 @@
 
 import asyncio
 import contextlib
+from types import SimpleNamespace
 
 import pytest
 
 from controller.agents import AgentSource
+from controller.congestion import CongestionSource
 from controller.denylist import Denylist, entries_for
+from controller.errors import SwitchError
 from controller.faults import FaultList
+from controller.keeper import SwitchState
 from controller.lines import ask, pause_s
 from controller.mapper import MapperSource
 from topologies.jsonl import AsyncServer, JsonlError
@@ -286,3 +290,43 @@ def test_pauses__grow_and_are_not_the_same_for_all():
     pauses = [pause_s(attempt) for attempt in range(50)]
     assert max(pauses[:1]) < 0.13 and all(0.7 < pause < 1.3 for pause in pauses[4:])
     assert len(set(pauses)) == len(pauses)
+
+
+# ---- switch counters ----------------------------------------------------------------------------------------
+
+
+class FakeKeeper:
+    """A switch whose cells of `drops` are given; an exception among them is raised."""
+
+    def __init__(self, plan, name, cells):
+        self.target = SimpleNamespace(switch=plan.switch(name), name=name)
+        self.status = SimpleNamespace(state=SwitchState.VERIFIED, connected=True)
+        self.cells_now = cells
+        self.asked = []
+
+    async def cells(self, counter, cells):
+        self.asked.append((counter, cells))
+        if isinstance(self.cells_now, Exception):
+            raise self.cells_now
+        return dict(self.cells_now)
+
+
+def test_counters__a_queue_that_drops_is_told_and_old_drops_are_not(tmp_path):
+    async def story():
+        faults = FaultList(PLAN)
+        keeper = FakeKeeper(PLAN, "p0-t0-1", {9 << 9 | 1: 500, 8 << 9 | 2: 7})
+        source = CongestionSource([keeper], faults, lambda: None)
+        async with running(source):
+            source.look()
+            await until(lambda: len(keeper.asked) == 1)
+            assert keeper.asked[0] == ("drops", [reason << 9 | port for reason in (8, 9) for port in (1, 2, 3, 4)])
+            keeper.cells_now[9 << 9 | 1] += 3
+            keeper.cells_now[9 << 9 | 77] = 3  # a port that nobody has
+            source.look()
+            await until(lambda: source.ports)
+            assert source.to_json()["full_queues"] == ["p0-t0-1-eth1"]
+            keeper.cells_now = SwitchError("it went", retry=True)
+            source.look()
+            await until(lambda: source.errors == 1)
+
+    asyncio.run(story())
