@@ -119,9 +119,10 @@ void rt_traffic_destroy(struct rt_device *dev);
 /* virtual.c */
 void rt_virtual_destroy(struct rt_device *dev);
 
+/* Microseconds since the program was loaded; 0 for a frame that came before. */
 static inline uint64_t rt_micros(const struct rt_device *dev, uint64_t now_ns)
 {
-    return (now_ns - dev->started_ns) / 1000;
+    return now_ns > dev->started_ns ? (now_ns - dev->started_ns) / 1000 : 0;
 }
 
 /* replicate.c */

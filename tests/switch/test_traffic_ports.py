@@ -12,6 +12,8 @@ import pytest
 from mini_program import frame
 from p4_kit import SMALL
 from ports_kit import Bench, ip, namespace  # noqa: F401
+from traffic_kit import frame as traffic_frame
+from traffic_kit import look
 
 from switch.device import CPU_PORT
 from switch.entities import MulticastGroup, Replica
@@ -133,6 +135,19 @@ def test_power_off_and_port_removal__with_frames_waiting(bench: Bench) -> None:
     bench.loop.detach(bench.device)
     bench.device.unload()
     assert queue(bench).depth_packets == 0
+
+
+def test_timestamps__of_a_frame_that_came_before_the_program(bench: Bench) -> None:
+    program = compile_program(SMALL / "traffic.p4")
+    bench.device.load(program)
+    bench.device.traffic.set(2, PortTraffic(rate_bps=1_000_000_000))
+    busy = threading.Thread(target=bench.device.spin, args=(1, bytes(60), 300_000))
+    busy.start()  # holds the device
+    bench.peers[1].send(traffic_frame(7))
+    bench.device.load(program)  # waits for it, as the forwarding thread does: either may be first
+    busy.join()
+    seen = look(0, 2, bench.peers[2].receive())
+    assert (seen.number, seen.ingress_us >> 40, seen.egress_us >> 40) == (7, 0, 0)
 
 
 @pytest.mark.parametrize("settings", [NOTHING, PortTraffic(output=Impairment(loss_pattern="0"))])
