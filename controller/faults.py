@@ -453,6 +453,7 @@ class FaultList:
                 if self._crosses(sighting.subject, finding.causes):
                     met.setdefault(id(finding), []).append(key)
         found = [(f, [by_key[key] for key in (*f.reports, *met.get(id(f), []))]) for f in findings]
+        losing = self._believed(plane, losing, by_key, now)
         if losing:
             trials = {k: t for k, t in self._paths.trials(plane, now).items() if not self._crosses(t.trace, causes)}
             losses, unexplained = lossy(self.traces, trials, losing)
@@ -482,6 +483,18 @@ class FaultList:
             else:
                 dead[key] = sighting.subject
         return dead, surviving
+
+    def _believed(
+        self, plane: int, losing: list[Hashable], by_key: dict[Hashable, Sighting], now: float
+    ) -> list[Hashable]:
+        """EVs alone are believed later where a prober watches too: it would complain, if it were the path."""
+        if not self._paths.has_source(MAPPER, plane) or any(by_key[key].source != EV for key in losing):
+            return losing
+        ripe_at = now - self.times.ev_lossy_s
+        out = [key for key in losing if by_key[key].heard <= ripe_at or self._is_known_lossy(by_key[key])]
+        if len(out) < len(losing):
+            self._want(plane, now + self.times.gather_lossy_s)
+        return out
 
     def _is_known_lossy(self, sighting: Sighting) -> bool:
         """It is over something that is known to lose packets, which may well lose a few in a row."""

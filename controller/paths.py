@@ -100,6 +100,10 @@ class Paths:
             for key in [key for key in paths if key[0] == source]:
                 del paths[key]
 
+    def has_source(self, source: str, plane: int) -> bool:
+        """It watches some path of the plane."""
+        return any(key[0] == source for key in self._planes[plane])
+
     def forget_counts(self, plane: int, causes: frozenset[Cause]) -> None:
         """Losses so far on paths over these have had their cause."""
         for path in self._planes[plane].values():

@@ -17,6 +17,8 @@ class Times:
     """An EV that is bad by chance has its path proven by three probes, 0.2 s apart."""
     gather_lossy_s: float = 1.0
     unclear_s: float = 1.5
+    ev_lossy_s: float = 3.0
+    """How long an EV has to complain of losses before it is believed without a prober."""
     lossy_unclear_s: float = 6.0
     settle_s: float = 1.0
     excused_s: float = 15.0
