@@ -6,6 +6,8 @@ time of the event. After each call drain `changes()` and re-arm at `next_timer()
 A report opens, renews or closes a *sighting* (one source saying that one thing is bad). After a moment's waiting the
 open sightings of a plane are explained afresh, by few causes (explain.py), and the list is brought into line.
 
+Longer than most modules, because reports, their explanation and the life of a fault share all of their state.
+
 Design notes
 1. Waiting (GATHER_S) is what keeps one dying switch from being told as four links: its reports come one by one. Ports
    and streams are certain, and cost a tenth of a second; the death of paths is told later by some than by others. An
