@@ -237,8 +237,13 @@ def sink_json(sink: FlowSink, connections: list[Connection]) -> Fields:
     """Progress of a receiving flow."""
     return {
         "received_bytes": sum(one.qp.counters.bytes_received for one in connections),
-        "checked": sink.checked, "damaged": sink.damaged,
+        "checked": sink.checked, "damaged": sink.damaged, "held": held_packets(connections),
     }  # fmt: skip
+
+
+def held_packets(connections: list[Connection]) -> int:
+    """Most packets that a receiving QP holds above a hole now; 0 for the baseline, which keeps none."""
+    return max((getattr(one.qp.responder, "held_packets", 0) for one in connections), default=0)
 
 
 def rank_json(driver: RankDriver, sending: list[Connection], receiving: list[Connection]) -> Fields:
@@ -248,7 +253,7 @@ def rank_json(driver: RankDriver, sending: list[Connection], receiving: list[Con
         received[one.peer] = received.get(one.peer, 0) + one.qp.counters.bytes_received
     return {
         "done": driver.done, "failed": driver.failed, "started_at": driver.started_at,
-        "ended": [[one.at, one.wrong] for one in driver.ended], "received": received,
+        "ended": [[one.at, one.wrong] for one in driver.ended], "received": received, "held": held_packets(receiving),
         "qps": [{**qp_json(one), "peer": one.peer} for one in sending],
     }  # fmt: skip
 

@@ -445,6 +445,11 @@ class Responder:
 
     # ---- windows ----------------------------------------------------------------------------------------
 
+    @property
+    def held_packets(self) -> int:
+        """Packets above a hole that are here: how far the network reorders (ooo_count, §2.8)."""
+        return self._above.bit_count()
+
     def set_mpr(self, packets: int) -> None:
         """A window of `packets` from now on (a multiple of 128); told in each SACK when both ends can (§5.3)."""
         self.mpr_packets = packets

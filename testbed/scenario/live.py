@@ -112,6 +112,8 @@ class LiveRun:
         self._sizes: dict[str, tuple[int, float]] = {}
         self._last: dict[str, Any] = {}
         self._before: dict[str, Any] = {}
+        self._held: dict[str, int] = {}
+        """Most packets a receiver held above a hole, by flow, or by collective and host."""
         self._latencies: dict[str, list[float]] = {}
         self._events_lock = threading.Lock()
         self._stop = threading.Event()
@@ -287,7 +289,9 @@ class LiveRun:
         for host, one in read.items():
             for name, sink in one["sinks"].items():
                 received[name], at[name] = sink["received_bytes"], one["t"]
+                self._held[name] = max(self._held.get(name, 0), sink["held"])
             for name, rank in one["ranks"].items():
+                self._held[f"{name}@{host}"] = max(self._held.get(f"{name}@{host}", 0), rank["held"])
                 for peer, amount in rank["received"].items():
                     received[f"{name}:{peer}-{host}"], at[f"{name}:{peer}-{host}"] = amount, one["t"]
             qps = [(name, qp) for name, source in one["sources"].items() for qp in source["qps"]]
@@ -455,6 +459,7 @@ class LiveRun:
             latencies_s=self._latencies.get(name, []) + source["latencies_s"],
         )  # fmt: skip
         add_qps(result, source["qps"])
+        result.reorder_max = self._held.get(name, 0)
         return result
 
     def _group_outcome(self, group: CollectivePlan, last: dict[str, Any]) -> None:
@@ -473,6 +478,7 @@ class LiveRun:
                 if rank["done"] and rank["ended"]:
                     result.finished_s = rank["ended"][-1][0] - self.begins
                 add_qps(result, qps)
+                result.reorder_max = self._held.get(f"{group.work}@{peer}", 0)
                 self.outcome.flows.append(result)
 
     def _count(self) -> None:

@@ -54,7 +54,7 @@ METRICS = (
     Metric("qp_errors", "count", "QPs that failed"),
     Metric("failed", "count", "messages that did not complete"),
     Metric("damaged", "count", "messages whose bytes are not what was sent"),
-    Metric("reorder.max", "packets", "most packets held above a hole by a responder"),
+    Metric("reorder.max", "packets", "most packets a responder was found to hold above a hole, one look an interval"),
     Metric("evs.denied", "count", "EVs denied at the end of the run"),
     Metric("evs.bad", "count", "EVs ASSUMED_BAD at the end of the run"),
     Metric("evs.first_bad", "s", "from the first fault until an EV through it is ASSUMED_BAD"),

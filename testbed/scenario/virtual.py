@@ -21,7 +21,7 @@ from testbed.scenario.outcome import FlowOutcome, Outcome, Series
 from testbed.scenario.steps import Step, steps
 from testbed.scenario.virtual_control import VirtualControl
 from testbed.scenario.virtual_faults import VirtualFaults
-from testbed.scenario.virtual_work import VirtualCollective, VirtualFlow
+from testbed.scenario.virtual_work import VirtualCollective, VirtualFlow, held_packets
 from testbed.virtual import scaled
 from testbed.virtual.fabric import VirtualFabric
 from testbed.virtual.profiles import Line, LinkProfile, QueueProfile
@@ -263,6 +263,8 @@ class VirtualRun:
         if passed < self.scenario.measure.every * 1e-6:
             return
         self._before = after
+        for flow in (*self.flows, *self.collectives_as_flows()):
+            flow.reorder_max = max(flow.reorder_max, held_packets(flow.pairs))
         series = self.outcome.series
         series.times_s.append(round(now - self.begins, 9))
         for name, value in after["received"].items():

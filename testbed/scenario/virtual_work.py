@@ -70,6 +70,7 @@ class VirtualFlow:
             connect(fabric, flow.source, flow.target, flow.transport, config, control, flow.pin)
             for _ in range(flow.transport.qps)
         ]
+        self.reorder_max = 0
         self.sink = FlowSink(memoryview(self.memory), shape)
         self.sender = FlowSender(
             [sender for sender, _ in self.pairs], shape, (region.va, region.rkey), lambda: fabric.now, fabric.at,
@@ -102,19 +103,24 @@ class VirtualFlow:
             latencies_s=sender.latencies_s or [],
         )  # fmt: skip
         add_counters(result, self.pairs)
+        result.reorder_max = self.reorder_max
         return result
 
 
+def held_packets(pairs: list[tuple[Any, Any]]) -> int:
+    """Most packets that a receiving QP holds above a hole now; 0 for the baseline, which keeps none."""
+    return max((getattr(receiver.responder, "held_packets", 0) for _, receiver in pairs), default=0)
+
+
 def add_counters(result: FlowOutcome, pairs: list[tuple[Any, Any]]) -> None:
-    """Counters of the senders' QPs, and how far their responders saw packets out of order."""
-    for sender, receiver in pairs:
+    """Counters of the senders' QPs."""
+    for sender, _ in pairs:
         counters = sender.counters
         result.lost += counters.lost
         result.lost_worst_qp = max(result.lost_worst_qp, counters.lost)
         result.sent += counters.packets_sent
         result.retransmitted += counters.retransmitted
         result.timeouts += counters.timeouts
-        result.reorder_max = max(result.reorder_max, getattr(receiver.counters, "out_of_order_max", 0))
 
 
 class RankFlow:
@@ -122,6 +128,7 @@ class RankFlow:
 
     def __init__(self, name: str, source: str, target: str, pairs: list[tuple[Any, Any]]):
         self.name, self.source, self.target, self.pairs = name, source, target, pairs
+        self.reorder_max = 0
 
     @property
     def received_bytes(self) -> int:
@@ -198,6 +205,7 @@ class VirtualCollective:
             result = FlowOutcome(self.plan.work, flow.source, flow.target, len(flow.pairs), 0)
             result.received_bytes, result.started_s = flow.received_bytes, self.plan.start_s
             add_counters(result, flow.pairs)
+            result.reorder_max = flow.reorder_max
             result.finished_s = max(ends) - self.begins if len(ends) == len(self.drivers) else None
             out.append(result)
         if out:

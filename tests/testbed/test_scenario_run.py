@@ -87,6 +87,7 @@ def test_a_cut_link_is_seen_and_forgotten(tmp_path):
     assert 0 < measured.value("evs.first_bad") < 0.2
     assert measured.value("lost") == measured.value("retransmitted") > 0
     assert measured.value("damaged") == measured.value("failed") == 0
+    assert measured.value("reorder.max") > 0
     assert measured.value("latency.flow.p99") >= measured.value("latency.flow.p50") > 0
     assert 0.8 < measured.value("rate.flow") / outcome.capacity_bps < 1.0
 
