@@ -301,6 +301,7 @@ class Checker(Tables):
                 fail(target.where, f"no state {target.state} {known(names)}")
         for one in after.keys:
             self.expr(one, inner)
+            self.not_wide(one.type, one.where, "select")
             if not is_scalar(one.type):
                 fail(one.where, f"select on a {one.type}: only numbers, bool, enums and errors can be selected on")
         for case in after.cases:

@@ -45,6 +45,8 @@ class Tables(Calls):
             if data and one.direction:
                 fail(one.where, f"action {node.name}: parameters without direction come last")
             data = data or not one.direction
+            if not one.direction:
+                self.not_wide(one.type, one.where, f"action {node.name}: a parameter from the control plane")
             if not one.direction and not is_scalar(one.type):
                 fail(one.where, f"action {node.name}: the control plane cannot give a {one.type}")
             inner.declare(one.name, one, one.where)
@@ -59,6 +61,7 @@ class Tables(Calls):
                 fail(one.where, f"table {node.name}: unknown property {name} {known(TABLE_PROPERTIES)}")
         for key in node.key:
             of = self.expr(key.value, scope)
+            self.not_wide(of, key.where, f"table {node.name}: a key")
             if not is_scalar(of):
                 fail(key.where, f"table {node.name}: a {of} cannot be a key; numbers, bool, enums and errors can")
             if key.match not in self.match_kinds:

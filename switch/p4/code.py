@@ -6,10 +6,7 @@ import re
 from collections.abc import Callable
 
 from switch.p4.errors import Location, unsupported
-from switch.p4.types import BOOL, ERROR, Bits, Enum, Type, plain
-
-MAX_BITS = 128
-"""Widest number the backend computes with."""
+from switch.p4.types import BOOL, ERROR, MAX_BITS, Bits, Enum, Type, plain
 
 _C_WORDS = """
     auto break case char const continue default do double else enum extern float for goto if inline int long register
@@ -21,7 +18,7 @@ _C_WORDS = """
 """
 _RESERVED = frozenset(_C_WORDS.split())
 _TAKEN = re.compile(
-    r"(p4|P4|_|U128$|(action|table|control|state|stack|function|varbit|metered|tuple|ACTION)_|\w+_(MAX|MIN|WIDTH|C)$)|\w+_$"
+    r"(p4|P4|_|U128$|(action|table|control|state|stack|function|varbit|wide|metered|tuple|ACTION)_|\w+_(MAX|MIN|WIDTH|C)$)|\w+_$"
 )
 """Names the generated file, p4rt.h or the C headers use; and those with the mark that tells ours from these."""
 

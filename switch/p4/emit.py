@@ -12,7 +12,7 @@ from switch.p4.emit_expr import Place
 from switch.p4.emit_externs import IMPLIED_LIST
 from switch.p4.emit_stmt import CALL, action_constant
 from switch.p4.p4info import Ids
-from switch.p4.types import Record, Stack, Varbit, form, is_scalar
+from switch.p4.types import Record, Stack, Varbit, Wide, form, is_scalar
 
 _PHASES = ("verify", "ingress", "egress", "compute")
 
@@ -75,6 +75,9 @@ class Emitter(Deparsers):
     def _structs(self) -> str:
         code = Code()
         for record in self.structs:
+            if isinstance(record, Wide):
+                code.add(f"{self.struct(record)} {{ uint8_t b[{record.width // 8}]; }};", "")
+                continue
             if isinstance(record, Varbit):
                 code.open(f"{self.struct(record)} {{")
                 code.add("uint16_t bits;", f"uint8_t bytes[{(record.width + 7) // 8 or 1}];")
@@ -237,7 +240,7 @@ class Emitter(Deparsers):
 
         def visit(of: Any, c: str, name: str) -> None:
             record = form(of)
-            if isinstance(record, Varbit):
+            if isinstance(record, (Varbit, Wide)):
                 return
             if isinstance(record, Stack):
                 for index in range(record.size):

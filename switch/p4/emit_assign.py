@@ -6,10 +6,17 @@ from typing import Any
 
 from switch.p4 import tree
 from switch.p4.code import bits_of, c_name, c_type
-from switch.p4.emit_expr import Frame, Place, parts_of
+from switch.p4.emit_expr import Frame, Place, parts_of, store_bits
 from switch.p4.emit_externs import Externs
 from switch.p4.errors import Location, unsupported
-from switch.p4.types import Record, Stack, Varbit, form, is_scalar
+from switch.p4.types import Record, Stack, Varbit, Wide, form, is_scalar, plain
+
+
+def _parts_joined(e: tree.Expr) -> list[tree.Expr]:
+    """a, b, c of a ++ b ++ c."""
+    if isinstance(e, tree.Binary) and e.op == "++":
+        return [*_parts_joined(e.left), *_parts_joined(e.right)]
+    return [e]
 
 
 class Assignments(Externs):
@@ -32,8 +39,10 @@ class Assignments(Externs):
     def assign(self, place: Place, e: tree.Expr, frame: Frame) -> None:
         """place = e, for scalars, structs and headers."""
         record = form(place.type)
-        if not isinstance(record, (Record, Stack, Varbit)):
+        if not isinstance(record, (Record, Stack, Varbit, Wide)):
             frame.code.add(f"{place.c} = {self.condition(e, frame)};")
+            return
+        if isinstance(record, Wide) and self._assign_wide(place, record, e, frame):
             return
         if isinstance(e, (tree.ListExpr, tree.RecordExpr)) and isinstance(record, Record):
             self._assign_list(place, record, e, frame)
@@ -72,6 +81,64 @@ class Assignments(Externs):
             frame.code.open(f"if ({place.c}.is_valid) {{")
             self.alone(place, frame)
             frame.code.close()
+
+    def _assign_wide(self, place: Place, of: Wide, e: tree.Expr, frame: Frame) -> bool:
+        """place = e for a number of more than 128 bits; False: e is one somewhere else, to be copied."""
+        code, size = frame.code, of.width // 8
+        if isinstance(e.const, int):
+            data = (e.const & (1 << of.width) - 1).to_bytes(size, "big")
+            code.add(f"{place.c} = ({self.struct(of)}){{{{{', '.join(hex(one) for one in data)}}}}};")
+            return True
+        if isinstance(e, tree.Cast) and is_scalar(e.operand.type):
+            if getattr(plain(e.operand.type), "signed", False):
+                unsupported(e.where, f"int<N> as {of}")
+            bits = bits_of(e.operand.type, e.where)
+            text = self.value(e.operand, frame)
+            code.add(f"memset({place.c}.b, 0, {size});", store_bits(f"{place.c}.b", of.width - bits, bits, text))
+            return True
+        if isinstance(e, tree.Binary):
+            self._wide_binary(place, of, e, frame)
+            return True
+        if isinstance(e, tree.Unary) and e.op == "~":
+            source = self.place(e.operand, frame)
+            self.note(source, False)
+            byte = frame.name("i")
+            code.add(f"for (uint32_t {byte} = 0; {byte} < {size}; {byte}++)")
+            code.add(f"    {place.c}.b[{byte}] = (uint8_t)~{source.c}.b[{byte}];")
+            return True
+        resized = isinstance(e, tree.Cast) and plain(e.operand.type) != plain(e.type)
+        if resized or isinstance(e, (tree.Unary, tree.Slice)):
+            unsupported(e.where, f"this as a value of more than 128 bits ({of})")
+        return False
+
+    def _wide_binary(self, place: Place, of: Wide, e: tree.Binary, frame: Frame) -> None:
+        """a ++ b, and a & b, a | b, a ^ b byte by byte."""
+        code = frame.code
+        if e.op in ("&", "|", "^"):
+            left, right = self.place(e.left, frame), self.place(e.right, frame)
+            self.note(left, False)
+            self.note(right, False)
+            byte = frame.name("i")
+            code.add(f"for (uint32_t {byte} = 0; {byte} < {of.width // 8}; {byte}++)")
+            code.add(f"    {place.c}.b[{byte}] = {left.c}.b[{byte}] {e.op} {right.c}.b[{byte}];")
+            return
+        if e.op != "++":
+            unsupported(e.where, f"{e.op} of numbers of more than 128 bits")
+        result = frame.name("t")  # a part may be what is being written
+        code.add(f"{self.struct(of)} {result};")
+        at = 0
+        for part in _parts_joined(e):
+            width = plain(part.type).width  # type: ignore[union-attr]
+            if isinstance(form(part.type), Wide):
+                if at % 8:
+                    unsupported(part.where, f"a {part.type} behind {at} bits", "whole bytes are")
+                source = self.place(part, frame)
+                self.note(source, False)
+                code.add(f"memcpy({result}.b + {at // 8}, {source.c}.b, {width // 8});")
+            else:
+                code.add(store_bits(f"{result}.b", at, width, self.value(part, frame)))
+            at += width
+        code.add(f"{place.c} = {result};")
 
     def _assign_call(self, place: Place, e: tree.Call, frame: Frame) -> None:
         """place = a call that gives a struct or header."""
@@ -126,9 +193,14 @@ class Assignments(Externs):
 
     def _assign_slice(self, target: tree.Slice, e: tree.Expr, frame: Frame) -> None:
         """x[h:l] = e: the other bits of x stay."""
-        if isinstance(target.base, tree.Slice):
-            unsupported(target.where, "writing to a slice of a slice")
         place = self.place(target.base, frame)
+        whole = form(target.base.type)
+        if isinstance(whole, Wide):
+            self.note(place, True)
+            text = self.value(e, frame)
+            bits = bits_of(target.type, target.where)
+            frame.code.add(store_bits(f"{place.c}.b", whole.width - 1 - target.high.const, bits, text))
+            return
         self._refuse_write(place, target.where)
         self.note(place, False)
         self.note(place, True)

@@ -15,7 +15,23 @@ from switch.p4.code import Code, bits_of, c_name, c_type, literal, masked, narro
 from switch.p4.elaborate import ControlInstance, Program
 from switch.p4.errors import Location, unsupported
 from switch.p4.tree import walk
-from switch.p4.types import BOOL, ERROR, INT, STRING, Applied, Bits, Enum, Record, Stack, Tuple, Type, Varbit, form
+from switch.p4.types import (
+    BOOL,
+    ERROR,
+    INT,
+    MAX_BITS,
+    STRING,
+    Applied,
+    Bits,
+    Enum,
+    Record,
+    Stack,
+    Tuple,
+    Type,
+    Varbit,
+    Wide,
+    form,
+)
 
 _STD = "standard_metadata_t"
 
@@ -108,10 +124,10 @@ class ExprEmitter:
 
     def struct(self, record: Record | Stack | Varbit) -> str:
         """C type of a struct, header, stack or varbit; remembers that it is needed, parts before the whole."""
-        if isinstance(record, Varbit):
+        if isinstance(record, (Varbit, Wide)):
             if record not in self.structs:
                 self.structs.append(record)
-            return f"struct varbit_{record.width}"
+            return f"struct {'wide' if isinstance(record, Wide) else 'varbit'}_{record.width}"
         if isinstance(record, Stack):
             self.struct(record.element)
             if record not in self.structs:
@@ -120,14 +136,16 @@ class ExprEmitter:
         if record not in self.structs:
             for of in record.fields.values():
                 base = form(of)
-                if isinstance(base, (Record, Stack, Varbit)):
+                if isinstance(base, (Record, Stack, Varbit, Wide)):
                     self.struct(base)
             self.structs.append(record)
         return f"struct {c_name(record.name)}"
 
     def declare_type(self, of: Type, where: Location) -> str:
         base = form(of)
-        if isinstance(base, (Record, Stack, Varbit)):
+        if isinstance(base, Wide) and base.width % 8:
+            unsupported(where, f"{of}", "more than 128 bits are in whole bytes")
+        if isinstance(base, (Record, Stack, Varbit, Wide)):
             return self.struct(base)
         return c_type(bits_of(of, where))
 
@@ -135,7 +153,7 @@ class ExprEmitter:
         """The place an expression names. Raises P4Error for what the backend cannot address."""
         if isinstance(e, tree.Path):
             found = frame.bindings.get(id(e.decl))
-            if found is None and isinstance(e.decl, tree.Const) and isinstance(form(e.type), Record):
+            if found is None and isinstance(e.decl, tree.Const) and isinstance(form(e.type), (Record, Wide)):
                 return self.temporary_place(e.decl.value, frame)
             if found is None:
                 unsupported(e.where, f"{e.name} here")
@@ -158,7 +176,7 @@ class ExprEmitter:
             if record.kind == "header_union":
                 others = tuple(f"{base.c}.{c_name(one)}" for one in record.fields if one != e.name)
             return Place(f"{base.c}.{name}", record.fields[e.name], f"{base.key}.{e.name}", base.shared, part, others)
-        if isinstance(form(e.type), (Record, Stack)):
+        if isinstance(form(e.type), (Record, Stack, Wide)):
             return self.temporary_place(e, frame)
         unsupported(e.where, "this as something to write to")
 
@@ -302,8 +320,14 @@ class ExprEmitter:
         self.usage.note(place.key, form(place.type), [], False)  # type: ignore[arg-type]
 
     def _slice(self, e: tree.Slice, frame: Frame) -> str:
-        text, bits = self.value(e.base, frame), bits_of(e.base.type, e.where)
         high, low = e.high.const, e.low.const
+        whole = form(e.base.type)
+        if isinstance(whole, Wide):
+            place = self.place(e.base, frame)
+            self.note(place, False)
+            bits = high - low + 1
+            return f"({c_type(bits)}){load_bits(f'{place.c}.b', whole.width - 1 - high, bits_of(e.type, e.where))}"
+        text, bits = self.value(e.base, frame), bits_of(e.base.type, e.where)
         if low:
             text = f"({text} >> {low})"
         if high < bits - 1:
@@ -334,8 +358,12 @@ class ExprEmitter:
         return f"({parts[0]} ? {parts[1]} : {parts[2]})"
 
     def _cast(self, e: tree.Cast, frame: Frame) -> str:
-        text = self.value(e.operand, frame)
         of, to = form(e.operand.type), form(e.type)
+        if isinstance(of, Wide) and isinstance(to, Bits):
+            place = self.place(e.operand, frame)
+            self.note(place, False)
+            return f"({c_type(to.width)}){load_bits(f'{place.c}.b', of.width - to.width, to.width)}"
+        text = self.value(e.operand, frame)
         if of in (to, BOOL):
             return text
         if to == BOOL:
@@ -412,7 +440,7 @@ class ExprEmitter:
 
     def _equality(self, e: tree.Binary, frame: Frame) -> str:
         record = form(e.left.type)
-        if not isinstance(record, (Record, Stack, Varbit)):
+        if not isinstance(record, (Record, Stack, Varbit, Wide)):
             if e.left.type == STRING or (not isinstance(record, (Bits, Enum)) and record not in (BOOL, ERROR, INT)):
                 unsupported(e.where, f"comparing values of type {e.left.type}")
             left_text, right_text = self.values([e.left, e.right], frame)
@@ -425,6 +453,8 @@ class ExprEmitter:
 
     def _same(self, left: Place, right: Place) -> str:
         record = form(left.type)
+        if isinstance(record, Wide):
+            return f"(!memcmp({left.c}.b, {right.c}.b, {record.width // 8}))"
         if isinstance(record, Varbit):
             return f"(p4_same_varbit({left.c}.bits, {left.c}.bytes, {right.c}.bits, {right.c}.bytes))"
         if not isinstance(record, (Record, Stack)):
@@ -523,7 +553,7 @@ class ExprEmitter:
             self._padded_place(Place(f"{place.c}.{c_name(name)}", of, ""), where, out)
 
     def _leaves(self, e: tree.Expr, of: Type, frame: Frame, out: list[tuple[str, int | Varbit]]) -> None:
-        if not isinstance(form(of), (Record, Stack, Varbit)):
+        if not isinstance(form(of), (Record, Stack, Varbit, Wide)):
             out.append((self.value(e, frame), bits_of(of, e.where)))
             return
         place = self.place(e, frame)
@@ -534,6 +564,8 @@ class ExprEmitter:
         record = form(place.type)
         if isinstance(record, Varbit):
             out.append((place.c, record))
+        elif isinstance(record, Wide):
+            out.append((place.c, wide_bits(record, where)))
         elif isinstance(record, (Record, Stack)):
             for one in parts_of(place):
                 self._spread(one, where, out)
@@ -562,9 +594,28 @@ def parts_of(place: Place) -> list[Place]:
 def scalar_leaves(c: str, of: Type, where: Location) -> list[tuple[str, int]]:
     """(C lvalue, bits) of a header's field: more than one when it is a struct."""
     record = form(of)
+    if isinstance(record, Wide):
+        return [(c, wide_bits(record, where))]
     if not isinstance(record, Record):
         return [(c, bits_of(of, where))]
     return [leaf for name, one in record.fields.items() for leaf in scalar_leaves(f"{c}.{c_name(name)}", one, where)]
+
+
+def wide_bits(of: Wide, where: Location) -> int:
+    """Raises P4Error for a long number that is not whole bytes."""
+    if of.width % 8:
+        unsupported(where, f"{of}", "more than 128 bits are in whole bytes")
+    return of.width
+
+
+def load_field(c: str, base: str, offset: int, bits: int) -> str:
+    """C statement: fill the field `c` from `bits` bits that begin `offset` bits after the pointer `base`."""
+    if bits <= MAX_BITS:
+        return f"{c} = {load_bits(base, offset, bits)};"
+    if offset % 8 == 0:
+        return f"memcpy({c}.b, {base} + {offset // 8}, {bits // 8});"
+    body = f"{c}.b[i] = (uint8_t)p4_get_bits({base}, {offset} + 8 * i, 8);"
+    return f"for (uint32_t i = 0; i < {bits // 8}; i++) {body}"
 
 
 def load_bits(base: str, offset: int, bits: int) -> str:
@@ -586,6 +637,11 @@ def load_bits(base: str, offset: int, bits: int) -> str:
 
 def store_bits(base: str, offset: int, bits: int, value: str) -> str:
     """C statement: store a value of `bits` bits there, leaving the bits around it alone."""
+    if bits > MAX_BITS:
+        if offset % 8 == 0:
+            return f"memcpy({base} + {offset // 8}, {value}.b, {bits // 8});"
+        body = f"p4_put_bits({base}, {offset} + 8 * i, 8, {value}.b[i]);"
+        return f"for (uint32_t i = 0; i < {bits // 8}; i++) {body}"
     at = f"{base} + {offset // 8}" if offset >= 8 else base
     if offset % 8 == 0 and bits in (16, 32, 64, 128):
         return f"p4_put{bits}({at}, {value});"

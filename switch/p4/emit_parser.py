@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from switch.p4 import tree
 from switch.p4.code import Code, bits_of, c_comment, c_name, c_string, c_type, c_word, where_string
 from switch.p4.elaborate import ControlInstance, ValueSetInstance
-from switch.p4.emit_expr import Frame, Place, element_of, load_bits, parts_of, scalar_leaves
+from switch.p4.emit_expr import Frame, Place, element_of, load_bits, load_field, parts_of, scalar_leaves, wide_bits
 from switch.p4.emit_stmt import SIGNATURE
 from switch.p4.emit_tables import Tables
 from switch.p4.errors import fail, unsupported
 from switch.p4.p4info import source_text
 from switch.p4.scope import field_place
-from switch.p4.types import Bits, Record, Stack, Type, Varbit, form, is_scalar
+from switch.p4.types import Bits, Record, Stack, Type, Varbit, Wide, form, is_scalar
 
 MAX_STEPS = 256
 """States a parser with a cycle may enter before it fails with ParserTimeout."""
@@ -235,7 +235,7 @@ class Parsers(Tables):
                     continue
                 for leaf, bits in scalar_leaves(c, of, e.where):
                     if field in used:
-                        lines.append(f"{leaf} = {load_bits(base, offset, bits)};")
+                        lines.append(load_field(leaf, base, offset, bits))
                     offset += bits
             return lines
 
@@ -305,7 +305,7 @@ class Parsers(Tables):
             if not bits:
                 frame.code.add(f"{one.c}.is_valid = 1;", f"{one.c}.at = P4_AT_NONE;")
                 continue
-            frame.code.add(f"{one.c} = {load_bits('(frame + at)', offset, bits)};")
+            frame.code.add(load_field(one.c, "(frame + at)", offset, bits))
             offset += bits
 
     def _fixed_leaves(self, place: Place, e: tree.Call, out: list[tuple[Place, int]]) -> None:
@@ -317,7 +317,8 @@ class Parsers(Tables):
             for one in parts_of(place):
                 self._fixed_leaves(one, e, out)
             return
-        out.append((place, bits_of(place.type, e.where)))
+        wide = wide_bits(record, e.where) if isinstance(record, Wide) else 0
+        out.append((place, wide or bits_of(place.type, e.where)))
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,20 @@ class Varbit:
         return f"varbit<{self.width}>"
 
 
+MAX_BITS = 128
+"""Widest number the backend computes with; longer ones are bytes to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wide:
+    """A number of more than MAX_BITS bits: copied, compared, cut, put together and sent, but not computed with."""
+
+    width: int
+
+    def __str__(self) -> str:
+        return f"bit<{self.width}>"
+
+
 @dataclass(eq=False, slots=True)
 class Record:
     """A struct, header or header_union: equal only to itself. `fields` keeps the order of the declaration."""
@@ -181,9 +195,11 @@ def plain(of: Type) -> Type:
             return of
 
 
-def form(of: Type) -> Type:
-    """`plain`, and a tuple as the struct with the fields f0, f1, ... that the backend makes of it."""
+def form(of: Type) -> Any:
+    """`plain`, and what the backend makes of a tuple (a struct with the fields f0, f1, ...) and of a long number."""
     base = plain(of)
+    if isinstance(base, Bits) and base.width > MAX_BITS:
+        return Wide(base.width)
     return _tuple_record(base) if isinstance(base, Tuple) else base
 
 
@@ -196,7 +212,10 @@ def _tuple_record(of: Tuple) -> Record:
 
 def is_scalar(of: Type) -> bool:
     """Does a value fit one C integer?"""
-    return isinstance(plain(of), (Bits, Enum)) or plain(of) in (BOOL, ERROR)
+    base = plain(of)
+    if isinstance(base, Bits):
+        return base.width <= MAX_BITS
+    return isinstance(base, Enum) or base in (BOOL, ERROR)
 
 
 def width_of(of: Type) -> int | None:

@@ -184,7 +184,12 @@ REFUSED = [
     (dict(apply="clone(CloneType.E2E, 5);"), "16:9: CloneType.E2E outside the egress"),
     (dict(apply="recirculate_preserving_field_list(1);"), "16:9: recirculate outside the egress"),
     (dict(local="register<bit<200>>(5) m;"), "14:27: a register of bit<200>"),
-    (dict(local="bit<200> big;"), "14:14: bit<200>"),
+    (dict(local="bit<201> big;"), "14:14: bit<201>"),
+    (dict(local="bit<200> big;", apply="big = big + 1;"), "16:15: + of numbers of more than 128 bits"),
+    (dict(local="bit<200> big; table u { key = { big : exact; } actions = { forward; } }"),
+     "14:37: table u: a key of bit<200>"),
+    (dict(local="action x(bit<200> v) { }"), "14:23: action x: a parameter from the control plane of bit<200>"),
+    (dict(apply="if (256w1 << 200 < hdr.data.w ++ 224w0) { }"), "16:37: bit<224>"),
 ]  # fmt: skip
 
 
