@@ -290,7 +290,9 @@ def pairs(plan: Plan, plane: int, rng: random.Random) -> Iterator[tuple[list[tup
         if len(mine) == 2:
             yield both, True
         yield [(KINDS["blackhole"], t1), (KINDS["link cut"], rng.choice(others))], False
-        yield [(KINDS["lossy link"], nic), (KINDS["NIC port down"], other_nic)], False
+        # A NIC link loses packets and the only other host of the rack has no port: its link, or their T0?
+        alone = plan.hosts_per_rack == 2 and nic.upper.node == other_nic.upper.node
+        yield [(KINDS["lossy link"], nic), (KINDS["NIC port down"], other_nic)], alone
 
 
 # ---- the run ------------------------------------------------------------------------------------------------
