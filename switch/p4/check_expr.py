@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from switch.p4 import tree
 from switch.p4.errors import fail, known, unsupported
@@ -76,7 +76,7 @@ class Expressions(TypeResolver):
             fail(e.where, f"{what} of type {e.type} where {to} is needed{self._cast_hint(e.type, to)}")
 
     @staticmethod
-    def _fail_dots(e: tree.Dots) -> None:
+    def _fail_dots(e: tree.Dots) -> NoReturn:
         fail(e.where, "`...` stands only at the end of a list of values for a struct, header or tuple")
 
     @staticmethod
@@ -126,7 +126,7 @@ class Expressions(TypeResolver):
         return Simple("{#}")
 
     def _dots(self, e: tree.Dots, scope: Scope) -> Type:
-        return Simple("...")
+        self._fail_dots(e)
 
     def _default(self, e: tree.Default, scope: Scope) -> Type:
         return e.type
@@ -368,6 +368,9 @@ class Expressions(TypeResolver):
         return ""
 
     def _listexpr(self, e: tree.ListExpr, scope: Scope) -> Type:
+        if e.items and isinstance(e.items[-1], tree.Dots):
+            e.items[-1].type = Simple("...")
+            return Tuple((*(self.expr(item, scope) for item in e.items[:-1]), Simple("...")))
         return Tuple(tuple(self.expr(item, scope) for item in e.items))
 
     def _recordexpr(self, e: tree.RecordExpr, scope: Scope) -> Type:

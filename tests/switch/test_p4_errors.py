@@ -170,6 +170,7 @@ TYPES += [
      "3:39: header v_t: a second varbit field"),
     (dict(top="header d_t { bit<8> v; } header_union u_t { d_t d; }", fields="u_t u;", apply="hdr.u.setValid();"),
      "16:15: setValid of a header_union: set a member of it"),
+    (dict(apply="log_msg(\"x\", ...);"), "16:22: `...` stands only at the end of a list of values"),
     (dict(apply="hdr.data = { ..., 1, 2, 3 };"), "16:22: `...` stands only at the end of a list of values"),
     (dict(local="table u { key = { hdr.data.a : ternary; } actions = { NoAction; } entries = { "
                 "priority = 1 : 1 : NoAction(); 2 : NoAction(); 3 : NoAction(); } }", apply="u.apply();"),

@@ -1,4 +1,4 @@
-"""Generated C and runtime under AddressSanitizer and UBSan, fed random packets: no access out of bounds, no overflow."""
+"""Generated C and runtime under AddressSanitizer and UBSan, fed random packets: no access out of bounds."""
 
 from __future__ import annotations
 
