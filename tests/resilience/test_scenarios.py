@@ -1,6 +1,6 @@
 """Scenarios as resilience tests, live: `make resilience` runs all of them, `make test` those that are quick.
 
-    make resilience ARGS="-k e10"
+make resilience ARGS="-k e10"
 """
 
 from __future__ import annotations

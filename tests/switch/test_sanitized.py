@@ -1,4 +1,4 @@
-"""Generated C and runtime under AddressSanitizer and UBSan, fed random packets: no access out of bounds."""
+"""Generated C and runtime under AddressSanitizer and UBSan, fed random packets: no access out of bounds or overflow."""
 
 from __future__ import annotations
 
