@@ -163,6 +163,8 @@ def draw(seed: int) -> Schedule:
         config_of = {}
     elif kind == "window":
         config |= {"mpr_packets": 128, "cwnd_bytes": 1 << 20}
+        if network["trim_bytes"] is not None:  # headers of many small packets starve data, too, if they come first
+            config["trimmed_queue"] = "medium"
     elif kind == "cut off":
         config |= {"timeout": rng.choice((12, 14)), "linear_cnt": rng.choice((0, 2)), "exp_cnt": rng.choice((1, 3))}
         at = round(rng.random() * 0.01, 6)
