@@ -33,6 +33,11 @@ def names() -> list[str]:
     return sorted(path.stem for path in SCENARIOS.glob("*.yaml") if ALL or path.stem in QUICK)
 
 
+@pytest.fixture(autouse=True)
+def tables_unchanged():
+    """Each scenario has a fabric of its own; the shared one of the other tests stays down."""
+
+
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", names())
 def test_scenario(name, tmp_path):
