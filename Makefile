@@ -34,7 +34,7 @@ test: ready-to-test ## every test (about ten minutes); ARGS="-k name" selects
 	@$(AS_ROOT) $(PYTEST) $(ARGS)
 
 unit: ready-to-test ## the tests that need no root (under two minutes)
-	@$(PYTEST) -m "not root" $(ARGS)
+	@$(PYTEST) -m "not root" -n auto --dist loadfile $(ARGS)
 
 resilience: ready ## the scripted resilience tests in Mininet; ARGS="-k t1" selects
 	@$(AS_ROOT) env MRC_SCENARIOS=all $(PYTEST) tests/resilience $(ARGS)
