@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from testbed.ask import add_to as add_asking_commands
 from testbed.errors import UsageError
 from testbed.p4 import app as p4_app
 from testbed.scenario_cli import add_commands as add_scenario_commands
+from topologies import units
 
 app = typer.Typer(
     name="mrc",
@@ -34,6 +36,7 @@ app.add_typer(p4_app, name="p4")
 add_scenario_commands(app)
 add_asking_commands(app)
 
+NUMBER_MAX = 2**50
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
@@ -405,30 +408,23 @@ def bench_incast(
     raise typer.Exit(0 if result["met"] else 1)
 
 
-UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
-BINARY_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
-
-
 def parse_rate(text: str | None) -> float | None:
     """`40M` -> 40e6 bits/s (decimal units); None stays None. Raises UsageError."""
-    return None if text is None else _number(text, UNITS, "rate", "bits/s, such as 500K, 40M or 1G")
+    return None if text is None else _positive(units.rate, text, "rate")
 
 
 def parse_size(text: str) -> int:
     """`64M` -> 67,108,864 bytes (binary units). Raises UsageError."""
-    return int(_number(text, BINARY_UNITS, "size", "bytes, such as 4096, 64M or 1G"))
+    return int(_positive(units.size, text, "size"))
 
 
-def _number(text: str, units: dict[str, int], what: str, examples: str) -> float:
-    digits, unit = text.strip(), ""
-    if digits and digits[-1].upper() in units:
-        digits, unit = digits[:-1], digits[-1].upper()
+def _positive(read: Callable[[object], float], text: str, what: str) -> float:
     try:
-        value = float(digits) * units[unit]
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 2**50:
-        raise UsageError(f"{what} {text!r}: give a positive number of {examples}")
+        value = read(text)
+    except units.UnitError as error:
+        raise UsageError(str(error)) from None
+    if not 0 < value < NUMBER_MAX:
+        raise UsageError(f"{what} {text!r}: give a positive number below 2**50")
     return value
 
 

@@ -262,7 +262,7 @@ def congestion(name: str, measured: Measured) -> Drawn | None:
     if series.queues:
         twin = axes.twinx()
         for number, (port, values) in enumerate(list(series.queues.items())[:4]):
-            kilobytes = [value / 1e3 for value in values]
+            kilobytes = [float("nan") if value is None else value / 1e3 for value in values]
             style = {"color": COLOURS[4 + number % 4], "lw": 1, "ls": ":", "label": f"queue {port}"}
             twin.plot(series.times_s[: len(values)], kilobytes, **style)
         twin.set_ylabel("queue, kB")

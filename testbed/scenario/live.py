@@ -30,7 +30,8 @@ from testbed.scenario.steps import Step, steps
 from testbed.scenario.virtual_work import pinned
 from topologies.jsonl import JsonlClient, JsonlError
 from topologies.net import Fabric
-from topologies.plan import Plan
+from topologies.plan import Mode, Plan
+from topologies.rundir import FabricError
 from topologies.speeds import LinkSpeed, scaled_speed
 
 LEAD_S = 0.3
@@ -80,6 +81,20 @@ def discipline_of(scenario: Scenario) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def unlike(scenario: Scenario) -> list[str]:
+    """What the scenario asks for and the live fabric does otherwise: a reader of the results has to know."""
+    out = []
+    if scenario.links.jitter:
+        out.append("links.jitter is for virtual runs: live, delays are constant")
+    if scenario.queues.limit is not None:
+        out.append("queues.limit is for virtual runs: live, the hard limit is the plan's (docs/traffic.md)")
+    react = scenario.control_plane.react_after
+    if Mode.named(scenario.mode).choice in ("hash", "random"):
+        asked = "never to react" if react is None else f"to react after {react:g} s"
+        out.append(f"the control plane was asked {asked}: live, the controller reacts at once")
+    return out
+
+
 class LiveRun:
     """One run; use `fabric` as a context manager around `carry_out`."""
 
@@ -107,6 +122,7 @@ class LiveRun:
             repeat=run.repeat, mode=run.scenario.mode, capacity_bps=rate * share * len(senders),
             series=Series(run.scenario.measure.every),
         )  # fmt: skip
+        self.outcome.notes += unlike(run.scenario)
         self.begins = 0.0
         self._clients: dict[str, JsonlClient] = {}
         self._sizes: dict[str, tuple[int, float]] = {}
@@ -220,7 +236,8 @@ class LiveRun:
     ) -> tuple[list[int], list[int]]:
         """Connected QPs from one host to another: (QPNs at the source, QPNs at the target)."""
         a, b = self._clients[source], self._clients[target]
-        keys = {"no_receive": "deliver", **(transport.config if transport.kind == "mrc" else {})}
+        keys = {"pmtu_bytes": transport.pmtu, "no_receive": "deliver"}
+        keys |= transport.config if transport.kind == "mrc" else {}
         settings = transport.config if transport.kind == "rocev2" else {}
         evs = pinned(self.plan, source, target, pin) if pin else None
         here, there = [], []
@@ -338,11 +355,11 @@ class LiveRun:
                 news = {ev: count - was.get(ev, 0) for ev, count in sent.items() if count > was.get(ev, 0)}
                 series.ev_packets.setdefault(name, []).append(news)
         for port in self._recorded():
+            depth = None
             try:
                 depth = sum(queue.depth_bytes for queue in self.fabric.traffic.queues(port) if queue.priority == 0)
-            except Exception as error:  # a switch without power, or a target that cannot tell: no depth then
-                self._note(f"no queue depths of {port}: {error}")
-                depth = 0
+            except FabricError as error:  # a switch without power, or a target that cannot tell
+                self._note(f"queue depths of {port} are missing: {error}")
             series.queues.setdefault(port, []).append(depth)
 
     def _recorded(self) -> list[str]:
@@ -494,15 +511,18 @@ class LiveRun:
                     for queue in self.fabric.traffic.queues(port.interface):
                         key = "dropped_queue" if queue.priority == 0 else "dropped_control"
                         totals[key] += queue.dropped_pkts
-            except Exception as error:
-                self._note(f"counters of {switch.name}: {error}")
+            except (FabricError, JsonlError) as error:
+                self._note(f"what {switch.name} counted is missing: {error}")
         self.outcome.counters = {**totals, "corrupted": self._corrupted()}
-        self.outcome.counters["table_writes"] = self.fabric.controller.request("status")["writes_after_start"]
+        try:
+            self.outcome.counters["table_writes"] = self.fabric.controller.request("status")["writes_after_start"]
+        except JsonlError as error:
+            self._note(f"table_writes is missing: {error}")
         last_hop = {k.upper.interface for k in self.plan.links if k.lower.node.startswith("h")}
-        deepest = {
-            port: max(depths) for port, depths in self.outcome.series.queues.items() if port in last_hop and depths
-        }
-        self.outcome.counters["peak_queue_bytes"] = deepest
+        seen = {port: [d for d in depths if d is not None] for port, depths in self.outcome.series.queues.items()}
+        deepest = {port: max(depths) for port, depths in seen.items() if port in last_hop and depths}
+        if deepest:  # as seen at the intervals, of the ports that measure.queues names
+            self.outcome.counters["peak_queue_bytes"] = deepest
 
     def _corrupted(self) -> int:
         """Frames that NICs refused for what was in them: a flipped bit breaks the iCRC, or the header it hits."""

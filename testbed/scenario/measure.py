@@ -10,7 +10,7 @@ A value is None when the run has nothing to compute it from (no fault, no collec
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -110,7 +110,7 @@ class Measured:
         if kind == "loss":
             return self._mean([float(n) / self.outcome.series.every_s for n in self.outcome.series.lost], low, high)
         if kind == "queue":
-            return self._mean([float(n) for n in self.outcome.series.queues.get(rest, [])], low, high)
+            return self._mean(self.outcome.series.queues.get(rest, []), low, high)
         if kind == "off_pinned":
             return self._off_pinned(rest, low, high)
         rates = self._flow_rates(rest.removesuffix(".min").removesuffix(".max"), low, high)
@@ -132,14 +132,14 @@ class Measured:
         means = [self._mean(values, low, high) for name, values in received.items() if name in names]
         return [mean for mean in means if mean is not None]
 
-    def _mean(self, values: list[float], low: float, high: float) -> float | None:
-        """Mean over the intervals that lie in (low, high], weighted by their part in it."""
+    def _mean(self, values: Sequence[float | None], low: float, high: float) -> float | None:
+        """Mean over the intervals that lie in (low, high], weighted by their part in it; without those not read."""
         series = self.outcome.series
         total = weight = 0.0
         before = 0.0
         for end, value in zip(series.times_s, values, strict=False):
             part = min(end, high) - max(before, low)
-            if part > 0:
+            if part > 0 and value is not None:
                 total, weight = total + value * part, weight + part
             before = end
         return total / weight if weight > 0 else None
@@ -265,6 +265,16 @@ class Measured:
         ends = [flow.finished_s for flow in flows if flow.finished_s is not None]
         return max(ends) - min(flow.started_s for flow in flows) if ends else None
 
+    def deepest(self, port: str) -> float | None:
+        """Deepest that a recorded queue was seen."""
+        depths = [depth for depth in self.outcome.series.queues.get(port, []) if depth is not None]
+        return float(max(depths)) if depths else None
+
+    def deepest_last_hop(self, _: str) -> float | None:
+        """Deepest of all T0 downlinks; None where nobody looked."""
+        peaks = self.outcome.counters.get("peak_queue_bytes")
+        return None if peaks is None else float(max(peaks.values(), default=0))
+
     def flow_sum(self, of: Callable[[FlowOutcome], int]) -> float:
         return float(sum(of(flow) for flow in self.outcome.flows))
 
@@ -313,8 +323,8 @@ _WHOLE: dict[str, Callable[[Measured, str], float | None]] = {
     "evs.last_bad": Measured.last_bad,
     "evs.restored": Measured.restored,
     "evs.swapped_in_plane": Measured.swapped,
-    "queue.PORT.max": lambda m, port: float(max(m.outcome.series.queues.get(port, [0]), default=0)),
-    "queue.last-hop.max": lambda m, _: float(max(m.outcome.counters.get("peak_queue_bytes", {}).values(), default=0)),
+    "queue.PORT.max": Measured.deepest,
+    "queue.last-hop.max": Measured.deepest_last_hop,
     "control.reacted": Measured.reacted,
     "table_writes": lambda m, _: m.counter("table_writes"),
 }

@@ -251,7 +251,7 @@ AnyWork = Annotated[
 class Random(Part):
     """Targets drawn by the run's seed."""
 
-    random: Literal["links", "nic-links", "fabric-links", "t0", "t1", "switches", "ports"]
+    random: Literal["links", "nic-links", "fabric-links", "t0", "t1", "switches"]
     count: int | None = Field(None, ge=1)
     share: Share | None = None
     plane: int | None = None
@@ -305,6 +305,13 @@ class Line(Part):
     direction: Literal["both", "up", "down"] = "both"
 
 
+class Corrupting(Part):
+    """A switch that flips a bit in a share of what it forwards."""
+
+    switch: str
+    rate: Share
+
+
 class FlapPart(Part):
     """`times` x (down for `down`, up for `up`)."""
 
@@ -344,8 +351,7 @@ class Fault(Part):
     flap: FlapPart | None = None
     blackhole: Nodes | None = None
     """Switches drop everything while their ports stay up."""
-    corrupts: dict[Literal["switch", "rate"], Any] | None = None
-    """A switch that corrupts a share of what it forwards."""
+    corrupts: Corrupting | None = None
     power_off: Nodes | None = None
     power_on: Nodes | None = None
     reboot: Nodes | None = None
@@ -403,7 +409,6 @@ class Reference(Part):
     cannot: str = ""
     """What this testbed cannot show."""
     series: dict[str, list[tuple[float, float]]] = {}
-    unit: str = "share of the fault-free rate"
 
 
 class Figure(Part):

@@ -169,12 +169,8 @@ def _fault(loc: Loc, fault: Any, scenario: Scenario, plan: Plan) -> Iterator[tup
         for name in [value] if isinstance(value, str) else value if isinstance(value, list) else []:
             if name not in switches:
                 yield at, f"no switch {name!r} ({suggestion(name, switches)})"
-    elif action == "corrupts":
-        if value.get("switch") not in switches or "rate" not in value:
-            yield (
-                at,
-                f"a switch and a rate; no switch {value.get('switch')!r} ({suggestion(value.get('switch'), switches)})",
-            )
+    elif action == "corrupts" and value.switch not in switches:
+        yield (*at, "switch"), f"no switch {value.switch!r} ({suggestion(value.switch, switches)})"
     elif action == "drain" and not 0 <= value < plan.planes:
         yield at, f"no plane {value} (has: 0 to {plan.planes - 1})"
     if fault.at is not None and fault.at.seconds is not None and scenario.duration is not None:

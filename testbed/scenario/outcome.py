@@ -111,8 +111,8 @@ class Series:
     dropped: list[int] = field(default_factory=list)
     ev_packets: dict[str, list[dict[str, int]]] = field(default_factory=dict)
     """Flow name -> packets sent over each EV (as `0x0305`) in the interval; kept for a few flows only."""
-    queues: dict[str, list[int]] = field(default_factory=dict)
-    """Interface -> bytes waiting in its data queue at the end of the interval."""
+    queues: dict[str, list[int | None]] = field(default_factory=dict)
+    """Interface -> bytes waiting in its data queue at the end of the interval; None: could not be read."""
 
 
 @dataclass(slots=True)

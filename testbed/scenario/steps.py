@@ -98,18 +98,12 @@ def _targets_and_values(fault: Fault, plan: Plan, dice: random.Random) -> tuple[
         case "blackhole" | "power_off" | "power_on" | "reboot":
             return _switches(value, plan, dice), {}
         case "corrupts":
-            return (value["switch"],), {"rate": _share(value["rate"])}
+            return (value.switch,), {"rate": value.rate}
         case "drain":
             return (), {"plane": value}
         case "controller":
             return (), {"what": value}
     return (), {}
-
-
-def _share(value: Any) -> float:
-    from topologies import units
-
-    return units.share(value)
 
 
 def _links(value: Links, plan: Plan, dice: random.Random) -> tuple[tuple[str, str], ...]:
@@ -146,7 +140,7 @@ def _of_kind(wanted: Random, plan: Plan) -> list[Link]:
 
     def fits(link: Link) -> bool:
         is_nic = link.lower.node in hosts
-        kind = wanted.random in ("links", "ports", "nic-links" if is_nic else "fabric-links")
+        kind = wanted.random in ("links", "nic-links" if is_nic else "fabric-links")
         return kind and wanted.plane in (None, link.plane) and wanted.host in (None, link.lower.node)
 
     return [link for link in plan.links if fits(link)]

@@ -63,7 +63,7 @@ class VirtualControl:
             if not pruned:
                 return choose(t0, frame)
             live = t0.live
-            t0.live = [k for k in live if (t0.plane, k, frame.rack) not in pruned] or live
+            t0.live = [k for k in live if (t0.plane, k, frame.rack) not in pruned]
             try:
                 return choose(t0, frame)
             finally:

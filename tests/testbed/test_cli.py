@@ -32,7 +32,7 @@ def mrc(*arguments, **environment):
         (["--file", "/nonexistent"], "cannot read /nonexistent: No such file"),
         (["--file", "/"], "cannot read /: Is a directory"),
         (["--file", "/etc/hostname"], f"needs {MIN_BYTES >> 20} MiB or more"),
-        (["--rate", "fast"], "rate 'fast': give a positive number"),
+        (["--rate", "fast"], "rate 'fast': give bits/s"),
         (["--target", "tofino"], "no target 'tofino' (has: embedded, bmv2)"),
         (["--nic", "mlx5"], "no NIC 'mlx5' (has: fast, scapy)"),
     ],
