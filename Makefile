@@ -36,8 +36,10 @@ test: ready-to-test ## every test (about ten minutes); ARGS="-k name" selects
 unit: ready-to-test ## the tests that need no root (under two minutes)
 	@$(PYTEST) -m "not root" -n auto --dist loadfile $(ARGS)
 
-resilience: ready ## the scripted resilience tests in Mininet; ARGS="-k t1" selects
-	@$(AS_ROOT) env MRC_SCENARIOS=all $(PYTEST) tests/resilience $(ARGS)
+SEED ?= 1
+resilience: ready-to-test ## all resilience tests and scenarios in Mininet (half an hour); SEED=2, ARGS="-k t1"
+	@$(AS_ROOT) env MRC_SCENARIOS=all MRC_SEED=$(SEED) MRC_RESULTS=results/resilience-$(SEED) \
+		$(PYTEST) tests/resilience $(ARGS)
 
 lint: ready ## style check
 	@$(VENV)/bin/ruff check .

@@ -8,6 +8,9 @@
 A sweep names values and uses them by `$name` anywhere in the file, or by the path of the key they replace:
 
     sweep: {loss: [0%, 0.1%, 1%], workload.0.size: {from: 64K, to: 4M, factor: 4}}
+
+`live: {sweep: {size: [1M]}}` has other values there, and a variant may have a `live` of its own. Rules say `first` and
+`last` for the ends of a sweep, whatever they are.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ WHERE = ("virtual", "live")
 RUNS_MAX = 2000
 """Runs of one scenario; more is a mistake in a sweep."""
 ONLY_AT_TOP = ("variants", "sweep", "live", "virtual", "repeat", "seed", "name", "schema", "expect", "figures", "paper")
-"""Keys that an override cannot change."""
+"""Keys that an override cannot change; but `live` and `virtual` may give other values to a sweep."""
+ENDS = {"first": 0, "last": -1}
+"""What rules may say for a value of a sweep."""
 _REFERENCE = re.compile(r"\$([A-Za-z_]\w*)")
 
 
@@ -53,35 +58,49 @@ def expand(document: Document, where: str, *, seed: int | None = None, repeat: i
     `where`: "virtual" or "live"; `seed`, `repeat`: instead of the file's. Raises ScenarioError.
     """
     base = typed(document, _without_sweep(document))  # the file by itself must make sense
-    values = _sweep_values(document, base)
+    values = _sweep_values(document, base, where)
     runs: list[Run] = []
     for number in range(repeat or base.repeat):
         for variant in base.variants or {"": {}}:
             for chosen in product(*values.values()):
                 label = ({"variant": variant} if variant else {}) | dict(zip(values, chosen, strict=True))
-                scenario = _applied(document, where, label)
+                scenario = _applied(document, where, label, values)
                 if repeat is not None:
                     scenario = scenario.model_copy(update={"repeat": repeat})
                 runs.append(Run(scenario, label, number, (base.seed if seed is None else seed) + number))
     return runs
 
 
-def _applied(document: Document, where: str, label: dict[str, Any]) -> Scenario:
+def _applied(document: Document, where: str, label: dict[str, Any], sweeps: dict[str, list[Any]]) -> Scenario:
     """The file with live or virtual parts, a variant and sweep values put in."""
     raw = deepcopy(document.raw)
     prefix: Loc = ()
     if document.raw.get(where):
         prefix = (where,)
-        _merge(document, raw, document.raw[where], prefix)
+        _merge(document, raw, {k: v for k, v in document.raw[where].items() if k != "sweep"}, prefix)
     if "variant" in label:
         prefix = ("variants", label["variant"])
-        _merge(document, raw, document.raw["variants"][label["variant"]] or {}, prefix)
+        changes = document.raw["variants"][label["variant"]] or {}
+        _merge(document, raw, {k: v for k, v in changes.items() if k not in WHERE}, prefix)
+        if changes.get(where):
+            _merge(document, raw, changes[where], (*prefix, where))
     for name, value in label.items():
         if name != "variant" and "." in name:
             prefix = ("sweep", name)
             _put(document, raw, name, value)
     raw = _resolved(document, raw, {name: value for name, value in label.items() if name != "variant"}, ())
+    _name_ends(raw, sweeps)
     return typed(document, raw, prefix)
+
+
+def _name_ends(raw: dict[str, Any], sweeps: dict[str, list[Any]]) -> None:
+    """Put the values in for `first` and `last` in rules."""
+    for rule in raw.get("expect") or []:
+        for key in ("where", "compared_to"):
+            named = rule.get(key) if isinstance(rule, dict) else None
+            for name, value in (named or {}).items() if isinstance(named, dict) else ():
+                if name in sweeps and isinstance(value, str) and value in ENDS:
+                    named[name] = sweeps[name][ENDS[value]]
 
 
 def _without_sweep(document: Document) -> dict[str, Any]:
@@ -90,13 +109,21 @@ def _without_sweep(document: Document) -> dict[str, Any]:
     firsts = {}
     if isinstance(sweep, dict):
         for name, values in sweep.items():
-            found = _values_of(document, name, values)
+            found = _values_of(document, ("sweep", name), values)
             firsts[name] = found[0]
     return _resolved(document, document.raw, firsts, ())
 
 
-def _sweep_values(document: Document, scenario: Scenario) -> dict[str, list[Any]]:
-    values = {name: _values_of(document, name, given) for name, given in scenario.sweep.items()}
+def _sweep_values(document: Document, scenario: Scenario, where: str) -> dict[str, list[Any]]:
+    values = {name: _values_of(document, ("sweep", name), given) for name, given in scenario.sweep.items()}
+    others = (document.raw.get(where) or {}).get("sweep") or {}
+    if not isinstance(others, dict):
+        raise _error(document, (where, "sweep"), f"a mapping of sweeps; got {others!r}")
+    for name, given in others.items():
+        if name not in values:
+            text = f"no sweep {name!r} in the file ({suggestion(name, values)})"
+            raise _error(document, (where, "sweep", name), text)
+        values[name] = _values_of(document, (where, "sweep", name), given)
     total = scenario.repeat * max(len(scenario.variants), 1)
     for some in values.values():
         total *= len(some)
@@ -105,9 +132,8 @@ def _sweep_values(document: Document, scenario: Scenario) -> dict[str, list[Any]
     return values
 
 
-def _values_of(document: Document, name: str, given: Any) -> list[Any]:
+def _values_of(document: Document, at: Loc, given: Any) -> list[Any]:
     """The values of one sweep. Raises ScenarioError."""
-    at = ("sweep", name)
     if isinstance(given, list) and given and not any(isinstance(value, (dict, list)) for value in given):
         return given
     if not isinstance(given, dict) or "from" not in given or "to" not in given or len(given) != 3:

@@ -174,7 +174,10 @@ def _write_csv(path: Path, outcome: Outcome) -> None:
 
 
 class LoadMeter:
-    """How busy the machine was while a run lasted: from /proc/stat, all CPUs, steal and others' work included."""
+    """How busy the machine was while a run lasted: from /proc/stat, all CPUs, steal and others' work included.
+
+    Niced work is not counted: it gives way.
+    """
 
     def __init__(self) -> None:
         self._before = self._read()
@@ -186,8 +189,8 @@ class LoadMeter:
             fields = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
         except (OSError, ValueError):
             return 0, 0
-        idle = fields[3] + fields[4]
-        return sum(fields) - idle, sum(fields)
+        nice, idle = fields[1], fields[3] + fields[4]
+        return sum(fields) - idle - nice, sum(fields)
 
     def read(self, where: str) -> dict[str, Any]:
         """Share of all CPUs busy, and what that means for the times of a live run."""

@@ -1,11 +1,14 @@
 """Scenarios as resilience tests, live: `make resilience` runs all of them, `make test` those that are quick.
 
-make resilience ARGS="-k e10"
+make resilience ARGS="-k e10"       one of them
+make resilience SEED=2              with other dice; results stay in results/resilience-2 for `mrc report`
 """
 
 from __future__ import annotations
 
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +20,10 @@ QUICK = ("e10", "x-drain")
 """Always run: a dead T0, and a plane taken out for maintenance."""
 ALL = os.environ.get("MRC_SCENARIOS") == "all"
 """Set by `make resilience`."""
+SEED = int(os.environ["MRC_SEED"]) if os.environ.get("MRC_SEED") else None
+"""Instead of the files' seeds."""
+RESULTS = Path(os.environ["MRC_RESULTS"]) if os.environ.get("MRC_RESULTS") else None
+"""Where results stay; None: they go with the test's folder."""
 
 
 class Quiet:
@@ -43,7 +50,10 @@ def tables_unchanged():
 def test_scenario(name, tmp_path):
     if os.geteuid() != 0:
         pytest.skip("needs root: network namespaces and raw sockets (run `make resilience`)")
-    made = carry_out(read(SCENARIOS / f"{name}.yaml"), "live", Quiet(), out=tmp_path / "out")
+    out = (RESULTS or tmp_path) / name
+    if (out / "manifest.json").exists():
+        shutil.rmtree(out)  # of an earlier `make resilience` with this seed
+    made = carry_out(read(SCENARIOS / f"{name}.yaml"), "live", Quiet(), out=out, seed=SEED)
     bad = [verdict for verdict in made.verdicts if not verdict.passed]
     notes = [note for _, outcome in made.runs for note in outcome.notes]
     said = [f"{v.run}: {v.rule}: expected {v.expected}, seen {v.seen}\n" + "\n".join(v.events) for v in bad]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from testbed.scenario.expand import WHERE
 from testbed.scenario.load import ScenarioError, read
 from testbed.scenario.runner import plan_runs
 
@@ -88,6 +89,12 @@ MISTAKES = {
     ),
     "no interface": ("duration: 5s", "duration: 5s\nmeasure: {queues: [p9-t0-0-eth1]}", 6, "no interface 'p9-t0-0-eth1'"),
     "a round trip that cannot be": ("duration: 5s", "duration: 5s\nlinks: {rtt: 1ms}", 6, "a longer rtt or a smaller pmtu"),
+    "other values for a sweep that is none": (
+        "duration: 5s", "duration: 5s\nlive: {sweep: {x: [1]}}", 6, "no sweep 'x' in the file"
+    ),
+    "a variant's own live part that breaks the file": (
+        "duration: 5s", "duration: 5s\nvariants: {a: {live: {fabric: {planes: 99}}}}", 2, "planes = 99: must be 1 to 16"
+    ),
     "a key twice": ("duration: 5s", "duration: 5s\nduration: 6s", 6, "duplicate key"),
     "a bracket that stays open": ("{stream: h0 h2, name: flow}", "{stream: h0 h2", 5, "expected ',' or '}'"),
     "a tab": ("duration: 5s", "duration: 5s\n\tmode: srv6", 6, "cannot start any token"),
@@ -98,7 +105,8 @@ def problems_of(tmp_path, text: str) -> ScenarioError:
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     with pytest.raises(ScenarioError) as caught:
-        plan_runs(read(path), "virtual")
+        for where in WHERE:
+            plan_runs(read(path), where)
     return caught.value
 
 

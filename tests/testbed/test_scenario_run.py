@@ -148,6 +148,28 @@ def test_random_targets_follow_the_seed(tmp_path):
     assert len(set(drawn)) > 1
 
 
+def test_live_runs_may_have_values_of_their_own(tmp_path):
+    text = (
+        SMALL
+        + """
+sweep: {size: [64K, 1M, 4M], spare: [a, b]}
+live: {links: {rate: 4M}, sweep: {size: [32K, 128K]}}
+variants: {mrc: {}, fat: {links: {rate: 40M}, live: {links: {rate: 8M}}}}
+"""
+    )
+    text = text.replace(
+        "expect:", "expect:\n  - {metric: lost, at_most: 0, where: {size: last}, compared_to: {size: first}}"
+    )
+    runs = {where: expand(document(tmp_path, text), where) for where in ("virtual", "live")}
+    assert [run.label["size"] for run in runs["live"]] == ["32K", "32K", "128K", "128K"] * 2
+    assert len(runs["virtual"]) == 12
+    rates = {(where, run.label["variant"]): run.scenario.links.rate for where in runs for run in runs[where]}
+    assert rates["live", "mrc"] == 4e6 and rates["live", "fat"] == 8e6 and rates["virtual", "fat"] == 40e6
+    for where, ends in (("virtual", ("64K", "4M")), ("live", ("32K", "128K"))):
+        rule = runs[where][0].scenario.expect[0]
+        assert (rule.compared_to["size"], rule.where["size"]) == ends
+
+
 def test_a_network_that_reacts_gets_its_plane_back(tmp_path):
     text = SMALL.replace("cut: p0-t0-0 p0-t1-0, for: 0.3s", "cut: p0-t0-1 p0-t1-0").replace("duration: 1.5s\n", "") + (
         "mode: switch-spray\nduration: 3s\nvariants: {never: {}, soon: {control_plane: {react_after: 100ms}}}\n"
