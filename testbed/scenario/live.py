@@ -172,6 +172,8 @@ class LiveRun:
         end = scenario.duration if scenario.duration is not None else scenario.limit
         self._wait(self.begins)
         self._before = self._reading()
+        if self.scenario.measure.evs:
+            self._note_paths()
         tick = every
         late: list[tuple[float, Step]] = [(step.when.seconds or 0.0, step) for step in due]
         while True:
@@ -302,7 +304,7 @@ class LiveRun:
         at: dict[str, float] = {}
         """When each flow's receiver was read, by its own account: a busy host answers late."""
         packets: dict[str, dict[str, int]] = {}
-        planes, lost = [0] * self.plan.planes, 0
+        planes, lost, again = [0] * self.plan.planes, 0, 0
         for host, one in read.items():
             for name, sink in one["sinks"].items():
                 received[name], at[name] = sink["received_bytes"], one["t"]
@@ -314,7 +316,7 @@ class LiveRun:
             qps = [(name, qp) for name, source in one["sources"].items() for qp in source["qps"]]
             qps += [(name, qp) for name, rank in one["ranks"].items() for qp in rank["qps"]]
             for name, qp in qps:
-                lost += qp["lost"]
+                lost, again = lost + qp["lost"], again + qp["retransmitted"]
                 mine = packets.setdefault(name, {})
                 for ev, plane, _, sent in qp["evs"]:
                     key = f"{ev:#06x}"
@@ -325,9 +327,23 @@ class LiveRun:
         frame = self.plan.frame_bytes()
         return {
             "at": fmean(one["t"] for one in read.values()) - self.begins, "received": received, "times": at,
-            "lost": lost, "evs": packets,
+            "lost": lost, "retransmitted": again, "evs": packets,
             "planes": [count * frame for count in planes],
         }  # fmt: skip
+
+    def _note_paths(self) -> None:
+        """The EVs of every QP as they were read last."""
+        for flow in self.flows:
+            name = f"{flow.work}:{flow.source}-{flow.target}"
+            if flow.transport.kind == "mrc":
+                for qp in self._last[flow.source]["sources"][name]["qps"]:
+                    self.outcome.note_evs(name, qp["qpn"], [ev[:3] for ev in qp["evs"]])
+        for group in self.groups:
+            if group.transport.kind == "mrc":
+                for host in group.ranks:
+                    for qp in self._last[host]["ranks"][group.work]["qps"]:
+                        name = f"{group.work}:{host}-{qp['peer']}"
+                        self.outcome.note_evs(name, qp["qpn"], [ev[:3] for ev in qp["evs"]])
 
     def _ask_all(self, op: str) -> dict[str, Any]:
         """The answers of all agents, asked at once."""
@@ -348,6 +364,7 @@ class LiveRun:
             span = after["times"][name] - before["times"].get(name, self.begins)
             rates.append((value - before["received"].get(name, 0)) * 8 / span if span > 0 else 0.0)
         series.lost.append(after["lost"] - before["lost"])
+        series.retransmitted.append(after["retransmitted"] - before["retransmitted"])
         series.plane_bps.append([(a - b) * 8 / passed for a, b in zip(after["planes"], before["planes"], strict=True)])
         if self.scenario.measure.evs and len(self.flows) <= 8:
             for name, sent in after["evs"].items():

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 SCHEMA = "mrc-run/1"
+PATHS_MAX = 128
+"""QPs whose EVs are noted when the work begins."""
 EVENTS_MAX = 20_000
 """Events kept of one run; the rest are counted."""
 
@@ -104,6 +106,8 @@ class Series:
     """Flow name -> payload received in the interval, bits/s."""
     lost: list[int] = field(default_factory=list)
     """Packets found lost in the interval."""
+    retransmitted: list[int] = field(default_factory=list)
+    """Data packets sent again in the interval."""
     plane_bps: list[list[float]] = field(default_factory=list)
     """Per plane: bits/s of data that hosts sent over it, headers included."""
     marked: list[int] = field(default_factory=list)
@@ -140,6 +144,8 @@ class Outcome:
     events_dropped: int = 0
     counters: dict[str, Any] = field(default_factory=dict)
     """marked, trimmed, trimmed_last_hop, dropped_queue, corrupted, table_writes, peak queues by interface."""
+    paths: list[dict[str, Any]] = field(default_factory=list)
+    """{flow, host, peer, qpn, evs: [[ev, plane, state], ...]}: every MRC QP's EVs as they were when the work began."""
     evs_bad: int = 0
     evs_denied: int = 0
     metrics: dict[str, float | None] = field(default_factory=dict)
@@ -152,6 +158,12 @@ class Outcome:
             self.events_dropped += 1
         else:
             self.events.append({"t": round(t, 6), "what": what, **fields})
+
+    def note_evs(self, flow: str, qpn: int, evs: list[list[Any]]) -> None:
+        """The EVs, [ev, plane, state] each, of one QP of the flow `work:host-peer`."""
+        if len(self.paths) < PATHS_MAX:
+            host, _, peer = flow.rpartition(":")[2].partition("-")
+            self.paths.append({"flow": flow, "host": host, "peer": peer, "qpn": qpn, "evs": evs})
 
     def works(self) -> list[str]:
         """Names of the workloads, in order."""

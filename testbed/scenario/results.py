@@ -3,7 +3,8 @@
 DIR/manifest.json        schema mrc-results/1: what was run, on what, how loaded; verdicts once all is done
 DIR/scenario.yaml        the file as it was
 DIR/runs/NAME.json       schema mrc-run/1: everything of one run (outcome.py)
-DIR/runs/NAME.csv        its time series: time_s, rate_bps of flows, lost, marked, trimmed, dropped, planes, queues
+DIR/runs/NAME.csv        its time series: time_s, rate_bps of flows, lost, retransmitted, marked, trimmed, dropped,
+                         planes, queues
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def _write_csv(path: Path, outcome: Outcome) -> None:
     series = outcome.series
     columns: dict[str, list[Any]] = {"time_s": series.times_s}
     columns |= {f"rate_bps {name}": values for name, values in series.received_bps.items()}
-    columns |= {key: getattr(series, key) for key in ("lost", "marked", "trimmed", "dropped")}
+    columns |= {key: getattr(series, key) for key in ("lost", "retransmitted", "marked", "trimmed", "dropped")}
     planes = len(series.plane_bps[0]) if series.plane_bps else 0
     columns |= {f"plane{p}_bps": [values[p] for values in series.plane_bps] for p in range(planes)}
     columns |= {f"queue_bytes {name}": values for name, values in series.queues.items()}

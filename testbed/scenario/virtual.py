@@ -220,8 +220,18 @@ class VirtualRun:
             case QpError():
                 self.outcome.event(t, "qp_error", host=host, qpn=event.qpn, peer=event.peer, text=event.detail)
 
+    def _note_paths(self) -> None:
+        """The EVs of every QP as they are now."""
+        for flow in (*self.flows, *self.collectives_as_flows()):
+            for sender, _ in flow.pairs:
+                if sender.transport == "mrc":
+                    evs = [[state["ev"], state["plane"], state["state"]] for state in sender.ev_states()]
+                    self.outcome.note_evs(flow.name, sender.qpn, evs)
+
     def _begin_sampling(self) -> None:
         self._before = self._reading()
+        if self.scenario.measure.evs:
+            self._note_paths()
         every = self.scenario.measure.every
         self.fabric.sample(every, self._sample, self.begins + self.scenario.limit)
         if self._shares:
@@ -234,6 +244,11 @@ class VirtualRun:
             "at": self.fabric.now,
             "received": {flow.name: flow.received_bytes for flow in (*self.flows, *self.collectives_as_flows())},
             "lost": self._lost,
+            "retransmitted": sum(
+                sender.counters.retransmitted
+                for flow in (*self.flows, *self.collectives_as_flows())
+                for sender, _ in flow.pairs
+            ),
             "marked": sum(port.marked for port in ports),
             "trimmed": sum(port.trimmed for port in ports),
             "dropped": sum(sum(port.dropped.values()) for port in ports),
@@ -273,7 +288,7 @@ class VirtualRun:
             was = before["evs"].get(name, {})
             news = {ev: count - was.get(ev, 0) for ev, count in sent.items() if count > was.get(ev, 0)}
             series.ev_packets.setdefault(name, []).append(news)
-        for key in ("lost", "marked", "trimmed", "dropped"):
+        for key in ("lost", "retransmitted", "marked", "trimmed", "dropped"):
             getattr(series, key).append(after[key] - before[key])
         series.plane_bps.append([(a - b) * 8 / passed for a, b in zip(after["planes"], before["planes"], strict=True)])
         for name in self._recorded():

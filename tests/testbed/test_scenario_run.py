@@ -85,7 +85,8 @@ def test_a_cut_link_is_seen_and_forgotten(tmp_path):
     measured = Measured(outcome, run.scenario)
     assert [event["t"] for event in outcome.events if event["what"] == "fault"] == [0.5, 0.8]
     assert 0 < measured.value("evs.first_bad") < 0.2
-    assert measured.value("lost") == measured.value("retransmitted") > 0
+    assert measured.value("lost") == measured.value("retransmitted") == sum(outcome.series.retransmitted) > 0
+    assert [(p["flow"], p["host"], p["peer"], len(p["evs"])) for p in outcome.paths] == [("flow:h0-h1", "h0", "h1", 4)]
     assert measured.value("damaged") == measured.value("failed") == 0
     assert measured.value("reorder.max") > 0
     assert measured.value("latency.flow.p99") >= measured.value("latency.flow.p50") > 0
