@@ -5,11 +5,13 @@ Nothing here decides anything; `switch.device` and `switch.loop` are the interfa
 
 from __future__ import annotations
 
+import contextlib
 import ctypes as c
+import threading
 from functools import lru_cache
 from pathlib import Path
 
-from switch.build import build_shared
+from switch.build import BuildError, build_shared
 
 RUNTIME_DIR = Path(__file__).parent / "runtime"
 """Folder of p4rt.h: the include folder of generated programs."""
@@ -304,7 +306,25 @@ _SIGNATURES = {
 def build_runtime(flags: tuple[str, ...] = ()) -> Path:
     """The runtime as a shared object, from the cache or compiled now. Raises BuildError."""
     sources = [RUNTIME_DIR / name for name in SOURCES]
-    return build_shared(sources, [RUNTIME_DIR], ("-pthread", *flags, "-ldl"), tag="p4runtime")
+    with _building:
+        return build_shared(sources, [RUNTIME_DIR], ("-pthread", *flags, "-ldl"), tag="p4runtime")
+
+
+_building = threading.Lock()
+"""Whoever needs the runtime while `build_ahead` makes it waits for that."""
+
+
+def build_ahead() -> None:
+    """Have the runtime compiled, if the cache lacks it, beside what the caller does next: a program is being compiled.
+
+    What goes wrong is told to whoever loads the runtime then.
+    """
+
+    def build() -> None:
+        with contextlib.suppress(BuildError):
+            build_runtime()
+
+    threading.Thread(target=build, name="build runtime").start()
 
 
 @lru_cache(maxsize=1)

@@ -56,7 +56,7 @@ def compile(
     """Compile a program: P4Info (text), the generated C, and the device config that P4Runtime takes."""
     from google.protobuf import text_format
 
-    compiled = _compiled(program, include, define)
+    compiled = _compiled(program, include, define, ahead=False)
     try:
         output.mkdir(parents=True, exist_ok=True)
         written = [output / f"{compiled.name}{suffix}" for suffix in (".p4info.txtpb", ".c", ".config.p4")]
@@ -134,9 +134,15 @@ def trace(
     print(json.dumps(found.to_json(), indent=2) if as_json else found.text())
 
 
-def _compiled(program: Path, include: list[Path] | None, define: list[str] | None) -> CompiledProgram:
+def _compiled(
+    program: Path, include: list[Path] | None, define: list[str] | None, *, ahead: bool = True
+) -> CompiledProgram:
+    """The program, or the command ends with what is wrong; `ahead`: the runtime is wanted next."""
+    from switch.native import build_ahead
     from switch.p4 import P4Error, compile_program
 
+    if ahead:
+        build_ahead()
     try:
         return compile_program(program, include=include or (), defines=define or ())
     except P4Error as error:

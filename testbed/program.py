@@ -47,9 +47,11 @@ def compile_program(folder: Path, target: str, program: str) -> None:
 def _compile_embedded(source: Path, folder: Path) -> None:
     from google.protobuf import text_format
 
+    from switch.native import build_ahead
     from switch.p4 import P4Error
     from switch.p4 import compile_program as compile_p4
 
+    build_ahead()  # the daemon's; it starts next
     try:
         compiled = compile_p4(source)
     except P4Error as error:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,7 +10,7 @@ from pathlib import Path
 
 from finsy.proto import p4i
 
-from switch.build import BuildError, build_shared, cache_dir
+from switch.build import BuildError, build_shared, cache_dir, write_whole
 from switch.p4.errors import P4Error
 from switch.p4.preprocess import preprocess
 
@@ -59,8 +57,8 @@ def compile_program(
         c_path, info_path = stem.with_suffix(".c"), stem.with_suffix(".p4info")
         if not (c_path.exists() and info_path.exists()):
             c_text, info = _translate(name, text)
-            _write(info_path, info.SerializeToString(deterministic=True))
-            _write(c_path, c_text.encode())
+            write_whole(info_path, info.SerializeToString(deterministic=True))
+            write_whole(c_path, c_text.encode())
         library = build_shared([c_path], [RUNTIME_DIR], tag=f"p4-{name}")
         return CompiledProgram(
             name, p4i.P4Info.FromString(info_path.read_bytes()), c_path, library, text.encode("utf-8", "replace")
@@ -103,15 +101,3 @@ def _compiler_digest() -> bytes:
     for path in sorted((*_HERE.glob("*.py"), *_HERE.glob("*.lark"))):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.digest()
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file whole: other processes see all of it or nothing."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import io
+import sys
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import lark
 from lark import Lark, Token
 from lark.exceptions import UnexpectedToken
 from lark.lexer import Lexer
 
+from switch.build import BuildError, cache_dir, write_whole
 from switch.p4 import tree
 from switch.p4.build_tree import TreeBuilder
 from switch.p4.errors import P4Error
@@ -43,7 +49,25 @@ class _Tokens(Lexer):
 
 @lru_cache(maxsize=1)
 def _parser() -> Lark:
-    return Lark(GRAMMAR.read_text(), parser="lalr", lexer=_Tokens, propagate_positions=False, start="start")
+    """The parser: from the cache, for making its tables takes most of a small program's time."""
+    grammar = GRAMMAR.read_text()
+    what = repr((grammar, Path(__file__).read_text(), lark.__version__, sys.version))
+    try:
+        path = cache_dir() / f"p4-grammar-{hashlib.sha256(what.encode()).hexdigest()[:20]}.tables"
+    except BuildError:  # a cache that cannot be written hinders nobody who only checks a program
+        return _make_parser(grammar)
+    try:
+        return Lark.load(io.BytesIO(path.read_bytes()))  # type: ignore[return-value]
+    except Exception:  # not there, or cut short by a full disk: made again
+        made, saved = _make_parser(grammar), io.BytesIO()
+        made.save(saved)
+        with contextlib.suppress(OSError):
+            write_whole(path, saved.getvalue())
+        return made
+
+
+def _make_parser(grammar: str) -> Lark:
+    return Lark(grammar, parser="lalr", lexer=_Tokens, propagate_positions=False, start="start")
 
 
 _KEPT = {

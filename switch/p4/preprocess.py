@@ -130,25 +130,25 @@ def _squeezed(line: str) -> str:
 
 def _restore_lines(text: str) -> str:
     """Put the author's white space back where cpp changed nothing else."""
-    out, file, number = [], "", 0
+    out: list[str] = []
+    lines: list[str] = []
+    number = 0
     for line in text.split("\n"):
         match = MARKER.match(line)
         if match:
-            file, number = match[2], int(match[1])
+            lines, number = _author_lines(match[2]), int(match[1])
         else:
-            if line.strip():
-                line = _author_line(file, number, line)
+            if line.strip() and 1 <= number <= len(lines) and _squeezed(lines[number - 1]) == _squeezed(line):
+                line = lines[number - 1].rstrip()
             number += 1
         out.append(line)
     return "\n".join(out)
 
 
-def _author_line(file: str, number: int, line: str) -> str:
-    path = Path(file)
-    if not path.is_file():
-        return line
-    lines = _lines_of(file, path.stat().st_mtime_ns)
-    if not 1 <= number <= len(lines):
-        return line
-    original = lines[number - 1]
-    return original.rstrip() if _squeezed(original) == _squeezed(line) else line
+def _author_lines(file: str) -> list[str]:
+    """The lines of a file that a marker names; none when it is no file (`<built-in>`)."""
+    try:
+        path = Path(file)
+        return _lines_of(file, path.stat().st_mtime_ns) if path.is_file() else []
+    except (OSError, ValueError):
+        return []

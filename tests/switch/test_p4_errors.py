@@ -11,6 +11,7 @@ import pytest
 from p4_kit import PROGRAMS, ROOT
 
 from switch.p4 import P4Error, compile_program
+from switch.p4.parse import _parser, parse_program
 from switch.p4.preprocess import preprocess
 
 BASE = """#include <core.p4>
@@ -267,7 +268,20 @@ def test_cache__two_processes_at_once_and_nothing_left_over(tmp_path):
     ]
     paths = {one.communicate()[0].strip() for one in both}
     assert len(paths) == 1 and Path(paths.pop()).exists()
-    assert sorted(one.suffix for one in tmp_path.iterdir()) == [".c", ".p4info", ".so"]
+    assert sorted(one.suffix for one in tmp_path.iterdir()) == [".c", ".p4info", ".so", ".tables"]
+
+
+def test_cache__damaged_grammar_tables_are_made_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("MRC_CACHE_DIR", str(tmp_path))
+    _parser.cache_clear()
+    parse_program('# 1 "x.p4"\nconst bit<8> X = 1;\n')
+    (tables,) = tmp_path.glob("p4-grammar-*.tables")
+    whole = tables.read_bytes()
+    for damaged in (whole[:1000], b"", b"cos\nnothing_there\n."):
+        tables.write_bytes(damaged)
+        _parser.cache_clear()
+        assert parse_program('# 1 "x.p4"\nconst bit<8> X = 1;\n')
+        assert tables.stat().st_size > len(damaged)
 
 
 def test_hostile__deep_nesting_and_garbage_are_errors():
