@@ -25,7 +25,6 @@ from rich.console import Console
 from rich.table import Table
 
 from controller.discipline import DEFAULT, Discipline
-from controller.inputs import DISCIPLINE_FILE
 from testbed.program import compile_program
 from topologies.jsonl import JsonlClient, Watch
 from topologies.net import Fabric
@@ -124,12 +123,7 @@ def _meaning(name: str, index: int) -> str:
 
 @contextmanager
 def fabric_with(plan: Plan, want: Discipline, console: Console) -> Iterator[Fabric]:
-    def compile_and_tell(folder: Path, target: str, program: str) -> None:
-        """The controller reads the run folder right after this."""
-        compile_program(folder, target, program)
-        (folder.parent / DISCIPLINE_FILE).write_text(json.dumps(want.to_json()))
-
-    with Fabric(plan, compile_program=compile_and_tell, mapper=False) as fabric:
+    with Fabric(plan, compile_program=compile_program, mapper=False, discipline=want.to_json()) as fabric:
         yield fabric
 
 

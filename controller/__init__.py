@@ -8,6 +8,7 @@
     ports       oper-status of all interfaces (gNMI)   records     sightings and faults, and their words (pure)
     discipline  entries of the egress discipline       paths       what is known of watched paths (pure)
     liveness    entries that follow what is alive      agents, mapper    the sources on the hosts
+    reaction    when groups follow it (pure)
     readings    counters and queues, when asked        denylist    the policy, and the agents' lists
     answers     what the API answers                   congestion  full queues, which are no faults
     app         all of them
@@ -16,6 +17,7 @@ Northbound: HTTP/JSON on loopback; `controller.json` in the run folder has its U
 is the client; its `request(op)` names are in brackets. Every time is CLOCK_MONOTONIC seconds::
 
     GET  /v1/status     [status]   ready, program, mode, plan, writes_after_start, active_faults, sources, denylist,
+                                   react_after (seconds, or "never"),
                                    switches: {name: as below}, ports: [{address, subscribed, interfaces, reason}]
     GET  /v1/faults     [faults]   faults: [fault], active.   ?state=active|cleared narrows
     GET  /v1/faults/{n} [fault, number=n]   the fault itself

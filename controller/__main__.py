@@ -18,6 +18,7 @@ from controller.app import FabricController, NotReady
 from controller.denylist import POLICIES
 from controller.errors import InputError
 from controller.inputs import read_inputs
+from controller.reaction import seconds_of
 from controller.routes import PROGRAMS
 from topologies.jsonl import JsonlError
 
@@ -47,7 +48,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 async def _run(options: argparse.Namespace) -> int:
-    controller = FabricController(read_inputs(options.run_dir, options.program), options.http, options.denylist)
+    inputs = read_inputs(options.run_dir, options.program)
+    controller = FabricController(inputs, options.http, options.denylist, options.react_after)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, controller.stop)
@@ -79,6 +81,14 @@ def _parser() -> argparse.ArgumentParser:
         help="TCP port of the API on loopback (default: 9340 or a free one)",
     )
     parser.add_argument("--denylist", choices=POLICIES, help="which faults take EVs out on the hosts (default: off)")
+    parser.add_argument(
+        "--react-after",
+        type=_reaction,
+        default=0.0,
+        metavar="S",
+        help="ecmp, flow-ecmp, switch-spray: seconds from a failure until switches avoid what it cut off; now; "
+        "never (default: now)",
+    )
     parser.add_argument("--verbose", action="store_true", help="log every P4Runtime and gNMI message")
     return parser
 
@@ -91,6 +101,13 @@ def _seconds(text: str) -> float:
     if not 0.0 < value < 86_400.0:
         raise argparse.ArgumentTypeError(f"{text!r}: wants seconds, more than 0 and less than a day")
     return value
+
+
+def _reaction(text: str) -> float:
+    try:
+        return seconds_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 if __name__ == "__main__":

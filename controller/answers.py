@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from difflib import get_close_matches
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from controller.errors import SwitchError
 from controller.faults import PORT_IS_BAD
 from controller.keeper import Keeper, Verification
 from controller.northbound import Message, Refusal, Route
+from controller.reaction import NEVER
 from controller.readings import counters_by_name, read_ports, read_queues
 from topologies.jsonl import JsonlError
 from topologies.plan import PlanError
@@ -116,6 +118,7 @@ class Answers:
             "ports": [watch.to_json() for watch in app.watches],
             "sources": {source.name: source.to_json() for source in (app.agents, app.mapper, app.congestion)},
             "denylist": app.denylist.to_json()["policy"],
+            "react_after": NEVER if math.isinf(app.reaction.after_s) else app.reaction.after_s,
             "writes_after_start": sum(s["writes_after_start"] for s in switches.values()),
             "active_faults": len(app.faults.active()),
         }

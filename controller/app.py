@@ -25,6 +25,7 @@ from controller.liveness import Dead, live_entries
 from controller.mapper import MapperSource
 from controller.northbound import Message, NorthboundServer
 from controller.ports import PortWatch
+from controller.reaction import Reaction
 from topologies.jsonl import event_of
 from topologies.plan import Link, PlanError
 
@@ -64,7 +65,9 @@ class NotReady(Exception):
 class FabricController:
     """Runs until stop() or an error. Use `run()`; everything else is called by its parts."""
 
-    def __init__(self, inputs: Inputs, http_port: int | None = None, denylist: str | None = None) -> None:
+    def __init__(
+        self, inputs: Inputs, http_port: int | None = None, denylist: str | None = None, react_after_s: float = 0.0
+    ) -> None:
         self.inputs = inputs
         plan = inputs.plan
         self.faults = FaultList(plan)
@@ -79,10 +82,12 @@ class FabricController:
         self.congestion = CongestionSource(self.keepers.values(), self.faults, self.faults_moved)
         self.denylist = Denylist(plan, self.agents, self._denylist_told)
         self.agents.on_back = self.denylist.agent_is_back
+        self.reaction = Reaction(react_after_s)
         self.status: dict[str, str] = {}
         """Last oper-status of every interface of the fabric."""
         self._down: dict[int, frozenset[Link]] = {}
         """Links that are down, by plane."""
+        self._dead: dict[int, Dead] = {}
         self._up_at: dict[Link, float] = {}
         """When links came up, a moment ago."""
         self.began = False
@@ -132,6 +137,7 @@ class FabricController:
         remembered = journal.remembered
         self.began = remembered.was_ready
         self.faults.restore(remembered.faults, time.monotonic(), CONFIRM_MAX_S)
+        self.reaction.restore(self.inputs.plan, journal.remembered.reacted)
         self.denylist.policy = self._wanted_policy or remembered.policy or self.denylist.policy
         if remembered.faults:
             active = len(self.faults.active())
@@ -262,11 +268,26 @@ class FabricController:
         )
         causes = {f.certain_cause for f in self.faults.active() if f.how is How.SILENT}
         silent = frozenset(cause for cause in causes if cause is not None and cause.plane == plane)
-        dead = Dead(down, self._fresh(plane, down), silent)
+        now, due = time.monotonic(), self.reaction.due
+        self._dead[plane] = Dead(down, self._fresh(plane, down), silent)
+        self.reaction.told(plane, self._dead[plane], now)
+        if due is None and self.reaction.due is not None:
+            asyncio.get_running_loop().call_later(self.reaction.due - now, self._react)
+        self._want_live(plane)
+
+    def _want_live(self, plane: int) -> None:
+        inputs, dead, heeded = self.inputs, self._dead[plane], self.reaction.heeded(plane)
         for keeper in self.keepers.values():
-            if keeper.target.switch.plane == plane:
-                entries = live_entries(inputs.plan, inputs.program, keeper.target.switch, inputs.catalog, dead)
-                keeper.want_live(entries)
+            if (switch := keeper.target.switch).plane == plane:
+                keeper.want_live(live_entries(inputs.plan, inputs.program, switch, inputs.catalog, dead, heeded))
+
+    def _react(self) -> None:
+        """The control plane has taken its time: switches avoid what is dead, and use again what is back."""
+        moved = self.reaction.act()
+        if moved and self._journal is not None:  # first what cannot be forgotten
+            self._journal.reacted(self.reaction.names())
+        for plane in moved:
+            self._want_live(plane)
 
     def _fresh(self, plane: int, down: frozenset[Link]) -> frozenset[Link]:
         """Links of a plane that came up within RESTORE_AFTER_S; the plane is looked at again when that is over."""

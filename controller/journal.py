@@ -4,6 +4,7 @@
     {"kind": "ready", "t": 12.5}                      every switch equalled the plan for the first time
     {"kind": "fault", "t": 13.1, "change": "raised", "fault": {...}}
     {"kind": "policy", "policy": "lossy"}             the denylist policy was changed
+    {"kind": "reacted", "dead": ["p0-t0-1 p0-t1-0"]}  what the switches were told to avoid (reaction.py)
 
 A line is written and synced before the change is told to anyone, so that a `kill -9` cannot take back what somebody
 has heard. A torn last line is what such a kill may leave: it is cut off at the next start, with a word in the log. The
@@ -41,10 +42,12 @@ class Remembered:
     """The fabric was in line once: a switch that does not answer now is lost, not late."""
     policy: str | None = None
     """The denylist policy that was set last; None when it was never changed."""
+    reacted: list[Any] = field(default_factory=list)
+    """Names of the links and switches that a slow control plane had acted on."""
 
 
 class Journal:
-    """Use `open`, then `fault`, `ready`, `policy`; `close`."""
+    """Use `open`, then `fault`, `ready`, `policy`, `reacted`; `close`."""
 
     def __init__(self, path: Path, descriptor: int, remembered: Remembered) -> None:
         self.path = path
@@ -94,6 +97,10 @@ class Journal:
         """The denylist policy was set."""
         self._append({"kind": "policy", "policy": policy}, sync=True)
 
+    def reacted(self, dead: list[str]) -> None:
+        """Switches are about to avoid these."""
+        self._append({"kind": "reacted", "dead": dead}, sync=False)
+
     def _append(self, record: dict[str, Any], *, sync: bool) -> None:
         """One write for one line: lines never mix, and a kill tears the last one at most."""
         try:
@@ -127,6 +134,9 @@ class Journal:
                     self.remembered.was_ready = True
                 case "policy":
                     self.remembered.policy = record.get("policy")
+                case "reacted":
+                    dead = record.get("dead")
+                    self.remembered.reacted = dead if isinstance(dead, list) else []
         self.remembered.faults = [faults[number] for number in sorted(faults)]
         if not records:
             self._append({"kind": "boot", "id": boot}, sync=False)
@@ -151,6 +161,7 @@ class Journal:
         lines: list[dict[str, Any]] = [{"kind": "boot", "id": boot}]
         lines += [{"kind": "ready", "t": 0.0}] if remembered.was_ready else []
         lines += [{"kind": "policy", "policy": remembered.policy}] if remembered.policy else []
+        lines += [{"kind": "reacted", "dead": remembered.reacted}] if remembered.reacted else []
         lines += [{"kind": "fault", "t": 0.0, "change": "kept", "fault": fault} for fault in remembered.faults]
         new = self.path.with_suffix(".new")
         descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)

@@ -45,13 +45,16 @@ def reach(plan: Plan, plane: int, rack: int, dead: Dead) -> tuple[int, ...]:
     return tuple(out)
 
 
-def live_entries(plan: Plan, program: str, switch: Switch, catalog: Catalog, dead: Dead) -> tuple[Entry, ...]:
-    """What `switch` must hold beside its static entries."""
+def live_entries(
+    plan: Plan, program: str, switch: Switch, catalog: Catalog, dead: Dead, heeded: Dead | None = None
+) -> tuple[Entry, ...]:
+    """What `switch` must hold beside its static entries. `heeded`: what groups follow (reaction.py); None: `dead`."""
+    heeded = dead if heeded is None else heeded
     entries = [dead_port_entry(catalog, number) for number in sorted(_dead_ports(plan, switch, dead.ports))]
     if program == "spray" and switch.tier == 0:
         for rack in range(plan.racks):
             if rack != switch.number:
-                entries += _rack_group(plan, switch, rack, catalog, reach(plan, switch.plane, rack, dead))
+                entries += _rack_group(plan, switch, rack, catalog, reach(plan, switch.plane, rack, heeded))
     return tuple(entries)
 
 

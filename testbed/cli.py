@@ -138,11 +138,19 @@ def up(
     denylist: Annotated[
         str, typer.Option("--denylist", help="Faults that take EVs out on the hosts: off, lossy or all.")
     ] = "off",
+    react_after: Annotated[
+        str,
+        typer.Option(
+            "--react-after",
+            help="ecmp, flow-ecmp, switch-spray: seconds until switches avoid what a failure cut off; now, or never.",
+        ),
+    ] = "now",
     target: Target = "embedded",
     nic: Nic = "fast",
 ) -> None:
     """Bring the fabric up and open the Mininet CLI with MRC words; everything is removed on exit."""
     from controller.denylist import POLICIES
+    from controller.reaction import seconds_of
     from testbed.fabric import open_fabric
     from testbed.links import LinkOptions
     from topologies.cli import run_cli
@@ -151,8 +159,13 @@ def up(
     plan = links.plan(planes, racks, spines, hosts_per_rack)
     if denylist not in POLICIES:
         raise UsageError(f"--denylist {denylist}: give one of {', '.join(POLICIES)}")
+    try:
+        react_after_s = seconds_of(react_after)
+    except ValueError as error:
+        raise UsageError(f"--react-after {error}") from None
     require_root("up")
-    with open_fabric(plan, target=target, nic=nic, console=Console(highlight=False), denylist=denylist) as fabric:
+    control = {"denylist": denylist, "react_after_s": react_after_s}
+    with open_fabric(plan, target=target, nic=nic, console=Console(highlight=False), **control) as fabric:
         print(plan.describe_links())
         run_cli(fabric)
 

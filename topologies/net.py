@@ -20,6 +20,7 @@ SIGTERM, SIGHUP. What a `kill -9` leaves, the next start removes (rundir.py). Th
 from __future__ import annotations
 
 import json
+import math
 import signal
 import threading
 import time
@@ -67,6 +68,8 @@ class Fabric:
     agents           start an agent in every host;  controller: start the controller (which needs a program)
     mapper           start Clustermapper, which probes every link (default: when there are agents and a controller)
     denylist         which faults the controller takes out of the hosts' EVs: "off", "lossy" or "all"
+    react_after_s    spray modes: from a failure until switches avoid what it cut off; 0: at once, infinite: never
+    discipline       what of the egress discipline is not as the plan has it (controller/discipline.py)
     ports            TCP ports of the servers
     progress         is told each step in a few words
     handle_signals   let SIGTERM and SIGHUP end the `with` block as Ctrl-C does (main thread only)
@@ -88,6 +91,8 @@ class Fabric:
         controller: bool = True,
         mapper: bool | None = None,
         denylist: str = "off",
+        react_after_s: float = 0.0,
+        discipline: Mapping[str, Any] | None = None,
         ports: Ports | None = None,
         progress: Progress | None = None,
         handle_signals: bool = True,
@@ -116,7 +121,8 @@ class Fabric:
         """Seconds that `start` took."""
         self._compile_program = compile_program
         self._want_agents, self._want_controller = agents, controller
-        self._denylist = denylist
+        self._denylist, self._react_after_s = denylist, react_after_s
+        self._discipline = dict(discipline or {})
         self._want_mapper = (agents and controller) if mapper is None else mapper
         self._progress = progress or (lambda _text: None)
         self._handle_signals = handle_signals
@@ -182,6 +188,8 @@ class Fabric:
         self.run_dir.begin()
         self.run_dir.write_json("plan.json", self.plan.to_json())
         self.run_dir.write_json("switches.json", self._switch_addresses())
+        if self._discipline:
+            self.run_dir.write_json("discipline.json", self._discipline)
 
     def _switch_addresses(self) -> dict[str, dict[str, Any]]:
         return {
@@ -220,8 +228,7 @@ class Fabric:
             self._progress("starting controller and host agents")
         self.run_dir.write_json(HOSTS_FILE, {name: host.pid for name, host in self.hosts.items()})
         if self._want_controller:
-            options = ("--run-dir", str(self.run_dir.path), "--denylist", self._denylist)
-            self.processes.spawn_module(CONTROLLER, "controller", *options)
+            self.spawn_controller()
             probes[CONTROLLER] = answers(self.controller, "status", ready="ready")
         if self._want_agents:
             for name, host in self.hosts.items():
@@ -233,6 +240,12 @@ class Fabric:
             self.processes.spawn_module(MAPPER, "hosts.clustermapper", "--wait", "--run-dir", str(self.run_dir.path))
             probes[MAPPER] = answers(self.mapper, "status")
         return probes
+
+    def spawn_controller(self) -> None:
+        """Start the controller's process, at the start or after it was stopped; `controller` answers soon after."""
+        react = "never" if math.isinf(self._react_after_s) else f"{self._react_after_s:g}"
+        options = ("--run-dir", str(self.run_dir.path), "--denylist", self._denylist, "--react-after", react)
+        self.processes.spawn_module(CONTROLLER, "controller", *options)
 
     # ---- the network ------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ HOSTS_FILE = "hosts.json"
 _SOCKETS = ("switchd.sock", "mapper.sock")
 _CONTROLLER_FILES = ("controller.json", "controller.new", "faults.jsonl")
 """Address and fault journal of the controller (controller/)."""
-_JSON_FILES = ("plan.json", "switches.json", DEVICES_FILE, "state.json", HOSTS_FILE)
+_JSON_FILES = ("plan.json", "switches.json", "discipline.json", DEVICES_FILE, "state.json", HOSTS_FILE)
 _FOLDERS = ("agents", "program", "data")
 _SYS_NET = Path("/sys/class/net")
 

@@ -9,13 +9,12 @@ the controller's events. Times are CLOCK_MONOTONIC, told from the start of the w
 
 from __future__ import annotations
 
-import json
+import math
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -30,7 +29,7 @@ from testbed.scenario.steps import Step, steps
 from testbed.scenario.virtual_work import pinned
 from topologies.jsonl import JsonlClient, JsonlError
 from topologies.net import Fabric
-from topologies.plan import Mode, Plan
+from topologies.plan import Plan
 from topologies.rundir import FabricError
 from topologies.speeds import LinkSpeed, scaled_speed
 
@@ -42,7 +41,6 @@ DRAIN_S = 0.3
 """How long flows that were stopped may take for what they have posted."""
 NOT_CORRUPT = ("not ours", "no buffer", "ring full")
 """Reasons of a NIC's drops that say nothing about the frame's bytes."""
-DISCIPLINE_FILE = "discipline.json"
 
 Progress = Callable[[float, float], None]
 
@@ -88,10 +86,6 @@ def unlike(scenario: Scenario) -> list[str]:
         out.append("links.jitter is for virtual runs: live, delays are constant")
     if scenario.queues.limit is not None:
         out.append("queues.limit is for virtual runs: live, the hard limit is the plan's (docs/traffic.md)")
-    react = scenario.control_plane.react_after
-    if Mode.named(scenario.mode).choice in ("hash", "random"):
-        asked = "never to react" if react is None else f"to react after {react:g} s"
-        out.append(f"the control plane was asked {asked}: live, the controller reacts at once")
     return out
 
 
@@ -101,16 +95,12 @@ class LiveRun:
     def __init__(self, run: Run, target: str, nic: str) -> None:
         self.run, self.scenario = run, run.scenario
         self.plan = plan_of(run.scenario)
-
-        def compile_with_discipline(folder: Path, kind: str, program: str) -> None:
-            (folder.parent / DISCIPLINE_FILE).write_text(json.dumps(discipline_of(run.scenario)))
-            compile_program(folder, kind, program)
-
-        policy = run.scenario.control_plane.denylist
+        control = run.scenario.control_plane
         self.fabric = Fabric(
-            self.plan, target=target, nic=nic, compile_program=compile_with_discipline, denylist=policy
-        )
-        self.faults = LiveFaults(self.fabric, self.plan, policy)
+            self.plan, target=target, nic=nic, compile_program=compile_program, discipline=discipline_of(run.scenario),
+            denylist=control.denylist, react_after_s=math.inf if control.react_after is None else control.react_after,
+        )  # fmt: skip
+        self.faults = LiveFaults(self.fabric, self.plan)
         self.flows = flow_plans(run.scenario, self.plan, run.seed)
         self.groups = collective_plans(run.scenario, self.plan)
         senders = {f.source for f in self.flows} | {host for group in self.groups for host in group.ranks}

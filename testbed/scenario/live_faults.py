@@ -18,8 +18,8 @@ DRAIN_S = 0.5
 class LiveFaults:
     """`apply(step)` does it or undoes it; `close` ends what runs in the background."""
 
-    def __init__(self, fabric: Fabric, plan: Plan, policy: str = "off") -> None:
-        self.fabric, self.plan, self.policy = fabric, plan, policy
+    def __init__(self, fabric: Fabric, plan: Plan) -> None:
+        self.fabric, self.plan = fabric, plan
         self._made: dict[int, list[Injection]] = {}
         """By step number."""
         self._timers: list[threading.Timer] = []
@@ -155,8 +155,7 @@ class LiveFaults:
         if step.values["what"] == "kill":
             self.fabric.processes.stop(CONTROLLER, grace_s=0.0)
             return
-        options = ("--run-dir", str(self.fabric.run_dir.path), "--denylist", self.policy)
-        self.fabric.processes.spawn_module(CONTROLLER, "controller", *options)
+        self.fabric.spawn_controller()
 
     def _heal(self, step: Step, made: list[Injection]) -> None:
         self._made.clear()

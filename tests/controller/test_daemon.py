@@ -265,3 +265,24 @@ def test_spray__a_downlink_cut_prunes_the_other_racks_and_restores_them(tmp_path
         after = rig.controller.request("verify", entries=True)
         assert [s["lines"] for s in after["switches"].values()] == [s["lines"] for s in before["switches"].values()]
         assert rig.controller.request("status")["writes_after_start"] == 0
+
+
+@pytest.mark.root
+def test_spray__a_slow_control_plane_takes_its_time_and_keeps_its_word_over_a_restart(tmp_path):
+    slow = ("--react-after", "0.4")
+    plan = Plan(planes=1, racks=2, spines=2, hosts_per_rack=1, mode="ecmp")
+    with Rig(tmp_path, plan, program="spray", namespace=True) as rig:
+        with_cables(rig, plan)
+        rig.start_daemon(ports=True)
+        rig.start_controller(*slow)
+        with rig.controller.watch() as watch:
+            rig.run("ip", "link", "set", "p0-t1-0-eth2", "down")
+            seen = wait_for(watch, "port", interface="p0-t1-0-eth2", status="DOWN")["t"]
+            assert wait_for(watch, "live", switch="p0-t0-0", reason="prune")["t"] - seen >= 0.4
+        rig.kill_controller()
+        rig.start_controller(*slow)
+        assert rig.controller.request("verify")["differences"] == []
+        assert rig.switch("p0-t0-0")["live_writes"] == {} and rig.switch("p0-t0-0")["live_entries"] == 3
+        rig.stop_controller()
+        rig.start_controller("--react-after", "never")  # another network: one that never routes around
+        assert rig.switch("p0-t0-0")["live_entries"] == 3

@@ -13,7 +13,7 @@ from topologies.jsonl import JsonlError
 from topologies.plan import Plan
 
 
-def write(tmp_path, *faults, ready=False, policy=None):
+def write(tmp_path, *faults, ready=False, policy=None, reacted=None):
     journal = Journal.open(tmp_path)
     for change, fault in faults:
         journal.fault(change, fault, 1.0)
@@ -21,6 +21,8 @@ def write(tmp_path, *faults, ready=False, policy=None):
         journal.ready(2.0)
     if policy:
         journal.policy(policy)
+    if reacted is not None:
+        journal.reacted(reacted)
     journal.close()
 
 
@@ -36,9 +38,12 @@ def test_journal__last_word_on_every_fault(tmp_path):
     assert (read(tmp_path).was_ready, read(tmp_path).policy) == (False, None)
 
 
-def test_journal__ready_and_policy_are_remembered(tmp_path):
-    write(tmp_path, ready=True, policy="lossy")
-    assert (read(tmp_path).was_ready, read(tmp_path).policy) == (True, "lossy")
+def test_journal__ready_policy_and_reaction_are_remembered(tmp_path):
+    write(tmp_path, ready=True, policy="lossy", reacted=["p0-t0-1 p0-t1-0"])
+    told = read(tmp_path)
+    assert (told.was_ready, told.policy, told.reacted) == (True, "lossy", ["p0-t0-1 p0-t1-0"])
+    write(tmp_path, reacted=[])
+    assert read(tmp_path).reacted == []
 
 
 @pytest.mark.parametrize("torn", [b"{", b'{"kind":"fault","fault":{"number":9', b"\xff\xfe", b"x" * 100_000])
@@ -103,7 +108,7 @@ def test_journal__of_another_boot_is_forgotten(tmp_path):
 
 def test_journal__long_ones_are_compacted_and_stay_locked(tmp_path, monkeypatch):
     monkeypatch.setattr("controller.journal.COMPACT_BYTES", 2000)
-    write(tmp_path, *(("updated", {"number": n % 3, "n": n}) for n in range(200)), ready=True, policy="all")
+    write(tmp_path, *(("updated", {"number": n % 3, "n": n}) for n in range(200)), ready=True, policy="all", reacted=["a"])
     before = os.path.getsize(tmp_path / FILE)
     journal = Journal.open(tmp_path)
     assert os.path.getsize(tmp_path / FILE) < before / 4
@@ -113,7 +118,7 @@ def test_journal__long_ones_are_compacted_and_stay_locked(tmp_path, monkeypatch)
     journal.close()
     remembered = read(tmp_path)
     assert [f["number"] for f in remembered.faults] == [0, 1, 2, 7]
-    assert (remembered.was_ready, remembered.policy) == (True, "all")
+    assert (remembered.was_ready, remembered.policy, remembered.reacted) == (True, "all", ["a"])
 
 
 def test_journal__where_there_can_be_none(tmp_path):

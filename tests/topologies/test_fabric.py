@@ -48,6 +48,12 @@ def fabric(tmp_path):
     nothing_is_left(tmp_path / "run")
 
 
+def test_discipline__is_of_one_run(tmp_path):
+    with bare_fabric(tmp_path / "run", discipline={"ecn": False}) as fabric:
+        assert json.loads((fabric.run_dir.path / "discipline.json").read_text()) == {"ecn": False}
+    nothing_is_left(tmp_path / "run")
+
+
 def test_interfaces__as_the_plan_says(fabric):
     everywhere = {**links_in(fabric), **links_in(fabric, "h0"), **links_in(fabric, "h1")}
     for link in PLAN.links:
