@@ -108,7 +108,8 @@ def test_journal__of_another_boot_is_forgotten(tmp_path):
 
 def test_journal__long_ones_are_compacted_and_stay_locked(tmp_path, monkeypatch):
     monkeypatch.setattr("controller.journal.COMPACT_BYTES", 2000)
-    write(tmp_path, *(("updated", {"number": n % 3, "n": n}) for n in range(200)), ready=True, policy="all", reacted=["a"])
+    many = [("updated", {"number": n % 3, "n": n}) for n in range(200)]
+    write(tmp_path, *many, ready=True, policy="all", reacted=["a"])
     before = os.path.getsize(tmp_path / FILE)
     journal = Journal.open(tmp_path)
     assert os.path.getsize(tmp_path / FILE) < before / 4
