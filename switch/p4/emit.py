@@ -8,8 +8,8 @@ from switch.p4 import tree
 from switch.p4.code import Code, bits_of, c_comment, c_name, c_string, where_string
 from switch.p4.elaborate import ControlInstance, Program
 from switch.p4.emit_deparser import Deparsers
-from switch.p4.emit_expr import Place
 from switch.p4.emit_externs import IMPLIED_LIST
+from switch.p4.emit_frame import Place
 from switch.p4.emit_stmt import CALL, action_constant
 from switch.p4.p4info import Ids
 from switch.p4.types import Record, Stack, Varbit, Wide, form, is_scalar

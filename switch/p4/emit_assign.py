@@ -6,8 +6,9 @@ from typing import Any
 
 from switch.p4 import tree
 from switch.p4.code import bits_of, c_name, c_type
-from switch.p4.emit_expr import Frame, Place, parts_of, store_bits
+from switch.p4.emit_bits import store_bits
 from switch.p4.emit_externs import Externs
+from switch.p4.emit_frame import Frame, Place, parts_of
 from switch.p4.errors import Location, unsupported
 from switch.p4.types import Record, Stack, Varbit, Wide, form, is_scalar, plain
 

@@ -13,7 +13,7 @@ from switch.p4 import tree
 from switch.p4.code import Code, c_comment, c_string, c_word, where_string
 from switch.p4.elaborate import ActionInstance, ControlInstance, Program, TableInstance
 from switch.p4.emit_assign import Assignments
-from switch.p4.emit_expr import Frame, Place, element_of
+from switch.p4.emit_frame import Frame, Place, element_of
 from switch.p4.errors import Location, unsupported
 from switch.p4.tree import walk
 from switch.p4.types import VOID, Applied, Stack, Type, form, is_scalar

@@ -12,7 +12,8 @@ from typing import Any
 
 from switch.p4 import tree
 from switch.p4.code import Code, c_comment, c_name
-from switch.p4.emit_expr import Frame, Place, parts_of, scalar_leaves, store_bits
+from switch.p4.emit_bits import scalar_leaves, store_bits
+from switch.p4.emit_frame import Frame, Place, parts_of
 from switch.p4.emit_parser import HeaderShape, Parsers, header_shape
 from switch.p4.emit_stmt import CALL, SIGNATURE
 from switch.p4.errors import fail

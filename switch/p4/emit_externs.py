@@ -11,7 +11,8 @@ from typing import Any
 from switch.p4 import tree
 from switch.p4.code import bits_of, c_comment, c_string, c_type, literal, masked, where_string, work_type
 from switch.p4.elaborate import ExternInstance
-from switch.p4.emit_expr import ExprEmitter, Frame
+from switch.p4.emit_frame import Frame
+from switch.p4.emit_packed import PackedEmitter
 from switch.p4.errors import unsupported
 from switch.p4.types import Bits, form
 
@@ -22,7 +23,7 @@ IMPLIED_LIST = 1 << 16
 """Number of the first field list that a program gives in place, by clone3, resubmit and recirculate."""
 
 
-class Externs(ExprEmitter):
+class Externs(PackedEmitter):
     """Writes extern calls. Methods are named after the function or `object_method`."""
 
     def store(self, target: tree.Expr, text: str, frame: Frame) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from switch.p4 import tree
 from switch.p4.code import Code, bits_of, c_comment, c_name, c_string, c_type, c_word, where_string
 from switch.p4.elaborate import ControlInstance, ValueSetInstance
-from switch.p4.emit_expr import Frame, Place, element_of, load_bits, load_field, parts_of, scalar_leaves, wide_bits
+from switch.p4.emit_bits import load_bits, load_field, scalar_leaves, wide_bits
+from switch.p4.emit_frame import Frame, Place, element_of, parts_of
 from switch.p4.emit_stmt import SIGNATURE
 from switch.p4.emit_tables import Tables
 from switch.p4.errors import fail, unsupported

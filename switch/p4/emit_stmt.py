@@ -7,7 +7,7 @@ from typing import Any
 from switch.p4 import tree
 from switch.p4.code import bits_of
 from switch.p4.emit_calls import CALL, SIGNATURE, CallEmitter, action_constant
-from switch.p4.emit_expr import Frame, Place
+from switch.p4.emit_frame import Frame, Place
 from switch.p4.errors import unsupported
 from switch.p4.types import ActionRun, Type, is_scalar
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from switch.p4 import tree
 from switch.p4.code import Code, bits_of, c_comment, c_string, c_type, literal, where_string
 from switch.p4.elaborate import ActionInstance, ExternInstance, TableInstance, ValueSetInstance
-from switch.p4.emit_expr import Frame, load_bits
+from switch.p4.emit_bits import load_bits
+from switch.p4.emit_frame import Frame
 from switch.p4.emit_stmt import CALL, SIGNATURE, Statements, action_constant
 from switch.p4.errors import Location, unsupported
 from switch.p4.p4info import Ids, key_ids, key_name, param_ids, value_set_keys
