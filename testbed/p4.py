@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -132,6 +133,55 @@ def trace(
     finally:
         device.close()
     print(json.dumps(found.to_json(), indent=2) if as_json else found.text())
+
+
+@app.command(epilog="Examples: `mrc p4 graph p4src/srv6.p4 -o srv6.svg`; `mrc p4 graph x.p4 --control MyIngress`")
+def graph(
+    program: Program,
+    parser: Annotated[bool, typer.Option("--parser", help="Only the parser, with its sub-parsers.")] = False,
+    control: Annotated[str | None, typer.Option("--control", help="Only this control: ingress, or its name.")] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help="svg or dot; else by -o's ending, else svg.", metavar="svg|dot")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write; else it is printed.")] = None,
+    include: Include = None,
+    define: Define = None,
+) -> None:
+    """Draw a program: parser states with their transitions, and each control with its tables, conditions and actions."""
+    from switch.p4 import P4Error
+    from switch.p4.compiler import front
+    from switch.p4.graph import GraphError
+    from switch.p4.graph import graph as draw
+
+    form = form or ("dot" if output is not None and output.suffix in (".dot", ".gv") else "svg")
+    if form not in ("svg", "dot"):
+        _stop(f"--format {form}: there is svg and dot")
+    if parser and control:
+        _stop("--parser and --control: give one of them")
+    try:
+        text = draw(front(program, include=include or (), defines=define or ()), "parser" if parser else control)
+    except (P4Error, GraphError) as error:
+        _stop(str(error))
+    text = _svg(text) if form == "svg" else text
+    if output is None:
+        print(text, end="")
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        _stop(f"{output}: {error.strerror}")
+    print(output)
+
+
+def _svg(dot: str) -> str:
+    """What graphviz makes of it."""
+    command = shutil.which("dot")
+    if command is None:
+        _stop("a picture needs graphviz's `dot`: install it (apt install graphviz), or use --format dot")
+    done = subprocess.run([command, "-Tsvg"], input=dot, capture_output=True, text=True, check=False, encoding="utf-8")
+    if done.returncode:
+        _stop(f"dot failed: {done.stderr.strip()}")
+    return done.stdout
 
 
 def _compiled(

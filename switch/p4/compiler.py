@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from finsy.proto import p4i
 
 from switch.build import BuildError, build_shared, cache_dir, write_whole
 from switch.p4.errors import P4Error
 from switch.p4.preprocess import preprocess
+
+if TYPE_CHECKING:
+    from switch.p4.elaborate import Program
 
 _HERE = Path(__file__).resolve().parent
 RUNTIME_DIR = _HERE.parent / "runtime"
@@ -74,19 +78,33 @@ def check_program(source: Path | str, *, include: Sequence[Path | str] = (), def
     _translate(*preprocess(source, include, defines))
 
 
-def _translate(name: str, text: str) -> tuple[str, p4i.P4Info]:
-    """Preprocessed text -> (C text, P4Info). The front end is imported here: a cached program does not need it."""
+def front(source: Path | str, *, include: Sequence[Path | str] = (), defines: Sequence[str] = ()) -> Program:
+    """The checked program with its instances, for those who want to look at it. Raises P4Error."""
+    return _front(*preprocess(source, include, defines))
+
+
+def _front(name: str, text: str) -> Program:
+    """Preprocessed text -> program. The front end is imported here: a cached program does not need it."""
     from switch.p4.check import Checker
     from switch.p4.elaborate import elaborate
-    from switch.p4.emit import emit_c
-    from switch.p4.p4info import Ids, make_p4info
     from switch.p4.parse import parse_program
 
     try:
         nodes = parse_program(text)
         checker = Checker()
         checker.program(nodes)
-        program = elaborate(name, nodes, checker.top, checker.errors)
+        return elaborate(name, nodes, checker.top, checker.errors)
+    except RecursionError:
+        raise P4Error(None, f"{name}: the program is nested too deeply") from None
+
+
+def _translate(name: str, text: str) -> tuple[str, p4i.P4Info]:
+    """Preprocessed text -> (C text, P4Info)."""
+    from switch.p4.emit import emit_c
+    from switch.p4.p4info import Ids, make_p4info
+
+    program = _front(name, text)
+    try:
         ids = Ids(program)
         c_text = emit_c(program, ids)
         return c_text, make_p4info(program, ids)
