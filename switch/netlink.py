@@ -51,7 +51,6 @@ _COUNTERS = struct.Struct("=8Q")  # the head of rtnl_link_stats64
 
 RECEIVE_BUFFER_BYTES = 4 << 20
 DUMP_TIMEOUT_S = 5.0
-DUMP_ATTEMPTS = 5
 RETRY_S = 0.2
 SO_RCVBUFFORCE = 33
 
@@ -156,30 +155,38 @@ def parse_link(body: memoryview) -> LinkState | None:
 
 
 def _dump(kind: int, body: bytes) -> list[tuple[int, memoryview]]:
-    """(type, body) of every message the kernel answers to one dump request.
+    """(type, body) of every message the kernel answers to one dump request, all of one moment.
 
-    Blocks for the time of the dump: some microseconds an interface. Raises NetlinkError.
+    Blocks for the time of the dump: some microseconds an interface; while interfaces come and go all the time, as when
+    others set up networks beside us, up to DUMP_TIMEOUT_S. Raises NetlinkError.
     """
-    for _ in range(DUMP_ATTEMPTS):
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE) as sock:
-            sock.settimeout(DUMP_TIMEOUT_S)
-            length = _HEADER.size + len(body)
-            sock.send(_HEADER.pack(length, kind, NLM_F_REQUEST | NLM_F_DUMP, 1, 0) + body)
-            out: list[tuple[int, memoryview]] = []
-            interrupted = done = False
-            while not done:
-                for reply, flags, reply_body in _messages(sock.recv(1 << 18)):
-                    interrupted |= bool(flags & NLM_F_DUMP_INTR)
-                    if reply == NLMSG_ERROR:
-                        code = -struct.unpack_from("=i", reply_body)[0]
-                        raise NetlinkError(code, f"netlink dump {kind}: {os.strerror(code)}")
-                    if reply == NLMSG_DONE:
-                        done = True
-                        break
-                    out.append((reply, reply_body))
-        if not interrupted:
+    deadline, pause = time.monotonic() + DUMP_TIMEOUT_S, 0.0005
+    while True:
+        out, consistent = _dump_once(kind, body)
+        if consistent:
             return out
-    raise NetlinkError(errno.EAGAIN, f"netlink: the interfaces changed under {DUMP_ATTEMPTS} dumps in a row")
+        if time.monotonic() > deadline:
+            raise NetlinkError(errno.EAGAIN, f"netlink: interfaces kept changing for {DUMP_TIMEOUT_S:g} s")
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
+
+
+def _dump_once(kind: int, body: bytes) -> tuple[list[tuple[int, memoryview]], bool]:
+    """One dump, and whether nothing changed under it. Raises NetlinkError."""
+    out: list[tuple[int, memoryview]] = []
+    interrupted = False
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE) as sock:
+        sock.settimeout(DUMP_TIMEOUT_S)
+        sock.send(_HEADER.pack(_HEADER.size + len(body), kind, NLM_F_REQUEST | NLM_F_DUMP, 1, 0) + body)
+        while True:
+            for reply, flags, reply_body in _messages(sock.recv(1 << 18)):
+                interrupted |= bool(flags & NLM_F_DUMP_INTR)
+                if reply == NLMSG_ERROR:
+                    code = -struct.unpack_from("=i", reply_body)[0]
+                    raise NetlinkError(code, f"netlink dump {kind}: {os.strerror(code)}")
+                if reply == NLMSG_DONE:
+                    return out, not interrupted
+                out.append((reply, reply_body))
 
 
 def read_links() -> dict[str, LinkState]:

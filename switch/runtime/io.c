@@ -134,8 +134,9 @@ static void hurry(struct rt_loop *loop)
 }
 
 /* With rates or delays the thread runs before all ordinary ones, if it may: on a machine with more to do than it can, it
- * would else come 2 to 10 ms late for one frame in a hundred (measured: 0.1 ms with this). It has no more to do than
- * the others give it, and the kernel leaves them 5 % of the time whatever happens. */
+ * would else come 2 to 10 ms late for one frame in a hundred (measured: 0.1 ms with this), and before agents, which ask
+ * for the lowest real-time priority and may work for milliseconds. It has no more to do than the others give it, and
+ * the kernel leaves them 5 % of the time whatever happens. */
 void rt_loop_schedule(struct rt_loop *loop)
 {
     struct sched_param priority = {0};
@@ -146,7 +147,7 @@ void rt_loop_schedule(struct rt_loop *loop)
     if (!loop->running || timed == loop->timed)
         return;
     loop->timed = timed;
-    priority.sched_priority = timed ? sched_get_priority_min(SCHED_RR) : 0;
+    priority.sched_priority = timed ? sched_get_priority_min(SCHED_RR) + 1 : 0;
     pthread_setschedparam(loop->thread, timed ? SCHED_RR : SCHED_OTHER, &priority); /* EPERM: then as ever */
 }
 
