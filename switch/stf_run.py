@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -106,6 +106,10 @@ class StfRun:
             self.out.setdefault(port, []).append(frame)
 
     def _do_packet(self, command: Command, port: int, data: bytes) -> None:
+        self.packet(port, data)
+
+    def packet(self, port: int, data: bytes) -> None:
+        """A packet comes in now."""
         self.report.packets_in += 1
         self.device.inject(port, data, self.now_ns)
         self._collect(self.device.advance(self.now_ns))
@@ -122,9 +126,12 @@ class StfRun:
             if any(one.fields["any"] for one in wanted):
                 continue
             for frame in frames[len(wanted) :]:
-                self.fail(command, f"no packet expected, but port {port} sent\n{_rows(frame)}")
+                self.fail(command, f"no packet expected, but port {port} sent\n{rows(frame)}")
 
     def _do_wait(self, command: Command, seconds: float | None) -> None:
+        self.wait(seconds, command.where)
+
+    def wait(self, seconds: float | None = None, where: str = "wait") -> None:
         """Let time pass; without a time, until nothing waits in queues and on cables any more."""
         if seconds is not None:
             self.now_ns += round(seconds * 1e9)
@@ -136,13 +143,13 @@ class StfRun:
                 return
             self.now_ns = max(self.now_ns, due)
             self._collect(self.device.advance(self.now_ns))
-        raise StfError(command.where, f"still not quiet after {_DUE_MAX} departures: is a packet going round?")
+        raise StfError(where, f"still not quiet after {_DUE_MAX} departures: is a packet going round?")
 
     _do_advance = _do_wait
 
     def finish(self) -> StfReport:
         """Waits until nothing waits, then compares what came out."""
-        self._do_wait(Command("the end", "wait"), None)
+        self.wait(where="the end")
         for port in sorted({*self.out, *self.expected}):
             wanted, frames = self.expected.get(port, []), self.out.get(port, [])
             if any(one.fields["any"] for one in wanted):
@@ -158,7 +165,7 @@ class StfRun:
                     self.fail(command, f"packet {at + 1} of port {port} {found}")
             for at in range(len(wanted), len(frames)):
                 self.report.failures.append(
-                    f"packet {at + 1} of port {port} was not expected ({len(frames[at])} bytes)\n{_rows(frames[at])}"
+                    f"packet {at + 1} of port {port} was not expected ({len(frames[at])} bytes)\n{rows(frames[at])}"
                 )
         return self.report
 
@@ -173,7 +180,16 @@ class StfRun:
         action: Call,
         handle: str | None,
     ) -> None:
-        where = command.where
+        entry = self.entry(command.where, table, match, action, (priority or 0) + 1)
+        self.device.insert(entry)
+        if handle:
+            self.handles[handle] = entry
+
+    def entry(
+        self, where: str, table: str, match: Iterable[tuple[str, str]], action: Call, priority: int = 1
+    ) -> TableEntry:
+        """An entry by its names. Exact keys left out are 0, others match anything; `priority` is P4Runtime's, for
+        tables that have one. Raises StfError."""
         found = find(where, self.info.tables, table, "table")
         given = {key_field(where, found, name).id: text for name, text in match}
         fields = []
@@ -183,12 +199,9 @@ class StfRun:
             if wanted is not None:
                 fields.append(wanted)
         ordered = any(one.match_type in (one.TERNARY, one.RANGE, one.OPTIONAL) for one in found.match_fields)
-        entry = TableEntry(
-            found.preamble.id, tuple(fields), self._action(where, found, action), (priority or 0) + 1 if ordered else 0
+        return TableEntry(
+            found.preamble.id, tuple(fields), self._action(where, found, action), priority if ordered else 0
         )
-        self.device.insert(entry)
-        if handle:
-            self.handles[handle] = entry
 
     def _action(self, where: str, table: Any, call: Call) -> ActionCall | MemberRef | GroupRef:
         if table.implementation_id and call.name in ("member", "group") and len(call.args) <= 1:
@@ -394,5 +407,6 @@ def _pairs(text: str) -> str:
     return " ".join(text[i : i + 2] for i in range(0, len(text), 2))
 
 
-def _rows(frame: bytes) -> str:
+def rows(frame: bytes) -> str:
+    """A frame in hexadecimal, 16 bytes a line."""
     return "\n".join(f"  {at:04x} {_pairs(frame[at : at + _ROW].hex())}" for at in range(0, len(frame), _ROW))

@@ -147,7 +147,7 @@ def graph(
     include: Include = None,
     define: Define = None,
 ) -> None:
-    """Draw a program: parser states with their transitions, and each control with its tables, conditions and actions."""
+    """Draw a program: parser states and transitions; each control with its tables, conditions and actions."""
     from switch.p4 import P4Error
     from switch.p4.compiler import front
     from switch.p4.graph import GraphError

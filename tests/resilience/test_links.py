@@ -66,3 +66,12 @@ def test_restored_in_the_middle__the_path_carries_again(transfer, fabric):
     one.healed()
     one.finish()
     assert one.ev_table()[0x000]["sent"] > sent_while_down
+
+
+def test_fixture_cut__a_link_goes_and_comes_back(fabric, cut):
+    link = fabric.plan.link("p0-t0-0", "p0-t1-1")
+    one = cut("p0-t0-0", "p0-t1-1")
+    assert not fabric.link_is_up(link)
+    one.restore()
+    one.restore()
+    assert fabric.link_is_up(link) and one.restored_at > one.cut_at

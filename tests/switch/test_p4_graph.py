@@ -78,7 +78,8 @@ def test_control__tables_conditions_and_every_way():
     first = "h.h.a == n && (h.h.b + 1 == 2"  # the first of its lines
     assert found == {
         "start --> t", "t -miss, exit-> end", "t -hit-> h.h.b == 0", "h.h.b == 0 -false-> twice()",
-        "h.h.b == 0 -true-> u", "twice() --> h.h.b = 1", "h.h.b = 1 --> u", "u -go-> h.h.a = 1", "u -NoAction-> h.h.a = 2",
+        "h.h.b == 0 -true-> u", "twice() --> h.h.b = 1", "h.h.b = 1 --> u", "u -go-> h.h.a = 1",
+        "u -NoAction-> h.h.a = 2",
         "u -default-> for (bit<8> n in 1 .. 3)", "h.h.a = 1 --> for (bit<8> n in 1 .. 3)",
         "h.h.a = 2 --> for (bit<8> n in 1 .. 3)", f"for (bit<8> n in 1 .. 3) -next-> {first}",
         f"{first} -false-> h.h.b = h.h.b + n", "h.h.b = h.h.b + n --> for (bit<8> n in 1 .. 3)",
@@ -118,8 +119,12 @@ def test_command(tmp_path, monkeypatch):
     done = CliRunner().invoke(app, ["graph", str(program), "--control", "ingress", "-o", str(out)])
     assert (done.exit_code, done.output) == (0, f"{out}\n") and out.read_text().startswith('digraph "x" {')
     assert CliRunner().invoke(app, ["graph", str(program), "--format", "dot", "--parser"]).output.startswith("digraph")
-    for wrong, said in ((["--control", "J"], "has no control J"), (["--format", "png"], "there is svg and dot"),
-                        (["--parser", "--control", "I"], "give one"), (["-o", "/nowhere/x.dot"], "/nowhere/x.dot: No such")):  # fmt: skip
+    for wrong, said in (
+        (["--control", "J"], "has no control J"),
+        (["--format", "png"], "there is svg and dot"),
+        (["--parser", "--control", "I"], "give one"),
+        (["-o", "/nowhere/x.dot"], "/nowhere/x.dot: No such"),
+    ):
         done = CliRunner().invoke(app, ["graph", str(program), *wrong])
         assert done.exit_code == 1 and said in done.output
     monkeypatch.setenv("PATH", str(Path(shutil.which("cpp")).parent) if shutil.which("dot") is None else str(tmp_path))
