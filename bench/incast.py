@@ -9,22 +9,18 @@ victim flow is alone, then the incast joins it. The same again with parts of the
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import grpc
-from finsy.proto import p4i, p4r
-from google.protobuf import text_format
 from rich.console import Console
 from rich.table import Table
 
 from controller.discipline import DEFAULT, Discipline
+from controller.readings import CELL_BITS
 from testbed.program import compile_program
 from topologies.jsonl import JsonlClient, Watch
 from topologies.net import Fabric
@@ -49,6 +45,8 @@ INTERVAL_S = 0.25
 WAIT_S = 60.0
 REASONS = {8: "NOT_TRIMMABLE", 9: "QUEUE"}
 """Of p4src/headers.p4, those of a full queue; everything else is `other`."""
+REASON_MAX = 16
+"""drop_reason_t has 4 bits."""
 
 
 class Load:
@@ -87,38 +85,18 @@ class Load:
         return self
 
 
-class SwitchCounters:
-    """Counters of the P4 program on all switches of a fabric, over P4Runtime."""
-
-    def __init__(self, run_dir: Path) -> None:
-        info = text_format.Parse((run_dir / "program" / "p4info.txtpb").read_text(), p4i.P4Info())
-        self._ids = {one.preamble.alias: one.preamble.id for one in info.counters}
-        self._places = json.loads((run_dir / "switches.json").read_text())
-
-    def read(self) -> Counter[str]:
-        """marked, trimmed, trimmed_last_hop and the reasons of drops, summed over switches and ports."""
-        out: Counter[str] = Counter()
-        for place in self._places.values():
-            with grpc.insecure_channel(place["address"]) as channel:
-                call = channel.unary_stream(
-                    "/p4.v1.P4Runtime/Read",
-                    request_serializer=p4r.ReadRequest.SerializeToString,
-                    response_deserializer=p4r.ReadResponse.FromString,
-                )
-                for name in ("marked", "trimmed", "drops"):
-                    entry = p4r.CounterEntry(counter_id=self._ids[name])
-                    request = p4r.ReadRequest(device_id=place["device_id"], entities=[p4r.Entity(counter_entry=entry)])
-                    for response in call(request, timeout=WAIT_S):
-                        for entity in response.entities:
-                            cell = entity.counter_entry
-                            out[_meaning(name, cell.index.index)] += cell.data.packet_count
-        return out
-
-
-def _meaning(name: str, index: int) -> str:
-    if name == "trimmed":
-        return "trimmed_last_hop" if index // 512 else "trimmed"
-    return REASONS.get(index // 512, "other") if name == "drops" else name
+def switch_counts(fabric: Fabric) -> Counter[str]:
+    """marked, trimmed, trimmed_last_hop and the reasons of drops, of all switches and ports. Raises FabricError."""
+    cells = {"marked": [0], "trimmed": [0, 1 << CELL_BITS], "drops": [code << CELL_BITS for code in range(REASON_MAX)]}
+    out: Counter[str] = Counter()
+    for one in fabric.target.counts(cells).switches.values():
+        counted = {name: one.cells.get(name) or [0] * len(offsets) for name, offsets in cells.items()}
+        out["marked"] += sum(counted["marked"])
+        for key, packets in zip(("trimmed", "trimmed_last_hop"), counted["trimmed"], strict=True):
+            out[key] += packets
+        for code, packets in enumerate(counted["drops"]):
+            out[REASONS.get(code, "other")] += packets
+    return out
 
 
 @contextmanager
@@ -134,13 +112,12 @@ def measure(plan: Plan, want: Discipline, seconds: float, console: Console) -> d
     senders, victim = [f"h{per_rack + n}" for n in range(per_rack - 1)], f"h{2 * per_rack - 1}"
     with fabric_with(plan, want, console) as fabric:
         alone = Load(fabric, victim, neighbour, seconds).wait()
-        counters = SwitchCounters(fabric.run_dir.path)
-        before = counters.read()
+        before = switch_counts(fabric)
         watched = Load(fabric, victim, neighbour, seconds + SETTLE_S)
         incast = [Load(fabric, one, receiver, seconds + SETTLE_S) for one in senders]
         for load in (watched, *incast):
             load.wait()
-        did = counters.read() - before
+        did = switch_counts(fabric) - before
         full = sum(queue.dropped_pkts for port in switch_ports(plan) for queue in fabric.traffic.queues(port))
     joint = [rate for at, rate in watched.rates if at > SETTLE_S]
     rates = [load.result["bw_average_bps"] for load in incast]

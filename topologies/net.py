@@ -301,6 +301,7 @@ class Fabric:
         for client in self._clients.values():
             client.close()
         self.traffic.close()
+        self.target.close()
         errors = []
         for step in (self.processes.stop, self._stop_mininet, lambda: remove_run(self.run_dir.state)):
             try:

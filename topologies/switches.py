@@ -12,8 +12,9 @@ from __future__ import annotations
 import abc
 import shutil
 import socket
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mininet.node import Node, Switch
 
@@ -25,6 +26,9 @@ from topologies.plan import CPU_PORT, Plan
 from topologies.processes import Probe, ProcessError, Processes
 from topologies.rundir import DEVICES_FILE, FabricError, RunDir
 from topologies.traffic import TrafficControl
+
+if TYPE_CHECKING:
+    from topologies.counts import Counts, P4RuntimeCounts  # gRPC takes a while to load
 
 LOOPBACK = "127.0.0.1"
 SWITCHD = "switchd"
@@ -164,6 +168,14 @@ class Target(abc.ABC):
     def traffic(self) -> TrafficControl:
         """What sets rates, queues and impairments of the switches; connects when first used."""
 
+    @abc.abstractmethod
+    def counts(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str] = ()) -> Counts:
+        """What switches have counted, as topologies/counts.py has it. Raises FabricError."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Let go of connections. Idempotent."""
+
 
 class EmbeddedTarget(Target):
     """All switches in one daemon, steered through its control socket."""
@@ -174,6 +186,8 @@ class EmbeddedTarget(Target):
     def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
         super().__init__(run_dir, processes, ports, fabric)
         self.client = JsonlClient(run_dir.switchd_socket, name=SWITCHD)
+        self._looking = JsonlClient(run_dir.switchd_socket, name=SWITCHD)
+        """For counts, so that nobody who switches a device on or off waits for them, nor they for him."""
 
     def check(self) -> None:
         """gcc is the P4 compiler's business, which names it."""
@@ -209,6 +223,15 @@ class EmbeddedTarget(Target):
 
         return GnmiTraffic(self.plan, self.gnmi)
 
+    def counts(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str] = ()) -> Counts:
+        from topologies.counts import read_embedded
+
+        return read_embedded(self._looking, cells, depths)
+
+    def close(self) -> None:
+        self.client.close()
+        self._looking.close()
+
     def _request(self, op: str, **fields: Any) -> None:
         try:
             self.client.request(op, **fields)
@@ -227,6 +250,7 @@ class Bmv2Target(Target):
     def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
         super().__init__(run_dir, processes, ports, fabric)
         self._started: dict[str, FabricSwitch] = {}
+        self._counting: P4RuntimeCounts | None = None
 
     def check(self) -> None:
         missing = [tool for tool in (self.executable, "p4c-bm2-ss") if shutil.which(tool) is None]
@@ -305,6 +329,18 @@ class Bmv2Target(Target):
         from topologies.traffic_thrift import ThriftTraffic
 
         return ThriftTraffic(self.plan, self.thrift_address)
+
+    def counts(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str] = ()) -> Counts:
+        from topologies.counts import P4RuntimeCounts
+
+        if self._counting is None:
+            self._counting = P4RuntimeCounts(self.plan, self.run_dir)
+        return self._counting.read(cells, depths)
+
+    def close(self) -> None:
+        if self._counting is not None:
+            self._counting.close()
+            self._counting = None
 
 
 TARGETS: dict[str, type[Target]] = {cls.name: cls for cls in (EmbeddedTarget, Bmv2Target)}

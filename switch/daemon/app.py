@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 from finsy.proto import gnmi_grpc, p4r_grpc
 
+from switch.daemon import counts
 from switch.daemon.chassis import ChassisError, Registry
 from switch.daemon.control import ControlError, ControlServer, Fields, field
 from switch.daemon.p4runtime import P4RuntimeService
@@ -108,6 +109,7 @@ class Daemon:
                 "remove_device": self._op_remove_device,
                 "power": self._op_power,
                 "stats": self._op_stats,
+                "counts": self._op_counts,
                 "shutdown": self._op_shutdown,
             }
             control = ControlServer(settings.control, operations)
@@ -205,6 +207,16 @@ class Daemon:
         return {
             "devices": {chassis.name: chassis.stats() for chassis in wanted},
             "late": [{"under_us": limit, "count": count} for limit, count in self.loop.lateness()],
+        }
+
+    async def _op_counts(self, request: Fields) -> Fields:
+        cells, interfaces = counts.parse(request)
+        places = {name: (chassis, port) for chassis in self.registry for port, name in chassis.ports.items()}
+        if missing := [name for name in interfaces if name not in places]:
+            raise ControlError(f"counts: no interface {missing[0]!r} (has: {', '.join(list(places)[:4])} ...)")
+        return {
+            "devices": {chassis.name: counts.counts_of(chassis, cells) for chassis in self.registry},
+            "depths": {name: counts.depth_of(*places[name]) for name in interfaces},
         }
 
     async def _op_shutdown(self, request: Fields) -> Fields:

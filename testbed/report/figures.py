@@ -255,7 +255,7 @@ def congestion(name: str, measured: Measured) -> Drawn | None:
     canvas, axes = _canvas(title, 2.6)
     for number, (key, values) in enumerate(lines.items()):
         if any(values):
-            rate = [value / series.every_s for value in values]
+            rate = [float("nan") if value is None else value / series.every_s for value in values]
             axes.plot(series.times_s[: len(rate)], rate, color=COLOURS[number], label=key, lw=1.2)
     axes.set_ylabel("packets/s")
     axes.set_xlabel("time, s")
@@ -269,5 +269,5 @@ def congestion(name: str, measured: Measured) -> Drawn | None:
         twin.legend(fontsize=7, frameon=False, loc="upper left")
     axes.legend(fontsize=8, frameon=False, loc="upper right")
     fault_lines(axes, measured)
-    said = ", ".join(f"{sum(values)} {key}" for key, values in lines.items())
+    said = ", ".join(f"{sum(value or 0 for value in values)} {key}" for key, values in lines.items())
     return Drawn(f"congestion-{name}", title, said, canvas)

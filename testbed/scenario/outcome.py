@@ -110,9 +110,13 @@ class Series:
     """Data packets sent again in the interval."""
     plane_bps: list[list[float]] = field(default_factory=list)
     """Per plane: bits/s of data that hosts sent over it, headers included."""
-    marked: list[int] = field(default_factory=list)
-    trimmed: list[int] = field(default_factory=list)
-    dropped: list[int] = field(default_factory=list)
+    marked: list[int | None] = field(default_factory=list)
+    """Packets that switches marked; as the next three None: could not be read."""
+    trimmed: list[int | None] = field(default_factory=list)
+    dropped: list[int | None] = field(default_factory=list)
+    """Packets dropped in switches: a full queue, a dead port."""
+    link_lost: list[int | None] = field(default_factory=list)
+    """Packets sent that links lost: injected loss, silence."""
     ev_packets: dict[str, list[dict[str, int]]] = field(default_factory=dict)
     """Flow name -> packets sent over each EV (as `0x0305`) in the interval; kept for a few flows only."""
     queues: dict[str, list[int | None]] = field(default_factory=dict)

@@ -157,11 +157,15 @@ def _write(path: Path, text: str) -> None:
     part.replace(path)
 
 
+COUNTED = ("lost", "retransmitted", "marked", "trimmed", "dropped", "link_lost")
+"""Series of packets in each interval."""
+
+
 def _write_csv(path: Path, outcome: Outcome) -> None:
     series = outcome.series
     columns: dict[str, list[Any]] = {"time_s": series.times_s}
     columns |= {f"rate_bps {name}": values for name, values in series.received_bps.items()}
-    columns |= {key: getattr(series, key) for key in ("lost", "retransmitted", "marked", "trimmed", "dropped")}
+    columns |= {key: getattr(series, key) for key in COUNTED}
     planes = len(series.plane_bps[0]) if series.plane_bps else 0
     columns |= {f"plane{p}_bps": [values[p] for values in series.plane_bps] for p in range(planes)}
     columns |= {f"queue_bytes {name}": values for name, values in series.queues.items()}

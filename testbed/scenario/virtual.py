@@ -252,6 +252,7 @@ class VirtualRun:
             "marked": sum(port.marked for port in ports),
             "trimmed": sum(port.trimmed for port in ports),
             "dropped": sum(sum(port.dropped.values()) for port in ports),
+            "link_lost": sum(port.lost.total() - port.lost["corrupt"] for port in ports),
             "evs": self._ev_packets(),
             "planes": [sum(host.ports[p].forwarded_bytes for host in hosts) for p in range(self.plan.planes)],
         }
@@ -288,7 +289,7 @@ class VirtualRun:
             was = before["evs"].get(name, {})
             news = {ev: count - was.get(ev, 0) for ev, count in sent.items() if count > was.get(ev, 0)}
             series.ev_packets.setdefault(name, []).append(news)
-        for key in ("lost", "retransmitted", "marked", "trimmed", "dropped"):
+        for key in ("lost", "retransmitted", "marked", "trimmed", "dropped", "link_lost"):
             getattr(series, key).append(after[key] - before[key])
         series.plane_bps.append([(a - b) * 8 / passed for a, b in zip(after["planes"], before["planes"], strict=True)])
         for name in self._recorded():

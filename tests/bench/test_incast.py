@@ -1,9 +1,10 @@
 """What `mrc bench incast` makes of its figures; the measurement itself needs a live fabric."""
 
-import pytest
+from types import SimpleNamespace
 
-from bench.incast import VARIANTS, _meaning, judge, table
+from bench.incast import VARIANTS, judge, switch_counts, table
 from controller.discipline import DEFAULT
+from topologies.counts import Counts, SwitchCounts
 
 GOOD = {
     "victim_alone_bps": 4e6,
@@ -30,19 +31,19 @@ def test_judge__wants_trims_no_loss_and_a_victim_that_keeps_its_rate():
         assert not judge(GOOD | worse)
 
 
-@pytest.mark.parametrize(
-    ("counter", "index", "name"),
-    [
-        ("marked", 3, "marked"),
-        ("trimmed", 3, "trimmed"),
-        ("trimmed", 515, "trimmed_last_hop"),
-        ("drops", 8 * 512 + 1, "NOT_TRIMMABLE"),
-        ("drops", 9 * 512, "QUEUE"),
-        ("drops", 5 * 512 + 2, "other"),
-    ],
-)
-def test_counters__go_by_the_index_of_p4src(counter, index, name):
-    assert _meaning(counter, index) == name
+def test_switch_counts__go_by_the_index_of_p4src():
+    drops = [0] * 16
+    drops[5], drops[8], drops[9] = 3, 4, 5
+    one = SwitchCounts(True, {"marked": [1], "trimmed": [7, 2], "drops": drops})
+    asked = []
+
+    def counts(cells):
+        asked.append(cells)
+        return Counts({"a": one, "b": one, "off": SwitchCounts(False, {})}, {})
+
+    found = switch_counts(SimpleNamespace(target=SimpleNamespace(counts=counts)))
+    assert +found == {"marked": 2, "trimmed": 14, "trimmed_last_hop": 4, "NOT_TRIMMABLE": 8, "QUEUE": 10, "other": 6}
+    assert asked[0]["trimmed"] == [0, 512] and asked[0]["drops"][8:10] == [8 * 512, 9 * 512]
 
 
 def test_table__has_a_column_for_each_variant():

@@ -76,6 +76,19 @@ def test_add_power_stats_remove__and_the_events_a_watcher_sees(path):
     asyncio.run(check())
 
 
+def test_counts__of_all_devices_at_once__null_is_not_known(path):
+    async def check():
+        async with running_daemon(path, devices=2), lines_to(path) as client:
+            assert (await client.ask("power", name="s2", on=False))["ok"]
+            told = await client.ask("counts", cells={"marked": [0]})
+            assert told["devices"] == {
+                "s1": {"on": True, "cells": {"marked": None}, "queue_drops": [0] * 8, "lost": 0},
+                "s2": {"on": False},
+            }
+
+    asyncio.run(check())
+
+
 REFUSED = {
     b"": None,
     b"{": "not JSON",
@@ -96,6 +109,10 @@ REFUSED = {
     b'{"op": "add_device", "name": "s2", "device_id": 2, "ports": {"1": "a", "2": "a"}}': "already a port",
     b'{"op": "add_device", "name": "s2", "device_id": 2, "ports": {"1": "zznothere"}}': "zznothere",
     b'{"op": "remove_device", "name": "s2"}': "no device",
+    b'{"op": "counts", "cells": {"marked": [-1]}}': "want at most 256 offsets",
+    b'{"op": "counts", "cells": [1]}': "want at most 256 offsets",
+    b'{"op": "counts", "depths": ["eth7"]}': "no interface 'eth7'",
+    b'{"op": "counts", "depths": "eth7"}': "want names of interfaces",
     b"\xff\xfe": "not JSON",
     b"[" * 100_000: "not JSON",
 }

@@ -99,6 +99,19 @@ def test_start__applies_what_the_plan_says(fabric):
             assert found.queues[7].max_packets == limits.control_depth
 
 
+def test_counts__of_all_switches__cables_that_lose_and_switches_without_power(fabric):
+    before = fabric.target.counts({"marked": [0]}, [UP])
+    assert set(before.switches) == {s.name for s in PLAN.switches} and before.depths == {UP: 0}
+    assert before.switches["p0-t0-0"].cells == {"marked": [0]} and len(before.switches["p0-t0-0"].queue_drops) == 8
+    fabric.inject.loss("p0-t0-0", "p0-t1-0", 1.0, sender="p0-t0-0")
+    assert Prober(fabric).round(5, gap_s=0.01, wait_s=0.1) == {}
+    fabric.power("p0-t1-1", False)
+    after = fabric.target.counts({"marked": [0]}, [UP])
+    fabric.power("p0-t1-1", True)
+    assert after.switches["p0-t0-0"].lost - before.switches["p0-t0-0"].lost >= 5
+    assert after.switches["p0-t1-1"].on is False and after.switches["p0-t1-0"].on
+
+
 def test_probe__is_away_as_long_as_rates_and_delays_say(fabric):
     """To the T0, to the T1 and back: 2 x (5 + 10) ms, and 200 bytes at 8 Mb/s by three switches: 0.6 ms."""
     times = sorted(Prober(fabric).round(20, gap_s=0.01).values())
