@@ -57,11 +57,13 @@ class LiveSampler:
         self._thread.start()
 
     def end(self) -> None:
-        """The last look, unless looking had failed. Raises what made it fail."""
+        """The last look, unless there was one just now. Raises what made looking fail."""
         self.stop()
         if self.error is not None:
             raise self.error
-        self._sample()
+        since = self.work.begins + (self.outcome.series.times_s or [0.0])[-1]
+        if time.monotonic() - since >= self.scenario.measure.every * SHORTEST_SHARE:
+            self._sample()
 
     def stop(self) -> None:
         """No look begins any more. Idempotent."""
