@@ -32,6 +32,8 @@ from topologies.speeds import LinkSpeed, scaled_speed
 
 SETTLE_S = 0.5
 """Between the fabric being up and the first request."""
+DENYLIST_STEADY_S, DENYLIST_LIMIT_S = 3.0, 20.0
+"""No new entry for so long: the controller knows what there is to know; and when to go on anyway."""
 DRAIN_S = 0.3
 """How long flows that were stopped may take for what they have posted."""
 NOT_CORRUPT = ("not ours", "no buffer", "ring full")
@@ -131,6 +133,8 @@ class LiveRun:
                     self._apply(step)
             for watcher in watchers:
                 watcher.start()
+            if self.scenario.control_plane.denylist != "off" and timeline and (timeline[0].when.seconds or 0) <= 0:
+                self._await_denylist()
             self.work.start()
             self._wait(self.work.begins)
             self.sampler.begin()
@@ -138,6 +142,17 @@ class LiveRun:
             self._stop.set()
             self._gather()
         return self.outcome
+
+    def _await_denylist(self) -> None:
+        """A job starts on a fabric whose faults are known: wait until the controller has denied what it finds."""
+        known, since, limit = None, time.monotonic(), time.monotonic() + DENYLIST_LIMIT_S
+        while (now := time.monotonic()) < limit and (not known or now - since < DENYLIST_STEADY_S):
+            entries = self.fabric.controller.request("denylist")["entries"]
+            if entries != known:
+                known, since = entries, now
+            time.sleep(0.1)
+        if not known:
+            self._note(f"the controller denied nothing in {DENYLIST_LIMIT_S:g} s")
 
     def _loop(self, timeline: list[Step], progress: Progress) -> None:
         """Faults on time, until the end of the work or of its time."""

@@ -179,13 +179,19 @@ def _write_csv(path: Path, outcome: Outcome) -> None:
 
 
 class LoadMeter:
-    """How busy the machine was while a run lasted: from /proc/stat, all CPUs, steal and others' work included.
+    """How busy the machine was while there was work: from /proc/stat, all CPUs, steal and others' work included.
 
-    Niced work is not counted: it gives way.
+    Niced work is not counted: it gives way. `look` is called while the run's work goes on; what is before the first
+    look and after the last, the fabric coming up and going, does not count.
     """
 
     def __init__(self) -> None:
-        self._before = self._read()
+        self._first: tuple[int, int] | None = None
+        self._last = self._started = self._read()
+
+    def look(self) -> None:
+        self._last = self._read()
+        self._first = self._first or self._last
 
     @staticmethod
     def _read() -> tuple[int, int]:
@@ -199,9 +205,9 @@ class LoadMeter:
 
     def read(self, where: str) -> dict[str, Any]:
         """Share of all CPUs busy, and what that means for the times of a live run."""
-        busy, total = self._read()
-        passed = total - self._before[1]
-        share = (busy - self._before[0]) / passed if passed else 0.0
+        first, last = (self._first, self._last) if self._first else (self._started, self._read())
+        passed = last[1] - first[1]
+        share = (last[0] - first[0]) / passed if passed else 0.0
         overloaded = where == "live" and share > OVERLOAD
         trust = "exact: virtual time" if where == "virtual" else "good to a few ms"
         if overloaded:

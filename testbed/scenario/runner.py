@@ -112,7 +112,12 @@ def _outcomes(
     carry = _virtual if where == "virtual" else _live(options)
     for number, run in enumerate(runs):
         meter, began = LoadMeter(), time.monotonic()
-        outcome = carry(run, lambda share, now, run=run: tell.progress(run, share, now))
+
+        def progress(share: float, now: float, run: Run = run, meter: LoadMeter = meter) -> None:
+            meter.look()
+            tell.progress(run, share, now)
+
+        outcome = carry(run, progress)
         tell.ends(run, outcome, time.monotonic() - began)
         yield number, outcome, meter.read(where)
 
