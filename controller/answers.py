@@ -14,7 +14,7 @@ from controller.faults import PORT_IS_BAD
 from controller.keeper import Keeper, Verification
 from controller.northbound import Message, Refusal, Route
 from controller.reaction import NEVER
-from controller.readings import counters_by_name, read_ports, read_queues
+from controller.readings import CPU_PORT, NO_PORT, counters_by_name, read_ports, read_queues
 from topologies.jsonl import JsonlError
 from topologies.plan import PlanError
 
@@ -188,7 +188,7 @@ class Answers:
         keeper = self._keeper(fields)
         target, numbers = keeper.target, self._interfaces(keeper)
         try:
-            cells = await keeper.counters()
+            cells = await keeper.counters([*numbers, NO_PORT, CPU_PORT])
             ports = await read_ports(target.gnmi, list(numbers.values())) if target.gnmi else {}
         except SwitchError as error:
             raise Refusal(503, str(error), "is it on? GET /v1/switches tells") from error

@@ -16,7 +16,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -187,13 +187,13 @@ class Keeper:
         lines = tuple(sorted(str(entry) for entry in actual))
         return Verification(digest(self._static(actual)), lines, tuple(compare(wanted, actual)))
 
-    async def counters(self) -> list[Any]:
-        """Every cell of every P4 counter. Raises SwitchError."""
+    async def counters(self, ports: Iterable[int]) -> list[Any]:
+        """The cells of these ports in every P4 counter. Raises SwitchError."""
         session = self._session
         if session is None:
             raise SwitchError(self.describe(), retry=True)
         async with self._reading:
-            return await session.read_counters()
+            return await session.read_counters(list(ports))
 
     async def cells(self, counter: str, cells: list[int]) -> dict[int, int]:
         """Packets in some cells of a P4 counter, by index. Raises SwitchError."""

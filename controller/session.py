@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from typing import Any
@@ -25,6 +25,7 @@ from google.protobuf.message import DecodeError
 from controller.entries import Catalog, Entry, short
 from controller.errors import SwitchError
 from controller.inputs import Target
+from controller.readings import CELL_BITS
 
 ELECTION_ID = 10
 """Ours. p4runtime-shell starts with 1, so it is backup unless told otherwise."""
@@ -150,30 +151,38 @@ class Session:
                 out += [self._catalog.describe(entity) for entity in reply.entities]
         return out
 
-    async def read_counters(self) -> list[p4r.CounterEntry]:
-        """Every cell of every counter."""
-        entity = p4r.Entity(counter_entry=p4r.CounterEntry())
-        request = p4r.ReadRequest(device_id=self.target.device_id, entities=[entity])
-        out: list[p4r.CounterEntry] = []
+    async def read_counters(self, ports: Iterable[int]) -> list[p4r.CounterEntry]:
+        """The cells of these ports in every counter that is indexed by port, with or without a reason before it; the
+        whole of other counters. (All cells would be ten thousand a switch, nearly all of them 0.)"""
+        wanted = []
+        for counter in self._catalog.schema.counters:
+            rows, rest = divmod(counter.size, 1 << CELL_BITS)
+            cells = [row << CELL_BITS | port for row in range(rows) for port in ports] if not rest else [None]
+            wanted += [(counter.id, cell) for cell in cells]
         with self._asking("read the counters"):
-            async for reply in self._client.request_iter(request):
-                out += [one.counter_entry for one in reply.entities]
-        return out
+            return await self._read_cells(wanted)
 
     async def read_cells(self, counter: str, cells: list[int]) -> dict[int, int]:
         """Packets counted in some cells of a counter, by index; none when the program has no such counter."""
         ids = [one.id for one in self._catalog.schema.counters if short(one.name) == counter]
         if not ids or not cells:
             return {}
+        with self._asking(f"read {counter}"):
+            found = await self._read_cells([(ids[0], cell) for cell in cells])
+        return {entry.index.index: entry.data.packet_count for entry in found}
+
+    async def _read_cells(self, cells: Iterable[tuple[int, int | None]]) -> list[p4r.CounterEntry]:
+        """Cells by counter id and index; an index of None: all of the counter."""
         entities = [
-            p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=ids[0], index=p4r.Index(index=cell))) for cell in cells
+            p4r.Entity(
+                counter_entry=p4r.CounterEntry(
+                    counter_id=counter, index=None if cell is None else p4r.Index(index=cell)
+                )
+            )
+            for counter, cell in cells
         ]
         request = p4r.ReadRequest(device_id=self.target.device_id, entities=entities)
-        out: dict[int, int] = {}
-        with self._asking(f"read {counter}"):
-            async for reply in self._client.request_iter(request):
-                out |= {e.counter_entry.index.index: e.counter_entry.data.packet_count for e in reply.entities}
-        return out
+        return [one.counter_entry async for reply in self._client.request_iter(request) for one in reply.entities]
 
     async def write(self, updates: Sequence[p4r.Update]) -> None:
         """Send updates in batches, in order."""

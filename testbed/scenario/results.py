@@ -178,10 +178,18 @@ def _write_csv(path: Path, outcome: Outcome) -> None:
     part.replace(path)
 
 
+def _grouped() -> bool:
+    try:
+        return Path("/proc/sys/kernel/sched_autogroup_enabled").read_text().strip() == "1"
+    except OSError:
+        return False
+
+
 class LoadMeter:
     """How busy the machine was while there was work: from /proc/stat, all CPUs, steal and others' work included.
 
-    Niced work is not counted: it gives way. `look` is called while the run's work goes on; what is before the first
+    Niced work is not counted where it gives way: unless the kernel groups tasks by session (autogroup), which makes
+    `nice` mean nothing between sessions. `look` is called while the run's work goes on; what is before the first
     look and after the last, the fabric coming up and going, does not count.
     """
 
@@ -200,7 +208,7 @@ class LoadMeter:
             fields = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
         except (OSError, ValueError):
             return 0, 0
-        nice, idle = fields[1], fields[3] + fields[4]
+        nice, idle = (0 if _grouped() else fields[1]), fields[3] + fields[4]
         return sum(fields) - idle - nice, sum(fields)
 
     def read(self, where: str) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def session_of(catalog):
 def test_close__a_request_on_its_way_is_an_error_that_passes_and_no_cancellation(srv6, what):
     async def story():
         session = session_of(srv6)
-        arguments = {"read_cells": ("drops", [1])}.get(what, ())
+        arguments = {"read_cells": ("drops", [1]), "read_counters": ([1],)}.get(what, ())
         request = asyncio.create_task(getattr(session, what)(*arguments))
         await asyncio.sleep(0)
         await session.close()
