@@ -20,6 +20,8 @@ from topologies.rundir import FabricError
 
 EV_FLOWS_MAX = 8
 """Packets by EV are recorded in runs of at most this many flows."""
+LATE_INTERVALS = 3.0
+"""A look so many intervals after the one before is told: rates there are means over longer times."""
 SHORTEST_SHARE = 0.2
 """Shortest interval after a late look, as a part of the one asked for."""
 
@@ -40,6 +42,7 @@ class LiveSampler:
         """Why there are no more samples."""
         self._note = note
         self._before: dict[str, Any] = {}
+        self._longest_s = 0.0
         self._ports = self._recorded()
         self._looked = threading.Condition()
         self._looks = 0
@@ -64,6 +67,8 @@ class LiveSampler:
         since = self.work.begins + (self.outcome.series.times_s or [0.0])[-1]
         if time.monotonic() - since >= self.scenario.measure.every * SHORTEST_SHARE:
             self._sample()
+        if self._longest_s > LATE_INTERVALS * self.scenario.measure.every:
+            self._note(f"the machine was too busy: up to {self._longest_s:.2g} s between two looks at the hosts")
 
     def stop(self) -> None:
         """No look begins any more. Idempotent."""
@@ -141,6 +146,7 @@ class LiveSampler:
         if passed <= 0:
             return
         self._before = after
+        self._longest_s = max(self._longest_s, passed)
         series = self.outcome.series
         series.times_s.append(round(after["at"], 6))
         for name, value in after["received"].items():
