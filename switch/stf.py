@@ -177,9 +177,10 @@ def _add(where: str, rest: str) -> dict[str, object]:
     action = head.pop() + (rest[opening:] if opening >= 0 else "")
     matches = []
     for one in head:
-        name, colon, value = one.partition(":")
-        if not colon:
+        found = re.fullmatch(r"([^:\[]*(?:\[[^\]]*\][^:\[]*)*):(.*)", one)  # a name may have [7:0] in it
+        if not found:
             raise StfError(where, f"{one!r}: keys are written name:value")
+        name, value = found.groups()
         matches.append((name, value))
     return {
         "table": table,

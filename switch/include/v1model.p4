@@ -6,6 +6,22 @@
 
 #include <core.p4>
 
+// From version 20200408 on the type of an index is a parameter of counters, meters and registers.
+#ifndef V1MODEL_VERSION
+#define V1MODEL_VERSION 20180101
+#endif
+const bit<32> __v1model_version = V1MODEL_VERSION;
+
+#if V1MODEL_VERSION >= 20200408
+#define INDEX_PARAM <I>
+#define AND_INDEX_PARAM , I
+#define INDEX I
+#else
+#define INDEX_PARAM
+#define AND_INDEX_PARAM
+#define INDEX bit<32>
+#endif
+
 match_kind {
     range,
     optional,
@@ -43,9 +59,9 @@ enum MeterType {
     bytes
 }
 
-extern counter {
+extern counter INDEX_PARAM {
     counter(bit<32> size, CounterType type);
-    void count(in bit<32> index);
+    void count(in INDEX index);
 }
 
 extern direct_counter {
@@ -53,9 +69,9 @@ extern direct_counter {
     void count();
 }
 
-extern meter {
+extern meter INDEX_PARAM {
     meter(bit<32> size, MeterType type);
-    void execute_meter<T>(in bit<32> index, out T result);
+    void execute_meter<T>(in INDEX index, out T result);
 }
 
 extern direct_meter<T> {
@@ -63,10 +79,10 @@ extern direct_meter<T> {
     void read(out T result);
 }
 
-extern register<T> {
+extern register<T AND_INDEX_PARAM> {
     register(bit<32> size);
-    void read(out T result, in bit<32> index);
-    void write(in bit<32> index, in T value);
+    void read(out T result, in INDEX index);
+    void write(in INDEX index, in T value);
 }
 
 extern action_profile {
@@ -95,6 +111,7 @@ enum CloneType {
 
 extern void random<T>(out T result, in T lo, in T hi);
 extern void digest<T>(in bit<32> receiver, in T data);
+extern void mark_to_drop();                 // the older form
 extern void mark_to_drop(inout standard_metadata_t standard_metadata);
 extern void hash<O, T, D, M>(out O result, in HashAlgorithm algo, in T base, in D data, in M max);
 extern void verify_checksum<T, O>(in bool condition, in T data, in O checksum, HashAlgorithm algo);
@@ -114,6 +131,10 @@ extern void assert(in bool check);
 extern void assume(in bool check);
 extern void log_msg(string msg);
 extern void log_msg<T>(string msg, in T data);
+
+#undef INDEX_PARAM
+#undef AND_INDEX_PARAM
+#undef INDEX
 
 parser Parser<H, M>(packet_in b,
                     out H parsedHdr,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from lark import Token, Tree
@@ -17,8 +18,9 @@ _MAX_DEPTH = 200
 class TreeBuilder:
     """Builds the AST of one parsed program; `source` gives the places."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, parse_arguments: Callable[[Source], list[tree.Arg]]) -> None:
         self.source = source
+        self.parse_arguments = parse_arguments
         self.depth = 0
 
     def program(self, parsed: Tree[Token]) -> list[tree.Node]:
@@ -120,7 +122,12 @@ class TreeBuilder:
 
     def field(self, item: Any, items: list[Any]) -> tree.Field:
         notes, (kind, name) = self.annotations(items)
-        return tree.Field(self.where(name), notes, str(name), kind)
+        lists = []
+        for one in notes:
+            if one.name == "field_list":
+                body = Source(one.body or [], self.source.lines, part=True)
+                lists += [arg.value for arg in self.parse_arguments(body)] if body.tokens else []
+        return tree.Field(self.where(name), notes, str(name), kind, lists)
 
     def enum_decl(self, item: Any, items: list[Any]) -> tree.Enum:
         notes, rest = self.annotations(items)
@@ -343,8 +350,6 @@ class TreeBuilder:
         if len(items) == 2:
             return tree.Assign(items[0].where, items[0], items[1])
         target, operator, value = items
-        if any(isinstance(one, tree.Call) for one in tree.walk(target)):
-            fail(target.where, f"{operator} with a call on its left: write the assignment out")
         return tree.Assign(target.where, target, tree.Binary(target.where, str(operator)[:-1], target, value))
 
     def for_loop(self, item: Any, items: list[Any]) -> tree.For:

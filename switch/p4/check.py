@@ -97,6 +97,12 @@ class Checker(Tables):
             of = self.resolve(one.type_node, inner)
             self._field_fits(node, one, of)
             record.fields[one.name] = of
+            for number in one.lists:
+                self.expr(number, scope)
+                if isinstance(number.type, Enum) and number.type.under:
+                    self.coerce(number, number.type.under)
+                if not isinstance(number.const, int) or isinstance(number.const, bool):
+                    fail(number.where, "@field_list: the number of a list must be an integer known at compile time")
         node.record = record
         scope.declare(node.name, record, node.where)
 
@@ -211,7 +217,13 @@ class Checker(Tables):
         else:
             params = of.decl.ctor
         for param, arg in self.pair(of.decl.name, params, args, node.where):
-            self.expr(arg, scope)
+            if isinstance(arg, tree.Construct):
+                arg.type = self.resolve(arg.to, scope)
+                if not isinstance(arg.type, Object):
+                    fail(arg.where, f"{arg.type} has no constructor")
+                self.construct(arg.type, arg.args, arg, scope)
+            else:
+                self.expr(arg, scope)
             self.coerce(arg, param.type, f"argument {param.name} of {of.decl.name}")
             outer = isinstance(arg, tree.Path) and id(arg.decl) in self.ctor_params
             if arg.const is None and not isinstance(arg.type, Object) and not outer:

@@ -25,6 +25,7 @@ from switch.p4.types import (
     Tuple,
     Type,
     plain,
+    same_signature,
 )  # fmt: skip
 
 _ARITHMETIC = ("+", "-", "*", "/", "%", "&", "|", "^", "|+|", "|-|")
@@ -68,6 +69,8 @@ class Expressions(TypeResolver):
             self._fail_dots(e)
         elif isinstance(e, tree.Invalid) and isinstance(base, Record) and base.kind != "struct":
             e.type = to
+        elif isinstance(e.type, Object) and isinstance(to, Object) and same_signature(e.type, to):
+            pass  # an instance for a constructor: it keeps its own type
         elif isinstance(e, tree.Ternary) and e.type == INT and e.const is None:
             self.coerce(e.then, to, what)
             self.coerce(e.other, to, what)
@@ -249,6 +252,11 @@ class Expressions(TypeResolver):
 
     def _binary(self, e: tree.Binary, scope: Scope) -> Type:
         left, right = self.expr(e.left, scope), self.expr(e.right, scope)
+        if e.op not in ("==", "!="):  # members of serializable enums are computed with as the numbers they are
+            for one in (e.left, e.right):
+                if isinstance(one.type, Enum) and one.type.under:
+                    self.coerce(one, one.type.under)
+            left, right = e.left.type, e.right.type
         if e.op in ("&&", "||"):
             self._need(e.left, BOOL, e.op)
             self._need(e.right, BOOL, e.op)
@@ -270,7 +278,7 @@ class Expressions(TypeResolver):
                 result = left
         if e.left.const is not None and e.right.const is not None:
             kinds = (plain(e.left.type), plain(e.right.type), plain(result))
-            e.const = fold_binary(e.op, e.left.const, e.right.const, kinds, e.where)
+            e.const = fold_binary(e.op, _plain_const(e.left), _plain_const(e.right), kinds, e.where)
         elif e.op in ("/", "%") and (not isinstance(plain(result), Bits) or plain(result).signed):  # type: ignore
             fail(e.where, f"{e.op} needs bit<N>, or numbers known at compile time, not {result}")
         return result
@@ -345,7 +353,7 @@ class Expressions(TypeResolver):
         if value is not None:
             e.const = fold_cast(value, plain(to)) if isinstance(value, (int, bool)) else value
             if isinstance(to, Enum) and not isinstance(e.const, str):
-                e.const = next((name for name, number in to.values.items() if number == e.const), None)
+                e.const = next((name for name, number in to.values.items() if number == e.const), e.const)
         return to
 
     @staticmethod
@@ -398,6 +406,12 @@ class Expressions(TypeResolver):
         fail(e.where, f"{what}: {e.name} is {_called(decl)}, which cannot be written to")
 
 
+def _plain_const(e: tree.Expr) -> Any:
+    """The constant of an expression; of a member of a serializable enum its value, which two members may share."""
+    named = isinstance(e.type, Enum) and e.type.under and isinstance(e.const, str)
+    return e.type.values[e.const] if named else e.const
+
+
 def _number(e: tree.Expr, value: int) -> tree.Integer:
     """A number known at compile time, in the place of an expression."""
     out = tree.Integer(e.where, value, None, False)
@@ -419,7 +433,8 @@ def default_of(of: Type, e: tree.Expr) -> tree.Expr:
     elif base == ERROR:
         out.const = "NoError"
     elif isinstance(of, Enum):
-        out.const = next((name for name in of.members if of.under and of.values[name] == 0), of.members[0])
+        zero = 0 if of.under else of.members[0]
+        out.const = next((name for name in of.members if of.under and of.values[name] == 0), zero)
     elif isinstance(base, Bits):
         out.const = 0
     else:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from switch.p4 import tree
+from switch.p4.check_calls import Calls
 from switch.p4.code import c_word
-from switch.p4.errors import NOWHERE, Location, P4Error, count, fail, unsupported
+from switch.p4.errors import NOWHERE, Location, P4Error, fail, unsupported
 from switch.p4.scope import Scope
 from switch.p4.tree import walk
 from switch.p4.types import Bits, Object, Record, Type, is_scalar, plain
@@ -74,6 +75,9 @@ class TableInstance:
         properties, entries = self.decl.properties, self.decl.entries or []
         largest = properties["largest_priority_wins"].value.const if "largest_priority_wins" in properties else True
         step = properties["priority_delta"].value.const if "priority_delta" in properties else 1
+        noted = [next((a for a in one.action.annotations if a.name == "priority"), None) for one in entries]
+        if any(noted):
+            return self._noted_priorities(noted)
         out: list[int] = []
         for entry in entries:
             if entry.priority is not None:
@@ -86,6 +90,18 @@ class TableInstance:
                 fail(entry.action.where, f"table {self.name}: the priority of this entry would be {out[-1]}")
         out = out if largest else [max(out) + 1 - one for one in out]
         return [one + 1 for one in out] if 0 in out else out  # 0 is no priority for P4Runtime
+
+    @staticmethod
+    def _noted_priorities(noted: list[tree.Annotation | None]) -> list[int]:
+        """By @priority(n), which p4c had before the language had priorities: the smallest wins, without it n is the
+        position of the entry."""
+        out = []
+        for at, note in enumerate(noted, 1):
+            number = note.number() if note else at
+            if number is None or number < 1:
+                fail(note.where, "@priority needs one number, 1 or more")  # type: ignore[union-attr]
+            out.append(number)
+        return [max(out) + 1 - one for one in out]
 
     @property
     def keys(self) -> list[tree.KeyElement]:
@@ -190,11 +206,11 @@ class _Elaborator:
         parts = self._parts(main)
         for node in nodes:
             if isinstance(node, tree.Instance) and node is not main:
-                self.shared[id(node)] = self._instance(node, "", {})
+                self.shared[id(node)] = self._instance(node, "", None)
         given = {a.name or p: a.value.args for p, a in zip(_PACKAGE, main.args, strict=False)}  # type: ignore
         parser = parts["p"]
-        parsing = self._parser(parser, parser.name, given["p"], {})
-        controls = [self._control(parts[one], parts[one].name, given[one]) for one in _PACKAGE[1:]]
+        parsing = self._parser(parser, parser.name, given["p"], None)
+        controls = [self._control(parts[one], parts[one].name, given[one], None) for one in _PACKAGE[1:]]
         for one in controls:
             self._mark(one)
         self.tables = [one for one in self.tables if one.applied]
@@ -242,10 +258,7 @@ class _Elaborator:
     @staticmethod
     def _constructor_args(decl: Any, value: tree.Construct) -> None:
         """The arguments of `Name(1, 2)` in a package must be there and known."""
-        if len(value.args) != len(decl.ctor):
-            fail(value.where, f"{decl.name} takes {count(len(decl.ctor), 'argument')}, not {len(value.args)}")
-        for param, arg in zip(decl.ctor, value.args, strict=True):
-            e = arg.value
+        for param, e in Calls.pair(decl.name, decl.ctor, value.args, value.where):
             if isinstance(e, tree.Integer) and isinstance(plain(param.type), Bits):
                 e.const = plain(param.type).wrap(e.value)  # type: ignore[union-attr]
             elif isinstance(e, tree.Boolean):
@@ -274,19 +287,21 @@ class _Elaborator:
                     continue
                 if kind == "S" and str(param.type) != "standard_metadata_t":
                     fail(param.where, f"{decl.name}: parameter {param.name} must be a standard_metadata_t")
-                if param.direction != direction:
+                if param.direction != direction and (param.direction, direction) != ("in", "inout"):
                     fail(param.where, f"{decl.name}: parameter {param.name} must be `{direction}`")
                 if first.setdefault(kind, param.type) != param.type:
                     fail(param.where, f"{decl.name}: {param.name} is a {param.type}, but the parser has {first[kind]}")
 
     # ---- instances
 
-    def _parser(self, decl: tree.Parser, name: str, args: list[tree.Arg], outer: dict[str, Any]) -> ControlInstance:
+    def _parser(
+        self, decl: tree.Parser, name: str, args: list[tree.Arg], outer: ControlInstance | None
+    ) -> ControlInstance:
         out = ControlInstance(name, decl)
-        out.constants = self._constants(decl.ctor, args, outer)
+        self._construct(out, args, outer)
         for one in decl.locals:
             if isinstance(one, tree.Instance):
-                out.members[id(one)] = self._instance(one, name, out.constants)
+                out.members[id(one)] = self._instance(one, name, out)
             elif isinstance(one, tree.ValueSet):
                 made = ValueSetInstance(plane_name(one, name), one, one.size.const, len(self.value_sets))
                 if not 0 < made.size <= _MAX_SIZE:
@@ -295,20 +310,36 @@ class _Elaborator:
                 out.members[id(one)] = made
         return out
 
+    def _construct(self, out: ControlInstance, args: list[tree.Arg], outer: ControlInstance | None) -> None:
+        """Give `out` what its constructor is called with: values, and instances that exist around it or are made here.
+
+        An argument may be a parameter of the constructor of `outer`, the instance around it.
+        """
+        for param, value in Calls.pair(out.decl.name, out.decl.ctor, args, out.decl.where):
+            if isinstance(value, tree.Construct) and isinstance(value.type, Object):
+                made = tree.Instance(value.where, [], param.name, value.to, value.args)
+                made.type = value.type
+                out.members[id(param)] = self._instance(made, out.name, outer)
+            elif isinstance(param.type, Object):
+                decl = value.decl  # type: ignore[attr-defined]
+                found = outer.members.get(id(decl)) if outer else None
+                out.members[id(param)] = found or self.shared.get(id(decl))
+            else:
+                out.constants[param.name] = self._constant(value, outer)
+
     @staticmethod
-    def _constants(params: list[tree.Param], args: list[tree.Arg], outer: dict[str, Any]) -> dict[str, Any]:
-        """Values of constructor parameters; an argument may be one of the instance around it."""
-        pairs = zip(params, args, strict=False)
-        return {
-            p.name: outer[a.value.name] if _is_constant(a.value, outer) else a.value.const  # type: ignore[attr-defined]
-            for p, a in pairs
-        }
+    def _constant(value: tree.Expr, outer: ControlInstance | None) -> Any:
+        """Value of a constructor's argument, which may be a parameter of the constructor of `outer`."""
+        known = outer.constants if outer else {}
+        if isinstance(value, tree.Path) and isinstance(value.decl, tree.Param) and value.name in known:
+            return known[value.name]
+        return value.const
 
     def _control(
-        self, decl: tree.Control, name: str, args: list[tree.Arg], outer: dict[str, Any] | None = None
+        self, decl: tree.Control, name: str, args: list[tree.Arg], outer: ControlInstance | None
     ) -> ControlInstance:
         out = ControlInstance(name, decl)
-        out.constants = self._constants(decl.ctor, args, outer or {})
+        self._construct(out, args, outer)
         late: list[tree.Table] = []
         for one in decl.locals:
             if isinstance(one, tree.Action):
@@ -316,7 +347,7 @@ class _Elaborator:
                 out.members[id(one)] = action
                 self.actions.append(action)
             elif isinstance(one, tree.Instance):
-                out.members[id(one)] = self._instance(one, name, out.constants)
+                out.members[id(one)] = self._instance(one, name, out)
             elif isinstance(one, tree.Table):
                 out.members[id(one)] = TableInstance(plane_name(one, name), one, out)
                 self.tables.append(out.members[id(one)])
@@ -325,13 +356,13 @@ class _Elaborator:
             self._table(out.members[id(table)])
         return out
 
-    def _instance(self, node: tree.Instance, prefix: str, constants: dict[str, Any]) -> Any:
+    def _instance(self, node: tree.Instance, prefix: str, outer: ControlInstance | None) -> Any:
         name = plane_name(node, prefix)
         of = node.type
         if of.kind == "control":
-            return self._control(of.decl, name, node.args, constants)
+            return self._control(of.decl, name, node.args, outer)
         if of.kind == "parser":
-            return self._parser(of.decl, name, node.args, constants)
+            return self._parser(of.decl, name, node.args, outer)
         if of.kind == "package":
             unsupported(node.where, "a second package")
         if of.decl.name not in EXTERNS:
@@ -340,8 +371,7 @@ class _Elaborator:
         args = {}
         for position, (param, arg) in enumerate(zip(params, node.args, strict=False)):
             key = arg.name or params[position].name
-            value = arg.value
-            args[key] = constants[value.name] if _is_constant(value, constants) else value.const
+            args[key] = self._constant(arg.value, outer)
             if param.name == "size" and not 0 < args[key] <= _MAX_SIZE:
                 fail(arg.where, f"{name}: size {args[key]}: must be 1 to {_MAX_SIZE}")
         instance = ExternInstance(name, of.decl.name, node, args)
@@ -431,7 +461,3 @@ def _digests(nodes: list[tree.Node]) -> list[DigestInstance]:
         name = plane_name(of.decl, "") if isinstance(of, Record) else f"digest_{unnamed}"
         out.append(DigestInstance(name, of, call.where))
     return out
-
-
-def _is_constant(value: tree.Expr, constants: dict[str, Any]) -> bool:
-    return isinstance(value, tree.Path) and isinstance(value.decl, tree.Param) and value.name in constants

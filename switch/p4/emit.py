@@ -193,10 +193,8 @@ class Emitter(Deparsers):
                 return
             for one in record.decl.fields:
                 here = f"{path}{c_name(one.name)}"
-                note = one.annotation("field_list")
-                for token in (note.body or []) if note else []:
-                    if token.kind == "INTEGER":
-                        out.setdefault(tree.parse_integer(token.text)[0], []).append(here)
+                for number in one.lists:
+                    out.setdefault(int(number.const), []).append(here)
                 visit(record.fields[one.name], here + ".")
 
         visit(self.program.parser.params[2].type, "")

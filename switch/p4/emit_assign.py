@@ -24,6 +24,11 @@ class Assignments(Externs):
     """Writes assignments."""
 
     def _st_assign(self, s: tree.Assign, frame: Frame) -> None:
+        if isinstance(s.value, tree.Binary) and s.value.left is s.target and self.acts(s.target):
+            target = self.fixed(s.target, frame)  # x[f()] += e: f is called once
+            value = tree.Binary(s.value.where, s.value.op, target, s.value.right)
+            value.type = s.value.type
+            s = tree.Assign(s.where, target, value)
         if isinstance(s.target, tree.Slice):
             self._assign_slice(s.target, s.value, frame)
             return
@@ -175,8 +180,9 @@ class Assignments(Externs):
         """Takes the values of a list; gives the lines that put them into their fields, for when all are taken."""
         items = dict(e.items) if isinstance(e, tree.RecordExpr) else dict(zip(record.fields, e.items, strict=False))
         staged = []
-        for name, of in record.fields.items():
-            target, item, inner = Place(f"{place.c}.{c_name(name)}", of, f"{place.key}.{name}"), items[name], form(of)
+        for name, item in items.items():
+            of = record.fields[name]
+            target, inner = Place(f"{place.c}.{c_name(name)}", of, f"{place.key}.{name}"), form(of)
             if is_scalar(of):
                 temporary = self._temporary(frame)
                 frame.code.add(f"{self.declare_type(of, e.where)} {temporary} = {self.condition(item, frame)};")

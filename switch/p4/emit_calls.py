@@ -32,7 +32,7 @@ class CallEmitter(Assignments):
         self.variables: list[tuple[str, str]] = []
         self.done: dict[tuple[Any, ...], str] = {}
         self.names: set[str] = set()
-        self.exits: dict[int, bool] = {}
+        self.exits: dict[tuple[int, int], bool] = {}
         self.copies = 0
         self.kept: list[Any] = []
         """Declarations made here, so that no other gets their id()."""
@@ -292,7 +292,8 @@ class CallEmitter(Assignments):
         """Apply a sub-control. What lives in the packet is passed by name, unless two arguments overlap."""
         assert frame.control is not None and isinstance(e.callee.base, tree.Path)
         inner: ControlInstance = frame.control.members[id(e.callee.base.decl)]
-        bindings, after = self.bound_arguments(inner, e.callee.args, frame)
+        pairs = [(param, arg) for param, (_, arg) in zip(inner.decl.params, e.callee.args, strict=True)]
+        bindings, after = self.bound_arguments(inner, pairs, frame)
         call = f"{self.control_function(inner, bindings, frame.phase)}({CALL})"
         frame.code.add(f"P4_CONTROL({c_string(inner.name)}, {where_string(e.where)});")
         leaves = self.may_exit(inner.decl, inner)
@@ -321,7 +322,7 @@ class CallEmitter(Assignments):
 
     def may_exit(self, decl: Any, control: ControlInstance | None) -> bool:
         """Does anything that a control or action runs say `exit`?"""
-        key = id(decl)
+        key = id(decl), id(control)
         if key not in self.exits:
             self.exits[key] = False  # recursion is impossible in P4
             self.exits[key] = any(self._exit_node(one, control) for one in walk(decl))
@@ -330,7 +331,11 @@ class CallEmitter(Assignments):
     def _exit_node(self, node: Any, control: ControlInstance | None) -> bool:
         if isinstance(node, tree.Exit):
             return True
-        if isinstance(node, tree.Call) and node.callee is not None and node.callee.kind in ("action", "control"):
+        if isinstance(node, tree.Call) and node.callee is not None and node.callee.kind == "control":
+            assert control is not None
+            inner: ControlInstance = control.members[id(node.callee.base.decl)]
+            return self.may_exit(inner.decl, inner)
+        if isinstance(node, tree.Call) and node.callee is not None and node.callee.kind == "action":
             return self.may_exit(node.callee.decl, control)
         if isinstance(node, tree.ActionRef) and node.decl is not None:
             return self.may_exit(node.decl, control)

@@ -29,7 +29,8 @@ class ExprEmitter(PlaceEmitter):
             if e.type == ERROR:
                 return f"P4_ERROR_{e.const}"
             if isinstance(e.type, Enum):
-                return literal(e.type.number(e.const) & 0xFFFFFFFF, 32)
+                bits = e.type.under.width if e.type.under else 32
+                return literal(e.type.number(e.const) & (1 << bits) - 1, bits)
             unsupported(e.where, "a string here")
         if of == BOOL:
             return "1" if e.const else "0"

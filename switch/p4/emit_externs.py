@@ -40,7 +40,7 @@ class Externs(PackedEmitter):
     def extern(self, e: tree.Call, frame: Frame) -> ExternInstance:
         """The instance a method is called on."""
         base = e.callee.base
-        if not isinstance(base, tree.Path) or not isinstance(base.decl, tree.Instance):
+        if not isinstance(base, tree.Path) or not isinstance(base.decl, (tree.Instance, tree.Param)):
             unsupported(e.where, f"{e.callee.name} of something that is not an instance")
         members = frame.control.members if frame.control else {}
         found: Any = members.get(id(base.decl)) or self.shared_externs.get(id(base.decl))

@@ -14,7 +14,7 @@ from switch.p4.emit_tables import Tables
 from switch.p4.errors import fail, unsupported
 from switch.p4.p4info import source_text
 from switch.p4.scope import field_place
-from switch.p4.types import Bits, Record, Stack, Type, Varbit, Wide, form, is_scalar
+from switch.p4.types import Bits, Record, Stack, Type, Varbit, Wide, form, is_scalar, width_of
 
 MAX_STEPS = 256
 """States a parser with a cycle may enter before it fails with ParserTimeout."""
@@ -57,7 +57,8 @@ class Parsers(Tables):
         """Apply a sub-parser: its states stand here once more, with labels of their own."""
         assert frame.control is not None and isinstance(e.callee.base, tree.Path)
         inner: ControlInstance = frame.control.members[id(e.callee.base.decl)]
-        pairs = [pair for pair in e.callee.args if str(pair[0].type) != "packet_in"]
+        given = zip(inner.decl.params, (arg for _, arg in e.callee.args), strict=True)
+        pairs = [(param, arg) for param, arg in given if str(param.type) != "packet_in"]
         bindings, after = self.bound_arguments(inner, pairs, frame)
         self.applied += 1
         labels = f"{self.applied}_"
@@ -167,7 +168,15 @@ class Parsers(Tables):
         elif e.callee.name == "advance":
             self._advance(e, args[0], frame)
         elif e.callee.name == "lookahead":
-            frame.code.add(f"(void){self.function_value(e, frame)};")
+            bits = width_of(e.type)
+            if bits is None:
+                unsupported(e.where, f"lookahead of {e.type}")
+            self._need((bits + 7) // 8, frame)  # nothing is taken; a packet too short ends the parser all the same
+
+    def out_of_bounds(self, when: str, frame: Frame) -> None:
+        frame.code.open(f"if ({when}) {{")
+        frame.code.add("error = P4_ERROR_StackOutOfBounds;", "goto done;")
+        frame.code.close()
 
     def last_or_next(self, stack: Place, e: tree.Member, frame: Frame) -> Place:
         """In a parser, `next` beyond the last element and `last` of an empty stack end it with an error."""
@@ -176,9 +185,7 @@ class Parsers(Tables):
         if not frame.in_parser:
             unsupported(e.where, f"`{e.name}` of a header stack outside a parser", "use an index")
         last = e.name == "last"
-        frame.code.open(f"if ({stack.c}.next == 0) {{" if last else f"if ({stack.c}.next >= {of.size}) {{")
-        frame.code.add("error = P4_ERROR_StackOutOfBounds;", "goto done;")
-        frame.code.close()
+        self.out_of_bounds(f"{stack.c}.next == 0" if last else f"{stack.c}.next >= {of.size}", frame)
         index = f"{stack.c}.next - 1" if last else f"{stack.c}.next"
         return replace(element_of(stack, 0), c=f"{stack.c}.h[{index}]", shared=False)
 

@@ -126,14 +126,23 @@ class PlaceEmitter:
         return out
 
     def _element(self, stack: Place, index: tree.Expr, frame: Frame) -> Place:
-        """stack[index]. An index beyond the end, known only at run time, means an element that nobody sees."""
+        """stack[index]. An index beyond the end, known only at run time, means an element that nobody sees.
+
+        In a parser it ends the parser with error.StackOutOfBounds, as `next` does.
+        """
         of = form(stack.type)
         assert isinstance(of, Stack)
         if index.const is not None:
             return element_of(stack, index.const)
         name = frame.name("i")
         frame.code.add(f"uint32_t {name} = p4_index({self.value(index, frame)}, {of.size});")
+        if frame.in_parser:
+            self.out_of_bounds(f"{name} == {of.size}", frame)
         return replace(element_of(stack, 0), c=f"{stack.c}.h[{name}]", shared=False)
+
+    def out_of_bounds(self, when: str, frame: Frame) -> None:
+        """Ends the parser when a C condition holds (emit_parser.py)."""
+        raise NotImplementedError
 
     def last_or_next(self, stack: Place, e: tree.Member, frame: Frame) -> Place:
         """stack.next and stack.last, which only a parser has (emit_parser.py)."""

@@ -80,6 +80,8 @@ class Source:
 
     tokens: list[Lexeme]
     lines: list[Line]
+    part: bool = False
+    """Do the tokens come from within an annotation?"""
 
     def location(self, line: int, column: int) -> Location:
         origin = self.lines[min(line, len(self.lines)) - 1]
@@ -94,6 +96,7 @@ def tokenize(text: str) -> Source:
     source.tokens = list(_fold_annotations(source))
     _mark_types(source.tokens)
     _mark_angles(source.tokens)
+    _mark_field_lists(source.tokens)
     return source
 
 
@@ -200,7 +203,7 @@ def _mark_types(tokens: list[Lexeme]) -> None:
         if token.text in _TYPE_KEYWORDS and token.kind != "IDENTIFIER":
             name = i + 1
         elif token.kind == "ENUM":
-            name = _after_angles(tokens, i + 2) if _kind_at(tokens, i + 1) == "BIT" else i + 1
+            name = _last_name(tokens, i, "LBRACE")
         elif token.kind == "EXTERN":
             name = i + 1
             follows = _after_angles(tokens, i + 2)
@@ -229,6 +232,17 @@ def _mark_types(tokens: list[Lexeme]) -> None:
                 token.kind = "TYPE_ID"
 
 
+def _mark_field_lists(tokens: list[Lexeme]) -> None:
+    """The expressions in @field_list: what names a type outside names it there."""
+    types = {one.text for one in tokens if one.kind == "TYPE_ID"}
+    for token in tokens:
+        if token.kind == "ANNOTATION" and token.text == "field_list":
+            for one in token.body or []:
+                if one.kind == "IDENTIFIER" and one.text in types:
+                    one.kind = "TYPE_ID"
+            _mark_angles(token.body or [])
+
+
 def _kind_at(tokens: list[Lexeme], i: int) -> str:
     return tokens[i].kind if 0 <= i < len(tokens) else "END"
 
@@ -241,10 +255,10 @@ def _is_declaration(tokens: list[Lexeme], i: int) -> bool:
     return opens and (after in ("IDENTIFIER", "TYPE_ID") or after.lower() in _BASE_TYPES)
 
 
-def _last_name(tokens: list[Lexeme], i: int) -> int:
-    """Index of the name a typedef declares: the last identifier before its `;`."""
+def _last_name(tokens: list[Lexeme], i: int, before: str = "SEMICOLON") -> int:
+    """Index of the name a typedef or an enum declares: the last identifier before its `;` or `{`."""
     end = i
-    while _kind_at(tokens, end) not in ("SEMICOLON", "END"):
+    while _kind_at(tokens, end) not in (before, "END"):
         end += 1
     return end - 1
 

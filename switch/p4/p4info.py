@@ -194,6 +194,9 @@ def _spelled(e: tree.Expr) -> str | None:
     if isinstance(e, tree.Member) and not isinstance(e.base, tree.Call):
         base = _spelled(e.base)
         return base and f"{base}.{e.name}"
+    if isinstance(e, tree.Index) and e.index.const is not None:
+        base = _spelled(e.base)
+        return base and f"{base}[{e.index.const}]"
     if isinstance(e, tree.Slice):
         base = _spelled(e.base)
         return base and f"{base}[{e.high.const}:{e.low.const}]"

@@ -67,7 +67,7 @@ def _parser() -> Lark:
 
 
 def _make_parser(grammar: str) -> Lark:
-    return Lark(grammar, parser="lalr", lexer=_Tokens, propagate_positions=False, start="start")
+    return Lark(grammar, parser="lalr", lexer=_Tokens, propagate_positions=False, start=["start", "args"])
 
 
 _KEPT = {
@@ -83,10 +83,19 @@ def parse_program(text: str) -> list[tree.Node]:
     """Top-level declarations of a preprocessed program. Raises P4Error at the first token that cannot stand there."""
     source = tokenize(text)
     try:
-        parsed = _parser().parse(source)  # type: ignore[arg-type]
+        parsed = _parser().parse(source, start="start")  # type: ignore[arg-type]
     except UnexpectedToken as error:
         raise _syntax_error(error, source) from None
-    return TreeBuilder(source).program(parsed)
+    return TreeBuilder(source, parse_arguments).program(parsed)
+
+
+def parse_arguments(source: Source) -> list[tree.Arg]:
+    """What the parentheses of an annotation hold, where that is a list of expressions. Raises P4Error."""
+    try:
+        parsed = _parser().parse(source, start="args")  # type: ignore[arg-type]
+    except UnexpectedToken as error:
+        raise _syntax_error(error, source) from None
+    return TreeBuilder(source, parse_arguments).node(parsed)
 
 
 def _syntax_error(error: UnexpectedToken, source: Source) -> P4Error:
@@ -94,7 +103,8 @@ def _syntax_error(error: UnexpectedToken, source: Source) -> P4Error:
     if error.token.type == "$END":
         last = source.tokens[-1] if source.tokens else Lexeme("", "", 1, 1)
         where = source.location(last.line, last.column + len(last.text))
-        return P4Error(where, f"syntax error: the program ends here, expected {wanted}")
+        ends = "the annotation ends" if source.part else "the program ends"
+        return P4Error(where, f"syntax error: {ends} here, expected {wanted}")
     index = error.token.start_pos
     token, before = source.tokens[index], source.tokens[index - 1]
     if index and before.line < token.line and not wanted.startswith("a"):

@@ -44,8 +44,9 @@ class Scope:
         self.places: dict[str, Location] = {}
 
     def declare(self, name: str, what: Any, where: Location) -> None:
-        """Add a name. Raises P4Error when this very block has it already."""
-        if name in self.names:
+        """Add a name. Raises P4Error when this very block has it already; a type may hide functions of its name."""
+        hides = isinstance(what, Object) and isinstance(self.names.get(name), list)
+        if name in self.names and not hides:
             fail(where, f"{name} is already declared at {self.places[name]}")
         self.names[name], self.places[name] = what, where
 

@@ -363,6 +363,8 @@ class Var(Decl):
 @dataclass(slots=True)
 class Field(Decl):
     type_node: TypeNode
+    lists: list[Expr]
+    """Of @field_list: the numbers of the lists that the field is in."""
 
 
 @dataclass(slots=True)

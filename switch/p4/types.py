@@ -234,6 +234,14 @@ def width_of(of: Type) -> int | None:
     return None
 
 
+def same_signature(one: Object, other: Object) -> bool:
+    """Can an instance of a parser or control stand where the other is named: do they take the same parameters?"""
+    if one.kind != other.kind or one.kind not in ("control", "parser") or one.args or other.args:
+        return False
+    params = [[(param.direction, param.type) for param in of.decl.params] for of in (one, other)]
+    return params[0] == params[1] and not other.decl.ctor
+
+
 def substitute(of: Type, bound: dict[str, Type]) -> Type:
     """`of` with type parameters replaced by what they are bound to."""
     if isinstance(of, Variable):

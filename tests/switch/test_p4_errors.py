@@ -72,6 +72,34 @@ SYNTAX = [
         "is declared)",
     ),
     (dict(top="$"), "3:1: '$' is no part of P4"),
+    (
+        dict(top="struct s_t { @field_list(NONE) bit<8> a; }"),
+        "3:26: NONE is not declared",
+    ),
+    (
+        dict(top="struct s_t { @field_list(true) bit<8> a; }"),
+        "3:26: @field_list: the number of a list must be an integer known at compile time",
+    ),
+    (
+        dict(top="struct s_t { @field_list(1 2) bit<8> a; }"),
+        "3:28: syntax error: found `2`, expected",
+    ),
+    (
+        dict(
+            apply="u.apply();",
+            local="table u { key = { hdr.data.a : ternary; } actions = { NoAction; }"
+            "const entries = { 1 : NoAction() @priority(x); } }",
+        ),
+        "14:103: @priority needs one number, 1 or more",
+    ),
+    (
+        dict(
+            local="action a() {} table u { actions = { a; } } counter(4, CounterType.bytes) c;",
+            top="control Sub(inout bit<8> x)(counter n) { apply { } } control Use(inout bit<8> x) { "
+            "meter(4, MeterType.bytes) m; Sub(m) s; apply { s.apply(x); } }",
+        ),
+        "3:117: argument n of Sub of type meter where counter is needed",
+    ),
     (dict(top="@name("), "3:1: the annotation @name is never closed"),
     (dict(top="#error stop"), "3:2: #error stop"),
     (dict(top="#if"), "3:4: #if with no expression"),
@@ -114,7 +142,6 @@ TYPES = [
     (dict(apply="if (hdr.data.a) { }"), "16:22: if needs bool, not bit<8>: compare with 0, say"),
     (dict(apply="hdr.data.a[9:3] = 1;"), "16:18: slice [9:3] of bit<8>: needs 7 >= high >= low >= 0"),
     (dict(apply="forward();"), "16:9: forward takes 1 argument (port), not 0"),
-    (dict(apply="mark_to_drop();"), "16:9: mark_to_drop takes 1 argument, not 0"),
     (dict(local="action x(bit<8> a) { a = 1; }"),
      "14:26: assignment: parameter a has no direction; only `out` and `inout` can be written"),
     (dict(local="action x() { t.apply(); }"), "14:20: an action cannot apply a table"),

@@ -11,9 +11,11 @@ header data_t {
     bit<8> rid;
 }
 struct headers_t { data_t data; }
-struct inner_t { @field_list(2, 3) bit<8> deep; }
+const bit<8> KEPT = 1;
+enum bit<8> lists_t { OTHER = 2, DEEP = 3 }
+struct inner_t { @field_list(KEPT + 1, lists_t.DEEP) bit<8> deep; }
 struct metadata_t {
-    @field_list(1) bit<8> kept;
+    @field_list(KEPT) bit<8> kept;
     @field_list(2) bit<8> other;
     bit<8>  lost;
     inner_t inner;
@@ -79,7 +81,7 @@ control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             clone(CloneType.E2E, 7);
             mark_to_drop(std);
         } else if (hdr.data.op == 0x12) {
-            recirculate_preserving_field_list(3);
+            recirculate_preserving_field_list(lists_t.DEEP);
             hdr.data.arg = hdr.data.arg + 1;
         }
         if (hdr.data.op == 0x13) {
