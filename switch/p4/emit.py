@@ -142,15 +142,19 @@ class Emitter(Deparsers):
         code.add("")
         code.add("static void parse_only(struct p4rt_device *dev, struct p4rt_packet *pkt)")
         code.open("{")
-        code.add("struct phv *p = pkt->phv;", "struct variables variables, *v = &variables;", "")
+        code.add("struct phv *p = pkt->phv;", "struct variables variables, *v = &variables;")
+        code.add("const void *kept = pkt->kept;", "", "pkt->kept = NULL;")
         code.add("begin(pkt);", 'P4_EVENT(P4RT_EV_START, "clone", "", NULL, 0);', f"parse({CALL});")
+        code.add("memset(&p->meta, 0, sizeof p->meta);")
+        code.late(self._no_meta_bytes)
+        code.add("if (kept)", "    keep_fields(kept, p, pkt->kept_list);")
         code.close()
         code.add("")
         code.add("static void forget(struct p4rt_packet *pkt)")
         code.open("{")
         code.add("struct phv *p = pkt->phv, before = *p;")
         code.add("memset(&p->meta, 0, sizeof p->meta);")
-        code.late(lambda: [one for one in self._no_bytes() if one.startswith("p->meta.")])
+        code.late(self._no_meta_bytes)
         code.add("keep_fields(&before, p, pkt->kept_list);")
         code.close()
         code.add("")
@@ -209,6 +213,9 @@ class Emitter(Deparsers):
     def _no_bytes(self) -> list[str]:
         """No header has bytes in the frame until it is extracted."""
         return [f"{key.replace('p.', 'p->', 1)}.at = P4_AT_NONE;" for key in self._packet_headers()]
+
+    def _no_meta_bytes(self) -> list[str]:
+        return [one for one in self._no_bytes() if one.startswith("p->meta.")]
 
     def _packet_headers(self) -> list[str]:
         """C paths of the headers in `struct phv`, in order."""

@@ -16,7 +16,7 @@ from switch.p4.emit_assign import Assignments
 from switch.p4.emit_frame import Frame, Place, element_of
 from switch.p4.errors import Location, unsupported
 from switch.p4.tree import walk
-from switch.p4.types import VOID, Applied, Stack, Type, form, is_scalar
+from switch.p4.types import VOID, Applied, Stack, Type, form, is_scalar, width_of
 
 SIGNATURE = "struct p4rt_device *dev, struct p4rt_packet *pkt, struct phv *p, struct variables *v"
 CALL = "dev, pkt, p, v"
@@ -53,11 +53,19 @@ class CallEmitter(Assignments):
     def _call_header(self, e: tree.Call, frame: Frame) -> None:
         place = self.place(e.callee.base, frame)
         self.note_valid(place)
-        if e.callee.name == "setValid":
-            frame.code.add(f"{place.c}.is_valid = 1;")
+        name = e.callee.name
+        if name not in ("setValid", "setInvalid"):
+            return
+        if frame.phase in ("ingress", "egress"):  # simple_switch's packet_length goes with it
+            fields = form(place.type).fields.values()  # type: ignore[union-attr]
+            size = sum(width_of(one) or 0 for one in fields) // 8
+            change = (
+                f"+= {place.c}.is_valid ? 0 : {size}" if name == "setValid" else f"-= {place.c}.is_valid ? {size} : 0"
+            )
+            frame.code.add(f"pkt->grown {change};")
+        frame.code.add(f"{place.c}.is_valid = {int(name == 'setValid')};")
+        if name == "setValid":
             self.alone(place, frame)
-        elif e.callee.name == "setInvalid":
-            frame.code.add(f"{place.c}.is_valid = 0;")
 
     def _call_stack(self, e: tree.Call, frame: Frame) -> None:
         """push_front and pop_front: elements move with their bytes in the frame, those that are new are not valid."""

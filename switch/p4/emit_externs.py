@@ -96,10 +96,15 @@ class Externs(PackedEmitter):
     def _register_read(self, e: tree.Call, one: ExternInstance, frame: Frame) -> None:
         target, index = (arg for _, arg in e.callee.args)
         bits = bits_of(one.cell, e.where)
-        cell = f"p4rt_register_read(dev, {one.index} /* {c_comment(one.name)} */, {self.value(index, frame)})"
+        number = f"{one.index} /* {c_comment(one.name)} */"
+        cell = f"p4rt_register_read(dev, {number}, {self.value(index, frame)}, {self._before(target, frame)})"
         self.store(target, f"({c_type(bits)}){cell}", frame)
         event = f"P4RT_EV_REGISTER_READ, {c_string(one.name)}, {where_string(e.where)}"
         frame.code.add(f"P4_REGISTER({event}, {self.value(index, frame)}, {self.loaded(target, frame)});")
+
+    def _before(self, target: tree.Expr, frame: Frame) -> str:
+        """What an `out` argument holds before the call, as a number: an index out of range leaves it as it is."""
+        return "0" if isinstance(target, tree.DontCare) else self.value(target, frame)
 
     def loaded(self, target: tree.Expr, frame: Frame) -> str:
         """The value just stored, for the tracer: read back without noting a read of the field."""
@@ -113,7 +118,8 @@ class Externs(PackedEmitter):
 
     def _meter_execute_meter(self, e: tree.Call, one: ExternInstance, frame: Frame) -> None:
         index, target = (arg for _, arg in e.callee.args)
-        text = f"p4rt_meter(dev, {one.index} /* {c_comment(one.name)} */, {self.value(index, frame)}, pkt)"
+        number = f"{one.index} /* {c_comment(one.name)} */"
+        text = f"p4rt_meter(dev, {number}, {self.value(index, frame)}, {self._before(target, frame)}, pkt)"
         self._colour(e, target, text, one, frame)
 
     def _direct_meter_read(self, e: tree.Call, one: ExternInstance, frame: Frame) -> None:

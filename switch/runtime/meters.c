@@ -27,7 +27,7 @@ uint32_t rt_meter(struct p4rt_device *dev, struct p4rt_meter_cell *cell, uint32_
     cell->last_us = now_us;
     cell->c_tokens = refill(cell->c_tokens, cell->cir, cell->cburst, elapsed_us);
     cell->p_tokens = refill(cell->p_tokens, cell->pir, cell->pburst, elapsed_us);
-    cost = (uint64_t)(bytes ? pkt->std.packet_length : 1) * MICRO;
+    cost = (uint64_t)(bytes ? pkt->received : 1) * MICRO;
     if (cell->p_tokens < cost)
         return RED;
     cell->p_tokens -= cost;

@@ -31,7 +31,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define P4RT_ABI 5
+#define P4RT_ABI 6
 #define P4RT_SYMBOL "p4_program"
 
 #define P4RT_HEADROOM 256     /* bytes in front of a frame that a deparser may grow into */
@@ -54,7 +54,7 @@ struct p4rt_std {
     uint16_t egress_port;
     uint16_t mcast_grp;
     uint32_t instance_type;           /* 0 normal, 1 ingress clone, 2 egress clone, 4 recirc, 5 replication, 6 resubmit */
-    uint32_t packet_length;           /* bytes, as received */
+    uint32_t packet_length;           /* bytes, as received; in the egress with `grown` */
     uint32_t enq_timestamp;           /* microseconds */
     uint32_t enq_qdepth;              /* packets */
     uint32_t deq_timedelta;           /* microseconds in the queue */
@@ -70,6 +70,8 @@ struct p4rt_std {
 struct p4rt_packet {
     uint8_t *data;         /* first byte of the frame; a deparser moves it by (old - new) header bytes */
     uint32_t len;          /* bytes at data */
+    uint32_t received;     /* bytes as it came in: what counters and meters count */
+    int32_t grown;         /* bytes of headers that setValid and setInvalid of the controls added, less those taken away */
     uint32_t headroom;     /* writable bytes in front of data; at least P4RT_HEADROOM when ingress is called */
     uint32_t truncate;     /* truncate(n): the runtime cuts the deparsed frame to this; UINT32_MAX: no cut */
     uint32_t asked;        /* enum p4rt_ask: what the program asked the runtime to do when the pipeline ends */
@@ -451,7 +453,7 @@ static inline struct p4rt_entry *p4rt_apply(struct p4rt_device *dev, uint32_t in
         entry = &table->miss;
     if (table->direct_counter) {
         entry->count.packets++;
-        entry->count.bytes += pkt->std.packet_length;
+        entry->count.bytes += pkt->received;
     }
     return entry;
 }
@@ -463,7 +465,7 @@ static inline const struct p4rt_action *p4rt_pick(const struct p4rt_group *group
     return group->n_live ? group->live[hash % group->n_live] : NULL;
 }
 
-/* ---- counters and registers: an index out of range is ignored, a read gives 0 ------------------------------------ */
+/* ---- counters and registers: an index out of range is ignored, and what a read or a meter would set stays ---------- */
 
 static inline void p4rt_count(struct p4rt_device *dev, uint32_t counter, uint64_t index,
                               const struct p4rt_packet *pkt)
@@ -471,14 +473,15 @@ static inline void p4rt_count(struct p4rt_device *dev, uint32_t counter, uint64_
     struct p4rt_counter *c = &dev->counters[counter];
     if (index < c->size) {
         c->cells[index].packets++;
-        c->cells[index].bytes += pkt->std.packet_length;
+        c->cells[index].bytes += pkt->received;
     }
 }
 
-static inline unsigned __int128 p4rt_register_read(struct p4rt_device *dev, uint32_t reg, uint64_t index)
+static inline unsigned __int128 p4rt_register_read(struct p4rt_device *dev, uint32_t reg, uint64_t index,
+                                                   unsigned __int128 otherwise)
 {
     const struct p4rt_register *r = &dev->registers[reg];
-    return index < r->size ? r->cells[index] : 0;
+    return index < r->size ? r->cells[index] : otherwise;
 }
 
 /* `value` must fit the register's width: the program masks it. */
@@ -491,11 +494,11 @@ static inline void p4rt_register_write(struct p4rt_device *dev, uint32_t reg, ui
 
 /* ---- meters: the colour, 0 green, 1 yellow, 2 red ------------------------------------------------------------------ */
 
-static inline uint32_t p4rt_meter(struct p4rt_device *dev, uint32_t meter, uint64_t index,
+static inline uint64_t p4rt_meter(struct p4rt_device *dev, uint32_t meter, uint64_t index, uint64_t otherwise,
                                   const struct p4rt_packet *pkt)
 {
     struct p4rt_meter *m = &dev->meters[meter];
-    return dev->ops->meter(dev, index < m->size ? &m->cells[index] : NULL, m->bytes, pkt);
+    return index < m->size ? dev->ops->meter(dev, &m->cells[index], m->bytes, pkt) : otherwise;
 }
 
 static inline uint32_t p4rt_entry_meter(struct p4rt_device *dev, const struct p4rt_entry *entry, uint32_t bytes,

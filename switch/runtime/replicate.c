@@ -118,7 +118,7 @@ static void send_clone(struct rt_device *dev, struct rt_out *out, struct rt_buff
     if (session->truncate)
         pkt->truncate = session->truncate;
     if (session->group)
-        replicate(dev, out, pkt, rt_map_find(&dev->groups, session->group), REPLICATED, now_ns);
+        replicate(dev, out, pkt, rt_map_find(&dev->groups, session->group), pkt->std.instance_type, now_ns);
     replicate(dev, out, pkt, session, pkt->std.instance_type, now_ns);
     rt_buffer_free(dev, copy);
 }
@@ -126,12 +126,12 @@ static void send_clone(struct rt_device *dev, struct rt_out *out, struct rt_buff
 /* The standard metadata that a copy begins with. */
 static void fresh_std(struct p4rt_packet *pkt, uint32_t type)
 {
-    struct p4rt_std std = {.ingress_port = pkt->std.ingress_port, .packet_length = pkt->std.packet_length,
+    struct p4rt_std std = {.ingress_port = pkt->std.ingress_port, .packet_length = pkt->received,
                            .ingress_global_timestamp = pkt->std.ingress_global_timestamp, .instance_type = type};
     pkt->std = std;
 }
 
-/* A clone of the frame as it came in: parsed anew, with the fields of its list and no other. */
+/* A clone of the frame as it came in: parsed anew for its headers, with the metadata of its list and no other. */
 static void clone_ingress(struct rt_device *dev, struct rt_out *out, const struct p4rt_packet *pkt, uint64_t now_ns)
 {
     const struct rt_replication *session = rt_map_find(&dev->sessions, pkt->clone_session);
@@ -140,10 +140,12 @@ static void clone_ingress(struct rt_device *dev, struct rt_out *out, const struc
     if (!copy)
         return;
     fresh_std(&copy->pkt, CLONE_I2E);
+    copy->pkt.grown = 0;
     copy->pkt.kept = pkt->phv;
     copy->pkt.kept_list = pkt->clone_list;
     dev->pub.program->parse(&dev->pub, &copy->pkt);
     copy->pkt.kept = NULL;
+    fresh_std(&copy->pkt, CLONE_I2E); /* what the parser wrote there is not the clone's */
     send_clone(dev, out, copy, session, now_ns);
 }
 
@@ -155,7 +157,8 @@ static int again(struct rt_device *dev, struct rt_out *out, struct p4rt_packet *
         dev->stats.dropped_ingress++;
         return 0;
     }
-    pkt->std.packet_length = pkt->len;
+    pkt->received = pkt->len;
+    pkt->grown = 0;
     pkt->std.ingress_global_timestamp = rt_micros(dev, now_ns);
     fresh_std(pkt, type);
     pkt->asked = 0;

@@ -149,6 +149,7 @@ static inline int rt_after_ingress(struct rt_device *dev, struct rt_out *out, st
     }
     pkt->std.egress_port = pkt->std.egress_spec;
     pkt->std.egress_spec = 0;
+    pkt->std.instance_type = 0;
     pkt->std.enq_timestamp = (uint32_t)pkt->std.ingress_global_timestamp;
     return 1;
 }
@@ -160,7 +161,8 @@ static inline int rt_ingress(struct rt_device *dev, struct rt_out *out, struct p
 {
     dev->stats.received++;
     pkt->data = data;
-    pkt->len = len;
+    pkt->len = pkt->received = len;
+    pkt->grown = 0;
     pkt->headroom = headroom;
     pkt->truncate = UINT32_MAX;
     pkt->asked = pkt->rounds = 0;
@@ -177,8 +179,12 @@ static inline int rt_ingress(struct rt_device *dev, struct rt_out *out, struct p
 /* Run egress. Returns 1 when pkt->data, pkt->len is a frame to send to pkt->std.egress_port, else 0. */
 static inline int rt_egress(struct rt_device *dev, struct p4rt_packet *pkt, uint64_t micros)
 {
+    uint16_t port = pkt->std.egress_port;
+
     pkt->std.egress_global_timestamp = micros;
+    pkt->std.packet_length = pkt->received + (uint32_t)pkt->grown;
     dev->pub.program->egress(&dev->pub, pkt);
+    pkt->std.egress_port = port; /* the program may have written it: that changes nothing */
     if (pkt->asked & P4RT_ASK_CLONE)
         rt_clone_egress(dev, pkt);
     if (pkt->std.egress_spec == P4RT_DROP_PORT) {

@@ -119,7 +119,7 @@ static void ingress(struct p4rt_device *dev, struct p4rt_packet *pkt)
         run(pkt, entry->group ? p4rt_pick(entry->group, p4rt_crc32(dev, phv->head + 6, 6)) : entry->act);
         break;
     case 5:
-        p4rt_register_write(dev, 0, phv->head[21], p4rt_register_read(dev, 0, phv->head[21]) + 1);
+        p4rt_register_write(dev, 0, phv->head[21], p4rt_register_read(dev, 0, phv->head[21], 0) + 1);
         pkt->std.egress_spec = pkt->std.ingress_port;
         break;
     default:

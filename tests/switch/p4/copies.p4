@@ -33,7 +33,10 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             std.egress_spec = 6;
         } else if (std.instance_type == 4) {                // recirculated
             std.egress_spec = 4;
-            meta.kept = meta.kept + meta.inner.deep;
+            hdr.data.kept = meta.kept + meta.inner.deep;
+            if (hdr.data.op == 0x12) {                      // the egress sees instance_type 0
+                hdr.data.op = 0x22;
+            }
         } else {
             std.egress_spec = 1;
             meta.kept = 0x11;
@@ -67,7 +70,7 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
 control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     apply {
         hdr.data.seen = (bit<8>) std.instance_type;
-        if (std.instance_type == 1 || std.instance_type == 2 || std.instance_type == 4) {
+        if (std.instance_type == 1 || std.instance_type == 2) {
             hdr.data.kept = meta.kept;
             hdr.data.lost = meta.lost;
         } else if (std.instance_type == 5) {
