@@ -71,6 +71,7 @@ class Device(Tables, Arrays, Replication):
         self._schema: Schema | None = None
         self._multicast: dict[int, MulticastGroup] = {}
         self._sessions: dict[int, CloneSession] = {}
+        self._notes = {}
         self._out = threading.local()
         self.ports_lock = threading.Lock()
         """Held by the event loop while it opens or closes ports of this device."""
@@ -98,7 +99,20 @@ class Device(Tables, Arrays, Replication):
                 self._lib.rt_device_destroy(trial)
             self._load_into(self._handle, program)
             self._program, self._schema = program, schema
-            self._multicast, self._sessions = {}, {}
+            self._multicast, self._sessions, self._notes = {}, {}, {}
+
+    def adopt(self, other: Device) -> None:
+        """Go on with the program of `other` and all its state, from one packet to the next; `other` is empty then.
+
+        Raises TableError FAILED_PRECONDITION when it has no program.
+        """
+        with self._lock, other._lock:
+            schema = other.schema
+            self._lib.rt_device_adopt(self.handle, other.handle)
+            self._program, self._schema = other._program, schema
+            self._multicast, self._sessions, self._notes = other._multicast, other._sessions, other._notes
+            other._program = other._schema = None
+            other._multicast, other._sessions, other._notes = {}, {}, {}
 
     def _load_into(self, handle: int, program: Program) -> None:
         why = ctypes.create_string_buffer(512)
@@ -110,6 +124,7 @@ class Device(Tables, Arrays, Replication):
         """Forget program and state: what a switch without power remembers."""
         with self._lock:
             self._program = self._schema = None
+            self._multicast, self._sessions, self._notes = {}, {}, {}
             self._lib.rt_device_unload(self._handle)
 
     def close(self) -> None:

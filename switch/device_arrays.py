@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 from switch import native
 from switch.device_base import DeviceBase, check
@@ -12,6 +13,14 @@ from switch.schema import Array
 
 class Arrays(DeviceBase):
     """All methods raise TableError."""
+
+    def _keep_cells(self, call: Any, array: Array, first: int, cells: Any) -> None:
+        """In a transaction: remember the cells that are about to be written. `cells` is empty and of their number."""
+        if self._undo is None:
+            return
+        count = len(cells) // 16 if isinstance(cells, ctypes.Array) and cells._type_ is ctypes.c_char else len(cells)
+        if not call(self.handle, array.index, first, count, cells, 0):
+            self.on_undo(lambda: call(self.handle, array.index, first, count, cells, 2))
 
     # ---- counters and registers -------------------------------------------------------------------------------
 
@@ -31,6 +40,7 @@ class Arrays(DeviceBase):
             counter = self.schema.find(self.schema.counters, counter_id, "counter")
             first, count = _span(counter, index)
             cells = (native.Cell * count)(*[cell_in(counter.kind, value)] * count)
+            self._keep_cells(self._lib.rt_counter_cells, counter, first, (native.Cell * count)())
             error = self._lib.rt_counter_cells(self.handle, counter.index, first, count, cells, 1)
         check(error, counter.name, "cell", "")
 
@@ -50,6 +60,7 @@ class Arrays(DeviceBase):
             meter = self.schema.find(self.schema.meters, meter_id, "meter")
             first, count = _span(meter, index)
             cells = (native.MeterCell * count)(*[_meter_in(config, meter.name)] * count)
+            self._keep_cells(self._lib.rt_meter_cells, meter, first, (native.MeterCell * count)())
             error = self._lib.rt_meter_cells(self.handle, meter.index, first, count, cells, 1)
         check(error, meter.name, "cell", "")
 
@@ -69,11 +80,23 @@ class Arrays(DeviceBase):
                 raise TableError("INVALID_ARGUMENT", f"{table.name}: has no direct meter")
             key, aux = (None, None) if entry.is_default else schema.encode_match(table, entry)
             cell = _meter_in(config, table.name) if write else native.MeterCell()
+            if write and self._undo is not None:
+                at = (table.index, key or b"", aux or b"", entry.priority if key is not None else -1)
+                before = self._raw_meter(at, None)
+                self.on_undo(lambda: self._raw_meter(at, before))
             error = self._lib.rt_entry_meter(
                 self.handle, table.index, key, aux, entry.priority, ctypes.byref(cell), write
             )
         check(error, table.name, "entry", "")
         return _meter_out(cell)
+
+    def _raw_meter(self, at: tuple[int, bytes, bytes, int], cell: native.MeterCell | None) -> native.MeterCell:
+        """The direct meter of the entry with this table index, key, aux and priority (-1: the default entry), with what
+        is in its buckets; `cell`, if given, takes its place."""
+        index, key, aux, priority = at
+        found, where = cell or native.MeterCell(), (None, None, 0) if priority < 0 else (key, aux, priority)
+        self._lib.rt_entry_meter(self.handle, index, *where, ctypes.byref(found), 0 if cell is None else 2)
+        return found
 
     def read_register(self, register_id: int, index: int | None = None) -> list[tuple[int, int]]:
         """(index, value) of one cell or of all. INVALID_ARGUMENT, OUT_OF_RANGE."""
@@ -95,6 +118,7 @@ class Arrays(DeviceBase):
                 raise TableError("OUT_OF_RANGE", text)
             first, count = _span(register, index)
             cells = value.to_bytes(16, "little") * count
+            self._keep_cells(self._lib.rt_register_cells, register, first, ctypes.create_string_buffer(16 * count))
             error = self._lib.rt_register_cells(self.handle, register.index, first, count, cells, 1)
         check(error, register.name, "cell", "")
 
@@ -103,7 +127,9 @@ def _span(array: Array, index: int | None) -> tuple[int, int]:
     """(first, count) of the cells that `index` names."""
     if index is None:
         return 0, array.size
-    if not 0 <= index < array.size:
+    if index < 0:
+        raise TableError("INVALID_ARGUMENT", f"{array.name}: index {index} is negative")
+    if index >= array.size:
         raise TableError("OUT_OF_RANGE", f"{array.name}: index {index} is not in 0..{array.size - 1}")
     return index, 1
 
@@ -114,14 +140,23 @@ def cell_in(kind: int, value: CounterData) -> native.Cell:
     return native.Cell(value.packets if kind & 1 else 0, value.bytes if kind & 2 else 0)
 
 
-def _meter_in(config: MeterConfig | None, where: str) -> native.MeterCell:
+def check_meter(config: MeterConfig | None, where: str) -> None:
+    """Raises TableError INVALID_ARGUMENT for rates that no meter can have."""
     if config is None:
-        return native.MeterCell()
+        return
     numbers = (config.cir, config.cburst, config.pir, config.pburst)
     if not all(0 <= one < 1 << 40 for one in numbers) or config.pir < config.cir:
         text = f"{where}: {config}: rates and bursts are 0 to 2**40-1, and pir not below cir"
         raise TableError("INVALID_ARGUMENT", text)
-    return native.MeterCell(1, *numbers)
+
+
+def _meter_in(config: MeterConfig | None, where: str) -> native.MeterCell:
+    check_meter(config, where)
+    return (
+        native.MeterCell()
+        if config is None
+        else native.MeterCell(1, config.cir, config.cburst, config.pir, config.pburst)
+    )
 
 
 def _meter_out(cell: native.MeterCell) -> MeterConfig | None:

@@ -57,7 +57,9 @@ class Replication(DeviceBase):
             error = self._lib.rt_replication_write(self.handle, session, number, *extra, keep, len(replicas), replicas)
             if error:
                 raise TableError("RESOURCE_EXHAUSTED", f"{what}: too many replicas, or no memory")
+            before = known.get(number, entry)
             if keep:
                 known[number] = entry
             else:
                 del known[number]
+            self.on_undo(lambda: self._write_replication(native.INVERSE[op], before))

@@ -16,8 +16,8 @@ class TableError(Exception):
 
     `code` is the name of a gRPC status: INVALID_ARGUMENT (malformed, wrong width, unknown id in the program),
     NOT_FOUND, ALREADY_EXISTS, RESOURCE_EXHAUSTED (table, profile or group full), FAILED_PRECONDITION (no program
-    loaded, member still in use), PERMISSION_DENIED (const table), OUT_OF_RANGE (counter or register index),
-    UNIMPLEMENTED. The message names the object and lists what would have worked.
+    loaded, member still in use), PERMISSION_DENIED (const entry, action of another scope), OUT_OF_RANGE (value too
+    wide, counter or register index), UNIMPLEMENTED. The message names the object and lists what would have worked.
     """
 
     def __init__(self, code: str, message: str):
@@ -95,6 +95,22 @@ class GroupRef:
 
 
 @dataclass(frozen=True, slots=True)
+class SetMember:
+    """One action of a one-shot set. `watch_port`: while that port is down it is not chosen; None: always."""
+
+    action: ActionCall
+    weight: int = 1
+    watch_port: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActionSet:
+    """The actions of an entry in a table with an action selector, given at once and the entry's own (one-shot)."""
+
+    members: tuple[SetMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class CounterData:
     """A counter cell. Of a counter that counts only packets (bytes) the other value stays 0."""
 
@@ -119,16 +135,24 @@ class TableEntry:
     `priority`: larger wins; demanded (> 0) exactly in tables with a ternary, range or optional field.
     `is_default`: the default entry (no match, no priority).
     `counter`: on the way out the direct counter, None when the table has none; on the way in, set it if not None.
-    `action` None in a modify: with a counter, only that is set; without, the default entry goes back to the
-    program's.
+    `action` None in a modify: the action stays; but the default entry goes back to the program's, unless a counter is
+    given. `idle_timeout_ns`: the entry is told of when no packet has hit it for so long; 0: never. `metadata`,
+    `cookie` (P4Runtime's controller_metadata): kept for the client, nothing to the device.
     """
 
     table_id: int
     match: tuple[FieldMatch, ...] = ()
-    action: ActionCall | MemberRef | GroupRef | None = None
+    action: ActionCall | MemberRef | GroupRef | ActionSet | None = None
     priority: int = 0
     is_default: bool = False
     counter: CounterData | None = None
+    idle_timeout_ns: int = 0
+    metadata: bytes = b""
+    cookie: int = 0
+    idle_ns: int | None = field(default=None, compare=False)
+    """On the way out: time since the last hit, or since the insertion; None when the table has no idle timeouts."""
+    is_const: bool = False
+    """On the way out: the program has it, and it cannot be changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +189,8 @@ class Replica:
 
     port: int
     rid: int = 0
+    as_bytes: bool = field(default=False, compare=False)
+    """The client gave the port as a byte string (P4Runtime 1.4), and gets it back so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +199,8 @@ class MulticastGroup:
 
     group_id: int
     replicas: tuple[Replica, ...] = ()
+    metadata: bytes = b""
+    """Kept for the client."""
 
 
 @dataclass(frozen=True, slots=True)

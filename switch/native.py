@@ -18,6 +18,7 @@ RUNTIME_DIR = Path(__file__).parent / "runtime"
 SOURCES = (
     "device.c",
     "tables.c",
+    "entries.c",
     "profiles.c",
     "hashes.c",
     "digests.c",
@@ -48,11 +49,12 @@ NONE = 0xFFFF_FFFF
 """P4RT_NONE."""
 
 INSERT, MODIFY, DELETE = 0, 1, 2
-KIND_NONE, KIND_ACTION, KIND_MEMBER, KIND_GROUP = 0, 1, 2, 3
+INVERSE = (DELETE, MODIFY, INSERT)
+KIND_NONE, KIND_ACTION, KIND_MEMBER, KIND_GROUP, KIND_SET = 0, 1, 2, 3, 4
 
 EVENT_FRAME, EVENT_PORT = 1, 2
 
-NOT_FOUND, EXISTS, FULL, IN_USE, NO_MEMORY, INVALID, NO_PROGRAM, SYSTEM = range(-1, -9, -1)
+NOT_FOUND, EXISTS, FULL, IN_USE, NO_MEMORY, INVALID, NO_PROGRAM, SYSTEM, MIXED, CONST = range(-1, -11, -1)
 """enum rt_error."""
 
 
@@ -73,7 +75,7 @@ class TableDesc(c.Structure):
         ("key_bytes", c.c_uint32), ("size", c.c_uint32), ("n_actions", c.c_uint32),
         ("actions", c.POINTER(c.c_uint32)), ("profile", c.c_uint32), ("default_action", c.c_uint32),
         ("default_params", c.c_void_p), ("direct_counter", c.c_int), ("n_entries", c.c_uint32),
-        ("entries", c.c_void_p),
+        ("entries", c.c_void_p), ("idle_timeout", c.c_uint32),
     ]  # fmt: skip
 
 
@@ -138,6 +140,15 @@ class Cell(c.Structure):
     """struct p4rt_cell: a counter."""
 
     _fields_ = [("packets", c.c_uint64), ("bytes", c.c_uint64)]
+
+
+GIVEN_COUNT, GIVEN_TIMEOUT, GIVEN_HIT = 1, 2, 4
+
+
+class Given(c.Structure):
+    """struct rt_given: what a write sets beside the action."""
+
+    _fields_ = [("what", c.c_uint64), ("count", Cell), ("timeout_ns", c.c_uint64), ("hit_us", c.c_uint64)]
 
 
 class Replica(c.Structure):
@@ -241,6 +252,9 @@ _VIEW = [c.POINTER(c.c_void_p), c.POINTER(c.c_size_t)]
 _SIGNATURES = {
     "rt_device_create": (c.c_void_p, c.c_uint32, c.c_uint64),
     "rt_device_load": (c.c_int, c.c_void_p, c.c_char_p, c.c_char_p, c.c_size_t),
+    "rt_device_adopt": (None, c.c_void_p, c.c_void_p),
+    "rt_device_hold": (None, c.c_void_p),
+    "rt_device_release": (None, c.c_void_p),
     "rt_device_unload": (None, c.c_void_p),
     "rt_device_destroy": (None, c.c_void_p),
     "rt_device_program": (c.POINTER(ProgramDesc), c.c_void_p),
@@ -258,11 +272,12 @@ _SIGNATURES = {
     "rt_register_cells": (c.c_int, c.c_void_p, c.c_uint32, c.c_uint32, c.c_uint32, c.c_char_p, c.c_int),
     "rt_entry_write": (
         c.c_int, c.c_void_p, c.c_int, c.c_uint32, c.c_char_p, c.c_char_p, c.c_int32, c.c_int, c.c_uint32,
-        c.c_char_p, c.POINTER(Cell),
+        c.c_char_p, c.POINTER(Given),
     ),
     "rt_default_write": (
-        c.c_int, c.c_void_p, c.c_uint32, c.c_int, c.c_int, c.c_uint32, c.c_char_p, c.POINTER(Cell),
+        c.c_int, c.c_void_p, c.c_uint32, c.c_int, c.c_int, c.c_uint32, c.c_char_p, c.POINTER(Given),
     ),
+    "rt_idle_take": (c.c_int, c.c_void_p, c.POINTER(c.c_uint64), *_VIEW),
     "rt_table_read": (c.c_int, c.c_void_p, c.c_uint32, c.c_char_p, c.c_char_p, c.c_int32, *_VIEW),
     "rt_member_write": (c.c_int, c.c_void_p, c.c_int, c.c_uint32, c.c_uint32, c.c_uint32, c.c_char_p),
     "rt_members_read": (c.c_int, c.c_void_p, c.c_uint32, *_VIEW),

@@ -1,10 +1,11 @@
-"""Bytes of a program -> P4Data, by the type in P4Info (the layout: switch/p4/typespec.py)."""
+"""Bytes of a program -> P4Data, by the type in P4Info (the layout: switch/p4/typespec.py); cells of registers back."""
 
 from __future__ import annotations
 
 from finsy.proto import p4d, p4i, p4t
 
-from switch.schema import canonical
+from switch.entities import TableError
+from switch.schema import canonical, number
 
 
 def p4_data(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, data: bytes) -> p4d.P4Data:
@@ -26,7 +27,8 @@ class _Reader:
     def value(self, spec: p4t.P4DataTypeSpec) -> p4d.P4Data:
         kind, out = spec.WhichOneof("type_spec"), p4d.P4Data()
         if kind == "bitstring":
-            out.bitstring = canonical(self._take(_width(spec.bitstring)))
+            value = self._take(_width(spec.bitstring))
+            out.bitstring = canonical_signed(value, _width(spec.bitstring)) if _signed(spec) else canonical(value)
         elif kind == "bool":
             out.bool = bool(self._take(1))
         elif kind == "new_type":
@@ -65,6 +67,71 @@ class _Reader:
 
 def _width(spec: p4t.P4BitstringLikeTypeSpec) -> int:
     return spec.bit.bitwidth or spec.int.bitwidth
+
+
+def _signed(spec: p4t.P4DataTypeSpec) -> bool:
+    return spec.bitstring.HasField("int")
+
+
+def canonical_signed(value: int, bits: int) -> bytes:
+    """The `bits` bits of an int<W> (two's complement) as the shortest byte string of that number (P4Runtime §8.3)."""
+    signed = value - (1 << bits) if value >> bits - 1 & 1 else value
+    needed = (signed if signed >= 0 else ~signed).bit_length() + 1
+    return signed.to_bytes((needed + 7) // 8, "big", signed=True)
+
+
+def register_in(info: p4i.P4Info, register_id: int, data: p4d.P4Data) -> int:
+    """The bits of a register's cell. Raises TableError INVALID_ARGUMENT for data of another type, OUT_OF_RANGE."""
+    for one in info.registers:
+        if one.preamble.id == register_id:
+            return _scalar(one.type_spec, info, data, one.preamble.alias)
+    known = ", ".join(f"{one.preamble.alias} {one.preamble.id:#x}" for one in info.registers) or "none"
+    raise TableError("INVALID_ARGUMENT", f"no register with id {register_id} (has: {known})")
+
+
+def register_out(info: p4i.P4Info, register_id: int, value: int) -> p4d.P4Data:
+    spec = next(one.type_spec for one in info.registers if one.preamble.id == register_id)
+    bits = _bits(spec, info)
+    return p4_data(spec, info, value.to_bytes((bits + 7) // 8, "big"))
+
+
+_DATA_OF = {"bitstring": "bitstring", "bool": "bool", "serializable_enum": "enum_value"}
+
+
+def _plain(spec: p4t.P4DataTypeSpec, info: p4i.P4Info) -> p4t.P4DataTypeSpec:
+    """The built-in type under a `type`."""
+    while spec.WhichOneof("type_spec") == "new_type":
+        new = info.type_info.new_types[spec.new_type.name]
+        if new.WhichOneof("representation") == "translated_type":
+            spec = p4t.P4DataTypeSpec()
+            spec.bitstring.bit.bitwidth = new.translated_type.sdn_bitwidth
+        else:
+            spec = new.original_type
+    return spec
+
+
+def _bits(spec: p4t.P4DataTypeSpec, info: p4i.P4Info) -> int:
+    spec = _plain(spec, info)
+    if spec.WhichOneof("type_spec") == "serializable_enum":
+        return info.type_info.serializable_enums[spec.serializable_enum.name].underlying_type.bitwidth
+    return _width(spec.bitstring) or 1
+
+
+def _scalar(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, data: p4d.P4Data, name: str) -> int:
+    spec, bits = _plain(spec, info), _bits(spec, info)
+    wanted, given = _DATA_OF[spec.WhichOneof("type_spec")], data.WhichOneof("data")
+    if given != wanted:
+        raise TableError("INVALID_ARGUMENT", f"register {name}: its cells are data.{wanted}, got {given or 'no data'}")
+    if wanted == "bool":
+        return int(data.bool)
+    value = data.enum_value if wanted == "enum_value" else data.bitstring
+    if not _signed(spec):
+        return number(value, bits, f"register {name}")
+    signed = int.from_bytes(value, "big", signed=True)
+    if not value or not -(1 << bits - 1) <= signed < 1 << bits - 1:
+        code = "OUT_OF_RANGE" if value else "INVALID_ARGUMENT"
+        raise TableError(code, f"register {name}: {value.hex() or 'an empty byte string'} is no int<{bits}>")
+    return signed & (1 << bits) - 1
 
 
 def flatten(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, data: p4d.P4Data, name: str = "") -> dict[str, int]:

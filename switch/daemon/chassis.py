@@ -17,12 +17,11 @@ from typing import Any, Protocol
 from finsy.proto import p4r, rpc_code
 
 from switch.daemon.arbitration import Arbitration
-from switch.daemon.digests import Digests
+from switch.daemon.contents import Contents
 from switch.daemon.errors import RpcError
 from switch.daemon.packetio import packet_in_message
 from switch.daemon.pipeline import Pipeline
 from switch.device import Device
-from switch.entities import FieldMatch
 from switch.loop import EventLoop, PacketIn, PortError, PortEvent
 from switch.netlink import set_admin_state
 from switch.traffic import NO_TRAFFIC, PortTraffic, PortTrafficState, traffic_counts
@@ -43,8 +42,8 @@ class Stream(Protocol):
     def send_packet(self, message: p4r.StreamMessageResponse) -> bool:
         """Queues a packet-in; False when the controller is too far behind and it was dropped."""
 
-    def send(self, message: p4r.StreamMessageResponse) -> None:
-        """Queues any other message."""
+    def send_notice(self, message: p4r.StreamMessageResponse) -> None:
+        """Queues digests and idle timeouts; they are dropped when the controller is too far behind."""
 
     def close(self, code: int, text: str) -> None:
         """Ends the stream with that status."""
@@ -59,14 +58,11 @@ class Chassis:
         self.ports = ports
         self.device: Device | None = None
         """None while switched off."""
-        self.pipeline: Pipeline | None = None
-        self.saved: Pipeline | None = None
+        self.live: Contents | None = None
+        """What runs; None without a pipeline."""
+        self.saved: Contents | None = None
         """From VERIFY_AND_SAVE, waiting for COMMIT."""
-        self.digests: Digests | None = None
-        """Of the running pipeline."""
         self.arbitration = Arbitration(device_id)
-        self.metadata: dict[tuple[int, tuple[FieldMatch, ...], int], bytes] = {}
-        """TableEntry.metadata that clients attached, by (table id, match, priority)."""
         self.streams: dict[object, Stream] = {}
         """Streams that belong to this device, by their Controller."""
         self.writing = asyncio.Lock()
@@ -84,6 +80,11 @@ class Chassis:
     @property
     def on(self) -> bool:
         return self.device is not None
+
+    @property
+    def pipeline(self) -> Pipeline | None:
+        """What runs."""
+        return None if self.live is None else self.live.pipeline
 
     async def power_on(self) -> None:
         """Starts empty, with all ports. Raises ChassisError, and stays off, when a port cannot be opened."""
@@ -112,9 +113,9 @@ class Chassis:
             device = self.device
             if device is None:
                 return
-            self.device = self.pipeline = self.saved = self.digests = None
+            self._forget()
+            self.device = None
             self.powered.clear()
-            self.metadata = {}
             self.arbitration = Arbitration(self.device_id)
             for stream in tuple(self.streams.values()):
                 stream.close(rpc_code.UNAVAILABLE, why)
@@ -148,43 +149,68 @@ class Chassis:
             raise RpcError(rpc_code.UNAVAILABLE, f"device {self.device_id} ({self.name}) is switched off")
         return self.device
 
-    def configured(self) -> tuple[Device, Pipeline]:
-        """Device and pipeline. Raises RpcError UNAVAILABLE, FAILED_PRECONDITION."""
-        device = self.running()
-        if self.pipeline is None:
+    def configured(self) -> Contents:
+        """What clients read and write: what is saved, or what runs. RpcError UNAVAILABLE, FAILED_PRECONDITION."""
+        self.running()
+        contents = self.saved or self.live
+        if contents is None:
             raise RpcError(
                 rpc_code.FAILED_PRECONDITION,
                 f"No forwarding pipeline config set for device {self.device_id} ({self.name})",
             )
-        return device, self.pipeline
+        return contents
 
     def packet_in(self, frame: bytes) -> None:
-        """Hands a frame from the CPU port to the primary of each role."""
+        """Hands a frame from the CPU port to the primary of each role that wants it."""
         self.packets_in += 1
-        if self.pipeline is None:
+        message = None if self.live is None else packet_in_message(self.live.pipeline.program.p4info, frame)
+        if message is None:
             self.packets_in_dropped += 1
             return
-        message = packet_in_message(self.pipeline.program.p4info, frame)
-        streams = [self.streams.get(controller) for controller in self.arbitration.primaries()]
-        if message is None or not any([stream.send_packet(message) for stream in streams if stream is not None]):
+        streams = [self.streams.get(one) for one, scope in self.arbitration.primaries() if scope.wants(message.packet)]
+        if not any([stream.send_packet(message) for stream in streams if stream is not None]):
             self.packets_in_dropped += 1
 
     def start(self, pipeline: Pipeline) -> None:
         """Runs a program, all state as it begins. Raises TableError, and the old one runs on."""
-        self.running().load(pipeline.program)
-        self.pipeline, self.saved, self.metadata = pipeline, None, {}
-        self.digests = Digests(pipeline.program.p4info, self._send_digests, asyncio.get_running_loop())
+        device = self.running()
+        device.load(pipeline.program)
+        self._forget()
+        self.live = Contents(device, pipeline, self._notify)
 
-    def take_digests(self) -> None:
-        """Hands on what the program sent by digest()."""
-        if self.device is not None and self.digests is not None and self.device.digests_waiting:
-            self.digests.feed(self.device.digests())
+    def save(self, pipeline: Pipeline) -> Contents:
+        """A device of its own, with that program and without packets: to be kept as `saved`, or to be run by `run`.
 
-    def _send_digests(self, message: p4r.StreamMessageResponse) -> bool:
-        streams = [self.streams.get(controller) for controller in self.arbitration.primaries()]
+        Raises TableError.
+        """
+        device = Device(self.device_id, self.name)
+        device.load(pipeline.program)
+        return Contents(device, pipeline, self._notify)
+
+    def run(self, contents: Contents) -> None:
+        """Runs what `save` made, with all that has been written to it, from one packet to the next."""
+        device = self.running()
+        shadow, contents.device = contents.device, device
+        device.adopt(shadow)
+        shadow.close()
+        self.saved = None
+        self._forget()
+        self.live = contents
+        contents.watch_idle()
+
+    def _forget(self) -> None:
+        for contents in (self.live, self.saved):
+            if contents is not None:
+                contents.stop()
+        self.live = self.saved = None
+
+    def _notify(self, message: p4r.StreamMessageResponse, number: int) -> bool:
+        """To the primary of each role that has the object of this id; whether there was any."""
+        primaries = self.arbitration.primaries()
+        streams = [self.streams.get(controller) for controller, scope in primaries if scope.has_id(number)]
         for stream in streams:
             if stream is not None:
-                stream.send(message)
+                stream.send_notice(message)
         return any(stream is not None for stream in streams)
 
     def set_traffic(self, port: int, settings: PortTraffic, restart: Collection[str] = ()) -> None:
@@ -291,7 +317,8 @@ class Registry:
         """Takes what the forwarding loop reports; called when its descriptor is readable."""
         events = self.loop.events()
         for chassis in self:
-            chassis.take_digests()
+            if chassis.live is not None:
+                chassis.live.take_digests()
         for event in events:
             chassis = self._by_id.get(event.device_id)
             if chassis is None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from finsy.proto import p4i, p4r, rpc_code
@@ -97,11 +97,22 @@ class Digests:
         wanted = [one for one in self._learners if digest_id in (0, one)]
         return [p4r.DigestEntry(digest_id=one, config=self._learners[one].config) for one in wanted]
 
+    def kept(self, digest_id: int) -> _Learner | None:
+        """What `restore` needs to take a change back."""
+        learner = self._learners.get(digest_id)
+        return None if learner is None else replace(learner, config=_copy(learner.config))
+
+    def restore(self, digest_id: int, kept: _Learner | None) -> None:
+        """The entry is as it was at `kept`; lists that left meanwhile have left."""
+        self._learners.pop(digest_id, None)
+        if kept is not None:
+            self._learners[digest_id] = kept
+
     def _spec(self, digest_id: int) -> p4i.Digest:
         spec = self._specs.get(digest_id)
         if spec is None:
             has = ", ".join(f"{number} {one.preamble.name}" for number, one in self._specs.items()) or "none"
-            raise RpcError(rpc_code.NOT_FOUND, f"no digest {digest_id} (has: {has})")
+            raise RpcError(rpc_code.INVALID_ARGUMENT, f"no digest {digest_id} (has: {has})")
         return spec
 
     def _configured(self, digest_id: int) -> _Learner:
@@ -162,7 +173,10 @@ class Digests:
 
     def acknowledge(self, ack: p4r.DigestListAck) -> None:
         """The client has the list: its data may be sent again. One that is late says nothing new."""
-        self._forget(self._configured(ack.digest_id), ack.list_id)
+        self._spec(ack.digest_id)
+        learner = self._learners.get(ack.digest_id)
+        if learner is not None:
+            self._forget(learner, ack.list_id)
 
 
 def _copy(config: p4r.DigestEntry.Config) -> p4r.DigestEntry.Config:

@@ -37,14 +37,15 @@ async def abort(context: Any, error: RpcError) -> NoReturn:
     raise AssertionError("abort returned")
 
 
-async def abort_write(context: Any, errors: list[RpcError | None]) -> NoReturn:
-    """Ends a Write whose updates failed where `errors` is not None (§12.3: UNKNOWN, a p4.v1.Error per update).
+async def abort_batch(context: Any, errors: list[RpcError | None], what: str) -> NoReturn:
+    """Ends a Write or Read of which some parts failed, where `errors` is not None: with UNKNOWN and a p4.v1.Error for
+    each part (§12.3). When these details are longer than clients take, they are left out and the text says so.
 
-    When the details are longer than clients take, the status is that of the first error and the text counts them.
+    `what` the parts are called: "update", "entity".
     """
     failed = [(at, error) for at, error in enumerate(errors) if error is not None]
-    at, first = failed[0]
-    text = f"{len(failed)} of {len(errors)} updates failed; first: update {at}: {first}"
+    at, first = next((one for one in failed if one[1].code != rpc_code.ABORTED), failed[0])
+    text = f"{len(failed)} of {len(errors)} {what}s failed; first: {what} {at}: {first}"
     status = rpc_status.Status(code=rpc_code.UNKNOWN, message=text)
     for error in errors:
         detail = p4r.Error(canonical_code=rpc_code.OK)
@@ -55,6 +56,7 @@ async def abort_write(context: Any, errors: list[RpcError | None]) -> NoReturn:
         status.details.append(packed)
     encoded = status.SerializeToString()
     if len(encoded) > DETAILS_MAX_BYTES:
-        await context.abort(status_code(first.code), text + " (too many updates to detail; send smaller batches)")
+        text += f" ({rpc_code.Code.Name(first.code)}; too many {what}s to detail: send smaller batches)"
+        await context.abort(grpc.StatusCode.UNKNOWN, text)
     await context.abort(grpc.StatusCode.UNKNOWN, text, ((STATUS_DETAILS, encoded),))
     raise AssertionError("abort returned")

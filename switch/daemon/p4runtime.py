@@ -16,14 +16,15 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
-from finsy.proto import U128, p4r, p4r_grpc, rpc_code
+from finsy.proto import p4r, p4r_grpc, rpc_code
 
-from switch.daemon.arbitration import ArbitrationError, Controller
+from switch.daemon.arbitration import UNSET, Controller, election_id_of
 from switch.daemon.chassis import Chassis, Registry
-from switch.daemon.errors import RpcError, abort, abort_write
+from switch.daemon.errors import RpcError, abort, abort_batch
 from switch.daemon.packetio import packet_out_frame
-from switch.daemon.pipeline import Compiler, build_pipeline
+from switch.daemon.pipeline import Compiler, Pipeline, build_pipeline
 from switch.daemon.read import CHUNK, read_entities
+from switch.daemon.reconcile import carry_over
 from switch.daemon.write import apply_updates
 from switch.entities import TableError
 from switch.loop import PortError
@@ -32,9 +33,16 @@ from switch.serve import BadRequest
 P4RUNTIME_VERSION = "1.4.1"
 PACKETS_WAITING_MAX = 1024
 """Packet-ins queued for one controller; later ones are dropped and counted."""
+NOTICES_WAITING_MAX = 8192
+"""Messages of any kind queued for one controller, beyond which digests and idle timeouts are dropped."""
 
 ConfigRequest = p4r.SetForwardingPipelineConfigRequest
 ConfigResponse = p4r.GetForwardingPipelineConfigResponse
+_BUILDS = (
+    ConfigRequest.VERIFY, ConfigRequest.VERIFY_AND_SAVE, ConfigRequest.VERIFY_AND_COMMIT,
+    ConfigRequest.RECONCILE_AND_COMMIT,
+)  # fmt: skip
+"""Actions with a config."""
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +72,10 @@ class _Stream:
         self._packets += 1
         self.send(message)
         return True
+
+    def send_notice(self, message: p4r.StreamMessageResponse) -> None:
+        if len(self._waiting) < NOTICES_WAITING_MAX:
+            self.send(message)
 
     def close(self, code: int, text: str) -> None:
         self._end = self._end or RpcError(code, text)
@@ -120,7 +132,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
                     return
                 await self._stream_request(stream, request)
             stream.close(rpc_code.OK, "")
-        except (RpcError, ArbitrationError) as error:
+        except RpcError as error:
             stream.close(error.code, str(error))
         except BadRequest as error:
             stream.close(rpc_code.INVALID_ARGUMENT, str(error))
@@ -154,26 +166,27 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         if chassis is None:
             while not (chassis := self._registry.with_id(message.device_id)).on:
                 await chassis.powered.wait()
-        chassis.arbitration.update(stream.controller, message)
-        stream.chassis = chassis
-        chassis.streams[stream.controller] = stream
+        async with chassis.writing:  # a new primary hears of it when the writes of the old one are done
+            chassis.arbitration.update(stream.controller, message)
+            stream.chassis = chassis
+            chassis.streams[stream.controller] = stream
 
     def _digest_ack(self, stream: _Stream, ack: p4r.DigestListAck) -> None:
         chassis = stream.chassis
-        if chassis is None or stream.controller not in chassis.arbitration.primaries():
+        if chassis is None or not chassis.arbitration.is_primary(stream.controller):
             raise RpcError(rpc_code.PERMISSION_DENIED, "digest ack: only a primary controller gets digests")
         chassis.configured()
-        if chassis.digests is not None:
-            chassis.digests.acknowledge(ack)
+        if chassis.live is not None:
+            chassis.live.digests.acknowledge(ack)
 
     def _packet_out(self, stream: _Stream, packet: p4r.PacketOut) -> None:
         chassis = stream.chassis
-        if chassis is None or stream.controller not in chassis.arbitration.primaries():
+        if chassis is None or not chassis.arbitration.is_primary(stream.controller):
             raise RpcError(rpc_code.PERMISSION_DENIED, "packet-out: only a primary controller may send packets")
-        device, pipeline = chassis.configured()
-        frame = packet_out_frame(pipeline.program.p4info, packet)
+        contents = chassis.live or chassis.configured()
+        frame = packet_out_frame(contents.pipeline.program.p4info, packet)
         try:
-            self._registry.loop.inject(device, frame)
+            self._registry.loop.inject(chassis.running(), frame)
         except (ValueError, PortError) as error:
             raise RpcError(rpc_code.INVALID_ARGUMENT, f"packet-out: {error}") from None
 
@@ -185,6 +198,8 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         try:
             chassis = self._registry.with_id(request.device_id)
             self._check_primary(chassis, request)
+            if not chassis.arbitration.scope(request.role).pushes:
+                raise RpcError(rpc_code.PERMISSION_DENIED, f"role {request.role!r} may not push a pipeline")
             await self._set_pipeline(chassis, request)
         except RpcError as error:
             await abort(context, error)
@@ -192,57 +207,60 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
 
     async def _set_pipeline(self, chassis: Chassis, request: ConfigRequest) -> None:
         device, action = chassis.running(), request.action
-        if action == ConfigRequest.RECONCILE_AND_COMMIT:
-            self._reconcile(chassis, request)
-            return
-        if action == ConfigRequest.COMMIT:
-            pipeline = chassis.saved
-            if request.HasField("config"):
-                raise RpcError(rpc_code.INVALID_ARGUMENT, "COMMIT takes no config: VERIFY_AND_SAVE took it")
-            if pipeline is None:
-                raise RpcError(rpc_code.FAILED_PRECONDITION, "COMMIT without a VERIFY_AND_SAVE before it")
-        elif action in (ConfigRequest.VERIFY, ConfigRequest.VERIFY_AND_SAVE, ConfigRequest.VERIFY_AND_COMMIT):
-            pipeline = await build_pipeline(self._compiler, request.config)
-        else:
-            raise RpcError(rpc_code.INVALID_ARGUMENT, f"action {action} (want VERIFY_AND_COMMIT)")
-        if action == ConfigRequest.VERIFY:
-            return
+        if action not in _BUILDS and action != ConfigRequest.COMMIT:
+            known = ", ".join(ConfigRequest.Action.keys()[1:])
+            raise RpcError(rpc_code.INVALID_ARGUMENT, f"action {action} (has: {known})")
+        if action == ConfigRequest.COMMIT and request.HasField("config"):
+            raise RpcError(rpc_code.INVALID_ARGUMENT, "COMMIT takes no config: VERIFY_AND_SAVE took it")
+        pipeline = await build_pipeline(self._compiler, request.config) if action in _BUILDS else None
         async with chassis.writing:
             if chassis.running() is not device:
                 raise RpcError(rpc_code.UNAVAILABLE, f"{chassis.name} was switched off and on during the request")
             self._check_primary(chassis, request)
-            if action == ConfigRequest.VERIFY_AND_SAVE:
-                chassis.saved = pipeline
-                return
             try:
-                chassis.start(pipeline)
+                self._take_pipeline(chassis, action, pipeline)
             except TableError as error:
                 raise RpcError(rpc_code.INVALID_ARGUMENT, error.message) from None
-        log.info("%s: pipeline %s", chassis.name, pipeline.program.name)
 
-    def _reconcile(self, chassis: Chassis, request: ConfigRequest) -> None:
-        """Keeping state across a change of program is not supported; across the same program it is no change."""
-        _, pipeline = chassis.configured()
-        same = (
-            request.config.p4_device_config == pipeline.config.p4_device_config
-            and request.config.p4info == pipeline.config.p4info
-        )
-        if not same:
-            raise RpcError(
-                rpc_code.UNIMPLEMENTED,
-                "RECONCILE_AND_COMMIT of another program than the running one: use VERIFY_AND_COMMIT",
-            )
-        pipeline.config.cookie.CopyFrom(request.config.cookie)
+    @staticmethod
+    def _take_pipeline(chassis: Chassis, action: int, pipeline: Pipeline | None) -> None:
+        """Raises RpcError, TableError; what ran runs on then."""
+        if action == ConfigRequest.COMMIT:
+            if chassis.saved is None:
+                raise RpcError(rpc_code.NOT_FOUND, "COMMIT without a VERIFY_AND_SAVE before it")
+            chassis.run(chassis.saved)
+            return
+        assert pipeline is not None
+        old = chassis.saved or chassis.live
+        if action == ConfigRequest.VERIFY_AND_COMMIT or (action == ConfigRequest.RECONCILE_AND_COMMIT and old is None):
+            chassis.start(pipeline)
+            log.info("%s: pipeline %s", chassis.name, pipeline.program.name)
+            return
+        trial = chassis.save(pipeline)
+        if action == ConfigRequest.VERIFY_AND_SAVE:
+            chassis.saved = trial
+        elif action == ConfigRequest.RECONCILE_AND_COMMIT and old is not None:
+            if old is chassis.live and old.pipeline.same_program(pipeline):
+                old.pipeline = pipeline  # the cookie may be another
+                return
+            with chassis.running().held():  # what packets count and write meanwhile would be lost
+                carry_over(old, trial)
+                chassis.run(trial)
+            log.info("%s: pipeline %s, entries kept", chassis.name, pipeline.program.name)
 
     async def GetForwardingPipelineConfig(
         self, request: p4r.GetForwardingPipelineConfigRequest, context: Any
     ) -> ConfigResponse:
+        wanted, kinds = request.response_type, p4r.GetForwardingPipelineConfigRequest
         try:
-            _, pipeline = self._registry.with_id(request.device_id).configured()
+            pipeline = self._registry.with_id(request.device_id).configured().pipeline
+            if wanted not in kinds.ResponseType.values():
+                known = ", ".join(kinds.ResponseType.keys())
+                raise RpcError(rpc_code.INVALID_ARGUMENT, f"response type {wanted} (has: {known})")
         except RpcError as error:
             await abort(context, error)
-        wanted, kinds = request.response_type, p4r.GetForwardingPipelineConfigRequest
         response = ConfigResponse()
+        response.config.SetInParent()
         if pipeline.config.HasField("cookie"):
             response.config.cookie.CopyFrom(pipeline.config.cookie)
         if wanted in (kinds.ALL, kinds.P4INFO_AND_COOKIE):
@@ -259,41 +277,51 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         except RpcError as error:
             await abort(context, error)
         if any(errors):
-            await abort_write(context, errors)
+            await abort_batch(context, errors, "update")
         return p4r.WriteResponse()
 
     async def _write(self, request: p4r.WriteRequest) -> list[RpcError | None]:
         chassis = self._registry.with_id(request.device_id)
         self._check_primary(chassis, request)
-        if request.atomicity != p4r.WriteRequest.CONTINUE_ON_ERROR:
-            name = p4r.WriteRequest.Atomicity.Name(request.atomicity) if request.atomicity in (1, 2) else "?"
-            raise RpcError(rpc_code.UNIMPLEMENTED, f"atomicity {name} is not supported (has: CONTINUE_ON_ERROR)")
         async with chassis.writing:
-            device, _ = chassis.configured()
-            return await apply_updates(chassis, device, request.updates)
+            self._check_primary(chassis, request)  # another may have become primary while it waited
+            contents, scope = chassis.configured(), chassis.arbitration.scope(request.role)
+            try:
+                return await apply_updates(chassis, contents, request, scope)
+            finally:
+                if contents is chassis.live:
+                    contents.watch_idle()
 
     async def Read(self, request: p4r.ReadRequest, context: Any) -> AsyncIterator[p4r.ReadResponse]:
         try:
             chassis = self._registry.with_id(request.device_id)
-            device, pipeline = chassis.configured()
-            entities = read_entities(chassis, device, pipeline.program.p4info, request)
+            async with chassis.writing:  # the state before or after a Write, and nothing between
+                scope = chassis.arbitration.scope(request.role)
+                entities, errors = read_entities(chassis.configured(), request, scope)
         except RpcError as error:
             await abort(context, error)
         for at in range(0, len(entities), CHUNK):
             yield p4r.ReadResponse(entities=entities[at : at + CHUNK])
+        if any(errors):
+            await abort_batch(context, errors, "entity")
 
     async def Capabilities(self, request: p4r.CapabilitiesRequest, context: Any) -> p4r.CapabilitiesResponse:
         return p4r.CapabilitiesResponse(p4runtime_api_version=P4RUNTIME_VERSION)
 
     @staticmethod
     def _check_primary(chassis: Chassis, request: ConfigRequest | p4r.WriteRequest) -> None:
-        """Raises RpcError UNAVAILABLE, or PERMISSION_DENIED when the request is not the primary's."""
+        """Raises RpcError UNAVAILABLE, NOT_FOUND (the role), or PERMISSION_DENIED when it is not the primary's."""
         chassis.running()
-        election_id = U128.decode(request.election_id)
+        if not chassis.arbitration.knows(request.role):
+            has = ", ".join(map(repr, chassis.arbitration.role_names())) or "the default role only"
+            text = f"device {chassis.device_id} has no role {request.role!r} (has: {has}; a StreamChannel brings one)"
+            raise RpcError(rpc_code.NOT_FOUND, text)
+        election_id = election_id_of(request)
         if chassis.arbitration.may_write(request.role, election_id):
             return
         primary = chassis.arbitration.primary_election_id(request.role)
-        who = f"election id {election_id}" + (f", role {request.role!r}," if request.role else "")
+        who = "no election id" if election_id == UNSET else f"election id {election_id}"
+        who += f", role {request.role!r}," if request.role else ""
         why = f"the primary has {primary}" if primary is not None else "there is no primary (open a StreamChannel)"
         raise RpcError(rpc_code.PERMISSION_DENIED, f"{who} is not the primary of device {chassis.device_id}: {why}")
 

@@ -28,6 +28,10 @@ class Pipeline:
     config: p4r.ForwardingPipelineConfig
     program: CompiledProgram
 
+    def same_program(self, other: Pipeline) -> bool:
+        mine, theirs = self.config, other.config
+        return mine.p4_device_config == theirs.p4_device_config and mine.p4info == theirs.p4info
+
 
 class Compiler:
     """Compiles device configs in a thread, each text once: the switches of a fabric all send the same."""

@@ -1,7 +1,8 @@
 """Read: from P4Runtime's entities, with their wildcards (§11), to the state of `switch.device` and back.
 
-A zero id, an unset index, an empty match select everything; what does not exist is simply not in the answer. Ids
-that the program does not have are errors.
+A zero id, an unset index, an empty match select everything; what does not exist is simply not in the answer, but for
+direct counters and meters of an entry that is named. Ids that the program does not have are errors. A request of
+several entities answers those that it can, and then fails with an error per entity.
 """
 
 from __future__ import annotations
@@ -11,169 +12,205 @@ from typing import Any
 
 from finsy.proto import p4i, p4r, rpc_code
 
-from switch.daemon.chassis import Chassis
+from switch.daemon.contents import Contents
 from switch.daemon.errors import RpcError, code_of
 from switch.daemon.replication import read_replication
+from switch.daemon.roles import Scope
 from switch.daemon.translate import (
-    canonical,
     counter_out,
     group_out,
     match_out,
     member_out,
     meter_out,
     table_action_in,
-    table_entry_in,
     table_entry_out,
+    table_key_in,
 )
 from switch.device import Device
-from switch.entities import TableEntry, TableError
+from switch.entities import ActionCall, TableEntry, TableError
+from switch.p4data import register_out
 
 CHUNK = 512
 """Entities per ReadResponse: some 50 KiB."""
 
 
-def read_entities(chassis: Chassis, device: Device, p4info: p4i.P4Info, request: p4r.ReadRequest) -> list[p4r.Entity]:
-    """Everything a ReadRequest asks for. Raises RpcError."""
+def read_entities(
+    contents: Contents, request: p4r.ReadRequest, scope: Scope
+) -> tuple[list[p4r.Entity], list[RpcError | None]]:
+    """What a ReadRequest asks for and the role's scope has; and the error of each of its entities, or None."""
     out: list[p4r.Entity] = []
+    errors: list[RpcError | None] = []
     for entity in request.entities:
-        kind = entity.WhichOneof("entity")
-        if kind is None:
-            raise RpcError(rpc_code.INVALID_ARGUMENT, "a read of an entity of no kind")
-        handler = _HANDLERS.get(kind)
-        if handler is None:
-            raise RpcError(rpc_code.UNIMPLEMENTED, f"{kind} cannot be read here (can: {', '.join(sorted(_HANDLERS))})")
         try:
-            out.extend(handler(chassis, device, p4info, getattr(entity, kind)))
+            found = _read(contents, entity)
+        except RpcError as error:
+            errors.append(error)
         except TableError as error:
-            raise RpcError(code_of(error.code), error.message) from None
-    return out
+            errors.append(RpcError(code_of(error.code), error.message))
+        else:
+            out.extend(found if scope.ids is None else (one for one in found if scope.has(one)))
+            errors.append(None)
+    return out, errors
+
+
+def _read(contents: Contents, entity: p4r.Entity) -> list[p4r.Entity]:
+    kind = entity.WhichOneof("entity")
+    if kind is None:
+        raise RpcError(rpc_code.INVALID_ARGUMENT, "a read of an entity of no kind")
+    handler = _HANDLERS.get(kind)
+    if handler is None:
+        raise RpcError(rpc_code.UNIMPLEMENTED, f"{kind} cannot be read here (can: {', '.join(sorted(_HANDLERS))})")
+    return list(handler(contents, contents.pipeline.program.p4info, getattr(entity, kind)))
 
 
 def _entries(device: Device, wanted: p4r.TableEntry) -> list[TableEntry]:
-    """The entries a TableEntry filter selects: one when it has a match, else by table, priority and action."""
+    """The entries a TableEntry filter selects: one when it has a match, else by table, priority, action, metadata."""
     if wanted.match:
         try:
-            return [device.read_one(table_entry_in(wanted))]
+            found = [device.read_one(table_key_in(wanted))]
         except TableError as error:
             if error.code == "NOT_FOUND":
                 return []
             raise
-    action = table_action_in(wanted.action) if wanted.HasField("action") else None
-    return [
-        entry
-        for entry in device.read(wanted.table_id, defaults=wanted.is_default_action)
-        if entry.is_default == wanted.is_default_action
-        and wanted.priority in (0, entry.priority)
-        and (action is None or action == entry.action)
-    ]
+    else:
+        found = [
+            entry
+            for entry in device.read(wanted.table_id, defaults=wanted.is_default_action)
+            if entry.is_default == wanted.is_default_action and wanted.priority in (0, entry.priority)
+        ]
+    if wanted.HasField("action"):
+        found = [entry for entry in found if _same_action(entry, table_action_in(wanted.action))]
+    if wanted.metadata:
+        found = [entry for entry in found if entry.metadata == wanted.metadata]
+    if wanted.controller_metadata:
+        found = [entry for entry in found if entry.cookie == wanted.controller_metadata]
+    return found
 
 
-def _table_entries(
-    chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: p4r.TableEntry
-) -> Iterator[p4r.Entity]:
-    const = {table.preamble.id for table in p4info.tables if table.is_const_table}
+def _same_action(entry: TableEntry, wanted: Any) -> bool:
+    """Actions are selected by their id alone; members and groups by theirs."""
+    if isinstance(wanted, ActionCall) and isinstance(entry.action, ActionCall):
+        return wanted.action_id in (0, entry.action.action_id)
+    return wanted is None or wanted == entry.action
+
+
+def _entries_there(device: Device, wanted: p4r.TableEntry) -> list[TableEntry]:
+    """The same for direct resources: an entry that is named must be there. Raises RpcError NOT_FOUND."""
+    found = _entries(device, wanted)
+    if wanted.match and not found:
+        raise RpcError(rpc_code.NOT_FOUND, f"table {wanted.table_id}: no such entry")
+    return found
+
+
+def _table_entries(contents: Contents, info: p4i.P4Info, wanted: p4r.TableEntry) -> Iterator[p4r.Entity]:
+    device, timed = contents.device, wanted.HasField("time_since_last_hit")
+    if timed and (wanted.table_id or wanted.is_default_action):
+        tables = device.schema.tables
+        if wanted.is_default_action or not (wanted.table_id in tables and tables[wanted.table_id].idle_timeout):
+            text = f"time_since_last_hit: table {wanted.table_id} has no idle timeouts (support_timeout), or this entry"
+            raise RpcError(rpc_code.INVALID_ARGUMENT, text)
     for entry in _entries(device, wanted):
         sent = table_entry_out(entry, with_counter=wanted.HasField("counter_data"))
-        sent.is_const = entry.table_id in const and not entry.is_default
+        if timed and entry.idle_ns is not None:
+            sent.time_since_last_hit.elapsed_ns = entry.idle_ns
         if wanted.HasField("meter_config") and entry.table_id in device.schema.metered:
             config = device.read_direct_meter(entry)
             if config is not None:
                 sent.meter_config.CopyFrom(meter_out(config))
-        if chassis.metadata:
-            sent.metadata = chassis.metadata.get((entry.table_id, entry.match, entry.priority), b"")
         yield p4r.Entity(table_entry=sent)
 
 
-def _members(
-    chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: p4r.ActionProfileMember
-) -> Iterator[p4r.Entity]:
-    for member in device.read_members(wanted.action_profile_id, wanted.member_id):
+def _members(contents: Contents, info: p4i.P4Info, wanted: p4r.ActionProfileMember) -> Iterator[p4r.Entity]:
+    for member in contents.device.read_members(wanted.action_profile_id, wanted.member_id):
         yield p4r.Entity(action_profile_member=member_out(member))
 
 
-def _groups(
-    chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: p4r.ActionProfileGroup
-) -> Iterator[p4r.Entity]:
-    for group in device.read_groups(wanted.action_profile_id, wanted.group_id):
+def _groups(contents: Contents, info: p4i.P4Info, wanted: p4r.ActionProfileGroup) -> Iterator[p4r.Entity]:
+    for group in contents.device.read_groups(wanted.action_profile_id, wanted.group_id):
         yield p4r.Entity(action_profile_group=group_out(group))
 
 
-def _counters(chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: p4r.CounterEntry) -> Iterator[p4r.Entity]:
-    ids = [wanted.counter_id] if wanted.counter_id else [counter.preamble.id for counter in p4info.counters]
-    index = wanted.index.index if wanted.HasField("index") else None
+def _cells(entry: Any, number: int, objects: Any) -> tuple[list[int], int | None]:
+    """(ids, index) that a counter, meter or register entry selects. Raises RpcError for an index of all of them."""
+    index = entry.index.index if entry.HasField("index") else None
+    if not number and index is not None:
+        raise RpcError(rpc_code.INVALID_ARGUMENT, "an index without an id: leave both out to read everything")
+    return [number] if number else [one.preamble.id for one in objects], index
+
+
+def _counters(contents: Contents, info: p4i.P4Info, wanted: p4r.CounterEntry) -> Iterator[p4r.Entity]:
+    ids, index = _cells(wanted, wanted.counter_id, info.counters)
     for counter_id in ids:
-        for at, data in device.read_counter(counter_id, index):
+        for at, data in contents.device.read_counter(counter_id, index):
             entry = p4r.CounterEntry(counter_id=counter_id, index=p4r.Index(index=at), data=counter_out(data))
             yield p4r.Entity(counter_entry=entry)
 
 
-def _direct_counters(
-    chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: p4r.DirectCounterEntry
-) -> Iterator[p4r.Entity]:
-    counted = {counter.direct_table_id for counter in p4info.direct_counters}
-    table_id = wanted.table_entry.table_id
-    if table_id and table_id not in counted:
-        raise RpcError(
-            rpc_code.INVALID_ARGUMENT,
-            f"table {table_id} has no direct counter (have one: {', '.join(map(str, sorted(counted))) or 'none'})",
-        )
-    for entry in _entries(device, wanted.table_entry):
+def _check_direct(what: str, tables: set[int], table_id: int) -> None:
+    if table_id and table_id not in tables:
+        has = ", ".join(map(str, sorted(tables))) or "none"
+        raise RpcError(rpc_code.INVALID_ARGUMENT, f"table {table_id} has no direct {what} (have one: {has})")
+
+
+def _direct_counters(contents: Contents, info: p4i.P4Info, wanted: p4r.DirectCounterEntry) -> Iterator[p4r.Entity]:
+    counted = {table.id for table in contents.device.schema.tables.values() if table.direct_counter}
+    _check_direct("counter", counted, wanted.table_entry.table_id)
+    for entry in _entries_there(contents.device, wanted.table_entry):
         if entry.counter is not None:
             sent = table_entry_out(entry)
             sent.ClearField("action")
-            yield p4r.Entity(
-                direct_counter_entry=p4r.DirectCounterEntry(table_entry=sent, data=counter_out(entry.counter))
-            )
+            found = p4r.DirectCounterEntry(table_entry=sent, data=counter_out(entry.counter))
+            yield p4r.Entity(direct_counter_entry=found)
 
 
-def _registers(chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: p4r.RegisterEntry) -> Iterator[p4r.Entity]:
-    ids = [wanted.register_id] if wanted.register_id else [register.preamble.id for register in p4info.registers]
-    index = wanted.index.index if wanted.HasField("index") else None
+def _registers(contents: Contents, info: p4i.P4Info, wanted: p4r.RegisterEntry) -> Iterator[p4r.Entity]:
+    ids, index = _cells(wanted, wanted.register_id, info.registers)
     for register_id in ids:
-        for at, value in device.read_register(register_id, index):
+        for at, value in contents.device.read_register(register_id, index):
             entry = p4r.RegisterEntry(register_id=register_id, index=p4r.Index(index=at))
-            entry.data.bitstring = canonical(value)
+            entry.data.CopyFrom(register_out(info, register_id, value))
             yield p4r.Entity(register_entry=entry)
 
 
-def _digests(chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: p4r.DigestEntry) -> Iterator[p4r.Entity]:
-    assert chassis.digests is not None  # there is a pipeline
-    for entry in chassis.digests.entries(wanted.digest_id):
+def _digests(contents: Contents, info: p4i.P4Info, wanted: p4r.DigestEntry) -> Iterator[p4r.Entity]:
+    for entry in contents.digests.entries(wanted.digest_id):
         yield p4r.Entity(digest_entry=entry)
 
 
-def _replication(chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: Any) -> Iterator[p4r.Entity]:
-    return read_replication(device, wanted)
+def _replication(contents: Contents, info: p4i.P4Info, wanted: Any) -> Iterator[p4r.Entity]:
+    return read_replication(contents.device, wanted)
 
 
-def _value_sets(
-    chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: p4r.ValueSetEntry
-) -> Iterator[p4r.Entity]:
-    for number in [wanted.value_set_id] if wanted.value_set_id else list(device.schema.value_sets):
+def _value_sets(contents: Contents, info: p4i.P4Info, wanted: p4r.ValueSetEntry) -> Iterator[p4r.Entity]:
+    for number in [wanted.value_set_id] if wanted.value_set_id else list(contents.device.schema.value_sets):
         entry = p4r.ValueSetEntry(value_set_id=number)
-        for member in device.read_value_set(number).members:
+        for member in contents.device.read_value_set(number).members:
             entry.members.add().match.extend(match_out(field) for field in member)
         yield p4r.Entity(value_set_entry=entry)
 
 
-def _meters(chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: p4r.MeterEntry) -> Iterator[p4r.Entity]:
-    index = wanted.index.index if wanted.HasField("index") else None
-    for meter_id in [wanted.meter_id] if wanted.meter_id else list(device.schema.meters):
-        for at, config in device.read_meter(meter_id, index):
+def _no_counters(wanted: Any) -> None:
+    if wanted.HasField("counter_data"):
+        raise RpcError(rpc_code.UNIMPLEMENTED, "counter_data: meters do not count here")
+
+
+def _meters(contents: Contents, info: p4i.P4Info, wanted: p4r.MeterEntry) -> Iterator[p4r.Entity]:
+    _no_counters(wanted)
+    ids, index = _cells(wanted, wanted.meter_id, info.meters)
+    for meter_id in ids:
+        for at, config in contents.device.read_meter(meter_id, index):
             entry = p4r.MeterEntry(meter_id=meter_id, index=p4r.Index(index=at))
             if config is not None:
                 entry.config.CopyFrom(meter_out(config))
             yield p4r.Entity(meter_entry=entry)
 
 
-def _direct_meters(
-    chassis: Chassis, device: Device, p4info: p4i.P4Info, wanted: p4r.DirectMeterEntry
-) -> Iterator[p4r.Entity]:
-    metered, table_id = device.schema.metered, wanted.table_entry.table_id
-    if table_id and table_id not in metered:
-        has = ", ".join(map(str, sorted(metered))) or "none"
-        raise RpcError(rpc_code.INVALID_ARGUMENT, f"table {table_id} has no direct meter (have one: {has})")
-    for entry in _entries(device, wanted.table_entry):
+def _direct_meters(contents: Contents, info: p4i.P4Info, wanted: p4r.DirectMeterEntry) -> Iterator[p4r.Entity]:
+    _no_counters(wanted)
+    device = contents.device
+    metered = device.schema.metered
+    _check_direct("meter", metered, wanted.table_entry.table_id)
+    for entry in _entries_there(device, wanted.table_entry):
         if entry.table_id in metered:
             sent = table_entry_out(entry)
             sent.ClearField("action")
@@ -184,7 +221,7 @@ def _direct_meters(
             yield p4r.Entity(direct_meter_entry=found)
 
 
-_HANDLERS: dict[str, Callable[[Chassis, Device, p4i.P4Info, Any], Iterator[p4r.Entity]]] = {
+_HANDLERS: dict[str, Callable[[Contents, p4i.P4Info, Any], Iterator[p4r.Entity]]] = {
     "table_entry": _table_entries,
     "action_profile_member": _members,
     "action_profile_group": _groups,

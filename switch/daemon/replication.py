@@ -11,16 +11,23 @@ from switch.daemon.errors import RpcError
 from switch.daemon.translate import integer
 from switch.device import Device
 from switch.entities import CloneSession, MulticastGroup, Replica
+from switch.schema import canonical
 
 
-def replication_in(sent: p4r.PacketReplicationEngineEntry) -> MulticastGroup | CloneSession:
-    """Raises RpcError INVALID_ARGUMENT, UNIMPLEMENTED."""
+def replication_in(sent: p4r.PacketReplicationEngineEntry, *, key_only: bool = False) -> MulticastGroup | CloneSession:
+    """`key_only`: nothing but the id is looked at. Raises RpcError INVALID_ARGUMENT, UNIMPLEMENTED."""
     kind = sent.WhichOneof("type")
     if kind == "multicast_group_entry":
         group = sent.multicast_group_entry
-        return MulticastGroup(group.multicast_group_id, _replicas(group.replicas))
+        if key_only:
+            return MulticastGroup(group.multicast_group_id)
+        return MulticastGroup(group.multicast_group_id, _replicas(group.replicas), group.metadata)
     if kind == "clone_session_entry":
         session = sent.clone_session_entry
+        if not session.session_id:
+            raise RpcError(rpc_code.INVALID_ARGUMENT, "clone session 0: the id 0 is for reading all of them")
+        if key_only:
+            return CloneSession(session.session_id)
         where = _replicas(session.replicas)
         return CloneSession(session.session_id, where, session.class_of_service, session.packet_length_bytes)
     raise RpcError(rpc_code.INVALID_ARGUMENT, "a packet replication entry needs a multicast group or a clone session")
@@ -31,13 +38,14 @@ def _replicas(sent: Any) -> tuple[Replica, ...]:
     for one in sent:
         if one.backup_replicas:
             raise RpcError(rpc_code.UNIMPLEMENTED, "backup replicas are not supported")
-        port = integer(one.port, "port of a replica") if one.WhichOneof("port_kind") == "port" else one.egress_port
-        out.append(Replica(port, one.instance))
+        as_bytes = one.WhichOneof("port_kind") == "port"
+        port = integer(one.port, "port of a replica") if as_bytes else one.egress_port
+        out.append(Replica(port, one.instance, as_bytes))
     return tuple(out)
 
 
 def replication_out(entry: MulticastGroup | CloneSession) -> p4r.PacketReplicationEngineEntry:
-    """Ports as egress_port, which every client knows, also when they were written as byte strings (P4Runtime 1.4)."""
+    """Ports in the form in which they were written."""
     out = p4r.PacketReplicationEngineEntry()
     if isinstance(entry, CloneSession):
         session = out.clone_session_entry
@@ -47,9 +55,13 @@ def replication_out(entry: MulticastGroup | CloneSession) -> p4r.PacketReplicati
         replicas = session.replicas
     else:
         out.multicast_group_entry.multicast_group_id = entry.group_id
+        out.multicast_group_entry.metadata = entry.metadata
         replicas = out.multicast_group_entry.replicas
     for one in entry.replicas:
-        replicas.add(instance=one.rid, egress_port=one.port)
+        if one.as_bytes:
+            replicas.add(instance=one.rid, port=canonical(one.port))
+        else:
+            replicas.add(instance=one.rid, egress_port=one.port)
     return out
 
 

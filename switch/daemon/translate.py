@@ -7,6 +7,7 @@ from finsy.proto import p4r, rpc_code
 from switch.daemon.errors import RpcError
 from switch.entities import (
     ActionCall,
+    ActionSet,
     CounterData,
     FieldMatch,
     Group,
@@ -16,10 +17,12 @@ from switch.entities import (
     Member,
     MemberRef,
     MeterConfig,
+    SetMember,
     TableEntry,
 )
+from switch.schema import canonical
 
-ActionOf = ActionCall | MemberRef | GroupRef | None
+ActionOf = ActionCall | MemberRef | GroupRef | ActionSet | None
 
 
 def integer(value: bytes, what: str) -> int:
@@ -29,13 +32,8 @@ def integer(value: bytes, what: str) -> int:
     return int.from_bytes(value, "big")
 
 
-def canonical(value: int) -> bytes:
-    """The shortest big-endian byte string of a number, at least one byte (§8.4)."""
-    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
-
-
 def action_in(action: p4r.Action) -> ActionCall:
-    return ActionCall(action.action_id, tuple((param.param_id, param.value) for param in action.params))
+    return ActionCall(action.action_id, tuple([(param.param_id, param.value) for param in action.params]))
 
 
 def action_out(action: ActionCall) -> p4r.Action:
@@ -46,7 +44,7 @@ def action_out(action: ActionCall) -> p4r.Action:
 
 
 def table_action_in(action: p4r.TableAction) -> ActionOf:
-    """Raises RpcError UNIMPLEMENTED for a one-shot action set."""
+    """Raises RpcError INVALID_ARGUMENT."""
     match action.WhichOneof("type"):
         case "action":
             return action_in(action.action)
@@ -55,11 +53,24 @@ def table_action_in(action: p4r.TableAction) -> ActionOf:
         case "action_profile_group_id":
             return GroupRef(action.action_profile_group_id)
         case "action_profile_action_set":
-            raise RpcError(
-                rpc_code.UNIMPLEMENTED,
-                "action_profile_action_set (one-shot) is not supported: write members and a group, "
-                "and set action_profile_group_id",
-            )
+            given = action.action_profile_action_set.action_profile_actions
+            places = [
+                SetMember(action_in(one.action), one.weight, watch_in(one, f"action {at}"))
+                for at, one in enumerate(given, 1)
+            ]
+            return ActionSet(tuple(places))
+    return None
+
+
+def watch_in(place: p4r.ActionProfileAction | p4r.ActionProfileGroup.Member, what: str) -> int | None:
+    """The port that a member of a group or of a one-shot set depends on. Raises RpcError INVALID_ARGUMENT."""
+    kind = place.WhichOneof("watch_kind")
+    if kind == "watch_port":
+        return integer(place.watch_port, f"watch_port of {what}") if place.watch_port else None
+    if kind == "watch" and place.watch:
+        if place.watch < 0:
+            raise RpcError(rpc_code.INVALID_ARGUMENT, f"watch {place.watch} of {what}")
+        return place.watch
     return None
 
 
@@ -71,6 +82,15 @@ def table_action_out(action: ActionOf) -> p4r.TableAction | None:
             return p4r.TableAction(action_profile_member_id=action.member_id)
         case GroupRef():
             return p4r.TableAction(action_profile_group_id=action.group_id)
+        case ActionSet():
+            out = p4r.TableAction()
+            out.action_profile_action_set.SetInParent()
+            for one in action.members:
+                sent = out.action_profile_action_set.action_profile_actions.add(weight=one.weight)
+                sent.action.CopyFrom(action_out(one.action))
+                if one.watch_port is not None:
+                    sent.watch_port = canonical(one.watch_port)
+            return out
     return None
 
 
@@ -126,9 +146,9 @@ def counter_out(data: CounterData) -> p4r.CounterData:
 
 
 def meter_in(config: p4r.MeterConfig) -> MeterConfig:
-    """Raises RpcError UNIMPLEMENTED for an excess burst, which only other kinds of meters have."""
+    """Raises RpcError INVALID_ARGUMENT for an excess burst, which only other kinds of meters have."""
     if config.eburst:
-        raise RpcError(rpc_code.UNIMPLEMENTED, "eburst: meters here have two rates and three colours")
+        raise RpcError(rpc_code.INVALID_ARGUMENT, "eburst: meters here have two rates and three colours")
     return MeterConfig(config.cir, config.cburst, config.pir, config.pburst)
 
 
@@ -140,20 +160,35 @@ def table_entry_in(entry: p4r.TableEntry) -> TableEntry:
     """Raises RpcError for what is malformed or not supported."""
     if entry.HasField("meter_counter_data"):
         raise RpcError(rpc_code.UNIMPLEMENTED, "meter_counter_data: meters do not count here")
-    if entry.idle_timeout_ns:
-        raise RpcError(rpc_code.UNIMPLEMENTED, "idle_timeout_ns: idle timeouts are not supported")
     return TableEntry(
-        table_id=entry.table_id,
-        match=tuple(match_in(field) for field in entry.match),
-        action=table_action_in(entry.action) if entry.HasField("action") else None,
-        priority=entry.priority,
-        is_default=entry.is_default_action,
-        counter=counter_in(entry.counter_data) if entry.HasField("counter_data") else None,
+        entry.table_id,
+        tuple([match_in(field) for field in entry.match]),
+        table_action_in(entry.action) if entry.HasField("action") else None,
+        entry.priority,
+        entry.is_default_action,
+        counter_in(entry.counter_data) if entry.HasField("counter_data") else None,
+        entry.idle_timeout_ns,
+        entry.metadata,
+        entry.controller_metadata,
     )
 
 
+def table_key_in(entry: p4r.TableEntry) -> TableEntry:
+    """Which entry is meant, and nothing else of it: deletions and direct resources look at no more."""
+    match = tuple([match_in(field) for field in entry.match])
+    return TableEntry(entry.table_id, match, None, entry.priority, entry.is_default_action)
+
+
 def table_entry_out(entry: TableEntry, *, with_counter: bool = False) -> p4r.TableEntry:
-    out = p4r.TableEntry(table_id=entry.table_id, priority=entry.priority, is_default_action=entry.is_default)
+    out = p4r.TableEntry(
+        table_id=entry.table_id,
+        priority=entry.priority,
+        is_default_action=entry.is_default,
+        idle_timeout_ns=entry.idle_timeout_ns,
+        metadata=entry.metadata,
+        controller_metadata=entry.cookie,
+        is_const=entry.is_const,
+    )
     out.match.extend(match_out(field) for field in entry.match)
     action = table_action_out(entry.action)
     if action is not None:
@@ -177,17 +212,10 @@ def member_out(member: Member) -> p4r.ActionProfileMember:
 
 def group_in(group: p4r.ActionProfileGroup) -> Group:
     """Raises RpcError INVALID_ARGUMENT."""
-    members = []
-    for member in group.members:
-        kind = member.WhichOneof("watch_kind")
-        watch = None
-        if kind == "watch_port":
-            watch = integer(member.watch_port, f"watch_port of member {member.member_id}")
-        elif kind == "watch" and member.watch:
-            if member.watch < 0:
-                raise RpcError(rpc_code.INVALID_ARGUMENT, f"watch {member.watch} of member {member.member_id}")
-            watch = member.watch
-        members.append(GroupMember(member.member_id, member.weight, watch))
+    members = [
+        GroupMember(member.member_id, member.weight, watch_in(member, f"member {member.member_id}"))
+        for member in group.members
+    ]
     return Group(group.action_profile_id, group.group_id, tuple(members), group.max_size)
 
 

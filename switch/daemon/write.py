@@ -1,39 +1,72 @@
-"""Write: one update at a time, from P4Runtime's entities to the operations of `switch.device`."""
+"""Write: batches of updates, from P4Runtime's entities to the operations of `switch.device`.
+
+Each update is done in two steps: a handler checks it and gives what carries it out. A batch that is to be done whole or
+not at all is checked first, all of it, and then carried out in a transaction of the device; for DATAPLANE_ATOMIC while
+packets wait, for as short as that makes it. What failed then says why, all other updates say ABORTED.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from finsy.proto import p4r, rpc_code
 
 from switch.daemon.chassis import Chassis
+from switch.daemon.contents import Contents
 from switch.daemon.errors import RpcError, code_of
 from switch.daemon.replication import replication_in
-from switch.daemon.translate import counter_in, group_in, integer, match_in, member_in, meter_in, table_entry_in
+from switch.daemon.roles import Scope, entity_id
+from switch.daemon.translate import (
+    counter_in,
+    group_in,
+    match_in,
+    member_in,
+    meter_in,
+    table_entry_in,
+    table_key_in,
+)
 from switch.device import Device
+from switch.device_arrays import check_meter
 from switch.entities import TableEntry, TableError, ValueSet
+from switch.p4data import register_in
 
 INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 TURN = 256
 """Updates carried out before the other clients of the daemon get a turn."""
 
+Do = Callable[[], object]
+Errors = list[RpcError | None]
 
-async def apply_updates(chassis: Chassis, device: Device, updates: Any) -> list[RpcError | None]:
-    """Carries out a batch in order, going on after errors; the error of each update or None.
 
-    Raises RpcError UNAVAILABLE when the device is switched off meanwhile. Call with chassis.writing held.
+async def apply_updates(chassis: Chassis, contents: Contents, request: p4r.WriteRequest, scope: Scope) -> Errors:
+    """Carries out a batch; the error of each update or None.
+
+    Raises RpcError INVALID_ARGUMENT for an unknown atomicity, UNAVAILABLE when the device is switched off meanwhile.
+    Call with chassis.writing held.
     """
-    errors: list[RpcError | None] = []
+    if request.atomicity == p4r.WriteRequest.CONTINUE_ON_ERROR:
+        return await _one_by_one(chassis, contents, request.updates, scope)
+    if request.atomicity not in (p4r.WriteRequest.ROLLBACK_ON_ERROR, p4r.WriteRequest.DATAPLANE_ATOMIC):
+        known = ", ".join(p4r.WriteRequest.Atomicity.keys())
+        raise RpcError(rpc_code.INVALID_ARGUMENT, f"atomicity {request.atomicity} (has: {known})")
+    return _whole(contents, request.updates, scope, request.atomicity == p4r.WriteRequest.DATAPLANE_ATOMIC)
+
+
+async def _one_by_one(chassis: Chassis, contents: Contents, updates: Any, scope: Scope) -> Errors:
+    errors: Errors = []
+    device = chassis.running()
     for count, update in enumerate(updates, 1):
         try:
-            _apply(chassis, device, update)
+            prepare(contents, update, scope)()
         except RpcError as error:
             errors.append(error)
         except TableError as error:
-            errors.append(RpcError(code_of(error.code), error.message))
+            errors.append(_rpc_error(error))
         else:
             errors.append(None)
         if count % TURN == 0:
@@ -43,54 +76,96 @@ async def apply_updates(chassis: Chassis, device: Device, updates: Any) -> list[
     return errors
 
 
-def _apply(chassis: Chassis, device: Device, update: p4r.Update) -> None:
-    kind = update.entity.WhichOneof("entity")
+def _whole(contents: Contents, updates: Any, scope: Scope, atomic: bool) -> Errors:
+    errors: Errors = [None] * len(updates)
+    steps: list[Do] = []
+    for at, update in enumerate(updates):
+        try:
+            steps.append(prepare(contents, update, scope))
+        except RpcError as error:
+            errors[at] = error
+        except TableError as error:
+            errors[at] = _rpc_error(error)
+    at = 0
+    if not any(errors):
+        try:
+            with contents.device.held() if atomic else nullcontext(), contents.device.transaction():
+                for at in range(len(steps)):
+                    steps[at]()
+        except RpcError as error:
+            errors[at] = error
+        except TableError as error:
+            errors[at] = _rpc_error(error)
+    bad = next((number for number, error in enumerate(errors) if error is not None), None)
+    if bad is None:
+        return errors
+    why = RpcError(rpc_code.ABORTED, f"not done, or taken back, because update {bad} failed")
+    return [error or why for error in errors]
+
+
+def _rpc_error(error: TableError) -> RpcError:
+    return RpcError(code_of(error.code), error.message)
+
+
+def prepare(contents: Contents, update: p4r.Update, scope: Scope) -> Do:
+    """Checks an update and gives what carries it out. Both raise RpcError and TableError."""
+    entity = update.entity
+    kind = entity.WhichOneof("entity")
     if kind is None:
         raise RpcError(rpc_code.INVALID_ARGUMENT, "an update without an entity")
-    if update.type not in (INSERT, MODIFY, DELETE):
-        raise RpcError(rpc_code.INVALID_ARGUMENT, "an update without a type (want INSERT, MODIFY or DELETE)")
     handler = _HANDLERS.get(kind)
     if handler is None:
         raise RpcError(rpc_code.UNIMPLEMENTED, f"{kind} cannot be written here (can: {', '.join(sorted(_HANDLERS))})")
-    handler(chassis, device, update.type, getattr(update.entity, kind))
+    if update.type not in (INSERT, MODIFY, DELETE):
+        raise RpcError(rpc_code.INVALID_ARGUMENT, "an update without a type (want INSERT, MODIFY or DELETE)")
+    if scope.ids is not None and not scope.has(entity):
+        what = f"{kind} of {entity_id(entity):#x}" if entity_id(entity) else kind
+        raise RpcError(rpc_code.PERMISSION_DENIED, f"{what}: not among the objects of this role")
+    return handler(contents, update.type, getattr(entity, kind))
 
 
-def _table_entry(chassis: Chassis, device: Device, kind: int, sent: p4r.TableEntry) -> None:
-    entry = table_entry_in(sent)
-    if entry.is_default and kind != MODIFY:
-        raise RpcError(rpc_code.INVALID_ARGUMENT, "the default entry is always there: only MODIFY it")
+_OPERATIONS = {INSERT: 0, MODIFY: 1, DELETE: 2}  # as switch.native numbers them
+
+
+def _table_entry(contents: Contents, kind: int, sent: p4r.TableEntry) -> Do:
+    device = contents.device
     if kind == DELETE:
-        key = _key(device.read_one(entry)) if chassis.metadata else None
-        device.delete(entry)
-        chassis.metadata.pop(key, None)  # type: ignore[arg-type]
-        return
-    if sent.HasField("meter_config") and entry.table_id not in device.schema.metered:
+        return device.prepared(2, table_key_in(sent))
+    if sent.is_const:
+        raise RpcError(rpc_code.INVALID_ARGUMENT, "is_const is for reading: only the program has const entries")
+    if sent.HasField("time_since_last_hit"):
+        raise RpcError(rpc_code.INVALID_ARGUMENT, "time_since_last_hit is for reading")
+    entry = table_entry_in(sent)
+    step = device.prepared(_OPERATIONS[kind], entry)
+    with_meter = entry.table_id in device.schema.metered
+    if not with_meter and sent.HasField("meter_config"):
         raise RpcError(rpc_code.INVALID_ARGUMENT, f"table {entry.table_id} has no direct meter")
-    (device.insert if kind == INSERT else device.modify)(entry)
-    if sent.HasField("meter_config"):
-        device.write_direct_meter(entry, meter_in(sent.meter_config))
-    elif kind == MODIFY and entry.table_id in device.schema.metered:
-        device.write_direct_meter(entry, None)  # §9.1: a modify without it takes it away
-    if sent.metadata or chassis.metadata:
-        key = _key(device.read_one(entry))
-        if sent.metadata:
-            chassis.metadata[key] = sent.metadata
-        else:
-            chassis.metadata.pop(key, None)
+    if not with_meter or (kind == INSERT and not sent.HasField("meter_config")):
+        return step
+    config = meter_in(sent.meter_config) if sent.HasField("meter_config") else None  # §9.1: none takes it away
+    check_meter(config, f"table {entry.table_id}")
+    return partial(_with_meter, device, step, entry, config)
 
 
-def _key(entry: TableEntry) -> tuple[int, Any, int]:
-    return entry.table_id, entry.match, entry.priority
+def _with_meter(device: Device, step: Do, entry: TableEntry, config: Any) -> None:
+    """Entry and meter at once, for packets."""
+    with device.held():
+        step()
+        device.write_direct_meter(entry, config)
 
 
-def _member(chassis: Chassis, device: Device, kind: int, sent: p4r.ActionProfileMember) -> None:
+def _member(contents: Contents, kind: int, sent: p4r.ActionProfileMember) -> Do:
+    device = contents.device
     operations = {INSERT: device.insert_member, MODIFY: device.modify_member, DELETE: device.delete_member}
-    operations[kind](member_in(sent))
+    return partial(operations[kind], member_in(sent))
 
 
-def _group(chassis: Chassis, device: Device, kind: int, sent: p4r.ActionProfileGroup) -> None:
+def _group(contents: Contents, kind: int, sent: p4r.ActionProfileGroup) -> Do:
+    device = contents.device
     operations = {INSERT: device.insert_group, MODIFY: device.modify_group, DELETE: device.delete_group}
-    operations[kind](group_in(sent))
+    if kind == DELETE:
+        sent = p4r.ActionProfileGroup(action_profile_id=sent.action_profile_id, group_id=sent.group_id)
+    return partial(operations[kind], group_in(sent))
 
 
 def _only_modify(kind: int, what: str) -> None:
@@ -98,62 +173,87 @@ def _only_modify(kind: int, what: str) -> None:
         raise RpcError(rpc_code.INVALID_ARGUMENT, f"{what} are always there: only MODIFY them")
 
 
-def _counter(chassis: Chassis, device: Device, kind: int, sent: p4r.CounterEntry) -> None:
+def _index(sent: Any) -> int | None:
+    """None: all cells."""
+    return sent.index.index if sent.HasField("index") else None
+
+
+def _counter(contents: Contents, kind: int, sent: p4r.CounterEntry) -> Do:
     _only_modify(kind, "counter cells")
-    index = sent.index.index if sent.HasField("index") else None
-    device.write_counter(sent.counter_id, index, counter_in(sent.data))
+    if not sent.HasField("data"):
+        return partial(contents.device.read_counter, sent.counter_id, _index(sent))  # checks, and changes nothing
+    return partial(contents.device.write_counter, sent.counter_id, _index(sent), counter_in(sent.data))
 
 
-def _direct_counter(chassis: Chassis, device: Device, kind: int, sent: p4r.DirectCounterEntry) -> None:
+def _direct_counter(contents: Contents, kind: int, sent: p4r.DirectCounterEntry) -> Do:
     _only_modify(kind, "direct counters")
-    existing = device.read_one(table_entry_in(sent.table_entry))
-    if existing.counter is None:
-        raise RpcError(rpc_code.INVALID_ARGUMENT, f"table {existing.table_id} has no direct counter")
-    device.modify(replace(existing, counter=counter_in(sent.data)))
+    wanted, device = table_key_in(sent.table_entry), contents.device
+    data = counter_in(sent.data) if sent.HasField("data") else None
+
+    def write() -> None:
+        existing = device.read_one(wanted)
+        if existing.counter is None:
+            raise RpcError(rpc_code.INVALID_ARGUMENT, f"table {existing.table_id} has no direct counter")
+        if data is not None:
+            device.modify(replace(existing, action=None, counter=data))
+
+    return write
 
 
-def _register(chassis: Chassis, device: Device, kind: int, sent: p4r.RegisterEntry) -> None:
+def _register(contents: Contents, kind: int, sent: p4r.RegisterEntry) -> Do:
     _only_modify(kind, "register cells")
-    if sent.data.WhichOneof("data") != "bitstring":
-        raise RpcError(rpc_code.UNIMPLEMENTED, f"register {sent.register_id}: only bit<W> cells (data.bitstring)")
-    value = integer(sent.data.bitstring, f"register {sent.register_id}")
-    device.write_register(sent.register_id, sent.index.index if sent.HasField("index") else None, value)
+    value = register_in(contents.pipeline.program.p4info, sent.register_id, sent.data)
+    return partial(contents.device.write_register, sent.register_id, _index(sent), value)
 
 
-def _digest(chassis: Chassis, device: Device, kind: int, sent: p4r.DigestEntry) -> None:
-    assert chassis.digests is not None  # there is a pipeline
-    operations = {INSERT: chassis.digests.insert, MODIFY: chassis.digests.modify, DELETE: chassis.digests.delete}
-    operations[kind](sent)
+def _digest(contents: Contents, kind: int, sent: p4r.DigestEntry) -> Do:
+    digests, device = contents.digests, contents.device
+    operations = {INSERT: digests.insert, MODIFY: digests.modify, DELETE: digests.delete}
+
+    def write() -> None:
+        before = digests.kept(sent.digest_id)
+        operations[kind](sent)
+        device.on_undo(lambda: digests.restore(sent.digest_id, before))
+
+    return write
 
 
-def _replication(chassis: Chassis, device: Device, kind: int, sent: p4r.PacketReplicationEngineEntry) -> None:
+def _replication(contents: Contents, kind: int, sent: p4r.PacketReplicationEngineEntry) -> Do:
+    device = contents.device
     operations = {
         INSERT: device.insert_replication,
         MODIFY: device.modify_replication,
         DELETE: device.delete_replication,
     }
-    operations[kind](replication_in(sent))
+    return partial(operations[kind], replication_in(sent, key_only=kind == DELETE))
 
 
-def _value_set(chassis: Chassis, device: Device, kind: int, sent: p4r.ValueSetEntry) -> None:
+def _value_set(contents: Contents, kind: int, sent: p4r.ValueSetEntry) -> Do:
     _only_modify(kind, "value sets")
     members = tuple(tuple(match_in(field) for field in one.match) for one in sent.members)
-    device.write_value_set(ValueSet(sent.value_set_id, members))
+    return partial(contents.device.write_value_set, ValueSet(sent.value_set_id, members))
 
 
-def _meter(chassis: Chassis, device: Device, kind: int, sent: p4r.MeterEntry) -> None:
+def _no_counters(sent: Any) -> None:
+    if sent.HasField("counter_data"):
+        raise RpcError(rpc_code.UNIMPLEMENTED, "counter_data: meters do not count here")
+
+
+def _meter(contents: Contents, kind: int, sent: p4r.MeterEntry) -> Do:
     _only_modify(kind, "meter cells")
-    index = sent.index.index if sent.HasField("index") else None
-    device.write_meter(sent.meter_id, index, meter_in(sent.config) if sent.HasField("config") else None)
-
-
-def _direct_meter(chassis: Chassis, device: Device, kind: int, sent: p4r.DirectMeterEntry) -> None:
-    _only_modify(kind, "direct meters")
+    _no_counters(sent)
     config = meter_in(sent.config) if sent.HasField("config") else None
-    device.write_direct_meter(table_entry_in(sent.table_entry), config)
+    return partial(contents.device.write_meter, sent.meter_id, _index(sent), config)
 
 
-_HANDLERS: dict[str, Callable[[Chassis, Device, int, Any], None]] = {
+def _direct_meter(contents: Contents, kind: int, sent: p4r.DirectMeterEntry) -> Do:
+    _only_modify(kind, "direct meters")
+    _no_counters(sent)
+    config = meter_in(sent.config) if sent.HasField("config") else None
+    return partial(contents.device.write_direct_meter, table_key_in(sent.table_entry), config)
+
+
+_HANDLERS: dict[str, Callable[[Contents, int, Any], Do]] = {
     "table_entry": _table_entry,
     "action_profile_member": _member,
     "action_profile_group": _group,

@@ -11,7 +11,7 @@ from switch.p4.emit_bits import load_bits
 from switch.p4.emit_frame import Frame
 from switch.p4.emit_stmt import CALL, SIGNATURE, Statements, action_constant
 from switch.p4.errors import Location, unsupported
-from switch.p4.p4info import Ids, key_ids, key_name, param_ids, value_set_keys
+from switch.p4.p4info import Ids, idle_timeouts, key_ids, key_name, param_ids, value_set_keys
 from switch.p4.types import Enum, Type, plain
 
 _MATCH = {"exact": "P4RT_EXACT", "lpm": "P4RT_LPM", "ternary": "P4RT_TERNARY", "range": "P4RT_RANGE",
@@ -219,6 +219,7 @@ class Tables(Statements):
             f".default_action = {first},",
             f".default_params = {f'default_{word}' if default is not None else 'NULL'},",
             f".direct_counter = {counter},",
+            f".idle_timeout = {int(idle_timeouts(table))},",
         )
         if decl.entries:
             code.add(f".n_entries = {len(decl.entries)},", f".entries = entries_{word},")
@@ -254,7 +255,8 @@ class Tables(Statements):
             code.add(f"static const uint8_t params_{word}_{number}[] = {{{_params(entry.action)}0}};")
             action = action_constant(table.actions[names.index(entry.action.name)])
             priority = priorities[number] if ordered else 0
-            rows.append(f"{{key_{word}_{number}, aux_{word}_{number}, {priority}, {action}, params_{word}_{number}}},")
+            rows.append(f"{{key_{word}_{number}, aux_{word}_{number}, {priority}, {action}, params_{word}_{number}, "
+                        f"{int(table.decl.const_entries or entry.const)}}},")  # fmt: skip
         code.open(f"static const struct p4rt_init_entry entries_{word}[] = {{")
         code.add(*rows)
         code.close("};")

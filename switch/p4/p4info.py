@@ -15,7 +15,7 @@ from switch.p4 import tree
 from switch.p4.elaborate import ActionInstance, ExternInstance, Program, TableInstance, ValueSetInstance
 from switch.p4.errors import fail
 from switch.p4.lexer import Lexeme
-from switch.p4.types import Enum, NewType, Record, Tuple, Type, plain, width_of
+from switch.p4.types import Enum, NewType, Record, Tuple, Type, width_of
 from switch.p4.typespec import data_spec, note_new_type, note_serializable
 
 _PREFIX = {
@@ -324,12 +324,17 @@ def _table(info: p4i.P4Info, table: TableInstance, ids: Ids) -> None:
     if table.direct_meter:
         out.direct_resource_ids.append(ids.of("direct_meter", table.direct_meter.name))
     out.size = table.size
-    timeout = decl.properties.get("support_timeout")
-    if timeout is not None and timeout.value.const:
+    if idle_timeouts(table):
         out.idle_timeout_behavior = p4i.Table.NOTIFY_CONTROL
     if decl.entries is not None:
         out.is_const_table = decl.const_entries
         out.has_initial_entries = bool(decl.entries)
+
+
+def idle_timeouts(table: TableInstance) -> bool:
+    """Whether the table has `support_timeout = true`."""
+    given = table.decl.properties.get("support_timeout")
+    return given is not None and bool(given.value.const)
 
 
 def _default(out: p4i.Table, table: TableInstance, ids: Ids) -> None:
@@ -403,10 +408,7 @@ def _extern(info: p4i.P4Info, extern: ExternInstance, ids: Ids) -> None:
     else:
         out = info.registers.add(size=extern.args["size"])
         _preamble(out, "register", extern.name, ids, extern.decl)
-        if str(plain(extern.cell)) == "bool":
-            out.type_spec.bool.SetInParent()
-        else:
-            out.type_spec.bitstring.bit.bitwidth = width_of(extern.cell) or 0
+        out.type_spec.CopyFrom(data_spec(extern.cell, info, [], extern.decl.where))
 
 
 def _controller_header(info: p4i.P4Info, header: tree.Aggregate, ids: Ids) -> None:

@@ -137,6 +137,20 @@ static int make_state(struct rt_device *dev, const struct p4_program *p)
     return rt_tables_create(dev);
 }
 
+/* Forget program and state and go on with those of `from`, whose owner forgets them without freeing. */
+static void take_state(struct rt_device *dev, const struct rt_device *from)
+{
+    rt_traffic_restart(dev);
+    free_state(dev);
+    dev->pub = from->pub;
+    dev->library = from->library;
+    dev->tables = from->tables;
+    dev->profiles = from->profiles;
+    dev->ranges = from->ranges;
+    dev->phv = from->phv;
+    rt_random_seed(dev);
+}
+
 /* Run the program in the shared object `path` with fresh state. On failure `why` says it in words and the old program
  * goes on. */
 RT_API int rt_device_load(struct rt_device *dev, const char *path, char *why, size_t room)
@@ -162,18 +176,42 @@ RT_API int rt_device_load(struct rt_device *dev, const char *path, char *why, si
         return error;
     }
     rt_lock(&dev->lock);
-    rt_traffic_restart(dev);
-    free_state(dev);
-    dev->pub = fresh.pub;
-    dev->library = fresh.library;
-    dev->tables = fresh.tables;
-    dev->profiles = fresh.profiles;
-    dev->ranges = fresh.ranges;
-    dev->phv = fresh.phv;
+    take_state(dev, &fresh);
     dev->started_ns = dev->collected ? 0 : rt_now_ns();
-    rt_random_seed(dev);
     rt_unlock(&dev->lock);
     return RT_OK;
+}
+
+/* Run what `from` holds, program and state, from one packet to the next; `from` is empty then. */
+RT_API void rt_device_adopt(struct rt_device *dev, struct rt_device *from)
+{
+    rt_lock(&dev->lock);
+    rt_lock(&from->lock);
+    take_state(dev, from);
+    dev->groups = from->groups;
+    dev->sessions = from->sessions;
+    dev->started_ns = from->started_ns;
+    memset(&from->pub, 0, sizeof from->pub);
+    memset(&from->groups, 0, sizeof from->groups);
+    memset(&from->sessions, 0, sizeof from->sessions);
+    from->library = from->phv = NULL;
+    from->tables = NULL;
+    from->profiles = NULL;
+    from->ranges = NULL;
+    rt_groups_refresh(dev, -1);
+    rt_unlock(&from->lock);
+    rt_unlock(&dev->lock);
+}
+
+/* Keep packets out until rt_device_release: what the caller changes meanwhile, they see all of it or nothing. */
+RT_API void rt_device_hold(struct rt_device *dev)
+{
+    rt_lock_keep(&dev->lock);
+}
+
+RT_API void rt_device_release(struct rt_device *dev)
+{
+    rt_lock_release(&dev->lock);
 }
 
 RT_API void rt_device_unload(struct rt_device *dev)
@@ -299,7 +337,7 @@ void rt_port_state(struct rt_device *dev, uint32_t port, int up)
         dev->down[port / 64] &= ~bit;
     else
         dev->down[port / 64] |= bit;
-    rt_groups_refresh(dev, port);
+    rt_groups_refresh(dev, (int32_t)port);
     rt_unlock(&dev->lock);
 }
 

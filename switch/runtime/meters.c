@@ -45,7 +45,7 @@ static void configure(struct p4rt_meter_cell *cell, const struct p4rt_meter_cell
     cell->p_tokens = cell->pburst * MICRO;
 }
 
-/* Copy the configurations of cells first..first+n-1 out (write = 0) or in (write = 1): full buckets then. */
+/* Copy cells first..first+n-1 out (write = 0), their configurations in (1: full buckets then), or as they are in (2). */
 RT_API int rt_meter_cells(struct rt_device *dev, uint32_t index, uint32_t first, uint32_t n,
                           struct p4rt_meter_cell *cells, int write)
 {
@@ -59,8 +59,10 @@ RT_API int rt_meter_cells(struct rt_device *dev, uint32_t index, uint32_t first,
     } else {
         for (uint32_t i = 0; i < n; i++) {
             struct p4rt_meter_cell *cell = &dev->pub.meters[index].cells[first + i];
-            if (write)
+            if (write == 1)
                 configure(cell, &cells[i]);
+            else if (write)
+                *cell = cells[i];
             else
                 cells[i] = *cell;
         }
@@ -88,8 +90,10 @@ RT_API int rt_entry_meter(struct rt_device *dev, uint32_t index, const uint8_t *
     } else {
         if (!entry->meter)
             entry->meter = malloc(sizeof *entry->meter);
-        if (entry->meter)
+        if (entry->meter && write == 1)
             configure(entry->meter, wanted);
+        else if (entry->meter)
+            *entry->meter = *wanted;
         else
             error = RT_NO_MEMORY;
     }

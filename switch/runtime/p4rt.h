@@ -117,6 +117,7 @@ struct p4rt_init_entry {
     int32_t priority;      /* larger wins; 0 in tables of exact and lpm fields */
     uint32_t action;
     const uint8_t *params;
+    uint32_t constant;     /* 1: `const`: only its direct resources may change */
 };
 
 struct p4rt_table_desc {
@@ -134,6 +135,7 @@ struct p4rt_table_desc {
     enum p4rt_count direct_counter;
     uint32_t n_entries;
     const struct p4rt_init_entry *entries;
+    uint32_t idle_timeout;                /* 1: support_timeout: entries know when they were hit last */
 };
 
 struct p4rt_profile_desc {
@@ -233,7 +235,8 @@ struct p4rt_meter_cell {
 struct p4rt_entry {
     const struct p4rt_action *act;    /* what runs on a match; NULL: nothing (or ask group) */
     const struct p4rt_group *group;   /* not NULL: the action is p4rt_pick(group, hash) */
-    struct p4rt_cell count;           /* direct counter */
+    struct p4rt_cell count;           /* direct counter; counts in tables with p4rt_table.noted */
+    uint64_t hit_us;                  /* program's time of the last hit, or of the insertion; there too */
     struct p4rt_meter_cell *meter;    /* direct meter; NULL: not configured */
     uint64_t *value, *mask;           /* words compared with the key: (key & mask) == value; range fields are 0 */
     uint8_t *key, *aux;
@@ -270,7 +273,7 @@ struct p4rt_table {
     struct p4rt_entry **list;
     const struct p4rt_range *ranges;  /* range fields of the key */
     uint32_t n_ranges;
-    enum p4rt_count direct_counter;
+    uint32_t noted;                   /* 1: it has a direct counter or idle timeouts */
     struct p4rt_entry miss;           /* the default entry */
 };
 
@@ -451,9 +454,11 @@ static inline struct p4rt_entry *p4rt_apply(struct p4rt_device *dev, uint32_t in
         entry = p4rt_find_list(table, key, words);
     if (!entry)
         entry = &table->miss;
-    if (table->direct_counter) {
+    if (table->noted) {
         entry->count.packets++;
         entry->count.bytes += pkt->received;
+        entry->hit_us = pkt->std.egress_global_timestamp > pkt->std.ingress_global_timestamp
+                            ? pkt->std.egress_global_timestamp : pkt->std.ingress_global_timestamp;
     }
     return entry;
 }

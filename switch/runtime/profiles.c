@@ -117,6 +117,8 @@ static int write_member(struct rt_device *dev, int op, uint32_t profile, uint32_
     }
     if (action >= dev->pub.program->n_actions)
         return RT_INVALID;
+    if (op == RT_INSERT && p->sets)
+        return RT_MIXED;
     if (op == RT_INSERT && p->members.n >= dev->pub.program->profiles[profile].size)
         return RT_FULL;
     uint32_t bytes = dev->pub.program->actions[action].params_bytes;
@@ -159,19 +161,24 @@ static void refresh(struct rt_device *dev, struct rt_group *group)
     group->live.n_live = n;
 }
 
-/* A port changed state: choose anew in every group that watches it. */
-void rt_groups_refresh(struct rt_device *dev, uint32_t port)
+static void refresh_watching(struct rt_device *dev, struct rt_group *group, int32_t port)
+{
+    for (uint32_t m = 0; m < group->n_members; m++)
+        if (group->members[m].watch_port >= 0 && (port < 0 || group->members[m].watch_port == port)) {
+            refresh(dev, group);
+            return;
+        }
+}
+
+/* A port changed state, or (-1) any may have: choose anew in every group that watches it. */
+void rt_groups_refresh(struct rt_device *dev, int32_t port)
 {
     for (uint32_t i = 0; dev->pub.program && i < dev->pub.program->n_profiles; i++) {
-        struct rt_map *groups = &dev->profiles[i].groups;
-        for (uint32_t g = 0; g < groups->n; g++) {
-            struct rt_group *group = groups->at[g].thing;
-            for (uint32_t m = 0; m < group->n_members; m++)
-                if (group->members[m].watch_port == (int32_t)port) {
-                    refresh(dev, group);
-                    break;
-                }
-        }
+        struct rt_profile *p = &dev->profiles[i];
+        for (uint32_t g = 0; g < p->groups.n; g++)
+            refresh_watching(dev, p->groups.at[g].thing, port);
+        for (struct rt_group *set = p->sets; set; set = set->next)
+            refresh_watching(dev, set, port);
     }
 }
 
@@ -242,6 +249,8 @@ static int write_group(struct rt_device *dev, int op, uint32_t profile, uint32_t
         free_group(group);
         return RT_OK;
     }
+    if (p->sets)
+        return RT_MIXED;
     if (p->groups.n >= dev->pub.program->profiles[profile].size)
         return RT_FULL;
     group = calloc(1, sizeof *group);
@@ -266,6 +275,114 @@ RT_API int rt_group_write(struct rt_device *dev, int op, uint32_t profile, uint3
     int error = write_group(dev, op, profile, id, max_size, n, places);
     rt_unlock(&dev->lock);
     return error;
+}
+
+/* ---- one-shot action sets ------------------------------------------------------------------------------------------- */
+
+/* A member of a set as Python gives and reads it; its parameters follow. */
+struct rt_set_head {
+    uint32_t action, weight;
+    int32_t watch_port;
+    uint32_t params_bytes;
+};
+
+static void free_set(struct rt_group *set)
+{
+    for (uint32_t i = 0; i < set->n_members; i++)
+        if (set->members[i].member)
+            free_member(set->members[i].member);
+    free_group(set);
+}
+
+static int fill_set(const struct p4_program *p, struct rt_group *set, uint32_t n, const uint8_t *blob)
+{
+    uint64_t weights = 0;
+
+    set->members = calloc(n + 1, sizeof *set->members);
+    for (uint32_t i = 0; set->members && i < n; i++) {
+        struct rt_set_head head;
+        struct rt_member *member = calloc(1, sizeof *member);
+
+        memcpy(&head, blob, sizeof head);
+        blob += sizeof head;
+        if (!member)
+            return RT_NO_MEMORY;
+        set->members[i] = (struct rt_group_member){member, head.weight, head.watch_port};
+        set->n_members = i + 1;
+        if (head.action >= p->n_actions || head.params_bytes != p->actions[head.action].params_bytes)
+            return RT_INVALID;
+        member->act = (struct p4rt_action){.action = head.action, .params = calloc(1, head.params_bytes + 8)};
+        if (!member->act.params)
+            return RT_NO_MEMORY;
+        memcpy(member->act.params, blob, head.params_bytes);
+        blob += head.params_bytes;
+        weights += head.weight;
+    }
+    set->live.live = calloc(weights + 1, sizeof *set->live.live);
+    return set->members && set->live.live ? RT_OK : RT_NO_MEMORY;
+}
+
+/* A group with members of its own for one entry, from `n` members in `blob`; it is to take the place of `instead` (or
+ * NULL), which the caller frees. NULL with the error when it cannot be made. */
+struct rt_group *rt_set_make(struct rt_device *dev, uint32_t profile, const struct rt_group *instead, uint32_t n,
+                             const uint8_t *blob, int *error)
+{
+    struct rt_profile *p = profile_of(dev, profile);
+    struct rt_group *set;
+    uint64_t members = (uint64_t)n + (p ? p->set_members : 0) - (instead ? instead->n_members : 0);
+
+    *error = !p ? RT_INVALID
+             : p->members.n || p->groups.n ? RT_MIXED
+             : members > dev->pub.program->profiles[profile].size ? RT_FULL
+                                                                  : RT_OK;
+    if (*error)
+        return NULL;
+    set = calloc(1, sizeof *set);
+    *error = set ? fill_set(dev->pub.program, set, n, blob) : RT_NO_MEMORY;
+    if (*error) {
+        if (set)
+            free_set(set);
+        return NULL;
+    }
+    refresh(dev, set);
+    set->next = p->sets;
+    if (p->sets)
+        p->sets->prev = set;
+    p->sets = set;
+    p->set_members += n;
+    return set;
+}
+
+void rt_set_free(struct rt_device *dev, uint32_t profile, struct rt_group *set)
+{
+    struct rt_profile *p = profile_of(dev, profile);
+
+    *(set->prev ? &set->prev->next : &p->sets) = set->next;
+    if (set->next)
+        set->next->prev = set->prev;
+    p->set_members -= set->n_members;
+    free_set(set);
+}
+
+size_t rt_set_bytes(const struct p4_program *p, const struct rt_group *set)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < set->n_members; i++)
+        bytes += sizeof(struct rt_set_head) + p->actions[set->members[i].member->act.action].params_bytes;
+    return bytes;
+}
+
+uint8_t *rt_set_put(const struct p4_program *p, const struct rt_group *set, uint8_t *out)
+{
+    for (uint32_t i = 0; i < set->n_members; i++) {
+        const struct p4rt_action *act = &set->members[i].member->act;
+        struct rt_set_head head = {act->action, set->members[i].weight, set->members[i].watch_port,
+                                   p->actions[act->action].params_bytes};
+        memcpy(out, &head, sizeof head);
+        memcpy(out + sizeof head, act->params, head.params_bytes);
+        out += sizeof head + head.params_bytes;
+    }
+    return out;
 }
 
 /* ---- reading ---------------------------------------------------------------------------------------------------------- */

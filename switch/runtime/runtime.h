@@ -2,6 +2,7 @@
  *
  *     device.c    devices, loading programs, counters and registers, the in-memory door
  *     tables.c    table entries            profiles.c  members and groups of action profiles
+ *     entries.c   entries for Python, idle timeouts
  *     digests.c   what programs tell the control plane
  *     trace.c     the way of one packet
  *     hashes.c    CRCs, random numbers     timers.h    a heap of due times
@@ -36,12 +37,14 @@ enum rt_error {
     RT_INVALID = -6,            /* an index or id that does not exist */
     RT_NO_PROGRAM = -7,
     RT_SYSTEM = -8,             /* errno tells */
+    RT_MIXED = -9,              /* one-shot sets and members or groups in one action selector */
+    RT_CONST = -10,             /* the program says that it does not change */
 };
 
 enum rt_op { RT_INSERT = 0, RT_MODIFY = 1, RT_DELETE = 2 };
 
 /* What an entry's action is. */
-enum rt_kind { RT_KIND_NONE = 0, RT_KIND_ACTION = 1, RT_KIND_MEMBER = 2, RT_KIND_GROUP = 3 };
+enum rt_kind { RT_KIND_NONE = 0, RT_KIND_ACTION = 1, RT_KIND_MEMBER = 2, RT_KIND_GROUP = 3, RT_KIND_SET = 4 };
 
 struct rt_member {
     struct p4rt_action act;
@@ -60,6 +63,7 @@ struct rt_group {
     uint32_t max_size;
     uint32_t n_members;
     struct rt_group_member *members;
+    struct rt_group *prev, *next; /* of a one-shot set, which has its members to itself: its place in rt_profile.sets */
 };
 
 /* Things by id, sorted. */
@@ -73,6 +77,8 @@ struct rt_copies { struct rt_buffer *first, *last; };
 
 struct rt_profile {
     struct rt_map members, groups;
+    struct rt_group *sets;      /* one-shot action sets: each the group of one table entry */
+    uint32_t set_members;       /* in all of them */
 };
 
 struct rt_entry {
@@ -81,6 +87,9 @@ struct rt_entry {
     enum rt_kind kind;
     struct rt_member *member;
     struct rt_group *group;
+    uint64_t timeout_ns;        /* idle timeout; 0: none */
+    uint64_t told_us;           /* when Python was told last that it is idle, in the program's time */
+    uint32_t constant;          /* of the program, and not to be changed */
 };
 
 struct rt_table {
@@ -166,13 +175,26 @@ struct rt_device {
     struct rt_collected *collected; /* under a virtual clock (virtual.c): what came out; else NULL */
 };
 
-/* tables.c: called with the device locked */
+/* tables.c: called with the device locked; `place` is where a list keeps the entry */
 int rt_tables_create(struct rt_device *dev);
 void rt_tables_destroy(struct rt_device *dev);
+struct rt_entry *rt_entry_at(struct rt_device *dev, uint32_t index, const uint8_t *key, const uint8_t *aux,
+                             int32_t priority, uint32_t *place);
+struct rt_entry *rt_entry_insert(struct rt_device *dev, uint32_t index, const uint8_t *key, const uint8_t *aux,
+                                 int32_t priority, enum rt_kind kind, uint32_t ref, const uint8_t *params, int *error);
+int rt_entry_act(struct rt_device *dev, uint32_t index, struct rt_entry *entry, enum rt_kind kind, uint32_t ref,
+                 const uint8_t *params);
+void rt_entry_delete(struct rt_device *dev, uint32_t index, struct rt_entry *entry, uint32_t place);
+int rt_default_reset(struct rt_device *dev, uint32_t index);
 
 /* profiles.c: called with the device locked */
+struct rt_group *rt_set_make(struct rt_device *dev, uint32_t profile, const struct rt_group *instead, uint32_t n,
+                             const uint8_t *blob, int *error);
+void rt_set_free(struct rt_device *dev, uint32_t profile, struct rt_group *set);
+size_t rt_set_bytes(const struct p4_program *p, const struct rt_group *set);
+uint8_t *rt_set_put(const struct p4_program *p, const struct rt_group *set, uint8_t *out);
 void rt_profiles_destroy(struct rt_device *dev);
-void rt_groups_refresh(struct rt_device *dev, uint32_t port);
+void rt_groups_refresh(struct rt_device *dev, int32_t port); /* -1: all */
 struct rt_member *rt_member_find(struct rt_device *dev, uint32_t profile, uint32_t id);
 struct rt_group *rt_group_find(struct rt_device *dev, uint32_t profile, uint32_t id);
 
@@ -192,7 +214,7 @@ void rt_map_take(struct rt_map *map, uint32_t id);
 /* meters.c: called with the device locked */
 uint32_t rt_meter(struct p4rt_device *dev, struct p4rt_meter_cell *cell, uint32_t bytes, const struct p4rt_packet *pkt);
 
-/* tables.c: an entry as programs see it, or NULL; key NULL: the default entry */
+/* entries.c: an entry as programs see it, or NULL; key NULL: the default entry */
 struct p4rt_entry *rt_entry_find(struct rt_device *dev, uint32_t index, const uint8_t *key, const uint8_t *aux,
                                  int32_t priority);
 

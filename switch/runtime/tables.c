@@ -85,16 +85,12 @@ static void list_ranges(const struct p4rt_table_desc *desc, struct p4rt_table *t
     }
 }
 
-static int set_action(struct rt_device *dev, uint32_t index, struct rt_entry *entry, enum rt_kind kind, uint32_t ref,
-                      const uint8_t *params);
-static int insert(struct rt_device *dev, uint32_t index, const uint8_t *key, const uint8_t *aux, int32_t priority,
-                  enum rt_kind kind, uint32_t ref, const uint8_t *params, const struct p4rt_cell *count);
-
-static int reset_default(struct rt_device *dev, uint32_t index)
+/* The default entry as the program has it. */
+int rt_default_reset(struct rt_device *dev, uint32_t index)
 {
     const struct p4rt_table_desc *desc = &dev->pub.program->tables[index];
     enum rt_kind kind = desc->default_action == P4RT_NONE ? RT_KIND_NONE : RT_KIND_ACTION;
-    return set_action(dev, index, &dev->tables[index].miss, kind, desc->default_action, desc->default_params);
+    return rt_entry_act(dev, index, &dev->tables[index].miss, kind, desc->default_action, desc->default_params);
 }
 
 int rt_tables_create(struct rt_device *dev)
@@ -117,7 +113,7 @@ int rt_tables_create(struct rt_device *dev)
 
         table->search = search_of(desc);
         table->words = P4RT_WORDS(desc->key_bytes);
-        table->direct_counter = desc->direct_counter;
+        table->noted = desc->direct_counter || desc->idle_timeout;
         list_ranges(desc, table, &next);
         if (table->search == P4RT_SEARCH_EXACT) {
             table->hashes = calloc(1, sizeof *table->hashes);
@@ -125,11 +121,13 @@ int rt_tables_create(struct rt_device *dev)
             if (!table->hashes || hash_grow(table->hashes))
                 return RT_NO_MEMORY;
         }
-        error = reset_default(dev, i);
+        error = rt_default_reset(dev, i);
         for (uint32_t e = 0; !error && e < desc->n_entries; e++) {
             const struct p4rt_init_entry *init = &desc->entries[e];
-            error = insert(dev, i, init->key, init->aux, init->priority, RT_KIND_ACTION, init->action, init->params,
-                           NULL);
+            struct rt_entry *entry = rt_entry_insert(dev, i, init->key, init->aux, init->priority, RT_KIND_ACTION,
+                                                     init->action, init->params, &error);
+            if (entry)
+                entry->constant = init->constant;
         }
         if (error)
             return error;
@@ -154,6 +152,8 @@ void rt_tables_destroy(struct rt_device *dev)
 
         for (; entry; entry = next) {
             next = entry->next;
+            if (entry->kind == RT_KIND_SET)
+                rt_set_free(dev, dev->pub.program->tables[i].profile, entry->group);
             free_entry(entry);
         }
         free(dev->tables[i].miss.pub.own.params);
@@ -211,14 +211,17 @@ static struct rt_entry *new_entry(const struct p4rt_table *table, uint32_t key_b
     return entry;
 }
 
-/* Point an entry at its action and drop what it pointed at before; nothing changes on an error. */
-static int set_action(struct rt_device *dev, uint32_t index, struct rt_entry *entry, enum rt_kind kind, uint32_t ref,
-                      const uint8_t *params)
+/* Point an entry at its action and drop what it pointed at before; nothing changes on an error. `ref` and `params`: of
+ * an action its index and parameters, of a member or group its id, of a one-shot set the number of its members and what
+ * rt_set_make takes. */
+int rt_entry_act(struct rt_device *dev, uint32_t index, struct rt_entry *entry, enum rt_kind kind, uint32_t ref,
+                 const uint8_t *params)
 {
     uint32_t profile = dev->pub.program->tables[index].profile;
+    struct rt_group *group = NULL, *old = entry->kind == RT_KIND_SET ? entry->group : NULL;
     struct rt_member *member = NULL;
-    struct rt_group *group = NULL;
     uint8_t *own = NULL;
+    int error = RT_INVALID;
 
     if (kind == RT_KIND_ACTION) {
         if (ref >= dev->pub.program->n_actions)
@@ -233,9 +236,11 @@ static int set_action(struct rt_device *dev, uint32_t index, struct rt_entry *en
         member = rt_member_find(dev, profile, ref);
     } else if (kind == RT_KIND_GROUP) {
         group = rt_group_find(dev, profile, ref);
+    } else if (kind == RT_KIND_SET) {
+        group = rt_set_make(dev, profile, old, ref, params, &error);
     }
-    if ((kind == RT_KIND_MEMBER && !member) || (kind == RT_KIND_GROUP && !group))
-        return RT_INVALID;
+    if ((kind == RT_KIND_MEMBER && !member) || (kind >= RT_KIND_GROUP && !group))
+        return error;
     if (member)
         member->refs++;
     if (group)
@@ -244,6 +249,8 @@ static int set_action(struct rt_device *dev, uint32_t index, struct rt_entry *en
         entry->member->refs--;
     if (entry->group)
         entry->group->refs--;
+    if (old)
+        rt_set_free(dev, profile, old);
     free(entry->pub.own.params);
     entry->kind = kind;
     entry->member = member;
@@ -251,10 +258,12 @@ static int set_action(struct rt_device *dev, uint32_t index, struct rt_entry *en
     entry->pub.own = (struct p4rt_action){.action = kind == RT_KIND_ACTION ? ref : P4RT_NONE, .params = own};
     entry->pub.act = own ? &entry->pub.own : member ? &member->act : NULL;
     entry->pub.group = group ? &group->live : NULL;
-    if (entry == &dev->tables[index].miss) {
-        struct p4rt_meter_cell *meter = dev->pub.tables[index].miss.meter;
-        dev->pub.tables[index].miss = entry->pub; /* programs see a copy: it carries the counter and the meter */
-        dev->pub.tables[index].miss.meter = meter;
+    if (entry == &dev->tables[index].miss) { /* programs see a copy, with the counter and the meter */
+        struct p4rt_entry *shown = &dev->pub.tables[index].miss, before = *shown;
+        *shown = entry->pub;
+        shown->count = before.count;
+        shown->hit_us = before.hit_us;
+        shown->meter = before.meter;
     }
     return RT_OK;
 }
@@ -316,7 +325,7 @@ static uint32_t list_place(const struct p4rt_table *table, int32_t priority, int
     return low;
 }
 
-static struct rt_entry *find(struct rt_device *dev, uint32_t index, const uint8_t *key, const uint8_t *aux,
+struct rt_entry *rt_entry_at(struct rt_device *dev, uint32_t index, const uint8_t *key, const uint8_t *aux,
                              int32_t priority, uint32_t *place)
 {
     struct p4rt_table *table = &dev->pub.tables[index];
@@ -380,203 +389,54 @@ static void unindex_entry(struct p4rt_table *table, struct p4rt_entry *entry, ui
     }
 }
 
-static int insert(struct rt_device *dev, uint32_t index, const uint8_t *key, const uint8_t *aux, int32_t priority,
-                  enum rt_kind kind, uint32_t ref, const uint8_t *params, const struct p4rt_cell *count)
+/* NULL, with the error, when it cannot be. */
+struct rt_entry *rt_entry_insert(struct rt_device *dev, uint32_t index, const uint8_t *key, const uint8_t *aux,
+                                 int32_t priority, enum rt_kind kind, uint32_t ref, const uint8_t *params, int *error)
 {
     const struct p4rt_table_desc *desc = &dev->pub.program->tables[index];
     struct p4rt_table *table = &dev->pub.tables[index];
     struct rt_table *own = &dev->tables[index];
     uint32_t place = 0;
-    int error;
 
+    *error = RT_OK;
     if (table->search == P4RT_SEARCH_NONE)
-        return RT_INVALID;
-    if (find(dev, index, key, aux, priority, &place))
-        return RT_EXISTS;
-    if (own->used >= desc->size)
-        return RT_FULL;
+        *error = RT_INVALID;
+    else if (rt_entry_at(dev, index, key, aux, priority, &place))
+        *error = RT_EXISTS;
+    else if (own->used >= desc->size)
+        *error = RT_FULL;
+    if (*error)
+        return NULL;
     struct rt_entry *entry = new_entry(table, desc->key_bytes, key, aux, priority);
-    if (!entry)
-        return RT_NO_MEMORY;
-    error = set_action(dev, index, entry, kind, ref, params);
-    if (!error) {
-        error = index_entry(table, &entry->pub, desc->key_bytes);
-        if (error)
-            set_action(dev, index, entry, RT_KIND_NONE, 0, NULL);
+    if (!entry) {
+        *error = RT_NO_MEMORY;
+        return NULL;
     }
-    if (error) {
+    *error = rt_entry_act(dev, index, entry, kind, ref, params);
+    if (!*error) {
+        *error = index_entry(table, &entry->pub, desc->key_bytes);
+        if (*error)
+            rt_entry_act(dev, index, entry, RT_KIND_NONE, 0, NULL);
+    }
+    if (*error) {
         free_entry(entry);
-        return error;
+        return NULL;
     }
-    if (count)
-        entry->pub.count = *count;
     entry->prev = own->last;
     *(own->last ? &own->last->next : &own->first) = entry;
     own->last = entry;
     own->used++;
-    return RT_OK;
+    return entry;
 }
 
-static void delete(struct rt_device *dev, uint32_t index, struct rt_entry *entry, uint32_t place)
+void rt_entry_delete(struct rt_device *dev, uint32_t index, struct rt_entry *entry, uint32_t place)
 {
     struct rt_table *own = &dev->tables[index];
 
     unindex_entry(&dev->pub.tables[index], &entry->pub, dev->pub.program->tables[index].key_bytes, place);
-    set_action(dev, index, entry, RT_KIND_NONE, 0, NULL);
+    rt_entry_act(dev, index, entry, RT_KIND_NONE, 0, NULL);
     *(entry->prev ? &entry->prev->next : &own->first) = entry->next;
     *(entry->next ? &entry->next->prev : &own->last) = entry->prev;
     own->used--;
     free_entry(entry);
-}
-
-/* ---- the interface for Python ------------------------------------------------------------------------------------- */
-
-static int table_exists(struct rt_device *dev, uint32_t index)
-{
-    return dev->pub.program && index < dev->pub.program->n_tables;
-}
-
-/* Insert, modify or delete the entry with that match; `count`, when not NULL, sets its direct counter. A modify with
- * RT_KIND_NONE keeps the action and sets only the counter. */
-struct p4rt_entry *rt_entry_find(struct rt_device *dev, uint32_t index, const uint8_t *key, const uint8_t *aux,
-                                 int32_t priority)
-{
-    struct rt_entry *entry;
-    uint32_t place;
-
-    if (!table_exists(dev, index))
-        return NULL;
-    if (!key)
-        return &dev->pub.tables[index].miss;
-    entry = find(dev, index, key, aux, priority, &place);
-    return entry ? &entry->pub : NULL;
-}
-
-RT_API int rt_entry_write(struct rt_device *dev, int op, uint32_t index, const uint8_t *key, const uint8_t *aux,
-                          int32_t priority, int kind, uint32_t ref, const uint8_t *params,
-                          const struct p4rt_cell *count)
-{
-    struct rt_entry *entry;
-    uint32_t place = 0;
-    int error = RT_OK;
-
-    rt_lock(&dev->lock);
-    if (!table_exists(dev, index)) {
-        error = RT_INVALID;
-    } else if (op == RT_INSERT) {
-        error = insert(dev, index, key, aux, priority, (enum rt_kind)kind, ref, params, count);
-    } else if (!(entry = find(dev, index, key, aux, priority, &place))) {
-        error = RT_NOT_FOUND;
-    } else if (op == RT_DELETE) {
-        delete(dev, index, entry, place);
-    } else {
-        if (kind != RT_KIND_NONE)
-            error = set_action(dev, index, entry, (enum rt_kind)kind, ref, params);
-        if (!error && count)
-            entry->pub.count = *count;
-    }
-    rt_unlock(&dev->lock);
-    return error;
-}
-
-/* Set the default entry; RT_KIND_NONE: back to the program's. `keep`: leave the action and set only the counter. */
-RT_API int rt_default_write(struct rt_device *dev, uint32_t index, int keep, int kind, uint32_t ref,
-                            const uint8_t *params, const struct p4rt_cell *count)
-{
-    int error = RT_OK;
-
-    rt_lock(&dev->lock);
-    if (!table_exists(dev, index)) {
-        error = RT_INVALID;
-    } else {
-        struct p4rt_entry *shown = &dev->pub.tables[index].miss;
-        struct p4rt_cell before = shown->count;
-        if (!keep)
-            error = kind == RT_KIND_NONE
-                        ? reset_default(dev, index)
-                        : set_action(dev, index, &dev->tables[index].miss, (enum rt_kind)kind, ref, params);
-        shown->count = count ? *count : before;
-    }
-    rt_unlock(&dev->lock);
-    return error;
-}
-
-/* One entry as Python reads it: this head, then key, aux (key_bytes each) and the action's params_bytes. */
-struct rt_entry_view {
-    int32_t priority;
-    uint32_t kind, ref, params_bytes;
-    uint64_t packets, bytes;
-};
-
-static size_t view_bytes(const struct p4_program *p, uint32_t key_bytes, const struct rt_entry *entry)
-{
-    size_t params = entry->kind == RT_KIND_ACTION ? p->actions[entry->pub.own.action].params_bytes : 0;
-    return sizeof(struct rt_entry_view) + 2 * (size_t)key_bytes + params;
-}
-
-static uint8_t *put_view(const struct p4_program *p, uint32_t key_bytes, const struct rt_entry *entry,
-                         const struct p4rt_cell *count, uint8_t *out)
-{
-    struct rt_entry_view view = {.priority = entry->pub.priority, .kind = entry->kind,
-                                 .packets = count->packets, .bytes = count->bytes};
-
-    if (entry->kind == RT_KIND_ACTION) {
-        view.ref = entry->pub.own.action;
-        view.params_bytes = p->actions[view.ref].params_bytes;
-    } else if (entry->kind == RT_KIND_MEMBER) {
-        view.ref = entry->member->act.member;
-    } else if (entry->kind == RT_KIND_GROUP) {
-        view.ref = entry->group->live.id;
-    }
-    memcpy(out, &view, sizeof view);
-    out += sizeof view;
-    if (entry->pub.key) {
-        memcpy(out, entry->pub.key, key_bytes);
-        memcpy(out + key_bytes, entry->pub.aux, key_bytes);
-    } else {
-        memset(out, 0, 2 * (size_t)key_bytes);
-    }
-    out += 2 * (size_t)key_bytes;
-    if (view.params_bytes)
-        memcpy(out, entry->pub.own.params, view.params_bytes);
-    return out + view.params_bytes;
-}
-
-/* A snapshot of a table: its default entry first, then all entries, oldest first; or with `key` that one entry.
- * *out is to be freed with rt_free; returns the number of entries in it, or an error. */
-RT_API int rt_table_read(struct rt_device *dev, uint32_t index, const uint8_t *key, const uint8_t *aux,
-                         int32_t priority, uint8_t **out, size_t *out_bytes)
-{
-    struct rt_entry *only = NULL;
-    uint32_t place = 0;
-    int n = RT_INVALID;
-
-    rt_lock(&dev->lock);
-    if (table_exists(dev, index)) {
-        const struct p4_program *p = dev->pub.program;
-        struct rt_table *own = &dev->tables[index];
-        uint32_t key_bytes = p->tables[index].key_bytes;
-        size_t bytes = key ? 0 : view_bytes(p, key_bytes, &own->miss);
-
-        if (key)
-            only = find(dev, index, key, aux, priority, &place);
-        for (struct rt_entry *e = key ? only : own->first; e; e = key ? NULL : e->next)
-            bytes += view_bytes(p, key_bytes, e);
-        uint8_t *at = *out = malloc(bytes + 1);
-        *out_bytes = bytes;
-        n = at ? 0 : RT_NO_MEMORY;
-        if (at && !key) {
-            at = put_view(p, key_bytes, &own->miss, &dev->pub.tables[index].miss.count, at);
-            n++;
-        }
-        for (struct rt_entry *e = key ? only : own->first; at && e; e = key ? NULL : e->next, n++)
-            at = put_view(p, key_bytes, e, &e->pub.count, at);
-    }
-    rt_unlock(&dev->lock);
-    return n;
-}
-
-RT_API void rt_free(void *block)
-{
-    free(block);
 }

@@ -42,18 +42,18 @@ static const uint32_t all_actions[] = {FORWARD, PUSH, POP, CUT, COPY_WIDE, DROP}
 
 static const struct p4rt_init_entry both_entries[] = {
     {(const uint8_t *)"\xee\x0a\x00\x00\x00", (const uint8_t *)"\xff\xff\x00\x00\x00", 0, FORWARD,
-     (const uint8_t *)"\x00\x09"}};
+     (const uint8_t *)"\x00\x09", 0}};
 
 static const struct p4rt_table_desc tables[] = {
     [BY_MAC] = {"by_mac", 0x02000001, 1, mac_key, 6, 1024, 6, all_actions, P4RT_NONE, DROP, NULL, P4RT_COUNT_BOTH, 0,
-                NULL},
+                NULL, 1},
     [BY_ADDR] = {"by_addr", 0x02000002, 1, addr_key, 4, 16384, 6, all_actions, P4RT_NONE, FORWARD,
-                 (const uint8_t *)"\x01\xfd", P4RT_COUNT_NONE, 0, NULL},
+                 (const uint8_t *)"\x01\xfd", P4RT_COUNT_NONE, 0, NULL, 0},
     [BY_BOTH] = {"by_both", 0x02000003, 2, both_key, 5, 64, 6, all_actions, P4RT_NONE, P4RT_NONE, NULL,
-                 P4RT_COUNT_NONE, 1, both_entries},
+                 P4RT_COUNT_NONE, 1, both_entries, 0},
     [BY_ACL] = {"by_acl", 0x02000004, 3, acl_key, 4, 512, 6, all_actions, P4RT_NONE, DROP, NULL, P4RT_COUNT_PACKETS, 0,
-                NULL},
-    [BY_HASH] = {"by_hash", 0x02000005, 1, hash_key, 1, 8, 6, all_actions, 0, DROP, NULL, P4RT_COUNT_NONE, 0, NULL},
+                NULL, 0},
+    [BY_HASH] = {"by_hash", 0x02000005, 1, hash_key, 1, 8, 6, all_actions, 0, DROP, NULL, P4RT_COUNT_NONE, 0, NULL, 0},
 };
 static const struct p4rt_profile_desc profiles[] = {{"spray", 0x11000001, 8, 16, 1}};
 static const struct p4rt_counter_desc counters[] = {{"by_port", 0x12000001, 16, P4RT_COUNT_BOTH}};

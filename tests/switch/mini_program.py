@@ -44,9 +44,15 @@ def _p4info() -> p4i.P4Info:
         for action_id in range(FORWARD, DROP + 1):
             scope = 2 if action_id == DROP and name != "by_mac" else 0
             table.action_refs.add(id=action_id, scope=scope)
+    info.tables[0].idle_timeout_behavior = p4i.Table.NOTIFY_CONTROL
     info.tables[4].implementation_id = SPRAY
     info.tables[1].const_default_action_id = FORWARD
     profile = info.action_profiles.add(with_selector=True, size=8, max_group_size=16, table_ids=[BY_HASH])
+    counter = info.counters.add(size=16)
+    counter.preamble.id, counter.preamble.name, counter.preamble.alias = BY_PORT, "mini.by_port", "by_port"
+    register = info.registers.add(size=4)
+    register.preamble.id, register.preamble.name, register.preamble.alias = SEEN, "mini.seen", "seen"
+    register.type_spec.bitstring.bit.bitwidth = 128
     profile.preamble.id, profile.preamble.name, profile.preamble.alias = SPRAY, "mini.spray", "spray"
     return info
 

@@ -200,7 +200,7 @@ REFUSED = {
     "range full": (by_acl(RANGE(2, b"\0", b"\xff")), "leave the field"),
     "priority missing": (by_acl(priority=0), "needs a priority"),
     "priority too much": (by_mac(1, call(DROP), priority=3), "priority must be 0"),
-    "default action elsewhere": (TableEntry(BY_ACL, (), call(DROP), 1), "no action 'drop'"),
+    "default action elsewhere": (TableEntry(BY_ACL, (), call(DROP), 1), "PERMISSION_DENIED: .*drop is for the default"),
     "action for a profile": (by_hash(1, call(FORWARD, 1)), "takes its actions from spray"),
     "unknown member": (by_hash(1, MemberRef(5)), r"NOT_FOUND: .*no member 5 in spray \(has: none\)"),
     "member without profile": (TableEntry(BY_MAC, MAC_5, MemberRef(1)), "has no action profile"),
@@ -294,11 +294,11 @@ def test_group__spreads_by_weight_and_leaves_out_dead_ports(device: Device) -> N
     assert set(hash_ports(device)) == {13}
     device.modify_member(Member(SPRAY, 3, call(FORWARD, 14)))
     assert set(hash_ports(device)) == {14}
-    device.modify_group(Group(SPRAY, 7, members[:2]))
+    device.modify_group(Group(SPRAY, 7, members[:2], max_size=4))
     assert hash_ports(device) == []
     device.set_port_up(11, True)
     assert set(hash_ports(device)) == {11}
-    assert list(device.read_groups(SPRAY)) == [Group(SPRAY, 7, members[:2])]
+    assert list(device.read_groups(SPRAY)) == [Group(SPRAY, 7, members[:2], max_size=4)]
     assert [m.member_id for m in device.read_members()] == [1, 2, 3]
     assert [m.action for m in device.read_members(SPRAY, 3)] == [call(FORWARD, 14)]
 

@@ -214,7 +214,7 @@ def test_stream__lists_reach_the_primary_and_acks_are_answered():
             wrong = p4r.DigestListAck(digest_id=5, list_id=1)
             await client.stream.write(p4r.StreamMessageRequest(digest_ack=wrong))
             error = (await client.hear()).error
-            assert (error.canonical_code, error.digest_list_ack.digest_list_ack) == (rpc_code.NOT_FOUND, wrong)
+            assert (error.canonical_code, error.digest_list_ack.digest_list_ack) == (rpc_code.INVALID_ARGUMENT, wrong)
             for mac in (9, 7):
                 daemon.loop.inject(device, frame(1, mac), 3)
             assert (await client.hear()).digest.data[0].struct.members[0].bitstring == b"\7"
