@@ -179,9 +179,9 @@ def test_entries__are_checked_and_read_back():
     for call, argument, code in [
         (digests.insert, entry, rpc_code.ALREADY_EXISTS),
         (digests.modify, p4r.DigestEntry(digest_id=IDS["whole_t"]), rpc_code.NOT_FOUND),
-        (digests.delete, p4r.DigestEntry(digest_id=5), rpc_code.NOT_FOUND),
-        (digests.entries, 5, rpc_code.NOT_FOUND),
-        (digests.acknowledge, p4r.DigestListAck(digest_id=5), rpc_code.NOT_FOUND),
+        (digests.delete, p4r.DigestEntry(digest_id=5), rpc_code.INVALID_ARGUMENT),
+        (digests.entries, 5, rpc_code.INVALID_ARGUMENT),
+        (digests.acknowledge, p4r.DigestListAck(digest_id=5), rpc_code.INVALID_ARGUMENT),
         (
             digests.modify,
             p4r.DigestEntry(digest_id=LEARN, config=p4r.DigestEntry.Config(max_list_size=-1)),
