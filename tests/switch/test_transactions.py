@@ -164,7 +164,7 @@ def test_one_shot_sets_and_value_sets__come_back(device: Device) -> None:
 
 
 def test_held__packets_see_all_or_nothing(device: Device) -> None:
-    """Two prefixes always lead to the same port, but between the two writes; who processes meanwhile never sees that."""
+    """Two prefixes lead to the same port, but for a moment between two writes: nobody ever sees that."""
 
     def route(prefix: int, port: int) -> TableEntry:
         return TableEntry(BY_ADDR, (FieldMatch.lpm(1, bytes([prefix, 0, 0, 0]), 8),), forward(port))
