@@ -31,7 +31,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define P4RT_ABI 6
+#define P4RT_ABI 7
 #define P4RT_SYMBOL "p4_program"
 
 #define P4RT_HEADROOM 256     /* bytes in front of a frame that a deparser may grow into */
