@@ -249,3 +249,7 @@ class DeviceStats:
     """By the traffic manager: the queue was full, or no buffer was left."""
     dropped_no_buffer: int = 0
     """No buffer was left, for a queue (then in dropped_queue too) or for a cable's delay."""
+    dropped_assert: int = 0
+    """An assert or assume of the program was false."""
+    false_assert: bytes | None = None
+    """The place of the last such one, file:line:column."""

@@ -177,8 +177,9 @@ class Stats(c.Structure):
             "dropped_size",
             "dropped_queue",
             "dropped_no_buffer",
+            "dropped_assert",
         )
-    ]
+    ] + [("false_assert", c.c_char_p)]
 
 
 class Event(c.Structure):

@@ -358,6 +358,8 @@ def _why(before: Any, after: Any, steps: list[Step]) -> str:
     if last is not None:
         place = f", {last.where}" if last.where else ""
         by = f" (table {last.name}: {last.action}{place})" if last.kind == "table" else f" ({last.headline}{place})"
+    if after.dropped_assert > before.dropped_assert:
+        return f"an assert or assume was false, {(after.false_assert or b'').decode()}"
     if after.dropped_ingress > before.dropped_ingress:
         return f"egress_spec was the drop port after ingress{by}"
     if after.dropped_egress > before.dropped_egress:

@@ -6,7 +6,7 @@
 
 #include <core.p4>
 
-// From version 20200408 on the type of an index is a parameter of counters, meters and registers.
+// From version 20200408 on ports have a type, and the type of an index is a parameter of counters, meters and registers.
 #ifndef V1MODEL_VERSION
 #define V1MODEL_VERSION 20180101
 #endif
@@ -16,6 +16,7 @@ const bit<32> __v1model_version = V1MODEL_VERSION;
 #define INDEX_PARAM <I>
 #define AND_INDEX_PARAM , I
 #define INDEX I
+typedef bit<9> PortId_t;
 #else
 #define INDEX_PARAM
 #define AND_INDEX_PARAM
@@ -58,6 +59,10 @@ enum MeterType {
     packets,
     bytes
 }
+
+#define V1MODEL_METER_COLOR_GREEN  0
+#define V1MODEL_METER_COLOR_YELLOW 1
+#define V1MODEL_METER_COLOR_RED    2
 
 extern counter INDEX_PARAM {
     counter(bit<32> size, CounterType type);
@@ -107,6 +112,12 @@ extern action_selector {
 enum CloneType {
     I2E,
     E2E
+}
+
+// Old and superseded by the checksum functions; refused by name.
+extern Checksum16 {
+    Checksum16();
+    bit<16> get<D>(in D data);
 }
 
 extern void random<T>(out T result, in T lo, in T hi);

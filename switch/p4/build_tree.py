@@ -452,7 +452,8 @@ class TreeBuilder:
         return tree.ListExpr(self.where(values), values)
 
     def record_expr(self, item: Any, items: list[Any]) -> tree.RecordExpr:
-        return tree.RecordExpr(items[0][1].where, items)
+        dots = tree.Dots(self.where(items.pop())) if isinstance(items[-1], Token) else None
+        return tree.RecordExpr(items[0][1].where, items, dots)
 
     def record_field(self, item: Any, items: list[Any]) -> tuple[str, tree.Expr]:
         return str(items[0]), items[1]
@@ -471,6 +472,10 @@ class TreeBuilder:
 
     def slice(self, item: Any, items: list[Any]) -> tree.Slice:
         return tree.Slice(items[0].where, *items)
+
+    def plus_slice(self, item: Any, items: list[Any]) -> tree.Slice:
+        base, low, width = items
+        return tree.Slice(base.where, base, low, low, width)
 
     def call(self, item: Any, items: list[Any]) -> tree.Call:
         target, *types, args = items

@@ -74,8 +74,7 @@ class Checker(Tables):
 
     def _declare_const(self, node: tree.Const, scope: Scope) -> None:
         node.type = self.resolve(node.type_node, scope)
-        self.expr(node.value, scope)
-        self.coerce(node.value, node.type, f"constant {node.name}")
+        node.value = self.value_for(node.value, node.type, scope, f"constant {node.name}")
         if node.value.const is None and not isinstance(node.value, (tree.ListExpr, tree.RecordExpr)):
             fail(node.value.where, f"constant {node.name}: the value is not known at compile time")
         scope.declare(node.name, node, node.where)
@@ -183,8 +182,7 @@ class Checker(Tables):
         if isinstance(node.type, Object):
             fail(node.where, f"{node.name} cannot be a variable of type {node.type}")
         if node.value is not None:
-            self.expr(node.value, scope)
-            self.coerce(node.value, node.type, f"initial value of {node.name}")
+            node.value = self.value_for(node.value, node.type, scope, f"initial value of {node.name}")
         scope.declare(node.name, node, node.where)
 
     def _declare_instance(self, node: tree.Instance, scope: Scope) -> None:
@@ -344,23 +342,27 @@ class Checker(Tables):
         pass
 
     def _do_exit(self, node: tree.Exit, scope: Scope) -> None:
-        pass
+        if self.in_parser or self.in_function:
+            fail(
+                node.where,
+                f"{'a parser' if self.in_parser else 'a function'} cannot exit: only controls and actions can",
+            )
 
     def _do_return(self, node: tree.Return, scope: Scope) -> None:
         function = self.in_function
+        if self.in_parser:
+            fail(node.where, "return in a parser: a transition ends a state")
         if node.value is not None and (function is None or function.type == VOID):
             fail(node.where, "return with a value: only a function with a result returns one")
         if function is not None and function.type != VOID:
             if node.value is None:
                 fail(node.where, f"function {function.name} returns a {function.type}: return needs a value")
-            self.expr(node.value, scope)
-            self.coerce(node.value, function.type, f"result of {function.name}")
+            node.value = self.value_for(node.value, function.type, scope, f"result of {function.name}")
 
     def _do_assign(self, node: tree.Assign, scope: Scope) -> None:
         of = self.expr(node.target, scope)
         self.writable(node.target, "assignment")
-        self.expr(node.value, scope)
-        self.coerce(node.value, of, "assignment")
+        node.value = self.value_for(node.value, of, scope, "assignment")
 
     def _do_callstatement(self, node: tree.CallStatement, scope: Scope) -> None:
         self.expr(node.call, scope)

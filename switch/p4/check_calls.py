@@ -182,7 +182,18 @@ class Calls(Expressions):
         self.parameters(method.params, inner)
         result = self.resolve(method.result, inner)
         self._finish(e, callee, method.params, VOID, scope)
+        if callee.name == "static_assert" and callee.kind == "function":
+            self._static_assert(e)
         return substitute(result, callee.bound)
+
+    @staticmethod
+    def _static_assert(e: tree.Call) -> None:
+        check, *message = (arg.const for _, arg in e.callee.args)
+        if check is None:
+            fail(e.where, "static_assert: the condition is not known at compile time")
+        if not check:
+            fail(e.where, f"static_assert failed{f': {message[0]}' if message else ''}")
+        e.const = True
 
     @staticmethod
     def not_wide(of: Type, where: Location, what: str) -> None:

@@ -24,6 +24,7 @@ from switch.p4.types import (
     Stack,
     Tuple,
     Type,
+    Varbit,
     plain,
     same_signature,
 )  # fmt: skip
@@ -61,7 +62,7 @@ class Expressions(TypeResolver):
         elif isinstance(e.type, Enum) and e.type.under == to:
             e.const = e.type.values[e.const] if isinstance(e.const, str) else e.const
             e.type = to
-        elif isinstance(e, tree.ListExpr) and isinstance(base, (Record, Tuple)):
+        elif isinstance(e, tree.ListExpr) and isinstance(base, (Record, Tuple, Stack)):
             self._fill(e, to, what)
         elif isinstance(e, tree.RecordExpr) and isinstance(base, Record):
             self._fill_named(e, base, what)
@@ -78,9 +79,22 @@ class Expressions(TypeResolver):
         else:
             fail(e.where, f"{what} of type {e.type} where {to} is needed{self._cast_hint(e.type, to)}")
 
+    def filled(self, e: tree.Expr, to: Type, what: str = "value") -> tree.Expr:
+        """A checked expression made one of type `to`: the default value in place of `...`. Raises P4Error."""
+        if isinstance(e, tree.Dots):
+            return default_of(to, e)
+        self.coerce(e, to, what)
+        return e
+
+    def value_for(self, e: tree.Expr, to: Type, scope: Scope, what: str) -> tree.Expr:
+        """The same of an expression not checked yet."""
+        if not isinstance(e, tree.Dots):
+            self.expr(e, scope)
+        return self.filled(e, to, what)
+
     @staticmethod
     def _fail_dots(e: tree.Dots) -> NoReturn:
-        fail(e.where, "`...` stands only at the end of a list of values for a struct, header or tuple")
+        fail(e.where, "`...` stands only for a whole value, or at the end of a list of values")
 
     @staticmethod
     def _cast_hint(have: Type, to: Type) -> str:
@@ -89,18 +103,28 @@ class Expressions(TypeResolver):
 
     def _fill(self, e: tree.ListExpr, to: Type, what: str) -> None:
         base = plain(to)
-        parts = list(base.fields.values()) if isinstance(base, Record) else list(base.items)  # type: ignore[union-attr]
+        if isinstance(base, Stack):
+            parts: list[Type] = [base.element] * base.size
+        else:
+            parts = list(base.fields.values()) if isinstance(base, Record) else list(base.items)  # type: ignore[union-attr]
         if e.items and isinstance(e.items[-1], tree.Dots):
             e.items.pop()
             e.items += [default_of(of, e) for of in parts[len(e.items) :]]
         if len(parts) != len(e.items):
-            fail(e.where, f"{what}: {len(e.items)} values for the {len(parts)} fields of {to}")
+            kind = "elements" if isinstance(base, Stack) else "fields"
+            fail(e.where, f"{what}: {len(e.items)} values for the {len(parts)} {kind} of {to}")
         for item, of in zip(e.items, parts, strict=False):
             self.coerce(item, of, what)
         e.type = to
 
     def _fill_named(self, e: tree.RecordExpr, record: Record, what: str) -> None:
         given = dict(e.items)
+        if e.dots and set(given) <= set(record.fields):
+            e.items += [(name, default_of(of, e.dots)) for name, of in record.fields.items() if name not in given]
+            given = dict(e.items)
+        if len(given) != len(e.items):
+            twice = next(name for name, item in e.items if given[name] is not item)
+            fail(e.where, f"{what}: the field {twice} is given twice")
         if set(given) != set(record.fields):
             fail(e.where, f"{what}: the fields of {record} are {', '.join(record.fields)}; given {', '.join(given)}")
         for name, item in e.items:
@@ -221,11 +245,22 @@ class Expressions(TypeResolver):
         of = self.expr(e.base, scope)
         if not isinstance(plain(of), Bits):
             fail(e.where, f"{of} has no bits to slice: only bit<N> and int<N> have")
-        high, low = self.constant(e.high, scope), self.constant(e.low, scope)
         width = plain(of).width  # type: ignore[union-attr]
+        if e.width is not None:
+            taken = self.constant(e.width, scope)
+            start = self.expr(e.low, scope)
+            if start != INT and not (isinstance(plain(start), Bits) and not plain(start).signed):  # type: ignore
+                fail(e.low.where, f"a slice begins at a bit<N> or a number, not at a {start}")
+            if not 0 < taken <= width:
+                fail(e.width.where, f"a slice of {taken} bits of {of}: 1 to {width} can be taken")
+            if e.low.const is None:
+                return Bits(taken)
+            e.low = _number(e.low, e.low.const)
+            e.high, e.width = _number(e.low, e.low.const + taken - 1), None
+        high, low = self.constant(e.high, scope), self.constant(e.low, scope)
         if not 0 <= low <= high < width:
             fail(e.where, f"slice [{high}:{low}] of {of}: needs {width - 1} >= high >= low >= 0")
-        if isinstance(e.base, tree.Slice) and e.base.const is None:  # x[a:b][c:d] is x[b+c:b+d]
+        if isinstance(e.base, tree.Slice) and e.base.const is None and e.base.width is None:  # x[a:b][c:d]: x[b+c:b+d]
             shift = e.base.low.const
             e.base, e.high, e.low = e.base.base, _number(e.high, high + shift), _number(e.low, low + shift)
         if isinstance(e.base.const, int):
@@ -285,6 +320,10 @@ class Expressions(TypeResolver):
 
     def _unify(self, e: tree.Binary, left: Type, right: Type) -> None:
         """Bring the operands of a symmetric operator to one type."""
+        for one in (e.left, e.right):
+            if isinstance(one.type, Enum) and one.type.under and (left != right or e.op not in ("==", "!=")):
+                self.coerce(one, one.type.under, f"operand of {e.op}")
+        left, right = e.left.type, e.right.type
         if left == right:
             return
         for one, to in ((e.left, right), (e.right, left)):
@@ -350,6 +389,10 @@ class Expressions(TypeResolver):
         value = e.operand.const
         if isinstance(of, Enum) and of.under and isinstance(value, str):
             value = of.values[value]
+        if to == INT and value is None:
+            fail(e.where, f"{of} as int: the value must be known at compile time")
+        if of == INT and plain(to) == BOOL and value not in (0, 1):
+            fail(e.where, f"{value} as bool: 0 and 1 are, as false and true")
         if value is not None:
             e.const = fold_cast(value, plain(to)) if isinstance(value, (int, bool)) else value
             if isinstance(to, Enum) and not isinstance(e.const, str):
@@ -362,8 +405,10 @@ class Expressions(TypeResolver):
             return True
         if isinstance(of, Bits) and isinstance(to, Bits):
             return of.signed == to.signed or of.width == to.width
+        if isinstance(of, Bits) and to == INT:
+            return True
         if of == INT:
-            return isinstance(to, Bits)
+            return isinstance(to, Bits) or to == BOOL
         one_bit = Bits(1)
         return (of == BOOL and to == one_bit) or (of == one_bit and to == BOOL)
 
@@ -437,8 +482,8 @@ def default_of(of: Type, e: tree.Expr) -> tree.Expr:
         out.const = next((name for name in of.members if of.under and of.values[name] == 0), zero)
     elif isinstance(base, Bits):
         out.const = 0
-    else:
-        unsupported(e.where, f"the default value of {of}")
+    elif not isinstance(base, (Stack, Varbit)):
+        fail(e.where, f"{of} has no default value")
     out.type = of
     return out
 

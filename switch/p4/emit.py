@@ -93,8 +93,6 @@ class Emitter(Deparsers):
                 code.close("};")
                 code.add("")
                 continue
-            if record.name == "standard_metadata_t":
-                continue
             code.open(f"struct {c_name(record.name)} {{")
             if record.kind == "header":
                 code.add("uint8_t is_valid;", "uint16_t at; /* where its bytes begin in the frame, or P4_AT_NONE */")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from switch.p4 import tree
-from switch.p4.code import bits_of, c_name, c_type
+from switch.p4.code import bits_of, c_type, literal, work_type
 from switch.p4.emit_bits import store_bits
 from switch.p4.emit_externs import Externs
 from switch.p4.emit_frame import Frame, Place, parts_of
-from switch.p4.errors import Location, unsupported
+from switch.p4.errors import unsupported
 from switch.p4.types import Record, Stack, Varbit, Wide, form, is_scalar, plain
 
 
@@ -33,14 +33,8 @@ class Assignments(Externs):
             self._assign_slice(s.target, s.value, frame)
             return
         place = self.place(s.target, frame)
-        self._refuse_write(place, s.where)
         self.note(place, True)
         self.assign(place, s.value, frame)
-
-    @staticmethod
-    def _refuse_write(place: Place, where: Location) -> None:
-        if place.key == "std":
-            unsupported(where, "assigning standard_metadata as a whole")
 
     def assign(self, place: Place, e: tree.Expr, frame: Frame) -> None:
         """place = e, for scalars, structs and headers."""
@@ -50,7 +44,7 @@ class Assignments(Externs):
             return
         if isinstance(record, Wide) and self._assign_wide(place, record, e, frame):
             return
-        if isinstance(e, (tree.ListExpr, tree.RecordExpr)) and isinstance(record, Record):
+        if isinstance(e, (tree.ListExpr, tree.RecordExpr)) and isinstance(record, (Record, Stack)):
             self._assign_list(place, record, e, frame)
             return
         if isinstance(e, tree.Path) and isinstance(e.decl, tree.Const):
@@ -58,6 +52,11 @@ class Assignments(Externs):
             return
         if isinstance(e, tree.Cast):
             self.assign(place, e.operand, frame)
+            return
+        if isinstance(e, tree.Default):
+            self.note_whole(place, True)
+            frame.code.add(f"{place.c} = ({self.declare_type(place.type, e.where)}){{0}};")
+            self._forget_bytes(place, frame)
             return
         if isinstance(e, tree.Invalid):
             for one in parts_of(place) if record.kind == "header_union" else [place]:  # type: ignore[union-attr]
@@ -78,7 +77,6 @@ class Assignments(Externs):
         if not isinstance(e, (tree.Path, tree.Member, tree.Index)):
             unsupported(e.where, f"this as a value of {record}")
         source = self.place(e, frame)
-        self._refuse_write(source, e.where)
         self.note(source, False)
         self.note(place, True)
         frame.code.add(f"{place.c} = {source.c};")
@@ -168,21 +166,25 @@ class Assignments(Externs):
             for one in parts_of(place):
                 self._forget_bytes(one, frame)
 
-    def _assign_list(self, place: Place, record: Record, e: Any, frame: Frame) -> None:
+    def _assign_list(self, place: Place, record: Record | Stack, e: Any, frame: Frame) -> None:
         """Field by field; a value that reads what is being written is taken first, as the language demands."""
         self.note_whole(place, True)
         frame.code.add(*self._staged(place, record, e, frame))
-        if record.kind == "header":
+        if isinstance(record, Record) and record.kind == "header":
             frame.code.add(f"{place.c}.is_valid = 1;", f"{place.c}.at = P4_AT_NONE;")
             self.alone(place, frame)
 
-    def _staged(self, place: Place, record: Record, e: Any, frame: Frame) -> list[str]:
-        """Takes the values of a list; gives the lines that put them into their fields, for when all are taken."""
-        items = dict(e.items) if isinstance(e, tree.RecordExpr) else dict(zip(record.fields, e.items, strict=False))
+    def _staged(self, place: Place, record: Record | Stack, e: Any, frame: Frame) -> list[str]:
+        """Takes the values of a list, in its order; gives the lines that put them in place, for when all are."""
+        parts = parts_of(place)
+        if isinstance(e, tree.RecordExpr) and isinstance(record, Record):
+            named = dict(zip(record.fields, parts, strict=True))
+            pairs = [(named[name], item) for name, item in e.items]
+        else:
+            pairs = list(zip(parts, e.items, strict=True))
         staged = []
-        for name, item in items.items():
-            of = record.fields[name]
-            target, inner = Place(f"{place.c}.{c_name(name)}", of, f"{place.key}.{name}"), form(of)
+        for target, item in pairs:
+            of, inner = target.type, form(target.type)
             if is_scalar(of):
                 temporary = self._temporary(frame)
                 frame.code.add(f"{self.declare_type(of, e.where)} {temporary} = {self.condition(item, frame)};")
@@ -200,38 +202,40 @@ class Assignments(Externs):
 
     def _assign_slice(self, target: tree.Slice, e: tree.Expr, frame: Frame) -> None:
         """x[h:l] = e: the other bits of x stay."""
+        fixed = self.fixed(target, frame)
+        assert isinstance(fixed, tree.Slice)
+        self._store_slice(fixed, self.value(e, frame), frame)
+
+    def fixed(self, e: tree.Expr, frame: Frame) -> tree.Expr:
+        """An lvalue whose run-time indexes are evaluated now; emit_calls.py."""
+        raise NotImplementedError
+
+    def _store_slice(self, target: tree.Slice, text: str, frame: Frame) -> None:
         place = self.place(target.base, frame)
-        whole = form(target.base.type)
-        if isinstance(whole, Wide):
-            self.note(place, True)
-            text = self.value(e, frame)
-            bits = bits_of(target.type, target.where)
-            frame.code.add(store_bits(f"{place.c}.b", whole.width - 1 - target.high.const, bits, text))
-            return
-        self._refuse_write(place, target.where)
         self.note(place, False)
         self.note(place, True)
+        whole = form(target.base.type)
+        taken = bits_of(target.type, target.where)
+        if isinstance(whole, Wide):
+            if target.width is not None:
+                unsupported(target.where, f"[... +: {taken}] of {target.base.type}", "known ends are")
+            frame.code.add(store_bits(f"{place.c}.b", whole.width - 1 - target.high.const, taken, text))
+            return
         bits = bits_of(target.base.type, target.where)
-        high, low = target.high.const, target.low.const
-        mask = ((1 << high - low + 1) - 1) << low
-        keep = self._literal(~mask & (1 << bits) - 1, bits)
-        work = self._work(bits)
-        value = self.value(e, frame)
-        frame.code.add(f"{place.c} = ({c_type(bits)})(({place.c} & {keep}) | ({work}){value} << {low});")
+        if target.width is not None:
+            put = f"p4_put_slice({place.c}, {bits}, {self.value(target.low, frame)}, {taken}, {text})"
+            frame.code.add(f"{place.c} = ({c_type(bits)}){put};")
+            return
+        low = target.low.const
+        keep = literal(~(((1 << taken) - 1) << low) & (1 << bits) - 1, bits)
+        frame.code.add(f"{place.c} = ({c_type(bits)})(({place.c} & {keep}) | ({work_type(bits)}){text} << {low});")
 
     def store(self, target: tree.Expr, text: str, frame: Frame) -> None:
         """Assign a C value of the right type to something writable."""
         if isinstance(target, tree.Slice):
-            place = self.place(target.base, frame)
-            self.note(place, False)
-            self.note(place, True)
-            bits, low = bits_of(target.base.type, target.where), target.low.const
-            mask = ((1 << target.high.const - low + 1) - 1) << low
-            keep = self._literal(~mask & (1 << bits) - 1, bits)
-            frame.code.add(f"{place.c} = ({c_type(bits)})(({place.c} & {keep}) | ({self._work(bits)}){text} << {low});")
+            self._store_slice(target, text, frame)
             return
         place = self.place(target, frame)
-        self._refuse_write(place, target.where)
         self.note(place, True)
         frame.code.add(f"{place.c} = {text};")
         if not is_scalar(place.type):

@@ -179,18 +179,27 @@ class CallEmitter(Assignments):
 
     def fixed(self, e: tree.Expr, frame: Frame) -> tree.Expr:
         """An lvalue whose index of a header stack is evaluated now, as the language demands, not at the copying out."""
+        if isinstance(e, tree.Slice) and e.width is not None:
+            base = self.fixed(e.base, frame)
+            fixed = tree.Slice(e.where, base, e.high, self._taken(e.low, frame), e.width)
+            fixed.type = e.type
+            return fixed
         if isinstance(e, (tree.Member, tree.Slice)):
             base = self.fixed(e.base, frame)
             return e if base is e.base else _with_base(e, base)
         if isinstance(e, tree.Index) and e.index.const is None:
-            name = frame.name("i")
-            frame.code.add(f"uint32_t {name} = {self.value(e.index, frame)};")
-            index = tree.Path(e.where, name)
-            index.type, index.decl = e.index.type, tree.Var(e.where, [], name, None, None)  # type: ignore[arg-type]
-            frame.bindings[id(index.decl)] = Place(name, e.index.type, f"local {id(index)}")
-            self.kept.append(index.decl)
-            return _with_base(e, e.base, index)
+            return _with_base(e, self.fixed(e.base, frame), self._taken(e.index, frame))
         return e
+
+    def _taken(self, e: tree.Expr, frame: Frame) -> tree.Expr:
+        """The value that an index has now, as an expression."""
+        name = frame.name("i")
+        frame.code.add(f"{self.declare_type(e.type, e.where)} {name} = {self.value(e, frame)};")
+        taken = tree.Path(e.where, name)
+        taken.type, taken.decl = e.type, tree.Var(e.where, [], name, None, None)  # type: ignore[arg-type]
+        frame.bindings[id(taken.decl)] = Place(name, e.type, f"local {id(taken)}")
+        self.kept.append(taken.decl)
+        return taken
 
     def _call_user(self, e: tree.Call, frame: Frame) -> None:
         self._user_value(e, frame)
@@ -263,10 +272,13 @@ class CallEmitter(Assignments):
     ) -> tuple[dict[int, Place], list[tuple[tree.Expr, Place]]]:
         """Places of the parameters of a control or parser applied with these arguments, and what to copy out after.
 
-        What lives in the packet is passed by name, unless two arguments overlap.
+        What lives in the packet is passed by name, unless two arguments overlap or the evaluation of one may change
+        another; there is but one standard_metadata, which always goes by name.
         """
         bindings: dict[int, Place] = {}
         after = []
+        calls = (one for _, arg in pairs for one in walk(arg) if isinstance(one, tree.Call) and one.callee is not None)
+        acting = any(one.callee.kind in ("user", "table") for one in calls)
         places = [
             self.place(arg, frame)
             if isinstance(arg, (tree.Path, tree.Member))
@@ -280,6 +292,7 @@ class CallEmitter(Assignments):
             others = [one for one in places if one is not None and one is not place]
             fresh = param.direction == "out" and not is_scalar(param.type)  # headers begin invalid
             apart = place is not None and not any(_overlap(place.key, one.key) for one in others)
+            apart = apart and not (acting and place is not None and place.key != "std")
             if place is not None and place.shared and apart and not fresh:
                 bindings[id(param)] = place
                 continue

@@ -19,7 +19,7 @@ class ExprEmitter(PlaceEmitter):
 
     def value(self, e: tree.Expr, frame: Frame) -> str:
         """C expression for the value of a scalar."""
-        if e.const is not None and not (isinstance(e, tree.Call) and e.callee.kind != "header"):
+        if e.const is not None:
             return self.constant(e)
         return getattr(self, "_" + type(e).__name__.lower())(e, frame)
 
@@ -86,8 +86,10 @@ class ExprEmitter(PlaceEmitter):
         self.usage.note(place.key, form(place.type), [], False)  # type: ignore[arg-type]
 
     def _slice(self, e: tree.Slice, frame: Frame) -> str:
-        high, low = e.high.const, e.low.const
         whole = form(e.base.type)
+        if e.width is not None:
+            return self._plus_slice(e, frame)
+        high, low = e.high.const, e.low.const
         if isinstance(whole, Wide):
             place = self.place(e.base, frame)
             self.note(place, False)
@@ -99,6 +101,12 @@ class ExprEmitter(PlaceEmitter):
         if high < bits - 1:
             text = f"({text} & {literal((1 << high - low + 1) - 1, bits)})"
         return narrowed(text, bits, high - low + 1)
+
+    def _plus_slice(self, e: tree.Slice, frame: Frame) -> str:
+        """x[low +: width] with a low end known only at run time; bits beyond the end of x are zeros."""
+        taken = bits_of(e.type, e.where)
+        base, low = self.values([e.base, e.low], frame)
+        return f"(({c_type(taken)})p4_shr({base}, {low}) & {literal((1 << taken) - 1, taken)})"
 
     def _unary(self, e: tree.Unary, frame: Frame) -> str:
         text = self.value(e.operand, frame)

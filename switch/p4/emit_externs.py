@@ -1,7 +1,7 @@
 """Calls of v1model's externs -> C.
 
-log_msg, assert and assume are checked and then do nothing: a switch that writes a log per packet, or stops at a false
-assert as BMv2 does, helps nobody here. Externs that are missing are refused by name.
+log_msg shows in traces only: a switch that writes a log per packet helps nobody here. A false assert or assume, at
+which the process of BMv2 ends, drops the packet and is counted. Externs that are missing are refused by name.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from switch.p4 import tree
-from switch.p4.code import bits_of, c_comment, c_string, c_type, literal, masked, where_string, work_type
+from switch.p4.code import bits_of, c_comment, c_string, c_type, masked, where_string, work_type
 from switch.p4.elaborate import ExternInstance
 from switch.p4.emit_frame import Frame
 from switch.p4.emit_packed import PackedEmitter
 from switch.p4.errors import unsupported
 from switch.p4.types import Bits, form
 
-_SILENT = {"log_msg", "assert", "assume", "static_assert"}
+_SILENT = {"log_msg", "static_assert"}
 
 
 IMPLIED_LIST = 1 << 16
@@ -28,14 +28,6 @@ class Externs(PackedEmitter):
 
     def store(self, target: tree.Expr, text: str, frame: Frame) -> None:
         raise NotImplementedError
-
-    @staticmethod
-    def _literal(value: int, bits: int) -> str:
-        return literal(value, bits)
-
-    @staticmethod
-    def _work(bits: int) -> str:
-        return work_type(bits)
 
     def extern(self, e: tree.Call, frame: Frame) -> ExternInstance:
         """The instance a method is called on."""
@@ -139,6 +131,15 @@ class Externs(PackedEmitter):
     def _fn_mark_to_drop(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
         frame.code.add(f'P4_NOTE("mark_to_drop", {where_string(e.where)});')
         frame.code.add("pkt->std.egress_spec = P4RT_DROP_PORT;", "pkt->std.mcast_grp = 0;")
+
+    def _fn_assert(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
+        """The packet goes on to the end of its pipeline, which drops it."""
+        frame.code.open(f"if (!{self.value(args[0], frame)}) {{")
+        frame.code.add(f"P4_NOTE({c_string(f'{e.callee.name} is false')}, {where_string(e.where)});")
+        frame.code.add("pkt->asked |= P4RT_ASK_STOP;", f"dev->false_assert = {where_string(e.where)};")
+        frame.code.close()
+
+    _fn_assume = _fn_assert
 
     def _fn_truncate(self, e: tree.Call, args: list[tree.Expr], frame: Frame) -> None:
         frame.code.add(f"pkt->truncate = {self.value(args[0], frame)};")

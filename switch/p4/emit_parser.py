@@ -206,9 +206,10 @@ class Parsers(Tables):
             code.open("{")
             self._varbit_length(length, shape, frame)
         size = f"{shape.fixed} + varbits / 8" if length is not None else str(shape.fixed)
+        place = None if isinstance(target, tree.DontCare) else self.place(target, frame)  # a full stack comes first
         self._need(size, frame)
-        if not isinstance(target, tree.DontCare):
-            self._extract_into(self.place(target, frame), record, shape, e, size, frame)
+        if place is not None:
+            self._extract_into(place, record, shape, e, size, frame)
         code.add(f"at += {size};")
         stack = _next_of(target)
         if stack is not None:

@@ -44,6 +44,8 @@ class PlaceEmitter:
             if record not in self.structs:
                 self.structs.append(record)
             return f"struct stack_{c_name(record.element.name)}_{record.size}"
+        if record.name == _STD:
+            return "struct p4rt_std"
         if record not in self.structs:
             for of in record.fields.values():
                 base = form(of)

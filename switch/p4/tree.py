@@ -135,9 +135,12 @@ class Index(Expr):
 
 @dataclass(slots=True)
 class Slice(Expr):
+    """`base[high:low]`; and `base[low +: width]`, which the checker turns into the former when `low` is known."""
+
     base: Expr
     high: Expr
     low: Expr
+    width: Expr | None = None
 
 
 @dataclass(slots=True)
@@ -195,6 +198,8 @@ class ListExpr(Expr):
 @dataclass(slots=True)
 class RecordExpr(Expr):
     items: list[tuple[str, Expr]]
+    dots: Dots | None = None
+    """`...` at its end: default values for the fields that it does not name."""
 
 
 @dataclass(slots=True)
@@ -209,7 +214,7 @@ class Dots(Expr):
 
 @dataclass(slots=True)
 class Default(Expr):
-    """The default value of its type (zero, false, the first member of an enum), made by the checker."""
+    """The default value of its type (zero, false, the first member of an enum, nothing valid), made by the checker."""
 
 
 @dataclass(slots=True)

@@ -97,6 +97,7 @@ static void free_state(struct rt_device *dev)
     dev->library = NULL;
     dev->phv = NULL;
     memset(&dev->stats, 0, sizeof dev->stats);
+    dev->pub.false_assert = NULL;
 }
 
 /* A device of its own with the state the program asks for; NULL: out of memory, or its entries do not fit. */
@@ -353,6 +354,7 @@ RT_API void rt_device_stats(struct rt_device *dev, struct rt_stats *out)
 {
     rt_lock(&dev->lock);
     *out = dev->stats;
+    out->false_assert = dev->pub.false_assert;
     rt_unlock(&dev->lock);
 }
 

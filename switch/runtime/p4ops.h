@@ -108,6 +108,13 @@ static inline u128 p4_sar(u128 value, u128 shift, unsigned bits)
     return (u128)(p4_signed(value, bits) >> (by > 127 ? 127 : by)) & p4_mask(bits);
 }
 
+/* value, of `bits` bits, with `taken` bits of `part` in the place of those from bit `low` up. */
+static inline u128 p4_put_slice(u128 value, unsigned bits, u128 low, unsigned taken, u128 part)
+{
+    unsigned by = p4_amount(low);
+    return by >= bits ? value : (value & ~(p4_mask(taken) << by)) | (part << by & p4_mask(bits));
+}
+
 /* Division by zero, which P4 leaves open, gives 0 and leaves the dividend. */
 static inline u128 p4_div(u128 a, u128 b)
 {

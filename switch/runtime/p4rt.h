@@ -89,6 +89,7 @@ struct p4rt_packet {
 enum p4rt_ask {
     P4RT_ASK_CLONE = 1,    /* clone: I2E in the ingress, E2E in the egress */
     P4RT_ASK_AGAIN = 2,    /* resubmit in the ingress, recirculate in the egress */
+    P4RT_ASK_STOP = 4,     /* an assert or assume was false: the packet is dropped, and nothing else it asked for is done */
 };
 
 /* ---- descriptors: constant data of the program ------------------------------------------------------------ */
@@ -331,6 +332,7 @@ struct p4rt_device {
     struct p4rt_counter *counters;
     struct p4rt_register *registers;
     struct p4rt_meter *meters;
+    const char *false_assert;   /* place of the last assert or assume that was false; NULL: none was */
 };
 
 /* ---- bytes <-> integers ------------------------------------------------------------------------------------- */

@@ -173,6 +173,10 @@ static int again(struct rt_device *dev, struct rt_out *out, struct p4rt_packet *
 /* The program asked for something in the ingress. Returns 1 when the packet itself goes on to egress. */
 int rt_asked_ingress(struct rt_device *dev, struct rt_out *out, struct p4rt_packet *pkt, uint64_t now_ns)
 {
+    if (pkt->asked & P4RT_ASK_STOP) {
+        dev->stats.dropped_assert++;
+        return 0;
+    }
     if (pkt->asked & P4RT_ASK_CLONE)
         clone_ingress(dev, out, pkt, now_ns);
     if (pkt->asked & P4RT_ASK_AGAIN) {

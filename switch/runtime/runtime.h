@@ -102,6 +102,8 @@ struct rt_stats {               /* as switch/native.py reads it */
     uint64_t received, sent, dropped_ingress, dropped_egress, dropped_no_port, dropped_size;
     uint64_t dropped_queue;     /* by the traffic manager: the queue was full, or there was no buffer */
     uint64_t dropped_no_buffer; /* there was no buffer, in a queue or on a cable */
+    uint64_t dropped_assert;    /* an assert or assume of the program was false */
+    const char *false_assert;   /* place of the last such one, a string of the program; NULL: none was */
 };
 
 /* Digests that wait for Python (digests.c). */

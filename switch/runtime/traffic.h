@@ -185,8 +185,14 @@ static inline int rt_egress(struct rt_device *dev, struct p4rt_packet *pkt, uint
     pkt->std.packet_length = pkt->received + (uint32_t)pkt->grown;
     dev->pub.program->egress(&dev->pub, pkt);
     pkt->std.egress_port = port; /* the program may have written it: that changes nothing */
-    if (pkt->asked & P4RT_ASK_CLONE)
-        rt_clone_egress(dev, pkt);
+    if (pkt->asked) {
+        if (pkt->asked & P4RT_ASK_STOP) {
+            dev->stats.dropped_assert++;
+            return 0;
+        }
+        if (pkt->asked & P4RT_ASK_CLONE)
+            rt_clone_egress(dev, pkt);
+    }
     if (pkt->std.egress_spec == P4RT_DROP_PORT) {
         dev->stats.dropped_egress++;
         return 0;
