@@ -184,8 +184,8 @@ class Agent:
                     nic.send(plane, peer, packet)
                     sent += 1
                 nic.flush()
-            self._on_events()
-            if not received and not sent:
+            if not self._on_events() and received < RECEIVE_BATCH and sent < TRANSMIT_BATCH:
+                received = sent = 0  # all that could be done has been; what comes now wakes us
                 break
         self._busy = bool(received or sent)
         self._undrained_turns = 0 if drained else self._undrained_turns + 1
@@ -198,11 +198,14 @@ class Agent:
         if due is not None and due <= now:
             self.endpoint.on_timer(now)
 
-    def _on_events(self) -> None:
-        for event in self.endpoint.events():
+    def _on_events(self) -> bool:
+        """Tell what happened to whoever waits for it; whether there was anything: then there may be more to send."""
+        events = self.endpoint.events()
+        for event in events:
             name, fields = event_json(event, self.plan.mode.ev_is_path)
             self._server.publish(name, t=event.at, **fields)
             self.connections.on_event(event)
+        return bool(events)
 
     def _on_link(self, interface: str, state: LinkState) -> None:
         plane = self._planes[interface]

@@ -25,7 +25,9 @@
 
 #define SECOND 1000000000u
 #define REST_NS 50000                       /* with rates or delays: the rings are looked at that often at most, */
-#define REST_MIN_NS 30000                   /* and this often when something is due */
+#define REST_MAX_NS 400000                  /* less often where links are slow: */
+#define REST_BITS 500                       /* this part of a frame is on the wire meanwhile */
+#define REST_MIN_SHARE 5 / 8                /* of a rest, before what is due is done */
 #define NAP_NS 5000                         /* a shorter rest costs more than it saves */
 #define ROUND 16                            /* ports served in a round */
 #define SEND_AT 32                          /* frames that may wait for the next port's turn */
@@ -140,10 +142,23 @@ static void hurry(struct rt_loop *loop)
 void rt_loop_schedule(struct rt_loop *loop)
 {
     struct sched_param priority = {0};
+    uint64_t fastest = 1;
     int timed = 0;
 
-    for (uint32_t i = 0; i < loop->n_ports && !timed; i++)
-        timed = loop->ports[i] && rt_traffic_timed(loop->ports[i]->dev->traffic[loop->ports[i]->number]);
+    for (uint32_t i = 0; i < loop->n_ports; i++) {
+        const struct rt_traffic *traffic =
+            loop->ports[i] ? loop->ports[i]->dev->traffic[loop->ports[i]->number] : NULL;
+        if (!rt_traffic_timed(traffic))
+            continue;
+        timed = 1;
+        if (!traffic->bits.rate || traffic->bits.rate > fastest)
+            fastest = traffic->bits.rate ? traffic->bits.rate : UINT64_MAX;
+    }
+    loop->rest_ns = (uint64_t)REST_BITS * SECOND / fastest;
+    if (loop->rest_ns < REST_NS)
+        loop->rest_ns = REST_NS;
+    if (loop->rest_ns > REST_MAX_NS)
+        loop->rest_ns = REST_MAX_NS;
     if (!loop->running || timed == loop->timed)
         return;
     loop->timed = timed;
@@ -302,11 +317,10 @@ static int wait_for(const struct rt_loop *loop, struct epoll_event *events, uint
 
 /* Leave the rings alone for a moment after a round that began then. A real-time thread is woken for each single frame,
  * and a timer set for each, which costs more than the frame; but frames that wait are stamped, and those in queues are
- * reckoned with when they were due, so to come to them later changes little. What is due is done at most REST_MIN_NS
- * late by this. */
-static void rest(uint64_t began_ns, uint64_t due_ns)
+ * reckoned with when they were due, so to come to them later changes little. */
+static void rest(uint64_t rest_ns, uint64_t began_ns, uint64_t due_ns)
 {
-    uint64_t until_ns = began_ns + REST_NS, soon_ns = began_ns + REST_MIN_NS;
+    uint64_t until_ns = began_ns + rest_ns, soon_ns = began_ns + rest_ns * REST_MIN_SHARE;
     struct timespec until;
 
     if (due_ns < until_ns)
@@ -341,7 +355,7 @@ static void *run(void *argument)
         timed = loop->timed && began_ns;
         rt_unlock(&loop->lock);
         if (timed)
-            rest(began_ns, due_ns);
+            rest(loop->rest_ns, began_ns, due_ns);
     }
     return NULL;
 }

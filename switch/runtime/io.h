@@ -71,6 +71,7 @@ struct rt_loop {
     int epoll, wake, notify, netlink;
     struct rt_timers timers;    /* of devices that have something due */
     uint64_t sleeps_until_ns;   /* the thread, unless something happens; RT_NEVER: for ever */
+    uint64_t rest_ns;           /* between two rounds, by the rate of the fastest link */
     uint64_t late[RT_LATE];     /* how often it came to something due less than 2^n microseconds before (and not 2^(n-1)) */
     pthread_t thread;
     int running, timed;         /* timed: its scheduler is that of rates and delays */
