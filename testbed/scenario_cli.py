@@ -104,14 +104,23 @@ def report(
 
     pages = [page for folder in folders for page in write(folder)]
     if as_json:
-        listed = [{"page": str(p.folder / "report.html"), "title": p.title, "passed": p.passed} for p in pages]
+        listed = [
+            {
+                "page": str(p.folder / "report.html"),
+                "title": p.title,
+                "where": p.where,
+                "passed": p.passed,
+                "state": p.state,
+            }
+            for p in pages
+        ]
         print(json.dumps(listed, indent=2))
         return
     for page in pages:
-        print(f"{'passed' if page.passed else 'FAILED'}  {page.folder / 'report.html'}")
+        print(f"{page.state:10s} {page.folder / 'report.html'}")
     for folder in folders:
         if (folder / "index.html").exists():
-            print(f"index   {folder / 'index.html'}")
+            print(f"{'index':10s} {folder / 'index.html'}")
 
 
 def add_commands(app: typer.Typer) -> None:

@@ -1,36 +1,55 @@
-"""Figures of a report, drawn with matplotlib: each a Figure object that page.py saves as SVG and PNG.
+"""Figures that a scenario asks for, drawn with matplotlib: Figure objects that page.py saves as SVG and PNG.
 
 Colours are a set that people with colour blindness tell apart (Okabe and Ito), one a run, the same in every figure;
-what the paper shows is grey and dashed.
+what the paper shows is dashed, in the colour of the run it belongs to. Repeats of a run are one line, the median, in a
+band from the lowest to the highest. What is drawn in INK becomes the page's own text colour.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from testbed.scenario.measure import Measured
+from testbed.report import paper
+from testbed.report.paths import fault_times
+from testbed.scenario.expect import show, unit_of
+from testbed.scenario.measure import RECOVERED_SHARE, Measured
 from testbed.scenario.metrics import find
 from testbed.scenario.model import Figure, Scenario
+from testbed.scenario.repeats import base_name, grouped, spread_text
+from topologies import units
 
-matplotlib.use("svg")
-
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
-PAPER = {"color": "#777777", "linestyle": "--", "linewidth": 1.2, "zorder": 1}
-STATE_COLOURS = {"good": "#d9efe6", "skip": "#f6e3b4", "assumed_bad": "#D55E00", "denied": "#444444"}
+INK = "#1d2734"
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK, "#999933")
+GREY = "#8a8f96"
+BEGIN, END = "#aa3333", "#9aa0a6"
+"""Lines where faults begin and end."""
 WIDTH, HEIGHT = 8.0, 3.4
 """Inches."""
 RUNS_MAX = 8
-"""Lines of one time figure; more cannot be told apart."""
-STRIPS_MAX = 32
+"""Lines of one figure; more cannot be told apart."""
+FAULTS_NAMED = 3
+"""Faults of a run whose names are written into the figure; more would cover it."""
+
+matplotlib.use("svg")
+matplotlib.rcParams.update(
+    {
+        "svg.fonttype": "none", "svg.hashsalt": "mrc", "font.sans-serif": ["DejaVu Sans", "sans-serif"],
+        "font.size": 9.5,
+        "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
+        "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "grid.color": GREY,
+        "legend.frameon": False, "axes.titlelocation": "left", "axes.titlesize": 10.5,
+    }
+)  # fmt: skip
 
 Runs = Sequence[tuple[str, dict[str, Any], Measured]]
-"""(name, label, measured)."""
+"""(name, label, measured) of every run, repeats included."""
 
 
 @dataclass(slots=True)
@@ -40,11 +59,16 @@ class Drawn:
     name: str
     title: str
     text: str
+    """What is to be seen, in words: caption and alternative text."""
     canvas: Canvas
+    beside: list[tuple[str, str]] = field(default_factory=list)
+    """(what, in words) told beside it: distances to the paper, how deep and how long it fell."""
 
 
-def draw_all(scenario: Scenario, runs: Runs) -> list[Drawn]:
-    """What the scenario asks for, then what every scenario gets."""
+def asked_for(scenario: Scenario, runs: Runs) -> list[Drawn]:
+    """The figures of the scenario; then the times of messages where these were measured and not asked for."""
+    from testbed.report.curves import curve
+
     out = []
     for number, figure in enumerate(scenario.figures):
         kind = {
@@ -52,222 +76,237 @@ def draw_all(scenario: Scenario, runs: Runs) -> list[Drawn]:
             "latency_cdf": cdf,
         }[figure.kind]  # fmt: skip
         out.append(kind(f"figure{number + 1}", figure, scenario, runs))
-    for name, _, measured in runs[:RUNS_MAX]:
-        if strips := ev_strips(name, measured):
-            out.append(strips)
-    for name, _, measured in runs[:RUNS_MAX]:
-        out += [drawn for drawn in (planes(name, measured), congestion(name, measured)) if drawn]
-    if any(flow.latencies_s for _, _, measured in runs for flow in measured.outcome.flows):
+    asked = any(figure.kind == "latency_cdf" for figure in scenario.figures)
+    if not asked and any(flow.latencies_s for _, _, measured in runs for flow in measured.outcome.flows):
         out.append(cdf("latency", Figure(kind="latency_cdf", title="Time of a message"), scenario, runs))
     return out
 
 
-def _canvas(title: str, height: float = HEIGHT) -> tuple[Canvas, Axes]:
+# ---- common -----------------------------------------------------------------------------------------------------
+
+
+def canvas_of(title: str, height: float = HEIGHT, columns: int = 1) -> tuple[Canvas, list[Axes]]:
     canvas = Canvas(figsize=(WIDTH, height), layout="constrained")
-    axes = canvas.add_subplot()
-    axes.set_title(title, loc="left", fontsize=11)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(True, alpha=0.25)
-    return canvas, axes
+    axes = canvas.subplots(1, columns, sharey=True, squeeze=False)[0]
+    axes[0].set_title(title)
+    return canvas, list(axes)
 
 
-def _legend(axes: Axes) -> None:
-    if len(axes.get_legend_handles_labels()[0]) > 1:
-        axes.legend(fontsize=8, frameon=False, loc="best")
+def legend(canvas: Canvas, axes: Axes, columns: int = 4) -> None:
+    """Below the figure, where it covers nothing; none for a single line."""
+    handles, labels = axes.get_legend_handles_labels()
+    if len(labels) > 1:
+        canvas.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)), fontsize=8.5)
 
 
-def _scale(figure: Figure, measured: Measured, runs: Runs) -> tuple[float, str]:
+def scale_of(figure: Figure, measured: Measured, runs: Runs) -> tuple[float, str]:
     """What values are divided by, and the name of the axis."""
-    metric = find(figure.metric, measured.outcome.works(), measured.scenario.measure.queues)
-    unit = metric.unit if metric else ""
+    unit = unit_of(figure.metric, measured)
     if figure.of == "baseline":
         return measured.baseline(figure.metric) or 1.0, "share of the rate before the fault"
     if figure.of == "capacity":
         return measured.outcome.capacity_bps or 1.0, "share of the NICs' capacity"
     if figure.of is not None:
         for _, label, other in runs:
-            if label.get("variant") == figure.of:
+            if label.get("variant") == figure.of and other.outcome.repeat == measured.outcome.repeat:
                 return other.value(figure.metric) or 1.0, f"share of {figure.of}"
-    return (1e6, "Mb/s") if unit == "bit/s" else (1.0, unit)
+    names = {"bit/s": (1e6, "Mb/s"), "bytes": (1e3, "kB"), "s": (1e-3, "ms")}
+    return names.get(unit, (1.0, unit))
 
 
-def fault_lines(axes: Axes, measured: Measured) -> None:
-    """Vertical lines where faults began and ended."""
-    marks = [e for e in measured.outcome.events if e["what"] == "fault" and e["t"] >= 0]
-    for event in marks[:60]:
-        axes.axvline(
-            event["t"], color="#bbbbbb" if event["undo"] is not None else "#aa3333", lw=0.8, alpha=0.6, zorder=0
-        )
+def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Colour and width of each run's line: MRC's is the first colour, thick and on top, wherever it comes."""
+    first = [name for name in names if name.casefold() == "mrc"]
+    others = [name for name in names if name not in first]
+    colours = COLOURS[1:] if first else COLOURS
+    out = {name: {"color": COLOURS[0], "lw": 2.6, "zorder": 2.5} for name in first}
+    return out | {name: {"color": colours[at % len(colours)], "lw": 1.6, "zorder": 2} for at, name in enumerate(others)}
+
+
+def title_of(figure: Figure, runs: Runs) -> str:
+    """The scenario's words for it, or those of the metric."""
+    if figure.title or not runs:
+        return figure.title or figure.metric
+    measured = runs[0][2]
+    metric = find(figure.metric, measured.outcome.works(), measured.scenario.measure.queues)
+    return f"{figure.metric}: {metric.text}" if metric else figure.metric
+
+
+def mark_faults(axes: Axes, measured: Measured, named: bool) -> None:
+    """Vertical lines where faults began and ended; a few of them with their names."""
+    marks = fault_times(measured)
+    for t, _, begins in marks[:60]:
+        axes.axvline(t, color=BEGIN if begins else END, lw=1.0, ls="-" if begins else ":", zorder=0.5)
+    if named and len(marks) <= FAULTS_NAMED:
+        for number, (t, text, _) in enumerate(marks):
+            short = text if len(text) <= 44 else text[:41] + "..."
+            axes.annotate(
+                short, (t, 0), xycoords=("data", "axes fraction"), xytext=(4, 5 + 11 * number), fontsize=8, color=BEGIN,
+                textcoords="offset points",
+            )  # fmt: skip
+
+
+# ---- over time --------------------------------------------------------------------------------------------------
+
+
+def time_points(figure: Figure, measured: Measured, runs: Runs) -> tuple[list[tuple[float, float]], str]:
+    """(middle of the interval, value) of a series metric, and the name of the axis."""
+    scale, label = scale_of(figure, measured, runs)
+    times = measured.outcome.series.times_s
+    out = []
+    for low, high in zip([0.0, *times[:-1]], times, strict=True):
+        value = measured.values_between(figure.metric, low, high)
+        if value is not None and high > low:
+            out.append(((low + high) / 2, value / scale))
+    return out, label
+
+
+def _band(repeats: list[list[tuple[float, float]]]) -> tuple[list[float], list[float], list[float], list[float]]:
+    """Times of the first repeat; median, lowest and highest value of all repeats there."""
+    xs = [x for x, _ in repeats[0]]
+    columns = [[paper.value_at(points, x) for points in repeats if points] for x in xs]
+    return xs, [median(c) for c in columns], [min(c) for c in columns], [max(c) for c in columns]
 
 
 def over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawn:
     """A series metric over time, one line a run, and the paper's."""
-    canvas, axes = _canvas(figure.title or figure.metric)
-    said = []
-    for number, (run, _, measured) in enumerate(runs[:RUNS_MAX]):
-        scale, label = _scale(figure, measured, runs)
-        times = measured.outcome.series.times_s
-        before = [0.0, *times[:-1]]
-        values = [measured.values_between(figure.metric, low, high) for low, high in zip(before, times, strict=True)]
-        points = [(t, value / scale) for t, value in zip(times, values, strict=True) if value is not None]
-        if points:
-            axes.plot(*zip(*points, strict=True), color=COLOURS[number % len(COLOURS)], lw=1.6, label=run)
-            shares = [y for _, y in points]
-            said.append(f"{run}: {min(shares):.3g} to {max(shares):.3g}")
-        axes.set_ylabel(label)
-    for label, series in (scenario.paper.series if scenario.paper else {}).items():
-        if figure.of in ("baseline", "capacity"):
-            axes.plot(*zip(*series, strict=True), label=label, **PAPER)
-    if runs:
-        fault_lines(axes, runs[0][2])
-    axes.set_xlabel("time, s")
-    axes.set_ylim(bottom=0)
-    _legend(axes)
-    return Drawn(name, figure.title or figure.metric, "; ".join(said), canvas)
-
-
-def curve(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawn:
-    """A metric against a swept size, one line for each combination of the other labels."""
-    canvas, axes = _canvas(figure.title or figure.metric, 4.2)
-    lines: dict[str, list[tuple[float, float]]] = {}
-    label = ""
-    for _, labels, measured in runs:
-        value = measured.value(figure.metric)
-        if value is None or figure.x is None:
+    title = title_of(figure, runs)
+    canvas, (axes,) = canvas_of(title)
+    groups = dict(list(grouped(runs).items())[:RUNS_MAX])
+    said, beside, label, median_of = [], [], "", {}
+    looks = styles(list(groups))
+    for run, repeats in groups.items():
+        found = [time_points(figure, measured, runs) for _, _, measured in repeats]
+        label = found[0][1]
+        if not found[0][0]:
+            said.append(f"{run}: not measured")
             continue
-        scale, label = _scale(figure, measured, runs)
-        rest = " ".join(str(v) if k == "variant" else f"{k} {v}" for k, v in labels.items() if k != figure.x)
-        lines.setdefault(rest, []).append((_number(labels[figure.x]), value / scale))
-    markers, groups = "osv^D*", {key: number for number, key in enumerate(lines)}
-    for rest, points in lines.items():
-        number = groups[rest]
-        axes.plot(
-            *zip(*sorted(points), strict=True), color=COLOURS[number % len(COLOURS)], label=rest or figure.metric,
-            marker=markers[number % len(markers)], ms=4, lw=1.4, ls="-" if "0%" in rest or "loss" not in rest else "--",
-        )  # fmt: skip
-    axes.set_xscale("log", base=2)
-    axes.set_xlabel(f"{figure.x}, bytes")
-    axes.set_ylabel(label)
+        xs, middle, low, high = _band([points for points, _ in found])
+        axes.plot(xs, middle, label=run if len(groups) > 1 else None, **looks[run])
+        if len(repeats) > 1:
+            axes.fill_between(xs, low, high, color=looks[run]["color"], alpha=0.2, lw=0)
+        median_of[run] = list(zip(xs, middle, strict=True))
+        said.append(f"{run}: {min(low):.3g} to {max(high):.3g}")
+        if figure.of == "baseline":
+            beside += _fall(run, repeats[0][2], median_of[run])
     axes.set_ylim(bottom=0)
-    _legend(axes)
-    said = "; ".join(f"{rest}: {max(y for _, y in points):.3g} at most" for rest, points in lines.items())
-    return Drawn(name, figure.title or figure.metric, said, canvas)
+    if figure.of in ("baseline", "capacity") and figure.kind == "rate_over_time":
+        beside += _paper_lines(axes, scenario, median_of)
+        axes.axhline(1.0, color=GREY, lw=0.8, zorder=0.4)
+        axes.set_ylim(0, max(1.08, axes.get_ylim()[1]))
+    if runs:
+        mark_faults(axes, runs[0][2], named=True)
+        axes.set_xlim(0, max(measured.outcome.duration_s for _, _, measured in runs) or 1)
+    axes.set_xlabel("time, s")
+    axes.set_ylabel(label)
+    legend(canvas, axes)
+    every = runs[0][2].outcome.series.every_s if runs else 0.0
+    text = f"{title}, {label}, over time, one point each {units.show_seconds(every)}. {'; '.join(said)}."
+    if len(grouped(runs)) > RUNS_MAX:
+        text += f" Drawn are the first {RUNS_MAX} of {len(grouped(runs))} runs."
+    return Drawn(name, title, text, canvas, beside)
 
 
-def _number(value: Any) -> float:
-    from topologies import units
+def _fall(run: str, measured: Measured, points: list[tuple[float, float]]) -> list[tuple[str, str]]:
+    found = paper.below(measured, points, RECOVERED_SHARE)
+    if found is None:
+        return []
+    deepest, seconds = found
+    errors = sum(event["what"] == "qp_error" for event in measured.outcome.events)
+    failed = f"; {errors} QP{'' if errors == 1 else 's'} failed" if errors else ""
+    if seconds == 0:
+        words = f"never below {100 * RECOVERED_SHARE:.0f} % of its rate before the fault (lowest {deepest:.3g})"
+    else:
+        words = f"fell to {deepest:.3g}; {seconds:.3g} s below {100 * RECOVERED_SHARE:.0f} % of its rate"
+    return [(run, words + failed)]
 
-    return float(units.size(value)) if isinstance(value, str) else float(value)
+
+def _paper_lines(axes: Axes, scenario: Scenario, drawn: dict[str, Any]) -> list[tuple[str, str]]:
+    """The paper's lines, and how far ours are from them."""
+    out = []
+    runs = list(drawn)
+    looks = styles(runs)
+    for number, (label, points, mine) in enumerate(paper.lines_of(scenario, runs)):
+        one = len(mine) == 1 and len(runs) > 1
+        colour = looks[mine[0]]["color"] if one else GREY
+        shown = label if label.startswith("paper") else f"paper: {label}"
+        axes.plot(
+            *zip(*points, strict=True), label=shown, color=colour, ls=("--", ":", "-.")[number % 3], lw=1.5, zorder=3
+        )
+        for run in mine:
+            words = paper.line_distance(drawn[run], points)
+            if words:
+                out.append((f"{run} and “{label}”" if len(runs) > 1 else f"“{label}”", words))
+    labels = axes.get_legend_handles_labels()[1]
+    if len(labels) == 1 and axes.lines:  # one run and one line of the paper: name both
+        axes.lines[0].set_label("here")
+    return out
+
+
+# ---- one number a run ----------------------------------------------------------------------------------------
 
 
 def bars(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawn:
-    """One bar a run."""
-    canvas, axes = _canvas(figure.title or figure.metric)
-    names, heights, label = [], [], ""
-    for run, _, measured in runs:
-        value = measured.value(figure.metric)
-        if value is not None:
-            scale, label = _scale(figure, measured, runs)
-            names.append(run)
-            heights.append(value / scale)
-    axes.bar(range(len(names)), heights, color=[COLOURS[i % len(COLOURS)] for i in range(len(names))], width=0.6)
-    axes.set_xticks(range(len(names)), names, fontsize=8, rotation=20 if len(names) > 4 else 0)
-    axes.set_ylabel(label)
-    said = "; ".join(f"{run}: {height:.4g}" for run, height in zip(names, heights, strict=True))
-    return Drawn(name, figure.title or figure.metric, said, canvas)
+    """One bar a run, with its number; repeats as the median with a line from the lowest to the highest."""
+    title = title_of(figure, runs)
+    groups = grouped(runs)
+    canvas, (axes,) = canvas_of(title, max(2.2, 0.42 * len(groups) + 1.2))
+    label, rows = "", []
+    for run, repeats in groups.items():
+        values = []
+        for _, _, measured in repeats:
+            value = measured.value(figure.metric)
+            if value is not None:
+                scale, label = scale_of(figure, measured, runs)
+                values.append((value / scale, show(figure.metric, value, measured)))
+        rows.append((run, values))
+    looks = styles([run for run, _ in rows])
+    for number, (run, values) in enumerate(rows):
+        if not values:
+            axes.annotate(" not measured", (0, number), va="center", fontsize=8.5)
+            continue
+        heights = [height for height, _ in values]
+        middle = median(heights)
+        axes.barh(number, middle, color=looks[run]["color"], height=0.6)
+        if len(heights) > 1:
+            axes.plot([min(heights), max(heights)], [number, number], color=INK, lw=1.4)
+        text = f" {middle:.3g}" + (f" ({values[0][1]})" if len(values) == 1 and figure.of else "")
+        axes.annotate(text, (max(heights), number), va="center", fontsize=8.5)
+    axes.set_yticks(range(len(rows)), [run for run, _ in rows], fontsize=8.5)
+    axes.invert_yaxis()
+    axes.margins(x=0.18)
+    axes.set_xlim(left=0)
+    axes.set_xlabel(label)
+    axes.grid(visible=False, axis="y")
+    said = "; ".join(f"{run}: {spread_text([height for height, _ in values])}" for run, values in rows)
+    return Drawn(name, title, f"{title}, {label}. {said}.", canvas)
 
 
 def cdf(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawn:
-    """How long messages took: the share of them that took at most x."""
-    canvas, axes = _canvas(figure.title or "Time of a message")
-    number, said = 0, []
+    """How long messages took: the share of them that took at most x. Repeats count together."""
+    title = figure.title or "Time of a message"
+    canvas, (axes,) = canvas_of(title)
+    found: dict[tuple[str, str], list[float]] = {}
     for run, _, measured in runs:
-        for work in measured.outcome.works():
-            times = sorted(t for f in measured.outcome.flows if f.work == work for t in f.latencies_s)
-            if times:
-                shares = [(i + 1) / len(times) for i in range(len(times))]
-                axes.plot(
-                    [t * 1e3 for t in times], shares, color=COLOURS[number % len(COLOURS)], label=f"{run}: {work}"
-                )
-                said.append(f"{run} {work}: median {times[len(times) // 2] * 1e3:.3g} ms")
-                number += 1
-    axes.set_xscale("log")
+        for flow in measured.outcome.flows:
+            if flow.latencies_s:
+                found.setdefault((base_name(run), flow.work), []).extend(flow.latencies_s)
+    several_works, several_runs = (len({key[at] for key in found}) > 1 for at in (1, 0))
+    said = []
+    for number, ((run, work), times) in enumerate(list(found.items())[:RUNS_MAX]):
+        times.sort()
+        shares = [(i + 1) / len(times) for i in range(len(times))]
+        label = " ".join(part for part, named in ((run, several_runs), (work, several_works)) if named) or work
+        axes.step([t * 1e3 for t in times], shares, where="post", color=COLOURS[number], label=label, lw=1.6)
+        p50, p99 = (times[min(len(times) - 1, int(q * len(times)))] * 1e3 for q in (0.5, 0.99))
+        said.append(f"{label}: {len(times)} messages, half within {p50:.3g} ms, 99 % within {p99:.3g} ms")
+    if not found:
+        axes.annotate("not measured (measure: {latency: true})", (0.5, 0.5), xycoords="axes fraction", ha="center")
+    else:
+        axes.set_xscale("log")
     axes.set_xlabel("time from posting to completion, ms")
     axes.set_ylabel("share of messages")
-    _legend(axes)
-    return Drawn(name, figure.title or "Time of a message", "; ".join(said), canvas)
-
-
-def ev_strips(name: str, measured: Measured) -> Drawn | None:
-    """One strip a path of the first flow: what its EV was, when."""
-    events = [e for e in measured.outcome.events if e["what"] == "ev"]
-    if not events:
-        return None
-    first = (events[0]["host"], events[0]["qpn"])
-    mine = [e for e in events if (e["host"], e["qpn"]) == first]
-    evs = sorted({e["ev"] for e in mine})[:STRIPS_MAX]
-    end = measured.outcome.duration_s
-    title = f"Paths that changed, {first[0]} to {mine[0]['peer']} ({name})"
-    canvas, axes = _canvas(title, 0.8 + 0.22 * max(len(evs), 3))
-    for row, ev in enumerate(evs):
-        at, state = 0.0, "good"
-        for event in [*[e for e in mine if e["ev"] == ev], {"t": end, "new": ""}]:
-            axes.barh(row, max(event["t"] - at, 0), left=at, height=0.8, color=STATE_COLOURS.get(state, "#eeeeee"))
-            at, state = event["t"], event["new"]
-    planes_of = {e["ev"]: e["plane"] for e in mine}
-    axes.set_yticks(range(len(evs)), [f"plane {planes_of[ev]}  EV {ev:#06x}" for ev in evs], fontsize=7)
-    axes.set_xlim(0, end)
-    axes.set_xlabel("time, s")
-    axes.grid(False)
-    fault_lines(axes, measured)
-    for state, colour in STATE_COLOURS.items():
-        axes.barh(0, 0, color=colour, label=state.replace("_", " ").upper())
-    axes.legend(fontsize=7, ncols=4, frameon=False, loc="lower right", bbox_to_anchor=(1, 1))
-    return Drawn(f"evs-{name}", title, f"{len(mine)} changes of {len(evs)} EVs", canvas)
-
-
-def planes(name: str, measured: Measured) -> Drawn | None:
-    """What hosts sent over each plane."""
-    series = measured.outcome.series
-    if not series.plane_bps:
-        return None
-    canvas, axes = _canvas(f"Sent over each plane ({name})", 2.6)
-    count = len(series.plane_bps[0])
-    columns = [[values[p] / 1e6 for values in series.plane_bps] for p in range(count)]
-    axes.stackplot(series.times_s, *columns, labels=[f"plane {p}" for p in range(count)],
-                   colors=[COLOURS[p % len(COLOURS)] for p in range(count)], alpha=0.75)  # fmt: skip
-    axes.set_xlabel("time, s")
-    axes.set_ylabel("Mb/s, headers included")
-    axes.legend(fontsize=7, ncols=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1))
-    fault_lines(axes, measured)
-    mean = [sum(column) / len(column) for column in columns]
-    said = "mean " + ", ".join(f"{value:.3g}" for value in mean) + " Mb/s"
-    return Drawn(f"planes-{name}", f"Sent over each plane ({name})", said, canvas)
-
-
-def congestion(name: str, measured: Measured) -> Drawn | None:
-    """Marks, trims, drops and losses, per second; the recorded queues beneath."""
-    series = measured.outcome.series
-    lines = {key: getattr(series, key) for key in ("marked", "trimmed", "dropped", "lost")}
-    if not any(any(values) for values in lines.values()) and not series.queues:
-        return None
-    title = f"Marks, trims, drops, losses ({name})"
-    canvas, axes = _canvas(title, 2.6)
-    for number, (key, values) in enumerate(lines.items()):
-        if any(values):
-            rate = [float("nan") if value is None else value / series.every_s for value in values]
-            axes.plot(series.times_s[: len(rate)], rate, color=COLOURS[number], label=key, lw=1.2)
-    axes.set_ylabel("packets/s")
-    axes.set_xlabel("time, s")
-    if series.queues:
-        twin = axes.twinx()
-        for number, (port, values) in enumerate(list(series.queues.items())[:4]):
-            kilobytes = [float("nan") if value is None else value / 1e3 for value in values]
-            style = {"color": COLOURS[4 + number % 4], "lw": 1, "ls": ":", "label": f"queue {port}"}
-            twin.plot(series.times_s[: len(values)], kilobytes, **style)
-        twin.set_ylabel("queue, kB")
-        twin.legend(fontsize=7, frameon=False, loc="upper left")
-    axes.legend(fontsize=8, frameon=False, loc="upper right")
-    fault_lines(axes, measured)
-    said = ", ".join(f"{sum(value or 0 for value in values)} {key}" for key, values in lines.items())
-    return Drawn(f"congestion-{name}", title, said, canvas)
+    axes.set_ylim(0, 1.02)
+    legend(canvas, axes)
+    text = f"{title}, as the share of messages that took at most so long. {'; '.join(said) or 'Not measured'}."
+    return Drawn(name, title, text, canvas, [])

@@ -15,8 +15,9 @@ from testbed.errors import UsageError
 from testbed.scenario.expand import Run
 from testbed.scenario.load import ScenarioError, read
 from testbed.scenario.outcome import Outcome
-from testbed.scenario.results import Results, default_folder
+from testbed.scenario.results import default_folder
 from testbed.scenario.runner import Report, carry_out, plan_runs
+from testbed.scenario.told import told
 
 SCENARIOS = Path(__file__).resolve().parent.parent.parent / "scenarios"
 """The folder of scenarios that come with the testbed."""
@@ -98,7 +99,15 @@ def run(
             folder = out / document.path.stem
         try:
             report = carry_out(
-                document, where, display, out=folder, seed=seed, repeat=repeat, jobs=jobs, options=options
+                document,
+                where,
+                display,
+                out=folder,
+                seed=seed,
+                repeat=repeat,
+                jobs=jobs,
+                options=options,
+                command=again(document.path, where, seed, repeat, options),
             )
         finally:
             display.close()
@@ -113,31 +122,27 @@ def run(
     return PASSED if all(report.passed for report in reports) else FAILED
 
 
+def again(path: Path, where: str, seed: int | None, repeat: int | None, options: dict[str, Any]) -> str:
+    """The command line that makes the same runs; part of the manifest."""
+    shown = path
+    if path.resolve().is_relative_to(SCENARIOS.parent):
+        shown = path.resolve().relative_to(SCENARIOS.parent)
+    words = ["mrc", "run", str(shown)]
+    words += ["--virtual"] if where == "virtual" else []
+    if options.get("target") not in (None, "embedded"):
+        words += ["--target", str(options["target"])]
+    for key, value in (("--seed", seed), ("--repeat", repeat)):
+        words += [key, str(value)] if value is not None else []
+    return " ".join(words)
+
+
+STYLES = {"good": "green", "bad": "red", "note": "yellow", "soft": "dim", "": ""}
+
+
 def print_report(console: Console, report: Report) -> None:
     """Verdicts of a scenario, and where its results are."""
-    mark = "[green]passed[/]" if report.passed else "[red]FAILED[/]"
-    console.print(f"{mark}  [bold]{escape(report.scenario)}[/]: {escape(report.title)}", soft_wrap=True)
-    for verdict in report.verdicts:
-        if verdict.rule.startswith("bytes are in place") and verdict.passed:
-            continue
-        sign = "  [green]ok[/]  " if verdict.passed else "  [red]NOT[/] "
-        where = f" ({escape(verdict.run)})" if len(report.runs) > 1 else ""
-        console.print(f"{sign} {escape(verdict.rule)}{where}: [bold]{escape(verdict.seen)}[/]", soft_wrap=True)
-        if not verdict.passed:
-            console.print(
-                f"        expected {escape(verdict.expected)}{'; ' + escape(verdict.why) if verdict.why else ''}"
-            )
-            for line in verdict.events:
-                console.print(f"        {escape(line)}", style="dim", soft_wrap=True)
-    for one, outcome in report.runs:
-        for note in outcome.notes:
-            console.print(f"  [yellow]note[/] {escape(one.name)}: {escape(note)}", soft_wrap=True)
-    virtual = sum(outcome.duration_s for _, outcome in report.runs)
-    console.print(
-        f"  {len(report.runs)} run{'s' if len(report.runs) > 1 else ''}, {virtual:.1f} s in {report.wall_s:.1f} s"
-        + (f"; results in {escape(str(report.folder))}" if report.folder else ""),
-        style="dim", soft_wrap=True,
-    )  # fmt: skip
+    for style, line in told(report, console.width):
+        console.print(escape(line), style=STYLES[style], soft_wrap=True)
 
 
 def validate(names: list[str], as_json: bool) -> int:
@@ -230,38 +235,12 @@ def show(name: str, as_json: bool) -> int:
 
 
 def compare(a: Path, b: Path, as_json: bool) -> int:
-    """Metrics of two result folders side by side, run by run of the same name; the exit code is always 0."""
-    (left, lefts), (right, rights) = Results.open(a), Results.open(b)
-    others = {outcome.name: outcome for outcome in rights}
-    rows = []
-    for outcome in lefts:
-        other = others.get(outcome.name)
-        for name, value in outcome.metrics.items():
-            theirs = other.metrics.get(name) if other else None
-            if value is not None or theirs is not None:
-                rows.append(
-                    {"run": outcome.name, "metric": name, "a": value, "b": theirs, "ratio": _ratio(value, theirs)}
-                )
+    """What differs between two result folders; the exit code is always 0."""
+    from testbed.scenario import compare as comparing
+
+    data = comparing.compared(a, b)
     if as_json:
-        print(json.dumps({"a": left.manifest["machine"], "b": right.manifest["machine"], "rows": rows}, indent=2))
-        return PASSED
-    table = Table(box=None, pad_edge=False, title=f"{a}  against  {b}")
-    for column in ("run", "metric", "a", "b", "b/a"):
-        table.add_column(column, justify="left" if column in ("run", "metric") else "right")
-    for row in rows:
-        if row["a"] != row["b"]:
-            ratio = "" if row["ratio"] is None else f"{row['ratio']:.3f}"
-            table.add_row(row["run"], row["metric"], _number(row["a"]), _number(row["b"]), ratio)
-    same = sum(row["a"] == row["b"] for row in rows)
-    console = Console(highlight=False)
-    console.print(table)
-    console.print(f"{same} of {len(rows)} metrics are equal")
+        print(json.dumps(data, indent=2))
+    else:
+        comparing.show(data, Console(highlight=False))
     return PASSED
-
-
-def _ratio(a: float | None, b: float | None) -> float | None:
-    return b / a if a and b is not None else None
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.5g}"

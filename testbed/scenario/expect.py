@@ -16,9 +16,17 @@ from testbed.scenario.model import Expect, Scenario
 from topologies import units
 
 EVENTS_AROUND = 12
-"""Events told beside a rule that failed."""
+"""Lines of events told beside a rule that failed."""
 AROUND_S = 1.0
+TOGETHER_S = 0.25
+"""Events of one kind, host and cause that follow each other this closely are told in one line."""
 EVENT_KINDS = ("fault", "ev", "plane", "qp_error", "control", "detected")
+
+
+ALWAYS = "bytes are in place, the run ends"
+"""The rule that every run has without asking for it."""
+NO_RUN = "no run"
+"""Instead of a run's name: a rule that no run is for."""
 
 
 @dataclass(slots=True)
@@ -33,9 +41,13 @@ class Verdict:
     why: str = ""
     value: float | None = None
     """What was compared: the worst value seen, as a share where the rule has `of`."""
+    unit: str = ""
+    """Of `value`; empty for a share."""
     paper: float | None = None
     events: list[str] = field(default_factory=list)
-    """What happened around, when it failed."""
+    """What happened around, when it failed ..."""
+    around: str = ""
+    """... and from when to when that is."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -55,7 +67,7 @@ def judge(scenario: Scenario, runs: Measurements, where: str) -> list[Verdict]:
             continue
         chosen = [one for one in runs if matches(one[1], rule.where)]
         if not chosen:
-            out.append(Verdict(describe(rule), "no run", False, "a run with " + _label(rule.where), "none", rule.why))
+            out.append(_nobody(rule, runs))
         for name, label, measured in chosen:
             out.append(_judge(rule, name, label, measured, runs))
     return out
@@ -65,9 +77,30 @@ def matches(label: dict[str, Any], wanted: dict[str, Any]) -> bool:
     """Whether a run's label has the wanted values; a list of values means any of them."""
     for key, value in wanted.items():
         allowed = value if isinstance(value, list) else [value]
-        if label.get(key) not in allowed and str(label.get(key)) not in map(str, allowed):
+        if not any(_same(label.get(key), one) for one in allowed):
             return False
     return True
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values of a sweep are the same: `1M` is 1048576, `1%` is 0.01."""
+    if one == other or str(one) == str(other):
+        return True
+    for read in (units.size, units.share, units.seconds):
+        try:
+            return read(one) == read(other)
+        except (units.UnitError, TypeError):
+            continue
+    return False
+
+
+def _nobody(rule: Expect, runs: Measurements) -> Verdict:
+    """No run has the labels that a rule asks for."""
+    have = {key: list(dict.fromkeys(str(label.get(key)) for _, label, _ in runs)) for key in rule.where}
+    seen = "; ".join(f"{key}: {', '.join(values)}" for key, values in have.items())
+    return Verdict(
+        describe(rule), NO_RUN, False, "a run with " + _label(rule.where), f"none (runs have {seen})", rule.why
+    )
 
 
 def _always(name: str, measured: Measured) -> list[Verdict]:
@@ -83,13 +116,11 @@ def _always(name: str, measured: Measured) -> list[Verdict]:
     ]
     if outcome.collectives:
         out.append(Verdict("sums are right", name, wrong == 0, "no wrong element", f"{wrong} wrong"))
-    return [verdict for verdict in out if not verdict.passed] or [
-        Verdict("bytes are in place, the run ends", name, True, "always", "yes")
-    ]
+    return [verdict for verdict in out if not verdict.passed] or [Verdict(ALWAYS, name, True, "always", "yes")]
 
 
-def describe(rule: Expect) -> str:
-    """A rule in words: `rate.flow at least 0.95 of baseline from 2s to 5s, in every 1 s`."""
+def describe(rule: Expect, *, where: bool = True) -> str:
+    """A rule in words: `rate.flow at least 0.95 of baseline from 2s to 5s, in every 1 s [variant=mrc]`."""
     parts = [rule.metric]
     for key, words in (("at_least", "at least"), ("at_most", "at most"), ("about", "about")):
         value = getattr(rule, key)
@@ -101,10 +132,8 @@ def describe(rule: Expect) -> str:
         parts.append(f"from {rule.start}")
     if rule.stop is not None:
         parts.append(f"to {rule.stop}")
-    text = " ".join(parts)
-    return (
-        text + (f", in every {rule.each:g} s" if rule.each else "") + (f" [{_label(rule.where)}]" if rule.where else "")
-    )
+    text = " ".join(parts) + (f", in every {rule.each:g} s" if rule.each else "")
+    return text + (f" [{_label(rule.where)}]" if rule.where and where else "")
 
 
 def _label(label: dict[str, Any] | None) -> str:
@@ -114,19 +143,28 @@ def _label(label: dict[str, Any] | None) -> str:
 def _judge(rule: Expect, name: str, label: dict[str, Any], measured: Measured, runs: Measurements) -> Verdict:
     values = measured.values(rule.metric, rule.start, rule.stop, rule.each)
     scale = _scale(rule, label, measured, runs)
+    text = describe(rule, where=False)
+    low, high = measured.moment(rule.start, 0.0), measured.moment(rule.stop, measured.outcome.duration_s)
     if not values or scale is None:
-        missing = rule.metric if not values else rule.of
-        return Verdict(describe(rule), name, False, _expected(rule), f"nothing measured for {missing}", rule.why)
+        missing = rule.metric if not values else rule.of or rule.metric
+        seen = f"{missing} was not measured" + ("" if rule.compared_to is None else f" in {_label(rule.compared_to)}")
+        return Verdict(text, name, False, _expected(rule), seen, rule.why)
     shares = [value / scale if scale else (0.0 if value == 0 else float("inf")) for value in values]
     bad = [share for share in shares if not _within(rule, share)]
-    worst = bad[0] if bad else _closest(rule, shares)
+    worst = _closest(rule, bad or shares)
     at = shares.index(worst)
-    seen = _seen(rule, measured, values[at], worst, at if rule.each else None)
-    verdict = Verdict(describe(rule), name, not bad, _expected(rule), seen, rule.why, worst, rule.paper)
+    if rule.each:
+        low, high = low + at * rule.each, low + (at + 1) * rule.each
+    seen = _seen(rule, measured, values[at], worst)
+    if rule.each:
+        seen += f" from {low:g} to {high:g} s"
+    if len(bad) > 1:
+        seen += f" and {len(bad) - 1} more of {len(shares)} intervals"
+    unit = "" if rule.of is not None or rule.compared_to is not None else unit_of(rule.metric, measured)
+    verdict = Verdict(text, name, not bad, _expected(rule), seen, rule.why, worst, unit, rule.paper)
     if bad:
-        low = measured.moment(rule.start, 0.0) + (at * rule.each if rule.each else 0.0)
-        high = low + rule.each if rule.each else measured.moment(rule.stop, measured.outcome.duration_s)
-        verdict.events = events_around(measured, low, high)
+        verdict.events = events_around(measured, low, high, rule.metric)
+        verdict.around = f"from {max(0.0, low - AROUND_S):g} to {high:g} s"
     return verdict
 
 
@@ -175,32 +213,80 @@ def _expected(rule: Expect) -> str:
     return " and ".join(bounds)
 
 
-def _seen(rule: Expect, measured: Measured, value: float, share: float, number: int | None) -> str:
-    text = f"{share:.4g}"
-    if rule.of is not None or rule.compared_to is not None:
-        text += f" ({show(rule.metric, value, measured)})"
-    if number is not None:
-        text += f" in interval {number + 1}"
-    return text
+def _seen(rule: Expect, measured: Measured, value: float, share: float) -> str:
+    if rule.of is None and rule.compared_to is None:
+        return show(rule.metric, value, measured)
+    return f"{share:.4g} ({show(rule.metric, value, measured)})"
+
+
+def unit_of(name: str, measured: Measured) -> str:
+    """Unit of a metric."""
+    metric = find(name, measured.outcome.works(), measured.scenario.measure.queues)
+    return metric.unit if metric else ""
 
 
 def show(name: str, value: float, measured: Measured) -> str:
     """A metric's value with its unit."""
-    metric = find(name, measured.outcome.works(), measured.scenario.measure.queues)
-    unit = metric.unit if metric else ""
+    unit = unit_of(name, measured)
     if unit == "bit/s":
         return units.show_rate(value)
     if unit == "s":
         return units.show_seconds(value)
-    return f"{value:.4g}" + (f" {unit}" if unit not in ("0/1", "0..1", "share") else "")
+    number = f"{value:.0f}" if value == round(value) and abs(value) < 1e15 else f"{value:.4g}"
+    return number + (f" {unit}" if unit not in ("0/1", "0..1", "share", "count") else "")
 
 
-def events_around(measured: Measured, low: float, high: float) -> list[str]:
-    """What happened from a second before `low` to `high`, the first few of it."""
+def events_around(measured: Measured, low: float, high: float, metric: str = "") -> list[str]:
+    """What happened from a second before `low` to `high`, in lines.
+
+    When that is more than there is room for: the first and the last of what counts most (faults; for `evs.` metrics
+    what EVs did, too).
+    """
     events = measured.outcome.events
-    near = [e for e in events if e["what"] in EVENT_KINDS and low - AROUND_S <= e["t"] <= high]
-    lines = [f"{event['t']:9.3f} s  {event_text(event)}" for event in near[:EVENTS_AROUND]]
-    return lines + ([f"... and {len(near) - EVENTS_AROUND} more"] if len(near) > EVENTS_AROUND else [])
+    lines = told_together([e for e in events if e["what"] in EVENT_KINDS and low - AROUND_S <= e["t"] <= high])
+    if len(lines) <= EVENTS_AROUND:
+        return [text for _, _, text in lines]
+    rank = {"fault": 0, "qp_error": 0, "ev": 0 if metric.startswith("evs.") else 3, "control": 1, "plane": 2}
+    for worst in range(4):
+        kept = [line for line in lines if rank.get(line[1], 3) <= worst]
+        if len(kept) >= EVENTS_AROUND or worst == 3:
+            break
+    half = EVENTS_AROUND // 2
+    more = f"{'...':>11s}  {len(lines) - EVENTS_AROUND} more lines"
+    return [*(text for _, _, text in kept[:half]), more, *(text for _, _, text in kept[-half:])]
+
+
+def told_together(events: list[dict[str, Any]]) -> list[tuple[float, str, str]]:
+    """(time, what, line) of events; moves of many EVs at about the same time become one line."""
+    out: list[tuple[float, str, str]] = []
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for event in events:
+        if event["what"] != "ev":
+            out.append((event["t"], event["what"], f"{event['t']:9.3f} s  {event_text(event)}"))
+            continue
+        key = (event["host"], event["peer"], event["old"], event["new"], event["cause"])
+        group = groups.get(key)
+        if group is not None and event["t"] - group[-1]["t"] <= TOGETHER_S:
+            group.append(event)
+            continue
+        if group is not None:
+            out.append(_group_line(group))
+        groups[key] = [event]
+    out += [_group_line(group) for group in groups.values()]
+    return sorted(out, key=lambda line: line[0])
+
+
+def _group_line(group: list[dict[str, Any]]) -> tuple[float, str, str]:
+    first = group[0]
+    at = f"{first['t']:9.3f} s  "
+    if len(group) == 1:
+        return first["t"], "ev", at + event_text(first)
+    planes = ", ".join(str(plane) for plane in sorted({event["plane"] for event in group}))
+    evs = len({event["ev"] for event in group})
+    what = f"{evs} EVs" if evs > 1 else f"{len(group)} times EV {first['ev']:#06x}"
+    moved = f"{first['old']} -> {first['new']}: {first['cause']}"
+    text = f"{first['host']}: {what} to {first['peer']} (plane {planes}) {moved}, until {group[-1]['t']:.3f} s"
+    return first["t"], "ev", at + text
 
 
 def event_text(event: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ A value is None when the run has nothing to compute it from (no fault, no collec
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
@@ -134,14 +135,17 @@ class Measured:
 
     def _mean(self, values: Sequence[float | None], low: float, high: float) -> float | None:
         """Mean over the intervals that lie in (low, high], weighted by their part in it; without those not read."""
-        series = self.outcome.series
+        times = self.outcome.series.times_s
         total = weight = 0.0
-        before = 0.0
-        for end, value in zip(series.times_s, values, strict=False):
-            part = min(end, high) - max(before, low)
+        at = bisect_right(times, low)
+        while at < min(len(times), len(values)):
+            before = times[at - 1] if at else 0.0
+            if before >= high:
+                break
+            part, value = min(times[at], high) - max(before, low), values[at]
             if part > 0 and value is not None:
                 total, weight = total + value * part, weight + part
-            before = end
+            at += 1
         return total / weight if weight > 0 else None
 
     def _off_pinned(self, work: str, low: float, high: float) -> float | None:

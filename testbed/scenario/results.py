@@ -25,6 +25,7 @@ from typing import Any
 from testbed.scenario.expect import Verdict
 from testbed.scenario.load import Document
 from testbed.scenario.outcome import Outcome
+from testbed.scenario.repeats import Spread
 
 SCHEMA = "mrc-results/1"
 OVERLOAD = 0.9
@@ -95,8 +96,14 @@ class Results:
     manifest: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def create(cls, folder: Path, document: Document, title: str, where: str, seed: int, runs: list[str]) -> Results:
-        """Make the folder. Raises ResultsError when it holds results already, or cannot be written."""
+    def create(
+        cls, folder: Path, document: Document, title: str, where: str, seed: int, runs: list[str], command: str = "",
+        options: dict[str, Any] | None = None,
+    ) -> Results:  # fmt: skip
+        """Make the folder. `command`: what makes these results again; `options`: of the back end.
+
+        Raises ResultsError when it holds results already, or cannot be written.
+        """
         if (folder / "manifest.json").exists():
             raise ResultsError(f"{folder} holds results already: give another --out, or remove it")
         try:
@@ -107,7 +114,8 @@ class Results:
         made = cls(folder)
         made.manifest = {
             "schema": SCHEMA, "scenario": document.path.stem, "title": title, "where": where, "seed": seed,
-            "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "machine": machine(), "planned": runs, "runs": [],
+            "command": command, "target": (options or {}).get("target"), "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "machine": machine(), "planned": runs, "runs": [],
             "complete": False, "verdicts": [],
         }  # fmt: skip
         made.write()
@@ -124,9 +132,10 @@ class Results:
         )  # fmt: skip
         self.write()
 
-    def finish(self, verdicts: list[Verdict]) -> None:
+    def finish(self, verdicts: list[Verdict], repeats: list[Spread]) -> None:
         """All runs are over and judged."""
         self.manifest["verdicts"] = [verdict.to_json() for verdict in verdicts]
+        self.manifest["repeats"] = [spread.to_json() for spread in repeats]
         self.manifest["complete"] = True
         self.manifest["passed"] = all(verdict.passed for verdict in verdicts)
         self.write()
@@ -144,10 +153,44 @@ class Results:
                 raise ResultsError(f"{folder}/manifest.json is not of schema {SCHEMA}")
             outcomes = [Outcome.from_json(json.loads((folder / one["file"]).read_text())) for one in manifest["runs"]]
         except FileNotFoundError as error:
-            raise ResultsError(f"no results in {folder}: {error.filename} is missing") from None
+            raise ResultsError(_missing(folder, Path(error.filename))) from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ResultsError(f"{folder}: {error}") from None
         return cls(folder, manifest), outcomes
+
+
+def _missing(folder: Path, file: Path) -> str:
+    """What is wrong with a folder that is none of results, and what would be right."""
+    if not folder.is_dir():
+        return f"no folder {folder}: give one that `mrc run --out` made"
+    inside = sorted(path.parent.name for path in folder.glob("*/manifest.json"))
+    if file.name != "manifest.json":
+        return f"no whole results in {folder}: {file.relative_to(folder)} is missing"
+    if inside:
+        shown = ", ".join(inside[:8]) + (" ..." if len(inside) > 8 else "")
+        return f"{folder} holds several results: give one of them ({shown})"
+    return f"no results in {folder}: it has no manifest.json; give a folder that `mrc run --out` made"
+
+
+def trust(manifest: dict[str, Any]) -> list[str]:
+    """What a reader has to know before believing a number, one sentence each: completeness, and how good times are."""
+    planned, loads = len(manifest["planned"]), [(one["name"], one["load"]) for one in manifest["runs"]]
+    out = []
+    if not manifest["complete"]:
+        out.append(f"Unfinished: {len(loads)} of {planned} runs ended; the rest were not run, or were cut short.")
+    if manifest["where"] == "virtual":
+        return [*out, "Virtual time: exact and the same on any machine, however busy it was."]
+    over = [f"{name}: {100 * load['busy']:.0f} %" for name, load in loads if load["overloaded"]]
+    if over:
+        out.append(
+            f"The machine was overloaded in {len(over)} of {len(loads)} runs (CPUs busy, {', '.join(over)}): "
+            "packets and timers waited for the CPUs. Do not trust times, rates and what follows from them there "
+            "(outages, latencies, queues, marks); bytes, sums and which paths were given up are right."
+        )
+    elif loads:
+        busiest = max(load["busy"] for _, load in loads)
+        out.append(f"Live: the CPUs were at most {100 * busiest:.0f} % busy; times are good to a few milliseconds.")
+    return out
 
 
 def _write(path: Path, text: str) -> None:

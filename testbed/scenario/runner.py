@@ -19,6 +19,7 @@ from testbed.scenario.load import Document, ScenarioError
 from testbed.scenario.measure import Measured
 from testbed.scenario.names import check
 from testbed.scenario.outcome import Outcome
+from testbed.scenario.repeats import Spread, spreads
 from testbed.scenario.results import LoadMeter, Results
 
 
@@ -40,11 +41,14 @@ class Report:
     title: str
     runs: list[tuple[Run, Outcome]]
     verdicts: list[Verdict]
+    repeats: list[Spread]
+    """Median and spread of what rules and figures name; of single values without repeats."""
     folder: Path | None
     wall_s: float
 
     @property
     def passed(self) -> bool:
+        """Every rule held in every run, and so in every repeat."""
         return all(verdict.passed for verdict in self.verdicts)
 
     def to_json(self) -> dict[str, Any]:
@@ -58,6 +62,7 @@ class Report:
                 for run, outcome in self.runs
             ],
             "verdicts": [verdict.to_json() for verdict in self.verdicts],
+            "repeats": [spread.to_json() for spread in self.repeats],
         }  # fmt: skip
 
 
@@ -76,15 +81,19 @@ def plan_runs(document: Document, where: str, *, seed: int | None = None, repeat
 
 def carry_out(
     document: Document, where: str, tell: Tell, *, out: Path | None = None, seed: int | None = None,
-    repeat: int | None = None, jobs: int = 1, options: dict[str, Any] | None = None,
+    repeat: int | None = None, jobs: int = 1, options: dict[str, Any] | None = None, command: str = "",
 ) -> Report:  # fmt: skip
-    """Run, write down and judge a scenario. `options`: of the live back end. Raises ScenarioError, ResultsError."""
+    """Run, write down and judge a scenario. `options`: of the live back end; `command`: what a reader would type.
+
+    Raises ScenarioError, ResultsError.
+    """
     began = time.monotonic()
     runs = plan_runs(document, where, seed=seed, repeat=repeat)
     first = runs[0].scenario
     results = None
     if out is not None:
-        results = Results.create(out, document, first.title, where, runs[0].seed, [run.name for run in runs])
+        names = [run.name for run in runs]
+        results = Results.create(out, document, first.title, where, runs[0].seed, names, command, options or {})
     tell.begins(runs)
     done: dict[int, Outcome] = {}
     for number, outcome, load in _outcomes(runs, where, tell, jobs, options or {}):
@@ -98,9 +107,10 @@ def carry_out(
     pairs = [(run, done[number]) for number, run in enumerate(runs)]
     measured = [(run.name, run.label, Measured(outcome, run.scenario)) for run, outcome in pairs]
     verdicts = judge(first, measured, where)
+    repeats = spreads(first, measured, verdicts)
     if results is not None:
-        results.finish(verdicts)
-    return Report(first.name, first.title, pairs, verdicts, out, time.monotonic() - began)
+        results.finish(verdicts, repeats)
+    return Report(first.name, first.title, pairs, verdicts, repeats, out, time.monotonic() - began)
 
 
 def _outcomes(

@@ -1,0 +1,260 @@
+"""What every path of every flow was, when: strips of EV states out of a run's events.
+
+    found = lanes(measured)                      # one a QP and EV: its states over time
+    rows = by_path(measured, found)              # aggregated: one row a plane and T1, over all flows
+    text = flow_svg("flow:h0-h2", lanes, measured)   # all strips of one flow, small SVG by hand
+
+SKIP lasts a turn of the rotation and is no event of a run: it is not in the strips; packets over the EV tell it.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.scenario.measure import Measured
+from testbed.scenario.names import plan_of
+
+STATES = {
+    "good": ("GOOD", "#bfe3d3"),
+    "assumed_bad": ("ASSUMED_BAD", "#D55E00"),
+    "denied": ("DENIED", "#7a4a9a"),
+    "port_down": ("port down", "#8a949e"),
+    "failed": ("QP failed", "#b00020"),
+}
+"""State -> (its name, its colour). `port_down`: the NIC's or the peer's port of that plane has no link."""
+LABEL, WIDE, ROW, TOP = 190, 810, 15, 4
+"""Of flow_svg, in its units: width of the labels, of the strips; height of a row; room above."""
+STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
+"""Seconds between two numbers of an axis."""
+TRAFFIC_POINTS = 120
+Span = tuple[float, float, str]
+"""(from, to, state), seconds."""
+
+
+@dataclass(slots=True)
+class Lane:
+    """One EV of one QP."""
+
+    flow: str
+    host: str
+    peer: str
+    qpn: int
+    ev: int
+    plane: int
+    via: str
+    """T1 it crosses; empty inside a rack, and `p0-t1-*` where switches choose."""
+    spans: list[Span]
+
+    @property
+    def changes(self) -> int:
+        return len(self.spans) - 1
+
+
+def lanes(measured: Measured) -> list[Lane]:
+    """All EVs of all QPs. Results made before EVs were noted have only those that changed."""
+    outcome = measured.outcome
+    plan = plan_of(measured.scenario)
+    moves: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
+    for event in outcome.events:
+        if event["what"] == "ev":
+            moves.setdefault((event["host"], event["qpn"], event["ev"]), []).append(event)
+    known = outcome.paths or _from_events(moves)
+    ports = _ports(outcome.events)
+    errors = {(e["host"], e["qpn"]): e["t"] for e in reversed(outcome.events) if e["what"] == "qp_error"}
+    out = []
+    for path in known:
+        host, peer, qpn = path["host"], path["peer"], path["qpn"]
+        for ev, plane, state in path["evs"]:
+            spans = _spans(state, moves.get((host, qpn, ev), []), outcome.duration_s)
+            for down in (ports.get((host, None, plane)), ports.get((host, peer, plane))):
+                spans = _covered(spans, down or [], "port_down")
+            if (host, qpn) in errors:
+                spans = _covered(spans, [(errors[host, qpn], outcome.duration_s)], "failed")
+            out.append(Lane(path["flow"], host, peer, qpn, ev, plane, _via(plan, host, peer, ev, plane), spans))
+    return sorted(out, key=lambda lane: (lane.flow, lane.qpn, lane.plane, lane.ev))
+
+
+def _from_events(moves: dict[tuple[str, int, int], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    return [
+        {"flow": f"{host}-{e[0]['peer']}", "host": host, "peer": e[0]["peer"], "qpn": qpn,
+         "evs": [[ev, e[0]["plane"], e[0]["old"]]]}
+        for (host, qpn, ev), e in moves.items()
+    ]  # fmt: skip
+
+
+def _via(plan: Any, host: str, peer: str, ev: int, plane: int) -> str:
+    """The T1 of a path as the plan names it."""
+    nodes = plan.path(plan.host(host), plan.host(peer), ev, plane).nodes
+    return nodes[2] if len(nodes) == 5 else ""
+
+
+def _ports(events: list[dict[str, Any]]) -> dict[tuple[str, str | None, int], list[tuple[float, float]]]:
+    """(host, peer or None for its own, plane) -> when that port was down."""
+    out: dict[tuple[str, str | None, int], list[tuple[float, float]]] = {}
+    for event in events:
+        if event["what"] != "plane":
+            continue
+        downs = out.setdefault((event["host"], event["peer"], event["plane"]), [])
+        is_open = bool(downs) and downs[-1][1] == float("inf")
+        if not event["up"] and not is_open:
+            downs.append((event["t"], float("inf")))
+        elif event["up"] and is_open:
+            downs[-1] = (downs[-1][0], event["t"])
+    return out
+
+
+def _spans(state: str, moves: Iterable[dict[str, Any]], end: float) -> list[Span]:
+    out: list[Span] = []
+    at = 0.0
+    for move in moves:
+        new = "good" if move["new"] == "skip" else move["new"]
+        when = min(max(move["t"], 0.0), end)
+        if new == state or (move["t"] < 0 and not out):
+            state = new
+            continue
+        if when > at:
+            out.append((at, when, state))
+        at, state = max(at, when), new
+    out.append((at, end, "good" if state == "skip" else state))
+    return out
+
+
+def _covered(spans: list[Span], over: list[tuple[float, float]], state: str) -> list[Span]:
+    """`spans` with `state` wherever `over` has an interval."""
+    for low, high in over:
+        out: list[Span] = []
+        for start, stop, was in spans:
+            left, right = max(start, low), min(stop, high)
+            if left >= right:
+                out.append((start, stop, was))
+                continue
+            if start < left:
+                out.append((start, left, was))
+            out.append((left, right, state))
+            if right < stop:
+                out.append((right, stop, was))
+        spans = out
+    merged: list[Span] = []
+    for start, stop, was in spans:
+        if merged and merged[-1][2] == was:
+            merged[-1] = (merged[-1][0], stop, was)
+        else:
+            merged.append((start, stop, was))
+    return merged
+
+
+def by_path(found: list[Lane]) -> dict[str, list[Lane]]:
+    """Lanes by plane and T1, over all flows: `plane 0 by p0-t1-2`."""
+    out: dict[str, list[Lane]] = {}
+    for lane in sorted(found, key=lambda lane: (lane.plane, lane.via)):
+        via = f" by {lane.via}" if lane.via and not lane.via.endswith("*") else ""
+        out.setdefault(f"plane {lane.plane}{via}", []).append(lane)
+    return out
+
+
+def shares(row: list[Lane]) -> tuple[list[float], dict[str, list[float]]]:
+    """When anything changed in a row, and from then on which share of its EVs was in each state but good."""
+    edges = sorted({edge for lane in row for span in lane.spans for edge in span[:2]})
+    counts = {state: [0] * len(edges) for state in STATES if state != "good"}
+    place = {edge: number for number, edge in enumerate(edges)}
+    for lane in row:
+        for start, stop, state in lane.spans:
+            if state in counts:
+                for number in range(place[start], place[stop]):
+                    counts[state][number] += 1
+    return edges, {state: [n / len(row) for n in values] for state, values in counts.items() if any(values)}
+
+
+# ---- strips of one flow, as SVG ---------------------------------------------------------------------------------
+
+
+def flow_svg(flow: str, found: list[Lane], measured: Measured) -> str:
+    """All strips of one flow: a row an EV (by QP), states as colours, packets sent over it as a line."""
+    end = measured.outcome.duration_s or 1.0
+    several = len({lane.qpn for lane in found}) > 1
+    height = TOP + ROW * len(found) + 34
+    changed = sum(lane.changes > 0 for lane in found)
+    words = f"{flow}: {len(found)} EVs, {changed} of them changed"
+    parts = [
+        f'<svg viewBox="0 0 {LABEL + WIDE + 10} {height}" xmlns="http://www.w3.org/2000/svg" role="img" '
+        f'aria-label="{html.escape(words)}" font-family="sans-serif" font-size="10">'
+    ]
+    peak = _peak(measured, flow)
+    for number, lane in enumerate(found):
+        y = TOP + ROW * number
+        label = f"plane {lane.plane}  EV {lane.ev:#06x}" + (f"  {lane.via}" if lane.via else "")
+        label += f"  QP {lane.qpn}" if several else ""
+        parts.append(
+            f'<text x="{LABEL - 6}" y="{y + 11}" text-anchor="end" fill="currentColor">{html.escape(label)}</text>'
+        )
+        for start, stop, state in lane.spans:
+            x, wide = LABEL + WIDE * start / end, max(WIDE * (stop - start) / end, 0.8)
+            parts.append(
+                f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{ROW - 2}" fill="{STATES[state][1]}">'
+                f"<title>{STATES[state][0]} from {start:.3f} to {stop:.3f} s</title></rect>"
+            )
+        if not several and peak:
+            parts.append(_traffic(measured, flow, lane, y, peak, end))
+    parts += [_faults(measured, end, len(found)), _axis(end, TOP + ROW * len(found))]
+    return "".join(parts) + "</svg>"
+
+
+def _peak(measured: Measured, flow: str) -> int:
+    """Most packets that one EV of a flow carried in an interval; 0 when that was not recorded."""
+    return max((max(one.values(), default=0) for one in measured.outcome.series.ev_packets.get(flow, [])), default=0)
+
+
+def _traffic(measured: Measured, flow: str, lane: Lane, y: float, peak: int, end: float) -> str:
+    """Packets over one EV as a thin line in its strip, 0 at the bottom, the flow's busiest EV at the top."""
+    series = measured.outcome.series
+    key = f"{lane.ev:#06x}"
+    values = [one.get(key, 0) for one in series.ev_packets.get(flow, [])]
+    step = max(1, -(-len(values) // TRAFFIC_POINTS))
+    points = []
+    for first in range(0, min(len(values), len(series.times_s)), step):
+        some = values[first : first + step]
+        x = LABEL + WIDE * min(series.times_s[min(first + step, len(series.times_s)) - 1], end) / end
+        points.append(f"{x:.0f},{y + (ROW - 3) * (1 - sum(some) / len(some) / peak):.1f}")
+    return f'<polyline points="{" ".join(points)}" fill="none" stroke="#0b3d63" stroke-width="1"/>'
+
+
+def _faults(measured: Measured, end: float, rows: int) -> str:
+    """Where faults began (solid) and ended (dashed)."""
+    out = []
+    for t, text, begins in fault_times(measured)[:60]:
+        x = LABEL + WIDE * t / end
+        dash = "" if begins else ' stroke-dasharray="3 2"'
+        out.append(
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{TOP + ROW * rows}" stroke="#aa3333" stroke-width="0.8"{dash}>'
+            f"<title>{html.escape(text)}</title></line>"
+        )
+    return "".join(out)
+
+
+def _axis(end: float, y: float) -> str:
+    """Seconds below the strips, at up to seven round numbers."""
+    step = next(
+        s for s in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000) if end / s <= 7 or s == 10_000
+    )
+    out = []
+    for number in range(int(end / step + 1e-9) + 1):
+        x = LABEL + WIDE * number * step / end
+        out.append(f'<text x="{x:.1f}" y="{y + 13}" text-anchor="middle" fill="currentColor">{number * step:g}</text>')
+    out.append(f'<text x="{LABEL + WIDE / 2}" y="{y + 27}" text-anchor="middle" fill="currentColor">time, s</text>')
+    return "".join(out)
+
+
+ENDING = ("restore", "heal", "power_on")
+"""Actions that end a fault rather than begin one."""
+
+
+def fault_times(measured: Measured) -> list[tuple[float, str, bool]]:
+    """(seconds, words, whether it begins) of every fault of a run."""
+    return [
+        (event["t"], event["text"], event["undo"] is None and event["action"] not in ENDING)
+        for event in measured.outcome.events
+        if event["what"] == "fault" and event["t"] >= 0
+    ]
