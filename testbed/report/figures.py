@@ -28,7 +28,7 @@ from topologies import units
 INK = "#1d2734"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK, "#999933")
 GREY = "#8a8f96"
-BEGIN, END = "#aa3333", "#9aa0a6"
+BEGIN, END = "#c74040", "#9aa0a6"
 """Lines where faults begin and end."""
 WIDTH, HEIGHT = 8.0, 3.4
 """Inches."""

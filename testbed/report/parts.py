@@ -145,21 +145,21 @@ def timelines(runs: Runs, folder: Path) -> str:
     """One fold a run: everything over time, then every flow's paths. Of repeats the first is shown."""
     groups = {name: repeats for name, repeats in grouped(runs).items() if _long_enough(repeats[0][2])}
     if not groups:
-        return "<p>No run lasted for more than a few intervals (measure: {every: ...}); runs/NAME.csv has what there is.</p>"
+        return "<p>No run lasted for more than a few intervals (measure: every); runs/NAME.csv has what there is.</p>"
     out = []
     first = next((name for name in groups if name.casefold() == "mrc"), next(iter(groups)))
     for run, repeats in list(groups.items())[:RUNS_MAX]:
-        name, _, measured = repeats[0]
+        measured = repeats[0][2]
         found = lanes(measured)
         summary = e(run) + (f" (the first of {len(repeats)} repeats)" if len(repeats) > 1 else "")
         opened = " open" if run == first or len(groups) <= 2 else ""
-        inner = figure(timeline(name, measured, found), folder) + _flows(found, measured, folder, name)
+        inner = figure(timeline(run, measured, found), folder) + _flows(found, measured, folder, run)
         out.append(f"<details{opened}><summary>{summary}</summary>{inner}</details>")
     text = "<p>Red lines: a fault begins; grey dotted ones: it ends. Folds open one by one.</p>"
     total = len(grouped(runs))
     if total > len(out):
         why = "those that lasted long enough, " if len(groups) < total else ""
-        text += f"<p>Drawn are {len(out)} of {total} runs ({why}{RUNS_MAX} at most); runs/NAME.csv has the series of all.</p>"
+        text += f"<p>Drawn are {len(out)} of {total} runs ({why}{RUNS_MAX} at most); runs/NAME.csv has all.</p>"
     return text + "".join(out)
 
 

@@ -228,7 +228,7 @@ def _faults(measured: Measured, end: float, rows: int) -> str:
         x = LABEL + WIDE * t / end
         dash = "" if begins else ' stroke-dasharray="3 2"'
         out.append(
-            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{TOP + ROW * rows}" stroke="#aa3333" stroke-width="0.8"{dash}>'
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{TOP + ROW * rows}" stroke="#c74040" stroke-width="0.8"{dash}>'
             f"<title>{html.escape(text)}</title></line>"
         )
     return "".join(out)

@@ -22,7 +22,7 @@ ROWS_MAX = 40
 QUEUES_MAX = 6
 POINTS_MIN = 4
 """Intervals below which a time line shows nothing."""
-KINDS = {"marked": "marked CE", "trimmed": "trimmed", "dropped": "dropped in switches"}
+KINDS = {"marked": "marked CE", "trimmed": "trimmed", "dropped": "dropped", "link_lost": "lost on links"}
 LOSSES = {"lost": "found lost", "retransmitted": "sent again"}
 
 
@@ -147,13 +147,19 @@ def _counts_text(measured: Measured, kinds: dict[str, str]) -> tuple[str, list[s
         values = getattr(measured.outcome.series, key)
         if any(values):
             drawn.append(key)
-            words.append(f"{sum(values)} {text}")
-        elif values:
+            words.append(f"{sum(value or 0 for value in values)} {text}" + _gaps(values))
+        elif values and None not in values:
             words.append(f"0 {text}")
         else:
             total = measured.outcome.metrics.get("dropped.queue" if key == "dropped" else key)
             words.append(f"{text}: not read over time" + ("" if total is None else f", {total:g} in the end"))
     return f"Packets: {', '.join(words)}.", drawn
+
+
+def _gaps(values: list[int | None]) -> str:
+    """Intervals in which a counter could not be read."""
+    missing = sum(value is None for value in values)
+    return f" ({missing} of {len(values)} intervals not read)" if missing else ""
 
 
 def _counts(axes: Axes, measured: Measured, drawn: list[str], kinds: dict[str, str]) -> None:
@@ -163,12 +169,17 @@ def _counts(axes: Axes, measured: Measured, drawn: list[str], kinds: dict[str, s
     spans = [high - low for low, high in zip([0.0, *series.times_s[:-1]], series.times_s, strict=True)]
     for key in drawn:
         values = getattr(series, key)
-        rate = [value / span if span > 0 else 0.0 for value, span in zip(values, spans, strict=False)]
+        rate = [
+            float("nan") if value is None or span <= 0 else value / span
+            for value, span in zip(values, spans, strict=False)
+        ]
         colour = COLOURS[list({**KINDS, **LOSSES}).index(key)]
         axes.plot(middles[: len(rate)], rate, color=colour, lw=1.3, label=kinds[key],
                   ls="--" if key == "retransmitted" else "-")  # fmt: skip
     axes.set_title(
-        "Switches: " + ", ".join(kinds[key] for key in drawn) if kinds is KINDS else "Requestors: lost and sent again"
+        "Switches and links: " + ", ".join(kinds[key] for key in drawn)
+        if kinds is KINDS
+        else "Requestors: lost and sent again"
     )
     axes.set_ylabel("packets/s")
     axes.set_ylim(bottom=0)
