@@ -1,0 +1,130 @@
+"""Random and mutated packets through programs built with AddressSanitizer and UBSan; run by test_sanitized.py.
+
+    LD_PRELOAD=$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 \
+        python tests/switch/sanitized_run.py PACKETS SEED PROGRAM.p4[=SCRIPT.stf]...
+
+PACKETS go through each program: random bytes, and the packets of its script bent, cut, joined and grown. Entries,
+groups and sessions are the script's. Prints the packets, and fails when bytes stay allocated that were not there a
+round before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import random
+import sys
+from pathlib import Path
+
+import switch.build
+
+switch.build.CFLAGS = (
+    *(flag for flag in switch.build.CFLAGS if flag != "-O2"), "-O1", "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=undefined",
+)  # fmt: skip
+
+from switch.device import Device  # noqa: E402
+from switch.entities import CloneSession, MulticastGroup, Replica, TableError  # noqa: E402
+from switch.p4 import CompiledProgram, compile_program  # noqa: E402
+from switch.stf import Command, StfError, read_script  # noqa: E402
+from switch.stf_run import StfRun  # noqa: E402
+
+LEAK_BYTES = 64 << 10
+"""What may be allocated more after a round than after the one before: Python's own caches."""
+_NOT_STATE = ("packet", "expect", "no_packet", "wait", "advance", "rate", "delay", "remove")
+LENGTHS = (0, 1, 2, 3, 5, 8, 13, 21, 40, 90, 300, 1600)
+
+
+def allocated() -> int:
+    """Bytes that malloc has given out, as the sanitizer counts them."""
+    gc.collect()
+    count = ctypes.CDLL(None).__sanitizer_get_current_allocated_bytes
+    count.restype = ctypes.c_size_t
+    return count()
+
+
+def bent(choose: random.Random, seeds: list[bytes]) -> bytes:
+    """A packet: random, or one of the seeds with a few things wrong."""
+    if not seeds or choose.random() < 0.3:
+        frame = bytearray(choose.randbytes(choose.choice(LENGTHS)))
+        for at in range(min(len(frame), 12)):
+            frame[at] = choose.choice((choose.randrange(24), choose.randrange(24), frame[at]))
+        return bytes(frame)
+    frame = bytearray(choose.choice(seeds))
+    for _ in range(choose.randrange(1, 5)):
+        kind, at = choose.randrange(6), choose.randrange(len(frame) + 1)
+        if kind == 0 and at < len(frame):
+            frame[at] ^= 1 << choose.randrange(8)
+        elif kind == 1 and at < len(frame):
+            frame[at] = choose.choice((0, 1, 0x7F, 0x80, 0xFF, choose.randrange(256)))
+        elif kind == 2:
+            del frame[at:]
+        elif kind == 3:
+            frame += choose.randbytes(choose.choice(LENGTHS[:10]))
+        elif kind == 4:
+            frame[at:at] = choose.choice(seeds)
+        else:
+            del frame[at : at + choose.randrange(1, 8)]
+    return bytes(frame[:16384])
+
+
+def prepare(device: Device, program: CompiledProgram, script: list[Command]) -> None:
+    """The script's entries and sessions; one of each where it has none."""
+    run = StfRun(device, program)
+    for command in script:
+        if command.word not in (
+            "packet",
+            "expect",
+            "no_packet",
+            "wait",
+            "advance",
+            "rate",
+            "delay",
+            "remove",
+            "repeat",
+        ):
+            with contextlib.suppress(StfError):
+                run.command(command)
+    for one in (MulticastGroup(1, (Replica(2), Replica(3))), CloneSession(7, (Replica(7),))):
+        with contextlib.suppress(TableError):
+            device.insert_replication(one)
+
+
+def one_round(program: CompiledProgram, script: list[Command], packets: int, choose: random.Random) -> None:
+    device = Device(1, "s1", seed=1)
+    device.load(program)
+    prepare(device, program, script)
+    seeds = [one.fields["data"] for one in script if one.word == "packet"]
+    for number in range(packets):
+        frame = bent(choose, seeds)
+        with contextlib.suppress(ValueError):  # copies that fill the room of `process`
+            device.process(choose.choice((choose.randrange(8), choose.randrange(511))), frame)
+        if number % 500 == 0:
+            with contextlib.suppress(ValueError):
+                device.trace(1, frame)
+        if number % 64 == 0:
+            device.digests()
+    device.close()
+
+
+def main() -> None:
+    packets, seed = int(sys.argv[1]), int(sys.argv[2])
+    done = 0
+    for argument in sys.argv[3:]:
+        source, _, script_path = argument.partition("=")
+        program = compile_program(Path(source))
+        script = read_script(Path(script_path)) if script_path else []
+        choose = random.Random(f"{seed} {source}")
+        one_round(program, script, packets // 10, choose)
+        one_round(program, script, packets // 10, choose)
+        before = allocated()
+        one_round(program, script, packets - 2 * (packets // 10), choose)
+        more = allocated() - before
+        done += packets
+        assert more < LEAK_BYTES, f"{source}: {more} bytes stay allocated after {packets} packets"
+    print(f"{done} packets through {len(sys.argv) - 3} programs")
+
+
+if __name__ == "__main__":
+    main()
