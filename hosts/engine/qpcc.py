@@ -11,8 +11,11 @@ Design notes.
 2. A rate or base RTT that is not configured is measured: the base is the smallest sample, the rate the most that was
    acknowledged in two base RTTs. Good for one host on an idle fabric; flows that start in a crowd measure their share
    instead of their link, and settle at unequal windows. So configure both for any experiment about fairness.
-3. The base RTT probe (nscc.md §2.8) is small and rides the control class: it is never queued, but a full packet could
-   not be that fast. `path_hops` times the serialisation of the difference is added to its round trip.
+3. The base RTT is that of a full packet (nscc.md §1.2), and so is every delay. The probe of it (§2.8) is small and
+   rides the control class: it is never queued, but a full packet could not be that fast. Nor could it where a write
+   has two bytes, or a message ends in a short packet: else those teach a base that full packets then seem to queue
+   for. `path_hops` times the serialisation of the difference is added to round trips of what is smaller; of data only
+   where a rate is configured, for a rate that is measured may be a small write's.
 4. A QPCC outlives its QPs. The next QP to the same destination finds its base RTT, and starts with a fresh window.
 """
 
@@ -105,9 +108,12 @@ class Share:
         self._cc.inflight += size
 
     def on_ack(
-        self, now: float, size: int, marked: bool, rtt_s: float | None, penalty: int = 0, restore: bool = False
-    ) -> None:
+        self, now: float, size: int, marked: bool, rtt_s: float | None, penalty: int = 0, restore: bool = False,
+        sampled: int | None = None,
+    ) -> None:  # fmt: skip
         self.inflight -= size
+        if rtt_s is not None and sampled is not None and sampled < self._mtu:
+            rtt_s += self.qpcc.shorter_s(sampled)
         self.qpcc.on_ack(self, now, size, marked, rtt_s, penalty, restore)
 
     def on_trim(self, now: float, size: int) -> None:
@@ -247,11 +253,17 @@ class Qpcc:
             self._probes_left -= 1
             return
         self._probes_left = 0
-        rate = self.cc.p.rate / self._planes
-        rtt_s += self._config.path_hops * max(0, self._mtu - PROBE_BYTES) / rate  # note 3
+        rtt_s += self._serialisation_s(PROBE_BYTES)
         if not self._base_configured:
             self._measure_base(rtt_s)
         self.cc.learn_base(rtt_s)
+
+    def shorter_s(self, size: int) -> float:
+        """What a full packet would have taken more than one of `size` bytes (note 3); 0 where no rate is configured."""
+        return 0.0 if self._meter is not None else self._serialisation_s(size)
+
+    def _serialisation_s(self, size: int) -> float:
+        return self._config.path_hops * max(0, self._mtu - size) / (self.cc.p.rate / self._planes)
 
     def _measure_base(self, rtt_s: float) -> None:
         """Not configured: the first sample is the base, and a smaller one later changes the scale of everything."""

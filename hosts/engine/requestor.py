@@ -314,8 +314,9 @@ class Requestor:
         news += flight.acknowledge_bitmap(base, sack.bitmap)
         rtt = self._sample(trigger, now)
         self._window.on_ack(
-            now, units * RCVD_UNIT, sack.verdict == Verdict.SKIP_ONCE, rtt, sack.penalty, sack.restore_cwnd
-        )
+            now, units * RCVD_UNIT, sack.verdict == Verdict.SKIP_ONCE, rtt, sack.penalty, sack.restore_cwnd,
+            None if trigger is None else trigger.size,
+        )  # fmt: skip
         self._arrived(news, trigger, now)
         if fresh:
             seen = max(base + sack.bitmap.bit_length() - 1, trigger_psn if sack.probe_id is None else cack)

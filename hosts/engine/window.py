@@ -24,8 +24,9 @@ class Window(Protocol):
     def about_to_stall(self) -> bool: ...
     def on_send(self, size: int) -> None: ...
     def on_ack(
-        self, now: float, size: int, marked: bool, rtt_s: float | None, penalty: int = 0, restore: bool = False
-    ) -> None: ...
+        self, now: float, size: int, marked: bool, rtt_s: float | None, penalty: int = 0, restore: bool = False,
+        sampled: int | None = None,
+    ) -> None: ...  # fmt: skip
     def on_trim(self, now: float, size: int) -> None: ...
     def on_other_nack(self, size: int) -> None: ...
     def on_loss(self, size: int) -> None: ...
@@ -57,9 +58,12 @@ class FixedWindow:
         self.inflight += size
 
     def on_ack(
-        self, now: float, size: int, marked: bool, rtt_s: float | None, penalty: int = 0, restore: bool = False
-    ) -> None:
-        """`size` bytes newly reported by rcvd_bytes; mark and RTT are those of the SACK's trigger."""
+        self, now: float, size: int, marked: bool, rtt_s: float | None, penalty: int = 0, restore: bool = False,
+        sampled: int | None = None,
+    ) -> None:  # fmt: skip
+        """`size` bytes newly reported by rcvd_bytes; mark and RTT are those of the SACK's trigger, which had `sampled`
+        bytes (None: a full packet's).
+        """
         self.inflight -= size
 
     def on_trim(self, now: float, size: int) -> None:

@@ -59,6 +59,18 @@ def test_one_flow__96_percent_of_the_bottleneck_without_a_mark(planes):
     assert flow.qp.cc_state()["cwnd_bytes"] == pytest.approx(1.5 * RATE / 8 * RTT, rel=0.05)
 
 
+def test_tiny_writes__teach_no_base_rtt_that_full_packets_would_queue_for():
+    """At 10 Mb/s four links take 3.6 ms longer to serialise a full packet than two bytes."""
+    made = scaled(4, rate_bps=10e6, rtt_s=0.010)
+    fabric = VirtualFabric(Plan(4, 2, 2, 1), seed=1, links=made.links, queues=made.queues, config=made.config)
+    tiny = Flow(fabric, "h0", "h1", message_bytes=2, messages=100, depth=1)
+    assert fabric.run_until(lambda: tiny.done, limit_s=10)
+    bulk = Flow(fabric, "h0", "h1", message_bytes=1 << 19, verify=False)
+    assert bulk.qp.cc_state()["base_rtt_s"] == pytest.approx(0.010, rel=0.03)
+    [rate] = rates_bps(fabric, [bulk], 0.5, 1.0)
+    assert rate > 0.96 * 40e6 * made.payload_share
+
+
 def test_incast__seven_to_one_shares_evenly_beside_a_victim():
     """The victim's sender and receiver sit in the racks of the incast; it shares no port with it but uplinks."""
     fabric, capacity = make(INCAST)
