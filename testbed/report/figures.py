@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from testbed.report import paper
-from testbed.report.paths import fault_times
+from testbed.report.faults import fault_times
 from testbed.scenario.expect import show, unit_of
 from testbed.scenario.measure import RECOVERED_SHARE, Measured
 from testbed.scenario.metrics import find

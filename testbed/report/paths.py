@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.report.faults import fault_times
 from testbed.scenario.measure import Measured
 from testbed.scenario.names import plan_of
 
@@ -245,16 +246,3 @@ def _axis(end: float, y: float) -> str:
         out.append(f'<text x="{x:.1f}" y="{y + 13}" text-anchor="middle" fill="currentColor">{number * step:g}</text>')
     out.append(f'<text x="{LABEL + WIDE / 2}" y="{y + 27}" text-anchor="middle" fill="currentColor">time, s</text>')
     return "".join(out)
-
-
-ENDING = ("restore", "heal", "power_on")
-"""Actions that end a fault rather than begin one."""
-
-
-def fault_times(measured: Measured) -> list[tuple[float, str, bool]]:
-    """(seconds, words, whether it begins) of every fault of a run."""
-    return [
-        (event["t"], event["text"], event["undo"] is None and event["action"] not in ENDING)
-        for event in measured.outcome.events
-        if event["what"] == "fault" and event["t"] >= 0
-    ]

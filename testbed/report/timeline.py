@@ -1,6 +1,6 @@
 """One figure a run with everything over time, one panel below the other on the same seconds.
 
-rate of each workload | EV states by plane and T1 | sent over each plane | marks, trims, drops | losses and
+rate of each workload | faults | EV states by plane and T1 | sent over each plane | marks, trims, drops | losses and
 retransmissions | queue depths.  Panels whose values are all 0, or were not read, are not drawn; `text` says which.
 """
 
@@ -13,13 +13,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
 
-from testbed.report.figures import COLOURS, WIDTH, Drawn, mark_faults
+from testbed.report.faults import Bar, fault_bars
+from testbed.report.figures import BEGIN, COLOURS, WIDTH, Drawn, mark_faults
 from testbed.report.paths import STATES, Lane, by_path, shares
 from testbed.scenario.measure import Measured
 
 ROWS_MAX = 40
 """Strips of one figure; more are drawn by plane only."""
 QUEUES_MAX = 6
+LABEL_MAX = 30
+"""Characters of a fault's name at the side; the events have it whole."""
 POINTS_MIN = 4
 """Intervals below which a time line shows nothing."""
 KINDS = {"marked": "marked CE", "trimmed": "trimmed", "dropped": "dropped", "link_lost": "lost on links"}
@@ -39,6 +42,9 @@ def timeline(name: str, measured: Measured, found: list[Lane]) -> Drawn:
     series = measured.outcome.series
     said: list[str] = []
     panels = [_Panel(1.7, lambda axes: _rates(axes, measured))]
+    bars = fault_bars(measured)
+    if bars:
+        panels.append(_Panel(0.45 + 0.17 * len(bars), lambda axes: _faults(axes, bars)))
     if found:
         rows = _rows(found)
         panels.append(_Panel(0.45 + 0.17 * len(rows), lambda axes: _states(axes, rows, measured)))
@@ -56,9 +62,9 @@ def timeline(name: str, measured: Measured, found: list[Lane]) -> Drawn:
     canvas = Canvas(figsize=(WIDTH, 0.5 + sum(panel.height for panel in panels)), layout="constrained")
     heights = [panel.height for panel in panels]
     axes = canvas.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-    for number, (panel, one) in enumerate(zip(panels, axes, strict=True)):
+    for panel, one in zip(panels, axes, strict=True):
         panel.draw(one)
-        mark_faults(one, measured, named=number == 0)
+        mark_faults(one, measured, named=False)
     axes[-1].set_xlabel("time, s")
     axes[0].set_xlim(0, max(measured.outcome.duration_s, series.times_s[-1]))
     return Drawn(f"timeline-{name}", f"All of {name} over time", " ".join(text for text in said if text), canvas)
@@ -85,6 +91,20 @@ def _rates(axes: Axes, measured: Measured) -> None:
     axes.set_ylabel("Mb/s")
     axes.set_ylim(bottom=0)
     _legend(axes)
+
+
+def _faults(axes: Axes, bars: dict[str, list[Bar]]) -> None:
+    """A row a fault, or a kind of fault: from when to when it lasted."""
+    for number, spans in enumerate(bars.values()):
+        for start, stop in spans:
+            axes.barh(number, max(stop - start, 0.0), left=start, height=0.7, color=BEGIN, alpha=0.75, zorder=2)
+            if stop <= start:
+                axes.plot(start, number, marker="|", color=BEGIN, ms=9)
+    labels = [label if len(label) <= LABEL_MAX else label[: LABEL_MAX - 3] + "..." for label in bars]
+    axes.set_yticks(range(len(bars)), labels, fontsize=7.5)
+    axes.set_ylim(len(bars) - 0.4, -0.6)
+    axes.grid(visible=False)
+    axes.set_title("Faults")
 
 
 def _rows(found: list[Lane]) -> dict[str, list[Lane]]:

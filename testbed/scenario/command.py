@@ -107,7 +107,6 @@ def run(
                 repeat=repeat,
                 jobs=jobs,
                 options=options,
-                command=again(document.path, where, seed, repeat, options),
             )
         finally:
             display.close()
@@ -120,20 +119,6 @@ def run(
     if as_json:
         print(json.dumps([report.to_json() for report in reports], indent=2))
     return PASSED if all(report.passed for report in reports) else FAILED
-
-
-def again(path: Path, where: str, seed: int | None, repeat: int | None, options: dict[str, Any]) -> str:
-    """The command line that makes the same runs; part of the manifest."""
-    shown = path
-    if path.resolve().is_relative_to(SCENARIOS.parent):
-        shown = path.resolve().relative_to(SCENARIOS.parent)
-    words = ["mrc", "run", str(shown)]
-    words += ["--virtual"] if where == "virtual" else []
-    if options.get("target") not in (None, "embedded"):
-        words += ["--target", str(options["target"])]
-    for key, value in (("--seed", seed), ("--repeat", repeat)):
-        words += [key, str(value)] if value is not None else []
-    return " ".join(words)
 
 
 STYLES = {"good": "green", "bad": "red", "note": "yellow", "soft": "dim", "": ""}

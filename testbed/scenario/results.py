@@ -52,6 +52,19 @@ def file_name(run: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.=-]+", "_", run).strip("_.") or "run"
 
 
+def again(path: Path, where: str, seed: int | None, repeat: int | None, options: dict[str, Any]) -> str:
+    """The command line that makes the same runs; part of the manifest."""
+    root = Path(__file__).resolve().parent.parent.parent
+    shown = path.resolve().relative_to(root) if path.resolve().is_relative_to(root) else path
+    words = ["mrc", "run", str(shown)]
+    words += ["--virtual"] if where == "virtual" else []
+    if options.get("target") not in (None, "embedded"):
+        words += ["--target", str(options["target"])]
+    for key, value in (("--seed", seed), ("--repeat", repeat)):
+        words += [key, str(value)] if value is not None else []
+    return " ".join(words)
+
+
 def machine() -> dict[str, Any]:
     """What ran it: versions, kernel, CPU, commit."""
     versions = {}

@@ -20,7 +20,7 @@ from testbed.scenario.measure import Measured
 from testbed.scenario.names import check
 from testbed.scenario.outcome import Outcome
 from testbed.scenario.repeats import Spread, spreads
-from testbed.scenario.results import LoadMeter, Results
+from testbed.scenario.results import LoadMeter, Results, again
 
 
 class Tell(Protocol):
@@ -81,19 +81,17 @@ def plan_runs(document: Document, where: str, *, seed: int | None = None, repeat
 
 def carry_out(
     document: Document, where: str, tell: Tell, *, out: Path | None = None, seed: int | None = None,
-    repeat: int | None = None, jobs: int = 1, options: dict[str, Any] | None = None, command: str = "",
+    repeat: int | None = None, jobs: int = 1, options: dict[str, Any] | None = None
 ) -> Report:  # fmt: skip
-    """Run, write down and judge a scenario. `options`: of the live back end; `command`: what a reader would type.
-
-    Raises ScenarioError, ResultsError.
-    """
+    """Run, write down and judge a scenario. `options`: of the live back end. Raises ScenarioError, ResultsError."""
     began = time.monotonic()
     runs = plan_runs(document, where, seed=seed, repeat=repeat)
     first = runs[0].scenario
     results = None
     if out is not None:
         names = [run.name for run in runs]
-        results = Results.create(out, document, first.title, where, runs[0].seed, names, command, options or {})
+        command = again(document.path, where, seed, repeat, options or {})
+        results = Results.create(out, document, first.title, where, runs[0].seed, names, command, options)
     tell.begins(runs)
     done: dict[int, Outcome] = {}
     for number, outcome, load in _outcomes(runs, where, tell, jobs, options or {}):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed.report import paper, paths
+from testbed.report.faults import ROWS_MAX, fault_bars
 from testbed.report.page import measured_runs, report
 from testbed.report.summary import summary
 from testbed.scenario.load import read
@@ -71,7 +72,7 @@ def make(folder: Path, text: str = SMALL, **keys) -> Path:
     folder.mkdir(parents=True)
     (folder / "small.yaml").write_text(text)
     out = folder / "out"
-    carry_out(read(folder / "small.yaml"), "virtual", Quiet(), out=out, command="mrc run small.yaml --virtual", **keys)
+    carry_out(read(folder / "small.yaml"), "virtual", Quiet(), out=out, **keys)
     return out
 
 
@@ -224,6 +225,29 @@ def test_a_lane_is_what_its_ev_and_ports_were(made, events, state, spans):
     assert lane_of(made, events, state) == spans
 
 
+def fault(t: float, number: int, action: str, rest: str, undo: int | None = None) -> dict:
+    text = f"{'end of ' if undo is not None else ''}{action.replace('_', ' ')} {rest}"
+    return {"t": t, "what": "fault", "number": number, "action": action, "undo": undo, "text": text}
+
+
+def test_faults_last_until_what_ends_them():
+    outcome = Outcome("s", "run", {}, "virtual", 1, 0, "srv6", 1e6, duration_s=20.0, series=Series(0.1))
+    outcome.events = [
+        fault(-0.05, 0, "silent", "a b"), fault(1, 1, "cut", "c d"), fault(2, 2, "power_off", "p0-t1-0"),
+        fault(3, 3, "cut", "c d", 1), fault(4, 4, "power_on", "p0-t1-0"), fault(5, 5, "cut", "e f"),
+        fault(6, 6, "restore", "e f"), fault(7, 7, "flap", "g h down=0.5 up=0.5 times=3"), fault(8, 8, "reboot", "x"),
+        fault(9, 9, "controller", "kill"), fault(11, 10, "controller", "start"), fault(12, 11, "loss", "a b rate=0.1"),
+        fault(13, 12, "heal", "True"), fault(15, 13, "cut", "c d"),
+    ]  # fmt: skip
+    assert fault_bars(Measured(outcome, None)) == {
+        "silent a b": [(0.0, 13)], "cut c d": [(1, 3), (15, 20.0)], "power off p0-t1-0": [(2, 4)], "cut e f": [(5, 6)],
+        "flap g h down=0.5 up=0.5 times=3": [(7, 10.0)], "reboot x": [(8, 8.0)], "controller kill": [(9, 11)],
+        "loss a b rate=0.1": [(12, 13)],
+    }  # fmt: skip
+    outcome.events = [fault(n, n, "one_way", f"l{n} m") for n in range(ROWS_MAX + 1)]
+    assert list(fault_bars(Measured(outcome, None))) == ["one way"]
+
+
 # ---- the paper ----------------------------------------------------------------------------------------------------
 
 
@@ -279,7 +303,7 @@ def test_a_summary_merges_seeds_and_sets_live_beside_virtual(made, tmp_path):
     changed(made, tmp_path / "live" / "small", where="live", target="embedded")
     text = summary([tmp_path / "v1", tmp_path / "v2", tmp_path / "live"])
     assert "| scenario | virtual | live | what did not hold |" in text
-    assert "**virtual**: 2 results, 3 runs; seeds 1, 2, 7" in text and "`mrc run small.yaml --virtual`" in text
+    assert "**virtual**: 2 results, 3 runs; seeds 1, 2, 7" in text and "--virtual --repeat 2`" in text
     assert "0 of 2 passed (6/9)" in text and "virtual: lost at most 0 in 3 of 3" in text
     row = next(line for line in text.splitlines() if "rate.flow at least" in line)
     assert re.search(r"\| 1 \| [01]\.\d+ \([01]\.\d+ to [01]\.\d+, 3\) \| [01]\.\d+ \(.*, 2\) \| .* paper", row)

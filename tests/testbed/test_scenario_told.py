@@ -9,12 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from testbed.cli import app
-from testbed.scenario.command import again
 from testbed.scenario.expect import EVENTS_AROUND, events_around, matches, told_together
 from testbed.scenario.load import read
 from testbed.scenario.measure import Measured
 from testbed.scenario.outcome import Outcome
 from testbed.scenario.repeats import base_name, spread_text
+from testbed.scenario.results import again
 from testbed.scenario.runner import carry_out
 from testbed.scenario.told import told
 from tests.testbed.test_report import SMALL, Quiet
@@ -130,7 +130,7 @@ def test_too_many_events_leave_the_first_and_last_faults():
 def sides(tmp_path_factory) -> Path:
     """a: as it is; b: another seed and rate, a rule that holds, one metric more."""
     base = tmp_path_factory.mktemp("sides")
-    carry_out(read(write(base)), "virtual", Quiet(), out=base / "a", command="mrc run small.yaml --virtual")
+    carry_out(read(write(base)), "virtual", Quiet(), out=base / "a")
     text = SMALL.replace("rate: 5M", "rate: 6M").replace("lost, at_most: 0", "lost, at_most: 1000")
     carry_out(read(write(base, text)), "virtual", Quiet(), out=base / "b", seed=5)
     return base
