@@ -51,7 +51,7 @@ class ExternInstance:
         return self.decl.type.args[0]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class TableInstance:
     name: str
     decl: tree.Table
@@ -223,11 +223,19 @@ class _Elaborator:
 
     def _mark(self, control: ControlInstance) -> None:
         """Note which tables are applied, and by them which actions are used; p4c drops the others."""
-        for node in walk(control.decl.body):
+        todo = [control.decl.body, *(one for one in control.decl.locals if isinstance(one, tree.Var))]
+        while todo:
+            self._mark_calls(todo.pop(), control, todo)
+
+    def _mark_calls(self, where: Any, control: ControlInstance, todo: list[Any]) -> None:
+        """The same for what is called in one place; keys of the tables found, which may apply others, go to `todo`."""
+        for node in walk(where):
             if not isinstance(node, tree.Call) or node.callee is None:
                 continue
             if node.callee.kind == "table":
                 table: TableInstance = control.members[id(node.callee.decl)]
+                if not table.applied:
+                    todo.append(table.decl.key)
                 table.applied = True
                 for action in table.actions:
                     action.used = True

@@ -363,7 +363,11 @@ class CallEmitter(Assignments):
         return False
 
     def may_exit_table(self, table: TableInstance) -> bool:
-        return any(self.may_exit(one.decl, table.control) for one in table.actions)
+        return any(self.may_exit(one.decl, table.control) for one in table.actions) or any(
+            self.may_exit_table(table.control.members[id(call.callee.decl)])
+            for call in walk(table.decl.key)
+            if isinstance(call, tree.Call) and call.callee is not None and call.callee.kind == "table"
+        )
 
     # ---- functions
 

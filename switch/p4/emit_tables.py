@@ -45,7 +45,8 @@ class Tables(Statements):
         name = self.function_name(f"table_{table.word}")
         self.done[key] = name
         code = Code()
-        inner = Frame(code, frame.bindings, table.control, frame.phase)
+        leaves = "return (struct p4_applied){.exited = 1};"  # a table applied for its key may
+        inner = Frame(code, frame.bindings, table.control, frame.phase, at_exit=leaves)
         code.add(f"/* {c_comment(table.decl.where.short)}: table {table.decl.name} */")
         code.add(f"static inline struct p4_applied {name}({SIGNATURE})")
         code.open("{")

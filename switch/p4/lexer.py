@@ -95,6 +95,7 @@ def tokenize(text: str) -> Source:
     source.tokens = list(_scan(text, source))
     source.tokens = list(_fold_annotations(source))
     _mark_types(source.tokens)
+    _unmark_hidden(source.tokens)
     _mark_angles(source.tokens)
     _mark_field_lists(source.tokens)
     return source
@@ -230,6 +231,44 @@ def _mark_types(tokens: list[Lexeme]) -> None:
         for token in tokens[first:end]:
             if token.kind == "IDENTIFIER" and token.text in names:
                 token.kind = "TYPE_ID"
+
+
+def _unmark_hidden(tokens: list[Lexeme]) -> None:
+    """A parameter or local variable with the name of a type hides it: `inout headers headers`."""
+    for i, token in enumerate(tokens):
+        if token.kind != "TYPE_ID" or _kind_at(tokens, i + 1) not in ("COMMA", "RPAR", "ASSIGN", "SEMICOLON"):
+            continue
+        before = _kind_at(tokens, i - 1)
+        if before not in ("TYPE_ID", "GT", "RSQB") and before.lower() not in _BASE_TYPES:
+            continue
+        first, end = _scope_of(tokens, i)
+        for one in tokens[first:end]:
+            if one.text == token.text and one.kind == "TYPE_ID":
+                one.kind = "IDENTIFIER"
+
+
+def _scope_of(tokens: list[Lexeme], i: int) -> tuple[int, int]:
+    """First and end index of where the parameter or variable declared at i is known; (i, i) for fields and the like."""
+    depth, at = 0, i
+    while at >= 0 and depth <= 0:  # back to the bracket around it
+        depth += {"LPAR": 1, "LBRACE": 1, "RPAR": -1, "RBRACE": -1}.get(tokens[at].kind, 0)
+        at -= 1
+    around = at + 1
+    if depth <= 0:
+        return i, i
+    if tokens[around].kind == "LBRACE":
+        at = around - 1
+        while at >= 0 and tokens[at].kind not in ("SEMICOLON", "LBRACE", "RBRACE"):
+            if tokens[at].kind in ("STRUCT", "HEADER", "HEADER_UNION", "EXTERN_OBJECT"):
+                return i, i
+            at -= 1
+        return i, _matching(tokens, around) or i
+    after = (_matching(tokens, around) or i) + 1
+    if _kind_at(tokens, after) == "LPAR":  # parameters of the constructor follow
+        after = (_matching(tokens, after) or after) + 1
+    if _kind_at(tokens, after) != "LBRACE":
+        return i, i
+    return after, _matching(tokens, after) or after
 
 
 def _mark_field_lists(tokens: list[Lexeme]) -> None:
