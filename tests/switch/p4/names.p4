@@ -1,0 +1,55 @@
+// Names: types hidden by parameters and variables, words of C and of the runtime, states called like types; a table
+// applied in the key of another, which may exit.
+#include <core.p4>
+#include <v1model.p4>
+
+header data { bit<8> int_; bit<8> double; bit<8> while; }
+struct headers { data data; }
+struct metadata { bit<8> volatile; }
+typedef bit<8> byte;
+
+parser P(packet_in pkt, out headers headers, inout metadata metadata, inout standard_metadata_t std) {
+    bit<8> frame = 3;
+    bit<8> at = 4;
+    state start {
+        pkt.extract(headers.data);
+        metadata.volatile = frame + at;
+        transition goto;
+    }
+    state goto { transition select(headers.data.while) { 0: accept; default: data; } }
+    state data { metadata.volatile = 1; transition accept; }
+}
+bit<8> twice(in byte byte) { return byte + byte; }
+control I(inout headers headers, inout metadata metadata, inout standard_metadata_t std) {
+    bit<8> dev = 1;
+    bit<8> p = 2;
+    bit<8> result = 3;
+    action inline(bit<8> metadata_t) {
+        p = p + metadata_t;
+        if (metadata_t == 0xff) {
+            exit;
+        }
+    }
+    action bump(inout byte data) { data = data + result; }
+    table inner { key = { headers.data.double : exact; } actions = { inline; NoAction; } default_action = NoAction(); }
+    table outer {
+        key = { inner.apply().hit : exact @name("found"); p : exact @name("p"); }
+        actions = { inline; NoAction; }
+        default_action = NoAction();
+    }
+    apply {
+        std.egress_spec = 1;
+        byte memcpy = twice(headers.data.int_);
+        bump(headers.data.int_);
+        { bit<8> byte = metadata.volatile; headers.data.while = byte; }
+        data data;
+        data.int_ = memcpy;
+        outer.apply();
+        headers.data.double = p + dev + data.int_;
+    }
+}
+control V(inout headers hdr, inout metadata meta) { apply { } }
+control E(inout headers hdr, inout metadata meta, inout standard_metadata_t std) { apply { } }
+control C(inout headers hdr, inout metadata meta) { apply { } }
+control D(packet_out b, in headers headers) { apply { b.emit(headers.data); } }
+V1Switch(P(), V(), I(), E(), C(), D()) main;
