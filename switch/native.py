@@ -98,6 +98,10 @@ class DigestDesc(c.Structure):
     _fields_ = [("name", c.c_char_p), ("id", c.c_uint32)]
 
 
+class TypeDesc(c.Structure):
+    _fields_ = [("name", c.c_char_p), ("bits", c.c_uint32)]
+
+
 class MeterDesc(c.Structure):
     _fields_ = [("name", c.c_char_p), ("id", c.c_uint32), ("size", c.c_uint32), ("bytes", c.c_uint32)]
 
@@ -132,7 +136,8 @@ class ProgramDesc(c.Structure):
         ("n_meters", c.c_uint32),
         ("actions", c.POINTER(ActionDesc)), ("tables", c.POINTER(TableDesc)), ("profiles", c.POINTER(ProfileDesc)),
         ("counters", c.POINTER(CounterDesc)), ("registers", c.POINTER(RegisterDesc)),
-        ("digests", c.POINTER(DigestDesc)), ("meters", c.POINTER(MeterDesc)), ("trace", c.POINTER(TraceField)),
+        ("digests", c.POINTER(DigestDesc)), ("meters", c.POINTER(MeterDesc)),
+        ("n_types", c.c_uint32), ("types", c.POINTER(TypeDesc)), ("trace", c.POINTER(TraceField)),
     ]  # fmt: skip
 
 

@@ -199,6 +199,8 @@ class Schema:
             self.meters[meter.id] = Array(meter.id, meter.name.decode(), index, meter.size, meter.bytes)
         self.digest_ids = [program.digests[index].id for index in range(program.n_digests)]
         """By index in the compiled program."""
+        self.type_bits = {program.types[i].name.decode(): program.types[i].bits for i in range(program.n_types)}
+        """Program's width of the types that headers of packet-ins and packet-outs have translated."""
         self.action_by_index = {a.index: a for a in self.actions.values()}
 
     def _read_actions(self, info: p4i.P4Info, program: ProgramDesc) -> None:
@@ -392,7 +394,8 @@ def _fields(
     for one in specs:
         named = one.type_name.name if one.type_name.name in info.type_info.new_types else ""
         spec = info.type_info.new_types[named].translated_type if named else None
-        bits = widths.get(one.id, 0) if spec and spec.uri else one.bitwidth
+        translated = spec is not None and spec.WhichOneof("sdn_type") is not None
+        bits = widths.get(one.id, 0) if translated or not one.bitwidth else one.bitwidth
         match = Match.EXACT if preamble is None else _match_type(one, preamble)
         yield Field(one.id, one.name, bits, match, bool(spec and spec.HasField("sdn_string")))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from pathlib import Path
@@ -134,13 +135,48 @@ def port_holder(port: int) -> str | None:
     return None
 
 
+def read_credentials(
+    certificate: Path | None, key: Path | None, authority: Path | None
+) -> grpc.ServerCredentials | None:
+    """Credentials for TLS from PEM files; None when none is given. With `authority` clients must show a certificate
+    that it has signed. Raises AddressError, also for files that no connection could use."""
+    if certificate is None and key is None and authority is None:
+        return None
+    if certificate is None or key is None:
+        missing = "--tls-cert" if certificate is None else "--tls-key"
+        raise AddressError(f"TLS needs a certificate and its key: {missing} is missing")
+    try:
+        # gRPC takes any bytes and fails at each handshake instead: the standard library says now what is wrong.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key, password=_no_password)
+        if authority is not None:
+            context.load_verify_locations(authority)
+        pairs = [(key.read_bytes(), certificate.read_bytes())]
+        root = authority.read_bytes() if authority is not None else None
+    except ssl.SSLError as error:
+        why = error.reason or str(error)
+        names = ", ".join(str(one) for one in (certificate, key, authority) if one is not None)
+        raise AddressError(f"TLS: {names}: not PEM files that belong together ({why})") from None
+    except OSError as error:
+        raise AddressError(f"TLS: {error.filename or certificate}: {error.strerror or error}") from None
+    return grpc.ssl_server_credentials(pairs, root, require_client_auth=authority is not None)
+
+
+def _no_password() -> str:
+    raise AddressError("TLS: the key is encrypted: give one without a password")
+
+
 async def start_server(
-    host: str, port: int, what: str, services: Iterable[Callable[[grpc.aio.Server], None]]
+    host: str,
+    port: int,
+    what: str,
+    services: Iterable[Callable[[grpc.aio.Server], None]],
+    credentials: grpc.ServerCredentials | None = None,
 ) -> tuple[grpc.aio.Server, int]:
     """Starts a server with each of `services` added; returns it and its port (of use when 0 was asked for).
 
-    Raises AddressError. SO_REUSEPORT, gRPC's default, is off: with it a second daemon would take half of the
-    connections of the first and nobody would know.
+    `credentials`: TLS; None: plain text. Raises AddressError. SO_REUSEPORT, gRPC's default, is off: with it a second
+    daemon would take half of the connections of the first and nobody would know.
     """
     check_free(host, port, what)
     server = grpc.aio.server(
@@ -154,7 +190,8 @@ async def start_server(
     for add in services:
         add(server)
     try:
-        bound = server.add_insecure_port(_join(host, port))
+        address = _join(host, port)
+        bound = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
     except RuntimeError as error:
         raise AddressError(f"{what}: cannot listen on {_join(host, port)}: {error}{_held_by(port)}") from None
     await server.start()

@@ -27,6 +27,9 @@ def parser() -> argparse.ArgumentParser:
     add("--control", type=Path, metavar="PATH", help="Unix socket for add_device, power, stats, shutdown")
     add("--config", type=Path, metavar="FILE", help="devices to begin with: [{name, device_id, ports}]")
     add("--cpu-port", type=int, default=510, metavar="N", help="packet-in and packet-out [%(default)s]")
+    add("--tls-cert", type=Path, metavar="FILE", help="certificate (PEM): both servers speak TLS")
+    add("--tls-key", type=Path, metavar="FILE", help="its key (PEM)")
+    add("--tls-ca", type=Path, metavar="FILE", help="clients must show a certificate which this CA (PEM) has signed")
     add("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     return out
 
@@ -37,7 +40,10 @@ def main(arguments: list[str] | None = None) -> int:
     if not 1 <= options.cpu_port <= 510:
         print(f"switch.daemon: --cpu-port {options.cpu_port}: want 1 to 510 (511 drops)", file=sys.stderr)
         return 2
-    settings = Settings(options.p4runtime, options.gnmi, options.control, options.config, options.cpu_port)
+    settings = Settings(
+        options.p4runtime, options.gnmi, options.control, options.config, options.cpu_port,
+        options.tls_cert, options.tls_key, options.tls_ca,
+    )  # fmt: skip
     try:
         asyncio.run(run(settings))
     except (AddressError, SocketError, ConfigError, ChassisError, PortError, BuildError, OSError) as error:

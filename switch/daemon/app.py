@@ -24,7 +24,7 @@ from switch.gnmi import GnmiService
 from switch.interfaces import Interfaces
 from switch.loop import EventLoop
 from switch.netlink import LinkWatcher
-from switch.serve import STOP_GRACE_S, parse_address, start_server
+from switch.serve import STOP_GRACE_S, parse_address, read_credentials, start_server
 from switch.traffic_tree import all_values
 
 ADD_EXAMPLE = '{"op": "add_device", "name": "s1", "device_id": 1, "ports": {"1": "veth0"}}'
@@ -45,6 +45,10 @@ class Settings:
     control: Path | None = None
     config: Path | None = None
     cpu_port: int = 510
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_ca: Path | None = None
+    """PEM files: TLS on both addresses; with a CA clients must show a certificate too."""
 
 
 class Daemon:
@@ -82,6 +86,7 @@ class Daemon:
         devices = read_config(settings.config) if settings.config is not None else []
         p4runtime = parse_address(settings.p4runtime, "--p4runtime")
         gnmi_address = parse_address(settings.gnmi, "--gnmi")
+        credentials = read_credentials(settings.tls_cert, settings.tls_key, settings.tls_ca)
         self.watcher.start()
         self.loop.start()
         self._reading = self.loop.fileno()
@@ -96,9 +101,11 @@ class Daemon:
             gnmi_grpc.add_gNMIServicer_to_server(gnmi_service, server)
 
         # gNMI is served on the P4Runtime address as well: finsy looks for the ports of a switch there.
-        server, self.p4runtime_port = await start_server(*p4runtime, "P4Runtime", [add_p4runtime, add_gnmi])
+        server, self.p4runtime_port = await start_server(
+            *p4runtime, "P4Runtime", [add_p4runtime, add_gnmi], credentials
+        )
         self._servers.append(server)
-        server, self.gnmi_port = await start_server(*gnmi_address, "gNMI", [add_gnmi])
+        server, self.gnmi_port = await start_server(*gnmi_address, "gNMI", [add_gnmi], credentials)
         self._servers.append(server)
         for device in devices:
             await self.add_device(**device)

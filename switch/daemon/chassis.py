@@ -163,7 +163,10 @@ class Chassis:
     def packet_in(self, frame: bytes) -> None:
         """Hands a frame from the CPU port to the primary of each role that wants it."""
         self.packets_in += 1
-        message = None if self.live is None else packet_in_message(self.live.pipeline.program.p4info, frame)
+        message = None
+        if self.live is not None:
+            info, widths = self.live.pipeline.program.p4info, self.live.device.schema.type_bits
+            message = packet_in_message(info, widths, frame)
         if message is None:
             self.packets_in_dropped += 1
             return

@@ -184,7 +184,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         if chassis is None or not chassis.arbitration.is_primary(stream.controller):
             raise RpcError(rpc_code.PERMISSION_DENIED, "packet-out: only a primary controller may send packets")
         contents = chassis.live or chassis.configured()
-        frame = packet_out_frame(contents.pipeline.program.p4info, packet)
+        frame = packet_out_frame(contents.pipeline.program.p4info, contents.device.schema.type_bits, packet)
         try:
             self._registry.loop.inject(chassis.running(), frame)
         except (ValueError, PortError) as error:
@@ -264,7 +264,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         if pipeline.config.HasField("cookie"):
             response.config.cookie.CopyFrom(pipeline.config.cookie)
         if wanted in (kinds.ALL, kinds.P4INFO_AND_COOKIE):
-            response.config.p4info.CopyFrom(pipeline.program.p4info)
+            response.config.p4info.CopyFrom(pipeline.config.p4info)
         if wanted in (kinds.ALL, kinds.DEVICE_CONFIG_AND_COOKIE):
             response.config.p4_device_config = pipeline.config.p4_device_config
         return response

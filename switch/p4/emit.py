@@ -11,7 +11,7 @@ from switch.p4.emit_deparser import Deparsers
 from switch.p4.emit_externs import IMPLIED_LIST
 from switch.p4.emit_frame import Place
 from switch.p4.emit_stmt import CALL, action_constant
-from switch.p4.p4info import Ids
+from switch.p4.p4info import Ids, translated_types
 from switch.p4.types import Record, Stack, Varbit, Wide, form, is_scalar
 
 _PHASES = ("verify", "ingress", "egress", "compute")
@@ -299,6 +299,8 @@ class Emitter(Deparsers):
             ".registers = registers,",
             ".digests = digests,",
             ".meters = meters,",
+            f".n_types = {len(translated_types(program))},",
+            ".types = types,",
             "#ifdef P4_TRACE",
             ".trace = trace_fields,",
             "#endif",

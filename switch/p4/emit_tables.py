@@ -11,7 +11,15 @@ from switch.p4.emit_bits import load_bits
 from switch.p4.emit_frame import Frame
 from switch.p4.emit_stmt import CALL, SIGNATURE, Statements, action_constant
 from switch.p4.errors import Location, unsupported
-from switch.p4.p4info import Ids, idle_timeouts, key_ids, key_name, param_ids, value_set_keys
+from switch.p4.p4info import (
+    Ids,
+    idle_timeouts,
+    key_ids,
+    key_name,
+    param_ids,
+    translated_types,
+    value_set_keys,
+)
 from switch.p4.types import Enum, Type, plain
 
 _MATCH = {"exact": "P4RT_EXACT", "lpm": "P4RT_LPM", "ternary": "P4RT_TERNARY", "range": "P4RT_RANGE",
@@ -159,7 +167,7 @@ class Tables(Statements):
         for one in self.program.value_sets:
             fields = ", ".join(
                 f"{{{c_string(name)}, {number}, {bits}, {_MATCH[match]}}}"
-                for number, (name, bits, match) in enumerate(value_set_keys(one), 1)
+                for number, name, bits, match in value_set_keys(one)
             )
             code.add(f"static const struct p4rt_field_desc members_{one.index}[] = {{{fields}}};")
         code.open("static const struct p4rt_table_desc tables[] = {")
@@ -234,7 +242,7 @@ class Tables(Statements):
             f".id = {self.ids.of('value_set', one.name)},",
             f".n_fields = {len(keys)},",
             f".fields = members_{one.index},",
-            f".key_bytes = {sum((bits + 7) // 8 for _, bits, _ in keys)},",
+            f".key_bytes = {sum((bits + 7) // 8 for _, _, bits, _ in keys)},",
             f".size = {one.size},",
             ".profile = P4RT_NONE,",
             ".default_action = P4RT_NONE,",
@@ -306,6 +314,11 @@ class Tables(Statements):
         code.open("static const struct p4rt_digest_desc digests[] = {")
         for digest in self.program.digests:
             code.add(f"{{{c_string(digest.name)}, {self.ids.of('digest', digest.name)}}},")
+        code.add("{0},")
+        code.close("};")
+        code.open("static const struct p4rt_type_desc types[] = {")
+        for name, bits in translated_types(self.program).items():
+            code.add(f"{{{c_string(name)}, {bits}}},")
         code.add("{0},")
         code.close("};")
         code.open("static const struct p4rt_profile_desc profiles[] = {")

@@ -14,9 +14,9 @@ from finsy.proto import p4i
 from switch.p4 import tree
 from switch.p4.elaborate import ActionInstance, ExternInstance, Program, TableInstance, ValueSetInstance
 from switch.p4.errors import fail
-from switch.p4.lexer import Lexeme
+from switch.p4.p4info_notes import fill_notes, fill_package
 from switch.p4.types import Enum, NewType, Record, Tuple, Type, width_of
-from switch.p4.typespec import data_spec, note_new_type, note_serializable
+from switch.p4.typespec import data_spec, note_new_type
 
 _PREFIX = {
     "action": 0x01, "table": 0x02, "value_set": 0x03, "header": 0x04, "profile": 0x11, "counter": 0x12,
@@ -27,7 +27,8 @@ _MATCH = {
     "exact": p4i.MatchField.EXACT, "lpm": p4i.MatchField.LPM, "ternary": p4i.MatchField.TERNARY,
     "range": p4i.MatchField.RANGE, "optional": p4i.MatchField.OPTIONAL,
 }  # fmt: skip
-_HIDDEN_NOTES = ("name", "id", "brief", "description")
+_PROFILE_NOTES = ("max_group_size", "selector_size_semantics", "max_member_weight")
+"""Annotations of action profiles that have a place of their own in P4Info."""
 
 
 def jenkins_hash(name: str) -> int:
@@ -106,6 +107,16 @@ def controller_headers(program: Program) -> list[tree.Aggregate]:
     ]
 
 
+def translated_types(program: Program) -> dict[str, int]:
+    """Bits of the types with @p4runtime_translation in headers of packet-ins and packet-outs: P4Info has others."""
+    fields = [of for header in controller_headers(program) for of in header.record.fields.values()]
+    return {
+        of.name: width_of(of) or 0
+        for of in fields
+        if isinstance(of, NewType) and of.decl.annotation("p4runtime_translation")
+    }
+
+
 def _given_id(kind: str, decl: Any) -> int | None:
     note = decl.annotation("id") if decl is not None else None
     if note is None:
@@ -157,21 +168,22 @@ def param_ids(action: tree.Action) -> list[tuple[tree.Param, int]]:
     return list(zip(params, field_ids(one.annotations for one in params), strict=True))
 
 
-def value_set_keys(one: ValueSetInstance) -> list[tuple[str, int, str]]:
-    """(name, bits, match kind) of each field of a value_set's members; a single value has no name."""
+def value_set_keys(one: ValueSetInstance) -> list[tuple[int, str, int, str]]:
+    """(id, name, bits, match kind) of each field of a value_set's members; a single value has no name."""
     of = one.decl.element
     if isinstance(of, Record):
         out = []
-        for field in of.decl.fields:
+        ids = field_ids(field.annotations for field in of.decl.fields)
+        for number, field in zip(ids, of.decl.fields, strict=True):
             note = field.annotation("match")
             kind = note.body[0].text if note and note.body else "exact"
             if kind not in _MATCH:
                 fail(field.where, f"@match({kind}): a value_set matches by {', '.join(sorted(_MATCH))}")
-            out.append((field.name, width_of(of.fields[field.name]) or 32, kind))
+            out.append((number, field.name, width_of(of.fields[field.name]) or 32, kind))
         return out
     if isinstance(of, Tuple):
-        return [(f"f{at}", width_of(part) or 32, "exact") for at, part in enumerate(of.items)]
-    return [("", width_of(of) or 32, "exact")]
+        return [(at, f"f{at - 1}", width_of(part) or 32, "exact") for at, part in enumerate(of.items, 1)]
+    return [(1, "", width_of(of) or 32, "exact")]
 
 
 def key_name(one: tree.KeyElement) -> str:
@@ -214,34 +226,11 @@ def source_text(e: tree.Expr) -> str:
     return _spelled(e) or "..."
 
 
-def note_text(note: tree.Annotation) -> str:
-    """An annotation as P4 text, the way p4c prints it."""
-    if note.body is None:
-        return f"@{note.name}"
-    close = "]" if note.bracket == "[" else ")"
-    return f"@{note.name}{note.bracket}{_joined(note.body)}{close}"
-
-
-def _joined(tokens: Iterable[Lexeme]) -> str:
-    out = ""
-    for one in tokens:
-        out += (" " if out and one.kind not in ("COMMA", "DOT", "RPAR") and out[-1] not in "(." else "") + one.text
-    return out
-
-
-def _fill_notes(message: Any, notes: Iterable[tree.Annotation], skip: tuple[str, ...] = ()) -> None:
-    for note in notes:
-        if note.name in ("brief", "description"):
-            setattr(message.doc, note.name, note.string() or "")
-        elif note.name not in _HIDDEN_NOTES and note.name not in skip:
-            message.annotations.append(note_text(note))
-
-
 def make_p4info(program: Program, ids: Ids) -> p4i.P4Info:
     """The P4Info of a program."""
     info = p4i.P4Info()
     info.pkg_info.arch = "v1model"
-    _package(program, info)
+    fill_package(program.main, info)
     for table in program.tables:
         if not table.decl.annotation("hidden"):
             _table(info, table, ids)
@@ -255,43 +244,34 @@ def make_p4info(program: Program, ids: Ids) -> p4i.P4Info:
     for one in program.value_sets:
         found = info.value_sets.add(size=one.size)
         _preamble(found, "value_set", one.name, ids, one.decl)
-        for number, (name, bits, match) in enumerate(value_set_keys(one), 1):
-            found.match.add(id=number, name=name, bitwidth=bits, match_type=_MATCH[match])
+        fields = one.decl.element.decl.fields if isinstance(one.decl.element, Record) else []
+        for at, (number, name, bits, match) in enumerate(value_set_keys(one)):
+            out = found.match.add(id=number, name=name, bitwidth=bits, match_type=_MATCH[match])
+            fill_notes(out, fields[at].annotations if fields else [], ("match",))
     for digest in program.digests:
-        out = info.digests.add()
-        out.preamble.id = ids.of("digest", digest.name)
-        out.preamble.name = digest.name
-        out.preamble.alias = ids.alias(digest.name)
-        out.type_spec.CopyFrom(data_spec(digest.type, info, program.errors, digest.where))
+        sent = info.digests.add()
+        sent.preamble.id = ids.of("digest", digest.name)
+        sent.preamble.name = digest.name
+        sent.preamble.alias = ids.alias(digest.name)
+        sent.type_spec.CopyFrom(data_spec(digest.type, info, program.errors, digest.where))
     info.type_info.SetInParent()
     return info
-
-
-def _package(program: Program, info: p4i.P4Info) -> None:
-    for note in program.main.annotations:
-        if note.name != "pkginfo":
-            _fill_notes(info.pkg_info, [note])
-            continue
-        tokens = note.body or []
-        for i, token in enumerate(tokens):
-            if token.kind == "ASSIGN" and tokens[i - 1].text in ("name", "version", "organization", "contact", "url"):
-                setattr(info.pkg_info, tokens[i - 1].text, tree.unquote(tokens[i + 1].text))
 
 
 def _preamble(message: Any, kind: str, name: str, ids: Ids, decl: Any) -> None:
     message.preamble.id = ids.of(kind, name)
     message.preamble.name = name
     message.preamble.alias = ids.alias(name)
-    _fill_notes(message.preamble, decl.annotations, ("max_group_size",) if kind == "profile" else ())
+    fill_notes(message.preamble, decl.annotations, _PROFILE_NOTES if kind == "profile" else ())
 
 
 def _width(of: Type, info: p4i.P4Info) -> tuple[int, str | None]:
-    """(bits, name of the type when it is a `type`), with the type noted in type_info."""
+    """(bits, name of the type when it is a `type`, or an enum without values), with the type noted in type_info."""
     if isinstance(of, NewType):
         return note_new_type(of, info), of.name
-    if isinstance(of, Enum) and of.under:
-        note_serializable(of, info)
-        return of.under.width, of.name
+    if isinstance(of, Enum):
+        data_spec(of, info, [], None)
+        return (of.under.width, None) if of.under else (0, of.name)
     return width_of(of) or 0, None
 
 
@@ -300,7 +280,7 @@ def _table(info: p4i.P4Info, table: TableInstance, ids: Ids) -> None:
     _preamble(out, "table", table.name, ids, decl)
     for one, number in key_ids(decl):
         field = out.match_fields.add(id=number, name=key_name(one))
-        _fill_notes(field, one.annotations)
+        fill_notes(field, one.annotations)
         field.bitwidth, named = _width(one.value.type, info)
         if named:
             field.type_name.name = named
@@ -311,7 +291,7 @@ def _table(info: p4i.P4Info, table: TableInstance, ids: Ids) -> None:
     for ref, action in zip(decl.actions, table.actions, strict=False):
         entry = out.action_refs.add(id=ids.of("action", action.name))
         names = {note.name for note in ref.annotations}
-        _fill_notes(entry, ref.annotations)
+        fill_notes(entry, ref.annotations)
         if "tableonly" in names:
             entry.scope = p4i.ActionRef.TABLE_ONLY
         elif "defaultonly" in names:
@@ -338,7 +318,7 @@ def idle_timeouts(table: TableInstance) -> bool:
 
 
 def _default(out: p4i.Table, table: TableInstance, ids: Ids) -> None:
-    """A const default action by its id; one that may change with its arguments, as recent p4c does."""
+    """As recent p4c: a const default action is in both places."""
     given = table.decl.properties.get("default_action")
     names = [one.name for one in table.decl.actions]
     if given is None:
@@ -347,17 +327,16 @@ def _default(out: p4i.Table, table: TableInstance, ids: Ids) -> None:
         return
     ref: Any = given.value
     action = table.actions[names.index(ref.name)]
-    if given.const:
-        out.const_default_action_id = ids.of("action", action.name)
-        return
     out.initial_default_action.action_id = ids.of("action", action.name)
+    if given.const:
+        out.const_default_action_id = out.initial_default_action.action_id
     for (param, number), arg in zip(param_ids(action.decl), ref.args or [], strict=True):
         bits = width_of(param.type) or 32
         value = arg.value.const
         if isinstance(value, str) and isinstance(param.type, Enum):
             value = param.type.number(value)
-        number_bytes = (int(value) & (1 << bits) - 1).to_bytes((bits + 7) // 8, "big")
-        out.initial_default_action.arguments.add(param_id=number, value=number_bytes.lstrip(b"\0") or b"\0")
+        data = (int(value) & (1 << bits) - 1).to_bytes((bits + 7) // 8, "big")  # all bytes of the width, as p4c has it
+        out.initial_default_action.arguments.add(param_id=number, value=data)
 
 
 def _action(info: p4i.P4Info, action: ActionInstance, ids: Ids) -> None:
@@ -368,7 +347,7 @@ def _action(info: p4i.P4Info, action: ActionInstance, ids: Ids) -> None:
         named_as = one.annotation("name")
         if named_as and named_as.string():
             param.name = named_as.string() or one.name
-        _fill_notes(param, one.annotations)
+        fill_notes(param, one.annotations)
         param.bitwidth, named = _width(one.type, info)
         if named:
             param.type_name.name = named
@@ -383,6 +362,7 @@ def _extern(info: p4i.P4Info, extern: ExternInstance, ids: Ids) -> None:
         out.size = extern.args["size"]
         note = extern.decl.annotation("max_group_size")
         out.max_group_size = (note.number() if note else 0) or 0
+        _size_semantics(out, extern)
     elif extern.kind == "counter":
         out = info.counters.add(size=extern.args["size"])
         _preamble(out, "counter", extern.name, ids, extern.decl)
@@ -411,6 +391,22 @@ def _extern(info: p4i.P4Info, extern: ExternInstance, ids: Ids) -> None:
         out.type_spec.CopyFrom(data_spec(extern.cell, info, [], extern.decl.where))
 
 
+def _size_semantics(out: p4i.ActionProfile, extern: ExternInstance) -> None:
+    """`@selector_size_semantics`, `@max_member_weight` of an action selector."""
+    note = extern.decl.annotation("selector_size_semantics")
+    if note is None:
+        return
+    kind = note.string()
+    if kind == "sum_of_weights":
+        out.sum_of_weights.SetInParent()
+    elif kind == "sum_of_members":
+        weight = extern.decl.annotation("max_member_weight")
+        out.sum_of_members.max_member_weight = (weight.number() if weight else 0) or 0
+        out.sum_of_members.SetInParent()
+    else:
+        fail(note.where, '@selector_size_semantics: want "sum_of_weights" or "sum_of_members"')
+
+
 def _controller_header(info: p4i.P4Info, header: tree.Aggregate, ids: Ids) -> None:
     """The id comes from the type's name, the name from the annotation, as in p4c."""
     out = info.controller_packet_metadata.add()
@@ -420,11 +416,13 @@ def _controller_header(info: p4i.P4Info, header: tree.Aggregate, ids: Ids) -> No
         fail(header.where, f'{header.name}: @controller_header needs a name: @controller_header("packet_in")')
     out.preamble.id = ids.of("header", header.name)
     out.preamble.name = out.preamble.alias = name
-    _fill_notes(out.preamble, header.annotations)
+    fill_notes(out.preamble, header.annotations)
     record: Record = header.record
     for one, number in zip(header.fields, field_ids(one.annotations for one in header.fields), strict=True):
+        if one.annotation("hidden"):
+            continue
         field = out.metadata.add(id=number, name=one.name)
-        _fill_notes(field, one.annotations)
+        fill_notes(field, one.annotations)
         field.bitwidth, named = _width(record.fields[one.name], info)
         if named:
             field.type_name.name = named

@@ -13,6 +13,7 @@ from finsy.proto import p4i, p4t
 
 from switch.p4 import tree
 from switch.p4.errors import Location, unsupported
+from switch.p4.p4info_notes import fill_notes
 from switch.p4.types import BOOL, ERROR, Bits, Enum, NewType, Record, Stack, Tuple, Type, plain, width_of
 
 
@@ -33,13 +34,18 @@ def note_new_type(of: NewType, info: p4i.P4Info) -> int:
         values = [one for one in translation.body if one.kind != "COMMA"]
         spec.translated_type.uri = tree.unquote(values[0].text)
         given = next((tree.parse_integer(one.text)[0] for one in values if one.kind == "INTEGER"), None)
-        if given != width:
-            unsupported(translation.where, "@p4runtime_translation to another width")
-        spec.translated_type.sdn_bitwidth = width
+        if given is None:
+            spec.translated_type.sdn_string.SetInParent()
+        else:
+            spec.translated_type.sdn_bitwidth = given
+        width = given or 0
     elif plain(of) == BOOL:
         spec.original_type.bool.SetInParent()
     else:
-        spec.original_type.bitstring.bit.bitwidth = width
+        base = plain(of)
+        bits_spec(base if isinstance(base, Bits) else Bits(width), spec.original_type.bitstring)
+    if not spec.annotations:
+        fill_notes(spec, of.decl.annotations, ("p4runtime_translation",))
     return width
 
 
@@ -52,14 +58,15 @@ def note_serializable(of: Enum, info: p4i.P4Info) -> None:
         size = (of.under.width + 7) // 8
         for name in of.members:
             value = of.values[name] & (1 << of.under.width) - 1
-            spec.members.add(name=name, value=value.to_bytes(size, "big").lstrip(b"\0") or b"\0")
+            spec.members.add(name=name, value=value.to_bytes(size, "big"))
 
 
-def data_spec(of: Type, info: p4i.P4Info, errors: list[str], where: Location) -> p4t.P4DataTypeSpec:
+def data_spec(of: Type, info: p4i.P4Info, errors: list[str], where: Location | None) -> p4t.P4DataTypeSpec:
     """The type `of` for the control plane; the types it names are entered in type_info. Raises P4Error."""
     spec = p4t.P4DataTypeSpec()
     if isinstance(of, NewType):
-        note_new_type(of, info)
+        if note_new_type(of, info) != (width_of(of) or 0):
+            unsupported(where, f"{of.name}, translated to another width, in what is sent to the control plane")
         spec.new_type.name = of.name
     elif isinstance(of, Enum):
         if of.under:

@@ -31,7 +31,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define P4RT_ABI 7
+#define P4RT_ABI 8
 #define P4RT_SYMBOL "p4_program"
 
 #define P4RT_HEADROOM 256     /* bytes in front of a frame that a deparser may grow into */
@@ -173,6 +173,12 @@ struct p4rt_digest_desc {
     uint32_t id;
 };
 
+/* A type that the control plane sees translated to another width: its own. */
+struct p4rt_type_desc {
+    const char *name;
+    uint32_t bits;
+};
+
 struct p4rt_device;
 struct p4_program;
 
@@ -196,6 +202,8 @@ struct p4_program {
     const struct p4rt_register_desc *registers;
     const struct p4rt_digest_desc *digests;
     const struct p4rt_meter_desc *meters;
+    uint32_t n_types;
+    const struct p4rt_type_desc *types;    /* of headers of packet-ins and packet-outs */
     const struct p4rt_trace_field *trace;  /* ends with a name of NULL; NULL: not compiled for tracing */
 };
 
