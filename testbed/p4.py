@@ -33,7 +33,7 @@ def check(
     include: Include = None,
     define: Define = None,
 ) -> None:
-    """Check programs: one line `file:line:column: message` for each that does not compile; exit code 1 then."""
+    """Check programs: a line `file:line:column: error: message` for each mistake; exit code 1 when there is one."""
     from switch.p4 import P4Error
     from switch.p4.compiler import check_program
 
@@ -43,7 +43,7 @@ def check(
             check_program(program, include=include or (), defines=define or ())
         except P4Error as error:
             failed = True
-            print(error)
+            print("\n".join(error.lines()))
     raise typer.Exit(FAILED if failed else 0)
 
 
@@ -160,7 +160,9 @@ def graph(
         _stop("--parser and --control: give one of them")
     try:
         text = draw(front(program, include=include or (), defines=define or ()), "parser" if parser else control)
-    except (P4Error, GraphError) as error:
+    except P4Error as error:
+        _stop("\n".join(error.lines()))
+    except GraphError as error:
         _stop(str(error))
     text = _svg(text) if form == "svg" else text
     if output is None:
@@ -196,7 +198,7 @@ def _compiled(
     try:
         return compile_program(program, include=include or (), defines=define or ())
     except P4Error as error:
-        _stop(str(error))
+        _stop("\n".join(error.lines()))
 
 
 def _stop(message: str) -> NoReturn:

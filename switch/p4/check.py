@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
 from switch.p4 import tree
 from switch.p4.check_calls import Callee, is_data
 from switch.p4.check_tables import Tables, value_set_fields
-from switch.p4.errors import count, fail, known, unsupported
+from switch.p4.errors import P4Error, count, fail, known, unsupported
 from switch.p4.scope import Scope
 from switch.p4.types import (
     BOOL,
@@ -27,6 +29,9 @@ from switch.p4.types import (
     is_scalar,
     plain,
 )  # fmt: skip
+
+MOST_PROBLEMS = 20
+"""Mistakes told of one program."""
 
 
 class Checker(Tables):
@@ -49,10 +54,34 @@ class Checker(Tables):
         """Loops around the statement being checked."""
         self.ctor_params: set[int] = set()
         """id() of the constructor parameters of parsers and controls."""
+        self.problems: list[P4Error] = []
+        """Mistakes found so far."""
+        self.failed: set[str] = set()
+        """Names of declarations that were wrong."""
 
     def program(self, nodes: list[tree.Node]) -> None:
+        """Check all; raises the first P4Error, with the others that were found behind it."""
         for node in nodes:
-            self.declaration(node, self.top)
+            self.attempt(self.declaration, node, self.top)
+        if self.problems:
+            first, *first.others = self.problems
+            raise first
+
+    def attempt(self, check: Callable[[Any, Scope], None], node: Any, scope: Scope) -> None:
+        """Check a declaration or statement, and go on with the next when it is wrong.
+
+        What only follows from a declaration that failed is not told: its name is unknown then.
+        """
+        before = (self.owner, self.in_parser, self.in_action, self.in_function, self.loops)
+        try:
+            check(node, scope)
+        except P4Error as error:
+            self.owner, self.in_parser, self.in_action, self.in_function, self.loops = before
+            unknown = re.match(r"(?:\w+ )?(\w+) is not declared", error.message)
+            told = str(error) in map(str, self.problems) or (unknown and unknown[1] in self.failed)
+            if not told and len(self.problems) < MOST_PROBLEMS:
+                self.problems.append(error)
+            self.failed.add(getattr(node, "name", ""))
 
     def home_of(self, method: tree.Method) -> Scope:
         return self.top
@@ -271,7 +300,7 @@ class Checker(Tables):
         self.owner = node
         if node.body is not None:
             for one in node.locals:
-                self.declaration(one, inner)
+                self.attempt(self.declaration, one, inner)
             self.block(node.body, Scope(inner))
             node.locals += self.implicit.get(id(node), [])
         scope.declare(node.name, Object("control", node), node.where)
@@ -284,7 +313,7 @@ class Checker(Tables):
         self.owner = node
         if node.states is not None:
             for one in node.locals:
-                self.declaration(one, inner)
+                self.attempt(self.declaration, one, inner)
             names = [one.name for one in node.states]
             for one in node.states:
                 if one.name in ("accept", "reject") or names.count(one.name) > 1:
@@ -302,7 +331,7 @@ class Checker(Tables):
     def _state(self, node: tree.State, names: list[str], scope: Scope) -> None:
         inner = Scope(scope)
         for one in node.body:
-            self.statement(one, inner)
+            self.attempt(self.statement, one, inner)
         after = node.transition
         if after is None:
             return
@@ -321,7 +350,7 @@ class Checker(Tables):
 
     def block(self, node: tree.Block, scope: Scope) -> None:
         for one in node.body:
-            self.statement(one, scope)
+            self.attempt(self.statement, one, scope)
 
     def statement(self, node: Any, scope: Scope) -> None:
         getattr(self, "_do_" + type(node).__name__.lower())(node, scope)

@@ -32,13 +32,19 @@ NOWHERE = Location("<program>", 1)
 class P4Error(Exception):
     """A program that does not compile: `file:line:column: message`.
 
-    `location` is None when the fault is not in the program (no gcc, an unreadable file).
+    `location` is None when the fault is not in the program (no gcc, an unreadable file). `others` are further mistakes
+    that were found in the same program, in its order.
     """
 
     def __init__(self, location: Location | None, message: str) -> None:
         super().__init__(f"{location}: {message}" if location else message)
         self.location = location
         self.message = message
+        self.others: list[P4Error] = []
+
+    def lines(self) -> list[str]:
+        """`file:line:column: error: message` of this one and the others: what editors and CI read."""
+        return [f"{one.location}: error: {one.message}" if one.location else str(one) for one in (self, *self.others)]
 
 
 def fail(location: Location, message: str) -> NoReturn:

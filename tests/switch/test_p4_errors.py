@@ -290,6 +290,31 @@ def test_include_folders_and_defines(tmp_path):
     assert "= 0x55" in found.c_path.read_text() or "= 85" in found.c_path.read_text()
 
 
+SEVERAL = """
+    hdr.data.nothing = 1;
+    bit<8> lost = hdr.data.nowhere;
+    lost = 8w1;
+    if (hdr.data.a == 1) { mising(); exit; }
+    hdr.data.w = hdr.data.a;"""
+
+
+def test_several_mistakes__each_is_told_once_and_no_consequence():
+    """`lost` is not declared only because its declaration is wrong."""
+    with pytest.raises(P4Error) as caught:
+        compile_program(program(apply=SEVERAL, top="const bit<8> X = 8w1 + 4w1;"))
+    lines = caught.value.lines()
+    assert [one.split(": ", 2)[1] for one in lines] == ["error"] * 5
+    assert [int(one.split(":")[1]) for one in lines] == sorted(int(one.split(":")[1]) for one in lines)
+    assert all(word in one for word, one in zip(("4", "nothing", "nowhere", "mising", "bit<32>"), lines, strict=True))
+    assert str(caught.value) == lines[0].replace(" error:", "")
+
+
+def test_several_mistakes__twenty_are_enough():
+    with pytest.raises(P4Error) as caught:
+        compile_program(program(apply="".join(f"n{at}(); " for at in range(50))))
+    assert len(caught.value.lines()) == 20
+
+
 @pytest.mark.parametrize("tool", ["cpp", "gcc"])
 def test_missing_tool__named_with_the_cure(tool, tmp_path, monkeypatch):
     found = subprocess.run(["which", "cpp"], capture_output=True, text=True, check=True).stdout.strip()

@@ -164,7 +164,7 @@ def test_command__check_and_compile(tmp_path):
     bad.write_text("#include <v1model.p4>\nheader h { }}\n")
     done = CliRunner().invoke(app, ["check", str(good), str(bad)])
     assert done.exit_code == 1
-    assert done.output.startswith(f"{bad}:2:13: syntax error") and done.output.count("\n") == 1
+    assert done.output.startswith(f"{bad}:2:13: error: syntax error") and done.output.count("\n") == 1
     assert CliRunner().invoke(app, ["check", str(good)]).exit_code == 0
     done = CliRunner().invoke(app, ["compile", str(good), "-o", str(tmp_path / "out")])
     assert done.exit_code == 0
