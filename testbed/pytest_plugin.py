@@ -1,6 +1,6 @@
 """Fixtures for everyone who writes tests on top of the testbed: `pip install` of it is enough to have them.
 
-In memory, no root (docs/p4-target.md):
+In memory, no root (docs/p4-development.md):
 
     p4_program   p4_program("router.p4"): a compiled program, compiled once a session
     p4_switch    p4_switch("router.p4"): a switch.p4_switch.P4Switch, fresh for each test
