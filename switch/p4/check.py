@@ -27,6 +27,7 @@ from switch.p4.types import (
     Varbit,
     Variable,
     is_scalar,
+    is_value,
     plain,
 )  # fmt: skip
 
@@ -110,7 +111,7 @@ class Checker(Tables):
 
     def _declare_typedef(self, node: tree.Typedef, scope: Scope) -> None:
         of = self.resolve(node.type_node, scope)
-        if node.new and not is_scalar(of):
+        if node.new and not is_value(of):
             fail(node.where, f"type {node.name}: {of} cannot be made a new type; bit<N>, int<N> and bool can")
         scope.declare(node.name, NewType(node.name, of, node) if node.new else of, node.where)
 
@@ -201,7 +202,7 @@ class Checker(Tables):
         node.element = self.resolve(node.type_node, scope)
         self.constant(node.size, scope)
         for one in value_set_fields(node.element):
-            if not is_scalar(one):
+            if not is_value(one):
                 unsupported(node.where, f"a value_set of {node.element}")
         node.type = Object("value_set", node)
         scope.declare(node.name, node, node.where)
@@ -340,8 +341,7 @@ class Checker(Tables):
                 fail(target.where, f"no state {target.state} {known(names)}")
         for one in after.keys:
             self.expr(one, inner)
-            self.not_wide(one.type, one.where, "select")
-            if not is_scalar(one.type):
+            if not is_value(one.type):
                 fail(one.where, f"select on a {one.type}: only numbers, bool, enums and errors can be selected on")
         for case in after.cases:
             self.keyset(case.keys, [(one.type, False) for one in after.keys], inner, "select")
@@ -493,4 +493,4 @@ class Checker(Tables):
         self.coerce(case.label, of, "label of switch")
         if case.label.const is None:
             fail(case.where, "switch: a label must be known at compile time")
-        return case.label.const
+        return of.values[case.label.const] if isinstance(of, Enum) and of.under else case.label.const

@@ -7,13 +7,12 @@ from typing import Any
 
 from switch.p4 import tree
 from switch.p4.check_expr import Expressions
-from switch.p4.errors import Location, count, fail, known, unsupported
+from switch.p4.errors import Location, count, fail, known
 from switch.p4.scope import Scope, undeclared
 from switch.p4.types import (
     BOOL,
     DONTCARE,
     INT,
-    MAX_BITS,
     VOID,
     Applied,
     Bits,
@@ -194,13 +193,6 @@ class Calls(Expressions):
         if not check:
             fail(e.where, f"static_assert failed{f': {message[0]}' if message else ''}")
         e.const = True
-
-    @staticmethod
-    def not_wide(of: Type, where: Location, what: str) -> None:
-        """Refuse long numbers where the backend computes with values."""
-        base = plain(of)
-        if isinstance(base, Bits) and base.width > MAX_BITS:
-            unsupported(where, f"{what} of {of}", f"up to {MAX_BITS} bits are")
 
     def home_of(self, method: tree.Method) -> Scope:
         """Scope in which a method was declared."""

@@ -8,7 +8,7 @@ from switch.p4 import tree
 from switch.p4.check_calls import Calls
 from switch.p4.errors import count, fail, known
 from switch.p4.scope import Scope, undeclared
-from switch.p4.types import BOOL, Bits, Object, Record, Tuple, Type, is_scalar, plain
+from switch.p4.types import BOOL, Bits, Object, Record, Tuple, Type, is_value, plain
 
 TABLE_PROPERTIES = ("actions", "counters", "default_action", "entries", "implementation", "key",
                     "largest_priority_wins", "meters", "priority_delta", "size", "support_timeout")  # fmt: skip
@@ -45,9 +45,7 @@ class Tables(Calls):
             if data and one.direction:
                 fail(one.where, f"action {node.name}: parameters without direction come last")
             data = data or not one.direction
-            if not one.direction:
-                self.not_wide(one.type, one.where, f"action {node.name}: a parameter from the control plane")
-            if not one.direction and not is_scalar(one.type):
+            if not one.direction and not is_value(one.type):
                 fail(one.where, f"action {node.name}: the control plane cannot give a {one.type}")
             inner.declare(one.name, one, one.where)
         self.in_action = True
@@ -61,8 +59,7 @@ class Tables(Calls):
                 fail(one.where, f"table {node.name}: unknown property {name} {known(TABLE_PROPERTIES)}")
         for key in node.key:
             of = self.expr(key.value, scope)
-            self.not_wide(of, key.where, f"table {node.name}: a key")
-            if not is_scalar(of):
+            if not is_value(of):
                 fail(key.where, f"table {node.name}: a {of} cannot be a key; numbers, bool, enums and errors can")
             if key.match not in self.match_kinds:
                 fail(key.where, f"table {node.name}: no match kind {key.match} {known(self.match_kinds)}")

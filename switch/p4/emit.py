@@ -58,7 +58,7 @@ class Emitter(Deparsers):
             " *",
             " * Numbers in comments are line and column in the P4 source. Fields of headers that the program",
             " * never names are missing here: they stay in the frame. */",
-            '#include "p4ops.h"',
+            '#include "p4wide.h"' if any(isinstance(one, Wide) for one in self.structs) else '#include "p4ops.h"',
             "",
         )
         code.open("enum {")
@@ -76,7 +76,7 @@ class Emitter(Deparsers):
         code = Code()
         for record in self.structs:
             if isinstance(record, Wide):
-                code.add(f"{self.struct(record)} {{ uint8_t b[{record.width // 8}]; }};", "")
+                code.add(f"{self.struct(record)} {{ uint8_t b[{record.bytes}]; }};", "")
                 continue
             if isinstance(record, Varbit):
                 code.open(f"{self.struct(record)} {{")

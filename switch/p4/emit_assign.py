@@ -6,21 +6,13 @@ from typing import Any
 
 from switch.p4 import tree
 from switch.p4.code import bits_of, c_type, literal, work_type
-from switch.p4.emit_bits import store_bits
-from switch.p4.emit_externs import Externs
 from switch.p4.emit_frame import Frame, Place, parts_of
+from switch.p4.emit_wide import WideEmitter
 from switch.p4.errors import unsupported
-from switch.p4.types import Record, Stack, Varbit, Wide, form, is_scalar, plain
+from switch.p4.types import Record, Stack, Varbit, Wide, form, is_scalar
 
 
-def _parts_joined(e: tree.Expr) -> list[tree.Expr]:
-    """a, b, c of a ++ b ++ c."""
-    if isinstance(e, tree.Binary) and e.op == "++":
-        return [*_parts_joined(e.left), *_parts_joined(e.right)]
-    return [e]
-
-
-class Assignments(Externs):
+class Assignments(WideEmitter):
     """Writes assignments."""
 
     def _st_assign(self, s: tree.Assign, frame: Frame) -> None:
@@ -42,7 +34,7 @@ class Assignments(Externs):
         if not isinstance(record, (Record, Stack, Varbit, Wide)):
             frame.code.add(f"{place.c} = {self.condition(e, frame)};")
             return
-        if isinstance(record, Wide) and self._assign_wide(place, record, e, frame):
+        if isinstance(record, Wide) and self.assign_wide(place, record, e, frame):
             return
         if isinstance(e, (tree.ListExpr, tree.RecordExpr)) and isinstance(record, (Record, Stack)):
             self._assign_list(place, record, e, frame)
@@ -85,64 +77,6 @@ class Assignments(Externs):
             frame.code.open(f"if ({place.c}.is_valid) {{")
             self.alone(place, frame)
             frame.code.close()
-
-    def _assign_wide(self, place: Place, of: Wide, e: tree.Expr, frame: Frame) -> bool:
-        """place = e for a number of more than 128 bits; False: e is one somewhere else, to be copied."""
-        code, size = frame.code, of.width // 8
-        if isinstance(e.const, int):
-            data = (e.const & (1 << of.width) - 1).to_bytes(size, "big")
-            code.add(f"{place.c} = ({self.struct(of)}){{{{{', '.join(hex(one) for one in data)}}}}};")
-            return True
-        if isinstance(e, tree.Cast) and is_scalar(e.operand.type):
-            if getattr(plain(e.operand.type), "signed", False):
-                unsupported(e.where, f"int<N> as {of}")
-            bits = bits_of(e.operand.type, e.where)
-            text = self.value(e.operand, frame)
-            code.add(f"memset({place.c}.b, 0, {size});", store_bits(f"{place.c}.b", of.width - bits, bits, text))
-            return True
-        if isinstance(e, tree.Binary):
-            self._wide_binary(place, of, e, frame)
-            return True
-        if isinstance(e, tree.Unary) and e.op == "~":
-            source = self.place(e.operand, frame)
-            self.note(source, False)
-            byte = frame.name("i")
-            code.add(f"for (uint32_t {byte} = 0; {byte} < {size}; {byte}++)")
-            code.add(f"    {place.c}.b[{byte}] = (uint8_t)~{source.c}.b[{byte}];")
-            return True
-        resized = isinstance(e, tree.Cast) and plain(e.operand.type) != plain(e.type)
-        if resized or isinstance(e, (tree.Unary, tree.Slice)):
-            unsupported(e.where, f"this as a value of more than 128 bits ({of})")
-        return False
-
-    def _wide_binary(self, place: Place, of: Wide, e: tree.Binary, frame: Frame) -> None:
-        """a ++ b, and a & b, a | b, a ^ b byte by byte."""
-        code = frame.code
-        if e.op in ("&", "|", "^"):
-            left, right = self.place(e.left, frame), self.place(e.right, frame)
-            self.note(left, False)
-            self.note(right, False)
-            byte = frame.name("i")
-            code.add(f"for (uint32_t {byte} = 0; {byte} < {of.width // 8}; {byte}++)")
-            code.add(f"    {place.c}.b[{byte}] = {left.c}.b[{byte}] {e.op} {right.c}.b[{byte}];")
-            return
-        if e.op != "++":
-            unsupported(e.where, f"{e.op} of numbers of more than 128 bits")
-        result = frame.name("t")  # a part may be what is being written
-        code.add(f"{self.struct(of)} {result};")
-        at = 0
-        for part in _parts_joined(e):
-            width = plain(part.type).width  # type: ignore[union-attr]
-            if isinstance(form(part.type), Wide):
-                if at % 8:
-                    unsupported(part.where, f"a {part.type} behind {at} bits", "whole bytes are")
-                source = self.place(part, frame)
-                self.note(source, False)
-                code.add(f"memcpy({result}.b + {at // 8}, {source.c}.b, {width // 8});")
-            else:
-                code.add(store_bits(f"{result}.b", at, width, self.value(part, frame)))
-            at += width
-        code.add(f"{place.c} = {result};")
 
     def _assign_call(self, place: Place, e: tree.Call, frame: Frame) -> None:
         """place = a call that gives a struct or header."""
@@ -204,7 +138,8 @@ class Assignments(Externs):
         """x[h:l] = e: the other bits of x stay."""
         fixed = self.fixed(target, frame)
         assert isinstance(fixed, tree.Slice)
-        self._store_slice(fixed, self.value(e, frame), frame)
+        text = self.value(e, frame) if is_scalar(target.type) else self.temporary_place(e, frame).c
+        self._store_slice(fixed, text, frame)
 
     def fixed(self, e: tree.Expr, frame: Frame) -> tree.Expr:
         """An lvalue whose run-time indexes are evaluated now; emit_calls.py."""
@@ -215,12 +150,10 @@ class Assignments(Externs):
         self.note(place, False)
         self.note(place, True)
         whole = form(target.base.type)
-        taken = bits_of(target.type, target.where)
         if isinstance(whole, Wide):
-            if target.width is not None:
-                unsupported(target.where, f"[... +: {taken}] of {target.base.type}", "known ends are")
-            frame.code.add(store_bits(f"{place.c}.b", whole.width - 1 - target.high.const, taken, text))
+            self.store_wide_slice(place, whole, target, text, frame)
             return
+        taken = bits_of(target.type, target.where)
         bits = bits_of(target.base.type, target.where)
         if target.width is not None:
             put = f"p4_put_slice({place.c}, {bits}, {self.value(target.low, frame)}, {taken}, {text})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from switch.p4.code import bits_of, c_name, c_type, literal
-from switch.p4.errors import Location, unsupported
+from switch.p4.errors import Location
 from switch.p4.types import MAX_BITS, Record, Type, Wide, form
 
 
@@ -11,27 +11,25 @@ def scalar_leaves(c: str, of: Type, where: Location) -> list[tuple[str, int]]:
     """(C lvalue, bits) of a header's field: more than one when it is a struct."""
     record = form(of)
     if isinstance(record, Wide):
-        return [(c, wide_bits(record, where))]
+        return [(c, record.width)]
     if not isinstance(record, Record):
         return [(c, bits_of(of, where))]
     return [leaf for name, one in record.fields.items() for leaf in scalar_leaves(f"{c}.{c_name(name)}", one, where)]
 
 
-def wide_bits(of: Wide, where: Location) -> int:
-    """Raises P4Error for a long number that is not whole bytes."""
-    if of.width % 8:
-        unsupported(where, f"{of}", "more than 128 bits are in whole bytes")
-    return of.width
+def field_bits(of: Type, where: Location) -> int:
+    """Bits of a field for the control plane: of any number, a bool, an enum, an error."""
+    base = form(of)
+    return base.width if isinstance(base, Wide) else bits_of(of, where)
 
 
 def load_field(c: str, base: str, offset: int, bits: int) -> str:
     """C statement: fill the field `c` from `bits` bits that begin `offset` bits after the pointer `base`."""
     if bits <= MAX_BITS:
         return f"{c} = {load_bits(base, offset, bits)};"
-    if offset % 8 == 0:
+    if offset % 8 == bits % 8 == 0:
         return f"memcpy({c}.b, {base} + {offset // 8}, {bits // 8});"
-    body = f"{c}.b[i] = (uint8_t)p4_get_bits({base}, {offset} + 8 * i, 8);"
-    return f"for (uint32_t i = 0; i < {bits // 8}; i++) {body}"
+    return f"p4w_get({c}.b, {bits}, {base}, {offset});"
 
 
 def load_bits(base: str, offset: int, bits: int) -> str:
@@ -54,10 +52,9 @@ def load_bits(base: str, offset: int, bits: int) -> str:
 def store_bits(base: str, offset: int, bits: int, value: str) -> str:
     """C statement: store a value of `bits` bits there, leaving the bits around it alone."""
     if bits > MAX_BITS:
-        if offset % 8 == 0:
+        if offset % 8 == bits % 8 == 0:
             return f"memcpy({base} + {offset // 8}, {value}.b, {bits // 8});"
-        body = f"p4_put_bits({base}, {offset} + 8 * i, 8, {value}.b[i]);"
-        return f"for (uint32_t i = 0; i < {bits // 8}; i++) {body}"
+        return f"p4w_put({base}, {offset}, {bits}, {value}.b);"
     at = f"{base} + {offset // 8}" if offset >= 8 else base
     if offset % 8 == 0 and bits in (16, 32, 64, 128):
         return f"p4_put{bits}({at}, {value});"

@@ -87,20 +87,33 @@ class ExprEmitter(PlaceEmitter):
 
     def _slice(self, e: tree.Slice, frame: Frame) -> str:
         whole = form(e.base.type)
+        if isinstance(whole, Wide):
+            return self.wide_part(e, frame)
         if e.width is not None:
             return self._plus_slice(e, frame)
         high, low = e.high.const, e.low.const
-        if isinstance(whole, Wide):
-            place = self.place(e.base, frame)
-            self.note(place, False)
-            bits = high - low + 1
-            return f"({c_type(bits)}){load_bits(f'{place.c}.b', whole.width - 1 - high, bits_of(e.type, e.where))}"
         text, bits = self.value(e.base, frame), bits_of(e.base.type, e.where)
         if low:
             text = f"({text} >> {low})"
         if high < bits - 1:
             text = f"({text} & {literal((1 << high - low + 1) - 1, bits)})"
         return narrowed(text, bits, high - low + 1)
+
+    def wide_part(self, e: tree.Slice, frame: Frame) -> str:
+        """The same of a number of more than 128 bits; emit_wide.py."""
+        raise NotImplementedError
+
+    def wide_order(self, e: tree.Binary, of: Wide, frame: Frame) -> str:
+        """<, >, <=, >= of such numbers; emit_wide.py."""
+        raise NotImplementedError
+
+    def wide_operand(self, e: tree.Expr, frame: Frame, *later: tree.Expr) -> Place:
+        """Where such a number is; emit_wide.py."""
+        raise NotImplementedError
+
+    def amount(self, e: tree.Expr, frame: Frame) -> str:
+        """C expression for what a shift moves by; emit_wide.py."""
+        raise NotImplementedError
 
     def _plus_slice(self, e: tree.Slice, frame: Frame) -> str:
         """x[low +: width] with a low end known only at run time; bits beyond the end of x are zeros."""
@@ -136,7 +149,7 @@ class ExprEmitter(PlaceEmitter):
         if isinstance(of, Wide) and isinstance(to, Bits):
             place = self.place(e.operand, frame)
             self.note(place, False)
-            return f"({c_type(to.width)}){load_bits(f'{place.c}.b', of.width - to.width, to.width)}"
+            return f"({c_type(to.width)}){load_bits(f'{place.c}.b', 8 * of.bytes - to.width, to.width)}"
         text = self.value(e.operand, frame)
         if of in (to, BOOL):
             return text
@@ -160,9 +173,14 @@ class ExprEmitter(PlaceEmitter):
             return self._equality(e, frame)
         if e.op in ("&&", "||"):
             return self._logical(e, frame)
-        left, right = self.values([e.left, e.right], frame)
         of = form(e.left.type)
+        if isinstance(of, Wide):
+            return self.wide_order(e, of, frame)
         assert isinstance(of, Bits)
+        if isinstance(form(e.right.type), Wide) and e.op in ("<<", ">>") and e.right.const is None:
+            left = self.value(e.left, frame)
+            return self._shift(e, left, self.amount(e.right, frame), of)
+        left, right = self.values([e.left, e.right], frame)
         bits = bits_of(of, e.where)
         if e.op in ("<", ">", "<=", ">="):
             if of.signed:
@@ -219,7 +237,9 @@ class ExprEmitter(PlaceEmitter):
                 unsupported(e.where, f"comparing values of type {e.left.type}")
             left_text, right_text = self.values([e.left, e.right], frame)
             return f"({left_text} {e.op} {right_text})"
-        left, right = self.place(e.left, frame), self.place(e.right, frame)
+        taken = self.acts(e.right) and not isinstance(record, Varbit)
+        left = self.temporary_place(e.left, frame) if taken else self.place(e.left, frame)
+        right = self.place(e.right, frame)
         self.note_whole(left, False)
         self.note_whole(right, False)
         text = self._same(left, right)
@@ -228,7 +248,7 @@ class ExprEmitter(PlaceEmitter):
     def _same(self, left: Place, right: Place) -> str:
         record = form(left.type)
         if isinstance(record, Wide):
-            return f"(!memcmp({left.c}.b, {right.c}.b, {record.width // 8}))"
+            return f"(!memcmp({left.c}.b, {right.c}.b, {record.bytes}))"
         if isinstance(record, Varbit):
             return f"(p4_same_varbit({left.c}.bits, {left.c}.bytes, {right.c}.bits, {right.c}.bytes))"
         if not isinstance(record, (Record, Stack)):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from switch.p4 import tree
 from switch.p4.check_calls import data_fields, is_data
 from switch.p4.code import bits_of, c_name
-from switch.p4.emit_bits import store_bits, wide_bits
+from switch.p4.emit_bits import store_bits
 from switch.p4.emit_expr import ExprEmitter
 from switch.p4.emit_frame import Frame, Place, parts_of
 from switch.p4.errors import Location, unsupported
-from switch.p4.types import INT, Record, Stack, Tuple, Type, Varbit, Wide, form
+from switch.p4.types import INT, MAX_BITS, Record, Stack, Tuple, Type, Varbit, Wide, form
 
 
 class PackedEmitter(ExprEmitter):
@@ -47,7 +47,8 @@ class PackedEmitter(ExprEmitter):
         frame.code.add(f"uint8_t {buffer}[{(most + 7) // 8}] = {{0}};", f"uint32_t {at} = 0;")
         for text, bits in leaves:
             if isinstance(bits, int):
-                frame.code.add(f"p4_put_bits({buffer}, {at}, {bits}, {text});", f"{at} += {bits};")
+                put = f"p4w_put({buffer}, {at}, {bits}, {text}.b);" if bits > MAX_BITS else ""
+                frame.code.add(put or f"p4_put_bits({buffer}, {at}, {bits}, {text});", f"{at} += {bits};")
                 continue
             byte = frame.name("i")
             frame.code.open(f"for (uint32_t {byte} = 0; {byte} < {text}.bits / 8u; {byte}++, {at} += 8)")
@@ -80,9 +81,9 @@ class PackedEmitter(ExprEmitter):
                 out.append(("1", 8))
             for item, part in zip(items, parts, strict=True):
                 self._padded(item, part, frame, out)
-        elif isinstance(base, Record):
+        elif isinstance(base, (Record, Wide)):
             place = self.place(e, frame)
-            self.note_whole(place, False)
+            self.note(place, False)
             self._padded_place(place, e.where, out)
         elif of == INT:
             unsupported(e.where, "a number without a width here", "write 8w1, say")
@@ -92,7 +93,7 @@ class PackedEmitter(ExprEmitter):
     def _padded_place(self, place: Place, where: Location, out: list[tuple[str, int]]) -> None:
         record = form(place.type)
         if not isinstance(record, Record):
-            out.append((place.c, bits_of(place.type, where)))
+            out.append((place.c, record.width if isinstance(record, Wide) else bits_of(place.type, where)))
             return
         if record.kind == "header":
             out.append((f"{place.c}.is_valid", 8))
@@ -112,7 +113,7 @@ class PackedEmitter(ExprEmitter):
         if isinstance(record, Varbit):
             out.append((place.c, record))
         elif isinstance(record, Wide):
-            out.append((place.c, wide_bits(record, where)))
+            out.append((place.c, record.width))
         elif isinstance(record, (Record, Stack)):
             for one in parts_of(place):
                 self._spread(one, where, out)

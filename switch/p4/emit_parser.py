@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from switch.p4 import tree
 from switch.p4.code import Code, bits_of, c_comment, c_name, c_string, c_type, c_word, where_string
 from switch.p4.elaborate import ControlInstance, ValueSetInstance
-from switch.p4.emit_bits import load_bits, load_field, scalar_leaves, wide_bits
+from switch.p4.emit_bits import field_bits, load_bits, load_field, scalar_leaves
 from switch.p4.emit_frame import Frame, Place, element_of, parts_of
 from switch.p4.emit_stmt import SIGNATURE
 from switch.p4.emit_tables import Tables
+from switch.p4.emit_wide import wide_constant
 from switch.p4.errors import fail, unsupported
 from switch.p4.p4info import source_text
 from switch.p4.scope import field_place
@@ -104,6 +105,9 @@ class Parsers(Tables):
             return
         names = []
         for one in after.keys:
+            if isinstance(form(one.type), Wide):
+                names.append((self.temporary_place(one, frame).c, one.type))
+                continue
             name = frame.name("key")
             of = c_type(bits_of(one.type, one.where))
             code.add(f"{of} {name} = {self.condition(one, frame)};")
@@ -130,6 +134,10 @@ class Parsers(Tables):
         for e, (name, of) in zip(case.keys, names, strict=False):
             if isinstance(e, tree.DontCare):
                 continue
+            wide = form(of)
+            if isinstance(wide, Wide):
+                tests.append(self._wide_match(e, name, wide))
+                continue
             if isinstance(e, tree.Mask):
                 mask = e.mask.const & e.value.type.wrap(-1) if isinstance(e.value.type, Bits) else e.mask.const
                 e.value.const &= mask
@@ -142,12 +150,27 @@ class Parsers(Tables):
                 tests.append(f"{name} == {self.constant(e)}")
         return " && ".join(tests) or None
 
+    def _wide_match(self, e: tree.Expr, name: str, of: Wide) -> str:
+        """C test: does a key of more than 128 bits match?"""
+
+        def constant(one: tree.Expr) -> str:
+            return f"({self.struct(of)}){wide_constant(one, of)}.b"
+
+        if isinstance(e, tree.Mask):
+            e.value.const &= e.mask.const
+            return f"p4w_matches({name}.b, {constant(e.value)}, {constant(e.mask)}, {of.width})"
+        if isinstance(e, tree.Range):
+            sizes = f"{of.width}, {int(of.signed)}"
+            low, high = (f"p4w_compare({name}.b, {constant(one)}, {sizes})" for one in (e.low, e.high))
+            return f"{low} >= 0 && {high} <= 0"
+        return f"!memcmp({name}.b, {constant(e)}, {of.bytes})"
+
     def _in_value_set(self, e: tree.Path, names: list[tuple[str, Type]], frame: Frame) -> str:
         """C test: do the keys, together, match a member? A value_set is a table without actions."""
         assert frame.control is not None
         found: ValueSetInstance = frame.control.members[id(e.decl)]
         key = frame.name("words")
-        size = self.key_words([(name, bits_of(of, e.where)) for name, of in names], key, frame)
+        size = self.key_words([(name, field_bits(of, e.where)) for name, of in names], key, frame)
         index = len(self.program.tables) + found.index
         return f"p4rt_apply(dev, {index} /* {c_comment(found.name)} */, {key}, {size}, pkt)->hit"
 
@@ -326,8 +349,7 @@ class Parsers(Tables):
             for one in parts_of(place):
                 self._fixed_leaves(one, e, out)
             return
-        wide = wide_bits(record, e.where) if isinstance(record, Wide) else 0
-        out.append((place, wide or bits_of(place.type, e.where)))
+        out.append((place, record.width if isinstance(record, Wide) else bits_of(place.type, e.where)))
 
 
 @dataclass(frozen=True)

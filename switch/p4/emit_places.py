@@ -35,6 +35,8 @@ class PlaceEmitter:
 
     def struct(self, record: Record | Stack | Varbit) -> str:
         """C type of a struct, header, stack or varbit; remembers that it is needed, parts before the whole."""
+        if isinstance(record, Wide):
+            record = Wide(record.width)  # with and without sign they are the same bytes
         if isinstance(record, (Varbit, Wide)):
             if record not in self.structs:
                 self.structs.append(record)
@@ -56,8 +58,6 @@ class PlaceEmitter:
 
     def declare_type(self, of: Type, where: Location) -> str:
         base = form(of)
-        if isinstance(base, Wide) and base.width % 8:
-            unsupported(where, f"{of}", "more than 128 bits are in whole bytes")
         if isinstance(base, (Record, Stack, Varbit, Wide)):
             return self.struct(base)
         return c_type(bits_of(of, where))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from switch.p4 import tree
-from switch.p4.code import bits_of
 from switch.p4.emit_calls import CALL, SIGNATURE, CallEmitter, action_constant
 from switch.p4.emit_frame import Frame, Place
+from switch.p4.emit_wide import wide_constant
 from switch.p4.errors import unsupported
-from switch.p4.types import ActionRun, Type, is_scalar
+from switch.p4.types import ActionRun, Bits, Type, Wide, form, is_scalar, plain
 
 __all__ = ["CALL", "SIGNATURE", "Statements", "action_constant"]
 
@@ -173,9 +173,12 @@ class Statements(CallEmitter):
     def _st_switch(self, s: tree.Switch, frame: Frame) -> None:
         """`break` never appears in P4: a body ends its case; labels without a body share the next one."""
         of = s.value.type
-        frame.code.open(f"switch ({self.value(s.value, frame)}) {{")
-        for case in s.cases:
-            label = "default:" if isinstance(case.label, tree.DontCare) else f"case {self._label(case, of, frame)}:"
+        long = isinstance(plain(of), Bits) and plain(of).width > 64  # type: ignore[union-attr]
+        value = self._choice(s, frame) if long else self.value(s.value, frame)
+        frame.code.open(f"switch ({value}) {{")
+        for number, case in enumerate(s.cases):
+            constant = str(number) if long else self._label(case, of, frame)
+            label = "default:" if isinstance(case.label, tree.DontCare) else f"case {constant}:"
             if case.body is None:
                 frame.code.add(label)
                 continue
@@ -187,10 +190,25 @@ class Statements(CallEmitter):
             frame.code.add("break;")
         frame.code.close()
 
+    def _choice(self, s: tree.Switch, frame: Frame) -> str:
+        """The number of the case that a value of more than 64 bits, which C cannot switch on, goes to."""
+        value = self.temporary_place(s.value, frame)
+        wide = form(s.value.type)
+        text = f"{len(s.cases)}u"
+        for number, case in reversed(list(enumerate(s.cases))):
+            if isinstance(case.label, tree.DontCare):
+                continue
+            same = f"{value.c} == {self.constant(case.label)}" if not isinstance(wide, Wide) else ""
+            if isinstance(wide, Wide):
+                constant = f"({self.struct(wide)}){wide_constant(case.label, wide)}"
+                same = f"!memcmp({value.c}.b, {constant}.b, {wide.bytes})"
+            text = f"{same} ? {number}u : {text}"
+        return text
+
     def _label(self, case: tree.Case, of: Type, frame: Frame) -> str:
+        if isinstance(case.label, tree.DontCare):
+            return ""
         if not isinstance(of, ActionRun):
-            if bits_of(of, case.where) > 64:
-                unsupported(case.where, f"switch on a {of}", "up to 64 bits are")
             return self.constant(case.label)
         table = self.table_of(of.table, frame)
         index = [one.name for one in of.table.actions].index(case.label.name)  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from switch.p4 import tree
 from switch.p4.code import Code, bits_of, c_comment, c_string, c_type, literal, where_string
 from switch.p4.elaborate import ActionInstance, ExternInstance, TableInstance, ValueSetInstance
-from switch.p4.emit_bits import load_bits
+from switch.p4.emit_bits import field_bits, load_bits, load_field, store_bits
 from switch.p4.emit_frame import Frame
 from switch.p4.emit_stmt import CALL, SIGNATURE, Statements, action_constant
 from switch.p4.errors import Location, unsupported
@@ -20,23 +20,25 @@ from switch.p4.p4info import (
     translated_types,
     value_set_keys,
 )
-from switch.p4.types import Enum, Type, plain
+from switch.p4.types import MAX_BITS, Enum, Type, Wide, form, plain
 
 _MATCH = {"exact": "P4RT_EXACT", "lpm": "P4RT_LPM", "ternary": "P4RT_TERNARY", "range": "P4RT_RANGE",
           "optional": "P4RT_OPTIONAL"}  # fmt: skip
+_MAX_KEY = 512
+"""Bytes of a key, as p4rt.h has it."""
 _COUNT = {"packets": "P4RT_COUNT_PACKETS", "bytes": "P4RT_COUNT_BYTES", "packets_and_bytes": "P4RT_COUNT_BOTH"}
 
 
 def bytes_of(of: Type, where: Location) -> int:
     """Bytes of a field in a key or among the parameters."""
-    return (bits_of(of, where) + 7) // 8
+    return (field_bits(of, where) + 7) // 8
 
 
 def stored(value: object, of: Type, where: Location) -> bytes:
     """A compile-time value as such a field: big-endian, right-aligned."""
     if isinstance(value, str) and isinstance(of, Enum):
         value = of.number(value)
-    bits = bits_of(of, where)
+    bits = field_bits(of, where)
     return (int(value) & (1 << bits) - 1).to_bytes((bits + 7) // 8, "big")  # type: ignore[call-overload]
 
 
@@ -85,15 +87,29 @@ class Tables(Statements):
         """Write the key's 64-bit words: the fields in order, each padded to bytes, big-endian; returns its bytes."""
         pieces: list[tuple[str, int]] = []
         for number, one in enumerate(table.keys):
+            if isinstance(form(one.value.type), Wide):
+                later = [other.value for other in table.keys[number + 1 :]]
+                pieces.append((self.wide_operand(one.value, frame, *later).c, field_bits(one.value.type, one.where)))
+                continue
             name = frame.name(f"k{number}")
             of = c_type(bits_of(one.value.type, one.where))
             frame.code.add(f"{of} {name} = {self.condition(one.value, frame)}; /* {c_comment(key_name(one))} */")
             pieces.append((name, bits_of(one.value.type, one.where)))
+        if sum((bits + 7) // 8 for _, bits in pieces) > _MAX_KEY:
+            unsupported(table.decl.where, f"table {table.name} with a longer key", f"up to {_MAX_KEY} bytes are")
         return self.key_words(pieces, "key", frame)
 
     @staticmethod
     def key_words(fields: list[tuple[str, int]], key: str, frame: Frame) -> int:
         """Write the 64-bit words of a key of C variables with so many bits; returns its bytes."""
+        size = sum((bits + 7) // 8 for _, bits in fields)
+        if any(bits > MAX_BITS for _, bits in fields):
+            frame.code.add(f"uint64_t {key}[{(size + 7) // 8}] = {{0}};")
+            at = 0
+            for name, bits in fields:
+                frame.code.add(store_bits(f"((uint8_t *){key})", at, (bits + 7) // 8 * 8, name))
+                at += (bits + 7) // 8 * 8
+            return size
         pieces, at = [], 0
         for name, bits in fields:
             pieces.append((name, at, (bits + 7) // 8))
@@ -136,9 +152,15 @@ class Tables(Statements):
                 args += [text] if text else []
                 after += out
                 continue
-            bits, size = bits_of(param.type, param.where), bytes_of(param.type, param.where)
-            text = load_bits("act->params", at * 8, size * 8)
-            args.append(f"({c_type(bits)}){text}")
+            size = bytes_of(param.type, param.where)
+            if isinstance(form(param.type), Wide):
+                name = frame.name("t")
+                frame.code.add(f"{self.declare_type(param.type, param.where)} {name};")
+                frame.code.add(load_field(name, "act->params", at * 8, size * 8))
+                args.append(name)
+            else:
+                text = load_bits("act->params", at * 8, size * 8)
+                args.append(f"({c_type(bits_of(param.type, param.where))}){text}")
             at += size
         call = f"{function}({', '.join([CALL, *args])})"
         exits = self.may_exit(action.decl, frame.control)
@@ -183,7 +205,7 @@ class Tables(Statements):
     def _action_fields(self, action: ActionInstance, code: Code) -> None:
         code.open(f"static const struct p4rt_field_desc params_{action.word}[] = {{")
         for one, number in param_ids(action.decl):
-            code.add(f"{{{c_string(one.name)}, {number}, {bits_of(one.type, one.where)}, P4RT_EXACT}},")
+            code.add(f"{{{c_string(one.name)}, {number}, {field_bits(one.type, one.where)}, P4RT_EXACT}},")
         code.add("{0},")
         code.close("};")
 
@@ -194,7 +216,7 @@ class Tables(Statements):
             if one.match not in _MATCH:
                 unsupported(one.where, f"the match kind {one.match}")
             name = c_string(key_name(one))
-            code.add(f"{{{name}, {number}, {bits_of(one.value.type, one.where)}, {_MATCH[one.match]}}},")
+            code.add(f"{{{name}, {number}, {field_bits(one.value.type, one.where)}, {_MATCH[one.match]}}},")
         code.add("{0},")
         code.close("};")
         listed = ", ".join(action_constant(one) for one in table.actions)
@@ -278,7 +300,7 @@ class Tables(Statements):
         key = aux = b""
         for one, e in zip(table.keys, keys, strict=False):
             of = plain(one.value.type) if isinstance(e, (tree.Mask, tree.Range)) else one.value.type
-            ones = (1 << bits_of(of, one.where)) - 1
+            ones = (1 << field_bits(of, one.where)) - 1
             low, high = self._bounds(one.match, e, ones)
             key += stored(low, of, one.where)
             aux += stored(high, of, one.where)

@@ -53,17 +53,22 @@ class Varbit:
 
 
 MAX_BITS = 128
-"""Widest number the backend computes with; longer ones are bytes to it."""
+"""Widest number that fits one C integer; longer ones are structs of bytes (Wide)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wide:
-    """A number of more than MAX_BITS bits: copied, compared, cut, put together and sent, but not computed with."""
+    """A number of more than MAX_BITS bits."""
 
     width: int
+    signed: bool = False
+
+    @property
+    def bytes(self) -> int:
+        return (self.width + 7) // 8
 
     def __str__(self) -> str:
-        return f"bit<{self.width}>"
+        return f"{'int' if self.signed else 'bit'}<{self.width}>"
 
 
 @dataclass(eq=False, slots=True)
@@ -199,7 +204,7 @@ def form(of: Type) -> Any:
     """`plain`, and what the backend makes of a tuple (a struct with the fields f0, f1, ...) and of a long number."""
     base = plain(of)
     if isinstance(base, Bits) and base.width > MAX_BITS:
-        return Wide(base.width)
+        return Wide(base.width, base.signed)
     return _tuple_record(base) if isinstance(base, Tuple) else base
 
 
@@ -216,6 +221,11 @@ def is_scalar(of: Type) -> bool:
     if isinstance(base, Bits):
         return base.width <= MAX_BITS
     return isinstance(base, Enum) or base in (BOOL, ERROR)
+
+
+def is_value(of: Type) -> bool:
+    """Is it a number of any width, a bool, an enum or an error: something that the control plane can tell?"""
+    return is_scalar(of) or isinstance(plain(of), Bits)
 
 
 def width_of(of: Type) -> int | None:

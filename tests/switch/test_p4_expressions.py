@@ -12,6 +12,10 @@ from switch.p4 import compile_program
 
 INPUTS = {"a": 8, "b": 8, "c": 16, "d": 33, "e": 64, "f": 7, "w": 128, "x": 100}
 SIGNED = {"sa": 8, "sb": 8, "sd": 33, "sw": 128}
+LONG = {"y": 129, "z": 300}
+LONG_SIGNED = {"sy": 200}
+MOST = 320
+"""Bits of a result, and of the longest number in between."""
 TEMPLATE = """
 #include <core.p4>
 #include <v1model.p4>
@@ -37,19 +41,19 @@ control C(inout headers_t h, inout meta_t m) {{ apply {{ }} }}
 control D(packet_out b, in headers_t h) {{ apply {{ b.emit(h.o); }} }}
 V1Switch(P(), V(), I(), E(), C(), D()) main;
 """
-WIDTHS = {**INPUTS, **SIGNED}
+WIDTHS = {**INPUTS, **LONG, **SIGNED, **LONG_SIGNED}
 
 
 def run(expressions: list[str], rows: list[dict[str, int]]) -> list[list[int]]:
-    """Values of expressions (each cast to bit<128> by the caller) for each row of inputs, by compiled code."""
-    inputs = " ".join(f"bit<{n}> {name};" for name, n in INPUTS.items())
-    inputs += " " + " ".join(f"int<{n}> {name};" for name, n in SIGNED.items())
+    """Values of expressions of type bit<N> for each row of inputs, by compiled code."""
+    inputs = " ".join(f"bit<{n}> {name};" for name, n in (INPUTS | LONG).items())
+    inputs += " " + " ".join(f"int<{n}> {name};" for name, n in (SIGNED | LONG_SIGNED).items())
     pad = -sum(WIDTHS.values()) % 8 or 8
     text = TEMPLATE.format(
         inputs=inputs,
         pad=pad,
-        outputs=" ".join(f"bit<128> r{i};" for i in range(len(expressions))),
-        body="\n".join(f"        h.o.r{i} = {one};" for i, one in enumerate(expressions)),
+        outputs=" ".join(f"bit<{MOST}> r{i};" for i in range(len(expressions))),
+        body="\n".join(f"        h.o.r{i} = (bit<{MOST}>)({one});" for i, one in enumerate(expressions)),
     )
     bench = Bench(compile_program(text))
     out = []
@@ -57,9 +61,10 @@ def run(expressions: list[str], rows: list[dict[str, int]]) -> list[list[int]]:
         value = bits = 0
         for name, n in WIDTHS.items():
             value, bits = value << n | (row.get(name, 0) & (1 << n) - 1), bits + n
-        frame = (value << pad).to_bytes((bits + pad) // 8, "big") + bytes(16 * len(expressions))
+        size = MOST // 8
+        frame = (value << pad).to_bytes((bits + pad) // 8, "big") + bytes(size * len(expressions))
         ((_, sent),) = bench.send(1, frame)
-        out.append([int.from_bytes(sent[16 * i : 16 * i + 16], "big") for i in range(len(expressions))])
+        out.append([int.from_bytes(sent[size * i : size * (i + 1)], "big") for i in range(len(expressions))])
     return out
 
 
@@ -108,13 +113,22 @@ CASES = [
     ("8w5 - 8w6 + h.i.a", {"a": 0}, 255),
     ("(bit<8>)(17 % 5 + 7 / 2)", {}, 5),
     ("(bit<16>)(16w0xABCD[15:8] ++ 4w0xF ++ 4w0)", {}, 0xABF0),
+    ("h.i.z / 1000", {"z": 10**80 + 7}, 10**77),
+    ("h.i.z % (bit<300>)h.i.e", {"z": 10**80 + 7, "e": 10**9 + 7}, (10**80 + 7) % (10**9 + 7)),
+    ("h.i.z / (bit<300>)h.i.a", {"z": 5}, 0),
+    ("h.i.z % (bit<300>)h.i.a", {"z": 5}, 5),
+    ("h.i.a << h.i.z", {"a": 3, "z": 1 << 299}, 0),
+    ("h.i.z << h.i.y", {"z": 3, "y": 290}, 3 << 290),
+    ("h.i.z[h.i.a +: 160]", {"z": 5 << 200, "a": 200}, 5),
+    ("h.i.z[h.i.c +: 16]", {"z": 5 << 290, "c": 288}, 5 << 2),
+    ("(bit<200>)(h.i.sy |+| h.i.sy)", {"sy": (1 << 199) - 1}, (1 << 199) - 1),
+    ("(bit<200>)(h.i.sy |-| 1)", {"sy": -(1 << 199)}, 1 << 199),
+    ("(bit<200>)(h.i.sy >> 400)", {"sy": -5}, (1 << 200) - 1),
 ]
 
 
 def test_worked_examples__widths_wrap_signs_and_shifts():
-    texts = [f"(bit<128>)({text})" for text, _, _ in CASES]
-    texts = [t.replace("(bit<128>)((bit<128>)", "((bit<128>)") for t in texts]
-    got = run(texts, [row for _, row, _ in CASES])
+    got = run([text for text, _, _ in CASES], [row for _, row, _ in CASES])
     wrong = [
         f"{text} with {row}: {got[i][i]:#x}, expected {want:#x}"
         for i, (text, row, want) in enumerate(CASES)
@@ -128,16 +142,19 @@ class Random:
     """Random expressions with their meaning: (P4 text, width, signed, function of a row of inputs)."""
 
     rng: random.Random
+    long: bool = False
+    """With numbers of more than 128 bits."""
 
     def leaf(self, signed: bool):
         if self.rng.random() < 0.25:
-            n = self.rng.choice([1, 7, 8, 13, 32, 33, 64, 100, 128]) + signed * 0
+            n = self.rng.choice([1, 7, 8, 13, 32, 33, 64, 100, 128, *(129, 255, 312) * self.long])
             n = max(n, 2) if signed else n
             value = self.rng.choice([0, 1, (1 << n - 1) - 1, (1 << n) - 1, self.rng.getrandbits(n)])
             value = wrap(value, n, signed)
             text = f"{n}{'s' if signed else 'w'}{value & (1 << n) - 1}"
             return text, n, lambda row: value
-        name = self.rng.choice(list(SIGNED if signed else INPUTS))
+        names = [*(SIGNED if signed else INPUTS), *list(LONG_SIGNED if signed else LONG) * 3 * self.long]
+        name = self.rng.choice(names)
         n = WIDTHS[name]
         return f"h.i.{name}", n, lambda row: wrap(row[name], n, signed)
 
@@ -169,14 +186,14 @@ class Random:
         op = self.rng.choice(["<<", ">>"])
         left, n, f = self.make(depth, signed)
         if self.rng.random() < 0.5:
-            by = self.rng.randrange(140)
+            by = self.rng.randrange(340 if self.long else 140)
             right, g = str(by), lambda row: by
         else:
             right, _, g = self.make(0, False)
         return (
             f"({left} {op} {right})",
             n,
-            lambda row: wrap(f(row) << min(g(row), 300) if op == "<<" else f(row) >> min(g(row), 300), n, signed),
+            lambda row: wrap(f(row) << min(g(row), 400) if op == "<<" else f(row) >> min(g(row), 400), n, signed),
         )
 
     def unary(self, depth: int, signed: bool):
@@ -191,7 +208,7 @@ class Random:
                 return self.leaf(signed)
             return f"(({'int' if signed else 'bit'}<{n}>)({text}))", n, lambda row: wrap(f(row), n, signed)
         text, _, f = self.make(depth, signed)
-        m = self.rng.choice([2, 7, 8, 16, 31, 32, 33, 63, 64, 65, 128])
+        m = self.rng.choice([2, 7, 8, 16, 31, 32, 33, 63, 64, 65, 128, *(129, 160, 257) * 2 * self.long])
         return f"(({'int' if signed else 'bit'}<{m}>)({text}))", m, lambda row: wrap(f(row), m, signed)
 
     def ternary(self, depth: int, signed: bool):
@@ -210,7 +227,7 @@ class Random:
     def concat(self, depth: int, signed: bool):
         left, n, f = self.make(depth, False)
         right, m, g = self.make(depth, False)
-        if n + m > 128:
+        if n + m > (MOST if self.long else 128):
             return self.leaf(signed)
         return f"({left} ++ {right})", n + m, lambda row: f(row) << m | g(row)
 
@@ -231,15 +248,14 @@ def wrap(value: int, n: int, signed: bool) -> int:
     return value - (1 << n) if signed and value >> n - 1 else value
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(6))
 def test_random_expressions__compiled_code_agrees_with_python(seed):
-    rng = random.Random(seed)
+    rng, long = random.Random(seed), seed >= 4
     chosen = []
     for _ in range(60):
         signed = rng.random() < 0.3
-        text, n, f = Random(rng).make(rng.randrange(1, 4), signed)
-        whole = f"(bit<128>)(bit<{n}>)({text})" if signed else f"(bit<128>)({text})"
-        chosen.append((whole, n, f))
+        text, n, f = Random(rng, long).make(rng.randrange(1, 4), signed)
+        chosen.append((f"(bit<{n}>)({text})" if signed else text, n, f))
     rows = [{name: pick(rng, n) for name, n in WIDTHS.items()} for _ in range(25)]
     got = run([text for text, _, _ in chosen], rows)
     for row, values in zip(rows, got, strict=True):
