@@ -11,6 +11,8 @@ ENDING = ("restore", "heal", "power_on")
 """Actions that end faults rather than begin one."""
 ROWS_MAX = 12
 """Bars with a row of their own; with more, a row is a kind of fault."""
+MARKS_MAX = 40
+"""Lines of beginnings and ends; more of them would hide what they are drawn over."""
 Bar = tuple[float, float]
 
 

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from testbed.report import paper
-from testbed.report.faults import fault_times
+from testbed.report.faults import MARKS_MAX, fault_times
 from testbed.scenario.expect import show, unit_of
 from testbed.scenario.measure import RECOVERED_SHARE, Measured
 from testbed.scenario.metrics import find
@@ -34,6 +34,8 @@ WIDTH, HEIGHT = 8.0, 3.4
 """Inches."""
 RUNS_MAX = 8
 """Lines of one figure; more cannot be told apart."""
+AT_ONCE = 0.01
+"""Faults of two runs are at the same time when they are nearer than this share of the run."""
 FAULTS_NAMED = 3
 """Faults of a run whose names are written into the figure; more would cover it."""
 
@@ -133,9 +135,9 @@ def title_of(figure: Figure, runs: Runs) -> str:
 
 
 def mark_faults(axes: Axes, measured: Measured, named: bool) -> None:
-    """Vertical lines where faults began and ended; a few of them with their names."""
+    """Vertical lines where faults began and ended, up to MARKS_MAX of them; a few with their names."""
     marks = fault_times(measured)
-    for t, _, begins in marks[:60]:
+    for t, _, begins in marks if len(marks) <= MARKS_MAX else []:
         axes.axvline(t, color=BEGIN if begins else END, lw=1.0, ls="-" if begins else ":", zorder=0.5)
     if named and len(marks) <= FAULTS_NAMED:
         for number, (t, text, _) in enumerate(marks):
@@ -144,6 +146,28 @@ def mark_faults(axes: Axes, measured: Measured, named: bool) -> None:
                 short, (t, 0), xycoords=("data", "axes fraction"), xytext=(4, 5 + 11 * number), fontsize=8, color=BEGIN,
                 textcoords="offset points",
             )  # fmt: skip
+
+
+def mark_all(axes: Axes, groups: dict[str, Runs], looks: dict[str, dict[str, Any]]) -> bool:
+    """Faults of several runs: one line where they came at the same time, else one a run in its colour.
+
+    True when the runs have different faults; none is marked then.
+    """
+    found = {run: fault_times(repeats[0][2]) for run, repeats in groups.items()}
+    if len({tuple(text for _, text, _ in marks) for marks in found.values()}) > 1:
+        return True
+    end = max((repeats[0][2].outcome.duration_s for repeats in groups.values()), default=0.0)
+    first = next(iter(groups.values()))[0][2] if groups else None
+    late = any(
+        max(ts) - min(ts) > AT_ONCE * end for ts in zip(*([t for t, _, _ in m] for m in found.values()), strict=True)
+    )
+    if first is not None and not late:
+        mark_faults(axes, first, named=True)
+    elif late:
+        for run, marks in found.items():
+            for t, _, begins in marks if len(marks) <= MARKS_MAX else []:
+                axes.axvline(t, color=looks[run]["color"], lw=1.0, ls="-" if begins else ":", zorder=0.5)
+    return False
 
 
 # ---- over time --------------------------------------------------------------------------------------------------
@@ -194,14 +218,19 @@ def over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Draw
         beside += _paper_lines(axes, scenario, median_of)
         axes.axhline(1.0, color=GREY, lw=0.8, zorder=0.4)
         axes.set_ylim(0, max(1.08, axes.get_ylim()[1]))
+    differ = mark_all(axes, groups, looks)
     if runs:
-        mark_faults(axes, runs[0][2], named=True)
         axes.set_xlim(0, max(measured.outcome.duration_s for _, _, measured in runs) or 1)
     axes.set_xlabel("time, s")
     axes.set_ylabel(label)
     legend(canvas, axes)
     every = runs[0][2].outcome.series.every_s if runs else 0.0
     text = f"{title}, {label}, over time, one point each {units.show_seconds(every)}. {'; '.join(said)}."
+    many = max((len(fault_times(measured)) for _, _, measured in runs), default=0)
+    if many > MARKS_MAX:
+        text += f" Its {many} beginnings and ends of faults are in the bars below."
+    elif differ:
+        text += " Runs have different faults, which are marked below, run by run."
     if len(grouped(runs)) > RUNS_MAX:
         text += f" Drawn are the first {RUNS_MAX} of {len(grouped(runs))} runs."
     return Drawn(name, title, text, canvas, beside)

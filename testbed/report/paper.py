@@ -174,10 +174,10 @@ def order_text(here: dict[str, float], there: dict[str, float]) -> str | None:
 
 
 def below(measured: Measured, points: Sequence[tuple[float, float]], share: float) -> tuple[float, float] | None:
-    """(deepest share, seconds below `share`) after the first fault; None without a fault."""
-    since = measured.first_fault_s
+    """(deepest share, seconds below `share`) after the first fault, of points at the middles of intervals; or None."""
+    since, times = measured.first_fault_s, measured.outcome.series.times_s
+    wide = {(low + high) / 2: high - low for low, high in zip([0.0, *times[:-1]], times, strict=True)}
     later = [(x, y) for x, y in points if since is not None and x > since]
     if not later:
         return None
-    every = measured.outcome.series.every_s
-    return min(y for _, y in later), every * sum(y < share for _, y in later)
+    return min(y for _, y in later), sum(wide[x] for x, y in later if y < share)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.report.faults import fault_times
+from testbed.report.faults import MARKS_MAX, fault_times
 from testbed.scenario.measure import Measured
 from testbed.scenario.names import plan_of
 
@@ -108,8 +108,9 @@ def _ports(events: list[dict[str, Any]]) -> dict[tuple[str, str | None, int], li
 
 
 def _spans(state: str, moves: Iterable[dict[str, Any]], end: float) -> list[Span]:
+    """States one after another; SKIP counts as GOOD, whether it was so at the start or on the way back."""
     out: list[Span] = []
-    at = 0.0
+    at, state = 0.0, "good" if state == "skip" else state
     for move in moves:
         new = "good" if move["new"] == "skip" else move["new"]
         when = min(max(move["t"], 0.0), end)
@@ -119,7 +120,7 @@ def _spans(state: str, moves: Iterable[dict[str, Any]], end: float) -> list[Span
         if when > at:
             out.append((at, when, state))
         at, state = max(at, when), new
-    out.append((at, end, "good" if state == "skip" else state))
+    out.append((at, end, state))
     return out
 
 
@@ -225,7 +226,8 @@ def _traffic(measured: Measured, flow: str, lane: Lane, y: float, peak: int, end
 def _faults(measured: Measured, end: float, rows: int) -> str:
     """Where faults began (solid) and ended (dashed)."""
     out = []
-    for t, text, begins in fault_times(measured)[:60]:
+    marks = fault_times(measured)
+    for t, text, begins in marks if len(marks) <= MARKS_MAX else []:
         x = LABEL + WIDE * t / end
         dash = "" if begins else ' stroke-dasharray="3 2"'
         out.append(

@@ -30,6 +30,8 @@ RATES = ("rate.", "algbw.", "busbw.")
 """Metrics in bits/s; where the links of two sides differ, shares of the NICs' capacity are compared as well."""
 SHOWN = 60
 """Metrics printed a run; --json has all."""
+CALM = ("Virtual", "Live")
+"""Beginnings of what `trust` says that is no warning."""
 CELL = 160
 """Characters of a cell; a whole list of faults would push the rest away."""
 
@@ -160,7 +162,7 @@ def show(data: dict[str, Any], console: Console) -> None:
     console.print(f"A  {escape(data['a'])}\nB  {escape(data['b'])}", soft_wrap=True)
     for name in ("a", "b"):
         for text in data["trust"][name]:
-            console.print(f"{name.upper()}  {escape(text)}", style="yellow" if "not to be trusted" in text else "dim")
+            console.print(f"{name.upper()}  {escape(text)}", style="dim" if text.startswith(CALM) else "yellow")
     differing = [*data["manifest"], *({**one, "key": f"scenario: {one['key']}"} for one in data["scenario"])]
     if differing:
         console.print(

@@ -193,10 +193,10 @@ def trust(manifest: dict[str, Any]) -> list[str]:
         out.append(f"Unfinished: {len(loads)} of {planned} runs ended; the rest were not run, or were cut short.")
     if manifest["where"] == "virtual":
         return [*out, "Virtual time: exact and the same on any machine, however busy it was."]
-    over = [f"{name}: {100 * load['busy']:.0f} %" for name, load in loads if load["overloaded"]]
+    over = [f"“{name}” {100 * load['busy']:.0f} %" for name, load in loads if load["overloaded"]]
     if over:
         out.append(
-            f"The machine was overloaded in {len(over)} of {len(loads)} runs (CPUs busy, {', '.join(over)}): "
+            f"The machine was overloaded in {len(over)} of {len(loads)} runs (CPUs busy: {', '.join(over)}): "
             "packets and timers waited for the CPUs. Do not trust times, rates and what follows from them there "
             "(outages, latencies, queues, marks); bytes, sums and which paths were given up are right."
         )

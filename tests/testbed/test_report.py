@@ -138,7 +138,7 @@ def test_an_overloaded_run_is_told_in_words(made, tmp_path):
     folder = changed(made, tmp_path / "r", where="live", runs=runs)
     report(folder)
     text = (folder / "report.html").read_text()
-    assert "overloaded in 1 of 2 runs (CPUs busy, #2: 97 %)" in text and "Do not trust times" in text
+    assert "overloaded in 1 of 2 runs (CPUs busy: “#2” 97 %)" in text and "Do not trust times" in text
 
 
 def test_an_index_has_live_beside_virtual(made, tmp_path):
@@ -211,6 +211,7 @@ def port(t: float, up: bool, peer: str | None = None, host: str = "h0") -> dict:
     ("events", "state", "spans"),
     [
         ([], "denied", [(0.0, 10.0, "denied")]),
+        ([moved(2, "skip", "assumed_bad")], "skip", [(0.0, 2, "good"), (2, 10.0, "assumed_bad")]),
         ([moved(-0.1, "good", "assumed_bad")], "assumed_bad", [(0.0, 10.0, "assumed_bad")]),
         ([moved(2, "good", "assumed_bad"), moved(3, "assumed_bad", "skip")], "good",
          [(0.0, 2, "good"), (2, 3, "assumed_bad"), (3, 10.0, "good")]),
