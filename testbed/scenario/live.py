@@ -119,6 +119,8 @@ class LiveRun:
 
     def carry_out(self, progress: Progress) -> Outcome:
         """Everything: early faults, connections, work, faults on time, samples, the end."""
+        if left := self.fabric.removed_leftovers:
+            self._note(f"removed {len(left)} processes and interfaces that a killed run had left")
         with ExitStack() as stack:
             time.sleep(SETTLE_S)
             self.work.open(self.fabric, stack)

@@ -1,0 +1,86 @@
+"""`mrc run` that is interrupted or killed leaves nothing, or the next one removes it and says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from topologies import procfs
+from topologies.rundir import RunDir, RunState, interfaces_of_group
+
+LIMIT_S = 60.0
+SCENARIO = """
+title: Short
+fabric: {planes: 1, racks: 2, spines: 1, hosts_per_rack: 1}
+workload:
+  - {stream: h0 h1, name: flow, message: 16K, depth: 2}
+duration: DURATION
+expect:
+  - {metric: qp_errors, at_most: 0}
+"""
+
+
+@pytest.fixture(autouse=True)
+def tables_unchanged():
+    """Each run has a fabric of its own; the shared one of the other tests stays down."""
+
+
+def begin(folder: Path, name: str, duration: str) -> subprocess.Popen[str]:
+    """`mrc run` of a scenario of that length, with Ctrl-C as a terminal has it."""
+    scenario = folder / f"{name}.yaml"
+    scenario.write_text(SCENARIO.replace("DURATION", duration))
+    command = [sys.executable, "-m", "testbed.cli", "run", str(scenario), "--out", str(folder / name)]
+    return subprocess.Popen(
+        command, env={**os.environ, "MRC_RUN_DIR": str(folder / "run")}, start_new_session=True, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+
+
+def recorded(folder: Path) -> RunState:
+    return RunState(**json.loads((folder / "run" / "state.json").read_text()))
+
+
+def wait_for(true, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not true():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.timeout(300)
+def test_run__killed_and_interrupted(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("needs root: network namespaces and raw sockets (run `make resilience`)")
+    (tmp_path / "run").mkdir()
+    socket = RunDir(tmp_path / "run").agent_socket("h1")
+    killed = begin(tmp_path, "killed", "60s")
+    wait_for(socket.exists, killed)
+    state = recorded(tmp_path)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait(LIMIT_S)
+    assert interfaces_of_group(state.group), "T0-T1 links outlive a killed run"
+
+    whole = begin(tmp_path, "whole", "500ms")
+    said = whole.communicate(timeout=LIMIT_S)[0]
+    assert whole.returncode == 0, said
+    assert "that a killed run had left" in said
+    assert not interfaces_of_group(state.group) and procfs.with_environment(state.variable) == []
+
+    socket.unlink(missing_ok=True)
+    interrupted = begin(tmp_path, "interrupted", "60s")
+    wait_for(socket.exists, interrupted)
+    state = recorded(tmp_path)
+    os.killpg(interrupted.pid, signal.SIGINT)
+    said = interrupted.communicate(timeout=LIMIT_S)[0]
+    assert interrupted.returncode in (130, -signal.SIGINT) and "everything of this run was removed" in said
+    assert not interfaces_of_group(state.group) and procfs.with_environment(state.variable) == []
+    assert {path.name for path in (tmp_path / "run").iterdir()} <= {"lock", "log"}
