@@ -1,0 +1,143 @@
+"""Run by p4runtime-shell's own Python (test_p4runtime_shell.py): python shell_script.py PORT P4INFO CONFIG."""
+
+import os
+import sys
+import traceback
+
+import p4runtime_sh.shell as sh
+from p4runtime_sh.p4runtime import P4RuntimeWriteException
+
+
+def fail(*error):
+    """The client's threads would keep the process alive."""
+    traceback.print_exception(*error)
+    sys.stderr.flush()
+    os._exit(1)
+
+
+sys.excepthook = fail
+port, info, config = sys.argv[1:]
+sh.setup(
+    device_id=1, grpc_addr=f"127.0.0.1:{port}", election_id=(0, 1), config=sh.FwdPipeConfig(info, config), verbose=False
+)
+
+
+def count(entity):
+    return sum(1 for _ in entity.read())
+
+
+def refused(call, code):
+    try:
+        call()
+    except P4RuntimeWriteException as error:
+        ((_, detail),) = error.errors
+        assert detail.canonical_code == code, detail
+        return
+    raise AssertionError("not refused")
+
+
+# table entries: all kinds of matches, metadata, default entry, direct counter and meter
+te = sh.TableEntry("route")(action="forward")
+te.match["h.h.a"] = "10.0.0.0/8"
+te.action["port"] = "3"
+te.insert()
+refused(te.insert, 6)
+te.action["port"] = "4"
+te.modify()
+(read,) = list(te.read())
+assert [one.value for one in read.action.msg().params] == [b"\4"]
+te.action["port"] = "0x1ff"
+te.modify()
+acl = sh.TableEntry("acl")(action="drop", priority=10)
+acl.match["h.h.b"] = "0x10&&&0xf0"
+acl.match["h.h.c"] = "3..9"
+acl.match["h.h.d"] = "7"
+acl.metadata = b"mine"
+acl.insert()
+assert [one.metadata for one in sh.TableEntry("acl").read()] == [b"mine"]
+refused(acl.insert, 6)
+wild = sh.TableEntry("acl")(action="drop", priority=9)
+wild.insert()
+assert count(sh.TableEntry("acl")) == 2
+default = sh.TableEntry("route")(action="drop", is_default=True)
+default.modify()
+assert [one.action.action_name for one in default.read()] == ["I.drop"]
+hits = sh.DirectCounterEntry("hits")
+hits.table_entry.match["h.h.a"] = "10.0.0.0/8"
+hits.packet_count = 5
+hits.modify()
+assert [one.packet_count for one in hits.read()] == [5]
+
+# action selector: one-shot, then members and a group
+one = sh.TableEntry("pick")
+one.match["h.h.a"] = "1"
+shot = sh.Oneshot("pick")
+first = sh.Action("to")
+first["port"] = "1"
+shot.add(first, weight=2).add(first)
+one.oneshot = shot
+one.insert()
+(read,) = list(sh.TableEntry("pick").read())
+places = [(one.action.params[0].value, one.weight) for one in read.oneshot.msg().action_profile_actions]
+assert places == [(b"\1", 2), (b"\1", 1)], places
+member = sh.ActionProfileMember("ap")(member_id=1, action="to")
+member.action["port"] = "5"
+refused(member.insert, 3)
+one.delete()
+member.insert()
+group = sh.ActionProfileGroup("ap")(group_id=1)
+group.add(1, weight=3)
+group.insert()
+two = sh.TableEntry("pick")
+two.match["h.h.a"] = "2"
+two.group_id = 1
+two.insert()
+refused(group.delete, 9)
+assert [(g.group_id, len(g.members)) for g in sh.ActionProfileGroup("ap").read()] == [(1, 1)]
+two.delete()
+group.delete()
+member.delete()
+
+# cells, replication, digests
+cell = sh.CounterEntry("cells")
+cell.index = 3
+cell.packet_count = 9
+cell.modify()
+everything = sh.CounterEntry("cells")
+assert [one.packet_count for one in everything.read()] == [0, 0, 0, 9]
+meter = sh.MeterEntry("rates")
+meter.index = 1
+meter.cir, meter.cburst, meter.pir, meter.pburst = 1, 2, 3, 4
+meter.modify()
+assert [(m.cir, m.pburst) for m in meter.read()] == [(1, 4)]
+mg = sh.MulticastGroupEntry(7)
+mg.add(1, 1).add(2, 2)
+mg.insert()
+assert [len(m.replicas) for m in sh.MulticastGroupEntry(7).read()] == [2]
+mg.delete()
+cs = sh.CloneSessionEntry(3)
+cs.add(4, 0)
+cs.insert()
+assert [c.session_id for c in sh.CloneSessionEntry(3).read()] == [3]
+digest = sh.DigestEntry("seen_t")
+digest.max_list_size = 1
+digest.ack_timeout_ns = 10**12
+digest.insert()
+
+# packets out and in, digests and idle timeouts on the stream
+out = sh.PacketOut(payload=b"\x0a\x00\x00\x01" + bytes(3), port="510")
+out.send()
+packet = sh.client.stream_in_q["packet"].get(timeout=20)
+assert packet.packet.payload[:4] == b"\x0a\x00\x00\x01", packet
+seen = sh.client.stream_in_q["digest"].get(timeout=20)
+assert seen.digest.data[0].struct.members[0].bitstring == b"\x0a\x00\x00\x01"
+te.delete()
+te.idle_timeout_ns = 20_000_000
+te.insert()
+note = sh.client.stream_in_q["idle_timeout_notification"].get(timeout=20)
+assert note.idle_timeout_notification.table_entry[0].idle_timeout_ns == 20_000_000
+for one in list(sh.TableEntry("acl").read()):
+    one.delete()
+assert count(sh.TableEntry("acl")) == 0
+sh.teardown()
+print("done")
