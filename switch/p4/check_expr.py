@@ -57,7 +57,7 @@ class Expressions(TypeResolver):
         base = plain(to)
         if e.type == to:
             return
-        if e.type == INT and isinstance(base, Bits) and not isinstance(to, (Enum, NewType)):
+        if e.type == INT and isinstance(base, Bits) and not isinstance(to, Enum):
             e.const, e.type = base.wrap(e.const), to
         elif isinstance(e.type, Enum) and e.type.under == to:
             e.const = e.type.values[e.const] if isinstance(e.const, str) else e.const

@@ -50,6 +50,9 @@ _TOKEN = re.compile(
     """,
     re.X | re.S,
 )
+_MARKERS = re.compile(r'(?<=\n)# \d+ "[^"\n]*"[^\n]*')
+_LONG_STRING = re.compile(rf'(?P<string>"(?:{_MARKERS.pattern}|[^"\\]|\\.)*")', re.S)
+"""A string in an annotation may go over many lines; cpp may put its line markers in."""
 _BASE_TYPES = frozenset(("bit", "int", "bool", "error", "string", "varbit", "void", "tuple", "list"))
 _TYPE_KEYWORDS = frozenset(("header", "struct", "header_union", "control", "parser", "package"))
 
@@ -115,11 +118,15 @@ def _origins(text: str) -> list[Line]:
 
 def _scan(text: str, source: Source) -> Iterator[Lexeme]:
     at, line, start, fresh = 0, 1, 0, True
+    before = ["", "", ""]
+    """Kinds of the last tokens."""
     while at < len(text):
         if fresh and text.startswith("#", at):
             at = _directive(text, at, source.location(line, 1))
             continue
         match = _TOKEN.match(text, at)
+        if not match and text[at] == '"' and before[0] == "AT" and before[2] == "LPAR":
+            match = _LONG_STRING.match(text, at)
         if not match:
             fail(source.location(line, at - start + 1), f"{text[at]!r} is no part of P4")
         kind, found = match.lastgroup, match.group()
@@ -132,7 +139,10 @@ def _scan(text: str, source: Source) -> Iterator[Lexeme]:
                 line, start = line + found.count("\n"), match.start() + found.rfind("\n") + 1
         else:
             fresh = False
-            yield Lexeme(_kind(kind, found), found, line, column)
+            yield Lexeme(_kind(kind, found), _MARKERS.sub("", found), line, column)
+            before = [*before[1:], _kind(kind, found)]
+            if "\n" in found:
+                line, start = line + found.count("\n"), match.start() + found.rfind("\n") + 1
 
 
 def _fold_annotations(source: Source) -> Iterator[Lexeme]:
