@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from switch.p4 import tree
@@ -63,6 +64,8 @@ class Tables(Calls):
                 fail(key.where, f"table {node.name}: a {of} cannot be a key; numbers, bool, enums and errors can")
             if key.match not in self.match_kinds:
                 fail(key.where, f"table {node.name}: no match kind {key.match} {known(self.match_kinds)}")
+        for key in [one for one in node.key if one.match == "lpm"][1:]:
+            fail(key.where, f"table {node.name}: a second lpm key; BMv2 takes one (make this one ternary)")
         for ref in node.actions:
             self._action_ref(ref, scope, node)
         default = node.properties.get("default_action")
@@ -151,7 +154,13 @@ class Tables(Calls):
         assert ref.decl is not None
         params = [one for one in ref.decl.params if not one.direction]
         directed = len(ref.decl.params) - len(params)
-        given = (ref.args or [])[directed if len(ref.args or []) == len(ref.decl.params) else 0 :]
+        given = ref.args or []
+        if directed and len(given) == len(ref.decl.params):
+            for one, listed_as in zip(given, match[0].args or [], strict=False):
+                self.expr(one.value, scope)
+                if not _same_source(one.value, listed_as.value):
+                    fail(one.where, f"table {table.name}: the argument of {ref.name} must be as it stands in `actions`")
+            given = given[directed:]
         if len(given) != len(params):
             listed = ", ".join(p.name for p in params) or "none"
             fail(ref.where, f"action {ref.name} takes {count(len(params), 'argument')} ({listed}), not {len(given)}")
@@ -206,3 +215,13 @@ class Tables(Calls):
             listed = ", ".join(str(one) for one, _ in kinds)
             fail(e.where, f"select: value_set {found.name} holds {found.element}, the keys are {listed}")
         return True
+
+
+def _same_source(one: Any, other: Any) -> bool:
+    """Are two expressions written alike? Places, types and what names stand for are no part of that."""
+    if not isinstance(one, tree.Node):
+        return isinstance(one, list) == isinstance(other, list) and (
+            all(map(_same_source, one, other)) and len(one) == len(other) if isinstance(one, list) else one == other
+        )
+    names = [field.name for field in fields(one) if field.name not in ("where", "type", "const", "decl", "callee")]
+    return type(one) is type(other) and all(_same_source(getattr(one, n), getattr(other, n)) for n in names)

@@ -100,7 +100,10 @@ class TypeResolver:
             element = self.resolve(node.element, scope)
             if not isinstance(element, Record) or element.kind == "struct":
                 fail(node.where, f"a stack holds headers; {element} is no header")
-            return Stack(element, self.constant(node.size, scope))
+            size = self.constant(node.size, scope)
+            if size < 1:
+                fail(node.where, f"a stack of {size} headers: it has at least one")
+            return Stack(element, size)
         if isinstance(node, tree.TupleType):
             return Tuple(tuple(self.resolve(one, scope) for one in node.args))
         return DONTCARE

@@ -73,6 +73,28 @@ SYNTAX = [
     ),
     (dict(top="$"), "3:1: '$' is no part of P4"),
     (
+        dict(
+            local="action a(inout bit<8> x) {}table u { actions = { a(hdr.data.a); } default_action = a(hdr.data.b); }",
+        ),
+        "14:99: table u: the argument of a must be as it stands in `actions`",
+    ),
+    (
+        dict(local="table u { key = { hdr.data.a : lpm; hdr.data.w : lpm; } actions = { NoAction; } }"),
+        "14:50: table u: a second lpm key; BMv2 takes one",
+    ),
+    (dict(top="header q { bit<8> x; } struct r { q[0] z; }"), "3:35: a stack of 0 headers: it has at least one"),
+    (dict(apply="switch (hdr.data.a) { default: {} 1: {} }"), "16:31: switch: default stands last"),
+    (dict(apply="switch (hdr) { default: {} }"), "16:17: switch on a headers_t: action_run, numbers, bool"),
+    (
+        dict(top="bit<8> f(in bit<8> x) { if (x == 0) { return 1; } }"),
+        "3:8: function f may end without `return`: it returns a bit<8>",
+    ),
+    (dict(top="header_union u { bit<8> a; }"), "3:25: header_union u: a member of type bit<8>; only headers can be"),
+    (
+        dict(top="parser Q(packet_in b) { state start { transition accept; } }", local="Q() q;"),
+        "14:9: q: a parser can be made only in a parser",
+    ),
+    (
         dict(top="struct s_t { @field_list(NONE) bit<8> a; }"),
         "3:26: NONE is not declared",
     ),
@@ -192,7 +214,7 @@ TYPES += [
     (dict(apply="break;"), "16:9: break outside a loop"),
     (dict(apply="for (bit<8> i = 0; i; i += 1) { }"), "16:28: for needs bool, not bit<8>: compare with 0, say"),
     (dict(apply="for (bit<8> i in hdr.data) { }"), "16:30: for goes over a range, a list or a header stack of bit<8>"),
-    (dict(top="parser Q(packet_in b) { state start { transition accept; } }", local="Q() q;", apply="q.apply(1);"),
+    (dict(top="parser Q(packet_in b) { state start { transition accept; } } Q() q;", apply="q.apply(1);"),
      "16:11: a parser can be applied only in a parser"),
     (dict(top="header v_t { bit<8> n; varbit<32> v; }", fields="v_t v;", parse="b.extract(hdr.v);"),
      "8:21: header v_t has a varbit field, v: extract takes 2 arguments"),
