@@ -105,7 +105,7 @@ class TableInstance:
 
     @property
     def keys(self) -> list[tree.KeyElement]:
-        """The key without the fields that only feed a selector's hash."""
+        """The key without the fields that only feed a selector's hash; without a selector, nothing, as in BMv2."""
         return [one for one in self.decl.key if one.match != "selector"]
 
 
@@ -420,9 +420,6 @@ class _Elaborator:
                     table.direct_meter = extern
                 else:
                     table.profile = extern
-        selects = any(one.match == "selector" for one in decl.key)
-        if selects and (table.profile is None or table.profile.kind != "action_selector"):
-            fail(decl.where, f"table {decl.name} has selector keys but no action_selector as its implementation")
 
     def _action_of(self, decl: tree.Action | None, control: ControlInstance) -> ActionInstance:
         assert decl is not None

@@ -301,13 +301,16 @@ def _is_declaration(tokens: list[Lexeme], i: int) -> bool:
     before = _kind_at(tokens, i - 1)
     after = _kind_at(tokens, i + 1)
     opens = before in ("END", "SEMICOLON", "RBRACE", "ANNOTATION")
-    return opens and (after in ("IDENTIFIER", "TYPE_ID") or after.lower() in _BASE_TYPES)
+    names = ("IDENTIFIER", "TYPE_ID", "STRUCT", "HEADER", "HEADER_UNION")
+    return opens and (after in names or after.lower() in _BASE_TYPES)
 
 
 def _last_name(tokens: list[Lexeme], i: int, before: str = "SEMICOLON") -> int:
     """Index of the name a typedef or an enum declares: the last identifier before its `;` or `{`."""
     end = i
     while _kind_at(tokens, end) not in (before, "END"):
+        if _kind_at(tokens, end) == "LBRACE":  # typedef struct s { ... } t;
+            end = _matching(tokens, end) or end
         end += 1
     return end - 1
 
