@@ -122,6 +122,10 @@ SYNTAX = [
         ),
         "3:117: argument n of Sub of type meter where counter is needed",
     ),
+    (
+        dict(apply="hdr.data.a = hdr.data.b == 1 ? 1 : 2;"),
+        "16:31: ? : needs a width for one of its values, such as 8w1, when the condition is not constant",
+    ),
     (dict(top="@name("), "3:1: the annotation @name is never closed"),
     (dict(top="#error stop"), "3:2: #error stop"),
     (dict(top="#if"), "3:4: #if with no expression"),
