@@ -97,7 +97,10 @@ class Checker(Tables):
         for name in node.names:
             if name in self.errors:
                 fail(node.where, f"error {name} is declared twice")
-            self.errors.append(name)
+            if name == "NoError":  # number 0, even when a program declares errors before it includes core.p4
+                self.errors.insert(0, name)
+            else:
+                self.errors.append(name)
 
     def _declare_matchkinds(self, node: tree.MatchKinds, scope: Scope) -> None:
         self.match_kinds += node.names
@@ -186,6 +189,7 @@ class Checker(Tables):
             if not one.direction and not is_scalar(one.type) and one.type != STRING:
                 one.direction = "in"
             inner.declare(one.name, one, one.where)
+        self.defaults(node.params, inner)
         self.in_function = node
         self.block(node.body, Scope(inner))
         self.in_function = None
@@ -258,7 +262,7 @@ class Checker(Tables):
                 if not isinstance(arg.type, Object):
                     fail(arg.where, f"{arg.type} has no constructor")
                 self.construct(arg.type, arg.args, arg, scope)
-            else:
+            elif arg is not param.default:
                 self.expr(arg, scope)
             self.coerce(arg, param.type, f"argument {param.name} of {of.decl.name}")
             outer = isinstance(arg, tree.Path) and id(arg.decl) in self.ctor_params
@@ -276,6 +280,7 @@ class Checker(Tables):
         for one in (*node.params, *node.ctor):
             one.type = self.resolve(one.type_node, inner)
             inner.declare(one.name, one, one.where)
+        self.defaults([*node.params, *node.ctor], inner)
         return inner
 
     def specialised(self, found: Object, args: tuple[Type, ...]) -> Type:
@@ -450,6 +455,11 @@ class Checker(Tables):
     def _do_forin(self, node: tree.ForIn, scope: Scope) -> None:
         inner = Scope(scope)
         of = self.resolve(node.variable.type_node, scope)
+        low = node.low
+        if isinstance(low, tree.Cast) and isinstance(low.to, tree.NamedType) and low.to.name == "list":
+            if [self.resolve(one, scope) for one in low.to.args] != [of]:
+                fail(low.where, f"for over a list of {of} needs list<{of}>")
+            node.low = low.operand
         first = self.expr(node.low, scope)
         if node.high is not None:
             self.expr(node.high, scope)

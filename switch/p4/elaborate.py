@@ -377,11 +377,10 @@ class _Elaborator:
             unsupported(node.where, f"the extern {of.decl.name}")
         params = next(one for one in of.decl.constructors if len(one) == len(node.args))
         args = {}
-        for position, (param, arg) in enumerate(zip(params, node.args, strict=False)):
-            key = arg.name or params[position].name
-            args[key] = self._constant(arg.value, outer)
-            if param.name == "size" and not 0 < args[key] <= _MAX_SIZE:
-                fail(arg.where, f"{name}: size {args[key]}: must be 1 to {_MAX_SIZE}")
+        for param, value in Calls.pair(of.decl.name, params, node.args, node.where):
+            args[param.name] = self._constant(value, outer)
+            if param.name == "size" and not 0 < args["size"] <= _MAX_SIZE:
+                fail(value.where, f"{name}: size {args['size']}: must be 1 to {_MAX_SIZE}")
         instance = ExternInstance(name, of.decl.name, node, args)
         self._allowed(instance)
         self.externs.append(instance)

@@ -92,11 +92,14 @@ class Source:
 
 
 def tokenize(text: str) -> Source:
-    """Tokens of a preprocessed text. Raises P4Error for characters and directives that are not P4."""
+    """Tokens of a preprocessed text. Raises P4Error for directives, and what outside annotations is not P4."""
     lines = _origins(text)
     source = Source([], lines)
     source.tokens = list(_scan(text, source))
     source.tokens = list(_fold_annotations(source))
+    for one in source.tokens:
+        if one.kind == "UNKNOWN":
+            fail(source.location(one.line, one.column), f"{one.text!r} is no part of P4")
     _mark_types(source.tokens)
     _unmark_hidden(source.tokens)
     _mark_angles(source.tokens)
@@ -127,8 +130,10 @@ def _scan(text: str, source: Source) -> Iterator[Lexeme]:
         match = _TOKEN.match(text, at)
         if not match and text[at] == '"' and before[0] == "AT" and before[2] == "LPAR":
             match = _LONG_STRING.match(text, at)
-        if not match:
-            fail(source.location(line, at - start + 1), f"{text[at]!r} is no part of P4")
+        if not match:  # an annotation may hold it
+            yield Lexeme("UNKNOWN", text[at], line, at - start + 1)
+            at += 1
+            continue
         kind, found = match.lastgroup, match.group()
         column = at - start + 1
         at = match.end()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from switch.p4 import tree
-from switch.p4.errors import Location, count, fail, known
+from switch.p4.errors import Location, count, fail, known, unsupported
 from switch.p4.types import (
     BOOL,
     DONTCARE,
@@ -134,6 +134,8 @@ class TypeResolver:
 
     def _named(self, node: tree.NamedType, scope: Scope) -> Type:
         found = scope.find(node.name)
+        if found is None and node.name == "list":
+            unsupported(node.where, "list<T> here", "`for (T x in (list<T>){ ... })` is")
         if found is None:
             undeclared(node.where, node.name, scope, "type")
         if not isinstance(found, _TYPES):

@@ -229,6 +229,9 @@ TYPES += [
      "16:15: setValid of a header_union: set a member of it"),
     (dict(apply="log_msg(\"x\", ...);"), "16:22: `...` stands only for a whole value, or at the end"),
     (dict(apply="hdr.data = { ..., 1, 2, 3 };"), "16:22: `...` stands only for a whole value, or at the end of a list"),
+    (dict(apply="forward(port = 1, port = 2);"), "16:27: forward: the argument port is given twice"),
+    (dict(top="bit<8> f(in bit<8> x = Y) { return x; }", local="const bit<8> Y = 1;"), "3:24: Y is not declared"),
+    (dict(apply="for (bit<8> x in (list<bit<9>>){ 1 }) { }"), "16:27: for over a list of bit<8> needs list<bit<8>>"),
     (dict(apply="hdr.data = { a = 1, z = 2, ... };"),
      "16:26: assignment: the fields of data_t are a, b, s, w; given a, z"),
     (dict(apply="hdr.data = { a = 1, a = 2, ... };"), "16:26: assignment: the field a is given twice"),
@@ -256,6 +259,7 @@ TYPES += [
 REFUSED = [
     (dict(apply="clone(CloneType.E2E, 5);"), "16:9: CloneType.E2E outside the egress"),
     (dict(apply="recirculate_preserving_field_list(1);"), "16:9: recirculate outside the egress"),
+    (dict(top="const list<bit<8>> L = { 1, 2 };"), "3:7: list<T> here"),
     (dict(local="register<bit<200>>(5) m;"), "14:27: a register of bit<200>"),
     (dict(local="bit<200> big;", apply="big[hdr.data.a +: 8] = 1;"), "16:9: writing [... +: ...] of bit<200>"),
     (dict(local="bit<2048> b; table u { key = { b : exact; b : exact; b : exact; } actions = { forward; } }",
