@@ -49,6 +49,8 @@ RECEIVE_BATCH = 8
 TRANSMIT_BATCH = 64
 ROUNDS = 64
 """Receive-transmit rounds before the management socket gets its turn."""
+REST_BITS, REST_MAX_S = 1000, 500e-6
+"""An agent whose ports all have a rate rests as long as so many bits take, at most so long."""
 PATIENCE = 4
 """Turns in which receiving never came to an end, after which timers are looked at all the same."""
 RETRY_S = 0.001
@@ -75,6 +77,7 @@ class Agent:
         self.started_at = time.monotonic()
         self._stopping = False
         self._selector = selectors.DefaultSelector()
+        self._rest_s = self._rested_until = 0.0
         self._undrained_turns = 0
         self._busy = False
         self._link_news = False
@@ -142,6 +145,8 @@ class Agent:
 
     def turn(self) -> None:
         """Wait for something to do and do it."""
+        if self._rest_s and (left := self._rested_until - time.monotonic()) > 0:
+            time.sleep(left)
         for key, mask in self._selector.select(self._timeout()):
             key.data(mask)
         if self._link_news:
@@ -150,6 +155,8 @@ class Agent:
                 self._on_link(interface, state)
         self.tasks.run()
         self._network()
+        if self._rest_s:
+            self._rested_until = time.monotonic() + self._rest_s
 
     def _on_link_news(self, mask: int) -> None:
         self._link_news = True
@@ -246,9 +253,12 @@ class Agent:
         """Real-time scheduling while a port is paced, as the switches' (switch/runtime/io.c): on a machine with other
         work frames would leave 10 ms late, which congestion control takes for a queue. Without permission: as ever.
 
-        A paced host is idle most of the time, and the kernel keeps 5 % for others whatever happens.
+        A paced host is idle most of the time, and the kernel keeps 5 % for others whatever happens. It need not wake up
+        for each single frame: between two turns it rests for a part of a frame's time.
         """
-        timed = bool(self.nic_rates())
+        rates = self.nic_rates()
+        timed = bool(rates)
+        self._rest_s = min(REST_BITS / max(rates.values()), REST_MAX_S) if len(rates) == len(self.nic.ports) else 0.0
         if timed != self._timed:
             self._timed = timed
             policy = os.SCHED_RR | os.SCHED_RESET_ON_FORK if timed else os.SCHED_OTHER

@@ -135,8 +135,9 @@ class Ev:
     """One EV of one QP: its state, its place, and what is known of its path."""
 
     __slots__ = (
-        "acked", "active", "failures", "fault_at", "flight", "held", "lost", "marked", "needed", "plane",
-        "probes_answered", "probing", "rtt_s", "sent", "srtt_s", "stand_in", "state", "streak", "trimmed", "value",
+        "acked", "active", "doubted", "failures", "fault_at", "flight", "held", "lost", "marked", "needed", "plane",
+        "probes_answered", "probing", "rtt_s", "sent", "srtt_s", "stand_in", "state", "streak", "trimmed", "trimmed_at",
+        "value",
     )  # fmt: skip
 
     def __init__(self, value: int, plane: int, needed: int):
@@ -155,8 +156,12 @@ class Ev:
         """SACKs that named it with SKIP_ONCE."""
         self.trimmed = 0
         """Packets trimmed on it before the last hop."""
+        self.trimmed_at = float("-inf")
+        """When a NACK said so last."""
         self.held = 0
         """Demotions refused by the floor, or because it was the last of its plane and still carried packets."""
+        self.doubted = -1
+        """`acked` when it was suspected last and not withdrawn: while it is the same, nothing has got through since."""
         self.rtt_s: float | None = None
         """Last round-trip time sampled, seconds."""
         self.srtt_s: float | None = None
@@ -188,6 +193,11 @@ class Ev:
         """
         silent = self.flight and self.flight[0].given_up
         return not silent and self.lost * LOSSY_ONE_IN < self.sent
+
+    @property
+    def in_doubt(self) -> bool:
+        """Suspected and still in use, and not heard of since."""
+        return self.doubted == self.acked
 
     def __repr__(self) -> str:
         return f"Ev({self.value:#06x}, plane {self.plane}, {self.state.name})"
@@ -397,6 +407,7 @@ class EvProfile:
             kept = self._count <= self._floor or last
             if kept and ev.active and not any(b.state is _GOOD for b in plane.backups):
                 ev.held += 1
+                ev.doubted = ev.acked
                 return None
             self._hold_down(ev, now)
         ev.state = new
@@ -411,6 +422,11 @@ class EvProfile:
         elif ev in plane.backups:
             plane.backups.remove(ev)
         return Move(old, new, left, by)
+
+    def at_a_loss(self, plane: int) -> bool:
+        """A plane has EVs in rotation, and all of them are in doubt."""
+        order = self._planes[plane].order
+        return bool(order) and all(ev.in_doubt for ev in order)
 
     def tick(self, now: float) -> None:
         """With skip_mode "timer": every SKIP whose time is over ends."""

@@ -3,6 +3,10 @@
 Every signal about an EV goes through `Paths.signal`, which tells the application and starts probing when one goes
 bad. A probe leaves each `probe_interval_s` while an EV is ASSUMED_BAD, over that EV; `needed` answers in a row, each
 within `probe_timeout_s`, end it. Planes whose port is down are not probed: the answer is known.
+
+An EV that the floor keeps in use although packets vanish on it may be the dead one, and those that were withdrawn
+before it the good ones: a trim whose NACK was lost looks like a loss. So when all that a plane has in rotation is in
+doubt, its bad EVs are probed at once, and one answer is enough.
 """
 
 from __future__ import annotations
@@ -28,8 +32,8 @@ class Paths:
     """See the module. `choose` and `find` are the profile's."""
 
     __slots__ = (
-        "_context", "_counters", "_due", "_expect", "_next_id", "_order", "_pending", "_queue", "answered", "choose",
-        "find", "profile", "proved",
+        "_context", "_counters", "_due", "_expect", "_next_id", "_order", "_pending", "_queue", "_seek_again_at",
+        "answered", "choose", "find", "profile", "proved",
     )  # fmt: skip
 
     def __init__(self, profile: EvProfile, context: Context, counters: Counters, rng: Random, reverse: ReverseSet):
@@ -46,6 +50,7 @@ class Paths:
         """Probes in flight by id: EV and time sent."""
         self._expect: deque[tuple[float, int]] = deque()
         """(deadline, id) of the probes sent, in order, since all wait equally long."""
+        self._seek_again_at = float("-inf")
         self._next_id = rng.getrandbits(16)
         self.answered = (float("-inf"), float("-inf"))
         """When the newest probe that was answered left, and when its answer came."""
@@ -56,6 +61,8 @@ class Paths:
         """Something happened to an EV. GOOD <-> SKIP stays between us; the rest is told."""
         move = self.profile.signal(ev, signal, now)
         if move is None:
+            if ev.in_doubt:
+                self._seek(ev.plane, now)
             return
         context = self._context
         if move.new in _SHOWN or move.old in _SHOWN:
@@ -68,6 +75,11 @@ class Paths:
         if move.new is EvState.ASSUMED_BAD:
             self._schedule(ev, now + context.config.probe_interval_s)
 
+    def accuse(self, ev: Ev, now: float) -> None:
+        """A packet over it expired, while nothing at all was heard: its fault, or that of the answers' way."""
+        ev.doubted = ev.acked
+        self._seek(ev.plane, now)
+
     def _schedule(self, ev: Ev, at: float) -> None:
         if not ev.probing:
             ev.probing = True
@@ -76,9 +88,20 @@ class Paths:
 
     def on_ports(self, now: float) -> None:
         """Ports changed: what waits for a plane that came up just now is probed at once."""
-        back = {plane for plane, since in self.profile.up_since.items() if since == now}
-        self._due = [(now if ev.plane in back else at, order, ev) for at, order, ev in self._due]
+        for plane, since in self.profile.up_since.items():
+            if since == now:
+                self._hurry(plane, now)
+
+    def _hurry(self, plane: int, now: float) -> None:
+        """Probe at once what waits on a plane."""
+        self._due = [(now if ev.plane == plane else at, order, ev) for at, order, ev in self._due]
         heapq.heapify(self._due)
+
+    def _seek(self, plane: int, now: float) -> None:
+        """A plane is at a loss: ask its bad EVs, once in the time that an answer may take."""
+        if self.profile.at_a_loss(plane) and now >= self._seek_again_at:
+            self._seek_again_at = now + self._context.config.probe_timeout_s
+            self._hurry(plane, now)
 
     # ---- probes -----------------------------------------------------------------------------------------
 
@@ -129,9 +152,9 @@ class Paths:
         if signal is EvSignal.PROBE_FAILED:
             self._failed(ev, now, sent_at)
             return
-        ev.failures = 0
+        ev.failures, ev.doubted = 0, -1
         ev.streak += 1
-        if ev.state is EvState.ASSUMED_BAD and ev.streak >= ev.needed:
+        if ev.state is EvState.ASSUMED_BAD and (ev.streak >= ev.needed or self.profile.at_a_loss(ev.plane)):
             self.signal(ev, signal, now)
         self._rest(ev, sent_at)
 

@@ -28,6 +28,9 @@ Design notes.
    that: each expired timer charges the retry budget, with nothing in flight the wait itself does, and the QP ends. With
    `all_ports_down` "wait" it is not charged and waits for as long as it takes. While all EVs are denied it waits
    always: the controller knows what it does.
+7. A NACK is sent once and may be lost, above all when the way back dies. So a packet that left over an EV about when
+   others were trimmed there, and did not arrive although later ones did, is taken for one more of those: such an EV is
+   skipped, not withdrawn.
 """
 
 from __future__ import annotations
@@ -83,6 +86,8 @@ _NAK_STATUS = {
 
 _KNOWN_REASONS = frozenset(NackReason)
 
+NACK_LOST_RTTS = 4
+"""How long after the last NACK for a trim others may have been lost."""
 LATE_HALVES_S = 10.0
 LATE_MARGIN = 1.25
 
@@ -498,9 +503,14 @@ class Requestor:
         profile = self._paths.profile
         if not profile.plane_up(ev.plane) or sent.sent_at < profile.up_since[ev.plane]:
             return  # note 3
-        silent = cause is LossCause.TIMEOUT and not self.flight.outlived(sent)
-        if silent and not self._silence.convicts(sent, self.srtt_s, now):
+        trims = sent.sent_at < ev.trimmed_at + NACK_LOST_RTTS * (self.srtt_s or 0.0)
+        if trims and ev.carries():
+            self._paths.signal(ev, EvSignal.TRIMMED, now)  # note 7
+            return
+        unclear = cause is LossCause.TIMEOUT and (trims or not self.flight.outlived(sent))
+        if unclear and not self._silence.convicts(sent, self.srtt_s, now):
             sent.accused += ((ev, sent.timestamp),)  # note 4
+            self._paths.accuse(ev, now)
         else:
             self._paths.signal(ev, EvSignal.LOST, now)
 
@@ -522,7 +532,9 @@ class Requestor:
         if ev is not None:
             ev.failures = 0
             trimmed = nack.reason == NackReason.TRIMMED
-            ev.trimmed += trimmed
+            if trimmed:
+                ev.trimmed += 1
+                ev.trimmed_at = now
             self._paths.signal(ev, EvSignal.TRIMMED if trimmed else EvSignal.REFUSED, now)
         sent = flight.outstanding.get(psn)
         if sent is None or sent.state != IN_FLIGHT or sent.ev is not ev:

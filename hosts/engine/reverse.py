@@ -10,7 +10,8 @@ our SRv6 plan, that is the best guess; in the other routing modes it is one as g
 
 Why not always go back on the EV that the trigger came in on: a path may work forwards and be dead backwards, and then
 answers to its packets would never arrive. What tells us so first is a retransmission of something we have: its answer
-leaves by another plane and EV than usual (`ANYWHERE`).
+leaves by another plane and EV than usual (`ANYWHERE`): by chance over the one on which the peer was heard, which is
+alive one way at least, or over any.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from .qp import QueuePair
 
 ANYWHERE = -1
-"""Plane of a control packet whose usual way is in doubt: the next plane in turn, an EV at random."""
+"""Plane of a control packet whose usual way is in doubt: the next plane in turn, another EV."""
 PLANE_FAILURES = 2
 """EV probes unanswered in a row on a plane, whichever EVs they tried, after which its proven EV is tried again."""
 _WORKING = (EvState.GOOD, EvState.SKIP)
@@ -163,6 +164,8 @@ class ReverseSet:
         slot = self._slots[plane]
         ev = slot.ev
         if at_random:
+            if slot.heard is not None and (ev is None or slot.heard != ev.value) and self._rng.random() < 0.5:
+                return slot.heard
             ev = self._any(plane) or ev
         elif ev is not None and ev.state not in _WORKING:
             ev = slot.ev = None

@@ -526,9 +526,13 @@ class Watch:
         if signal is EvSignal.SACK_SKIP_ONCE:
             good = type(packet) is Sack and packet.verdict == Verdict.SKIP_ONCE and packet.entropy == ev.value
         elif signal is EvSignal.TRIMMED:
-            good = type(packet) is Nack and packet.reason == NackReason.TRIMMED and packet.entropy == ev.value
+            named = type(packet) is Nack and packet.reason == NackReason.TRIMMED and packet.entropy == ev.value
+            good = named or (ev.trimmed > 0 and ev.lost > 0)  # a loss that may have been a trim with its NACK
         elif signal in (EvSignal.PROBE_CLEAN, EvSignal.PROBE_SKIP_ONCE):
-            good = self._answers[ev] >= self._configs[profile].probe_ok_count
+            its = profile.on_plane(ev.plane)
+            others = [one for one in its if one is not ev and (one.active or one is ev.stand_in)]
+            at_a_loss = others and all(one.in_doubt for one in others)
+            good = self._answers[ev] >= (1 if at_a_loss else self._configs[profile].probe_ok_count)
         else:
             good = not (self.calm and new is EvState.ASSUMED_BAD)
         if not good:

@@ -269,3 +269,30 @@ def test_all_experiments_are_here():
 def test_the_page_lists_every_metric():
     text = (SCENARIOS.parent / "docs" / "scenarios.md").read_text()
     assert [m.pattern for m in METRICS if f"| `{m.pattern}` | {m.unit} | {m.text} |" not in text] == []
+
+
+LOST_NACKS = """
+title: links of a congested rack fail
+fabric: {planes: 1, racks: 2, spines: 4, hosts_per_rack: 1}
+links: {rate: 40M, fabric: {rate: 10M}}
+transport: {config: {backup_per_plane: 0}}
+workload:
+  - {stream: h0 h1, name: flow, message: 64K, depth: 8}
+faults:
+  - {at: $first, cut: p0-t0-0 p0-t1-0}
+  - {at: $second, cut: p0-t0-0 p0-t1-1}
+  - {at: $third, cut: p0-t0-0 p0-t1-2}
+duration: $end
+sweep: {first: [GAPs], second: [2GAPs], third: [3GAPs], end: [4GAPs]}
+"""
+
+
+@pytest.mark.parametrize(("gap", "seed"), [(0.5, 8), (1, 3)])
+def test_nacks_lost_with_the_way_back_accuse_nobody(tmp_path, gap, seed):
+    """E18 once took the good EV for the dead one, whose place the floor then kept for two seconds."""
+    text = LOST_NACKS
+    for times in (4, 3, 2, ""):
+        text = text.replace(f"{times}GAP", str((times or 1) * gap))
+    _, outcome = outcome_of(tmp_path, text, seed)
+    bad = [event["ev"] for event in outcome.events if event["what"] == "ev" and event["new"] == "assumed_bad"]
+    assert sorted(bad) == [0, 1, 2]
