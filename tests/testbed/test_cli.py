@@ -45,6 +45,11 @@ def test_demo__bad_input_is_one_line(arguments, words, tmp_path):
     assert not (tmp_path / "run" / "state.json").exists()
 
 
+def test_up__a_control_plane_that_is_neither_now_nor_never_nor_seconds(tmp_path):
+    done = mrc("up", "--react-after", "soon", MRC_RUN_DIR=str(tmp_path / "run"))
+    assert done.returncode == 1 and "--react-after 'soon': wants `now`, `never` or seconds" in done.stderr
+
+
 @pytest.mark.parametrize("command", ["demo", "up", "clean", "bench", "doctor", "shell"])
 def test_help__every_command_has_it(command):
     done = mrc(command, "--help")
