@@ -44,7 +44,7 @@ def action_out(action: ActionCall) -> p4r.Action:
 
 
 def table_action_in(action: p4r.TableAction) -> ActionOf:
-    """Raises RpcError INVALID_ARGUMENT."""
+    """Raises RpcError INVALID_ARGUMENT, UNIMPLEMENTED."""
     match action.WhichOneof("type"):
         case "action":
             return action_in(action.action)
@@ -53,7 +53,13 @@ def table_action_in(action: p4r.TableAction) -> ActionOf:
         case "action_profile_group_id":
             return GroupRef(action.action_profile_group_id)
         case "action_profile_action_set":
-            given = action.action_profile_action_set.action_profile_actions
+            sent = action.action_profile_action_set
+            if sent.action_selection_mode or sent.size_semantics:
+                text = (
+                    "action_selection_mode, size_semantics (P4Runtime 1.5): the action selector's hold; leave them out"
+                )
+                raise RpcError(rpc_code.UNIMPLEMENTED, text)
+            given = sent.action_profile_actions
             places = [
                 SetMember(action_in(one.action), one.weight, watch_in(one, f"action {at}"))
                 for at, one in enumerate(given, 1)

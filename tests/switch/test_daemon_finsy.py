@@ -9,8 +9,9 @@ import finsy as fy
 import pytest
 from daemon_kit import MINI_CONFIG, running_daemon, soon, use_mini_program
 from finsy.p4client import P4ClientError
+from finsy.proto import stratum
 from google.protobuf import text_format
-from mini_program import mini
+from mini_program import BY_MAC, mini
 
 from switch.netlink import LinkState
 
@@ -144,5 +145,45 @@ def test_switch_ports__are_tracked_over_the_p4runtime_address(options):
                 daemon.watcher._update(LinkState("zzs1-eth1", 999_999, True, "LOWER_LAYER_DOWN", 1500, 0))
                 assert (await soon(anext(updates))).value == "LOWER_LAYER_DOWN"
                 watching.cancel()
+
+    asyncio.run(check())
+
+
+def test_switch__one_shots_idle_timeouts_and_reconciling(options):
+    async def check():
+        ready = Readiness()
+        async with running_daemon() as daemon, controlled(daemon, options, ready, 1):
+            switch = await ready.next()
+            shot = fy.P4IndirectAction([2 * fy.Action("forward", port=1), 1 * fy.Action("forward", port=2)])
+            spread = fy.P4TableEntry("by_hash", match=fy.Match(c=7), action=shot)
+            idle = fy.P4TableEntry(
+                "by_mac", match=fy.Match(dst=1), action=fy.Action("forward", port=7), idle_timeout_ns=15_000_000
+            )
+            await switch.insert([spread, idle])
+            assert [e async for e in switch.read(fy.P4TableEntry("by_hash"))] == [spread]
+            async for note in switch.read_idle_timeouts():
+                assert [one.match for one in note] == [idle.match]
+                break
+            await switch.delete_all()
+            assert [e async for e in switch.read(fy.P4TableEntry())] == []
+
+    asyncio.run(check())
+
+
+def test_role__writes_its_objects_only(options):
+    async def check():
+        first, second = Readiness(), Readiness()
+        config = stratum.P4RoleConfig(exclusive_p4_ids=[BY_MAC], can_push_pipeline=True)
+        limited = options(role_name="mac", role_config=config)
+        async with running_daemon() as daemon, controlled(daemon, options, first, 1):
+            await first.next()
+            async with controlled(daemon, limited, second, 1):
+                switch = await second.next()
+                await switch.insert([fy.P4TableEntry("by_mac", match=fy.Match(dst=1), action=fy.Action("drop"))])
+                with pytest.raises(P4ClientError) as caught:
+                    await switch.insert(
+                        [fy.P4TableEntry("by_hash", match=fy.Match(c=1), action=fy.P4IndirectAction(member_id=1))]
+                    )
+                assert caught.value.details[0].canonical_code == fy.GRPCStatusCode.PERMISSION_DENIED
 
     asyncio.run(check())

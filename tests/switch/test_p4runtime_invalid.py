@@ -287,6 +287,9 @@ BAD_UPDATES: dict[str, tuple[int, dict, int, str]] = {
     "group in use": (DELETE, group(1), PRECONDITION, "group 1 is in use"),
     "one-shot beside members": (INSERT, shot({**FORWARD, "weight": 1}), INVALID, "cannot be mixed"),
     "one-shot too large": (INSERT, shot({**FORWARD, "weight": 5}), INVALID, "weights sum to 5, at most 4"),
+    "one-shot: 1.5's modes": (
+        INSERT, entry("pick", A6, action={"action_profile_action_set": {"action_selection_mode": 2}}),
+        UNIMPLEMENTED, "leave them out"),
     # cells
     "no such counter": (MODIFY, cell("counter", "nothing", 0, data={}), INVALID, "no counter with id"),
     "counter inserted": (INSERT, cell("counter", "cells", 0, data={}), INVALID, "only MODIFY them"),
