@@ -155,31 +155,30 @@ class Tables(Profiles):
         self, op: int, table: Table, entry: TableEntry, key: bytes, aux: bytes, kind: int, ref: int, block: bytes
     ) -> None:
         with self._lock:
-            if self._undo is not None:
-                self._note_entry(op, table, entry, key, aux)
+            at = (table.index, key, aux, entry.priority)
+            if self._undo is not None and op != native.INSERT:
+                self._note_entry(op, at)
             given = None
             if entry.counter is not None or table.idle_timeout:
                 given = native.Given(native.GIVEN_TIMEOUT, native.Cell(), entry.idle_timeout_ns)
                 if entry.counter is not None:
                     given.what |= native.GIVEN_COUNT
                     given.count = cell_in(table.direct_counter, entry.counter)
-            error = self._lib.rt_entry_write(
-                self.handle, op, table.index, key, aux, entry.priority, kind, ref, block, given
-            )
+            error = self._lib.rt_entry_write(self.handle, op, *at, kind, ref, block, given)
             if error:
                 self._refuse(error, table, entry)
-            self._keep_notes((table.index, key, aux, entry.priority), entry)
+            self._keep_notes(at, entry)
+            if self._undo is not None and op == native.INSERT:
+                self.on_undo(partial(self._raw_write, native.DELETE, at, (native.KIND_NONE, 0, b""), None, None))
 
     def _delete(self, table: Table, entry: TableEntry, key: bytes, aux: bytes) -> None:
         with self._lock:
+            at = (table.index, key, aux, entry.priority)
             if self._undo is not None:
-                self._note_entry(native.DELETE, table, entry, key, aux)
-            priority = entry.priority
-            error = self._lib.rt_entry_write(
-                self.handle, native.DELETE, table.index, key, aux, priority, native.KIND_NONE, 0, b"", None
-            )
+                self._note_entry(native.DELETE, at)
+            error = self._lib.rt_entry_write(self.handle, native.DELETE, *at, native.KIND_NONE, 0, b"", None)
             check(error, table.name, "entry", "")
-            self._notes.pop((table.index, key, aux, priority), None)
+            self._notes.pop(at, None)
 
     def _write_default(self, table: Table, entry: TableEntry, kind: int, ref: int, block: bytes) -> None:
         with self._lock:
@@ -224,13 +223,8 @@ class Tables(Profiles):
 
     # ---- what takes a write back (DeviceBase.transaction) -------------------------------------------------------
 
-    def _note_entry(self, op: int, table: Table, entry: TableEntry, key: bytes, aux: bytes) -> None:
-        """Called before a write: what the entry was like is written again."""
-        at, delete = (table.index, key, aux, entry.priority), native.DELETE
-        if op == native.INSERT:
-            if not self._read_table(table, key, aux, entry.priority):
-                self.on_undo(lambda: self._raw_write(delete, at, (native.KIND_NONE, 0, b""), None, None))
-            return
+    def _note_entry(self, op: int, at: tuple[int, bytes, bytes, int]) -> None:
+        """Called before an entry is modified or deleted: what it is like is written again."""
         count, block = native.take_block(self._lib.rt_table_read, self.handle, *at)
         if count < 1:
             return
@@ -238,7 +232,7 @@ class Tables(Profiles):
         act = (native.KIND_NONE, 0, b"") if constant else (kind, ref, block[len(block) - size :])
         given = native.Given(7, native.Cell(packets, octets), timeout_ns, hit_us)
         meter = self._raw_meter(at, None)
-        again, notes = native.INSERT if op == delete else native.MODIFY, self._notes.get(at)
+        again, notes = native.INVERSE[op], self._notes.get(at)
         self.on_undo(lambda: self._raw_write(again, at, act, (given, notes), meter))
 
     def _note_default(self, table: Table) -> None:

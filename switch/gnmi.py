@@ -187,6 +187,9 @@ class _Stream:
 
     def _add(self, subscription: gnmi.Subscription, now: float) -> None:
         pattern = self._request.parse(subscription.path)
+        if subscription.mode not in (gnmi.TARGET_DEFINED, gnmi.ON_CHANGE, gnmi.SAMPLE):
+            known = "TARGET_DEFINED, ON_CHANGE, SAMPLE"
+            raise GnmiError(grpc.StatusCode.INVALID_ARGUMENT, f"subscription mode {subscription.mode} (has: {known})")
         self.selection.add(pattern)
         if subscription.mode == gnmi.SAMPLE:
             self._samples.append(_sample(pattern, subscription, now))
@@ -375,6 +378,8 @@ class GnmiService(gnmi_grpc.gNMIServicer):
                 "the first message of a Subscribe must carry a SubscriptionList with at least one subscription",
             )
         wanted = first.subscribe
+        if wanted.mode not in (ONCE, POLL, STREAM):
+            raise GnmiError(grpc.StatusCode.INVALID_ARGUMENT, f"mode {wanted.mode} (has: ONCE, POLL, STREAM)")
         common = _Request(self._interfaces, self._traffic, wanted.prefix, wanted.encoding)
         if wanted.mode == STREAM:
             stream = _Stream(common, wanted.subscription, asyncio.get_running_loop().time())

@@ -5,9 +5,9 @@
     switch.send(1, Ether() / IP(dst="10.0.1.9"))      # scapy packets, bytes or hexadecimal
     switch.expect(2, Ether() / IP(dst="10.0.1.9", ttl=63))
 
-Names and values are those of STF (docs/p4-development.md), and `script` takes whole STF scripts. Time is virtual: nothing
-sleeps. When a packet is not what was expected, the AssertionError shows where they differ and the last packet's way
-through the program: everything done so far is done again on a second device, with the last packet traced.
+Names and values are those of STF (docs/p4-development.md), and `script` takes whole STF scripts. Time is virtual:
+nothing sleeps. When a packet is not what was expected, the AssertionError shows where they differ and the last packet's
+way through the program: everything done so far is done again on a second device, with the last packet traced.
 """
 
 from __future__ import annotations

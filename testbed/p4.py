@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from switch.p4 import CompiledProgram
 
 app = typer.Typer(
-    help="Develop P4 in memory, without root: check, compile, test (STF), trace a packet, draw (docs/p4-development.md).",
+    help="Develop P4 in memory, without root: check, compile, test, trace, draw (docs/p4-development.md).",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

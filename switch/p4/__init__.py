@@ -7,7 +7,7 @@ source -> cpp -> tokens -> syntax tree -> names and types -> instances -> C -> g
 file:line:column and what would have worked. Results are cached by content under $MRC_CACHE_DIR.
 """
 
-from switch.p4.compiler import CompiledProgram, compile_program
+from switch.p4.compiler import CompiledProgram, compile_program, prepare
 from switch.p4.errors import Location, P4Error
 
-__all__ = ["CompiledProgram", "Location", "P4Error", "compile_program"]
+__all__ = ["CompiledProgram", "Location", "P4Error", "compile_program", "prepare"]

@@ -24,7 +24,8 @@ class TreeBuilder:
         self.depth = 0
 
     def program(self, parsed: Tree[Token]) -> list[tree.Node]:
-        return [self.node(child) for child in parsed.children]
+        made = [self.node(child) for child in parsed.children]
+        return [one for each in made for one in (each if isinstance(each, list) else [each])]
 
     # ---- helpers
 
@@ -144,11 +145,13 @@ class TreeBuilder:
     def match_kind_decl(self, item: Any, items: list[Any]) -> tree.MatchKinds:
         return tree.MatchKinds(self.where(items[0]), [str(one) for one in items])
 
-    def typedef_decl(self, item: Any, items: list[Any]) -> tree.Typedef:
+    def typedef_decl(self, item: Any, items: list[Any]) -> list[tree.Node]:
+        """One declaration, or two: `typedef struct s { ... } t;` declares s as well."""
         notes, (kind, name) = self.annotations(items)
-        if isinstance(kind, tree.Aggregate):
-            fail(kind.where, "typedef of a header or struct written in place: declare it first, then name it")
-        return tree.Typedef(self.where(name), notes, str(name), kind, False)
+        before = [kind] if isinstance(kind, tree.Aggregate) else []
+        if before:
+            kind = tree.NamedType(kind.where, kind.name, [])
+        return [*before, tree.Typedef(self.where(name), notes, str(name), kind, False)]
 
     def newtype_decl(self, item: Any, items: list[Any]) -> tree.Typedef:
         notes, (_, kind, name) = self.annotations(items)

@@ -97,7 +97,10 @@ class Checker(Tables):
         for name in node.names:
             if name in self.errors:
                 fail(node.where, f"error {name} is declared twice")
-            self.errors.append(name)
+            if name == "NoError":  # number 0, even when a program declares errors before it includes core.p4
+                self.errors.insert(0, name)
+            else:
+                self.errors.append(name)
 
     def _declare_matchkinds(self, node: tree.MatchKinds, scope: Scope) -> None:
         self.match_kinds += node.names
@@ -138,6 +141,8 @@ class Checker(Tables):
     @staticmethod
     def _field_fits(node: tree.Aggregate, one: tree.Field, of: Type) -> None:
         base = plain(of)
+        if node.kind == "header_union" and not (isinstance(base, Record) and base.kind == "header"):
+            fail(one.where, f"header_union {node.name}: a member of type {of}; only headers can be members")
         if node.kind == "header" and not isinstance(base, (Bits, Varbit, Variable)) and base != BOOL:
             if isinstance(base, Record) and base.kind == "struct" and is_data(base):
                 return
@@ -184,9 +189,12 @@ class Checker(Tables):
             if not one.direction and not is_scalar(one.type) and one.type != STRING:
                 one.direction = "in"
             inner.declare(one.name, one, one.where)
+        self.defaults(node.params, inner)
         self.in_function = node
         self.block(node.body, Scope(inner))
         self.in_function = None
+        if node.type != VOID and not _returns(node.body):
+            fail(node.where, f"function {node.name} may end without `return`: it returns a {node.type}")
         found = scope.names.get(node.name)
         if isinstance(found, tree.Function):
             scope.names[node.name] = [found, node]
@@ -221,6 +229,10 @@ class Checker(Tables):
             fail(node.where, f"{node.name}: {node.type} has no constructor")
         if node.has_body:
             unsupported(node.where, "an extern with abstract methods")
+        if node.type.kind == "parser" and isinstance(self.owner, tree.Control) and scope is not self.top:
+            fail(node.where, f"{node.name}: a parser can be made only in a parser")
+        if node.type.kind == "control" and isinstance(self.owner, tree.Parser) and scope is not self.top:
+            fail(node.where, f"{node.name}: a control can be made only in a control")
         if node.type.kind == "package" and scope is not self.top:
             fail(node.where, "a package can be instantiated only at the top level")
         self.construct(node.type, node.args, node, scope)
@@ -250,7 +262,7 @@ class Checker(Tables):
                 if not isinstance(arg.type, Object):
                     fail(arg.where, f"{arg.type} has no constructor")
                 self.construct(arg.type, arg.args, arg, scope)
-            else:
+            elif arg is not param.default:
                 self.expr(arg, scope)
             self.coerce(arg, param.type, f"argument {param.name} of {of.decl.name}")
             outer = isinstance(arg, tree.Path) and id(arg.decl) in self.ctor_params
@@ -268,6 +280,7 @@ class Checker(Tables):
         for one in (*node.params, *node.ctor):
             one.type = self.resolve(one.type_node, inner)
             inner.declare(one.name, one, one.where)
+        self.defaults([*node.params, *node.ctor], inner)
         return inner
 
     def specialised(self, found: Object, args: tuple[Type, ...]) -> Type:
@@ -442,6 +455,11 @@ class Checker(Tables):
     def _do_forin(self, node: tree.ForIn, scope: Scope) -> None:
         inner = Scope(scope)
         of = self.resolve(node.variable.type_node, scope)
+        low = node.low
+        if isinstance(low, tree.Cast) and isinstance(low.to, tree.NamedType) and low.to.name == "list":
+            if [self.resolve(one, scope) for one in low.to.args] != [of]:
+                fail(low.where, f"for over a list of {of} needs list<{of}>")
+            node.low = low.operand
         first = self.expr(node.low, scope)
         if node.high is not None:
             self.expr(node.high, scope)
@@ -471,8 +489,12 @@ class Checker(Tables):
     def _do_switch(self, node: tree.Switch, scope: Scope) -> None:
         of = self.expr(node.value, scope)
         seen: set[Any] = set()
+        if not isinstance(of, ActionRun) and not is_value(of):
+            fail(node.value.where, f"switch on a {of}: action_run, numbers, bool, enums and errors have labels")
         for case in node.cases:
             key = self._label(case, of, scope)
+            if isinstance(case.label, tree.DontCare) and case is not node.cases[-1]:
+                fail(case.where, "switch: default stands last")
             if key in seen:
                 fail(case.where, "switch: this label stands twice")
             seen.add(key)
@@ -494,3 +516,15 @@ class Checker(Tables):
         if case.label.const is None:
             fail(case.where, "switch: a label must be known at compile time")
         return of.values[case.label.const] if isinstance(of, Enum) and of.under else case.label.const
+
+
+def _returns(node: Any) -> bool:
+    """Does a statement always end in `return`?"""
+    if isinstance(node, tree.Block):
+        return any(map(_returns, node.body))
+    if isinstance(node, tree.If):
+        return node.other is not None and _returns(node.then) and _returns(node.other)
+    if isinstance(node, tree.Switch):
+        ends = any(isinstance(case.label, tree.DontCare) for case in node.cases)
+        return ends and all(case.body is None or _returns(case.body) for case in node.cases)
+    return isinstance(node, tree.Return)

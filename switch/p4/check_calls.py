@@ -203,6 +203,12 @@ class Calls(Expressions):
         for one in params:
             one.type = self.resolve(one.type_node, scope)
 
+    def defaults(self, params: list[tree.Param], scope: Scope) -> None:
+        """Check the default values of parameters where these are declared."""
+        for one in params:
+            if one.default is not None:
+                one.default = self.value_for(one.default, one.type, scope, f"default value of {one.name}")
+
     def _finish(self, e: tree.Call, callee: Callee, params: list[tree.Param], result: Type, scope: Scope) -> Type:
         self.arguments(callee, params, e.args, e.where, scope)
         e.callee = callee
@@ -218,7 +224,8 @@ class Calls(Expressions):
                 if param.direction != "out":
                     fail(arg.where, f"argument {param.name} of {callee.name}: `_` stands only for an `out` argument")
                 continue
-            self.expr(arg, scope)
+            if arg is not param.default:
+                self.expr(arg, scope)
             self._bind(param.type, arg.type, callee.bound)
         for param, arg in pairs:
             wanted = substitute(param.type, callee.bound)
@@ -245,7 +252,9 @@ class Calls(Expressions):
             fail(where, f"{name}: name all arguments or none")
         if named:
             values = {one.name: one.value for one in named}
-            for one in named:
+            for at, one in enumerate(named):
+                if one.name in {other.name for other in named[:at]}:
+                    fail(one.where, f"{name}: the argument {one.name} is given twice")
                 if one.name not in {p.name for p in params}:
                     fail(one.where, f"{name} has no parameter {one.name} {known(p.name for p in params)}")
         else:

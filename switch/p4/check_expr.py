@@ -57,7 +57,7 @@ class Expressions(TypeResolver):
         base = plain(to)
         if e.type == to:
             return
-        if e.type == INT and isinstance(base, Bits) and not isinstance(to, (Enum, NewType)):
+        if e.type == INT and isinstance(base, Bits) and not isinstance(to, Enum):
             e.const, e.type = base.wrap(e.const), to
         elif isinstance(e.type, Enum) and e.type.under == to:
             e.const = e.type.values[e.const] if isinstance(e.const, str) else e.const
@@ -369,6 +369,8 @@ class Expressions(TypeResolver):
         self.expr(e.condition, scope)
         self._need(e.condition, BOOL, "? :")
         left, right = self.expr(e.then, scope), self.expr(e.other, scope)
+        if left == right == INT and e.condition.const is None:
+            fail(e.where, "? : needs a width for one of its values, such as 8w1, when the condition is not constant")
         if left != right:
             if left == INT:
                 self.coerce(e.then, right, "value")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from switch.p4 import tree
@@ -48,6 +49,7 @@ class Tables(Calls):
             if not one.direction and not is_value(one.type):
                 fail(one.where, f"action {node.name}: the control plane cannot give a {one.type}")
             inner.declare(one.name, one, one.where)
+        self.defaults(node.params, inner)
         self.in_action = True
         self.block(node.body, Scope(inner))
         self.in_action = False
@@ -63,6 +65,8 @@ class Tables(Calls):
                 fail(key.where, f"table {node.name}: a {of} cannot be a key; numbers, bool, enums and errors can")
             if key.match not in self.match_kinds:
                 fail(key.where, f"table {node.name}: no match kind {key.match} {known(self.match_kinds)}")
+        for key in [one for one in node.key if one.match == "lpm"][1:]:
+            fail(key.where, f"table {node.name}: a second lpm key; BMv2 takes one (make this one ternary)")
         for ref in node.actions:
             self._action_ref(ref, scope, node)
         default = node.properties.get("default_action")
@@ -123,14 +127,17 @@ class Tables(Calls):
         ref.decl = found
         directed = [one for one in found.params if one.direction]
         given = ref.args or []
-        if len(given) != len(directed):
+        if len(given) > len(directed) or (len(given) < len(directed) and any(p.default is None for p in directed)):
             wanted = count(len(directed), "argument")
             fail(ref.where, f"table {table.name}: action {ref.name} needs {wanted} here: those with a direction")
-        for param, arg in zip(directed, given, strict=False):
-            self.expr(arg.value, scope)
-            self.coerce(arg.value, param.type, f"argument {param.name} of {ref.name}")
+        ref.args = []
+        for param, value in self.pair(ref.name, directed, given, ref.where):
+            if value is not param.default:
+                self.expr(value, scope)
+            self.coerce(value, param.type, f"argument {param.name} of {ref.name}")
             if param.direction != "in":
-                self.writable(arg.value, f"argument {param.name} of {ref.name}")
+                self.writable(value, f"argument {param.name} of {ref.name}")
+            ref.args.append(tree.Arg(value.where, None, value))
 
     def _default(self, one: tree.Property, table: tree.Table, scope: Scope) -> None:
         """`default_action = a;` or `= a(1, 2);`: turned into an ActionRef kept as the property's value."""
@@ -150,17 +157,24 @@ class Tables(Calls):
         ref.decl = match[0].decl
         assert ref.decl is not None
         params = [one for one in ref.decl.params if not one.direction]
-        directed = len(ref.decl.params) - len(params)
-        given = (ref.args or [])[directed if len(ref.args or []) == len(ref.decl.params) else 0 :]
-        if len(given) != len(params):
-            listed = ", ".join(p.name for p in params) or "none"
-            fail(ref.where, f"action {ref.name} takes {count(len(params), 'argument')} ({listed}), not {len(given)}")
-        ref.args = given
-        for param, arg in zip(params, given, strict=False):
-            self.expr(arg.value, scope)
-            self.coerce(arg.value, param.type, f"argument {param.name} of {ref.name}")
-            if arg.value.const is None:
-                fail(arg.where, f"argument {param.name} of {ref.name} must be known at compile time")
+        given = ref.args or []
+        names = {one.name for one in given}
+        whole = len(given) == len(ref.decl.params) or any(p.direction and p.name in names for p in ref.decl.params)
+        pairs = self.pair(f"action {ref.name}", ref.decl.params if whole else params, given, ref.where)
+        ref.args = []
+        listed = iter(match[0].args or [])
+        for param, value in pairs:
+            if value is not param.default:
+                self.expr(value, scope)
+            if param.direction:
+                if not _same_source(value, next(listed).value):
+                    what = f"table {table.name}: the argument of {ref.name}"
+                    fail(value.where, f"{what} must be as it stands in `actions`")
+                continue
+            self.coerce(value, param.type, f"argument {param.name} of {ref.name}")
+            if value.const is None:
+                fail(value.where, f"argument {param.name} of {ref.name} must be known at compile time")
+            ref.args.append(tree.Arg(value.where, None, value))
 
     def _entry(self, entry: tree.Entry, table: tree.Table, scope: Scope) -> None:
         if entry.priority is not None:
@@ -206,3 +220,13 @@ class Tables(Calls):
             listed = ", ".join(str(one) for one, _ in kinds)
             fail(e.where, f"select: value_set {found.name} holds {found.element}, the keys are {listed}")
         return True
+
+
+def _same_source(one: Any, other: Any) -> bool:
+    """Are two expressions written alike? Places, types and what names stand for are no part of that."""
+    if not isinstance(one, tree.Node):
+        return isinstance(one, list) == isinstance(other, list) and (
+            all(map(_same_source, one, other)) and len(one) == len(other) if isinstance(one, list) else one == other
+        )
+    names = [field.name for field in fields(one) if field.name not in ("where", "type", "const", "decl", "callee")]
+    return type(one) is type(other) and all(_same_source(getattr(one, n), getattr(other, n)) for n in names)

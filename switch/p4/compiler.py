@@ -73,6 +73,16 @@ def compile_program(
         raise P4Error(None, f"{error.filename}: {error.strerror}") from None
 
 
+def prepare() -> None:
+    """Make what all programs share and the cache lacks: runtime and grammar tables. Raises BuildError."""
+    from switch import native
+    from switch.p4.parse import prepare_grammar
+
+    native.build_ahead()
+    prepare_grammar()
+    native.runtime()
+
+
 def check_program(source: Path | str, *, include: Sequence[Path | str] = (), defines: Sequence[str] = ()) -> None:
     """Everything compile_program does short of gcc: what an editor wants to know. Raises P4Error."""
     _translate(*preprocess(source, include, defines))

@@ -105,7 +105,7 @@ class TableInstance:
 
     @property
     def keys(self) -> list[tree.KeyElement]:
-        """The key without the fields that only feed a selector's hash."""
+        """The key without the fields that only feed a selector's hash; without a selector, nothing, as in BMv2."""
         return [one for one in self.decl.key if one.match != "selector"]
 
 
@@ -377,11 +377,10 @@ class _Elaborator:
             unsupported(node.where, f"the extern {of.decl.name}")
         params = next(one for one in of.decl.constructors if len(one) == len(node.args))
         args = {}
-        for position, (param, arg) in enumerate(zip(params, node.args, strict=False)):
-            key = arg.name or params[position].name
-            args[key] = self._constant(arg.value, outer)
-            if param.name == "size" and not 0 < args[key] <= _MAX_SIZE:
-                fail(arg.where, f"{name}: size {args[key]}: must be 1 to {_MAX_SIZE}")
+        for param, value in Calls.pair(of.decl.name, params, node.args, node.where):
+            args[param.name] = self._constant(value, outer)
+            if param.name == "size" and not 0 < args["size"] <= _MAX_SIZE:
+                fail(value.where, f"{name}: size {args['size']}: must be 1 to {_MAX_SIZE}")
         instance = ExternInstance(name, of.decl.name, node, args)
         self._allowed(instance)
         self.externs.append(instance)
@@ -420,9 +419,6 @@ class _Elaborator:
                     table.direct_meter = extern
                 else:
                     table.profile = extern
-        selects = any(one.match == "selector" for one in decl.key)
-        if selects and (table.profile is None or table.profile.kind != "action_selector"):
-            fail(decl.where, f"table {decl.name} has selector keys but no action_selector as its implementation")
 
     def _action_of(self, decl: tree.Action | None, control: ControlInstance) -> ActionInstance:
         assert decl is not None

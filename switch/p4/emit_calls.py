@@ -146,17 +146,19 @@ class CallEmitter(Assignments):
 
     def _arguments(self, e: tree.Call, frame: Frame) -> tuple[list[str], list[tuple[tree.Expr, str]]]:
         """C arguments of an action or function, and what is to be copied out after the call: (target, variable)."""
-        args, after = [], []
-        for at, (param, arg) in enumerate(e.callee.args):
-            text, out = self.argument(param, arg, frame)
-            later = any(self.acts(one) for _, one in e.callee.args[at + 1 :])
-            if later and param.direction not in ("out", "inout") and arg.const is None:
+        texts: dict[int, str] = {}
+        outs: dict[int, list[tuple[tree.Expr, str]]] = {}
+        pairs = as_written(e, e.callee.args)
+        for at, (param, arg) in enumerate(pairs):
+            text, outs[id(param)] = self.argument(param, arg, frame)
+            later = any(self.acts(one) for _, one in pairs[at + 1 :])
+            if later and text and param.direction not in ("out", "inout") and arg.const is None:
                 temporary = self._temporary(frame)
                 frame.code.add(f"{self.declare_type(param.type, arg.where)} {temporary} = {text};")
                 text = temporary
-            args += [text] if text else []
-            after += out
-        return args, after
+            texts[id(param)] = text
+        params = [param for param, _ in e.callee.args]
+        return [texts[id(p)] for p in params if texts[id(p)]], [out for p in params for out in outs[id(p)]]
 
     def argument(self, param: tree.Param, arg: tree.Expr, frame: Frame) -> tuple[str, list[tuple[tree.Expr, str]]]:
         """C argument for one parameter ("" for none), and what is to be copied out after the call."""
@@ -314,7 +316,7 @@ class CallEmitter(Assignments):
         assert frame.control is not None and isinstance(e.callee.base, tree.Path)
         inner: ControlInstance = frame.control.members[id(e.callee.base.decl)]
         pairs = [(param, arg) for param, (_, arg) in zip(inner.decl.params, e.callee.args, strict=True)]
-        bindings, after = self.bound_arguments(inner, pairs, frame)
+        bindings, after = self.bound_arguments(inner, as_written(e, pairs), frame)
         call = f"{self.control_function(inner, bindings, frame.phase)}({CALL})"
         frame.code.add(f"P4_CONTROL({c_string(inner.name)}, {where_string(e.where)});")
         leaves = self.may_exit(inner.decl, inner)
@@ -458,6 +460,12 @@ def _with_base(e: Any, base: tree.Expr, index: tree.Expr | None = None) -> tree.
         out = tree.Index(e.where, base, index or e.index)
     out.type = e.type
     return out
+
+
+def as_written(e: tree.Call, pairs: list[tuple[tree.Param, tree.Expr]]) -> list[tuple[tree.Param, tree.Expr]]:
+    """Parameters with their arguments in the order in which a call has these; defaults last."""
+    places = {id(one.value): at for at, one in enumerate(e.args)}
+    return sorted(pairs, key=lambda pair: places.get(id(pair[1]), len(places)))
 
 
 def _has_call(e: tree.Expr) -> bool:

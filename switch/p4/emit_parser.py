@@ -8,6 +8,7 @@ from switch.p4 import tree
 from switch.p4.code import Code, bits_of, c_comment, c_name, c_string, c_type, c_word, where_string
 from switch.p4.elaborate import ControlInstance, ValueSetInstance
 from switch.p4.emit_bits import field_bits, load_bits, load_field, scalar_leaves
+from switch.p4.emit_calls import as_written
 from switch.p4.emit_frame import Frame, Place, element_of, parts_of
 from switch.p4.emit_stmt import SIGNATURE
 from switch.p4.emit_tables import Tables
@@ -60,7 +61,7 @@ class Parsers(Tables):
         inner: ControlInstance = frame.control.members[id(e.callee.base.decl)]
         given = zip(inner.decl.params, (arg for _, arg in e.callee.args), strict=True)
         pairs = [(param, arg) for param, arg in given if str(param.type) != "packet_in"]
-        bindings, after = self.bound_arguments(inner, pairs, frame)
+        bindings, after = self.bound_arguments(inner, as_written(e, pairs), frame)
         self.applied += 1
         labels = f"{self.applied}_"
         code = frame.code

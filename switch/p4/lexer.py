@@ -50,6 +50,9 @@ _TOKEN = re.compile(
     """,
     re.X | re.S,
 )
+_MARKERS = re.compile(r'(?<=\n)# \d+ "[^"\n]*"[^\n]*')
+_LONG_STRING = re.compile(rf'(?P<string>"(?:{_MARKERS.pattern}|[^"\\]|\\.)*")', re.S)
+"""A string in an annotation may go over many lines; cpp may put its line markers in."""
 _BASE_TYPES = frozenset(("bit", "int", "bool", "error", "string", "varbit", "void", "tuple", "list"))
 _TYPE_KEYWORDS = frozenset(("header", "struct", "header_union", "control", "parser", "package"))
 
@@ -89,11 +92,14 @@ class Source:
 
 
 def tokenize(text: str) -> Source:
-    """Tokens of a preprocessed text. Raises P4Error for characters and directives that are not P4."""
+    """Tokens of a preprocessed text. Raises P4Error for directives, and what outside annotations is not P4."""
     lines = _origins(text)
     source = Source([], lines)
     source.tokens = list(_scan(text, source))
     source.tokens = list(_fold_annotations(source))
+    for one in source.tokens:
+        if one.kind == "UNKNOWN":
+            fail(source.location(one.line, one.column), f"{one.text!r} is no part of P4")
     _mark_types(source.tokens)
     _unmark_hidden(source.tokens)
     _mark_angles(source.tokens)
@@ -115,13 +121,19 @@ def _origins(text: str) -> list[Line]:
 
 def _scan(text: str, source: Source) -> Iterator[Lexeme]:
     at, line, start, fresh = 0, 1, 0, True
+    before = ["", "", ""]
+    """Kinds of the last tokens."""
     while at < len(text):
         if fresh and text.startswith("#", at):
             at = _directive(text, at, source.location(line, 1))
             continue
         match = _TOKEN.match(text, at)
-        if not match:
-            fail(source.location(line, at - start + 1), f"{text[at]!r} is no part of P4")
+        if not match and text[at] == '"' and before[0] == "AT" and before[2] == "LPAR":
+            match = _LONG_STRING.match(text, at)
+        if not match:  # an annotation may hold it
+            yield Lexeme("UNKNOWN", text[at], line, at - start + 1)
+            at += 1
+            continue
         kind, found = match.lastgroup, match.group()
         column = at - start + 1
         at = match.end()
@@ -132,7 +144,10 @@ def _scan(text: str, source: Source) -> Iterator[Lexeme]:
                 line, start = line + found.count("\n"), match.start() + found.rfind("\n") + 1
         else:
             fresh = False
-            yield Lexeme(_kind(kind, found), found, line, column)
+            yield Lexeme(_kind(kind, found), _MARKERS.sub("", found), line, column)
+            before = [*before[1:], _kind(kind, found)]
+            if "\n" in found:
+                line, start = line + found.count("\n"), match.start() + found.rfind("\n") + 1
 
 
 def _fold_annotations(source: Source) -> Iterator[Lexeme]:
@@ -291,13 +306,16 @@ def _is_declaration(tokens: list[Lexeme], i: int) -> bool:
     before = _kind_at(tokens, i - 1)
     after = _kind_at(tokens, i + 1)
     opens = before in ("END", "SEMICOLON", "RBRACE", "ANNOTATION")
-    return opens and (after in ("IDENTIFIER", "TYPE_ID") or after.lower() in _BASE_TYPES)
+    names = ("IDENTIFIER", "TYPE_ID", "STRUCT", "HEADER", "HEADER_UNION")
+    return opens and (after in names or after.lower() in _BASE_TYPES)
 
 
 def _last_name(tokens: list[Lexeme], i: int, before: str = "SEMICOLON") -> int:
     """Index of the name a typedef or an enum declares: the last identifier before its `;` or `{`."""
     end = i
     while _kind_at(tokens, end) not in (before, "END"):
+        if _kind_at(tokens, end) == "LBRACE":  # typedef struct s { ... } t;
+            end = _matching(tokens, end) or end
         end += 1
     return end - 1
 

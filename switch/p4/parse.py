@@ -66,6 +66,11 @@ def _parser() -> Lark:
         return made
 
 
+def prepare_grammar() -> None:
+    """Have the tables of the grammar in the cache."""
+    _parser()
+
+
 def _make_parser(grammar: str) -> Lark:
     return Lark(grammar, parser="lalr", lexer=_Tokens, propagate_positions=False, start=["start", "args"])
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from switch.p4 import tree
-from switch.p4.errors import Location, count, fail, known
+from switch.p4.errors import Location, count, fail, known, unsupported
 from switch.p4.types import (
     BOOL,
     DONTCARE,
@@ -100,7 +100,10 @@ class TypeResolver:
             element = self.resolve(node.element, scope)
             if not isinstance(element, Record) or element.kind == "struct":
                 fail(node.where, f"a stack holds headers; {element} is no header")
-            return Stack(element, self.constant(node.size, scope))
+            size = self.constant(node.size, scope)
+            if size < 1:
+                fail(node.where, f"a stack of {size} headers: it has at least one")
+            return Stack(element, size)
         if isinstance(node, tree.TupleType):
             return Tuple(tuple(self.resolve(one, scope) for one in node.args))
         return DONTCARE
@@ -131,6 +134,8 @@ class TypeResolver:
 
     def _named(self, node: tree.NamedType, scope: Scope) -> Type:
         found = scope.find(node.name)
+        if found is None and node.name == "list":
+            unsupported(node.where, "list<T> here", "`for (T x in (list<T>){ ... })` is")
         if found is None:
             undeclared(node.where, node.name, scope, "type")
         if not isinstance(found, _TYPES):

@@ -227,6 +227,8 @@ def over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Draw
     every = runs[0][2].outcome.series.every_s if runs else 0.0
     text = f"{title}, {label}, over time, one point each {units.show_seconds(every)}. {'; '.join(said)}."
     many = max((len(fault_times(measured)) for _, _, measured in runs), default=0)
+    if len(runs) > len(grouped(runs)):
+        text += " Lines are medians of the repeats, bands reach from the lowest to the highest."
     if many > MARKS_MAX:
         text += f" Its {many} beginnings and ends of faults are in the bars below."
     elif differ:
@@ -296,14 +298,15 @@ def bars(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawn:
             continue
         heights = [height for height, _ in values]
         middle = median(heights)
-        axes.barh(number, middle, color=looks[run]["color"], height=0.6)
+        axes.barh(number, middle, color=looks[run]["color"], height=0.55)
         if len(heights) > 1:
             axes.plot([min(heights), max(heights)], [number, number], color=INK, lw=1.4)
         text = f" {middle:.3g}" + (f" ({values[0][1]})" if len(values) == 1 and figure.of else "")
+        text += f" ({min(heights):.3g} to {max(heights):.3g})" if len(heights) > 1 else ""
         axes.annotate(text, (max(heights), number), va="center", fontsize=8.5)
     axes.set_yticks(range(len(rows)), [run for run, _ in rows], fontsize=8.5)
-    axes.invert_yaxis()
-    axes.margins(x=0.18)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.margins(x=0.25)
     axes.set_xlim(left=0)
     axes.set_xlabel(label)
     axes.grid(visible=False, axis="y")
@@ -333,6 +336,8 @@ def cdf(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawn:
         axes.annotate("not measured (measure: {latency: true})", (0.5, 0.5), xycoords="axes fraction", ha="center")
     else:
         axes.set_xscale("log")
+        for ticks in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+            ticks(lambda value, _: f"{value:g}")
     axes.set_xlabel("time from posting to completion, ms")
     axes.set_ylabel("share of messages")
     axes.set_ylim(0, 1.02)

@@ -35,18 +35,16 @@ def verdicts(found: list[Verdict], repeats: list[Spread]) -> str:
     """What failed first, with what happened around it; then what held. Repeats of a rule are one line."""
     always = [verdict for verdict in found if verdict.rule == ALWAYS]
     shown = [verdict for verdict in found if verdict.rule != ALWAYS]
-    failed = [verdict for verdict in shown if not verdict.passed]
-    rows = [_verdict_row(verdict) for verdict in failed]
     rules = {(one.what, one.run): one for one in repeats if one.rule and one.of > 1}
-    seen = set()
+    by_rule: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in shown:
-        key = (verdict.rule, base_name(verdict.run))
-        spread = rules.get(key)
-        if spread is None:
-            rows += [_verdict_row(verdict)] if verdict.passed else []
-        elif key not in seen:
-            seen.add(key)
-            rows.append(_spread_row(spread, verdict))
+        by_rule.setdefault((verdict.rule, base_name(verdict.run)), []).append(verdict)
+    rows = []
+    for key, ones in sorted(by_rule.items(), key=lambda item: all(verdict.passed for verdict in item[1])):
+        if key in rules:
+            rows.append(_spread_row(rules[key], ones[0]))
+            ones = [verdict for verdict in ones if not verdict.passed]
+        rows += map(_verdict_row, ones)
     text = ""
     if always:
         runs = f"{len(always)} run{'' if len(always) == 1 else 's'}"

@@ -89,7 +89,7 @@ def _rates(axes: Axes, measured: Measured) -> None:
                   color=COLOURS[number], label=work)  # fmt: skip
     axes.set_title("Received payload")
     axes.set_ylabel("Mb/s")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.06 * max(axes.get_ylim()[1], 1e-9))
     _legend(axes)
 
 
@@ -145,7 +145,7 @@ def _state_text(found: list[Lane]) -> str:
     bad = [lane for lane in found if any(state == "assumed_bad" for _, _, state in lane.spans)]
     if not changed:
         return f"None of {len(found)} EVs changed its state (SKIP, which lasts a turn, is not noted)."
-    return f"{len(changed)} of {len(found)} EVs changed, {len(bad)} were ASSUMED_BAD for a time."
+    return f"{len(changed)} of {len(found)} EVs changed, {len(bad)} of them ASSUMED_BAD for a time."
 
 
 def _planes(axes: Axes, measured: Measured) -> None:

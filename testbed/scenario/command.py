@@ -108,6 +108,9 @@ def run(
                 jobs=jobs,
                 options=options,
             )
+        except KeyboardInterrupt:
+            console.print(f"runs that ended are in {escape(str(folder))}; `mrc report` makes a page of them")
+            raise
         finally:
             display.close()
         reports.append(report)

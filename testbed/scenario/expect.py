@@ -233,7 +233,7 @@ def show(name: str, value: float, measured: Measured) -> str:
     if unit == "s":
         return units.show_seconds(value)
     number = f"{value:.0f}" if value == round(value) and abs(value) < 1e15 else f"{value:.4g}"
-    return number + (f" {unit}" if unit not in ("0/1", "0..1", "share", "count") else "")
+    return number + (f" {unit}" if unit not in ("", "0/1", "0..1", "share", "count") else "")
 
 
 def events_around(measured: Measured, low: float, high: float, metric: str = "") -> list[str]:

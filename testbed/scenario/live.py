@@ -192,8 +192,8 @@ class LiveRun:
         return time.monotonic() - self.work.begins
 
     def _apply(self, step: Step) -> None:
-        note = self.faults.apply(step)
         t = self._now() if self.work.begins else 0.0
+        note = self.faults.apply(step)
         with self._events_lock:
             self.outcome.event(t, "fault", number=step.number, action=step.action, undo=step.undo, text=str(step))
         if note:

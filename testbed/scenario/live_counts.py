@@ -44,10 +44,15 @@ class SwitchTotals:
         self.totals: Numbers = dict.fromkeys(KEYS)
         self._before: dict[str, Numbers | None] = {}
         """By switch; None: it was off."""
+        self._missed = False
+
+    def missed(self) -> None:
+        """A look failed: what the next one finds is of more than one interval."""
+        self._missed = True
 
     def look(self, counts: Counts) -> Numbers:
-        """What was counted since the last look; None where a switch could not tell. The first look begins at 0."""
-        first = not self._before
+        """What was counted since the last look; None where that cannot be told. The first look begins at 0."""
+        first, missed, self._missed = not self._before, self._missed, False
         news: Numbers = dict.fromkeys(KEYS, 0)
         for name, one in counts.switches.items():
             now, before = (numbers_of(one) if one.on else None), self._before.get(name)
@@ -56,7 +61,7 @@ class SwitchTotals:
                 news[key] = _plus(news[key], _since(key, now, before, first))
                 if not first and now is not None and now[key] is not None:
                     self.totals[key] = (self.totals[key] or 0) + (_since(key, now, before, first) or 0)
-        return news
+        return dict.fromkeys(KEYS) if missed else news
 
 
 def _since(key: str, now: Numbers | None, before: Numbers | None, first: bool) -> int | None:

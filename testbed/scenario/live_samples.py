@@ -173,6 +173,7 @@ class LiveSampler:
             counts = self.fabric.target.counts(CELLS, self._ports)
         except FabricError as error:
             self._note(f"some of what switches counted is missing: {error}")
+            self.counted.missed()
             return {}, {}
         return self.counted.look(counts), counts.depths
 

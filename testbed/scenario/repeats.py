@@ -85,7 +85,7 @@ def spread_text(values: Sequence[float], unit: str = "") -> str:
     return text
 
 
-PLAIN = ("", "0/1", "0..1", "share")
+PLAIN = ("", "0/1", "0..1", "share", "count")
 """Units that go without saying."""
 
 

@@ -73,6 +73,28 @@ SYNTAX = [
     ),
     (dict(top="$"), "3:1: '$' is no part of P4"),
     (
+        dict(
+            local="action a(inout bit<8> x) {}table u { actions = { a(hdr.data.a); } default_action = a(hdr.data.b); }",
+        ),
+        "14:99: table u: the argument of a must be as it stands in `actions`",
+    ),
+    (
+        dict(local="table u { key = { hdr.data.a : lpm; hdr.data.w : lpm; } actions = { NoAction; } }"),
+        "14:50: table u: a second lpm key; BMv2 takes one",
+    ),
+    (dict(top="header q { bit<8> x; } struct r { q[0] z; }"), "3:35: a stack of 0 headers: it has at least one"),
+    (dict(apply="switch (hdr.data.a) { default: {} 1: {} }"), "16:31: switch: default stands last"),
+    (dict(apply="switch (hdr) { default: {} }"), "16:17: switch on a headers_t: action_run, numbers, bool"),
+    (
+        dict(top="bit<8> f(in bit<8> x) { if (x == 0) { return 1; } }"),
+        "3:8: function f may end without `return`: it returns a bit<8>",
+    ),
+    (dict(top="header_union u { bit<8> a; }"), "3:25: header_union u: a member of type bit<8>; only headers can be"),
+    (
+        dict(top="parser Q(packet_in b) { state start { transition accept; } }", local="Q() q;"),
+        "14:9: q: a parser can be made only in a parser",
+    ),
+    (
         dict(top="struct s_t { @field_list(NONE) bit<8> a; }"),
         "3:26: NONE is not declared",
     ),
@@ -99,6 +121,10 @@ SYNTAX = [
             "meter(4, MeterType.bytes) m; Sub(m) s; apply { s.apply(x); } }",
         ),
         "3:117: argument n of Sub of type meter where counter is needed",
+    ),
+    (
+        dict(apply="hdr.data.a = hdr.data.b == 1 ? 1 : 2;"),
+        "16:31: ? : needs a width for one of its values, such as 8w1, when the condition is not constant",
     ),
     (dict(top="@name("), "3:1: the annotation @name is never closed"),
     (dict(top="#error stop"), "3:2: #error stop"),
@@ -192,7 +218,7 @@ TYPES += [
     (dict(apply="break;"), "16:9: break outside a loop"),
     (dict(apply="for (bit<8> i = 0; i; i += 1) { }"), "16:28: for needs bool, not bit<8>: compare with 0, say"),
     (dict(apply="for (bit<8> i in hdr.data) { }"), "16:30: for goes over a range, a list or a header stack of bit<8>"),
-    (dict(top="parser Q(packet_in b) { state start { transition accept; } }", local="Q() q;", apply="q.apply(1);"),
+    (dict(top="parser Q(packet_in b) { state start { transition accept; } } Q() q;", apply="q.apply(1);"),
      "16:11: a parser can be applied only in a parser"),
     (dict(top="header v_t { bit<8> n; varbit<32> v; }", fields="v_t v;", parse="b.extract(hdr.v);"),
      "8:21: header v_t has a varbit field, v: extract takes 2 arguments"),
@@ -203,6 +229,9 @@ TYPES += [
      "16:15: setValid of a header_union: set a member of it"),
     (dict(apply="log_msg(\"x\", ...);"), "16:22: `...` stands only for a whole value, or at the end"),
     (dict(apply="hdr.data = { ..., 1, 2, 3 };"), "16:22: `...` stands only for a whole value, or at the end of a list"),
+    (dict(apply="forward(port = 1, port = 2);"), "16:27: forward: the argument port is given twice"),
+    (dict(top="bit<8> f(in bit<8> x = Y) { return x; }", local="const bit<8> Y = 1;"), "3:24: Y is not declared"),
+    (dict(apply="for (bit<8> x in (list<bit<9>>){ 1 }) { }"), "16:27: for over a list of bit<8> needs list<bit<8>>"),
     (dict(apply="hdr.data = { a = 1, z = 2, ... };"),
      "16:26: assignment: the fields of data_t are a, b, s, w; given a, z"),
     (dict(apply="hdr.data = { a = 1, a = 2, ... };"), "16:26: assignment: the field a is given twice"),
@@ -230,6 +259,7 @@ TYPES += [
 REFUSED = [
     (dict(apply="clone(CloneType.E2E, 5);"), "16:9: CloneType.E2E outside the egress"),
     (dict(apply="recirculate_preserving_field_list(1);"), "16:9: recirculate outside the egress"),
+    (dict(top="const list<bit<8>> L = { 1, 2 };"), "3:7: list<T> here"),
     (dict(local="register<bit<200>>(5) m;"), "14:27: a register of bit<200>"),
     (dict(local="bit<200> big;", apply="big[hdr.data.a +: 8] = 1;"), "16:9: writing [... +: ...] of bit<200>"),
     (dict(local="bit<2048> b; table u { key = { b : exact; b : exact; b : exact; } actions = { forward; } }",

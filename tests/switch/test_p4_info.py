@@ -168,3 +168,10 @@ def test_our_programs__aliases_are_single_words(name):
     info = compile_named(name).p4info
     groups = (info.tables, info.actions, info.counters, info.action_profiles)
     assert all("." not in one.preamble.alias for group in groups for one in group)
+
+
+def test_annotation__a_string_over_several_lines():
+    inner = next(one for one in compile_program(SMALL / "names.p4").p4info.tables if one.preamble.name == "I.inner")
+    assert [one.split() for one in inner.preamble.annotations] == [
+        ['@entry_restriction("', "double", "!=", "0xff;", '")']
+    ]

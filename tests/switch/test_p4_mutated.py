@@ -34,7 +34,7 @@ _WORDS = """
 def tokens(number: int) -> tuple[str, int, list[str]]:
     """(name, where the program's own text begins, the preprocessed text in tokens and what stands between them)."""
     name, text = preprocess(SOURCES[number], (), ())
-    own = text.rindex("v1model.p4") if "v1model.p4" in text else 0
+    own = text.rindex(f'{SOURCES[number]}" 2')
     own = text.index("\n", own) + 1
     pieces, at = [], own
     for found in TOKEN.finditer(text, own):

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 
 import grpc
 import pytest
-from daemon_kit import mini_config, primary_of, running_daemon, soon, use_mini_program
+from daemon_kit import error_details, mini_config, primary_of, running_daemon, soon, use_mini_program
 from finsy.proto import U128, gnmi, p4r
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 from mini_program import BY_ACL, BY_HASH, BY_MAC, FORWARD, SPRAY
+from test_p4runtime_invalid import BAD_UPDATES, config, ids, prepared, update
 
-ROUNDS = 150
+ROUNDS = 100
 P4RUNTIME, GNMI = "/p4.v1.P4Runtime/", "/gnmi.gNMI/"
 UNARY = [P4RUNTIME + name for name in ("Write", "SetForwardingPipelineConfig", "GetForwardingPipelineConfig")]
 UNARY += [GNMI + name for name in ("Get", "Set", "Capabilities")]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _mini(monkeypatch):
     use_mini_program(monkeypatch)
 
@@ -97,6 +101,7 @@ async def call(channel: grpc.aio.Channel, method: str, data: bytes) -> None:
         assert not unexpected, (method, data, error)
 
 
+@pytest.mark.usefixtures("_mini")
 def test_mutated_requests__never_break_the_server():
     async def check():
         rng = random.Random(2)
@@ -116,3 +121,98 @@ def test_mutated_requests__never_break_the_server():
                 assert len(await late.read(p4r.Entity(table_entry=p4r.TableEntry()))) == 1
 
     asyncio.run(check())
+
+
+# ---- well-formed messages with other values ------------------------------------------------------------------------
+
+FIELD_ROUNDS = int(os.environ.get("MRC_FUZZ_ROUNDS", "100"))
+"""Of the test below; 10,000 take some minutes."""
+NUMBERS = (0, 1, 2, 3, 5, 77, 510, 511, 1 << 16, (1 << 31) - 1, -1, -(1 << 31))
+BYTES = (b"", b"\0", b"\1", b"\0\0\0\1", b"\xff", b"\x01\xff", bytes(5), b"\xff" * 17, bytes(3000), b"5", b"eth0")
+
+
+def another(field: FieldDescriptor, rng: random.Random) -> object:
+    """A value for a scalar field."""
+    match field.cpp_type:
+        case field.CPPTYPE_BOOL:
+            return rng.random() < 0.5
+        case field.CPPTYPE_STRING:
+            return rng.choice(BYTES) if field.type == field.TYPE_BYTES else rng.choice(["", "x", "lag"])
+        case field.CPPTYPE_ENUM:
+            return rng.choice((0, 1, 2, 3, 4, 5, 9))
+        case _:
+            value = rng.choice(NUMBERS) if rng.random() < 0.7 else rng.getrandbits(31)
+            unsigned = field.cpp_type in (field.CPPTYPE_UINT32, field.CPPTYPE_UINT64)
+            return abs(value) if unsigned else value
+
+
+def change(message: Message, rng: random.Random, ids: list[int]) -> None:
+    """One field somewhere in a message: another value, gone, there, doubled, or an id of the program."""
+    while True:
+        field = rng.choice(message.DESCRIPTOR.fields)
+        part = getattr(message, field.name)
+        if field.is_repeated and field.message_type is not None:
+            if not len(part) or rng.random() < 0.2:
+                part.add()
+            elif rng.random() < 0.3:
+                part.add().CopyFrom(part[0])
+            elif rng.random() < 0.1:
+                del part[rng.randrange(len(part))]
+            message = part[rng.randrange(len(part))] if len(part) else message
+        elif field.message_type is not None:
+            if rng.random() < 0.1:
+                message.ClearField(field.name)
+                return
+            part.SetInParent()
+            message = part
+        elif field.is_repeated:
+            part.append(another(field, rng))
+            return
+        else:
+            is_id = field.name.endswith("_id") and field.cpp_type != field.CPPTYPE_STRING
+            setattr(message, field.name, rng.choice(ids) if is_id and rng.random() < 0.7 else another(field, rng))
+            return
+        if not message.DESCRIPTOR.fields:
+            return
+
+
+def test_changed_messages__are_done_or_refused_by_name(caplog):
+    """Writes, reads and stream messages of a program with everything, each with some fields changed."""
+    rng, known = random.Random(3), [*ids().values(), *range(4)]
+
+    async def send(client, request: Message) -> None:
+        try:
+            if isinstance(request, p4r.ReadRequest):
+                async for _ in client.stub.Read(request):
+                    pass
+            else:
+                await soon(client.stub.Write(request))
+        except grpc.aio.AioRpcError as error:
+            details = [*map(str, error_details(error)), error.details() or ""]
+            assert error.code() is not grpc.StatusCode.INTERNAL, (request, error)
+            assert not any("internal" in one.lower() or "Traceback" in one for one in details), (request, error)
+
+    async def check():
+        async with running_daemon() as daemon, primary_of(daemon) as client:
+            await prepared(client)
+            entities = [update(kind, entity) for kind, entity, _, _ in BAD_UPDATES.values()]
+            for _ in range(FIELD_ROUNDS):
+                request = p4r.WriteRequest(device_id=1, election_id=U128.encode(1), atomicity=rng.randrange(3))
+                for one in rng.sample(entities, rng.randint(1, 4)):
+                    request.updates.add().CopyFrom(one)
+                    for _ in range(rng.randint(1, 3)):
+                        change(request.updates[-1], rng, known)
+                await send(client, request)
+                wanted = p4r.ReadRequest(device_id=1, entities=[one.entity for one in request.updates])
+                change(wanted.entities[0], rng, known)
+                await send(client, wanted)
+                message = p4r.StreamMessageRequest()
+                getattr(message, rng.choice(["packet", "digest_ack", "other"])).SetInParent()
+                change(message, rng, known)
+                message.ClearField("arbitration")
+                await client.stream.write(message)
+            await client.set_pipeline(config())
+            assert len(await client.read(p4r.Entity(table_entry=p4r.TableEntry()))) == 4
+
+    asyncio.run(check())
+    assert not [one for one in caplog.records if one.exc_info or one.levelname in ("ERROR", "CRITICAL")]

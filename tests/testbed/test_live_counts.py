@@ -61,3 +61,12 @@ def test_look__what_a_target_does_not_tell_stays_unknown():
         news = look(totals, a=bare)
     assert (news["marked"], news["trimmed"], news["dropped"], news["link_lost"]) == (0, None, None, None)
     assert (totals.totals["marked"], totals.totals["dropped"]) == (0, None)
+
+
+def test_look__after_one_that_failed_belongs_to_no_interval():
+    totals = SwitchTotals()
+    look(totals, a=one(1))
+    totals.missed()
+    assert look(totals, a=one(5))["marked"] is None
+    assert look(totals, a=one(6))["marked"] == 1
+    assert totals.totals["marked"] == 5

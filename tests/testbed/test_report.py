@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -130,6 +134,23 @@ def test_unfinished_results_have_a_page_that_says_so(made, tmp_path, there):
     assert f"Unfinished: {there} of 2 runs ended" in text
     assert f"Not here: {'#1, #2' if not there else '#2'}" in text
     assert ("<h2>Numbers</h2>" in text) == bool(there)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_that_was_killed_has_a_page_of_what_ended(tmp_path, how):
+    text = SMALL.replace("duration: 1s", "duration: 300ms").replace("at: 0.4s", "at: 0.1s")
+    (tmp_path / "two.yaml").write_text(text + "variants: {short: {}, long: {duration: 5000s}}\n")
+    words = ["run", str(tmp_path / "two.yaml"), "--virtual", "--jobs", "1", "--out", str(tmp_path / "out")]
+    mrc = subprocess.Popen([sys.executable, "-m", "testbed.cli", *words], stdout=subprocess.PIPE, text=True)
+    manifest = tmp_path / "out" / "manifest.json"
+    while mrc.poll() is None and not (manifest.exists() and json.loads(manifest.read_text())["runs"]):
+        time.sleep(0.05)
+    mrc.send_signal(how)
+    said = mrc.communicate()[0]
+    (page,) = report(tmp_path / "out")
+    assert page.state == "unfinished" and page.runs == 1
+    assert "Not here: long" in (tmp_path / "out" / "report.html").read_text()
+    assert ("runs that ended are in" in said) == (how == signal.SIGINT)
 
 
 def test_an_overloaded_run_is_told_in_words(made, tmp_path):

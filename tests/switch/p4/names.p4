@@ -1,12 +1,16 @@
 // Names: types hidden by parameters and variables, words of C and of the runtime, states called like types; a table
-// applied in the key of another, which may exit.
+// applied in the key of another, which may exit; an annotation over several
+// lines; a selector key that feeds no selector.
 #include <core.p4>
 #include <v1model.p4>
 
 header data { bit<8> int_; bit<8> double; bit<8> while; }
 struct headers { data data; }
-struct metadata { bit<8> volatile; }
+typedef struct inner_s { bit<8> key; bit<8> list; } inner_t;
+struct metadata { bit<8> volatile; inner_t type; }
 typedef bit<8> byte;
+type bit<8> id_t;
+const id_t NONE = 0;
 
 parser P(packet_in pkt, out headers headers, inout metadata metadata, inout standard_metadata_t std) {
     bit<8> frame = 3;
@@ -31,7 +35,11 @@ control I(inout headers headers, inout metadata metadata, inout standard_metadat
         }
     }
     action bump(inout byte data) { data = data + result; }
-    table inner { key = { headers.data.double : exact; } actions = { inline; NoAction; } default_action = NoAction(); }
+    @entry_restriction("
+        // It's the double that counts.
+        double != 0xff;
+    ")
+    table inner { key = { headers.data.double : exact; metadata.volatile : selector; } actions = { inline; NoAction; } default_action = NoAction(); }
     table outer {
         key = { inner.apply().hit : exact @name("found"); p : exact @name("p"); }
         actions = { inline; NoAction; }
@@ -41,10 +49,15 @@ control I(inout headers headers, inout metadata metadata, inout standard_metadat
         std.egress_spec = 1;
         byte memcpy = twice(headers.data.int_);
         bump(headers.data.int_);
-        { bit<8> byte = metadata.volatile; headers.data.while = byte; }
+        metadata.type = { key = metadata.volatile, list = 0 };
+        { bit<8> byte = metadata.type.key; headers.data.while = byte; }
         data data;
         data.int_ = memcpy;
         outer.apply();
+        id_t id = NONE;
+        if (id != NONE) {
+            exit;
+        }
         headers.data.double = p + dev + data.int_;
     }
 }
