@@ -435,7 +435,10 @@ class Checker(Tables):
     def _do_if(self, node: tree.If, scope: Scope) -> None:
         self.expr(node.condition, scope)
         if node.condition.type != BOOL:
-            fail(node.condition.where, f"if needs bool, not {node.condition.type}: compare with 0, say")
+            of = plain(node.condition.type)
+            header = isinstance(of, Record) and of.kind == "header"
+            hint = "isValid() tells whether it is there" if header else "compare with 0, say"
+            fail(node.condition.where, f"if needs bool, not {node.condition.type}: {hint}")
         self.statement(node.then, Scope(scope))
         if node.other is not None:
             self.statement(node.other, Scope(scope))

@@ -32,7 +32,10 @@ _OPERATORS = {
     "PLUS_SAT", "MINUS_SAT", "CONCAT", "STAR", "SLASH", "PERCENT", "_QUESTION",
 }  # fmt: skip
 _DECLARATIONS = {"_CONTROL", "_PARSER", "_EXTERN", "_PACKAGE", "HEADER", "STRUCT", "_TYPEDEF"}
-_WORDS = {"TYPE_ID": "the name of a type", "ANNOTATION": "an annotation", "DONTCARE": "_", "DOTS": "..."}
+_WORDS = {
+    "TYPE_ID": "the name of a type", "ANNOTATION": "an annotation", "DONTCARE": "_", "DOTS": "...",
+    "INTEGER": "a number", "LANGLE": "`<`", "RANGLE": "`>`", "ASSIGN_OP": "`+=`",
+}  # fmt: skip
 
 
 class _Tokens(Lexer):

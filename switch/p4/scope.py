@@ -164,5 +164,6 @@ def field_place(record: Record, name: str) -> Location:
 def member_type(record: Record, name: str, where: Location) -> Type:
     """Type of a field. Raises P4Error listing the fields."""
     if name not in record.fields:
-        fail(where, f"{record.kind} {record} has no field {name} {known(record.fields)}")
+        called = f": {name} is a method, write {name}()" if name in ("isValid", "setValid", "setInvalid") else ""
+        fail(where, f"{record.kind} {record} has no field {name} {known(record.fields)}{called}")
     return record.fields[name]

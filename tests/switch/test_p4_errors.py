@@ -126,6 +126,16 @@ SYNTAX = [
         dict(apply="hdr.data.a = hdr.data.b == 1 ? 1 : 2;"),
         "16:31: ? : needs a width for one of its values, such as 8w1, when the condition is not constant",
     ),
+    (dict(apply="if (hdr.data) { }"), "16:17: if needs bool, not data_t: isValid() tells whether it is there"),
+    (
+        dict(apply="if (hdr.data.isValid) { }"),
+        "16:22: header data_t has no field isValid (has: a, b, s, w): isValid is a method, write isValid()",
+    ),
+    (
+        dict(apply="hdr.data.setValid;"),
+        "16:26: syntax error: found `;`, expected `+=`, `=`, `.`, `<`, `(` or `[`",
+    ),
+    (dict(top="header x_t { bit<-1> a; }"), "3:18: syntax error: found `-`, expected a number or `(`"),
     (dict(top="@name("), "3:1: the annotation @name is never closed"),
     (dict(top="#error stop"), "3:2: #error stop"),
     (dict(top="#if"), "3:4: #if with no expression"),
