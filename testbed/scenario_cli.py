@@ -95,6 +95,8 @@ def report(
     """Make a self-contained page with pictures for each scenario's results, and an index for a set of them."""
     import json
 
+    if summary and as_json:
+        raise UsageError("--summary prints Markdown: give one of --summary and --json")
     if summary:
         from testbed.report.summary import summary as summed
 

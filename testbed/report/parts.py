@@ -23,6 +23,8 @@ RUNS_MAX = 8
 FLOWS_MAX = 16
 """Flows of a run whose paths are drawn one by one; the strips of the timeline have all of them together."""
 LANES_MAX = 64
+OPEN_MAX = 2
+"""Flows of a run that are shown without being asked for."""
 EVENTS_SHOWN = 200
 WIDE_MAX = 8
 """Columns of the table of numbers."""
@@ -183,7 +185,8 @@ def _flows(found: list[Lane], measured: Measured, folder: Path, run: str) -> str
         (folder / f"{file_name(f'paths-{run}-{flow}')}.svg").write_text(svg.replace("currentColor", INK))
         more = f'<p class="soft">{LANES_MAX} of {len(mine)} EVs are drawn.</p>' if len(mine) > LANES_MAX else ""
         text = f"{e(flow)}: {len(mine)} EVs, {changes} changes"
-        out.append(f'<details><summary>{text}</summary><div class="picture">{svg}</div>{more}</details>')
+        opened = " open" if len(order) <= OPEN_MAX else ""
+        out.append(f'<details{opened}><summary>{text}</summary><div class="picture">{svg}</div>{more}</details>')
     if len(order) > FLOWS_MAX:
         out.append(f'<p class="soft">{FLOWS_MAX} of {len(order)} flows, those with most changes.</p>')
     return "".join(out)

@@ -10,6 +10,7 @@ SKIP lasts a turn of the rotation and is no event of a run: it is not in the str
 from __future__ import annotations
 
 import html
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,12 @@ LABEL, WIDE, ROW, TOP = 190, 810, 15, 4
 """Of flow_svg, in its units: width of the labels, of the strips; height of a row; room above."""
 STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
 """Seconds between two numbers of an axis."""
+EDGES_MAX = 400
+"""Moments of one strip of all flows."""
+NARROW = 0.8
+"""The narrowest rectangle of a strip, in its units."""
+TITLES_MAX = 100
+"""Rectangles of a lane that tell their times when pointed at."""
 TRAFFIC_POINTS = 120
 Span = tuple[float, float, str]
 """(from, to, state), seconds."""
@@ -158,16 +165,21 @@ def by_path(found: list[Lane]) -> dict[str, list[Lane]]:
 
 
 def shares(row: list[Lane]) -> tuple[list[float], dict[str, list[float]]]:
-    """When anything changed in a row, and from then on which share of its EVs was in each state but good."""
+    """Moments of a row, and the share of its EVs that was in each state but good from each of them to the next.
+
+    Moments are those at which something changed, or EDGES_MAX equal steps (and means over them) when that is less.
+    """
     edges = sorted({edge for lane in row for span in lane.spans for edge in span[:2]})
-    counts = {state: [0] * len(edges) for state in STATES if state != "good"}
-    place = {edge: number for number, edge in enumerate(edges)}
-    for lane in row:
-        for start, stop, state in lane.spans:
-            if state in counts:
-                for number in range(place[start], place[stop]):
-                    counts[state][number] += 1
-    return edges, {state: [n / len(row) for n in values] for state, values in counts.items() if any(values)}
+    if len(edges) > EDGES_MAX:
+        edges = [edges[0] + (edges[-1] - edges[0]) * number / EDGES_MAX for number in range(EDGES_MAX + 1)]
+    seconds = {state: [0.0] * len(edges) for state in STATES if state != "good"}
+    for start, stop, state in (span for lane in row for span in lane.spans if span[2] in seconds):
+        number = bisect_right(edges, start) - 1
+        while number < len(edges) - 1 and edges[number] < stop:
+            low, high = edges[number], edges[number + 1]
+            seconds[state][number] += (min(stop, high) - max(start, low)) / (high - low)
+            number += 1
+    return edges, {state: [n / len(row) for n in values] for state, values in seconds.items() if any(values)}
 
 
 # ---- strips of one flow, as SVG ---------------------------------------------------------------------------------
@@ -192,16 +204,29 @@ def flow_svg(flow: str, found: list[Lane], measured: Measured) -> str:
         parts.append(
             f'<text x="{LABEL - 6}" y="{y + 11}" text-anchor="end" fill="currentColor">{html.escape(label)}</text>'
         )
-        for start, stop, state in lane.spans:
-            x, wide = LABEL + WIDE * start / end, max(WIDE * (stop - start) / end, 0.8)
-            parts.append(
-                f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{ROW - 2}" fill="{STATES[state][1]}">'
-                f"<title>{STATES[state][0]} from {start:.3f} to {stop:.3f} s</title></rect>"
-            )
+        parts += _strip(lane, y, end)
         if not several and peak:
             parts.append(_traffic(measured, flow, lane, y, peak, end))
     parts += [_faults(measured, end, len(found)), _axis(end, TOP + ROW * len(found))]
     return "".join(parts) + "</svg>"
+
+
+def _strip(lane: Lane, y: float, end: float) -> list[str]:
+    """A lane as rectangles: all of it good, upon that what was not; those too near to be told apart are one."""
+    merged: list[Span] = []
+    near = NARROW * end / WIDE
+    for span in (one for one in lane.spans if one[2] != "good"):
+        if merged and merged[-1][2] == span[2] and span[0] - merged[-1][1] < near:
+            merged[-1] = (merged[-1][0], span[1], span[2])
+        else:
+            merged.append(span)
+    out = [f'<rect x="{LABEL}" y="{y}" width="{WIDE}" height="{ROW - 2}" fill="{STATES["good"][1]}"/>']
+    for start, stop, state in merged:
+        x, wide = LABEL + WIDE * start / end, max(WIDE * (stop - start) / end, NARROW)
+        text = f"<title>{STATES[state][0]} from {start:.3f} to {stop:.3f} s</title>" if len(merged) < TITLES_MAX else ""
+        place = f'x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{ROW - 2}"'
+        out.append(f'<rect {place} fill="{STATES[state][1]}">{text}</rect>')
+    return out
 
 
 def _peak(measured: Measured, flow: str) -> int:

@@ -137,6 +137,8 @@ class Results:
     def add(self, outcome: Outcome, load: dict[str, Any]) -> None:
         """A run is over: its files, and a line in the manifest."""
         name = file_name(outcome.name)
+        while any(one["file"] == f"runs/{name}.json" for one in self.manifest["runs"]):
+            name += "_"  # `a+b` and `a b` would be one file
         _write(self.folder / "runs" / f"{name}.json", json.dumps(outcome.to_json()))
         _write_csv(self.folder / "runs" / f"{name}.csv", outcome)
         self.manifest["runs"].append(

@@ -206,7 +206,12 @@ def test_every_path_of_a_flow_has_its_states(made):
     assert next(iter(rows)) == "plane 0 by p0-t1-0"
     assert paths.shares(rows["plane 0 by p0-t1-0"]) == ([0.0, begin, 1.0], {"assumed_bad": [0.0, 1.0, 0.0]})
     svg = paths.flow_svg("flow:h0-h1", found, runs[0][2])
-    assert svg.count("<rect") == 5 and svg.count("<polyline") == 4 and "ASSUMED_BAD from" in svg
+    assert (
+        svg.count("<rect") == 5
+        and svg.count("<title>ASSUMED_BAD") == 1
+        and svg.count("<polyline") == 4
+        and "ASSUMED_BAD from" in svg
+    )
 
 
 def lane_of(made: Path, events: list[dict], state: str = "good") -> list[tuple[float, float, str]]:
@@ -245,6 +250,20 @@ def port(t: float, up: bool, peer: str | None = None, host: str = "h0") -> dict:
 )  # fmt: skip
 def test_a_lane_is_what_its_ev_and_ports_were(made, events, state, spans):
     assert lane_of(made, events, state) == spans
+
+
+def test_an_hour_of_changes_makes_no_huge_picture(made):
+    _, runs = measured_runs(made)
+    outcome = Outcome("s", "run", {}, "virtual", 1, 0, "srv6", 1e6, duration_s=3600.0, series=Series(5.0))
+    turns = [("good", "assumed_bad"), ("assumed_bad", "good")]
+    outcome.events = [moved(n / 4, *turns[n % 2]) for n in range(14_000)]
+    outcome.note_evs("flow:h0-h1", 3, [[0x100, 1, "good"]])
+    measured = Measured(outcome, runs[0][2].scenario)
+    found = paths.lanes(measured)
+    edges, bad = paths.shares(found)
+    assert len(edges) == paths.EDGES_MAX + 1
+    assert bad["assumed_bad"][100] == pytest.approx(0.5, abs=0.05) and bad["assumed_bad"][-5] == 0
+    assert len(paths.flow_svg("flow:h0-h1", found, measured)) < 20_000
 
 
 def fault(t: float, number: int, action: str, rest: str, undo: int | None = None) -> dict:

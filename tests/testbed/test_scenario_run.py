@@ -231,6 +231,13 @@ def test_results_and_report(tmp_path):
     assert again.passed
 
 
+def test_runs_with_names_alike_have_files_of_their_own(tmp_path):
+    text = SMALL.replace("duration: 1.5s", "duration: 100ms").replace("at: 0.5s", "at: 0.05s")
+    carry_out(document(tmp_path, text + "variants: {a+b: {}, a b: {}}\n"), "virtual", Quiet(), out=tmp_path / "out")
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert [one["file"] for one in manifest["runs"]] == ["runs/a_b.json", "runs/a_b_.json"]
+
+
 def test_the_command_line_tells_by_its_exit_code(tmp_path):
     document(tmp_path)
     path = str(tmp_path / "small.yaml")
