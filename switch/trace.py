@@ -89,7 +89,8 @@ class Step:
     member: int = 0
     group: int = 0
     numbers: tuple[int, ...] = ()
-    """extract: offset, bytes; parsed: the error's number; register: index, value; count: index; value, note: number."""
+    """start of the egress: port, priority; extract: offset, bytes; parsed: the error's number; register: index, value;
+    count: index; value, note: number."""
 
     @property
     def headline(self) -> str:
@@ -100,7 +101,7 @@ class Step:
         if self.kind == "extract":
             return f"extract {self.name} ({n[1]} bytes at {n[0]})"
         if self.kind == "start":
-            return self.name
+            return f"{self.name} of port {n[0]}, from its queue {n[1]}" if n else self.name
         if self.kind == "statements":
             return "then"
         if self.kind == "parsed":
@@ -270,6 +271,12 @@ def _records(block: bytes) -> list[_Raw]:
     return out
 
 
+def _standard(places: list[_Place], raw: _Raw, field: str) -> int:
+    """A field of the standard metadata, whatever the program calls that."""
+    one = next(one for one in places if one.standard and one.name.endswith("." + field))
+    return int.from_bytes(raw.std[one.offset : one.offset + one.size], "little")
+
+
 def _changes(places: list[_Place], before: _Raw, after: _Raw) -> list[Change]:
     if before.phv == after.phv and before.std == after.std:
         return []
@@ -294,6 +301,8 @@ def _steps(records: list[_Raw], places: list[_Place], device: Device) -> list[St
         else:
             step = _step(raw, len(open_steps), device)
             out.append(step)
+            if raw.event is Event.START and raw.name == "egress":
+                step.numbers = tuple(_standard(places, raw, name) for name in ("egress_port", "priority"))
             if raw.event is Event.START and at:
                 step.changes = _changes(places, records[at - 1], raw)  # what the traffic manager filled in
             if raw.event in (Event.CONTROL, Event.TABLE, Event.ACTION):

@@ -100,7 +100,10 @@ def test_whole__empty_controls_are_left_out():
     assert titles == ["parser: P", "parser P.inner", "ingress: I", "sub: Sub", "deparser: D"]
 
 
-@pytest.mark.parametrize("source", sorted([*SMALL.glob("*.p4"), *PROGRAMS.glob("s*.p4")]), ids=lambda one: one.stem)
+DRAWN = [SMALL / f"{name}.p4" for name in ("subparsers", "functions", "generics", "stacks", "tables", "semantics")]
+
+
+@pytest.mark.parametrize("source", [*DRAWN, PROGRAMS / "srv6.p4", PROGRAMS / "spray.p4"], ids=lambda one: one.stem)
 def test_every_program__has_no_loose_box(source):
     """Each box but the starts has a way in, each but the ends a way out."""
     dot = graph(front(source))

@@ -19,7 +19,7 @@ from switch.p4.compiler import check_program
 from switch.p4.preprocess import preprocess
 
 LONG = int(os.environ.get("MRC_FUZZ_PROGRAMS", "0"))
-MUTANTS = LONG or 60
+MUTANTS = LONG or 40
 SOURCES = sorted([*SMALL.glob("*.p4"), PROGRAMS / "srv6.p4", PROGRAMS / "spray.p4"])
 TOKEN = re.compile(r"[A-Za-z_]\w*|\d\w*|\"[^\"]*\"|&&&|\+\+|[<>=!|&+-]=|&&|\|\||\.\.|<<|\S")
 _WORDS = """
@@ -103,9 +103,9 @@ def test_mutants__compile_or_are_refused_with_a_place():
 def test_mutants__are_programs_with_something_wrong():
     """Most are refused, some are not: the mutations are neither too hard nor too mild."""
     refused = 0
-    for seed in range(40):
+    for seed in range(20):
         try:
             check_program(mutant(seed))
         except P4Error:
             refused += 1
-    assert 20 <= refused < 40
+    assert 8 <= refused < 20

@@ -44,7 +44,7 @@ def test_way__states_extracts_tables_changes(digests):
         "        meta.learn.kind 0 -> 7",
         "        meta.learn.odd 0 -> 1",
         "      digest learn_t  (digests.p4:42:9)",
-        "  egress",
+        "  egress of port 1, from its queue 0",
         "      std.egress_spec 1 -> 0",
         "      std.egress_port 0 -> 1",
         "  control E  (digests.p4:63:9)",
