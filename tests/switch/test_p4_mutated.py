@@ -68,7 +68,7 @@ def mutant(seed: int) -> str:
 
 
 def judge(seed: int) -> str:
-    """What is wrong with the compiler's answer; "" when it is one."""
+    """What is wrong with the compiler's answer; "" for a good complaint, "accepted" when it had none."""
     text = mutant(seed)
     try:
         check_program(text)
@@ -85,27 +85,18 @@ def judge(seed: int) -> str:
             compile_program(text)
         except P4Error as error:
             return f"gcc refuses it: {str(error)[:1500]}"
-    return ""
+    return "accepted"
 
 
 @pytest.mark.timeout(0 if LONG else 300)
 def test_mutants__compile_or_are_refused_with_a_place():
-    wrong = {}
+    wrong, accepted = {}, 0
     for seed in range(MUTANTS):
         found = judge(seed)
-        if found:
+        accepted += found == "accepted"
+        if found not in ("", "accepted"):
             wrong[seed] = found
             if LONG:
                 print(f"seed {seed}: {found}", flush=True)
     assert not wrong, "\n\n".join(f"seed {seed}: {found}" for seed, found in list(wrong.items())[:5])
-
-
-def test_mutants__are_programs_with_something_wrong():
-    """Most are refused, some are not: the mutations are neither too hard nor too mild."""
-    refused = 0
-    for seed in range(20):
-        try:
-            check_program(mutant(seed))
-        except P4Error:
-            refused += 1
-    assert 8 <= refused < 20
+    assert accepted < MUTANTS / 2, f"{accepted} of {MUTANTS} mutants have nothing wrong: the mutations are too mild"
