@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -104,7 +105,10 @@ def report(
         return
     from testbed.report.page import report as write
 
-    pages = [page for folder in folders for page in write(folder)]
+    skipped: list[str] = []
+    pages = [page for folder in folders for page in write(folder, skipped)]
+    for text in skipped:
+        print(f"{'left out':10s} {text}", file=sys.stderr)
     if as_json:
         listed = [
             {

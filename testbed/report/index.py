@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.report.html import e, mark, shell, table
+from testbed.report.frame import e, mark, shell, table
 
 if TYPE_CHECKING:
     from testbed.report.page import Page
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 STATES = {"passed": ("good", "passed"), "FAILED": ("bad", "FAILED"), "unfinished": ("bad", "unfinished")}
 
 
-def index(folder: Path, pages: list[Page]) -> str:
-    """HTML; links and pictures are relative to `folder`."""
+def index(folder: Path, pages: list[Page], skipped: list[str]) -> str:
+    """HTML; links and pictures are relative to `folder`. `skipped`: why some folders are not here."""
     by_name: dict[str, list[Page]] = {}
     for page in pages:
         by_name.setdefault(str(page.manifest["scenario"]), []).append(page)
@@ -38,6 +38,7 @@ def index(folder: Path, pages: list[Page]) -> str:
         f"<h1>{passed} of {len(pages)} results passed</h1>",
         f'<p class="soft">{len(names)} scenarios; rules that held of those there are</p>',
         table(("scenario", "", *map(e, wheres)), rows), note,
+        *(f'<p class="warn" role="note">Left out: {e(text)}</p>' for text in skipped),
         *(_section(folder, name, by_name[name], wheres) for name in names),
     ]  # fmt: skip
     return shell(folder.name or "results", "\n".join(body))

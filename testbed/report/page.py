@@ -15,7 +15,7 @@ from typing import Any
 
 from testbed.report import parts
 from testbed.report.figures import Runs, asked_for
-from testbed.report.html import e, mark, shell
+from testbed.report.frame import e, mark, shell
 from testbed.scenario.expand import expand
 from testbed.scenario.expect import NO_RUN, Verdict, judge
 from testbed.scenario.load import ScenarioError, read
@@ -62,8 +62,11 @@ class Page:
         return "unfinished" if not self.complete else "passed" if self.passed else "FAILED"
 
 
-def report(folder: Path) -> list[Page]:
-    """Write the reports of a folder of results, or of a folder of such folders. Raises ResultsError."""
+def report(folder: Path, skipped: list[str] | None = None) -> list[Page]:
+    """Write the reports of a folder of results, or of a folder of such folders. Raises ResultsError.
+
+    Of several folders those that cannot be read (of another version, half removed) are left out; `skipped` gets why.
+    """
     from testbed.report.index import index
 
     if (folder / "manifest.json").exists():
@@ -74,8 +77,17 @@ def report(folder: Path) -> list[Page]:
         raise ResultsError(
             f"no results in {folder}{missing}: give a folder that `mrc run --out` made, or one that holds such"
         )
-    pages = [one(path) for path in inside]
-    (folder / "index.html").write_text(index(folder, pages))
+    pages, bad = [], []
+    for path in inside:
+        try:
+            pages.append(one(path))
+        except ResultsError as error:
+            bad.append(str(error))
+    if not pages:
+        raise ResultsError(bad[0])
+    (folder / "index.html").write_text(index(folder, pages, bad))
+    if skipped is not None:
+        skipped += bad
     return pages
 
 

@@ -13,7 +13,6 @@ from math import log2
 from statistics import fmean
 from typing import Any
 
-from testbed.scenario.expect import Verdict
 from testbed.scenario.measure import Measured
 from testbed.scenario.model import Scenario
 from topologies import units
@@ -133,11 +132,6 @@ def ratio_distance(value: float | None, theirs: float | None) -> str:
     if abs(share) >= 1:
         return f"{value / theirs:.1f} times what the paper has"
     return f"{100 * abs(share):.0f} % {'more' if share > 0 else 'less'} than in the paper"
-
-
-def distance(verdict: Verdict) -> str:
-    """The same for a verdict."""
-    return ratio_distance(verdict.value, verdict.paper)
 
 
 def line_distance(points: Sequence[tuple[float, float]], theirs: Points) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from testbed.report import paper
 from testbed.report.figures import INK, Drawn, Runs
-from testbed.report.html import e, mark, table
+from testbed.report.frame import e, mark, table
 from testbed.report.paths import STATES, Lane, flow_svg, lanes
 from testbed.report.timeline import POINTS_MIN, timeline
 from testbed.scenario.expect import ALWAYS, Verdict, show, told_together

@@ -174,6 +174,18 @@ def test_an_index_has_live_beside_virtual(made, tmp_path):
     assert text.count("<img ") == 2 and text.count(" alt=") == 2
 
 
+def test_one_folder_that_cannot_be_read_does_not_stop_the_others(made, tmp_path):
+    changed(made, tmp_path / "set" / "good")
+    changed(made, tmp_path / "set" / "old", schema="mrc-results/0")
+    skipped: list[str] = []
+    (page,) = report(tmp_path / "set", skipped)
+    assert page.folder.name == "good" and len(skipped) == 1 and "old/manifest.json is not of schema" in skipped[0]
+    assert "Left out: " in (tmp_path / "set" / "index.html").read_text()
+    (tmp_path / "set" / "good" / "manifest.json").unlink()
+    with pytest.raises(ResultsError, match="is not of schema"):
+        report(tmp_path / "set")
+
+
 @pytest.mark.parametrize("name", ["empty", "missing"])
 def test_what_is_no_folder_of_results_is_refused(tmp_path, name):
     (tmp_path / "empty").mkdir()
