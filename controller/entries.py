@@ -147,9 +147,13 @@ class Catalog:
         return self.describe(p4r.Entity(action_profile_member=out))
 
     def group(self, profile: str, group: int, watched: dict[int, int]) -> Entry:
-        """A group of an action selector: `watched` maps member ids to the port whose loss takes them out."""
+        """A group of an action selector: `watched` maps member ids to the port whose loss takes them out.
+
+        Its max_size is the same whatever it holds: P4Runtime forbids a MODIFY to change it.
+        """
         found = find("action profile", profile, self.schema.action_profiles, "")
-        out = p4r.ActionProfileGroup(action_profile_id=found.id, group_id=group, max_size=len(watched))
+        most = found.max_group_size or found.size
+        out = p4r.ActionProfileGroup(action_profile_id=found.id, group_id=group, max_size=most)
         for member, port in watched.items():
             out.members.add(member_id=member, weight=1, watch_port=to_bytes(port))
         return self.describe(p4r.Entity(action_profile_group=out))

@@ -49,6 +49,15 @@ def test_text__lpm_default_and_groups(spray):
     ]
 
 
+def test_group__keeps_its_max_size_when_members_go(spray):
+    """A MODIFY that changed it would be refused (P4Runtime specification, "Action Profile Group Programming")."""
+    sizes = {
+        spray.group("uplink_selector", 1, dict.fromkeys(ports, 1)).entity.action_profile_group.max_size
+        for ports in ([], [4], [3, 4])
+    }
+    assert len(sizes) == 1 and sizes.pop() >= 2
+
+
 def test_text__does_not_depend_on_padding_or_order(srv6):
     entity = p4r.Entity()
     entity.CopyFrom(next_hop(srv6).entity)
