@@ -215,6 +215,19 @@ def _check(where: str, rest: str) -> dict[str, object]:
     }
 
 
+def _register_read(where: str, rest: str) -> dict[str, object]:
+    words = rest.split()
+    if len(words) not in (1, 2):
+        raise StfError(where, "register_read takes NAME [INDEX]")
+    return {"name": words[0], "index": _natural(where, words[1], "index") if len(words) == 2 else None}
+
+
+def _register_reset(where: str, rest: str) -> dict[str, object]:
+    if len(rest.split()) != 1:
+        raise StfError(where, "register_reset takes NAME")
+    return {"name": rest}
+
+
 def _register_write(where: str, rest: str) -> dict[str, object]:
     words = rest.split()
     if len(words) != 3:
@@ -361,6 +374,9 @@ _READERS: dict[str, Callable[[str, str], dict[str, object]]] = {
     "check_counter": _check,
     "wait": _advance,
     "remove": _nothing,
+    "register_read": _register_read,
+    "register_reset": _register_reset,
+    "register_write": _register_write,
     "mirroring_add": _numbers("session port"),
     "mirroring_add_mc": _numbers("session group"),
     "mc_mgrp_create": _numbers("group"),
@@ -368,7 +384,6 @@ _READERS: dict[str, Callable[[str, str], dict[str, object]]] = {
     "mc_node_associate": _numbers("group node"),
     # ours
     "check_register": _check,
-    "register_write": _register_write,
     "expect_digest": _expect_digest,
     "value_set": _value_set,
     "meter": _meter,

@@ -356,6 +356,14 @@ class StfRun:
         if value is not None and not _OPERATORS[operator](have, value):
             self.fail(command, f"register {name}[{at}] has {have} ({have:#x}), expected {operator} {value}")
 
+    def _do_register_read(self, command: Command, name: str, index: int | None) -> None:
+        """What p4c's runner prints: the cell must be there; `check_register` looks at its value."""
+        self.device.read_register(find(command.where, self.info.registers, name, "register").preamble.id, index)
+
+    def _do_register_reset(self, command: Command, name: str) -> None:
+        found = find(command.where, self.info.registers, name, "register")
+        self.device.write_register(found.preamble.id, None, 0)
+
     def _do_register_write(self, command: Command, name: str, index: int, value: int) -> None:
         found = find(command.where, self.info.registers, name, "register")
         self.device.write_register(found.preamble.id, index, value)

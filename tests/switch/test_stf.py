@@ -49,6 +49,8 @@ BAD_LINES = {
     "check_queue 1 0 length == 1": "t.stf:1: check_queue takes PORT PRIORITY depth|sent|dropped",
     "check_queue 1 8 depth == 1": "t.stf:1: check_queue: priority 8 is not in 0..7",
     "delay 1 5ms sideways": "t.stf:1: want PORT VALUE [input|output]",
+    "register_reset a b": "t.stf:1: register_reset takes NAME",
+    "register_read": "t.stf:1: register_read takes NAME [INDEX]",
     "loss 1 50%": "t.stf:1: loss: '50%' is no pattern",
     "mc_node_associate 1": "t.stf:1: takes GROUP NODE",
     "check_counter c(1) ==": "t.stf:1: want NAME(INDEX)",
