@@ -27,8 +27,11 @@ STATES = {
     "failed": ("QP failed", "#b00020"),
 }
 """State -> (its name, its colour). `port_down`: the NIC's or the peer's port of that plane has no link."""
-LABEL, WIDE, ROW, TOP = 190, 810, 15, 4
-"""Of flow_svg, in its units: width of the labels, of the strips; height of a row; room above."""
+LABEL, WIDE, TOP = 190, 810, 4
+"""Of flow_svg, in its units: width of the labels, of the strips; room above."""
+ROWS = ((3, 40), (8, 26))
+"""Up to so many EVs: height of a row. A few are drawn large enough to read the packets of each; more at ROW."""
+ROW = 15
 STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
 """Seconds between two numbers of an axis."""
 EDGES_MAX = 400
@@ -189,7 +192,8 @@ def flow_svg(flow: str, found: list[Lane], measured: Measured) -> str:
     """All strips of one flow: a row an EV (by QP), states as colours, packets sent over it as a line."""
     end = measured.outcome.duration_s or 1.0
     several = len({lane.qpn for lane in found}) > 1
-    height = TOP + ROW * len(found) + 34
+    row = next((high for most, high in ROWS if len(found) <= most), ROW)
+    height = TOP + row * len(found) + 34
     changed = sum(lane.changes > 0 for lane in found)
     words = f"{flow}: {len(found)} EVs, {changed} of them changed"
     parts = [
@@ -198,20 +202,19 @@ def flow_svg(flow: str, found: list[Lane], measured: Measured) -> str:
     ]
     peak = _peak(measured, flow)
     for number, lane in enumerate(found):
-        y = TOP + ROW * number
+        y = TOP + row * number
         label = f"plane {lane.plane}  EV {lane.ev:#06x}" + (f"  {lane.via}" if lane.via else "")
         label += f"  QP {lane.qpn}" if several else ""
-        parts.append(
-            f'<text x="{LABEL - 6}" y="{y + 11}" text-anchor="end" fill="currentColor">{html.escape(label)}</text>'
-        )
-        parts += _strip(lane, y, end)
+        place = f'x="{LABEL - 6}" y="{y + row / 2 + 3:g}" text-anchor="end" fill="currentColor"'
+        parts.append(f"<text {place}>{html.escape(label)}</text>")
+        parts += _strip(lane, y, row, end)
         if not several and peak:
-            parts.append(_traffic(measured, flow, lane, y, peak, end))
-    parts += [_faults(measured, end, len(found)), _axis(end, TOP + ROW * len(found))]
+            parts.append(_traffic(measured, flow, lane, y, row, peak, end))
+    parts += [_faults(measured, end, TOP + row * len(found)), _axis(end, TOP + row * len(found))]
     return "".join(parts) + "</svg>"
 
 
-def _strip(lane: Lane, y: float, end: float) -> list[str]:
+def _strip(lane: Lane, y: float, row: int, end: float) -> list[str]:
     """A lane as rectangles: all of it good, upon that what was not; those too near to be told apart are one."""
     merged: list[Span] = []
     near = NARROW * end / WIDE
@@ -220,11 +223,11 @@ def _strip(lane: Lane, y: float, end: float) -> list[str]:
             merged[-1] = (merged[-1][0], span[1], span[2])
         else:
             merged.append(span)
-    out = [f'<rect x="{LABEL}" y="{y}" width="{WIDE}" height="{ROW - 2}" fill="{STATES["good"][1]}"/>']
+    out = [f'<rect x="{LABEL}" y="{y}" width="{WIDE}" height="{row - 2}" fill="{STATES["good"][1]}"/>']
     for start, stop, state in merged:
         x, wide = LABEL + WIDE * start / end, max(WIDE * (stop - start) / end, NARROW)
         text = f"<title>{STATES[state][0]} from {start:.3f} to {stop:.3f} s</title>" if len(merged) < TITLES_MAX else ""
-        place = f'x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{ROW - 2}"'
+        place = f'x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{row - 2}"'
         out.append(f'<rect {place} fill="{STATES[state][1]}">{text}</rect>')
     return out
 
@@ -234,7 +237,7 @@ def _peak(measured: Measured, flow: str) -> int:
     return max((max(one.values(), default=0) for one in measured.outcome.series.ev_packets.get(flow, [])), default=0)
 
 
-def _traffic(measured: Measured, flow: str, lane: Lane, y: float, peak: int, end: float) -> str:
+def _traffic(measured: Measured, flow: str, lane: Lane, y: float, row: int, peak: int, end: float) -> str:
     """Packets over one EV as a thin line in its strip, 0 at the bottom, the flow's busiest EV at the top."""
     series = measured.outcome.series
     key = f"{lane.ev:#06x}"
@@ -244,11 +247,11 @@ def _traffic(measured: Measured, flow: str, lane: Lane, y: float, peak: int, end
     for first in range(0, min(len(values), len(series.times_s)), step):
         some = values[first : first + step]
         x = LABEL + WIDE * min(series.times_s[min(first + step, len(series.times_s)) - 1], end) / end
-        points.append(f"{x:.0f},{y + (ROW - 3) * (1 - sum(some) / len(some) / peak):.1f}")
+        points.append(f"{x:.0f},{y + (row - 3) * (1 - sum(some) / len(some) / peak):.1f}")
     return f'<polyline points="{" ".join(points)}" fill="none" stroke="#0b3d63" stroke-width="1"/>'
 
 
-def _faults(measured: Measured, end: float, rows: int) -> str:
+def _faults(measured: Measured, end: float, bottom: float) -> str:
     """Where faults began (solid) and ended (dashed)."""
     out = []
     marks = fault_times(measured)
@@ -256,7 +259,7 @@ def _faults(measured: Measured, end: float, rows: int) -> str:
         x = LABEL + WIDE * t / end
         dash = "" if begins else ' stroke-dasharray="3 2"'
         out.append(
-            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{TOP + ROW * rows}" stroke="#c74040" stroke-width="0.8"{dash}>'
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{bottom}" stroke="#c74040" stroke-width="0.8"{dash}>'
             f"<title>{html.escape(text)}</title></line>"
         )
     return "".join(out)
