@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from switch.p4 import tree
 from switch.p4.code import Code, bits_of, c_comment, c_string, c_type, literal, where_string
@@ -32,14 +33,6 @@ _COUNT = {"packets": "P4RT_COUNT_PACKETS", "bytes": "P4RT_COUNT_BYTES", "packets
 def bytes_of(of: Type, where: Location) -> int:
     """Bytes of a field in a key or among the parameters."""
     return (field_bits(of, where) + 7) // 8
-
-
-def stored(value: object, of: Type, where: Location) -> bytes:
-    """A compile-time value as such a field: big-endian, right-aligned."""
-    if isinstance(value, str) and isinstance(of, Enum):
-        value = of.number(value)
-    bits = field_bits(of, where)
-    return (int(value) & (1 << bits) - 1).to_bytes((bits + 7) // 8, "big")  # type: ignore[call-overload]
 
 
 class Tables(Statements):
@@ -223,7 +216,7 @@ class Tables(Statements):
         code.add(f"static const uint32_t actions_{word}[] = {{{listed or '0'}}};")
         default = table.decl.properties.get("default_action")
         if default is not None:
-            code.add(f"static const uint8_t default_{word}[] = {{{_params(default.value)}0}};")  # type: ignore[arg-type]
+            code.add(f"static const uint8_t default_{word}[] = {{{self._params(default.value)}0}};")  # type: ignore[arg-type]
         if table.decl.entries:
             self._entries(table, table.decl.entries, code)
 
@@ -283,7 +276,7 @@ class Tables(Statements):
             key, aux = self._encode(table, entry)
             code.add(f"static const uint8_t key_{word}_{number}[] = {{{_bytes(key)}0}};")
             code.add(f"static const uint8_t aux_{word}_{number}[] = {{{_bytes(aux)}0}};")
-            code.add(f"static const uint8_t params_{word}_{number}[] = {{{_params(entry.action)}0}};")
+            code.add(f"static const uint8_t params_{word}_{number}[] = {{{self._params(entry.action)}0}};")
             action = action_constant(table.actions[names.index(entry.action.name)])
             priority = priorities[number] if ordered else 0
             rows.append(f"{{key_{word}_{number}, aux_{word}_{number}, {priority}, {action}, params_{word}_{number}, "
@@ -291,6 +284,20 @@ class Tables(Statements):
         code.open(f"static const struct p4rt_init_entry entries_{word}[] = {{")
         code.add(*rows)
         code.close("};")
+
+    def _params(self, ref: tree.ActionRef) -> str:
+        """The bytes of an action's arguments, as the beginning of a C initializer."""
+        assert ref.decl is not None
+        params = [one for one in ref.decl.params if not one.direction]
+        pairs = zip(params, ref.args or [], strict=True)
+        return "".join(_bytes(self._stored(arg.value.const, param.type, arg.where)) for param, arg in pairs)
+
+    def _stored(self, value: Any, of: Type, where: Location) -> bytes:
+        """A compile-time value as a field of a key or a parameter: big-endian, right-aligned."""
+        if isinstance(value, str):
+            value = of.number(value) if isinstance(of, Enum) else self.program.errors.index(value)
+        bits = field_bits(of, where)
+        return (int(value) & (1 << bits) - 1).to_bytes((bits + 7) // 8, "big")
 
     def _encode(self, table: TableInstance, entry: tree.Entry) -> tuple[bytes, bytes]:
         """Key and aux of an entry; their meaning per match kind stands at struct p4rt_entry in p4rt.h."""
@@ -302,8 +309,8 @@ class Tables(Statements):
             of = plain(one.value.type) if isinstance(e, (tree.Mask, tree.Range)) else one.value.type
             ones = (1 << field_bits(of, one.where)) - 1
             low, high = self._bounds(one.match, e, ones)
-            key += stored(low, of, one.where)
-            aux += stored(high, of, one.where)
+            key += self._stored(low, of, one.where)
+            aux += self._stored(high, of, one.where)
         return key, aux
 
     @staticmethod
@@ -363,13 +370,6 @@ class Tables(Statements):
             code.add(f"{{{c_string(one.name)}, {self.ids.of('register', one.name)}, {one.args['size']}, {bits}}},")
         code.add("{0},")
         code.close("};")
-
-
-def _params(ref: tree.ActionRef) -> str:
-    """The bytes of an action's arguments, as the beginning of a C initializer."""
-    assert ref.decl is not None
-    params = [one for one in ref.decl.params if not one.direction]
-    return "".join(_bytes(stored(a.value.const, p.type, a.where)) for p, a in zip(params, ref.args or [], strict=False))
 
 
 def _bytes(data: bytes) -> str:

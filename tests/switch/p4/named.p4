@@ -29,7 +29,7 @@ control Add(inout bit<8> to, in bit<8> by = K, in pair_t also = { 1, 2 }) {
 parser P(packet_in b, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     state start {
         b.extract(hdr.op);
-        verify(hdr.op.op != 0xee, error.Early);
+        verify(hdr.op.op != 0xee && hdr.op.a != 0xee, error.Early);
         transition accept;
     }
 }
@@ -50,9 +50,21 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         }
         default_action = set(c = 1, b = 2);
     }
+    action note(error e, bool b) { hdr.op.b = e == error.Early ? 8w1 : 2; hdr.op.c = b ? 8w1 : 2; }
+    table by_error {
+        key = { std.parser_error : exact; std.checksum_error == 1 : exact @name("bad"); }
+        actions = { note; NoAction; }
+        const entries = {
+            (error.Early, false)   : note(error.Early, true);
+            (error.NoError, false) : note(b = false, e = error.Other);
+        }
+    }
     apply {
         std.egress_spec = 1;
         seen.count(index = 2);
+        if (hdr.op.op == 4) {
+            by_error.apply();
+        }
         if (std.parser_error == error.Early) {
             hdr.op.a = 1;
         } else if (std.parser_error != error.NoError) {
