@@ -529,9 +529,8 @@ class Watch:
             named = type(packet) is Nack and packet.reason == NackReason.TRIMMED and packet.entropy == ev.value
             good = named or (ev.trimmed > 0 and ev.lost > 0)  # a loss that may have been a trim with its NACK
         elif signal in (EvSignal.PROBE_CLEAN, EvSignal.PROBE_SKIP_ONCE):
-            its = profile.on_plane(ev.plane)
-            others = [one for one in its if one is not ev and (one.active or one is ev.stand_in)]
-            at_a_loss = others and all(one.in_doubt for one in others)
+            others = [one for one in profile.on_plane(ev.plane) if one.active and one is not ev] or [ev.stand_in]
+            at_a_loss = all(one is not None and one.in_doubt for one in others)
             good = self._answers[ev] >= (1 if at_a_loss else self._configs[profile].probe_ok_count)
         else:
             good = not (self.calm and new is EvState.ASSUMED_BAD)
