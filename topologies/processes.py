@@ -31,6 +31,9 @@ from topologies.rundir import TOKEN_VARIABLE, FabricError, RunDir
 
 ROOT = Path(__file__).resolve().parent.parent
 """Where `python -m switch.daemon` and the others are found: children start in this folder."""
+BYTECODE = Path(os.environ.get("MRC_CACHE_DIR") or Path.home() / ".cache" / "mrc-testbed") / "pyc"
+"""Where children keep their compiled modules, also where the environment or the checkout says not to: a fabric starts
+dozens of interpreters, and compiling what they import costs more than all else."""
 DEATH_SIGNAL = ("setpriv", "--pdeathsig", "KILL")
 ASKING_SHARE = 10
 """Seconds of peace for each second that asking for readiness took ..."""
@@ -118,7 +121,8 @@ class Processes:
         log = self._run_dir.log(name)
         state = self._run_dir.state
         environment = {
-            **os.environ,
+            **{key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"},
+            "PYTHONPYCACHEPREFIX": str(BYTECODE),
             TOKEN_VARIABLE: state.token,
             "MRC_RUN_DIR": str(self._run_dir.path),
             "PYTHONUNBUFFERED": "1",
