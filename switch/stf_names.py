@@ -150,18 +150,18 @@ def _ternary(where: str, field: p4i.MatchField, text: str, stars: tuple[int, int
 def key_field(where: str, table: p4i.Table, name: str) -> p4i.MatchField:
     """The key field that STF calls `name`: the name in P4Info, or its end (`data.f1` for `hdr.data.f1`)."""
     name = re.sub(r"\$(\d+)", r"[\1]", name)
-    wanted = {name}
-    if name == "valid" or name.endswith(".valid"):
-        wanted.add(name[: -len("valid")] + "$valid$")
-    fields = list(table.match_fields)
+    wanted = {name, f"{name}.$valid$"}  # of a header: whether it is valid
+    if name.split(".")[-1] in ("valid", "$valid"):
+        wanted.add(name[: name.rindex("valid")].rstrip("$") + "$valid$")
+    fields = [(one, one.name.split(" & ")[0]) for one in table.match_fields]  # a key may have a mask: h.f & 0xff
     for matches in (
-        [one for one in fields if one.name in wanted],
-        [one for one in fields if any(one.name.endswith("." + w) for w in wanted)],
-        [one for one in fields if any(w.endswith("." + one.name) for w in wanted)],
+        [one for one, field in fields if one.name in wanted or field in wanted],
+        [one for one, field in fields if any(field.endswith("." + w) for w in wanted)],
+        [one for one, field in fields if any(w.endswith("." + field) for w in wanted)],
     ):
         if len(matches) == 1:
             return matches[0]
-    has = ", ".join(one.name for one in fields) or "none"
+    has = ", ".join(one.name for one, _ in fields) or "none"
     raise StfError(where, f"table {table.preamble.name}: no key {name} (has: {has})")
 
 
