@@ -120,7 +120,7 @@ def _draw_line(
         axes.fill_between([x for x, _ in line.points], low, high, color=look["color"], alpha=0.2, lw=0)
     if not theirs or not shares:
         return []
-    axes.plot(*zip(*theirs, strict=True), label=f"{name}, paper", **{**style, "lw": 1.2, "ls": "--", "ms": 2.5})
+    axes.plot(*zip(*theirs, strict=True), label=f"{name}, paper", **{**style, "lw": 1.2, "ls": ":", "ms": 2.5})
     words = paper.curve_distance(points, theirs)
     return [(line.name(""), words)] if words else []
 

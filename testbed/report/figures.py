@@ -34,6 +34,9 @@ WIDTH, HEIGHT = 8.0, 3.4
 """Inches."""
 RUNS_MAX = 8
 """Lines of one figure; more cannot be told apart."""
+DASHES = ("-", (0, (5, 3)), (0, (2, 2)), (0, (7, 2, 2, 2)))
+COINCIDE = 0.01
+"""Lines that are nowhere farther apart than this are told to be the same."""
 AT_ONCE = 0.01
 """Faults of two runs are at the same time when they are nearer than this share of the run."""
 FAULTS_NAMED = 3
@@ -117,12 +120,17 @@ def scale_of(figure: Figure, measured: Measured, runs: Runs) -> tuple[float, str
 
 
 def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Colour and width of each run's line: MRC's is the first colour, thick and on top, wherever it comes."""
+    """Look of each run's line: MRC's is the first colour and thick, wherever it comes; others lie thin upon it.
+
+    Dashes differ, so that of lines that coincide all can be seen.
+    """
     first = [name for name in names if name.casefold() == "mrc"]
     others = [name for name in names if name not in first]
     colours = COLOURS[1:] if first else COLOURS
-    out = {name: {"color": COLOURS[0], "lw": 2.6, "zorder": 2.5} for name in first}
-    return out | {name: {"color": colours[at % len(colours)], "lw": 1.6, "zorder": 2} for at, name in enumerate(others)}
+    out = {name: {"color": COLOURS[0], "lw": 3.2, "zorder": 1.9} for name in first}
+    for at, name in enumerate(others):
+        out[name] = {"color": colours[at % len(colours)], "lw": 1.6, "zorder": 2, "ls": DASHES[at % len(DASHES)]}
+    return out
 
 
 def title_of(figure: Figure, runs: Runs) -> str:
@@ -218,6 +226,7 @@ def over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Draw
         beside += _paper_lines(axes, scenario, median_of)
         axes.axhline(1.0, color=GREY, lw=0.8, zorder=0.4)
         axes.set_ylim(0, max(1.08, axes.get_ylim()[1]))
+    beside += _same_lines(median_of)
     differ = mark_all(axes, groups, looks)
     if runs:
         axes.set_xlim(0, max(measured.outcome.duration_s for _, _, measured in runs) or 1)
@@ -236,6 +245,18 @@ def over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Draw
     if len(grouped(runs)) > RUNS_MAX:
         text += f" Drawn are the first {RUNS_MAX} of {len(grouped(runs))} runs."
     return Drawn(name, title, text, canvas, beside)
+
+
+def _same_lines(drawn: dict[str, list[tuple[float, float]]]) -> list[tuple[str, str]]:
+    """Lines that lie upon an earlier one."""
+    out, names = [], list(drawn)
+    for at, name in enumerate(names):
+        for other in names[:at]:
+            mine, theirs = drawn[name], drawn[other]
+            if mine and theirs and max(abs(y - paper.value_at(theirs, x)) for x, y in mine) < COINCIDE * theirs[0][1]:
+                out.append((name, f"the same line as {other}"))
+                break
+    return out
 
 
 def _fall(run: str, measured: Measured, points: list[tuple[float, float]]) -> list[tuple[str, str]]:

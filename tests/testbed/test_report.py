@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.report import paper, paths
+from testbed.report import figures, paper, paths
 from testbed.report.faults import ROWS_MAX, fault_bars
 from testbed.report.page import measured_runs, report
 from testbed.report.summary import summary
@@ -331,6 +331,14 @@ def test_lines_of_the_paper_find_their_runs(made):
         "paper, MRC": ["mrc"], "paper, DCQCN 1 QP": ["dcqcn-1"], "paper": ["mrc", "dcqcn-1", "dcqcn-8", "a"],
         "paper (b)": [],
     }  # fmt: skip
+
+
+def test_lines_that_coincide_are_told():
+    lines = {"a": [(0, 1.0), (1, 0.5)], "b": [(0, 1.0), (1, 0.505)], "c": [(0, 1.0), (1, 0.6)]}
+    assert figures._same_lines(lines) == [("b", "the same line as a")]
+    looks = figures.styles(["x", "MRC", "y"])
+    assert looks["MRC"]["color"] == figures.COLOURS[0] and len({one["color"] for one in looks.values()}) == 3
+    assert looks["x"]["ls"] != looks["y"]["ls"]
 
 
 def test_the_papers_curves_are_shares_of_its_best():
