@@ -190,7 +190,7 @@ def test_packet_out__wrong_ones_are_answered_with_stream_errors(veths, tmp_path)
                 "metadata 1 egress_port is missing": {},
                 "metadata 2 pad is missing": {1: b"\3"},
                 "no metadata 9": {1: b"\3", 2: b"\0", 9: b"\0"},
-                "does not fit 9 bits": {1: b"\2\0", 2: b"\0"},
+                "does not fit in 9 bits": {1: b"\2\0", 2: b"\0"},
                 "empty byte string": {1: b"", 2: b"\0"},
             }
             for words, metadata in cases.items():
