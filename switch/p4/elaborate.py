@@ -428,6 +428,15 @@ class _Elaborator:
             self.global_actions[id(decl)] = action
         return action
 
+    def _one_action(self, one: ActionInstance, other: ActionInstance) -> bool:
+        """Are they one action to the control plane, as in P4_14 (`@name(".nop")` in every control)? Each table does its own."""
+        plane = [[(p.name, p.type) for p in of.decl.params if not p.direction] for of in (one, other)]
+        return (
+            plane[0] == plane[1]
+            and not one.decl.annotation("id")
+            and not any(sum(of.name == one.name for of in table.actions) > 1 for table in self.tables)
+        )
+
     def _number(self) -> None:
         """Drop what p4c drops (actions in no table), put global actions first, and give externs their indexes."""
         self.actions = [one for one in (*self.global_actions.values(), *self.actions) if one.used]
@@ -436,6 +445,13 @@ class _Elaborator:
             kind = "profile" if one.kind in ("action_profile", "action_selector") else one.kind
             one.index = counts.get(kind, 0)
             counts[kind] = one.index + 1
+        first: dict[str, ActionInstance] = {}
+        again = {}
+        for one in self.actions:
+            other = first.setdefault(one.name, one)
+            if other is not one and self._one_action(one, other):
+                again[id(one)] = one, other
+        self.actions = [one for one in self.actions if id(one) not in again]
         for group in (self.tables, self.actions):
             words: set[str] = set()
             for one in group:
@@ -443,6 +459,8 @@ class _Elaborator:
                 while one.word in words:
                     one.word += "_"
                 words.add(one.word)
+        for one, other in again.values():
+            one.word = other.word
         seen: dict[str, Any] = {}
         for group in (self.tables, self.actions, self.externs):
             for one in group:

@@ -1,5 +1,5 @@
-// As p4c writes P4_14 programs anew: all names given by annotations from the root, one name for a header, a table, an
-// action, a state and a counter; keys with masks and of validity; a slice of what lies ahead.
+// As p4c writes P4_14 programs anew: all names given by annotations from the root, one name for a header, a table, a
+// state, a counter and two actions; keys with masks and of validity; a slice of what lies ahead.
 #include <core.p4>
 #define V1MODEL_VERSION 20200408
 #include <v1model.p4>
@@ -47,7 +47,16 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
     }
 }
 control V(inout headers_t hdr, inout metadata_t meta) { apply { } }
-control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) { apply { } }
+control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+    @name("._nop") action _nop() { hdr.more.left = 0xee; }   // one action to the control plane, but each table does its own
+    @name(".same") action same_5(bit<8> left, bit<4> at) { hdr.more.n = left; }
+    @name(".after") table after_0 {
+        actions = { _nop; same_5; @defaultonly NoAction; }
+        key = { hdr.more.n : exact @name("more.n"); }
+        default_action = NoAction();
+    }
+    apply { after_0.apply(); }
+}
 control C(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control D(packet_out b, in headers_t hdr) { apply { b.emit(hdr.same); b.emit(hdr.more); } }
 V1Switch(P(), V(), I(), E(), C(), D()) main;
