@@ -429,7 +429,7 @@ class _Elaborator:
         return action
 
     def _one_action(self, one: ActionInstance, other: ActionInstance) -> bool:
-        """Are they one action to the control plane, as in P4_14 (`@name(".nop")` in every control)? Each table does its own."""
+        """Are they one action to the control plane, as p4c has it (P4_14's `.nop`)? Each table does its own."""
         plane = [[(p.name, p.type) for p in of.decl.params if not p.direction] for of in (one, other)]
         return (
             plane[0] == plane[1]
