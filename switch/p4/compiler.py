@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -99,13 +100,11 @@ def _front(name: str, text: str) -> Program:
     from switch.p4.elaborate import elaborate
     from switch.p4.parse import parse_program
 
-    try:
+    with _bugs_told(name):
         nodes = parse_program(text)
         checker = Checker()
         checker.program(nodes)
         return elaborate(name, nodes, checker.top, checker.errors)
-    except RecursionError:
-        raise P4Error(None, f"{name}: the program is nested too deeply") from None
 
 
 def _translate(name: str, text: str) -> tuple[str, p4i.P4Info]:
@@ -114,12 +113,26 @@ def _translate(name: str, text: str) -> tuple[str, p4i.P4Info]:
     from switch.p4.p4info import Ids, make_p4info
 
     program = _front(name, text)
-    try:
+    with _bugs_told(name):
         ids = Ids(program)
         c_text = emit_c(program, ids)
         return c_text, make_p4info(program, ids)
+
+
+@contextmanager
+def _bugs_told(name: str) -> Iterator[None]:
+    """What the compiler did not foresee becomes an error of the program, with the bug as its cause."""
+    try:
+        yield
+    except P4Error:
+        raise
     except RecursionError:
         raise P4Error(None, f"{name}: the program is nested too deeply") from None
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise P4Error(
+            None, f"{name}: internal error in the compiler ({what}): please report it with the program"
+        ) from error
 
 
 @lru_cache(maxsize=1)
