@@ -306,7 +306,8 @@ def test_ops__nic_rate_denylist_and_health(wire, file):
         assert h0.wait(h0.send_file(file, "h1")["transfer"], timeout_s=TIMEOUT_S)["state"] == "done"
         told = h0.call("denylist", entries=[{"scope": "link", "plane": 0, "t0": 1, "uplink": 1, "cause": "test"}])
         assert (told["denied"], told["changed"]) == ({"h1": [1]}, 1)
-        assert events.until("ev", timeout_s=TIMEOUT_S)["to"] == "denied"
+        while events.until("ev", timeout_s=TIMEOUT_S)["to"] != "denied":
+            pass  # on a busy machine the transfer may have cost the EV a loss before
         (peer,) = h0.call("health")["peers"]
         states = {row["ev"]: row["state"] for row in peer["evs"]}
         assert states[1] == "denied" and sum(row["acked"] for row in peer["evs"]) > 700
