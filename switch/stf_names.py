@@ -62,8 +62,11 @@ def _address(text: str) -> int | None:
 
 def starred(where: str, text: str, what: str) -> tuple[int, int] | None:
     """(value, mask) of digits some of which are `*`: 0x12**, 0b1*0; None when there is no star."""
-    if "*" not in text:
-        return None
+    return written(where, text, what) if "*" in text else None
+
+
+def written(where: str, text: str, what: str) -> tuple[int, int]:
+    """(value, mask) of hexadecimal, octal or binary digits: the mask has those that are written and no star."""
     base = {"0x": 4, "0b": 1, "0o": 3}.get(text[:2].lower())
     if text == "*":
         return 0, 0
@@ -135,11 +138,10 @@ def _ternary(where: str, field: p4i.MatchField, text: str, stars: tuple[int, int
         else:
             value = number(where, head, bits, what)
             mask = number(where, tail, bits, what) if sign else ones
+            if not sign and text[:2].lower() in ("0x", "0b", "0o"):
+                mask = written(where, text.replace("_", ""), what)[1]  # as p4c's runner: digits left out match anything
     else:
         value, mask = stars
-        digits = (len(text) - 2) * {"0x": 4, "0b": 1, "0o": 3}.get(text[:2].lower(), 0)
-        if text != "*":
-            mask |= ones & ~((1 << digits) - 1)  # digits left out in front are zeros, and meant
     mask &= ones
     if value & ~ones:
         raise StfError(where, f"{what}: {text} does not fit {bits} bits")
