@@ -199,9 +199,9 @@ class Flight:
         """Losses that a fresh SACK proves; it covered PSNs `base` to `seen` (at most 64). Each is still IN_FLIGHT.
 
         `threshold`: transmissions after which a packet that has not arrived becomes suspect (rule b; None: never);
-        not before it is PATIENCE round trips old, of its EV or on average, for on a slow path others lap it without
-        any loss. A sender with little to send never gets so far ahead: there a packet is suspect when one arrived that
-        left PATIENCE round trips and four deviations of them later, if the EV's own round trip is known.
+        not before it is PATIENCE round trips (of its EV or on average) and four deviations of them old, for past a
+        queue of its plane others lap it without any loss. A sender with little to send never gets so far ahead: there
+        a packet is suspect when one arrived that left so much later, if the EV's own round trip is known.
         """
         queue, limit = self._by_age, self._newest - (threshold or 0)
         while queue:
@@ -210,10 +210,8 @@ class Flight:
                 if threshold is None:
                     break
                 known = old.ev.rtt_s
-                patience = PATIENCE * max(srtt_s, known or 0.0)
-                lapped = old.serial <= limit or (
-                    known is not None and self._newest_at - old.sent_at >= patience + 4 * deviation_s
-                )
+                patience = PATIENCE * max(srtt_s, known or 0.0) + 4 * deviation_s
+                lapped = old.serial <= limit or (known is not None and self._newest_at - old.sent_at >= patience)
                 if not lapped or now - old.sent_at < patience:
                     break
                 self._suspects.append((old, LossCause.DISTANCE))

@@ -18,7 +18,8 @@ from matplotlib.figure import Figure as Canvas
 
 from testbed.report import paper
 from testbed.report.faults import MARKS_MAX, fault_times
-from testbed.scenario.expect import show, unit_of
+from testbed.scenario.expand import told_apart
+from testbed.scenario.expect import matches, show, unit_of
 from testbed.scenario.measure import RECOVERED_SHARE, Measured
 from testbed.scenario.metrics import find
 from testbed.scenario.model import Figure, Scenario
@@ -80,10 +81,22 @@ def asked_for(scenario: Scenario, runs: Runs) -> list[Drawn]:
             "rate_over_time": over_time, "queue_over_time": over_time, "size_curve": curve, "bars": bars,
             "latency_cdf": cdf,
         }[figure.kind]  # fmt: skip
-        out.append(kind(f"figure{number + 1}", figure, scenario, runs))
+        out.append(kind(f"figure{number + 1}", figure, scenario, _chosen(runs, figure.where)))
     asked = any(figure.kind == "latency_cdf" for figure in scenario.figures)
     if not asked and any(flow.latencies_s for _, _, measured in runs for flow in measured.outcome.flows):
         out.append(cdf("latency", Figure(kind="latency_cdf", title="Time of a message"), scenario, runs))
+    return out
+
+
+def _chosen(runs: Runs, where: dict[str, Any]) -> Runs:
+    """The runs that a figure shows; what they have in common is not in their names."""
+    common = {key for key, value in where.items() if not isinstance(value, list)}
+    out = []
+    for name, label, measured in runs:
+        if matches(label, where):
+            parts = told_apart({key: value for key, value in label.items() if key not in common})
+            number = name[len(base_name(name)) :]
+            out.append((" ".join(parts) + number if parts else name, label, measured))
     return out
 
 
@@ -115,7 +128,8 @@ def scale_of(figure: Figure, measured: Measured, runs: Runs) -> tuple[float, str
         for _, label, other in runs:
             if label.get("variant") == figure.of and other.outcome.repeat == measured.outcome.repeat:
                 return other.value(figure.metric) or 1.0, f"share of {figure.of}"
-    names = {"bit/s": (1e6, "Mb/s"), "bytes": (1e3, "kB"), "s": (1e-3, "ms")}
+    long = unit == "s" and any((one.value(figure.metric) or 0.0) >= 1.0 for _, _, one in runs)
+    names = {"bit/s": (1e6, "Mb/s"), "bytes": (1e3, "kB"), "s": (1.0, "s") if long else (1e-3, "ms")}
     return names.get(unit, (1.0, unit))
 
 
@@ -312,14 +326,15 @@ def bars(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawn:
                 scale, label = scale_of(figure, measured, runs)
                 values.append((value / scale, show(figure.metric, value, measured)))
         rows.append((run, values))
-    looks = styles([run for run, _ in rows])
+    variants = {run: str(repeats[0][1].get("variant", run)) for run, repeats in groups.items()}
+    looks = styles(list(dict.fromkeys(variants.values())))
     for number, (run, values) in enumerate(rows):
         if not values:
             axes.annotate(" not measured", (0, number), va="center", fontsize=8.5)
             continue
         heights = [height for height, _ in values]
         middle = median(heights)
-        axes.barh(number, middle, color=looks[run]["color"], height=0.55)
+        axes.barh(number, middle, color=looks[variants[run]]["color"], height=0.55)
         if len(heights) > 1:
             axes.plot([min(heights), max(heights)], [number, number], color=INK, lw=1.4)
         text = f" {middle:.3g}" + (f" ({values[0][1]})" if len(values) == 1 and figure.of else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ from rich.table import Table
 
 from testbed.errors import UsageError
 from testbed.scenario.expand import Run
-from testbed.scenario.load import ScenarioError, read
+from testbed.scenario.load import Document, ScenarioError, read
 from testbed.scenario.outcome import Outcome
 from testbed.scenario.results import default_folder
-from testbed.scenario.runner import Report, carry_out, plan_runs
+from testbed.scenario.runner import Crew, Report, carry_out, plan_runs
 from testbed.scenario.told import told
 
 SCENARIOS = Path(__file__).resolve().parent.parent.parent / "scenarios"
@@ -45,32 +46,52 @@ def find(names: list[str]) -> list[Path]:
 
 
 class Display:
-    """Progress of the runs of one scenario on a console (stderr when stdout is for JSON)."""
+    """Progress on a console (stderr when stdout is for JSON): of the scenario that runs, and of all of them."""
 
-    def __init__(self, console: Console, name: str) -> None:
-        self.console, self.name = console, name
+    def __init__(self, console: Console, scenarios: int, runs: int) -> None:
         self.bar = Progress(
             TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"),
             TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=console, transient=True,
+            speed_estimate_period=600.0,
         )  # fmt: skip
+        self._scenarios = scenarios
+        self._all = self.bar.add_task("", total=float(runs)) if scenarios > 1 else None
+        self._number = self._ended = 0
+        self._name = ""
         self._task: Any = None
-        self._total = self._ended = 0
+
+    def __enter__(self) -> Display:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_why: object) -> None:
+        self.bar.stop()
+
+    def scenario(self, name: str) -> None:
+        """The next one."""
+        self._name = name
+        self._number += 1
+        if self._task is not None:
+            self.bar.remove_task(self._task)
+            self._task = None
 
     def begins(self, runs: list[Run]) -> None:
-        self._total = len(runs)
-        self._task = self.bar.add_task(escape(self.name), total=float(len(runs)))
-        self.bar.start()
+        self._begun_at = self._ended
+        self._task = self.bar.add_task(escape(self._name), total=float(len(runs)))
+        self._show(0.0, escape(self._name))
 
     def progress(self, run: Run, share: float, now: float) -> None:
-        text = f"{self.name}: {run.name} at {now:.1f} s"
-        self.bar.update(self._task, completed=self._ended + share, description=escape(text))
+        self._show(share, escape(f"{self._name}: {run.name} at {now:.1f} s"))
 
-    def ends(self, run: Run, outcome: Outcome, wall_s: float) -> None:
+    def ends(self, run: Run, outcome: Outcome) -> None:
         self._ended += 1
-        self.bar.update(self._task, completed=self._ended, description=escape(f"{self.name}: {run.name}"))
+        self._show(0.0, escape(f"{self._name}: {run.name}"))
 
-    def close(self) -> None:
-        self.bar.stop()
+    def _show(self, share: float, text: str) -> None:
+        self.bar.update(self._task, completed=self._ended - self._begun_at + share, description=text)
+        if self._all is not None:
+            text = f"scenario {self._number} of {self._scenarios}"
+            self.bar.update(self._all, completed=self._ended + share, description=text)
 
 
 def run(
@@ -79,42 +100,38 @@ def run(
 ) -> int:  # fmt: skip
     """Run scenarios; the exit code tells. Every file is read before the first one runs."""
     console = Console(stderr=as_json, highlight=False)
-    documents = []
+    planned: list[tuple[Document, list[Run]]] = []
     bad = False
     for path in find(names):
         try:
             document = read(path)
-            plan_runs(document, where, seed=seed, repeat=repeat)
-            documents.append(document)
+            planned.append((document, plan_runs(document, where, seed=seed, repeat=repeat)))
         except ScenarioError as error:
             console.print(escape(str(error)), style="red", soft_wrap=True)
             bad = True
     if bad:
         return BAD_FILE
+    total = sum(len(runs) for _, runs in planned)
     reports: list[Report] = []
-    for document in documents:
-        display = Display(console, document.path.stem)
-        folder = default_folder(document.path.stem) if out is None else out
-        if out is not None and len(documents) > 1:
-            folder = out / document.path.stem
-        try:
-            report = carry_out(
-                document,
-                where,
-                display,
-                out=folder,
-                seed=seed,
-                repeat=repeat,
-                jobs=jobs,
-                options=options,
-            )
-        except KeyboardInterrupt:
-            console.print(f"runs that ended are in {escape(str(folder))}; `mrc report` makes a page of them")
-            raise
-        finally:
-            display.close()
-        reports.append(report)
-        print_report(console, report)
+    with ExitStack() as stack:
+        crew = stack.enter_context(Crew(min(jobs, total))) if where == "virtual" and min(jobs, total) > 1 else None
+        ahead = [crew.hand_in(runs) if crew is not None else None for _, runs in planned]
+        display = stack.enter_context(Display(console, len(planned), total))
+        for document, _runs in planned:
+            folder = default_folder(document.path.stem) if out is None else out
+            if out is not None and len(planned) > 1:
+                folder = out / document.path.stem
+            display.scenario(document.path.stem)
+            try:
+                report = carry_out(
+                    document, where, display,
+                    out=folder, seed=seed, repeat=repeat, options=options, begun=ahead.pop(0),
+                )  # fmt: skip
+            except KeyboardInterrupt:
+                console.print(f"runs that ended are in {escape(str(folder))}; `mrc report` makes a page of them")
+                raise
+            reports.append(report)
+            print_report(console, report)
     if len(reports) > 1:
         failed = [report.scenario for report in reports if not report.passed]
         said = f"{len(failed)} failed: {', '.join(failed)}" if failed else "all passed"

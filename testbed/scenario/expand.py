@@ -48,8 +48,13 @@ class Run:
     @property
     def name(self) -> str:
         """`mrc loss=1% #2`; a file name once blanks are replaced."""
-        parts = [str(value) if key == "variant" else f"{key}={value}" for key, value in self.label.items()]
-        return " ".join([*parts, *([f"#{self.repeat + 1}"] if self.scenario.repeat > 1 else [])]) or "run"
+        number = [f"#{self.repeat + 1}"] if self.scenario.repeat > 1 else []
+        return " ".join([*told_apart(self.label), *number]) or "run"
+
+
+def told_apart(label: dict[str, Any]) -> list[str]:
+    """What tells a run from the others of its scenario, as parts of its name: `mrc`, `loss=1%`."""
+    return [str(value) if key == "variant" else f"{key}={value}" for key, value in label.items()]
 
 
 def expand(document: Document, where: str, *, seed: int | None = None, repeat: int | None = None) -> list[Run]:
@@ -94,8 +99,8 @@ def _applied(document: Document, where: str, label: dict[str, Any], sweeps: dict
 
 
 def _name_ends(raw: dict[str, Any], sweeps: dict[str, list[Any]]) -> None:
-    """Put the values in for `first` and `last` in rules."""
-    for rule in raw.get("expect") or []:
+    """Put the values in for `first` and `last` in rules and figures."""
+    for rule in [*(raw.get("expect") or []), *(raw.get("figures") or [])]:
         for key in ("where", "compared_to"):
             named = rule.get(key) if isinstance(rule, dict) else None
             for name, value in (named or {}).items() if isinstance(named, dict) else ():

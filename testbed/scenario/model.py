@@ -252,7 +252,8 @@ class Random(Part):
     """Targets drawn by the run's seed."""
 
     random: Literal["links", "nic-links", "fabric-links", "t0", "t1", "switches"]
-    count: int | None = Field(None, ge=1)
+    count: int | None = Field(None, ge=0)
+    """0, as the first value of a sweep: no target."""
     share: Share | None = None
     plane: int | None = None
     host: str | None = None
@@ -420,6 +421,8 @@ class Figure(Part):
     metric: str = "rate.total"
     of: str | None = None
     """What it is normalised to: a variant's name, `baseline` or `capacity`."""
+    where: dict[str, Any] = {}
+    """Only runs with these variant and sweep values."""
     title: str = ""
 
 

@@ -209,6 +209,7 @@ def _expectations(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
             )
         if figure.x is not None and figure.x not in scenario.sweep:
             yield ("figures", at, "x"), f"no sweep {figure.x!r} ({suggestion(figure.x, scenario.sweep)})"
+        yield from _chosen(("figures", at, "where"), figure.where, labels)
 
 
 def _rule(
@@ -223,9 +224,14 @@ def _rule(
             yield (*loc, key), f"no metric {name!r} ({suggestion(name, all_names(works, ports))})"
         elif key == "metric" and not metric.series and (rule.start or rule.stop or rule.each):
             yield (*loc, key), f"{name} is one number for the whole run: `from`, `to` and `each` make no sense"
-    for key in ("where", "compared_to"):
-        for name, value in (getattr(rule, key) or {}).items():
-            if name not in labels:
-                yield (*loc, key), f"no sweep or variant key {name!r} ({suggestion(name, labels)})"
-            elif name == "variant" and not set(value if isinstance(value, list) else [value]) <= set(labels["variant"]):
-                yield (*loc, key), f"no variant {value!r} ({suggestion(value, labels['variant'])})"
+    yield from _chosen((*loc, "where"), rule.where, labels)
+    yield from _chosen((*loc, "compared_to"), rule.compared_to or {}, labels)
+
+
+def _chosen(loc: Loc, wanted: dict[str, Any], labels: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
+    """Variants and sweeps that choose runs."""
+    for name, value in wanted.items():
+        if name not in labels:
+            yield loc, f"no sweep or variant key {name!r} ({suggestion(name, labels)})"
+        elif name == "variant" and not set(value if isinstance(value, list) else [value]) <= set(labels["variant"]):
+            yield loc, f"no variant {value!r} ({suggestion(value, labels['variant'])})"

@@ -252,6 +252,7 @@ class LoadMeter:
     """
 
     def __init__(self) -> None:
+        self._began = time.monotonic()
         self._first: tuple[int, int] | None = None
         self._last = self._started = self._read()
 
@@ -270,7 +271,7 @@ class LoadMeter:
         return sum(fields) - idle - nice, sum(fields)
 
     def read(self, where: str) -> dict[str, Any]:
-        """Share of all CPUs busy, and what that means for the times of a live run."""
+        """Share of all CPUs busy, what that means for the times of a live run, and seconds since the meter's start."""
         first, last = (self._first, self._last) if self._first else (self._started, self._read())
         passed = last[1] - first[1]
         share = (last[0] - first[0]) / passed if passed else 0.0
@@ -278,4 +279,5 @@ class LoadMeter:
         trust = "exact: virtual time" if where == "virtual" else "good to a few ms"
         if overloaded:
             trust = f"poor: the CPUs were busy {100 * share:.0f} % of the time, so packets and timers waited for them"
-        return {"busy": round(share, 3), "overloaded": overloaded, "times": trust}
+        wall_s = round(time.monotonic() - self._began, 3)
+        return {"busy": round(share, 3), "overloaded": overloaded, "times": trust, "wall_s": wall_s}

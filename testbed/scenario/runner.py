@@ -5,9 +5,8 @@ report = carry_out(document, where="virtual", out=folder, tell=Progress())
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -30,7 +29,7 @@ class Tell(Protocol):
 
     def progress(self, run: Run, share: float, now: float) -> None: ...
 
-    def ends(self, run: Run, outcome: Outcome, wall_s: float) -> None: ...
+    def ends(self, run: Run, outcome: Outcome) -> None: ...
 
 
 @dataclass(slots=True)
@@ -45,6 +44,7 @@ class Report:
     """Median and spread of what rules and figures name; of single values without repeats."""
     folder: Path | None
     wall_s: float
+    """Of all its runs together, whether side by side or not."""
 
     @property
     def passed(self) -> bool:
@@ -79,12 +79,38 @@ def plan_runs(document: Document, where: str, *, seed: int | None = None, repeat
     return runs
 
 
+Begun = list["Future[tuple[Outcome, dict[str, Any]]]"]
+"""Runs of a scenario that a Crew carries out, in their order: outcome, load of the machine."""
+
+
+class Crew:
+    """Processes for virtual runs. These need nothing of each other: any number of processes gives the same outcomes.
+
+    All runs of a command are handed in at once, so that the last run of a scenario leaves no process idle.
+    """
+
+    def __init__(self, jobs: int) -> None:
+        self._pool = ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn"))
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *_why: object) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def hand_in(self, runs: list[Run]) -> Begun:
+        """They begin in the order in which they were handed in."""
+        return [self._pool.submit(_in_child, run) for run in runs]
+
+
 def carry_out(
     document: Document, where: str, tell: Tell, *, out: Path | None = None, seed: int | None = None,
-    repeat: int | None = None, jobs: int = 1, options: dict[str, Any] | None = None
+    repeat: int | None = None, jobs: int = 1, options: dict[str, Any] | None = None, begun: Begun | None = None
 ) -> Report:  # fmt: skip
-    """Run, write down and judge a scenario. `options`: of the live back end. Raises ScenarioError, ResultsError."""
-    began = time.monotonic()
+    """Run, write down and judge a scenario. Raises ScenarioError, ResultsError.
+
+    `options`: of the live back end; `begun`: its virtual runs, already in the hands of a Crew.
+    """
     runs = plan_runs(document, where, seed=seed, repeat=repeat)
     first = runs[0].scenario
     results = None
@@ -94,8 +120,16 @@ def carry_out(
         results = Results.create(out, document, first.title, where, runs[0].seed, names, command, options)
     tell.begins(runs)
     done: dict[int, Outcome] = {}
-    for number, outcome, load in _outcomes(runs, where, tell, jobs, options or {}):
+    wall_s = 0.0
+    if begun is not None:
+        outcomes = _as_they_end(runs, begun, tell)
+    elif where == "virtual" and jobs > 1 and len(runs) > 1:
+        outcomes = _side_by_side(runs, tell, min(jobs, len(runs)))
+    else:
+        outcomes = _one_by_one(runs, where, tell, options or {})
+    for number, outcome, load in outcomes:
         run = runs[number]
+        wall_s += load["wall_s"]
         outcome.metrics = Measured(outcome, run.scenario).all()
         if load["overloaded"]:
             outcome.notes.append(f"the machine was overloaded: times are {load['times']}")
@@ -108,25 +142,22 @@ def carry_out(
     repeats = spreads(first, measured, verdicts)
     if results is not None:
         results.finish(verdicts, repeats)
-    return Report(first.name, first.title, pairs, verdicts, repeats, out, time.monotonic() - began)
+    return Report(first.name, first.title, pairs, verdicts, repeats, out, wall_s)
 
 
-def _outcomes(
-    runs: list[Run], where: str, tell: Tell, jobs: int, options: dict[str, Any]
+def _one_by_one(
+    runs: list[Run], where: str, tell: Tell, options: dict[str, Any]
 ) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:
-    if where == "virtual" and jobs > 1 and len(runs) > 1:
-        yield from _side_by_side(runs, tell, jobs)
-        return
     carry = _virtual if where == "virtual" else _live(options)
     for number, run in enumerate(runs):
-        meter, began = LoadMeter(), time.monotonic()
+        meter = LoadMeter()
 
         def progress(share: float, now: float, run: Run = run, meter: LoadMeter = meter) -> None:
             meter.look()
             tell.progress(run, share, now)
 
         outcome = carry(run, progress)
-        tell.ends(run, outcome, time.monotonic() - began)
+        tell.ends(run, outcome)
         yield number, outcome, meter.read(where)
 
 
@@ -142,23 +173,21 @@ def _live(options: dict[str, Any]) -> Callable[[Run, Callable[[float, float], No
     return lambda run, progress: run_live(run, progress, **options)
 
 
-def _in_child(run: Run) -> tuple[Outcome, float, dict[str, Any]]:
-    meter, began = LoadMeter(), time.monotonic()
+def _in_child(run: Run) -> tuple[Outcome, dict[str, Any]]:
+    meter = LoadMeter()
     outcome = _virtual(run, lambda _share, _now: None)
-    return outcome, time.monotonic() - began, meter.read("virtual")
+    return outcome, meter.read("virtual")
 
 
 def _side_by_side(runs: list[Run], tell: Tell, jobs: int) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:
-    """Virtual runs need nothing of each other: any number of processes gives the same outcomes."""
-    pool = ProcessPoolExecutor(max_workers=min(jobs, len(runs)), mp_context=get_context("spawn"))
-    try:
-        waiting = {pool.submit(_in_child, run): number for number, run in enumerate(runs)}
-        while waiting:
-            finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
-            for future in finished:
-                number = waiting.pop(future)
-                outcome, wall_s, load = future.result()
-                tell.ends(runs[number], outcome, wall_s)
-                yield number, outcome, load
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+    with Crew(jobs) as crew:
+        yield from _as_they_end(runs, crew.hand_in(runs), tell)
+
+
+def _as_they_end(runs: list[Run], begun: Begun, tell: Tell) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:
+    numbers = {future: number for number, future in enumerate(begun)}
+    for future in as_completed(numbers):
+        number = numbers[future]
+        outcome, load = future.result()
+        tell.ends(runs[number], outcome)
+        yield number, outcome, load

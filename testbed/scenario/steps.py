@@ -147,5 +147,5 @@ def _of_kind(wanted: Random, plan: Plan) -> list[Link]:
 
 
 def _draw(wanted: Random, known: list[Any], dice: random.Random) -> list[Any]:
-    count = wanted.count if wanted.count is not None else max(1, round((wanted.share or 0) * len(known)))
+    count = wanted.count if wanted.share is None else max(wanted.share > 0, round(wanted.share * len(known)))
     return dice.sample(known, min(count, len(known)))

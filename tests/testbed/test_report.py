@@ -68,7 +68,7 @@ class Quiet:
     def progress(self, run, share, now):
         pass
 
-    def ends(self, run, outcome, wall_s):
+    def ends(self, run, outcome):
         pass
 
 
@@ -114,6 +114,15 @@ def test_a_page_has_all_and_fetches_nothing(made):
     files = {path.name for path in (made / "figures").iterdir()}
     assert {"figure1.png", "figure1.svg", "figure2.png", "timeline-run.svg", "paths-run-flow_h0-h1.svg"} <= files
     assert len(text) < 600_000
+
+
+def test_a_figure_may_show_some_of_the_runs(tmp_path):
+    figures = "figures:\n  - {kind: bars, metric: time, x: depth, where: {variant: b, depth: last}}\n"
+    text = SMALL[: SMALL.index("figures:")] + "variants: {a: {}, b: {}}\nsweep: {depth: [1, 2]}\n" + figures
+    folder = make(tmp_path / "some", text.replace("depth: 2}", "depth: $depth}"), repeat=2)
+    report(folder)
+    picture = (folder / "figures" / "figure1.svg").read_text()
+    assert "b depth=2</text>" in picture and "a depth" not in picture and "depth=1" not in picture
 
 
 def test_a_second_report_leaves_no_old_pictures(made, tmp_path):

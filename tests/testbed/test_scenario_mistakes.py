@@ -67,6 +67,9 @@ MISTAKES = {
     "a rule without a bound": ("at_least: 0.9, ", "", 9, "give at_least, at_most or about"),
     "a part of what has no parts": ("rate.flow, at_least", "lost, from: 1s, at_least", 9, "one number for the whole run"),
     "a variant that does not exist": ("of: baseline", "of: baseline, where: {variant: x}", 9, "no variant 'x'"),
+    "a figure of runs that are not there": (
+        "duration: 5s", "duration: 5s\nfigures: [{metric: rate.flow, where: {variant: x}}]", 6, "no variant 'x'"
+    ),
     "a sweep that does not exist": ("h0 h2", "h0 $peer", 4, "$peer: no sweep of that name"),
     "a sweep of nothing": ("duration: 5s", "duration: 5s\nsweep: {x: []}", 6, "a list of values, or {from, to, step}"),
     "a range that goes down": ("duration: 5s", "duration: 5s\nsweep: {x: {from: 4, to: 1, step: 1}}", 6, "goes up"),

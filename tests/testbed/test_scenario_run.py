@@ -17,7 +17,7 @@ from testbed.scenario.load import read
 from testbed.scenario.measure import _WHOLE, Measured
 from testbed.scenario.metrics import METRICS
 from testbed.scenario.names import plan_of
-from testbed.scenario.runner import carry_out, plan_runs
+from testbed.scenario.runner import Crew, carry_out, plan_runs
 from testbed.scenario.steps import steps
 from testbed.scenario.virtual import run_virtual
 
@@ -48,7 +48,7 @@ class Quiet:
     def progress(self, run, share, now):
         assert 0 <= share <= 1
 
-    def ends(self, run, outcome, wall_s):
+    def ends(self, run, outcome):
         pass
 
 
@@ -78,6 +78,17 @@ def test_side_by_side_gives_the_same(tmp_path):
     together = carry_out(document(tmp_path, text), "virtual", Quiet(), jobs=2)
     assert [o.to_json() for _, o in alone.runs] == [o.to_json() for _, o in together.runs]
     assert [run.seed for run, _ in alone.runs] == [1, 2]
+
+
+def test_a_crew_may_be_ahead_of_the_scenarios_it_works_for(tmp_path):
+    file = document(tmp_path, SMALL + "variants: {one: {}, two: {links: {rate: 6M}}}\n")
+    with Crew(2) as crew:
+        begun = [crew.hand_in(plan_runs(file, "virtual", seed=seed)) for seed in (1, 2)]
+        together = [carry_out(file, "virtual", Quiet(), seed=seed, begun=begun[seed - 1]) for seed in (1, 2)]
+    for seed, made in zip((1, 2), together, strict=True):
+        alone = carry_out(file, "virtual", Quiet(), seed=seed)
+        assert [o.to_json() for _, o in alone.runs] == [o.to_json() for _, o in made.runs]
+        assert made.wall_s > 0
 
 
 def test_a_cut_link_is_seen_and_forgotten(tmp_path):
@@ -119,6 +130,15 @@ measure: {{evs: false}}
     assert sum(flow.retransmitted for flow in outcome.flows) > 0
 
 
+def test_queues_of_one_plane_are_no_losses():
+    """In an all-to-all packets of a long queue are lapped by many of other planes; nothing is lost, nobody accused."""
+    runs = expand(read(SCENARIOS / "e16.yaml"), "virtual")
+    (run,) = [one for one in runs if one.label == {"variant": "mrc", "loss": "0%", "size": 1 << 20}]
+    measured = Measured(run_virtual(run), run.scenario)
+    assert measured.value("trimmed") > 100
+    assert (measured.value("lost"), measured.value("evs.bad")) == (0, 0)
+
+
 def test_a_fault_comes_at_its_share_of_the_work(tmp_path):
     text = (
         SMALL.replace("depth: 2}", "depth: 2, bytes: 256K}")
@@ -147,6 +167,14 @@ def test_random_targets_follow_the_seed(tmp_path):
         drawn.append(str(steps(run.scenario, plan_of(run.scenario), run.seed)[0]))
     assert drawn[0] == drawn[1]
     assert len(set(drawn)) > 1
+
+
+@pytest.mark.parametrize("none", ["count: 0", "share: 0%"])
+def test_no_random_target_is_no_fault(tmp_path, none):
+    text = SMALL.replace("cut: p0-t0-0 p0-t1-0", f"cut: {{random: links, {none}}}")
+    run, outcome = outcome_of(tmp_path, text)
+    assert [step.targets for step in steps(run.scenario, plan_of(run.scenario), 1)] == [(), ()]
+    assert Measured(outcome, run.scenario).value("lost") == 0
 
 
 def test_live_runs_may_have_values_of_their_own(tmp_path):
