@@ -357,7 +357,9 @@ class FaultList:
             for finding, sightings in found:
                 if self._crosses(sighting.subject, finding.causes):
                     sightings.append(sighting)
-        found += self._path_findings(plane, self._ripe(rest, now), now)
+        ripe = self._ripe(rest, now)
+        is_word_due = any(s.source != EV and not any(s is one for one in ripe) for s in rest)
+        found += self._path_findings(plane, ripe, is_word_due, now)
         self._line_up(plane, found, now)
 
     def _ripe(self, sightings: list[Sighting], now: float) -> list[Sighting]:
@@ -425,17 +427,38 @@ class FaultList:
             if is_returning and not all(link.ends & names for link in waits_for):
                 self._hold[switch] = now + self.times.settle_s
 
-    def _path_findings(self, plane: int, sightings: list[Sighting], now: float) -> list[tuple[Finding, list[Sighting]]]:
-        """What is wrong with paths that no port explains; of a fault that goes, the slower ones are waited for."""
+    def _path_findings(
+        self, plane: int, sightings: list[Sighting], is_word_due: bool, now: float
+    ) -> list[tuple[Finding, list[Sighting]]]:
+        """What is wrong with paths that no port explains.
+
+        Of a fault that goes, the slower ones are waited for; unless it was a wrong guess, and what others than its own
+        paths say explains all of them. While a prober's word is due (`is_word_due`), no fault goes.
+        """
         found = self._weigh(plane, sightings, now)
         causes = frozenset(cause for finding, _ in found for cause in finding.causes)
         over = [f for f in self._active if f.plane == plane and f.how is not How.DOWN and not f.causes & causes]
         slow = [s for s in sightings if s.told and any(s in fault.sightings for fault in over)]
         if not slow:
             return found
+        if is_word_due:
+            found = self._weigh(plane, [s for s in sightings if s not in slow], now)
+            for fault in over:
+                mine = [s for s in slow if s in fault.sightings]
+                if mine:
+                    found.append((Finding(fault.how, fault.explanations, ()), mine))
+            return found
         for sighting in slow:
             sighting.excused_until = now + self.times.recover_s
-        return self._weigh(plane, [s for s in sightings if not self._is_excused(s, now)], now)
+        found = self._weigh(plane, [s for s in sightings if not self._is_excused(s, now)], now)
+        causes = frozenset(cause for finding, _ in found for cause in finding.causes)
+        if all(isinstance(s.subject, Trace) and self._crosses(s.subject, causes) for s in slow):
+            for sighting in slow:
+                sighting.excused_until = now
+                for finding, mine in found:
+                    if isinstance(sighting.subject, Trace) and self._crosses(sighting.subject, finding.causes):
+                        mine.append(sighting)
+        return found
 
     def _weigh(self, plane: int, sightings: list[Sighting], now: float) -> list[tuple[Finding, list[Sighting]]]:
         by_key: dict[Hashable, Sighting] = {(s.source, s.about): s for s in sightings}

@@ -304,6 +304,25 @@ def test_evs__one_that_recovers_soon_was_no_fault():
     assert evs.active == [] and evs.faults.all() == []
 
 
+def test_evs__a_first_guess_that_a_prober_corrects_becomes_part_of_what_it_was():
+    """Three dead uplinks at one end are one dead NIC link to the only flow there, until the prober tells."""
+    evs = Evs(planes=1, racks=4, spines=4, hosts_per_rack=2)
+    traces = evs.faults.traces
+    evs.bad("h4 h6 0x0000", "h4 h6 0x0001", "h4 h6 0x0002")
+    evs.run(0.3)
+    evs.good("h5 h0 0x0000", "h0 h6 0x0003", "h0 h7 0x0003")
+    evs.run(2.0)
+    assert evs.active == [("h4 p0-t0-2", "lossy link")]
+    for host in ("h4", "h6", "h7"):
+        evs.faults.path(f"{host} T0", traces.t0_probe(host, 0), "ok", source=MAPPER, now=evs.now)
+    for t1 in ("p0-t1-0", "p0-t1-1", "p0-t1-2"):
+        evs.faults.path(f"h7 {t1}", traces.t1_probe("h7", 0, t1), "down", source=MAPPER, now=evs.now, t=evs.now - 1.9)
+        evs.faults.path(f"h4 {t1}", traces.t1_probe("h4", 0, t1), "ok", source=MAPPER, now=evs.now)
+    evs.run(1.0)
+    assert evs.active == [(f"p0-t0-3 p0-t1-{k}", "lossy link") for k in range(3)]
+    assert [fault.location for fault in evs.faults.all()] == [location for location, _ in evs.active]  # merged
+
+
 def test_evs__of_a_cut_link_do_not_outlive_it_as_another_fault():
     evs = Evs(**DEFAULT)
     evs.faults.port("p0-t0-0-eth3", "DOWN", source="gnmi x", now=evs.now)
