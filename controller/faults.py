@@ -6,8 +6,6 @@ time of the event. After each call drain `changes()` and re-arm at `next_timer()
 A report opens, renews or closes a *sighting* (one source saying that one thing is bad). After a moment's waiting the
 open sightings of a plane are explained afresh, by few causes (explain.py), and the list is brought into line.
 
-Longer than most modules, because reports, their explanation and the life of a fault share all of their state.
-
 Design notes
 1. Waiting (GATHER_S) is what keeps one dying switch from being told as four links: its reports come one by one. Ports
    and streams are certain, and cost a tenth of a second; the death of paths is told later by some than by others. An
@@ -28,12 +26,11 @@ Design notes
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Hashable
-from itertools import count
 from typing import Any
 
 from controller.explain import Finding, How, hard, lossy, silent
+from controller.ledger import Found, Ledger
 from controller.paths import NEVER, Fate, Paths
 from controller.records import (
     DIGEST,
@@ -44,17 +41,12 @@ from controller.records import (
     Fault,
     FaultState,
     Sighting,
-    key_of,
-    named_alike,
 )
 from controller.times import Times
 from controller.traces import Cause, Trace, Traces
 from topologies.plan import Link, Plan, Switch
 
 __all__ = ["DIGEST", "EV", "MAPPER", "P4RUNTIME", "PORT_IS_BAD", "Fault", "FaultList", "FaultState", "Times"]
-
-KEEP_CLOSED = 1000
-"""Closed faults remembered; the oldest are forgotten."""
 
 
 class FaultList:
@@ -71,25 +63,16 @@ class FaultList:
         """Switches whose P4Runtime stream is open."""
         self._congested: dict[str, float] = {}
         """When the queue behind an interface was last full, as far as told."""
-        self._active: list[Fault] = []
-        self._closed: deque[Fault] = deque(maxlen=KEEP_CLOSED)
         self._hold: dict[Switch, float] = {}
         """Switches whose cause ended with links still down, and when we stop waiting for those."""
-        self._linger: dict[int, float] = {}
-        """Flapping faults that are quiet now, by number, and when they are over."""
-        self._unconfirmed: dict[int, float] = {}
-        """Faults remembered from an earlier life, by number, and when they are over unless they are seen."""
-        self._unclear: dict[int, dict[frozenset[Cause], float]] = {plane: {} for plane in range(plan.planes)}
-        """Findings of each plane that are not told yet because they leave a choice, and when they are."""
         self._due: dict[int, float] = {}
         """When a plane wants to be explained again."""
-        self._changes: list[tuple[str, Fault]] = []
-        self._numbers = count(1)
         self._switches = {plane: [s for s in plan.switches if s.plane == plane] for plane in range(plan.planes)}
         self._links_of: dict[str, list[Link]] = {s.name: [] for s in plan.switches}
         for link in plan.links:
             for end in link.ends & self._links_of.keys():
                 self._links_of[end].append(link)
+        self._ledger = Ledger(self._links_of, self.times, wait=self._want, over=self._excuse)
 
     # ---- reports in -------------------------------------------------------------------------------------
 
@@ -140,11 +123,7 @@ class FaultList:
 
     def _killers(self, plane: int, now: float) -> frozenset[Cause]:
         """What has killed whole paths of a plane, until a little while ago: losses are counted late."""
-        faults = [*self._active]
-        for fault in reversed(self._closed):
-            if fault.cleared is None or now - fault.cleared >= self.times.recover_s:
-                break
-            faults.append(fault)
+        faults = [*self._ledger.active, *self._ledger.lately(now, self.times.recover_s)]
         return frozenset(c for f in faults if f.plane == plane and f.how is not How.LOSSY for c in f.causes)
 
     def digest(self, interface: str, says: str, *, now: float) -> None:
@@ -153,11 +132,9 @@ class FaultList:
             link = self.plan.link_of_interface(interface)
         except ValueError:
             return
-        for fault in self._active:
+        for fault in self._ledger.active:
             if any(link == cause or (isinstance(cause, Switch) and cause.name in link.ends) for cause in fault.causes):
-                sighting = Sighting(DIGEST, interface, link, says, now, now, now, cleared=now)
-                if fault.attach(sighting):
-                    self._changes.append(("updated", fault))
+                self._ledger.confirm(fault, Sighting(DIGEST, interface, link, says, now, now, now, cleared=now))
 
     def withdraw(self, about: str, plane: int, *, source: str, now: float) -> None:
         """A source has nothing to say about a path any more, good or bad: the QP is gone, the EV denied."""
@@ -201,21 +178,11 @@ class FaultList:
 
     def restore(self, records: list[dict[str, Any]], now: float, confirm_s: float) -> None:
         """Faults as an earlier controller kept them. Those still active are over unless seen within `confirm_s`."""
-        for record in records:
-            fault = Fault.from_json(record, self.traces)
-            if fault is None:
-                continue
-            if fault.state is FaultState.ACTIVE:
-                self._active.append(fault)
-                self._unconfirmed[fault.number] = now + confirm_s
-            else:
-                self._closed.append(fault)
-        last = max((fault.number for fault in (*self._active, *self._closed)), default=0)
-        self._numbers = count(last + 1)
+        self._ledger.restore(records, self.traces, now + confirm_s)
 
     def confirm_by(self, due: float) -> None:
         """All sources answer now: remembered faults that nobody sees by then are over."""
-        self._unconfirmed = {number: min(until, due) for number, until in self._unconfirmed.items()}
+        self._ledger.confirm_by(due)
 
     # ---- time -------------------------------------------------------------------------------------------
 
@@ -226,32 +193,30 @@ class FaultList:
             self._explain(switch.plane, now, may_hold=False)
         for plane in [p for p, due in self._due.items() if due <= now]:
             self._explain(plane, now)
-        for waiting in (self._linger, self._unconfirmed):
-            for number in [n for n, until in waiting.items() if until <= now]:
-                for fault in [f for f in self._active if f.number == number]:
-                    self._explain(fault.plane, now)
-                waiting.pop(number, None)
+        for plane in self._ledger.planes_due(now):
+            self._explain(plane, now)
+        self._ledger.waited(now)
 
     def next_timer(self) -> float | None:
         """When on_timer() wants to be called, seconds; None when not at all."""
-        waits = (self._hold, self._due, self._linger, self._unconfirmed)
-        return min((until for one in waits for until in one.values()), default=None)
+        of_faults = self._ledger.next_timer()
+        waits = [*self._hold.values(), *self._due.values(), *([of_faults] if of_faults is not None else [])]
+        return min(waits, default=None)
 
     # ---- faults out -------------------------------------------------------------------------------------
 
     def changes(self) -> list[tuple[str, Fault]]:
         """(`raised`, `updated`, `cleared` or `merged`; fault) since the last call, in order."""
-        out, self._changes = self._changes, []
-        return out
+        return self._ledger.changes()
 
     def active(self) -> list[Fault]:
         """Active faults, oldest first."""
-        return sorted(self._active, key=lambda fault: fault.number)
+        return sorted(self._ledger.active, key=lambda fault: fault.number)
 
     def all(self) -> list[Fault]:
         """Active and closed faults, oldest first; not the merged ones, whose evidence is in the bigger faults."""
-        closed = [fault for fault in self._closed if fault.state is not FaultState.MERGED]
-        return sorted((*closed, *self._active), key=lambda fault: fault.number)
+        closed = [fault for fault in self._ledger.closed if fault.state is not FaultState.MERGED]
+        return sorted((*closed, *self._ledger.active), key=lambda fault: fault.number)
 
     # ---- sightings --------------------------------------------------------------------------------------
 
@@ -320,9 +285,7 @@ class FaultList:
         """Design note 3: it began while a fault was active that is over by now."""
         if not isinstance(sighting.subject, Trace):
             return
-        for fault in reversed(self._closed):
-            if fault.cleared is None or sighting.heard > fault.cleared + self.times.excused_s:
-                break
+        for fault in self._ledger.lately(sighting.heard, self.times.excused_s):
             if fault.state is FaultState.CLEARED:
                 began_before = sighting.since <= fault.cleared + self.times.gather_path_s
                 if began_before and self._crosses(sighting.subject, fault.causes):
@@ -360,7 +323,7 @@ class FaultList:
         ripe = self._ripe(rest, now)
         is_word_due = any(s.source != EV and not any(s is one for one in ripe) for s in rest)
         found += self._path_findings(plane, ripe, is_word_due, now)
-        self._line_up(plane, found, now)
+        self._ledger.line_up(plane, found, now)
 
     def _ripe(self, sightings: list[Sighting], now: float) -> list[Sighting]:
         """Old enough to be explained; one that is makes all of its kind so, for they belong together."""
@@ -381,16 +344,14 @@ class FaultList:
         self, plane: int, paths: list[Sighting], causes: frozenset[Cause], now: float
     ) -> list[Sighting]:
         """Design note 3, for ports and streams that are well again: the paths they had killed are excused."""
-        over = [f for f in self._active if f.plane == plane and f.how is How.DOWN and not f.causes & causes]
+        over = [f for f in self._ledger.of(plane) if f.how is How.DOWN and not f.causes & causes]
         for sighting in paths:
             assert isinstance(sighting.subject, Trace)
             if sighting.told and any(self._crosses(sighting.subject, fault.causes) for fault in over):
                 sighting.excused_until = now + self.times.excused_s
         return [s for s in paths if not self._is_excused(s, now)]
 
-    def _hard_findings(
-        self, plane: int, seen: list[Sighting], now: float, may_hold: bool
-    ) -> list[tuple[Finding, list[Sighting]]]:
+    def _hard_findings(self, plane: int, seen: list[Sighting], now: float, may_hold: bool) -> Found:
         by_cause: dict[Hashable, list[Sighting]] = {}
         for sighting in seen:
             by_cause.setdefault(sighting.subject, []).append(sighting)
@@ -416,7 +377,7 @@ class FaultList:
 
     def _hold_returning(self, plane: int, guilty: set[Switch], down: dict[Link, float], now: float) -> None:
         """Design note 2: start to wait for returning switches, stop for those that are back entirely."""
-        certain = {f.certain_cause for f in self._active if f.how is How.DOWN}
+        certain = {f.certain_cause for f in self._ledger.active if f.how is How.DOWN}
         names = {s.name for s in guilty}
         for switch in self._switches[plane]:
             waits_for = [k for k in self._links_of[switch.name] if k in down]
@@ -427,9 +388,7 @@ class FaultList:
             if is_returning and not all(link.ends & names for link in waits_for):
                 self._hold[switch] = now + self.times.settle_s
 
-    def _path_findings(
-        self, plane: int, sightings: list[Sighting], is_word_due: bool, now: float
-    ) -> list[tuple[Finding, list[Sighting]]]:
+    def _path_findings(self, plane: int, sightings: list[Sighting], is_word_due: bool, now: float) -> Found:
         """What is wrong with paths that no port explains.
 
         Of a fault that goes, the slower ones are waited for; unless it was a wrong guess, and what others than its own
@@ -437,7 +396,7 @@ class FaultList:
         """
         found = self._weigh(plane, sightings, now)
         causes = frozenset(cause for finding, _ in found for cause in finding.causes)
-        over = [f for f in self._active if f.plane == plane and f.how is not How.DOWN and not f.causes & causes]
+        over = [f for f in self._ledger.of(plane) if f.how is not How.DOWN and not f.causes & causes]
         slow = [s for s in sightings if s.told and any(s in fault.sightings for fault in over)]
         if not slow:
             return found
@@ -460,7 +419,7 @@ class FaultList:
                         mine.append(sighting)
         return found
 
-    def _weigh(self, plane: int, sightings: list[Sighting], now: float) -> list[tuple[Finding, list[Sighting]]]:
+    def _weigh(self, plane: int, sightings: list[Sighting], now: float) -> Found:
         by_key: dict[Hashable, Sighting] = {(s.source, s.about): s for s in sightings}
         dead, surviving = self._dead(plane, by_key, now)
         proofs = self._paths.proofs(plane)
@@ -524,141 +483,13 @@ class FaultList:
     def _is_known_lossy(self, sighting: Sighting) -> bool:
         """It is over something that is known to lose packets, which may well lose a few in a row."""
         assert isinstance(sighting.subject, Trace)
-        losing = [f for f in self._active if f.plane == sighting.plane and f.how is How.LOSSY]
+        losing = [f for f in self._ledger.of(sighting.plane) if f.how is How.LOSSY]
         return any(self._crosses(sighting.subject, fault.causes) for fault in losing)
 
-    # ---- records ----------------------------------------------------------------------------------------
-
-    def _line_up(self, plane: int, found: list[tuple[Finding, list[Sighting]]], now: float) -> None:
-        """Raise, update, narrow, merge and clear until the list says what was found."""
-        kept: set[int] = set()
-        matched: list[tuple[Finding, list[Sighting], Fault | None]] = []
-        free = [f for f in self._active if f.plane == plane]
-        for match in (_same, _narrower, _wider):  # the best match for all first
-            for finding, sightings in [one for one in found if not any(one[0] is m[0] for m in matched)]:
-                fault = next((f for f in free if match(f, finding)), None)
-                if fault is not None:
-                    free.remove(fault)
-                    matched.append((finding, sightings, fault))
-        matched += [(f, s, None) for f, s in found if not any(f is m[0] for m in matched)]
-        homes: dict[int, list[int]] = {}
-        for finding, sightings, fault in matched:
-            if fault is None and self._waits_for_clarity(finding, now):
-                continue
-            fault = self._update(fault, finding, sightings, now) if fault else self._raise(finding, sightings, now)
-            kept.add(fault.number)
-            self._linger.pop(fault.number, None)
-            self._unconfirmed.pop(fault.number, None)
-            for sighting in sightings:
-                sighting.told = True
-                homes.setdefault(id(sighting), []).append(fault.number)
-        told = {finding.causes for finding, _ in found}
-        self._unclear[plane] = {causes: due for causes, due in self._unclear[plane].items() if causes in told}
-        for fault in [f for f in self._active if f.plane == plane and f.number not in kept]:
-            into = {n for s in fault.sightings if s.cleared is None for n in homes.get(id(s), [])}
-            self._close(fault, sorted(n for n in into if not self._is_part(n, fault)), now)
-
-    def _is_part(self, number: int, fault: Fault) -> bool:
-        """The fault of that number is about links of a switch that `fault` was about: what is left, not what it was."""
-        names = {cause.name for cause in fault.causes if isinstance(cause, Switch)}
-        part = next(f for f in self._active if f.number == number)
-        return bool(names) and all(isinstance(cause, Link) and cause.ends & names for cause in part.causes)
-
-    def _waits_for_clarity(self, finding: Finding, now: float) -> bool:
-        """Design note 1: a choice is not told at once."""
-        if len(finding.explanations) == 1:
-            return False
-        wait = self.times.lossy_unclear_s if finding.how is How.LOSSY else self.times.unclear_s
-        plane = self._plane_of(finding)
-        due = self._unclear[plane].setdefault(finding.causes, now + (0.0 if finding.how is How.DOWN else wait))
-        if now < due - 1e-6:
-            self._want(plane, min(due, now + self.times.gather_path_s))
-            return True
-        return False
-
-    def _raise(self, finding: Finding, sightings: list[Sighting], now: float) -> Fault:
-        again = next((f for f in reversed(self._closed) if self._is_back(f, finding, now)), None)
-        if again is not None:
-            self._closed.remove(again)
-            fault, fault.state, fault.cleared = again, FaultState.ACTIVE, None
-            fault.flaps, fault.raised = fault.flaps + 1, now
-            fault.forget_cleared()
-        else:
-            first = min((s.since for s in sightings), default=now)
-            fault = Fault(next(self._numbers), first, now, self._plane_of(finding))
-        fault.describe(finding, self._links_of, sightings)
-        for sighting in sightings:
-            fault.attach(sighting)
-        fault.describe(finding, self._links_of, sightings)
-        self._active.append(fault)
-        self._changes.append(("raised", fault))
-        return fault
-
-    def _is_back(self, fault: Fault, finding: Finding, now: float) -> bool:
-        return (
-            fault.state is FaultState.CLEARED
-            and fault.cleared is not None
-            and now - fault.cleared <= self.times.flap_s
-            and key_of(fault.explanations) == key_of(finding.explanations)
-        )
-
-    def _update(self, fault: Fault, finding: Finding, sightings: list[Sighting], now: float) -> Fault:
-        if _wider(fault, finding):  # it was certain once: evidence that has grown old does not make it less so
-            own = next(iter(fault.causes))
-            finding = Finding(finding.how, ((own,),), finding.reports, finding.loss)
-        news = [s for s in sightings if fault.attach(s)]
-        before = (fault.text, fault.how)
-        fault.describe(finding, self._links_of, sightings)
-        if news or before != (fault.text, fault.how):
-            self._changes.append(("updated", fault))
-        return fault
-
-    @staticmethod
-    def _plane_of(finding: Finding) -> int:
-        return next(iter(finding.causes)).plane
-
-    def _close(self, fault: Fault, into: list[int], now: float) -> None:
-        if not into:
-            until = self._unconfirmed.get(fault.number)
-            if until is not None and now < until:
-                return
-            hold = self.times.flap_s if fault.flaps >= 2 else self.times.lossy_hold_s
-            is_brief = fault.how is How.SILENT and now - fault.raised < self.times.dead_for_s
-            if is_brief and fault.certain_cause is not None:
-                finding = Finding(How.LOSSY, fault.explanations, ())
-                fault.describe(finding, self._links_of, [])
-                self._changes.append(("updated", fault))
-            if fault.flaps >= 2 or fault.how is How.LOSSY:
-                until = self._linger.setdefault(fault.number, now + hold)
-                if now < until - 1e-6:
-                    return
-                self._linger.pop(fault.number, None)
-        self._linger.pop(fault.number, None)
-        self._unconfirmed.pop(fault.number, None)
-        self._active.remove(fault)
-        fault.state = FaultState.MERGED if into else FaultState.CLEARED
-        fault.into, fault.cleared = into, now
-        self._closed.append(fault)
-        self._changes.append((fault.state.value, fault))
-        if not into:
-            excused_s = self.times.excused_s if fault.how is How.DOWN else 2 * self.times.recover_s
-            for sighting in self._open.values():
-                if isinstance(sighting.subject, Trace) and self._crosses(sighting.subject, fault.causes):
-                    sighting.excused_until = now + excused_s
-            self._paths.forget_counts(fault.plane, fault.causes)
-
-
-def _same(fault: Fault, finding: Finding) -> bool:
-    return named_alike(fault, finding)
-
-
-def _narrower(fault: Fault, finding: Finding) -> bool:
-    """The fault could not be told, and this is one of what it may have been."""
-    return len(fault.explanations) > 1 and finding.causes < fault.causes
-
-
-def _wider(fault: Fault, finding: Finding) -> bool:
-    """The fault was certain, and this finding allows for it beside others."""
-    return (
-        len(fault.explanations) == 1 and len(finding.explanations) > 1 and fault.explanations[0] in finding.explanations
-    )
+    def _excuse(self, fault: Fault, now: float) -> None:
+        """Design note 3: a fault was cleared; what it killed takes a little longer to recover."""
+        excused_s = self.times.excused_s if fault.how is How.DOWN else 2 * self.times.recover_s
+        for sighting in self._open.values():
+            if isinstance(sighting.subject, Trace) and self._crosses(sighting.subject, fault.causes):
+                sighting.excused_until = now + excused_s
+        self._paths.forget_counts(fault.plane, fault.causes)

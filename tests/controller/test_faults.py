@@ -277,7 +277,7 @@ def test_planes__do_not_touch_each_other():
 
 
 def test_history__forgets_the_oldest(monkeypatch):
-    monkeypatch.setattr("controller.faults.KEEP_CLOSED", 3)
+    monkeypatch.setattr("controller.ledger.KEEP_CLOSED", 3)
     story = Story()
     for _ in range(5):
         story.down("p0-t0-0-eth3")
