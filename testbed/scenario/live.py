@@ -19,6 +19,7 @@ from typing import Any
 from testbed.program import compile_program
 from testbed.scenario.expand import Run
 from testbed.scenario.flows import CollectivePlan, FlowPlan
+from testbed.scenario.live_cpu import CpuWatch
 from testbed.scenario.live_faults import LiveFaults
 from testbed.scenario.live_samples import LiveSampler
 from testbed.scenario.live_work import LiveWork, flow_name
@@ -140,7 +141,11 @@ class LiveRun:
             self.work.start()
             self._wait(self.work.begins)
             self.sampler.begin()
+            cpu = CpuWatch({process.name: process.pid for process in self.fabric.processes})
+            cpu.begin()
             self._loop(timeline, progress)
+            for note in cpu.notes():
+                self._note(note)
             self._stop.set()
             self._gather()
         return self.outcome

@@ -101,6 +101,15 @@ def _commit() -> str | None:
     return done.stdout.strip()
 
 
+def _is_stillborn(folder: Path) -> bool:
+    """Results that ended before their first run did: nothing would be lost."""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text())
+        return not manifest["complete"] and not manifest["runs"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
 @dataclass(slots=True)
 class Results:
     """The folder of one scenario's runs."""
@@ -117,7 +126,7 @@ class Results:
 
         Raises ResultsError when it holds results already, or cannot be written.
         """
-        if (folder / "manifest.json").exists():
+        if (folder / "manifest.json").exists() and not _is_stillborn(folder):
             raise ResultsError(f"{folder} holds results already: give another --out, or remove it")
         try:
             (folder / "runs").mkdir(parents=True, exist_ok=True)

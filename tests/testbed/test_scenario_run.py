@@ -17,6 +17,7 @@ from testbed.scenario.load import read
 from testbed.scenario.measure import _WHOLE, Measured
 from testbed.scenario.metrics import METRICS
 from testbed.scenario.names import plan_of
+from testbed.scenario.results import Results, ResultsError
 from testbed.scenario.runner import Crew, carry_out, plan_runs
 from testbed.scenario.steps import steps
 from testbed.scenario.virtual import run_virtual
@@ -257,6 +258,14 @@ def test_results_and_report(tmp_path):
     assert {p.suffix for p in (out / "figures").iterdir()} == {".svg", ".png"}
     (again,) = report(out)
     assert again.passed
+
+
+def test_results_are_never_overwritten_but_a_start_that_failed_leaves_none(tmp_path):
+    out = tmp_path / "out"
+    Results.create(out, document(tmp_path), "small", "virtual", 1, ["run"])  # and the fabric refused to come up
+    assert carry_out(document(tmp_path), "virtual", Quiet(), out=out).runs
+    with pytest.raises(ResultsError, match="holds results already"):
+        carry_out(document(tmp_path), "virtual", Quiet(), out=out)
 
 
 def test_runs_with_names_alike_have_files_of_their_own(tmp_path):
