@@ -283,19 +283,18 @@ class FaultList:
 
     def _excuse_latecomer(self, sighting: Sighting) -> None:
         """Design note 3: it began while a fault was active that is over by now."""
-        if not isinstance(sighting.subject, Trace):
-            return
         for fault in self._ledger.lately(sighting.heard, self.times.excused_s):
             if fault.state is FaultState.CLEARED:
                 began_before = sighting.since <= fault.cleared + self.times.gather_path_s
-                if began_before and self._crosses(sighting.subject, fault.causes):
+                if began_before and self._is_over(sighting, fault.causes):
                     hard = fault.how is How.DOWN
                     sighting.excused_until = fault.cleared + (
                         self.times.excused_s if hard else 2 * self.times.recover_s
                     )
 
-    def _crosses(self, trace: Trace, causes: frozenset[Cause]) -> bool:
-        return self._paths.crosses(trace, causes)
+    def _is_over(self, sighting: Sighting, causes: frozenset[Cause]) -> bool:
+        """It tells of a path, and the path leads over one of the causes."""
+        return isinstance(sighting.subject, Trace) and self._paths.crosses(sighting.subject, causes)
 
     def _want(self, plane: int, due: float) -> None:
         self._due[plane] = min(due, self._due.get(plane, due))
@@ -311,17 +310,11 @@ class FaultList:
         found = self._hard_findings(plane, seen, now, may_hold)
         causes = frozenset(cause for finding, _ in found for cause in finding.causes)
         paths = self._without_afterglow(plane, paths, causes, now)
-        rest = []
-        for sighting in paths:
-            assert isinstance(sighting.subject, Trace)
-            if not self._crosses(sighting.subject, causes):
-                rest.append(sighting)
-                continue
-            for finding, sightings in found:
-                if self._crosses(sighting.subject, finding.causes):
-                    sightings.append(sighting)
+        for finding, sightings in found:
+            sightings += [s for s in paths if self._is_over(s, finding.causes)]
+        rest = [s for s in paths if not self._is_over(s, causes)]
         ripe = self._ripe(rest, now)
-        is_word_due = any(s.source != EV and not any(s is one for one in ripe) for s in rest)
+        is_word_due = len(ripe) < len(rest) and any(s.source != EV and not s.told for s in rest)
         found += self._path_findings(plane, ripe, is_word_due, now)
         self._ledger.line_up(plane, found, now)
 
@@ -346,8 +339,7 @@ class FaultList:
         """Design note 3, for ports and streams that are well again: the paths they had killed are excused."""
         over = [f for f in self._ledger.of(plane) if f.how is How.DOWN and not f.causes & causes]
         for sighting in paths:
-            assert isinstance(sighting.subject, Trace)
-            if sighting.told and any(self._crosses(sighting.subject, fault.causes) for fault in over):
+            if sighting.told and any(self._is_over(sighting, fault.causes) for fault in over):
                 sighting.excused_until = now + self.times.excused_s
         return [s for s in paths if not self._is_excused(s, now)]
 
@@ -411,12 +403,11 @@ class FaultList:
             sighting.excused_until = now + self.times.recover_s
         found = self._weigh(plane, [s for s in sightings if not self._is_excused(s, now)], now)
         causes = frozenset(cause for finding, _ in found for cause in finding.causes)
-        if all(isinstance(s.subject, Trace) and self._crosses(s.subject, causes) for s in slow):
+        if all(self._is_over(s, causes) for s in slow):
             for sighting in slow:
                 sighting.excused_until = now
-                for finding, mine in found:
-                    if isinstance(sighting.subject, Trace) and self._crosses(sighting.subject, finding.causes):
-                        mine.append(sighting)
+            for finding, mine in found:
+                mine += [s for s in slow if self._is_over(s, finding.causes)]
         return found
 
     def _weigh(self, plane: int, sightings: list[Sighting], now: float) -> Found:
@@ -428,18 +419,19 @@ class FaultList:
         met: dict[int, list[Hashable]] = {}
         losing = [*leftover, *surviving]
         for key, sighting in by_key.items():
-            assert isinstance(sighting.subject, Trace)
             if not sighting.is_lossy:
                 continue
-            if not self._crosses(sighting.subject, causes):
+            if not self._is_over(sighting, causes):
                 losing.append(key)
             for finding in findings:
-                if self._crosses(sighting.subject, finding.causes):
+                if self._is_over(sighting, finding.causes):
                     met.setdefault(id(finding), []).append(key)
         found = [(f, [by_key[key] for key in (*f.reports, *met.get(id(f), []))]) for f in findings]
         losing = self._believed(plane, losing, by_key, now)
         if losing:
-            trials = {k: t for k, t in self._paths.trials(plane, now).items() if not self._crosses(t.trace, causes)}
+            trials = {
+                k: t for k, t in self._paths.trials(plane, now).items() if not self._paths.crosses(t.trace, causes)
+            }
             losses, unexplained = lossy(self.traces, trials, losing)
             found += [(f, [by_key[key] for key in f.reports]) for f in losses]
             if unexplained or any(len(f.explanations) > 1 for f in losses):
@@ -482,14 +474,13 @@ class FaultList:
 
     def _is_known_lossy(self, sighting: Sighting) -> bool:
         """It is over something that is known to lose packets, which may well lose a few in a row."""
-        assert isinstance(sighting.subject, Trace)
         losing = [f for f in self._ledger.of(sighting.plane) if f.how is How.LOSSY]
-        return any(self._crosses(sighting.subject, fault.causes) for fault in losing)
+        return any(self._is_over(sighting, fault.causes) for fault in losing)
 
     def _excuse(self, fault: Fault, now: float) -> None:
         """Design note 3: a fault was cleared; what it killed takes a little longer to recover."""
         excused_s = self.times.excused_s if fault.how is How.DOWN else 2 * self.times.recover_s
         for sighting in self._open.values():
-            if isinstance(sighting.subject, Trace) and self._crosses(sighting.subject, fault.causes):
+            if self._is_over(sighting, fault.causes):
                 sighting.excused_until = now + excused_s
         self._paths.forget_counts(fault.plane, fault.causes)
