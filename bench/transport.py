@@ -218,7 +218,7 @@ def _cut_path(seed: int, message_bytes: int, depth: int) -> float | None:
     _, fabric = make(seed)
     flow = Flow(fabric, "h0", "h1", message_bytes=message_bytes, depth=depth)
     rtt = [0.0]
-    fabric.at(0.3, lambda: rtt.append(flow.qp.requestor.srtt_s))
+    fabric.at(0.3, lambda: rtt.append(flow.qp.requestor.trips.srtt_s))
     fabric.at(0.3, Cut("p1-t0-0", "p1-t1-2"))
     fabric.run_until(0.6)
     return _out_of_use(fabric, 1, 2, rtt[-1])

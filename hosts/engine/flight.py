@@ -22,6 +22,7 @@ from .events import LossCause
 if TYPE_CHECKING:
     from .ev import Ev
     from .messages import Message
+    from .packets import Sack
 
 IN_FLIGHT, ARRIVED, GIVEN_UP = 0, 1, 2
 """States of a transmission. GIVEN_UP = lost, trimmed or refused; it waits to be sent again."""
@@ -68,6 +69,19 @@ class Sent:
     def given_up(self) -> bool:
         """Lost, trimmed or refused."""
         return self.state == GIVEN_UP
+
+    def triggered(self, sack: Sack) -> bool:
+        """Whether it was this very transmission that triggered a SACK which names its PSN (§5.8)."""
+        if self.ev.value != sack.entropy:
+            return False
+        if self.timestamp is not None:
+            return self.timestamp == sack.timestamp
+        return self.attempt == 1 + sack.rtx and self.attempt <= 2
+
+    def earlier_triggered(self, sack: Sack) -> bool:
+        """Whether the first copy, which had been given up, triggered it beyond doubt; the timestamp is that copy's."""
+        again = self.attempt > 1 and self.timestamp is not None
+        return again and not sack.rtx and sack.entropy != self.ev.value
 
 
 class Flight:

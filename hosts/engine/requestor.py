@@ -1,34 +1,26 @@
 """Requestor half of a QP: segments writes, sprays the packets, and makes sure that each one arrives (reference §5).
 
 Longer than a module should be: sending, acknowledgments, losses and timers all turn on the same few queues. What could
-be taken out is: packets in flight (flight.py), paths (paths.py), windows (window.py), evidence of losses (evidence.py).
+be taken out is: packets in flight (flight.py), round trips, timers and the retry budget (roundtrips.py), paths
+(paths.py), windows (window.py), evidence of losses (evidence.py).
 
 Design notes.
 
-1. The retry counter is charged once per *expiry round*: after a charge, the next one is possible only when a packet
-   that expired then could have expired again. A path that dies takes dozens of packets with it, whose timers run
-   out together; charging each would spend the whole budget on one event, while the budget is meant to measure how
-   long nothing gets through (§5.11). So a QP fails no sooner than linear_cnt + exp_cnt intervals after progress
-   stopped.
-2. "About to stall" asks for a SACK (A bit, §5.2) only when no other A is in flight. A sender limited by its window is
+1. "About to stall" asks for a SACK (A bit, §5.2) only when no other A is in flight. A sender limited by its window is
    always about to stall; asking each time makes each SACK free one packet which asks again: a SACK a packet, for ever.
-3. A loss on a plane that was down when, or after, the packet left is the port's fault: the EV keeps its state (§5.5).
-4. A timer that expires while nothing younger arrived over any path accuses its EV only: silence on all paths at once is
+2. A loss on a plane that was down when, or after, the packet left is the port's fault: the EV keeps its state (§5.5).
+3. A timer that expires while nothing younger arrived over any path accuses its EV only: silence on all paths at once is
    a stalled or dead peer, and to take all EVs out for it would help nobody. So halfway to its expiry a probe leaves
    over another EV. Its answer, if it comes a while before the timer expires and shows the packet missing, is the proof
    that the peer lives and the path does not: then the EV is out at the expiry. Without that proof the retransmission
    is waited for: when it is known to have arrived (its SACK names its timestamp) the first copy is overdue; the
    verdict falls two round trips later, unless a SACK of that copy, or of one that followed it on its path, comes
    first. For when a stalled host wakes up it reads its ports in any order.
-5. A host that has no CPU for a while answers late, which is no loss. The retry timer is therefore never shorter than
-   `timeout_rtts` smoothed round trips and four deviations; and when an answer to a copy that was given up comes after
-   all, the timer stays above its true round trip (from the mirrored timestamp) for a while, so that a second spurious
-   round needs a longer stall.
-6. While no plane has its ports up at both ends, nothing can be sent and nothing comes. §5.11 knows no exception for
+4. While no plane has its ports up at both ends, nothing can be sent and nothing comes. §5.11 knows no exception for
    that: each expired timer charges the retry budget, with nothing in flight the wait itself does, and the QP ends. With
    `all_ports_down` "wait" it is not charged and waits for as long as it takes. While all EVs are denied it waits
    always: the controller knows what it does.
-7. A NACK is sent once and may be lost, above all when the way back dies. So a packet that left over an EV about when
+5. A NACK is sent once and may be lost, above all when the way back dies. So a packet that left over an EV about when
    others were trimmed there, and did not arrive although later ones did, is taken for one more of those: such an EV is
    skipped, not withdrawn.
 """
@@ -44,7 +36,7 @@ from .context import Context, Counters, Room
 from .ev import Ev, EvSignal, EvState
 from .events import Completion, LossCause, PacketLost, Status
 from .evidence import Guess, Silence
-from .flight import ARRIVED, GIVEN_UP, IN_FLIGHT, PATIENCE, Flight, Sent
+from .flight import ARRIVED, GIVEN_UP, IN_FLIGHT, Flight, Sent
 from .messages import Message, Trial
 from .packets import (
     ECN_ECT0,
@@ -62,15 +54,12 @@ from .packets import (
 )
 from .paths import Paths
 from .psn import PSN_MASK, advance, unwrap
+from .roundtrips import RetryBudget, RoundTrips
 from .window import Window
 from .wire import nominal_size
 
 _VERDICTS = {Verdict.SKIP_ONCE: EvSignal.SACK_SKIP_ONCE, Verdict.ALWAYS_SKIP: EvSignal.SACK_ALWAYS_SKIP}
-_LOSS_COUNTERS = {
-    LossCause.OVERTAKEN: "overtaken",
-    LossCause.DISTANCE: "distant",
-    LossCause.TIMEOUT: "timeouts",
-}
+_LOSS_COUNTERS = {LossCause.OVERTAKEN: "overtaken", LossCause.DISTANCE: "distant", LossCause.TIMEOUT: "timeouts"}
 _REFUSAL_COUNTERS = {
     NackReason.NO_BITMAP: "refused_bitmap",
     NackReason.NO_PKT_BUFFER: "refused_buffer",
@@ -82,14 +71,10 @@ _NAK_STATUS = {
     Syndrome.NAK_REMOTE_ACCESS: Status.REMOTE_ACCESS,
     Syndrome.NAK_REMOTE_OPERATION: Status.REMOTE_OPERATION,
 }
-
-
 _KNOWN_REASONS = frozenset(NackReason)
 
 NACK_LOST_RTTS = 4
 """How long after the last NACK for a trim others may have been lost."""
-LATE_HALVES_S = 10.0
-LATE_MARGIN = 1.25
 
 
 class Requestor:
@@ -117,8 +102,6 @@ class Requestor:
         """The last packet that left with the A bit."""
         self._rcvd_units = 0
         """Newest rcvd_bytes of the responder, in its unit."""
-        self._charges = 0
-        self._charge_again_at = 0.0
         self._charged_completion = 0
         """Expiries in a row of the wait for a Transport ACK."""
         self._trials: deque[Trial] = deque()
@@ -126,15 +109,8 @@ class Requestor:
         self._ack_due_at: float | None = None
         """When to ask for the Transport ACK of a message all of whose packets arrived; None = nothing is owed."""
         self._stranded_due: float | None = None
-        """With all ports down and nothing in flight: when the wait is charged (note 6)."""
+        """With all ports down and nothing in flight: when the wait is charged (note 4)."""
         self._silence = Silence(paths)
-        self._timer_floor_s = 0.0
-        self.srtt_s: float | None = None
-        """Smoothed RTT (gain 1/8) over all paths."""
-        self._rtt_deviation_s = 0.0
-        """Smoothed distance of the samples from it (gain 1/4)."""
-        self._late_s = self._late_at = 0.0
-        """Longest round trip of an answer that came too late, and when; it counts half after LATE_HALVES_S."""
         self.restart(first_psn, context.remote_mpr, context.config)
 
     def restart(self, first_psn: int, remote_mpr: int, config: Config) -> None:
@@ -142,6 +118,8 @@ class Requestor:
         self._context.config = self._config = config
         self._context.remote_mpr = remote_mpr
         self.flight = Flight(first_psn, config.ev_fifo and config.loss_rule in ("all", "time"))
+        self.trips = RoundTrips(config)
+        self._budget = RetryBudget(config, self.trips)
         self._end_psn = first_psn
         """First PSN no message has."""
         self._msn, self._rqmsn = config.first_msn, config.first_rqmsn - 1 & 0xFFFF
@@ -149,7 +127,6 @@ class Requestor:
         self._less = int(config.window_end == "exclusive")
         self._mpr = remote_mpr - self._less
         """The peer's window now, packets; moves only with dynamic MPR."""
-        self._intervals = [config.retry_interval_s(n) for n in range(config.linear_cnt + config.exp_cnt + 1)]
         self._size_of = nominal_size(config)
         self._remainder = config.dma_length == "remainder"
         self._overflow = config.wimm_overflow if config.wimm_overflow != Syndrome.NAK_INVALID_REQUEST else None
@@ -250,22 +227,22 @@ class Requestor:
         size = self._size_of(opcode, len(payload), timestamp is not None)
         flight.serial += 1
         if before is None:
-            sent = Sent(psn, message, ev, size, flight.serial, 1, 0, now, now + self._timer_s(0, ev), timestamp)
-        else:
-            sent = Sent(
-                psn, message, ev, size, flight.serial, before.attempt + 1, before.expiries, now,
-                now + self._timer_s(before.expiries, ev), timestamp, before.accused,
-            )  # fmt: skip
-        flight.add(sent)
-        window.on_send(size)
-        ev.sent += 1
-        if before is None:
+            deadline = now + self.trips.timer_s(0, ev.rtt_s)
+            sent = Sent(psn, message, ev, size, flight.serial, 1, 0, now, deadline, timestamp)
             counters.packets_sent += 1
             counters.bytes_sent += len(payload)
             dscp = config.dscp_trimmable
         else:
+            deadline = now + self.trips.timer_s(before.expiries, ev.rtt_s)
+            sent = Sent(
+                psn, message, ev, size, flight.serial, before.attempt + 1, before.expiries, now, deadline, timestamp,
+                before.accused,
+            )  # fmt: skip
             counters.retransmitted += 1
             dscp = config.dscp_trimmable_retx
+        flight.add(sent)
+        window.on_send(size)
+        ev.sent += 1
         if not context.remote_trim_nack:
             dscp = config.dscp_no_trim
         counters.plane_packets[ev.plane] += 1
@@ -298,9 +275,10 @@ class Requestor:
         base = cack + sack.sack_offset
         trigger_psn = cack + sack.ack_psn_offset
         trigger = None if sack.probe_id is not None else flight.outstanding.get(trigger_psn)
-        if trigger is not None and not self._is_trigger(trigger, sack):
-            if trigger.attempt > 1:
-                self._late_answer(trigger, sack, now)
+        if trigger is not None and not trigger.triggered(sack):
+            if trigger.earlier_triggered(sack):  # we gave up too early
+                counters.spurious += 1
+                self.trips.answered_late(sack.timestamp, now)
             trigger = None
         units = advance(self._rcvd_units, sack.rcvd_units)
         fresh = (
@@ -326,20 +304,13 @@ class Requestor:
         if fresh:
             seen = max(base + sack.bitmap.bit_length() - 1, trigger_psn if sack.probe_id is None else cack)
             if flight.outstanding:
+                trips = self.trips
                 if self._guess is not None:
-                    packets = self._window.cwnd / self._size_of(
-                        Opcode.WRITE_MIDDLE, self._pmtu, self._config.timestamps
-                    )
-                    patience = (self.srtt_s or self._config.base_timeout_s) + 4 * self._rtt_deviation_s
-                    seen = self._guess.suspect(flight, sack, base, seen, packets, patience, now)
-                for sent, cause in flight.lost(
-                    self._reorder_threshold() if self._distance else None,
-                    base,
-                    seen,
-                    now,
-                    self.srtt_s or 0.0,
-                    self._rtt_deviation_s,
-                ):
+                    full = self._size_of(Opcode.WRITE_MIDDLE, self._pmtu, self._config.timestamps)
+                    patience = trips.one_s() + 4 * trips.deviation_s
+                    seen = self._guess.suspect(flight, sack, base, seen, self._window.cwnd / full, patience, now)
+                threshold = self._reorder_threshold() if self._distance else None
+                for sent, cause in flight.lost(threshold, base, seen, now, trips.srtt_s or 0.0, trips.deviation_s):
                     self._lost(sent, cause, now)
             self._window.cap(flight.bytes)
         elif not flight.bytes:
@@ -348,51 +319,14 @@ class Requestor:
         if progress:
             self._progress(now)
 
-    @staticmethod
-    def _is_trigger(sent: Sent, sack: Sack) -> bool:
-        """Whether it was this very transmission that triggered the SACK (§5.8)."""
-        if sent.ev.value != sack.entropy:
-            return False
-        if sent.timestamp is not None:
-            return sent.timestamp == sack.timestamp
-        return sent.attempt == 1 + sack.rtx and sent.attempt <= 2
-
     def _sample(self, trigger: Sent | None, now: float) -> float | None:
         """RTT in seconds of the SACK's trigger; None when it is unknown or was sampled before."""
         if trigger is None:
             return None
         rtt = now - trigger.sent_at
         trigger.ev.sampled(rtt)
-        self._learn(rtt, now)
+        self.trips.measured(rtt, now)
         return rtt
-
-    def _learn(self, rtt: float, now: float) -> None:
-        """Smoothed RTT and deviation, and the shortest timer that follows from them (note 5)."""
-        if self.srtt_s is None:
-            self.srtt_s, self._rtt_deviation_s = rtt, rtt / 2
-        else:
-            self._rtt_deviation_s += (abs(rtt - self.srtt_s) - self._rtt_deviation_s) / 4
-            self.srtt_s += (rtt - self.srtt_s) / 8
-        config = self._config
-        if config.timeout_rtts:
-            floor = config.timeout_rtts * self.srtt_s + 4 * self._rtt_deviation_s
-            if self._late_s:
-                late = self._late_s * 0.5 ** ((now - self._late_at) / LATE_HALVES_S)
-                floor = max(floor, LATE_MARGIN * late)
-                if late < self.srtt_s:
-                    self._late_s = 0.0
-            self._timer_floor_s = min(floor, config.timeout_ceiling_s)
-
-    def _late_answer(self, sent: Sent, sack: Sack, now: float) -> None:
-        """A SACK of an earlier copy of `sent`: we gave up too early (note 5). Its timestamp tells how much."""
-        if sent.timestamp is None or sack.rtx or sack.entropy == sent.ev.value:
-            return
-        self._counters.spurious += 1
-        unit = self._config.ts_unit_s
-        rtt = (int(now / unit) - sack.timestamp & 0xFFFF) * unit
-        if rtt > self._late_s * 0.5 ** ((now - self._late_at) / LATE_HALVES_S):
-            self._late_s, self._late_at = rtt, now
-        self._learn(rtt, now)
 
     def _arrived(self, news: list[Sent], trigger: Sent | None, now: float) -> None:
         flight = self.flight
@@ -407,7 +341,7 @@ class Requestor:
                 sent.ev.acked += 1
                 flight.overtake(sent)
         if trigger is not None and trigger.accused and trigger in news:
-            verdict_at = now + max(self.srtt_s or 0.0, self._timer_floor_s / 2)
+            verdict_at = now + self.trips.verdict_s()
             self._trials.extend(Trial(verdict_at, ev, timestamp) for ev, timestamp in trigger.accused)
 
     def _reorder_threshold(self) -> int:
@@ -434,14 +368,13 @@ class Requestor:
 
     def _progress(self, now: float) -> None:
         """cack advanced: the retry budget is whole again; perhaps a Transport ACK is owed to us."""
-        self._charges = 0
-        self._charge_again_at = 0.0
+        self._budget.restore()
         self._expect_ack(now)
 
     def _expect_ack(self, now: float) -> None:
         owed = self._messages and self._messages[0].last_psn <= self.flight.cack
         self._charged_completion = 0
-        self._ack_due_at = now + self._timer_s(0) if owed else None
+        self._ack_due_at = now + self.trips.timer_s(0) if owed else None
 
     def on_transport_ack(self, ack: TransportAck, now: float) -> None:
         """§2.7: completes messages in posting order, or ends the QP."""
@@ -502,14 +435,14 @@ class Requestor:
         )
         profile = self._paths.profile
         if not profile.plane_up(ev.plane) or sent.sent_at < profile.up_since[ev.plane]:
-            return  # note 3
-        trims = sent.sent_at < ev.trimmed_at + NACK_LOST_RTTS * (self.srtt_s or 0.0)
+            return  # note 2
+        trims = sent.sent_at < ev.trimmed_at + NACK_LOST_RTTS * (self.trips.srtt_s or 0.0)
         if trims and ev.carries():
-            self._paths.signal(ev, EvSignal.TRIMMED, now)  # note 7
+            self._paths.signal(ev, EvSignal.TRIMMED, now)  # note 5
             return
         unclear = cause is LossCause.TIMEOUT and (trims or not self.flight.outlived(sent))
-        if unclear and not self._silence.convicts(sent, self.srtt_s, now):
-            sent.accused += ((ev, sent.timestamp),)  # note 4
+        if unclear and not self._silence.convicts(sent, self.trips.srtt_s, now):
+            sent.accused += ((ev, sent.timestamp),)  # note 3
             self._paths.accuse(ev, now)
         else:
             self._paths.signal(ev, EvSignal.LOST, now)
@@ -553,7 +486,7 @@ class Requestor:
         name = _REFUSAL_COUNTERS.get(nack.reason, "refused_resource")
         setattr(counters, name, getattr(counters, name) + 1)
         self._window.on_other_nack(sent.size)
-        heapq.heappush(self._deferred, (now + (self.srtt_s or self._config.base_timeout_s), psn))
+        heapq.heappush(self._deferred, (now + self.trips.one_s(), psn))
         self._charge(now)
 
     def _unknown_nack(self, nack: Nack, psn: int, now: float) -> bool:
@@ -568,32 +501,17 @@ class Requestor:
             self._fail(Status.REMOTE_OPERATION, what, psn, now)
         return self._config.unknown_nack != "no_resource"
 
-    def _timer_s(self, expiries: int, ev: Ev | None = None) -> float:
-        """Retry timer of a packet that expired so often: T, or what round trips ask for (note 5), if that is longer.
-
-        `ev`: the path it takes; one known to be slow gets the time it needs.
-        """
-        interval = self._intervals[min(expiries, len(self._intervals) - 1)]
-        if interval < self._timer_floor_s:
-            interval = self._timer_floor_s
-        if ev is not None and ev.rtt_s is not None and ev.rtt_s * PATIENCE > interval:
-            interval = min(ev.rtt_s * PATIENCE, self._config.timeout_ceiling_s)
-        return interval
-
     def _charge(self, now: float) -> bool:
-        """Charge the retry counter unless this round paid already (note 1); False when the QP failed of it."""
-        if now < self._charge_again_at:
+        """Charge the retry counter unless this round paid already; False when the QP failed of it."""
+        if now < self._budget.again_at:
             return True
-        self._charges += 1
         self._counters.retry_charges += 1
-        limit = self._config.retry_limit
-        if limit is not None and self._charges >= limit:
-            detail = f"nothing got through in {self._charges} retries (linear_cnt {self._config.linear_cnt} + " \
-                     f"exp_cnt {self._config.exp_cnt})"  # fmt: skip
-            self._fail(Status.RETRY_EXCEEDED, detail, None, now)
-            return False
-        self._charge_again_at = now + self._timer_s(self._charges)
-        return True
+        if self._budget.charge(now):
+            return True
+        detail = f"nothing got through in {self._budget.charges} retries (linear_cnt {self._config.linear_cnt} + " \
+                 f"exp_cnt {self._config.exp_cnt})"  # fmt: skip
+        self._fail(Status.RETRY_EXCEEDED, detail, None, now)
+        return False
 
     # ---- clock ------------------------------------------------------------------------------------------
 
@@ -605,7 +523,7 @@ class Requestor:
         while self._trials and self._trials[0].verdict_at <= now:
             self._paths.signal(self._trials.popleft().ev, EvSignal.LOST, now)
         due = self.flight.expired(now)
-        stranded = not self._paths.profile.usable and not self._ports_charge()  # note 6
+        stranded = not self._paths.profile.usable and not self._ports_charge()  # note 4
         if due:
             if not stranded and not self._charge(now):
                 return
@@ -622,16 +540,16 @@ class Requestor:
         self.watch_ports(now)
         if self._ack_due_at is not None and self._ack_due_at <= now:
             if stranded:
-                self._ack_due_at = now + self._timer_s(0)
+                self._ack_due_at = now + self.trips.timer_s(0)
                 return
             self._charged_completion += 1
             if not self._charge(now):
                 return
-            self._ack_due_at = now + self._timer_s(self._charged_completion)
+            self._ack_due_at = now + self.trips.timer_s(self._charged_completion)
             self._paths.refresh(None)
 
     def _ports_charge(self) -> bool:
-        """No plane is up, and that is charged (note 6)."""
+        """No plane is up, and that is charged (note 4)."""
         return self._config.all_ports_down == "charge" and not self._paths.profile.any_plane_up
 
     def watch_ports(self, now: float) -> None:
@@ -639,7 +557,7 @@ class Requestor:
         if self._paths.profile.usable or not self._messages or not self._ports_charge():
             self._stranded_due = None
         elif self._stranded_due is None:
-            self._stranded_due = max(now + self._timer_s(0), self._charge_again_at)
+            self._stranded_due = max(now + self.trips.timer_s(0), self._budget.again_at)
 
     def next_deadline(self) -> float | None:
         """When on_timer has something to do."""

@@ -589,7 +589,7 @@ def test_half_timer__an_answer_that_does_not_show_the_packet_proves_nothing() ->
     pair.write(pair.bytes(MTU))
     timeout = pair.config.base_timeout_s
     pair.run(0.7 * timeout)
-    silence, rtt = pair.a.qp.requestor._silence, pair.a.qp.requestor.srtt_s
+    silence, rtt = pair.a.qp.requestor._silence, pair.a.qp.requestor.trips.srtt_s
     (sent,) = pair.a.qp.requestor.flight.outstanding.values()
     end = pair.now + 0.3 * timeout
     assert silence.convicts(sent, rtt, end)
