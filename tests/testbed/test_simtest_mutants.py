@@ -13,6 +13,7 @@ from hosts.engine.paths import Paths
 from hosts.engine.qp import QueuePair
 from hosts.engine.requestor import Requestor
 from hosts.engine.responder import Responder
+from hosts.engine.roundtrips import RoundTrips
 from hosts.engine.window import FixedWindow
 from testbed.simtest.run import simulate
 from testbed.simtest.schedule import draw
@@ -96,7 +97,7 @@ def _complete_early(on_transport_ack: Any) -> Any:
 
 def _impatient(charge: Any) -> Any:
     def broken(self: Requestor, *arguments: Any) -> bool:
-        self._charge_again_at = 0.0
+        self._budget.again_at = 0.0
         return charge(self, *arguments)
 
     return broken
@@ -153,7 +154,7 @@ MUTANTS: dict[str, tuple[Patch, set[str]]] = {
         wrap(Requestor, "next_deadline", _nothing), {"ends"},
     ),
     "a requestor that gives up at once": (wrap(Requestor, "_charge", _impatient), {"budget"}),
-    "a requestor that cries loss": (wrap(Requestor, "_timer_s", _soon), {"calm", "budget"}),
+    "a requestor that cries loss": (wrap(RoundTrips, "timer_s", _soon), {"calm", "budget"}),
     "a profile that uses a plane that is down": (
         wrap(EvProfile, "set_ports", _nothing), {"paths"},
     ),
