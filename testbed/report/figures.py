@@ -166,7 +166,8 @@ def mark_faults(axes: Axes, measured: Measured, named: bool) -> None:
             short = text if len(text) <= 44 else text[:41] + "..."
             axes.annotate(
                 short, (t, 0), xycoords=("data", "axes fraction"), xytext=(4, 5 + 11 * number), fontsize=8, color=BEGIN,
-                textcoords="offset points",
+                textcoords="offset points", zorder=9,
+                bbox={"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1.0},
             )  # fmt: skip
 
 
