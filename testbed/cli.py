@@ -447,7 +447,7 @@ def main() -> None:
         app(prog_name="mrc")
     except SystemExit as end:
         if end.code == INTERRUPTED:  # typer's word for Ctrl-C
-            print("mrc: interrupted; everything of this run was removed", file=sys.stderr)
+            print("mrc: interrupted; no process or interface of this run is left", file=sys.stderr)
         raise
     except expected_errors() as error:
         print(f"mrc: error: {error}", file=sys.stderr)

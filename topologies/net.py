@@ -27,7 +27,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from topologies import netdev, preflight, processes
@@ -39,6 +38,7 @@ from topologies.northbound import Northbound
 from topologies.plan import Link, Plan, PlanError
 from topologies.processes import Processes
 from topologies.rundir import HOSTS_FILE, FabricError, RunDir, remove_run
+from topologies.signals import ENDING, Terminated, terminate
 from topologies.switches import TARGETS, FabricSwitch, Ports, Target, answers
 from topologies.traffic import TrafficControl
 
@@ -49,10 +49,6 @@ MAPPER = "mapper"
 NICS = ("fast", "scapy")
 CompileProgram = Callable[[Path, str, str], None]
 Progress = Callable[[str], None]
-
-
-class Terminated(SystemExit):
-    """SIGTERM or SIGHUP came: ends the process with code 128 + signal once everything is removed."""
 
 
 class Fabric:
@@ -454,8 +450,8 @@ class Fabric:
     def _catch_signals(self) -> None:
         if not self._handle_signals or threading.current_thread() is not threading.main_thread():
             return
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            self._old_handlers[number] = signal.signal(number, _terminate)
+        for number in ENDING:
+            self._old_handlers[number] = signal.signal(number, terminate)
         self._old_handlers[signal.SIGINT] = signal.getsignal(signal.SIGINT)
 
     def _ignore_signals(self) -> None:
@@ -467,7 +463,3 @@ class Fabric:
         while self._old_handlers:
             number, handler = self._old_handlers.popitem()
             signal.signal(number, handler)
-
-
-def _terminate(number: int, _frame: FrameType | None) -> None:
-    raise Terminated(128 + number)

@@ -13,12 +13,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from testbed.errors import UsageError
+from testbed.scenario.crew import Crew
 from testbed.scenario.expand import Run
-from testbed.scenario.load import Document, ScenarioError, read
+from testbed.scenario.load import ScenarioError, read
 from testbed.scenario.outcome import Outcome
 from testbed.scenario.results import default_folder
-from testbed.scenario.runner import Crew, Report, carry_out, plan_runs
+from testbed.scenario.runner import Planned, Report, carry_out, plan_runs
 from testbed.scenario.told import told
+from topologies.signals import terminating
 
 SCENARIOS = Path(__file__).resolve().parent.parent.parent / "scenarios"
 """The folder of scenarios that come with the testbed."""
@@ -76,7 +78,7 @@ class Display:
             self._task = None
 
     def begins(self, runs: list[Run]) -> None:
-        self._begun_at = self._ended
+        self._begun_at, self._runs = self._ended, len(runs)
         self._task = self.bar.add_task(escape(self._name), total=float(len(runs)))
         self._show(0.0, escape(self._name))
 
@@ -86,6 +88,12 @@ class Display:
     def ends(self, run: Run, outcome: Outcome) -> None:
         self._ended += 1
         self._show(0.0, escape(f"{self._name}: {run.name}"))
+
+    def stops(self, kept: int, folder: Path) -> None:
+        text = f"no run of {self._name} had ended: nothing of it is kept"
+        if kept:
+            text = f"runs that ended are in {folder} ({kept} of {self._runs}); `mrc report` makes a page of them"
+        self.bar.console.print(escape(text), soft_wrap=True)
 
     def _show(self, share: float, text: str) -> None:
         self.bar.update(self._task, completed=self._ended - self._begun_at + share, description=text)
@@ -100,36 +108,28 @@ def run(
 ) -> int:  # fmt: skip
     """Run scenarios; the exit code tells. Every file is read before the first one runs."""
     console = Console(stderr=as_json, highlight=False)
-    planned: list[tuple[Document, list[Run]]] = []
+    planned: list[Planned] = []
     bad = False
     for path in find(names):
         try:
-            document = read(path)
-            planned.append((document, plan_runs(document, where, seed=seed, repeat=repeat)))
+            planned.append(plan_runs(read(path), where, seed=seed, repeat=repeat))
         except ScenarioError as error:
             console.print(escape(str(error)), style="red", soft_wrap=True)
             bad = True
     if bad:
         return BAD_FILE
-    total = sum(len(runs) for _, runs in planned)
+    total = sum(len(one.runs) for one in planned)
     reports: list[Report] = []
     with ExitStack() as stack:
+        stack.enter_context(terminating())
         crew = stack.enter_context(Crew(min(jobs, total))) if where == "virtual" and min(jobs, total) > 1 else None
-        ahead = [crew.hand_in(runs) if crew is not None else None for _, runs in planned]
+        ahead = [crew.hand_in(one.runs) if crew is not None else None for one in planned]
         display = stack.enter_context(Display(console, len(planned), total))
-        for document, _runs in planned:
-            folder = default_folder(document.path.stem) if out is None else out
-            if out is not None and len(planned) > 1:
-                folder = out / document.path.stem
-            display.scenario(document.path.stem)
-            try:
-                report = carry_out(
-                    document, where, display,
-                    out=folder, seed=seed, repeat=repeat, options=options, begun=ahead.pop(0),
-                )  # fmt: skip
-            except KeyboardInterrupt:
-                console.print(f"runs that ended are in {escape(str(folder))}; `mrc report` makes a page of them")
-                raise
+        for one, begun in zip(planned, ahead, strict=True):
+            name = one.document.path.stem
+            folder = default_folder(name) if out is None else out / name if len(planned) > 1 else out
+            display.scenario(name)
+            report = carry_out(one, display, out=folder, options=options, begun=begun)
             reports.append(report)
             print_report(console, report)
     if len(reports) > 1:
@@ -158,7 +158,7 @@ def validate(names: list[str], as_json: bool) -> int:
         runs = {}
         for where in ("virtual", "live"):
             try:
-                runs[where] = len(plan_runs(read(path), where))
+                runs[where] = len(plan_runs(read(path), where).runs)
             except ScenarioError as error:
                 problems += [problem for problem in error.problems if problem not in problems]
         found.append((path, runs, problems))
@@ -185,7 +185,7 @@ def listing(as_json: bool) -> int:
     rows = []
     for path in sorted(SCENARIOS.glob("*.yaml"), key=_order):
         try:
-            runs = plan_runs(read(path), "virtual")
+            runs = plan_runs(read(path), "virtual").runs
             first = runs[0].scenario
             rows.append((path.stem, first.paper.id if first.paper else "", first.title, len(runs)))
         except ScenarioError as error:
@@ -214,7 +214,7 @@ def show(name: str, as_json: bool) -> int:
     from testbed.scenario.steps import steps
 
     (path,) = find([name])[:1]
-    runs = plan_runs(read(path), "virtual")
+    runs = plan_runs(read(path), "virtual").runs
     first = runs[0].scenario
     plan = plan_of(first)
     timeline = [f"{step.when}: {step}" for step in steps(first, plan, runs[0].seed)]

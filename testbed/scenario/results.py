@@ -1,5 +1,8 @@
 """Results on disk: a folder a scenario, written as runs end: Ctrl-C or `kill -9` loses only the run in progress.
 
+A folder with results is never written to again. One of a command that failed or was stopped before any run ended is
+as it was, so that the same command can be given again; only `kill -9` leaves one without runs.
+
 DIR/manifest.json        schema mrc-results/1: what was run, on what, how loaded; verdicts once all is done
 DIR/scenario.yaml        the file as it was
 DIR/runs/NAME.json       schema mrc-run/1: everything of one run (outcome.py)
@@ -17,6 +20,7 @@ import re
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -101,13 +105,15 @@ def _commit() -> str | None:
     return done.stdout.strip()
 
 
-def _is_stillborn(folder: Path) -> bool:
-    """Results that ended before their first run did: nothing would be lost."""
+def _taken(folder: Path) -> str:
+    """Why a folder is refused, and how to go on."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
-        return not manifest["complete"] and not manifest["runs"]
+        ended, planned, complete = len(manifest["runs"]), len(manifest["planned"]), manifest["complete"]
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        ended, planned, complete = 0, 0, True
+    state = "" if complete else f" ({ended} of {planned} runs ended: they still go on, or were killed)"
+    return f"{folder} holds results already{state}: give another --out, or remove it"
 
 
 @dataclass(slots=True)
@@ -116,6 +122,8 @@ class Results:
 
     folder: Path
     manifest: dict[str, Any] = field(default_factory=dict)
+    _made: list[Path] = field(default_factory=list)
+    """Folders and files of ours, in the order in which they were made; nothing that was there before."""
 
     @classmethod
     def create(
@@ -126,28 +134,64 @@ class Results:
 
         Raises ResultsError when it holds results already, or cannot be written.
         """
-        if (folder / "manifest.json").exists() and not _is_stillborn(folder):
-            raise ResultsError(f"{folder} holds results already: give another --out, or remove it")
-        try:
-            (folder / "runs").mkdir(parents=True, exist_ok=True)
-            (folder / "scenario.yaml").write_bytes(document.path.read_bytes())
-        except OSError as error:
-            raise ResultsError(f"{folder}: {error.strerror}") from None
-        made = cls(folder)
-        made.manifest = {
+        manifest = {
             "schema": SCHEMA, "scenario": document.path.stem, "title": title, "where": where, "seed": seed,
             "command": command, "target": (options or {}).get("target"), "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "machine": machine(), "planned": runs, "runs": [],
             "complete": False, "verdicts": [],
         }  # fmt: skip
-        made.write()
+        made = cls(folder, manifest)
+        try:
+            made._claim(document)
+        except BaseException as error:
+            made.stop()
+            if isinstance(error, OSError):
+                raise ResultsError(f"{folder}: {error.strerror}") from None
+            raise
         return made
+
+    def _claim(self, document: Document) -> None:
+        """Take the folder; of commands that begin together one makes `runs`. Raises ResultsError, OSError."""
+        runs, scenario, text = self.folder / "runs", self.folder / "scenario.yaml", document.path.read_bytes()
+        if (self.folder / "manifest.json").exists():
+            raise ResultsError(_taken(self.folder))
+        self._made += reversed([path for path in (self.folder, *self.folder.parents) if not path.exists()])
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            runs.mkdir()
+        except FileExistsError:
+            raise ResultsError(_taken(self.folder)) from None
+        self._made.append(runs)
+        if scenario.exists():  # `--out .` beside the file itself
+            if scenario.read_bytes() != text:
+                raise ResultsError(f"{scenario} is another scenario: give another --out, or remove it")
+        else:
+            self._made.append(scenario)
+            scenario.write_bytes(text)
+        self._made.append(self.folder / "manifest.json")
+        self.write()
+
+    def stop(self) -> int:
+        """The command ends before its time: how many runs are kept. Without any, all that was made is removed again.
+
+        A folder in which somebody else has put something stays.
+        """
+        if not self.manifest["runs"]:
+            for path in reversed(self._made):
+                with suppress(OSError):
+                    if path.is_dir():
+                        path.rmdir()
+                    else:
+                        _part(path).unlink(missing_ok=True)
+                        path.unlink(missing_ok=True)
+        return len(self.manifest["runs"])
 
     def add(self, outcome: Outcome, load: dict[str, Any]) -> None:
         """A run is over: its files, and a line in the manifest."""
         name = file_name(outcome.name)
         while any(one["file"] == f"runs/{name}.json" for one in self.manifest["runs"]):
             name += "_"  # `a+b` and `a b` would be one file
+        self._made += [self.folder / "runs" / f"{name}.json", self.folder / "runs" / f"{name}.csv"]
         _write(self.folder / "runs" / f"{name}.json", json.dumps(outcome.to_json()))
         _write_csv(self.folder / "runs" / f"{name}.csv", outcome)
         self.manifest["runs"].append(
@@ -217,9 +261,14 @@ def trust(manifest: dict[str, Any]) -> list[str]:
     return out
 
 
+def _part(path: Path) -> Path:
+    """What becomes the file once it is whole."""
+    return path.with_name(path.name + ".part")
+
+
 def _write(path: Path, text: str) -> None:
     """Whole or not at all: a killed run leaves no half file."""
-    part = path.with_name(path.name + ".part")
+    part = _part(path)
     part.write_text(text)
     part.replace(path)
 
@@ -236,7 +285,7 @@ def _write_csv(path: Path, outcome: Outcome) -> None:
     planes = len(series.plane_bps[0]) if series.plane_bps else 0
     columns |= {f"plane{p}_bps": [values[p] for values in series.plane_bps] for p in range(planes)}
     columns |= {f"queue_bytes {name}": values for name, values in series.queues.items()}
-    part = path.with_name(path.name + ".part")
+    part = _part(path)
     with part.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns)

@@ -1,17 +1,16 @@
 """Runs of a scenario, one after another or side by side, judged and written down. command.py is its face.
 
-report = carry_out(document, where="virtual", out=folder, tell=Progress())
+report = carry_out(plan_runs(document, "virtual"), tell, out=folder)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol
 
+from testbed.scenario.crew import Begun
 from testbed.scenario.expand import Run, expand
 from testbed.scenario.expect import Verdict, judge
 from testbed.scenario.load import Document, ScenarioError
@@ -20,6 +19,7 @@ from testbed.scenario.names import check
 from testbed.scenario.outcome import Outcome
 from testbed.scenario.repeats import Spread, spreads
 from testbed.scenario.results import LoadMeter, Results, again
+from testbed.scenario.virtual import run_virtual
 
 
 class Tell(Protocol):
@@ -30,6 +30,9 @@ class Tell(Protocol):
     def progress(self, run: Run, share: float, now: float) -> None: ...
 
     def ends(self, run: Run, outcome: Outcome) -> None: ...
+
+    def stops(self, kept: int, folder: Path) -> None:
+        """An exception ends it: so many runs are kept in the folder; 0: nothing of it is."""
 
 
 @dataclass(slots=True)
@@ -66,8 +69,21 @@ class Report:
         }  # fmt: skip
 
 
-def plan_runs(document: Document, where: str, *, seed: int | None = None, repeat: int | None = None) -> list[Run]:
-    """All runs of a file, names checked. Raises ScenarioError with every problem found."""
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """All runs of a file, ready to be carried out."""
+
+    document: Document
+    where: str
+    """"virtual" or "live"."""
+    runs: list[Run]
+    seed: int | None
+    """As asked for; None: the file's. So is `repeat`."""
+    repeat: int | None
+
+
+def plan_runs(document: Document, where: str, *, seed: int | None = None, repeat: int | None = None) -> Planned:
+    """Expand a file and check its names. Raises ScenarioError with every problem found."""
     runs = expand(document, where, seed=seed, repeat=repeat)
     problems = []
     for run in runs:
@@ -76,61 +92,45 @@ def plan_runs(document: Document, where: str, *, seed: int | None = None, repeat
                 problems.append(problem)
     if problems:
         raise ScenarioError(document.path, problems)
-    return runs
-
-
-Begun = list["Future[tuple[Outcome, dict[str, Any]]]"]
-"""Runs of a scenario that a Crew carries out, in their order: outcome, load of the machine."""
-
-
-class Crew:
-    """Processes for virtual runs. These need nothing of each other: any number of processes gives the same outcomes.
-
-    All runs of a command are handed in at once, so that the last run of a scenario leaves no process idle.
-    """
-
-    def __init__(self, jobs: int) -> None:
-        self._pool = ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn"))
-
-    def __enter__(self) -> Crew:
-        return self
-
-    def __exit__(self, *_why: object) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def hand_in(self, runs: list[Run]) -> Begun:
-        """They begin in the order in which they were handed in."""
-        return [self._pool.submit(_in_child, run) for run in runs]
+    return Planned(document, where, runs, seed, repeat)
 
 
 def carry_out(
-    document: Document, where: str, tell: Tell, *, out: Path | None = None, seed: int | None = None,
-    repeat: int | None = None, jobs: int = 1, options: dict[str, Any] | None = None, begun: Begun | None = None
+    planned: Planned, tell: Tell, *, out: Path | None = None, options: dict[str, Any] | None = None,
+    begun: Begun | None = None,
 ) -> Report:  # fmt: skip
-    """Run, write down and judge a scenario. Raises ScenarioError, ResultsError.
+    """Run, write down and judge a scenario. Raises ResultsError.
 
-    `options`: of the live back end; `begun`: its virtual runs, already in the hands of a Crew.
+    `options`: of the live back end; `begun`: its virtual runs, already in the hands of a Crew. An exception before any
+    run ended leaves `out` as it was.
     """
-    runs = plan_runs(document, where, seed=seed, repeat=repeat)
-    first = runs[0].scenario
-    results = None
-    if out is not None:
-        names = [run.name for run in runs]
-        command = again(document.path, where, seed, repeat, options or {})
-        results = Results.create(out, document, first.title, where, runs[0].seed, names, command, options)
+    results = None if out is None else _folder(planned, out, options or {})
+    try:
+        return _judged(planned, tell, results, options or {}, begun)
+    except BaseException:  # Ctrl-C and SIGTERM too
+        if results is not None:
+            tell.stops(results.stop(), results.folder)
+        raise
+
+
+def _folder(planned: Planned, out: Path, options: dict[str, Any]) -> Results:
+    document, first = planned.document, planned.runs[0]
+    command = again(document.path, planned.where, planned.seed, planned.repeat, options)
+    names = [run.name for run in planned.runs]
+    return Results.create(out, document, first.scenario.title, planned.where, first.seed, names, command, options)
+
+
+def _judged(
+    planned: Planned, tell: Tell, results: Results | None, options: dict[str, Any], begun: Begun | None
+) -> Report:  # fmt: skip
+    runs, where, first = planned.runs, planned.where, planned.runs[0].scenario
     tell.begins(runs)
     done: dict[int, Outcome] = {}
     wall_s = 0.0
-    if begun is not None:
-        outcomes = _as_they_end(runs, begun, tell)
-    elif where == "virtual" and jobs > 1 and len(runs) > 1:
-        outcomes = _side_by_side(runs, tell, min(jobs, len(runs)))
-    else:
-        outcomes = _one_by_one(runs, where, tell, options or {})
+    outcomes = _one_by_one(runs, where, tell, options) if begun is None else _as_they_end(runs, begun, tell)
     for number, outcome, load in outcomes:
-        run = runs[number]
         wall_s += load["wall_s"]
-        outcome.metrics = Measured(outcome, run.scenario).all()
+        outcome.metrics = Measured(outcome, runs[number].scenario).all()
         if load["overloaded"]:
             outcome.notes.append(f"the machine was overloaded: times are {load['times']}")
         done[number] = outcome
@@ -142,13 +142,13 @@ def carry_out(
     repeats = spreads(first, measured, verdicts)
     if results is not None:
         results.finish(verdicts, repeats)
-    return Report(first.name, first.title, pairs, verdicts, repeats, out, wall_s)
+    return Report(first.name, first.title, pairs, verdicts, repeats, results.folder if results else None, wall_s)
 
 
 def _one_by_one(
     runs: list[Run], where: str, tell: Tell, options: dict[str, Any]
 ) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:
-    carry = _virtual if where == "virtual" else _live(options)
+    carry = run_virtual if where == "virtual" else _live(options)
     for number, run in enumerate(runs):
         meter = LoadMeter()
 
@@ -161,33 +161,17 @@ def _one_by_one(
         yield number, outcome, meter.read(where)
 
 
-def _virtual(run: Run, progress: Callable[[float, float], None]) -> Outcome:
-    from testbed.scenario.virtual import run_virtual
-
-    return run_virtual(run, progress)
-
-
 def _live(options: dict[str, Any]) -> Callable[[Run, Callable[[float, float], None]], Outcome]:
     from testbed.scenario.live import run_live
 
     return lambda run, progress: run_live(run, progress, **options)
 
 
-def _in_child(run: Run) -> tuple[Outcome, dict[str, Any]]:
-    meter = LoadMeter()
-    outcome = _virtual(run, lambda _share, _now: None)
-    return outcome, meter.read("virtual")
-
-
-def _side_by_side(runs: list[Run], tell: Tell, jobs: int) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:
-    with Crew(jobs) as crew:
-        yield from _as_they_end(runs, crew.hand_in(runs), tell)
-
-
 def _as_they_end(runs: list[Run], begun: Begun, tell: Tell) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:
-    numbers = {future: number for number, future in enumerate(begun)}
-    for future in as_completed(numbers):
-        number = numbers[future]
-        outcome, load = future.result()
+    for _ in runs:
+        number, ended = begun.get()
+        if isinstance(ended, Exception):
+            raise ended
+        outcome, load = ended
         tell.ends(runs[number], outcome)
         yield number, outcome, load

@@ -81,6 +81,6 @@ def test_run__killed_and_interrupted(tmp_path):
     state = recorded(tmp_path)
     os.killpg(interrupted.pid, signal.SIGINT)
     said = interrupted.communicate(timeout=LIMIT_S)[0]
-    assert interrupted.returncode in (130, -signal.SIGINT) and "everything of this run was removed" in said
+    assert interrupted.returncode in (130, -signal.SIGINT) and "no process or interface of this run is left" in said
     assert not interfaces_of_group(state.group) and procfs.with_environment(state.variable) == []
     assert {path.name for path in (tmp_path / "run").iterdir()} <= {"lock", "log"}

@@ -14,7 +14,7 @@ import pytest
 
 from testbed.scenario.command import SCENARIOS
 from testbed.scenario.load import read
-from testbed.scenario.runner import carry_out
+from testbed.scenario.runner import carry_out, plan_runs
 
 QUICK = ("e10", "x-drain")
 """Always run: a dead T0, and a plane taken out for maintenance."""
@@ -35,6 +35,8 @@ class Quiet:
 
     def ends(self, run, outcome) -> None: ...
 
+    def stops(self, kept, folder) -> None: ...
+
 
 def names() -> list[str]:
     return sorted(path.stem for path in SCENARIOS.glob("*.yaml") if ALL or path.stem in QUICK)
@@ -53,7 +55,7 @@ def test_scenario(name, tmp_path):
     out = (RESULTS or tmp_path) / name
     if (out / "manifest.json").exists():
         shutil.rmtree(out)  # of an earlier `make resilience` with this seed
-    made = carry_out(read(SCENARIOS / f"{name}.yaml"), "live", Quiet(), out=out, seed=SEED)
+    made = carry_out(plan_runs(read(SCENARIOS / f"{name}.yaml"), "live", seed=SEED), Quiet(), out=out)
     bad = [verdict for verdict in made.verdicts if not verdict.passed]
     notes = [note for _, outcome in made.runs for note in outcome.notes]
     said = [f"{v.run}: {v.rule}: expected {v.expected}, seen {v.seen}\n" + "\n".join(v.events) for v in bad]

@@ -21,7 +21,7 @@ from testbed.scenario.load import read
 from testbed.scenario.measure import Measured
 from testbed.scenario.outcome import FlowOutcome, Outcome, Series
 from testbed.scenario.results import ResultsError
-from testbed.scenario.runner import carry_out
+from testbed.scenario.runner import carry_out, plan_runs
 
 SMALL = """\
 title: one link of <two> planes
@@ -71,12 +71,15 @@ class Quiet:
     def ends(self, run, outcome):
         pass
 
+    def stops(self, kept, folder):
+        pass
+
 
 def make(folder: Path, text: str = SMALL, **keys) -> Path:
     folder.mkdir(parents=True)
     (folder / "small.yaml").write_text(text)
     out = folder / "out"
-    carry_out(read(folder / "small.yaml"), "virtual", Quiet(), out=out, **keys)
+    carry_out(plan_runs(read(folder / "small.yaml"), "virtual", **keys), Quiet(), out=out)
     return out
 
 

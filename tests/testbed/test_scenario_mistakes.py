@@ -115,7 +115,7 @@ def problems_of(tmp_path, text: str) -> ScenarioError:
 
 def test_the_file_without_a_mistake_is_good(tmp_path):
     (tmp_path / "mine.yaml").write_text(GOOD)
-    (run,) = plan_runs(read(tmp_path / "mine.yaml"), "virtual")
+    (run,) = plan_runs(read(tmp_path / "mine.yaml"), "virtual").runs
     assert run.scenario.name == "mine"
 
 

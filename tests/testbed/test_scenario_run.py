@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
+from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from testbed.cli import app
+from testbed.errors import UsageError
 from testbed.report.page import report
 from testbed.scenario.command import SCENARIOS
+from testbed.scenario.crew import Crew
 from testbed.scenario.expand import expand
 from testbed.scenario.load import read
 from testbed.scenario.measure import _WHOLE, Measured
 from testbed.scenario.metrics import METRICS
 from testbed.scenario.names import plan_of
-from testbed.scenario.results import Results, ResultsError
-from testbed.scenario.runner import Crew, carry_out, plan_runs
+from testbed.scenario.runner import carry_out, plan_runs
 from testbed.scenario.steps import steps
 from testbed.scenario.virtual import run_virtual
 
@@ -52,6 +55,9 @@ class Quiet:
     def ends(self, run, outcome):
         pass
 
+    def stops(self, kept, folder):
+        pass
+
 
 def document(tmp_path: Path, text: str = SMALL):
     path = tmp_path / "small.yaml"
@@ -74,22 +80,46 @@ def test_same_seed_same_bytes(tmp_path):
 
 
 def test_side_by_side_gives_the_same(tmp_path):
-    text = SMALL + "repeat: 2\n"
-    alone = carry_out(document(tmp_path, text), "virtual", Quiet(), jobs=1)
-    together = carry_out(document(tmp_path, text), "virtual", Quiet(), jobs=2)
+    planned = plan_runs(document(tmp_path, SMALL + "repeat: 2\n"), "virtual")
+    alone = carry_out(planned, Quiet())
+    with Crew(2) as crew:
+        together = carry_out(planned, Quiet(), begun=crew.hand_in(planned.runs))
     assert [o.to_json() for _, o in alone.runs] == [o.to_json() for _, o in together.runs]
     assert [run.seed for run, _ in alone.runs] == [1, 2]
 
 
 def test_a_crew_may_be_ahead_of_the_scenarios_it_works_for(tmp_path):
     file = document(tmp_path, SMALL + "variants: {one: {}, two: {links: {rate: 6M}}}\n")
+    planned = [plan_runs(file, "virtual", seed=seed) for seed in (1, 2)]
     with Crew(2) as crew:
-        begun = [crew.hand_in(plan_runs(file, "virtual", seed=seed)) for seed in (1, 2)]
-        together = [carry_out(file, "virtual", Quiet(), seed=seed, begun=begun[seed - 1]) for seed in (1, 2)]
-    for seed, made in zip((1, 2), together, strict=True):
-        alone = carry_out(file, "virtual", Quiet(), seed=seed)
+        begun = [crew.hand_in(one.runs) for one in planned]
+        together = [carry_out(one, Quiet(), begun=its) for one, its in zip(planned, begun, strict=True)]
+    for one, made in zip(planned, together, strict=True):
+        alone = carry_out(one, Quiet())
         assert [o.to_json() for _, o in alone.runs] == [o.to_json() for _, o in made.runs]
         assert made.wall_s > 0
+
+
+def test_errors_in_other_processes_come_back_with_their_traceback(tmp_path):
+    (run,) = plan_runs(document(tmp_path), "virtual").runs
+    bad = replace(run, scenario=run.scenario.model_copy(update={"workload": None}))
+    with Crew(1) as crew:
+        planned = replace(plan_runs(document(tmp_path), "virtual"), runs=[bad])
+        with pytest.raises(TypeError) as error:
+            carry_out(planned, Quiet(), begun=crew.hand_in([bad]))
+        assert "run_virtual" in str(error.value.__cause__)
+        planned = plan_runs(document(tmp_path), "virtual")
+        assert carry_out(planned, Quiet(), begun=crew.hand_in(planned.runs)).runs
+
+
+def test_a_process_that_is_killed_is_told(tmp_path):
+    planned = plan_runs(document(tmp_path, SMALL.replace("duration: 1.5s", "duration: 5000s")), "virtual")
+    with Crew(1) as crew:
+        begun = crew.hand_in(planned.runs)
+        (child,) = active_children()
+        child.kill()
+        with pytest.raises(UsageError, match="process of run 'run' ended with exit code -9: give fewer --jobs"):
+            carry_out(planned, Quiet(), begun=begun)
 
 
 def test_a_cut_link_is_seen_and_forgotten(tmp_path):
@@ -237,7 +267,7 @@ def test_every_metric_is_computed(tmp_path):
 
 def test_a_rule_that_does_not_hold_is_told_with_its_events(tmp_path):
     text = SMALL.replace("{metric: qp_errors, at_most: 0}", "{metric: lost, at_most: 0, why: there is a cut}")
-    made = carry_out(document(tmp_path, text), "virtual", Quiet())
+    made = carry_out(plan_runs(document(tmp_path, text), "virtual"), Quiet())
     (bad,) = [verdict for verdict in made.verdicts if not verdict.passed]
     assert not made.passed
     assert (bad.rule, bad.expected, bad.why) == ("lost at most 0", "<= 0", "there is a cut")
@@ -247,7 +277,7 @@ def test_a_rule_that_does_not_hold_is_told_with_its_events(tmp_path):
 
 def test_results_and_report(tmp_path):
     out = tmp_path / "out"
-    made = carry_out(document(tmp_path), "virtual", Quiet(), out=out)
+    made = carry_out(plan_runs(document(tmp_path), "virtual"), Quiet(), out=out)
     assert made.passed
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["complete"] and manifest["passed"] and manifest["machine"]["kernel"]
@@ -260,17 +290,11 @@ def test_results_and_report(tmp_path):
     assert again.passed
 
 
-def test_results_are_never_overwritten_but_a_start_that_failed_leaves_none(tmp_path):
-    out = tmp_path / "out"
-    Results.create(out, document(tmp_path), "small", "virtual", 1, ["run"])  # and the fabric refused to come up
-    assert carry_out(document(tmp_path), "virtual", Quiet(), out=out).runs
-    with pytest.raises(ResultsError, match="holds results already"):
-        carry_out(document(tmp_path), "virtual", Quiet(), out=out)
-
-
 def test_runs_with_names_alike_have_files_of_their_own(tmp_path):
     text = SMALL.replace("duration: 1.5s", "duration: 100ms").replace("at: 0.5s", "at: 0.05s")
-    carry_out(document(tmp_path, text + "variants: {a+b: {}, a b: {}}\n"), "virtual", Quiet(), out=tmp_path / "out")
+    carry_out(
+        plan_runs(document(tmp_path, text + "variants: {a+b: {}, a b: {}}\n"), "virtual"), Quiet(), out=tmp_path / "out"
+    )
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert [one["file"] for one in manifest["runs"]] == ["runs/a_b.json", "runs/a_b_.json"]
 
@@ -297,7 +321,7 @@ def test_the_command_line_tells_by_its_exit_code(tmp_path):
 @pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.yaml")), ids=lambda path: path.stem)
 @pytest.mark.parametrize("where", ["virtual", "live"])
 def test_scenario_is_good(path, where):
-    runs = plan_runs(read(path), where)
+    runs = plan_runs(read(path), where).runs
     scenario = runs[0].scenario
     assert scenario.expect and scenario.figures
     assert path.read_text().startswith("# ")
@@ -306,7 +330,7 @@ def test_scenario_is_good(path, where):
 
 
 def test_all_experiments_are_here():
-    ids = {plan_runs(read(path), "virtual")[0].scenario.paper.id for path in SCENARIOS.glob("e*.yaml")}
+    ids = {plan_runs(read(path), "virtual").runs[0].scenario.paper.id for path in SCENARIOS.glob("e*.yaml")}
     assert ids == {f"E{number}" for number in range(1, 22)}
 
 

@@ -15,7 +15,7 @@ from testbed.scenario.measure import Measured
 from testbed.scenario.outcome import Outcome
 from testbed.scenario.repeats import base_name, spread_text
 from testbed.scenario.results import again
-from testbed.scenario.runner import carry_out
+from testbed.scenario.runner import carry_out, plan_runs
 from testbed.scenario.told import told
 from tests.testbed.test_report import SMALL, Quiet
 
@@ -29,7 +29,7 @@ def write(tmp_path: Path, text: str = SMALL, name: str = "small.yaml") -> Path:
 
 
 def lines_of(tmp_path, text: str, **keys) -> list[str]:
-    report = carry_out(read(write(tmp_path, text)), "virtual", Quiet(), **keys)
+    report = carry_out(plan_runs(read(write(tmp_path, text)), "virtual", **keys), Quiet())
     return [line for _, line in told(report, 80)]
 
 
@@ -71,7 +71,7 @@ def test_repeats_tell_median_spread_and_how_many_held(tmp_path):
     assert set(metrics) == {"rate.flow", "lost"} and metrics["rate.flow"]["unit"] == "bit/s"
     manifest = json.loads((tmp_path / "r" / "manifest.json").read_text())
     assert manifest["repeats"] == data["repeats"] and manifest["command"].endswith("--virtual --repeat 2")
-    report = carry_out(read(path), "virtual", Quiet(), repeat=2)
+    report = carry_out(plan_runs(read(path), "virtual", repeat=2), Quiet())
     lines = [line for _, line in told(report, 80)]
     assert max(map(len, lines)) <= 80
     at = next(n for n, line in enumerate(lines) if line.startswith("  ok    rate.flow at least 0.5 of baseline"))
@@ -130,9 +130,9 @@ def test_too_many_events_leave_the_first_and_last_faults():
 def sides(tmp_path_factory) -> Path:
     """a: as it is; b: another seed and rate, a rule that holds, one metric more."""
     base = tmp_path_factory.mktemp("sides")
-    carry_out(read(write(base)), "virtual", Quiet(), out=base / "a")
+    carry_out(plan_runs(read(write(base)), "virtual"), Quiet(), out=base / "a")
     text = SMALL.replace("rate: 5M", "rate: 6M").replace("lost, at_most: 0", "lost, at_most: 1000")
-    carry_out(read(write(base, text)), "virtual", Quiet(), out=base / "b", seed=5)
+    carry_out(plan_runs(read(write(base, text)), "virtual", seed=5), Quiet(), out=base / "b")
     return base
 
 

@@ -1,0 +1,169 @@
+"""Folders of results: never written to twice, kept when a run ended, withdrawn when none did."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from testbed.scenario.load import read
+from testbed.scenario.results import Results, ResultsError
+from testbed.scenario.runner import Planned, carry_out, plan_runs
+from tests.testbed.test_report import Quiet
+from topologies.signals import Terminated
+
+SHORT = """\
+title: one link
+fabric: {planes: 1, racks: 2, spines: 1, hosts_per_rack: 1}
+links: {rate: 5M}
+workload: [{stream: h0 h1, name: flow, message: 16K, depth: 2}]
+duration: 100ms
+measure: {every: 50ms}
+"""
+
+
+def planned(folder: Path, text: str = SHORT, where: str = "virtual") -> Planned:
+    path = folder / "short.yaml"
+    path.write_text(text)
+    return plan_runs(read(path), where)
+
+
+def inside(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+class In(Quiet):
+    """Does something when a run has got somewhere; remembers what it was told of the end."""
+
+    def __init__(self, run: str, deed) -> None:
+        self.run, self.deed, self.told = run, deed, []
+
+    def progress(self, run, share, now):
+        if run.name == self.run:
+            self.run = ""
+            self.deed()
+
+    def stops(self, kept, folder):
+        self.told.append((kept, folder))
+
+
+def interrupt(how: type[BaseException] = KeyboardInterrupt):
+    def deed():
+        raise how
+
+    return deed
+
+
+def test_a_start_that_failed_leaves_nothing(tmp_path):
+    live = planned(tmp_path, where="live")
+    with pytest.raises(Exception, match="no such target"):
+        carry_out(live, Quiet(), out=tmp_path / "out" / "a", options={"target": "no such target"})
+    assert inside(tmp_path) == {"short.yaml"}
+    assert carry_out(planned(tmp_path), Quiet(), out=tmp_path / "out" / "a").runs
+
+
+@pytest.mark.parametrize("how", [KeyboardInterrupt, Terminated])
+def test_interrupted_before_a_run_ended_leaves_nothing(tmp_path, how):
+    tell = In("run", interrupt(how))
+    with pytest.raises(how):
+        carry_out(planned(tmp_path), tell, out=tmp_path / "out" / "a")
+    assert inside(tmp_path) == {"short.yaml"}
+    assert tell.told == [(0, tmp_path / "out" / "a")]
+    assert carry_out(planned(tmp_path), Quiet(), out=tmp_path / "out" / "a").runs
+
+
+def test_interrupted_while_the_first_run_is_written_leaves_nothing(tmp_path, monkeypatch):
+    def full(*_args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("testbed.scenario.results._write_csv", full)
+    with pytest.raises(OSError, match="No space"):
+        carry_out(planned(tmp_path), Quiet(), out=tmp_path / "out")
+    assert inside(tmp_path) == {"short.yaml"}
+
+
+def test_what_others_wrote_stays(tmp_path):
+    """`--out .` beside the scenario, in a folder with a file of the user's."""
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "scenario.yaml").write_text(SHORT)
+    mine = plan_runs(read(tmp_path / "scenario.yaml"), "virtual")
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(mine, In("run", interrupt()), out=tmp_path)
+    assert inside(tmp_path) == {"notes.txt", "scenario.yaml"}
+    other = planned(tmp_path, SHORT.replace("one link", "another"))
+    with pytest.raises(ResultsError, match=r"scenario\.yaml is another scenario: give another --out, or remove it"):
+        carry_out(other, Quiet(), out=tmp_path)
+    assert inside(tmp_path) == {"notes.txt", "scenario.yaml", "short.yaml"}
+    assert (tmp_path / "scenario.yaml").read_text() == SHORT
+    assert carry_out(mine, Quiet(), out=tmp_path).runs
+
+
+def test_interrupted_after_one_run_keeps_it(tmp_path):
+    two, out = planned(tmp_path, SHORT + "repeat: 2\n"), tmp_path / "out"
+    tell = In("#2", interrupt())
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(two, tell, out=out)
+    assert tell.told == [(1, out)]
+    assert inside(out) == {"manifest.json", "scenario.yaml", "runs", "runs/1.json", "runs/1.csv"}
+    results, outcomes = Results.open(out)
+    assert [outcome.name for outcome in outcomes] == ["#1"] and not results.manifest["complete"]
+    with pytest.raises(ResultsError, match=r"holds results already \(1 of 2 runs ended"):
+        carry_out(two, Quiet(), out=out)
+
+
+@pytest.mark.parametrize("during", ["#1", "#2"])
+def test_a_folder_in_progress_is_refused(tmp_path, during):
+    """Also before its first run has ended: once a second command took it over then."""
+    two, out = planned(tmp_path, SHORT + "repeat: 2\n"), tmp_path / "out"
+
+    def second():
+        before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+        with pytest.raises(ResultsError, match=r"runs ended: they still go on, or were killed\): give another --out"):
+            carry_out(two, Quiet(), out=out)
+        assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+    tell = In(during, second)
+    assert len(carry_out(two, tell, out=out).runs) == 2
+    assert tell.run == "" and tell.told == []
+    assert Results.open(out)[0].manifest["complete"]
+
+
+def test_finished_results_are_never_written_to_again(tmp_path):
+    out = tmp_path / "out"
+    carry_out(planned(tmp_path), Quiet(), out=out)
+    with pytest.raises(ResultsError, match="out holds results already: give another --out, or remove it"):
+        carry_out(planned(tmp_path), Quiet(), out=out)
+    (out / "manifest.json").unlink()
+    with pytest.raises(ResultsError, match="holds results already"):  # runs without a manifest are runs, too
+        carry_out(planned(tmp_path), Quiet(), out=out)
+
+
+@pytest.mark.parametrize(
+    ("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_the_command_ends_at_once_with_all_its_processes(tmp_path, how, code):
+    """Once Ctrl-C waited for the runs in progress, and SIGTERM left processes that went on with them."""
+    text = SHORT.replace("100ms", "50000s").replace("every: 50ms", "every: 10s")
+    (tmp_path / "long.yaml").write_text(text + "repeat: 3\n")
+    words = ["run", str(tmp_path / "long.yaml"), "--virtual", "--jobs", "2", "--out", str(tmp_path / "out")]
+    mrc = subprocess.Popen(
+        [sys.executable, "-m", "testbed.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    manifest = tmp_path / "out" / "manifest.json"
+    while mrc.poll() is None and not manifest.exists():
+        time.sleep(0.05)
+    mrc.send_signal(how)
+    said = mrc.communicate()[0]  # all that have its stdout are gone
+    assert mrc.returncode == code, said
+    if how == signal.SIGKILL:
+        assert json.loads(manifest.read_text())["runs"] == []
+        with pytest.raises(ResultsError, match=r"0 of 3 runs ended: .* or were killed\): .* or remove it"):
+            carry_out(plan_runs(read(tmp_path / "long.yaml"), "virtual"), Quiet(), out=tmp_path / "out")
+    else:
+        assert "no run of long had ended: nothing of it is kept" in said and "runs that ended" not in said
+        assert inside(tmp_path) == {"long.yaml"}

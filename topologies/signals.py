@@ -1,0 +1,35 @@
+"""SIGTERM and SIGHUP end a process as Ctrl-C does: by an exception, so that on its way everything is removed."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Terminated(SystemExit):
+    """SIGTERM or SIGHUP came: ends the process with code 128 + signal once everything is removed."""
+
+
+def terminate(number: int, _frame: FrameType | None) -> None:
+    """A handler of these signals. Raises Terminated."""
+    raise Terminated(128 + number)
+
+
+@contextmanager
+def terminating() -> Iterator[None]:
+    """Let them raise Terminated inside of the block (main thread only); one that is ignored (`nohup`) stays so."""
+    old = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in ENDING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                old[number] = signal.signal(number, terminate)
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
