@@ -20,6 +20,7 @@ import traceback
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from multiprocessing.resource_tracker import ensure_running
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any
@@ -45,6 +46,7 @@ class Crew:
         context = get_context("spawn")
         self._todo: SimpleQueue[tuple[int, Run, Begun] | None] = SimpleQueue()
         self._processes: list[BaseProcess] = []
+        ensure_running()  # a start that starts the tracker, too, unblocks SIGINT
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             for _ in range(jobs):

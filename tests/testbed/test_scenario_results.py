@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -152,14 +153,18 @@ def test_the_command_ends_at_once_with_all_its_processes(tmp_path, how, code):
     (tmp_path / "long.yaml").write_text(text + "repeat: 3\n")
     words = ["run", str(tmp_path / "long.yaml"), "--virtual", "--jobs", "2", "--out", str(tmp_path / "out")]
     mrc = subprocess.Popen(
-        [sys.executable, "-m", "testbed.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+        [sys.executable, "-m", "testbed.cli", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
     manifest = tmp_path / "out" / "manifest.json"
     while mrc.poll() is None and not manifest.exists():
         time.sleep(0.05)
-    mrc.send_signal(how)
+    if how == signal.SIGINT:
+        os.killpg(mrc.pid, how)  # as a terminal does
+    else:
+        mrc.send_signal(how)
     said = mrc.communicate()[0]  # all that have its stdout are gone
-    assert mrc.returncode == code, said
+    assert mrc.returncode == code and "Traceback" not in said, said
     if how == signal.SIGKILL:
         assert json.loads(manifest.read_text())["runs"] == []
         with pytest.raises(ResultsError, match=r"0 of 3 runs ended: .* or were killed\): .* or remove it"):
