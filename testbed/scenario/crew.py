@@ -5,10 +5,11 @@
         report = carry_out(planned, tell, begun=begun)
 
 Design note. This was a ProcessPoolExecutor. After Ctrl-C it waits for the runs in progress, for minutes; with its
-processes ended it still hung now and then, as an exception in the middle of its locks can leave them held; and when the
-front process is killed, the others compute on for nobody. Here a daemon thread serves each process, what they share are
-SimpleQueues, which no exception leaves locked, and nobody waits for a thread. A process ends when its parent does. None
-sees the SIGINT that a terminal sends to all: it is blocked while they are started, and they inherit that.
+processes ended it was still seen to hang (an exception in the middle of its locks may leave them held; the cause was
+not traced); and when the front process is killed, the others compute on for nobody. Here a daemon thread serves each
+process, what they share are SimpleQueues, which no exception leaves locked, and nobody waits for a thread. A process
+ends when its parent does. None sees the SIGINT that a terminal sends to all: it is blocked while they are started, and
+they inherit that.
 """
 
 from __future__ import annotations
