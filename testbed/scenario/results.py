@@ -34,6 +34,8 @@ from testbed.scenario.repeats import Spread
 SCHEMA = "mrc-results/1"
 OVERLOAD = 0.9
 """Share of all CPUs busy above which times of a live run cannot be trusted."""
+STOLEN = 0.01
+"""Share of their time that a hypervisor gave to other guests, above which neither: it goes in slices of many ms."""
 PACKAGES = ("finsy", "pydantic", "numpy", "scapy", "mininet", "pyroute2")
 
 
@@ -248,7 +250,7 @@ def trust(manifest: dict[str, Any]) -> list[str]:
         out.append(f"Unfinished: {len(loads)} of {planned} runs ended; the rest were not run, or were cut short.")
     if manifest["where"] == "virtual":
         return [*out, "Virtual time: exact and the same on any machine, however busy it was."]
-    over = [f"“{name}” {100 * load['busy']:.0f} %" for name, load in loads if load["overloaded"]]
+    over = [f"“{name}” {_share(load)}" for name, load in loads if load["overloaded"]]
     if over:
         out.append(
             f"The machine was overloaded in {len(over)} of {len(loads)} runs (CPUs busy: {', '.join(over)}): "
@@ -259,6 +261,11 @@ def trust(manifest: dict[str, Any]) -> list[str]:
         busiest = max(load["busy"] for _, load in loads)
         out.append(f"Live: the CPUs were at most {100 * busiest:.0f} % busy; times are good to a few milliseconds.")
     return out
+
+
+def _share(load: dict[str, Any]) -> str:
+    stolen = load.get("stolen", 0.0)
+    return f"{100 * load['busy']:.0f} %" + (f" ({100 * stolen:.0f} % stolen)" if stolen > STOLEN else "")
 
 
 def _part(path: Path) -> Path:
@@ -311,7 +318,7 @@ class LoadMeter:
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._first: tuple[int, int] | None = None
+        self._first: tuple[int, int, int] | None = None
         self._last = self._started = self._read()
 
     def look(self) -> None:
@@ -319,23 +326,26 @@ class LoadMeter:
         self._first = self._first or self._last
 
     @staticmethod
-    def _read() -> tuple[int, int]:
-        """(busy, all) clock ticks since boot."""
+    def _read() -> tuple[int, int, int]:
+        """(busy, stolen, all) clock ticks since boot; what was stolen is among the busy ones."""
         try:
             fields = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
         except (OSError, ValueError):
-            return 0, 0
+            return 0, 0, 0
         nice, idle = (0 if _grouped() else fields[1]), fields[3] + fields[4]
-        return sum(fields) - idle - nice, sum(fields)
+        return sum(fields) - idle - nice, fields[7], sum(fields)
 
     def read(self, where: str) -> dict[str, Any]:
         """Share of all CPUs busy, what that means for the times of a live run, and seconds since the meter's start."""
         first, last = (self._first, self._last) if self._first else (self._started, self._read())
-        passed = last[1] - first[1]
-        share = (last[0] - first[0]) / passed if passed else 0.0
-        overloaded = where == "live" and share > OVERLOAD
+        busy, stolen, passed = (after - before for before, after in zip(first, last, strict=True))
+        busy, stolen = (busy / passed, stolen / passed) if passed else (0.0, 0.0)
+        overloaded = where == "live" and (busy > OVERLOAD or stolen > STOLEN)
         trust = "exact: virtual time" if where == "virtual" else "good to a few ms"
         if overloaded:
-            trust = f"poor: the CPUs were busy {100 * share:.0f} % of the time, so packets and timers waited for them"
-        wall_s = round(time.monotonic() - self._began, 3)
-        return {"busy": round(share, 3), "overloaded": overloaded, "times": trust, "wall_s": wall_s}
+            theirs = f", {100 * stolen:.0f} % of it for other guests of the host" if stolen > STOLEN else ""
+            trust = f"poor: the CPUs were busy {100 * busy:.0f} % of the time{theirs}; packets and timers had to wait"
+        return {
+            "busy": round(busy, 3), "stolen": round(stolen, 3), "overloaded": overloaded, "times": trust,
+            "wall_s": round(time.monotonic() - self._began, 3),
+        }  # fmt: skip

@@ -48,6 +48,8 @@ class Report:
     folder: Path | None
     wall_s: float
     """Of all its runs together, whether side by side or not."""
+    overloaded: bool = False
+    """The machine was, in one of the runs at least: a rule that did not hold says little about the fabric."""
 
     @property
     def passed(self) -> bool:
@@ -126,12 +128,13 @@ def _judged(
     runs, where, first = planned.runs, planned.where, planned.runs[0].scenario
     tell.begins(runs)
     done: dict[int, Outcome] = {}
-    wall_s = 0.0
+    wall_s, overloaded = 0.0, False
     outcomes = _one_by_one(runs, where, tell, options) if begun is None else _as_they_end(runs, begun, tell)
     for number, outcome, load in outcomes:
         wall_s += load["wall_s"]
         outcome.metrics = Measured(outcome, runs[number].scenario).all()
         if load["overloaded"]:
+            overloaded = True
             outcome.notes.append(f"the machine was overloaded: times are {load['times']}")
         done[number] = outcome
         if results is not None:
@@ -142,7 +145,8 @@ def _judged(
     repeats = spreads(first, measured, verdicts)
     if results is not None:
         results.finish(verdicts, repeats)
-    return Report(first.name, first.title, pairs, verdicts, repeats, results.folder if results else None, wall_s)
+    folder = results.folder if results else None
+    return Report(first.name, first.title, pairs, verdicts, repeats, folder, wall_s, overloaded)
 
 
 def _one_by_one(

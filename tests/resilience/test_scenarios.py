@@ -2,12 +2,17 @@
 
 make resilience ARGS="-k e10"       one of them
 make resilience SEED=2              with other dice; results stay in results/resilience-2 for `mrc report`
+
+A scenario that fails while the machine was overloaded, as measured from /proc/stat, says nothing of the fabric: it is
+run again, up to ATTEMPTS times in all, and the results of such runs are kept in results/overloaded-resilience-2. One
+that fails on a machine that had time is a failure at once.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import warnings
 from pathlib import Path
 
 import pytest
@@ -24,6 +29,8 @@ SEED = int(os.environ["MRC_SEED"]) if os.environ.get("MRC_SEED") else None
 """Instead of the files' seeds."""
 RESULTS = Path(os.environ["MRC_RESULTS"]) if os.environ.get("MRC_RESULTS") else None
 """Where results stay; None: they go with the test's folder."""
+ATTEMPTS = 3
+"""Runs of a scenario on a machine that is overloaded."""
 
 
 class Quiet:
@@ -52,10 +59,18 @@ def tables_unchanged():
 def test_scenario(name, tmp_path):
     if os.geteuid() != 0:
         pytest.skip("needs root: network namespaces and raw sockets (run `make resilience`)")
-    out = (RESULTS or tmp_path) / name
-    if (out / "manifest.json").exists():
-        shutil.rmtree(out)  # of an earlier `make resilience` with this seed
-    made = carry_out(plan_runs(read(SCENARIOS / f"{name}.yaml"), "live", seed=SEED), Quiet(), out=out)
+    base = RESULTS or tmp_path / "results"
+    out, aside = base / name, base.with_name(f"overloaded-{base.name}")
+    shutil.rmtree(out, ignore_errors=True)  # of an earlier `make resilience` with this seed
+    for attempt in range(1, ATTEMPTS + 1):
+        made = carry_out(plan_runs(read(SCENARIOS / f"{name}.yaml"), "live", seed=SEED), Quiet(), out=out)
+        if made.passed or not made.overloaded or attempt == ATTEMPTS:
+            break
+        kept = aside / f"{name}-{attempt}"
+        shutil.rmtree(kept, ignore_errors=True)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        out.rename(kept)
+        warnings.warn(f"{name} failed on an overloaded machine and is run again; its results: {kept}", stacklevel=1)
     bad = [verdict for verdict in made.verdicts if not verdict.passed]
     notes = [note for _, outcome in made.runs for note in outcome.notes]
     said = [f"{v.run}: {v.rule}: expected {v.expected}, seen {v.seen}\n" + "\n".join(v.events) for v in bad]

@@ -167,11 +167,13 @@ def test_a_run_that_was_killed_has_a_page_of_what_ended(tmp_path, how):
 
 def test_an_overloaded_run_is_told_in_words(made, tmp_path):
     runs = json.loads((made / "manifest.json").read_text())["runs"]
+    runs[0]["load"] |= {"busy": 0.5, "stolen": 0.12, "overloaded": True}
     runs[1]["load"] |= {"busy": 0.97, "overloaded": True}
     folder = changed(made, tmp_path / "r", where="live", runs=runs)
     report(folder)
     text = (folder / "report.html").read_text()
-    assert "overloaded in 1 of 2 runs (CPUs busy: “#2” 97 %)" in text and "Do not trust times" in text
+    assert "overloaded in 2 of 2 runs (CPUs busy: “#1” 50 % (12 % stolen), “#2” 97 %)" in text
+    assert "Do not trust times" in text
 
 
 def test_an_index_has_live_beside_virtual(made, tmp_path):

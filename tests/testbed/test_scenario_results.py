@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from testbed.scenario.load import read
-from testbed.scenario.results import Results, ResultsError
+from testbed.scenario.results import LoadMeter, Results, ResultsError
 from testbed.scenario.runner import Planned, carry_out, plan_runs
 from tests.testbed.test_report import Quiet
 from topologies.signals import Terminated
@@ -172,3 +172,22 @@ def test_the_command_ends_at_once_with_all_its_processes(tmp_path, how, code):
     else:
         assert "no run of long had ended: nothing of it is kept" in said and "runs that ended" not in said
         assert inside(tmp_path) == {"long.yaml"}
+
+
+@pytest.mark.parametrize(
+    ("busy", "stolen", "says"),
+    [
+        (60, 0, "good to a few ms"),
+        (95, 0, "poor: the CPUs were busy 95 % of the time; packets and timers had to wait"),
+        (60, 15, "poor: the CPUs were busy 60 % of the time, 15 % of it for other guests of the host; packets and"),
+    ],
+)
+def test_load__is_judged_by_what_was_busy_and_what_was_stolen(monkeypatch, busy, stolen, says):
+    looks = iter([(0, 0, 0), (1000, 100, 5000), (1000 + busy, 100 + stolen, 5100)])
+    monkeypatch.setattr(LoadMeter, "_read", staticmethod(lambda: next(looks)))
+    meter = LoadMeter()
+    meter.look()
+    meter.look()
+    load = meter.read("live")
+    assert (load["busy"], load["stolen"]) == (busy / 100, stolen / 100)
+    assert load["overloaded"] == says.startswith("poor") and load["times"].startswith(says)
