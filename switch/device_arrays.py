@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Collection
 from typing import Any
 
 from switch import native
@@ -33,6 +34,22 @@ class Arrays(DeviceBase):
             error = self._lib.rt_counter_cells(self.handle, counter.index, first, count, cells, 0)
         check(error, counter.name, "cell", "")
         return [(first + i, counter_out(counter.kind, cell.packets, cell.bytes)) for i, cell in enumerate(cells)]
+
+    def count_packets(self, counter_id: int, offset: int, cells: Collection[int]) -> int:
+        """Packets in the cells offset + each of `cells`, together, of one moment. INVALID_ARGUMENT, OUT_OF_RANGE.
+
+        For those who ask often: one span is read, and nothing is made of its cells.
+        """
+        low, high = (offset + min(cells), offset + max(cells)) if cells else (offset, offset)
+        with self._lock:
+            counter = self.schema.find(self.schema.counters, counter_id, "counter")
+            for index in (low, high):
+                _span(counter, index)
+            span = (native.Cell * (high - low + 1))()
+            error = self._lib.rt_counter_cells(self.handle, counter.index, low, len(span), span, 0)
+        check(error, counter.name, "cell", "")
+        raw = (ctypes.c_uint64 * (2 * len(span))).from_buffer(span)
+        return sum(raw[2 * (offset + cell - low)] for cell in cells) if counter.kind & 1 else 0
 
     def write_counter(self, counter_id: int, index: int | None, value: CounterData) -> None:
         """Set one cell, or all when `index` is None."""

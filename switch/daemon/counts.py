@@ -74,9 +74,6 @@ def _sums(chassis: Chassis, device: Device, name: str, offsets: Sequence[int]) -
         return None
     ids = [one.id for one in device.schema.counters.values() if one.name.rpartition(".")[2] == name]
     try:
-        return [
-            sum(device.read_counter(ids[0], offset + port)[0][1].packets for port in chassis.ports)
-            for offset in offsets
-        ]
+        return [device.count_packets(ids[0], offset, chassis.ports) for offset in offsets]
     except (IndexError, TableError):
         return None
