@@ -311,7 +311,8 @@ def test_ops__nic_rate_denylist_and_health(wire, file):
         (peer,) = h0.call("health")["peers"]
         states = {row["ev"]: row["state"] for row in peer["evs"]}
         assert states[1] == "denied" and sum(row["acked"] for row in peer["evs"]) > 700
-        assert all(row["rtt_s"] > 0 for row in peer["evs"] if row["acked"])
+        trips = [row["rtt_s"] for row in peer["evs"] if row["rtt_s"] is not None]  # only who triggered a SACK has one
+        assert trips and min(trips) > 0
         assert h0.call("allow", entries=[{"scope": "link", "name": "p0-t0-1 p0-t1-1"}])["denied"] == {}
         assert events.until("ev", timeout_s=TIMEOUT_S)["to"] == "good"
         assert h0.call("nic_rate", rate_bps=0)["rates"] == {"0": None, "1": None}
