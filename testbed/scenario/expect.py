@@ -48,6 +48,8 @@ class Verdict:
     """What happened around, when it failed ..."""
     around: str = ""
     """... and from when to when that is."""
+    timed: bool = False
+    """An overloaded machine may have decided it (metrics.py): never what any run must hold, nor what is missing."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -162,6 +164,8 @@ def _judge(rule: Expect, name: str, label: dict[str, Any], measured: Measured, r
         seen += f" and {len(bad) - 1} more of {len(shares)} intervals"
     unit = "" if rule.of is not None or rule.compared_to is not None else unit_of(rule.metric, measured)
     verdict = Verdict(text, name, not bad, _expected(rule), seen, rule.why, worst, unit, rule.paper)
+    metric = find(rule.metric, measured.outcome.works(), measured.scenario.measure.queues)
+    verdict.timed = metric is not None and metric.timed
     if bad:
         verdict.events = events_around(measured, low, high, rule.metric)
         verdict.around = f"from {max(0.0, low - AROUND_S):g} to {high:g} s"

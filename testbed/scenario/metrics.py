@@ -12,12 +12,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`pattern`: the name; `unit`; `series`: may be asked over a part of a run."""
+    """`pattern`: the name; `unit`; `series`: may be asked over a part of a run.
+
+    `timed`: a machine without time to spare may change it; what is not is right on any machine.
+    """
 
     pattern: str
     unit: str
     text: str
     series: bool = False
+    timed: bool = True
 
 
 METRICS = (
@@ -37,7 +41,7 @@ METRICS = (
     Metric("algbw.NAME", "bit/s", "of a collective: size over time, as nccl-tests have it"),
     Metric("busbw.NAME", "bit/s", "of a collective: algbw times the factor of its kind"),
     Metric("slowest.NAME", "rank", "of a collective: the rank that ended last, most often"),
-    Metric("wrong.NAME", "elements", "of a collective: elements that are not what they have to be"),
+    Metric("wrong.NAME", "elements", "of a collective: elements that are not what they have to be", timed=False),
     Metric("latency.NAME.p50", "s", "posting to completion of its messages (measure.latency)"),
     Metric("latency.NAME.p99", "s", "the same, 99th percentile"),
     Metric("latency.NAME.max", "s", "the same, longest"),
@@ -50,10 +54,10 @@ METRICS = (
     Metric("trimmed", "packets", "packets trimmed by switches, all ports"),
     Metric("trimmed.last_hop", "packets", "packets trimmed at the last hop"),
     Metric("dropped.queue", "packets", "packets dropped in switches because a queue was full"),
-    Metric("corrupted", "packets", "packets with a wrong iCRC at receivers"),
-    Metric("qp_errors", "count", "QPs that failed"),
-    Metric("failed", "count", "messages that did not complete"),
-    Metric("damaged", "count", "messages whose bytes are not what was sent"),
+    Metric("corrupted", "packets", "packets with a wrong iCRC at receivers", timed=False),
+    Metric("qp_errors", "count", "QPs that failed", timed=False),
+    Metric("failed", "count", "messages that did not complete", timed=False),
+    Metric("damaged", "count", "messages whose bytes are not what was sent", timed=False),
     Metric("reorder.max", "packets", "most packets a responder was found to hold above a hole, one look an interval"),
     Metric("evs.denied", "count", "EVs denied at the end of the run"),
     Metric("evs.bad", "count", "EVs ASSUMED_BAD at the end of the run"),
@@ -66,7 +70,7 @@ METRICS = (
     Metric("queue.PORT.max", "bytes", "its deepest"),
     Metric("queue.last-hop.max", "bytes", "deepest data queue of all T0 downlinks"),
     Metric("control.reacted", "s", "from the first fault until the control plane had changed its tables"),
-    Metric("table_writes", "count", "writes to tables of switches after the start"),
+    Metric("table_writes", "count", "writes to tables of switches after the start", timed=False),
 )
 """Every metric; a name that fits none of these is refused when a scenario is read."""
 

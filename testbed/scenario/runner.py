@@ -49,12 +49,17 @@ class Report:
     wall_s: float
     """Of all its runs together, whether side by side or not."""
     overloaded: bool = False
-    """The machine was, in one of the runs at least: a rule that did not hold says little about the fabric."""
+    """The machine was, in one of the runs at least."""
 
     @property
     def passed(self) -> bool:
         """Every rule held in every run, and so in every repeat."""
         return all(verdict.passed for verdict in self.verdicts)
+
+    @property
+    def inconclusive(self) -> bool:
+        """It failed, by nothing but rules that the overloaded machine may have broken."""
+        return self.overloaded and not self.passed and all(one.passed or one.timed for one in self.verdicts)
 
     def to_json(self) -> dict[str, Any]:
         """Verdicts and metrics; series stay in the folder."""

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from testbed.scenario.expect import Verdict
 from testbed.scenario.load import read
 from testbed.scenario.results import LoadMeter, Results, ResultsError
-from testbed.scenario.runner import Planned, carry_out, plan_runs
+from testbed.scenario.runner import Planned, Report, carry_out, plan_runs
 from tests.testbed.test_report import Quiet
 from topologies.signals import Terminated
 
@@ -191,3 +192,21 @@ def test_load__is_judged_by_what_was_busy_and_what_was_stolen(monkeypatch, busy,
     load = meter.read("live")
     assert (load["busy"], load["stolen"]) == (busy / 100, stolen / 100)
     assert load["overloaded"] == says.startswith("poor") and load["times"].startswith(says)
+
+
+def test_report__is_inconclusive_when_only_an_overloaded_machine_may_have_failed_it():
+    def report(overloaded: bool, *verdicts: tuple[bool, bool]) -> Report:
+        judged = [Verdict("rule", "run", passed, "", "", timed=timed) for passed, timed in verdicts]
+        return Report("s", "", [], judged, [], None, 0.0, overloaded)
+
+    assert report(True, (False, True), (True, False)).inconclusive
+    assert not report(False, (False, True)).inconclusive  # the machine had time
+    assert not report(True, (False, True), (False, False)).inconclusive  # bytes are bytes on any machine
+    assert not report(True, (True, True)).inconclusive
+
+
+def test_judge__tells_what_an_overloaded_machine_may_decide(tmp_path):
+    expect = "expect: [{metric: rate.total, at_least: 1}, {metric: qp_errors, at_most: 0}]\n"
+    (tmp_path / "two.yaml").write_text(SHORT + expect)
+    judged = carry_out(plan_runs(read(tmp_path / "two.yaml"), "virtual"), Quiet()).verdicts
+    assert [one.timed for one in judged] == [False, True, False]  # bytes in place; a rate; failed QPs
