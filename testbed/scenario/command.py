@@ -17,7 +17,7 @@ from testbed.scenario.crew import Crew
 from testbed.scenario.expand import Run
 from testbed.scenario.load import ScenarioError, read
 from testbed.scenario.outcome import Outcome
-from testbed.scenario.results import default_folder
+from testbed.scenario.results import default_folder, refuse_taken
 from testbed.scenario.runner import Planned, Report, carry_out, plan_runs
 from testbed.scenario.told import told
 from topologies.signals import terminating
@@ -118,6 +118,7 @@ def run(
             bad = True
     if bad:
         return BAD_FILE
+    folders = _folders(out, planned)
     total = sum(len(one.runs) for one in planned)
     reports: list[Report] = []
     with ExitStack() as stack:
@@ -125,11 +126,10 @@ def run(
         crew = stack.enter_context(Crew(min(jobs, total))) if where == "virtual" and min(jobs, total) > 1 else None
         ahead = [crew.hand_in(one.runs) if crew is not None else None for one in planned]
         display = stack.enter_context(Display(console, len(planned), total))
-        for one, begun in zip(planned, ahead, strict=True):
+        for one, folder, begun in zip(planned, folders, ahead, strict=True):
             name = one.document.path.stem
-            folder = default_folder(name) if out is None else out / name if len(planned) > 1 else out
             display.scenario(name)
-            report = carry_out(one, display, out=folder, options=options, begun=begun)
+            report = carry_out(one, display, out=folder or default_folder(name), options=options, begun=begun)
             reports.append(report)
             print_report(console, report)
     if len(reports) > 1:
@@ -139,6 +139,15 @@ def run(
     if as_json:
         print(json.dumps([report.to_json() for report in reports], indent=2))
     return PASSED if all(report.passed for report in reports) else FAILED
+
+
+def _folders(out: Path | None, planned: list[Planned]) -> list[Path | None]:
+    """For the results of each; None: to be named after the time at which it begins. Raises ResultsError."""
+    if out is None:
+        return [None] * len(planned)
+    folders = [out / one.document.path.stem for one in planned] if len(planned) > 1 else [out]
+    refuse_taken(folders)
+    return [*folders]
 
 
 STYLES = {"good": "green", "bad": "red", "note": "yellow", "soft": "dim", "": ""}

@@ -118,6 +118,18 @@ def _taken(folder: Path) -> str:
     return f"{folder} holds results already{state}: give another --out, or remove it"
 
 
+def refuse_taken(folders: list[Path]) -> None:
+    """Before an hour of runs, not at the last one's turn. Raises ResultsError when a folder is taken, or meant twice.
+
+    `Results.create` has the last word: another command may be faster.
+    """
+    for number, folder in enumerate(folders):
+        if (folder / "manifest.json").exists() or (folder / "runs").exists():
+            raise ResultsError(_taken(folder))
+        if folder in folders[:number]:
+            raise ResultsError(f"two scenarios would both write to {folder}: run them one by one, with an --out each")
+
+
 @dataclass(slots=True)
 class Results:
     """The folder of one scenario's runs."""
