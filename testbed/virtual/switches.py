@@ -6,7 +6,7 @@ Only one choice is ever made in a two-tier fabric: the uplink at the source's T0
     srv6          the uSID address made from the EV: plane and uplink must exist; static, whatever happens to links
     structured    the first field of the EV (§8.5); static
     ecmp          hash of addresses, flow label and ports over the uplinks whose port is up (watch ports)
-    flow-ecmp     the same hash without the EV: one path per flow
+    flow-ecmp     the same hash over flows: one path per flow, another one with another seed of the fabric
     switch-spray  a random uplink per packet, of those whose port is up
 """
 
@@ -63,7 +63,7 @@ class VirtualSwitch:
 class VirtualT0(VirtualSwitch):
     """The leaf of a rack."""
 
-    __slots__ = ("_choose", "live", "rack", "rng", "structure", "widths")
+    __slots__ = ("_choose", "live", "rack", "rng", "seed", "structure", "widths")
 
     def __init__(
         self, name: str, plane: int, rack: int, choose: Chooser, seed: str, widths: Srv6Format | None = None,
@@ -77,6 +77,8 @@ class VirtualT0(VirtualSwitch):
         self._choose = choose
         self.live: list[int] = []
         """Uplinks whose port is up, as the selector of the hashing modes knows."""
+        self.seed = seed
+        """Of the fabric, with the switch's name."""
         self.rng = Random(seed)
 
     def port_changed(self) -> None:
@@ -141,9 +143,9 @@ def ecmp(t0: VirtualT0, frame: Frame) -> int | None:
 
 
 def flow_ecmp(t0: VirtualT0, frame: Frame) -> int | None:
-    """Hash of the flow: hosts and destination QP."""
+    """Hash of the flow: hosts and destination QP, and the seed in place of the source port that a real QP draws."""
     live = t0.live
-    key = f"{frame.source}>{frame.target}/{frame.packet.dest_qp}@{t0.name}"
+    key = f"{frame.source}>{frame.target}/{frame.packet.dest_qp}@{t0.seed}"
     return live[_hash(key) % len(live)] if live else None
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.scenario.command import run
 from testbed.scenario.expect import Verdict
 from testbed.scenario.load import read
 from testbed.scenario.results import LoadMeter, Results, ResultsError
@@ -143,6 +144,25 @@ def test_finished_results_are_never_written_to_again(tmp_path):
     (out / "manifest.json").unlink()
     with pytest.raises(ResultsError, match="holds results already"):  # runs without a manifest are runs, too
         carry_out(planned(tmp_path), Quiet(), out=out)
+
+
+def test_a_folder_that_the_last_scenario_cannot_have_is_told_before_the_first_runs(tmp_path):
+    """Once `mrc run a b --out DIR` ran all of `a` first."""
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        planned(tmp_path / folder)
+    (tmp_path / "other.yaml").write_text(SHORT)
+    short, same, other = (str(tmp_path / name) for name in ("a/short.yaml", "b/short.yaml", "other.yaml"))
+
+    def refused(out: Path, *files: str) -> str:
+        with pytest.raises(ResultsError) as error:
+            run(list(files), where="virtual", seed=None, repeat=None, out=out, jobs=1, as_json=False, options={})
+        return str(error.value)
+
+    (tmp_path / "out" / "other" / "runs").mkdir(parents=True)
+    assert "out/other holds results already: give another --out" in refused(tmp_path / "out", short, other)
+    assert "two scenarios would both write to" in refused(tmp_path / "new", short, same)
+    assert inside(tmp_path / "out") == {"other", "other/runs"} and not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(

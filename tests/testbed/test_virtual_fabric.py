@@ -197,6 +197,18 @@ def test_modes__spread_as_they_say():
     assert sum(n > 50 for n in used["srv6"]) == sum(n > 50 for n in used["structured"]) == 3
 
 
+def test_flow_ecmp__another_seed_draws_another_path():
+    """Once every seed had the same collisions, and three of them were one experiment."""
+
+    def path(seed: int) -> int:
+        fabric = fabric_of(Plan(1, 2, 4, 1), mode="flow-ecmp", seed=seed)
+        used = uplinks_used(fabric, Flow(fabric, "h0", "h1", message_bytes=20_000, messages=1))
+        return used.index(max(used))
+
+    paths = [path(seed) for seed in range(12)]
+    assert len(set(paths)) >= 3 and paths[0] == path(0)
+
+
 def test_mode__hashing_looks_at_port_state_and_srv6_does_not():
     for mode, avoids in (("switch-spray", True), ("srv6", False)):
         fabric = fabric_of(Plan(1, 2, 2, 1), mode=mode)
