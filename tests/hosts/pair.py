@@ -248,3 +248,13 @@ def lose_first(pair: Pair, match: Callable[[str, Packet], bool], times: int = 1)
 
 
 ACKS = (Sack, Nack, TransportAck)
+
+
+def finished(pair: Pair, size: int = 60_000, **kwargs: Any) -> bytes:
+    """A write that completes with its bytes in place."""
+    data = pair.bytes(size)
+    pair.write(data, **kwargs)
+    pair.run_until_quiet()
+    assert pair.memory[: len(data)] == data
+    assert pair.completions()[-1][1] == "SUCCESS"
+    return data

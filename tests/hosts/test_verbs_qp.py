@@ -6,9 +6,6 @@ import importlib
 import itertools
 import pkgutil
 import random
-import select
-import socket
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -16,10 +13,7 @@ import pytest
 import hosts.verbs
 from hosts.verbs import (
     IBV_EVENT_CQ_ERR,
-    IBV_EVENT_PORT_ACTIVE,
-    IBV_EVENT_PORT_ERR,
     IBV_EVENT_QP_FATAL,
-    IBV_PORT_DOWN,
     IBV_QP_ACCESS_FLAGS,
     IBV_QP_PKEY_INDEX,
     IBV_QP_STATE,
@@ -34,11 +28,9 @@ from hosts.verbs import (
     AccessFlags,
     AddressVector,
     MrcQpAttr,
-    PeerError,
     QpAttr,
     QpAttrMask,
     QpCap,
-    QpInfo,
     QpInitAttr,
     QpState,
     QpType,
@@ -46,7 +38,6 @@ from hosts.verbs import (
     SendFlags,
     SendWR,
     VerbsError,
-    VirtualWire,
     bring_up,
     connect_pair,
     local_info,
@@ -445,82 +436,6 @@ def test_destroy__in_the_wrong_order_is_refused():
         pair.a.device.create_qp(QpInitAttr(pair.a.cq))
 
 
-# ---- waiting -------------------------------------------------------------------------------------
-
-
-def test_channel__announces_an_armed_cq_once_and_by_descriptor():
-    pair = VerbsPair(connect=False)
-    channel = pair.b.device.create_comp_channel()
-    cq = pair.b.device.create_cq(16, cq_context="mine", channel=channel)
-    qp = pair.b.device.create_qp(QpInitAttr(cq))
-    connect_pair(pair.a.qp, qp)
-    qp.post_recv([RecvWR(1), RecvWR(2), RecvWR(3)])
-
-    readable = lambda: bool(select.select([channel], [], [], 0)[0])  # noqa: E731
-    cq.req_notify()
-    pair.a.qp.post_send([pair.write_imm(1), pair.write_imm(2)])
-    assert not readable()
-    assert channel.get_event(timeout_s=1) is cq
-    assert not readable() and channel.get_event(timeout_s=0.1) is None
-    cq.poll()
-    cq.req_notify(solicited_only=True)
-    flags = IBV_SEND_SIGNALED | IBV_SEND_SOLICITED
-    pair.receives(0)
-    pair.a.qp.post_send(pair.write_imm(3, send_flags=flags))
-    pair.a.device.run(0.5)
-    assert readable()
-    with pytest.raises(VerbsError, match="has 1 CQs"):
-        channel.destroy()
-    qp.destroy()
-    cq.destroy()
-    channel.destroy()
-
-
-def test_channel__solicited_only_sleeps_through_the_rest():
-    pair = VerbsPair(connect=False)
-    channel = pair.b.device.create_comp_channel()
-    cq = pair.b.device.create_cq(16, channel=channel)
-    qp = pair.b.device.create_qp(QpInitAttr(cq))
-    connect_pair(pair.a.qp, qp)
-    qp.post_recv([RecvWR(1)])
-    cq.req_notify(solicited_only=True)
-    pair.a.qp.post_send(pair.write_imm(1))
-    assert channel.get_event(timeout_s=1) is None and len(cq) == 1
-
-
-def test_wait__ends_with_virtual_time_or_at_its_timeout():
-    pair = VerbsPair()
-    before = pair.wire.now
-    assert pair.a.cq.wait(timeout_s=0.25) == []
-    assert pair.wire.now == before + 0.25
-    pair.a.qp.post_send(pair.write())
-    assert [wc.ok for wc in pair.a.cq.wait(5, timeout_s=1)] == [True]
-
-
-def test_async_events__ports_go_down_and_up():
-    pair = VerbsPair()
-    device = pair.a.device
-    device.controller.modify_port(2, False)
-    event = device.get_async_event()
-    assert (event.event_type, event.element) == (IBV_EVENT_PORT_ERR, 2)
-    assert device.query_port(2).state is IBV_PORT_DOWN
-    pair.a.qp.post_send(pair.write(20 * MTU))
-    assert pair.a.cq.wait(timeout_s=1)[0].ok
-    assert pair.a.qp.counters.plane_packets[1] == 0
-    device.controller.modify_port(2, True)
-    assert device.get_async_event().event_type is IBV_EVENT_PORT_ACTIVE
-    with pytest.raises(VerbsError, match="no port 3: ports are 1 to 2"):
-        device.query_port(3)
-
-
-def test_device__attributes_say_what_there_is():
-    pair = VerbsPair(planes=4)
-    attr = pair.a.device.query_device()
-    assert (attr.api_version, attr.max_mpr, attr.mpr_resolution, attr.phys_port_cnt) == (1, 255, 1, 4)
-    assert attr.cap == hosts.verbs.MRC_DEVICE_CAP_TRIM_NACK | hosts.verbs.MRC_DEVICE_CAP_DYNAMIC_MPR
-    assert QpType.RC in attr.qp_types
-
-
 # ---- memory --------------------------------------------------------------------------------------
 
 
@@ -542,20 +457,6 @@ def test_memory__deregistered_while_the_peer_writes():
     assert pair.a.cq.wait(timeout_s=1)[0].status.name == "IBV_WC_REM_ACCESS_ERR"
 
 
-# ---- out of band ---------------------------------------------------------------------------------
-
-
-def test_info__survives_json_and_refuses_nonsense():
-    pair = VerbsPair()
-    info = local_info(pair.a.qp, pair.a.mr)
-    assert QpInfo.from_json(info.to_json()) == info
-    bad = [None, [], {}, {**info.to_json(), "more": 1}, {**info.to_json(), "qpn": 2}, {**info.to_json(), "psn": "1"}]
-    bad += [{**info.to_json(), "gid": ""}, {**info.to_json(), "path_mtu": 1500}, {**info.to_json(), "mpr": True}]
-    for data in bad:
-        with pytest.raises(PeerError):
-            QpInfo.from_json(data)
-
-
 # ---- the baseline --------------------------------------------------------------------------------
 
 
@@ -570,14 +471,7 @@ def test_rocev2__the_same_verbs_move_the_same_bytes():
     assert len({row["ev"] for row in pair.a.qp.ev_states()}) == 1
 
 
-def test_wire__names_are_taken_once():
-    wire = VirtualWire()
-    wire.open("a")
-    with pytest.raises(ValueError, match="a is on the wire already"):
-        wire.open("a")
-
-
-# ---- access, windows, meeting -----------------------------------------------------------------------------------
+# ---- access, windows -----------------------------------------------------------------------------------
 
 
 def test_access__a_qp_without_remote_write_and_a_foreign_domain():
@@ -607,49 +501,3 @@ def test_dynamic_mpr__the_window_moves_while_it_works():
     with pytest.raises(ValueError, match="fixed unless both ends connect with dynamic_mpr"):
         fixed.b.qp.modify(None, None, MrcQpAttr(mpr_dest=2))
     assert fixed.b.qp.query()[1].mpr_dest == 8
-
-
-def test_meet__two_ends_find_each_other_in_any_order(tmp_path):
-    pair = VerbsPair(connect=False)
-    infos = [local_info(pair.a.qp), local_info(pair.b.qp)]
-    path = tmp_path / "meeting.sock"
-    with ThreadPoolExecutor(2) as pool:
-        dialled = pool.submit(hosts.verbs.meet, path, infos[0], listen=False)
-        listened = pool.submit(hosts.verbs.meet, path, infos[1], listen=True)
-        assert (dialled.result(), listened.result()) == (infos[1], infos[0])
-    assert not path.exists()
-    with pytest.raises(PeerError, match="waited 0 s at most"):
-        hosts.verbs.meet(path, infos[0], listen=False, timeout_s=0)
-
-
-@pytest.mark.parametrize(
-    "line, words",
-    [
-        (b"", "closed the connection"),
-        (b"{", "closed the connection"),
-        (b"nonsense\n", "sent no JSON"),
-        (b"[1]\n", "has the keys"),
-        (b"\xff\xfe\n", "sent no JSON"),
-        (b"x" * (1 << 17), "without a line end"),
-    ],
-)
-def test_swap__a_peer_that_talks_nonsense(line, words):
-    ours, theirs = socket.socketpair()
-    with ours, theirs, ThreadPoolExecutor(1) as pool:
-        pool.submit(lambda: (theirs.sendall(line), theirs.shutdown(socket.SHUT_WR)))
-        with pytest.raises(PeerError, match=words):
-            hosts.verbs.swap(ours, local_info(VerbsPair(connect=False).a.qp))
-        ours.close()
-
-
-def test_connect_over__both_ends_are_up_before_either_sends():
-    """Two devices, two threads: no packet finds an end that is not ready, so none is lost."""
-    pair = VerbsPair(connect=False)
-    ours, theirs = socket.socketpair()
-    with ours, theirs, ThreadPoolExecutor(1) as pool:
-        other = pool.submit(hosts.verbs.connect_over, theirs, pair.b.qp, pair.b.mr)
-        info = hosts.verbs.connect_over(ours, pair.a.qp, pair.a.mr)
-        assert other.result().rkey == pair.a.mr.rkey
-    pair.a.qp.post_send(SendWR(1, sg_list=[pair.a.mr.sge(0, 2000)], remote_addr=info.addr, rkey=info.rkey))
-    assert pair.a.cq.wait(timeout_s=1)[0].ok
-    assert pair.a.qp.counters.lost == 0
