@@ -58,6 +58,8 @@ class Kind:
     """A controller that has not named it by then has not found it."""
     passes: bool = False
     """It is over by itself: it has to be named once, however often it comes and goes."""
+    one_way: bool = False
+    """It takes one direction of a link, from the lower end, and the controller has to say which."""
 
     def expected(self, place: Any) -> tuple[str, str]:
         if isinstance(place, Link):
@@ -100,7 +102,9 @@ KINDS = {
         Kind("NIC port down", nic_links, lambda f, k: f.inject.cut_port(*_ends(k)), "NIC port", 5.0),
         Kind("switch off", switches, lambda f, s: f.inject.power(s.name), None, 5.0),
         Kind("blackhole", switches, lambda f, s: f.inject.blackhole(s.name), "blackhole", 10.0),
-        Kind("one-way cut", fabric_links, lambda f, k: f.inject.one_way_cut(*_ends(k)), "lossy link", 10.0),
+        Kind(
+            "one-way cut", fabric_links, lambda f, k: f.inject.one_way_cut(*_ends(k)), "lossy link", 10.0, one_way=True
+        ),
         Kind("lossy link", all_links, lambda f, k: f.inject.loss(*_ends(k), 0.1), "lossy link", 30.0),
         Kind("reboot", switches, lambda f, s: f.inject.reboot(s.name, 1.0), None, 10.0, passes=True),
         Kind("flap", all_links, _flap, None, 10.0, passes=True),
@@ -222,6 +226,11 @@ def run_round(
     if passes and len({fault["number"] for fault in told}) > len(expected):
         out.wrong.append(f"a shower of {len(told)} faults: {'; '.join(fault['text'] for fault in told)}")
     _judge(out, told, ledger, at, may_be_unclear)
+    directions = {place.name: " -> ".join(_ends(place)) for kind, place in faults if kind.one_way}
+    for fault in told:
+        wanted = directions.get(fault["location"])
+        if wanted not in (None, fault["direction"]):
+            out.wrong.append(f"direction of {fault['location']}: {fault['direction']}, and not {wanted}")
     for fault in [f for f in told if not f["flaps"]]:  # of one that came again only the last evidence is known
         for one in fault["evidence"]:
             source = one["source"].split()[0]

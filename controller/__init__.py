@@ -6,6 +6,7 @@
     session     one P4Runtime connection               traces      what a probe or an EV crosses (pure)
     keeper      one switch kept as the plan wants it   journal     the fault list on disk
     ports       oper-status of all interfaces (gNMI)   records     sightings and faults, and their words (pure)
+    observations  what the fault list was told, kept and replayed; forwarding  what switches received and sent (pure)
     discipline  entries of the egress discipline       paths       what is known of watched paths (pure)
     liveness    entries that follow what is alive      agents, mapper    the sources on the hosts
     reaction    when groups follow it (pure)
@@ -42,7 +43,8 @@ is the client; its `request(op)` names are in brackets. Every time is CLOCK_MONO
     GET  /v1/events     [watch()]  server-sent events, each one JSON object with `event` and `t`; ?events=fault,port.
                                    switch {switch, state, reason}; port {interface, status, link, source};
                                    fault {change: raised | updated | cleared | merged, fault};
-                                   ev {host, peer, ev, plane, old, new, cause}; probe {host, plane, target, state};
+                                   ev {host, peer, ev, plane, old, new, cause}; probe {host, plane, target, state,
+                                   direction};
                                    denylist {policy, entries}; ready {ready};
                                    digest {switch, reason, egress, ingress, dst_addr}; live {switch, reason: dead port |
                                    port alive | prune | restore, entries, took_s}.
@@ -57,8 +59,9 @@ A fault::
     location   a switch's name or the two ends of a link as `link` takes them; "A or B" when unclear
     certain    whether it could be told; if not, alternatives: [[{kind, location}, ...], ...] has each explanation
     text       one line for people: "T0-T1 link p1-t0-0 p1-t1-1 down", "cannot tell: T0 p0-t0-0 or NIC port h0 p0-t0-0"
+    direction  of a link whose ports are up: "A -> B" when only that direction is broken, "both", or null: not told
     plane, loss (share of packets lost, null when all or unknown), flaps (times it came back and went again)
     first_seen, last_seen (of its evidence), raised (when we named it), cleared
-    evidence   one for each source: {source: gnmi | p4runtime | mapper | ev | digest, says, about: [what],
+    evidence   one for each source: {source: gnmi | p4runtime | mapper | ev | counters | digest, says, about: [what],
                count, first_seen, last_seen, heard (when we were told), after_s (behind the first source), cleared}
 """

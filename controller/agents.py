@@ -21,7 +21,7 @@ from topologies.plan import Host, Plan
 ASK_EVERY_S = 0.5
 """How often the agents are asked while an EV is bad."""
 IN_FLIGHT_S = 0.15
-"""A packet that is acknowledged now may have crossed the fabric so long ago."""
+"""A packet that is acknowledged now may have crossed the fabric so long ago; or two round trips, where that is more."""
 BAD = "assumed_bad"
 USABLE = ("good", "skip")
 
@@ -57,10 +57,15 @@ class AgentSource:
         self._wake = asyncio.Event()
         self._following = {
             name: Following(
-                path, lambda event, name=name: self._take(name, event), lambda up: self._link(up), events=["ev"]
+                path, lambda event, name=name: self._heard(name, event), lambda up: self._link(up), events=["ev"]
             )
             for name, path in self._paths.items()
         }
+
+    @property
+    def has_bad(self) -> bool:
+        """Some EV is bad as far as told: the agents are asked."""
+        return bool(self._bad)
 
     @property
     def connected(self) -> bool:
@@ -99,24 +104,26 @@ class AgentSource:
             self.on_back()
             self._wake.set()  # what it found bad before we came is in its health
 
-    def _take(self, name: str, event: Message) -> None:
-        if event.get("event") != "ev":
-            return
+    def _heard(self, name: str, event: Message) -> None:
+        if event.get("event") == "ev":
+            self.take(name, event, time.monotonic())
+            self._on_change()
+
+    def take(self, name: str, event: Message, now: float) -> None:
+        """A QP of host `name` holds an EV for something else. Raises KeyError, PlanError for what the fabric lacks."""
         host, peer, ev = self.plan.host(name), self.plan.host(str(event["peer"])), int(event["ev"])
         new, old = str(event.get("new", event.get("to"))), str(event.get("old", event.get("from")))
-        t = min(float(event["t"]), time.monotonic())
+        t = min(float(event["t"]), now)
         told = {"host": name, "peer": peer.name, "ev": ev, "old": old, "new": new}
         self._on_ev({"t": t, **told, "plane": event.get("plane"), "cause": event.get("cause")})
-        self._state(host, peer, ev, new, str(event.get("cause", "")), int(event.get("qpn", 0)), t)
-        self._on_change()
+        self._state(host, peer, ev, new, str(event.get("cause", "")), int(event.get("qpn", 0)), t, now)
 
-    def _state(self, host: Host, peer: Host, ev: int, state: str, cause: str, qpn: int, t: float) -> None:
+    def _state(self, host: Host, peer: Host, ev: int, state: str, cause: str, qpn: int, t: float, now: float) -> None:
         """One QP (0: all that the agent has) holds an EV for good, bad, or neither."""
         if not self.plan.mode.ev_is_path:
             return  # such an EV names no path: nothing can be located by it (§8.4)
         about = f"{host.name} {peer.name} {ev:#06x}"
         trace = self._faults.traces.data(host, peer, ev)
-        now = time.monotonic()
         if state == BAD:
             self._bad.setdefault(about, set()).add(qpn)
             self._planes[about] = trace.plane
@@ -144,7 +151,7 @@ class AgentSource:
             while True:
                 await asyncio.gather(*(self._ask(name) for name in self._paths))
                 self._on_change()
-                if not self._bad:
+                if not self.has_bad:
                     break
                 await asyncio.sleep(ASK_EVERY_S)
 
@@ -156,11 +163,11 @@ class AgentSource:
             for of_peer in await self.health(name):
                 peer = self.plan.host(str(of_peer["peer"]))
                 for row in of_peer["evs"]:
-                    self._take_health(host, peer, row, asked_at)
+                    self.take_health(host, peer, row, asked_at)
         except (JsonlError, KeyError, TypeError, ValueError) as error:
             log.debug("%s: health: %r", name, error)
 
-    def _take_health(self, host: Host, peer: Host, row: Message, asked_at: float) -> None:
+    def take_health(self, host: Host, peer: Host, row: Message, asked_at: float) -> None:
         """One EV as its agent sums it up."""
         ev, state = int(row["ev"]), str(row["state"])
         if not self.plan.mode.ev_is_path:
@@ -173,8 +180,9 @@ class AgentSource:
         self._acked[about] = (acked, asked_at)
         if state == BAD:
             if about not in self._bad:
-                self._state(host, peer, ev, state, "bad by its agent's summary", 0, asked_at)
+                self._state(host, peer, ev, state, "bad by its agent's summary", 0, asked_at, asked_at)
         elif about in self._bad:
-            self._state(host, peer, ev, state, "", 0, asked_at)
+            self._state(host, peer, ev, state, "", 0, asked_at, asked_at)
         elif state in USABLE and acked > before:  # they came through after we had asked before, or shortly earlier
-            self._faults.path(about, trace, "ok", source=EV, now=asked_at, t=before_at - IN_FLIGHT_S)
+            in_flight_s = max(IN_FLIGHT_S, 2 * float(row["rtt_s"] or 0.0))
+            self._faults.path(about, trace, "ok", source=EV, now=asked_at, t=before_at - in_flight_s)

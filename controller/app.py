@@ -24,6 +24,7 @@ from controller.keeper import Keeper, SwitchState
 from controller.liveness import Dead, live_entries
 from controller.mapper import MapperSource
 from controller.northbound import Message, NorthboundServer
+from controller.observations import Recorder
 from controller.ports import PortWatch
 from controller.reaction import Reaction
 from topologies.jsonl import event_of
@@ -111,12 +112,14 @@ class FabricController:
         controller has the run folder; whatever a task of ours died of, because that is a bug.
         """
         self._journal = Journal.open(self.inputs.run_dir)
+        recorder = self.faults.tap = Recorder(self.inputs.run_dir / "log", self.inputs.plan)
         try:
             self._remember(self._journal)
             await self._server.start(self.inputs.run_dir, self._http_port)
             await self._keep(deadline_s)
         finally:
             await self._server.close()
+            recorder.close()
             self._journal.close()
 
     def stop(self) -> None:
@@ -187,7 +190,7 @@ class FabricController:
         if not self.began:
             self.began = True
             self._journal.ready(now)
-        self.faults.confirm_by(now + CONFIRM_S)
+        self.faults.confirm_by(now + CONFIRM_S, now=now)
         self.faults_moved()
         print("ready", flush=True)
         self.publish("ready", now, ready=True)
@@ -327,7 +330,7 @@ class FabricController:
         self.publish("ev", event.pop("t"), **event)
 
     def _probe_told(self, event: Message) -> None:
-        known = ("host", "plane", "target", "kind", "link", "state", "old", "loss", "since")
+        known = ("host", "plane", "target", "kind", "link", "state", "old", "loss", "since", "direction")
         self.publish("probe", event["t"], **{key: event.get(key) for key in known})
 
     def _denylist_told(self) -> None:

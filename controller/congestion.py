@@ -3,6 +3,9 @@
 Such a packet is lost without trace for its sender, who suspects the path; but nothing is broken. With trimming on there
 is hardly any of it (§4.3). So while somebody finds a path bad, the switches of that plane are asked for the cells of
 `drops` that count full queues, and what EVs say of paths through such a port accuses nobody.
+
+At the same time they are asked what arrived at their ports and what they forwarded: a T1 that swallows everything looks
+to probes like a T1 that nothing reaches, and these numbers tell the two apart (forwarding.py).
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from controller.errors import SwitchError
-from controller.faults import FaultList
+from controller.faults import COUNTERS, FaultList
+from controller.forwarding import Forwarding, Reading
 from controller.keeper import Keeper, SwitchState
-from controller.readings import CELL_BITS, FULL_QUEUE
+from controller.readings import CELL_BITS, DEAD_NEXT_HOP, FULL_QUEUE, read_ports
 
 COUNTER = "drops"
 ASK_EVERY_S = 0.5
@@ -40,6 +44,7 @@ class CongestionSource:
         self._last: dict[tuple[str, int], int] = {}
         """Packets dropped so far, by switch and cell."""
         self._look = asyncio.Event()
+        self._forwarding = Forwarding(faults.traces)
         self.ports: dict[str, float] = {}
         """Ports that dropped packets for want of room, and when we heard of it last."""
         self.errors = 0
@@ -58,6 +63,8 @@ class CongestionSource:
 
     async def run(self) -> None:
         """Until cancelled."""
+        if any(keeper.target.gnmi is not None for keeper in self._keepers):
+            self._faults.attend(COUNTERS, now=time.monotonic())
         while True:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._look.wait(), ASK_EVERY_S if self._faults.is_puzzled else ASK_IDLE_S)
@@ -66,12 +73,47 @@ class CongestionSource:
             await asyncio.gather(
                 *(self._ask(k) for k in self._keepers if k.target.switch.plane in planes or not planes)
             )
+            for plane in planes:
+                self._compare(plane)
             self._on_change()
+
+    def _compare(self, plane: int) -> None:
+        now = time.monotonic()
+        for one in self._forwarding.verdicts(plane):
+            state = "ok" if one.works else "down"
+            self._faults.path(one.about, one.trace, state, source=COUNTERS, now=now, t=min(one.t, now), says=one.says)
 
     async def _ask(self, keeper: Keeper) -> None:
         if keeper.status.state is not SwitchState.VERIFIED:
             return
         ports = {port.number: port.interface for port in self._faults.plan.ports(keeper.target.name)}
+        await self._ask_drops(keeper, ports)
+        if self._faults.is_puzzled:
+            await self._ask_forwarded(keeper, ports)
+
+    async def _ask_forwarded(self, keeper: Keeper, ports: dict[int, str]) -> None:
+        """What arrived and what went on, at about the same time."""
+        if keeper.target.gnmi is None:
+            return
+        dead = [DEAD_NEXT_HOP << CELL_BITS | number for number in ports]
+        at = time.monotonic()
+        try:
+            forwarded = await keeper.cells("forwarded", list(ports))
+            dropped = await keeper.cells(COUNTER, dead)
+            received = await read_ports(keeper.target.gnmi, list(ports.values()))
+        except SwitchError as error:
+            self.errors += 1
+            log.debug("%s", error)
+            return
+        reading = Reading(
+            at,
+            {name: int(row["in_pkts"]) for name, row in received.items() if "in_pkts" in row},
+            {ports[number]: packets for number, packets in forwarded.items() if number in ports},
+            sum(dropped.values()),
+        )
+        self._forwarding.read(keeper.target.switch, reading)
+
+    async def _ask_drops(self, keeper: Keeper, ports: dict[int, str]) -> None:
         cells = [reason << CELL_BITS | number for reason in FULL_QUEUE for number in ports]
         try:
             counts = await keeper.cells(COUNTER, cells)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import product
 
@@ -34,6 +34,10 @@ CLEAN_MAX = 6.0
 """Losses that paths without any should have had, together, under a cause: with more (e**-6 by chance) it is not it."""
 EVIDENCE_MARGIN = math.log(30)
 """Explanations less than so much behind the best fit as well."""
+DIRECTION_MARGIN = 10.0
+"""Log-likelihood by which the direction of a loss has to be the best one: it is asked for again and again."""
+LINKS_MAX = 3
+"""Links that lose at the same time are an explanation beside their switch, up to so many."""
 
 
 class How(Enum):
@@ -58,6 +62,8 @@ class Finding:
     """Keys of the reports that it explains."""
     loss: float | None = None
     """Share of packets lost, where it is not all of them."""
+    arcs: frozenset[str] = frozenset()
+    """Of one link: the directions that are broken, where that can be told."""
 
     @property
     def causes(self) -> frozenset[Cause]:
@@ -86,10 +92,12 @@ def hard(
     1. A switch whose stream is lost is a fault by itself; it explains every bad link it has.
     2. A switch with all its links down, gone within `together_s`, at least two of them not explained by another switch,
        is a fault; the one that explains most comes first (four bad links at a T0 are that T0, not the two T1 above it).
-       When it answers (`answering`) and has no more than two links, the two links may as well be what is broken.
+       When it answers (`answering`), and few links are left that no other switch explains, those may as well be it.
     3. What is left are faults of single links.
     """
     guilty = sorted(lost, key=by_name)
+    alone: dict[Switch, tuple[Link, ...]] = {}
+    """Of a switch found by its links: those that only it explains."""
     unexplained = set(down) - {link for switch in guilty for link in links_of(switch)}
 
     def went_together(links: Sequence[Link]) -> bool:
@@ -105,12 +113,14 @@ def hard(
         if best is None:
             break
         guilty.append(best)
+        alone[best] = tuple(link for link in links_of(best) if link in unexplained)
         unexplained.difference_update(links_of(best))
     findings = []
     for switch in guilty:
         mine = tuple(link for link in links_of(switch) if link in down)
-        unclear = switch in answering and len(mine) == len(links_of(switch)) == 2
-        explanations = ((switch,), mine) if unclear else ((switch,),)
+        links = alone.get(switch, ())
+        unclear = switch in answering and 2 <= len(links) <= LINKS_MAX
+        explanations = ((switch,), links) if unclear else ((switch,),)
         findings.append(Finding(How.DOWN, explanations, (switch, *mine)))
     explained = {link for switch in guilty for link in links_of(switch)}
     findings += [Finding(How.DOWN, ((link,),), (link,)) for link in down if link not in explained]
@@ -121,23 +131,72 @@ def hard(
 
 
 def silent(
-    traces: Traces, dead: dict[Hashable, Trace], proven: Callable[[Hashable, str], bool]
+    traces: Traces,
+    dead: dict[Hashable, Trace],
+    proven: Callable[[Hashable, str], bool],
+    sure: Callable[[Hashable, Link], bool] = lambda path, link: True,
+    confirming: bool = False,
 ) -> tuple[list[Finding], list[Hashable]]:
     """Causes of dead paths, and the paths that nothing can explain.
 
-    `proven(path, part)`: the part has forwarded since that path died.
+    `confirming`: there are sources that tell a switch from its links, so that one of which they do not say so may as
+    well be a few of its links.
+
+    `proven(path, part)`: the part has forwarded since that path died. `sure(path, link)`: it has been dead for so long
+    that chance is out of the question; only such paths tell a direction of the link.
     """
     suspects: dict[Hashable, frozenset[Cause]] = {}
     for key, trace in dead.items():
         suspects[key] = frozenset(traces.cause(part) for part in trace.parts if not proven(key, part))
     unexplained = [key for key, causes in suspects.items() if not causes]
-    findings = []
+    findings: list[Finding] = []
     for knot in _knots({key: causes for key, causes in suspects.items() if causes}):
         covers = _least_covers([suspects[key] for key in knot])
         if not covers:  # more causes at once than we look for: say what each path may suffer from
             covers = [frozenset(causes) for causes in {suspects[key] for key in knot}]
         findings += _split(How.SILENT, covers, knot, {key: suspects[key] for key in knot})
-    return findings, unexplained
+    if confirming:
+        findings = [_with_links(one, suspects) for one in findings]
+    return [_with_direction(traces, one, dead, suspects, proven, sure) for one in findings], unexplained
+
+
+def _with_links(finding: Finding, suspects: dict[Hashable, frozenset[Cause]]) -> Finding:
+    """The finding of one switch, and beside it the few links of it that explain the same, unless a path is dead that
+    only the switch explains."""
+    switch = next(iter(finding.causes))
+    if len(finding.causes) != 1 or not isinstance(switch, Switch):
+        return finding
+    paths = [
+        frozenset(cause for cause in suspects[key] if isinstance(cause, Link) and switch.name in cause.ends)
+        for key in finding.reports
+        if switch in suspects[key]
+    ]
+    if not all(paths):
+        return finding
+    covers = [cover for cover in _least_covers(paths) if 2 <= len(cover) <= LINKS_MAX]
+    links = tuple(tuple(sorted(cover, key=by_name)) for cover in covers)
+    return replace(finding, explanations=(*finding.explanations, *links[: EXPLANATIONS_MAX - 1]))
+
+
+def _with_direction(
+    traces: Traces, finding: Finding, dead: dict[Hashable, Trace], suspects: dict[Hashable, frozenset[Cause]],
+    proven: Callable[[Hashable, str], bool], sure: Callable[[Hashable, Link], bool],
+) -> Finding:  # fmt: skip
+    """The finding of one link with its broken directions, where every direction is known to be broken or to forward.
+
+    A dead path that nothing but one direction of the link explains shows that direction broken.
+    """
+    link = next(iter(finding.causes))
+    if len(finding.causes) != 1 or not isinstance(link, Link):
+        return finding
+    broken: set[str] = set()
+    possible: set[str] = set()
+    for key in [key for key in finding.reports if suspects[key] == finding.causes]:
+        arcs = {arc for arc in traces.arcs(link) if arc in dead[key].arcs and not proven(key, arc)}
+        possible |= arcs
+        if len(arcs) == 1 and sure(key, link):
+            broken |= arcs
+    return replace(finding, arcs=frozenset(broken)) if broken == possible else finding
 
 
 def _knots(suspects: dict[Hashable, frozenset[Cause]]) -> list[list[Hashable]]:
@@ -228,19 +287,25 @@ class Trial:
 
 
 def lossy(
-    traces: Traces, trials: dict[Hashable, Trial], losing: Iterable[Hashable]
+    traces: Traces,
+    trials: dict[Hashable, Trial],
+    losing: Iterable[Hashable],
+    even: Callable[[Hashable], bool] = lambda path: True,
+    known: frozenset[Cause] = frozenset(),
 ) -> tuple[list[Finding], list[Hashable]]:
     """Causes of the losses of one plane's paths, and the losing paths that none of them explains.
 
     `losing`: the paths that somebody complained about; the others count as witnesses. One cause after the other: the
-    one that makes all trials likeliest, then the paths through it have had their explanation.
+    one that makes all trials likeliest, then the paths through it have had their explanation. `even(path)`: its packets
+    are sent evenly, whatever becomes of them; only such trials are compared with each other for the direction. `known`:
+    causes of losses that have been told; it takes twice as many packets that came through to acquit them.
     """
     left = {key: trial for key, trial in trials.items() if trial.sent}
     complaints = [key for key in losing if key in left]
     findings: list[Finding] = []
     while complaints:
         suspects = {traces.cause(part) for key in complaints for part in left[key].trace.parts}
-        gains = {cause: _best_gain(cause, left.values()) for cause in suspects}
+        gains = {cause: _best_gain(cause, left.values(), 2 if cause in known else 1) for cause in suspects}
         best = max(gains.values(), key=lambda gain: gain[0])[0]
         if best < EVIDENCE_MIN:
             break
@@ -251,30 +316,77 @@ def lossy(
         mine = tuple(key for key in complaints if key in met)
         if not mine:
             break
-        findings.append(Finding(How.LOSSY, tuple((cause,) for cause in fitting), mine, gains[fitting[0]][1]))
+        explanations: tuple[Explanation, ...] = tuple((cause,) for cause in fitting)
+        if len(fitting) == 1 and isinstance(fitting[0], Switch):
+            own = [one for one in suspects if isinstance(one, Link) and fitting[0].name in one.ends]
+            explanations += tuple((one,) for one in sorted(own, key=by_name) if gains[one][0] >= best / 2)
+            explanations += _losing_links(traces, fitting[0], left.values())
+            explanations = explanations[:EXPLANATIONS_MAX]
+        findings.append(Finding(How.LOSSY, explanations, mine, gains[fitting[0]][1]))
         left = {key: trial for key, trial in left.items() if key not in met}
         complaints = [key for key in complaints if key not in met]
-    return findings, complaints
+    fair = [trial for key, trial in trials.items() if even(key)]
+    return [_with_losing_direction(traces, one, findings, fair) for one in findings], complaints
 
 
-def _best_gain(cause: Cause, trials: Iterable[Trial]) -> tuple[float, float]:
+def _losing_links(traces: Traces, switch: Switch, trials: Iterable[Trial]) -> tuple[Explanation, ...]:
+    """The few links of a switch that would all have to lose packets for it to seem to."""
+    paths = []
+    for trial in trials:
+        if trial.lost and traces.crosses(trial.trace, switch):
+            around = [traces.cause(arc) for arc in trial.trace.arcs]
+            paths.append(frozenset(one for one in around if isinstance(one, Link) and switch.name in one.ends))
+    covers = [cover for cover in _least_covers(paths) if 2 <= len(cover) <= LINKS_MAX]
+    return tuple(tuple(sorted(cover, key=by_name)) for cover in covers[: EXPLANATIONS_MAX - 1])
+
+
+def _with_losing_direction(
+    traces: Traces, finding: Finding, findings: list[Finding], trials: Iterable[Trial]
+) -> Finding:
+    """The finding of one link with the directions in which it loses, where paths that lose nowhere else tell them."""
+    link = finding.explanations[0][0]
+    if len(finding.causes) != 1 or not isinstance(link, Link):
+        return finding
+    others = {cause for one in findings if one is not finding for cause in one.causes}
+    alone = [trial for trial in trials if not any(traces.crosses(trial.trace, cause) for cause in others)]
+    gains = sorted(((_likelihood(_over(way, alone))[0], way) for way in _ways(link)), reverse=True)
+    if gains[0][0] > gains[1][0] + DIRECTION_MARGIN:
+        return replace(finding, arcs=frozenset(gains[0][1]))
+    return finding
+
+
+def _best_gain(cause: Cause, trials: Iterable[Trial], doubt: float) -> tuple[float, float]:
     """(log-likelihood gained by "this loses packets" over "nothing does", its loss); a link may lose one way only."""
+    return max(_gain(way, trials, doubt) for way in _ways(cause))
+
+
+def _ways(cause: Cause) -> tuple[tuple[str, ...], ...]:
+    """In which of its parts a cause may lose packets."""
     if isinstance(cause, Switch):
-        ways = [(cause.name,)]
-    else:
-        one, other = cause.lower.interface, cause.upper.interface
-        ways = [(one, other), (one,), (other,)]
-    trials = list(trials)
-    return max(_gain([t for t in trials if not set(way).isdisjoint(t.trace.parts)]) for way in ways)
+        return ((cause.name,),)
+    one, other = cause.lower.interface, cause.upper.interface
+    return (one, other), (one,), (other,)
 
 
-def _gain(trials: list[Trial]) -> tuple[float, float]:
-    """For the trials that cross a suspect: likelihood with the loss they show, against the background loss."""
+def _over(way: tuple[str, ...], trials: Iterable[Trial]) -> list[Trial]:
+    """Those that cross one of the parts."""
+    return [trial for trial in trials if not set(way).isdisjoint(trial.trace.parts)]
+
+
+def _gain(way: tuple[str, ...], trials: Iterable[Trial], doubt: float) -> tuple[float, float]:
+    """`_likelihood` of a suspect; nothing where too many (`doubt`: times CLEAN_MAX) of the trials over it are clean."""
+    over = _over(way, trials)
+    gain, loss = _likelihood(over)
+    if loss * sum(trial.sent for trial in over if not trial.lost) > doubt * CLEAN_MAX:
+        return 0.0, 0.0
+    return gain, loss
+
+
+def _likelihood(trials: list[Trial]) -> tuple[float, float]:
+    """(log-likelihood with the loss that the trials show, against the background loss; that loss)."""
     sent, lost = sum(t.sent for t in trials), sum(t.lost for t in trials)
     if not sent or lost <= sent * BACKGROUND_LOSS:
         return 0.0, 0.0
     loss = lost / sent
-    if loss * sum(t.sent for t in trials if not t.lost) > CLEAN_MAX:
-        return 0.0, 0.0
     kept = (sent - lost) * math.log((1 - loss) / (1 - BACKGROUND_LOSS)) if lost < sent else 0.0
     return lost * math.log(loss / BACKGROUND_LOSS) + kept, loss

@@ -22,17 +22,27 @@ Design notes
    notice that a path has died, so "not dead, as far as I know" proves nothing. And a prober that lost three in a row
    calls a path dead that only loses a lot: what its packets did since then decides.
 7. Losses come in bursts, and so do the complaints of EVs: a fault that loses packets stays LOSSY_HOLD_S after the last.
+8. Who watches a path that is well tells so now and then, not always. So a path over what would be accused that is not
+   called dead, and not known to forward since the others died, is a witness who has not spoken: dead paths that are new
+   wait up to WITNESS_S for it, and EVs for a prober to agree, where one watches what they accuse. Else three dead
+   uplinks of a T0 are that T0, until the probes of its NICs are read.
+9. A switch that forwards nothing looks to probes like a few of its links that are dead at once. Where somebody will
+   tell them apart (counters of switches, loops over a T0) it is a choice until they do; else the switch, one cause.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import Any, ParamSpec
 
 from controller.explain import Finding, How, hard, lossy, silent
 from controller.ledger import Found, Ledger
 from controller.paths import NEVER, Fate, Paths
 from controller.records import (
+    COUNTERS,
     DIGEST,
     EV,
     MAPPER,
@@ -41,24 +51,64 @@ from controller.records import (
     Fault,
     FaultState,
     Sighting,
+    is_nic,
 )
 from controller.times import Times
 from controller.traces import Cause, Trace, Traces
 from topologies.plan import Link, Plan, Switch
 
-__all__ = ["DIGEST", "EV", "MAPPER", "P4RUNTIME", "PORT_IS_BAD", "Fault", "FaultList", "FaultState", "Times"]
+__all__ = [
+    "COUNTERS",
+    "DIGEST",
+    "EV",
+    "MAPPER",
+    "P4RUNTIME",
+    "PORT_IS_BAD",
+    "Fault",
+    "FaultList",
+    "FaultState",
+    "Times",
+]
+
+WITNESSES = (MAPPER,)
+"""Sources that watch paths all the time."""
+Tap = Callable[[str, dict[str, Any]], None]
+"""Hears of every call that tells the fault list something: the method's name and its arguments by name."""
+OBSERVATIONS: list[str] = []
+"""Names of those methods."""
+
+
+P = ParamSpec("P")
+
+
+def observation(method: Callable[P, None]) -> Callable[P, None]:
+    """A method that tells the fault list something; its `tap` hears of it first."""
+    OBSERVATIONS.append(method.__name__)
+    _, *names = inspect.signature(method).parameters
+
+    @functools.wraps(method)
+    def heard(*given: P.args, **named: P.kwargs) -> None:
+        tap = given[0].tap  # type: ignore[attr-defined]
+        if tap is not None:
+            tap(method.__name__, {**dict(zip(names, given[1:], strict=False)), **named})
+        method(*given, **named)
+
+    return heard
 
 
 class FaultList:
     """Active and past faults of one fabric."""
 
-    def __init__(self, plan: Plan, times: Times | None = None) -> None:
+    def __init__(self, plan: Plan, times: Times | None = None, tap: Tap | None = None) -> None:
         self.plan = plan
+        self.tap = tap
         self.times = times or Times()
         self.traces = Traces(plan)
         self._open: dict[tuple[str, str], Sighting] = {}
         """What is reported bad now, by (source, about)."""
-        self._paths = Paths(self.traces, in_flight_s=self.times.in_flight_s, trial_s=self.times.trial_s)
+        self._paths = Paths(self.traces, trial_s=self.times.trial_s)
+        self._attending: set[str] = set()
+        """Sources that say of switches and wires whether they work, once something is bad."""
         self._answering: set[str] = set()
         """Switches whose P4Runtime stream is open."""
         self._congested: dict[str, float] = {}
@@ -67,6 +117,8 @@ class FaultList:
         """Switches whose cause ended with links still down, and when we stop waiting for those."""
         self._due: dict[int, float] = {}
         """When a plane wants to be explained again."""
+        self._killing: tuple[int, float, frozenset[Cause]] | None = None
+        """(plane, now, what has killed whole paths) of the last counts; a reading has many of one moment."""
         self._switches = {plane: [s for s in plan.switches if s.plane == plane] for plane in range(plan.planes)}
         self._links_of: dict[str, list[Link]] = {s.name: [] for s in plan.switches}
         for link in plan.links:
@@ -76,6 +128,7 @@ class FaultList:
 
     # ---- reports in -------------------------------------------------------------------------------------
 
+    @observation
     def port(self, interface: str, status: str, *, source: str, now: float, t: float | None = None) -> None:
         """`source` says that `interface` has an oper-status, one of PORT_IS_BAD; others count as bad.
 
@@ -84,12 +137,14 @@ class FaultList:
         link = self.plan.link_of_interface(interface)
         self._report(source, interface, link, status, PORT_IS_BAD.get(status, True), link.plane, now, t)
 
+    @observation
     def stream(self, switch: str, up: bool, *, says: str = "stream lost", now: float) -> None:
         """The P4Runtime stream of `switch` was lost or is back. Raises PlanError for an unknown switch."""
         cause = self.plan.switch(switch)
         (self._answering.add if up else self._answering.discard)(switch)
         self._report(P4RUNTIME, switch, cause, says, not up, cause.plane, now)
 
+    @observation
     def path(
         self,
         about: str,
@@ -109,23 +164,35 @@ class FaultList:
         if state == "ok":
             self._want(trace.plane, now + self.times.gather_hard_s)
 
+    @observation
     def counts(
-        self, about: str, trace: Trace, sent: int, lost: int, *, source: str, now: float, judged: bool = False
+        self,
+        about: str,
+        trace: Trace,
+        sent: int,
+        lost: int,
+        *,
+        source: str,
+        now: float,
+        through_at: float | None = None,
     ) -> None:
         """How many packets a source has sent over a path, and found lost, since it began to count.
 
-        `judged`: of each packet sent it is known whether it was lost, so the others came through.
+        `through_at`: when the last packet that came through was sent, where the source knows.
         """
-        killers = self._killers(trace.plane, now)
+        if self._killing is None or self._killing[:2] != (trace.plane, now):
+            self._killing = (trace.plane, now, self._killers(trace.plane, now))
+        killers = self._killing[2]
         if source == EV and self._is_congested(trace, now):  # data waits behind data; probes do not
             killers = frozenset(self.traces.cause(part) for part in trace.parts)
-        self._paths.counted((source, about), trace, sent, lost, now=now, judged=judged, killers=killers)
+        self._paths.counted((source, about), trace, sent, lost, now=now, through_at=through_at, killers=killers)
 
     def _killers(self, plane: int, now: float) -> frozenset[Cause]:
         """What has killed whole paths of a plane, until a little while ago: losses are counted late."""
         faults = [*self._ledger.active, *self._ledger.lately(now, self.times.recover_s)]
         return frozenset(c for f in faults if f.plane == plane and f.how is not How.LOSSY for c in f.causes)
 
+    @observation
     def digest(self, interface: str, says: str, *, now: float) -> None:
         """A switch told that a packet met a dead next hop behind `interface`. Confirms; never accuses by itself."""
         try:
@@ -136,6 +203,12 @@ class FaultList:
             if any(link == cause or (isinstance(cause, Switch) and cause.name in link.ends) for cause in fault.causes):
                 self._ledger.confirm(fault, Sighting(DIGEST, interface, link, says, now, now, now, cleared=now))
 
+    @observation
+    def attend(self, source: str, *, now: float) -> None:
+        """A source will say of switches and wires whether they work, while some path is bad."""
+        self._attending.add(source)
+
+    @observation
     def withdraw(self, about: str, plane: int, *, source: str, now: float) -> None:
         """A source has nothing to say about a path any more, good or bad: the QP is gone, the EV denied."""
         self._paths.drop((source, about), plane)
@@ -143,14 +216,17 @@ class FaultList:
             self._close_sighting((source, about), now)
             self._want(plane, now + self.times.gather_hard_s)
 
+    @observation
     def forget(self, source: str, now: float) -> None:
         """A source is gone for good: what it said is withdrawn."""
         for key in [key for key in self._open if key[0] == source]:
             self._close_sighting(key, now)
         self._paths.drop_source(source)
+        self._attending.discard(source)
         for plane in self._switches:
             self._want(plane, now)
 
+    @observation
     def full_queue(self, interface: str, *, now: float) -> None:
         """A switch dropped packets because the queue behind `interface` was full: congestion, not a fault."""
         link = self.plan.link_of_interface(interface)
@@ -176,16 +252,19 @@ class FaultList:
 
     # ---- an earlier life --------------------------------------------------------------------------------
 
+    @observation
     def restore(self, records: list[dict[str, Any]], now: float, confirm_s: float) -> None:
         """Faults as an earlier controller kept them. Those still active are over unless seen within `confirm_s`."""
         self._ledger.restore(records, self.traces, now + confirm_s)
 
-    def confirm_by(self, due: float) -> None:
-        """All sources answer now: remembered faults that nobody sees by then are over."""
-        self._ledger.confirm_by(due)
+    @observation
+    def confirm_by(self, due: float, *, now: float) -> None:
+        """All sources answer now: remembered faults that nobody sees by `due` are over."""
+        self._ledger.confirm_by(max(due, now))
 
     # ---- time -------------------------------------------------------------------------------------------
 
+    @observation
     def on_timer(self, now: float) -> None:
         """What has been waited for long enough; call it at next_timer()."""
         for switch in [s for s, until in self._hold.items() if until <= now]:
@@ -414,7 +493,17 @@ class FaultList:
         by_key: dict[Hashable, Sighting] = {(s.source, s.about): s for s in sightings}
         dead, surviving = self._dead(plane, by_key, now)
         proofs = self._paths.proofs(plane)
-        findings, leftover = silent(self.traces, dead, lambda key, part: proofs.get(part, NEVER) > by_key[key].since)
+        findings, leftover = silent(
+            self.traces,
+            dead,
+            lambda key, part: proofs.get(part, NEVER) > self._died(by_key[key]),
+            lambda key, link: self._tells_direction(by_key[key], link, now),
+            bool(self._attending),
+        )
+        findings = [self._with_sure_direction(finding, by_key, now) for finding in findings]
+        if early := {key for finding in findings for key in self._early(plane, finding, findings, by_key, now)}:
+            self._want(plane, now + self.times.gather_hard_s)
+            return self._weigh(plane, [s for key, s in by_key.items() if key not in early], now)
         causes = frozenset(cause for finding in findings for cause in finding.causes)
         met: dict[int, list[Hashable]] = {}
         losing = [*leftover, *surviving]
@@ -430,13 +519,78 @@ class FaultList:
         losing = self._believed(plane, losing, by_key, now)
         if losing:
             trials = {
-                k: t for k, t in self._paths.trials(plane, now).items() if not self._paths.crosses(t.trace, causes)
+                key: trial
+                for key, trial in self._paths.trials(plane, now).items()
+                if not self._paths.crosses(trial.trace, causes) and (key in losing or self._forwards(key, plane))
             }
-            losses, unexplained = lossy(self.traces, trials, losing)
+            known = frozenset(c for f in self._ledger.of(plane) if f.how is How.LOSSY for c in f.causes)
+            losses, unexplained = lossy(self.traces, trials, losing, lambda key: key[0] == MAPPER, known)
+            losses = [self._with_settled_direction(finding, plane, now) for finding in losses]
             found += [(f, [by_key[key] for key in f.reports]) for f in losses]
-            if unexplained or any(len(f.explanations) > 1 for f in losses):
+            is_open = any(len(f.causes) > 1 or not f.arcs for f in losses)
+            if unexplained or is_open:
                 self._want(plane, now + self.times.gather_lossy_s)
         return found
+
+    def _forwards(self, key: Hashable, plane: int) -> bool:
+        path = self._paths.get(key, plane)  # type: ignore[arg-type]
+        return path is not None and path.forwards
+
+    def _with_sure_direction(self, finding: Finding, by_key: dict[Hashable, Sighting], now: float) -> Finding:
+        """EVs tell a direction only of a link that others know to be dead: one that loses much keeps them bad, too."""
+        others = [by_key[key] for key in finding.reports if by_key[key].source != EV]
+        if finding.arcs and not any(self._is_surely_dead(sighting, now) for sighting in others):
+            return replace(finding, arcs=frozenset())
+        return finding
+
+    def _with_settled_direction(self, finding: Finding, plane: int, now: float) -> Finding:
+        """Of a loss the direction is told when another losing link, which the loops may cross, would have its name."""
+        old = [f for f in self._ledger.of(plane) if now - f.raised >= self.times.lossy_direction_s]
+        return finding if any(f.causes == finding.causes for f in old) else replace(finding, arcs=frozenset())
+
+    def _is_new_to(self, finding: Finding, sighting: Sighting) -> bool:
+        """Not told yet, or as part of a fault at another place that others tell of, too."""
+        homes = [f for f in self._ledger.of(sighting.plane) if any(s is sighting for s in f.sightings)]
+        if not sighting.told or not homes:
+            return not sighting.told
+        return not any(home.causes & finding.causes or len(home.sightings) == 1 for home in homes)
+
+    def _died(self, sighting: Sighting) -> float:
+        """By when a path was dead for good: its first loss may have been chance, or another fault."""
+        return sighting.since + (self.times.dying_s if sighting.source == MAPPER else 0.0)
+
+    def _tells_direction(self, sighting: Sighting, link: Link, now: float) -> bool:
+        """It is dead, and no chance. EVs are asked of NIC links alone where loops and counters tell of the others."""
+        if sighting.source == EV and not is_nic(link) and self._paths.has_source(MAPPER, link.plane):
+            return False
+        return self._is_surely_dead(sighting, now)
+
+    def _is_surely_dead(self, sighting: Sighting, now: float) -> bool:
+        """Not by a few packets that were lost in a row."""
+        if sighting.source == COUNTERS:
+            return True
+        path = self._paths.get((sighting.source, sighting.about), sighting.plane)
+        if sighting.source == EV or path is None:
+            self._want(sighting.plane, now + self.times.gather_ev_s)
+            return now >= sighting.heard + self.times.ev_lossy_s
+        fate = path.fate(lossy=True)
+        if fate is Fate.OPEN:
+            self._want(sighting.plane, now + self.times.gather_path_s)
+        return fate is Fate.DEAD
+
+    def _early(
+        self, plane: int, finding: Finding, findings: list[Finding], by_key: dict[Hashable, Sighting], now: float
+    ) -> list[Hashable]:
+        """Design note 8: new reports that this would explain while a witness has not spoken, or does not agree."""
+        new = [key for key in finding.reports if self._is_new_to(finding, by_key[key])]
+        if not any(now < by_key[key].heard + self.times.witness_s for key in new):
+            return []
+        elsewhere = {key for one in findings if one is not finding for key in one.reports}
+        alone = [key for key in finding.reports if key not in elsewhere]
+        if all(by_key[key].source == EV for key in alone or finding.reports):
+            return new if self._paths.is_watched(plane, finding.causes, sources=WITNESSES) else []
+        died = max(self._died(by_key[key]) for key in finding.reports)
+        return new if self._paths.is_unheard(plane, finding.causes, died, sources=WITNESSES) else []
 
     def _dead(
         self, plane: int, by_key: dict[Hashable, Sighting], now: float

@@ -46,7 +46,7 @@ class Ledger:
         self._unconfirmed: dict[int, float] = {}
         """Faults remembered from an earlier life, by number, and when they are over unless they are seen."""
         self._unclear: dict[int, dict[frozenset[Cause], float]] = {}
-        """Findings of each plane that are not told yet because they leave a choice, and when they are."""
+        """Findings of each plane that are not told yet (a choice is left, or it may be chance), and when they are."""
         self._changes: list[tuple[str, Fault]] = []
         self._numbers = count(1)
 
@@ -146,10 +146,14 @@ class Ledger:
         return bool(names) and all(isinstance(cause, Link) and cause.ends & names for cause in part.causes)
 
     def _waits_for_clarity(self, finding: Finding, now: float) -> bool:
-        """Design note 1: a choice is not told at once."""
-        if len(finding.explanations) == 1:
+        """Design note 1: a choice is not told at once, nor are losses, whose cause may be chance for a moment."""
+        is_choice = len(finding.explanations) > 1
+        if finding.how is How.LOSSY:
+            wait = self.times.lossy_unclear_s if is_choice else self.times.lossy_again_s
+        elif is_choice:
+            wait = self.times.unclear_s
+        else:
             return False
-        wait = self.times.lossy_unclear_s if finding.how is How.LOSSY else self.times.unclear_s
         plane = _plane_of(finding)
         at = now + (0.0 if finding.how is How.DOWN else wait)
         due = self._unclear.setdefault(plane, {}).setdefault(finding.causes, at)
@@ -201,9 +205,9 @@ class Ledger:
             if until is not None and now < until:
                 return
             hold = self.times.flap_s if fault.flaps >= 2 else self.times.lossy_hold_s
-            is_brief = fault.how is How.SILENT and now - fault.raised < self.times.dead_for_s
+            is_brief = fault.how is How.SILENT and now - fault.first_seen < self.times.dead_for_s
             if is_brief and fault.certain_cause is not None:
-                finding = Finding(How.LOSSY, fault.explanations, ())
+                finding = Finding(How.LOSSY, fault.explanations, (), arcs=fault.arcs)
                 fault.describe(finding, self._links_of, [])
                 self._changes.append(("updated", fault))
             if fault.flaps >= 2 or fault.how is How.LOSSY:

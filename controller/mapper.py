@@ -37,10 +37,12 @@ class MapperSource:
         self.path = run_dir / SOCKET
         self.states: dict[str, str] = {}
         """Last state of every probed path."""
+        self._traces: dict[tuple[str, ...], tuple[str, Trace]] = {}
+        """Name and trace of every target and loop seen."""
         self._faults = faults
         self._on_probe = on_probe
         self._on_change = on_change
-        self._following = Following(self.path, self._take, lambda connected: None)
+        self._following = Following(self.path, self._heard, lambda connected: None)
         self._look = asyncio.Event()
         """Something is bad: what the others know is wanted at once."""
         self.errors = 0
@@ -66,16 +68,22 @@ class MapperSource:
         self._look.set()
 
     def _counts(self, about: str, trace: Trace, row: Message, now: float) -> None:
-        sent, lost = int(row["sent"]), int(row["lost"])
-        self._faults.counts(about, trace, sent, lost, source=MAPPER, now=now, judged=True)
+        sent, lost, back_at = int(row["sent"]), int(row["lost"]), row["back_at"]
+        through_at = None if back_at is None else min(float(back_at), now)
+        self._faults.counts(about, trace, sent, lost, source=MAPPER, now=now, through_at=through_at)
 
-    def _take(self, event: Message) -> None:
-        if event.get("event") != "probe":
-            return
+    def _heard(self, event: Message) -> None:
+        if event.get("event") == "probe":
+            self.take(event, time.monotonic())
+            self._on_probe(event)
+            self._on_change()
+
+    def take(self, event: Message, now: float) -> None:
+        """A target has another state. Raises KeyError, ValueError for what the fabric does not have."""
         about, trace = self._trace(event)
         state = STATES.get(event["state"])
-        now = time.monotonic()
         if state is None:
+            self.states.pop(about, None)
             self._faults.withdraw(about, trace.plane, source=MAPPER, now=now)
         else:
             self.states[about] = state
@@ -85,13 +93,28 @@ class MapperSource:
             self._counts(about, trace, event, now)
             if state != "ok":
                 self.look()
-        self._on_probe(event)
-        self._on_change()
+
+    def take_counts(self, rows: list[Message], now: float) -> None:
+        """All targets and loops, as `targets` has them."""
+        for row in rows:
+            if row["state"] in STATES:
+                about, trace = self._trace(row)
+                self._counts(about, trace, row, now)
 
     def _trace(self, row: Message) -> tuple[str, Trace]:
         """Name and trace of a target. Raises KeyError, ValueError for what the fabric does not have."""
+        key = (row["kind"], row["host"], row["target"], *row.get("walk", ()))
+        known = self._traces.get(key)
+        if known is None:
+            known = self._traces[key] = self._work_out(row)
+        return known
+
+    def _work_out(self, row: Message) -> tuple[str, Trace]:
         host, plane, target = str(row["host"]), int(row["plane"]), str(row["target"])
         traces = self._faults.traces
+        if row["kind"] == "loop":
+            walk = tuple(str(node) for node in row["walk"])
+            return " ".join(walk), traces.along(walk)
         is_t0 = row["kind"] == "t0"
         return f"{host} {target}", traces.t0_probe(host, plane) if is_t0 else traces.t1_probe(host, plane, target)
 
@@ -105,11 +128,8 @@ class MapperSource:
             if not self.connected:
                 continue
             try:
-                rows = (await ask(self.path, "targets"))["targets"]
-                now = time.monotonic()
-                for row in rows:
-                    about, trace = self._trace(row)
-                    self._counts(about, trace, row, now)
+                answer = await ask(self.path, "targets")
+                self.take_counts([*answer["targets"], *answer["loops"]], time.monotonic())
             except (JsonlError, KeyError, TypeError, ValueError) as error:
                 self.errors += 1
                 if self.errors == 1:

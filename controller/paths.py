@@ -12,7 +12,7 @@ from controller.traces import Cause, Trace, Traces
 
 NEVER = float("-inf")
 COUNTS_KEPT = 24
-SURVIVORS_ASKED = 3
+SURVIVORS_ASKED = 8
 """Packets whose fate decides whether a path called dead is dead."""
 DEAD_LOSS = 0.95
 """Share of them that a dead path loses, at least."""
@@ -51,15 +51,14 @@ class Path:
         sent, lost = self.counts[-1][1] - self.at_death[0], self.counts[-1][2] - self.at_death[1]
         if sent >= SURVIVORS_ASKED and lost < DEAD_LOSS * sent:
             return Fate.SURVIVES
-        return Fate.DEAD if sent >= SURVIVORS_ASKED * (4 if lossy else 1) else Fate.OPEN
+        return Fate.DEAD if sent >= SURVIVORS_ASKED * (2 if lossy else 1) else Fate.OPEN
 
 
 class Paths:
     """All paths of a fabric, plane by plane. Times in seconds."""
 
-    def __init__(self, traces: Traces, *, in_flight_s: float, trial_s: float) -> None:
+    def __init__(self, traces: Traces, *, trial_s: float) -> None:
         self._traces = traces
-        self._in_flight_s = in_flight_s
         self._trial_s = trial_s
         self._planes: dict[int, dict[Key, Path]] = {plane: {} for plane in range(traces.plan.planes)}
 
@@ -74,17 +73,25 @@ class Paths:
             path.proven_at, path.at_death = max(path.proven_at, t), None
 
     def counted(
-        self, key: Key, trace: Trace, sent: int, lost: int, *, now: float, judged: bool, killers: frozenset[Cause]
+        self,
+        key: Key,
+        trace: Trace,
+        sent: int,
+        lost: int,
+        *,
+        now: float,
+        through_at: float | None,
+        killers: frozenset[Cause],
     ) -> None:
-        """Packets sent and lost since the source began; `judged`: what was not lost came through.
+        """Packets sent and lost since the source began; one that was sent at `through_at` came through.
 
         What `killers` lost, which have a name, is no evidence of a loss beside.
         """
         path = self._of(key, trace)
         last = path.counts[-1] if path.counts else None
         began_again = last is not None and sent < last[1]
-        if last is not None and judged and not began_again and sent - lost > last[1] - last[2]:
-            path.proven_at = max(path.proven_at, last[0] - self._in_flight_s)
+        if through_at is not None:
+            path.proven_at = max(path.proven_at, through_at)
         if not path.forwards and path.at_death is None:
             path.at_death = (sent, lost)
         if began_again or self.crosses(trace, killers):
@@ -109,6 +116,17 @@ class Paths:
         for path in self._planes[plane].values():
             if self.crosses(path.trace, causes):
                 path.counts.clear()
+
+    def is_watched(self, plane: int, causes: frozenset[Cause], *, sources: tuple[str, ...]) -> bool:
+        """One of the sources watches a path over these."""
+        return any(key[0] in sources and self.crosses(path.trace, causes) for key, path in self._planes[plane].items())
+
+    def is_unheard(self, plane: int, causes: frozenset[Cause], died: float, *, sources: tuple[str, ...]) -> bool:
+        """One of the sources watches a path over these, calls it well, and has not said since that it forwards."""
+        return any(
+            path.forwards and path.proven_at <= died and key[0] in sources and self.crosses(path.trace, causes)
+            for key, path in self._planes[plane].items()
+        )
 
     def proofs(self, plane: int) -> dict[str, float]:
         """When each part was last known to forward."""

@@ -22,6 +22,7 @@ REASONS = {
 }  # fmt: skip
 """drop_reason_t of p4src/headers.p4."""
 TRIMS = {0: "trimmed", 1: "trimmed last hop"}
+DEAD_NEXT_HOP = 10
 FULL_QUEUE = (8, 9)
 """Reasons that say: the data queue of the egress port was full. Nothing is broken there."""
 CPU_PORT = 510

@@ -16,6 +16,10 @@ MAPPER = "mapper"
 DIGEST = "digest"
 """Source names of sightings; a gNMI server's is `gnmi` and its address."""
 
+COUNTERS = "counters"
+BOTH = "both"
+"""Both directions of a link."""
+
 SHOWN_ABOUT = 12
 """Interfaces and paths that one source's evidence names; the rest is counted."""
 SIGHTINGS_MAX = 256
@@ -82,6 +86,10 @@ class Fault:
     how: How = How.DOWN
     explanations: tuple[Explanation, ...] = ()
     loss: float | None = None
+    arcs: frozenset[str] = frozenset()
+    """Of a link whose ports are up: its broken directions, where that could be told."""
+    direction: str | None = None
+    """Of the same: `A -> B` or `both` (reads the arcs)."""
     flaps: int = 0
     state: FaultState = FaultState.ACTIVE
     cleared: float | None = None
@@ -126,6 +134,7 @@ class Fault:
 
     def describe(self, finding: Finding, links_of: dict[str, list[Link]], sightings: list[Sighting]) -> None:
         """Take over what was found, in words. While it lasts the text says what was seen at its worst."""
+        self._take_direction(finding)
         self.explanations, self.how = finding.explanations, finding.how
         if finding.how is How.LOSSY:
             if self.loss in (None, 1.0) or finding.loss is None or not 0.6 < self.loss / max(finding.loss, 1e-9) < 1.7:
@@ -135,7 +144,7 @@ class Fault:
         cause = self.certain_cause
         if cause is not None:
             self.kind, self.location = kind_of(cause, finding.how), cause.name
-            self.text = _text(cause, finding.how, self.loss, self.sightings or sightings, links_of)
+            self.text = _text(cause, finding.how, self.loss, self.direction, self.sightings or sightings, links_of)
         else:
             choices = [" and ".join(_name(c) for c in one) for one in finding.explanations]
             places = [" and ".join(c.name for c in one) for one in finding.explanations]
@@ -143,6 +152,12 @@ class Fault:
             self.text = f"cannot tell: {' or '.join(choices)} ({_SYMPTOM[finding.how]})"
         if self.flaps >= 2:
             self.text += f", flapping ({self.flaps + 1} times)"
+
+    def _take_direction(self, finding: Finding) -> None:
+        """Once told it stays until another one is, or the link's ports go down: its evidence grows old."""
+        is_same = named_alike(self, finding) and finding.how is not How.DOWN
+        self.arcs = finding.arcs or (self.arcs if is_same else frozenset())
+        self.direction = direction_of(finding.explanations, self.arcs)
 
     # ---- to and from JSON -------------------------------------------------------------------------------
 
@@ -160,6 +175,7 @@ class Fault:
             "text": self.text,
             "how": self.how.value,
             "loss": None if self.loss is None else round(self.loss, 4),
+            "direction": self.direction,
             "flaps": self.flaps,
             "state": self.state.value,
             "first_seen": self.first_seen,
@@ -211,6 +227,8 @@ class Fault:
                 how=How(data["how"]),
                 explanations=explanations,
                 loss=data["loss"],
+                direction=data["direction"],
+                arcs=_arcs(explanations, data["direction"]),
                 flaps=int(data["flaps"]),
                 state=FaultState(data["state"]),
                 cleared=data["cleared"],
@@ -219,6 +237,29 @@ class Fault:
             )
         except (KeyError, TypeError, ValueError, PlanError):
             return None
+
+
+def direction_of(explanations: tuple[Explanation, ...], arcs: frozenset[str]) -> str | None:
+    """The broken directions of a link in words."""
+    if not arcs or len(explanations) != 1:
+        return None
+    (link,) = explanations[0]
+    assert isinstance(link, Link)
+    if len(arcs) == 2:
+        return BOTH
+    ends = (link.lower.node, link.upper.node)
+    return " -> ".join(ends if link.lower.interface in arcs else ends[::-1])
+
+
+def _arcs(explanations: tuple[Explanation, ...], direction: str | None) -> frozenset[str]:
+    """Inverse of direction_of. Raises ValueError."""
+    if direction is None:
+        return frozenset()
+    ((link,),) = explanations
+    for arcs in ({link.lower.interface}, {link.upper.interface}, {link.lower.interface, link.upper.interface}):
+        if direction_of(explanations, frozenset(arcs)) == direction:
+            return frozenset(arcs)
+    raise ValueError(f"{direction}: no direction of {link.name}")
 
 
 def _cause(traces: Traces, name: str) -> Cause:
@@ -257,16 +298,18 @@ def kind_of(cause: Cause, how: How) -> str:
     return "NIC port" if is_nic(cause) else "link"
 
 
-def _name(cause: Cause) -> str:
+def _name(cause: Cause, direction: str | None = None) -> str:
     if isinstance(cause, Switch):
         return f"T{cause.tier} {cause.name}"
-    return f"{'NIC-T0' if is_nic(cause) else 'T0-T1'} link {cause.name}"
+    place = cause.name if direction in (None, BOTH) else direction
+    return f"{'NIC-T0' if is_nic(cause) else 'T0-T1'} link {place}" + (" both ways" if direction == BOTH else "")
 
 
 def _text(
-    cause: Cause, how: How, loss: float | None, sightings: list[Sighting], links_of: dict[str, list[Link]]
-) -> str:
-    name = _name(cause)
+    cause: Cause, how: How, loss: float | None, direction: str | None, sightings: list[Sighting],
+    links_of: dict[str, list[Link]],
+) -> str:  # fmt: skip
+    name = _name(cause, direction)
     if how is How.SILENT:
         if isinstance(cause, Switch):
             return f"{name} forwards nothing while its ports are up (blackhole)"

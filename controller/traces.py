@@ -33,7 +33,10 @@ class Traces:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self._switches = {switch.name: switch for switch in plan.switches}
+        self._switches: dict[str, Switch] = {switch.name: switch for switch in plan.switches}
+        self._causes: dict[str, Cause] = dict(self._switches)
+        for link in plan.links:
+            self._causes |= {port.interface: link for port in (link.lower, link.upper)}
         self._arcs = {
             (here.node, there.node): here.interface
             for link in plan.links
@@ -44,6 +47,31 @@ class Traces:
         """A walk from node to node; the switches among them are crossed. Raises KeyError for no such link."""
         arcs = tuple(self._arcs[pair] for pair in pairwise(nodes))
         return Trace(plane, arcs, tuple(node for node in nodes if node in self._switches))
+
+    def along(self, nodes: tuple[str, ...]) -> Trace:
+        """A walk within one plane by its nodes, as `nodes` has them: one is `inside`, two are a `wire`.
+
+        Raises ValueError for no such walk.
+        """
+        if len(nodes) == 1:
+            return self.inside(nodes[0])
+        if any(pair not in self._arcs for pair in pairwise(nodes)) or not nodes:
+            raise ValueError(f"no walk of this fabric: {' '.join(nodes)}")
+        if len(nodes) == 2:
+            return self.wire(self._arcs[nodes[0], nodes[1]])
+        return self.over(self.plan.link(*nodes[:2]).plane, nodes)
+
+    def nodes(self, trace: Trace) -> tuple[str, ...]:
+        """The nodes of a trace in the order they are met."""
+        if not trace.arcs:
+            return trace.switches
+        return (*(self.ends(arc)[0] for arc in trace.arcs), self.ends(trace.arcs[-1])[1])
+
+    def ends(self, arc: str) -> tuple[str, str]:
+        """Who sends into an arc, and who receives. Raises PlanError."""
+        link = self.plan.link_of_interface(arc)
+        ends = (link.lower.node, link.upper.node)
+        return ends if link.lower.interface == arc else ends[::-1]
 
     def t0_probe(self, host: str, plane: int) -> Trace:
         """From a NIC to its T0 and back (§9). Raises PlanError for no such host."""
@@ -61,19 +89,29 @@ class Traces:
         return self.over(path.links[0].plane, path.nodes)
 
     def wire(self, interface: str) -> Trace:
-        """One direction of a link and the switch it ends in, as port counters of both ends see it. Raises PlanError.
+        """One direction of a link and nothing beside: what one end sent and the other received. Raises PlanError."""
+        return Trace(self.plan.link_of_interface(interface).plane, (interface,), ())
 
-        A frame that left and was not counted on the other side died on the wire or at the receiver's input.
-        """
-        link = self.plan.link_of_interface(interface)
-        there = link.upper.node if link.lower.interface == interface else link.lower.node
-        return Trace(link.plane, (interface,), (there,) if there in self._switches else ())
+    def inside(self, switch: str) -> Trace:
+        """A switch and nothing beside: what it received and forwarded. Raises PlanError."""
+        return Trace(self.plan.switch(switch).plane, (), (switch,))
 
     def cause(self, part: str) -> Cause:
         """The link or switch a part belongs to."""
-        return self._switches.get(part) or self.plan.link_of_interface(part)
+        return self._causes[part]
 
-    def crosses(self, trace: Trace, cause: Cause) -> bool:
+    @staticmethod
+    def arcs(link: Link) -> tuple[str, str]:
+        """Both directions of a link: up (sent by the lower end) and down."""
+        return link.lower.interface, link.upper.interface
+
+    def direction(self, arc: str) -> str:
+        """A direction of a link in words: `A -> B`."""
+        return " -> ".join(self.ends(arc))
+
+    @staticmethod
+    def crosses(trace: Trace, cause: Cause) -> bool:
+        """The path meets it, in either direction."""
         if isinstance(cause, Switch):
             return cause.name in trace.switches
         return cause.lower.interface in trace.arcs or cause.upper.interface in trace.arcs

@@ -176,14 +176,16 @@ class Agent:
         nic.flush()
         drained = False
         for _ in range(ROUNDS):
-            now = time.monotonic()
+            before = time.monotonic()
+            arrived = nic.receive(RECEIVE_BATCH)
+            now = time.monotonic()  # not before: what came while we were held up is late
             received = 0
-            for plane, peer, packet in nic.receive(RECEIVE_BATCH):
+            for plane, peer, packet in arrived:
                 endpoint.receive(packet, plane, peer, now)
                 received += 1
             if received < RECEIVE_BATCH:  # so no port had more
                 drained = True
-                self._on_timer(now)
+                self._on_timer(before)  # not now: an answer may have come since
             sent = 0
             if not nic.backlog:
                 room, control_room = nic.room(), nic.control_room()

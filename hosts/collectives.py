@@ -17,8 +17,10 @@ Design notes
 1. Rings: a step is sent on the arrival of the step before, never on a completion. A chunk is overwritten (all-gather
    half) only after the ring has consumed what was sent of it, so a late retransmission, which a responder throws away
    as a duplicate, is the only thing that could read new bytes.
-2. A neighbour may be one iteration ahead, never two (it needs our contribution). The ring's scratch is free by then;
-   all-to-all and send-recv, where nothing forces order between two peers, alternate between two inboxes.
+2. A neighbour may be one iteration ahead, never two (it needs our contribution). A reducing ring's scratch is free by
+   then. All-gather has none: what the neighbour writes lies where we may still send the iteration before from, and a
+   retransmission would carry the new bytes on; so it alternates between two buffers, as do all-to-all and send-recv,
+   where nothing forces order between two peers, between two inboxes.
 """
 
 from __future__ import annotations
@@ -129,6 +131,11 @@ class _Ring(Rank):
         self._next = 0
         self.regions["data"] = np.zeros(elements, ELEMENT)
 
+    @property
+    def _turn(self) -> int:
+        """Where the data of this iteration begin."""
+        return 0
+
     def _chunk(self, number: int) -> slice:
         at = number % self.ranks * self.chunk
         return slice(at, at + self.chunk)
@@ -143,7 +150,7 @@ class _Ring(Rank):
 
     def _send(self, step: int) -> Send:
         """Reducing: the chunk one behind us per step. Gathering: the one that was completed or received last."""
-        start = self._chunk(self._carried(self.rank, step)).start
+        start = self._turn + self._chunk(self._carried(self.rank, step)).start
         if step < self.reducing:
             return Send(self.right, step, "data", start, self.chunk, "scratch", step * self.chunk)
         return Send(self.right, step, "data", start, self.chunk, "data", start)
@@ -217,6 +224,16 @@ class AllGather(_Ring):
     def __init__(self, rank: int, ranks: int, elements: int, seed: int) -> None:
         super().__init__(rank, ranks, elements, seed)
         self.steps = ranks - 1
+        self.regions["data"] = np.zeros(2 * elements, ELEMENT)
+
+    @property
+    def _turn(self) -> int:
+        return self.iteration % 2 * self.elements
+
+    @property
+    def _data(self) -> np.ndarray:
+        """The buffer of this iteration."""
+        return self.regions["data"][self._turn : self._turn + self.elements]
 
     @property
     def bus_factor(self) -> float:
@@ -224,13 +241,13 @@ class AllGather(_Ring):
 
     def _fill(self) -> None:
         mine = self._chunk(self.rank)
-        # Only our own chunk: a neighbour that is ahead may have written into others already. Those of the iteration
+        # Only our own chunk: a neighbour that is ahead may have written into others already. Those of two iterations
         # before cannot pass for new ones, because every iteration has other numbers.
-        self.regions["data"][mine] = self._input(self.rank)[mine]
+        self._data[mine] = self._input(self.rank)[mine]
 
     def wrong(self) -> int:
         parts = [self._input(rank)[self._chunk(rank)] for rank in range(self.ranks)]
-        return self._count_wrong(self.regions["data"], np.concatenate(parts))
+        return self._count_wrong(self._data, np.concatenate(parts))
 
 
 class _Mailbox(Rank):

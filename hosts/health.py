@@ -67,8 +67,8 @@ class Health:
                     tally.rtt_s = one["srtt_s"]
 
     def probed(self, result: EvProbeResult) -> None:
-        """An EV probe of the application ended."""
-        if result.rtt_s is not None and self._plan.mode.ev_is_path:
+        """An EV probe of the application ended. What came back another way says nothing of this path's RTT."""
+        if result.rtt_s is not None and not result.back_lost and self._plan.mode.ev_is_path:
             self._tally(result.peer, result.ev, result.plane).rtt_s = result.rtt_s
 
     @property

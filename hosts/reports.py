@@ -86,6 +86,7 @@ def _qp_error(e: QpError) -> tuple[str, dict[str, Any]]:
 def _ev_probe(e: EvProbeResult) -> tuple[str, dict[str, Any]]:
     return "ev_probe", {
         "request_id": e.request_id, "peer": e.peer, "ev": e.ev, "plane": e.plane, "rtt_s": e.rtt_s,
+        "back_lost": e.back_lost,
     }  # fmt: skip
 
 

@@ -242,15 +242,16 @@ def _write_record(bth: BTH, opcode: Opcode, common: dict[str, Any], body: int, u
 def _trimmed_write(
     rest: bytes, bth: BTH, opcode: Opcode, common: dict[str, Any], udp_length: int, reason: NackReason
 ) -> Write:
-    """What is left of a trimmed write: BTH, METH and TSETH, read from `rest` since nothing says where it ends."""
+    """What is left of a trimmed write: BTH, METH and, unless the cut is in front of it, TSETH; read from `rest` since
+    nothing says where it ends."""
     if opcode not in WRITE_OPCODES:
         raise WireError(f"{opcode.name} with a TRIMMED codepoint: only data packets are trimmed")
     at = FIXED[BTH]
-    if len(rest) < at + FIXED[METH] + (FIXED[TSETH] if bth.ts else 0):
-        raise WireError(f"trimmed {opcode.name} ends before its METH or TSETH does")
+    if len(rest) < at + FIXED[METH]:
+        raise WireError(f"trimmed {opcode.name} ends before its METH does")
     meth = METH(rest[at : at + FIXED[METH]])
     optional: dict[str, Any] = {}
-    if bth.ts:
+    if bth.ts and len(rest) >= at + FIXED[METH] + FIXED[TSETH]:
         tseth = TSETH(rest[at + FIXED[METH] : at + FIXED[METH] + FIXED[TSETH]])
         optional = {"timestamp": tseth.tx_timestamp, "tsr": tseth.tsr}
     return Write(
@@ -280,6 +281,7 @@ def _sack_packet(p: Sack) -> ScapyPacket:
         spdcid=p.spdcid,
         dpdcid=p.dpdcid,
         cack_psn=p.cack_psn,
+        cc_type=p.cc_type,
         mpr=p.mpr,
         sack_offset=p.sack_offset,
         sack_bitmap=p.bitmap,
@@ -315,6 +317,7 @@ def _sack_record(bth: BTH, common: dict[str, Any]) -> Sack:
         rtx=bool(bth.rtx),
         spdcid=seth.spdcid,
         dpdcid=seth.dpdcid,
+        cc_type=seth.cc_type,
     )
 
 
@@ -355,7 +358,7 @@ def _ack_record(bth: BTH, common: dict[str, Any]) -> TransportAck:
 
 def _probe_packet(p: ReliabilityProbe) -> ScapyPacket:
     peth = PETH(probe_id=p.probe_id, spdcid=p.spdcid, dpdcid=p.dpdcid, tx_timestamp=p.timestamp or 0, tsr=p.tsr)
-    return BTH(opcode="RELIABILITY_PROBE") / peth / ICRC()
+    return BTH(opcode="RELIABILITY_PROBE", rtx=p.rtx) / peth / ICRC()
 
 
 def _probe_record(bth: BTH, common: dict[str, Any]) -> ReliabilityProbe:
@@ -367,12 +370,13 @@ def _probe_record(bth: BTH, common: dict[str, Any]) -> ReliabilityProbe:
         tsr=peth.tsr,
         spdcid=peth.spdcid,
         dpdcid=peth.dpdcid,
+        rtx=bool(bth.rtx),
     )
 
 
 def _request_packet(p: EndpointRequest) -> ScapyPacket:
     erth = ERTH(op=int(p.op), port_status_mask=p.port_mask, tx_timestamp=p.timestamp or 0, tsr=p.tsr)
-    return BTH(opcode="ENDPOINT_REQUEST", psn=p.request_id) / erth / ICRC()
+    return BTH(opcode="ENDPOINT_REQUEST", psn=p.request_id, rtx=p.rtx) / erth / ICRC()
 
 
 def _request_record(bth: BTH, common: dict[str, Any]) -> EndpointRequest:
@@ -384,6 +388,7 @@ def _request_record(bth: BTH, common: dict[str, Any]) -> EndpointRequest:
         port_mask=erth.port_status_mask,
         timestamp=erth.tx_timestamp,
         tsr=erth.tsr,
+        rtx=bool(bth.rtx),
     )
 
 

@@ -1,7 +1,11 @@
 """EV probes over every path to a peer, round after round: what mrc-ping does inside the agent.
 
 Probes of a round are spread over the interval, so that they do not queue behind each other and each measures its own
-path. A probe needs no QP (reference §6.10).
+path. A probe needs no QP (reference §6.10). A `probe` event tells what became of one:
+
+    rtt_s   there and back over this path; null when it did not come back over it
+    out     true: it arrived at the peer
+    back    true: the answer came back over the same path; false: over another one only; null: there was none
 """
 
 from __future__ import annotations
@@ -76,10 +80,11 @@ class Sweep:
 
         def on_result(result: EvProbeResult) -> None:
             self._waiting.discard(result.request_id)
+            out, lost = result.rtt_s is not None, result.back_lost
             fields = {
                 "round": number, "ev": ev, "plane": plane, "port_up": up,
                 "uplink": uplink_of(agent.plan, agent.host, self.peer, ev),
-                "rtt_s": result.rtt_s,
+                "rtt_s": None if lost else result.rtt_s, "out": out, "back": not lost if out else None,
             }  # fmt: skip
             self._client.send(event_of("probe", result.at, fields))
             self._news.set()

@@ -88,10 +88,25 @@ def links(node: Annotated[str | None, typer.Argument(help="Of one node only.")] 
 
 
 def faults(
-    which: Annotated[str | None, typer.Argument(metavar="[active|all]")] = None, as_json: Json = False
-) -> None:  # fmt: skip
-    """Faults that the running fabric's controller knows: what, since when, seen by whom."""
-    raise typer.Exit(run_word("faults", [which] if which else [], as_json))
+    which: Annotated[str | None, typer.Argument(metavar="[active|all]")] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option("--replay", help="What a controller was told, from its log/observations.jsonl; needs no fabric."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Faults that the running fabric's controller knows: what, since when, seen by whom.
+
+    With --replay: what the controller of this tree makes of a kept run, change by change, in virtual time.
+    """
+    if replay is None:
+        raise typer.Exit(run_word("faults", [which] if which else [], as_json))
+    if which is not None:
+        raise UsageError(f"--replay tells every change of its file: leave out {which!r}")
+    from testbed.replay import replay_faults
+
+    told = replay_faults(replay)
+    print(json.dumps(told.to_json(), indent=2) if as_json else told.text())
 
 
 def evs(source: str, destination: str, as_json: Json = False) -> None:
@@ -127,7 +142,7 @@ def trace(
 EPILOGS = {
     check: "Examples: `mrc check` · `mrc check 200 --json`, while `mrc up` runs in another terminal",
     links: "Examples: `mrc links` · `mrc links p1-t0-0`",
-    faults: "Examples: `mrc faults` · `mrc faults all --json`",
+    faults: "Examples: `mrc faults` · `mrc faults all --json` · `mrc faults --replay observations.jsonl`",
     evs: "Example: `mrc evs h0 h2`",
     queues: "Examples: `mrc queues` · `mrc queues p0-t0-0`",
     counters: "Examples: `mrc counters` · `mrc counters p0-t0-0`",

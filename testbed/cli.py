@@ -209,7 +209,7 @@ def shell(switch: Annotated[str, typer.Argument(help="Switch of the running fabr
 
 
 @app.command(
-    epilog="Examples: `mrc pcap p1-t0-0-eth3` · `mrc pcap h0 --seconds 5` · `mrc pcap h0-eth2 --out - | tshark -r -`"
+    epilog="Examples: `mrc pcap p1-t0-0-eth3` · `mrc pcap h0 --seconds 5` · `mrc pcap h0 --out - | tshark -r -`"
 )
 def pcap(
     where: Annotated[str, typer.Argument(metavar="PORT|NODE", help="Interface, switch or host of the running fabric.")],
@@ -333,7 +333,11 @@ def bench_spray(
     raise typer.Exit(0 if result["met"] else 1)
 
 
-@bench_app.command("faults", epilog="Examples: `mrc bench faults --loop 100` · `mrc bench faults --kinds blackhole`")
+@bench_app.command(
+    "faults",
+    epilog="Examples: `mrc bench faults --loop 100` · `mrc bench faults --kinds blackhole` · "
+    "`mrc bench faults --virtual --sets 10000 --keep wrong`",
+)
 def bench_faults(
     planes: Planes = 4,
     racks: Racks = 2,
@@ -344,9 +348,30 @@ def bench_faults(
     kinds: Annotated[str | None, typer.Option("--kinds", help="Kinds, with commas between. Default: all.")] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the places.")] = 1,
     scaled: Annotated[bool, typer.Option("--scaled", help="Links of 10 Mb/s and a base RTT of 10 ms.")] = False,
+    virtual: Annotated[
+        bool, typer.Option("--virtual", help="Random sets of faults in virtual time, on fabrics of several sizes.")
+    ] = False,
+    sets: Annotated[int, typer.Option("--sets", min=1, help="With --virtual: how many.")] = 1000,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, max=64, help="With --virtual: processes.")] = 1,
+    keep: Annotated[
+        Path | None,
+        typer.Option("--keep", help="With --virtual: folder for the observations of sets that are not named rightly."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Faults of every kind at random places: does the controller name them, how soon, by which source?"""
+    """Faults of every kind at random places: does the controller name them, how soon, by which source?
+
+    With --virtual no fabric is needed: one to four causes at a time, the observations late, reordered, some of them
+    lost; told is how many sets are named exactly, left open with the truth among the candidates, missed, or wrong.
+    """
+    if virtual:
+        from bench import virtual_faults
+
+        console = Console(stderr=True, highlight=False) if as_json else Console(highlight=False)
+        result = virtual_faults.run(seed, sets, jobs=jobs, folder=keep, console=console)
+        if as_json:
+            print(json.dumps(result, indent=2))
+        raise typer.Exit(0 if result["passed"] else 1)
     from bench import faults
     from topologies.plan import Plan
 

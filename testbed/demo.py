@@ -19,6 +19,7 @@ from testbed.display import DemoDisplay
 from testbed.errors import UsageError
 from testbed.fabric import open_fabric
 from testbed.follow import FollowedTransfer
+from testbed.scenario.live_cpu import CpuWatch
 from topologies.net import Fabric
 from topologies.plan import Link, Plan
 
@@ -92,6 +93,8 @@ class Report:
     cuts: list[dict[str, Any]] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
     longest_gap_s: float = 0.0
+    machine: dict[str, Any] = field(default_factory=dict)
+    """What the run took of the CPUs and whether it got it, see CpuWatch.report."""
     checks: list[tuple[str, bool, str]] = field(default_factory=list)
 
     @property
@@ -117,6 +120,7 @@ class Report:
             "sha256": {"sent": self.sha256_sent, "received": self.sha256_received},
             "packets": self.counters,
             "cuts": self.cuts,
+            "machine": self.machine,
             "checks": [{"what": what, "ok": ok, "seen": seen} for what, ok, seen in self.checks],
         }
 
@@ -157,6 +161,7 @@ class _Show:
         self.transfer = FollowedTransfer(fabric, here.name, there.name, self.display.note)
         self.recorder = self.transfer.recorder
         self.stalled = ""
+        self.cpu = CpuWatch({process.name: process.pid for process in fabric.processes})
         self.links = links_to_cut(self.plan, here.name, there.name)
 
     def close(self) -> None:
@@ -170,11 +175,13 @@ class _Show:
         rate = self.options.rate_bps or min(MAX_RATE_BPS[self.options.nic], size * 8 / SHOW_S)
         received = self.fabric.run_dir.data / f"{self.transfer.there.name}-received"
         self._require_space(received, size)
+        self.cpu.begin()
         self.transfer.start(path, received, rate)
         self.display.start(size, rate)
         self._through_the_cuts()
+        machine = self.cpu.report()
         self._wait_for_healing()
-        return self._report(tables_before)
+        return self._report(tables_before, machine)
 
     def _file(self) -> Path:
         if self.options.file is not None:
@@ -229,12 +236,13 @@ class _Show:
             self._tick()
         self._tick()
 
-    def _report(self, tables_before: dict[str, Any]) -> Report:
+    def _report(self, tables_before: dict[str, Any], machine: dict[str, Any]) -> Report:
         transfer, outcome = self.transfer, self.transfer.outcome or {}
         seconds = outcome.get("duration_s") or 0.0
         report = Report(self.plan, transfer.here.name, transfer.there.name, transfer.size, seconds)
         report.sha256_sent = outcome.get("sha256") or ""
         report.sha256_received = outcome.get("remote_sha256") or ""
+        report.machine = machine
         report.longest_gap_s = self.recorder.progress.longest_gap()
         report.cuts = [self.recorder.story(cut) for cut in self.recorder.cuts]
         counters = outcome.get("counters", {})
@@ -256,10 +264,11 @@ class _Show:
         )
         for cut in self.recorder.cuts:
             total = len(cut.evs)
+            early = f", {len(cut.out_before)} of them before the cut" if cut.out_before else ""
             yield (
                 f"every EV through {cut.link.name} was withdrawn",
                 cut.all_withdrawn,
-                (f"{len(cut.withdrawn_at)} of {total}"),
+                f"{len(cut.withdrawn_at)} of {total}{early}",
             )
             yield "  and came back", cut.all_back, f"{len(cut.back_at)} of {total}"
         same = before["digests"] == after["digests"] and after["unchanged_since_start"]

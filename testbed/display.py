@@ -40,6 +40,12 @@ def after(seconds: float | None) -> str:
     return f"+{seconds * 1000:.0f} ms" if abs(seconds) < 1 else f"+{seconds:.2f} s"
 
 
+def _withdrawn(cut: dict[str, Any]) -> str:
+    """When the last EV through a cut link was out, and of how many; those that were out before had nothing to lose."""
+    before = f", {len(cut['evs_out_before'])} before" if cut["evs_out_before"] else ""
+    return f"{after(cut['evs_withdrawn_after_s'])} ({len(cut['evs'])}{before})"
+
+
 class DemoDisplay:
     """Progress of one demo on a console. Without a terminal it prints lines; it never needs one."""
 
@@ -122,11 +128,14 @@ class DemoDisplay:
         )
         say(f"SHA-256 sent      {report.sha256_sent}")
         say(f"SHA-256 received  {report.sha256_received}")
+        say(f"CPU: {report.machine['needed']}")
         say()
         say(self._timeline(report))
         say()
         for what, ok, seen in report.checks:
             say(f"{'[green]ok  [/green]' if ok else '[red]FAIL[/red]'}  {what} ({seen})")
+        for note in report.machine["notes"]:
+            say(f"[yellow]note[/yellow]  {note}")
         verdict = "[green]passed[/green]" if report.passed else "[red]failed[/red]"
         say(f"\ndemo {verdict}")
 
@@ -137,9 +146,10 @@ class DemoDisplay:
             table.add_column(cut["link"], justify="right")
         rows = (
             ("cut at", lambda c: f"{c['cut_at_s'] - self.started:.2f} s"),
+            ("  down within", lambda c: after(c["down_within_s"])),
             ("  controller saw it", lambda c: after(c["controller_saw_down_after_s"])),
             ("  first loss noticed", lambda c: after(c["first_loss_after_s"]) if c["lost_packets"] else "no loss"),
-            ("  EVs withdrawn", lambda c: f"{after(c['evs_withdrawn_after_s'])} ({len(c['evs'])})"),
+            ("  EVs withdrawn", _withdrawn),
             ("  rate before", lambda c: bits(c["rate_before_bps"])),
             ("  lowest rate (0.2 s)", lambda c: bits(c["rate_lowest_bps"])),
             ("  rate back", lambda c: "never left" if c["rate_back_after_s"] == 0 else after(c["rate_back_after_s"])),

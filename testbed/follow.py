@@ -99,8 +99,10 @@ class FollowedTransfer:
     def cut(self, link: Link) -> Cut:
         """Take a link down, both ends."""
         evs = self.plan.evs_through(self.here, self.there, link)
+        self.poll()  # what was withdrawn before is known before
         cut = self.recorder.cut(link, evs, time.monotonic())
         self.fabric.link(link.lower.node, link.upper.node, up=False)
+        self.recorder.is_down(cut, time.monotonic())
         self._note(cut.cut_at, f"[red]cut[/red] {link.name} (EVs {', '.join(f'{ev:#06x}' for ev in evs) or 'none'})")
         return cut
 

@@ -31,10 +31,16 @@ class Cut:
     link: Link
     evs: tuple[int, ...]
     cut_at: float
+    """The command began: the link was still up."""
+    down_by: float | None = None
+    """The link was down by then: the command had returned, or somebody had seen it down; None = not yet."""
     restored_at: float | None = None
     first_loss_at: float | None = None
     lost_packets: int = 0
     withdrawn_at: dict[int, float] = field(default_factory=dict)
+    """When each EV left the rotation; `cut_at` for those that were out when the command began."""
+    out_before: set[int] = field(default_factory=set)
+    """Those: no packet was on their paths, so that the cut had nothing to take out."""
     back_at: dict[int, float] = field(default_factory=dict)
     """When each EV became usable after the link was restored; gone again while it is not."""
     seen_down_at: float | None = None
@@ -124,8 +130,23 @@ class Recorder:
         return all(self.usable(ev) for ev in self.evs)
 
     def cut(self, link: Link, evs: tuple[int, ...], at: float) -> Cut:
-        self.cuts.append(Cut(link, evs, at))
-        return self.cuts[-1]
+        """The command that takes a link down begins now; call `is_down` when it has returned."""
+        cut = Cut(link, evs, at)
+        for ev in evs:
+            if not self.usable(ev):
+                self._was_out(cut, ev)
+        self.cuts.append(cut)
+        return cut
+
+    @staticmethod
+    def _was_out(cut: Cut, ev: int) -> None:
+        cut.withdrawn_at[ev] = cut.cut_at
+        cut.out_before.add(ev)
+
+    @staticmethod
+    def is_down(cut: Cut, at: float) -> None:
+        """The link is down, as of `at` or earlier: each witness narrows the interval in which it went."""
+        cut.down_by = at if cut.down_by is None else max(cut.cut_at, min(cut.down_by, at))
 
     def restore(self, cut: Cut, at: float) -> None:
         cut.restored_at = at
@@ -158,11 +179,16 @@ class Recorder:
             if now == before[ev]:
                 continue
             for cut in self.cuts:
-                if ev not in cut.evs or at < cut.cut_at:
+                if ev not in cut.evs:
                     continue
                 if not now:
+                    if at < cut.cut_at:  # told after the command began, of a time before it
+                        self._was_out(cut, ev)
                     cut.withdrawn_at.setdefault(ev, at)
                     cut.back_at.pop(ev, None)
+                elif ev in cut.out_before and cut.restored_at is None:
+                    cut.out_before.discard(ev)  # in use again: now the cut has to take it out
+                    del cut.withdrawn_at[ev]
                 elif ev in cut.withdrawn_at and cut.restored_at is not None:
                     cut.back_at[ev] = at
 
@@ -175,6 +201,7 @@ class Recorder:
                 cut.seen_up_at = at
             elif not up and cut.seen_down_at is None:
                 cut.seen_down_at = at
+                self.is_down(cut, at)
 
     def story(self, cut: Cut) -> dict[str, Any]:
         """The timeline of one cut as data. Times are seconds after the cut or after the restoration; None = never."""
@@ -193,10 +220,12 @@ class Recorder:
             "plane": cut.link.plane,
             "evs": [f"{ev:#06x}" for ev in cut.evs],
             "cut_at_s": cut.cut_at,
+            "down_within_s": after(cut.down_by, cut.cut_at),
             "restored_at_s": cut.restored_at,
             "first_loss_after_s": after(cut.first_loss_at, cut.cut_at),
             "lost_packets": cut.lost_packets,
             "evs_withdrawn_after_s": after(last_out, cut.cut_at),
+            "evs_out_before": [f"{ev:#06x}" for ev in cut.evs if ev in cut.out_before],
             "controller_saw_down_after_s": after(cut.seen_down_at, cut.cut_at),
             "rate_before_bps": round(before),
             "rate_lowest_bps": round(lowest),

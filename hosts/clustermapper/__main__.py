@@ -5,10 +5,10 @@
     DIR/mapper.sock   what can be asked, JSON lines (docs/telemetry.md):
 
     status            how many targets are in which state, rounds, void rounds, patience, CPU
-    targets           every target with its health
+    targets           every target with its health; the loops that are sent now
     probe_all {count?, classes?, gap_s?}    a burst over every link: a row for each link (burst.py)
-    watch             events `probe` {t, host, plane, target, kind, link, state, old, loss, rtt_s, since}; the state of
-                      every known target first
+    watch             events `probe` {t, host, plane, target, kind, link, state, old, loss, rtt_s, since, walk,
+                      direction}; the state of every known target first
     start             begin to probe, after `--wait`; switches without routes would count every probe as dropped
     shutdown
 
@@ -45,8 +45,8 @@ from hosts.clustermapper.ports import (
     open_port,
     wall_offset_ns,
 )
-from hosts.clustermapper.prober import Change, Prober, Settings
-from hosts.clustermapper.targets import Target, targets_of, uses_srv6
+from hosts.clustermapper.prober import Change, Prober, Settings, target_json
+from hosts.clustermapper.targets import Target, loops_of, targets_of, uses_srv6
 from topologies.jsonl import Connection, JsonlError, Message, SelectorServer, event_of
 from topologies.plan import Plan, PlanError
 
@@ -67,7 +67,8 @@ class Mapper:
 
     def __init__(self, plan: Plan, pids: dict[str, int], socket_path: Path, settings: Settings, wait: bool) -> None:
         self.plan = plan
-        self.targets = targets_of(plan)
+        self._self_probes = targets_of(plan)
+        self.targets = (*self._self_probes, *loops_of(plan, self._self_probes))
         if len(self.targets) > MAX_TARGETS:
             raise StartError(f"{len(self.targets)} targets; a probe numbers {MAX_TARGETS} at most")
         self._key = os.urandom(16)
@@ -82,7 +83,7 @@ class Mapper:
         self._stream = 0
         self._stopping = False
         self._server = SelectorServer(socket_path, self._answer, self._selector, on_watch=self._snapshot)
-        log.info("%d hosts, %d ports, %d targets", len(plan.hosts), len(self.ports), len(self.targets))
+        log.info("%d hosts, %d ports, %d targets", len(plan.hosts), len(self.ports), len(self._self_probes))
 
     def _open_ports(self, pids: dict[str, int]) -> dict[tuple[str, int], ProbePort]:
         srv6 = uses_srv6(self.plan)
@@ -152,9 +153,9 @@ class Mapper:
             sequence = self.prober.begin_round(now)
             every = self.prober.settings.data_every
             service_class = ServiceClass.DATA if every and sequence % every == 0 else ServiceClass.CONTROL
-            for target in self.targets:
-                if self._send(target, service_class, 0, sequence) in NO_BUFFER:
-                    self.prober.not_sent(target.number, sequence)
+            for number in sorted(self.prober.active):
+                if self._send(self.targets[number], service_class, 0, sequence) in NO_BUFFER:
+                    self.prober.not_sent(number, sequence)
         if self._burst is not None:
             self._continue_burst(self._burst, now)
 
@@ -192,14 +193,14 @@ class Mapper:
         self._stream = self._stream % STREAMS + 1
         classes = tuple(known[name] for name in dict.fromkeys(names))
         try:
-            self._burst = Burst(self.targets, classes, count, self._stream, time.monotonic())
+            self._burst = Burst(self._self_probes, classes, count, self._stream, time.monotonic())
         except ValueError as error:
             raise JsonlError(str(error)) from None
         self._burst_for = (connection, request)
 
     def _continue_burst(self, burst: Burst, now: float) -> None:
         if (sequence := burst.due(now)) is not None:
-            for target in self.targets:
+            for target in burst.targets:
                 for service_class in burst.classes:
                     if self._send(target, service_class, burst.stream, sequence) not in NO_BUFFER:
                         burst.sent(target.number, service_class)
@@ -226,7 +227,9 @@ class Mapper:
             case "status":
                 return self._status()
             case "targets":
-                return {"targets": [self._target_json(t) for t in self.targets], "note": self._note}
+                loops = [self.targets[n] for n in sorted(self.prober.active) if n >= len(self._self_probes)]
+                targets, others = ([self._target_json(t) for t in some] for some in (self._self_probes, loops))
+                return {"targets": targets, "loops": others, "note": self._note}
             case "probe_all":
                 return self._begin_burst(request, connection)
             case "start":
@@ -260,8 +263,9 @@ class Mapper:
         return {
             "probing": self._probing,
             "hosts": len(self.plan.hosts),
-            "targets": len(self.targets),
-            "states": dict(Counter(health.state.value for health in prober.health)),
+            "targets": len(self._self_probes),
+            "loops": len(prober.active) - len(self._self_probes),
+            "states": dict(Counter(prober.health[target.number].state.value for target in self._self_probes)),
             "interval_s": prober.settings.interval_s,
             "patience_s": prober.patience_s,
             "rounds": prober.rounds,
@@ -278,27 +282,12 @@ class Mapper:
         }
 
     def _target_json(self, target: Target) -> dict[str, Any]:
-        health = self.prober.health[target.number]
-        return {
-            "host": target.host,
-            "plane": target.plane,
-            "target": target.switch,
-            "kind": target.kind.value,
-            "link": target.link.name,
-            "state": health.state.value,
-            "loss": round(health.loss, 4),
-            "rtt_s": health.rtt_s,
-            "rtt_min_s": health.rtt_min_s,
-            "since": health.since,
-            "sent": health.sent,
-            "lost": health.lost,
-            "late": health.late,
-        }
+        return target_json(target, self.prober.health[target.number])
 
     def _snapshot(self, request: Message) -> list[Message]:
         """What a new watcher gets first: every target that is known to be well or not."""
         now = time.monotonic()
-        rows = [self._target_json(t) for t in self.targets]
+        rows = [self._target_json(self.targets[number]) for number in sorted(self.prober.active)]
         return [event_of("probe", now, {**r, "old": r["state"]}) for r in rows if r["state"] != State.UNKNOWN.value]
 
     def _publish(self, change: Change) -> None:

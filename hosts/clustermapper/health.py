@@ -62,6 +62,8 @@ class Health:
     since: float = 0.0
     """When what made the state began: for down the sending of the first probe lost, for lossy of the first in the
     windows, for ok the return of the first probe of the unbroken row."""
+    back_at: float | None = None
+    """When the last of the probes that came back was sent: all it crossed forwarded then."""
     rtt_s: float | None = None
     """Smoothed."""
     rtt_min_s: float | None = None
@@ -85,6 +87,7 @@ class Health:
     def back(self, sequence: int, sent_at: float, rtt_s: float) -> None:
         """A probe came back in time."""
         self._timed(rtt_s)
+        self._came_back(sent_at)
         self._judged(sequence, sent_at, False)
 
     def gone(self, sequence: int, sent_at: float) -> None:
@@ -96,6 +99,7 @@ class Health:
         for one in self._history:
             if one[0] == sequence and one[2] is not Fate.BACK:
                 one[2] = Fate.BACK
+                self._came_back(one[1])
                 self.lost -= 1
                 self.late += 1
                 self._timed(rtt_s)
@@ -105,6 +109,9 @@ class Health:
                     self._become(State.OK, self._history[-1][1])
                 return True
         return False
+
+    def _came_back(self, sent_at: float) -> None:
+        self.back_at = sent_at if self.back_at is None else max(self.back_at, sent_at)
 
     def _timed(self, rtt_s: float) -> None:
         self.rtt_s = rtt_s if self.rtt_s is None else self.rtt_s + RTT_SHARE * (rtt_s - self.rtt_s)
@@ -153,7 +160,7 @@ class Health:
 
     def _is_lossy(self) -> bool:
         window = self.rules.window
-        if len(self._history) < 2 * window:
+        if len(self._history) < 2 * window or self._back_in_a_row >= 2 * window:
             return False
         lost = [_is_lost(one) for one in self._history]
         share = min(sum(lost[:window]), sum(lost[window:])) / window

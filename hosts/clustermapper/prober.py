@@ -11,6 +11,10 @@ that the machine, not the network, was slow. On an overloaded machine:
    no switch, so the cause is what they do share, the machine. (After that it is believed: the switch process is dead.)
 4. a probe that comes back after it was given up was not lost; it is taken back, and so is "down" built on it.
 
+Loops (targets.py) are sent while the target that they are about fails or loses, both of one way round; when neither
+comes back, those of the next. All having been tried, the last ones stay. Loops over a T0 are sent while no host of its
+rack reaches it.
+
 A target hears of its probes in the order they were sent, or the first answers after an outage would overtake the last
 losses and make it look lossy.
 """
@@ -19,9 +23,10 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from typing import Any
 
 from hosts.clustermapper.health import Health, Rules, State
-from hosts.clustermapper.targets import Target
+from hosts.clustermapper.targets import Kind, Target
 
 PATIENCE_RTTS = 4.0
 PATIENCE_MAX_S = 2.0
@@ -81,6 +86,26 @@ class Prober:
         """Rounds that do not count, by why."""
         self.worst_late_s = 0.0
         self.duplicates = 0
+        self.active = {target.number for target in targets if target.kind is not Kind.LOOP}
+        """Numbers of the targets that are probed now."""
+        self._loops: dict[int, list[list[Target]]] = {}
+        """Of a T1's target: its loops by choice."""
+        for loop in [target for target in targets if target.about is not None]:
+            choices = self._loops.setdefault(loop.about or 0, [])
+            choices += [[]] * (loop.choice + 1 - len(choices))
+            choices[loop.choice] = [*choices[loop.choice], loop]
+        self._choice: dict[int, int] = {}
+        """Of a T1's target that fails or loses: the choice that is tried now."""
+        self._over: dict[str, list[Target]] = {}
+        """Of a T0: the loops over it."""
+        self._own: dict[str, list[int]] = {}
+        """Of a T0: its own hosts' targets."""
+        for target in targets:
+            if target.kind is Kind.T0:
+                self._own.setdefault(target.switch, []).append(target.number)
+            elif target.kind is Kind.LOOP and target.about is None:
+                self._over.setdefault(target.switch, []).append(target)
+        self._first = {(t.host, t.plane): t.number for t in targets if t.kind is Kind.T0}
         self._open: deque[_Round] = deque()
         self._quartiles: deque[float] = deque(maxlen=RECENT_ROUNDS)
         self._common = 0
@@ -98,9 +123,9 @@ class Prober:
         return min(waiting, self.next_round_at)
 
     def begin_round(self, now: float) -> int:
-        """The sequence number of a new round, whose probes the caller sends at once."""
+        """The sequence number of a new round, whose probes (to all `active`) the caller sends at once."""
         self.rounds += 1
-        self._open.append(_Round(self.rounds & 0xFFFFFFFF, now, set(range(len(self.targets)))))
+        self._open.append(_Round(self.rounds & 0xFFFFFFFF, now, set(self.active)))
         self.next_round_at = max(self.next_round_at + self.settings.interval_s, now)
         return self._open[-1].sequence
 
@@ -155,13 +180,60 @@ class Prober:
                     changes.append(change)
         while self._open and self._open[0].is_ended and not self._open[0].waiting:
             self._open.popleft()
+        return changes + self._turn_loops()
+
+    def _turn_loops(self) -> list[Change]:
+        """Begin, go on with and end the loops; those that end become unknown."""
+        changes: list[Change] = []
+        for number, choices in self._loops.items():
+            is_suspect = self.health[number].state in (State.DOWN, State.LOSSY) and self._is_reached(number)
+            choice = self._choice.get(number)
+            if is_suspect and choice is None:
+                self._choice[number] = 0
+                self._begin_loops(choices[0])
+            elif not is_suspect and choice is not None:
+                del self._choice[number]
+                changes += self._end_loops(choices[choice])
+            elif choice is not None and choice + 1 < len(choices) and self._are_all_down(choices[choice]):
+                changes += self._end_loops(choices[choice])
+                self._choice[number] = choice + 1
+                self._begin_loops(choices[choice + 1])
+        for name, loops in self._over.items():
+            is_cut_off = all(self.health[number].state is State.DOWN for number in self._own[name])
+            if is_cut_off and loops[0].number not in self.active:
+                self._begin_loops(loops)
+            elif not is_cut_off and loops[0].number in self.active:
+                changes += self._end_loops(loops)
         return changes
+
+    def _is_reached(self, number: int) -> bool:
+        """The host's own T0 answers: what lies behind it can be told apart."""
+        target = self.targets[number]
+        return self.health[self._first[target.host, target.plane]].state is not State.DOWN
+
+    def _are_all_down(self, loops: list[Target]) -> bool:
+        return all(self.health[loop.number].state is State.DOWN for loop in loops)
+
+    def _begin_loops(self, loops: list[Target]) -> None:
+        self.active.update(loop.number for loop in loops)
+
+    def _end_loops(self, loops: list[Target]) -> list[Change]:
+        out = []
+        for loop in loops:
+            self.active.discard(loop.number)
+            for one in self._open:
+                one.waiting.discard(loop.number)
+            old, self.health[loop.number] = self.health[loop.number].state, Health(self.settings.rules)
+            if change := self._change(loop.number, old):
+                out.append(change)
+        return out
 
     def _own_patience(self, number: int) -> float:
         return min(PATIENCE_RTTS * (self.health[number].rtt_s or 0.0), PATIENCE_MAX_S)
 
     def _is_too_early(self, number: int, now: float) -> bool:
-        unknown = self.health[number].state is State.UNKNOWN
+        """Loops are sent when the switches are known to have their routes."""
+        unknown = self.health[number].state is State.UNKNOWN and self.targets[number].kind is not Kind.LOOP
         return unknown and now - self.started_at < self.settings.start_grace_s
 
     def _end(self, one: _Round) -> None:
@@ -183,7 +255,7 @@ class Prober:
         asked: Counter[int] = Counter()
         lost: Counter[int] = Counter()
         for target, health in zip(self.targets, self.health, strict=True):
-            if health.state in (State.OK, State.LOSSY):
+            if target.kind is not Kind.LOOP and health.state in (State.OK, State.LOSSY):
                 asked[target.plane] += 1
                 lost[target.plane] += target.number not in one.rtts
         return len(asked) > 1 and all(lost[plane] >= COMMON_SHARE * count for plane, count in asked.items())
@@ -191,3 +263,25 @@ class Prober:
     def _change(self, number: int, old: State) -> Change | None:
         health = self.health[number]
         return Change(self.targets[number], old, health) if health.state is not old else None
+
+
+def target_json(target: Target, health: Health) -> dict[str, Any]:
+    """A target as `mapper.sock` tells it (docs/telemetry.md)."""
+    return {
+        "host": target.host,
+        "plane": target.plane,
+        "target": target.switch,
+        "kind": target.kind.value,
+        "link": target.link.name,
+        "walk": list(target.walk),
+        "direction": target.direction,
+        "state": health.state.value,
+        "loss": round(health.loss, 4),
+        "rtt_s": health.rtt_s,
+        "rtt_min_s": health.rtt_min_s,
+        "since": health.since,
+        "back_at": health.back_at,
+        "sent": health.sent,
+        "lost": health.lost,
+        "late": health.late,
+    }

@@ -3,6 +3,17 @@
 Every NIC port probes its T0: there and back over the NIC-T0 link. A T1 is probed by COVER hosts of each rack (fewer in
 a smaller rack), so that each T0-T1 link is seen by two hosts where there are two, and no host probes all of them.
 
+A self-probe crosses its link both ways. When one of a T1 fails or loses, its host also sends loops, which cross the
+suspect link T0_a - T1_k one way only and go on over another rack's T0_b and another T1_j::
+
+    out     T0_a : T1_k : T0_b : T1_j : T0_a : own NIC        crosses T0_a -> T1_k
+    back    T0_a : T1_j : T0_b : T1_k : T0_a : own NIC        crosses T1_k -> T0_a
+
+A T0 that none of its own hosts reaches is crossed by such loops of hosts in other racks: it, or all its NICs?
+
+Six uSIDs, which fill one address (§8.1). A loop that comes back clears all it crossed, so that the two tell the
+direction whatever is known of the rest: only when neither returns another T0_b and T1_j are tried.
+
 Self-probes need SRv6: the uSID list brings them back. In the other modes switches forward by destination, so a host can
 send to its own address and the T0 returns it (the T0 probe); nothing makes a T0 send a packet up whose destination is
 below it, so there are no T1 probes, and the T0-T1 links are watched by port state and by the hosts' EVs alone.
@@ -12,11 +23,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 
-from topologies.plan import Link, Plan, make_ev
+from topologies.plan import Link, Plan, Switch, make_ev, segment_list
 
 COVER = 2
 """Hosts of a rack that probe one T1 of a plane."""
+LOOP_CHOICES = 3
+"""Ways round that are tried for a suspect link."""
 
 
 class Kind(str, Enum):
@@ -24,6 +38,7 @@ class Kind(str, Enum):
 
     T0 = "t0"
     T1 = "t1"
+    LOOP = "loop"  # nowhere: one direction of a T0-T1 link, round over another T1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +57,21 @@ class Target:
     """The farthest link, the one that this probe is about: NIC-T0 or T0-T1."""
     outer: int | None
     """Outer destination address (128-bit) with which it leaves; None without SRv6."""
+    walk: tuple[str, ...]
+    """Nodes in the order they are met, from the host back to it."""
+    about: int | None = None
+    """Of a loop: the number of the T1's target whose link it takes in one direction; None when it is about a T0."""
+    choice: int = 0
+    """Of a loop: which of the ways round it takes."""
+
+    @property
+    def direction(self) -> str | None:
+        """Of a loop: the direction of its link that it crosses, as `A -> B`."""
+        if self.kind is not Kind.LOOP:
+            return None
+        ends = (self.link.lower.node, self.link.upper.node)
+        crossed = next(pair for pair in pairwise(self.walk) if set(pair) == set(ends))
+        return " -> ".join(crossed)
 
 
 def uses_srv6(plan: Plan) -> bool:
@@ -50,7 +80,7 @@ def uses_srv6(plan: Plan) -> bool:
 
 
 def targets_of(plan: Plan) -> tuple[Target, ...]:
-    """All targets: host by host, plane by plane, the T0 first."""
+    """All self-probes: host by host, plane by plane, the T0 first."""
     srv6 = uses_srv6(plan)
     out: list[Target] = []
     for host in plan.hosts:
@@ -59,12 +89,62 @@ def targets_of(plan: Plan) -> tuple[Target, ...]:
             t0 = plan.t0_name(plane, host.rack)
             ev = make_ev(plane, 0)
             outer = to_t0.address(ev) if srv6 else None
-            out.append(Target(len(out), host.name, plane, Kind.T0, t0, ev, plan.link(host.name, t0), outer))
+            walk = (host.name, t0, host.name)
+            out.append(Target(len(out), host.name, plane, Kind.T0, t0, ev, plan.link(host.name, t0), outer, walk))
             for spine in spines_of(plan, host.downlink, plane) if srv6 else ():
                 t1, ev = plan.t1_name(plane, spine), make_ev(plane, spine)
-                link = plan.link(t0, t1)
-                out.append(Target(len(out), host.name, plane, Kind.T1, t1, ev, link, to_t1.address(ev)))
+                link, walk = plan.link(t0, t1), (host.name, t0, t1, t0, host.name)
+                out.append(Target(len(out), host.name, plane, Kind.T1, t1, ev, link, to_t1.address(ev), walk))
     return tuple(out)
+
+
+def loops_of(plan: Plan, targets: tuple[Target, ...]) -> tuple[Target, ...]:
+    """The loops of all T1 targets and over all T0s, numbered behind `targets`."""
+    out: list[Target] = []
+    for target in targets:
+        if target.kind is Kind.T1:
+            out += _loops(plan, target, len(targets) + len(out))
+    if uses_srv6(plan) and plan.spines > 1:
+        for switch in [switch for switch in plan.switches if switch.tier == 0]:
+            out += _loops_over(plan, switch, len(targets) + len(out))
+    return tuple(out)
+
+
+def _loops_over(plan: Plan, switch: Switch, number: int) -> list[Target]:
+    """A loop over a T0 from the first host of the next rack, and of the one after that, each over other T1s."""
+    out: list[Target] = []
+    for step in range(1, min(COVER, plan.racks - 1) + 1):
+        rack = (switch.number + step) % plan.racks
+        host, t0 = plan.hosts[rack * plan.hosts_per_rack], plan.t0_name(switch.plane, rack)
+        there, back = (plan.t1_name(switch.plane, (rack + k) % plan.spines) for k in range(2))
+        walk = (host.name, t0, there, switch.name, back, t0, host.name)
+        outer = segment_list(plan.walk(walk)).destination
+        link, ev = plan.link(there, switch.name), make_ev(switch.plane, 0)
+        place = number + len(out)
+        out.append(Target(place, host.name, switch.plane, Kind.LOOP, switch.name, ev, link, outer, walk))
+    return out
+
+
+def _loops(plan: Plan, target: Target, number: int) -> list[Target]:
+    """Both loops over the link of a T1's target, for each way round; none where there is one rack or one T1."""
+    host, t0, t1 = target.host, target.walk[1], target.switch
+    here = plan.host(host)
+    racks = [plan.t0_name(target.plane, rack) for rack in range(plan.racks) if rack != here.rack]
+    spines = [name for k in range(plan.spines) if (name := plan.t1_name(target.plane, k)) != t1]
+    out: list[Target] = []
+    for choice in range(min(LOOP_CHOICES, len(racks) * len(spines))):
+        turn = here.downlink + choice  # hosts of a rack begin with different ones
+        far, other = racks[turn % len(racks)], spines[(turn + turn // len(racks)) % len(spines)]
+        for there, back in ((t1, other), (other, t1)):
+            walk = (host, t0, there, far, back, t0, host)
+            outer = segment_list(plan.walk(walk)).destination
+            out.append(
+                Target(
+                    number + len(out), host, target.plane, Kind.LOOP, t1, target.ev, target.link, outer, walk,
+                    about=target.number, choice=choice,
+                )
+            )  # fmt: skip
+    return out
 
 
 def spines_of(plan: Plan, downlink: int, plane: int) -> tuple[int, ...]:

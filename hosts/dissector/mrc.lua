@@ -191,6 +191,7 @@ local f = {
     port_up = register(ProtoField.uint8("mrc.port_up", "Port is up")),
     payload = register(ProtoField.bytes("mrc.payload", "Payload")),
     padding = register(ProtoField.bytes("mrc.padding", "Padding")),
+    cc_other = register(ProtoField.bytes("mrc.cc_other", "Congestion state of another cc_type")),
     icrc = register(ProtoField.uint32("mrc.icrc", "iCRC (least significant byte first)", base.HEX)),
     icrc_good = register(ProtoField.bool("mrc.icrc.good", "iCRC is right")),
     dscp = register(ProtoField.string("mrc.dscp", "DSCP (outermost)")),
@@ -522,17 +523,22 @@ function mrc.dissector(tvb, pinfo, tree)
         number = (" request 0x%x"):format(band(bth.psn, 0xFFFF))
     end
     local info = ("%s QP 0x%x%s EV 0x%x%s"):format(OPCODES[opcode], bth.dest_qp, number, ev, flags)
-    local at = BTH_SIZE
+    local at, cc_type = BTH_SIZE, 0
     for _, name in ipairs(stack_of(opcode, bth.ts == 1)) do
         if trim and at + HEADERS[name].size > tvb:len() then
             break -- a switch cut here, as it may (reference §4.3)
         end
-        local values, part = add_header(root, name, tvb, at)
-        if not values then
-            pinfo.cols.info = info .. " [short]"
-            return tvb:len()
+        if name == "CC_STATE" and cc_type ~= 0 and at + HEADERS[name].size <= tvb:len() then
+            root:add(f.cc_other, tvb(at, HEADERS[name].size)) -- not NSCC's layout (reference §2.8)
+        else
+            local values, part = add_header(root, name, tvb, at)
+            if not values then
+                pinfo.cols.info = info .. " [short]"
+                return tvb:len()
+            end
+            cc_type = values.cc_type or 0
+            info = info .. explain(name, part, tvb, at, values)
         end
-        info = info .. explain(name, part, tvb, at, values)
         at = at + HEADERS[name].size
     end
     if trim then

@@ -104,8 +104,9 @@ class Config:
     that reason, understood by both ends if both have it (§12 row 30)."""
     first_msn: int = 0
     """MSN of the first message (§12 row 11)."""
-    first_rqmsn: int = 1
-    """RQMSN of the first WriteIMM: 1 counts from the 0 of plain writes. 0 or 1 is accepted (§12 row 11)."""
+    first_rqmsn: int = 0
+    """RQMSN of the first WriteIMM (§2.3, §12 row 11). Either start is accepted; that 0 stands in plain writes too does
+    no harm, for it is the opcode of a message's last packet that makes it a WriteIMM."""
     dma_length: str = "message"
     """DMALen: length of the "message", or what is left of it from the packet on, "remainder"; both ends must agree.
     The bytes of a packet are always told by its UDP length (§12 row 12)."""

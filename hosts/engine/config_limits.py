@@ -81,7 +81,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "dcids": ("packet", "roles", "connection"),
     "ftype_bare": (1, 0),
     "first_msn": (0, 1),
-    "first_rqmsn": (1, 0),
+    "first_rqmsn": (0, 1),
     "dma_length": ("message", "remainder"),
     "window_end": ("inclusive", "exclusive"),
     "rcvd_counts": ("udp+40", "payload+40", "payload"),

@@ -79,6 +79,8 @@ class Counters:
     probes_answered: int = 0
     sacks_received: int = 0
     stale_sacks: int = 0
+    foreign_cc: int = 0
+    """SACKs whose congestion part was not NSCC's, and not read."""
     bad_feedback: int = 0
     """SACKs, NACKs and ACKs for PSNs never sent."""
     packets_received: int = 0

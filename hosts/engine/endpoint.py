@@ -38,7 +38,10 @@ QPNS = range(FIRST_QPN, PSN_MASK + 1)
 class Endpoint:
     """`planes`: number of NIC ports, all up at first. `seed`: int or random.Random, the only source of randomness.
 
-    `qpns`: the QPNs it gives, so that endpoints which share the ports of one host can share the QPNs too.
+    `qpns`: the QPNs it gives, so that endpoints which share the ports of one host can share the QPNs too. The first one
+    is drawn, the others follow it: a QPN comes back as late as it can, and an endpoint made anew (with a seed that is
+    not the old one) begins elsewhere. Packets on their way to a QP of its earlier life then find none, and are dropped
+    and counted (`unclaimed`); where the same QPN comes up after all, the first PSN is random too.
     """
 
     def __init__(
@@ -58,7 +61,8 @@ class Endpoint:
         self._turn: list[QueuePair] = []
         """The QPs, next to be served first."""
         self._qpns = qpns
-        self._next_qpn = qpns[0]
+        self._next_qpn: int | None = None
+        """Where in `qpns` the next free one is looked for; None until the first one is drawn."""
         self.unclaimed = 0
         """Packets received for QPs that do not exist or belong to another peer."""
 
@@ -94,12 +98,12 @@ class Endpoint:
         if qpn is None:
             if len(self._qps) >= len(self._qpns):
                 raise LocalError(f"all {len(self._qpns)} QPNs are in use: destroy a QP")
-            while self._next_qpn in self._qps or self._next_qpn not in self._qpns:
-                self._next_qpn = self._next_qpn + 1 if self._next_qpn < self._qpns[-1] else self._qpns[0]
-            qpn, self._next_qpn = self._next_qpn, self._next_qpn + 1
         elif qpn in self._qps or not FIRST_QPN <= qpn <= PSN_MASK:
             raise LocalError(f"QPN {qpn} is in use or not in {FIRST_QPN} to {PSN_MASK}")
-        psn, rng = self._rng.getrandbits(PSN_BITS), Random(self._rng.getrandbits(64))
+        psn, drawn = self._rng.getrandbits(PSN_BITS), self._rng.getrandbits(64)
+        rng = Random(drawn)
+        if qpn is None:
+            qpn = self._free_qpn(drawn)
         own = (qpn, psn, self.planes, self.config)
         shared = (self.memory, self._peers, self._events, rng)
         qp: QueuePair
@@ -110,6 +114,15 @@ class Endpoint:
         self._qps[qpn] = qp
         self._turn.append(qp)
         return qp
+
+    def _free_qpn(self, drawn: int) -> int:
+        """The next QPN that no QP has; the very first from the number drawn."""
+        span = len(self._qpns)
+        at = drawn % span if self._next_qpn is None else self._next_qpn
+        while self._qpns[at % span] in self._qps:
+            at += 1
+        self._next_qpn = at + 1
+        return self._qpns[at % span]
 
     def destroy_qp(self, qpn: int) -> None:
         """Forget a QP; packets for it are dropped from now on, its work requests never complete. Raises LocalError."""

@@ -60,6 +60,7 @@ class EvSignal(Enum):
     PROBE_CLEAN = "enough probes were answered"
     PROBE_SKIP_ONCE = "enough probes were answered, the last CE-marked"
     PROBE_FAILED = "a probe failed"
+    RECALLED = "no better path is left"
     DENY = "the controller denied it"
     ALLOW = "the controller allowed it"
 
@@ -104,6 +105,7 @@ EV_MOVES: dict[tuple[EvState, EvSignal], EvState] = {
     (_BAD, EvSignal.PROBE_CLEAN): _GOOD,
     (_BAD, EvSignal.PROBE_SKIP_ONCE): _SKIP,
     (_BAD, EvSignal.PROBE_FAILED): _BAD,
+    (_BAD, EvSignal.RECALLED): _GOOD,  # ports went down, or EVs were denied: a lossy path is better than none
     (_BAD, EvSignal.DENY): _DENIED,
     (_BAD, EvSignal.ALLOW): _GOOD,
     (_DENIED, EvSignal.SACK_CLEAN): _DENIED,
@@ -117,7 +119,7 @@ EV_MOVES: dict[tuple[EvState, EvSignal], EvState] = {
     (_DENIED, EvSignal.PROBE_FAILED): _DENIED,
     (_DENIED, EvSignal.DENY): _DENIED,
     (_DENIED, EvSignal.ALLOW): _GOOD,
-    # TURN_PASSED is missing for ASSUMED_BAD and DENIED: they have no turn.
+    # TURN_PASSED is missing for ASSUMED_BAD and DENIED: they have no turn. RECALLED is for ASSUMED_BAD alone.
 }
 
 
@@ -131,13 +133,21 @@ def ev_moves(config: Config) -> dict[tuple[EvState, EvSignal], EvState]:
     return EV_MOVES | cells if cells else EV_MOVES
 
 
+class Obstacle(Enum):
+    """Why no EV can be used."""
+
+    DENIED = "every EV is denied"
+    PORTS = "no plane that has other EVs has its ports up at both ends"
+    PATHS = "every EV of the planes that are up is assumed bad"
+
+
 class Ev:
     """One EV of one QP: its state, its place, and what is known of its path."""
 
     __slots__ = (
-        "acked", "active", "doubted", "failures", "fault_at", "flight", "held", "lost", "marked", "needed", "plane",
-        "probes_answered", "probing", "rtt_s", "sent", "srtt_s", "stand_in", "state", "streak", "trimmed", "trimmed_at",
-        "value",
+        "accused_at", "acked", "active", "deviation_s", "doubted", "failures", "fault_at", "flight", "flight_limit",
+        "held", "lost", "marked", "needed", "newest_arrived", "newest_lost", "plane", "probes_answered", "probing",
+        "rtt_s", "sent", "srtt_s", "stand_in", "state", "streak", "trimmed", "trimmed_at", "value",
     )  # fmt: skip
 
     def __init__(self, value: int, plane: int, needed: int):
@@ -148,6 +158,10 @@ class Ev:
         """In the rotation; only EvProfile changes it. GOOD and not active = backup."""
         self.flight: deque[Sent] = deque()
         """Transmissions over this EV, oldest first; those no longer in flight go when one behind them arrives."""
+        self.flight_limit = 0
+        """Length at which Flight frees it of what is over."""
+        self.newest_arrived = self.newest_lost = 0
+        """Highest serials (Sent.serial) known to have arrived over it, and lost on it."""
         self.sent = 0
         self.acked = 0
         """Packets known to have arrived over it."""
@@ -166,6 +180,10 @@ class Ev:
         """Last round-trip time sampled, seconds."""
         self.srtt_s: float | None = None
         """Smoothed round-trip time of this path alone (gain 1/8), probes included."""
+        self.deviation_s = 0.0
+        """Smoothed distance of the samples from it (gain 1/4)."""
+        self.accused_at = 0.0
+        """When it was suspected last and not withdrawn for want of proof."""
         self.probes_answered = 0
         self.streak = 0
         """Probes answered in a row since the last failure."""
@@ -183,16 +201,18 @@ class Ev:
     def sampled(self, rtt_s: float) -> None:
         """A round trip over it took that long."""
         self.rtt_s = rtt_s
-        before = self.srtt_s
-        self.srtt_s = rtt_s if before is None else before + (rtt_s - before) / 8
+        if self.srtt_s is None:
+            self.srtt_s, self.deviation_s = rtt_s, rtt_s / 2
+        else:
+            self.deviation_s += (abs(rtt_s - self.srtt_s) - self.deviation_s) / 4
+            self.srtt_s += (rtt_s - self.srtt_s) / 8
 
     def carries(self) -> bool:
-        """Whether its path is lossy rather than dead: something sent after the packet just lost arrived over it.
+        """Whether its path is lossy rather than dead: something sent after the packet lost last arrived over it.
 
-        (Had nothing arrived, that packet would still be at the head of `flight`.) More than one loss in eight is dead.
+        More than one loss in eight is dead.
         """
-        silent = self.flight and self.flight[0].given_up
-        return not silent and self.lost * LOSSY_ONE_IN < self.sent
+        return self.newest_arrived > self.newest_lost and self.lost * LOSSY_ONE_IN < self.sent
 
     @property
     def in_doubt(self) -> bool:
@@ -282,8 +302,8 @@ class EvProfile:
     """
 
     __slots__ = (
-        "_by_value", "_config", "_count", "_floor", "_local", "_moves", "_peer", "_planes", "_rng", "_round", "_rounds",
-        "_turns", "skips", "up_since", "usable",
+        "_by_value", "_config", "_floor", "_local", "_moves", "_peer", "_planes", "_rng", "_round", "_rounds", "_turns",
+        "_usable_count", "skips", "up_since", "usable",
     )  # fmt: skip
 
     def __init__(self, evs: Iterable[tuple[int, int]], config: Config, rng: Random, denied: Iterable[int] = ()):
@@ -309,9 +329,7 @@ class EvProfile:
             shuffle(found, rng)
             spare = len(found) // 4 if config.backup_per_plane < 0 else config.backup_per_plane
             self._planes[plane] = _Plane(plane, found, max(1, min(share, len(found) - spare)), config.skip_mode)
-        total = len(self._by_value)
-        self._floor = max(1, total // 4) if config.ev_min_active < 0 else min(config.ev_min_active, total)
-        self._count = sum(len(p.order) for p in self._planes.values())
+        self._floor = self._usable_count = 0
         self._local = self._peer = ~0
         self.up_since = {plane: 0.0 for plane in self._planes}
         """When each plane last came up again at both ends; a loss of what left before is the port's fault."""
@@ -342,12 +360,18 @@ class EvProfile:
 
     @property
     def active_count(self) -> int:
-        """EVs in the rotation."""
-        return self._count
+        """EVs in the rotation, those of planes whose port is down included."""
+        return sum(len(plane.order) for plane in self._planes.values())
+
+    @property
+    def usable_count(self) -> int:
+        """EVs in the rotation of planes that are up."""
+        return self._usable_count
 
     @property
     def floor(self) -> int:
-        """Losses and failed probes leave at least this many EVs in the rotation (ev_min_active)."""
+        """Losses and failed probes leave at least this many EVs in the rotation of planes that are up (ev_min_active;
+        by default a quarter of what these planes have)."""
         return self._floor
 
     # ---- choice -----------------------------------------------------------------------------------------
@@ -384,6 +408,22 @@ class EvProfile:
                     return found[int(self._rng.random() * len(found))]
         return avoid if avoid is not None and avoid.active and self.usable >> avoid.plane & 1 else None
 
+    def sibling(self, ev: Ev) -> Ev | None:
+        """Another EV in rotation of the same plane, for a probe; None: there is none, or the plane is down."""
+        if not self.usable >> ev.plane & 1:
+            return None
+        found = [other for other in self._planes[ev.plane].order if other is not ev]
+        return found[int(self._rng.random() * len(found))] if found else None
+
+    def spares(self) -> list[Ev]:
+        """A GOOD backup of each plane that is up and has one, drawn at random."""
+        found = []
+        for number, plane in self._planes.items():
+            good = [ev for ev in plane.backups if ev.state is _GOOD] if self.plane_up(number) else []
+            if good:
+                found.append(good[int(self._rng.random() * len(good))])
+        return found
+
     def _new_round(self) -> None:
         if self._rounds == 0:
             shuffle(self._turns, self._rng)
@@ -404,7 +444,7 @@ class EvProfile:
         plane = self._planes[ev.plane]
         if new is _BAD:
             last = signal is EvSignal.LOST and len(plane.order) == 1 and ev.carries()
-            kept = self._count <= self._floor or last
+            kept = last or (self._usable_count <= self._floor and self.plane_up(ev.plane))
             if kept and ev.active and not any(b.state is _GOOD for b in plane.backups):
                 ev.held += 1
                 ev.doubted = ev.acked
@@ -422,6 +462,25 @@ class EvProfile:
         elif ev in plane.backups:
             plane.backups.remove(ev)
         return Move(old, new, left, by)
+
+    def least_bad(self) -> Ev | None:
+        """The EV to be used when there is no other: ASSUMED_BAD, of a plane that is up. None: there is one, or no
+        floor, or no such EV. First comes the one whose probes are answered, then the one that lost the least.
+        """
+        if self.usable or not self._floor:
+            return None
+        bad = [ev for ev in self if ev.state is _BAD and self.plane_up(ev.plane)]
+        return min(bad, key=lambda ev: (-ev.streak, ev.lost / max(1, ev.sent)), default=None)
+
+    @property
+    def obstacle(self) -> Obstacle | None:
+        """Why no EV can be used; None when one can."""
+        if self.usable:
+            return None
+        allowed = {ev.plane for ev in self._by_value.values() if ev.state is not _DENIED}
+        if not allowed:
+            return Obstacle.DENIED
+        return Obstacle.PATHS if any(self.plane_up(plane) for plane in allowed) else Obstacle.PORTS
 
     def at_a_loss(self, plane: int) -> bool:
         """A plane has EVs in rotation, and all of them are in doubt."""
@@ -453,7 +512,6 @@ class EvProfile:
         if len(plane.order) < plane.size:
             plane.order.append(ev)
             ev.active = True
-            self._count += 1
             self._refresh()
         elif self._config.revival_slot == "own" and stand_in is not None and stand_in.active:
             plane.order[plane.order.index(stand_in)] = ev
@@ -477,7 +535,6 @@ class EvProfile:
         del plane.order[place]
         if place < plane.cursor:
             plane.cursor -= 1
-        self._count -= 1
         self._refresh()
         return None
 
@@ -497,12 +554,13 @@ class EvProfile:
         """Whether the plane's ports are up at both ends."""
         return bool(self._local & self._peer & 1 << plane)
 
-    @property
-    def any_plane_up(self) -> bool:
-        """Some plane of the profile has its ports up at both ends."""
-        up = self._local & self._peer
-        return any(up >> plane & 1 for plane in self._planes)
-
     def _refresh(self) -> None:
-        up = self._local & self._peer
-        self.usable = sum(1 << n for n, plane in self._planes.items() if plane.order and up & 1 << n)
+        up, config = self._local & self._peer, self._config
+        self.usable = self._usable_count = members = 0
+        for number, plane in self._planes.items():
+            if up >> number & 1:
+                members += len(plane.members)
+                self._usable_count += len(plane.order)
+                if plane.order:
+                    self.usable |= 1 << number
+        self._floor = max(1, members // 4) if config.ev_min_active < 0 else min(config.ev_min_active, members)

@@ -127,14 +127,20 @@ class QpError:
 
 @dataclass(slots=True)
 class EvProbeResult:
-    """Outcome of Endpoint.probe_ev: round-trip time, or None when no answer came in time."""
+    """Outcome of Endpoint.probe_ev, one of three: there and back over the EV; out, but not back; not even out.
+
+    Where no answer came back over the EV, the probe was asked again and answered another way, or not at all.
+    """
 
     request_id: int
     peer: str
     ev: int
     plane: int
     rtt_s: float | None
+    """Round trip of the asking that was answered; None: none was, the way out is lost."""
     at: float
+    back_lost: bool = False
+    """The way out works, the way back over the same EV does not; `rtt_s` is by another way back."""
 
 
 Event = (

@@ -1,7 +1,7 @@
 """How a requestor learns of losses beyond rules (a) to (c) of §5.9: by asking when all is silent, and by guessing.
 
-`Silence` is design note 3 of requestor.py: halfway to a packet's expiry a probe leaves over another EV, and its answer
-tells whether the packet is missing. `Guess` is what the variants `clear_bits` "lost" and `loss_rule` "ooo" add (§12
+`Silence` is design note 3 of requestor.py: halfway to a packet's expiry probes leave over other EVs, and their answers
+tell whether the packet is missing. `Guess` is what the variants `clear_bits` "lost" and `loss_rule` "ooo" add (§12
 rows 18 and 23): holes that are taken for losses without any proof.
 """
 
@@ -9,29 +9,25 @@ from __future__ import annotations
 
 from .config import Config
 from .flight import BITMAP_BITS, Flight, Sent
+from .hearing import Hearing
 from .packets import Sack
 from .paths import Paths
-from .psn import unwrap
 
 OOO_PACKETS = 5
 """loss_rule "ooo": fewest packets out of order that begin a recovery (§5.9)."""
 PROBE_AT = 0.5
-"""Part of a packet's timer after which a probe asks whether it is missing."""
-PROOF_RESTS = 0.125
-"""Part of it by which the answer must come before the timer: a host that was stalled reads its ports in any order."""
+"""Part of a packet's timer after which probes ask whether it is missing."""
 
 
 class Silence:
     """Of one requestor."""
 
-    __slots__ = ("_paths", "_probed", "shown")
+    __slots__ = ("_hearing", "_paths", "_probed")
 
-    def __init__(self, paths: Paths):
-        self._paths = paths
+    def __init__(self, paths: Paths, hearing: Hearing):
+        self._paths, self._hearing = paths, hearing
         self._probed = 0
-        """Serial of the last packet for which a probe asked, or was not needed."""
-        self.shown = 0
-        """PSN of bit 0 in the newest answer to a probe."""
+        """Serial of the last packet for which probes asked, or were not needed."""
 
     def due(self, sent: Sent) -> float:
         """When something has to be done about the packet whose timer is the first: ask, or let it expire."""
@@ -40,33 +36,18 @@ class Silence:
         return sent.sent_at + PROBE_AT * (sent.deadline - sent.sent_at)
 
     def ask(self, flight: Flight, now: float) -> None:
-        """Queue the probe that is due, unless something younger arrived or no EV can be used."""
+        """Queue the probes that are due, unless the packet is known to be missing or no EV can be used.
+
+        One leaves over another EV of its plane, for its answer proves that the peer has read that port since; one over
+        another plane, for the answer to the packet itself may be what was lost, and that plane's way back is dead.
+        """
         sent = flight.first_timer()
         if sent is None or sent.serial <= self._probed or now < self.due(sent):
             return
         self._probed = sent.serial
-        if not flight.outlived(sent) and self._paths.profile.usable:
+        if self._paths.profile.usable and not self._hearing.missed(sent.ev, sent.sent_at):
+            self._paths.ask(self._paths.profile.sibling(sent.ev))
             self._paths.refresh(sent.ev)
-
-    def on_answer(self, sack: Sack, cack: int, now: float) -> None:
-        """A SACK with pr = 1 came."""
-        before = self._paths.answered
-        self._paths.on_answer(sack, now)
-        if self._paths.answered is not before:
-            self.shown = unwrap(sack.cack_psn, cack) + sack.sack_offset
-
-    def convicts(self, sent: Sent, rtt_s: float | None, now: float) -> bool:
-        """Whether the peer answered a probe that left a round trip after `sent`, and has not got it.
-
-        Not when the answer's bitmap does not show it: then a SACK may have been lost that told of it.
-        """
-        asked_at, answered_at = self._paths.answered
-        timer = sent.deadline - sent.sent_at
-        return (
-            asked_at >= sent.sent_at + (timer if rtt_s is None else rtt_s)
-            and answered_at <= now - PROOF_RESTS * timer
-            and self.shown <= sent.psn < self.shown + BITMAP_BITS
-        )
 
 
 class Guess:

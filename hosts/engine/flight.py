@@ -2,22 +2,27 @@
 
 Design notes.
 
-1. One `Sent` per transmission, in four queues at once (by PSN, by age, by age within its EV, by timer), never searched:
-   a packet that arrived or was given up is only marked, and falls out when it reaches the head of a queue. Work per
-   acknowledgment is thus proportional to what changed, not to the window.
+1. One `Sent` per transmission, in four queues at once (by PSN, by age within its plane, by age within its EV, by
+   timer), never searched: a packet that arrived or was given up is only marked, and falls out when it reaches the head
+   of a queue. Work per acknowledgment is thus proportional to what changed, not to the window. A head that stays keeps
+   the others: a queue that has doubled since it was looked through last is freed of what is over, so each of them is
+   bounded by the window, at a cost per packet that is constant on average.
 2. Loss is decided in two steps. Overtaking (§5.9 a) or distance (b) makes a packet *suspect*; it is *lost* once a fresh
    SACK whose bitmap covers its PSN shows it missing. With windows above 64 packets a bitmap shows a part of the
    window only, and a packet that it does not show may well have arrived.
 3. Distance counts transmissions (`serial`), not PSNs: so it works for lost retransmissions too, and a packet is given
    up at most once per round trip because the younger one had to make that trip.
+4. Distance and age are no proof while the peer may not have read the packet's port yet: see hearing.py.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from typing import TYPE_CHECKING
 
 from .events import LossCause
+from .hearing import Hearing
 
 if TYPE_CHECKING:
     from .ev import Ev
@@ -27,23 +32,36 @@ if TYPE_CHECKING:
 IN_FLIGHT, ARRIVED, GIVEN_UP = 0, 1, 2
 """States of a transmission. GIVEN_UP = lost, trimmed or refused; it waits to be sent again."""
 
-PATIENCE = 1.5
-"""Round trips before distance alone makes a packet suspect."""
+COPIES = 8
+"""Earlier copies of a packet that are remembered."""
+COMPACT_FROM = 64
+"""Entries of a queue below which it is never looked through."""
 BITMAP_BITS = 64
 _BITMAP_MASK = (1 << BITMAP_BITS) - 1
+
+
+class Copy:
+    """An earlier transmission of a packet that was sent again."""
+
+    __slots__ = ("accused", "ev", "sent_at", "timestamp")
+
+    def __init__(self, sent: Sent, accused: bool):
+        self.ev, self.sent_at, self.timestamp = sent.ev, sent.sent_at, sent.timestamp
+        self.accused = accused
+        """It timed out and nothing proves it lost: its EV is put on trial when a later copy arrives."""
 
 
 class Sent:
     """One transmission of one packet."""
 
     __slots__ = (
-        "accused", "attempt", "deadline", "ev", "expiries", "message", "psn", "sent_at", "serial", "size", "state",
-        "timestamp",
+        "accused", "attempt", "copies", "deadline", "ev", "expiries", "message", "psn", "second_chance", "sent_at",
+        "serial", "size", "state", "timestamp",
     )  # fmt: skip
 
     def __init__(
         self, psn: int, message: Message, ev: Ev, size: int, serial: int, attempt: int, expiries: int, now: float,
-        deadline: float, timestamp: int | None, accused: tuple[tuple[Ev, int | None], ...] = (),
+        deadline: float, timestamp: int | None, copies: tuple[Copy, ...] = (), second_chance: bool = False,
     ):  # fmt: skip
         self.psn = psn
         """Unwrapped."""
@@ -60,15 +78,13 @@ class Sent:
         self.sent_at = now
         self.deadline = deadline
         self.timestamp = timestamp
-        self.accused = accused
-        """EV and timestamp of earlier copies that timed out while there was no sign of life: put on trial when this
-        one arrives."""
+        self.copies = copies
+        """The last COPIES transmissions before this one, oldest first."""
+        self.second_chance = second_chance
+        """Its EV was accused before, and the peer was heard since: if it is lost as well, that is proof enough."""
+        self.accused = False
+        """It timed out, and whether it is lost is not clear."""
         self.state = IN_FLIGHT
-
-    @property
-    def given_up(self) -> bool:
-        """Lost, trimmed or refused."""
-        return self.state == GIVEN_UP
 
     def triggered(self, sack: Sack) -> bool:
         """Whether it was this very transmission that triggered a SACK which names its PSN (§5.8)."""
@@ -78,21 +94,39 @@ class Sent:
             return self.timestamp == sack.timestamp
         return self.attempt == 1 + sack.rtx and self.attempt <= 2
 
-    def earlier_triggered(self, sack: Sack) -> bool:
-        """Whether the first copy, which had been given up, triggered it beyond doubt; the timestamp is that copy's."""
-        again = self.attempt > 1 and self.timestamp is not None
-        return again and not sack.rtx and sack.entropy != self.ev.value
+    def earlier(self, sack: Sack) -> Copy | None:
+        """The copy, given up before, that triggered it: its mirrored timestamp says which (§5.8)."""
+        if self.timestamp is None:
+            return None
+        for copy in reversed(self.copies):
+            if copy.timestamp == sack.timestamp and copy.ev.value == sack.entropy:
+                return copy
+        return None
+
+    def fresh_timestamp(self, timestamp: int | None, ev: Ev) -> int | None:
+        """For a copy that leaves over `ev` after this one: unlike those of earlier copies there. 16 bits wrap, at the
+        default unit in exactly eight retry timers."""
+        if timestamp is not None:
+            taken = [copy.timestamp for copy in self.as_copies() if copy.ev is ev]
+            while timestamp in taken:
+                timestamp = timestamp + 1 & 0xFFFF
+        return timestamp
+
+    def as_copies(self) -> tuple[Copy, ...]:
+        """What the next transmission of the packet remembers."""
+        return (*self.copies[1 - COPIES :], Copy(self, self.accused))
 
 
 class Flight:
     """`cack`: nothing is missing at or below this PSN. `next_psn`: first PSN never sent. Both unwrapped."""
 
     __slots__ = (
-        "_above", "_by_age", "_fifo", "_newest", "_newest_at", "_suspects", "_timers", "bytes", "cack", "next_psn",
-        "outstanding", "serial",
+        "_above", "_age_limits", "_by_age", "_fifo", "_hearing", "_newest", "_suspects", "_timer_limit", "_timers",
+        "bytes", "cack", "next_psn", "outstanding", "serial",
     )  # fmt: skip
 
-    def __init__(self, first_psn: int, ev_fifo: bool):
+    def __init__(self, first_psn: int, ev_fifo: bool, hearing: Hearing):
+        self._hearing = hearing
         self.cack = first_psn - 1
         self.next_psn = first_psn
         self.outstanding: dict[int, Sent] = {}
@@ -103,13 +137,15 @@ class Flight:
         self._fifo = ev_fifo
         self._above = 0
         """Bit i: PSN cack + 1 + i is known to have arrived."""
-        self._by_age: deque[Sent] = deque()
+        self._by_age: dict[int, deque[Sent]] = {}
+        """By plane, oldest first."""
+        self._age_limits: dict[int, int] = {}
         self._newest = 0
-        """Highest serial known to have arrived, of those where the copy is beyond doubt; `_newest_at`: when it left."""
-        self._newest_at = 0.0
+        """Highest serial known to have arrived, of those where the copy is beyond doubt."""
         self._suspects: list[tuple[Sent, LossCause]] = []
-        self._timers: dict[int, deque[Sent]] = {}
-        """By number of expiries, for those share an interval: each queue is in order of deadlines."""
+        self._timers: list[tuple[float, int, Sent]] = []
+        """Heap of (deadline, serial, transmission)."""
+        self._timer_limit = COMPACT_FROM
 
     def add(self, sent: Sent) -> None:
         """A transmission leaves now."""
@@ -118,12 +154,25 @@ class Flight:
         if psn == self.next_psn:
             self.next_psn = psn + 1
         self.bytes += sent.size
-        self._by_age.append(sent)
-        sent.ev.flight.append(sent)
-        queue = self._timers.get(sent.expiries)
+        ev = sent.ev
+        plane = ev.plane
+        queue = self._by_age.get(plane)
         if queue is None:
-            queue = self._timers[sent.expiries] = deque()
+            queue, self._age_limits[plane] = self._by_age.setdefault(plane, deque()), COMPACT_FROM
+        while queue and queue[0].state != IN_FLIGHT:
+            queue.popleft()
         queue.append(sent)
+        if len(queue) > self._age_limits[plane]:
+            self._age_limits[plane] = _compact(queue)
+        ev.flight.append(sent)
+        if len(ev.flight) > ev.flight_limit:
+            ev.flight_limit = _compact(ev.flight)
+        timers = self._timers
+        heapq.heappush(timers, (sent.deadline, sent.serial, sent))
+        if len(timers) > self._timer_limit:
+            timers[:] = [entry for entry in timers if entry[2].state == IN_FLIGHT]
+            heapq.heapify(timers)
+            self._timer_limit = max(COMPACT_FROM, 2 * len(timers))
 
     # ---- arrivals ---------------------------------------------------------------------------------------
 
@@ -184,17 +233,17 @@ class Flight:
         if sent.state == IN_FLIGHT:
             self.bytes -= sent.size
         sent.state = ARRIVED
-        if beyond_doubt and sent.serial > self._newest:
-            self._newest, self._newest_at = sent.serial, sent.sent_at
-
-    def outlived(self, sent: Sent) -> bool:
-        """Whether something that left after `sent` is known to have arrived."""
-        return self._newest > sent.serial
+        if beyond_doubt:
+            self._hearing.read(sent.ev.plane, sent.sent_at)
+            if sent.serial > self._newest:
+                self._newest = sent.serial
 
     def overtake(self, sent: Sent) -> None:
         """`sent` arrived beyond doubt: older packets of its EV that did not become suspects (rule a)."""
-        queue = sent.ev.flight
-        serial = sent.serial
+        ev = sent.ev
+        queue, serial = ev.flight, sent.serial
+        if serial > ev.newest_arrived:
+            ev.newest_arrived = serial
         while queue and queue[0].serial <= serial:
             old = queue.popleft()
             if old.state == IN_FLIGHT and self._fifo:
@@ -207,29 +256,30 @@ class Flight:
             if sent is not None and sent.state == IN_FLIGHT and now - sent.sent_at >= patience_s:
                 self._suspects.append((sent, LossCause.DISTANCE))
 
-    def lost(
-        self, threshold: int | None, base: int, seen: int, now: float, srtt_s: float, deviation_s: float = 0.0
-    ) -> list[tuple[Sent, LossCause]]:
+    def lost(self, threshold: int | None, base: int, seen: int, now: float) -> list[tuple[Sent, LossCause]]:
         """Losses that a fresh SACK proves; it covered PSNs `base` to `seen` (at most 64). Each is still IN_FLIGHT.
 
-        `threshold`: transmissions after which a packet that has not arrived becomes suspect (rule b; None: never);
-        not before it is PATIENCE round trips (of its EV or on average) and four deviations of them old, for past a
-        queue of its plane others lap it without any loss. A sender with little to send never gets so far ahead: there
-        a packet is suspect when one arrived that left so much later, if the EV's own round trip is known.
+        A packet becomes suspect (rule b; `threshold` None: never) when it is older than `patience_s` of its EV,
+        for past a queue of its plane others lap it without any loss, and either the peer has read its plane for
+        `skew_s` since, or one arrived that left `threshold` transmissions later while the peer was attentive for
+        `rest_s`. The first finds losses of senders that have little to send, the second a plane that is silent.
         """
-        queue, limit = self._by_age, self._newest - (threshold or 0)
-        while queue:
-            old = queue[0]
-            if old.state == IN_FLIGHT:
-                if threshold is None:
-                    break
-                known = old.ev.rtt_s
-                patience = PATIENCE * max(srtt_s, known or 0.0) + 4 * deviation_s
-                lapped = old.serial <= limit or (known is not None and self._newest_at - old.sent_at >= patience)
-                if not lapped or now - old.sent_at < patience:
-                    break
-                self._suspects.append((old, LossCause.DISTANCE))
-            queue.popleft()
+        if threshold is not None:
+            limit, hearing, trips = self._newest - threshold, self._hearing, self._hearing.trips
+            rest = trips.rest_s()
+            for plane, queue in self._by_age.items():
+                while queue:
+                    old = queue[0]
+                    if old.state == IN_FLIGHT:
+                        known, left = old.ev.rtt_s, old.sent_at
+                        patience = trips.patience_s(known)
+                        if now - left < patience:
+                            break
+                        read = known is not None and hearing.span(plane, left) >= trips.skew_s(known)
+                        if not read and (old.serial > limit or hearing.attention(left) < max(rest, patience)):
+                            break
+                        self._suspects.append((old, LossCause.DISTANCE))
+                    queue.popleft()
         if not self._suspects:
             return []
         proven: list[tuple[Sent, LossCause]] = []
@@ -248,21 +298,35 @@ class Flight:
     # ---- timers -----------------------------------------------------------------------------------------
 
     def expired(self, now: float) -> list[Sent]:
-        """Packets in flight whose timer is due (rule c), oldest first; their timers are spent."""
+        """Packets in flight whose timer is due (rule c), oldest first; their timers are spent.
+
+        A timer that was set before answers turned out to take longer runs on for as long as they take.
+        """
         due: list[Sent] = []
-        for queue in self._timers.values():
-            while queue and (queue[0].state != IN_FLIGHT or queue[0].deadline <= now):
-                sent = queue.popleft()
-                if sent.state == IN_FLIGHT:
-                    due.append(sent)
+        timers, trips = self._timers, self._hearing.trips
+        while timers and (timers[0][2].state != IN_FLIGHT or timers[0][0] <= now):
+            sent = heapq.heappop(timers)[2]
+            if sent.state != IN_FLIGHT:
+                continue
+            deadline = sent.sent_at + trips.known_s(now, sent.ev)
+            if deadline > now:
+                sent.deadline = deadline
+                heapq.heappush(timers, (deadline, sent.serial, sent))
+            else:
+                due.append(sent)
         return sorted(due, key=lambda sent: sent.serial)
 
     def first_timer(self) -> Sent | None:
         """The packet in flight whose timer is due first."""
-        first = None
-        for queue in self._timers.values():
-            while queue and queue[0].state != IN_FLIGHT:
-                queue.popleft()
-            if queue and (first is None or queue[0].deadline < first.deadline):
-                first = queue[0]
-        return first
+        timers = self._timers
+        while timers and timers[0][2].state != IN_FLIGHT:
+            heapq.heappop(timers)
+        return timers[0][2] if timers else None
+
+
+def _compact(queue: deque[Sent]) -> int:
+    """Free a queue of what is over; returns the length at which to do so again."""
+    left = [sent for sent in queue if sent.state == IN_FLIGHT]
+    queue.clear()
+    queue.extend(left)
+    return max(COMPACT_FROM, 2 * len(left))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .ev import Ev
+from .flight import Copy
 from .packets import Opcode, Sack
 
 
@@ -39,12 +40,13 @@ class Message:
 
 
 class Trial:
-    """An EV whose packet is overdue though its retransmission arrived; `timestamp`: that of the packet, if any."""
+    """An EV whose packet, `copy`, is overdue though its retransmission arrived: to be asked at `verdict_at`."""
 
     __slots__ = ("ev", "timestamp", "verdict_at")
 
-    def __init__(self, verdict_at: float, ev: Ev, timestamp: int | None):
-        self.verdict_at, self.ev, self.timestamp = verdict_at, ev, timestamp
+    def __init__(self, verdict_at: float, copy: Copy):
+        self.verdict_at = verdict_at
+        self.ev, self.timestamp = copy.ev, copy.timestamp
 
     def acquits(self, ev: Ev, sack: Sack) -> bool:
         """Whether the SACK was triggered by that very packet, or by one that followed it on its path."""

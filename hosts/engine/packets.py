@@ -29,6 +29,8 @@ NOMINAL_OVERHEAD = 40
 """Nominal size of a packet = UDP length + this, in bytes, on both sides (§6.2, byte accounting)."""
 RCVD_UNIT = 256
 """Unit of Sack.rcvd_units, bytes (§2.15)."""
+CC_NSCC = 0
+"""cc_type of a SACK whose last 8 bytes are NSCC's CC_STATE (§2.8)."""
 MPR_UNIT = 128
 """Unit of the maximum PSN range on the wire, packets (§2.15)."""
 
@@ -121,7 +123,7 @@ class Write:
     imm: int = 0
     """32-bit immediate value; on the wire in the two IMM opcodes only."""
     timestamp: int | None = None
-    """TSETH tx_timestamp; None = no TSETH (BTH.ts clear)."""
+    """TSETH tx_timestamp; None = no TSETH (BTH.ts clear, or a switch cut in front of it)."""
     tsr: int = 0
     ack_request: bool = False
     rtx: bool = False
@@ -168,6 +170,9 @@ class Sack:
     """Echo of the trigger's rtx."""
     spdcid: int = 0
     dpdcid: int = 0
+    cc_type: int = CC_NSCC
+    """4 bits. Of another type, `timestamp`, `rcvd_units`, `ooo_count`, `penalty` and `restore_cwnd` say nothing: they
+    are bits of a layout we do not know."""
 
 
 @dataclass(slots=True)
@@ -223,6 +228,8 @@ class ReliabilityProbe:
     tsr: int = 0
     spdcid: int = 0
     dpdcid: int = 0
+    rtx: bool = False
+    """Asked again, for no answer came: the answer should take another way (reverse.py)."""
 
 
 @dataclass(slots=True)
@@ -243,6 +250,8 @@ class EndpointRequest:
     timestamp: int | None = 0
     """As of ReliabilityProbe."""
     tsr: int = 0
+    rtx: bool = False
+    """As of ReliabilityProbe; False in port status updates."""
 
 
 @dataclass(slots=True)

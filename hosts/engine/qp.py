@@ -15,6 +15,7 @@ from .context import Context, Counters, Room
 from .errors import LocalError, PeerError
 from .ev import EvProfile, EvSignal
 from .events import Event, QpError, Status
+from .hearing import Hearing
 from .memory import Memory, MemoryRegion
 from .packets import FIRST_QPN, MPR_UNIT, Nack, Opcode, Packet, ReliabilityProbe, Sack, TransportAck, Write
 from .paths import Paths
@@ -23,6 +24,7 @@ from .psn import PSN_MASK
 from .requestor import Requestor
 from .resources import PENALTY_MAX
 from .responder import Responder
+from .roundtrips import RoundTrips
 from .window import Window
 from .wire import nominal_size
 
@@ -198,8 +200,9 @@ class QueuePair:
         self._window = window
         self.peer, self.remote = peer, remote
         link = self._link = self._peers.get(peer)
-        self.paths = Paths(profile, context, self.counters, self._rng, link.reverse)
-        self.requestor = Requestor(context, self.counters, self.paths, window, self.first_psn, self._fail)
+        hearing = Hearing(RoundTrips(config))
+        self.paths = Paths(profile, context, self.counters, self._rng, link.reverse, hearing)
+        self.requestor = Requestor(context, self.counters, self.paths, window, hearing, self.first_psn, self._fail)
         control = self._peers.control
         self.responder = Responder(
             context, self.counters, self._memory, remote.psn, self._receives,
@@ -259,7 +262,7 @@ class QueuePair:
         self._wr_id += 1
         self.requestor.post(self._wr_id, data, remote_va, rkey, imm, solicited)
         if self.paths is not None:
-            self.requestor.watch_ports(now)
+            self.requestor.watch_paths(now)
         return self._wr_id
 
     def post_recv(self) -> int:
@@ -339,6 +342,7 @@ class QueuePair:
         if ev is None or self.paths is None:
             raise LocalError(f"QP {self.qpn} has no EV {value:#x}")
         self.paths.signal(ev, EvSignal.DENY if deny else EvSignal.ALLOW, now)
+        self.requestor.watch_paths(now)  # type: ignore[union-attr]
 
     # ---- network and clock ------------------------------------------------------------------------------
 
@@ -356,7 +360,7 @@ class QueuePair:
         if self.paths is not None:
             self.paths.profile.set_ports(local, peer, now)
             self.paths.on_ports(now)
-            self.requestor.watch_ports(now)  # type: ignore[union-attr]
+            self.requestor.watch_paths(now)  # type: ignore[union-attr]
 
     def transmit(self, now: float, out: list[tuple[int, str, Packet]], limit: int, room: Room) -> None:
         """Probes and data, up to `limit` data packets."""

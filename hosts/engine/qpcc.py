@@ -16,7 +16,11 @@ Design notes.
    has two bytes, or a message ends in a short packet: else those teach a base that full packets then seem to queue
    for. `path_hops` times the serialisation of the difference is added to round trips of what is smaller; of data only
    where a rate is configured, for a rate that is measured may be a small write's.
-4. A QPCC outlives its QPs. The next QP to the same destination finds its base RTT, and starts with a fresh window.
+4. A QP from which nothing is heard any more, as when the peer destroyed its other end, must not keep the window from
+   its neighbours: from the first timer that expires in silence until it is heard again what it sends is *parked*, one
+   packet at a time and outside the window; and its losses do not shrink the window while others are heard, for they
+   tell nothing of the network.
+5. A QPCC outlives its QPs. The next QP to the same destination finds its base RTT, and starts with a fresh window.
 """
 
 from __future__ import annotations
@@ -27,8 +31,7 @@ from typing import Any
 from .ccprofile import DEFAULT_PROFILE, FIXED, NS, NSCC, CcProfile, CcProfiles
 from .config import Config
 from .nscc import START_BDPS, Nscc, NsccParameters
-from .packets import RCVD_UNIT
-from .window import FixedWindow, Window
+from .window import FixedWindow, Window, plausible_inflight
 
 PROVISIONAL_RTT_S = 0.01
 """Base RTT assumed until the first acknowledgment, when none is configured."""
@@ -76,7 +79,7 @@ class RateMeter:
 class Share:
     """What one QP has of a QPCC: the interface of a window (window.py), as its requestor sees it."""
 
-    __slots__ = ("_always_ask", "_cc", "_fits", "_mtu", "inflight", "qpcc")
+    __slots__ = ("_always_ask", "_cc", "_fits", "_mtu", "inflight", "parked", "qpcc")
 
     def __init__(self, qpcc: Qpcc, config: Config):
         self.qpcc = qpcc
@@ -87,6 +90,8 @@ class Share:
         """Windows below the responder's coalescing threshold (assumed to be ours) would stall without A (§2.7)."""
         self.inflight = 0
         """Signed, nominal bytes of this QP alone."""
+        self.parked = False
+        """Nothing is heard of its peer: `inflight` is outside the window (note 4)."""
 
     @property
     def cwnd(self) -> float:
@@ -94,6 +99,8 @@ class Share:
         return self._cc.cwnd
 
     def may_send(self) -> bool:
+        if self.parked:
+            return self.inflight <= 0
         cc = self._cc
         if self._fits:  # an empty pipe takes a packet whatever the window: else one below a packet would never open
             return cc.inflight + self._mtu <= cc.cwnd or cc.inflight <= 0
@@ -101,11 +108,12 @@ class Share:
 
     def about_to_stall(self) -> bool:
         cc = self._cc
-        return cc.cwnd - cc.inflight < self._mtu or cc.cwnd < self._always_ask
+        return self.parked or cc.cwnd - cc.inflight < self._mtu or cc.cwnd < self._always_ask
 
     def on_send(self, size: int) -> None:
         self.inflight += size
-        self._cc.inflight += size
+        if not self.parked:
+            self._cc.inflight += size
 
     def on_ack(
         self, now: float, size: int, marked: bool, rtt_s: float | None, penalty: int = 0, restore: bool = False,
@@ -126,17 +134,32 @@ class Share:
 
     def on_loss(self, size: int) -> None:
         self.inflight -= size
-        self._cc.on_loss(size)
+        if not self.parked:
+            self._cc.on_loss(size)
+        elif self.qpcc.all_parked:
+            self._cc.inflight += size
+            self._cc.on_loss(size)
 
     def on_unlost(self, size: int) -> None:
         self.inflight += size
         self._cc.on_unlost(size)
 
+    def on_silence(self) -> None:
+        if not self.parked:
+            self._cc.inflight -= self.inflight
+            self.parked = True
+
+    def on_life(self) -> None:
+        if self.parked:
+            self._cc.inflight += self.inflight
+            self.parked = False
+
     def cap(self, outstanding: int) -> None:
         """See FixedWindow.cap; what is plausible is known for this QP alone."""
-        plausible = max(min(self.inflight, outstanding), -RCVD_UNIT)
+        plausible = plausible_inflight(self.inflight, outstanding)
         if plausible != self.inflight:
-            self._cc.inflight += plausible - self.inflight
+            if not self.parked:
+                self._cc.inflight += plausible - self.inflight
             self.inflight = plausible
 
     def leave(self) -> None:
@@ -209,8 +232,14 @@ class Qpcc:
         if share in self.shares:
             self.shares.remove(share)
             self._throttled.discard(share)
-            self.cc.inflight -= share.inflight
+            if not share.parked:
+                self.cc.inflight -= share.inflight
             share.inflight = 0
+
+    @property
+    def all_parked(self) -> bool:
+        """No QP of the destination is heard."""
+        return all(share.parked for share in self.shares)
 
     # ---- feedback ---------------------------------------------------------------------------------------
 
@@ -277,7 +306,7 @@ class Qpcc:
         """State for tools: bytes, seconds, and how often each Reaction came (by its words)."""
         cc = self.cc
         return {
-            "algorithm": NSCC, "cwnd_bytes": cc.cwnd, "max_cwnd_bytes": cc.wmax, "inflight_bytes": cc.inflight,
+            "algorithm": NSCC, "cwnd_bytes": cc.cwnd, "max_cwnd_bytes": cc.wmax, "inflight_bytes": max(0, cc.inflight),
             "base_rtt_s": cc.base, "target_delay_s": cc.p.target, "delay_s": cc.avg, "rate_bps": cc.p.rate * 8,
             "rate_measured": self._meter is not None, "base_rtt_measured": not self._base_configured,
             "qps": len(self.shares), "reactions": {r.value: n for r, n in cc.counts.items() if n},

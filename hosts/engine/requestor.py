@@ -9,17 +9,16 @@ Design notes.
 1. "About to stall" asks for a SACK (A bit, §5.2) only when no other A is in flight. A sender limited by its window is
    always about to stall; asking each time makes each SACK free one packet which asks again: a SACK a packet, for ever.
 2. A loss on a plane that was down when, or after, the packet left is the port's fault: the EV keeps its state (§5.5).
-3. A timer that expires while nothing younger arrived over any path accuses its EV only: silence on all paths at once is
-   a stalled or dead peer, and to take all EVs out for it would help nobody. So halfway to its expiry a probe leaves
-   over another EV. Its answer, if it comes a while before the timer expires and shows the packet missing, is the proof
-   that the peer lives and the path does not: then the EV is out at the expiry. Without that proof the retransmission
-   is waited for: when it is known to have arrived (its SACK names its timestamp) the first copy is overdue; the
-   verdict falls two round trips later, unless a SACK of that copy, or of one that followed it on its path, comes
-   first. For when a stalled host wakes up it reads its ports in any order.
-4. While no plane has its ports up at both ends, nothing can be sent and nothing comes. §5.11 knows no exception for
-   that: each expired timer charges the retry budget, with nothing in flight the wait itself does, and the QP ends. With
-   `all_ports_down` "wait" it is not charged and waits for as long as it takes. While all EVs are denied it waits
-   always: the controller knows what it does.
+3. A timer that expires is proof of a loss only where the peer is known to have read on since (hearing.py): silence is
+   a stalled or dead peer, and to take EVs out for it would help nobody. So halfway to the expiry probes leave over
+   other EVs (evidence.py). Where their answers prove nothing the EV is only accused. When the retransmission is known
+   to have arrived (its SACK names its timestamp) the first copy, or its SACK, is overdue: unless a SACK of that copy,
+   or of one that followed it on its path, comes soon, a probe asks the EV itself. And an EV that loses a second packet,
+   which left after the peer was heard again, is out.
+4. While no EV can be used, nothing can be sent and nothing comes. §5.11 knows no exception for that: each expired timer
+   charges the retry budget, with nothing in flight the wait itself does, and the QP ends. While no plane has its ports
+   up at both ends, and `all_ports_down` is "wait", it is not charged and waits for as long as it takes. While all EVs
+   are denied it waits always: the controller knows what it does.
 5. A NACK is sent once and may be lost, above all when the way back dies. So a packet that left over an EV about when
    others were trimmed there, and did not arrive although later ones did, is taken for one more of those: such an EV is
    skipped, not withdrawn.
@@ -30,15 +29,18 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 from .config import Config
 from .context import Context, Counters, Room
-from .ev import Ev, EvSignal, EvState
+from .ev import Ev, EvSignal, EvState, Obstacle
 from .events import Completion, LossCause, PacketLost, Status
 from .evidence import Guess, Silence
-from .flight import ARRIVED, GIVEN_UP, IN_FLIGHT, Flight, Sent
+from .flight import ARRIVED, BITMAP_BITS, GIVEN_UP, IN_FLIGHT, Flight, Sent
+from .hearing import Hearing
 from .messages import Message, Trial
 from .packets import (
+    CC_NSCC,
     ECN_ECT0,
     MPR_UNIT,
     RCVD_UNIT,
@@ -81,10 +83,11 @@ class Requestor:
     """`fail(status, detail, psn)` is called once when the QP has to go to ERROR; `psn` as in `flush`."""
 
     def __init__(
-        self, context: Context, counters: Counters, paths: Paths, window: Window, first_psn: int,
+        self, context: Context, counters: Counters, paths: Paths, window: Window, hearing: Hearing, first_psn: int,
         fail: Callable[[Status, str, int | None, float], None],
     ):  # fmt: skip
         self._context, self._counters, self._paths, self._window = context, counters, paths, window
+        self._hearing = hearing
         self._fail = fail
         self._pmtu = context.pmtu_bytes
         self._messages: deque[Message] = deque()
@@ -102,6 +105,8 @@ class Requestor:
         """The last packet that left with the A bit."""
         self._rcvd_units = 0
         """Newest rcvd_bytes of the responder, in its unit."""
+        self._settled = 0
+        """Bytes that left the window although no SACK had counted them yet."""
         self._charged_completion = 0
         """Expiries in a row of the wait for a Transport ACK."""
         self._trials: deque[Trial] = deque()
@@ -109,17 +114,21 @@ class Requestor:
         self._ack_due_at: float | None = None
         """When to ask for the Transport ACK of a message all of whose packets arrived; None = nothing is owed."""
         self._stranded_due: float | None = None
-        """With all ports down and nothing in flight: when the wait is charged (note 4)."""
-        self._silence = Silence(paths)
+        """With no EV that can be used and nothing in flight: when the wait is charged (note 4)."""
+        self._silence = Silence(paths, hearing)
+        self._shown = first_psn
+        """PSN of bit 0 in the newest bitmap."""
         self.restart(first_psn, context.remote_mpr, context.config)
 
     def restart(self, first_psn: int, remote_mpr: int, config: Config) -> None:
         """Begin at a PSN with these settings; again at another one as long as nothing was posted."""
         self._context.config = self._config = config
         self._context.remote_mpr = remote_mpr
-        self.flight = Flight(first_psn, config.ev_fifo and config.loss_rule in ("all", "time"))
-        self.trips = RoundTrips(config)
+        self.flight = Flight(first_psn, config.ev_fifo and config.loss_rule in ("all", "time"), self._hearing)
+        self.trips = self._hearing.trips = RoundTrips(config)
         self._budget = RetryBudget(config, self.trips)
+        self._silent = False
+        """A timer expired and nothing was heard since before its packet left."""
         self._end_psn = first_psn
         """First PSN no message has."""
         self._msn, self._rqmsn = config.first_msn, config.first_rqmsn - 1 & 0xFFFF
@@ -175,7 +184,7 @@ class Requestor:
         """Append up to `limit` packets: retransmissions first, then new data (§5.10)."""
         flight, window = self.flight, self._window
         if not flight.bytes:
-            window.cap(0)  # ACKs and timers tell no byte counts: what lost SACKs left over would hold us for ever
+            self._settle()
         choose = self._paths.choose
         if self._paths.profile.skips:
             self._paths.profile.tick(now)
@@ -224,19 +233,22 @@ class Requestor:
         payload = message.data[start : start + self._pmtu]
         opcode = message.opcode(psn)
         timestamp = int(now / config.ts_unit_s) & 0xFFFF if config.timestamps else None
+        if before is not None:
+            timestamp = before.fresh_timestamp(timestamp, ev)
         size = self._size_of(opcode, len(payload), timestamp is not None)
         flight.serial += 1
+        second_chance = ev.in_doubt and self._hearing.newest > ev.accused_at
         if before is None:
-            deadline = now + self.trips.timer_s(0, ev.rtt_s)
-            sent = Sent(psn, message, ev, size, flight.serial, 1, 0, now, deadline, timestamp)
+            deadline = now + self.trips.timer_s(0, now, ev)
+            sent = Sent(psn, message, ev, size, flight.serial, 1, 0, now, deadline, timestamp, (), second_chance)
             counters.packets_sent += 1
             counters.bytes_sent += len(payload)
             dscp = config.dscp_trimmable
         else:
-            deadline = now + self.trips.timer_s(before.expiries, ev.rtt_s)
+            deadline = now + self.trips.timer_s(before.expiries, now, ev)
             sent = Sent(
                 psn, message, ev, size, flight.serial, before.attempt + 1, before.expiries, now, deadline, timestamp,
-                before.accused,
+                before.as_copies(), second_chance,
             )  # fmt: skip
             counters.retransmitted += 1
             dscp = config.dscp_trimmable_retx
@@ -265,20 +277,36 @@ class Requestor:
     # ---- acknowledgments --------------------------------------------------------------------------------
 
     def on_sack(self, sack: Sack, now: float) -> None:
-        """§5.7. Raises nothing; feedback about PSNs never sent is counted and ignored."""
+        """§5.7. Raises nothing; feedback about PSNs never sent is counted and ignored.
+
+        Where cc_type is not NSCC's, the part that is reliability's counts alone: no bytes, no penalty, no mirrored
+        timestamp; the round trip is then that of a packet sent once (§5.8).
+        """
         flight, counters = self.flight, self._counters
         cack = unwrap(sack.cack_psn, flight.cack)
         if cack >= flight.next_psn:
             counters.bad_feedback += 1
             return
         counters.sacks_received += 1
+        self._heard(now)
         base = cack + sack.sack_offset
         trigger_psn = cack + sack.ack_psn_offset
         trigger = None if sack.probe_id is not None else flight.outstanding.get(trigger_psn)
-        if trigger is not None and not trigger.triggered(sack):
-            if trigger.earlier_triggered(sack):  # we gave up too early
+        if sack.cc_type != CC_NSCC:
+            counters.foreign_cc += 1
+            if trigger is not None and (trigger.attempt > 1 or trigger.ev.value != sack.entropy):
+                trigger = None
+            sack = replace(
+                sack, timestamp=trigger.timestamp or 0 if trigger is not None else 0, rcvd_units=self._rcvd_units,
+                ooo_count=0, penalty=0, restore_cwnd=False,
+            )  # fmt: skip
+        elif trigger is not None and not trigger.triggered(sack):
+            copy = trigger.earlier(sack)
+            if copy is not None:  # we gave up too early
                 counters.spurious += 1
-                self.trips.answered_late(sack.timestamp, now)
+                self.trips.answered_late(now - copy.sent_at, now)
+                copy.ev.sampled(now - copy.sent_at)
+                self._hearing.answered(copy.ev.plane, copy.sent_at, False, now)
             trigger = None
         units = advance(self._rcvd_units, sack.rcvd_units)
         fresh = (
@@ -300,33 +328,49 @@ class Requestor:
             now, units * RCVD_UNIT, sack.verdict == Verdict.SKIP_ONCE, rtt, sack.penalty, sack.restore_cwnd,
             None if trigger is None else trigger.size,
         )  # fmt: skip
+        if self._settled:
+            counted = min(self._settled, units * RCVD_UNIT)
+            self._settled -= counted
+            self._window.on_unlost(counted)
         self._arrived(news, trigger, now)
         if fresh:
+            self._shown = base
             seen = max(base + sack.bitmap.bit_length() - 1, trigger_psn if sack.probe_id is None else cack)
             if flight.outstanding:
-                trips = self.trips
                 if self._guess is not None:
+                    trips = self.trips
                     full = self._size_of(Opcode.WRITE_MIDDLE, self._pmtu, self._config.timestamps)
                     patience = trips.one_s() + 4 * trips.deviation_s
                     seen = self._guess.suspect(flight, sack, base, seen, self._window.cwnd / full, patience, now)
                 threshold = self._reorder_threshold() if self._distance else None
-                for sent, cause in flight.lost(threshold, base, seen, now, trips.srtt_s or 0.0, trips.deviation_s):
+                for sent, cause in flight.lost(threshold, base, seen, now):
                     self._lost(sent, cause, now)
             self._window.cap(flight.bytes)
         elif not flight.bytes:
-            self._window.cap(0)
+            self._settle()
         self._verdict(sack, now)
         if progress:
             self._progress(now)
+        if not self._paths.profile.usable:
+            self.watch_paths(now)
 
     def _sample(self, trigger: Sent | None, now: float) -> float | None:
         """RTT in seconds of the SACK's trigger; None when it is unknown or was sampled before."""
         if trigger is None:
             return None
-        rtt = now - trigger.sent_at
-        trigger.ev.sampled(rtt)
+        ev, left = trigger.ev, trigger.sent_at
+        rtt = now - left
+        self._hearing.answered(ev.plane, left, self.trips.ordinary(rtt, ev), now)
+        ev.sampled(rtt)
         self.trips.measured(rtt, now)
         return rtt
+
+    def _heard(self, now: float) -> None:
+        """The peer answered something."""
+        self._hearing.heard_at = now
+        if self._silent:
+            self._silent = False
+            self._window.on_life()
 
     def _arrived(self, news: list[Sent], trigger: Sent | None, now: float) -> None:
         flight = self.flight
@@ -340,18 +384,23 @@ class Requestor:
             if sent.attempt == 1 or sent is trigger:
                 sent.ev.acked += 1
                 flight.overtake(sent)
-        if trigger is not None and trigger.accused and trigger in news:
-            verdict_at = now + self.trips.verdict_s()
-            self._trials.extend(Trial(verdict_at, ev, timestamp) for ev, timestamp in trigger.accused)
+        if trigger is not None and trigger.copies and trigger in news:
+            on_trial = {trial.ev for trial in self._trials}
+            for copy in trigger.copies:
+                if copy.accused and copy.ev not in on_trial:
+                    on_trial.add(copy.ev)
+                    self._trials.append(Trial(now + self.trips.verdict_s(now), copy))
 
     def _reorder_threshold(self) -> int:
         """Rule (b) of §5.9, in transmissions."""
-        return self._config.reorder_threshold or max(3, int(self._window.cwnd) // self._pmtu)
+        return self._config.reorder_threshold or max(
+            3, int(self._window.cwnd) // self._pmtu, len(self.flight.outstanding)
+        )
 
     def _verdict(self, sack: Sack, now: float) -> None:
         """What the SACK says of the path of its EV; probes are judged where they are counted (Paths)."""
         if sack.probe_id is not None:
-            self._silence.on_answer(sack, self.flight.cack, now)
+            self._paths.on_answer(sack, now)
             return
         ev = self._paths.find(sack.entropy)
         if ev is None:
@@ -374,10 +423,11 @@ class Requestor:
     def _expect_ack(self, now: float) -> None:
         owed = self._messages and self._messages[0].last_psn <= self.flight.cack
         self._charged_completion = 0
-        self._ack_due_at = now + self.trips.timer_s(0) if owed else None
+        self._ack_due_at = now + self.trips.timer_s(0, now) if owed else None
 
     def on_transport_ack(self, ack: TransportAck, now: float) -> None:
         """§2.7: completes messages in posting order, or ends the QP."""
+        self._heard(now)
         flight = self.flight
         psn = unwrap(ack.psn, flight.cack)
         if psn > flight.next_psn or (psn == flight.next_psn and ack.syndrome == Syndrome.ACK):
@@ -394,7 +444,7 @@ class Requestor:
         progress = psn > flight.cack
         self._arrived(flight.acknowledge(psn), None, now)
         if not flight.bytes:
-            self._window.cap(0)  # should the SACK be lost, nobody else would say so
+            self._settle()  # should the SACK be lost, nobody else would say so
         done = self._complete(psn, len(self._messages), now)
         if progress:
             self._progress(now)
@@ -418,6 +468,15 @@ class Requestor:
         self._completed += done
         return done
 
+    def _settle(self) -> None:
+        """Nothing is in flight. ACKs and timers tell no byte counts, and what lost SACKs left over would hold us for
+        ever: it is taken off now, and not once more when a SACK counts it after all.
+        """
+        before = self._window.inflight
+        self._window.cap(0)
+        if before > 0:
+            self._settled += before
+
     # ---- loss and refusal -------------------------------------------------------------------------------
 
     def _lost(self, sent: Sent, cause: LossCause, now: float) -> None:
@@ -427,6 +486,7 @@ class Requestor:
         name = _LOSS_COUNTERS[cause]
         setattr(counters, name, getattr(counters, name) + 1)
         ev.lost += 1
+        ev.newest_lost = max(ev.newest_lost, sent.serial)
         self.flight.give_up(sent)
         self._window.on_loss(sent.size)
         heapq.heappush(self._again, sent.psn)
@@ -440,16 +500,23 @@ class Requestor:
         if trims and ev.carries():
             self._paths.signal(ev, EvSignal.TRIMMED, now)  # note 5
             return
-        unclear = cause is LossCause.TIMEOUT and (trims or not self.flight.outlived(sent))
-        if unclear and not self._silence.convicts(sent, self.trips.srtt_s, now):
-            sent.accused += ((ev, sent.timestamp),)  # note 3
-            self._paths.accuse(ev, now)
-        else:
+        if cause is not LossCause.TIMEOUT or self._proven(sent, trims):
             self._paths.signal(ev, EvSignal.LOST, now)
+        else:
+            sent.accused = True  # note 3
+            self._paths.accuse(ev, now)
+
+    def _proven(self, sent: Sent, trims: bool) -> bool:
+        """Whether a packet whose timer expired is the fault of its path beyond doubt (notes 3 and 5)."""
+        if sent.second_chance and sent.ev.in_doubt:
+            return True
+        shown = self._shown <= sent.psn < self._shown + BITMAP_BITS  # else a SACK may have been lost that told of it
+        return shown and not trims and self._hearing.missed(sent.ev, sent.sent_at)
 
     def on_nack(self, nack: Nack, now: float) -> None:
         """§2.10 and §5.14. The EV is judged even when the PSN is no longer of interest."""
         flight, counters = self.flight, self._counters
+        self._heard(now)
         psn = unwrap(nack.psn, flight.cack)
         if psn >= flight.next_psn:
             counters.bad_feedback += 1
@@ -472,13 +539,25 @@ class Requestor:
         sent = flight.outstanding.get(psn)
         if sent is None or sent.state != IN_FLIGHT or sent.ev is not ev:
             return
-        if sent.timestamp is not None and sent.timestamp != nack.timestamp:
-            return  # an earlier copy, over the same EV
+        told = sent.timestamp is None or sent.timestamp == nack.timestamp
+        if not told and nack.timestamp:
+            return  # an earlier copy, over the same EV; 0 is a packet cut in front of its TSETH, which may be any copy
         flight.give_up(sent)
+        self._refused(nack, sent, psn, told, now)
+        if not flight.bytes:
+            self._settle()
+
+    def _refused(self, nack: Nack, sent: Sent, psn: int, told: bool, now: float) -> None:
+        """A packet in flight came back: trimmed, it goes again at once; refused for want of resources, later.
+
+        `told`: the NACK says beyond doubt which copy it was.
+        """
+        counters = self._counters
         if nack.reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP):
             counters.trimmed += 1
             counters.trimmed_lasthop += nack.reason == NackReason.TRIMMED_LASTHOP
-            self._sample(sent, now)
+            if told or sent.attempt == 1:
+                self._sample(sent, now)
             self._window.on_trim(now, sent.size)
             heapq.heappush(self._again, psn)
             return
@@ -521,43 +600,52 @@ class Requestor:
             psn = heapq.heappop(self._deferred)[1]
             heapq.heappush(self._again, psn)
         while self._trials and self._trials[0].verdict_at <= now:
-            self._paths.signal(self._trials.popleft().ev, EvSignal.LOST, now)
+            self._paths.put_on_trial(self._trials.popleft().ev)
         due = self.flight.expired(now)
-        stranded = not self._paths.profile.usable and not self._ports_charge()  # note 4
+        stranded = not self._paths.profile.usable and not self._waits_charged()  # note 4
         if due:
             if not stranded and not self._charge(now):
                 return
+            if self._hearing.heard_at < due[0].sent_at and not self._silent:
+                self._silent = True
+                self._window.on_silence()
             for sent in due:
                 sent.expiries += 1
                 self._lost(sent, LossCause.TIMEOUT, now)
+            if not self.flight.bytes:
+                self._settle()
             self._paths.refresh(due[0].ev)
+            if self._silent:
+                self._paths.ask_spares()
         else:
             self._silence.ask(self.flight, now)
+        self.watch_paths(now)
         if self._stranded_due is not None and self._stranded_due <= now:
             if not self._charge(now):
                 return
             self._stranded_due = None
-        self.watch_ports(now)
+            self.watch_paths(now)
         if self._ack_due_at is not None and self._ack_due_at <= now:
             if stranded:
-                self._ack_due_at = now + self.trips.timer_s(0)
+                self._ack_due_at = now + self.trips.timer_s(0, now)
                 return
             self._charged_completion += 1
             if not self._charge(now):
                 return
-            self._ack_due_at = now + self.trips.timer_s(self._charged_completion)
+            self._ack_due_at = now + self.trips.timer_s(self._charged_completion, now)
             self._paths.refresh(None)
 
-    def _ports_charge(self) -> bool:
-        """No plane is up, and that is charged (note 4)."""
-        return self._config.all_ports_down == "charge" and not self._paths.profile.any_plane_up
+    def _waits_charged(self) -> bool:
+        """No EV can be used, and that is charged (note 4)."""
+        obstacle = self._paths.profile.obstacle
+        return obstacle is Obstacle.PATHS or (obstacle is Obstacle.PORTS and self._config.all_ports_down == "charge")
 
-    def watch_ports(self, now: float) -> None:
-        """Ports changed, or there is something new to send: a wait for ports that is charged begins or ends."""
-        if self._paths.profile.usable or not self._messages or not self._ports_charge():
+    def watch_paths(self, now: float) -> None:
+        """Ports or EVs changed, or there is something new to send: a wait that is charged begins or ends."""
+        if self._paths.profile.usable or not self._messages or not self._waits_charged():
             self._stranded_due = None
         elif self._stranded_due is None:
-            self._stranded_due = max(now + self.trips.timer_s(0), self._budget.again_at)
+            self._stranded_due = max(now + self.trips.timer_s(0, now), self._budget.again_at)
 
     def next_deadline(self) -> float | None:
         """When on_timer has something to do."""

@@ -8,7 +8,9 @@ and never one outside. The message fails all the same.
 
 WriteIMM (§6.3): data is placed at once, the immediate waits until cack has passed the message, which also puts them in
 order of RQMSN. RQMSN is in every packet, so `rqmsn - delivered` is the number of WriteIMM the peer has in flight, and
-the limit needs no table. A number that is not the next one in its turn is the peer's error.
+the limit needs no table. A number that is not the next one in its turn is the peer's error. A 0 says nothing by itself:
+plain writes carry it, and the WriteIMM of that number does (§2.3, the first one and after each wrap), which is known by
+the opcode of its last packet; the limit is looked at then.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 
+from .assembly import Assembly
 from .context import Context, Counters
 from .events import ReceiveFlushed, Status, WriteImmReceived
 from .flight import BITMAP_BITS
@@ -41,7 +44,7 @@ from .packets import (
 )
 from .psn import unwrap
 from .resources import Resources
-from .reverse import ANYWHERE
+from .reverse import elsewhere
 from .wire import NOMINAL_EXTRA
 
 _BITMAP_MASK = (1 << BITMAP_BITS) - 1
@@ -49,8 +52,6 @@ MIN_TRIGGER_BYTES = 1024
 """A packet counts at least this much towards the next SACK (§6.4)."""
 OOO_MAX = 0x7FFF
 RQMSN_BITS = 16
-LENGTHS = 1 << 15
-"""Messages begun whose length is remembered; a peer may begin any number."""
 MARKED_EVS = 1024
 """EVs whose CE marks are counted at a time; a peer may name any number."""
 
@@ -58,13 +59,13 @@ MARKED_EVS = 1024
 class Awaited:
     """What has to be done when cack passes `psn`: an A bit, the end of a message, an immediate."""
 
-    __slots__ = ("ask", "ends", "imm", "length", "msn", "psn", "rqmsn", "solicited")
+    __slots__ = ("ask", "ends", "imm", "psn", "rqmsn", "solicited")
 
     def __init__(self, psn: int, packet: Write, ends: bool, rqmsn: int | None):
-        self.psn, self.ask, self.ends, self.msn = psn, packet.ack_request, ends, packet.msn
+        self.psn, self.ask, self.ends = psn, packet.ack_request, ends
         self.rqmsn = rqmsn
         """Unwrapped; None = the message is a plain write."""
-        self.imm, self.length, self.solicited = packet.imm, packet.dma_length, packet.solicited
+        self.imm, self.solicited = packet.imm, packet.solicited
 
     def __lt__(self, other: Awaited) -> bool:
         return self.psn < other.psn
@@ -84,8 +85,9 @@ class Responder:
         self._resources = Resources.of(config)
         self._nominal = NOMINAL_EXTRA[config.rcvd_counts]
         """Added to a payload it makes the size that counts; None = the size on the wire does."""
-        self._starts: dict[int, int] | None = {} if config.dma_length == "remainder" else None
-        """Lengths of messages by MSN, where only a message's first packet tells; None = each packet does."""
+        self._remainder = config.dma_length == "remainder"
+        """A message's length is in its first packet alone (§12 row 12)."""
+        self._assembly = Assembly(self._remainder)
         self._at_cack = config.bitmap_base == "cack"
         self.mpr_packets = config.mpr_packets
         """Our window now; set_mpr changes it."""
@@ -144,7 +146,7 @@ class Responder:
         if known:
             counters.duplicates += 1
             if packet.rtx:
-                packet.plane = ANYWHERE  # our answer to the first copy was lost: try another way
+                packet.plane = elsewhere(packet.plane)  # our answer to the first copy was lost
             self._sack(packet, psn, now)
             if offset < 0 and self._messages:
                 self.ack_plane = packet.plane
@@ -208,7 +210,7 @@ class Responder:
         start, span = va, length
         if packet.opcode in START_OPCODES:
             span = total
-        elif packet.opcode in END_OPCODES and self._starts is None:
+        elif packet.opcode in END_OPCODES and not self._remainder:
             start, span = va + length - total, total
         try:
             region = self._memory.check(packet.rkey, start, span)
@@ -222,8 +224,6 @@ class Responder:
         counters, size = self._counters, packet.size
         if self._nominal is not None:
             size = self._nominal + len(packet.payload)
-        if self._starts is not None:
-            self._note_length(packet)
         marked = packet.ecn == ECN_CE
         counters.packets_received += 1
         counters.bytes_received += len(packet.payload)
@@ -237,12 +237,14 @@ class Responder:
         asked = False
         if offset:
             self._above |= 1 << offset
+            self._assembly.hold(psn, packet)
             counters.out_of_order += 1
         else:
             above = self._above >> 1
             run = (~above & above + 1).bit_length()  # 1 + trailing ones
-            self.cack += run
-            self._above = above >> run - 1
+            right, wrong = self._assembly.read(packet, psn, run)
+            self.cack += right
+            self._above >>= right
             edge = self.cack + self.mpr_packets - self._less
             if edge > self._edge:
                 self._edge = edge
@@ -250,6 +252,9 @@ class Responder:
                 asked = self._settle(packet, now)
                 if self._nak is not None or self._last_nack is not None:
                     return
+            if wrong is not None:
+                self._refuse(packet, self.cack + 1, Syndrome.NAK_INVALID_REQUEST, wrong, now)
+                return
         if marked:
             counters.marks_received += 1
             self._eager = self._config.sack_after_mark + 1
@@ -265,21 +270,13 @@ class Responder:
             packet.payload = b""  # the view may die before the flush
             self._flush_at = now + self._config.sack_flush_s
 
-    def _note_length(self, packet: Write) -> None:
-        """DMALen is what is left of the message: its length is in its first packet alone (§12 row 12)."""
-        if packet.opcode in START_OPCODES:
-            if len(self._starts) >= LENGTHS:  # type: ignore[arg-type]
-                self._starts.clear()  # type: ignore[union-attr]
-            self._starts[packet.msn] = packet.dma_length  # type: ignore[index]
-
     def _settle(self, packet: Write, now: float) -> bool:
         """cack moved: do what waited for it. True when a SACK was asked for behind the hole (prev_ar)."""
         asked = False
         while self._awaited and self._awaited[0].psn <= self.cack:
             work = heapq.heappop(self._awaited)
-            if self._starts is not None and work.ends:
-                work.length = self._starts.pop(work.msn, work.length)
-            if work.rqmsn is not None and not self._deliver(work, packet, now):
+            length = self._assembly.ended.popleft() if work.ends else 0
+            if work.rqmsn is not None and not self._deliver(work, length, packet, now):
                 return False
             asked = asked or work.ask
             self.ack_plane = packet.plane
@@ -287,7 +284,7 @@ class Responder:
                 self._messages += 1
         return asked
 
-    def _deliver(self, work: Awaited, packet: Write, now: float) -> bool:
+    def _deliver(self, work: Awaited, length: int, packet: Write, now: float) -> bool:
         """A WriteIMM is complete and its turn has come; False when the QP failed of it."""
         rqmsn = work.rqmsn or 0
         if rqmsn > 1 if self._rqmsn is None else rqmsn != self._rqmsn + 1:
@@ -302,9 +299,7 @@ class Responder:
             self._no_receive(work, packet, now)
             return False
         self._rqmsn = rqmsn
-        self._context.events.append(
-            WriteImmReceived(self._context.qpn, work.imm, work.length, now, recv_id, work.solicited)
-        )
+        self._context.events.append(WriteImmReceived(self._context.qpn, work.imm, length, now, recv_id, work.solicited))
         return True
 
     def _no_receive(self, work: Awaited, packet: Write, now: float) -> None:
@@ -378,7 +373,7 @@ class Responder:
             mpr=self.mpr_packets // MPR_UNIT if context.dynamic_mpr else 0,
             penalty=penalty,
             restore_cwnd=self._restores,
-            rtx=psn is not None and trigger.rtx and config.rtx_echo,
+            rtx=trigger.rtx and config.rtx_echo,
             spdcid=context.answer_ids[0], dpdcid=context.answer_ids[1],
         ))  # fmt: skip
 
@@ -395,6 +390,8 @@ class Responder:
 
     def on_probe(self, probe: ReliabilityProbe, now: float) -> None:
         """§6.10; the Transport ACK is repeated too, for its loss may be why the peer asks (§6.7)."""
+        if probe.rtx:
+            probe.plane = elsewhere(probe.plane)
         self._sack(probe, None, now)
         if self._messages:
             self.ack_plane = probe.plane
@@ -425,7 +422,7 @@ class Responder:
         self._nak, self._nak_psn = syndrome, psn
         self.repeat_nak(packet)
         status = Status.REMOTE_ACCESS if syndrome is Syndrome.NAK_REMOTE_ACCESS else Status.REMOTE_INVALID_REQUEST
-        self._fail(status, f"refused PSN {packet.psn:#x} of the peer: {detail}", None, now)
+        self._fail(status, f"refused PSN {psn & 0xFFFFFF:#x} of the peer: {detail}", None, now)
 
     def repeat_nak(self, packet: Write | ReliabilityProbe) -> None:
         """In ERROR: the peer is still sending, so tell it (again) that this is over.

@@ -9,9 +9,17 @@ A plane without proof uses the EV on which the peer was heard last: where one na
 our SRv6 plan, that is the best guess; in the other routing modes it is one as good as any.
 
 Why not always go back on the EV that the trigger came in on: a path may work forwards and be dead backwards, and then
-answers to its packets would never arrive. What tells us so first is a retransmission of something we have: its answer
-leaves by another plane and EV than usual (`ANYWHERE`): by chance over the one on which the peer was heard, which is
-alive one way at least, or over any.
+answers to its packets would never arrive.
+
+What tells us that answers do not arrive is a retransmission (BTH.rtx): of data that is here, or of a probe. Its answer
+leaves by another way than the first one did (`elsewhere`), over the best-known EV there is: proven on another plane,
+else by chance one on which the peer was heard, which is alive one way at least, or any. The proof of the usual way is
+put to the test by the next EV probe. Every second one leaves by the usual way: it may be another one by now.
+
+EV probes are the exception, for they ask about one path: the first answer goes back over the plane and EV of the probe
+itself, denied or not. Where one name means the same links both ways, an answer to the first asking says that the path
+works there and back, one to the second asking alone that it works there, and none that it does not. For that to be true
+although nothing is proven, as it is while there is no QP, the second answer leaves on each other plane (`other_ways`).
 """
 
 from __future__ import annotations
@@ -24,23 +32,28 @@ from .ev import Ev, EvState, shuffle
 if TYPE_CHECKING:
     from .qp import QueuePair
 
-ANYWHERE = -1
-"""Plane of a control packet whose usual way is in doubt: the next plane in turn, another EV."""
 PLANE_FAILURES = 2
 """EV probes unanswered in a row on a plane, whichever EVs they tried, after which its proven EV is tried again."""
 _WORKING = (EvState.GOOD, EvState.SKIP)
 
 
+def elsewhere(plane: int) -> int:
+    """Plane of a control packet whose trigger came in on `plane`, when the usual way is in doubt. See route()."""
+    return ~plane
+
+
 class Slot:
     """What is known of one plane."""
 
-    __slots__ = ("ev", "failed", "heard")
+    __slots__ = ("ev", "failed", "heard", "heard_before")
 
     def __init__(self) -> None:
         self.ev: Ev | None = None
         """Proven to reach the peer."""
         self.heard: int | None = None
         """EV on which a packet of this plane came in last."""
+        self.heard_before: int | None = None
+        """The one before that was another one."""
         self.failed = 0
         """EV probes on this plane without answer since the last proof."""
 
@@ -53,12 +66,14 @@ class Slot:
 class ReverseSet:
     """Of one peer. `qps`: the QPs connected to it, whose profiles name the EVs there are."""
 
-    __slots__ = ("_qps", "_rng", "_round", "_slots", "_turn", "proved_at", "rtt_s")
+    __slots__ = ("_qps", "_rng", "_round", "_slots", "_turn", "_usual_next", "proved_at", "rtt_s")
 
     def __init__(self, planes: int, qps: list[QueuePair], rng: Random):
         self._slots = [Slot() for _ in range(planes)]
         self._qps, self._rng = qps, rng
         self._turn = 0
+        self._usual_next = False
+        """The next answer that is wanted elsewhere leaves by the usual way."""
         self._round: list[Ev] = []
         """EVs that had no probe in this round."""
         self.proved_at = float("-inf")
@@ -70,7 +85,9 @@ class ReverseSet:
 
     def heard(self, plane: int, ev: int) -> None:
         """A packet of the peer came in."""
-        self._slots[plane].heard = ev
+        slot = self._slots[plane]
+        if ev != slot.heard:
+            slot.heard_before, slot.heard = slot.heard, ev
 
     def proved(self, ev: Ev, now: float) -> None:
         """A SACK names a packet of ours that went over this EV."""
@@ -121,11 +138,11 @@ class ReverseSet:
         """Some plane has a proven EV."""
         return any(slot.ev is not None for slot in self._slots)
 
-    def _any(self, plane: int) -> Ev | None:
-        """One of the plane's EVs that our own data has not found bad, at random."""
+    def _any(self, plane: int, avoid: int | None = None) -> Ev | None:
+        """One of the plane's EVs that our own data has not found bad, at random, but not `avoid`."""
         for qp in self._qps:
             if qp.paths is not None:
-                found = [ev for ev in qp.paths.profile.on_plane(plane) if ev.state in _WORKING]
+                found = [ev for ev in qp.paths.profile.on_plane(plane) if ev.state in _WORKING and ev.value != avoid]
                 if found:
                     return found[int(self._rng.random() * len(found))]
         return None
@@ -133,13 +150,14 @@ class ReverseSet:
     def route(self, plane: int, up: int, free: int) -> tuple[int, int] | None:
         """(plane, EV) for a control packet whose trigger came in on `plane`; None when there is no way now.
 
-        `up`: mask of the planes that can be used, `free`: of those whose port has room. A packet rather waits for room
-        than to take a plane whose probes fail.
+        `elsewhere(plane)`: the best-known way but the usual one. `up`: mask of the planes that can be used, `free`: of
+        those whose port has room. A packet rather waits for room than to take a plane whose probes fail.
         """
-        doubt = plane == ANYWHERE
+        if plane < 0:
+            return self._other_way(elsewhere(plane), up, free)
         slots = self._slots
-        if not doubt and free >> plane & 1 and not slots[plane].failing:
-            ev = self._ev(plane, False)
+        if free >> plane & 1 and not slots[plane].failing:
+            ev = self._ev(plane)
             if ev is not None:
                 return plane, ev
         count, wait = len(slots), False
@@ -149,7 +167,7 @@ class ReverseSet:
             for step in range(1, count + 1):
                 other = (start + step) % count
                 if up >> other & 1 and slots[other].failing is failing:
-                    ev = self._ev(other, doubt)
+                    ev = self._ev(other)
                     if ev is None:
                         continue
                     if free >> other & 1:
@@ -160,14 +178,65 @@ class ReverseSet:
                 break
         return None
 
-    def _ev(self, plane: int, at_random: bool) -> int | None:
+    def _other_way(self, usual: int, up: int, free: int) -> tuple[int, int] | None:
+        """See route(). Planes in turn, the usual one last."""
+        self._usual_next = not self._usual_next
+        if not self._usual_next:
+            return self.route(usual, up, free)
+        slot, count = self._slots[usual], len(self._slots)
+        avoid = slot.heard if slot.ev is None else slot.ev.value
+        self._doubt(usual, avoid)
+        best: tuple[int, bool, int] | None = None
+        way = None
+        for step in range(1, count + 1):
+            plane = (self._turn + step) % count
+            if up >> plane & 1:
+                rank, ev = self._known(plane, avoid, self._rng.random() < 0.5)  # what was heard may be dead this way
+                if ev is not None and (best is None or (rank, plane == usual, step) < best):
+                    best, way = (rank, plane == usual, step), (plane, ev)
+        if way is None:
+            return self.route(usual, up, free)  # there is no other
+        if not free >> way[0] & 1:
+            return None
+        self._turn = way[0]
+        return way
+
+    def other_ways(self, plane: int, ev: int, up: int) -> list[tuple[int, int]]:
+        """(plane, EV) of the best-known EV of each usable plane but that of a lost answer, which went over `ev`.
+
+        Without another plane: another EV of the same, if there is one, else `ev` again.
+        """
+        self._doubt(plane, ev)
+        found = {other: self._known(other, ev, True)[1] for other in range(len(self._slots)) if up >> other & 1}
+        own = found.pop(plane, None)
+        return [(p, e) for p, e in found.items() if e is not None] or [(plane, ev if own is None else own)]
+
+    def _doubt(self, plane: int, ev: int | None) -> None:
+        """An answer over it was lost: its proof is put to the test by the next EV probe."""
+        slot = self._slots[plane]
+        if slot.ev is not None and slot.ev.value == ev:
+            slot.failed = max(slot.failed, PLANE_FAILURES)
+
+    def _known(self, plane: int, avoid: int | None, heard: bool) -> tuple[int, int | None]:
+        """(rank, EV) of the best-known EV of a plane: 0 = proven, 1 = heard, 2 = any, 3 = probes of the plane fail.
+
+        `heard`: those on which the peer was heard come before any.
+        """
+        slot = self._slots[plane]
+        if slot.ev is not None and slot.ev.value != avoid and slot.ev.state in _WORKING and not slot.failed:
+            return 0, slot.ev.value
+        rank = 3 if slot.failing else 1
+        for value in (slot.heard, slot.heard_before) if heard else ():
+            if value is not None and value != avoid:
+                return rank, value
+        ev = self._any(plane, avoid)
+        return max(rank, 2), None if ev is None else ev.value
+
+    def _ev(self, plane: int) -> int | None:
+        """The EV of a plane for the usual answer."""
         slot = self._slots[plane]
         ev = slot.ev
-        if at_random:
-            if slot.heard is not None and (ev is None or slot.heard != ev.value) and self._rng.random() < 0.5:
-                return slot.heard
-            ev = self._any(plane) or ev
-        elif ev is not None and ev.state not in _WORKING:
+        if ev is not None and ev.state not in _WORKING:
             ev = slot.ev = None
         if ev is not None:
             return ev.value

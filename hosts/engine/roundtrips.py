@@ -6,8 +6,9 @@ Design notes.
 
 1. A host that has no CPU for a while answers late, which is no loss. The retry timer is therefore never shorter than
    `timeout_rtts` smoothed round trips and four deviations; and when an answer to a copy that was given up comes after
-   all, the timer stays above its true round trip (from the mirrored timestamp) for a while, so that a second spurious
-   round needs a longer stall.
+   all, the timer stays above its true round trip for a while, so that a second spurious round needs a longer stall.
+   The round trips are those of the packet's own path where they are known: a path that takes seconds does not slow
+   down the timers of the others.
 2. The retry counter is charged once per *expiry round*: after a charge, the next one is possible only when a packet
    that expired then could have expired again. A path that dies takes dozens of packets with it, whose timers run
    out together; charging each would spend the whole budget on one event, while the budget is meant to measure how
@@ -17,8 +18,19 @@ Design notes.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .config import Config
-from .flight import PATIENCE
+
+if TYPE_CHECKING:
+    from .ev import Ev
+
+PATIENCE = 1.5
+"""Round trips before distance alone makes a packet suspect."""
+SKEW = 1.25
+"""Round trips by which one path of a plane may be behind another: switches trim beyond a queue of one."""
+REST = 0.25
+"""Part of the retry timer that a host which was held up may take from one of its ports to the next."""
 
 LATE_HALVES_S = 10.0
 """Time after which a late answer counts half."""
@@ -30,8 +42,7 @@ class RoundTrips:
     """Of all paths together; what each path needs by itself, its EV knows."""
 
     __slots__ = (
-        "_base_s", "_ceiling_s", "_floor_s", "_intervals", "_late_at", "_late_s", "_rtts", "_unit_s", "deviation_s",
-        "srtt_s",
+        "_base_s", "_ceiling_s", "_intervals", "_late_at", "_late_s", "_rtts", "deviation_s", "srtt_s",
     )  # fmt: skip
 
     def __init__(self, config: Config):
@@ -39,13 +50,11 @@ class RoundTrips:
         """Smoothed RTT (gain 1/8); None before the first sample."""
         self.deviation_s = 0.0
         """Smoothed distance of the samples from it (gain 1/4)."""
-        self._floor_s = 0.0
-        """Shortest timer that the round trips allow (note 1)."""
         self._late_s = self._late_at = 0.0
         """Longest round trip of an answer that came too late, and when; it counts half after LATE_HALVES_S."""
         self._intervals = [config.retry_interval_s(n) for n in range(config.linear_cnt + config.exp_cnt + 1)]
         self._base_s, self._ceiling_s = config.base_timeout_s, config.timeout_ceiling_s
-        self._rtts, self._unit_s = config.timeout_rtts, config.ts_unit_s
+        self._rtts = config.timeout_rtts
 
     # ---- what was measured ------------------------------------------------------------------------------
 
@@ -56,18 +65,11 @@ class RoundTrips:
         else:
             self.deviation_s += (abs(rtt_s - self.srtt_s) - self.deviation_s) / 4
             self.srtt_s += (rtt_s - self.srtt_s) / 8
-        if self._rtts:
-            floor = self._rtts * self.srtt_s + 4 * self.deviation_s
-            if self._late_s:
-                late = self._late_left(now)
-                floor = max(floor, LATE_MARGIN * late)
-                if late < self.srtt_s:
-                    self._late_s = 0.0
-            self._floor_s = min(floor, self._ceiling_s)
+        if self._late_s and self._late_left(now) < self.srtt_s:
+            self._late_s = 0.0
 
-    def answered_late(self, timestamp: int, now: float) -> None:
-        """The answer to a copy that had been given up came after all; `timestamp`: when the copy left (16 bits)."""
-        rtt_s = (int(now / self._unit_s) - timestamp & 0xFFFF) * self._unit_s
+    def answered_late(self, rtt_s: float, now: float) -> None:
+        """The answer to a copy that had been given up came after all, so long after the copy left."""
         if rtt_s > self._late_left(now):
             self._late_s, self._late_at = rtt_s, now
         self.measured(rtt_s, now)
@@ -78,25 +80,61 @@ class RoundTrips:
 
     # ---- what follows -----------------------------------------------------------------------------------
 
-    def timer_s(self, expiries: int, path_rtt_s: float | None = None) -> float:
+    def _floor_s(self, ev: Ev | None, now: float) -> float:
+        """Shortest timer that the round trips allow (note 1)."""
+        if not self._rtts or self.srtt_s is None:
+            return 0.0
+        if ev is not None and ev.srtt_s is not None:
+            floor = self._rtts * ev.srtt_s + 4 * ev.deviation_s
+        else:
+            floor = self._rtts * self.srtt_s + 4 * self.deviation_s
+        if self._late_s:
+            floor = max(floor, LATE_MARGIN * self._late_left(now))
+        return min(floor, self._ceiling_s)
+
+    def timer_s(self, expiries: int, now: float, ev: Ev | None = None) -> float:
         """Retry timer of a packet that expired so often: T, or what round trips ask for, if that is longer.
 
-        `path_rtt_s`: of the path it takes; one known to be slow gets the time it needs.
+        `ev`: the path it takes; one known to be slow gets the time it needs. None: over all.
         """
-        interval = self._intervals[min(expiries, len(self._intervals) - 1)]
-        if interval < self._floor_s:
-            interval = self._floor_s
+        interval = max(self._intervals[min(expiries, len(self._intervals) - 1)], self._floor_s(ev, now))
+        path_rtt_s = None if ev is None else ev.rtt_s
         if path_rtt_s is not None and path_rtt_s * PATIENCE > interval:
             interval = min(path_rtt_s * PATIENCE, self._ceiling_s)
         return interval
+
+    def known_s(self, now: float, ev: Ev) -> float:
+        """What answers are known to take over that path, late ones of any path included."""
+        return min(max(LATE_MARGIN * self._late_left(now), PATIENCE * (ev.rtt_s or 0.0)), self._ceiling_s)
+
+    def ordinary(self, rtt_s: float, ev: Ev) -> bool:
+        """Whether an answer over that path came no later than is usual."""
+        return self.srtt_s is None or rtt_s <= self.patience_s(ev.rtt_s)
 
     def one_s(self) -> float:
         """A round trip, or T as long as none is known."""
         return self.srtt_s or self._base_s
 
-    def verdict_s(self) -> float:
+    def patience_s(self, path_rtt_s: float | None) -> float:
+        """Age below which no packet of a path with that round trip (None: unknown) is suspect, whatever passed it."""
+        return PATIENCE * max(self.one_s(), path_rtt_s or 0.0) + 4 * self.deviation_s
+
+    def skew_s(self, path_rtt_s: float | None) -> float:
+        """How long its plane has to be read on before a packet of a path with that round trip must have been read."""
+        return SKEW * max(self.one_s(), path_rtt_s or 0.0) + 4 * self.deviation_s
+
+    def usual_s(self, ev: Ev) -> float:
+        """What an answer over that path may take; 0 while no round trip is known."""
+        known = self.srtt_s or ev.rtt_s
+        return 0.0 if known is None else PATIENCE * max(known, ev.rtt_s or 0.0) + 4 * self.deviation_s
+
+    def rest_s(self) -> float:
+        """What a peer that was held up may take from one of its ports to the next (hearing.py)."""
+        return max(REST * self._base_s, self.srtt_s or 0.0)
+
+    def verdict_s(self, now: float) -> float:
         """How long after a retransmission arrived an answer to the first copy may still come."""
-        return max(self.srtt_s or 0.0, self._floor_s / 2)
+        return max(self.srtt_s or 0.0, self._floor_s(None, now) / 2, self.rest_s())
 
 
 class RetryBudget:
@@ -117,7 +155,7 @@ class RetryBudget:
         self.charges += 1
         if self._limit is not None and self.charges >= self._limit:
             return False
-        self.again_at = now + self._trips.timer_s(self.charges)
+        self.again_at = now + self._trips.timer_s(self.charges, now)
         return True
 
     def restore(self) -> None:

@@ -31,9 +31,16 @@ class Window(Protocol):
     def on_other_nack(self, size: int) -> None: ...
     def on_loss(self, size: int) -> None: ...
     def on_unlost(self, size: int) -> None: ...
+    def on_silence(self) -> None: ...
+    def on_life(self) -> None: ...
     def cap(self, outstanding: int) -> None: ...
     def leave(self) -> None: ...
     def report(self) -> dict[str, Any]: ...
+
+
+def plausible_inflight(inflight: int, outstanding: int) -> int:
+    """See FixedWindow.cap."""
+    return max(min(inflight, outstanding), -RCVD_UNIT)
 
 
 class FixedWindow:
@@ -82,12 +89,19 @@ class FixedWindow:
         """A packet given up, and not sent again yet, turns out to have arrived: rcvd_bytes counts it once more."""
         self.inflight += size
 
+    def on_silence(self) -> None:
+        """A timer expired, and nothing was heard since its packet left: the peer's QP may be gone."""
+
+    def on_life(self) -> None:
+        """Something was heard again."""
+
     def cap(self, outstanding: int) -> None:
         """Keep inflight plausible for peers that count otherwise (§12 row 15), or lie.
 
-        No more is in flight than is not known to have arrived; and never less than nothing, but for the rounding.
+        No more is in flight than is not known to have arrived; and never less than nothing, but for the rounding. That
+        must stay even when nothing is outstanding: the counter is absolute, and what it ran ahead it will lag behind.
         """
-        self.inflight = max(min(self.inflight, outstanding), -RCVD_UNIT)
+        self.inflight = plausible_inflight(self.inflight, outstanding)
 
     def leave(self) -> None:
         """The QP is gone or in ERROR: nothing of it is in flight any more."""
@@ -95,4 +109,4 @@ class FixedWindow:
 
     def report(self) -> dict[str, Any]:
         """State for tools; bytes."""
-        return {"algorithm": "fixed", "cwnd_bytes": self.cwnd, "inflight_bytes": self.inflight}
+        return {"algorithm": "fixed", "cwnd_bytes": self.cwnd, "inflight_bytes": max(0, self.inflight)}

@@ -6,8 +6,9 @@ The outer SRv6 header and Ethernet are the NIC's (their layouts are in layouts.p
     length of IP, UDP and headers exact; IPv4 without options or fragments; UDP port 4791 or 4971; UDP checksum
     zero or right; tver 0; a known opcode; pad right; iCRC right
 
-A trimmed packet (told by its DSCP) has lost its tail and with it the iCRC: it is read up to METH and TSETH, and its
-lengths may exceed what is there (§3.8, §4.3). Bit positions: layouts.py; the hot paths repeat them as struct formats.
+A trimmed packet (told by its DSCP) has lost its tail and with it the iCRC: it is read up to METH and what is left of
+TSETH, and its lengths may exceed what is there (§3.8, §4.3). Bit positions: layouts.py; the hot paths repeat them as
+struct formats.
 """
 
 from __future__ import annotations
@@ -382,19 +383,22 @@ def _decode_trimmed(
     packet: bytes | memoryview, at: int, opcode: Opcode, flags1: int, word: int, envelope: tuple, length: int,
     reason: NackReason,
 ) -> Write:  # fmt: skip
-    """What is left of a trimmed write: BTH, METH and, where announced, TSETH. RETH is not looked at (§4.3)."""
+    """What is left of a trimmed write: BTH, METH and TSETH; RETH is not looked at (§4.3).
+
+    A switch may cut in front of TSETH (78 and 118 bytes there): the record then has no timestamp, as of a packet that
+    never had one.
+    """
     if opcode not in WRITE_OPCODES:
         raise WireError(f"{opcode.name} with a TRIMMED codepoint: only data packets are trimmed")
     flags = word >> 24
-    layout = _METH_TSETH if flags & FLAG_TS else _SHORT_METH
-    if len(packet) < at + layout.size:
-        raise WireError(f"trimmed {opcode.name} of {len(packet)} bytes ends before its METH or TSETH does")
+    if len(packet) < at + _SHORT_METH.size:
+        raise WireError(f"trimmed {opcode.name} of {len(packet)} bytes ends before its METH does")
     timestamp, tsr = None, 0
-    if flags & FLAG_TS:
-        rqmsn, msn, timestamp, tail = layout.unpack_from(packet, at)
+    if flags & FLAG_TS and len(packet) >= at + _METH_TSETH.size:
+        rqmsn, msn, timestamp, tail = _METH_TSETH.unpack_from(packet, at)
         tsr = tail >> 15
     else:
-        rqmsn, msn = layout.unpack_from(packet, at)
+        rqmsn, msn = _SHORT_METH.unpack_from(packet, at)
     return Write(
         *envelope, opcode, word & 0xFFFFFF, msn, 0, 0, 0, b"", length + NOMINAL_OVERHEAD, rqmsn, 0, timestamp, tsr,
         flags & FLAG_A != 0, flags & FLAG_RTX != 0, flags1 & FLAGS_SE_OR_M != 0, reason,
@@ -419,7 +423,7 @@ def _sack_body(p: Sack) -> tuple[Opcode, int, int, bytes]:
     probe = p.probe_id is not None
     body = _SETH_CC.pack(
         p.verdict << 5 | probe << 1, p.probe_id if probe else p.ack_psn_offset & 0xFFFF, p.entropy,
-        p.spdcid, p.dpdcid, p.cack_psn, 0, p.mpr, p.sack_offset, p.bitmap,
+        p.spdcid, p.dpdcid, p.cack_psn, p.cc_type << 4, p.mpr, p.sack_offset, p.bitmap,
         p.timestamp, p.ooo_count, p.restore_cwnd << 31 | p.penalty << 24 | p.rcvd_units,
     )  # fmt: skip
     return Opcode.SACK, FLAG_RTX if p.rtx else 0, p.cack_psn, body
@@ -442,7 +446,7 @@ def _probe_body(p: ReliabilityProbe) -> tuple[Opcode, int, int, bytes]:
         "probe_id": p.probe_id, "spdcid": p.spdcid, "dpdcid": p.dpdcid, "tx_timestamp": p.timestamp or 0,
         "tsr": p.tsr, "ftype": FTYPE_TIMESTAMP,
     })  # fmt: skip
-    return Opcode.RELIABILITY_PROBE, 0, 0, body
+    return Opcode.RELIABILITY_PROBE, FLAG_RTX if p.rtx else 0, 0, body
 
 
 def _request_body(p: EndpointRequest) -> tuple[Opcode, int, int, bytes]:
@@ -450,7 +454,7 @@ def _request_body(p: EndpointRequest) -> tuple[Opcode, int, int, bytes]:
         "op": p.op, "port_status_mask": p.port_mask, "tx_timestamp": p.timestamp or 0, "tsr": p.tsr,
         "ftype": FTYPE_TIMESTAMP,
     })  # fmt: skip
-    return Opcode.ENDPOINT_REQUEST, 0, p.request_id, body
+    return Opcode.ENDPOINT_REQUEST, FLAG_RTX if p.rtx else 0, p.request_id, body
 
 
 def _response_body(p: EndpointResponse) -> tuple[Opcode, int, int, bytes]:
@@ -468,7 +472,7 @@ _BODIES = {
 
 
 def _decode_sack(packet: bytes | memoryview, at: int, word: int, envelope: tuple) -> Sack:
-    (flags, offset, entropy, spdcid, dpdcid, cack, _, mpr, sack_offset, bitmap, timestamp, ooo, tail) = (
+    (flags, offset, entropy, spdcid, dpdcid, cack, cc, mpr, sack_offset, bitmap, timestamp, ooo, tail) = (
         _SETH_CC.unpack_from(packet, at)
     )
     probe = flags & 0x02
@@ -476,7 +480,7 @@ def _decode_sack(packet: bytes | memoryview, at: int, word: int, envelope: tuple
     return Sack(
         *envelope, cack & 0xFFFFFF, sack_offset, bitmap, 0 if probe else signed, offset if probe else None, entropy,
         flags >> 5 & 3, timestamp, tail & 0xFFFFFF, ooo & 0x7FFF, mpr, tail >> 24 & 0x7F, tail >> 31 != 0,
-        word >> 24 & FLAG_RTX != 0, spdcid, dpdcid,
+        word >> 24 & FLAG_RTX != 0, spdcid, dpdcid, cc >> 4,
     )  # fmt: skip
 
 
@@ -493,12 +497,14 @@ def _decode_ack(packet: bytes | memoryview, at: int, word: int, envelope: tuple)
 
 def _decode_probe(packet: bytes | memoryview, at: int, word: int, envelope: tuple) -> ReliabilityProbe:
     h = PETH.unpack(packet, at)
-    return ReliabilityProbe(*envelope, h["probe_id"], h["tx_timestamp"], h["tsr"], h["spdcid"], h["dpdcid"])
+    return ReliabilityProbe(*envelope, h["probe_id"], h["tx_timestamp"], h["tsr"], h["spdcid"], h["dpdcid"],
+                            word >> 24 & FLAG_RTX != 0)  # fmt: skip
 
 
 def _decode_request(packet: bytes | memoryview, at: int, word: int, envelope: tuple) -> EndpointRequest:
     h = ERTH.unpack(packet, at)
-    return EndpointRequest(*envelope, word & 0xFFFF, h["op"], h["port_status_mask"], h["tx_timestamp"], h["tsr"])
+    return EndpointRequest(*envelope, word & 0xFFFF, h["op"], h["port_status_mask"], h["tx_timestamp"], h["tsr"],
+                           word >> 24 & FLAG_RTX != 0)  # fmt: skip
 
 
 def _decode_response(packet: bytes | memoryview, at: int, word: int, envelope: tuple) -> EndpointResponse:

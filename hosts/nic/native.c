@@ -157,9 +157,10 @@ enum { DEST_QP, EV, PLANE, DSCP, ECN,
        W_RQMSN, W_IMM, W_TIMESTAMP, W_TSR, W_ACK_REQUEST, W_RTX, W_SOLICITED, W_TRIMMED };
 static const char *const sack_names[] = {
     "dest_qp", "ev", "plane", "dscp", "ecn", "cack_psn", "sack_offset", "bitmap", "ack_psn_offset", "probe_id", "entropy",
-    "verdict", "timestamp", "rcvd_units", "ooo_count", "mpr", "penalty", "restore_cwnd", "rtx", "spdcid", "dpdcid", NULL };
+    "verdict", "timestamp", "rcvd_units", "ooo_count", "mpr", "penalty", "restore_cwnd", "rtx", "spdcid", "dpdcid",
+    "cc_type", NULL };
 enum { S_CACK_PSN = ECN + 1, S_SACK_OFFSET, S_BITMAP, S_ACK_PSN_OFFSET, S_PROBE_ID, S_ENTROPY, S_VERDICT, S_TIMESTAMP,
-       S_RCVD_UNITS, S_OOO_COUNT, S_MPR, S_PENALTY, S_RESTORE_CWND, S_RTX, S_SPDCID, S_DPDCID };
+       S_RCVD_UNITS, S_OOO_COUNT, S_MPR, S_PENALTY, S_RESTORE_CWND, S_RTX, S_SPDCID, S_DPDCID, S_CC_TYPE };
 enum { MOST_FIELDS = 24 };
 
 typedef struct {
@@ -504,7 +505,7 @@ static int build_sack(Port *port, Route *route, PyObject *record, Frame *frame)
     at = put16(at, (uint16_t)number(record, kind, S_SPDCID, 0xFFFF, &good));
     at = put16(at, (uint16_t)number(record, kind, S_DPDCID, 0xFFFF, &good));
     at = put32(at, psn);
-    *at++ = 0;
+    *at++ = (uint8_t)(number(record, kind, S_CC_TYPE, 15, &good) << 4);
     *at++ = (uint8_t)number(record, kind, S_MPR, 0xFF, &good);
     at = put16(at, signed_number(record, kind, S_SACK_OFFSET, &good));
     at = put64(at, number(record, kind, S_BITMAP, UINT64_MAX, &good));
@@ -673,6 +674,7 @@ static PyObject *take_sack(Port *port, const uint8_t *packet, uint32_t outer, co
         set_number(record, kind, S_SPDCID, get16(at + 8)) &&
         set_number(record, kind, S_DPDCID, get16(at + 10)) &&
         set_number(record, kind, S_CACK_PSN, get32(at + 12) & 0xFFFFFF) &&
+        set_number(record, kind, S_CC_TYPE, at[16] >> 4) &&
         set_number(record, kind, S_MPR, at[17]) &&
         set(record, kind, S_SACK_OFFSET, PyLong_FromLong((int16_t)get16(at + 18))) &&
         set_number(record, kind, S_BITMAP, get64(at + 20)) &&

@@ -1,4 +1,9 @@
-"""mrc-ping: EV probes over every path to a peer, one line a path. Says which paths live, and what is on a dead one."""
+"""mrc-ping: EV probes over every path to a peer, one line a path. Says which work, and which way one is dead.
+
+A path has two directions. The first answer to a probe comes back over the path itself; without it the probe is asked
+again, and that answer comes back another way (hosts/engine/reverse.py). So `out` counts probes that are known to have
+arrived at the peer, `back` those whose answer came over the same path.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,7 @@ from hosts.tools.common import Event
 from topologies.plan import Host, Plan
 
 TOOL = "mrc-ping"
-SCHEMA = "mrc-ping/1"
+SCHEMA = "mrc-ping/2"
 EXAMPLES = """\
   mrc-ping h2                     4 probes on each path to h2, inside a host
   mrc-ping --from h0 h2           the same from outside
@@ -22,7 +27,7 @@ EXAMPLES = """\
   mrc-ping h2 -c 20 -i 0.05       20 probes a path, every 50 ms
   mrc-ping h2 --json              for programs
 
-A probe needs no QP and disturbs none. Exit code 0: every path answered; 1: a path is dead (no probe of it came back).
+A probe needs no QP and disturbs none. Exit code 0: every path works both ways; 1: one does not, out or back.
 """
 
 
@@ -38,14 +43,30 @@ class PathReport:
     address: str | None = None
     """Outer destination of its packets: the uSIDs. None in modes without an outer header."""
     sent: int = 0
+    out: int = 0
+    """Probes known to have arrived at the peer."""
     rtts_s: list[float] = field(default_factory=list)
+    """Of those whose answer came back over the same path."""
     port_down: bool = False
     """Our own port of the plane was down for a probe."""
 
     @property
-    def dead(self) -> bool:
-        """Probes were sent and none was answered."""
-        return self.sent > 0 and not self.rtts_s
+    def out_lost(self) -> bool:
+        """Probes were sent and none arrived at the peer: the way out is dead, of the way back nothing is known."""
+        return self.sent > 0 and not self.out
+
+    @property
+    def back_lost(self) -> bool:
+        """Probes arrived at the peer and no answer came back over this path: only the way back is dead."""
+        return self.out > 0 and not self.rtts_s
+
+    def count(self, event: Event) -> None:
+        """One more `probe` event of this path (hosts/sweep.py)."""
+        self.sent += 1
+        self.out += event["out"]
+        self.port_down |= not event["port_up"]
+        if event["rtt_s"] is not None:
+            self.rtts_s.append(event["rtt_s"])
 
     @property
     def loss_percent(self) -> float:
@@ -55,8 +76,9 @@ class PathReport:
         rtts = [rtt * 1e3 for rtt in self.rtts_s]
         return {
             "ev": self.ev, "plane": self.plane, "uplink": self.uplink, "path": list(self.nodes),
-            "address": self.address, "sent": self.sent, "answered": len(rtts),
-            "loss_percent": round(self.loss_percent, 2), "dead": self.dead, "port_down": self.port_down,
+            "address": self.address, "sent": self.sent, "out": self.out, "back": len(rtts),
+            "loss_percent": round(self.loss_percent, 2), "out_lost": self.out_lost, "back_lost": self.back_lost,
+            "port_down": self.port_down,
             "rtt_min_ms": min(rtts, default=None), "rtt_avg_ms": sum(rtts) / len(rtts) if rtts else None,
             "rtt_max_ms": max(rtts, default=None),
         }  # fmt: skip
@@ -102,14 +124,14 @@ def table(reports: list[PathReport]) -> str:
     address_width = max(13, *(len(one.address or "") for one in reports)) if outer else 0
     title = f"{'outer address':<{address_width}} " if outer else ""
     lines = [
-        f" {'EV':<{_ev_width(reports)}} plane uplink  {'path':<{path_width}}  {title}  sent answered   loss"
+        f" {'EV':<{_ev_width(reports)}} plane uplink  {'path':<{path_width}}  {title}  sent  out back   loss"
         "  RTT min/avg/max ms"
     ]
     lines += [_line(one, _ev_width(reports), path_width, address_width) for one in reports]
-    sent, answered = sum(one.sent for one in reports), sum(len(one.rtts_s) for one in reports)
-    dead = sum(one.dead for one in reports)
-    share = f"{100 * (sent - answered) / sent:.1f}% lost" if sent else "nothing lost"
-    lines.append(f"{len(reports)} paths, {dead} dead; {sent} probes sent, {answered} answered, {share}")
+    sent, back = sum(one.sent for one in reports), sum(len(one.rtts_s) for one in reports)
+    share = f"{100 * (sent - back) / sent:.1f}% lost" if sent else "nothing lost"
+    dead = f"{sum(one.out_lost for one in reports)} lost out, {sum(one.back_lost for one in reports)} lost back"
+    lines.append(f"{len(reports)} paths, {dead}; {sent} probes sent, {back} came back, {share}")
     return "\n".join(lines)
 
 
@@ -123,20 +145,24 @@ def _line(one: PathReport, ev_width: int, path_width: int, address_width: int) -
     if one.rtts_s:
         rtts = [rtt * 1e3 for rtt in one.rtts_s]
         times = f"{min(rtts):.3f}/{sum(rtts) / len(rtts):.3f}/{max(rtts):.3f}"
-    elif one.dead:
-        times = f"DEAD (port {one.nodes[0]}-eth{one.plane} is down)" if one.port_down else "DEAD"
+    elif one.back_lost:
+        times = "out ok, back lost"
+    elif one.out_lost:
+        times = f"out lost (port {one.nodes[0]}-eth{one.plane} is down)" if one.port_down else "out lost"
     uplink = "-" if one.uplink is None else one.uplink
     address = f"{one.address or '-':<{address_width}} " if address_width else ""
     return (
         f" {f'{one.ev:#06x}':<{ev_width}} {one.plane:>5} {uplink:>6}  {' '.join(one.nodes):<{path_width}}  "
-        f"{address} {one.sent:>5} {len(one.rtts_s):>8} {one.loss_percent:>5.0f}%  {times}"
+        f"{address} {one.sent:>5} {one.out:>4} {len(one.rtts_s):>4} {one.loss_percent:>5.0f}%  {times}"
     )
 
 
 def probe_line(event: Event) -> str:
     """One probe, for -v."""
-    rtt = event["rtt_s"]
-    what = "no answer" if rtt is None else f"{rtt * 1e3:.3f} ms"
+    if event["rtt_s"] is not None:
+        what = f"{event['rtt_s'] * 1e3:.3f} ms"
+    else:
+        what = "out ok, back lost" if event["out"] else "out lost"
     return f" probe {event['round']}  EV {event['ev']:#06x}  plane {event['plane']}  {what}"
 
 
@@ -156,11 +182,7 @@ def main(argv: list[str] | None = None) -> int:
                 print(f"EV probes from {place.host.name} to {peer.name}: {len(reports)} paths, {times}", flush=True)
 
         def on_event(event: Event) -> None:
-            one = reports[event["ev"]]
-            one.sent += 1
-            one.port_down |= not event["port_up"]
-            if event["rtt_s"] is not None:
-                one.rtts_s.append(event["rtt_s"])
+            reports[event["ev"]].count(event)
             if given.verbose and not given.json:
                 print(probe_line(event), flush=True)
 
@@ -177,7 +199,7 @@ def main(argv: list[str] | None = None) -> int:
         code = common.finish(end, TOOL)
         if code == common.INTERRUPTED:  # how one ends `-c 0`: what was seen until then decides
             code = common.OK
-        return common.FAILED if code == common.OK and any(one.dead for one in paths) else code
+        return common.FAILED if code == common.OK and any(one.out_lost or one.back_lost for one in paths) else code
 
     return common.run(TOOL, body)
 

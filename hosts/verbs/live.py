@@ -206,14 +206,16 @@ class LiveDriver(PlanDriver):
 
     def _network(self) -> None:
         """One round: down to the last frame first, and only then timers, as in hosts.agent."""
-        endpoint, nic, now = self.endpoint, self.nic, self.now()
+        endpoint, nic = self.endpoint, self.nic
         nic.flush()
-        taken = 0
-        for plane, peer, packet in nic.receive(RECEIVE_BATCH):
+        before = self.now()
+        arrived = nic.receive(RECEIVE_BATCH)
+        now, taken = self.now(), 0
+        for plane, peer, packet in arrived:
             taken += 1
             endpoint.receive(packet, plane, peer, now)
         if taken < RECEIVE_BATCH:  # so no port had more
-            endpoint.on_timer(now)
+            endpoint.on_timer(before)
         sent = 0
         if not nic.backlog:
             for plane, peer, packet in endpoint.transmit(self.now(), TRANSMIT_BATCH, nic.room(), nic.control_room()):

@@ -13,9 +13,10 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
+from controller import observations
 from testbed.program import compile_program
 from testbed.scenario.expand import Run
 from testbed.scenario.flows import CollectivePlan, FlowPlan
@@ -148,7 +149,14 @@ class LiveRun:
                 self._note(note)
             self._stop.set()
             self._gather()
+            self._keep_observations()
         return self.outcome
+
+    def _keep_observations(self) -> None:
+        """Whole lines: the controller goes on writing. A full disk has ended that, and the controller's log says so."""
+        with suppress(OSError):
+            data = (self.fabric.run_dir.path / "log" / observations.FILE).read_bytes()
+            self.outcome.observations = data[: data.rfind(b"\n") + 1]
 
     def _await_denylist(self) -> None:
         """A job starts on a fabric whose faults are known: wait until the controller has denied what it finds."""

@@ -155,6 +155,8 @@ class Outcome:
     metrics: dict[str, float | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     """What a reader must know: overload, a fault that could not be injected."""
+    observations: bytes = field(default=b"", repr=False)
+    """What the controller was told in a live run (controller/observations.py): a file of its own, not in `to_json`."""
 
     def event(self, t: float, what: str, **fields: Any) -> None:
         """Note something that happened."""
@@ -174,7 +176,9 @@ class Outcome:
         return list(dict.fromkeys([*(f.work for f in self.flows), *(c.work for c in self.collectives)]))
 
     def to_json(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, **asdict(self)}
+        values = asdict(self)
+        del values["observations"]
+        return {"schema": SCHEMA, **values}
 
     @classmethod
     def from_json(cls, data: Any) -> Outcome:

@@ -8,6 +8,7 @@ DIR/scenario.yaml        the file as it was
 DIR/runs/NAME.json       schema mrc-run/1: everything of one run (outcome.py)
 DIR/runs/NAME.csv        its time series: time_s, rate_bps of flows, lost, retransmitted, marked, trimmed, dropped,
                          planes, queues
+DIR/runs/NAME.observations.jsonl   live: what the controller was told, for `mrc faults --replay` (docs/controller.md)
 """
 
 from __future__ import annotations
@@ -208,6 +209,11 @@ class Results:
         self._made += [self.folder / "runs" / f"{name}.json", self.folder / "runs" / f"{name}.csv"]
         _write(self.folder / "runs" / f"{name}.json", json.dumps(outcome.to_json()))
         _write_csv(self.folder / "runs" / f"{name}.csv", outcome)
+        if outcome.observations:
+            kept = self.folder / "runs" / f"{name}.observations.jsonl"
+            self._made.append(kept)
+            kept.write_bytes(outcome.observations)
+            outcome.observations = b""  # megabytes; a scenario may have a hundred runs
         self.manifest["runs"].append(
             {"name": outcome.name, "file": f"runs/{name}.json", "label": outcome.label, "seed": outcome.seed,
              "repeat": outcome.repeat, "duration_s": outcome.duration_s, "load": load}

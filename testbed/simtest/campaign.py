@@ -34,6 +34,8 @@ class Report:
     cpu_s: float = 0.0
     stats: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    """What the schedules were drawn as (schedule.KINDS)."""
     failures: list[Result] = field(default_factory=list)
 
     @property
@@ -44,7 +46,8 @@ class Report:
         return {
             "first": self.first, "seeds": self.seeds, "jobs": self.jobs, "wall_s": round(self.wall_s, 1),
             "cpu_s": round(self.cpu_s, 1), "passed": self.passed, "stats": dict(self.stats),
-            "faults": dict(self.faults), "failures": [failure_json(result) for result in self.failures],
+            "kinds": dict(self.kinds), "faults": dict(self.faults),
+            "failures": [failure_json(result) for result in self.failures],
         }  # fmt: skip
 
     def text(self) -> str:
@@ -54,6 +57,7 @@ class Report:
             f"{self.seeds:,} schedules (seeds {self.first} to {self.first + self.seeds - 1}) in {self.wall_s:.0f} s, "
             f"{self.jobs} job{'s' * (self.jobs > 1)}, {self.cpu_s:.0f} s CPU",
             f"  {counts}",
+            "  schedules: " + ", ".join(f"{what} {number:,}" for what, number in self.kinds.most_common()),
             "  faults: " + (", ".join(f"{what} {number:,}" for what, number in self.faults.most_common()) or "none"),
         ]
         for result in self.failures:
@@ -78,18 +82,19 @@ def failure_json(result: Result) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def run_chunk(seeds: range) -> tuple[list[Result], Counter[str], Counter[str], float]:
-    """(failures, stats, faults, CPU seconds) of some seeds."""
-    failures, stats, faults = [], Counter[str](), Counter[str]()
+def run_chunk(seeds: range) -> tuple[list[Result], Counter[str], Counter[str], Counter[str], float]:
+    """(failures, stats, kinds, faults, CPU seconds) of some seeds."""
+    failures, stats, kinds, faults = [], Counter[str](), Counter[str](), Counter[str]()
     began = time.process_time()
     for seed in seeds:
         schedule = draw(seed)
         result = simulate(schedule)
         stats.update(result.stats)
+        kinds[schedule.kind] += 1
         faults.update(fault.kind for fault in schedule.faults)
         if result.violation is not None:
             failures.append(result)
-    return failures, stats, faults, time.process_time() - began
+    return failures, stats, kinds, faults, time.process_time() - began
 
 
 def _results(chunks: list[range], jobs: int) -> Iterator[Any]:
@@ -112,8 +117,9 @@ def campaign(
     began = time.monotonic()
     end = first + seeds
     chunks = [range(at, min(at + CHUNK, end)) for at in range(first, end, CHUNK)]
-    for failures, stats, faults, cpu_s in _results(chunks, jobs):
+    for failures, stats, kinds, faults, cpu_s in _results(chunks, jobs):
         report.stats.update(stats)
+        report.kinds.update(kinds)
         report.faults.update(faults)
         report.failures += failures
         report.cpu_s += cpu_s
@@ -181,9 +187,10 @@ def replay(schedule: Schedule, shrunk_to: Path | None = None) -> tuple[Result, s
 
 def shape(schedule: Schedule) -> str:
     """A schedule in a line."""
-    size = sum(post.size for post in schedule.posts)
+    size = sum(post.size * post.times for post in schedule.posts)
+    writes = sum(post.times for post in schedule.posts)
     keys = len(schedule.config) + sum(map(len, schedule.config_of.values()))
     return (
-        f"{schedule.plan_of()}, {len(schedule.qps)} connections, {len(schedule.posts)} writes of {size:,} bytes, "
+        f"{schedule.kind}: {schedule.plan_of()}, {len(schedule.qps)} connections, {writes:,} writes of {size:,} bytes, "
         f"{len(schedule.faults)} faults, {keys} keys off their defaults"
     )

@@ -292,11 +292,12 @@ def _hostile(feed: Feed, victims: Victims, name: str) -> Packet:
         syndrome = (0x1F, 0x1F, 0x1F, 0x61, 0x62, 0x63, 0x20, feed.number())[feed.number() & 7]
         return TransportAck(*envelope, feed.near(cack, 24), syndrome, feed.number(3))
     if which == 5:
-        return ReliabilityProbe(*envelope, feed.number(2), feed.number(2))
+        return ReliabilityProbe(*envelope, feed.number(2), feed.number(2), rtx=bool(feed.number() & 1))
     envelope = (2, *envelope[1:])
     if feed.number() & 1:
         return EndpointResponse(*envelope, feed.number(2), feed.number() & 3, feed.number(2))
-    return EndpointRequest(*envelope, feed.number(2), feed.number() & 3, feed.near(3, 32), feed.number(2))
+    request_id, op, mask, timestamp = feed.number(2), feed.number() & 3, feed.near(3, 32), feed.number(2)
+    return EndpointRequest(*envelope, request_id, op, mask, timestamp, rtx=bool(feed.number() & 1))
 
 
 def endpoints(data: bytes) -> None:
@@ -362,6 +363,7 @@ def _records() -> list[Packet | RcPacket]:
         TransportAck(*head, 7, 0x1F, 3),
         ReliabilityProbe(*head, 77, 5),
         EndpointRequest(2, *head[1:], 9, 0, 3, 5),
+        EndpointRequest(2, *head[1:], 9, 1, 0, 5, rtx=True),
         EndpointResponse(2, *head[1:], 9, 1, 5),
         RcWrite(*head, RcOpcode.WRITE_FIRST, 7, b"x" * 256, 360, 0x1000, 9, 500),
         RcWrite(*head, RcOpcode.WRITE_LAST_IMM, 8, b"abc", 88, imm=5, ack_request=True),

@@ -12,16 +12,27 @@ from random import Random
 from typing import Any
 
 from hosts.engine.config import Config, ConfigError
+from testbed.virtual.faults import ALL_SWITCHES
 from topologies.plan import Plan, PlanError
 
 FAULTS = (
     "link_down", "one_way", "loss", "pattern", "corrupt", "blackhole", "flap", "switch_off", "port_down", "delay",
-    "reorder", "duplicate", "stall", "deny", "shrink_mpr", "penalty",
+    "reorder", "duplicate", "late", "stall", "vanish", "restart", "destroy", "deny", "shrink_mpr", "penalty",
 )  # fmt: skip
-KINDS = ("calm",) * 6 + ("faults",) * 18 + ("storm",) * 4 + ("cut off", "window")
-"""What a schedule may be about, as often as it is drawn."""
+ENDING = tuple(kind for kind in FAULTS if kind not in ("vanish", "restart", "destroy"))
+"""Those that may happen to any schedule, and end."""
+LATE_ONE_IN = 10
+KINDS = {
+    "calm": 12, "stalled": 8, "faults": 32, "storm": 8, "cut off": 2, "window": 1, "for ever": 15, "restart": 6,
+    "slow": 1, "neighbours": 2,
+}  # fmt: skip
+"""What a schedule may be about, and how often it is drawn."""
 HEALED_S = 2.0
-"""Every fault has ended by then; from there on all that is left has to finish."""
+"""Every fault that ends has ended by then; from there on all that is left has to finish."""
+LONG_ONE_IN = 3000
+"""One schedule in so many lasts for an hour or half of one."""
+STALL_S = 1.0
+"""A host or switch has no CPU for this long at most."""
 
 
 class ScheduleError(ValueError):
@@ -37,24 +48,34 @@ class Post:
     side: int
     size: int
     imm: int | None = None
+    times: int = 1
+    every: float = 0.0
+    """It is posted so often, this many seconds apart."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Something breaks at `at` and is mended at `until`.
+    """Something breaks at `at` and is mended at `until` (None: never).
 
     The last three kinds are no faults but orders of the controller or the application of a host, withdrawn at `until`:
     an EV of each connection is denied, the window shrinks (dynamic MPR), the sender is asked to slow down.
 
-    `where`: a link, a switch (blackhole, switch_off) or a host (stall and the orders). `value`: share of the packets
-    (loss, corrupt, duplicate), seconds each way (flap), extra seconds (delay, reorder: up to). `pattern`: 0 = lost,
-    1 = passes, over and over: zeros first, or one at the end.
+    `restart`: the process of a host dies, another one begins `value` seconds later, and at `until` (None: never) its
+    connections are made anew, which `pattern` says how: "qpn" and "psn" give the same numbers again, "keep" leaves the
+    other end's QP to itself instead of destroying it. `destroy`: a host destroys its QP of connection `value`.
+
+    `where`: a link, a switch (blackhole, switch_off, stall), all of them (ALL_SWITCHES: stall) or a host (stall,
+    vanish, restart, destroy and the orders).
+    `value`: share of the packets (loss, corrupt, duplicate), seconds each way (flap), extra seconds (delay; reorder: up
+    to; late: one packet in LATE_ONE_IN), seconds between two ports (stall). `pattern`: 0 = lost, 1 = passes, over and
+    over: zeros first, or one at the end; of stall: the planes in the order in which the host reads its ports
+    afterwards; of late: "twin" when only a copy is late.
     """
 
     kind: str
     where: str
     at: float
-    until: float
+    until: float | None
     value: float = 0.0
     pattern: str = ""
     reverse: bool = False
@@ -77,6 +98,15 @@ class Schedule:
     faults: list[Fault] = field(default_factory=list)
     psn: int | None = None
     """First PSN of every QP; None = random."""
+    kind: str = "faults"
+    """What it was drawn as (KINDS)."""
+    watched_s: float | None = None
+    """How long it is watched at most, when that is not the usual time."""
+
+    @property
+    def lasting(self) -> bool:
+        """Some fault never ends."""
+        return any(fault.until is None for fault in self.faults if fault.kind not in ("restart", "destroy"))
 
     def plan_of(self) -> Plan:
         """Raises PlanError."""
@@ -116,6 +146,8 @@ class Schedule:
                 raise ScheduleError(f"no host {', '.join(sorted(named - hosts))} in this plan")
             if bad := [f.kind for f in found.faults if f.kind not in FAULTS]:
                 raise ScheduleError(f"no fault {bad[0]!r} (has: {', '.join(FAULTS)})")
+            if bad := [f for f in found.faults if f.kind == "destroy" and not 0 <= f.value < len(found.qps)]:
+                raise ScheduleError(f"{bad[0]} names a connection that does not exist")
             if any(not 0 <= p.qp < len(found.qps) or p.side not in (0, 1) for p in found.posts):
                 raise ScheduleError("a write names a connection that does not exist")
         except (TypeError, PlanError, ConfigError) as error:
@@ -129,6 +161,8 @@ class Schedule:
 def draw(seed: int) -> Schedule:
     """The schedule of a seed."""
     rng = Random(f"mrc-simtest {seed}")
+    if rng.random() < 1 / LONG_ONE_IN:
+        return draw_long(seed, rng)
     plan = {
         "planes": rng.choice((1, 2, 2, 3, 4)), "racks": rng.choice((1, 2, 2, 3)), "spines": rng.choice((1, 2, 2, 3, 4)),
         "hosts_per_rack": rng.choice((1, 1, 2, 3)),
@@ -137,7 +171,7 @@ def draw(seed: int) -> Schedule:
         plan["racks"] = 2
     whole = Plan.from_json(plan)
     names = [host.name for host in whole.hosts]
-    kind = rng.choice(KINDS)
+    (kind,) = rng.choices(list(KINDS), list(KINDS.values()))
     config = draw_config(rng)
     config_of = {}
     if rng.random() < 0.3:
@@ -155,12 +189,31 @@ def draw(seed: int) -> Schedule:
     if network["trim_bytes"] is not None:
         # Headers have priority. From packets of 256 bytes a fixed window makes enough of them to starve all data.
         config["pmtu_bytes"] = 1024
-    posts = draw_posts(rng, len(qps), config.get("pmtu_bytes", 256), kind == "window")
+    posts = draw_posts(rng, len(qps), config.get("pmtu_bytes", 256), kind)
     faults = [] if kind == "calm" else [draw_fault(rng, whole, busy) for _ in range(rng.choice((1, 1, 2, 3, 5)))]
-    if kind == "calm":
+    if kind == "for ever":
+        faults = draw_lasting(rng, whole, busy)
+        config |= draw_budget(rng)
+        for keys in config_of.values():
+            for key in _BUDGET:
+                keys.pop(key, None)
+    elif kind == "stalled":
+        faults = draw_stalls(rng, whole, busy)
+    elif kind == "restart":
+        faults = draw_restart(rng, whole, busy)
+        again_at = faults[0].until
+        if again_at is not None:  # some of the work comes after it
+            posts = [replace(p, at=round(again_at + p.at, 6)) if rng.random() < 0.5 else p for p in posts]
+            posts.sort(key=lambda p: p.at)
+        config = {key: value for key, value in config.items() if key not in _BUDGET} | {"timeout": 14}
+        config_of = {}
+    if kind in ("calm", "stalled"):
         config = {key: value for key, value in config.items() if key not in _UNSETTLING}
         config |= {"timeout": 16, "reorder_threshold": SURE}
         config_of = {}
+        if kind == "stalled":
+            config = {key: value for key, value in config.items() if key not in (*_BUDGET, *_HASTY)}
+            config["timeout"] = 16
     elif kind == "window":
         config |= {"mpr_packets": 128, "cwnd_bytes": 1 << 20}
         if network["trim_bytes"] is not None:  # headers of many small packets starve data, too, if they come first
@@ -170,11 +223,33 @@ def draw(seed: int) -> Schedule:
         at = round(rng.random() * 0.01, 6)
         nics = [link for link in whole.links if link.lower.node == busy[0]]
         faults = [Fault(rng.choice(("link_down", "one_way")), link.name, at, HEALED_S) for link in nics]
+    psn = rng.choice((None, None, 0, 0xFFFFF0, 0x7FFFF8))
+    if kind == "slow":
+        plan = {"planes": rng.choice((1, 2)), "racks": 2, "spines": 1, "hosts_per_rack": 1}
+        network |= {"mode": "srv6", "rate_bps": 100e6, "delay_s": rng.uniform(0.15, 0.3) / 8, "jitter_s": 0.0}
+        network |= {"queue_bytes": 1 << 20, "mark_bytes": None, "trim_bytes": None}
+        config = {key: value for key, value in config.items() if key not in (*_BUDGET, *_UNSETTLING, "timeout_rtts")}
+        config |= {"timeout": 16, "timestamps": True, "clear_bits": rng.choice(("unknown", "unknown", "lost"))}
+        config_of, faults, psn = {}, [], None
+        qps = [["h0", "h1"]]
+        posts = [Post(0.0, 0, 0, config["pmtu_bytes"] * rng.choice((60, 100, 200)))]
+    elif kind == "neighbours":
+        qps = [qps[0], list(qps[0])]
+        config = {"timeout": 14, "cc_algorithm": "uet-1.0-nscc", "pmtu_bytes": 256, "exp_cnt": rng.choice((2, 5, 25))}
+        network |= {"mode": "srv6", "queue_bytes": 1 << 20, "mark_bytes": None, "trim_bytes": None, "rate_bps": 20e6}
+        config |= {"link_rate_bps": 20e6, "base_rtt_s": 0.002}
+        config_of = {}
+        posts = [Post(0.0, number, 0, 256 * rng.choice((200, 400))) for number in (0, 1)]
+        at = round(rng.random() * 0.03, 6)
+        faults = [Fault("destroy", qps[0][1], at, at, float(rng.randrange(2)))]
+    elif kind == "restart":
+        psn = None
     return Schedule(
         seed=seed, plan=plan, network=network, config=config, config_of=config_of, qps=qps,
         posts=posts,
         faults=faults,
-        psn=rng.choice((None, None, 0, 0xFFFFF0, 0x7FFFF8)),
+        psn=psn,
+        kind=kind,
     )  # fmt: skip
 
 
@@ -264,6 +339,8 @@ _KNOWN = {f.name for f in fields(Config)}
 _UNSETTLING = ("bitmap_packets", "work_slots", "rx_buffer_bytes", "reorder_threshold", "dynamic_mpr", "sack_flush_s",
                "clear_bits", "loss_rule", "window_end")  # fmt: skip
 """Keys with which packets are refused or sent again without any fault."""
+_HASTY = ("probe_timeout_s", "probe_fail_count")
+"""Keys with which a probe that is not answered for a moment convicts its path."""
 SURE = 1 << 16
 """A reorder_threshold that rules guessing by distance out: small packets lap large ones on slow links (§5.9 b)."""
 
@@ -294,7 +371,7 @@ def draw_network(rng: Random, kind: str) -> dict[str, Any]:
         "fifo": True,
         "wire": rng.random() < 0.15,
     }
-    if kind != "calm" and rng.random() < 0.4:
+    if kind not in ("calm", "stalled") and rng.random() < 0.4:
         network["queue_bytes"] = rng.choice((3_000, 10_000, 40_000))
         network["mark_bytes"] = rng.choice((None, 1_000, 5_000))
         network["trim_bytes"] = rng.choice((None, 2_000, 8_000))
@@ -304,16 +381,20 @@ def draw_network(rng: Random, kind: str) -> dict[str, Any]:
     return network
 
 
-def draw_posts(rng: Random, qps: int, pmtu: int, crowd: bool = False) -> list[Post]:
-    """A workload of some packets to some hundreds; `crowd`: many small writes at once, to fill the window."""
+def draw_posts(rng: Random, qps: int, pmtu: int, kind: str) -> list[Post]:
+    """A workload of some packets to some hundreds; for "window" many small writes at once, to fill it."""
     posts: list[Post] = []
     budget = 300 if rng.random() < 0.01 else rng.choice((2, 4, 6, 8, 10, 15, 20, 30, 40, 60))
     both = rng.random() < 0.5
     imms = rng.choice((0.0, 0.0, 0.2, 1.0))
     spread = rng.choice((0.0, 0.0, 0.02, 0.3))
     sizes = rng.choice(("mixed", "mixed", "small", "one"))
-    if crowd:
+    if kind == "window":
         budget, both, spread, sizes = 180, False, 0.0, "small"
+    elif kind == "for ever":
+        spread = rng.choice((0.0, 0.02, 0.1, 0.3))
+    elif kind == "stalled":
+        spread, budget = rng.choice((0.02, 0.1, 0.3, 0.6)), rng.choice((20, 40, 80))
     while budget > 0 and len(posts) < 250:
         if sizes == "small":
             size = rng.choice((0, 1, 7, pmtu - 1, pmtu, pmtu + 1))
@@ -331,7 +412,7 @@ def draw_posts(rng: Random, qps: int, pmtu: int, crowd: bool = False) -> list[Po
 
 def draw_fault(rng: Random, plan: Plan, named: list[str]) -> Fault:
     """One fault, at some time before HEALED_S, somewhere; at NICs and hosts, of the hosts `named`."""
-    kind = rng.choice(FAULTS)
+    kind = rng.choice(ENDING)
     at = round(rng.choice((0.0, rng.random() * 0.01, rng.random() * 0.1, rng.random() * 0.5)), 6)
     lasts = rng.choice((rng.random() * 0.01, rng.random() * 0.1, rng.random(), HEALED_S))
     until = round(min(at + lasts, HEALED_S), 6)
@@ -340,14 +421,165 @@ def draw_fault(rng: Random, plan: Plan, named: list[str]) -> Fault:
     where, value, pattern = link.name, 0.0, ""
     if kind in ("blackhole", "switch_off"):
         where = rng.choice(plan.switches).name
-    elif kind in ("stall", "deny", "shrink_mpr", "penalty"):
+    elif kind == "stall":
+        where, value, pattern = _stalled(rng, plan, named)
+        until = round(at + rng.random() * min(STALL_S, HEALED_S - at), 6)
+    elif kind in ("vanish", "deny", "shrink_mpr", "penalty"):
         where = rng.choice(named)
     elif kind in ("loss", "corrupt", "duplicate"):
         value = rng.choice((0.01, 0.1, 0.5))
+    elif kind == "late":
+        value = rng.choice((0.05, 0.5, 2.0, 5.0))
+        pattern = rng.choice(("", "twin"))
     elif kind == "flap":
         value = rng.choice((0.002, 0.02, 0.1))
     elif kind in ("delay", "reorder"):
-        value = rng.choice((0.0005, 0.005, 0.03))
+        value = rng.choice((0.0005, 0.005, 0.03, 0.075))
     elif kind == "pattern":
         pattern = rng.choice(("10", "110", "0" + "1" * 9, "000" + "1" * 20, "0" + "1" * 49))
     return Fault(kind, where, at, until, value, pattern, rng.random() < 0.5)
+
+
+# ---- what never ends ----------------------------------------------------------------------------------------
+
+_BUDGET = ("timeout", "linear_cnt", "exp_cnt", "timeout_phases", "timeout_ceiling_s")
+"""Keys that make the retry budget."""
+
+
+def draw_budget(rng: Random) -> dict[str, Any]:
+    """A finite retry budget, most often one that is soon spent; sometimes the default one."""
+    if rng.random() < 0.15:
+        return {"timeout": 16, "linear_cnt": 3, "exp_cnt": 5, "timeout_phases": "linear-exponential",
+                "timeout_ceiling_s": 4.0}  # fmt: skip
+    return {
+        "timeout": rng.choice((12, 13, 14)), "linear_cnt": rng.choice((0, 1, 3)), "exp_cnt": rng.choice((1, 2, 5)),
+        "timeout_phases": rng.choice(("linear-exponential", "linear-exponential", "linear", "exponential")),
+        "timeout_ceiling_s": rng.choice((0.05, 0.1, 0.3)),
+    }  # fmt: skip
+
+
+def draw_lasting(rng: Random, plan: Plan, named: list[str]) -> list[Fault]:
+    """Faults that never end: single ones, a host's ports down while the rest is dead or lossy, and a silent end."""
+    shape = rng.choice(("single", "single", "ports", "ports", "gone"))
+    if shape == "single":
+        return [_lasting(rng, plan, named) for _ in range(rng.choice((1, 1, 2, 4)))]
+    host = rng.choice(named)
+    nics = [link for link in plan.links if link.lower.node == host]
+    at = _moment(rng)
+    if shape == "gone":
+        faults = [Fault("vanish", host, at, None)]
+        down = rng.sample(nics, rng.randrange(len(nics)))
+    else:
+        rng.shuffle(nics)
+        count = rng.randrange(1, len(nics)) if len(nics) > 1 else 0
+        down, rest = nics[:count], nics[count:]
+        faults = []
+        worst = rng.choice(("dead", "dead", "lossy", "one_way", "mixed"))
+        for link in rest:
+            how = rng.choice(("dead", "lossy", "one_way")) if worst == "mixed" else worst
+            for reverse in (False, True) if how != "one_way" else (rng.random() < 0.5,):
+                same_plane = [one for one in plan.links if one.plane == link.plane]
+                where = link if rng.random() < 0.7 else rng.choice(same_plane)
+                kind, value = ("loss", rng.choice((0.15, 0.3, 0.5))) if how == "lossy" else ("one_way", 0.0)
+                faults.append(Fault(kind, where.name, at, None, value, "", reverse))
+    late = rng.random() < 0.5  # first the silent death, then the ports; or the other way round
+    then = round(at + rng.choice((0.0, 0.01, 0.1, 0.5)) * rng.random(), 6) if late else round(at * rng.random(), 6)
+    return faults + [Fault("port_down", link.name, then, None) for link in down]
+
+
+def _moment(rng: Random) -> float:
+    return round(rng.choice((0.0, rng.random() * 0.01, rng.random() * 0.1, rng.random() * 0.5)), 6)
+
+
+def _lasting(rng: Random, plan: Plan, named: list[str]) -> Fault:
+    kind = rng.choice((
+        "link_down", "one_way", "one_way", "loss", "loss", "pattern", "corrupt", "blackhole", "blackhole",
+        "switch_off", "port_down", "stall", "vanish",
+    ))  # fmt: skip
+    at = _moment(rng)
+    nics = [link for link in plan.links if link.lower.node in named]
+    where = rng.choice(nics if kind == "port_down" or rng.random() < 0.4 else plan.links).name
+    value, pattern = 0.0, ""
+    if kind in ("blackhole", "switch_off"):
+        where = rng.choice(plan.switches).name
+    elif kind in ("stall", "vanish"):
+        where = rng.choice(named)
+    elif kind in ("loss", "corrupt"):
+        value = rng.choice((0.15, 0.3, 0.5))
+    elif kind == "pattern":
+        pattern = rng.choice(("10", "110", "0" + "1" * 9, "000" + "1" * 20))
+    return Fault(kind, where, at, None, value, pattern, rng.random() < 0.5)
+
+
+def _stalled(rng: Random, plan: Plan, named: list[str]) -> tuple[str, float, str]:
+    """Who has no CPU, seconds between the ports it reads afterwards, and their order."""
+    who = rng.random()
+    if who < 0.15:
+        return rng.choice(plan.switches).name, 0.0, ""
+    order = " ".join(map(str, rng.sample(range(plan.planes), plan.planes))) if rng.random() < 0.8 else ""
+    if who < 0.3:
+        return ALL_SWITCHES, rng.choice((0.0, 0.0005)), order
+    return rng.choice(named), rng.choice((0.0, 0.0, 0.0005, 0.002, 0.005)), order
+
+
+def draw_stalls(rng: Random, plan: Plan, named: list[str]) -> list[Fault]:
+    """Hosts and switches without CPU, and nothing else: some long stalls, or many short ones as on a busy machine."""
+    faults = []
+    busy = rng.random() < 0.5
+    for _ in range(rng.randrange(3, 9) if busy else rng.choice((1, 1, 2, 3))):
+        where, value, pattern = _stalled(rng, plan, named)
+        at = round(rng.random() * rng.choice((0.01, 0.1, 0.5)), 6)
+        lasts = (0.04 if busy else rng.choice((0.05, 0.3, STALL_S))) * rng.random()
+        faults.append(Fault("stall", where, at, round(at + lasts, 6), value, pattern))
+    return faults
+
+
+# ---- restarts, long runs ------------------------------------------------------------------------------------
+
+
+def draw_restart(rng: Random, plan: Plan, named: list[str]) -> list[Fault]:
+    """A host's process begins anew in mid-transfer; ports that change meanwhile, and packets seconds late.
+
+    With the same QPN and the same PSNs again nothing in a packet tells the two lives apart: then the old ones must
+    have left the network before (a time-wait, as for any transport), so none is late and nobody keeps the old QP.
+    """
+    host = rng.choice(named)
+    at = round(rng.random() * rng.choice((0.005, 0.05, 0.3)), 6)
+    down = rng.choice((0.0, 0.001, 0.1, 0.4)) * rng.random()
+    words = rng.choice(("", "", "qpn", "psn", "qpn psn", "keep", "qpn keep"))
+    until = None
+    if rng.random() < 0.8:
+        pause = 0.5 if words == "qpn psn" else rng.choice((0.0, 0.01, 0.3))
+        until = round(at + down + pause + rng.random() * 0.1, 6)
+    faults = [Fault("restart", host, at, until, round(down, 6), words)]
+    nics = [link for link in plan.links if link.lower.node in named]
+    for _ in range(rng.choice((0, 1, 1, 2, 3))):
+        link = rng.choice([one for one in nics if one.lower.node == host] if rng.random() < 0.7 else nics)
+        begins = round(rng.random() * (at + 0.1), 6)
+        ends = round(min(max(begins, at) + rng.random() * rng.choice((0.02, 0.5, 1.0)), HEALED_S), 6)
+        faults.append(Fault("port_down", link.name, begins, ends))
+    if words != "qpn psn":
+        for link in rng.sample(plan.links, min(len(plan.links), rng.choice((0, 1, 3)))):
+            late = rng.choice((0.1, 0.5, 2.0, 5.0))
+            faults.append(Fault("late", link.name, 0.0, HEALED_S, late, rng.choice(("", "twin")), rng.random() < 0.5))
+    return faults
+
+
+def draw_long(seed: int, rng: Random) -> Schedule:
+    """An hour of one packet at a time, or half an hour of silence with endless retries: does anything pile up?"""
+    plan = {"planes": rng.choice((1, 2, 4)), "racks": 2, "spines": rng.choice((1, 2)), "hosts_per_rack": 1}
+    config = {key: value for key, value in draw_config(rng).items() if key not in ("max_wimm", "flow_control")}
+    config |= {"timeout": 16, "exp_cnt": 25, "timeout_phases": "linear-exponential"}
+    network = draw_network(rng, "calm") | {"wire": False}
+    posts, faults, watched_s = [], [], 3700.0
+    if rng.random() < 0.5:
+        imm = rng.getrandbits(32)
+        posts = [Post(0.6 * side, 0, side, 7, imm, times=3000, every=1.2) for side in (0, 1)]
+    else:
+        posts = [Post(0.0, 0, 0, config["pmtu_bytes"] * rng.choice((1, 20, 60)))]
+        faults, watched_s = [Fault("vanish", "h1", rng.choice((0.0, 0.002)), None)], 1800.0
+        config["timeout_ceiling_s"] = rng.choice((0.3, 4.0))
+    return Schedule(
+        seed=seed, plan=plan, network=network, config=config, config_of={}, qps=[["h0", "h1"]], posts=posts,
+        faults=faults, kind="long", watched_s=watched_s,
+    )  # fmt: skip

@@ -13,6 +13,7 @@ from typing import Any
 
 from testbed.simtest.run import Result, simulate
 from testbed.simtest.schedule import Post, Schedule, ScheduleError
+from testbed.virtual.faults import ALL_SWITCHES
 
 PLAIN_NETWORK = {
     "mode": "srv6",
@@ -51,7 +52,7 @@ def _sound(schedule: Schedule) -> bool:
         nodes = {node.name for node in (*schedule.plan_of().hosts, *schedule.plan_of().switches)}
     except ScheduleError:
         return False
-    return all(name in nodes for fault in schedule.faults for name in fault.where.split(" "))
+    return all(name in nodes or name == ALL_SWITCHES for fault in schedule.faults for name in fault.where.split(" "))
 
 
 def _without(items: list[Any], first: int, count: int) -> list[Any]:
@@ -110,6 +111,8 @@ def _sizes(schedule: Schedule) -> Iterator[Schedule]:
         smaller: list[Post] = []
         if post.size > 1:
             smaller += [replace(post, size=1), replace(post, size=post.size // 2)]
+        if post.times > 1:
+            smaller += [replace(post, times=1), replace(post, times=post.times // 2)]
         if post.imm is not None:
             smaller.append(replace(post, imm=None))
         if post.at:

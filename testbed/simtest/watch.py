@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.ev import Ev, EvProfile, EvSignal, EvState, ev_moves
-from hosts.engine.events import Completion, Event, PacketLost, QpError, Status, WriteImmReceived
+from hosts.engine.events import Completion, Event, LossCause, PacketLost, QpError, Status, WriteImmReceived
+from hosts.engine.flight import IN_FLIGHT
 from hosts.engine.packets import (
     RCVD_UNIT,
     EndpointOp,
@@ -32,9 +33,11 @@ from hosts.engine.packets import (
     Verdict,
     Write,
 )
+from hosts.engine.peers import LEASE_REFRESHES
 from hosts.engine.psn import unwrap
 from hosts.engine.qp import QpState, QueuePair
 from hosts.engine.wire import NOMINAL_EXTRA
+from testbed.simtest.census import census
 
 INVARIANTS = {
     "placed": "a completed write's bytes are in place at the moment of its completion",
@@ -48,9 +51,24 @@ INVARIANTS = {
     "balance": "planes differ by one packet per rotation when nothing is out",
     "budget": "a QP fails only when its retry budget is truly spent",
     "calm": "without faults nothing is lost, sent again or taken out",
-    "ends": "everything ends within bounded time after the faults",
+    "blame": "a stall convicts no path but those through a switch that stalls; only timers that ran out send again",
+    "ends": "with a finite budget every write completes or fails within the bound of its configuration",
+    "memory": "state is bounded by windows and EVs, whatever the length of the run",
+    "timers": "no packet stays in flight past its own timer",
+    "account": "bytes in flight are never below minus one counting unit, and not above zero when nothing is",
+    "ports": "some refresh periods after the last change each end knows the other's ports, through restarts too",
+    "neighbours": "a QP whose peer is gone does not stop the others to the same destination",
+    "learns": "a round trip above the timer is learned: what leaves after the first answers is not sent again",
     "crash": "no exception leaves the engine",
 }
+LEARN_TRIPS = 2
+"""Round trips after the first answer from which on nothing is sent again in a network that is only slow."""
+SPARE_ENTRIES, ENTRIES_PER_PACKET, ENTRIES_PER_EV = 200, 16, 160
+"""Entries of one kind that an engine may have: in any case, for each packet in flight at one time, and for each EV
+(what is over may stay in a queue until it is worth the trouble to clear it)."""
+COPIES = 8
+"""Entries that each transmission may have of its own."""
+TIMERS_EVERY_S = 0.001
 GUARD = 64
 """Bytes of no-man's-land on both sides of a region, and between the writes in it."""
 FILL = b"\xee"
@@ -100,6 +118,12 @@ class Lane:
         self.posted: list[Posted] = []
         self.ended = 0
         self.failed: Status | None = None
+        self.closed = False
+        """The sender's process died, or its QP was destroyed: nothing more will come of it."""
+        self.doomed = False
+        """The receiver's QP was destroyed, and the sender hears nothing of it."""
+        self.foreign = False
+        """Packets of another life of the connection reached the receiver's QP."""
         self.imms_due: deque[Posted] = deque()
 
     def connect(self, sender_qp: QueuePair, receiver_qp: QueuePair, pmtu: int) -> None:
@@ -113,8 +137,18 @@ class Lane:
         self.rcvd = 0
         """Nominal bytes that arrived, each PSN once."""
         self.last_psns: list[int] = []
+        self.heard_at = 0.0
+        """When the sender last heard of a higher cack, which makes its retry budget whole (§5.11)."""
         self.progress_at = 0.0
-        """When the sender last heard of a higher cack."""
+        """When it did, or a write completed."""
+        self.peak = 0
+        """Most packets that were sent and not known to have arrived at one time."""
+        self.sent_at: dict[int, float] | None = None
+        """When each PSN was sent first, where that matters."""
+        self.answered_at: float | None = None
+        """When the first answer came."""
+        self.busy_at = self.excused_at = 0.0
+        """When the QP last got work while it had none; when it last had a good reason to wait."""
         self.mpr = receiver_qp._config.mpr_packets
         self.extra = NOMINAL_EXTRA[receiver_qp._config.rcvd_counts]
         self.counts = [0] * self.sender.endpoint.planes
@@ -129,6 +163,8 @@ class Lane:
     def post(self, now: float) -> None:
         """Post the next write."""
         index = len(self.posted)
+        if self.ended == index:
+            self.busy_at = now
         piece, imm = self.pieces[index], self.imms[index]
         va = self.region.va + self.starts[index] - GUARD
         wr_id = self.sender_qp.post_write(piece, va, self.region.rkey, now=now, imm=imm)
@@ -195,8 +231,10 @@ class Lane:
             cack = unwrap(packet.psn, self.known)
         else:
             return
-        if cack > self.known:
-            self.known, self.progress_at = cack, now
+        if self.answered_at is None:
+            self.answered_at = now
+        if self.known < cack <= self.cack:  # one that goes beyond is of another life
+            self.known, self.progress_at, self.heard_at = cack, now, now
 
 
 class Side:
@@ -206,15 +244,25 @@ class Side:
         self.name, self.endpoint = name, endpoint
         self.ports = (1 << endpoint.planes) - 1
         """Our ports that are up."""
-        self.peer_ports: dict[str, tuple[int, int]] = {}
-        """By peer: newest port status update that arrived, as (request id, mask)."""
+        self.peer_ports: dict[str, tuple[int, int, float]] = {}
+        """By peer: newest port status update that arrived, as (request id, mask, when)."""
+        self.reborn: set[str] = set()
+        """Peers whose process began anew: updates of two lives may be on their way, and only in the end (*ports*) is it
+        certain what has to be believed."""
         self.seen = 0
         """Events already checked."""
+        self.stalled: Callable[[], bool] = lambda: False
+        """Whether its host has no CPU, or reads its ports one by one: then the clock has to wait."""
+        self.timers_at = 0.0
+        """When its timers are looked at again."""
 
-    def peer_up(self, peer: str, plane: int) -> bool:
-        """Whether the peer's port is up, as far as it told; with none up at both ends, any may be tried."""
+    def peer_up(self, peer: str, plane: int, now: float) -> bool:
+        """Whether the peer's port may be taken for up, by what it told last, which counts for a while only."""
         known = self.peer_ports.get(peer)
-        return known is None or bool(known[1] >> plane & 1)
+        if known is None or peer in self.reborn:
+            return True
+        lease_s = LEASE_REFRESHES * self.endpoint.config.port_status_refresh_s
+        return bool(known[1] >> plane & 1) or now >= known[2] + lease_s
 
 
 class WatchedProfile(EvProfile):
@@ -231,16 +279,27 @@ class WatchedProfile(EvProfile):
 
 
 class Watch:
-    """`calm`: the run has no faults and no way to lose a packet. One at a time in a process."""
+    """`calm`: the run has no way to lose a packet, and no faults but (`stalled`) hosts and switches without CPU; then
+    timers may expire unless all is `in_time`. `dubious`: planes on which a switch stalls; for as long, nobody can tell
+    it from one that is dead, so their EVs may go. One at a time in a process.
+    """
 
-    def __init__(self, calm: bool = False):
+    def __init__(
+        self, calm: bool = False, stalled: bool = False, in_time: bool = True, dubious: frozenset[int] = frozenset()
+    ):
         self.calm = calm
+        self._dubious = dubious
+        self._innocent = "blame" if stalled else "calm"
+        self._patient = calm and (not stalled or in_time) and not dubious
+        """Nothing can be late enough for a timer."""
         self.sides: dict[str, Side] = {}
         self.lanes: list[Lane] = []
-        self._to: dict[tuple[str, int], Lane] = {}
-        """By receiving host and its QPN."""
-        self._from: dict[tuple[str, int], Lane] = {}
+        self._to: dict[tuple[str, int], list[Lane]] = {}
+        """By receiving host and its QPN: one for each life of the connection, the newest last."""
+        self._from: dict[tuple[str, int], list[Lane]] = {}
         """By sending host and its QPN."""
+        self.trip_s: float | None = None
+        """*learns*: the true round trip, when it is known and nothing can be lost."""
         self.now = 0.0
         self.trace: deque[tuple[float, str, str, Any]] = deque(maxlen=60)
         """The last packets and events: (time, host, what, record)."""
@@ -258,9 +317,11 @@ class Watch:
 
     # ---- set-up -----------------------------------------------------------------------------------------
 
-    def side(self, name: str, endpoint: Endpoint) -> Side:
-        """Watch an endpoint: what the fabric calls on it goes through here."""
+    def side(self, name: str, endpoint: Endpoint, ports: int | None = None) -> Side:
+        """Watch an endpoint: what the fabric calls on it goes through here. `ports`: those that are up, if not all."""
         side = self.sides[name] = Side(name, endpoint)
+        if ports is not None:
+            side.ports = ports
         receive, transmit = endpoint.receive, endpoint.transmit
         on_timer, on_port = endpoint.on_timer, endpoint.on_port
         events = endpoint.events
@@ -272,6 +333,9 @@ class Watch:
 
         def watched_transmit(now: float, limit: int = 64, room: Sequence[int] | None = None) -> Any:
             self.now = now
+            if now >= side.timers_at:
+                side.timers_at = now + TIMERS_EVERY_S
+                self.check_timers(side)
             out = transmit(now, limit, room)
             if out:
                 self.on_sent(side, out, room is None or min(room) >= len(out), now)
@@ -302,8 +366,10 @@ class Watch:
     def lane(self, lane: Lane) -> None:
         """Watch a direction; its QPs are connected."""
         self.lanes.append(lane)
-        self._to[lane.receiver.name, lane.receiver_qp.qpn] = lane
-        self._from[lane.sender.name, lane.sender_qp.qpn] = lane
+        self._to.setdefault((lane.receiver.name, lane.receiver_qp.qpn), []).append(lane)
+        self._from.setdefault((lane.sender.name, lane.sender_qp.qpn), []).append(lane)
+        if self.trip_s is not None:
+            lane.sent_at = {}
         profile = lane.sender_qp.paths.profile  # type: ignore[union-attr]
         profile.__class__ = WatchedProfile
         self._configs[profile] = lane.sender_qp._config
@@ -319,18 +385,23 @@ class Watch:
         self.trace.append((now, side.name, "got", packet))
         kind = type(packet)
         if kind is Write:
-            lane = self._to.get((side.name, packet.dest_qp))
-            if lane is not None and lane.sender.name == peer and packet.trimmed is None:  # type: ignore[union-attr]
-                lane.arrived(packet)  # type: ignore[arg-type]
+            lanes = self._to.get((side.name, packet.dest_qp))
+            if lanes and packet.trimmed is None:  # type: ignore[union-attr]
+                lane = lanes[-1]
+                if lane.sender.name == peer and lane.receiver is side:
+                    if lane.region.rkey == packet.rkey:  # type: ignore[union-attr]
+                        lane.arrived(packet)  # type: ignore[arg-type]
+                    else:
+                        lane.foreign = True
         elif kind is EndpointRequest and packet.op == EndpointOp.PORT_STATUS_UPDATE:  # type: ignore[union-attr]
             known = side.peer_ports.get(peer)
             if known is None or (packet.request_id - known[0] & 0xFFFF) < 0x8000:  # type: ignore[union-attr]
                 mask = packet.port_mask >> side.endpoint.config.port_bit_base  # type: ignore[union-attr]
-                side.peer_ports[peer] = packet.request_id, mask  # type: ignore[union-attr]
+                side.peer_ports[peer] = packet.request_id, mask, now  # type: ignore[union-attr]
                 self._rotation_broken(side.name)
         elif kind is Sack or kind is TransportAck:
-            lane = self._from.get((side.name, packet.dest_qp))
-            if lane is not None and lane.receiver.name == peer:
+            lane = next(reversed(self._from.get((side.name, packet.dest_qp), ())), None)
+            if lane is not None and lane.receiver.name == peer and lane.sender is side:
                 lane.heard(packet, now)
                 if kind is Sack and packet.probe_id is not None:  # type: ignore[union-attr]
                     ev = lane.sender_qp.paths.find(packet.entropy)  # type: ignore[union-attr]
@@ -340,8 +411,8 @@ class Watch:
     def after_receive(self, side: Side, packet: Packet, peer: str) -> None:
         self._packet = None
         if type(packet) is Write:
-            lane = self._to.get((side.name, packet.dest_qp))
-            if lane is not None:
+            lane = next(reversed(self._to.get((side.name, packet.dest_qp), ())), None)
+            if lane is not None and lane.receiver is side:
                 if not lane.guards_hold():
                     raise self.violation("bounds", f"{lane.name}: PSN {packet.psn} wrote outside its region")
                 responder = lane.receiver_qp.responder
@@ -358,17 +429,18 @@ class Watch:
             if not side.ports >> plane & 1:
                 raise self.violation("paths", f"{side.name} sends by plane {plane}, whose port is down")
             if type(packet) is Write:
-                lane = self._to.get((peer, packet.dest_qp))
-                if lane is None or lane.sender is not side:
+                lane = self._lane_of(side, peer, packet)
+                if lane is None:
                     raise self.violation("packets", f"{side.name} writes to QP {packet.dest_qp} of {peer}")
                 self.on_write_sent(lane, packet, plane)
                 lanes.add(lane)
                 window = lane.sender_qp.requestor._window  # type: ignore[union-attr]
                 last[id(getattr(window, "_cc", window))] = lane, packet
             else:
-                lane = self._from.get((peer, packet.dest_qp))
-                if lane is not None and (wrong := lane.claims(packet)):
-                    raise self.violation("claims", f"{lane.name}: {wrong}")
+                about = [one for one in self._from.get((peer, packet.dest_qp), ()) if one.receiver is side]
+                wrong = [one.claims(packet) for one in about]
+                if about and all(wrong):
+                    raise self.violation("claims", f"{about[-1].name}: {wrong[-1]}")
         for lane, packet in last.values():
             self.check_window(lane, packet)
         for lane in lanes:
@@ -376,19 +448,38 @@ class Watch:
         if side.endpoint._events:
             self.on_events(side)
 
+    def _lane_of(self, side: Side, peer: str, packet: Write) -> Lane | None:
+        """Whose packet it is; other lives of a connection have other R_Keys."""
+        for lane in self._to.get((peer, packet.dest_qp), ()):
+            if lane.sender is side and lane.region.rkey == packet.rkey:
+                return lane
+        return None
+
+    def _learnt(self, lane: Lane, sent_at: float) -> bool:
+        """Whether a packet left after the true round trip must have been known."""
+        known_at = None if lane.answered_at is None else lane.answered_at + LEARN_TRIPS * (self.trip_s or 0.0)
+        return known_at is not None and sent_at > known_at
+
     def on_write_sent(self, lane: Lane, packet: Write, plane: int) -> None:
         psn = unwrap(packet.psn, lane.next_psn)
         self.sent += 1
         if psn == lane.next_psn:
             lane.next_psn += 1
+            if psn - lane.known > lane.peak:
+                lane.peak = psn - lane.known
+            if lane.sent_at is not None:
+                lane.sent_at[psn] = self.now
             if packet.rtx:
                 raise self.violation("packets", f"{lane.name}: PSN {psn} has rtx set the first time")
         else:
             self.resent += 1
             if psn > lane.next_psn or not packet.rtx:
                 raise self.violation("packets", f"{lane.name}: PSN {psn}, rtx {packet.rtx}; next is {lane.next_psn}")
-            if self.calm:
-                raise self.violation("calm", f"{lane.name}: PSN {psn} is sent again though nothing was lost")
+            if lane.sent_at is not None and self._learnt(lane, lane.sent_at[psn]):
+                what = f"PSN {psn} of {lane.sent_at[psn]:.6f} s is sent again"
+                raise self.violation("learns", f"{lane.name}: {what}, the first answer came at {lane.answered_at} s")
+            if self._patient:
+                raise self.violation(self._innocent, f"{lane.name}: PSN {psn} is sent again though nothing was lost")
         if psn >= lane.end_psn:
             raise self.violation("packets", f"{lane.name}: PSN {psn} belongs to no write")
         if psn > lane.known + lane.mpr:
@@ -399,7 +490,7 @@ class Watch:
         ev = lane.sender_qp.paths.find(packet.ev)  # type: ignore[union-attr]
         if ev is None or ev.plane != plane or not ev.active or ev.state not in _IN_ROTATION:
             raise self.violation("paths", f"{lane.name}: PSN {psn} on plane {plane} uses {ev!r}, not in rotation")
-        if not lane.sender.peer_up(lane.receiver.name, plane):
+        if not lane.sender.peer_up(lane.receiver.name, plane, self.now):
             raise self.violation("paths", f"{lane.name}: PSN {psn} uses plane {plane}, down at the peer")
         lane.counts[plane] += 1
 
@@ -413,6 +504,32 @@ class Watch:
             raise self.violation("window", f"{lane.name}: PSN {last.psn} left with {what}")
         if flight.bytes < 0:
             raise self.violation("window", f"{lane.name}: {flight.bytes} bytes in flight")
+        if window.inflight - last.size < -RCVD_UNIT:
+            raise self.violation("account", f"{lane.name}: {window.inflight - last.size} bytes in flight")
+
+    def check_timers(self, side: Side) -> None:
+        """§5.11: each packet has a timer of its own, whatever paths the others take. (Timers had their turn.)"""
+        if side.stalled():
+            return
+        for lane in self.lanes:
+            if lane.sender is side and not lane.closed:
+                for sent in lane.sender_qp.requestor.flight.outstanding.values():  # type: ignore[union-attr]
+                    if sent.deadline < self.now and sent.state == IN_FLIGHT:
+                        late = f"its timer ran out at {sent.deadline:.6f} s"
+                        raise self.violation("timers", f"{lane.name}: PSN {sent.psn} is still in flight, {late}")
+
+    def check_memory(self) -> None:
+        """State is bounded by what was ever in flight at one time, and by the EVs there are."""
+        for side in self.sides.values():
+            limit = SPARE_ENTRIES
+            for lane in self.lanes:
+                if side in (lane.sender, lane.receiver):
+                    evs = len(lane.sender_qp.paths.profile)  # type: ignore[union-attr]
+                    limit += ENTRIES_PER_PACKET * lane.peak + ENTRIES_PER_EV * evs
+            for where, entries in census(side.endpoint).items():
+                plenty = limit * COPIES if where.startswith("Sent.") else limit
+                if entries > plenty:
+                    raise self.violation("memory", f"{side.name}: {entries:,} entries in {where}, {plenty} are plenty")
 
     def check_balance(self, lane: Lane, all_free: bool) -> None:
         """§5.5: all ports up and free, every EV in its place: planes differ by one packet at most.
@@ -428,6 +545,7 @@ class Watch:
             not all_free
             or turns != lane.turns
             or side.ports != full
+            or lane.receiver.name in side.reborn
             or (peer is not None and peer[1] & full != full)
             or any(ev.state not in _IN_ROTATION for ev in profile._by_value.values())
         ):
@@ -461,19 +579,25 @@ class Watch:
             self.trace.append((self.now, side.name, "event", event))
             kind = type(event)
             if kind is Completion:
-                self._completed(self._from[side.name, event.qpn], event)
+                self._completed(self._from[side.name, event.qpn][-1], event)
             elif kind is WriteImmReceived:
-                self._imm(self._to[side.name, event.qpn], event)
+                self._imm(self._to[side.name, event.qpn][-1], event)
             elif kind is QpError:
-                self._failed(self._from[side.name, event.qpn], self._to[side.name, event.qpn], event)
-            elif kind is PacketLost and self.calm:
-                raise self.violation("calm", f"{side.name} takes PSN {event.psn} for lost: {event.cause.value}")
+                self._failed(self._from[side.name, event.qpn][-1], self._to[side.name, event.qpn][-1], event)
+            elif kind is PacketLost and self.calm and (self._patient or self._hasty(event)):
+                what = f"{side.name} takes PSN {event.psn} on EV {event.ev:#06x} for lost: {event.cause.value}"
+                raise self.violation(self._innocent, what)
+
+    def _hasty(self, event: PacketLost) -> bool:
+        """A packet is judged lost before its timer, which no silence of a host justifies."""
+        return event.cause is not LossCause.TIMEOUT and event.plane not in self._dubious
 
     def _completed(self, lane: Lane, event: Completion) -> None:
         if lane.ended >= len(lane.posted):
             raise self.violation("order", f"{lane.name}: write {event.wr_id} completes, none is left")
         posted = lane.posted[lane.ended]
         lane.ended += 1
+        lane.progress_at = self.now
         if event.wr_id != posted.wr_id or event.length != posted.size:
             raise self.violation("order", f"{lane.name}: write {event.wr_id} completes, {posted.wr_id} is next")
         if event.status is not Status.SUCCESS:
@@ -502,12 +626,14 @@ class Watch:
         limit = config.retry_limit
         if event.status is Status.REMOTE_ACCESS and lane.receiver_qp.state is QpState.ERROR:
             return  # the other end gave up, and says so (§6.2 step 3)
+        if lane.foreign or back.foreign:
+            return  # something of another life came in, whose R_Key is refused
         if event.status is not Status.RETRY_EXCEEDED:
             raise self.violation("budget", f"{lane.name}: QP failed: {event.status.value}: {event.detail}")
         if limit is None:
             raise self.violation("budget", f"{lane.name}: QP gave up, but exp_cnt says never")
         least = sum(config.retry_interval_s(n) for n in range(1, limit))
-        waited = self.now - lane.progress_at
+        waited = self.now - lane.heard_at
         if waited < least - 1e-9:
             raise self.violation("budget", f"{lane.name}: QP gave up after {waited:.6f} s of silence, due: {least:.6f}")
 
@@ -533,7 +659,9 @@ class Watch:
             at_a_loss = all(one is not None and one.in_doubt for one in others)
             good = self._answers[ev] >= (1 if at_a_loss else self._configs[profile].probe_ok_count)
         else:
-            good = not (self.calm and new is EvState.ASSUMED_BAD)
+            good = True
+        if self.calm and new is EvState.ASSUMED_BAD and ev.plane not in self._dubious:
+            raise self.violation(self._innocent, f"{ev!r} is withdrawn ({signal.value}), with nothing lost")
         if not good:
             raise self.violation("states", f"{ev!r}: {signal.name} without cause")
         if new is EvState.ASSUMED_BAD and old is not new:
@@ -557,10 +685,17 @@ class Watch:
                     done = lane.failed is None and number < lane.ended
                     if done or any(have not in (FILL[0], want) for have, want in pairs):
                         raise self.violation("bounds", f"{lane.name}: write {posted.wr_id} left bytes not its own")
-            if lane.failed is None and len(lane.posted) == len(lane.pieces) and lane.buffer != lane.want:
+            if lane.failed is None and lane.ended == len(lane.pieces) and lane.buffer != lane.want:
                 raise self.violation("bounds", f"{lane.name}: bytes between the writes were touched")
-            if lane.failed is None and lane.receiver_qp.state is QpState.RTS and lane.imms_due:
+            if lane.closed:
+                continue
+            done = lane.failed is None and lane.ended == len(lane.posted)
+            if done and lane.receiver_qp.state is QpState.RTS and lane.imms_due:
                 raise self.violation("order", f"{lane.name}: {len(lane.imms_due)} immediates were never delivered")
             flight = lane.sender_qp.requestor.flight  # type: ignore[union-attr]
             if lane.ended == len(lane.posted) and (flight.bytes or flight.outstanding):
                 raise self.violation("window", f"{lane.name}: {flight.bytes} bytes in flight after all completed")
+            window = lane.sender_qp.requestor._window  # type: ignore[union-attr]
+            if lane.ended == len(lane.posted) and not -RCVD_UNIT <= window.inflight <= 0:
+                raise self.violation("account", f"{lane.name}: {window.inflight} bytes in flight after all completed")
+        self.check_memory()

@@ -9,6 +9,7 @@ from testbed.virtual.faults import (
     FaultError,
     Flap,
     Heal,
+    Late,
     LinkDown,
     LinkUp,
     Loss,
@@ -18,6 +19,7 @@ from testbed.virtual.faults import (
     Repeat,
     SetLine,
     Stall,
+    Vanish,
     fault_from_json,
 )
 from testbed.virtual.profiles import (
@@ -43,6 +45,7 @@ __all__ = [
     "Flow",
     "Heal",
     "HostProfile",
+    "Late",
     "Line",
     "LinkDown",
     "LinkProfile",
@@ -57,6 +60,7 @@ __all__ = [
     "Scale",
     "SetLine",
     "Stall",
+    "Vanish",
     "VirtualFabric",
     "fault_from_json",
     "incast",

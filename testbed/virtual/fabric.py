@@ -65,6 +65,8 @@ class VirtualFabric:
         self.plan = plan
         self.seed = seed
         self._config = config if config is not None else Config()
+        self._configs: dict[str, Config] = {}
+        """Those asked for so far, by node."""
         self.rng = Random(f"{seed}/fabric")
         """Dice of what belongs to no port or host; workloads may use it too."""
         self.now = 0.0
@@ -93,6 +95,8 @@ class VirtualFabric:
         """The codecs, when packets travel as bytes."""
         self._overhead = ETHERNET_BYTES + (OUTER_BYTES if self.srv6 else 0)
         self._links_down: set[tuple[str, str]] = set()
+        self._stalls: dict[str, float] = {}
+        """When the stall of a switch ends."""
         self.ports: dict[str, Port] = {}
         """Every egress port by interface name."""
         self._towards: dict[tuple[str, str], Port] = {}
@@ -110,9 +114,14 @@ class VirtualFabric:
 
     def config_of(self, host: str) -> Config:
         """The engine configuration of a host. Without `ev_fifo` where switches spray: no EV keeps its order there."""
-        config = self._config
-        found = config if isinstance(config, Config) else config.get(host) or Config()
-        return replace(found, ev_fifo=False) if self.mode == "switch-spray" else found
+        found = self._configs.get(host)
+        if found is None:
+            config = self._config
+            found = config if isinstance(config, Config) else config.get(host) or Config()
+            if self.mode == "switch-spray":
+                found = replace(found, ev_fifo=False)
+            self._configs[host] = found
+        return found
 
     def _build(self) -> None:
         plan = self.plan
@@ -127,10 +136,7 @@ class VirtualFabric:
             else:
                 self.switches[switch.name] = VirtualT1(switch.name, switch.plane)
         for host in plan.hosts:
-            config = self.config_of(host.name)
-            seeded = Random(f"{self.seed}/{host.name}")
-            endpoint = Endpoint(host.name, config, planes=plan.planes, seed=seeded)
-            self.hosts[host.name] = VirtualHost(self, host, endpoint)
+            self.hosts[host.name] = VirtualHost(self, host, self._endpoint(host.name, 0))
         for link in plan.links:
             self._add_port(link.lower.interface, link.lower.node, link.upper.node, link.plane)
             self._add_port(link.upper.interface, link.upper.node, link.lower.node, link.plane)
@@ -341,7 +347,30 @@ class VirtualFabric:
 
     def set_blackhole(self, switch: str, on: bool) -> None:
         """Swallow everything, or stop doing so. Raises FaultError."""
-        self.switch(switch).blackhole = on
+        self.switch(switch).set_blackhole(on)
+
+    def stall_switch(self, switch: str, seconds: float) -> None:
+        """What reaches a switch waits for a while. Raises FaultError."""
+        found = self.switch(switch)
+        until = self._stalls[switch] = max(self._stalls.get(switch, 0.0), self.now + seconds)
+        found.stall()
+        self.push(until, self._resume_switch, found)
+
+    def _resume_switch(self, switch: VirtualSwitch, now: float) -> None:
+        if now >= self._stalls[switch.name]:
+            switch.resume(now)
+
+    def start_process(self, host: str) -> Endpoint:
+        """A new process on a host, in place of the one there is or was (Vanish): an engine that remembers nothing."""
+        found = self.host(host)
+        found.lives += 1
+        endpoint = self._endpoint(found.name, found.lives)
+        found.begin(endpoint)
+        return endpoint
+
+    def _endpoint(self, host: str, life: int) -> Endpoint:
+        seed = f"{self.seed}/{host}/{life}" if life else f"{self.seed}/{host}"
+        return Endpoint(host, self.config_of(host), planes=self.plan.planes, seed=Random(seed))
 
     def switch(self, name: str) -> VirtualSwitch:
         """The switch of that name. Raises FaultError."""
@@ -354,7 +383,8 @@ class VirtualFabric:
         """Undo every fault."""
         self._links_down.clear()
         for switch in self.switches.values():
-            switch.power, switch.blackhole = True, False
+            switch.power = True
+            switch.set_blackhole(False)
         for (a, b), port in self._towards.items():
             port.clear_impairments()
             port.set_line(self.links.nic if a in self.hosts or b in self.hosts else self.links.fabric)

@@ -47,8 +47,9 @@ def fault_from_json(data: Any) -> Fault:
     names = {f.name for f in fields(kind)}
     if unknown := sorted(set(values) - names):
         raise FaultError(f"{kind.__name__} has no {', '.join(unknown)} (has: {', '.join(sorted(names))})")
-    if isinstance(values.get("packets"), list):
-        values["packets"] = tuple(values["packets"])
+    for key in ("packets", "order"):
+        if isinstance(values.get(key), list):
+            values[key] = tuple(values[key])
     try:
         return kind(**values)
     except TypeError as error:
@@ -113,7 +114,7 @@ class Cut(Fault):
 
 @dataclass(frozen=True, slots=True)
 class Mend(Fault):
-    """Ends Cut, Loss, Corrupt and Repeat on a link, in both directions."""
+    """Ends Cut, Loss, Corrupt, Repeat and Late on a link, in both directions."""
 
     a: str
     b: str
@@ -171,15 +172,45 @@ class Blackhole(Fault):
         fabric.set_blackhole(self.switch, self.on)
 
 
+ALL_SWITCHES = "switches"
+ONE_AFTER_THE_OTHER_S = 1e-6
+
+
 @dataclass(frozen=True, slots=True)
 class Stall(Fault):
-    """A host stops for a while: what arrives waits, nothing leaves, timers come late."""
+    """A host or a switch has no CPU for a while: what arrives waits, nothing leaves, timers come late.
 
-    host: str
+    `order`: planes in the order in which a host then reads its ports, `gap_s` apart: all that waited on the first one
+    is read and acknowledged before the second is looked at, as a live host does that is held up. Planes not named
+    come last. None: everything is read at once, in the order in which it came. The node ALL_SWITCHES is the one process
+    of a live fabric that forwards for all of them: they stall together, and go on one plane after the other.
+    """
+
+    node: str
     seconds: float
+    order: tuple[int, ...] | None = None
+    gap_s: float = 0.0
 
     def apply(self, fabric: VirtualFabric) -> None:
-        fabric.host(self.host).stall(self.seconds)
+        if self.node == ALL_SWITCHES:
+            turn = {plane: place for place, plane in enumerate(self.order or ())}
+            for name, switch in fabric.switches.items():
+                place = turn.get(switch.plane, len(turn))
+                fabric.stall_switch(name, self.seconds + place * (self.gap_s or ONE_AFTER_THE_OTHER_S))
+        elif self.node in fabric.switches:
+            fabric.stall_switch(self.node, self.seconds)
+        else:
+            fabric.host(self.node).stall(self.seconds, self.order, self.gap_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Vanish(Fault):
+    """The process of a host dies without a word: its ports stay up, nobody answers. See VirtualFabric.start_process."""
+
+    host: str
+
+    def apply(self, fabric: VirtualFabric) -> None:
+        fabric.host(self.host).vanish()
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +286,24 @@ class Repeat(Picked):
     impairment: ClassVar[str] = "repeat"
 
 
+@dataclass(frozen=True, slots=True)
+class Late(Picked):
+    """Packets arrive `seconds` late (`twin`: a copy of them does), whatever others do meanwhile."""
+
+    seconds: float = 1.0
+    twin: bool = False
+    impairment: ClassVar[str] = "late"
+
+    def __post_init__(self) -> None:
+        Picked.__post_init__(self)
+        if self.seconds < 0:
+            raise FaultError(f"seconds = {self.seconds}: must be 0 or more")
+
+    def apply(self, fabric: VirtualFabric) -> None:
+        for port in fabric.directions(self.a, self.b, self.both):
+            port.set_impairment(self.impairment, LatePicker(self, port.rng))
+
+
 class Picker:
     """Decides packet by packet for one direction of a link."""
 
@@ -280,3 +329,13 @@ class Picker:
             return self._number in self._packets
         number = self._number % self._period if self._period else self._number
         return number < (self._burst or 0)
+
+
+class LatePicker(Picker):
+    """With how late they are."""
+
+    __slots__ = ("seconds", "twin")
+
+    def __init__(self, fault: Late, rng: Random):
+        super().__init__(fault, rng)
+        self.seconds, self.twin = fault.seconds, fault.twin

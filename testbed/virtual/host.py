@@ -7,8 +7,9 @@ and `events` are drained after each call, `room` says per plane how many packets
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappush
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from hosts.engine.endpoint import Endpoint
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from testbed.virtual.wire import WireFrame
     from topologies.plan import Host
 
+FOREVER_S = 1e8
+"""No run lasts so long."""
 BATCH = 64
 """Packets asked for at a time."""
 STUCK_AFTER = 10_000
@@ -52,8 +55,17 @@ class VirtualHost:
         """What next_timer() said last."""
         self._timer: float | None = None
         """When the earliest timer event in the queue comes."""
+        self.lives = 0
+        """Processes started anew on this host."""
+        self.alive = True
         self._stalled_until = -1.0
+        self._unread: list[int] | None = None
+        """While ports are read one after the other: planes still to be read, last first. None = see _holds()."""
+        self._gap_s = 0.0
         self._waiting: list[Any] = []
+        """Frames that wait for the CPU, in the order in which they came."""
+        self._port_news: set[int] = set()
+        """Planes whose port changed meanwhile."""
         self.take: Handler = self.receive if fabric.wires is None else self.receive_bytes
         """Where the ports of T0s deliver."""
         self._dscp_control = endpoint.config.dscp_control
@@ -77,26 +89,97 @@ class VirtualHost:
         """Something was posted: let the engine send at this instant."""
         self._request(self.fabric.now)
 
-    def stall(self, seconds: float) -> None:
+    # ---- process ----------------------------------------------------------------------------------------
+
+    def stall(self, seconds: float, order: Sequence[int] | None = None, gap_s: float = 0.0) -> None:
         """Do nothing for a while; see faults.Stall."""
         fabric = self.fabric
+        if self._unread is not None:
+            self._stalled_until, self._unread = -1.0, None
         self._stalled_until = max(self._stalled_until, fabric.now + seconds)
-        fabric.push(self._stalled_until, self._resume, None)
+        self._gap_s = gap_s
+        fabric.push(self._stalled_until, self._resume, None if order is None else tuple(order))
 
-    def _resume(self, _: None, now: float) -> None:
-        if now < self._stalled_until:
+    def _resume(self, order: tuple[int, ...] | None, now: float) -> None:
+        if now < self._stalled_until or not self.alive:
             return
-        waiting, self._waiting = self._waiting, []
-        for frame in waiting:
+        self._stalled_until = -1.0
+        for plane in sorted(self._port_news):
+            self.endpoint.on_port(plane, self.ports[plane].up, now)
+        self._port_news.clear()
+        if order is None:
+            waiting, self._waiting = self._waiting, []
+            for frame in waiting:
+                self.take(frame, now)
+            self._request(now)
+            return
+        planes = [*order, *(plane for plane in range(len(self.ports)) if plane not in order)]
+        self._stalled_until = inf  # until the last one is read
+        self._unread = planes[::-1]
+        self._read_port(None, now)
+
+    def _read_port(self, _: None, now: float) -> None:
+        """Take all that waits on one port; the engine sends what follows before the next one is read."""
+        unread = self._unread
+        if not unread or not self.alive:
+            return
+        plane = unread.pop()
+        mine = [frame for frame in self._waiting if frame.plane == plane]
+        self._waiting = [frame for frame in self._waiting if frame.plane != plane]
+        if not unread:
+            self._stalled_until, self._unread = -1.0, None
+        for frame in mine:
             self.take(frame, now)
+        self._request(now)
+        if unread:
+            self.fabric.push(now + self._gap_s, self._read_port, None)
+
+    def _holds(self, frame: Frame) -> bool:
+        """During a stall: whether a frame that arrives has to wait. Nothing waits for a process that is gone."""
+        if not self.alive:
+            self.dropped["no process"] += 1
+        elif self._unread is None or frame.plane in self._unread:
+            self._waiting.append(frame)
+        else:
+            return False
+        return True
+
+    @property
+    def stalled(self) -> bool:
+        """It has no CPU now."""
+        return self.fabric.now < self._stalled_until
+
+    @property
+    def stalled_for_ever(self) -> bool:
+        """Its stall has no end in any run."""
+        return self._unread is None and self._stalled_until > FOREVER_S
+
+    def vanish(self) -> None:
+        """The process dies; see faults.Vanish."""
+        self.alive = False
+        self._stalled_until, self._unread = inf, None
+        self._waiting.clear()
+
+    def begin(self, endpoint: Endpoint) -> None:
+        """Another process with an engine of its own; it looks at its ports first."""
+        now = self.fabric.now
+        self.endpoint = endpoint
+        self.alive = True
+        self._stalled_until, self._unread = -1.0, None
+        self._waiting.clear()
+        self._port_news.clear()
+        self._on_completion.clear()
+        self._wake = None
+        for plane, port in enumerate(self.ports):
+            if not port.up:
+                endpoint.on_port(plane, False, now)
         self._request(now)
 
     # ---- network ----------------------------------------------------------------------------------------
 
     def receive(self, frame: Frame, now: float) -> None:
         """A frame arrived on the port of its plane."""
-        if now < self._stalled_until:
-            self._waiting.append(frame)
+        if now < self._stalled_until and self._holds(frame):
             return
         if frame.corrupt:
             self.dropped["iCRC"] += 1
@@ -110,8 +193,7 @@ class VirtualHost:
 
     def receive_bytes(self, frame: WireFrame, now: float) -> None:
         """As `receive`, with the bytes decoded first."""
-        if now < self._stalled_until:
-            self._waiting.append(frame)
+        if now < self._stalled_until and self._holds(frame):
             return
         plane = frame.port.plane  # type: ignore[union-attr]
         found = self.fabric.wires.decode(self, frame, plane)  # type: ignore[union-attr]
@@ -124,6 +206,9 @@ class VirtualHost:
 
     def port_changed(self, plane: int, now: float) -> None:
         """The port of a plane may have gone up or down: tell the engine how it stands."""
+        if now < self._stalled_until:
+            self._port_news.add(plane)
+            return
         self.endpoint.on_port(plane, self.ports[plane].up, now)
         self._request(now)
 
@@ -144,9 +229,13 @@ class VirtualHost:
     def _pump(self, _: None, now: float) -> None:
         """Everything the engine wants at this instant."""
         self._due = False
-        if now < self._stalled_until:
-            return
         endpoint = self.endpoint
+        if now < self._stalled_until:
+            if self._unread is not None:  # between two ports; the clock has to wait for the packets in the others
+                while self._transmit(now) or self._tell(endpoint.events()):
+                    pass
+                self._wake = endpoint.next_timer()
+            return
         if self._wake is not None and self._wake <= now:
             endpoint.on_timer(now)
         for _ in range(STUCK_AFTER):

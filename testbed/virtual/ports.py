@@ -19,7 +19,7 @@ from random import Random
 from typing import Any
 
 from hosts.engine.config import Config
-from testbed.virtual.faults import Picker
+from testbed.virtual.faults import LatePicker, Picker
 from testbed.virtual.frames import Frame
 from testbed.virtual.profiles import Line, QueueProfile
 from topologies.speeds import OUTER_BYTES, TRIM_BYTES
@@ -39,10 +39,10 @@ class Port:
 
     __slots__ = (
         "_byte_s", "_control", "_corrupt", "_cut", "_data", "_delay", "_draining", "_dscp", "_ecn_max", "_ecn_min",
-        "_fifo", "_heap", "_impaired", "_jitter", "_last_at", "_limits", "_loss", "_medium", "_medium_due", "_next",
-        "_repeat", "_rng", "_rng_seed", "_trim_at", "_trim_len", "arrive", "busy_until", "control_bytes", "data_bytes",
-        "dropped", "extra_delay_s", "forwarded", "forwarded_bytes", "last_hop", "line", "lost", "marked", "name",
-        "neighbour", "node", "peak_bytes", "plane", "trimmed", "up",
+        "_fifo", "_heap", "_impaired", "_jitter", "_last_at", "_late", "_limits", "_loss", "_medium", "_medium_due",
+        "_next", "_repeat", "_rng", "_rng_seed", "_trim_at", "_trim_len", "arrive", "busy_until", "control_bytes",
+        "data_bytes", "dropped", "extra_delay_s", "forwarded", "forwarded_bytes", "last_hop", "line", "lost", "marked",
+        "name", "neighbour", "node", "peak_bytes", "plane", "trimmed", "up",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +83,7 @@ class Port:
         self._loss: Picker | None = None
         self._corrupt: Picker | None = None
         self._repeat: Picker | None = None
+        self._late: LatePicker | None = None
         self.set_line(line)
         self._ecn_min = self._ecn_max = self._trim_at = inf
         self._trim_len = SRV6_TRIM_BYTES
@@ -125,13 +126,13 @@ class Port:
         self._limits = (queues.data_bytes, packets[0], queues.control_bytes, packets[1])
 
     def set_impairment(self, name: str, value: Any) -> None:
-        """`cut` (bool), `loss`, `corrupt` or `repeat` (Picker or None)."""
+        """`cut` (bool), `loss`, `corrupt`, `repeat` or `late` (Picker or None)."""
         setattr(self, f"_{name}", value)
-        self._impaired = bool(self._cut or self._loss or self._corrupt or self._repeat)
+        self._impaired = bool(self._cut or self._loss or self._corrupt or self._repeat or self._late)
 
     def clear_impairments(self) -> None:
         self._cut = self._impaired = False
-        self._loss = self._corrupt = self._repeat = None
+        self._loss = self._corrupt = self._repeat = self._late = None
 
     # ---- packets ----------------------------------------------------------------------------------------
 
@@ -239,6 +240,11 @@ class Port:
             twin = frame.copy()
             twin.port = self
             heappush(self._heap, (end + self._delay + self._jitter, self._next(), self.arrive, twin))
+        if self._late is not None and self._late.hits(frame.is_data):
+            stray = frame.copy() if self._late.twin else frame
+            stray.port = self
+            heappush(self._heap, (end + self._delay + self._late.seconds, self._next(), self.arrive, stray))
+            return self._late.twin
         return True
 
     # ---- what tracing looks at --------------------------------------------------------------------------

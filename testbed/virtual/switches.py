@@ -29,12 +29,18 @@ Chooser = Callable[["VirtualT0", Frame], "int | None"]
 class VirtualSwitch:
     """What T0 and T1 share. `dropped`: packets by reason, `no_route`, `blackhole`, `power`."""
 
-    __slots__ = ("blackhole", "downlinks", "dropped", "name", "plane", "power", "racks", "tracer", "uplinks")
+    __slots__ = (
+        "_waiting", "blackhole", "downlinks", "dropped", "idle", "name", "plane", "power", "racks", "tracer", "uplinks",
+    )  # fmt: skip
 
     def __init__(self, name: str, plane: int):
         self.name, self.plane = name, plane
         self.power = True
         self.blackhole = False
+        self.idle = False
+        """It forwards nothing: a black hole, or stalled; see set_aside()."""
+        self._waiting: list[Frame] | None = None
+        """What came in during a stall; None = it is not stalled."""
         self.dropped: Counter[str] = Counter()
         self.tracer: Callable[[str, float, str, Frame], None] | None = None
         self.downlinks: list[Port] = []
@@ -48,6 +54,31 @@ class VirtualSwitch:
         self.dropped[reason] += 1
         if self.tracer is not None:
             self.tracer("drop", now, self.name, frame)
+
+    def set_blackhole(self, on: bool) -> None:
+        """Swallow every packet from now on, or no longer."""
+        self.blackhole = on
+        self.idle = on or self._waiting is not None
+
+    def stall(self) -> None:
+        """Forward nothing until resume(): what comes in waits. (What is queued at ports leaves.)"""
+        if self._waiting is None:
+            self._waiting = []
+        self.idle = True
+
+    def resume(self, now: float) -> None:
+        """Forward what waited, in the order in which it came."""
+        waiting, self._waiting = self._waiting, None
+        self.idle = self.blackhole
+        for frame in waiting or ():
+            self.receive(frame, now)
+
+    def set_aside(self, frame: Frame, now: float) -> None:
+        """Receive a packet while `idle`."""
+        if self.blackhole:
+            self.drop(frame, "blackhole", now)
+        elif self._waiting is not None:
+            self._waiting.append(frame)
 
     def wired(self, plan: Plan) -> None:
         """All ports are there: make what is looked up per packet."""
@@ -85,8 +116,8 @@ class VirtualT0(VirtualSwitch):
         self.live = [k for k, port in enumerate(self.uplinks) if port.up]
 
     def receive(self, frame: Frame, now: float) -> None:
-        if self.blackhole:
-            self.drop(frame, "blackhole", now)
+        if self.idle:
+            self.set_aside(frame, now)
             return
         if frame.rack == self.rack:
             if frame.port.node[0] == "h" and not self._choose_own(frame):  # type: ignore[union-attr]
@@ -111,8 +142,8 @@ class VirtualT1(VirtualSwitch):
     __slots__ = ()
 
     def receive(self, frame: Frame, now: float) -> None:
-        if self.blackhole:
-            self.drop(frame, "blackhole", now)
+        if self.idle:
+            self.set_aside(frame, now)
         elif frame.rack < 0:  # a damaged address: whose rack it is, nobody knows
             self.drop(frame, "no_route", now)
         else:

@@ -167,8 +167,8 @@ class Srv6Switch(VirtualSwitch):
         self._routes = {one: ports[number] for one, number in hops}
 
     def receive(self, frame: WireFrame, now: float) -> None:
-        if self.blackhole:
-            self.drop(frame, "blackhole", now)
+        if self.idle:
+            self.set_aside(frame, now)
             return
         data = frame.data
         if data[IP] >> 4 != 6 or data[HOP_LIMIT_AT] <= 1:

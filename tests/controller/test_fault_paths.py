@@ -19,7 +19,9 @@ class World:
         self.dark = set()
         self.losing = {}
         self.log = []
-        self.probes = {}
+        self.count_every = 0.5
+        """Seconds between two readings of the probers' counts; a busy controller reads late."""
+        self.probes, self.through_at = {}, {}
         traces = self.faults.traces
         for host in self.plan.hosts:
             for plane in range(self.plan.planes):
@@ -45,7 +47,7 @@ class World:
             self.log.append(f"{change} {fault.location} ({fault.kind})")
 
     def run(self, seconds, step=0.05):
-        """Time passes: probes find out 0.5 s after the fact, counts are read every half second."""
+        """Time passes: probes find out 0.5 s after the fact, counts are read every `count_every`."""
         until, broken_at = self.now + seconds, self.now
         while self.now < until:
             self.now += step
@@ -59,7 +61,7 @@ class World:
                     self.tell(about, "down", broken_at + self.random.random() * 0.1)
                 elif not is_dead and state == "down" and self.now - broken_at > 0.3 + self.random.random() * 0.3:
                     self.tell(about, "ok", self.now)
-            if round(self.now / step) % 10 == 0:
+            if round(self.now / step) % round(self.count_every / step) == 0:
                 self.count()
         self.note()
 
@@ -71,7 +73,9 @@ class World:
             lost = sum(self.random.random() > kept for _ in range(5))
             sent, before = self.counts[about]
             self.counts[about] = (sent + 5, before + lost)
-            self.faults.counts(about, trace, sent + 5, before + lost, source=MAPPER, now=self.now, judged=True)
+            self.through_at[about] = self.now if lost < 5 else self.through_at.get(about)
+            through = {"through_at": self.through_at[about]}
+            self.faults.counts(about, trace, sent + 5, before + lost, source=MAPPER, now=self.now, **through)
 
     def complain(self, least=2):
         """The probers call a path lossy that lost a few."""
@@ -112,18 +116,56 @@ def test_silent__every_link_and_switch_is_named_and_cleared_alone(dimensions):
 
 @pytest.mark.parametrize("end", ["lower", "upper"])
 def test_silent__one_way_is_still_the_link(end):
-    """Only packets that are sent into one end are lost; the other direction works, as EVs would show."""
+    """Only packets that are sent into one end are lost; self-probes alone cannot tell which."""
     world = World(**DEFAULT)
     link = world.plan.link("p0-t0-1", "p0-t1-0")
     world.dark = {getattr(link, end).interface}
     world.run(3.0)
     assert world.active == [(link.name, "lossy link")]
+    (fault,) = world.faults.active()
+    assert fault.direction is None and "->" not in fault.text
+
+
+@pytest.mark.parametrize("ends", ["lower", "upper", "both"])
+def test_silent__loops_tell_the_direction(ends):
+    """They cross the link one way, and go round over another T1; what they tell survives a restart."""
+    world = World(**DEFAULT)
+    link = world.plan.link("p0-t0-1", "p0-t1-0")
+    a, k = link.lower.node, link.upper.node
+    for walk in (("h2", a, k, "p0-t0-0", "p0-t1-1", a, "h2"), ("h2", a, "p0-t1-1", "p0-t0-0", k, a, "h2")):
+        about = " ".join(walk)
+        world.probes[about] = world.faults.traces.along(walk)
+        world.states[about], world.counts[about] = "ok", (0, 0)
+    world.dark = {
+        port.interface for end, port in (("lower", link.lower), ("upper", link.upper)) if ends in (end, "both")
+    }
+    world.run(4.0)
+    (fault,) = world.faults.active()
+    wanted = {"lower": f"{a} -> {k}", "upper": f"{k} -> {a}", "both": "both"}[ends]
+    assert fault.direction == fault.to_json()["direction"] == wanted
+    again = FaultList(world.plan)
+    again.restore([fault.to_json()], now=0.0, confirm_s=1.0)
+    assert [(f.direction, f.arcs) for f in again.active()] == [(wanted, fault.arcs)]
+
+
+def test_silent__evs_tell_the_direction_of_a_nic_link():
+    """What others send to the host still arrives on that plane; what it sends itself does not."""
+    world = World(**DEFAULT)
+    plan, faults = world.plan, world.faults
+    out, back = (faults.traces.data(plan.host(one), plan.host(other), 0) for one, other in (("h0", "h2"), ("h2", "h0")))
+    world.dark = {"h0-eth0"}
+    world.run(0.5)
+    faults.path("h0 h2 0x0000", out, "down", source=EV, now=world.now)
+    for _ in range(10):
+        world.run(0.5)
+        faults.path("h2 h0 0x0000", back, "ok", source=EV, now=world.now)
+    assert [(f.location, f.direction) for f in faults.active()] == [("h0 p0-t0-0", "h0 -> p0-t0-0")]
 
 
 def test_silent__t0_with_one_host_cannot_be_told_from_its_nic():
     world = World(planes=1, racks=3, spines=2, hosts_per_rack=1)
     world.dark = {"p0-t0-0"}
-    world.run(3.0)
+    world.run(4.0)
     assert world.active == [("p0-t0-0 or h0 p0-t0-0", "unclear")]
     (fault,) = world.faults.active()
     assert fault.text == "cannot tell: T0 p0-t0-0 or NIC-T0 link h0 p0-t0-0 (paths are dead and ports are up)"
@@ -132,7 +174,7 @@ def test_silent__t0_with_one_host_cannot_be_told_from_its_nic():
 def test_silent__what_cannot_be_told_in_two_planes_is_told_in_both():
     world = World(planes=2, racks=3, spines=2, hosts_per_rack=1)
     world.dark = {"p0-t0-0", "p1-t0-1"}
-    world.run(3.0)
+    world.run(4.0)
     assert sorted(world.active) == [("p0-t0-0 or h0 p0-t0-0", "unclear"), ("p1-t0-1 or h1 p1-t0-1", "unclear")]
 
 
@@ -140,7 +182,7 @@ def test_silent__evidence_that_comes_later_narrows_it():
     """A host of another rack reaches h0's T0 and its NIC over another way: nothing of that is dead."""
     world = World(planes=1, racks=3, spines=2, hosts_per_rack=1)
     world.dark = {"h0-eth0"}  # what h0 sends, and only that
-    world.run(3.0)
+    world.run(4.0)
     assert world.active == [("p0-t0-0 or h0 p0-t0-0", "unclear")]
     plan, faults = world.plan, world.faults
     trace = faults.traces.data(plan.host("h1"), plan.host("h0"), 0x0000)
@@ -164,6 +206,31 @@ def test_silent__two_at_once_are_two():
         assert certain <= {one.name, other.name}, (one.name, other.name, world.log)
         unclear = [name for name, kind in told if kind == "unclear"]
         assert {one.name, other.name} - certain <= {n for text in unclear for n in text.split(" or ")}, told
+
+
+@pytest.mark.parametrize("count_every", [0.5, 1.0, 1.5])
+def test_silent__three_dead_uplinks_are_not_their_t0(count_every):
+    """The T0's own probes come back, but that is read later than the probes of the uplinks are given up."""
+    world = World(planes=1, racks=4, spines=4, hosts_per_rack=2)
+    links = [world.plan.link("p0-t0-1", f"p0-t1-{k}") for k in (0, 1, 3)]
+    world.count_every = count_every
+    world.dark = {port.interface for link in links for port in (link.lower, link.upper)}
+    world.run(4.0)
+    named = [line for line in world.log if not line.startswith("updated")]
+    assert sorted(named) == [f"raised {link.name} (lossy link)" for link in links]
+
+
+def test_silent__a_witness_who_never_speaks_is_not_waited_for():
+    """Nobody reads the counts: what is on all dead paths is named, later."""
+    world = World(planes=1, racks=4, spines=4, hosts_per_rack=2)
+    world.count_every = 100.0
+    world.dark = {"p0-t0-1"}
+    world.run(1.0)
+    plan, traces = world.plan, world.faults.traces
+    far = traces.data(plan.host("h0"), plan.host("h2"), 0x0000)
+    world.faults.path("h0 h2 0x0000", far, "down", source=EV, now=world.now)
+    world.run(5.0)
+    assert world.active == [("p0-t0-1", "blackhole")]
 
 
 def test_silent__a_port_that_is_down_explains_the_dead_paths():
@@ -208,6 +275,23 @@ def test_lossy__every_link_is_named(share):
         assert world.active == [(link.name, "lossy link")], (link.name, world.log, world.counts)
         (fault,) = world.faults.active()
         assert share / 4 < fault.loss < 4 * share
+
+
+@pytest.mark.parametrize("end", ["lower", "upper"])
+def test_lossy__loops_tell_the_direction(end):
+    world = World(**DEFAULT, seed=3)
+    link = world.plan.link("p0-t0-1", "p0-t1-0")
+    a, k = link.lower.node, link.upper.node
+    for walk in (("h2", a, k, "p0-t0-0", "p0-t1-1", a, "h2"), ("h2", a, "p0-t1-1", "p0-t0-0", k, a, "h2")):
+        about = " ".join(walk)
+        world.probes[about] = world.faults.traces.along(walk)
+        world.states[about], world.counts[about] = "ok", (0, 0)
+    world.losing = {getattr(link, end).interface: 0.2}
+    for _ in range(12):
+        world.run(1.0)
+        world.complain()
+    (fault,) = world.faults.active()
+    assert (fault.location, fault.direction) == (link.name, f"{a} -> {k}" if end == "lower" else f"{k} -> {a}")
 
 
 def test_lossy__odd_losses_everywhere_are_no_fault():
@@ -371,11 +455,11 @@ def test_flap__is_one_fault_that_stays_until_it_is_quiet():
 
 
 def test_silent__dead_for_a_moment_is_held_as_lossy():
-    """Six probes in a row may be lost on a link that loses many: it is not cleared before that can be told."""
+    """A dozen probes in a row may be lost on a link that loses many: it is not cleared before that can be told."""
     world = World(**DEFAULT)
     link = world.plan.link("p0-t0-0", "p0-t1-0")
     world.break_link(link)
-    world.run(1.2)
+    world.run(2.0)
     assert world.active == [(link.name, "lossy link")]
     world.dark, world.losing = set(), both_ways(link, 0.2)
     for _ in range(5):

@@ -90,6 +90,7 @@ def test_link__both_ends_are_one_fault_until_both_are_up():
         "text": "T0-T1 link p1-t0-0 p1-t1-1 down",
         "how": "down",
         "loss": None,
+        "direction": None,
         "flaps": 0,
         "state": "cleared",
         "first_seen": 1.0,

@@ -68,6 +68,7 @@ def probe(host, target, state, *, sent=40, lost=0):
     return {
         "event": "probe", "t": 1.0, "host": host, "plane": 0, "target": target, "kind": kind, "state": state,
         "old": "ok", "loss": lost / sent, "rtt_s": 0.001, "since": 1.0, "sent": sent, "lost": lost, "link": "",
+        "back_at": 1.0,
     }  # fmt: skip
 
 
@@ -89,7 +90,7 @@ def test_mapper__snapshot_events_and_counts_reach_the_list(tmp_path):
         source, told = mapper_of(tmp_path, faults)
         rows = [probe("h0", "p0-t0-0", "down", sent=60, lost=20), probe("h1", "p0-t0-0", "ok", sent=60)]
         snapshot = [probe("h0", "p0-t0-0", "ok"), probe("h0", "p0-t1-0", "ok"), probe("h1", "p0-t0-0", "ok")]
-        answers = {"targets": {"targets": rows}}
+        answers = {"targets": {"targets": rows, "loops": []}}
         async with Peer(tmp_path / "mapper.sock", answers, snapshot) as peer, running(source):
             await until(lambda: len(told) == 3)
             assert source.states == dict.fromkeys(("h0 p0-t0-0", "h0 p0-t1-0", "h1 p0-t0-0"), "ok")
@@ -299,7 +300,7 @@ class FakeKeeper:
     """A switch whose cells of `drops` are given; an exception among them is raised."""
 
     def __init__(self, plan, name, cells):
-        self.target = SimpleNamespace(switch=plan.switch(name), name=name)
+        self.target = SimpleNamespace(switch=plan.switch(name), name=name, gnmi=None)
         self.status = SimpleNamespace(state=SwitchState.VERIFIED, connected=True)
         self.cells_now = cells
         self.asked = []

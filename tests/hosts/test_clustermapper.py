@@ -2,6 +2,7 @@
 
 import random
 import socket
+from itertools import pairwise
 
 import pytest
 
@@ -20,7 +21,7 @@ from hosts.clustermapper.packets import (
     read,
 )
 from hosts.clustermapper.prober import COMMON_ROUNDS, Prober, Settings
-from hosts.clustermapper.targets import COVER, Kind, targets_of
+from hosts.clustermapper.targets import COVER, Kind, loops_of, targets_of
 from hosts.nic import qpns
 from topologies.plan import Plan, usid
 
@@ -63,7 +64,8 @@ def test_targets__addresses_written_by_hand():
 def test_targets__their_addresses_lead_there_and_back():
     """Each switch of the plan takes its uSID off and looks the next one up (§8.1)."""
     plan = Plan(3, 3, 4, 2)
-    for target in targets_of(plan):
+    targets = targets_of(plan)
+    for target in (*targets, *loops_of(plan, targets)):
         left = [target.outer >> 80 - 16 * i & 0xFFFF for i in range(6)]
         node, passed = plan.t0_name(target.plane, plan.host(target.host).rack), []
         while node.startswith("p"):
@@ -77,7 +79,32 @@ def test_targets__their_addresses_lead_there_and_back():
             node = next(iter(link.ends - {node}))
         assert node == target.host
         assert left == [usid(3, target.plane, plan.host(target.host).downlink), 0, 0, 0, 0, 0]
-        assert passed == ([passed[0], target.switch, passed[0]] if target.kind is Kind.T1 else [target.switch])
+        assert (target.host, *passed, target.host) == target.walk
+        wanted = {Kind.T0: [target.switch], Kind.T1: [passed[0], target.switch, passed[0]]}
+        assert passed == wanted.get(target.kind, passed)
+        assert target.kind is not Kind.LOOP or len(passed) == 5
+
+
+def test_loops__each_direction_of_each_link_by_each_host_that_probes_it():
+    plan = Plan(2, 3, 3, 2)
+    targets = targets_of(plan)
+    for target in [one for one in targets if one.kind is Kind.T1]:
+        loops = [one for one in loops_of(plan, targets) if one.about == target.number]
+        t0, t1 = target.walk[1], target.switch
+        assert {one.choice for one in loops} == {0, 1, 2}
+        for choice in range(3):
+            pair = [one for one in loops if one.choice == choice]
+            assert {one.direction for one in pair} == {f"{t0} -> {t1}", f"{t1} -> {t0}"}
+            crossed = [list(pairwise(one.walk)) for one in pair]
+            assert ((t0, t1) in crossed[0]) != ((t1, t0) in crossed[0])
+            assert set(crossed[0][1:-1]) == {(b, a) for a, b in crossed[1][1:-1]}  # the same round, the other way
+
+
+@pytest.mark.parametrize("dimensions", [(1, 1, 2, 2), (1, 2, 1, 2)])
+def test_loops__none_where_there_is_no_way_round(dimensions):
+    plan = Plan(*dimensions)
+    assert loops_of(plan, targets_of(plan)) == ()
+    assert loops_of(Plan(mode="ecmp"), targets_of(Plan(mode="ecmp"))) == ()
 
 
 # ---- packets ----------------------------------------------------------------------------------------------
@@ -293,6 +320,69 @@ def test_prober__a_cut_link_is_told_by_those_who_probe_it_and_is_well_afterwards
     net.dead = set()
     net.run(10)
     assert net.told() == [("h0", "p1-t1-1", "ok"), ("h1", "p1-t1-1", "ok")]
+
+
+class Loops(Network):
+    """With loops; `cut` are (from, to) pairs that nothing passes."""
+
+    def __init__(self, plan):
+        super().__init__(plan)
+        self.targets = (*self.targets, *loops_of(plan, self.targets))
+        self.prober = Prober(self.targets, Settings(), self.now)
+        self.cut = set()
+
+    def is_lost(self, target):
+        return target.number not in self.prober.active or not self.cut.isdisjoint(pairwise(target.walk))
+
+    @property
+    def directions(self):
+        """State of each loop that is sent now, by host and direction."""
+        active = [self.targets[number] for number in sorted(self.prober.active)]
+        return {
+            (one.host, one.direction): self.prober.health[one.number].state.value
+            for one in active
+            if one.kind is Kind.LOOP
+        }
+
+
+@pytest.mark.parametrize("ends", [("p0-t0-0", "p0-t1-1"), ("p0-t1-1", "p0-t0-0")])
+def test_prober__loops_tell_the_direction_and_end_with_the_fault(ends):
+    net = Loops(Plan(1, 2, 2, 2)).run(2)
+    assert net.directions == {}
+    net.cut = {ends}
+    net.run(2)
+    bad, good = " -> ".join(ends), " -> ".join(reversed(ends))
+    assert net.directions == {
+        (host, direction): state for host in ("h0", "h1") for direction, state in ((bad, "down"), (good, "ok"))
+    }
+    net.cut = set()
+    net.run(2)
+    assert net.directions == {}
+    assert net.prober.active == {target.number for target in targets_of(net.plan)}
+
+
+def test_prober__another_way_round_when_neither_loop_returns():
+    """h0's first choice leads over a cut, too: the second one tells the direction."""
+    net = Loops(Plan(1, 3, 3, 1)).run(2)
+    first = [one for one in net.targets if one.kind is Kind.LOOP and one.about is not None and one.host == "h0"]
+    first = [one for one in first if one.switch == "p0-t1-0" and one.choice == 0]
+    others = [set(pairwise(one.walk[1:-1])) for one in first]
+    far = next(pair for pair in others[0] if "p0-t0-0" not in pair)
+    net.cut = {("p0-t0-0", "p0-t1-0"), far, far[::-1]}
+    net.run(4)
+    told = {direction: state for (host, direction), state in net.directions.items() if host == "h0"}
+    assert told["p0-t0-0 -> p0-t1-0"] == "down"
+    assert told["p0-t1-0 -> p0-t0-0"] == "ok"
+
+
+def test_prober__a_t0_that_its_hosts_do_not_reach_is_asked_from_other_racks():
+    net = Loops(Plan(1, 2, 2, 2)).run(2)
+    net.cut = {("p0-t0-1", "h2"), ("p0-t0-1", "h3")}
+    net.run(2)
+    assert net.directions == {("h0", "p0-t1-0 -> p0-t0-1"): "ok"}
+    net.cut |= {(a, "p0-t0-1") for a in ("p0-t1-0", "p0-t1-1")}
+    net.run(2)
+    assert net.directions[("h0", "p0-t1-0 -> p0-t0-1")] == "down"
 
 
 def test_prober__a_nic_link_takes_the_t1s_behind_it_along():

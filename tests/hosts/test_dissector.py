@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from hosts.dissector import SCRIPT, generate
+from hosts.dissector import SCRIPT, generate, tshark
 from hosts.engine.config import Config
 from hosts.engine.packets import (
     EndpointOp,
@@ -62,11 +63,7 @@ def run_tshark(path: Path, frames: list[bytes], *options: str, snap: int = 1 << 
         file = PcapFile(out)
         for number, frame in enumerate(frames):
             file.write(Captured(10**18 + number, frame[:snap], len(frame)))
-    done = subprocess.run(
-        ["tshark", "-n", "-X", f"lua_script:{SCRIPT}", "-r", str(path), *options],
-        capture_output=True, text=True, timeout=120, check=False,
-        env={**os.environ, "HOME": str(path.parent), "LC_ALL": "C.UTF-8"},
-    )  # fmt: skip
+    done = tshark(path, *options)
     assert done.returncode == 0, done.stderr
     assert "Lua Error" not in done.stdout + done.stderr and "lua:" not in done.stderr, done.stdout + done.stderr
     return done.stdout
@@ -116,6 +113,29 @@ def test_tables__are_those_of_the_engine():
 def test_with_tables__names_what_is_missing():
     with pytest.raises(ValueError, match="BEGIN generated"):
         generate.with_tables("-- nothing")
+
+
+@needs_tshark
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give up")
+@pytest.mark.parametrize("behind", [None, 4711])
+def test_tshark__never_runs_as_root(tmp_path, monkeypatch, behind):
+    """tshark 4.4 loads no Lua script as root. The user behind sudo, else nobody, need not be able to read our files."""
+    for name in ("SUDO_UID", "SUDO_GID"):
+        monkeypatch.delenv(name, raising=False)
+        if behind is not None:
+            monkeypatch.setenv(name, str(behind))
+    started, popen = [], subprocess.Popen
+
+    def noted(*words, **keys):
+        started.append(keys)
+        return popen(*words, **keys)
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    hidden = tmp_path / "hidden"
+    hidden.mkdir(mode=0o700)
+    assert texts(hidden, [ethernet(WIRE["C"])])[0].startswith("MRC\tSACK")
+    (keys,) = started
+    assert keys["user"] == (behind or pwd.getpwnam("nobody").pw_uid) and keys["group"] and keys["extra_groups"] == ()
 
 
 # ---- values -----------------------------------------------------------------------------------------------------
@@ -172,6 +192,8 @@ RECORDS = [
     *(Nack(*HEAD, 5, reason, EV, 3) for reason in (*NackReason, 0x55)),
     *(TransportAck(*HEAD, 5, syndrome, 6) for syndrome in (*Syndrome, 0x00)),
     ReliabilityProbe(*HEAD, 0x77, 3, 1),
+    ReliabilityProbe(*HEAD, 0x77, 3, 1, rtx=True),
+    EndpointRequest(2, *HEAD[1:], 0x42, 1, 0, 3, 1, True),
     *(EndpointRequest(2, *HEAD[1:], 0x42, op, mask, 3, 1) for op, mask in ((0, 0xFD), (0, 0), (1, 0), (3, 0))),
     *(EndpointResponse(2, *HEAD[1:], 0x42, op, 3) for op in EndpointOp),
 ]  # fmt: skip
@@ -196,6 +218,8 @@ def test_records__named_in_words(tmp_path):
                 assert (reason.name if isinstance(reason, NackReason) else "reason 0x55") in info
             case TransportAck(syndrome=syndrome):
                 assert (syndrome.name if isinstance(syndrome, Syndrome) else "syndrome 0x0") in info
+            case ReliabilityProbe(rtx=True) | EndpointRequest(rtx=True):
+                assert " EV 0x10305 rtx" in info
             case EndpointRequest(op=0, port_mask=0xFD):
                 assert info.endswith("request 0x42 EV 0x10305 PORT_STATUS_UPDATE ports up: 0,2,3,4,5,6,7")
             case EndpointRequest(op=0):
@@ -210,6 +234,16 @@ def test_sack__bitmap_as_psns_that_wrap(rows):
     (row,) = rows([ethernet(encoded(sack))], "mrc.sack.received_psn", "mrc.sack.trigger_psn", "mrc.sack.received")
     assert [int(v) for v in row["mrc.sack.received_psn"]] == [0xFFFFFF, 1, 62]
     assert row["mrc.sack.trigger_psn"] == [str(0xFFFFFB)] and row["mrc.sack.received"] == ["3"]
+
+
+@needs_tshark
+def test_sack__congestion_state_of_another_type_is_not_read_as_nsccs(rows):
+    sack = Sack(*HEAD, 7, 1, 0, 0, None, EV, 0, 3, 4, penalty=5)
+    frames = [ethernet(encoded(replace(sack, cc_type=cc_type))) for cc_type in (0, 1)]
+    nscc, other = rows(frames, "mrc.cc_state.rcv_cwnd_pen", "mrc.cc_other", "mrc.seth.cc_type", "mrc.seth.cack_psn")
+    assert nscc["mrc.cc_state.rcv_cwnd_pen"] == ["5"] and not nscc["mrc.cc_other"]
+    assert other["mrc.cc_other"] == ["0003000005000004"] and not other["mrc.cc_state.rcv_cwnd_pen"]
+    assert number(other["mrc.seth.cc_type"][0]) == 1 and other["mrc.seth.cack_psn"] == ["7"]
 
 
 @needs_tshark
@@ -360,14 +394,11 @@ def fitted(inner: bytes, size: int, rng: Random | None = None) -> bytes:
 
 
 @needs_tshark
-def test_docs__name_fields_that_exist(tmp_path):
+def test_docs__name_fields_that_exist():
     text = (SCRIPT.parents[2] / "docs" / "packets.md").read_text()
     named = set(re.findall(r"\b(?:mrc|usid)\.[a-z_]+(?:\.[a-z_]+)?\b", text)) - {"mrc.lua"}
-    plugins = tmp_path / ".local/lib/wireshark/plugins"
-    plugins.mkdir(parents=True)
-    (plugins / "mrc.lua").symlink_to(SCRIPT)
-    env = {**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / ".config")}
-    done = subprocess.run(["tshark", "-G", "fields"], capture_output=True, text=True, timeout=120, check=True, env=env)
+    done = tshark(None, "-G", "fields")
+    assert done.returncode == 0, done.stderr
     known = {line.split("\t")[2] for line in done.stdout.splitlines() if line.startswith("F\t")}
     preferences = {"mrc.trimmed_lasthop", "mrc.ev_layout", "mrc.check_icrc"}
     assert len(named) > 20 and named - known - preferences == set()

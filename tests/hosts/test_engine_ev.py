@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hosts.engine.config import Config
-from hosts.engine.ev import EV_MOVES, Ev, EvProfile, EvSignal, EvState
+from hosts.engine.ev import EV_MOVES, Ev, EvProfile, EvSignal, EvState, Obstacle
 from tests.hosts.pair import make_evs
 
 ALL = ~0
@@ -39,6 +39,7 @@ REFERENCE = {
     EvSignal.PROBE_CLEAN: "GOOD GOOD GOOD DENIED",
     EvSignal.PROBE_SKIP_ONCE: "SKIP SKIP SKIP DENIED",
     EvSignal.PROBE_FAILED: "ASSUMED_BAD ASSUMED_BAD ASSUMED_BAD DENIED",
+    EvSignal.RECALLED: "- - GOOD -",
     EvSignal.DENY: "DENIED DENIED DENIED DENIED",
     EvSignal.ALLOW: "GOOD GOOD GOOD GOOD",
 }
@@ -226,9 +227,12 @@ def test_profile__refuses_duplicates_and_nothing() -> None:
         EvProfile([], Config(), Random(1))
 
 
+SIGNALS = [signal for signal in EvSignal if signal is not EvSignal.RECALLED]
+
+
 @given(
     st.integers(1, 4), st.integers(1, 5), st.integers(0, 3),
-    st.lists(st.tuples(st.integers(0, 19), st.sampled_from(list(EvSignal))), max_size=60),
+    st.lists(st.tuples(st.integers(0, 19), st.sampled_from(SIGNALS)), max_size=60),
 )  # fmt: skip
 def test_profile__invariants_under_any_signals(
     planes: int, uplinks: int, seed: int, signals: list[tuple[int, EvSignal]]
@@ -248,3 +252,53 @@ def test_profile__invariants_under_any_signals(
         assert all(e.state in (EvState.GOOD, EvState.SKIP) for e in active)
         assert denied or len(active) >= paths.floor
         assert chosen in active if active else chosen is None
+
+
+# ---- ports, floor and the last resort ---------------------------------------------------------------------
+
+
+def test_floor__counts_planes_that_are_up_alone() -> None:
+    """EVs of a plane whose port is down carry nothing: they must not let losses take all the others."""
+    found = profile(planes=2, uplinks=4, backup_per_plane=0)
+    assert (found.floor, found.usable_count, found.active_count) == (2, 8, 8)
+    found.set_ports(0b10, ALL, 1.0)
+    assert (found.floor, found.usable_count, found.active_count) == (1, 4, 8)
+    for ev in found.on_plane(1):
+        found.signal(ev, EvSignal.LOST, 1.0)
+    assert found.usable_count == 1 and found.choose(ALL) is not None
+
+
+def test_least_bad__is_asked_for_when_ports_or_denials_took_the_rest() -> None:
+    found = profile(planes=2, uplinks=2, backup_per_plane=0)
+    for ev in found.on_plane(1):
+        ev.sent, ev.lost = 100, 50 + ev.value % 2
+        found.signal(ev, EvSignal.LOST, 0.0)
+    assert found.least_bad() is None, "plane 0 works"
+    found.set_ports(0b10, ALL, 1.0)
+    first, second = found.on_plane(1) if found.on_plane(1)[0].lost == 50 else found.on_plane(1)[::-1]
+    assert found.obstacle is Obstacle.PATHS and found.least_bad() is first, "it lost fewer"
+    second.streak = 1
+    assert found.least_bad() is second, "its probes are answered"
+    found.signal(second, EvSignal.RECALLED, 1.0)
+    assert second.active and found.obstacle is None and found.least_bad() is None
+
+
+def test_least_bad__never_without_a_floor_nor_a_denied_one() -> None:
+    bare = profile(planes=1, uplinks=2, ev_min_active=0)
+    for ev in bare:
+        bare.signal(ev, EvSignal.LOST, 0.0)
+    assert bare.usable == 0 and bare.least_bad() is None and bare.obstacle is Obstacle.PATHS
+    denied = profile(planes=1, uplinks=2)
+    for ev in denied:
+        denied.signal(ev, EvSignal.DENY, 0.0)
+    assert denied.least_bad() is None and denied.obstacle is Obstacle.DENIED
+    denied.signal(next(iter(denied)), EvSignal.ALLOW, 0.0)
+    denied.set_ports(0, ALL, 1.0)
+    assert denied.obstacle is Obstacle.PORTS
+
+
+def test_spares__one_good_backup_of_each_plane_that_is_up() -> None:
+    found = profile(planes=3, uplinks=4, backup_per_plane=2)
+    found.set_ports(0b011, ALL, 1.0)
+    spares = found.spares()
+    assert [ev.plane for ev in spares] == [0, 1] and not any(ev.active for ev in spares)

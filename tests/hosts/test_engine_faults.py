@@ -81,16 +81,31 @@ def test_one_way_cut__of_the_acks_path_does_not_hurt() -> None:
     done(pair, data)
 
 
-def test_silence__accuses_no_path_but_a_lone_loss_does_once_proven() -> None:
+def test_silence__accuses_no_path_and_a_lone_loss_is_asked_about() -> None:
+    """What is lost may have been the SACK. The path itself is asked; it answers, so it stays."""
     pair = Pair(psn=0, planes=2, uplinks=2)
     victims = lose_first(pair, lambda s, p: isinstance(p, Write))
     pair.write(b"one packet, alone on the wire")
-    pair.run(0.035)
-    assert pair.of(EvChanged) == [], "nothing was heard: who knows whose fault it is"
     pair.run_until_quiet()
     assert pair.completions() == [(1, "SUCCESS")]
-    pair.run(0.1)
-    assert pair.state(victims[0].ev) == "assumed_bad", "the retransmission came through on another path"
+    pair.run(0.5)
+    asked = [line.packet.ev for line in pair.sent(ReliabilityProbe)]
+    assert victims[0].ev in asked and pair.of(EvChanged) == []
+
+
+def test_silence__a_lone_loss_on_a_dead_path_withdraws_it() -> None:
+    pair = Pair(psn=0, planes=2, uplinks=2)
+    pair.write(b"one packet, alone on the wire")
+    pair.flush()
+    (dead,) = [line.packet.ev for line in pair.sent(Write)]
+    pair.cut(dead)
+    pair._wire.clear()
+    pair.run_until_quiet()
+    assert pair.completions() == [(1, "SUCCESS")]
+    assert pair.of(EvChanged) == [], "nothing was heard but the retransmission: who knows whose fault it is"
+    pair.run(0.5)
+    assert pair.state(dead) == "assumed_bad", "it was asked, and others answered meanwhile"
+    assert [event.ev for event in pair.of(EvChanged)] == [dead]
 
 
 def test_stall__a_peer_that_sleeps_costs_duplicates_but_no_ev() -> None:
@@ -182,6 +197,7 @@ def test_retry_exhaustion__fails_after_the_whole_schedule_and_flushes() -> None:
     assert error.at == pytest.approx(65 * pair.config.base_timeout_s, rel=0.01)
     with pytest.raises(ValueError, match="is in error"):
         pair.write(b"more")
+    pair.run(2.0)
     assert pair.a.endpoint.next_timer() is None
 
 
@@ -215,7 +231,7 @@ def test_local_port_down__its_plane_is_left_at_once_and_its_evs_keep_their_state
     pair = Pair(planes=2, uplinks=2, config={"cwnd_bytes": 10_000}, per_packet_s=0.0005)
     data = pair.bytes(60_000)
     pair.write(data)
-    pair.run(0.012)
+    pair.run(0.0121)
     pair.port("a", 1, up=False)
     at = pair.now
     pair.run_until_quiet()
@@ -250,12 +266,14 @@ def test_remote_port_down__is_announced_and_withdrawn_and_readmitted() -> None:
 
 def test_port_status__is_repeated_until_acknowledged_and_refreshed_while_down() -> None:
     pair = Pair(planes=2)
+    pair.run(0.1)
+    assert len(pair.sent(EndpointRequest)) == 1, "said once at the connect, all up or not"
     lose_first(pair, lambda s, p: isinstance(p, EndpointResponse), times=2)
     pair.port("a", 0, up=False)
     pair.run(0.5)
-    assert len(pair.sent(EndpointRequest)) == 3
+    assert len(pair.sent(EndpointRequest)) == 4
     pair.run(2.0)
-    assert len(pair.sent(EndpointRequest)) == 5, "one refresh a second"
+    assert len(pair.sent(EndpointRequest)) == 6, "one refresh a second"
     pair.port("a", 0, up=True)
     pair.run(0.5)
     count = len(pair.sent(EndpointRequest))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hosts.engine.packets import Packet, Sack, Write
+from hosts.engine.ev import EvSignal
+from hosts.engine.packets import RCVD_UNIT, Opcode, Packet, Sack, Write
+from hosts.engine.wire import nominal_size
 from tests.hosts.pair import Pair
 
 
@@ -14,6 +16,12 @@ def test_uet_send_rule__a_window_below_a_packet_still_sends() -> None:
     assert pair.memory[:1000] == content and pair.completions() == [(1, "SUCCESS")]
 
 
+def withdraw_all(pair: Pair) -> None:
+    """Losses took every EV of a."""
+    for ev in pair.a.qp.paths.profile:  # type: ignore[union-attr]
+        pair.a.qp.paths.signal(ev, EvSignal.LOST, pair.now)  # type: ignore[union-attr]
+
+
 def test_error__a_peer_without_any_path_learns_of_it_from_its_probes() -> None:
     keys = {"ev_min_active": 0, "probe_fail_count": 1, "probe_interval_s": 0.05}
     pair = Pair(planes=1, uplinks=1, config={**keys, "exp_cnt": 25}, config_b={"exp_cnt": 1, "linear_cnt": 1})
@@ -22,7 +30,9 @@ def test_error__a_peer_without_any_path_learns_of_it_from_its_probes() -> None:
     pair.cut(*evs)
     pair.write(b"x")
     pair.b.qp.post_write(b"y", back.va, back.rkey, now=0.0)
-    pair.run(1.0)
+    pair.run(0.5)
+    withdraw_all(pair)
+    pair.run(0.5)
     assert pair.b.qp.state.value == "error" and not any(row["active"] for row in pair.a.qp.ev_states())
     pair.cut(*evs, cut=False)
     pair.run(1.0)
@@ -37,6 +47,8 @@ def test_error__a_probe_is_answered_also_when_everything_sent_had_arrived() -> N
     pair.write(b"arrives, but its SACK does not")
     pair.write(b"neither does this one's")
     pair.b.qp.post_write(b"y", back.va, back.rkey, now=0.0)
+    pair.flush()
+    withdraw_all(pair)
     pair.run(1.0)
     assert pair.b.qp.state.value == "error" and not any(row["active"] for row in pair.a.qp.ev_states())
     assert pair.b.qp.counters.packets_received == pair.a.qp.counters.packets_sent == 2
@@ -63,3 +75,41 @@ def test_window__bytes_that_only_a_transport_ack_reported_do_not_fill_a_shrunk_o
     pair.a.qp.requestor._window.cwnd = 100  # type: ignore[union-attr]
     pair.run_until_quiet(limit_s=10.0)
     assert pair.completions() == [(1, "SUCCESS"), (2, "SUCCESS")]
+
+
+def test_window__rounding_of_the_byte_counter_stays_and_never_adds_up() -> None:
+    """The counter is absolute: what it ran ahead it lags behind later. To forget it at rest holds the next packets."""
+    pair = Pair(planes=2, uplinks=2)
+    window, sent = pair.a.qp._window, 0
+    for _ in range(40):
+        pair.write(bytes(200))
+        sent += nominal_size(pair.config)(Opcode.WRITE_ONLY, 200, True)
+        pair.run_until_quiet()
+        pair.run(0.02)
+        assert window.inflight == sent - -(-sent // RCVD_UNIT) * RCVD_UNIT  # type: ignore[union-attr]
+        assert window.report()["inflight_bytes"] == 0, "no tool shows less than nothing"  # type: ignore[union-attr]
+
+
+def test_window__a_transport_ack_before_its_sack_counts_no_byte_twice() -> None:
+    """Found by simulation: the ACK empties the flight, and the SACK's bytes must not open the window once more."""
+    pair = Pair(planes=1, uplinks=1, config={"sack_threshold_bytes": 1})
+    pair.filter = lambda s, p: [0.02] if s == "b" and isinstance(p, Sack) else None
+    pair.write(bytes(1000))
+    pair.run(0.026)
+    assert pair.completions() == [(1, "SUCCESS")] and not pair.a.qp.requestor.flight.bytes  # type: ignore[union-attr]
+    pair.write(bytes(200))
+    pair.flush()
+    window, size = pair.a.qp._window, pair.a.qp.requestor.flight.bytes  # type: ignore[union-attr]
+    pair.run(0.008)  # the SACKs of the first write come, the second is under way
+    assert size - RCVD_UNIT < window.inflight <= size  # type: ignore[union-attr]
+
+
+def test_timestamps__copies_over_one_ev_differ_though_16_bits_wrap() -> None:
+    """Eight default timers are one turn of the timestamp: copies that far apart over one EV would look alike."""
+    config = {"timeout": 16, "linear_cnt": 7, "exp_cnt": 7, "timeout_phases": "linear-exponential"}
+    pair = Pair(planes=1, uplinks=1, config=config)
+    pair.filter = lambda s, p: [] if isinstance(p, Write) and pair.now < 1.5 else None
+    pair.write(b"x")
+    pair.run_until_quiet()
+    stamps = [line.packet.timestamp for line in pair.sent(Write)]  # type: ignore[union-attr]
+    assert len(stamps) > 8 and len(set(stamps)) == len(stamps)

@@ -64,7 +64,8 @@ def test_oversized_dma_length__is_refused_or_stays_inside(opcode: Opcode, total:
         pair.data(100, pair.region.va, opcode=opcode, dma_length=total, rqmsn=opcode.name[-3:] == "IMM")
     )
     if opcode is Opcode.WRITE_MIDDLE:
-        assert naks(answers) == [] and pair.memory[:MTU] == b"\x55" * MTU, "it has its own place, and that is inside"
+        assert naks(answers) == [(Syndrome.NAK_INVALID_REQUEST, 100)], "no message was begun"
+        assert pair.memory[:MTU] == b"\x55" * MTU, "it has its own place, and that is inside"
     else:
         assert naks(answers) == [(Syndrome.NAK_REMOTE_ACCESS, 100)] and not any(pair.memory)
     assert pair.intact()

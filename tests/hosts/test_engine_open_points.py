@@ -84,16 +84,20 @@ def test_bool__is_no_number() -> None:
 @pytest.mark.parametrize("dcids, a_asks, b_answers", [("packet", (7, 9), (9, 7)), ("roles", (7, 9), (7, 9)),
                                                       ("connection", (7, 7), (7, 7))])  # fmt: skip
 def test_dcids__three_readings(dcids: str, a_asks: tuple, b_answers: tuple) -> None:
-    config = Config(dcids=dcids)
-    a, b = (Context(own, peer, "x", config, [], 1024, 128, True) for own, peer in ((7, 9), (9, 7)))
-    assert (a.request_ids, b.answer_ids) == (a_asks, b_answers)
+    def ids_of(one: int, other: int) -> tuple[Any, Any]:
+        """(of requests of the first, of answers of the second)."""
+        a, b = (Context(*pair, "x", Config(dcids=dcids), [], 1024, 128, True) for pair in ((one, other), (other, one)))
+        return a.request_ids, b.answer_ids
+
+    assert ids_of(7, 9) == (a_asks, b_answers)
     pair = Pair(config={"dcids": dcids, "bitmap_packets": 4}, planes=1, uplinks=4, framed=True)
     spread(pair)
     pair.a.qp.paths.refresh(None)
     finished(pair, 12_000)
     ids = [{(line.packet.spdcid, line.packet.dpdcid) for line in pair.sent(kind, side)}
            for kind, side in ((ReliabilityProbe, "a"), (Sack, "b"), (Nack, "b"))]  # fmt: skip
-    assert all(found == {(3, 3)} for found in ids), "both QPNs are 3 here"
+    asks, answers = ids_of(pair.a.qp.qpn, pair.b.qp.qpn)
+    assert ids == [{asks}, {answers}, {answers}]
 
 
 def test_nack_cc_type__is_sent_and_ignored() -> None:
@@ -115,9 +119,12 @@ def test_timestamps__off_means_none_in_probes_and_requests_too(timestamps: bool)
         assert fields(pair, kind, "tsr") == {int(timestamps)}
 
 
-@pytest.mark.parametrize("first_msn, first_rqmsn", [(0, 1), (1, 0), (1, 1), (0, 0)])
-def test_meth__counters_start_where_they_should(first_msn: int, first_rqmsn: int) -> None:
-    pair = Pair(config={"first_msn": first_msn, "first_rqmsn": first_rqmsn}, framed=True, psn=0)
+@pytest.mark.parametrize("first_msn, first_rqmsn", [(None, None), (0, 1), (1, 0), (1, 1), (0, 0)])
+def test_meth__counters_start_where_they_should(first_msn: int | None, first_rqmsn: int | None) -> None:
+    """None: as they are by default, both at 0 (§2.3)."""
+    config = {} if first_msn is None else {"first_msn": first_msn, "first_rqmsn": first_rqmsn}
+    pair = Pair(config=config, framed=True, psn=0)
+    first_msn, first_rqmsn = first_msn or 0, first_rqmsn or 0
     for _ in range(3):
         pair.b.qp.post_recv()
     for n in range(3):
@@ -144,7 +151,7 @@ def test_dma_length__of_the_message_or_of_what_is_left(kind: str) -> None:
     left = {n: size - n * MTU for n in range(4)}
     assert lengths == ({n: size for n in range(4)} if kind == "message" else left)
     assert [e.length for e in pair.of(WriteImmReceived, "b")] == [size] * 8, "the length delivered is the message's"
-    assert not pair.b.qp.responder._starts
+    assert not pair.b.qp.responder._assembly._held and not pair.b.qp.responder._assembly.ended
 
 
 def test_dma_length__remainder_still_lets_nobody_out_of_the_region() -> None:

@@ -18,12 +18,15 @@ def busy(seed: int, **config: object) -> Pair:
 
 
 def hold_back(pair: Pair, spans: list[tuple[float, float]], source: str) -> None:
-    """What `source` sends within a span arrives at its end: its peer had no CPU, or it had none itself."""
+    """What `source` sends within a span arrives at its end, in order: its peer had no CPU, or it had none itself."""
+    held = 0
 
     def decide(sender: str, packet: Packet) -> list[float] | None:
+        nonlocal held
         for start, end in spans:
             if sender == source and start <= pair.now < end:
-                return [end - pair.now]
+                held += 1
+                return [end - pair.now + held * 1e-9]
         return None
 
     pair.filter = decide

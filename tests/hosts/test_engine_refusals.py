@@ -9,6 +9,7 @@ import pytest
 
 from hosts.engine.errors import LocalError
 from hosts.engine.events import EvChanged, PacketLost, QpError, Status
+from hosts.engine.flight import GIVEN_UP
 from hosts.engine.packets import ECN_CE, Nack, NackReason, Packet, Sack, Verdict, Write
 from tests.hosts.pair import MTU, Pair
 
@@ -47,6 +48,66 @@ def test_resources__refused_packets_come_again_and_everything_arrives(limits: di
     counters = pair.a.qp.counters
     assert counters.refused > 0 and counters.retry_charges > 0
     assert pair.of(PacketLost) == [] and pair.of(EvChanged) == [], "no path is to blame (§2.10)"
+
+
+def test_trims__in_front_of_the_timestamp_are_answered_and_cost_no_path() -> None:
+    """A fabric that keeps 78 bytes (118 with SRv6, §4.3): the NACK has no timestamp to mirror, and counts all the same.
+
+    Every packet is trimmed on its first way; each is sent again at once, no timer and no EV pays for it.
+    """
+
+    def trim(source: str, packet: Packet) -> list[float] | None:
+        if isinstance(packet, Write) and not packet.rtx:
+            packet.payload, packet.trimmed, packet.timestamp, packet.tsr = b"", NackReason.TRIMMED, None, 0
+        return None
+
+    pair = Pair(planes=2, uplinks=4)
+    pair.run(0.1)  # at 0 all timestamps are 0 too
+    pair.filter = trim
+    finish(pair, 40 * MTU)
+    assert {line.packet.timestamp for line in pair.sent(Nack, "b")} == {0}  # type: ignore[union-attr]
+    counters = pair.a.qp.counters
+    assert (counters.trimmed, counters.retransmitted, counters.timeouts, counters.lost) == (40, 40, 0, 0)
+    assert all(event.new != "assumed_bad" for event in pair.of(EvChanged)) and pair.a.qp.paths.profile.usable
+
+
+def test_nack__of_another_copy_is_told_by_its_timestamp() -> None:
+    pair = Pair(psn=0)
+    pair.run(0.1)
+    pair.write(b"x")
+    pair.flush()
+    sent = pair.a.qp.requestor.flight.outstanding[0]
+    wrong = Nack(pair.a.qp.qpn, 0, 0, 46, 0, 0, NackReason.TRIMMED, sent.ev.value, (sent.timestamp or 0) + 1 & 0xFFFF)
+    pair.a.endpoint.receive(wrong, 0, "b", pair.now)
+    assert sent.state != GIVEN_UP
+    pair.a.endpoint.receive(replace(wrong, timestamp=0), 0, "b", pair.now)
+    assert sent.state == GIVEN_UP
+
+
+def test_cc_type__of_another_algorithm_is_not_read_as_nsccs() -> None:
+    """§2.8: SETH tells what arrived, the 8 bytes behind it are of a layout we do not know: here they say nonsense."""
+
+    def foreign(source: str, packet: Packet) -> list[float] | None:
+        if isinstance(packet, Sack):
+            packet.cc_type = 5
+            packet.timestamp, packet.rcvd_units, packet.ooo_count = 0xBEEF, 0x7F0000, 0x7FFF
+            packet.penalty, packet.restore_cwnd = 127, True
+        return None
+
+    config = {"cc_algorithm": "uet-1.0-nscc", "link_rate_bps": 8e6, "base_rtt_s": 0.012, "loss_rule": "ooo"}
+    pair = Pair(planes=2, uplinks=4, config=config, framed=True)
+    pair.filter = foreign
+    pair.write(pair.bytes(20 * MTU))
+    before = pair.a.qp.cc_state()["cwnd_bytes"]
+    pair.flush()
+    pair.run_until_quiet()
+    requestor, counters = pair.a.qp.requestor, pair.a.qp.counters
+    assert pair.completions() == [(1, "SUCCESS")], "the part that tells what arrived is read"
+    assert counters.foreign_cc == counters.sacks_received > 0
+    assert requestor._rcvd_units == 0 and requestor.flight.bytes == 0
+    assert pair.a.qp.cc_state()["cwnd_bytes"] >= before, "no penalty"
+    assert (counters.retransmitted, counters.lost, counters.spurious) == (0, 0, 0), "no recovery by an ooo_count"
+    assert requestor.trips.srtt_s is not None and requestor.trips.srtt_s < 0.1, "by the time each packet left"
 
 
 def test_resources__work_slots() -> None:

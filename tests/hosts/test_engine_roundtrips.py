@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from hosts.engine.config import Config
-from hosts.engine.roundtrips import LATE_HALVES_S, LATE_MARGIN, RetryBudget, RoundTrips
+from hosts.engine.ev import Ev
+from hosts.engine.roundtrips import LATE_HALVES_S, LATE_MARGIN, REST, RetryBudget, RoundTrips
 
 RTT_S = 0.010
 CONFIG = Config(timeout=14)
@@ -34,51 +35,85 @@ def test_srtt__follows_with_gain_an_eighth_the_deviation_with_a_quarter() -> Non
 
 def test_timer__is_t_and_backs_off_while_nothing_is_known() -> None:
     trips, config = RoundTrips(CONFIG), CONFIG
-    assert [trips.timer_s(n) for n in range(9)] == [config.retry_interval_s(n) for n in range(9)]
+    assert [trips.timer_s(n, 0.0) for n in range(9)] == [config.retry_interval_s(n) for n in range(9)]
     last = config.linear_cnt + config.exp_cnt
-    assert trips.timer_s(last + 100) == trips.timer_s(last) > trips.timer_s(0) == T
+    assert trips.timer_s(last + 100, 0.0) == trips.timer_s(last, 0.0) > trips.timer_s(0, 0.0) == T
 
 
 def test_timer__is_never_shorter_than_four_round_trips_and_four_deviations() -> None:
     trips = RoundTrips(CONFIG)
     trips.measured(RTT_S, 0.0)
-    assert trips.timer_s(0) == pytest.approx(4 * RTT_S + 4 * RTT_S / 2)
-    assert calm().timer_s(0) == pytest.approx(4 * RTT_S)
-    assert calm().timer_s(8) == CONFIG.retry_interval_s(8), "longer anyway"
-    assert calm(Config(timeout=14, timeout_rtts=0)).timer_s(0) == T
-    assert calm(Config(timeout=14, timeout_ceiling_s=0.03)).timer_s(0) == 0.03
+    assert trips.timer_s(0, 0.0) == pytest.approx(4 * RTT_S + 4 * RTT_S / 2)
+    assert calm().timer_s(0, 2.0) == pytest.approx(4 * RTT_S)
+    assert calm().timer_s(8, 2.0) == CONFIG.retry_interval_s(8), "longer anyway"
+    assert calm(Config(timeout=14, timeout_rtts=0)).timer_s(0, 2.0) == T
+    assert calm(Config(timeout=14, timeout_ceiling_s=0.03)).timer_s(0, 2.0) == 0.03
+
+
+def path(*rtts_s: float) -> Ev:
+    """A path on which round trips took that long."""
+    ev = Ev(1, 0, 3)
+    for rtt_s in rtts_s:
+        ev.sampled(rtt_s)
+    return ev
+
+
+def test_timer__goes_by_the_path_where_its_round_trips_are_known() -> None:
+    """A path that takes seconds must not slow down the timers of those that take milliseconds, nor the reverse."""
+    mixed = RoundTrips(CONFIG)
+    for n in range(200):
+        mixed.measured(0.002 if n % 2 else 0.5, n * 0.01)
+    assert mixed.timer_s(0, 2.0) > 1.0
+    assert mixed.timer_s(0, 2.0, path()) > 1.0, "not known"
+    assert mixed.timer_s(0, 2.0, path(*[0.002] * 50)) == T
+    assert mixed.timer_s(0, 2.0, path(*[0.5] * 50)) == pytest.approx(2.0, rel=0.01)
 
 
 def test_timer__leaves_a_slow_path_one_and_a_half_of_its_round_trips() -> None:
+    trips = calm(Config(timeout=14, timeout_rtts=0))
+    assert trips.timer_s(0, 2.0, path(0.2)) == pytest.approx(0.3)
+    assert trips.timer_s(0, 2.0, path(100.0)) == CONFIG.timeout_ceiling_s
+
+
+def test_known__is_what_late_answers_and_the_path_took() -> None:
     trips = calm()
-    assert trips.timer_s(0, RTT_S) == trips.timer_s(0, None) == trips.timer_s(0)
-    assert trips.timer_s(0, 0.2) == pytest.approx(0.3)
-    assert trips.timer_s(0, 100.0) == CONFIG.timeout_ceiling_s
+    assert trips.known_s(5.0, path()) == 0.0
+    assert trips.known_s(5.0, path(0.2)) == pytest.approx(0.3)
+    trips.answered_late(0.4, 5.0)
+    assert trips.known_s(5.0, path(0.2)) == pytest.approx(LATE_MARGIN * 0.4)
+    assert trips.known_s(5.0 + LATE_HALVES_S, path()) == pytest.approx(LATE_MARGIN * 0.2)
+
+
+def test_ordinary__is_an_answer_within_what_reordering_explains() -> None:
+    assert RoundTrips(CONFIG).ordinary(9.0, path()), "nothing is known yet"
+    trips = calm()
+    assert trips.ordinary(1.5 * RTT_S, path(RTT_S)) and not trips.ordinary(1.6 * RTT_S, path(RTT_S))
+    assert trips.ordinary(0.2, path(0.15)), "a slow path"
 
 
 def test_late_answer__keeps_the_timer_above_its_round_trip_for_a_while() -> None:
-    trips, unit, now = calm(), CONFIG.ts_unit_s, 5.0
-    late = 40_000 * unit
-    trips.answered_late(int((now - late) / unit) & 0xFFFF, now)
-    assert trips.timer_s(0) >= LATE_MARGIN * late * 0.99
+    trips, now, late = calm(), 5.0, 0.33
+    trips.answered_late(late, now)
+    assert trips.timer_s(0, now) >= LATE_MARGIN * late * 0.99
     for n in range(1, 201):
         trips.measured(RTT_S, now + LATE_HALVES_S * n / 200)
-    assert trips.timer_s(0) == pytest.approx(max(4 * RTT_S, LATE_MARGIN * late / 2), rel=0.01)
+    later = now + LATE_HALVES_S
+    assert trips.timer_s(0, later) == pytest.approx(max(4 * RTT_S, LATE_MARGIN * late / 2), rel=0.01)
     for n in range(200):
         trips.measured(RTT_S, now + 8 * LATE_HALVES_S + n * RTT_S)
-    assert trips.timer_s(0) == pytest.approx(4 * RTT_S), "forgotten"
+    assert trips.timer_s(0, now + 9 * LATE_HALVES_S) == pytest.approx(4 * RTT_S), "forgotten"
 
 
 def test_late_answer__a_shorter_one_does_not_hide_a_longer_one() -> None:
-    unit, now = CONFIG.ts_unit_s, 5.0
+    now = 5.0
     floors = []
-    for answers in ((40_000,), (40_000, 20_000)):
+    for answers in ((0.33,), (0.33, 0.16)):
         trips = calm()
         for late in answers:
-            trips.answered_late(int(now / unit) - late & 0xFFFF, now)
+            trips.answered_late(late, now)
         for n in range(200):
             trips.measured(RTT_S, now + n * 1e-6)
-        floors.append(trips.timer_s(0))
+        floors.append(trips.timer_s(0, now))
     assert floors[0] == pytest.approx(floors[1], rel=1e-3)
 
 
@@ -88,9 +123,9 @@ def test_one__is_t_until_a_round_trip_is_known() -> None:
 
 
 def test_verdict__waits_for_two_of_the_four_round_trips_of_the_timer() -> None:
-    assert RoundTrips(CONFIG).verdict_s() == 0.0
-    assert calm().verdict_s() == pytest.approx(2 * RTT_S)
-    assert calm(Config(timeout=14, timeout_rtts=0)).verdict_s() == pytest.approx(RTT_S)
+    assert RoundTrips(CONFIG).verdict_s(0.0) == REST * T
+    assert calm().verdict_s(2.0) == pytest.approx(2 * RTT_S)
+    assert calm(Config(timeout=14, timeout_rtts=0)).verdict_s(2.0) == pytest.approx(RTT_S)
 
 
 def charges(config: Config, most: int = 100) -> list[float]:

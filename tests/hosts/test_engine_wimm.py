@@ -133,6 +133,22 @@ def test_rqmsn__peers_may_count_from_zero_or_one(first: int) -> None:
         assert naks(to_b(pair, imm_packet(pair, 100 + n, first + n))) == []
 
 
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("limit", [1, 3])
+def test_rqmsn__zero_of_a_plain_write_and_of_the_first_immediate(first: int, limit: int) -> None:
+    """A 0 tells neither: plain writes and WriteIMM of several packets, in any order, up to the limit in flight."""
+    pair = Pair(config={"first_rqmsn": first}, config_b={"max_wimm": limit}, framed=True, uplinks=4, seed=first + limit)
+    pair.filter = lambda s, p: [pair.rng.random() * 0.02]
+    posted(pair, 4 * limit)
+    for turn in range(4):
+        for n in range(limit):
+            pair.write(pair.bytes(2 * MTU + 1))
+            pair.write(pair.bytes(2 * MTU + 1), imm=turn * limit + n)
+        pair.run_until_quiet()
+    assert received(pair) == [(n + 1, n) for n in range(4 * limit)]
+    assert all(status == "SUCCESS" for _, status in pair.completions())
+
+
 def test_replay__of_a_delivered_immediate_delivers_nothing() -> None:
     pair = Pair(psn=100)
     posted(pair, 3)

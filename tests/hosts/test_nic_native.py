@@ -92,6 +92,7 @@ def a_sack(rng: random.Random) -> Sack:
         rng.getrandbits(64), rng.randrange(-0x8000, 0x8000) if probe is None else 0, probe, rng.getrandbits(32),
         rng.getrandbits(2), rng.getrandbits(16), rng.getrandbits(24), rng.getrandbits(15), rng.getrandbits(8),
         rng.getrandbits(7), rng.random() < 0.5, rng.random() < 0.5, rng.getrandbits(16), rng.getrandbits(16),
+        rng.getrandbits(4),
     )  # fmt: skip
 
 

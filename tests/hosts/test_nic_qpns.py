@@ -1,4 +1,4 @@
-"""The kernel's filter by QPN: its program run by hand on frames, and on a real socket."""
+"""QPNs: the kernel's filter by them, run by hand on frames and on a real socket, and which ones an endpoint gives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ import subprocess
 
 import pytest
 
-from hosts.nic.qpns import keep, program
+from hosts.engine.endpoint import Endpoint
+from hosts.engine.errors import LocalError
+from hosts.nic.qpns import AGENT_QPNS, keep, program
+from tests.cables import wait_until_up
+from tests.hosts.pair import MTU, Pair
 
 
 def run(code: bytes, frame: bytes) -> bool:
@@ -101,6 +105,7 @@ def test_keep__the_kernel_agrees():
             opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
             sockets.append(opened)
             opened.settimeout(10.0)
+        wait_until_up(*names)
         keep(sockets[1].fileno(), range(0x10000, 0x20000), outer=True)
         for opened, name in zip(sockets, names, strict=True):
             opened.bind((name, 0x86DD))
@@ -112,3 +117,51 @@ def test_keep__the_kernel_agrees():
         for opened in sockets:
             opened.close()
         subprocess.run(["ip", "link", "del", names[0]], check=True)
+
+
+# ---- which QPNs an endpoint gives -------------------------------------------------------------------------------
+
+
+def first_qpns(seed: int, count: int = 3) -> list[int]:
+    end = Endpoint("h0", planes=1, seed=seed, qpns=AGENT_QPNS)
+    return [end.create_qp().qpn for _ in range(count)]
+
+
+def test_qpns__an_endpoint_made_anew_begins_elsewhere_and_a_seed_repeats():
+    lives = [first_qpns(seed) for seed in range(200)]
+    assert lives == [first_qpns(seed) for seed in range(200)], "virtual time: the same seed, the same run"
+    assert len({qpns[0] for qpns in lives}) > 190
+    assert max(qpns[0] for qpns in lives) - min(qpns[0] for qpns in lives) > len(AGENT_QPNS) / 2
+    assert all(qpn in AGENT_QPNS for qpns in lives for qpn in qpns)
+
+
+def test_qpns__come_back_as_late_as_they_can():
+    end = Endpoint("h0", planes=1, seed=1, qpns=range(3, 13))
+    kept, seen = end.create_qp(), []
+    for _ in range(9):
+        qp = end.create_qp()
+        seen.append(qp.qpn)
+        end.destroy_qp(qp.qpn)
+    assert sorted((*seen, kept.qpn)) == list(range(3, 13))
+    assert end.create_qp().qpn == seen[0]
+    while len(end._qps) < 10:
+        end.create_qp()
+    with pytest.raises(LocalError, match="all 10 QPNs are in use"):
+        end.create_qp()
+
+
+def test_packets__of_an_earlier_life_are_dropped_and_counted():
+    """b is killed in mid-transfer and starts anew: what a still sends to the old QP finds none."""
+    pair = Pair(psn=0)
+    pair.write(pair.bytes(4 * MTU))
+    pair.flush()
+    late = [line.packet for line in pair.sent()]
+    again = Endpoint("b", planes=2, seed=77)
+    memory = bytearray(1 << 16)
+    again.register(memory, va=pair.region.va)
+    qp = again.create_qp()
+    qp.connect("a", pair.a.qp.attributes(), pair.evs, 1.0)
+    for packet in late:
+        again.receive(packet, 0, "a", 1.0)
+    assert qp.qpn != pair.b.qp.qpn and again.unclaimed == len(late) > 0
+    assert qp.counters.packets_received == qp.counters.nacks_sent == 0 and not any(memory)

@@ -21,6 +21,7 @@ from hosts.nic.base import NicError
 from hosts.nic.encapsulation import Encapsulation
 from hosts.nic.fast import BACKLOG_FRAMES, FastNic
 from hosts.nic.native import NativeMissing, load
+from tests.cables import wait_until_up
 from topologies.plan import Plan
 
 pytestmark = [
@@ -59,6 +60,7 @@ def cable(plane: int) -> None:
     ip("link", "add", f"h0-eth{plane}", "type", "veth", "peer", "name", f"far{plane}")
     for end in (f"h0-eth{plane}", f"far{plane}"):
         ip("link", "set", end, "mtu", "9216", "addrgenmode", "none", "up")
+    wait_until_up(f"h0-eth{plane}", f"far{plane}")
 
 
 def far_end(plane: int) -> socket.socket:

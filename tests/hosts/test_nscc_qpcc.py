@@ -212,8 +212,9 @@ def test_base_probe__one_per_destination_on_the_control_class():
     probes: list[tuple[float, int]] = []
 
     def trace(what: str, at: float, where: str, frame: Any) -> None:
-        if where.startswith("h0") and type(frame.packet) is EndpointRequest and what == "send":
-            probes.append((at, frame.packet.dscp))
+        packet = frame.packet
+        if where.startswith("h0") and what == "send" and type(packet) is EndpointRequest and packet.op:
+            probes.append((at, packet.dscp))
 
     net = fabric(trace=trace, base_rtt_s=0.02)
     first = Flow(net, "h0", "h1", message_bytes=1 << 18)

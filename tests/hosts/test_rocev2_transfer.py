@@ -171,7 +171,8 @@ def test_port_down__ends_in_retry_exceeded_and_not_in_silence(planes: int, contr
     pair = RcPair(planes=planes, rc={"control": control, "line_rate_bps": 1e6})
     pair.write(pair.bytes(40 * MTU))
     pair.run(0.003)
-    pair.port("a", pair.a.qp.path[1], False)
+    for plane in {pair.a.qp.path[1], pair.b.qp.path[1]}:  # data leaves by the one, ACKs come by the other
+        pair.port("a", plane, False)
     left = len(pair.sent(RcWrite))
     steps = 0
     while pair.a.qp.outstanding() and pair.step():

@@ -126,6 +126,7 @@ def sacks(draw) -> Sack:
         rtx=draw(st.booleans()),
         spdcid=draw(u16),
         dpdcid=draw(u16),
+        cc_type=draw(st.integers(0, 15)),
     )
 
 
@@ -133,9 +134,10 @@ ids = {"spdcid": u16, "dpdcid": u16}
 nacks = st.builds(Nack, **COMMON, psn=u24, reason=u8, entropy=u32, timestamp=u16, cc_type=st.integers(0, 15), **ids)
 acks = st.builds(TransportAck, **COMMON, psn=u24, syndrome=u8, msn=u24)
 tsr = st.integers(0, 1)
-probes = st.builds(ReliabilityProbe, **COMMON, probe_id=u16, timestamp=u16, tsr=tsr, **ids)
+rtx = st.booleans()
+probes = st.builds(ReliabilityProbe, **COMMON, probe_id=u16, timestamp=u16, tsr=tsr, **ids, rtx=rtx)
 op = st.integers(0, 3)
-requests = st.builds(EndpointRequest, **COMMON, request_id=u16, op=op, port_mask=u32, timestamp=u16, tsr=tsr)
+requests = st.builds(EndpointRequest, **COMMON, request_id=u16, op=op, port_mask=u32, timestamp=u16, tsr=tsr, rtx=rtx)
 responses = st.builds(EndpointResponse, **COMMON, request_id=u16, op=op, timestamp=u16)
 records = st.one_of(writes(), sacks(), nacks, acks, probes, requests, responses)
 
@@ -174,13 +176,15 @@ def test_codecs__same_verdict_on_noise(noise, outer):
         assert verdict(SCAPY, packet, 0, outer) == verdict(STRUCT, packet, 0, outer)
 
 
-@pytest.mark.parametrize("kept", [68, 72, 84, 100])
+@pytest.mark.parametrize("kept", [64, 67, 68, 72, 84, 100])
 @pytest.mark.parametrize("reason", [NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP])
 def test_trimmed__what_is_left_is_enough(kept, reason):
+    """From 68 on TSETH is whole; below, the cut is in front of it (78 bytes with Ethernet)."""
     outer = {NackReason.TRIMMED: 12, NackReason.TRIMMED_LASTHOP: 16}[reason] << 2 | 2
     record = verdict(SCAPY, WIRE["A"][:kept], 1, outer)
     assert record == verdict(STRUCT, WIRE["A"][:kept], 1, outer)
-    assert (record.trimmed, record.psn, record.timestamp) == (reason, 0xABC, 0x1234)
+    timestamp = 0x1234 if kept >= 68 else None
+    assert (record.trimmed, record.psn, record.msn, record.timestamp) == (reason, 0xABC, 7, timestamp)
 
 
 def test_ports__a_configured_one_is_understood_too():

@@ -37,7 +37,7 @@ def test_tools__in_the_hosts_and_as_words(tmp_path):
             fabric, "h0 mrc-ping h1 -c 2", "bw h0 h1 -n 50 -q 2 -b", "lat h1 h0 -n 50", "h1 mrc-stat", "stat"
         )
         assert failures == 0, said
-        assert "4 paths, 0 dead; 8 probes sent, 8 answered" in said
+        assert "4 paths, 0 lost out, 0 lost back; 8 probes sent, 8 came back" in said
         assert re.search(r"^ 65536 +200 +[\d.]+ +[\d.]+ +[\d.]+ ", said, re.MULTILINE)
         assert re.search(r"^ 2 +50 +[\d.]+ +[\d.]+ +[\d.]+ ", said, re.MULTILINE)
         assert said.count("h1: fast NIC") == 2 and said.count("no QPs") == 3
@@ -45,8 +45,8 @@ def test_tools__in_the_hosts_and_as_words(tmp_path):
         said, failures = commands(
             fabric, "link p1-t0-0 p1-t1-1 down", "mping h0 h1 -c 2 -W 0.5", "link p1-t0-0 p1-t1-1 up"
         )
-        assert failures == 1 and "4 paths, 1 dead" in said
-        assert re.search(r"^ 0x0101 .* p1-t0-0 p1-t1-1 p1-t0-1 .* DEAD$", said, re.MULTILINE)
+        assert failures == 1 and "4 paths, 1 lost out, 0 lost back" in said
+        assert re.search(r"^ 0x0101 .* p1-t0-0 p1-t1-1 p1-t0-1 .* out lost$", said, re.MULTILINE)
 
         said, failures = commands(fabric, "bw h0", "bw h0 h9", "bw h0 h0", "lat h0 h1 -s x", "bw h0 h1 -q 0", "stat h7")
         assert failures == 6

@@ -116,17 +116,18 @@ def test_ping__a_dead_path_and_a_port_down(wire, capsys):
     command = ["--run-dir", str(wire.run_dir), "--from", "h0", "h1", "-c", "2", "-i", "0.05", "-W", "0.2"]
     with wire.agent("h0") as h0, wire.agent("h1"):
         assert ping.main(command) == 0
-        assert "4 paths, 0 dead; 8 probes sent, 8 answered, 0.0% lost" in capsys.readouterr().out
+        assert "4 paths, 0 lost out, 0 lost back; 8 probes sent, 8 came back, 0.0% lost" in capsys.readouterr().out
         wire.tell(switches, "cut 1 0")
         assert ping.main([*command, "--json"]) == 1
         paths = json.loads(capsys.readouterr().out)["paths"]
-        assert [path["ev"] for path in paths if path["dead"]] == [0x0100]
+        assert [path["ev"] for path in paths if path["out_lost"]] == [0x0100]
+        assert not any(path["back_lost"] for path in paths)
         with h0.watch() as events:
             wire.link("h0", 0, "down")
             events.until("port", timeout_s=TIMEOUT_S, up=False)
         assert ping.main(command) == 1
         said = capsys.readouterr().out
-        assert said.count("DEAD (port h0-eth0 is down)") == 2 and "4 paths, 3 dead" in said
+        assert said.count("out lost (port h0-eth0 is down)") == 2 and "4 paths, 3 lost out, 0 lost back" in said
 
 
 def test_ctrl_c__tells_what_was_measured_and_leaves_nothing(wire):

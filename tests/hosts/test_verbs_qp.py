@@ -199,7 +199,7 @@ def test_rtr__receives_before_it_can_send():
     pair.a.qp.post_send(pair.write(1000))
     assert [wc.ok for wc in pair.a.cq.wait(timeout_s=1)] == [True]
     assert pair.b.mr.view[:1000] == pair.a.mr.view[:1000]
-    with pytest.raises(VerbsError, match=r"post_send: QP 0x3 is in RTR, needs RTS"):
+    with pytest.raises(VerbsError, match=rf"post_send: QP {pair.b.qp.qp_num:#x} is in RTR, needs RTS"):
         pair.b.qp.post_send(SendWR(1))
     pair.b.qp.modify(
         QpAttr(qp_state=RTS, sq_psn=info_b.psn), None,

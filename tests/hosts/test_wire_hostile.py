@@ -121,6 +121,17 @@ def test_trimmed__is_read_up_to_its_timestamp_whatever_is_left(kept: int) -> Non
     assert record.ev == 0x00010305
 
 
+@pytest.mark.parametrize("kept", [64, 66, 67])
+def test_trimmed__in_front_of_its_timestamp(kept: int) -> None:
+    """§4.3: 78 bytes with Ethernet, 118 behind an outer header: BTH.ts is set, and TSETH is gone."""
+    record = CODEC.decode(A[:kept], 1, TC_TRIMMED)
+    assert isinstance(record, Write)
+    assert (record.trimmed, record.psn, record.msn, record.timestamp, record.tsr) == (
+        NackReason.TRIMMED, 0xABC, 7, None, 0,
+    )  # fmt: skip
+    assert (record.size, record.ev) == (104, 0x00010305)
+
+
 def test_trimmed__at_the_last_hop_and_without_timestamp() -> None:
     record = CODEC.decode(B[:64], 1, TC_LASTHOP)
     assert isinstance(record, Write)
@@ -129,7 +140,7 @@ def test_trimmed__at_the_last_hop_and_without_timestamp() -> None:
 
 @pytest.mark.parametrize(
     "packet, reason",
-    [(A[:67], "ends before"), (B[:63], "ends before"), (VECTORS["C"], "only data"), (A + b"x", "announces")],
+    [(A[:63], "ends before"), (B[:63], "ends before"), (VECTORS["C"], "only data"), (A + b"x", "announces")],
 )
 def test_trimmed__too_short_or_no_write(packet: bytes, reason: str) -> None:
     with pytest.raises(WireError, match=reason):

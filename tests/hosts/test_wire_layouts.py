@@ -54,6 +54,7 @@ SACKS = st.fixed_dictionaries({
     "ack_psn_offset": st.integers(-0x8000, 0x7FFF), "probe_id": st.none() | uint(16), "entropy": uint(32),
     "verdict": uint(2), "timestamp": uint(16), "rcvd_units": uint(24), "ooo_count": uint(15), "mpr": uint(8),
     "penalty": uint(7), "restore_cwnd": st.booleans(), "rtx": st.booleans(), "spdcid": uint(16), "dpdcid": uint(16),
+    "cc_type": uint(4),
 })  # fmt: skip
 
 
@@ -107,6 +108,7 @@ def test_sack__fast_format_agrees_with_the_tables_and_comes_back(fields: dict) -
     )  # fmt: skip
     assert seth["ack_psn_offset"] == (record.probe_id if answer else record.ack_psn_offset & 0xFFFF)
     assert (seth["spdcid"], seth["dpdcid"], seth["mpr"]) == (record.spdcid, record.dpdcid, record.mpr)
+    assert (seth["cc_type"], seth["cc_fl"]) == (record.cc_type, 0)
     assert (seth["sack_offset"], seth["sack_bitmap"]) == (record.sack_offset & 0xFFFF, record.bitmap)
     assert (cc["tx_timestamp"], cc["ooo_count"], cc["rcvd_bytes"]) == (
         record.timestamp, record.ooo_count, record.rcvd_units,

@@ -16,6 +16,7 @@ from mini_program import BY_MAC, FORWARD, mini
 from switch.device import Device
 from switch.entities import ActionCall, FieldMatch, TableEntry
 from switch.loop import EventLoop, PacketIn, PortEvent
+from tests.cables import wait_until_up
 
 CLONE_NEWNET = 0x40000000
 WAIT_S = 10.0
@@ -32,6 +33,7 @@ def make_link(ours: str, theirs: str) -> None:
         with open(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6", "w") as knob:
             knob.write("1")
         ip("link", "set", name, "mtu", "9216", "arp", "off", "up")
+    wait_until_up(ours, theirs)
 
 
 @pytest.fixture(scope="module")

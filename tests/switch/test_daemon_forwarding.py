@@ -21,6 +21,7 @@ from google.protobuf import text_format
 from switch.daemon.app import Daemon
 from switch.netlink import read_links, set_admin_state
 from switch.p4 import compile_program
+from tests.cables import wait_until_up
 
 pytestmark = [
     pytest.mark.root,
@@ -52,6 +53,7 @@ def veths() -> Iterator[None]:
             for name in (switch_end(port), wire_end(port)):
                 Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
                 set_admin_state(name, True)
+            wait_until_up(switch_end(port), wire_end(port))
         yield
     finally:
         for port in range(1, PORTS + 1):

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from hosts.dissector import SCRIPT
+from hosts.dissector import tshark
 from testbed import pcap
 from testbed.capture import INBOUND, OUTBOUND, Captured, PacketReader, PcapFile, PcapngFile
 from testbed.errors import UsageError
+from tests.cables import wait_until_up
 from topologies import words
 from topologies.plan import Plan
 
@@ -29,12 +30,9 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: packet so
 needs_tshark = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
 
 
-def tshark(path: Path, *options: str) -> list[list[str]]:
-    done = subprocess.run(
-        ["tshark", "-n", "-X", f"lua_script:{SCRIPT}", "-r", str(path), "-T", "fields", *options],
-        capture_output=True, text=True, timeout=120, check=True, env={**os.environ, "HOME": str(path.parent)},
-    )  # fmt: skip
-    assert "Lua Error" not in done.stdout + done.stderr
+def read_fields(path: Path, *options: str) -> list[list[str]]:
+    done = tshark(path, "-T", "fields", *options)
+    assert done.returncode == 0 and "Lua Error" not in done.stdout + done.stderr, done.stderr
     return [line.split("\t") for line in done.stdout.splitlines()]
 
 
@@ -56,8 +54,8 @@ def test_files__read_by_tshark_to_the_nanosecond(tmp_path):
             plain.write(packet)
             named.write(packet, n % 2, (INBOUND, OUTBOUND)[n % 2])
     wanted = [[f"{p.at_ns // 10**9}.{p.at_ns % 10**9:09}", str(p.length)] for p in FRAMES]
-    assert tshark(tmp_path / "a.pcap", "-e", "frame.time_epoch", "-e", "frame.len") == wanted
-    rows = tshark(
+    assert read_fields(tmp_path / "a.pcap", "-e", "frame.time_epoch", "-e", "frame.len") == wanted
+    rows = read_fields(
         tmp_path / "b.pcapng", "-e", "frame.time_epoch", "-e", "frame.len", "-e", "frame.interface_name",
         "-e", "frame.packet_flags_direction",
     )  # fmt: skip
@@ -123,6 +121,7 @@ def cable():
         for end in (a, b):
             Path(f"/proc/sys/net/ipv6/conf/{end}/disable_ipv6").write_text("1")
             subprocess.run(["ip", "link", "set", end, "up"], check=True)
+        wait_until_up(a, b)
         yield a, b
     finally:
         subprocess.run(["ip", "link", "del", a], check=False, capture_output=True)
@@ -220,7 +219,7 @@ def test_mrc_pcap__packets_of_a_live_fabric(tmp_path):
 
     fields = ("_ws.col.Protocol", "_ws.col.Info", "usid.path", "mrc.ev.plane", "frame.interface_name", "mrc.psn")
     rows = {
-        where: tshark(tmp_path / name, *(word for one in fields for word in ("-e", one)))
+        where: read_fields(tmp_path / name, *(word for one in fields for word in ("-e", one)))
         for where, name in captures.items()
     }
     for where, lines in rows.items():

@@ -106,6 +106,18 @@ def test_what_others_wrote_stays(tmp_path):
     assert carry_out(mine, Quiet(), out=tmp_path).runs
 
 
+def test_observations_of_a_run_are_put_beside_it(tmp_path):
+    one, out = planned(tmp_path), tmp_path / "out"
+    carry_out(one, Quiet(), out=out)
+    results, (outcome,) = Results.open(out)
+    outcome.observations = b'{"kind":"observations"}\n'
+    results.add(outcome, {})
+    kept = {path for path in inside(out) if "observations" in path}
+    assert kept == {"runs/run_.observations.jsonl"}
+    assert (out / kept.pop()).read_bytes() == b'{"kind":"observations"}\n'
+    assert "observations" not in json.loads((out / "runs/run_.json").read_text())
+
+
 def test_interrupted_after_one_run_keeps_it(tmp_path):
     two, out = planned(tmp_path, SHORT + "repeat: 2\n"), tmp_path / "out"
     tell = In("#2", interrupt())

@@ -151,7 +151,7 @@ title: collective
 fabric: {{planes: 2, racks: 3, spines: 1, hosts_per_rack: 1}}
 transport: {transport}
 workload: [{{collective: {kind}, size: 20K, iterations: 2, warm_up: 1}}]
-faults: [{{at: 0s, loss: {{into: hosts, rate: 2%}}}}]
+faults: [{{at: 0s, loss: {{into: hosts, rate: 10%}}}}]
 measure: {{evs: false}}
 """
     _, outcome = outcome_of(tmp_path, text)

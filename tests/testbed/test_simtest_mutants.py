@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,17 +12,19 @@ import pytest
 from hosts.engine.ev import EvProfile, EvSignal, EvState
 from hosts.engine.memory import Memory
 from hosts.engine.paths import Paths
+from hosts.engine.peers import ALL_PORTS, Peers
 from hosts.engine.qp import QueuePair
+from hosts.engine.qpcc import Share
 from hosts.engine.requestor import Requestor
 from hosts.engine.responder import Responder
-from hosts.engine.roundtrips import RoundTrips
+from hosts.engine.roundtrips import RetryBudget, RoundTrips
 from hosts.engine.window import FixedWindow
 from testbed.simtest.run import simulate
-from testbed.simtest.schedule import draw
+from testbed.simtest.schedule import Schedule, draw, draw_long
 
 Patch = Callable[[pytest.MonkeyPatch], None]
-SEEDS = 150
-"""More than any of them needs."""
+SEEDS, TRIES = 150, 150
+"""More than any of them needs; schedules of one kind."""
 
 
 def wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> Patch:
@@ -151,7 +155,7 @@ MUTANTS: dict[str, tuple[Patch, set[str]]] = {
     ),
     "a requestor that never sends again": (wrap(Requestor, "_next_lost", _nothing), {"ends"}),
     "a requestor whose timers never run": (
-        wrap(Requestor, "next_deadline", _nothing), {"ends"},
+        wrap(Requestor, "next_deadline", _nothing), {"ends", "timers"},
     ),
     "a requestor that gives up at once": (wrap(Requestor, "_charge", _impatient), {"budget"}),
     "a requestor that cries loss": (wrap(RoundTrips, "timer_s", _soon), {"calm", "budget"}),
@@ -165,12 +169,89 @@ MUTANTS: dict[str, tuple[Patch, set[str]]] = {
     "a prober that believes one answer": (wrap(Paths, "on_answer", _one_probe), {"states"}),
     "a rotation that prefers a plane": (wrap(EvProfile, "choose", _same_plane_twice), {"balance"}),
     "a QP that never flushes a failure": (
-        wrap(Requestor, "flush", _nothing), {"ends", "order"},
+        wrap(Requestor, "flush", _nothing), {"ends", "order", "timers"},
     ),
     "a QP that receives in ERROR": (
-        wrap(QueuePair, "_fail", _nothing), {"ends", "crash"},
+        wrap(QueuePair, "_fail", _nothing), {"ends", "crash", "timers"},
     ),
 }  # fmt: skip
+
+
+def _convict(lost: Any) -> Any:
+    def broken(self: Requestor, sent: Any, cause: Any, now: float) -> None:
+        lost(self, sent, cause, now)
+        self._paths.signal(sent.ev, EvSignal.LOST, now)
+
+    return broken
+
+
+def _hoard(on_sack: Any) -> Any:
+    def broken(self: Requestor, *arguments: Any) -> None:
+        self._deferred.append((float("inf"), 0))
+        on_sack(self, *arguments)
+
+    return broken
+
+
+def _late(next_deadline: Any) -> Any:
+    def broken(self: Requestor) -> float | None:
+        due = next_deadline(self)
+        return None if due is None else due + 0.02
+
+    return broken
+
+
+def _once_more(on_ack: Any) -> Any:
+    def broken(self: FixedWindow, now: float, size: int, *arguments: Any, **more: Any) -> None:
+        on_ack(self, now, size + 512, *arguments, **more)
+
+    return broken
+
+
+def _once(on_update: Any) -> Any:
+    def broken(self: Peers, peer: Any, request: Any, now: float) -> None:
+        if peer.ports == ALL_PORTS:
+            on_update(self, peer, request, now)
+            peer.lease_ends = float("inf")
+
+    return broken
+
+
+LATER: dict[str, tuple[Patch, set[str], str]] = {
+    "a requestor that waits for ports for ever": (wrap(Requestor, "watch_paths", _nothing), {"ends"}, "for ever"),
+    "a requestor that never gives up": (wrap(RetryBudget, "charge", _yes), {"ends"}, "for ever"),
+    "a requestor that blames the path of whatever expires": (wrap(Requestor, "_lost", _convict), {"blame"}, "stalled"),
+    "a requestor that forgets nothing": (wrap(Requestor, "on_sack", _hoard), {"memory"}, "long"),
+    "a requestor whose timers are late": (wrap(Requestor, "next_deadline", _late), {"timers"}, "faults"),
+    "a window that counts what did not arrive": (wrap(FixedWindow, "on_ack", _once_more), {"account"}, "faults"),
+    "an end that believes one port update for ever": (wrap(Peers, "_on_update", _once), {"ports", "paths"}, "restart"),
+    "a QP that keeps its share of the window in silence": (
+        wrap(Share, "on_silence", _nothing), {"neighbours"}, "neighbours",
+    ),
+    "round trips that are never measured": (wrap(RoundTrips, "measured", _nothing), {"learns"}, "slow"),
+}  # fmt: skip
+"""Broken in ways that show only in schedules of one kind."""
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_broken_engine__is_caught_by_schedules_of_a_kind(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    patch, expected, kind = LATER[name]
+    schedules = (schedule for seed in range(20_000) if (schedule := drawn_as(seed, kind)) is not None)
+    patch(monkeypatch)
+    for schedule in islice(schedules, TRIES):
+        violation = simulate(schedule).violation
+        if violation is not None:
+            assert violation.invariant in expected, violation
+            return
+    pytest.fail(f"not caught in {TRIES} schedules of the kind {kind}: {name}")
+
+
+def drawn_as(seed: int, kind: str) -> Schedule | None:
+    """The schedule of a seed when it is of that kind. (Of long ones there are so few that they are asked for.)"""
+    if kind == "long":
+        return draw_long(seed, Random(seed))
+    schedule = draw(seed)
+    return schedule if schedule.kind == kind else None
 
 
 @pytest.mark.parametrize("name", MUTANTS)

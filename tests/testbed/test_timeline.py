@@ -73,6 +73,43 @@ def test_recorder__back_before_the_link_was_restored_does_not_count():
     assert not cut.all_back
 
 
+def test_recorder__an_ev_that_is_out_when_the_command_begins_is_out_during_the_cut():
+    """Whoever took it out: no packet is on its path. Back in use before the restoration, the cut has to take it out."""
+    recorder = Recorder(EVS)
+    recorder.ev_state(0x200, good=False, at=0.9)
+    recorder.ev_state(0x201, good=False, at=0.95)
+    cut = recorder.cut(NIC, (0x200, 0x201), at=1.0)
+    assert cut.all_withdrawn and cut.out_before == {0x200, 0x201}
+    recorder.ev_state(0x201, good=True, at=1.1)
+    assert not cut.all_withdrawn and cut.out_before == {0x200}
+    recorder.plane_state("h2", 2, up=False, at=1.2)
+    assert cut.withdrawn_at == {0x200: 1.0, 0x201: 1.2}
+    assert recorder.story(cut)["evs_withdrawn_after_s"] == 0.2 and recorder.story(cut)["evs_out_before"] == ["0x0200"]
+    recorder.restore(cut, at=2.0)
+    recorder.ev_state(0x200, good=True, at=2.1)
+    recorder.plane_state("h2", 2, up=True, at=2.2)
+    assert cut.all_back and cut.back_at == {0x200: 2.2, 0x201: 2.2}
+
+
+def test_recorder__told_late_of_what_was_before_the_command():
+    """A host that was held up tells with the time its turn began: the event is older than the cut it comes after."""
+    recorder = Recorder(EVS)
+    cut = recorder.cut(LINK, (0x101,), at=1.0)
+    recorder.ev_state(0x101, good=False, at=0.94)
+    assert cut.all_withdrawn and cut.withdrawn_at == {0x101: 1.0}
+
+
+def test_recorder__a_slow_command_is_an_interval():
+    """The link went down somewhere between the beginning of the command and the first who saw it down."""
+    recorder = Recorder(EVS)
+    cut = recorder.cut(LINK, (0x101,), at=1.0)
+    recorder.ev_state(0x101, good=False, at=1.03)
+    recorder.is_down(cut, at=1.09)
+    assert cut.all_withdrawn and recorder.story(cut)["down_within_s"] == 0.09
+    recorder.link_seen(LINK.name, False, at=1.02)
+    assert recorder.story(cut)["down_within_s"] == 0.02
+
+
 def test_progress__dip_and_return():
     progress = Progress()
     done, t = 0, 0.0

@@ -228,8 +228,7 @@ def test_mode__may_be_a_function_and_must_exist():
 
 def test_srv6__an_ev_that_names_no_path_is_dropped_at_the_first_switch():
     fabric = fabric_of()
-    fabric.connect("h0", "h2", evs=(0x0007, 0x0100))  # uplink 7 does not exist
-    qp = fabric.host("h0").endpoint.qp(3)
+    qp, _ = fabric.connect("h0", "h2", evs=(0x0007, 0x0100))  # uplink 7 does not exist
     region = fabric.host("h2").endpoint.register(bytearray(50_000))
     qp.post_write(bytes(50_000), region.va, region.rkey, now=0.0)
     assert fabric.run_until(lambda: not qp.outstanding(), limit_s=20)

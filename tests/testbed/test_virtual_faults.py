@@ -2,7 +2,9 @@
 
 import pytest
 
+from hosts.engine.errors import LocalError
 from hosts.engine.events import EvChanged, PlaneChanged
+from hosts.engine.packets import Sack
 from testbed.virtual import (
     Blackhole,
     Corrupt,
@@ -12,6 +14,7 @@ from testbed.virtual import (
     Flow,
     Heal,
     HostProfile,
+    Late,
     LinkDown,
     LinkUp,
     Loss,
@@ -21,6 +24,7 @@ from testbed.virtual import (
     Repeat,
     SetLine,
     Stall,
+    Vanish,
     VirtualFabric,
     fault_from_json,
     run_all,
@@ -32,6 +36,7 @@ from topologies.plan import Plan
 FAULTS = [
     LinkDown("a", "b"), LinkUp("a", "b"), Flap("a", "b", 0.1, 0.2, 3), Cut("a", "b", True), Mend("a", "b"),
     SetLine("a", "b", rate_bps=1e6), PowerOff("s"), PowerOn("s"), Blackhole("s", False), Stall("h0", 1.0), Heal(),
+    Stall("h0", 1.0, (1, 0), 0.002), Vanish("h0"), Late("a", "b", rate=0.1, seconds=2.0, twin=True),
     Loss("a", "b", rate=0.1), Corrupt("a", "b", packets=(1, 5)), Repeat("a", "b", burst=3, period=10, only="data"),
 ]  # fmt: skip
 
@@ -180,6 +185,77 @@ def test_stall__a_host_that_sleeps_answers_later():
     finish(fabric, flow)
     finish(*slept)
     assert 0.01 < flow.finished_at - slept[1].finished_at < 0.2
+
+
+def arrivals(*faults):
+    """(time, plane) of the data that reaches h1's engine, and of the SACKs it sends, from 20 ms to 60 ms."""
+    fabric, flow = fabric_with_flow()
+    for fault in faults:
+        fabric.at(0.020, fault)
+    endpoint, got, sent = fabric.host("h1").endpoint, [], []
+    receive, transmit = endpoint.receive, endpoint.transmit
+
+    def watched(packet, plane, peer, now):
+        got.append((now, plane))
+        receive(packet, plane, peer, now)
+
+    def watched_transmit(now, *rest):
+        out = transmit(now, *rest)
+        sent.extend((now, plane, type(packet)) for plane, _, packet in out)
+        return out
+
+    endpoint.receive, endpoint.transmit = watched, watched_transmit
+    finish(fabric, flow)
+    return [pair for pair in got if 0.020 < pair[0] < 0.060], [one for one in sent if 0.020 < one[0] < 0.060]
+
+
+@pytest.mark.parametrize("gap_s", [0.0, 0.004])
+def test_stall__ports_are_read_one_after_the_other_and_acknowledged_between(gap_s):
+    got, sent = arrivals(Stall("h1", 0.020, (1, 0), gap_s))
+    late = [(now, plane) for now, plane in got if now <= 0.040 + gap_s]
+    assert late[0][0] == pytest.approx(0.040)
+    first = [plane for now, plane in late]
+    assert set(first) == {0, 1}
+    after = next(i for i, (now, plane) in enumerate(got) if plane == 0)
+    assert after > 3 and all(plane == 1 for _, plane in got[:after]), "all of plane 1 comes first"
+    assert got[after][0] == pytest.approx(0.040 + gap_s), "and plane 0 when it is looked at"
+    acks = [(now, plane) for now, plane, kind in sent if kind is Sack]
+    assert acks[0] == (pytest.approx(0.040), 1), "what plane 1 brought is acknowledged first"
+
+
+def test_stall__of_a_switch_delays_what_it_forwards_and_loses_nothing():
+    fabric, flow = fabric_with_flow(Stall("p0-t1-0", 0.030))
+    totals = finish(fabric, flow)
+    assert not {"blackhole", "queue_full"} & set(totals) and not fabric.switches["p0-t1-0"].idle
+    got = fabric.host("h1").received
+    plain, other = fabric_with_flow()
+    finish(plain, other)
+    assert flow.finished_at > other.finished_at and got >= plain.host("h1").received
+
+
+def test_vanish__nobody_answers_until_another_process_begins():
+    fabric, flow = fabric_with_flow(Vanish("h1"))
+    fabric.run_until(0.5)
+    host = fabric.host("h1")
+    old, received = host.endpoint, host.received
+    assert not host.alive and host.dropped["no process"] > 3 and not flow.done
+    fabric.set_link("h1", "p1-t0-1", up=False)
+    endpoint = fabric.start_process("h1")
+    fabric.run_until(0.6)
+    assert host.alive and endpoint is host.endpoint is not old and endpoint.unclaimed > 0
+    assert received and endpoint._peers.local_ports == 0b01, "it looked at its ports"
+    with pytest.raises(LocalError, match="no QP"):
+        endpoint.qp(flow.peer_qp.qpn)
+
+
+@pytest.mark.parametrize("twin", [False, True])
+def test_late__packets_come_seconds_later_than_others(twin):
+    fabric, flow = fabric_with_flow(Late("p0-t0-0", "p0-t1-0", every=5, seconds=1.5, only="data", twin=twin))
+    finish(fabric, flow)
+    duplicates = flow.peer_qp.counters.duplicates
+    assert (flow.qp.counters.retransmitted > 0) is not twin
+    fabric.run_for(3.0)
+    assert flow.peer_qp.counters.duplicates > duplicates and flow.intact
 
 
 # ---- single packets ---------------------------------------------------------------------------------------

@@ -192,6 +192,18 @@ def test_faults__who_saw_them_and_how_fast(cli, fabric):
     assert len(json.loads(said(cli, "faults all --json"))) == 2
 
 
+@pytest.mark.parametrize(
+    ("direction", "is_found"),
+    [(None, True), ("both", True), ("p1-t0-0 -> p1-t1-1", True), ("p1-t1-1 -> p1-t0-0", False)],
+)
+def test_faults__the_other_direction_alone_is_not_what_was_injected(cli, fabric, direction, is_found):
+    said(cli, "oneway p1-t0-0 p1-t1-1")
+    at = fabric.inject.active[0].at
+    told = a_fault(kind="lossy link", direction=direction, first_seen=at + 0.1, raised=at + 1.0)
+    fabric.controller = Client(faults={"faults": [told]})
+    assert ("not found" in said(cli, "faults")) is not is_found
+
+
 def test_faults__none(cli, fabric):
     fabric.controller = Client(faults={"faults": []})
     assert said(cli, "faults") == "0 active, 0 past"
@@ -331,25 +343,35 @@ def test_check__of_links_that_cannot_be_probed_the_carrier_is_looked_at(cli, fab
     assert lines[-1] == "*** 1 down of 2 links"
 
 
+def a_probe(rtt_s, out=True):
+    """What an agent tells of one (hosts/sweep.py)."""
+    return {"rtt_s": rtt_s, "out": out, "back": rtt_s is not None if out else None}
+
+
 def test_pingall__every_path_of_every_pair(cli, fabric, monkeypatch):
+    """One path to h2 is dead from h0, so h0's answers to h2 are lost on it; nothing reaches h3."""
+
     def sweep(session, source, destination, count, interval_s):
-        rtts = (
-            [None] * 8
-            if destination == "h3"
-            else [0.001] * 7 + [None if (source, destination) == ("h0", "h2") else 0.002]
-        )
-        return [{"rtt_s": rtt} for rtt in rtts]
+        if destination == "h3":
+            return [a_probe(None, out=False)] * 8
+        if (source, destination) == ("h3", "h0"):
+            return [a_probe(None, out=False), a_probe(None), *[a_probe(0.001)] * 6]
+        last = {("h0", "h2"): a_probe(None, out=False), ("h2", "h0"): a_probe(None)}
+        return [a_probe(0.001)] * 7 + [last.get((source, destination), a_probe(0.002))]
 
     monkeypatch.setattr("topologies.words.paths.sweep", sweep)
     assert said(cli, "pingall").splitlines() == [
         "*** Ping: testing reachability over every path",
         "h0 -> h1 h2(7/8) X",
         "h1 -> h0 h2 X",
-        "h2 -> h0 h1 X",
-        "h3 -> h0 h1 h2",
-        "*** Results: 26% dropped (71/96 received)",
+        "h2 -> h0(back 7/8) h1 X",
+        "h3 -> h0(7/8 back 6/7) h1 h2",
+        "*** Results: 27% dropped (70/96 received); 2 answered another way, their own way back is lost",
     ]
-    assert said(cli, "pingpairfull").splitlines()[1] == "h0 -> h2(7/8)(1 ms..1 ms)"
+    assert said(cli, "pingpairfull").splitlines()[1:3] == [
+        "h0 -> h2(7/8)(1 ms..1 ms)",
+        "h2 -> h0(back 7/8)(1 ms..1 ms)",
+    ]
 
 
 # ---- transfers ------------------------------------------------------------------------------------------------

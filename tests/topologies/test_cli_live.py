@@ -71,9 +71,14 @@ class Terminal:
                     pytest.fail(f"it ended, and no {pattern!r} in:\n{shown}")
 
     def say(self, line, pattern=PROMPT):
-        """Type a line; what it showed until the prompt is back."""
+        """Type a line; what was shown until the prompt is back, without the line itself.
+
+        What a transfer in the background said before the line was typed comes first: it is told when it happens, at
+        the prompt or in the middle of another command.
+        """
         self.type(line + "\n")
-        return self.expect(pattern).partition("\n")[2]
+        before, echo, after = self.expect(pattern).partition(line + "\n")
+        return before + after if echo else before
 
     def close(self):
         if self.process.poll() is None:
@@ -118,6 +123,14 @@ def wait_for(terminal, line, pattern, seconds=20.0):
     return shown
 
 
+def test_terminal__what_is_told_between_two_commands_is_not_lost():
+    """The end of a transfer at the prompt, and then the next command: both are read."""
+    terminal = Terminal.__new__(Terminal)
+    terminal.raw = "send 1 (h0 to h1): arrived bit for bit\r\nwait\r\nmininet> "
+    terminal.type = lambda text: None
+    assert terminal.say("wait") == "send 1 (h0 to h1): arrived bit for bit\nmininet> "
+
+
 def test_completion__fills_in_and_the_word_works(terminal):
     terminal.type("link p1-t0-0 p1-t1-1 do\t")
     terminal.type("\n")
@@ -137,9 +150,9 @@ def test_colours__at_a_terminal(terminal):
 
 
 def test_send_and_evs(terminal):
-    assert "begun" in terminal.say("send h0 h1 1M")
-    assert "arrived bit for bit" in terminal.say("wait")
-    assert "arrived bit for bit" in terminal.say("send h0 h1 200K --rocev2") + terminal.say("wait")
+    for line in ("send h0 h1 1M", "send h0 h1 200K --rocev2"):
+        shown = terminal.say(line) + terminal.say("wait")  # it may have arrived before the first prompt is back
+        assert "begun" in shown and "arrived bit for bit" in shown, shown
     shown = terminal.say("evs h0 h1")
     assert re.search(r"^0x0101 +1 +1  fcbb:bb00:2100:1101:2101:3100::  (good|skip)\*? ", shown, re.MULTILINE), shown
     assert json.loads(terminal.say("evs h0 h1 --json").removesuffix(PROMPT))["peer"] == "h1"
@@ -161,6 +174,48 @@ def test_break_and_heal(terminal):
     wait_for(terminal, "faults", r"p0-t1-1 .*blackhole")
     assert "4 undone" in wait_for(terminal, "injected", "^(?!.*flap)") + terminal.say("heal")
     wait_for(terminal, "check 20", "all well")
+
+
+def dead_ways(terminal, source, destination):
+    """{EV: "out" or "back"} of the paths that do not work both ways, by `ping`."""
+    shown = terminal.say(f"ping {source} {destination} -c 2 -i 0.05 -W 0.4 --json")
+    paths = json.loads(shown[: shown.rindex("}") + 1])["paths"]
+    assert "ping: ended with exit code 1" in shown
+    assert len(paths) == 4 and not any(one["out_lost"] and one["back_lost"] for one in paths)
+    return {one["ev"]: "out" if one["out_lost"] else "back" for one in paths if one["out_lost"] or one["back_lost"]}
+
+
+@pytest.mark.parametrize(
+    "line, there, back, pingall",
+    [
+        ("oneway p1-t0-0 p1-t1-1", {0x0101: "out"}, {0x0101: "back"}, ("h0 -> h1(3/4)", "h1 -> h0(back 3/4)")),
+        ("oneway p1-t1-1 p1-t0-0", {0x0101: "back"}, {0x0101: "out"}, ("h0 -> h1(back 3/4)", "h1 -> h0(3/4)")),
+        ("oneway p0-t1-0 p0-t0-1", {0x0000: "out"}, {0x0000: "back"}, ("h0 -> h1(3/4)", "h1 -> h0(back 3/4)")),
+        ("blackhole p0-t1-1", {0x0001: "out"}, {0x0001: "out"}, ("h0 -> h1(3/4)", "h1 -> h0(3/4)")),
+        ("link p1-t0-0 p1-t1-0 down", {0x0100: "out"}, {0x0100: "out"}, ("h0 -> h1(3/4)", "h1 -> h0(3/4)")),
+    ],
+)
+def test_one_fault__is_told_by_direction(terminal, line, there, back, pingall):
+    """`ping`, `pingall` and `evs` say exactly the broken thing, and its direction, and nothing else."""
+    for plane in (0, 1):
+        terminal.say(f"delay h0 p{plane}-t0-0 5ms")
+    terminal.say(line)
+    try:
+        assert dead_ways(terminal, "h0", "h1") == there
+        assert dead_ways(terminal, "h1", "h0") == back
+        shown = terminal.say("pingall")
+        assert all(row in shown for row in pingall), shown
+        for source, destination, dead in (("h0", "h1", there), ("h1", "h0", back)):
+            terminal.say(f"send {source} {destination} 300K")
+            assert "arrived bit for bit" in terminal.say("wait")
+            rows = json.loads(terminal.say(f"evs {source} {destination} --json").removesuffix(PROMPT))["evs"]
+            bad = {row["ev"] for row in rows if row["state"] not in ("good", "skip")}
+            assert bad == {ev for ev, way in dead.items() if way == "out"}, rows
+    finally:
+        terminal.say("heal")
+    wait_for(terminal, "pingall", r"0% dropped \(8/8 received\)\n")
+    for pair in ("h0 h1", "h1 h0"):  # probes bring the EV back before the next fault
+        wait_for(terminal, f"evs {pair}", r"(?s)\A(?!.*assumed_bad)")
 
 
 def test_reboot__comes_back_with_its_tables(terminal):
@@ -190,11 +245,12 @@ def test_minenets_own__and_commands_in_nodes(terminal):
 
 
 def test_ctrl_c__ends_a_tool_and_not_the_session(terminal):
-    terminal.type("ping h0 h1 -c 0\n")
+    terminal.type("ping h0 h1 -c 0 -v\n")
     terminal.expect("until Ctrl-C")
-    time.sleep(0.5)
+    for ev in (0x0000, 0x0001, 0x0100, 0x0101):  # each path has answered once
+        terminal.expect(rf"EV {ev:#06x} .*\d ms")
     terminal.type("\x03")
-    assert "4 paths, 0 dead" in terminal.expect(PROMPT)
+    assert "4 paths, 0 lost out, 0 lost back" in terminal.expect(PROMPT)
 
 
 def test_second_terminal__asks_the_same_fabric(terminal, run_dir):

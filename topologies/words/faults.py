@@ -34,6 +34,7 @@ def faults(session: Session, given: Given) -> Answer:
     faults                        active ones, and those that ended in the last minute
     faults all
 
+    what: of a link whose ports are up also the direction, `A -> B` or both ways, where it can be told.
     seen by: each source, and how long after the first of them it spoke. found after: from the injection of a fault at
     that place until the controller named it; `not found` lists what was injected and nobody has named.
     """
@@ -103,9 +104,10 @@ def _injection_of(fault: dict[str, Any], begun: list[Injection]) -> Injection | 
 
 
 def _explains(fault: dict[str, Any], one: Injection) -> bool:
-    """A fault names the place of an injection."""
+    """A fault names the place of an injection, and not the other direction of it alone."""
     if fault["location"] == one.where:
-        return True
+        direction = fault.get("direction")
+        return one.sender is None or direction in (None, "both") or direction.startswith(f"{one.sender} -> ")
     return any(part["location"] == one.where for option in fault.get("alternatives", []) for part in option)
 
 

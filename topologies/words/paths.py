@@ -95,7 +95,8 @@ def pingall(session: Session, given: Given) -> str:
 
     pingall
 
-    A host that answers on all paths is named; `h2(7/8)` answered on 7 of 8, `X` on none.
+    A host that all paths lead to and come back from is named. `h2(7/8)`: probes arrive on 7 of 8 paths; `X`: on none;
+    `h2(back 7/8)`: they arrive on all 8, and the answers come back on 7 of them; `h2(7/8 back 6/7)`: both.
     """
     return _ping_pairs(session, [host.name for host in session.plan.hosts], times=False)
 
@@ -130,27 +131,37 @@ def pingpairfull(session: Session, given: Given) -> str:
 
 
 def _ping_pairs(session: Session, names: list[str], times: bool) -> str:
-    lines, sent, back = ["*** Ping: testing reachability over every path"], 0, 0
+    lines, sent, out, back = ["*** Ping: testing reachability over every path"], 0, 0, 0
     for source in names:
         cells = []
         for destination in names:
             if destination == source:
                 continue
-            rtts = [event["rtt_s"] for event in sweep(session, source, destination, 1, 0.01)]
-            good = [rtt for rtt in rtts if rtt is not None]
-            sent, back = sent + len(rtts), back + len(good)
-            cells.append(_reached(session.style, destination, rtts, good, times))
+            probes = list(sweep(session, source, destination, 1, 0.01))
+            sent += len(probes)
+            out += sum(one["out"] for one in probes)
+            back += sum(one["rtt_s"] is not None for one in probes)
+            cells.append(_reached(session.style, destination, probes, times))
         lines.append(f"{source} -> {' '.join(cells)}")
-    lost = 100 * (sent - back) / sent if sent else 0.0
-    lines.append(f"*** Results: {lost:.0f}% dropped ({back}/{sent} received)")
+    lost = 100 * (sent - out) / sent if sent else 0.0
+    tail = f"; {out - back} answered another way, their own way back is lost" if out > back else ""
+    lines.append(f"*** Results: {lost:.0f}% dropped ({out}/{sent} received){tail}")
     return "\n".join(lines)
 
 
-def _reached(style: Style, name: str, rtts: list, good: list[float], times: bool) -> str:
-    if not good:
+def _reached(style: Style, name: str, probes: list[dict[str, Any]], times: bool) -> str:
+    """A host as pingall names it, by one probe on each path."""
+    out = sum(one["out"] for one in probes)
+    if not out:
         return style.paint("X", "bad")
-    span = f"({show_seconds(min(good))}..{show_seconds(max(good))})" if times else ""
-    share = "" if len(good) == len(rtts) else style.paint(f"({len(good)}/{len(rtts)})", "warn")
+    rtts = [one["rtt_s"] for one in probes if one["rtt_s"] is not None]
+    shares = []
+    if out < len(probes):
+        shares.append(f"{out}/{len(probes)}")
+    if len(rtts) < out:
+        shares.append(f"back {len(rtts)}/{out}")
+    share = style.paint(f"({' '.join(shares)})", "warn") if shares else ""
+    span = f"({show_seconds(min(rtts))}..{show_seconds(max(rtts))})" if times and rtts else ""
     return f"{name}{share}{span}"
 
 

@@ -1,0 +1,24 @@
+"""Links of tests: when they can be used."""
+
+import subprocess
+import time
+
+WAIT_S = 30.0
+
+
+def wait_until_up(*names: str) -> None:
+    """Until the kernel sends by these interfaces.
+
+    It connects the queue of a new one by a job in the background, some time after `ip link set up` has returned; what
+    is sent before is dropped without a word (1 of 40 first frames on a busy machine).
+    """
+    end = time.monotonic() + WAIT_S
+    for name in names:
+        while True:
+            shown = subprocess.run(
+                ["ip", "-o", "link", "show", "dev", name], check=True, capture_output=True, text=True
+            ).stdout
+            if " state UP " in shown and " qdisc noop " not in shown:
+                break
+            assert time.monotonic() < end, f"{name} does not come up: {shown}"
+            time.sleep(0.002)

@@ -1,0 +1,16 @@
+"""What holds for every test."""
+
+import signal
+
+from hypothesis import HealthCheck, settings
+
+# On a busy machine an example takes as long as it takes: a test that measures that fails now and then for no fault.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
+
+
+def pytest_configure() -> None:
+    """Ctrl-C works in what tests start: a shell starts what it puts into the background with SIGINT ignored, children
+    inherit that, and tests that interrupt a child would wait for it in vain, such as those of `make unit &`."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

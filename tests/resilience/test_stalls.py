@@ -1,0 +1,52 @@
+"""Processes of the fabric are held up while a file crosses: nothing is broken, so no path is blamed.
+
+A process that gets no CPU keeps what came for it in the rings of its ports, and afterwards reads one port after the
+other. SIGSTOP does to it what an overloaded machine does, for as long as the test wants.
+"""
+
+import os
+import signal
+import time
+
+import pytest
+
+STALLS_S = (0.05, 0.1, 0.2, 0.4, 1.0)
+BETWEEN_S = 0.3
+"""Enough for what was held up to be settled, and for traffic of all paths in between."""
+QUIET_S = 0.5
+"""No event for so long: all have been told."""
+
+
+@pytest.fixture
+def hold_up(fabric):
+    """`hold_up(name, seconds)`: a process of the fabric has no CPU for so long."""
+
+    def stop(name: str, seconds: float) -> None:
+        pid = fabric.processes[name].pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            time.sleep(seconds)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    return stop
+
+
+@pytest.mark.parametrize("name", ["h0", "h2", "switchd", "controller"])
+def test_process_held_up__blames_no_path(transfer, fabric, faults, hold_up, name):
+    one = transfer(size=32 << 20)
+    with one.agent.watch("ev", "lost") as watch:
+        one.reach(0.05)
+        for seconds in STALLS_S:
+            hold_up(name, seconds)
+            time.sleep(BETWEEN_S)
+        assert not one.over, "the stalls came too late to be seen"
+        one.finish()
+        told = []
+        while (event := watch.get(QUIET_S)) is not None:
+            told.append(event)
+    moves = [event for event in told if event["event"] == "ev"]
+    assert moves == []
+    guessed = [event for event in told if event["event"] == "lost" and "timer" not in event["cause"]]
+    assert guessed == [], "taken for lost though nothing is"
+    assert faults() == []
