@@ -7,8 +7,9 @@ as forwarded before the wire, and the port behind the wire counts it when it has
     switch S        its ports received packets from other switches, and its program neither forwarded nor dropped one:
                     it swallows everything (a black hole)
 
-Readings of two switches are not of one moment. So what was sent between the last reading but two and the last but one
-is compared with all that has arrived since the former, and a few packets decide nothing.
+Readings of two switches are not of one moment. So what was sent between an earlier reading and the last but one is
+compared with all that has arrived since the former. A few packets decide nothing: the earlier reading is the latest one
+since which enough of them were sent, among the last HISTORY.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ SENT_MIN = 8
 """Packets sent of which one would have arrived, were it only a few that are lost."""
 ARRIVED_MIN = 3
 """Packets that show that something works; fewer may be the kernel's own."""
+HISTORY = 8
+"""Readings that are kept of a switch: a single loop of Clustermapper sends five probes between two of them."""
 SPACING_S = 0.3
 """Between two readings that are compared, seconds: what was sent before the one has arrived before the other."""
 
@@ -62,7 +65,7 @@ class Forwarding:
     def __init__(self, traces: Traces) -> None:
         self._traces = traces
         plan = traces.plan
-        self._readings: dict[str, deque[Reading]] = {switch.name: deque(maxlen=3) for switch in plan.switches}
+        self._readings: dict[str, deque[Reading]] = {switch.name: deque(maxlen=HISTORY) for switch in plan.switches}
         self._planes = {switch.name: switch.plane for switch in plan.switches}
         self._wires = [
             (here, there)
@@ -89,33 +92,40 @@ class Forwarding:
             if self._planes[here.node] == plane:
                 yield from self._of_wire(here.node, here.interface, there.node, there.interface)
         for name, past in self._readings.items():
-            if self._planes[name] == plane and len(past) == 3:
+            if self._planes[name] == plane:
                 yield from self._of_switch(name, past)
 
     def _of_wire(self, a: str, out: str, b: str, into: str) -> Iterator[Verdict]:
-        sender, receiver = self._readings[a], self._readings[b]
-        if len(sender) < 3 or len(receiver) < 3:
-            return
+        sender, receiver = list(self._readings[a]), list(self._readings[b])
+        kept = min(len(sender), len(receiver))
+        sender, receiver = sender[-kept:], receiver[-kept:]
+        sent = [one.forwarded.get(out, 0) for one in sender]
         arrived = [one.received.get(into, 0) for one in receiver]
-        sent = sender[1].forwarded.get(out, 0) - sender[0].forwarded.get(out, 0)
         trace = self._traces.wire(out)
         about = f"{a} -> {b}"
-        if arrived[2] - arrived[1] >= ARRIVED_MIN:
-            yield Verdict(about, trace, True, receiver[1].t, "delivers")
-        elif sent >= SENT_MIN and arrived[2] == arrived[0] and self._are_of_one_time(sender, receiver):
-            yield Verdict(about, trace, False, sender[1].t, f"{sent} packets sent, none received")
+        if kept >= 3 and arrived[-1] - arrived[-2] >= ARRIVED_MIN:
+            yield Verdict(about, trace, True, receiver[-2].t, "delivers")
+        elif (first := _enough_since(sent)) is not None and arrived[-1] == arrived[first]:
+            if _are_of_one_time(sender[first:], receiver[first:]):
+                yield Verdict(about, trace, False, sender[-2].t, f"{sent[-2] - sent[first]} packets sent, none received")
 
-    @staticmethod
-    def _are_of_one_time(sender: deque[Reading], receiver: deque[Reading]) -> bool:
-        """Both were read in the same rounds: neither has been without an answer meanwhile."""
-        return all(abs(one.t - other.t) < SPACING_S for one, other in zip(sender, receiver, strict=True))
-
-    def _of_switch(self, name: str, past: deque[Reading]) -> Iterator[Verdict]:
+    def _of_switch(self, name: str, readings: deque[Reading]) -> Iterator[Verdict]:
+        past = list(readings)
         received = [sum(one.received.get(port, 0) for port in self._peers[name]) for one in past]
         handled = [one.handled for one in past]
         trace = self._traces.inside(name)
-        if handled[2] - handled[1] >= ARRIVED_MIN:
-            yield Verdict(name, trace, True, past[1].t, "forwards")
-        elif received[1] - received[0] >= SENT_MIN and handled[2] == handled[0]:
-            got = received[1] - received[0]
-            yield Verdict(name, trace, False, past[1].t, f"{got} packets received, none forwarded")
+        if len(past) >= 3 and handled[-1] - handled[-2] >= ARRIVED_MIN:
+            yield Verdict(name, trace, True, past[-2].t, "forwards")
+        elif (first := _enough_since(received)) is not None and handled[-1] == handled[first]:
+            got = received[-2] - received[first]
+            yield Verdict(name, trace, False, past[-2].t, f"{got} packets received, none forwarded")
+
+
+def _enough_since(counts: list[int]) -> int | None:
+    """The latest reading since which SENT_MIN were counted until the last but one; None where there is none."""
+    return next((n for n in range(len(counts) - 3, -1, -1) if counts[-2] - counts[n] >= SENT_MIN), None)
+
+
+def _are_of_one_time(sender: list[Reading], receiver: list[Reading]) -> bool:
+    """Both were read in the same rounds: neither has been without an answer meanwhile."""
+    return all(abs(one.t - other.t) < SPACING_S for one, other in zip(sender, receiver, strict=True))

@@ -77,3 +77,12 @@ def test_a_switch_that_answers_no_more_accuses_nobody():
     for t in (2.0, 3.0, 4.0):
         forwarding.read(T1, Reading(t, {DOWN: 30}, {}))
     assert not any(about == "p0-t0-0 -> p0-t1-0" for about in (one.about for one in forwarding.verdicts(0)))
+
+
+def test_a_slow_trickle_decides_over_more_readings():
+    """One loop's probes, five between two readings: too few for two of them, enough for three."""
+    rounds = [(1.0 + n / 2, 50 + 5 * n, 50 + 5 * n, 50, 0) for n in range(4)]
+    assert ("p0-t1-0", False) not in verdicts(*rounds[:3])
+    assert verdicts(*rounds)[("p0-t1-0", False)] == 2.05
+    cut = [(1.0 + n / 2, 50 + 5 * n, 50, 50, 0) for n in range(4)]
+    assert verdicts(*cut)[("p0-t0-0 -> p0-t1-0", False)] == 2.0
