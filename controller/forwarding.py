@@ -105,9 +105,9 @@ class Forwarding:
         about = f"{a} -> {b}"
         if kept >= 3 and arrived[-1] - arrived[-2] >= ARRIVED_MIN:
             yield Verdict(about, trace, True, receiver[-2].t, "delivers")
-        elif (first := _enough_since(sent)) is not None and arrived[-1] == arrived[first]:
-            if _are_of_one_time(sender[first:], receiver[first:]):
-                yield Verdict(about, trace, False, sender[-2].t, f"{sent[-2] - sent[first]} packets sent, none received")
+        elif (first := _enough_since(sent)) is not None and _has_come_nothing(sender[first:], receiver[first:], into):
+            says = f"{sent[-2] - sent[first]} packets sent, none received"
+            yield Verdict(about, trace, False, sender[-2].t, says)
 
     def _of_switch(self, name: str, readings: deque[Reading]) -> Iterator[Verdict]:
         past = list(readings)
@@ -126,6 +126,7 @@ def _enough_since(counts: list[int]) -> int | None:
     return next((n for n in range(len(counts) - 3, -1, -1) if counts[-2] - counts[n] >= SENT_MIN), None)
 
 
-def _are_of_one_time(sender: list[Reading], receiver: list[Reading]) -> bool:
-    """Both were read in the same rounds: neither has been without an answer meanwhile."""
-    return all(abs(one.t - other.t) < SPACING_S for one, other in zip(sender, receiver, strict=True))
+def _has_come_nothing(sender: list[Reading], receiver: list[Reading], into: str) -> bool:
+    """All the time; and both were read in the same rounds: neither has been without an answer meanwhile."""
+    are_of_one_time = all(abs(a.t - b.t) < SPACING_S for a, b in zip(sender, receiver, strict=True))
+    return are_of_one_time and receiver[0].received.get(into, 0) == receiver[-1].received.get(into, 0)

@@ -487,11 +487,11 @@ def longest_trip_s(schedule: Schedule) -> float:
 
 
 def _edges(fault: Fault) -> list[float]:
-    """When a fault begins and ends."""
+    """When a fault begins and ends, and when the last of what it does is over: frames late, ports read with gaps."""
     if fault.until is None:
         return [fault.at]
     longer = {"flap": 2 * fault.value, "late": fault.value, "stall": 32 * fault.value}
-    return [fault.at, fault.until + longer.get(fault.kind, 0.0)]
+    return [fault.at, fault.until, fault.until + longer.get(fault.kind, 0.0)]
 
 
 def fabric_faults(fault: Fault, delay_s: float) -> list[tuple[float, FabricFault]]:

@@ -495,12 +495,16 @@ class Watch:
         lane.counts[plane] += 1
 
     def check_window(self, lane: Lane, last: Write) -> None:
-        """§5.3, after several packets through one window: before the last one it was open, or the QP's pipe empty."""
+        """§5.3, after several packets through one window: before the last one it was open, or the QP's pipe empty. What
+        a parked QP sends is outside the window, and one packet at a time (qpcc.py, note 4).
+        """
         requestor = lane.sender_qp.requestor
         window, flight = requestor._window, requestor.flight  # type: ignore[union-attr]
-        inflight = getattr(window, "_cc", window).inflight - last.size
-        if inflight >= window.cwnd and flight.bytes > last.size:
-            what = f"{inflight:.0f} of {window.cwnd:.0f} in flight"
+        is_parked = getattr(window, "parked", False)
+        inflight = (window if is_parked else getattr(window, "_cc", window)).inflight - last.size
+        cwnd = 1.0 if is_parked else window.cwnd
+        if inflight >= cwnd and flight.bytes > last.size:
+            what = f"{inflight:.0f} of {cwnd:.0f} in flight" + (", parked" if is_parked else "")
             raise self.violation("window", f"{lane.name}: PSN {last.psn} left with {what}")
         if flight.bytes < 0:
             raise self.violation("window", f"{lane.name}: {flight.bytes} bytes in flight")

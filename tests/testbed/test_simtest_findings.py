@@ -131,6 +131,16 @@ def test_ends__a_lossy_plane_beside_a_port_that_is_down_carries_all(rate: float)
     assert lane.failed is None and lane.ended == 1 and lane.progress_at < 20.0
 
 
+def test_ends__a_stall_that_reads_its_ports_with_gaps_excuses_a_qp_until_it_is_over() -> None:
+    """The bound is short, and the gaps of other ports may go on for longer: both ends of the stall count."""
+    found = schedule(
+        steady(1, 0.0, 0), [Fault("stall", "h0", 0.0, 0.769849, 0.0005)], plan={"planes": 1, "spines": 1},
+        network={"delay_s": 0.001}, config={"timeout_ceiling_s": 0.05},
+        config_of={"h0": {"timeout": 15, "linear_cnt": 1, "timeout_phases": "linear"}},
+    )  # fmt: skip
+    assert holds(found).lanes[0, 0].ended == 1
+
+
 def test_memory__one_packet_at_a_time_leaves_nothing_behind() -> None:
     pings = [Post(0.05 * side, 0, side, 7, 5, 3000, 0.1) for side in (0, 1)]
     simulation = holds(schedule(pings, [], kind="long", watched_s=600.0))

@@ -217,6 +217,13 @@ def _once(on_update: Any) -> Any:
     return broken
 
 
+def _two_at_a_time(may_send: Any) -> Any:
+    def broken(self: Share) -> bool:
+        return self.inflight < 2 * self._mtu if self.parked else may_send(self)
+
+    return broken
+
+
 LATER: dict[str, tuple[Patch, set[str], str]] = {
     "a requestor that waits for ports for ever": (wrap(Requestor, "watch_paths", _nothing), {"ends"}, "for ever"),
     "a requestor that never gives up": (wrap(RetryBudget, "charge", _yes), {"ends"}, "for ever"),
@@ -227,6 +234,9 @@ LATER: dict[str, tuple[Patch, set[str], str]] = {
     "an end that believes one port update for ever": (wrap(Peers, "_on_update", _once), {"ports", "paths"}, "restart"),
     "a QP that keeps its share of the window in silence": (
         wrap(Share, "on_silence", _nothing), {"neighbours"}, "neighbours",
+    ),
+    "a QP that is not heard and sends more than a packet": (
+        wrap(Share, "may_send", _two_at_a_time), {"window"}, "neighbours",
     ),
     "round trips that are never measured": (wrap(RoundTrips, "measured", _nothing), {"learns"}, "slow"),
 }  # fmt: skip
