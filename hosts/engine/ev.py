@@ -137,8 +137,8 @@ class Obstacle(Enum):
     """Why no EV can be used."""
 
     DENIED = "every EV is denied"
-    PORTS = "no plane that has other EVs has its ports up at both ends"
-    PATHS = "every EV of the planes that are up is assumed bad"
+    PORTS = "no plane has its ports up at both ends"
+    PATHS = "every EV of the planes that are up is assumed bad or denied"
 
 
 class Ev:
@@ -477,10 +477,10 @@ class EvProfile:
         """Why no EV can be used; None when one can."""
         if self.usable:
             return None
-        allowed = {ev.plane for ev in self._by_value.values() if ev.state is not _DENIED}
-        if not allowed:
+        if all(ev.state is _DENIED for ev in self._by_value.values()):
             return Obstacle.DENIED
-        return Obstacle.PATHS if any(self.plane_up(plane) for plane in allowed) else Obstacle.PORTS
+        planes = {ev.plane for ev in self._by_value.values()}
+        return Obstacle.PATHS if any(map(self.plane_up, planes)) else Obstacle.PORTS
 
     def at_a_loss(self, plane: int) -> bool:
         """A plane has EVs in rotation, and all of them are in doubt."""

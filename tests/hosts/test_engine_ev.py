@@ -297,6 +297,17 @@ def test_least_bad__never_without_a_floor_nor_a_denied_one() -> None:
     assert denied.obstacle is Obstacle.PORTS
 
 
+def test_obstacle__a_plane_that_is_up_and_denied_is_no_port_that_is_down() -> None:
+    """With `all_ports_down` "wait" such a QP would have waited for a port, for ever, though one is up."""
+    found = profile(planes=2, uplinks=1)
+    for ev in found.on_plane(1):
+        found.signal(ev, EvSignal.DENY, 0.0)
+    found.set_ports(0b10, ALL, 1.0)
+    assert found.obstacle is Obstacle.PATHS
+    found.set_ports(0, ALL, 2.0)
+    assert found.obstacle is Obstacle.PORTS
+
+
 def test_spares__one_good_backup_of_each_plane_that_is_up() -> None:
     found = profile(planes=3, uplinks=4, backup_per_plane=2)
     found.set_ports(0b011, ALL, 1.0)
