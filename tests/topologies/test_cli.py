@@ -142,26 +142,41 @@ def an_ev(ev, **fields):
     return {**row, **fields}
 
 
-def test_evs__a_line_for_each_path(cli, fabric):
+def probed(monkeypatch, results):
+    """Have three probes of each EV end so; by EV."""
+
+    def sweep(session, source, destination, count, interval_s):
+        return [{**a_probe(*one), "ev": ev} for ev, ones in results.items() for one in (*ones, *ones[-1:] * 2)[:count]]
+
+    monkeypatch.setattr("topologies.words.paths.sweep", sweep)
+
+
+def test_evs__a_line_for_each_path(cli, fabric, monkeypatch):
     lost = an_ev(0x101, state="assumed_bad", active=False, rtt_s=None, lost=3, path=["h0", "a", "b", "c", "h2"])
     denied = an_ev(0x200, state="denied", active=False, sent=0, rtt_s=None, denied_by=["p2-t1-0"])
     peers = [{"peer": "h2", "qps": 1, "evs": [an_ev(0), lost, denied]}]
     fabric.agents["h0"] = Client(health={"mode": "srv6", "peers": peers})
     address = "fcbb:bb00:2000:1000:2001:3000::"
+    probed(monkeypatch, {0: [(0.0105,), (0.0101,)], 0x101: [(None, False)], 0x200: [(None,)]})
     first, *lines = said(cli, "evs h0 h2").splitlines()
     assert first == "h0 to h2: 3 paths, mode srv6, 1 QP"
     assert [line.split() for line in lines] == [
-        ["EV", "plane", "uplink", "uSID", "address", "state", "RTT", "sent", "lost", "loss", "path"],
-        f"0x0000 0 0 {address} good* 10.1 ms 200 0 0.0% p0-t0-0 p0-t1-0 p0-t0-1".split(),
-        f"0x0101 1 1 {address} assumed_bad - 200 3 1.5% a b c".split(),
-        f"0x0200 2 0 {address} denied by p2-t1-0 - 0 0 - p0-t0-0 p0-t1-0 p0-t0-1".split(),
+        ["EV", "plane", "uplink", "uSID", "address", "state", "sent", "lost", "loss", "now", "path"],
+        f"0x0000 0 0 {address} good* 200 0 0.0% 10.1 ms p0-t0-0 p0-t1-0 p0-t0-1".split(),
+        f"0x0101 1 1 {address} assumed_bad 200 3 1.5% out lost a b c".split(),
+        f"0x0200 2 0 {address} denied by p2-t1-0 0 0 - back lost p0-t0-0 p0-t1-0 p0-t0-1".split(),
     ]
     assert len({line.index(" fcbb") for line in lines[1:]}) == 1  # aligned
     assert fabric.agents["h0"].asked == [("health", {"peer": "h2"})]
-    assert json.loads(said(cli, "evs h0 h2 --json"))["evs"][1]["lost"] == 3
+    first, second, _ = json.loads(said(cli, "evs h0 h2 --json"))["evs"]
+    assert second["lost"] == 3 and first["probes"] == {"sent": 3, "out": 3, "back": 3, "rtt_s": 0.0101}
+    for results, says in (([(0.01,), (None, False)], "out 1/3"), ([(0.01,), (0.01,), (None,)], "back 2/3")):
+        probed(monkeypatch, {0: results, 0x101: results, 0x200: results})
+        assert said(cli, "evs h0 h2").count(says) == 3
 
 
-def test_evs__of_modes_without_an_outer_header_have_no_address_column(cli, fabric):
+def test_evs__of_modes_without_an_outer_header_have_no_address_column(cli, fabric, monkeypatch):
+    probed(monkeypatch, {0xDEADBEEF: [(0.01,)]})
     one = an_ev(0xDEADBEEF, address=None, uplink=None)
     fabric.agents["h0"] = Client(health={"mode": "ecmp", "peers": [{"peer": "h2", "qps": 0, "evs": [one]}]})
     first, heads, _ = said(cli, "evs h0 h2").splitlines()

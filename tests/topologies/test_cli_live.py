@@ -205,10 +205,15 @@ def test_one_fault__is_told_by_direction(terminal, line, there, back, pingall):
         assert dead_ways(terminal, "h1", "h0") == back
         shown = terminal.say("pingall")
         assert all(row in shown for row in pingall), shown
+        shown = terminal.say("evs h0 h1")  # QPs that have sent nothing since know nothing of it; probes do
+        assert re.findall(r"(0x\w+) .* (out|back) lost", shown) == [(f"0x{ev:04x}", way) for ev, way in there.items()]
         for source, destination, dead in (("h0", "h1", there), ("h1", "h0", back)):
             terminal.say(f"send {source} {destination} 300K")
             assert "arrived bit for bit" in terminal.say("wait")
             rows = json.loads(terminal.say(f"evs {source} {destination} --json").removesuffix(PROMPT))["evs"]
+            assert {
+                row["ev"]: "back" if row["probes"]["out"] else "out" for row in rows if not row["probes"]["back"]
+            } == dead
             bad = {row["ev"] for row in rows if row["state"] not in ("good", "skip")}
             assert bad == {ev for ev, way in dead.items() if way == "out"}, rows
     finally:

@@ -26,35 +26,60 @@ from topologies.words.table import Style, table
 
 LOOKS = {"good": "good", "skip": "warn", "assumed_bad": "bad", "denied": "bad", "unknown": "dim"}
 PROBE_WAIT_S = 1.0
+EVS_PROBES, EVS_INTERVAL_S = 3, 0.02
+"""Probes of each path that `evs` sends: one that is lost by chance does not make a path dead."""
 
 
 @word("evs", LOOK, complete=host_names, reads=True)
 def evs(session: Session, given: Given) -> Answer:
-    """Every path between two hosts: plane, uplink, uSID address, state, RTT, loss.
+    """Every path between two hosts: plane, uplink, uSID address, state, loss, and whether probes pass now.
 
     evs h0 h2
     evs h0 h2 --json
 
     state: the worst that a QP of the first host holds of it (good, skip, assumed_bad, denied), `unknown` without a QP;
-    `*`: in the rotation of a QP. RTT: smoothed; sent and lost: packets since the fabric is up. `ping h0 h2` measures.
+    `*`: in the rotation of a QP, which learns of a fault when it sends. sent and lost: packets since the fabric is up.
+    now: three probes; the round trip, or `out lost`, `back lost` (it arrived, and its answer took another way).
     """
     usage = "evs HOST HOST, as in: evs h0 h2"
     source, destination = two_hosts(session, arguments(given, usage, 2), usage)
     answer = session.fabric.agent(source).request("health", peer=destination)
     (peer,) = answer["peers"]
     digits = 4 if all(one["ev"] < 1 << 16 for one in peer["evs"]) else 8
-    rows = [_ev_row(session.style, one, digits) for one in peer["evs"]]
-    heads = ("EV", "plane", "uplink", "uSID address", "state", "RTT", "sent", "lost", "loss", "path")
+    probes: dict[int, list[dict[str, Any]]] = {one["ev"]: [] for one in peer["evs"]}
+    for probe in sweep(session, source, destination, EVS_PROBES, EVS_INTERVAL_S):
+        probes[probe["ev"]].append(probe)
+    for one in peer["evs"]:
+        one["probes"] = _counted(probes[one["ev"]])
+    rows = [_ev_row(one, digits) for one in peer["evs"]]
+    heads = ("EV", "plane", "uplink", "uSID address", "state", "sent", "lost", "loss", "now", "path")
     if not any(one["address"] for one in peer["evs"]):  # modes without an outer header
         heads, rows = heads[:3] + heads[4:], [row[:3] + row[4:] for row in rows]
-    right = ("plane", "uplink", "RTT", "sent", "lost", "loss")
+    right = ("plane", "uplink", "sent", "lost", "loss")
     count = peer["qps"]
     qps = f"{count} QP{'s' * (count != 1)}" if count else f"no QP now (`send {source} {destination} 16M` makes one)"
     head = f"{source} to {destination}: {len(rows)} paths, mode {answer['mode']}, {qps}"
     return Answer(f"{head}\n{table(session.style, heads, rows, right=right)}", peer)
 
 
-def _ev_row(style: Style, one: dict[str, Any], digits: int) -> list:
+def _counted(probes: list[dict[str, Any]]) -> dict[str, Any]:
+    """What became of the probes of one path: how many arrived, how many answers came back by it, the fastest (s)."""
+    rtts = [one["rtt_s"] for one in probes if one["rtt_s"] is not None]
+    out = sum(one["out"] for one in probes)
+    return {"sent": len(probes), "out": out, "back": len(rtts), "rtt_s": min(rtts, default=None)}
+
+
+def _now(probes: dict[str, Any]) -> tuple[str, str]:
+    """A path as its probes saw it, and how that looks."""
+    sent, out, back = probes["sent"], probes["out"], probes["back"]
+    if not out or not back:
+        return ("back lost" if out else "out lost"), "bad"
+    if back < sent:
+        return (f"out {out}/{sent}" if out < sent else f"back {back}/{out}"), "warn"
+    return show_seconds(probes["rtt_s"]), ""
+
+
+def _ev_row(one: dict[str, Any], digits: int) -> list:
     state, sent, lost = one["state"], one["sent"], one["lost"]
     mark = "*" if one["active"] else ""
     why = f" by {', '.join(one['denied_by'])}" if one["denied_by"] else ""
@@ -62,8 +87,7 @@ def _ev_row(style: Style, one: dict[str, Any], digits: int) -> list:
     return [
         f"0x{one['ev']:0{digits}x}", str(one["plane"]), "-" if one["uplink"] is None else str(one["uplink"]),
         one["address"] or "-", (f"{state}{mark}{why}", LOOKS.get(state, "")),
-        "-" if one["rtt_s"] is None else show_seconds(one["rtt_s"]),
-        str(sent), (str(lost), "bad" if lost else ""), loss, " ".join(one["path"][1:-1]),
+        str(sent), (str(lost), "bad" if lost else ""), loss, _now(one["probes"]), " ".join(one["path"][1:-1]),
     ]  # fmt: skip
 
 
