@@ -37,8 +37,8 @@ class Hearing:
         self.trips = trips
         self._read = [NEVER] * PLANES
         """By plane: when the newest packet left that the peer is known to have read there."""
-        self._from: float | None = NEVER
-        """When the first packet left that was answered in ordinary time after the last late answer; None: none yet."""
+        self._from: float | None = None
+        """When the first packet left that was answered in ordinary time, since the last late answer; None: none yet."""
         self._to = NEVER
         """And the newest of those."""
         self.newest = NEVER

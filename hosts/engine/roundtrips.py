@@ -108,8 +108,8 @@ class RoundTrips:
         return min(max(LATE_MARGIN * self._late_left(now), PATIENCE * (ev.rtt_s or 0.0)), self._ceiling_s)
 
     def ordinary(self, rtt_s: float, ev: Ev) -> bool:
-        """Whether an answer over that path came no later than is usual."""
-        return self.srtt_s is None or rtt_s <= self.patience_s(ev.rtt_s)
+        """Whether an answer over that path came no later than is usual, or than T allows while nothing is measured."""
+        return rtt_s <= self.patience_s(ev.rtt_s)
 
     def one_s(self) -> float:
         """A round trip, or T as long as none is known."""

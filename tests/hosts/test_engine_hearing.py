@@ -53,6 +53,16 @@ def test_missed__other_planes_prove_it_after_a_rest_only(hearing: Hearing, ev: E
     assert hearing.missed(ev, 1.0)
 
 
+def test_first_answer__proves_nothing_of_what_left_before_it(ev: Ev) -> None:
+    """A peer that wakes up may read the newest packet of a ring first: what it says of the time before is nothing."""
+    config = Config()
+    hearing = Hearing(RoundTrips(config))
+    hearing.answered(1, 1.0, True, 1.0 + RTT_S)
+    assert not hearing.missed(ev, 1.0 - 2 * config.base_timeout_s)
+    hearing.answered(1, 1.0 + 2 * config.base_timeout_s, True, 1.2)
+    assert hearing.missed(ev, 1.0 - 2 * config.base_timeout_s)
+
+
 def test_late_answer__begins_the_proof_anew(hearing: Hearing, ev: Ev) -> None:
     answer(hearing, 0, 1.0, 1.1)
     answer(hearing, 1, 1.05, ordinary=False)

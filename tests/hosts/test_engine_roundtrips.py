@@ -85,7 +85,10 @@ def test_known__is_what_late_answers_and_the_path_took() -> None:
 
 
 def test_ordinary__is_an_answer_within_what_reordering_explains() -> None:
-    assert RoundTrips(CONFIG).ordinary(9.0, path()), "nothing is known yet"
+    unknown = RoundTrips(CONFIG)
+    assert unknown.ordinary(CONFIG.base_timeout_s, path()) and not unknown.ordinary(9.0, path()), (
+        "T is all that is known"
+    )
     trips = calm()
     assert trips.ordinary(1.5 * RTT_S, path(RTT_S)) and not trips.ordinary(1.6 * RTT_S, path(RTT_S))
     assert trips.ordinary(0.2, path(0.15)), "a slow path"
