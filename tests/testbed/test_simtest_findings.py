@@ -106,6 +106,17 @@ def test_blame__a_stall_convicts_no_path(who: str, spines: int) -> None:
     assert simulation.watch.calm and all(lane.ended == 200 for lane in simulation.lanes.values())
 
 
+def test_blame__of_a_stall_before_the_first_answer() -> None:
+    """Nothing was heard yet, no round trip is known, and one port is read: that says nothing of the other."""
+    found = schedule(
+        [Post(0.047155, 0, 0, 5632), Post(0.048931, 1, 0, 1), Post(0.098369, 1, 0, 1767)],
+        [Fault("stall", "h0", 0.046458, 0.292832, 0.0, "1 0"), Fault("stall", "h0", 0.121674, 0.429363, 0.005, "1 0")],
+        qps=[["h1", "h0"], ["h1", "h0"]], plan={"spines": 4}, network={"ring_packets": 2}, kind="stalled",
+        config={"pmtu_bytes": 512, "sack_threshold_bytes": 1, "reorder_threshold": SURE}, seed=40023480,
+    )  # fmt: skip
+    assert all(lane.ended == len(lane.posted) for lane in holds(found).lanes.values())
+
+
 ENDS = {
     "a port down, then a peer without CPU": [port_down(0, 0.005), Fault("stall", "h1", 0.02, None)],
     "a port down, then a peer that vanishes": [port_down(0, 0.005), Fault("vanish", "h1", 0.02, None)],
