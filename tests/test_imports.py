@@ -2,6 +2,7 @@
 
 import ast
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ MAY_IMPORT = {
 """Folder -> modules of ours it may import. testbed's `mrc bench` starts bench, hence that arrow."""
 
 
+@cache
 def imports_of(path: Path, root: Path = ROOT) -> list[tuple[int, str]]:
     """(line, full module name) of every import; `from a import b` gives a.b when that is a module, else a."""
     package = path.relative_to(root).parts[:-1]

@@ -7,6 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+
 from testbed.report import paper
 from testbed.report.figures import INK, Drawn, Runs
 from testbed.report.frame import e, mark, table
@@ -26,6 +29,8 @@ LANES_MAX = 64
 OPEN_MAX = 2
 """Flows of a run that are shown without being asked for."""
 EVENTS_SHOWN = 200
+PNG_DPI = 110
+"""Pixels an inch."""
 WIDE_MAX = 8
 """Columns of the table of numbers."""
 
@@ -119,11 +124,16 @@ def figure(drawn: Drawn, folder: Path) -> str:
 
 
 def _save(folder: Path, drawn: Drawn) -> str:
-    """SVG and PNG files of a figure; returns the SVG for the page: its colours, its words for screen readers."""
+    """SVG and PNG files of a figure; returns the SVG for the page: its colours, its words for screen readers.
+
+    Each is laid out and drawn once, which the canvases do; `savefig` does it all twice for each.
+    """
     name = file_of(drawn)
-    drawn.canvas.savefig(folder / f"{name}.png", dpi=110)
+    drawn.canvas.dpi = PNG_DPI
+    FigureCanvasAgg(drawn.canvas).print_png(folder / f"{name}.png")
     text = io.StringIO()
-    drawn.canvas.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Title": drawn.title})
+    metadata = {"Date": None, "Creator": None, "Title": drawn.title}
+    FigureCanvasSVG(drawn.canvas).print_svg(text, metadata=metadata)
     (folder / f"{name}.svg").write_text(text.getvalue())
     svg = text.getvalue()
     svg = _unique(svg[svg.index("<svg") :], drawn.name)

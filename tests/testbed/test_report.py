@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.report import figures, paper, paths
+from testbed.report import figures, paper, parts, paths
 from testbed.report.faults import ROWS_MAX, fault_bars
 from testbed.report.page import measured_runs, report
 from testbed.report.summary import summary
@@ -120,11 +120,12 @@ def test_a_page_has_all_and_fetches_nothing(made):
 
 
 def test_a_figure_may_show_some_of_the_runs(tmp_path):
-    figures = "figures:\n  - {kind: bars, metric: time, x: depth, where: {variant: b, depth: last}}\n"
-    text = SMALL[: SMALL.index("figures:")] + "variants: {a: {}, b: {}}\nsweep: {depth: [1, 2]}\n" + figures
+    asked = "figures:\n  - {kind: bars, metric: time, x: depth, where: {variant: b, depth: last}}\n"
+    text = SMALL[: SMALL.index("figures:")] + "variants: {a: {}, b: {}}\nsweep: {depth: [1, 2]}\n" + asked
     folder = make(tmp_path / "some", text.replace("depth: 2}", "depth: $depth}"), repeat=2)
-    report(folder)
-    picture = (folder / "figures" / "figure1.svg").read_text()
+    _, runs = measured_runs(folder)
+    (only,) = (one for one in figures.asked_for(runs[0][2].scenario, runs) if one.name == "figure1")
+    picture = parts.figure(only, tmp_path)
     assert "b depth=2</text>" in picture and "a depth" not in picture and "depth=1" not in picture
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ from testbed.simtest.schedule import FAULTS, KINDS, Schedule, ScheduleError, dra
 from testbed.simtest.shrink import shrink
 from testbed.simtest.watch import INVARIANTS
 
-SCHEDULES = 1000
+SCHEDULES = int(os.environ.get("MRC_SCHEDULES", "250"))
+"""Twice what it takes to reach everything that is asked of the statistics below; `mrc simtest` runs 2,000 and more."""
 SEED = 7
 
 
-def test_campaign__a_thousand_schedules_hold_every_invariant() -> None:
+def test_campaign__the_first_schedules_hold_every_invariant() -> None:
     report = campaign.campaign(0, SCHEDULES, jobs=2)
     assert report.passed, report.text()
     stats = report.stats
