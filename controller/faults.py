@@ -560,9 +560,17 @@ class FaultList:
         return sighting.since + (self.times.dying_s if sighting.source == MAPPER else 0.0)
 
     def _tells_direction(self, sighting: Sighting, link: Link, now: float) -> bool:
-        """It is dead, and no chance. EVs are asked of NIC links alone where loops and counters tell of the others."""
-        if sighting.source == EV and not is_nic(link) and self._paths.has_source(MAPPER, link.plane):
-            return False
+        """It is dead, and no chance. EVs are asked of NIC links alone where loops and counters tell of the others.
+
+        An EV that loses packets elsewhere stays bad for long although its path forwards: what else it crosses has to
+        be known to lose nothing.
+        """
+        if sighting.source == EV and self._paths.has_source(MAPPER, link.plane):
+            assert isinstance(sighting.subject, Trace)
+            own = self.traces.arcs(link)
+            others = [arc for arc in sighting.subject.arcs if arc not in own]
+            if not is_nic(link) or not self._paths.lose_nothing(link.plane, others, link, now, source=MAPPER):
+                return False
         return self._is_surely_dead(sighting, now)
 
     def _is_surely_dead(self, sighting: Sighting, now: float) -> bool:
