@@ -314,7 +314,7 @@ def lossy(
             break
         fitting = sorted((cause for cause in suspects if gains[cause][0] > best - _margin(cause)), key=by_name)
         fitting.sort(key=lambda cause: -gains[cause][0])
-        fitting = fitting[:EXPLANATIONS_MAX]
+        fitting = [one for one in fitting if not _are_both(one, fitting[0], left.values())][:EXPLANATIONS_MAX]
         met = {key for key in left if any(traces.crosses(left[key].trace, cause) for cause in fitting)}
         mine = tuple(key for key in complaints if key in met)
         if not mine:
@@ -334,6 +334,14 @@ def lossy(
 
 def _margin(cause: Cause) -> float:
     return SWITCH_MARGIN if isinstance(cause, Switch) else EVIDENCE_MARGIN
+
+
+def _are_both(one: Cause, other: Cause, trials: Iterable[Trial]) -> bool:
+    """Each of them loses packets on paths that avoid the other: they are two causes, and no choice."""
+    return all(
+        _best_gain(mine, [t for t in trials if not Traces.crosses(t.trace, others)], 1)[0] >= EVIDENCE_MIN
+        for mine, others in ((one, other), (other, one))
+    )
 
 
 def _losing_links(traces: Traces, switch: Switch, trials: Iterable[Trial]) -> tuple[Explanation, ...]:

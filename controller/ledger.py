@@ -157,8 +157,9 @@ class Ledger:
         plane = _plane_of(finding)
         at = now + (0.0 if finding.how is How.DOWN else wait)
         waiting = self._unclear.setdefault(plane, {})
-        if is_choice:  # one among more or fewer is the same choice
-            alike = [c for c in waiting if len(c) > 1 and (c <= finding.causes or finding.causes <= c)]
+        if is_choice:  # one among more or fewer, or most of them, is the same choice
+            mine = finding.causes
+            alike = [c for c in waiting if len(c) > 1 and 2 * len(c & mine) > min(len(c), len(mine))]
             at = min([at, *(waiting[causes] for causes in alike)])
         due = waiting.setdefault(finding.causes, at)
         if now < due - 1e-6:

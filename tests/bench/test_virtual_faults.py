@@ -66,9 +66,12 @@ WRONG_OR_MISSED = {
     ),
     21: (
         89,  # the direction of a dead NIC link from EVs that die of losses elsewhere
+        390,  # two links that lose about as many packets, taken for a choice between them
         426,  # as 144
+        716,  # as 390
     ),
     22: (302,),  # as 89
+    23: (39, 70),  # as 390
 }
 """Sets of other seeds in which something was once named wrongly or has got no name."""
 
