@@ -32,8 +32,11 @@ EVIDENCE_MIN = 8.0
 """Log-likelihood that a cause of losses must gain over chance: e**8 = 3,000 times likelier."""
 CLEAN_MAX = 6.0
 """Losses that paths without any should have had, together, under a cause: with more (e**-6 by chance) it is not it."""
-EVIDENCE_MARGIN = math.log(30)
-"""Explanations less than so much behind the best fit as well."""
+EVIDENCE_MARGIN = math.log(1000)
+"""Links less than so much behind the best explanation fit as well. The losses are weighed again with every reading, and
+one in R true causes seems R times less likely than another at some time."""
+SWITCH_MARGIN = math.log(30)
+"""The same for switches: one that loses some of its packets on all its links is rarer than a link that does."""
 DIRECTION_MARGIN = 10.0
 """Log-likelihood by which the direction of a loss has to be the best one: it is asked for again and again."""
 LINKS_MAX = 3
@@ -309,9 +312,9 @@ def lossy(
         best = max(gains.values(), key=lambda gain: gain[0])[0]
         if best < EVIDENCE_MIN:
             break
-        fitting = sorted((cause for cause in suspects if gains[cause][0] > best - EVIDENCE_MARGIN), key=by_name)
+        fitting = sorted((cause for cause in suspects if gains[cause][0] > best - _margin(cause)), key=by_name)
         fitting.sort(key=lambda cause: -gains[cause][0])
-        fitting = fitting[:EXPLANATIONS_MAX]
+        fitting = [one for one in fitting if not _are_both(one, fitting[0], left.values())][:EXPLANATIONS_MAX]
         met = {key for key in left if any(traces.crosses(left[key].trace, cause) for cause in fitting)}
         mine = tuple(key for key in complaints if key in met)
         if not mine:
@@ -327,6 +330,18 @@ def lossy(
         complaints = [key for key in complaints if key not in met]
     fair = [trial for key, trial in trials.items() if even(key)]
     return [_with_losing_direction(traces, one, findings, fair) for one in findings], complaints
+
+
+def _margin(cause: Cause) -> float:
+    return SWITCH_MARGIN if isinstance(cause, Switch) else EVIDENCE_MARGIN
+
+
+def _are_both(one: Cause, other: Cause, trials: Iterable[Trial]) -> bool:
+    """Each of them loses packets on paths that avoid the other: they are two causes, and no choice."""
+    return all(
+        _best_gain(mine, [t for t in trials if not Traces.crosses(t.trace, others)], 1)[0] >= EVIDENCE_MIN
+        for mine, others in ((one, other), (other, one))
+    )
 
 
 def _losing_links(traces: Traces, switch: Switch, trials: Iterable[Trial]) -> tuple[Explanation, ...]:

@@ -493,10 +493,11 @@ class FaultList:
         by_key: dict[Hashable, Sighting] = {(s.source, s.about): s for s in sightings}
         dead, surviving = self._dead(plane, by_key, now)
         proofs = self._paths.proofs(plane)
+        died = {key: self._died(by_key[key]) for key in dead}
         findings, leftover = silent(
             self.traces,
             dead,
-            lambda key, part: proofs.get(part, NEVER) > self._died(by_key[key]),
+            lambda key, part: proofs.get(part, NEVER) > died[key],
             lambda key, link: self._tells_direction(by_key[key], link, now),
             bool(self._attending),
         )
@@ -556,13 +557,41 @@ class FaultList:
         return not any(home.causes & finding.causes or len(home.sightings) == 1 for home in homes)
 
     def _died(self, sighting: Sighting) -> float:
-        """By when a path was dead for good: its first loss may have been chance, or another fault."""
-        return sighting.since + (self.times.dying_s if sighting.source == MAPPER else 0.0)
+        """By when a path was dead for good: its first loss may have been chance, or another fault.
+
+        Over something that loses packets a few in a row may have been lost before it died.
+        """
+        if sighting.source != MAPPER:
+            return sighting.since
+        died = sighting.since + self.times.dying_s
+        path = self._paths.get((MAPPER, sighting.about), sighting.plane)
+        if path is None or not self._is_beside_losses(sighting):
+            return died
+        return max(died, path.proven_at + self.times.dying_lossy_s)
+
+    def _is_beside_losses(self, sighting: Sighting) -> bool:
+        """A prober's path that is bad, and that something came through since, has a part in common with it."""
+        assert isinstance(sighting.subject, Trace)
+        arcs = set(sighting.subject.arcs)
+        for (source, about), other in self._open.items():
+            if source == MAPPER and isinstance(other.subject, Trace) and not arcs.isdisjoint(other.subject.arcs):
+                path = self._paths.get((source, about), sighting.plane)
+                if other.is_lossy or (path is not None and path.proven_at > other.since):
+                    return True
+        return False
 
     def _tells_direction(self, sighting: Sighting, link: Link, now: float) -> bool:
-        """It is dead, and no chance. EVs are asked of NIC links alone where loops and counters tell of the others."""
-        if sighting.source == EV and not is_nic(link) and self._paths.has_source(MAPPER, link.plane):
-            return False
+        """It is dead, and no chance. EVs are asked of NIC links alone where loops and counters tell of the others.
+
+        An EV that loses packets elsewhere stays bad for long although its path forwards: what else it crosses has to
+        be known to lose nothing.
+        """
+        if sighting.source == EV and self._paths.has_source(MAPPER, link.plane):
+            assert isinstance(sighting.subject, Trace)
+            own = self.traces.arcs(link)
+            others = [arc for arc in sighting.subject.arcs if arc not in own]
+            if not is_nic(link) or not self._paths.lose_nothing(link.plane, others, link, now, source=MAPPER):
+                return False
         return self._is_surely_dead(sighting, now)
 
     def _is_surely_dead(self, sighting: Sighting, now: float) -> bool:

@@ -156,7 +156,12 @@ class Ledger:
             return False
         plane = _plane_of(finding)
         at = now + (0.0 if finding.how is How.DOWN else wait)
-        due = self._unclear.setdefault(plane, {}).setdefault(finding.causes, at)
+        waiting = self._unclear.setdefault(plane, {})
+        if is_choice:  # one among more or fewer, or most of them, is the same choice
+            mine = finding.causes
+            alike = [c for c in waiting if len(c) > 1 and 2 * len(c & mine) > min(len(c), len(mine))]
+            at = min([at, *(waiting[causes] for causes in alike)])
+        due = waiting.setdefault(finding.causes, at)
         if now < due - 1e-6:
             self._wait(plane, min(due, now + self.times.gather_path_s))
             return True
@@ -189,7 +194,7 @@ class Ledger:
         )
 
     def _update(self, fault: Fault, finding: Finding, sightings: list[Sighting], now: float) -> Fault:
-        if _wider(fault, finding):  # it was certain once: evidence that has grown old does not make it less so
+        if fault.certain_cause is not None and _wider(fault, finding):  # evidence that grows old makes it no less so
             own = next(iter(fault.causes))
             finding = Finding(finding.how, ((own,),), finding.reports, finding.loss)
         news = [s for s in sightings if fault.attach(s)]
@@ -240,7 +245,5 @@ def _narrower(fault: Fault, finding: Finding) -> bool:
 
 
 def _wider(fault: Fault, finding: Finding) -> bool:
-    """The fault was certain, and this finding allows for it beside others."""
-    return (
-        len(fault.explanations) == 1 and len(finding.explanations) > 1 and fault.explanations[0] in finding.explanations
-    )
+    """This finding allows for what the fault may have been, beside others."""
+    return key_of(fault.explanations) < key_of(finding.explanations)

@@ -16,6 +16,9 @@ SURVIVORS_ASKED = 8
 """Packets whose fate decides whether a path called dead is dead."""
 DEAD_LOSS = 0.95
 """Share of them that a dead path loses, at least."""
+CLEAN_PACKETS = 20
+"""Packets over an arc in a few seconds that show it to lose nothing, where CLEAN_LOST of them are lost at most."""
+CLEAN_LOST = 1
 
 Key = tuple[str, str]
 """Source, and its name for a path."""
@@ -145,6 +148,17 @@ class Paths:
                 sent, lost = recent[-1][1] - recent[0][1], recent[-1][2] - recent[0][2]
                 out[key] = Trial(path.trace, max(sent, 0), min(max(lost, 0), max(sent, 0)))
         return out
+
+    def lose_nothing(self, plane: int, arcs: Iterable[str], beside: Cause, now: float, *, source: str) -> bool:
+        """What the source lately sent over each of the arcs, on paths that forward and avoid `beside`, came through."""
+        sent, lost = dict.fromkeys(arcs, 0), dict.fromkeys(arcs, 0)
+        for key, trial in self.trials(plane, now).items():
+            path = self._planes[plane][key]  # type: ignore[index]
+            if path.forwards and key[0] == source and not self._traces.crosses(trial.trace, beside):  # type: ignore[index]
+                for arc in sent.keys() & set(trial.trace.arcs):
+                    sent[arc] += trial.sent
+                    lost[arc] += trial.lost
+        return all(sent[arc] >= CLEAN_PACKETS and lost[arc] <= CLEAN_LOST for arc in sent)
 
     def crosses(self, trace: Trace, causes: Iterable[Cause]) -> bool:
         """The path meets one of them."""

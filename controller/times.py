@@ -37,6 +37,9 @@ class Times:
     """How long a dead path waits for counts that say whether all is lost."""
     dying_s: float = 0.25
     """From a prober's first loss to the one that made it call a path dead."""
+    dying_lossy_s: float = 1.0
+    """From the last probe that came through to the death of a path over something that loses some: of ten packets in a
+    row one comes through."""
     witness_s: float = 3.0
     """How long dead paths wait for the word of those who watch other paths over what would be accused."""
     congested_s: float = 3.0

@@ -58,11 +58,34 @@ ONCE_WRONG = (
     2093, 2205, 2334, 2725, 2745, 5422, 5561, 6240,
 )  # fmt: skip
 """Sets of seed 1 in which something was named wrongly while the correlator grew."""
+WRONG_OR_MISSED = {
+    5: (
+        118,  # a choice that was narrowed, and cannot be narrowed that far any more
+        144,  # a NIC link that happens to lose only what goes to the T1
+        284,  # a choice that waits to be told, and has other candidates with every reading
+    ),
+    21: (
+        89,  # the direction of a dead NIC link from EVs that die of losses elsewhere
+        390,  # two links that lose about as many packets, taken for a choice between them
+        426,  # as 144
+        716,  # as 390
+    ),
+    22: (302,),  # as 89
+    23: (39, 70),  # as 390
+    24: (143,),  # a path that loses some is called dead before it dies: what forwarded in between proved nothing
+}
+"""Sets of other seeds in which something was once named wrongly or has got no name."""
 
 
 def test_random_sets__those_that_were_once_named_wrongly():
     tally = run_sets(1, ONCE_WRONG)
     assert not tally.sets[WRONG], json.dumps(tally.details, indent=1)
+
+
+@pytest.mark.parametrize(("seed", "number"), [(seed, one) for seed, sets in WRONG_OR_MISSED.items() for one in sets])
+def test_random_sets__those_that_were_once_named_wrongly_or_missed(seed, number):
+    tally = run_sets(seed, [number])
+    assert not tally.sets[WRONG] and not tally.sets[MISSED], json.dumps(tally.details, indent=1)
 
 
 @pytest.mark.parametrize("end", ["lower", "upper"])
