@@ -83,6 +83,7 @@ WRONG_OR_MISSED = {
 
 def test_random_sets__those_that_were_once_named_wrongly():
     tally = run_sets(1, ONCE_WRONG)
+    tally.merge(run_sets(22, [480]))  # as 89 of seed 21; the losing link, which one EV alone crosses, is still missed
     assert not tally.sets[WRONG], json.dumps(tally.details, indent=1)
 
 
