@@ -325,6 +325,8 @@ def lossy(
             explanations += tuple((one,) for one in sorted(own, key=by_name) if gains[one][0] >= best / 2)
             explanations += _losing_links(traces, fitting[0], left.values())
             explanations = explanations[:EXPLANATIONS_MAX]
+        elif len(fitting) == 1:
+            explanations += _losing_pairs(fitting[0], best, suspects, left.values())
         findings.append(Finding(How.LOSSY, explanations, mine, gains[fitting[0]][1]))
         left = {key: trial for key, trial in left.items() if key not in met}
         complaints = [key for key in complaints if key not in met]
@@ -334,6 +336,23 @@ def lossy(
 
 def _margin(cause: Cause) -> float:
     return SWITCH_MARGIN if isinstance(cause, Switch) else EVIDENCE_MARGIN
+
+
+def _losing_pairs(
+    link: Cause, best: float, suspects: Iterable[Cause], trials: Iterable[Trial]
+) -> tuple[Explanation, ...]:
+    """Two links that explain what a link loses at least as well as it does, each with paths of its own over it."""
+    trials = [trial for trial in trials if not trial.lost or Traces.crosses(trial.trace, link)]
+    links = sorted((one for one in suspects if isinstance(one, Link) and one != link), key=by_name)
+    out = []
+    for index, one in enumerate(links):
+        gain = _best_gain(one, trials, 1)[0]
+        rest = [trial for trial in trials if not Traces.crosses(trial.trace, one)]
+        for other in links[index + 1 :]:
+            beside = _best_gain(other, rest, 1)[0]
+            if min(gain, beside) >= EVIDENCE_MIN and gain + beside >= best:
+                out.append((one, other))
+    return tuple(out[: EXPLANATIONS_MAX - 1])
 
 
 def _are_both(one: Cause, other: Cause, trials: Iterable[Trial]) -> bool:

@@ -592,7 +592,17 @@ class FaultList:
             others = [arc for arc in sighting.subject.arcs if arc not in own]
             if not is_nic(link) or not self._paths.lose_nothing(link.plane, others, link, now, source=MAPPER):
                 return False
-        return self._is_surely_dead(sighting, now)
+        return not self._is_dead_before(sighting, link) and self._is_surely_dead(sighting, now)
+
+    def _is_dead_before(self, sighting: Sighting, link: Link) -> bool:
+        """Nothing comes through a shorter path that is a part of this one, without the link: it dies of that, too."""
+        assert isinstance(sighting.subject, Trace)
+        arcs = set(sighting.subject.arcs)
+        return any(
+            isinstance(other.subject, Trace) and other.subject.arcs and not other.is_lossy and other.source == MAPPER
+            and arcs.issuperset(other.subject.arcs) and not self.traces.crosses(other.subject, link)
+            for other in self._open.values()
+        )  # fmt: skip
 
     def _is_surely_dead(self, sighting: Sighting, now: float) -> bool:
         """Not by a few packets that were lost in a row."""

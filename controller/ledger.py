@@ -246,4 +246,5 @@ def _narrower(fault: Fault, finding: Finding) -> bool:
 
 def _wider(fault: Fault, finding: Finding) -> bool:
     """This finding allows for what the fault may have been, beside others."""
-    return key_of(fault.explanations) < key_of(finding.explanations)
+    is_open = len(fault.explanations) > 1 and len(finding.explanations) > 1
+    return key_of(fault.explanations) < key_of(finding.explanations) or (is_open and fault.causes < finding.causes)

@@ -73,12 +73,17 @@ WRONG_OR_MISSED = {
     22: (302,),  # as 89
     23: (39, 70),  # as 390
     24: (143,),  # a path that loses some is called dead before it dies: what forwarded in between proved nothing
+    27: (
+        606,  # the direction of a lossy link from a path that died with its T0
+        879,  # two lossy uplinks, taken for the NIC link on the paths of both
+    ),
 }
 """Sets of other seeds in which something was once named wrongly or has got no name."""
 
 
 def test_random_sets__those_that_were_once_named_wrongly():
     tally = run_sets(1, ONCE_WRONG)
+    tally.merge(run_sets(22, [480]))  # as 89 of seed 21; the losing link, which one EV alone crosses, is still missed
     assert not tally.sets[WRONG], json.dumps(tally.details, indent=1)
 
 
