@@ -1,4 +1,7 @@
-"""`python -m switch.daemon` and `python -m switch.portstate` as processes: ready line, errors, signals. No root."""
+"""`python -m switch.daemon` and `python -m switch.portstate` as processes: ready line, errors, signals. No root.
+
+What is wrong with arguments and files is asked of the daemon's `main` in this process.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ from pathlib import Path
 import grpc
 import pytest
 from finsy.proto import gnmi, gnmi_grpc
+
+from switch.daemon.__main__ import main
 
 PATIENCE_S = 60
 LOOPBACK = "127.0.0.1:0"
@@ -103,11 +108,11 @@ def test_daemon__port_in_use_is_named_with_its_holder(option):
         (["--p4runtime", "192.0.2.1:1"], "Cannot assign requested address"),
     ],
 )
-def test_daemon__bad_arguments_are_errors_without_traceback(arguments, words):
+def test_daemon__bad_arguments_are_errors_without_traceback(arguments, words, capfd):
     rest = [x for option in ("--p4runtime", "--gnmi") if option not in arguments for x in (option, LOOPBACK)]
-    done = run("switch.daemon", *arguments, *rest)
-    assert done.returncode != 0
-    assert words in done.stderr and "Traceback" not in done.stderr
+    assert main([*arguments, *rest]) != 0
+    told = capfd.readouterr().err
+    assert words in told and "Traceback" not in told
 
 
 @pytest.mark.parametrize(
@@ -121,12 +126,12 @@ def test_daemon__bad_arguments_are_errors_without_traceback(arguments, words):
         ('[{"name": "a", "device_id": 1, "ports": {"1": "zznothere"}}]', "zznothere"),
     ],
 )
-def test_daemon__bad_device_files_are_errors(tmp_path, text, words):
+def test_daemon__bad_device_files_are_errors(tmp_path, text, words, capfd):
     config = tmp_path / "devices.json"
     config.write_text(text)
-    done = run("switch.daemon", "--p4runtime", LOOPBACK, "--gnmi", LOOPBACK, "--config", str(config))
-    assert done.returncode == 1
-    assert words in done.stderr and "Traceback" not in done.stderr
+    assert main(["--p4runtime", LOOPBACK, "--gnmi", LOOPBACK, "--config", str(config)]) == 1
+    told = capfd.readouterr().err
+    assert words in told and "Traceback" not in told
 
 
 def oper_status(port: str, target: str = "") -> dict[str, str]:

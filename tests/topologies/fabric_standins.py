@@ -8,6 +8,7 @@ Run as a program it is the front process of a bare fabric, for tests that kill i
 import io
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -38,13 +39,11 @@ class BareTarget(switches.EmbeddedTarget):
         pass
 
 
-net.TARGETS["bare"] = BareTarget
-
-
 def bare_fabric(run_dir, plan=None, **options):
-    """A Fabric of BareTarget: 2 planes of 2 + 2 switches unless told otherwise."""
+    """A Fabric of BareTarget: 2 planes of 2 + 2 switches unless told otherwise. Nobody else sees that target."""
     options = {"agents": False, "controller": False, **options}
-    return net.Fabric(plan or Plan(2, 2, 2, 1), run_dir, target="bare", **options)
+    with patch.dict(net.TARGETS, bare=BareTarget):
+        return net.Fabric(plan or Plan(2, 2, 2, 1), run_dir, target="bare", **options)
 
 
 def commands(fabric, tmp_path, *lines):
