@@ -612,7 +612,9 @@ class Requestor:
             for sent in due:
                 sent.expiries += 1
                 self._lost(sent, LossCause.TIMEOUT, now)
-            if not self.flight.bytes:
+            if self.flight.bytes:
+                self._window.cap(self.flight.bytes)  # what arrived beyond the bitmap had been counted before it expired
+            else:
                 self._settle()
             self._paths.refresh(due[0].ev)
             if self._silent:

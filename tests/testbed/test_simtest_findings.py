@@ -190,6 +190,15 @@ def test_restart__what_comes_seconds_late_from_the_old_life_changes_nothing() ->
     assert all(lane.ended == 60 for lane in simulation.lanes.values())
 
 
+def test_account__what_arrived_beyond_the_bitmap_and_expired_is_not_counted_twice() -> None:
+    """The byte counter has told of it, the bitmap, which begins at cack, has not: its timer runs out all the same."""
+    found = schedule(
+        [Post(0.0, 0, 0, 1100, None, 150, 0.0001)], [Fault("one_way", "h0 p1-t0-0", 0.0001, 0.01)], kind="window",
+        plan={"planes": 3}, network={"rate_bps": 20e6, "delay_s": 5e-5}, config={"timeout": 13, "bitmap_base": "cack"},
+    )  # fmt: skip
+    assert holds(found).lanes[0, 0].ended == 150
+
+
 @pytest.mark.parametrize("exp_cnt", [5, 25])
 def test_neighbours__a_dead_qp_does_not_stop_the_other(exp_cnt: int) -> None:
     config = {"cc_algorithm": "uet-1.0-nscc", "link_rate_bps": 20e6, "base_rtt_s": 0.003, "exp_cnt": exp_cnt}
