@@ -14,7 +14,7 @@ Design notes.
    other EVs (evidence.py). Where their answers prove nothing the EV is only accused. When the retransmission is known
    to have arrived (its SACK names its timestamp) the first copy, or its SACK, is overdue: unless a SACK of that copy,
    or of one that followed it on its path, comes soon, a probe asks the EV itself. And an EV that loses a second packet,
-   which left after the peer was heard again, is out.
+   which left after the peer was heard again and before others that it answered, is out.
 4. While no EV can be used, nothing can be sent and nothing comes. §5.11 knows no exception for that: each expired timer
    charges the retry budget, with nothing in flight the wait itself does, and the QP ends. While no plane has its ports
    up at both ends, and `all_ports_down` is "wait", it is not charged and waits for as long as it takes. While all EVs
@@ -508,7 +508,7 @@ class Requestor:
 
     def _proven(self, sent: Sent, trims: bool) -> bool:
         """Whether a packet whose timer expired is the fault of its path beyond doubt (notes 3 and 5)."""
-        if sent.second_chance and sent.ev.in_doubt:
+        if sent.second_chance and sent.ev.in_doubt and self._hearing.attention(sent.sent_at) > 0:
             return True
         shown = self._shown <= sent.psn < self._shown + BITMAP_BITS  # else a SACK may have been lost that told of it
         return shown and not trims and self._hearing.missed(sent.ev, sent.sent_at)

@@ -117,6 +117,20 @@ def test_blame__of_a_stall_before_the_first_answer() -> None:
     assert all(lane.ended == len(lane.posted) for lane in holds(found).lanes.values())
 
 
+def test_blame__of_a_second_loss_while_nothing_is_heard() -> None:
+    """An EV was in doubt after one stall; that its next packet expires in another one, of all switches, tells nothing."""
+    times = (0.0, 0.016539, 0.107782, 0.208238, 0.414349, 0.463413, 0.522128, 0.54594)
+    stalls = [
+        Fault("stall", "switches", 0.262615, 1.241029, 0.0, "0 1 2 3"),
+        Fault("stall", "h0", 0.00479, 0.168181, 0.002),
+    ]
+    found = schedule(
+        [Post(at, 0, 1, 1) for at in times], stalls, plan={"planes": 4, "spines": 4}, network={"rate_bps": 100e6},
+        config={"reorder_threshold": SURE, "pmtu_bytes": 4096}, kind="stalled", seed=60005937,
+    )  # fmt: skip
+    assert holds(found).lanes[0, 1].ended == len(times)
+
+
 ENDS = {
     "a port down, then a peer without CPU": [port_down(0, 0.005), Fault("stall", "h1", 0.02, None)],
     "a port down, then a peer that vanishes": [port_down(0, 0.005), Fault("vanish", "h1", 0.02, None)],
