@@ -118,7 +118,7 @@ def test_blame__of_a_stall_before_the_first_answer() -> None:
 
 
 def test_blame__of_a_second_loss_while_nothing_is_heard() -> None:
-    """An EV was in doubt after one stall; that its next packet expires in another one, of all switches, tells nothing."""
+    """An EV was in doubt after one stall; its next packet expires in one of all switches."""
     times = (0.0, 0.016539, 0.107782, 0.208238, 0.414349, 0.463413, 0.522128, 0.54594)
     stalls = [
         Fault("stall", "switches", 0.262615, 1.241029, 0.0, "0 1 2 3"),
