@@ -469,9 +469,14 @@ class Requestor:
         return done
 
     def _settle(self) -> None:
-        """Nothing is in flight. ACKs and timers tell no byte counts, and what lost SACKs left over would hold us for
-        ever: it is taken off now, and not once more when a SACK counts it after all.
+        """Packets left the flight, and no SACK told of it. What had arrived was counted before it expired or a copy of
+        it was refused; that must not count twice. And with nothing left in flight, what lost SACKs left over would hold
+        us for ever, for ACKs and timers tell no byte counts: it is taken off now, and not once more when a SACK counts
+        it after all.
         """
+        if self.flight.bytes:
+            self._window.cap(self.flight.bytes)
+            return
         before = self._window.inflight
         self._window.cap(0)
         if before > 0:
@@ -544,8 +549,7 @@ class Requestor:
             return  # an earlier copy, over the same EV; 0 is a packet cut in front of its TSETH, which may be any copy
         flight.give_up(sent)
         self._refused(nack, sent, psn, told, now)
-        if not flight.bytes:
-            self._settle()
+        self._settle()
 
     def _refused(self, nack: Nack, sent: Sent, psn: int, told: bool, now: float) -> None:
         """A packet in flight came back: trimmed, it goes again at once; refused for want of resources, later.
@@ -612,10 +616,7 @@ class Requestor:
             for sent in due:
                 sent.expiries += 1
                 self._lost(sent, LossCause.TIMEOUT, now)
-            if self.flight.bytes:
-                self._window.cap(self.flight.bytes)  # what arrived beyond the bitmap had been counted before it expired
-            else:
-                self._settle()
+            self._settle()
             self._paths.refresh(due[0].ev)
             if self._silent:
                 self._paths.ask_spares()
