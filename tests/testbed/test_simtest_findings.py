@@ -12,7 +12,7 @@ import pytest
 
 from hosts.engine.events import Status
 from testbed.simtest.run import Simulation, simulate
-from testbed.simtest.schedule import SURE, Fault, Post, Schedule
+from testbed.simtest.schedule import SURE, Fault, Post, Schedule, draw
 from testbed.virtual import Corrupt, Flow, HostProfile, VirtualFabric, run_all
 from testbed.virtual.wire import DESTINATION_AT, WireFrame
 from topologies.plan import Plan
@@ -211,6 +211,12 @@ def test_account__what_arrived_beyond_the_bitmap_and_expired_is_not_counted_twic
         plan={"planes": 3}, network={"rate_bps": 20e6, "delay_s": 5e-5}, config={"timeout": 13, "bitmap_base": "cack"},
     )  # fmt: skip
     assert holds(found).lanes[0, 0].ended == 150
+
+
+@pytest.mark.parametrize("seed", [30010558, 70020728])
+def test_drawn__schedules_that_once_failed_and_need_all_their_parts(seed: int) -> None:
+    """A parked QP beside one that is heard; refusals of copies of what had arrived, under two black holes."""
+    holds(draw(seed))
 
 
 @pytest.mark.parametrize("exp_cnt", [5, 25])
