@@ -465,6 +465,8 @@ def is_calm(schedule: Schedule, configs: dict[str, Config]) -> bool:
     network = schedule.network
     if network["jitter_s"] or any(fault.kind != "stall" or fault.until is None for fault in schedule.faults):
         return False
+    if _stops_between_ports(schedule):
+        return False
     if any(getattr(config, key, 0) for config in configs.values() for key in _REFUSING):
         return False
     if any(config.reorder_threshold < SURE for config in configs.values()):
@@ -475,6 +477,17 @@ def is_calm(schedule: Schedule, configs: dict[str, Config]) -> bool:
     takes = longest_trip_s(schedule)
     flush = max(config.sack_flush_s for config in configs.values())
     return wire_bytes < network["queue_bytes"] and takes + flush < min(c.base_timeout_s for c in configs.values())
+
+
+def _stops_between_ports(schedule: Schedule) -> bool:
+    """A host is held up once more before it has come round its ports: one of them is left unread for longer than an
+    engine allows for (RoundTrips.rest_s), while what was read before is answered.
+    """
+    stalls = [fault for fault in schedule.faults if fault.kind == "stall" and fault.until is not None]
+    return any(
+        one.where == other.where and other.until <= one.at <= other.until + schedule.plan["planes"] * other.value
+        for one in stalls for other in stalls if one is not other and other.value and other.until is not None
+    )  # fmt: skip
 
 
 def longest_trip_s(schedule: Schedule) -> float:

@@ -131,6 +131,15 @@ def test_blame__of_a_second_loss_while_nothing_is_heard() -> None:
     assert holds(found).lanes[0, 1].ended == len(times)
 
 
+def test_blame__is_not_asked_for_when_a_host_is_held_up_again_between_two_of_its_ports() -> None:
+    """37 ms between two ports, and what was read of the one is answered: more than a quarter of the timer (T/4)."""
+    first = Fault("stall", "h1", 0.00613, 0.046291, 0.002, "1 0")
+    for at, calm in ((0.047733, False), (0.0504, True), (0.0200, True)):
+        stalls = [first, Fault("stall", "h1", at, 0.084887, 0.0, "1 0")]
+        found = schedule(steady(20, 0.002), stalls, config={"reorder_threshold": SURE}, kind="stalled")
+        assert Simulation(found).watch.calm is calm, at
+
+
 ENDS = {
     "a port down, then a peer without CPU": [port_down(0, 0.005), Fault("stall", "h1", 0.02, None)],
     "a port down, then a peer that vanishes": [port_down(0, 0.005), Fault("vanish", "h1", 0.02, None)],
