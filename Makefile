@@ -37,7 +37,7 @@ test: ready-to-test ## every test (about ten minutes); ARGS="-k name" selects
 # processes would compile the same modules and tests again. A worker that is done takes tests from the other: by whole
 # files, the one with the longest file would be alone at the end.
 BYTECODE := $(or $(MRC_CACHE_DIR),$(HOME)/.cache/mrc-testbed)/pyc
-unit: ready-to-test ## the tests that need no root (under two minutes)
+unit: ready-to-test ## the tests that need no root (about two minutes)
 	@PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(BYTECODE) $(PYTEST) -m "not root" -n auto --dist worksteal $(ARGS)
 
 SEED ?= 1
