@@ -39,14 +39,16 @@ class Endpoint:
     """`planes`: number of NIC ports, all up at first. `seed`: int or random.Random, the only source of randomness.
 
     `qpns`: the QPNs it gives, so that endpoints which share the ports of one host can share the QPNs too. The first one
-    is drawn, the others follow it: a QPN comes back as late as it can, and an endpoint made anew (with a seed that is
-    not the old one) begins elsewhere. Packets on their way to a QP of its earlier life then find none, and are dropped
-    and counted (`unclaimed`); where the same QPN comes up after all, the first PSN is random too.
+    is drawn, unless `first_qpn` names it, and the others follow it: a QPN comes back as late as it can, and an endpoint
+    made anew (with a seed that is not the old one) begins elsewhere. Packets on their way to a QP of its earlier life
+    then find none, and are dropped and counted (`unclaimed`); where the same QPN comes up after all, the first PSN is
+    random too.
     """
 
     def __init__(
-        self, name: str, config: Config | None = None, *, planes: int, seed: int | Random, qpns: range = QPNS
-    ) -> None:
+        self, name: str, config: Config | None = None, *, planes: int, seed: int | Random, qpns: range = QPNS,
+        first_qpn: int | None = None,
+    ) -> None:  # fmt: skip
         if not 1 <= planes <= 32:
             raise LocalError(f"planes = {planes}: must be 1 to 32, the bits of a port status mask")
         self.name = name
@@ -61,7 +63,9 @@ class Endpoint:
         self._turn: list[QueuePair] = []
         """The QPs, next to be served first."""
         self._qpns = qpns
-        self._next_qpn: int | None = None
+        if first_qpn is not None and first_qpn not in qpns:
+            raise LocalError(f"first_qpn = {first_qpn}: not in {qpns.start} to {qpns.stop - 1}")
+        self._next_qpn: int | None = None if first_qpn is None else qpns.index(first_qpn)
         """Where in `qpns` the next free one is looked for; None until the first one is drawn."""
         self.unclaimed = 0
         """Packets received for QPs that do not exist or belong to another peer."""

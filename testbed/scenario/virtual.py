@@ -13,6 +13,7 @@ from typing import Any
 
 from hosts.engine.config import Config
 from hosts.engine.events import EvChanged, EvReplaced, PacketLost, PlaneChanged, QpError
+from hosts.engine.packets import FIRST_QPN
 from testbed.scenario.expand import Run
 from testbed.scenario.flows import collective_plans, flow_plans
 from testbed.scenario.model import QueuesPart, Scenario, Transport
@@ -57,9 +58,10 @@ class VirtualRun:
         self.plan = plan_of(scenario)
         self.scale = self._scale(scenario.transport)
         self.control = VirtualControl(scenario, self.plan)
+        # Flow-ECMP hashes QPNs: they count from the first, as on a NIC, and what collides is the seed's draw alone.
         self.fabric = VirtualFabric(
             self.plan, seed=run.seed, links=self._links(), queues=self.scale.queues,
-            mode=self.control.chooser(), config=self.scale.config, keep_events=False,
+            mode=self.control.chooser(), config=self.scale.config, keep_events=False, first_qpn=FIRST_QPN,
         )  # fmt: skip
         self.control.attach(self.fabric)
         self._slower_tiers()

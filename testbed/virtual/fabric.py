@@ -60,10 +60,12 @@ class VirtualFabric:
         self, plan: Plan, *, seed: int = 0, links: LinkProfile | None = None, queues: QueueProfile | None = None,
         mode: str | Chooser = "srv6", config: Config | Mapping[str, Config] | None = None,
         host: HostProfile | None = None, wire: bool = False, keep_events: bool = True,
-        trace: bool | Hook = False,
+        trace: bool | Hook = False, first_qpn: int | None = None,
     ):  # fmt: skip
         self.plan = plan
         self.seed = seed
+        self._first_qpn = first_qpn
+        """Of every host's first life; None: drawn."""
         self._config = config if config is not None else Config()
         self._configs: dict[str, Config] = {}
         """Those asked for so far, by node."""
@@ -370,7 +372,8 @@ class VirtualFabric:
 
     def _endpoint(self, host: str, life: int) -> Endpoint:
         seed = f"{self.seed}/{host}/{life}" if life else f"{self.seed}/{host}"
-        return Endpoint(host, self.config_of(host), planes=self.plan.planes, seed=Random(seed))
+        first = None if life else self._first_qpn
+        return Endpoint(host, self.config_of(host), planes=self.plan.planes, seed=Random(seed), first_qpn=first)
 
     def switch(self, name: str) -> VirtualSwitch:
         """The switch of that name. Raises FaultError."""

@@ -135,6 +135,13 @@ def test_qpns__an_endpoint_made_anew_begins_elsewhere_and_a_seed_repeats():
     assert all(qpn in AGENT_QPNS for qpns in lives for qpn in qpns)
 
 
+def test_qpns__count_from_the_one_named():
+    end = Endpoint("h0", planes=1, seed=1, qpns=range(3, 13), first_qpn=11)
+    assert [end.create_qp().qpn for _ in range(4)] == [11, 12, 3, 4]
+    with pytest.raises(LocalError, match="first_qpn = 13: not in 3 to 12"):
+        Endpoint("h0", planes=1, seed=1, qpns=range(3, 13), first_qpn=13)
+
+
 def test_qpns__come_back_as_late_as_they_can():
     end = Endpoint("h0", planes=1, seed=1, qpns=range(3, 13))
     kept, seen = end.create_qp(), []

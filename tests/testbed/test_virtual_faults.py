@@ -248,6 +248,12 @@ def test_vanish__nobody_answers_until_another_process_begins():
         endpoint.qp(flow.peer_qp.qpn)
 
 
+def test_qpns__of_a_first_life_count_from_the_one_named_and_those_of_a_second_are_drawn():
+    fabric = VirtualFabric(Plan(2, 2, 2, 2), first_qpn=3)
+    assert [fabric.host(host).endpoint.create_qp().qpn for host in ("h0", "h0", "h1")] == [3, 4, 3]
+    assert fabric.start_process("h1").create_qp().qpn != 3, "what was sent to the QP of the first life finds none"
+
+
 @pytest.mark.parametrize("twin", [False, True])
 def test_late__packets_come_seconds_later_than_others(twin):
     fabric, flow = fabric_with_flow(Late("p0-t0-0", "p0-t1-0", every=5, seconds=1.5, only="data", twin=twin))
