@@ -38,8 +38,8 @@ one in R true causes seems R times less likely than another at some time."""
 SWITCH_MARGIN = math.log(30)
 """The same for switches: one that loses some of its packets on all its links is rarer than a link that does."""
 DIRECTION_MARGIN = 10.0
-"""Log-likelihood by which the direction of a loss has to be the best one. It is asked for again and again: of links that
-lose 10 % both ways, and two loops of 75 probes, 1 in 100,000 seems at a time to lose one way only."""
+"""Log-likelihood by which the direction of a loss has to be the best one. It is asked for again and again: of links
+that lose 10 % both ways, and two loops of 75 probes, 1 in 100,000 seems at a time to lose one way only."""
 LOSS_MAX = 0.999
 """Share of packets that something loses which still lets some through."""
 FIT_STEPS = 25
