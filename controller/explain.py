@@ -304,39 +304,82 @@ def lossy(
     """Causes of the losses of one plane's paths, and the losing paths that none of them explains.
 
     `losing`: the paths that somebody complained about; the others count as witnesses. One cause after the other: the
-    one that makes all trials likeliest, then the paths through it have had their explanation. `even(path)`: its packets
-    are sent evenly, whatever becomes of them; only such trials are compared with each other for the direction. `known`:
-    causes of losses that have been told; it takes twice as many packets that came through to acquit them.
+    one that makes all trials likeliest, then the paths through it have had their explanation. When all are found each
+    is looked at again without the losses that another one explains, or the first would take for its own what they
+    share. `even(path)`: its packets are sent evenly, whatever becomes of them; only such trials are compared with each
+    other for the direction. `known`: causes of losses that have been told; it takes twice as many packets that came
+    through to acquit them.
     """
-    left = {key: trial for key, trial in trials.items() if trial.sent}
+    trials = {key: trial for key, trial in trials.items() if trial.sent}
+    left = trials
     complaints = [key for key in losing if key in left]
     findings: list[Finding] = []
-    while complaints:
-        suspects = {traces.cause(part) for key in complaints for part in left[key].trace.parts}
-        gains = {cause: _best_gain(cause, left.values(), 2 if cause in known else 1) for cause in suspects}
-        best = max(gains.values(), key=lambda gain: gain[0])[0]
-        if best < EVIDENCE_MIN:
-            break
-        fitting = sorted((cause for cause in suspects if gains[cause][0] > best - _margin(cause)), key=by_name)
-        fitting.sort(key=lambda cause: -gains[cause][0])
-        fitting = [one for one in fitting if not _are_both(one, fitting[0], left.values())][:EXPLANATIONS_MAX]
+    while complaints and (likeliest := _likeliest(traces, left, complaints, known)):
+        fitting, finding = likeliest
         met = {key for key in left if any(traces.crosses(left[key].trace, cause) for cause in fitting)}
         mine = tuple(key for key in complaints if key in met)
         if not mine:
             break
-        explanations: tuple[Explanation, ...] = tuple((cause,) for cause in fitting)
-        if len(fitting) == 1 and isinstance(fitting[0], Switch):
-            own = [one for one in suspects if isinstance(one, Link) and fitting[0].name in one.ends]
-            explanations += tuple((one,) for one in sorted(own, key=by_name) if gains[one][0] >= best / 2)
-            explanations += _losing_links(traces, fitting[0], left.values())
-            explanations = explanations[:EXPLANATIONS_MAX]
-        elif len(fitting) == 1:
-            explanations += _losing_pairs(fitting[0], best, suspects, left.values())
-        findings.append(Finding(How.LOSSY, explanations, mine, gains[fitting[0]][1]))
+        findings.append(replace(finding, reports=mine))
         left = {key: trial for key, trial in left.items() if key not in met}
         complaints = [key for key in complaints if key not in met]
+    findings = _distinct(_looked_at_again(traces, one, findings, trials, known) for one in findings)
     fair = [trial for key, trial in trials.items() if even(key)]
     return [_with_losing_direction(traces, one, findings, fair) for one in findings], complaints
+
+
+def _likeliest(
+    traces: Traces, trials: dict[Hashable, Trial], complaints: list[Hashable], known: frozenset[Cause]
+) -> tuple[list[Cause], Finding] | None:
+    """The causes that make all trials likeliest, and the finding of them; None where chance does as well."""
+    suspects = {traces.cause(part) for key in complaints for part in trials[key].trace.parts}
+    gains = {cause: _best_gain(cause, trials.values(), 2 if cause in known else 1) for cause in suspects}
+    best = max(gains.values(), key=lambda gain: gain[0])[0]
+    if best < EVIDENCE_MIN:
+        return None
+    fitting = sorted((cause for cause in suspects if gains[cause][0] > best - _margin(cause)), key=by_name)
+    fitting.sort(key=lambda cause: -gains[cause][0])
+    fitting = [one for one in fitting if not _are_both(one, fitting[0], trials.values())][:EXPLANATIONS_MAX]
+    explanations: tuple[Explanation, ...] = tuple((cause,) for cause in fitting)
+    if len(fitting) == 1 and isinstance(fitting[0], Switch):
+        own = [one for one in suspects if isinstance(one, Link) and fitting[0].name in one.ends]
+        explanations += tuple((one,) for one in sorted(own, key=by_name) if gains[one][0] >= best / 2)
+        explanations += _losing_links(traces, fitting[0], trials.values())
+        explanations = explanations[:EXPLANATIONS_MAX]
+    elif len(fitting) == 1:
+        explanations += _losing_pairs(fitting[0], best, suspects, trials.values())
+    return fitting, Finding(How.LOSSY, explanations, (), gains[fitting[0]][1])
+
+
+def _looked_at_again(
+    traces: Traces, finding: Finding, findings: list[Finding], trials: dict[Hashable, Trial], known: frozenset[Cause]
+) -> Finding:
+    """The finding as it is without the losses of paths that another one explains, whichever cause that is."""
+    others = [one for one in findings if one is not finding]
+    own = {key: trial for key, trial in trials.items() if not (trial.lost and _explains_any(traces, others, trial))}
+    complaints = [key for key in finding.reports if key in own]
+    if len(own) == len(trials) or not complaints:
+        return finding
+    likeliest = _likeliest(traces, own, complaints, known)
+    return replace(likeliest[1], reports=finding.reports) if likeliest else finding
+
+
+def _distinct(findings: Iterable[Finding]) -> list[Finding]:
+    """Those that have become the same one are one."""
+    out: dict[frozenset[frozenset[Cause]], Finding] = {}
+    for one in findings:
+        key = frozenset(frozenset(explanation) for explanation in one.explanations)
+        same = out.get(key)
+        out[key] = one if same is None else replace(same, reports=(*same.reports, *one.reports))
+    return list(out.values())
+
+
+def _explains_any(traces: Traces, findings: list[Finding], trial: Trial) -> bool:
+    """One of the findings explains what the path loses, each of its explanations does."""
+    return any(
+        all(any(traces.crosses(trial.trace, cause) for cause in one) for one in finding.explanations)
+        for finding in findings
+    )
 
 
 def _margin(cause: Cause) -> float:

@@ -79,6 +79,8 @@ WRONG_OR_MISSED = {
     ),
     100: (
         549,  # a loop that was sent for two links, and had its counts mixed up: it seemed to lose nothing
+        591,  # two NIC links that lose: the loops of one over the T0 of the other spoke against that T0
+        1002,  # eight probes in a row of a path behind a NIC link that loses 64 % there and back, taken for its death
         2802,  # as 549
         6476,  # as 549
         7955,  # losses of loops behind another losing link, taken for losses of both directions

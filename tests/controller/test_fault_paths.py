@@ -340,6 +340,28 @@ def test_lossy__a_loop_that_loses_elsewhere_maybe_tells_no_direction():
     assert directions(there=(75, 30), out=(75, 30), back=(75, 0), rest=0) == {OUT}  # what comes back lost nowhere
 
 
+def test_lossy__what_another_cause_explains_accuses_nobody():
+    """Two NICs lose. The loops of one of them over the T0 of the other lose what they lose at their own end, and are no
+    evidence against that T0 or its uplinks; nor is it told for both which it is, NIC link or T0."""
+    traces = Traces(Plan(planes=1, racks=3, spines=2, hosts_per_rack=1))
+    a, b, c, s, t = "p0-t0-0", "p0-t0-1", "p0-t0-2", "p0-t1-0", "p0-t1-1"
+    walks = {
+        f"h1 {b} h1": 10, f"h1 {b} {s} {b} h1": 13, f"h1 {b} {t} {b} h1": 10,
+        f"h1 {b} {s} {a} {t} {b} h1": 12, f"h1 {b} {t} {a} {s} {b} h1": 17,
+        f"h2 {c} h2": 25, f"h2 {c} {s} {c} h2": 18, f"h2 {c} {t} {c} h2": 16,
+        f"h2 {c} {s} {b} {t} {c} h2": 25, f"h2 {c} {t} {b} {s} {c} h2": 24,
+        f"h0 {a} h0": 0, f"h0 {a} {s} {a} h0": 0, f"h0 {a} {t} {a} h0": 0,
+    }  # fmt: skip
+    trials = {
+        (walk, n): Trial(traces.along(tuple(walk.split())), 70, lost)
+        for walk, lost in walks.items()
+        for n in range(2 if walk.count("t0") == 3 else 1)  # loops are sent for the links of both T1s
+    }
+    findings, unexplained = lossy(traces, trials, [key for key, trial in trials.items() if trial.lost])
+    names = [sorted(cause.name for cause in finding.causes) for finding in findings]
+    assert sorted(names) == [[f"h1 {b}", b], [f"h2 {c}", c]] and not unexplained
+
+
 def test_lossy__odd_losses_everywhere_are_no_fault():
     for seed in range(10):
         world = World(**BIG, seed=seed)
