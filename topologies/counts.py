@@ -18,9 +18,11 @@ import grpc
 from finsy.proto import p4i, p4r
 from google.protobuf import text_format
 
+from topologies.cables import Cables
 from topologies.jsonl import JsonlClient, JsonlError
 from topologies.plan import Plan, Switch
 from topologies.rundir import FabricError, RunDir
+from topologies.traffic import DIRECTIONS
 
 TIMEOUT_S = 5.0
 
@@ -60,10 +62,10 @@ def read_embedded(client: JsonlClient, cells: Mapping[str, Sequence[int]], depth
 
 
 class P4RuntimeCounts:
-    """The same of switches that offer P4Runtime alone: queues and cables are not told."""
+    """The same of switches that offer P4Runtime alone: queues are not told, and cables tell for themselves."""
 
-    def __init__(self, plan: Plan, run_dir: RunDir) -> None:
-        self._plan = plan
+    def __init__(self, plan: Plan, run_dir: RunDir, cables: Cables) -> None:
+        self._plan, self._cables = plan, cables
         path = run_dir.program / "p4info.txtpb"
         info = text_format.Parse(path.read_text(), p4i.P4Info())
         self._ids = {one.preamble.name.rpartition(".")[2]: one.preamble.id for one in info.counters}
@@ -107,7 +109,9 @@ class P4RuntimeCounts:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 return SwitchCounts(False)
             raise FabricError(f"{switch.name}: its counters cannot be read: {error.details()}") from error
-        return SwitchCounts(True, {name: sums.get(name) for name in cells})
+        ports_of = [port.interface for port in self._plan.ports(switch.name)]
+        lost = sum(self._cables.read(port, way).lost_pkts for port in ports_of for way in DIRECTIONS)
+        return SwitchCounts(True, {name: sums.get(name) for name in cells}, lost=lost)
 
     def close(self) -> None:
         """Hang up. Idempotent."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from mininet.node import Node, Switch
 
 from topologies import plan
+from topologies.cables import Cables
 from topologies.jsonl import JsonlClient, JsonlError, JsonlPeerError
 from topologies.nodes import FabricNode
 from topologies.northbound import Northbound
@@ -124,6 +125,8 @@ class Target(abc.ABC):
 
     name: str
     switch_class: type[FabricSwitch]
+    cables: Cables | None = None
+    """What links are made of where a port must never go down itself; None: plain veth pairs, cut at their ends."""
 
     def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
         self.run_dir = run_dir
@@ -249,6 +252,7 @@ class Bmv2Target(Target):
 
     def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
         super().__init__(run_dir, processes, ports, fabric)
+        self.cables: Cables = Cables(fabric)
         self._started: dict[str, FabricSwitch] = {}
         self._counting: P4RuntimeCounts | None = None
 
@@ -328,19 +332,20 @@ class Bmv2Target(Target):
     def traffic(self) -> TrafficControl:
         from topologies.traffic_thrift import ThriftTraffic
 
-        return ThriftTraffic(self.plan, self.thrift_address)
+        return ThriftTraffic(self.plan, self.thrift_address, self.cables)
 
     def counts(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str] = ()) -> Counts:
         from topologies.counts import P4RuntimeCounts
 
         if self._counting is None:
-            self._counting = P4RuntimeCounts(self.plan, self.run_dir)
+            self._counting = P4RuntimeCounts(self.plan, self.run_dir, self.cables)
         return self._counting.read(cells, depths)
 
     def close(self) -> None:
         if self._counting is not None:
             self._counting.close()
             self._counting = None
+        self.cables.close()
 
 
 TARGETS: dict[str, type[Target]] = {cls.name: cls for cls in (EmbeddedTarget, Bmv2Target)}

@@ -4,7 +4,7 @@ simple_switch counts packets, not bits: a rate in bits/s becomes packets/s of fu
 small packets leave slower than on a real link (a link of 10 Mb/s carries 1,072 frames of 1,166 bytes a second, and as
 few SACKs). A rate of a port limits each of its priorities by itself (DESIGN §4), so it is set for each: control
 packets have the link's rate again beside the data. simple_switch tells no depths and no counters of its queues, and
-nothing in it delays, loses or corrupts packets.
+nothing in it delays, loses or corrupts packets; the cables between switches lose and corrupt (topologies/cables.py).
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from thriftpy2.protocol import TBinaryProtocol, TMultiplexedProtocol
 from thriftpy2.thrift import TClient, TException
 from thriftpy2.transport import TBufferedTransport, TSocket
 
+from topologies.cables import FIGURES, Cables
 from topologies.plan import Plan
 from topologies.traffic import (
     CABLE_FIGURES,
+    DIRECTIONS,
     PortTraffic,
     Queue,
     Setting,
@@ -43,10 +45,6 @@ DEFAULT_DEPTH = 64
 """Packets that simple_switch queues when nothing is set; it has no "no limit"."""
 CANNOT = {
     "delay-us": "delay packets",
-    "loss-ppm": "lose packets by chance",
-    "loss-pattern": "lose packets by a pattern",
-    "corrupt-ppm": "corrupt packets",
-    "corrupt-pattern": "corrupt packets",
     "max-bytes": "limit a queue in bytes (give packets)",
 }
 
@@ -56,8 +54,9 @@ _idl = load_fp(io.StringIO(IDL), "mrc_simple_switch_thrift")
 class ThriftTraffic(TrafficControl):
     """`address(device_id)` -> (host, TCP port) of a switch's Thrift server."""
 
-    def __init__(self, plan: Plan, address: Callable[[int], tuple[str, int]]) -> None:
+    def __init__(self, plan: Plan, address: Callable[[int], tuple[str, int]], cables: Cables) -> None:
         super().__init__(plan)
+        self._cables = cables
         self._address = address
         self._lock = threading.Lock()
         self._clients: dict[str, tuple[TClient, Any]] = {}
@@ -77,11 +76,12 @@ class ThriftTraffic(TrafficControl):
         if setting.figure not in CANNOT or not setting.value:
             return None
         return (
-            f"BMv2 cannot {CANNOT[setting.figure]}; it can limit rates in packets/s and queue depths in packets, "
-            "and --target embedded can do all of it"
+            f"BMv2 cannot {CANNOT[setting.figure]}; it can limit rates in packets/s and queue depths in packets, its "
+            "cables can lose and corrupt packets, and --target embedded can do all of it"
         )
 
     def _apply(self, settings: list[Setting]) -> None:
+        self._cables.apply(one for one in settings if one.figure in FIGURES)
         with self._lock:
             for interface in dict.fromkeys(one.interface for one in settings):
                 self._apply_port(interface, [one for one in settings if one.interface == interface])
@@ -120,9 +120,10 @@ class ThriftTraffic(TrafficControl):
         return min(rates, default=0)
 
     def read(self, interface: str) -> PortTraffic:
-        """What has been set through this object; all counters are 0."""
+        """What has been set through this object; counters of queues are 0."""
         self.port(interface)
-        return self._set.get(interface, PortTraffic(interface))
+        ways = {way: self._cables.read(interface, way) for way in DIRECTIONS}
+        return replace(self._set.get(interface, PortTraffic(interface)), **ways)
 
     def restarted(self, switch: str) -> None:
         """Its queues are as simple_switch makes them: set again what we remember."""

@@ -13,6 +13,7 @@ from thriftpy2.transport import TBufferedTransportFactory, TServerSocket
 
 from switch import traffic_paths
 from topologies import traffic, traffic_gnmi
+from topologies.cables import Cables
 from topologies.plan import LinkSpeed, Plan
 from topologies.traffic import Setting, TrafficError, plan_settings
 from topologies.traffic_thrift import ThriftTraffic
@@ -154,7 +155,7 @@ def test_paths__there_and_back():
 @pytest.fixture
 def bmv2():
     with thrift_server() as (switch, port):
-        control = ThriftTraffic(PLAN, lambda _device_id: ("127.0.0.1", port))
+        control = ThriftTraffic(PLAN, lambda _device_id: ("127.0.0.1", port), Cables(PLAN))
         yield switch, control
         control.close()
 
@@ -197,29 +198,25 @@ def test_thrift__what_bmv2_cannot_do_is_said_and_nothing_is_done(bmv2):
     switch, control = bmv2
     for ask, what in [
         (lambda: control.set_delay("p0-t0-0-eth1", 0.001), "BMv2 cannot delay packets; it can limit rates"),
-        (lambda: control.set_loss("p0-t0-0-eth1", 0.5), "cannot lose packets by chance"),
-        (lambda: control.set_loss("p0-t0-0-eth1", pattern="01"), "cannot lose packets by a pattern"),
-        (lambda: control.set_corruption("p0-t0-0-eth1", 0.1), "cannot corrupt packets"),
         (lambda: control.set_depth("p0-t0-0-eth1", 5, size=9000), "cannot limit a queue in bytes"),
     ]:
         with pytest.raises(TrafficError, match=what):
             ask()
     assert switch.rates == switch.depths == {}
     assert control.apply_plan() == [
-        "BMv2 cannot delay packets; it can limit rates in packets/s and queue depths in packets, and "
-        "--target embedded can do all of it",
+        "BMv2 cannot delay packets; it can limit rates in packets/s and queue depths in packets, its cables can lose "
+        "and corrupt packets, and --target embedded can do all of it",
         "10 Mb/s as 1,072 packets/s of 1166 bytes, for BMv2 counts packets",
         "20 Mb/s as 2,144 packets/s of 1166 bytes, for BMv2 counts packets",
     ]
     assert control.read("p0-t0-0-eth1").rate_bps == 10_000_000 and set(switch.rates.values()) <= {1072, 2144}
     control.set_delay("p0-t0-0-eth1", 0)  # what is not there can be taken away
-    control.set_loss("p0-t0-0-eth1")
 
 
 def test_thrift__plan_without_delays_is_applied_whole(bmv2):
     switch, _ = bmv2
     plan = Plan(1, 1, 1, 1, host_link=LinkSpeed(10e6), fabric_link=LinkSpeed(20e6), pmtu_bytes=1024)
-    control = ThriftTraffic(plan, bmv2[1]._address)
+    control = ThriftTraffic(plan, bmv2[1]._address, Cables(plan))
     control.apply(plan_settings(plan, plan.ports("p0-t0-0")))
     assert [switch.rates[port, 7] for port in (1, 2)] == [1072, 2144]
     assert switch.depths[1, 0] == plan.thresholds("p0-t0-0", 1).data_limit
@@ -241,7 +238,7 @@ def test_thrift__a_switch_that_refuses_or_is_not_there_is_named(bmv2):
     ):
         control.set_rate("p0-t0-0-eth1", 10e6)
     with pytest.raises(TrafficError, match=r"p1-t1-1: its Thrift server at 127.0.0.1:1 does not answer"):
-        ThriftTraffic(PLAN, lambda _id: ("127.0.0.1", 1)).set_rate("p1-t1-1-eth1", 10e6)
+        ThriftTraffic(PLAN, lambda _id: ("127.0.0.1", 1), Cables(PLAN)).set_rate("p1-t1-1-eth1", 10e6)
 
 
 # ---- what nobody takes --------------------------------------------------------------------------------------------
@@ -269,7 +266,7 @@ def test_any_control__refuses_by_name(ask, error):
             raise AssertionError(f"reached the switch: {call}")
 
     with pytest.raises(TrafficError) as caught:
-        ask(Recorder(PLAN, lambda _id: ("127.0.0.1", 1)))
+        ask(Recorder(PLAN, lambda _id: ("127.0.0.1", 1), Cables(PLAN)))
     assert error in str(caught.value)
 
 
