@@ -394,6 +394,12 @@ class Cables:
             lost_pkts=lost, lost_octets=octets, corrupted_pkts=corrupted,
         )  # fmt: skip
 
+    def arrived(self, interface: str) -> int:
+        """Packets that a port has been given by its cable."""
+        with self._lock:
+            came, _, lost, *_ = self._counts(interface, INPUT)
+            return came - lost
+
     def sent(self, interface: str) -> tuple[int, int]:
         """Packets and octets that a port has put on its cable."""
         with self._lock:

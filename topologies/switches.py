@@ -14,6 +14,7 @@ import shutil
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from mininet.node import Node, Switch
@@ -30,6 +31,7 @@ from topologies.traffic import TrafficControl
 
 if TYPE_CHECKING:
     from topologies.counts import Counts, P4RuntimeCounts  # gRPC takes a while to load
+    from topologies.traffic_thrift import ThriftTraffic
 
 LOOPBACK = "127.0.0.1"
 SWITCHD = "switchd"
@@ -174,6 +176,12 @@ class Target(abc.ABC):
     @abc.abstractmethod
     def counts(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str] = ()) -> Counts:
         """What switches have counted, as topologies/counts.py has it. Raises FabricError."""
+
+    def lost_inside(self) -> dict[str, int] | None:
+        """Packets that went into a switch and neither left nor were dropped by its program, by switch; None where
+        `counts` tells of all queues. For a fabric at rest: what waits counts, too. Raises FabricError.
+        """
+        return None
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -329,17 +337,28 @@ class Bmv2Target(Target):
         """(host, TCP port) of a switch's Thrift server."""
         return LOOPBACK, self.ports.thrift + device_id - 1
 
-    def traffic(self) -> TrafficControl:
+    @cached_property
+    def thrift(self) -> ThriftTraffic:
+        """What speaks to the switches' Thrift servers."""
         from topologies.traffic_thrift import ThriftTraffic
 
         return ThriftTraffic(self.plan, self.thrift_address, self.cables)
 
+    def traffic(self) -> TrafficControl:
+        return self.thrift
+
     def counts(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str] = ()) -> Counts:
+        return self._counter().read(cells, depths)
+
+    def lost_inside(self) -> dict[str, int]:
+        return self._counter().lost_inside()
+
+    def _counter(self) -> P4RuntimeCounts:
         from topologies.counts import P4RuntimeCounts
 
         if self._counting is None:
-            self._counting = P4RuntimeCounts(self.plan, self.run_dir, self.cables)
-        return self._counting.read(cells, depths)
+            self._counting = P4RuntimeCounts(self.plan, self.run_dir, self.cables, self.thrift.depth_packets)
+        return self._counting
 
     def close(self) -> None:
         if self._counting is not None:
