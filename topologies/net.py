@@ -196,6 +196,7 @@ class Fabric:
                 "address": self.target.address(switch.device_id),
                 "device_id": switch.device_id,
                 "gnmi": self.target.gnmi,
+                **({} if self.target.tells_watch_ports else {"tells_watch_ports": False}),
             }
             for switch in self.plan.switches
         }

@@ -130,6 +130,9 @@ class Target(abc.ABC):
     cables: Cables | None = None
     """What links are made of where a port must never go down itself; None: plain veth pairs, cut at their ends."""
 
+    tells_watch_ports = True
+    """Its P4Runtime server reads members of a group back with the watch ports that were written."""
+
     def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
         self.run_dir = run_dir
         self.processes = processes
@@ -257,6 +260,7 @@ class Bmv2Target(Target):
     name = "bmv2"
     switch_class = BMv2Switch
     executable = "simple_switch_grpc"
+    tells_watch_ports = False  # PI gives every member that of the last one
 
     def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
         super().__init__(run_dir, processes, ports, fabric)
