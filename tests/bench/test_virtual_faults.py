@@ -83,6 +83,7 @@ WRONG_OR_MISSED = {
         1002,  # eight probes in a row of a path behind a NIC link that loses 64 % there and back, taken for its death
         2802,  # as 549
         6476,  # as 549
+        6382,  # a path behind a NIC link that loses 64 %, dead for having lost 19 of 20
         7955,  # losses of loops behind another losing link, taken for losses of both directions
     ),
 }
