@@ -424,7 +424,7 @@ class TreeBuilder:
 
     def integer(self, item: Any, items: list[Any]) -> tree.Integer:
         value, width, signed = tree.parse_integer(str(items[0]))
-        return tree.Integer(self.where(items[0]), value, width, signed)
+        return tree.Integer(self.where(items[0]), value, width, signed, tree.base_of(str(items[0])))
 
     def string(self, item: Any, items: list[Any]) -> tree.String:
         return tree.String(self.where(items[0]), tree.unquote(str(items[0])))

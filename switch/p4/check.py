@@ -316,7 +316,13 @@ class Checker(Tables):
             for one in node.locals:
                 self.attempt(self.declaration, one, inner)
             self.block(node.body, Scope(inner))
-            node.locals += self.implicit.get(id(node), [])
+            made = self.implicit.get(id(node), [])
+            in_tables = [one for one in made if one.table]
+            node.locals = [
+                each
+                for one in node.locals
+                for each in (*(x for x in in_tables if isinstance(one, tree.Table) and x.table == one.name), one)
+            ] + [one for one in made if not one.table]
         scope.declare(node.name, Object("control", node), node.where)
 
     def _declare_parser(self, node: tree.Parser, scope: Scope) -> None:

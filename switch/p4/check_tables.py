@@ -104,7 +104,7 @@ class Tables(Calls):
 
     def _made_in_place(self, one: tree.Property, value: tree.Construct, node: tree.Table, scope: Scope) -> None:
         """`counters = direct_counter(...)`: an instance with the name of the table, or of @name on the property."""
-        made = tree.Instance(value.where, list(one.annotations), node.name, value.to, value.args)
+        made = tree.Instance(value.where, list(one.annotations), node.name, value.to, value.args, table=node.name)
         made.type = self.resolve(value.to, scope)
         if not isinstance(made.type, Object) or made.type.kind != "extern":
             fail(value.where, f"table {node.name}: `{one.name}` needs an extern object")

@@ -365,7 +365,8 @@ class _Elaborator:
         return out
 
     def _instance(self, node: tree.Instance, prefix: str, outer: ControlInstance | None) -> Any:
-        name = plane_name(node, prefix)
+        absolute = node.table and node.annotation("name")  # p4c takes @name of a property as it stands
+        name = plane_name(node, "" if absolute else prefix)
         of = node.type
         if of.kind == "control":
             return self._control(of.decl, name, node.args, outer)

@@ -58,7 +58,7 @@ def preprocess(source: Path | str, include: Sequence[Path | str], defines: Seque
 
 
 def _run_cpp(files: list[str], stdin: str | None, include: Sequence[Path | str], defines: Sequence[str]) -> str:
-    command = ["cpp", "-undef", "-nostdinc", "-x", "assembler-with-cpp", "-I", str(INCLUDE_DIR)]
+    command = ["cpp", "-C", "-undef", "-nostdinc", "-x", "assembler-with-cpp", "-I", str(INCLUDE_DIR)]
     for folder in include:
         command += ["-I", str(folder)]
     command += [f"-D{one}" for one in ("__p4c__=1", *defines)]
@@ -79,7 +79,7 @@ def _run_cpp(files: list[str], stdin: str | None, include: Sequence[Path | str],
     if len(done.stdout) > MAX_TEXT_BYTES:
         size = len(done.stdout)
         raise P4Error(None, f"the preprocessed program has {size} bytes; at most {MAX_TEXT_BYTES} are taken")
-    return done.stdout.decode("utf-8", "replace")
+    return _blank_comments(done.stdout.decode("utf-8", "replace"))
 
 
 def _cpp_error(stderr: str) -> P4Error:
@@ -114,8 +114,9 @@ def _lines_of(file: str, stamp: int) -> list[str]:
 
 
 def _blank_comments(text: str) -> str:
-    """`text` with comments replaced by as many blanks, strings left alone, lines kept."""
-    pattern = r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/'
+    """`text` with comments replaced by as many blanks, lines kept. Strings are left alone: one may span lines, and
+    what looks like a comment in it is part of it. cpp does not know these, so it leaves the comments in (-C)."""
+    pattern = r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/'
 
     def blank(match: re.Match[str]) -> str:
         found = match.group()

@@ -7,6 +7,7 @@ enums and errors take 4 bytes. switch/p4data.py reads them by the P4DataTypeSpec
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from finsy.proto import p4i, p4t
@@ -95,21 +96,53 @@ def data_spec(of: Type, info: p4i.P4Info, errors: list[str], where: Location | N
     return spec
 
 
+@dataclass(slots=True)
+class HeaderField:
+    """A field of a header; one of a struct in the header is called `struct.field`."""
+
+    name: str
+    type: Type
+    annotations: list[tree.Annotation]
+    """Its own, then those of the structs around it that it has not itself."""
+
+
+def header_fields(of: Record) -> list[HeaderField]:
+    """The fields of a header in their order, structs taken apart."""
+    out = []
+    for decl, inner in zip(of.decl.fields, of.fields.values(), strict=True):
+        name, base = plane_field(decl), plain(inner)
+        if not isinstance(base, Record):
+            out.append(HeaderField(name, inner, decl.annotations))
+            continue
+        for one in header_fields(base):
+            own = {note.name for note in one.annotations}
+            notes = [*one.annotations, *(note for note in decl.annotations if note.name not in own)]
+            out.append(HeaderField(f"{decl.name}.{one.name}", one.type, notes))
+    return out
+
+
+def plane_field(decl: tree.Field) -> str:
+    """A field's name for the control plane: its @name, without a leading dot, or the declared one."""
+    note = decl.annotation("name")
+    return ((note.string() if note else None) or decl.name).removeprefix(".")
+
+
 def _record(of: Record, spec: Any, info: p4i.P4Info, errors: list[str], where: Location) -> None:
     if of.kind == "struct":
         spec.struct.name = of.name
         if of.name not in info.type_info.structs:
-            members = [(name, data_spec(one, info, errors, where)) for name, one in of.fields.items()]
+            names = [plane_field(one) for one in of.decl.fields]
+            specs = [data_spec(one, info, errors, where) for one in of.fields.values()]
             info.type_info.structs[of.name].SetInParent()
-            for name, one in members:
+            for name, one in zip(names, specs, strict=True):
                 info.type_info.structs[of.name].members.add(name=name, type_spec=one)
         return
     spec.header.name = of.name
     if of.name not in info.type_info.headers:
         info.type_info.headers[of.name].SetInParent()
-        for name, one in of.fields.items():
-            base = plain(one)
-            member = info.type_info.headers[of.name].members.add(name=name)
+        for one in header_fields(of):
+            base = plain(one.type)
+            member = info.type_info.headers[of.name].members.add(name=one.name)
             if isinstance(base, Bits):
                 bits_spec(base, member.type_spec)
             elif base == BOOL:

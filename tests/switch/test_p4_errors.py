@@ -162,7 +162,7 @@ NAMES = [
     (dict(local="table u { actions = { NoAction; } sise = 3; }"),
      "14:39: table u: unknown property sise (has: actions, counters, default_action, entries, "
      "implementation, key, largest_priority_wins, meters, priority_delta, size, support_timeout)"),
-    (dict(next="nowhere"), "8:30: no state nowhere (has: accept, reject, start)"),
+    (dict(next="nowhere"), "8:40: no state nowhere (has: accept, reject, start)"),
     (dict(parse="b.extrakt(hdr.data);"),
      "8:21: extern packet_in has no method extrakt (has: advance, extract, length, lookahead)"),
     (dict(top="control Ingress() { apply { } }"), f"3:9: Ingress is already declared at {ROOT}/switch/include/"),
