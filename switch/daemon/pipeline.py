@@ -172,6 +172,12 @@ def _list_difference(sent: Any, compiled: Any, name: str, message_type: Any) -> 
         return None
     if name.endswith(_UNORDERED) or (message_type is not None and "preamble" in message_type.fields_by_name):
         sent, compiled = sorted(sent, key=_identity), sorted(compiled, key=_identity)
+        for mine, others, which in ((sent, compiled, "sent"), (compiled, sent, "compiled")):
+            known = {_identity(one) for one in others}
+            extra = next((one for one in mine if _identity(one) not in known), None)
+            if extra is not None:
+                what = f"{_label(extra)} ({_identity(extra):#x})".lstrip()
+                return f"{name}: {what} is in the {which} one only"
     for at, (theirs, ours) in enumerate(zip(sent, compiled, strict=False)):
         here = f"{name}[{_label(theirs) or at}]"
         if message_type is None:
