@@ -17,7 +17,7 @@ from switch.p4.errors import fail
 from switch.p4.p4info_notes import fill_notes, fill_package
 from switch.p4.plane import Plane
 from switch.p4.types import Enum, NewType, Record, Tuple, Type, plain, width_of
-from switch.p4.typespec import data_spec, header_fields, note_new_type
+from switch.p4.typespec import data_spec, header_fields, note_new_type, translated_in
 
 _PREFIX = {
     "action": 0x01, "table": 0x02, "value_set": 0x03, "header": 0x04, "profile": 0x11, "counter": 0x12,
@@ -126,13 +126,10 @@ def controller_headers(program: Program) -> list[tree.Aggregate]:
 
 
 def translated_types(program: Program) -> dict[str, int]:
-    """Bits of the types with @p4runtime_translation in headers of packet-ins and packet-outs: P4Info has others."""
-    fields = [one.type for header in controller_headers(program) for one in header_fields(header.record)]
-    return {
-        of.name: width_of(of) or 0
-        for of in fields
-        if isinstance(of, NewType) and of.decl.annotation("p4runtime_translation")
-    }
+    """Bits of the types with @p4runtime_translation in packet-ins and packet-outs, digests and registers."""
+    used = [header.record for header in controller_headers(program)]
+    used += [one.type for one in program.digests] + [one.cell for one in program.of_kind("register")]
+    return {name: bits for one in used for name, bits in translated_in(one).items()}
 
 
 def _given_id(kind: str, decl: Any) -> int | None:

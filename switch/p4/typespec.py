@@ -2,7 +2,8 @@
 
 The control plane gets values of such a type as P4Data (digests, registers). On the way from the C program they are
 bytes: the leaves in order, each padded to whole bytes, big-endian; a header has a byte for its validity in front;
-enums and errors take 4 bytes. switch/p4data.py reads them by the P4DataTypeSpec alone.
+enums and errors take 4 bytes. switch/p4data.py reads them by the P4DataTypeSpec, and the program's widths of translated
+types.
 """
 
 from __future__ import annotations
@@ -24,6 +25,14 @@ def bits_spec(of: Bits, out: p4t.P4BitstringLikeTypeSpec) -> None:
         out.int.bitwidth = of.width
     else:
         out.bit.bitwidth = of.width
+
+
+def translated_in(of: Type) -> dict[str, int]:
+    """Bits of the types with @p4runtime_translation that a type is made of: P4Info has others."""
+    if isinstance(of, NewType):
+        return {of.name: width_of(of) or 0} if of.decl.annotation("p4runtime_translation") else {}
+    parts = of.items if isinstance(of, Tuple) else of.fields.values() if isinstance(of, Record) else ()
+    return {name: bits for one in parts for name, bits in translated_in(one).items()}
 
 
 def note_new_type(of: NewType, info: p4i.P4Info) -> int:
@@ -66,8 +75,7 @@ def data_spec(of: Type, info: p4i.P4Info, errors: list[str], where: Location | N
     """The type `of` for the control plane; the types it names are entered in type_info. Raises P4Error."""
     spec = p4t.P4DataTypeSpec()
     if isinstance(of, NewType):
-        if note_new_type(of, info) != (width_of(of) or 0):
-            unsupported(where, f"{of.name}, translated to another width, in what is sent to the control plane")
+        note_new_type(of, info)
         spec.new_type.name = of.name
     elif isinstance(of, Enum):
         if of.under:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from finsy.proto import p4i
+from finsy.proto import p4d, p4i
 
 from switch.daemon.packetio import packet_in_message
 from switch.daemon.pipeline import first_difference
 from switch.device import Device
+from switch.entities import TableError
 from switch.p4 import CompiledProgram, compile_program
 from switch.p4.compiler import front
 from switch.p4.p4info import Ids, jenkins_hash, make_p4info
+from switch.p4data import flatten, p4_data, register_in, register_out
 
 PROGRAM = """
 #include <core.p4>
@@ -282,6 +284,48 @@ def test_controller_header__structs_in_it_are_taken_apart():
     packet = packet_in_message(compiled.p4info, {}, bytes.fromhex("07 5A FF") + b"rest").packet
     assert {one.metadata_id: one.value for one in packet.metadata} == {2: b"\7", 3: b"\5", 9: b"\n", 1: b"\xff"}
     assert packet.payload == b"rest"
+
+
+# ---- translated types in digests and registers
+
+TRANSLATED = """@p4runtime_translation("a", bit<32>) type bit<48> mac_t;
+@p4runtime_translation("b", string) type bit<9> port_t;
+struct seen_t { mac_t mac; port_t port; bit<8> n; }"""
+
+
+def test_translated__digests_have_the_numbers_and_the_text():
+    compiled = compiled_of(
+        types=TRANSLATED,
+        body="digest<seen_t>(1, {(mac_t)(bit<48>)(h.h.a ++ 32w0), (port_t)(bit<9>)300, 8w7});",
+    )
+    device = Device(1)
+    device.load(compiled)
+    device.process(1, bytes.fromhex("0102 0000"))
+    (sent,) = device.digests()
+    spec = compiled.p4info.digests[0].type_spec
+    data = p4_data(spec, compiled.p4info, sent.data, device.schema.type_bits)
+    assert [one.bitstring for one in data.struct.members] == [bytes.fromhex("0102 0000 0000"), b"300", b"\7"]
+    assert flatten(spec, compiled.p4info, data) == {"mac": 0x010200000000, "port": 300, "n": 7}
+
+
+def test_translated__registers_have_the_numbers_and_the_text():
+    compiled = compiled_of(types=TRANSLATED, locals="register<mac_t>(1) macs; register<port_t>(1) ports;")
+    info, device = compiled.p4info, Device(1)
+    device.load(compiled)
+    widths = device.schema.type_bits
+    assert widths == {"mac_t": 48, "port_t": 9}
+    macs, ports = (one.preamble.id for one in info.registers)
+    assert register_in(info, widths, macs, p4d.P4Data(bitstring=bytes(2) + b"\1\2\3\4\5\6")) == 0x010203040506
+    assert register_in(info, widths, ports, p4d.P4Data(bitstring=b"300")) == 300
+    assert register_out(info, widths, macs, 0x010203040506).bitstring == b"\1\2\3\4\5\6"
+    assert register_out(info, widths, ports, 300).bitstring == b"300"
+    for register_id, value, code in ((macs, b"\1" + bytes(6), "OUT_OF_RANGE"), (ports, b"512", "OUT_OF_RANGE"),
+                                     (ports, b"x", "INVALID_ARGUMENT"), (macs, b"", "INVALID_ARGUMENT")):  # fmt: skip
+        with pytest.raises(TableError) as caught:
+            register_in(info, widths, register_id, p4d.P4Data(bitstring=value))
+        assert caught.value.code == code
+    with pytest.raises(TableError, match=r"data\.bitstring"):
+        register_in(info, widths, macs, p4d.P4Data(bool=True))
 
 
 # ---- what the daemon takes
