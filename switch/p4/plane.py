@@ -36,12 +36,13 @@ class Plane:
         """id() of the reached tables; the same for _actions and _with_data."""
         self._actions: set[int] = set()
         self._with_data: set[int] = set()
-        self._digests: list[DigestInstance] = []
+        self._seen_bodies: set[int] = set()
+        """id() of the functions and actions whose calls have been noted."""
+        self.digests: list[DigestInstance] = []
         self._global = {id(one.decl): one for table in program.tables for one in table.actions}
         for top in (program.verify, program.ingress, program.egress, program.compute, program.deparser):
             self._control(top)
         self.tables = [one for one in program.tables if id(one) in self._tables]
-        self.digests = self._digests
         self.externs = self._externs()
 
     def gets_data(self, action: ActionInstance) -> bool:
@@ -52,8 +53,8 @@ class Plane:
 
     def _control(self, top: ControlInstance) -> None:
         calls: list[ActionInstance] = []
-        bodies: list[tuple[tree.Call, ControlInstance]] = []
-        self._body(top, calls, bodies)
+        others: list[tree.Call] = []
+        self._body(top, calls, others)
         tables: list[TableInstance] = []
         own: list[ActionInstance] = []
         self._locals(top, tables, own, set())
@@ -69,7 +70,7 @@ class Plane:
         for action in listed:
             for call in _calls(action.decl.body):
                 self._extern_call(call)
-        for call, _ in bodies:
+        for call in others:
             self._extern_call(call)
         names = {one.name for one in self.actions}
         for action in listed:
@@ -80,9 +81,7 @@ class Plane:
                 first = next(one for one in self.actions if one.name == action.name)
                 self._with_data.add(id(first))
 
-    def _body(
-        self, control: ControlInstance, calls: list[ActionInstance], others: list[tuple[tree.Call, ControlInstance]]
-    ) -> None:
+    def _body(self, control: ControlInstance, calls: list[ActionInstance], others: list[tree.Call]) -> None:
         """What the code of a control reaches: tables, the actions and functions it calls, and all that by the controls
         it applies."""
         self._reached.append(control)
@@ -102,7 +101,7 @@ class Plane:
                 elif kind == "action":
                     calls.append(self._action(call.callee.decl, control))
                 else:
-                    others.append((call, control))
+                    others.append(call)
 
     def _action(self, decl: tree.Action, control: ControlInstance) -> ActionInstance:
         own = control.members.get(id(decl))
@@ -125,13 +124,15 @@ class Plane:
     def _extern_call(self, call: tree.Call) -> None:
         """Notes what a call of a function of the architecture means, and those in a function of the program."""
         if call.callee.kind in ("user", "action"):
-            for inner in _calls(call.callee.decl.body):
-                self._extern_call(inner)
+            if id(call.callee.decl) not in self._seen_bodies:
+                self._seen_bodies.add(id(call.callee.decl))
+                for inner in _calls(call.callee.decl.body):
+                    self._extern_call(inner)
         elif call.callee.kind == "function" and call.callee.name != "static_assert":
             self.calls_externs = True
             if call.callee.name == "digest":
                 sent = call.callee.bound.get("T")
-                self._digests += [one for one in self.program.digests if one.type == sent and one not in self._digests]
+                self.digests += [one for one in self.program.digests if one.type == sent and one not in self.digests]
 
     def _externs(self) -> list[ExternInstance]:
         """All but those of controls that nothing applies."""
@@ -166,26 +167,32 @@ def _in_source_order(table: TableInstance) -> list[ActionInstance]:
 # ---- code that can run
 
 
-def _calls(node: Any) -> Iterator[tree.Call]:
-    """The calls that can run, inner ones first."""
+def _calls(body: Any) -> Iterator[tree.Call]:
+    """The calls in a body that can run, inner ones first.
+
+    p4c drops what stands behind `exit` or `return` only in a body that has a `return` to get rid of.
+    """
+    return _live(body, any(isinstance(one, tree.Return) for one in tree.walk(body)))
+
+
+def _live(node: Any, returns: bool) -> Iterator[tree.Call]:
     if isinstance(node, (list, tuple)):
         for one in node:
-            yield from _calls(one)
+            yield from _live(one, returns)
     elif isinstance(node, tree.Block):
-        returns = any(isinstance(one, tree.Return) for one in tree.walk(node))
         for one in node.body:
-            yield from _calls(one)
-            if returns and _leaves(one):  # p4c drops what stands behind `exit` only where it drops `return`
+            yield from _live(one, returns)
+            if returns and _leaves(one):
                 break
     elif isinstance(node, (tree.If, tree.Ternary)) and node.condition.const is not None:
-        yield from _calls(node.then if node.condition.const else node.other)
+        yield from _live(node.then if node.condition.const else node.other, returns)
     elif isinstance(node, tree.Binary) and node.op in ("&&", "||") and node.left.const is not None:
         if bool(node.left.const) == (node.op == "&&"):
-            yield from _calls(node.right)
+            yield from _live(node.right, returns)
     elif isinstance(node, tree.Node):
         for one in fields(node):
             if one.name not in ("decl", "callee", "type", "const", "annotations"):
-                yield from _calls(getattr(node, one.name))
+                yield from _live(getattr(node, one.name), returns)
         if isinstance(node, tree.Call) and node.callee is not None:
             yield node
 

@@ -123,6 +123,7 @@ def two_tables() -> str:
         "live.apply(); h.h.a = (true ? 16w1 : (dead.apply().hit ? 16w2 : 16w3));",
         "live.apply(); if (false && dead.apply().hit) { h.h.a = 1; }",
         "live.apply(); if (h.h.a == 1) { return; } else { exit; } dead.apply();",
+        "live.apply(); if (h.h.a == 1) { exit; dead.apply(); } return;",
     ],
 )
 def test_dead_code__its_tables_and_actions_are_not_there(body):
@@ -136,6 +137,11 @@ def test_dead_code__its_tables_and_actions_are_not_there(body):
 def test_dead_code__behind_exit_alone_p4c_keeps_it():
     info = info_of(locals=two_tables(), body="live.apply(); exit; dead.apply();")
     assert names(info.tables) == ["I.live", "I.dead"]
+
+
+def test_calls__of_functions_that_call_each_other_twice_are_followed_once():
+    chain = 'void f0() { log_msg("x"); }' + "".join(f"void f{n}() {{ f{n - 1}(); f{n - 1}(); }}" for n in range(1, 40))
+    assert info_of(outside=chain, body="f39();").HasField("type_info")
 
 
 def test_dead_code__externs_of_a_control_that_is_not_applied_are_not_there():
