@@ -8,12 +8,13 @@ from copy import deepcopy
 from typing import Any
 
 from switch.p4 import tree
-from switch.p4.check_calls import Callee, is_data
+from switch.p4.check_calls import Callee, is_data, numbers_of
 from switch.p4.check_tables import Tables, value_set_fields
 from switch.p4.errors import P4Error, count, fail, known, unsupported
 from switch.p4.scope import Scope
 from switch.p4.types import (
     BOOL,
+    INT,
     STRING,
     VOID,
     ActionRun,
@@ -46,11 +47,14 @@ class Checker(Tables):
         self.in_function: tree.Function | None = None
         self.owner: Any = None
         """The parser or control being checked."""
-        self.implicit: dict[int, list[tree.Instance]] = {}
-        """Instances that `Type.apply()` makes, by id() of the parser or control."""
+        self.implicit: dict[int, list[tree.Instance | tree.Action]] = {}
+        """Instances that `Type.apply()` makes, and copies of actions, by id() of the parser or control."""
         self.records = {}
         self.copies: dict[tuple[int, tuple[Type, ...]], Any] = {}
         """Generic parsers, controls and functions with their type arguments."""
+        self.numbered = {}
+        self.homes: dict[int, tuple[Any, Scope]] = {}
+        """Declarations with parameters of type int, by id(), with the scope they are in."""
         self.loops = 0
         """Loops around the statement being checked."""
         self.ctor_params: set[int] = set()
@@ -83,6 +87,37 @@ class Checker(Tables):
             if not told and len(self.problems) < MOST_PROBLEMS:
                 self.problems.append(error)
             self.failed.add(getattr(node, "name", ""))
+
+    def fixed_copy(self, decl: Any, values: tuple[int, ...]) -> Any:
+        """A copy of a declaration with constants for its parameters of type int, checked; one for equal constants."""
+        key = (id(decl), values)
+        if key not in self.copies:
+            copy, inner, numbers = deepcopy(decl), Scope(self.homes[id(decl)][1]), numbers_of(decl.params)
+            copy.params = [one for one, old in zip(copy.params, decl.params, strict=True) if old not in numbers]
+            for param, value in zip(numbers, values, strict=True):
+                literal = tree.Integer(param.where, value, None, False)
+                constant = tree.Const(param.where, [], param.name, param.type_node, literal)
+                constant.type = self.expr(literal, inner)
+                inner.declare(param.name, constant, param.where)
+            self.copies[key] = copy
+            self._check_copy(copy, inner)
+            if isinstance(decl, tree.Action) and self.homes[id(decl)][1] is not self.top:
+                self.implicit.setdefault(id(self.owner), []).append(copy)
+        return self.copies[key]
+
+    def _needs_numbers(self, node: Any, scope: Scope) -> bool:
+        """Is its body checked for each call, with the constants that this gives its parameters of type int?"""
+        for one in numbers_of(node.params):
+            if one.direction:
+                fail(
+                    one.where,
+                    f"parameter {one.name} of type int is `{one.direction}`: an int is known at compile time and has "
+                    "no direction; give it a width, such as bit<32>",
+                )
+            self.homes[id(node)] = node, scope
+            for param in getattr(node, "ctor", ()):
+                param.type = self.resolve(param.type_node, scope)
+        return id(node) in self.homes
 
     def home_of(self, method: tree.Method) -> Scope:
         return self.top
@@ -147,7 +182,7 @@ class Checker(Tables):
             if isinstance(base, Record) and base.kind == "struct" and is_data(base):
                 return
             fail(one.where, f"header {node.name}: a field of type {of}; bit<N>, int<N>, bool and varbit<N> can be sent")
-        if isinstance(of, Object) or base in (plain(Variable("void")),):
+        if isinstance(of, Object) or base in (VOID, INT):
             fail(one.where, f"field {one.name} cannot be a {of}")
 
     def _declare_enum(self, node: tree.Enum, scope: Scope) -> None:
@@ -182,6 +217,9 @@ class Checker(Tables):
         if node.type_params:
             scope.declare(node.name, node, node.where)
             return
+        if self._needs_numbers(node, scope):
+            self._overload(node, scope)
+            return
         node.type = self.resolve(node.result, scope)
         inner = Scope(scope)
         for one in node.params:
@@ -195,6 +233,11 @@ class Checker(Tables):
         self.in_function = None
         if node.type != VOID and not _returns(node.body):
             fail(node.where, f"function {node.name} may end without `return`: it returns a {node.type}")
+        self._overload(node, scope)
+
+    @staticmethod
+    def _overload(node: tree.Function, scope: Scope) -> None:
+        """Enter a function beside the others of its name."""
         found = scope.names.get(node.name)
         if isinstance(found, tree.Function):
             scope.names[node.name] = [found, node]
@@ -219,6 +262,8 @@ class Checker(Tables):
         node.type = self.resolve(node.type_node, scope)
         if isinstance(node.type, Object):
             fail(node.where, f"{node.name} cannot be a variable of type {node.type}")
+        if node.type == INT:
+            fail(node.where, f"{node.name} cannot be a variable of type int: make it a `const`, or give it a width")
         if node.value is not None:
             node.value = self.value_for(node.value, node.type, scope, f"initial value of {node.name}")
         scope.declare(node.name, node, node.where)
@@ -229,6 +274,12 @@ class Checker(Tables):
             fail(node.where, f"{node.name}: {node.type} has no constructor")
         if node.has_body:
             unsupported(node.where, "an extern with abstract methods")
+        if node.type.kind in ("parser", "control") and scope is self.top:
+            fail(
+                node.where,
+                f"{node.name}: a {node.type.kind} cannot be made at the top level: declare it in the {node.type.kind} "
+                "that applies it, or give it to V1Switch as Name()",
+            )
         if node.type.kind == "parser" and isinstance(self.owner, tree.Control) and scope is not self.top:
             fail(node.where, f"{node.name}: a parser can be made only in a parser")
         if node.type.kind == "control" and isinstance(self.owner, tree.Parser) and scope is not self.top:
@@ -294,20 +345,24 @@ class Checker(Tables):
         """A copy of a generic declaration with the type arguments in place, checked; one for equal arguments."""
         key = (id(decl), args)
         if key not in self.copies:
-            before = self.owner, self.in_parser, self.in_action, self.in_function, self.loops
-            self.in_parser = self.in_action = False
-            self.in_function, self.loops = None, 0
             copy = deepcopy(decl)
             copy.type_params = []
             inner = Scope(self.top)
             inner.names.update(zip(decl.type_params, args, strict=True))
             self.copies[key] = copy
-            self.declaration(copy, Scope(inner))
-            self.owner, self.in_parser, self.in_action, self.in_function, self.loops = before
+            self._check_copy(copy, inner)
         return self.copies[key]
 
+    def _check_copy(self, copy: Any, scope: Scope) -> None:
+        """Check a declaration made in the middle of another, in a scope inside `scope`."""
+        before = self.owner, self.in_parser, self.in_action, self.in_function, self.loops
+        self.in_parser = self.in_action = False
+        self.in_function, self.loops = None, 0
+        self.declaration(copy, Scope(scope))
+        self.owner, self.in_parser, self.in_action, self.in_function, self.loops = before
+
     def _declare_control(self, node: tree.Control, scope: Scope) -> None:
-        if node.type_params and node.body is not None:
+        if node.body is not None and (node.type_params or self._needs_numbers(node, scope)):
             scope.declare(node.name, Object("control", node), node.where)
             return
         inner = self._enter(node, "control", scope)
@@ -320,7 +375,7 @@ class Checker(Tables):
         scope.declare(node.name, Object("control", node), node.where)
 
     def _declare_parser(self, node: tree.Parser, scope: Scope) -> None:
-        if node.type_params and node.states is not None:
+        if node.states is not None and (node.type_params or self._needs_numbers(node, scope)):
             scope.declare(node.name, Object("parser", node), node.where)
             return
         inner = self._enter(node, "parser", scope)
@@ -419,14 +474,18 @@ class Checker(Tables):
             fail(node.where, f"{of} cannot be applied: only parsers and controls can")
         if of.decl.ctor:
             fail(node.where, f"{of} needs constructor arguments: declare an instance of it and apply that")
-        same = sum(one.type == of for one in self.implicit.get(id(self.owner), []))
+        call = tree.Call(node.where, tree.Path(node.where, of.decl.name), [], node.args)
+        if numbers_of(of.decl.params):
+            of = Object(of.kind, self.with_numbers(of.decl, call, scope))
+        mine = self.implicit.get(id(self.owner), [])
+        same = sum(isinstance(one, tree.Instance) and one.type.decl.name == of.decl.name for one in mine)
         name = of.decl.name + (f"_{same + 1}" if same else "")
         made = tree.Instance(node.where, [], name, node.of, [])
         made.type = of
         self.implicit.setdefault(id(self.owner), []).append(made)
         target = tree.Path(node.where, of.decl.name)
         target.decl, target.type = made, of
-        node.call = tree.Call(node.where, tree.Member(node.where, target, "apply"), [], node.args)
+        call.target, node.call = tree.Member(node.where, target, "apply"), call
         if (of.kind == "parser") != self.in_parser:
             fail(node.where, f"a {of.kind} cannot be applied in a {'parser' if self.in_parser else 'control'}")
         self._finish(node.call, Callee(of.kind, of.decl, "apply", target), of.decl.params, VOID, scope)

@@ -58,6 +58,8 @@ class Expressions(TypeResolver):
         if e.type == to:
             return
         if e.type == INT and isinstance(base, Bits) and not isinstance(to, Enum):
+            if e.const is None:
+                fail(e.where, f"{what} of type int: it must be known at compile time, or have a width, such as bit<32>")
             e.const, e.type = base.wrap(e.const), to
         elif isinstance(e.type, Enum) and e.type.under == to:
             e.const = e.type.values[e.const] if isinstance(e.const, str) else e.const
@@ -72,10 +74,6 @@ class Expressions(TypeResolver):
             e.type = to
         elif isinstance(e.type, Object) and isinstance(to, Object) and same_signature(e.type, to):
             pass  # an instance for a constructor: it keeps its own type
-        elif isinstance(e, tree.Ternary) and e.type == INT and e.const is None:
-            self.coerce(e.then, to, what)
-            self.coerce(e.other, to, what)
-            e.type = to
         else:
             fail(e.where, f"{what} of type {e.type} where {to} is needed{self._cast_hint(e.type, to)}")
 
@@ -138,6 +136,8 @@ class Expressions(TypeResolver):
             e.const = e.value
             return INT
         of = Bits(e.width, e.signed)
+        if e.signed and not e.width:
+            fail(e.where, "a number of type int<0>: int<N> has at least 1 bit")
         e.const = of.wrap(e.value)
         return of
 
@@ -232,6 +232,8 @@ class Expressions(TypeResolver):
             if index != INT and not isinstance(plain(index), Bits):
                 fail(e.index.where, f"an index is a number, not a {index}")
             at = e.index.const
+            if at is None and index == INT:
+                fail(e.index.where, "an index of type int must be known at compile time, or have a width")
             if at is not None and not 0 <= at < size:
                 fail(e.index.where, f"index {at} of {of}: 0 to {size - 1} exist")
             if isinstance(of, Stack):

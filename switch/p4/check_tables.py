@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from switch.p4 import tree
-from switch.p4.check_calls import Calls
+from switch.p4.check_calls import Calls, numbers_of
 from switch.p4.errors import count, fail, known
 from switch.p4.scope import Scope, undeclared
 from switch.p4.types import BOOL, Bits, Object, Record, Tuple, Type, is_value, plain
@@ -28,7 +28,7 @@ class Tables(Calls):
     match_kinds: list[str]
     in_action: bool
     owner: Any
-    implicit: dict[int, list[tree.Instance]]
+    implicit: dict[int, list[tree.Instance | tree.Action]]
 
     def block(self, node: tree.Block, scope: Scope) -> None:
         """Check the statements of a block; check.py has them."""
@@ -38,7 +38,14 @@ class Tables(Calls):
         """Check constructor arguments; check.py."""
         raise NotImplementedError
 
+    def _needs_numbers(self, node: Any, scope: Scope) -> bool:
+        """Is it checked for each call? check.py."""
+        raise NotImplementedError
+
     def _declare_action(self, node: tree.Action, scope: Scope) -> None:
+        if self._needs_numbers(node, scope):
+            scope.declare(node.name, node, node.where)
+            return
         inner = Scope(scope)
         data = False
         for one in node.params:
@@ -124,6 +131,12 @@ class Tables(Calls):
             undeclared(ref.where, ref.name, scope, "action")
         if not isinstance(found, tree.Action):
             fail(ref.where, f"table {table.name}: {ref.name} is not an action")
+        for one in numbers_of(found.params):
+            fail(
+                ref.where,
+                f"table {table.name}: the control plane cannot give {one.name} of action {ref.name}, an int: give it a "
+                "width, such as bit<32>",
+            )
         ref.decl = found
         directed = [one for one in found.params if one.direction]
         given = ref.args or []
@@ -135,6 +148,7 @@ class Tables(Calls):
             if value is not param.default:
                 self.expr(value, scope)
             self.coerce(value, param.type, f"argument {param.name} of {ref.name}")
+            self.no_table_in(value, param, ref.name)
             if param.direction != "in":
                 self.writable(value, f"argument {param.name} of {ref.name}")
             ref.args.append(tree.Arg(value.where, None, value))

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 from finsy.proto import p4i
 
 from switch.build import BuildError, build_shared, cache_dir, write_whole
-from switch.p4.errors import P4Error
+from switch.p4.errors import NOWHERE, Location, P4Error
 from switch.p4.preprocess import preprocess
 
 if TYPE_CHECKING:
@@ -126,13 +127,24 @@ def _bugs_told(name: str) -> Iterator[None]:
         yield
     except P4Error:
         raise
-    except RecursionError:
-        raise P4Error(None, f"{name}: the program is nested too deeply") from None
+    except RecursionError as error:
+        raise _at(error, name, "the program is nested too deeply") from None
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
-        raise P4Error(
-            None, f"{name}: internal error in the compiler ({what}): please report it with the program"
-        ) from error
+        told = f"internal error in the compiler ({what}): please report it with the program"
+        raise _at(error, name, told) from error
+
+
+def _at(error: BaseException, name: str, message: str) -> P4Error:
+    """`message` at the construct that the compiler was busy with: the innermost call that was given one has it."""
+    place = None
+    for frame, _ in walk_tb(error.__traceback__):
+        for one in frame.f_locals.values():
+            where = getattr(one, "where", None) or getattr(getattr(one, "decl", None), "where", None)
+            if isinstance(where, Location) and where != NOWHERE:
+                place = where
+                break
+    return P4Error(place, message if place else f"{name}: {message}")
 
 
 @lru_cache(maxsize=1)

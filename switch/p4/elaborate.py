@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from switch.p4 import tree
-from switch.p4.check_calls import Calls
+from switch.p4.check_calls import Calls, numbers_of
 from switch.p4.code import c_word
 from switch.p4.errors import NOWHERE, Location, P4Error, fail, unsupported
 from switch.p4.scope import Scope
@@ -214,6 +214,8 @@ class _Elaborator:
         for one in controls:
             self._mark(one)
         self.tables = [one for one in self.tables if one.applied]
+        for extern in self.externs:
+            extern.tables = [one for one in extern.tables if one.applied]
         self._number()
         digests = _digests(nodes)
         return Program(
@@ -306,6 +308,8 @@ class _Elaborator:
         self, decl: tree.Parser, name: str, args: list[tree.Arg], outer: ControlInstance | None
     ) -> ControlInstance:
         out = ControlInstance(name, decl)
+        if numbers_of(decl.params):
+            return out
         self._construct(out, args, outer)
         for one in decl.locals:
             if isinstance(one, tree.Instance):
@@ -347,10 +351,12 @@ class _Elaborator:
         self, decl: tree.Control, name: str, args: list[tree.Arg], outer: ControlInstance | None
     ) -> ControlInstance:
         out = ControlInstance(name, decl)
+        if numbers_of(decl.params):  # never applied, or it would be a copy with constants
+            return out
         self._construct(out, args, outer)
         late: list[tree.Table] = []
         for one in decl.locals:
-            if isinstance(one, tree.Action):
+            if isinstance(one, tree.Action) and not numbers_of(one.params):
                 action = ActionInstance(plane_name(one, name), one)
                 out.members[id(one)] = action
                 self.actions.append(action)
