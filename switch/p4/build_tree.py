@@ -287,6 +287,9 @@ class TreeBuilder:
             if isinstance(part, tree.Property):
                 table.properties[kind] = part
             elif kind == "key":
+                if table.entries is not None:
+                    where = part[1][0].where if part[1] else table.where
+                    fail(where, f"table {table.name}: the key stands below the entries: write it above them")
                 table.key = part[1]
             elif kind == "actions":
                 table.actions = part[1]

@@ -34,6 +34,8 @@ from switch.p4.types import (
 
 MOST_PROBLEMS = 20
 """Mistakes told of one program."""
+_V1MODEL_VERSIONS = 20180101, 20200408
+"""The first and the last version of v1model, as V1MODEL_VERSION has them."""
 
 
 class Checker(Tables):
@@ -98,7 +100,7 @@ class Checker(Tables):
                 literal = tree.Integer(param.where, value, None, False)
                 constant = tree.Const(param.where, [], param.name, param.type_node, literal)
                 constant.type = self.expr(literal, inner)
-                inner.declare(param.name, constant, param.where)
+                inner.names[param.name], inner.places[param.name] = constant, param.where
             self.copies[key] = copy
             self._check_copy(copy, inner)
             if isinstance(decl, tree.Action) and self.homes[id(decl)][1] is not self.top:
@@ -126,6 +128,10 @@ class Checker(Tables):
 
     def declaration(self, node: Any, scope: Scope) -> None:
         """Check one declaration and enter its name."""
+        names = getattr(node, "type_params", [])
+        twice = next((one for at, one in enumerate(names) if one in names[:at]), None)
+        if twice:
+            fail(node.where, f"{node.name} has two type parameters {twice}")
         getattr(self, "_declare_" + type(node).__name__.lower())(node, scope)
 
     def _declare_errors(self, node: tree.Errors, scope: Scope) -> None:
@@ -138,19 +144,26 @@ class Checker(Tables):
                 self.errors.append(name)
 
     def _declare_matchkinds(self, node: tree.MatchKinds, scope: Scope) -> None:
-        self.match_kinds += node.names
+        for name in node.names:
+            if name in self.match_kinds:
+                fail(node.where, f"match_kind {name} is declared twice")
+            self.match_kinds.append(name)
 
     def _declare_const(self, node: tree.Const, scope: Scope) -> None:
         node.type = self.resolve(node.type_node, scope)
         node.value = self.value_for(node.value, node.type, scope, f"constant {node.name}")
         if node.value.const is None and not isinstance(node.value, (tree.ListExpr, tree.RecordExpr)):
             fail(node.value.where, f"constant {node.name}: the value is not known at compile time")
+        if node.name == "__v1model_version" and not _V1MODEL_VERSIONS[0] <= node.value.const <= _V1MODEL_VERSIONS[1]:
+            fail(node.where, "V1MODEL_VERSION must be {} to {}: v1model had no others".format(*_V1MODEL_VERSIONS))
         scope.declare(node.name, node, node.where)
 
     def _declare_typedef(self, node: tree.Typedef, scope: Scope) -> None:
         of = self.resolve(node.type_node, scope)
         if node.new and not is_value(of):
             fail(node.where, f"type {node.name}: {of} cannot be made a new type; bit<N>, int<N> and bool can")
+        if node.new:
+            _translation(node)
         scope.declare(node.name, NewType(node.name, of, node) if node.new else of, node.where)
 
     def _declare_aggregate(self, node: tree.Aggregate, scope: Scope) -> None:
@@ -182,14 +195,14 @@ class Checker(Tables):
             if isinstance(base, Record) and base.kind == "struct" and is_data(base):
                 return
             fail(one.where, f"header {node.name}: a field of type {of}; bit<N>, int<N>, bool and varbit<N> can be sent")
-        if isinstance(of, Object) or base in (VOID, INT):
+        if isinstance(of, Object) or base in (VOID, INT, STRING):
             fail(one.where, f"field {one.name} cannot be a {of}")
 
     def _declare_enum(self, node: tree.Enum, scope: Scope) -> None:
         under = self.resolve(node.under, scope) if node.under else None
-        if under is not None and not isinstance(plain(under), Bits):
+        if under is not None and not isinstance(under, Bits):
             fail(node.where, f"enum {node.name}: the underlying type must be bit<N> or int<N>, not {under}")
-        enum = Enum(node.name, [], plain(under) if under else None)  # type: ignore[arg-type]
+        enum = Enum(node.name, [], under)
         for name, value, where in node.members:
             if name in enum.members:
                 fail(where, f"enum {node.name} has two members {name}")
@@ -198,7 +211,9 @@ class Checker(Tables):
                 fail(where, f"enum {node.name}: member {name} {rule}")
             enum.members.append(name)
             if value is not None and under is not None:
-                self.constant(value, scope)
+                given = self.constant(value, scope)
+                if value.type == INT and under.wrap(given) != given:
+                    fail(value.where, f"enum {node.name}: the value {given} of {name} does not fit {under}")
                 self.coerce(value, under, f"value of {name}")
                 enum.values[name] = value.const
         scope.declare(node.name, enum, node.where)
@@ -330,6 +345,9 @@ class Checker(Tables):
         self.ctor_params.update(map(id, node.ctor))
         for one in (*node.params, *node.ctor):
             one.type = self.resolve(one.type_node, inner)
+            if isinstance(one.type, Object) and one.type.kind != "extern" and id(one) not in self.ctor_params:
+                what = f"{node.name}: {one.name} cannot be a parameter of type {one.type}"
+                fail(one.where, f"{what}: a {one.type.kind} is given to a constructor, in the second (...)")
             inner.declare(one.name, one, one.where)
         self.defaults([*node.params, *node.ctor], inner)
         return inner
@@ -394,6 +412,8 @@ class Checker(Tables):
             for one in node.states:
                 self._state(one, [*names, "accept", "reject"], inner)
             self.in_parser = False
+            if not {"accept", "reject"} & _reachable(node.states):
+                fail(node.where, f"parser {node.name} never ends: no way from start leads to accept or reject")
             node.locals += self.implicit.get(id(node), [])
         scope.declare(node.name, Object("parser", node), node.where)
 
@@ -549,6 +569,8 @@ class Checker(Tables):
             fail(node.where, "continue outside a loop")
 
     def _do_switch(self, node: tree.Switch, scope: Scope) -> None:
+        if self.in_action:
+            unsupported(node.where, "a switch in an action", "nor by p4c for BMv2: write if ... else")
         of = self.expr(node.value, scope)
         seen: set[Any] = set()
         if not isinstance(of, ActionRun) and not is_value(of):
@@ -578,6 +600,52 @@ class Checker(Tables):
         if case.label.const is None:
             fail(case.where, "switch: a label must be known at compile time")
         return of.values[case.label.const] if isinstance(of, Enum) and of.under else case.label.const
+
+
+def _reachable(states: list[tree.State]) -> set[str]:
+    """Names of the states that a parser may come to; one without a transition goes to reject."""
+    found = {one.name: one for one in states}
+    out, todo = set(), ["start"]
+    while todo:
+        name = todo.pop()
+        if name in out:
+            continue
+        out.add(name)
+        if name in found:
+            after = found[name].transition
+            todo += (
+                ["reject"] if after is None else [after.state] if after.state else [one.state for one in after.cases]
+            )
+            if after is not None and after.state is None and not any(_takes_all(one) for one in after.cases):
+                todo.append("reject")
+    return out
+
+
+def _takes_all(case: tree.SelectCase) -> bool:
+    return all(isinstance(one, tree.DontCare) for one in case.keys)
+
+
+def _translation(node: tree.Typedef) -> None:
+    """Check @p4runtime_translation: a string, and a number of bits, bit<N> or string."""
+    note = node.annotation("p4runtime_translation")
+    if note is None:
+        return
+    uri, comma, *to = [one for one in note.body or []] + [None] * 2
+    words = [one.text for one in to if one is not None]
+    sized = len(words) == 4 and words[0] == "bit" and words[1] == "<" and words[2].isdigit() and words[3] == ">"
+    number = len(words) == 1 and words[0].isdigit()
+    if (
+        uri is None
+        or uri.kind != "STRING_LITERAL"
+        or comma is None
+        or comma.kind != "COMMA"
+        or not (sized or number or words == ["string"])
+    ):
+        fail(
+            note.where,
+            "malformed @p4runtime_translation: it has a string and the type for the control plane, bit<N>, N or "
+            'string, such as @p4runtime_translation("example.org/port", bit<32>)',
+        )
 
 
 def _returns(node: Any) -> bool:

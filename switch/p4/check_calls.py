@@ -50,6 +50,7 @@ class Callee:
 class Calls(Expressions):
     """Checks calls: sets `callee` of each Call."""
 
+    in_function: tree.Function | None
     numbered: dict[int, Object]
     """Types as declared of the instances, by id(), whose parameters of type int have got their constants."""
 
@@ -66,6 +67,9 @@ class Calls(Expressions):
             found = fits[0] if fits else found[0]
         if isinstance(found, (tree.Action, tree.Function)) and numbers_of(found.params):
             found = self.with_numbers(found, e, scope)
+        if isinstance(found, tree.Action) and (self.in_parser or self.in_function):
+            where = "a parser" if self.in_parser else "a function"
+            fail(e.where, f"{where} cannot call an action, {found.name}: make it a function")
         if isinstance(found, tree.Action):
             return self._finish(e, Callee("action", found, found.name), found.params, VOID, scope)
         if isinstance(found, tree.Function) and found.type_params:
@@ -93,7 +97,9 @@ class Calls(Expressions):
                 self.expr(arg, scope)
                 self.coerce(arg, INT, f"argument {param.name} of {found.name}")
                 if arg.const is None:
-                    fail(arg.where, f"argument {param.name} of {found.name} must be known at compile time: it is an int")
+                    fail(
+                        arg.where, f"argument {param.name} of {found.name} is an int: it must be known at compile time"
+                    )
                 values.append(arg.const)
             elif arg is not param.default:
                 rest.append(tree.Arg(arg.where, param.name, arg))
@@ -206,6 +212,8 @@ class Calls(Expressions):
         if not fits:
             counts = " or ".join(count(len(one.params), "argument") for one in methods)
             fail(e.where, f"{callee.name} takes {counts}, not {len(e.args)}")
+        if callee.kind == "function" and callee.name == "verify" and not self.in_parser:
+            fail(e.where, "verify stands only in parsers: elsewhere, write if (...) { ... }")
         method = fits[0]
         callee.decl = method
         if e.type_args:
@@ -247,6 +255,8 @@ class Calls(Expressions):
     def defaults(self, params: list[tree.Param], scope: Scope) -> None:
         """Check the default values of parameters where these are declared."""
         for one in params:
+            if one.default is not None and one.direction in ("out", "inout"):
+                fail(one.where, f"parameter {one.name} is `{one.direction}` and cannot have a default value")
             if one.default is not None:
                 one.default = self.value_for(one.default, one.type, scope, f"default value of {one.name}")
 

@@ -222,6 +222,8 @@ class Expressions(TypeResolver):
             e.const = of.size
             return Bits(32)
         if e.name == "lastIndex":
+            if not self.in_parser:
+                fail(e.where, "`lastIndex` of a header stack exists only in parsers: keep it in the metadata there")
             return Bits(32)
         fail(e.where, f"{of} has no member {e.name} (has: last, lastIndex, next, size)")
 
@@ -316,6 +318,8 @@ class Expressions(TypeResolver):
         if e.left.const is not None and e.right.const is not None:
             kinds = (plain(e.left.type), plain(e.right.type), plain(result))
             e.const = fold_binary(e.op, _plain_const(e.left), _plain_const(e.right), kinds, e.where)
+        elif e.op in ("/", "%") and e.right.const == 0:
+            fail(e.right.where, f"{e.op} by 0 has no result")
         elif e.op in ("/", "%") and (not isinstance(plain(result), Bits) or plain(result).signed):  # type: ignore
             fail(e.where, f"{e.op} needs bit<N>, or numbers known at compile time, not {result}")
         return result
@@ -354,8 +358,9 @@ class Expressions(TypeResolver):
         if right == INT:
             if e.right.const < 0:
                 fail(e.right.where, f"a shift by {e.right.const}: must not be negative")
-        elif not isinstance(plain(right), Bits) or plain(right).signed:  # type: ignore[union-attr]
-            fail(e.right.where, f"{e.op} needs bit<N> or a constant on the right, not {right}")
+        elif not isinstance(right, Bits) or right.signed:
+            cast = f": a cast would do, ({plain(right)})" if isinstance(right, NewType) else ""
+            fail(e.right.where, f"{e.op} needs bit<N> or a constant on the right, not {right}{cast}")
         if left == INT and e.right.const is None:
             fail(e.left.where, f"{e.op} by a variable needs a width on the left, such as 8w1")
         return left

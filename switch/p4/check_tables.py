@@ -66,6 +66,10 @@ class Tables(Calls):
         for name, one in node.properties.items():
             if name not in TABLE_PROPERTIES:
                 fail(one.where, f"table {node.name}: unknown property {name} {known(TABLE_PROPERTIES)}")
+        if node.entries is not None and not node.key:
+            fail(
+                node.where, f"table {node.name} has entries and no key: entries have a value for each field of the key"
+            )
         for key in node.key:
             of = self.expr(key.value, scope)
             if not is_value(of):
@@ -74,8 +78,11 @@ class Tables(Calls):
                 fail(key.where, f"table {node.name}: no match kind {key.match} {known(self.match_kinds)}")
         for key in [one for one in node.key if one.match == "lpm"][1:]:
             fail(key.where, f"table {node.name}: a second lpm key; BMv2 takes one (make this one ternary)")
-        for ref in node.actions:
+        for at, ref in enumerate(node.actions):
             self._action_ref(ref, scope, node)
+            if any(ref.decl is one.decl for one in node.actions[:at]):
+                fail(ref.where, f"table {node.name}: action {ref.name} stands twice in `actions`")
+        self._priorities(node)
         default = node.properties.get("default_action")
         if default:
             self._default(default, node, scope)
@@ -93,6 +100,23 @@ class Tables(Calls):
         for entry in node.entries or []:
             self._entry(entry, node, scope)
         scope.declare(node.name, node, node.where)
+
+    @staticmethod
+    def _priorities(node: tree.Table) -> None:
+        """Priorities stand in `entries` that are not const, from the first on, where more than one entry can match."""
+        given = [one for one in node.entries or [] if one.priority is not None]
+        if not given:
+            return
+        where, what = given[0].priority.where, f"table {node.name}: "  # type: ignore[union-attr]
+        if node.const_entries:
+            fail(where, f"{what}const entries have the priorities of their order: leave out `priority`, or `const`")
+        if not any(key.match not in ("exact", "lpm", "selector") for key in node.key):
+            fail(where, f"{what}entries of a table with exact and lpm keys only have no priority")
+        if given[0] is not node.entries[0]:  # type: ignore[index]
+            first = node.entries[0].keys[0].where  # type: ignore[index]
+            fail(
+                first, f"{what}the first entry needs a priority, for a later one has one: write priority = N: before it"
+            )
 
     def _special(self, one: tree.Property, node: tree.Table, scope: Scope) -> None:
         if isinstance(one.value, tree.Construct):
@@ -160,14 +184,20 @@ class Tables(Calls):
         if not isinstance(target, tree.Path):
             fail(one.where, f"table {table.name}: default_action must name an action")
         ref = tree.ActionRef(target.where, [], target.name, e.args if isinstance(e, tree.Call) else [], target.top)
-        self._listed(ref, table, scope)
+        self._listed(ref, table, scope, "tableonly", "the default action")
         one.value = ref  # type: ignore[assignment]
 
-    def _listed(self, ref: tree.ActionRef, table: tree.Table, scope: Scope) -> None:
-        """Check an action of the table with its control-plane arguments given."""
+    def _listed(self, ref: tree.ActionRef, table: tree.Table, scope: Scope, barred: str, use: str) -> None:
+        """Check an action of the table with the control plane's arguments given; one with @`barred` is not for this."""
         match = [one for one in table.actions if one.name == ref.name]
         if not match:
             fail(ref.where, f"table {table.name}: no action {ref.name} {known(a.name for a in table.actions)}")
+        if any(note.name == barred for note in match[0].annotations):
+            fail(ref.where, f"table {table.name}: {ref.name} is @{barred} and cannot be {use}")
+        found = (scope.top() if ref.top else scope).find(ref.name)
+        if found is not match[0].decl and isinstance(found, tree.Action):
+            where = f"the one in `actions` is at {match[0].decl.where}"  # type: ignore[union-attr]
+            fail(ref.where, f"table {table.name}: this {ref.name} is another action, at {found.where}; {where}")
         ref.decl = match[0].decl
         assert ref.decl is not None
         params = [one for one in ref.decl.params if not one.direction]
@@ -195,7 +225,7 @@ class Tables(Calls):
             self.constant(entry.priority, scope)
         kinds = [(one.value.type, True) for one in table.key]
         self.keyset(entry.keys, kinds, scope, f"entry of table {table.name}")
-        self._listed(entry.action, table, scope)
+        self._listed(entry.action, table, scope, "defaultonly", "the action of an entry")
 
     def keyset(self, keys: list[tree.Expr], kinds: list[tuple[Type, bool]], scope: Scope, what: str) -> None:
         """Check one row of a select or of table entries against the types of its keys."""

@@ -297,7 +297,7 @@ class _Elaborator:
                     continue
                 if kind == "S" and str(param.type) != "standard_metadata_t":
                     fail(param.where, f"{decl.name}: parameter {param.name} must be a standard_metadata_t")
-                if param.direction != direction and (param.direction, direction) != ("in", "inout"):
+                if param.direction != direction:
                     fail(param.where, f"{decl.name}: parameter {param.name} must be `{direction}`")
                 if first.setdefault(kind, param.type) != param.type:
                     fail(param.where, f"{decl.name}: {param.name} is a {param.type}, but the parser has {first[kind]}")
@@ -434,15 +434,6 @@ class _Elaborator:
             self.global_actions[id(decl)] = action
         return action
 
-    def _one_action(self, one: ActionInstance, other: ActionInstance) -> bool:
-        """Are they one action to the control plane, as p4c has it (P4_14's `.nop`)? Each table does its own."""
-        plane = [[(p.name, p.type) for p in of.decl.params if not p.direction] for of in (one, other)]
-        return (
-            plane[0] == plane[1]
-            and not one.decl.annotation("id")
-            and not any(sum(of.name == one.name for of in table.actions) > 1 for table in self.tables)
-        )
-
     def _number(self) -> None:
         """Drop what p4c drops (actions in no table), put global actions first, and give externs their indexes."""
         self.actions = [one for one in (*self.global_actions.values(), *self.actions) if one.used]
@@ -451,13 +442,6 @@ class _Elaborator:
             kind = "profile" if one.kind in ("action_profile", "action_selector") else one.kind
             one.index = counts.get(kind, 0)
             counts[kind] = one.index + 1
-        first: dict[str, ActionInstance] = {}
-        again = {}
-        for one in self.actions:
-            other = first.setdefault(one.name, one)
-            if other is not one and self._one_action(one, other):
-                again[id(one)] = one, other
-        self.actions = [one for one in self.actions if id(one) not in again]
         for group in (self.tables, self.actions):
             words: set[str] = set()
             for one in group:
@@ -465,14 +449,16 @@ class _Elaborator:
                 while one.word in words:
                     one.word += "_"
                 words.add(one.word)
-        for one, other in again.values():
-            one.word = other.word
         seen: dict[str, Any] = {}
         for group in (self.tables, self.actions, self.externs):
             for one in group:
                 other = seen.setdefault(f"{type(one).__name__} {one.name}", one)
                 if other is not one:
-                    fail(one.decl.where, f"the control plane has two things called {one.name}: give one another @name")
+                    fail(
+                        one.decl.where,
+                        f"the control plane has two things called {one.name}: give one another @name (the other is at "
+                        f"{other.decl.where})",
+                    )
 
 
 def _digests(nodes: list[tree.Node]) -> list[DigestInstance]:

@@ -48,6 +48,9 @@ class Scope:
         hides = isinstance(what, Object) and isinstance(self.names.get(name), list)
         if name in self.names and not hides:
             fail(where, f"{name} is already declared at {self.places[name]}")
+        outer = self.parent.find(name) if self.parent and not isinstance(what, tree.Param) else None
+        if isinstance(outer, tree.Param):
+            fail(where, f"{name} hides the parameter {name} at {outer.where}: give it another name")
         self.names[name], self.places[name] = what, where
 
     def find(self, name: str) -> Any:

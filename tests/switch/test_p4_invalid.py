@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from p4_kit import Bench
-from test_p4_errors import complaint, program
+from test_p4_errors import STACK, complaint, program
 
 from switch.p4 import compile_program
 
@@ -33,11 +33,78 @@ PLACES = [
     (dict(local="action a(in bool x) { }", apply="a(t.apply().hit);"),
      "16:13: argument x of action a applies table t: apply it before"),
 ]  # fmt: skip
+TERNARY = "table u { key = { hdr.data.a : ternary; } actions = { NoAction; @defaultonly forward; } "
+TABLES = [
+    (dict(local="table u { key = { hdr.data.a : exact; hdr.data.b : lpm; } actions = { NoAction; } "
+                "entries = { priority = 1 : (1, 2) : NoAction(); } }"),
+     "14:110: table u: entries of a table with exact and lpm keys only have no priority"),
+    (dict(local=TERNARY + "entries = { 1 : NoAction(); priority = 1 : 2 : NoAction(); } }"),
+     "14:105: table u: the first entry needs a priority, for a later one has one: write priority = N: before it"),
+    (dict(local=TERNARY + "const entries = { priority = 1 : 2 : NoAction(); } }"),
+     "14:122: table u: const entries have the priorities of their order: leave out `priority`, or `const`"),
+    (dict(local=TERNARY + "entries = { 1 : forward(3); } }"),
+     "14:109: table u: forward is @defaultonly and cannot be the action of an entry"),
+    (dict(local="table u { actions = { @tableonly NoAction; } default_action = NoAction(); }"),
+     "14:67: table u: NoAction is @tableonly and cannot be the default action"),
+    (dict(local="table u { actions = { NoAction; forward; .NoAction; } }"),
+     "14:47: table u: action NoAction stands twice in `actions`"),
+    (dict(local="action NoAction() { } table u { actions = { .NoAction; } default_action = NoAction; }"),
+     "14:79: table u: this NoAction is another action, at program.p4:14:12; the one in `actions` is at "),
+    (dict(local="table u { actions = { NoAction; } entries = { 1 : NoAction(); } key = { hdr.data.a : exact; } }"),
+     "14:86: table u: the key stands below the entries: write it above them"),
+    (dict(local="table u { actions = { NoAction; } entries = { 1 : NoAction(); } }"),
+     "14:11: table u has entries and no key: entries have a value for each field of the key"),
+    (dict(local='@name(".same") action a() { } @name(".same") action b() { } table u { actions = { a; } } '
+                "table v { actions = { b; } }", apply="u.apply(); v.apply();"),
+     "14:57: the control plane has two things called same: give one another @name (the other is at program.p4:14:27)"),
+]  # fmt: skip
+PARSERS = [
+    (dict(parse="transition two; } state two {", next="start"),
+     "7:8: parser P never ends: no way from start leads to accept or reject"),
+    (dict(top="action a() { }", parse="a();"), "8:19: a parser cannot call an action, a: make it a function"),
+    (dict(top="action a() { } void f() { a(); }"), "3:27: a function cannot call an action, a: make it a function"),
+    (dict(apply="verify(true, error.NoMatch);"), "16:9: verify stands only in parsers: elsewhere, write if (...)"),
+    (dict(**STACK, apply="hdr.data.w = hdr.st.lastIndex;"),
+     "16:29: `lastIndex` of a header stack exists only in parsers: keep it in the metadata there"),
+]  # fmt: skip
+DECLARATIONS = [
+    (dict(top="type bit<8> t_t;", apply="hdr.data.a = hdr.data.a << (t_t)hdr.data.b;"),
+     "16:37: << needs bit<N> or a constant on the right, not t_t: a cast would do, (bit<8>)"),
+    (dict(apply="hdr.data.a = hdr.data.b / 0;"), "16:35: / by 0 has no result"),
+    (dict(apply="hdr.data.a = hdr.data.b % 8w0;"), "16:35: % by 0 has no result"),
+    (dict(top='@p4runtime_translation("x", bool) type bit<8> t_t;'),
+     "3:1: malformed @p4runtime_translation: it has a string and the type for the control plane, bit<N>, N or string"),
+    (dict(top='@p4runtime_translation("x", bit<4+4>) type bit<8> t_t;'), "3:1: malformed @p4runtime_translation"),
+    (dict(top="@p4runtime_translation type bit<8> t_t;"), "3:1: malformed @p4runtime_translation"),
+    (dict(top="struct G<T, T> { T x; }"), "3:8: G has two type parameters T"),
+    (dict(top="T f<T, U, T>(in T x) { return x; }"), "3:3: f has two type parameters T"),
+    (dict(top="void f(out bit<8> x = 3) { x = 1; }"), "3:19: parameter x is `out` and cannot have a default value"),
+    (dict(top="type bit<8> t_t; enum t_t e { A = 1 }"), "3:27: enum e: the underlying type must be bit<N> or int<N>"),
+    (dict(top="enum bit<4> e { A = 16 }"), "3:21: enum e: the value 16 of A does not fit bit<4>"),
+    (dict(top="struct s_t { string x; }"), "3:21: field x cannot be a string"),
+    (dict(top="match_kind { near, exact }"), "3:14: match_kind exact is declared twice"),
+    (dict(top="control Sub() { apply { } } control Use(Sub s) { apply { } }"),
+     "3:45: Use: s cannot be a parameter of type Sub: a control is given to a constructor, in the second (...)"),
+    (dict(apply="bit<8> hdr = 1;"), "16:16: hdr hides the parameter hdr at program.p4:11:27: give it another name"),
+    (dict(local="action a() { switch (hdr.data.a) { default: { } } }"),
+     "14:35: a switch in an action is not supported by the C backend (nor by p4c for BMv2: write if ... else)"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("parts", "message"), NUMBERS + PLACES)
+@pytest.mark.parametrize(("parts", "message"), NUMBERS + PLACES + TABLES + PARSERS + DECLARATIONS)
 def test_invalid__place_cause_and_what_would_have_worked(parts, message):
     assert complaint(program(**parts)).startswith(f"program.p4:{message}")
+
+
+@pytest.mark.parametrize("version", ["20000101", "-1", "20990101"])
+def test_v1model_version__is_one_that_was(version):
+    said = complaint(f"#define V1MODEL_VERSION {version}\n" + program())
+    assert said.endswith("V1MODEL_VERSION must be 20180101 to 20200408: v1model had no others")
+
+
+def test_v1switch__wants_the_directions_of_v1model():
+    text = program().replace("control E(inout headers_t hdr", "control E(in headers_t hdr")
+    assert complaint(text) == "program.p4:19:24: E: parameter hdr must be `inout`"
 
 
 INT_PARAMETERS = dict(
