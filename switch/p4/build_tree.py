@@ -457,6 +457,9 @@ class TreeBuilder:
         values = items[0] if items else []
         return tree.ListExpr(self.where(values), values)
 
+    def empty_list(self, item: Any, items: list[Any]) -> tree.ListExpr:
+        return tree.ListExpr(self.where(items), [])
+
     def record_expr(self, item: Any, items: list[Any]) -> tree.RecordExpr:
         dots = tree.Dots(self.where(items.pop())) if isinstance(items[-1], Token) else None
         return tree.RecordExpr(items[0][1].where, items, dots)

@@ -10,7 +10,7 @@ from typing import Any
 from switch.p4 import tree
 from switch.p4.check_calls import Callee, is_data, numbers_of
 from switch.p4.check_tables import Tables, value_set_fields
-from switch.p4.errors import P4Error, count, fail, known, unsupported
+from switch.p4.errors import Location, P4Error, count, fail, known, unsupported
 from switch.p4.scope import Scope
 from switch.p4.types import (
     BOOL,
@@ -18,6 +18,7 @@ from switch.p4.types import (
     STRING,
     VOID,
     ActionRun,
+    Applied,
     Bits,
     Enum,
     NewType,
@@ -68,6 +69,7 @@ class Checker(Tables):
 
     def program(self, nodes: list[tree.Node]) -> None:
         """Check all; raises the first P4Error, with the others that were found behind it."""
+        self.top.later = _places(nodes)
         for node in nodes:
             self.attempt(self.declaration, node, self.top)
         if self.problems:
@@ -132,7 +134,11 @@ class Checker(Tables):
         twice = next((one for at, one in enumerate(names) if one in names[:at]), None)
         if twice:
             fail(node.where, f"{node.name} has two type parameters {twice}")
-        getattr(self, "_declare_" + type(node).__name__.lower())(node, scope)
+        scope.open.append(getattr(node, "name", ""))
+        try:
+            getattr(self, "_declare_" + type(node).__name__.lower())(node, scope)
+        finally:
+            scope.open.pop()
 
     def _declare_errors(self, node: tree.Errors, scope: Scope) -> None:
         for name in node.names:
@@ -386,6 +392,7 @@ class Checker(Tables):
         inner = self._enter(node, "control", scope)
         self.owner = node
         if node.body is not None:
+            inner.later = _places(node.locals)
             for one in node.locals:
                 self.attempt(self.declaration, one, inner)
             self.block(node.body, Scope(inner))
@@ -399,6 +406,7 @@ class Checker(Tables):
         inner = self._enter(node, "parser", scope)
         self.owner = node
         if node.states is not None:
+            inner.later = _places(node.locals)
             for one in node.locals:
                 self.attempt(self.declaration, one, inner)
             names = [one.name for one in node.states]
@@ -437,6 +445,7 @@ class Checker(Tables):
     # ---- statements
 
     def block(self, node: tree.Block, scope: Scope) -> None:
+        scope.later = _places(node.body)
         for one in node.body:
             self.attempt(self.statement, one, scope)
 
@@ -517,6 +526,8 @@ class Checker(Tables):
             of = plain(node.condition.type)
             header = isinstance(of, Record) and of.kind == "header"
             hint = "isValid() tells whether it is there" if header else "compare with 0, say"
+            if isinstance(of, Applied):
+                hint = f"write {of.table.name}.apply().hit, or .miss"
             fail(node.condition.where, f"if needs bool, not {node.condition.type}: {hint}")
         self.statement(node.then, Scope(scope))
         if node.other is not None:
@@ -600,6 +611,11 @@ class Checker(Tables):
         if case.label.const is None:
             fail(case.where, "switch: a label must be known at compile time")
         return of.values[case.label.const] if isinstance(of, Enum) and of.under else case.label.const
+
+
+def _places(nodes: list[Any]) -> dict[str, Location]:
+    """Where the names that a block declares stand."""
+    return {one.name: one.where for one in nodes if isinstance(one, tree.Decl)}
 
 
 def _reachable(states: list[tree.State]) -> set[str]:

@@ -96,6 +96,8 @@ class Expressions(TypeResolver):
 
     @staticmethod
     def _cast_hint(have: Type, to: Type) -> str:
+        if isinstance(have, Applied) and to == BOOL:
+            return f": write {have.table.name}.apply().hit, or .miss"
         both = isinstance(plain(have), Bits) and isinstance(plain(to), Bits)
         return f": a cast would do, ({to})" if both or isinstance(to, NewType) else ""
 
@@ -287,7 +289,8 @@ class Expressions(TypeResolver):
 
     def _need(self, e: tree.Expr, of: Type, op: str) -> None:
         if e.type != of:
-            fail(e.where, f"{op} needs {of}, not {e.type}")
+            hint = f": write {e.type.table.name}.apply().hit, or .miss" if isinstance(e.type, Applied) else ""
+            fail(e.where, f"{op} needs {of}, not {e.type}{hint}")
 
     def _binary(self, e: tree.Binary, scope: Scope) -> Type:
         left, right = self.expr(e.left, scope), self.expr(e.right, scope)

@@ -75,7 +75,13 @@ class Tables(Calls):
             if not is_value(of):
                 fail(key.where, f"table {node.name}: a {of} cannot be a key; numbers, bool, enums and errors can")
             if key.match not in self.match_kinds:
-                fail(key.where, f"table {node.name}: no match kind {key.match} {known(self.match_kinds)}")
+                homes = {
+                    **dict.fromkeys(("exact", "lpm", "ternary"), "core.p4"),
+                    **dict.fromkeys(("range", "optional", "selector"), "v1model.p4"),
+                }
+                home = homes.get(key.match)
+                hint = f"(it is in {home}: write #include <{home}>)" if home else known(self.match_kinds)
+                fail(key.where, f"table {node.name}: no match kind {key.match} {hint}")
         for key in [one for one in node.key if one.match == "lpm"][1:]:
             fail(key.where, f"table {node.name}: a second lpm key; BMv2 takes one (make this one ternary)")
         for at, ref in enumerate(node.actions):

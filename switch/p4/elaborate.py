@@ -20,6 +20,7 @@ from switch.p4.types import Bits, Object, Record, Type, is_scalar, plain
 EXTERNS = ("action_profile", "action_selector", "counter", "direct_counter", "direct_meter", "meter", "register")
 """Extern objects the backend has; others are refused by name."""
 _PACKAGE = ("p", "vr", "ig", "eg", "ck", "dep")
+_ORDER = "; the order is V1Switch(parser, verify checksum, ingress, egress, compute checksum, deparser)"
 _MAX_SIZE = 1 << 26
 """Most cells of a counter or register array, and entries of a table."""
 
@@ -256,13 +257,13 @@ class _Elaborator:
             value = arg.value
             found = self.top.find(value.to.name) if isinstance(value, tree.Construct) else None
             if not isinstance(found, Object) or found.kind != wanted or not isinstance(value, tree.Construct):
-                fail(arg.where, f"argument {name} of V1Switch must be a {wanted}, made in place: Name()")
+                fail(arg.where, f"argument {name} of V1Switch must be a {wanted}, made in place: Name(){_ORDER}")
             self._constructor_args(found.decl, value)
             body = found.decl.states if wanted == "parser" else found.decl.body
             if body is None:
                 fail(arg.where, f"{found.decl.name} is only declared, it has no body")
             out[name] = found.decl
-        self._signatures(out)
+        self._signatures(out, {name: arg.where for name, arg in given.items()})
         return out
 
     @staticmethod
@@ -277,7 +278,7 @@ class _Elaborator:
                 unsupported(e.where, "a constructor argument in a package that is not a number or bool")
 
     @staticmethod
-    def _signatures(parts: dict[str, Any]) -> None:
+    def _signatures(parts: dict[str, Any], places: dict[str, Location]) -> None:
         """Every part must take what v1model gives it, headers and metadata of one type throughout."""
         shapes = {
             "p": ("packet_in", "out H", "inout M", "inout S"), "vr": ("inout H", "inout M"),
@@ -288,13 +289,18 @@ class _Elaborator:
         for name, shape in shapes.items():
             decl = parts[name]
             if len(decl.params) != len(shape):
-                fail(decl.where, f"{decl.name} takes {len(decl.params)} parameters; here v1model gives {len(shape)}")
+                has = f"{decl.name} has {len(decl.params)} parameters; v1model gives {len(shape)} here"
+                fail(places[name], f"{has} ({', '.join(shape)}){_ORDER}")
             for param, want in zip(decl.params, shape, strict=False):
                 direction, _, kind = want.rpartition(" ")
                 if len(kind) > 1:
                     if str(param.type) != kind:
-                        fail(param.where, f"{decl.name}: parameter {param.name} must be a {kind}, not a {param.type}")
+                        what = f"{decl.name}: parameter {param.name} must be a {kind}, not a {param.type}"
+                        fail(places[name], f"{what}{_ORDER}")
                     continue
+                if isinstance(param.type, Object):
+                    wanted = "the headers" if kind == "H" else "the metadata"
+                    fail(places[name], f"{decl.name}: {param.name} is a {param.type} where {wanted} belong{_ORDER}")
                 if kind == "S" and str(param.type) != "standard_metadata_t":
                     fail(param.where, f"{decl.name}: parameter {param.name} must be a standard_metadata_t")
                 if param.direction != direction:

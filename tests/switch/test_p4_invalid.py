@@ -89,9 +89,43 @@ DECLARATIONS = [
     (dict(local="action a() { switch (hdr.data.a) { default: { } } }"),
      "14:35: a switch in an action is not supported by the C backend (nor by p4c for BMv2: write if ... else)"),
 ]  # fmt: skip
+ORDER = "; the order is V1Switch(parser, verify checksum, ingress, egress, compute checksum, deparser)"
+HINTS = [
+    (dict(apply="if (t.apply()) { }"),
+     "16:15: if needs bool, not the result of apply(): write t.apply().hit, or .miss"),
+    (dict(apply="if (!t.apply()) { }"),
+     "16:16: ! needs bool, not the result of apply(): write t.apply().hit, or .miss"),
+    (dict(apply="bool x = t.apply();"),
+     "16:20: initial value of x of type the result of apply() where bool is needed: write t.apply().hit, or .miss"),
+    (dict(main="V1Switch(P(), I(), V(), E(), C(), D()) main;"),
+     "22:15: I has 3 parameters; v1model gives 2 here (inout H, inout M)" + ORDER),
+    (dict(main="V1Switch(P(), V(), I(), E(), D(), C()) main;"),
+     "22:30: D: b is a packet_out where the headers belong" + ORDER),
+    (dict(main="V1Switch(V(), P(), I(), E(), C(), D()) main;"),
+     "22:10: argument p of V1Switch must be a parser, made in place: Name()" + ORDER),
+    (dict(apply="hdr.data = {};"), "16:20: assignment: 0 values for the 4 fields of data_t"),
+    (dict(top="bit<8> f(in bit<8> x) { return f(x); }"),
+     "3:32: f cannot be used inside its own declaration: P4 has no recursion"),
+    (dict(local="action a() { a(); }"), "14:18: a cannot be used inside its own declaration: P4 has no recursion"),
+    (dict(top="control S() { apply { S.apply(); } }"), "3:23: S cannot be used inside its own declaration"),
+    (dict(top="void f() { g(); } void g() { f(); }"),
+     "3:12: g is not declared yet: it is declared below, at program.p4:3:24; move it above its use"),
+    (dict(local="action a() { u.apply(); } table u { actions = { NoAction; } }"),
+     "14:18: u is not declared yet: it is declared below, at program.p4:14:37; move it above its use"),
+    (dict(local="table u { key = { x : exact; } actions = { NoAction; } } bit<8> x;"),
+     "14:23: x is not declared yet: it is declared below, at program.p4:14:69; move it above its use"),
+    (dict(apply="hdr.data.a = hdr.data.b\n hdr.data.b = 1;"),
+     "16:32: syntax error: expected `;` after `b`, found `hdr`"),
+    (dict(apply="hdr.data.a = hdr.data.b hdr.data.b = 1;"),
+     "16:32: syntax error: expected `;` after `b`, found `hdr`"),
+    (dict(apply="bit<8> x = 3\n bit<8> y = 4;"),
+     "16:21: syntax error: expected `;` after `3`, found the keyword `bit`"),
+    (dict(top="typedef bit<8> byte_t\nstruct s_t { }"),
+     "3:22: syntax error: expected `;` after `byte_t`, found the keyword `struct`"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("parts", "message"), NUMBERS + PLACES + TABLES + PARSERS + DECLARATIONS)
+@pytest.mark.parametrize(("parts", "message"), NUMBERS + PLACES + TABLES + PARSERS + DECLARATIONS + HINTS)
 def test_invalid__place_cause_and_what_would_have_worked(parts, message):
     assert complaint(program(**parts)).startswith(f"program.p4:{message}")
 
@@ -105,6 +139,36 @@ def test_v1model_version__is_one_that_was(version):
 def test_v1switch__wants_the_directions_of_v1model():
     text = program().replace("control E(inout headers_t hdr", "control E(in headers_t hdr")
     assert complaint(text) == "program.p4:19:24: E: parameter hdr must be `inout`"
+
+
+TABLE = "control c(in bit<8> x) {{ table t {{ key = {{ x : {}; }} actions = {{ }} }} apply {{ }} }}\n"
+CORE = "#include <core.p4>\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("control c(packet_in x) { apply { } }\n", "expected a type, `in`, `inout`, `out` or `)` (it is in core.p4: "),
+        (CORE + "control c() { counter(3, 4) y; apply { } }\n", "`table` (it is in v1model.p4: write #include <v1m"),
+        (CORE + "control c() { apply { mark_to_drop(); } }\n", "mark_to_drop is not declared: it is in v1model.p4, w"),
+        (TABLE.format("exact"), "table t: no match kind exact (it is in core.p4: write #include <core.p4>)"),
+        (CORE + TABLE.format("range"), "no match kind range (it is in v1model.p4: write #include <v1model.p4>)"),
+    ],
+)
+def test_missing_include__is_named(text, message):
+    assert message in complaint(text)
+
+
+def test_generated_c__names_the_place_of_each_statement():
+    apply = """bit<8> x = hdr.data.a;
+        if (x == 1) {
+            hdr.data.b = x;
+        } else { t.apply(); }
+        for (bit<8> i in 1 .. 3) { hdr.data.a = hdr.data.a + i; }
+        switch (x) { 1: { exit; } }"""
+    lines = compile_program(program(apply=apply, parse="b.extract(hdr.data);")).c_path.read_text().splitlines()
+    placed = {one.strip().rpartition(" /* program.p4:")[2] for one in lines if one.endswith(" */")}
+    assert placed >= {f"{one} */" for one in "8:21 16:16 17:13 18:22 19:20 20:9 20:45 21:17 21:27".split()}
 
 
 INT_PARAMETERS = dict(
