@@ -32,6 +32,7 @@ from switch.p4.types import (
     is_value,
     plain,
 )  # fmt: skip
+from switch.p4.warn import reachable
 
 MOST_PROBLEMS = 20
 """Mistakes told of one program."""
@@ -64,6 +65,7 @@ class Checker(Tables):
         """id() of the constructor parameters of parsers and controls."""
         self.problems: list[P4Error] = []
         """Mistakes found so far."""
+        self.warnings = []
         self.failed: set[str] = set()
         """Names of declarations that were wrong."""
 
@@ -420,7 +422,7 @@ class Checker(Tables):
             for one in node.states:
                 self._state(one, [*names, "accept", "reject"], inner)
             self.in_parser = False
-            if not {"accept", "reject"} & _reachable(node.states):
+            if not {"accept", "reject"} & reachable(node.states):
                 fail(node.where, f"parser {node.name} never ends: no way from start leads to accept or reject")
             node.locals += self.implicit.get(id(node), [])
         scope.declare(node.name, Object("parser", node), node.where)
@@ -616,29 +618,6 @@ class Checker(Tables):
 def _places(nodes: list[Any]) -> dict[str, Location]:
     """Where the names that a block declares stand."""
     return {one.name: one.where for one in nodes if isinstance(one, tree.Decl)}
-
-
-def _reachable(states: list[tree.State]) -> set[str]:
-    """Names of the states that a parser may come to; one without a transition goes to reject."""
-    found = {one.name: one for one in states}
-    out, todo = set(), ["start"]
-    while todo:
-        name = todo.pop()
-        if name in out:
-            continue
-        out.add(name)
-        if name in found:
-            after = found[name].transition
-            todo += (
-                ["reject"] if after is None else [after.state] if after.state else [one.state for one in after.cases]
-            )
-            if after is not None and after.state is None and not any(_takes_all(one) for one in after.cases):
-                todo.append("reject")
-    return out
-
-
-def _takes_all(case: tree.SelectCase) -> bool:
-    return all(isinstance(one, tree.DontCare) for one in case.keys)
 
 
 def _translation(node: tree.Typedef) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from switch.p4 import tree
-from switch.p4.errors import fail, known, unsupported
+from switch.p4.errors import Location, P4Warning, fail, known, unsupported
 from switch.p4.fold import fold_binary, fold_cast, fold_unary
 from switch.p4.scope import Scope, TypeResolver, member_type, undeclared
 from switch.p4.types import (
@@ -37,8 +37,22 @@ class Expressions(TypeResolver):
     """Checks expressions: sets `type` and, when known, `const` of each node."""
 
     errors: list[str]
+    warnings: list[P4Warning]
     in_parser = False
     """Is the code of a parser being checked?"""
+
+    def warn(self, kind: str, where: Location, message: str) -> None:
+        """Note what a program may say and hardly means; `kind` as p4c names it."""
+        self.warnings.append(P4Warning(where, kind, message))
+
+    def _fits(self, value: int, of: Type, where: Location) -> None:
+        """Warn of a constant that does not fit its type."""
+        base = plain(of)
+        assert isinstance(base, Bits)
+        if value < 0 and not base.signed:
+            self.warn("mismatch", where, f"{value} is negative and becomes {base.wrap(value)} as {of}")
+        elif base.wrap(value) != value:
+            self.warn("overflow", where, f"{value} does not fit {of} and becomes {base.wrap(value)}")
 
     def constant(self, expr: tree.Expr, scope: Scope) -> int:
         """Value of an integer that must be known at compile time."""
@@ -60,6 +74,7 @@ class Expressions(TypeResolver):
         if e.type == INT and isinstance(base, Bits) and not isinstance(to, Enum):
             if e.const is None:
                 fail(e.where, f"{what} of type int: it must be known at compile time, or have a width, such as bit<32>")
+            self._fits(e.const, to, e.where)
             e.const, e.type = base.wrap(e.const), to
         elif isinstance(e.type, Enum) and e.type.under == to:
             e.const = e.type.values[e.const] if isinstance(e.const, str) else e.const
@@ -140,6 +155,7 @@ class Expressions(TypeResolver):
         of = Bits(e.width, e.signed)
         if e.signed and not e.width:
             fail(e.where, "a number of type int<0>: int<N> has at least 1 bit")
+        self._fits(e.value, of, e.where)
         e.const = of.wrap(e.value)
         return of
 

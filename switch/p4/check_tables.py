@@ -105,6 +105,7 @@ class Tables(Calls):
                 self._special(node.properties[name], node, scope)
         for entry in node.entries or []:
             self._entry(entry, node, scope)
+        self._order(node)
         scope.declare(node.name, node, node.where)
 
     @staticmethod
@@ -123,6 +124,30 @@ class Tables(Calls):
             fail(
                 first, f"{what}the first entry needs a priority, for a later one has one: write priority = N: before it"
             )
+
+    def _order(self, node: tree.Table) -> None:
+        """Warn of entries that stand in another order than their priorities, or share one."""
+        given = {name: one.value.const for name, one in node.properties.items() if hasattr(one.value, "const")}
+        largest, step = given.get("largest_priority_wins", True), given.get("priority_delta", 1)
+        entries = node.entries or []
+        before: int | None = None
+        seen: set[int] = set()
+        for entry in entries if entries and entries[0].priority is not None else []:
+            where, now = entry.keys[0].where, before
+            if entry.priority is not None:
+                where, now = entry.priority.where, entry.priority.const
+            elif now is not None:
+                now += -step if largest else step
+            assert now is not None
+            if now in seen:
+                self.warn("duplicate-priorities", where, f"table {node.name}: another entry has priority {now}, too")
+            elif before is not None and (now > before if largest else now < before):
+                wins = "it wins over those above it"
+                self.warn(
+                    "entries-out-of-priority-order", where, f"table {node.name}: priority {now} below {before}: {wins}"
+                )
+            seen.add(now)
+            before = now
 
     def _special(self, one: tree.Property, node: tree.Table, scope: Scope) -> None:
         if isinstance(one.value, tree.Construct):

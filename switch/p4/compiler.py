@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from finsy.proto import p4i
 
 from switch.build import BuildError, build_shared, cache_dir, write_whole
-from switch.p4.errors import NOWHERE, Location, P4Error
+from switch.p4.errors import NOWHERE, Location, P4Error, P4Warning
 from switch.p4.preprocess import preprocess
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def compile_program(
         stem = folder / f"{name}-{digest.hexdigest()[:20]}"
         c_path, info_path = stem.with_suffix(".c"), stem.with_suffix(".p4info")
         if not (c_path.exists() and info_path.exists()):
-            c_text, info = _translate(name, text)
+            c_text, info, _ = _translate(name, text)
             write_whole(info_path, info.SerializeToString(deterministic=True))
             write_whole(c_path, c_text.encode())
         library = build_shared([c_path], [RUNTIME_DIR], tag=f"p4-{name}")
@@ -85,9 +85,11 @@ def prepare() -> None:
     native.runtime()
 
 
-def check_program(source: Path | str, *, include: Sequence[Path | str] = (), defines: Sequence[str] = ()) -> None:
-    """Everything compile_program does short of gcc: what an editor wants to know. Raises P4Error."""
-    _translate(*preprocess(source, include, defines))
+def check_program(
+    source: Path | str, *, include: Sequence[Path | str] = (), defines: Sequence[str] = ()
+) -> list[P4Warning]:
+    """Everything compile_program does short of gcc: what an editor wants to know; the warnings. Raises P4Error."""
+    return _translate(*preprocess(source, include, defines))[2]
 
 
 def front(source: Path | str, *, include: Sequence[Path | str] = (), defines: Sequence[str] = ()) -> Program:
@@ -100,16 +102,21 @@ def _front(name: str, text: str) -> Program:
     from switch.p4.check import Checker
     from switch.p4.elaborate import elaborate
     from switch.p4.parse import parse_program
+    from switch.p4.warn import Names, Values
 
     with _bugs_told(name):
         nodes = parse_program(text)
+        warnings = Names().program(nodes)
         checker = Checker()
         checker.program(nodes)
-        return elaborate(name, nodes, checker.top, checker.errors)
+        program = elaborate(name, nodes, checker.top, checker.errors)
+        found = dict.fromkeys((*warnings, *checker.warnings, *Values().program(nodes)))
+        program.warnings = sorted(found, key=lambda one: (one.location.file, one.location.line, one.location.column))
+        return program
 
 
-def _translate(name: str, text: str) -> tuple[str, p4i.P4Info]:
-    """Preprocessed text -> (C text, P4Info)."""
+def _translate(name: str, text: str) -> tuple[str, p4i.P4Info, list[P4Warning]]:
+    """Preprocessed text -> (C text, P4Info, warnings)."""
     from switch.p4.emit import emit_c
     from switch.p4.p4info import Ids, make_p4info
 
@@ -117,7 +124,7 @@ def _translate(name: str, text: str) -> tuple[str, p4i.P4Info]:
     with _bugs_told(name):
         ids = Ids(program)
         c_text = emit_c(program, ids)
-        return c_text, make_p4info(program, ids)
+        return c_text, make_p4info(program, ids), program.warnings
 
 
 @contextmanager

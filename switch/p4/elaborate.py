@@ -12,7 +12,7 @@ from typing import Any
 from switch.p4 import tree
 from switch.p4.check_calls import Calls, numbers_of
 from switch.p4.code import c_word
-from switch.p4.errors import NOWHERE, Location, P4Error, fail, unsupported
+from switch.p4.errors import NOWHERE, Location, P4Error, P4Warning, fail, unsupported
 from switch.p4.scope import Scope
 from switch.p4.tree import walk
 from switch.p4.types import Bits, Object, Record, Type, is_scalar, plain
@@ -162,6 +162,7 @@ class Program:
     externs: list[ExternInstance]
     digests: list[DigestInstance]
     value_sets: list[ValueSetInstance]
+    warnings: list[P4Warning] = field(default_factory=list)
 
     def of_kind(self, *kinds: str) -> list[ExternInstance]:
         return [one for one in self.externs if one.kind in kinds]

@@ -168,7 +168,7 @@ def test_generated_c__names_the_place_of_each_statement():
         switch (x) { 1: { exit; } }"""
     lines = compile_program(program(apply=apply, parse="b.extract(hdr.data);")).c_path.read_text().splitlines()
     placed = {one.strip().rpartition(" /* program.p4:")[2] for one in lines if one.endswith(" */")}
-    assert placed >= {f"{one} */" for one in "8:21 16:16 17:13 18:22 19:20 20:9 20:45 21:17 21:27".split()}
+    assert placed >= {f"{one} */" for one in ("8:21", "16:16", "17:13", "18:22", "19:20", "20:9", "20:45", "21:27")}
 
 
 INT_PARAMETERS = dict(
