@@ -287,6 +287,9 @@ class TreeBuilder:
             if isinstance(part, tree.Property):
                 table.properties[kind] = part
             elif kind == "key":
+                if table.entries is not None:
+                    where = part[1][0].where if part[1] else table.where
+                    fail(where, f"table {table.name}: the key stands below the entries: write it above them")
                 table.key = part[1]
             elif kind == "actions":
                 table.actions = part[1]
@@ -453,6 +456,9 @@ class TreeBuilder:
     def list_expr(self, item: Any, items: list[Any]) -> tree.ListExpr:
         values = items[0] if items else []
         return tree.ListExpr(self.where(values), values)
+
+    def empty_list(self, item: Any, items: list[Any]) -> tree.ListExpr:
+        return tree.ListExpr(self.where(items), [])
 
     def record_expr(self, item: Any, items: list[Any]) -> tree.RecordExpr:
         dots = tree.Dots(self.where(items.pop())) if isinstance(items[-1], Token) else None
