@@ -399,12 +399,12 @@ class Checker(Tables):
                 self.attempt(self.declaration, one, inner)
             self.block(node.body, Scope(inner))
             made = self.implicit.get(id(node), [])
-            in_tables = [one for one in made if one.table]
+            in_tables = [one for one in made if isinstance(one, tree.Instance) and one.table]
             node.locals = [
                 each
                 for one in node.locals
                 for each in (*(x for x in in_tables if isinstance(one, tree.Table) and x.table == one.name), one)
-            ] + [one for one in made if not one.table]
+            ] + [one for one in made if all(one is not x for x in in_tables)]
         scope.declare(node.name, Object("control", node), node.where)
 
     def _declare_parser(self, node: tree.Parser, scope: Scope) -> None:
