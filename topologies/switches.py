@@ -133,7 +133,7 @@ class Target(abc.ABC):
     """What links are made of where a port must never go down itself; None: plain veth pairs, cut at their ends."""
 
     can_delay = True
-    """Its links have the delays of the plan."""
+    """Its links have the delays of the plan, and serialise each packet."""
     tells_watch_ports = True
     """Its P4Runtime server reads members of a group back with the watch ports that were written."""
 
@@ -264,7 +264,7 @@ class Bmv2Target(Target):
     name = "bmv2"
     switch_class = BMv2Switch
     executable = "simple_switch_grpc"
-    can_delay = False
+    can_delay = False  # what waits for its rate makes up for it: hosts and thresholds keep to the plan's round trip
     tells_watch_ports = False  # PI gives every member that of the last one
 
     def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
