@@ -26,6 +26,8 @@ class Place:
     """Of a header's field: key of the header, its type, name of the field."""
     siblings: tuple[str, ...] = ()
     """Of a member of a header union: the others, of which none is valid when this one is."""
+    instance: Any = None
+    """Of a parameter that is an extern: the instance it is given; `c` tells this one from others and is no C."""
 
 
 @dataclass
@@ -84,10 +86,11 @@ class Frame:
 
 
 def element_of(stack: Place, index: int) -> Place:
-    """An element of a header stack. All of them share one key: what is read of one is loaded for all."""
+    """An element of a header stack or an array. All of them share one key: what is read of one is loaded for all."""
     of = form(stack.type)
     assert isinstance(of, Stack)
-    return Place(f"{stack.c}.h[{index}]", of.element, f"{stack.key}[]", stack.shared)
+    part = None if of.of_headers else stack.field
+    return Place(f"{stack.c}.h[{index}]", of.element, f"{stack.key}[]", stack.shared, part)
 
 
 def parts_of(place: Place) -> list[Place]:

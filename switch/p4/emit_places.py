@@ -11,7 +11,7 @@ from switch.p4 import tree
 from switch.p4.code import bits_of, c_name, c_type
 from switch.p4.elaborate import Program
 from switch.p4.emit_frame import Frame, Place, Usage, element_of, parts_of
-from switch.p4.errors import Location, unsupported
+from switch.p4.errors import NOWHERE, Location, unsupported
 from switch.p4.tree import walk
 from switch.p4.types import Record, Stack, Tuple, Type, Varbit, Wide, form
 
@@ -42,10 +42,11 @@ class PlaceEmitter:
                 self.structs.append(record)
             return f"struct {'wide' if isinstance(record, Wide) else 'varbit'}_{record.width}"
         if isinstance(record, Stack):
-            self.struct(record.element)
+            element = self.declare_type(record.element, NOWHERE)
             if record not in self.structs:
                 self.structs.append(record)
-            return f"struct stack_{c_name(record.element.name)}_{record.size}"
+            word = "stack" if record.of_headers else "array"
+            return f"struct {word}_{element.removeprefix('struct ')}_{record.size}"
         if record.name == _STD:
             return "struct p4rt_std"
         if record not in self.structs:

@@ -206,9 +206,9 @@ def _spelled(e: tree.Expr) -> str | None:
     if isinstance(e, tree.Member) and not isinstance(e.base, tree.Call):
         base = _spelled(e.base)
         return base and f"{base}.{e.name}"
-    if isinstance(e, tree.Index) and e.index.const is not None:
-        base = _spelled(e.base)
-        return base and f"{base}[{e.index.const}]"
+    if isinstance(e, tree.Index):
+        base, index = _spelled(e.base), _spelled(e.index) if e.index.const is None else e.index.const
+        return base and index is not None and f"{base}[{index}]" or None
     if isinstance(e, tree.Slice):
         base = _spelled(e.base)
         return base and f"{base}[{e.high.const}:{e.low.const}]"
