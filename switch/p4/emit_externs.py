@@ -302,5 +302,9 @@ class Externs(PackedEmitter):
 
     def _verify(self, e: tree.Call, args: list[tree.Expr], frame: Frame, payload: bool) -> None:
         text, field = self._checksum(e, args, frame, payload)
-        frame.code.add(f"if ({self.value(field, frame)} != {text})", "    pkt->std.checksum_error = 1;")
+        valid = ""
+        if isinstance(field, (tree.Member, tree.Index)):
+            valid = self.place(field, frame).valid  # a checksum in a header that is not there is not wrong
+        there = f"{valid} && " if valid else ""
+        frame.code.add(f"if ({there}{self.value(field, frame)} != {text})", "    pkt->std.checksum_error = 1;")
         frame.code.close()

@@ -89,7 +89,9 @@ class PlaceEmitter:
             others: tuple[str, ...] = ()
             if record.kind == "header_union":
                 others = tuple(f"{base.c}.{c_name(one)}" for one in record.fields if one != e.name)
-            return Place(f"{base.c}.{name}", record.fields[e.name], f"{base.key}.{e.name}", base.shared, part, others)
+            valid = f"{base.c}.is_valid" if record.kind == "header" else base.valid
+            key = f"{base.key}.{e.name}"
+            return Place(f"{base.c}.{name}", record.fields[e.name], key, base.shared, part, others, valid)
         if isinstance(form(e.type), (Record, Stack, Wide)):
             return self.temporary_place(e, frame)
         unsupported(e.where, "this as something to write to")
