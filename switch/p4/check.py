@@ -320,7 +320,13 @@ class Checker(Tables):
         if key not in template.copies:
             copy = deepcopy(template.written)
             self.fixed[id(copy)] = values
-            template.copies[key] = copy, self._problems_of(copy, template.scope)
+            problems = self._problems_of(copy, template.scope)
+            always = set(map(str, template.problems))
+            given = ", ".join(f"{name} = {one.const}" for name, one in values.items() if one.const is not None)
+            for at, one in enumerate(problems):
+                if given and str(one) not in always:
+                    problems[at] = P4Error(one.location, f"{one.message} (in {copy.name} with {given})")
+            template.copies[key] = copy, problems
         copy, problems = template.copies[key]
         told = set(map(str, self.problems))
         self.problems += [one for one in problems if str(one) not in told]
@@ -341,12 +347,19 @@ class Checker(Tables):
     # ---- parsers and controls
 
     def _enter(self, node: Any, kind: str, scope: Scope) -> Scope:
-        """Scope inside a parser or control, with its parameters: those of the constructor are instances, or constants."""
+        """Scope inside a parser or control, with its parameters: the constructor's are instances or constants."""
         inner = Scope(scope)
         for name in node.type_params:
             inner.names[name] = Variable(name)
         for one in (*node.params, *node.ctor):
             one.type = self.resolve(one.type_node, inner)
+        for one in node.params:
+            if isinstance(one.type, Object) and one.type.kind != "extern":
+                fail(
+                    one.where,
+                    f"parameter {one.name}: a {one.type.kind} is given to the constructor, "
+                    f"`{node.name}(...)({one.type} {one.name})`, not to apply()",
+                )
         values = self.fixed.get(id(node), {})
         for one in (*node.params, *node.ctor):
             known_as: Any = one

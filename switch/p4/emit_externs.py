@@ -6,8 +6,6 @@ which the process of BMv2 ends, drops the packet and is counted. Externs that ar
 
 from __future__ import annotations
 
-from typing import Any
-
 from switch.p4 import tree
 from switch.p4.code import bits_of, c_comment, c_string, c_type, masked, where_string, work_type
 from switch.p4.elaborate import ExternInstance

@@ -25,6 +25,8 @@ class PlaceEmitter:
         self.program = program
         self.usage = Usage()
         self.structs: list[Record | Stack | Varbit] = []
+        self.arrays: set[str] = set()
+        """C types of the stacks and arrays in `structs`."""
         self.temporaries = 0
         self.implied_lists: list[list[str]] = []
         """Field lists given in place: C paths below the metadata."""
@@ -43,10 +45,12 @@ class PlaceEmitter:
             return f"struct {'wide' if isinstance(record, Wide) else 'varbit'}_{record.width}"
         if isinstance(record, Stack):
             element = self.declare_type(record.element, NOWHERE)
-            if record not in self.structs:
-                self.structs.append(record)
             word = "stack" if record.of_headers else "array"
-            return f"struct {word}_{element.removeprefix('struct ')}_{record.size}"
+            name = f"struct {word}_{element.removeprefix('struct ')}_{record.size}"
+            if name not in self.arrays:  # those of bit<7> and of bit<8> are one
+                self.arrays.add(name)
+                self.structs.append(record)
+            return name
         if record.name == _STD:
             return "struct p4rt_std"
         if record not in self.structs:

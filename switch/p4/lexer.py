@@ -411,7 +411,11 @@ def _opens_types(tokens: list[Lexeme], i: int) -> bool:
         kind = _kind_at(tokens, j)
         if kind in ("LT", "GT", "SHR"):
             depth += {"LT": 1, "GT": -1, "SHR": -2}[kind]
-        elif kind == "LSQB" and _kind_at(tokens, j - 1) in ("TYPE_ID", "RSQB", "GT"):  # an array: its size is any number
+        elif kind == "LSQB" and _kind_at(tokens, j - 1) in (
+            "TYPE_ID",
+            "RSQB",
+            "GT",
+        ):  # an array: its size is any number
             j = _matching(tokens, j) or j
         elif kind == "IDENTIFIER" and _sized_at(tokens, j):
             pass

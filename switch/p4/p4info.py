@@ -208,7 +208,7 @@ def _spelled(e: tree.Expr) -> str | None:
         return base and f"{base}.{e.name}"
     if isinstance(e, tree.Index):
         base, index = _spelled(e.base), _spelled(e.index) if e.index.const is None else e.index.const
-        return base and index is not None and f"{base}[{index}]" or None
+        return (base and index is not None and f"{base}[{index}]") or None
     if isinstance(e, tree.Slice):
         base = _spelled(e.base)
         return base and f"{base}[{e.high.const}:{e.low.const}]"

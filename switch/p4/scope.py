@@ -99,7 +99,10 @@ class TypeResolver:
         if isinstance(node, tree.StackType):
             element = self.resolve(node.element, scope)
             if not isinstance(element, (Record, Bits, Enum, NewType, Tuple, Stack)) and element not in (BOOL, ERROR):
-                fail(node.where, f"an array of {element}: headers, structs, tuples, numbers, bool, enums and errors can be")
+                fail(
+                    node.where,
+                    f"an array of {element}: headers, structs, tuples, numbers, bool, enums and errors can be",
+                )
             size = self.constant(node.size, scope)
             if size < 1:
                 fail(node.where, f"an array of {size} elements: it has at least one")
