@@ -18,9 +18,10 @@ TABLE_PROPERTIES = ("actions", "counters", "default_action", "entries", "impleme
 
 def value_set_fields(of: Type) -> list[Type]:
     """The types that a member of a value_set of `of` has."""
-    if isinstance(of, Record):
-        return list(of.fields.values())
-    return list(of.items) if isinstance(of, Tuple) else [of]
+    if isinstance(of, (Record, Tuple)):
+        parts = of.fields.values() if isinstance(of, Record) else of.items
+        return [field for one in parts for field in value_set_fields(one)]
+    return [of]
 
 
 class Tables(Calls):
