@@ -2,6 +2,7 @@
 
 import subprocess
 import time
+from collections.abc import Callable
 
 WAIT_S = 30.0
 
@@ -22,3 +23,11 @@ def wait_until_up(*names: str) -> None:
                 break
             assert time.monotonic() < end, f"{name} does not come up: {shown}"
             time.sleep(0.002)
+
+
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    """Until `holds()`; fails with `what` after WAIT_S."""
+    end = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < end, f"never: {what}"
+        time.sleep(0.002)

@@ -74,6 +74,7 @@ class FabricCLI(CLI):
             if interactive:
                 self.say(f"{self.fabric.plan}. `help` lists the commands, `exit` ends and removes everything.")
             self._begun = True
+            self.fabric.notice = self.say
             self.run()
         finally:
             self._begun = False

@@ -29,10 +29,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from topologies import netdev, preflight, processes
+from topologies import cables, netdev, preflight, processes
 from topologies.inject import Injector
 from topologies.jsonl import JsonlClient, JsonlError
-from topologies.netdev import IFF_NOARP, IFF_UP, NetDevices
+from topologies.netdev import IFF_NOARP, IFF_UP, NetDevices, VethEnd
 from topologies.nodes import FabricHost, FabricMininet
 from topologies.northbound import Northbound
 from topologies.plan import Link, Plan, PlanError
@@ -124,6 +124,9 @@ class Fabric:
         self._handle_signals = handle_signals
         self._old_handlers: dict[int, Any] = {}
         self._root: NetDevices | None = None
+        self._watch: cables.Watch | None = None
+        self.notice: Callable[[str], None] = self._progress
+        """Is told what happened to the fabric by nobody's command, a line at a time, from any thread."""
         self.cut: set[str] = set()
         """Interfaces taken down by `link`, `link_port` or a fault; `power` leaves them down."""
         self.inject = Injector(self)
@@ -180,7 +183,7 @@ class Fabric:
         if self.removed_leftovers:
             self._progress(f"removed {len(self.removed_leftovers)} processes and interfaces of a killed run")
         preflight.check_tcp_ports(self.target.tcp_ports())
-        preflight.check_interfaces(self.plan)
+        preflight.check_interfaces(self._root_interfaces())
         self.run_dir.begin()
         self.run_dir.write_json("plan.json", self.plan.to_json())
         self.run_dir.write_json("switches.json", self._switch_addresses())
@@ -193,6 +196,7 @@ class Fabric:
                 "address": self.target.address(switch.device_id),
                 "device_id": switch.device_id,
                 "gnmi": self.target.gnmi,
+                **({} if self.target.tells_watch_ports else {"tells_watch_ports": False}),
             }
             for switch in self.plan.switches
         }
@@ -262,13 +266,37 @@ class Fabric:
                 target=self.target,
                 interfaces={port.number: port.interface for port in self.plan.ports(device.name)},
             )
-        state.interfaces = [p.interface for k in self.plan.links for p in (k.upper, k.lower)]
+        state.interfaces = self._root_interfaces()
         self.run_dir.save()
-        pids = {name: host.pid for name, host in self.hosts.items()}
-        netdev.create_links(self.plan.links, state.group, self.plan.mac, pids)
+        self._make_links(state.group, {name: host.pid for name, host in self.hosts.items()})
         for link in self.plan.links:
             self._add_link(net, link)
+        if self.target.cables is not None:
+            self._watch = cables.Watch(
+                self.target.cables, lambda port: self.set_interfaces((port,), False), lambda text: self.notice(text)
+            )
         net.build()
+
+    def _root_interfaces(self) -> list[str]:
+        """Every interface that the fabric makes in the root namespace."""
+        ports = [p.interface for k in self.plan.links for p in (k.upper, k.lower) if not self._is_host(p.node)]
+        return ports if self.target.cables is None else [*ports, *self.target.cables.plugs]
+
+    def _is_host(self, node: str) -> bool:
+        return any(host.name == node for host in self.plan.hosts)
+
+    def _make_links(self, group: int, pids: Mapping[str, int]) -> None:
+        """All veth pairs: one for each link, or two where cables are wanted."""
+        if self.target.cables is not None:
+            self.target.cables.create(group, self.plan.mac, pids)
+            return
+        netdev.create_pairs(
+            [
+                tuple(VethEnd(p.interface, self.plan.mac(p), pids.get(p.node)) for p in (link.upper, link.lower))
+                for link in self.plan.links
+            ],
+            group,
+        )
 
     def _add_link(self, net: FabricMininet, link: Link) -> None:
         """Tell Mininet of a link that exists, and set both ends: quiet, as sent, up."""
@@ -293,6 +321,8 @@ class Fabric:
     def _remove(self) -> None:
         """In order: processes while they can still say goodbye, shells, then all that carries the run's marks."""
         self.inject.stop()
+        if self._watch is not None:
+            self._watch.close()
         processes.drain()
         for client in self._clients.values():
             client.close()
@@ -379,6 +409,9 @@ class Fabric:
         return not isinstance(node, FabricSwitch) or node.powered
 
     def _set_interface(self, interface: str, up: bool) -> None:
+        if self.target.cables is not None:
+            self.target.cables.set_port(interface, up)
+            return
         self._node_of(interface).devices.set_flags(interface, on=IFF_UP if up else 0, off=0 if up else IFF_UP)
 
     def _node_of(self, interface: str) -> FabricHost | FabricSwitch:

@@ -15,10 +15,11 @@ import struct
 import subprocess
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from topologies.plan import DEVICE_MTU, Link
+from topologies.plan import DEVICE_MTU
 from topologies.rundir import FabricError
 
 IFF_UP, IFF_NOARP = 0x1, 0x80
@@ -129,18 +130,29 @@ def prepare_namespace() -> NetDevices:
     return devices
 
 
-def create_links(links: Iterable[Link], group: int, mac: Callable[[Any], str], pids: dict[str, int]) -> None:
-    """Create the veth pair of every link in one `ip -batch`; `pids` says whose namespace a host's end goes to.
+@dataclass(frozen=True, slots=True)
+class VethEnd:
+    """One end of a veth pair to be made."""
+
+    name: str
+    mac: str | None = None
+    """None: the kernel draws one."""
+    pid: int | None = None
+    """A process in whose network namespace it goes; None: it stays in ours."""
+
+    def words(self, group: int) -> str:
+        """As `ip link add` takes it."""
+        mac = f" address {self.mac}" if self.mac else ""
+        where = f" netns {self.pid}" if self.pid is not None else ""
+        return f"name {self.name}{mac} mtu {DEVICE_MTU} group {group}{where}"
+
+
+def create_pairs(pairs: Iterable[tuple[VethEnd, VethEnd]], group: int) -> None:
+    """Create veth pairs in one `ip -batch`; the first end of each stays in our namespace.
 
     What identifies an interface as ours (group, MAC) is there from its first moment. Raises FabricError.
     """
-    lines = []
-    for link in links:
-        ends = []
-        for port in (link.upper, link.lower):
-            where = f" netns {pids[port.node]}" if port.node in pids else ""
-            ends.append(f"name {port.interface} address {mac(port)} mtu {DEVICE_MTU} group {group}{where}")
-        lines.append(f"link add {ends[0]} type veth peer {ends[1]}\n")
+    lines = [f"link add {one.words(group)} type veth peer {other.words(group)}\n" for one, other in pairs]
     run = subprocess.run(["ip", "-batch", "-"], input="".join(lines), capture_output=True, text=True)
     if run.returncode:
         raise FabricError(f"cannot create the links: ip: {run.stderr.strip()}")

@@ -22,6 +22,11 @@ class Port:
     number: int
     interface: str
 
+    @property
+    def plug(self) -> str:
+        """Interface at the end of a cable that is plugged into this port (topologies/cables.py): `p0-t0-0-mid3`."""
+        return self.interface.replace("-eth", "-mid")
+
 
 @dataclass(frozen=True, slots=True)
 class Link:

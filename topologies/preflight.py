@@ -6,9 +6,9 @@ import os
 import shutil
 import socket
 import subprocess
+from collections.abc import Iterable
 
 from topologies import procfs
-from topologies.plan import Plan
 from topologies.rundir import FabricError
 
 TOOLS = {"mnexec": "mininet", "ip": "iproute2", "setpriv": "util-linux", "bash": "bash"}
@@ -61,11 +61,9 @@ def _why(port: int, error: Exception) -> str:
     return f"pid {pid} ({command}) listens on it" if pid else "another process listens on it"
 
 
-def check_interfaces(plan: Plan) -> None:
-    """Raises FabricError when interfaces of our names exist: after clean-up they are not ours."""
-    hosts = {host.name for host in plan.hosts}
-    wanted = {p.interface for link in plan.links for p in (link.lower, link.upper) if p.node not in hosts}
-    taken = sorted(wanted.intersection(os.listdir("/sys/class/net")))
+def check_interfaces(wanted: Iterable[str]) -> None:
+    """Raises FabricError when interfaces of these names exist: after clean-up they are not ours."""
+    taken = sorted(set(wanted).intersection(os.listdir("/sys/class/net")))
     if not taken:
         return
     more = f" and {len(taken) - 3} more" if len(taken) > 3 else ""

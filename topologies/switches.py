@@ -14,11 +14,13 @@ import shutil
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from mininet.node import Node, Switch
 
 from topologies import plan
+from topologies.cables import Cables
 from topologies.jsonl import JsonlClient, JsonlError, JsonlPeerError
 from topologies.nodes import FabricNode
 from topologies.northbound import Northbound
@@ -29,6 +31,7 @@ from topologies.traffic import TrafficControl
 
 if TYPE_CHECKING:
     from topologies.counts import Counts, P4RuntimeCounts  # gRPC takes a while to load
+    from topologies.traffic_thrift import ThriftTraffic
 
 LOOPBACK = "127.0.0.1"
 SWITCHD = "switchd"
@@ -124,6 +127,11 @@ class Target(abc.ABC):
 
     name: str
     switch_class: type[FabricSwitch]
+    cables: Cables | None = None
+    """What links are made of where a port must never go down itself; None: plain veth pairs, cut at their ends."""
+
+    tells_watch_ports = True
+    """Its P4Runtime server reads members of a group back with the watch ports that were written."""
 
     def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
         self.run_dir = run_dir
@@ -171,6 +179,12 @@ class Target(abc.ABC):
     @abc.abstractmethod
     def counts(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str] = ()) -> Counts:
         """What switches have counted, as topologies/counts.py has it. Raises FabricError."""
+
+    def lost_inside(self) -> dict[str, int] | None:
+        """Packets that went into a switch and neither left nor were dropped by its program, by switch; None where
+        `counts` tells of all queues. For a fabric at rest: what waits counts, too. Raises FabricError.
+        """
+        return None
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -246,9 +260,11 @@ class Bmv2Target(Target):
     name = "bmv2"
     switch_class = BMv2Switch
     executable = "simple_switch_grpc"
+    tells_watch_ports = False  # PI gives every member that of the last one
 
     def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
         super().__init__(run_dir, processes, ports, fabric)
+        self.cables: Cables = Cables(fabric)
         self._started: dict[str, FabricSwitch] = {}
         self._counting: P4RuntimeCounts | None = None
 
@@ -325,22 +341,34 @@ class Bmv2Target(Target):
         """(host, TCP port) of a switch's Thrift server."""
         return LOOPBACK, self.ports.thrift + device_id - 1
 
-    def traffic(self) -> TrafficControl:
+    @cached_property
+    def thrift(self) -> ThriftTraffic:
+        """What speaks to the switches' Thrift servers."""
         from topologies.traffic_thrift import ThriftTraffic
 
-        return ThriftTraffic(self.plan, self.thrift_address)
+        return ThriftTraffic(self.plan, self.thrift_address, self.cables)
+
+    def traffic(self) -> TrafficControl:
+        return self.thrift
 
     def counts(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str] = ()) -> Counts:
+        return self._counter().read(cells, depths)
+
+    def lost_inside(self) -> dict[str, int]:
+        return self._counter().lost_inside()
+
+    def _counter(self) -> P4RuntimeCounts:
         from topologies.counts import P4RuntimeCounts
 
         if self._counting is None:
-            self._counting = P4RuntimeCounts(self.plan, self.run_dir)
-        return self._counting.read(cells, depths)
+            self._counting = P4RuntimeCounts(self.plan, self.run_dir, self.cables, self.thrift.depth_packets)
+        return self._counting
 
     def close(self) -> None:
         if self._counting is not None:
             self._counting.close()
             self._counting = None
+        self.cables.close()
 
 
 TARGETS: dict[str, type[Target]] = {cls.name: cls for cls in (EmbeddedTarget, Bmv2Target)}

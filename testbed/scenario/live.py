@@ -30,7 +30,8 @@ from testbed.scenario.steps import Step, steps
 from topologies.jsonl import JsonlClient, JsonlError
 from topologies.net import Fabric
 from topologies.plan import Plan
-from topologies.speeds import LinkSpeed, scaled_speed
+from topologies.rundir import FabricError
+from topologies.speeds import LinkSpeed, round_trip_s, scaled_speed
 
 SETTLE_S = 0.5
 """Between the fabric being up and the first request."""
@@ -41,6 +42,8 @@ DRAIN_S = 0.3
 NOT_CORRUPT = ("not ours", "no buffer", "ring full")
 """Reasons of a NIC's drops that say nothing about the frame's bytes."""
 
+CANNOT_DELAY = ("bmv2",)
+"""Targets whose links have no delay (docs/traffic.md)."""
 NOTES_MAX = 20
 ROUTE_WRITES = ("prune", "restore")
 """Why a controller writes routes that follow what is alive (controller/liveness.py)."""
@@ -55,15 +58,15 @@ def run_live(run: Run, progress: Progress, *, target: str = "embedded", nic: str
         return live.carry_out(progress)
 
 
-def plan_of(scenario: Scenario) -> Plan:
-    """The plan with the scenario's mode, rates and delays. Raises PlanError."""
+def plan_of(scenario: Scenario, target: str = "embedded") -> Plan:
+    """The plan with the scenario's mode, rates and, on a target that can delay packets, delays. Raises PlanError."""
     part, links, pmtu = scenario.fabric, scenario.links, scenario.transport.pmtu
     base = scaled_speed(links.rate, links.rtt, pmtu, Plan(mode=scenario.mode).mode)
 
     def speed(tier: Any) -> LinkSpeed:
+        delay_s = tier.delay if tier.delay is not None else base.delay_s
         return LinkSpeed(
-            tier.rate if tier.rate is not None else base.rate_bps,
-            tier.delay if tier.delay is not None else base.delay_s,
+            tier.rate if tier.rate is not None else base.rate_bps, 0.0 if target in CANNOT_DELAY else delay_s
         )
 
     return Plan(
@@ -82,9 +85,18 @@ def discipline_of(scenario: Scenario) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def unlike(scenario: Scenario) -> list[str]:
+def unlike(scenario: Scenario, target: str = "embedded") -> list[str]:
     """What the scenario asks for and the live fabric does otherwise: a reader of the results has to know."""
     out = []
+    if target in CANNOT_DELAY:
+        asked, made = (_round_trip_s(plan_of(scenario, one)) for one in ("embedded", target))
+        if asked > made:
+            out.append(
+                f"{target} cannot delay packets: an idle round trip takes {made * 1e3:.3g} ms instead of "
+                f"{asked * 1e3:.3g}, and queue thresholds follow it"
+            )
+        if any(fault.line is not None and fault.line.delay is not None for fault in scenario.faults):
+            out.append(f"{target} cannot delay packets: faults that set a link's delay leave it as it is")
     if scenario.links.jitter:
         out.append("links.jitter is for virtual runs: live, delays are constant")
     if scenario.queues.limit is not None:
@@ -92,18 +104,24 @@ def unlike(scenario: Scenario) -> list[str]:
     return out
 
 
+def _round_trip_s(plan: Plan) -> float:
+    """Of a full packet over a T1 and its SACK, unloaded."""
+    links = [plan.host_link, plan.fabric_link, plan.fabric_link, plan.host_link]
+    return round_trip_s(links if plan.racks > 1 else links[::3], plan.pmtu_bytes, plan.mode)
+
+
 class LiveRun:
     """One run; use `fabric` as a context manager around `carry_out`."""
 
     def __init__(self, run: Run, target: str, nic: str) -> None:
         self.run, self.scenario = run, run.scenario
-        self.plan = plan_of(run.scenario)
+        self.plan = plan_of(run.scenario, target)
         control = run.scenario.control_plane
         self.fabric = Fabric(
             self.plan, target=target, nic=nic, compile_program=compile_program, discipline=discipline_of(run.scenario),
             denylist=control.denylist, react_after_s=math.inf if control.react_after is None else control.react_after,
         )  # fmt: skip
-        self.faults = LiveFaults(self.fabric, self.plan)
+        self.faults = LiveFaults(self.fabric, self.plan, delays=target not in CANNOT_DELAY)
         self.work = LiveWork(run, self.plan)
         share = run.scenario.transport.pmtu / self.plan.frame_bytes()
         rate = self.plan.nic_rate_bps or 0.0
@@ -112,7 +130,7 @@ class LiveRun:
             repeat=run.repeat, mode=run.scenario.mode, capacity_bps=rate * share * len(self.work.senders),
             series=Series(run.scenario.measure.every),
         )  # fmt: skip
-        self.outcome.notes += unlike(run.scenario)
+        self.outcome.notes += unlike(run.scenario, target)
         self.sampler = LiveSampler(self.fabric, self.work, self.outcome, self._note)
         self._events_lock = threading.Lock()
         self._stop = threading.Event()
@@ -290,6 +308,7 @@ class LiveRun:
         for group in self.work.groups:
             self._group_outcome(group, last)
         self._count()
+        self._tell_lost_inside()
         states = [ev[2] for one in last.values() for qps in self._all_qps(one) for qp in qps for ev in qp["evs"]]
         self.outcome.evs_bad = sum(state == "assumed_bad" for state in states)
         self.outcome.evs_denied = sum(state == "denied" for state in states)
@@ -346,6 +365,23 @@ class LiveRun:
         deepest = {port: max(depths) for port, depths in seen.items() if port in last_hop and depths}
         if deepest:  # as seen at the intervals, of the ports that measure.queues names
             self.outcome.counters["peak_queue_bytes"] = deepest
+
+    def _tell_lost_inside(self) -> None:
+        """What switches lost that cannot count it themselves."""
+        try:
+            lost = self.fabric.target.lost_inside()
+        except FabricError as error:
+            self._note(f"what switches lost is missing: {error}")
+            return
+        if lost is not None:
+            total = sum(lost.values())
+            self.outcome.counters["lost_inside"] = total
+            if total:
+                worst = max(lost, key=lost.__getitem__)
+                self._note(
+                    f"switches lost {total} packets that their program did not drop, {lost[worst]} of them {worst}: a "
+                    "queue was full, or the machine too busy to read a port in time"
+                )
 
     def _corrupted(self) -> int:
         """Frames that NICs refused for what was in them: a flipped bit breaks the iCRC, or the header it hits."""

@@ -14,8 +14,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from topologies import net, switches  # noqa: E402
+from topologies.cables import Cables  # noqa: E402
 from topologies.cli import run_cli  # noqa: E402
 from topologies.plan import Plan  # noqa: E402
+from topologies.traffic_thrift import ThriftTraffic  # noqa: E402
 
 CHILD = "import signal, time; print('up', flush=True); time.sleep(1000)"
 
@@ -39,11 +41,25 @@ class BareTarget(switches.EmbeddedTarget):
         pass
 
 
-def bare_fabric(run_dir, plan=None, **options):
+class CabledTarget(BareTarget):
+    """The same with cables, as BMv2 has them."""
+
+    name = "cabled"
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.cables = Cables(self.plan)
+
+    def traffic(self):
+        return ThriftTraffic(self.plan, lambda _id: ("127.0.0.1", 1), self.cables)
+
+
+def bare_fabric(run_dir, plan=None, cabled=False, **options):
     """A Fabric of BareTarget: 2 planes of 2 + 2 switches unless told otherwise. Nobody else sees that target."""
     options = {"agents": False, "controller": False, **options}
-    with patch.dict(net.TARGETS, bare=BareTarget):
-        return net.Fabric(plan or Plan(2, 2, 2, 1), run_dir, target="bare", **options)
+    target = CabledTarget if cabled else BareTarget
+    with patch.dict(net.TARGETS, {target.name: target}):
+        return net.Fabric(plan or Plan(2, 2, 2, 1), run_dir, target=target.name, **options)
 
 
 def commands(fabric, tmp_path, *lines):
