@@ -24,6 +24,10 @@ Program = Annotated[Path, typer.Argument(help="The P4 program.", metavar="PROGRA
 Include = Annotated[list[Path] | None, typer.Option("-I", "--include", help="Folder for #include; may be repeated.")]
 Define = Annotated[list[str] | None, typer.Option("-D", "--define", help="Macro NAME or NAME=VALUE; may be repeated.")]
 
+NoWarn = Annotated[
+    list[str] | None, typer.Option("--Wdisable", metavar="KIND", help="Leave out warnings of a kind; may be repeated.")
+]
+
 FAILED = 1
 
 
@@ -32,18 +36,33 @@ def check(
     programs: Annotated[list[Path], typer.Argument(help="P4 programs.", metavar="PROGRAM.p4...")],
     include: Include = None,
     define: Define = None,
+    werror: Annotated[bool, typer.Option("--Werror", "--werror", help="Warnings are errors.")] = False,
+    wdisable: NoWarn = None,
 ) -> None:
-    """Check programs: a line `file:line:column: error: message` for each mistake; exit code 1 when there is one."""
+    """Check programs: a line `file:line:column: error: message` for each mistake; exit code 1 when there is one.
+
+    Warnings, `file:line:column: warning: message [kind]`, go to stderr, and with --Werror to stdout as errors.
+    """
     from switch.p4 import P4Error
     from switch.p4.compiler import check_program
 
+    _known_kinds(wdisable)
     failed = False
     for program in programs:
         try:
-            check_program(program, include=include or (), defines=define or ())
+            found = check_program(program, include=include or (), defines=define or ())
         except P4Error as error:
             failed = True
             print("\n".join(error.lines()))
+            continue
+        for one in found:
+            if one.kind in (wdisable or ()):
+                continue
+            if werror:
+                failed = True
+                print(one.line("error"))
+            else:
+                print(one.line(), file=sys.stderr)
     raise typer.Exit(FAILED if failed else 0)
 
 
@@ -199,6 +218,16 @@ def _compiled(
         return compile_program(program, include=include or (), defines=define or ())
     except P4Error as error:
         _stop("\n".join(error.lines()))
+
+
+def _known_kinds(kinds: list[str] | None) -> None:
+    """Stop when --Wdisable names no kind of warning."""
+    from switch.p4.errors import known
+    from switch.p4.warn import KINDS
+
+    for one in kinds or ():
+        if one not in KINDS:
+            _stop(f"--Wdisable {one}: no kind of warning {known(KINDS)}")
 
 
 def _stop(message: str) -> NoReturn:

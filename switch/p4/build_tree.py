@@ -306,6 +306,9 @@ class TreeBuilder:
             if isinstance(part, tree.Property):
                 table.properties[kind] = part
             elif kind == "key":
+                if table.entries is not None:
+                    where = part[1][0].where if part[1] else table.where
+                    fail(where, f"table {table.name}: the key stands below the entries: write it above them")
                 table.key = part[1]
             elif kind == "actions":
                 table.actions = part[1]
@@ -445,7 +448,7 @@ class TreeBuilder:
 
     def integer(self, item: Any, items: list[Any]) -> tree.Integer:
         value, width, signed = tree.parse_integer(str(items[0]))
-        return tree.Integer(self.where(items[0]), value, width, signed)
+        return tree.Integer(self.where(items[0]), value, width, signed, tree.base_of(str(items[0])))
 
     def string(self, item: Any, items: list[Any]) -> tree.String:
         return tree.String(self.where(items[0]), tree.unquote(str(items[0])))
@@ -474,6 +477,9 @@ class TreeBuilder:
     def list_expr(self, item: Any, items: list[Any]) -> tree.ListExpr:
         values = items[0] if items else []
         return tree.ListExpr(self.where(values), values)
+
+    def empty_list(self, item: Any, items: list[Any]) -> tree.ListExpr:
+        return tree.ListExpr(self.where(items), [])
 
     def record_expr(self, item: Any, items: list[Any]) -> tree.RecordExpr:
         dots = tree.Dots(self.where(items.pop())) if isinstance(items[-1], Token) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from switch.p4 import tree
-from switch.p4.errors import fail, known, unsupported
+from switch.p4.errors import Location, P4Warning, fail, known, unsupported
 from switch.p4.fold import fold_binary, fold_cast, fold_unary
 from switch.p4.scope import Scope, TypeResolver, member_type, undeclared
 from switch.p4.types import (
@@ -38,8 +38,22 @@ class Expressions(TypeResolver):
     """Checks expressions: sets `type` and, when known, `const` of each node."""
 
     errors: list[str]
+    warnings: list[P4Warning]
     in_parser = False
     """Is the code of a parser being checked?"""
+
+    def warn(self, kind: str, where: Location, message: str) -> None:
+        """Note what a program may say and hardly means; `kind` as p4c names it."""
+        self.warnings.append(P4Warning(where, kind, message))
+
+    def _fits(self, value: int, of: Type, where: Location) -> None:
+        """Warn of a constant that does not fit its type."""
+        base = plain(of)
+        assert isinstance(base, Bits)
+        if value < 0 and not base.signed:
+            self.warn("mismatch", where, f"{value} is negative and becomes {base.wrap(value)} as {of}")
+        elif base.wrap(value) != value:
+            self.warn("overflow", where, f"{value} does not fit {of} and becomes {base.wrap(value)}")
 
     def constant(self, expr: tree.Expr, scope: Scope) -> int:
         """Value of an integer that must be known at compile time."""
@@ -59,6 +73,9 @@ class Expressions(TypeResolver):
         if e.type == to:
             return
         if e.type == INT and isinstance(base, Bits) and not isinstance(to, Enum):
+            if e.const is None:
+                fail(e.where, f"{what} of type int: it must be known at compile time, or have a width, such as bit<32>")
+            self._fits(e.const, to, e.where)
             e.const, e.type = base.wrap(e.const), to
         elif isinstance(e.type, Enum) and e.type.under == to:
             e.const = e.type.values[e.const] if isinstance(e.const, str) else e.const
@@ -73,10 +90,6 @@ class Expressions(TypeResolver):
             e.type = to
         elif isinstance(e.type, Object) and isinstance(to, Object) and same_signature(e.type, to):
             pass  # an instance for a constructor: it keeps its own type
-        elif isinstance(e, tree.Ternary) and e.type == INT and e.const is None:
-            self.coerce(e.then, to, what)
-            self.coerce(e.other, to, what)
-            e.type = to
         else:
             fail(e.where, f"{what} of type {e.type} where {to} is needed{self._cast_hint(e.type, to)}")
 
@@ -99,6 +112,8 @@ class Expressions(TypeResolver):
 
     @staticmethod
     def _cast_hint(have: Type, to: Type) -> str:
+        if isinstance(have, Applied) and to == BOOL:
+            return f": write {have.table.name}.apply().hit, or .miss"
         both = isinstance(plain(have), Bits) and isinstance(plain(to), Bits)
         return f": a cast would do, ({to})" if both or isinstance(to, NewType) else ""
 
@@ -139,6 +154,9 @@ class Expressions(TypeResolver):
             e.const = e.value
             return INT
         of = Bits(e.width, e.signed)
+        if e.signed and not e.width:
+            fail(e.where, "a number of type int<0>: int<N> has at least 1 bit")
+        self._fits(e.value, of, e.where)
         e.const = of.wrap(e.value)
         return of
 
@@ -234,6 +252,8 @@ class Expressions(TypeResolver):
             e.const = of.size
             return Bits(32)
         if e.name == "lastIndex":
+            if not self.in_parser:
+                fail(e.where, "`lastIndex` of a header stack exists only in parsers: keep it in the metadata there")
             return Bits(32)
         fail(e.where, f"{of} has no member {e.name} (has: last, lastIndex, next, size)")
 
@@ -244,6 +264,8 @@ class Expressions(TypeResolver):
             if index != INT and not isinstance(plain(index), Bits):
                 fail(e.index.where, f"an index is a number, not a {index}")
             at = e.index.const
+            if at is None and index == INT:
+                fail(e.index.where, "an index of type int must be known at compile time, or have a width")
             if at is not None and not 0 <= at < size:
                 fail(e.index.where, f"index {at} of {of}: 0 to {size - 1} exist")
             if isinstance(of, Tuple) and at is None:
@@ -294,7 +316,8 @@ class Expressions(TypeResolver):
 
     def _need(self, e: tree.Expr, of: Type, op: str) -> None:
         if e.type != of:
-            fail(e.where, f"{op} needs {of}, not {e.type}")
+            hint = f": write {e.type.table.name}.apply().hit, or .miss" if isinstance(e.type, Applied) else ""
+            fail(e.where, f"{op} needs {of}, not {e.type}{hint}")
 
     def _binary(self, e: tree.Binary, scope: Scope) -> Type:
         left, right = self.expr(e.left, scope), self.expr(e.right, scope)
@@ -327,6 +350,8 @@ class Expressions(TypeResolver):
             e.const = fold_binary(e.op, _plain_const(e.left), _plain_const(e.right), kinds, e.where)
         elif e.op in ("==", "!=") and _all_known(e.left) and _all_known(e.right):
             e.const = (value_key(e.left) == value_key(e.right)) == (e.op == "==")
+        elif e.op in ("/", "%") and e.right.const == 0:
+            fail(e.right.where, f"{e.op} by 0 has no result")
         elif e.op in ("/", "%") and (not isinstance(plain(result), Bits) or plain(result).signed):  # type: ignore
             fail(e.where, f"{e.op} needs bit<N>, or numbers known at compile time, not {result}")
         return result
@@ -365,8 +390,9 @@ class Expressions(TypeResolver):
         if right == INT:
             if e.right.const < 0:
                 fail(e.right.where, f"a shift by {e.right.const}: must not be negative")
-        elif not isinstance(plain(right), Bits) or plain(right).signed:  # type: ignore[union-attr]
-            fail(e.right.where, f"{e.op} needs bit<N> or a constant on the right, not {right}")
+        elif not isinstance(right, Bits) or right.signed:
+            cast = f": a cast would do, ({plain(right)})" if isinstance(right, NewType) else ""
+            fail(e.right.where, f"{e.op} needs bit<N> or a constant on the right, not {right}{cast}")
         if left == INT and e.right.const is None:
             fail(e.left.where, f"{e.op} by a variable needs a width on the left, such as 8w1")
         return left

@@ -36,8 +36,8 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         counters = direct_counter(CounterType.packets);
         support_timeout = true;
         entries = {
-            0x10 : set(1);                                              // 2
-            priority = 7 : _ : set(2);                                  // 7
+            priority = 2 : 0x10 : set(1);
+            priority = 7 : _ : set(2);
         }
     }
     table members {
