@@ -99,13 +99,14 @@ class Fabric:
             raise FabricError(f"no NIC {nic!r} (has: {', '.join(NICS)})")
         if controller and compile_program is None:
             raise FabricError("a controller needs a program to push: give compile_program, or controller=False")
-        self.plan = plan
+        self.plan = plan if TARGETS[target].can_delay else plan.without_delays()
         self.run_dir = RunDir(run_dir)
         self.program = program or plan.mode.program
+        self._asked = plan
         self.nic = nic
         self.config = dict(config or {})
         self.processes = Processes(self.run_dir)
-        self.target: Target = TARGETS[target](self.run_dir, self.processes, ports or Ports(), plan)
+        self.target: Target = TARGETS[target](self.run_dir, self.processes, ports or Ports(), self.plan)
         self.mininet: FabricMininet | None = None
         self.switches: dict[str, FabricSwitch] = {}
         self.hosts: dict[str, FabricHost] = {}
@@ -214,6 +215,8 @@ class Fabric:
             switch.start()
         self.processes.wait_ready(self.target.probes())
         probes = self._start_endpoints()
+        if self.plan != self._asked:
+            self._progress(f"{self.target.name} cannot delay packets: links have their rates and no delay")
         for lacking in self.traffic.apply_plan():  # while the others load their libraries
             self._progress(f"links are not quite what the plan says: {lacking}")
         if probes:

@@ -10,6 +10,8 @@ A *target* starts what its switches share and makes `FabricSwitch`es, Mininet no
 from __future__ import annotations
 
 import abc
+import contextlib
+import os
 import shutil
 import socket
 from collections.abc import Mapping, Sequence
@@ -130,6 +132,8 @@ class Target(abc.ABC):
     cables: Cables | None = None
     """What links are made of where a port must never go down itself; None: plain veth pairs, cut at their ends."""
 
+    can_delay = True
+    """Its links have the delays of the plan."""
     tells_watch_ports = True
     """Its P4Runtime server reads members of a group back with the watch ports that were written."""
 
@@ -260,6 +264,7 @@ class Bmv2Target(Target):
     name = "bmv2"
     switch_class = BMv2Switch
     executable = "simple_switch_grpc"
+    can_delay = False
     tells_watch_ports = False  # PI gives every member that of the last one
 
     def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
@@ -310,7 +315,11 @@ class Bmv2Target(Target):
         return [*command, "--priority-queues", str(PRIORITY_QUEUES)]
 
     def start(self, switch: FabricSwitch) -> None:
-        self.processes.spawn(switch.name, self.command(switch))
+        child = self.processes.spawn(switch.name, self.command(switch))
+        if self.plan.limited:  # as embedded switches that keep to rates: what other work does is not the network's
+            priority = os.sched_param(os.sched_get_priority_min(os.SCHED_RR) + 1)
+            with contextlib.suppress(OSError):  # not allowed in some containers: then as ever; or it has ended
+                os.sched_setscheduler(child.pid, os.SCHED_RR, priority)
         self._started[switch.name] = switch
 
     def probes(self) -> dict[str, Probe]:

@@ -32,6 +32,7 @@ from topologies.net import Fabric
 from topologies.plan import Plan
 from topologies.rundir import FabricError
 from topologies.speeds import LinkSpeed, round_trip_s, scaled_speed
+from topologies.switches import TARGETS
 
 SETTLE_S = 0.5
 """Between the fabric being up and the first request."""
@@ -42,8 +43,6 @@ DRAIN_S = 0.3
 NOT_CORRUPT = ("not ours", "no buffer", "ring full")
 """Reasons of a NIC's drops that say nothing about the frame's bytes."""
 
-CANNOT_DELAY = ("bmv2",)
-"""Targets whose links have no delay (docs/traffic.md)."""
 NOTES_MAX = 20
 ROUTE_WRITES = ("prune", "restore")
 """Why a controller writes routes that follow what is alive (controller/liveness.py)."""
@@ -64,15 +63,16 @@ def plan_of(scenario: Scenario, target: str = "embedded") -> Plan:
     base = scaled_speed(links.rate, links.rtt, pmtu, Plan(mode=scenario.mode).mode)
 
     def speed(tier: Any) -> LinkSpeed:
-        delay_s = tier.delay if tier.delay is not None else base.delay_s
         return LinkSpeed(
-            tier.rate if tier.rate is not None else base.rate_bps, 0.0 if target in CANNOT_DELAY else delay_s
+            tier.rate if tier.rate is not None else base.rate_bps,
+            tier.delay if tier.delay is not None else base.delay_s,
         )
 
-    return Plan(
+    plan = Plan(
         part.planes, part.racks, part.spines, part.hosts_per_rack, mode=scenario.mode,
         host_link=speed(links.host), fabric_link=speed(links.fabric), pmtu_bytes=pmtu,
     )  # fmt: skip
+    return plan if TARGETS[target].can_delay else plan.without_delays()
 
 
 def discipline_of(scenario: Scenario) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def discipline_of(scenario: Scenario) -> dict[str, Any]:
 def unlike(scenario: Scenario, target: str = "embedded") -> list[str]:
     """What the scenario asks for and the live fabric does otherwise: a reader of the results has to know."""
     out = []
-    if target in CANNOT_DELAY:
+    if not TARGETS[target].can_delay:
         asked, made = (_round_trip_s(plan_of(scenario, one)) for one in ("embedded", target))
         if asked > made:
             out.append(
@@ -121,7 +121,7 @@ class LiveRun:
             self.plan, target=target, nic=nic, compile_program=compile_program, discipline=discipline_of(run.scenario),
             denylist=control.denylist, react_after_s=math.inf if control.react_after is None else control.react_after,
         )  # fmt: skip
-        self.faults = LiveFaults(self.fabric, self.plan, delays=target not in CANNOT_DELAY)
+        self.faults = LiveFaults(self.fabric, self.plan, delays=TARGETS[target].can_delay)
         self.work = LiveWork(run, self.plan)
         share = run.scenario.transport.pmtu / self.plan.frame_bytes()
         rate = self.plan.nic_rate_bps or 0.0
