@@ -75,8 +75,8 @@ class Checker(Tables):
         self.implicit: dict[int, list[tree.Instance | tree.Action]] = {}
         """Instances that `Type.apply()` makes, and copies of actions, by id() of the parser or control."""
         self.records = {}
-        self.copies: dict[tuple[int, tuple[Type, ...]], Any] = {}
-        """Generic parsers, controls and functions with their type arguments."""
+        self.copies: dict[tuple[int, tuple[Any, ...]], Any] = {}
+        """Declarations with their type arguments, or with constants for parameters of type int, by id() and these."""
         self.numbered = {}
         self.homes: dict[int, tuple[Any, Scope]] = {}
         """Declarations with parameters of type int, by id(), with the scope they are in."""
@@ -121,6 +121,13 @@ class Checker(Tables):
             if not told and len(self.problems) < MOST_PROBLEMS:
                 self.problems.append(error)
             self.failed.add(getattr(node, "name", ""))
+
+    def checked(self, node: Any) -> list[Any]:
+        """A declaration, or the copies that were made of it and have what it lacks: types, values, numbers."""
+        out = [copy for (origin, _), copy in self.copies.items() if origin == id(node)]
+        if id(node) in self.templates:
+            out += [copy for copy, _ in self.templates[id(node)].copies.values()]
+        return [one for copy in out for one in self.checked(copy)] or [node]
 
     def fixed_copy(self, decl: Any, values: tuple[int, ...]) -> Any:
         """A copy of a declaration with constants for its parameters of type int, checked; one for equal constants."""

@@ -70,6 +70,7 @@ class Tables(Calls):
                 if difflib.get_close_matches(name, TABLE_PROPERTIES, 1, 0.7):
                     fail(one.where, f"table {node.name}: unknown property {name} {known(TABLE_PROPERTIES)}")
                 self.expr(one.value, scope)
+                self.warn("ignore-prop", one.where, f"table {node.name}: property {name} means nothing here")
         if node.entries is not None and not node.key:
             fail(
                 node.where, f"table {node.name} has entries and no key: entries have a value for each field of the key"

@@ -180,9 +180,12 @@ def plane_name(decl: tree.Decl, prefix: str) -> str:
     return f"{prefix}.{name}" if prefix else name
 
 
-def elaborate(name: str, nodes: list[tree.Node], top: Scope, errors: list[str]) -> Program:
-    """Put the program around its `main` package. Raises P4Error."""
-    return _Elaborator(top).program(name, nodes, errors)
+def elaborate(name: str, nodes: list[tree.Node], checked: list[tree.Node], top: Scope, errors: list[str]) -> Program:
+    """Put the program around its `main` package; `checked` has copies in place of nodes (Checker.checked).
+
+    Raises P4Error.
+    """
+    return _Elaborator(top).program(name, nodes, checked, errors)
 
 
 class _Elaborator:
@@ -195,7 +198,7 @@ class _Elaborator:
         self.global_actions: dict[int, ActionInstance] = {}
         self.value_sets: list[ValueSetInstance] = []
 
-    def program(self, name: str, nodes: list[tree.Node], errors: list[str]) -> Program:
+    def program(self, name: str, nodes: list[tree.Node], checked: list[tree.Node], errors: list[str]) -> Program:
         main = self.top.names.get("main")
         if not isinstance(main, tree.Instance):
             where = nodes[-1].where if nodes else NOWHERE
@@ -217,7 +220,7 @@ class _Elaborator:
         for extern in self.externs:
             extern.tables = [one for one in extern.tables if one.applied]
         self._number()
-        digests = _digests(nodes)
+        digests = _digests(checked)
         return Program(
             name, nodes, errors, main, parser, parsing, *controls, self.actions, self.tables, self.externs, digests,
             self.value_sets,
