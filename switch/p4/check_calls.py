@@ -138,6 +138,9 @@ class Calls(Expressions):
         fail(e.where, f"{of} has no method {target.name}")
 
     def _stack_call(self, e: tree.Call, target: tree.Member, scope: Scope) -> Type:
+        of = target.base.type
+        if not of.of_headers:
+            fail(target.where, f"an array of {of.element} has no methods: header stacks have push_front and pop_front")
         if target.name not in ("push_front", "pop_front"):
             fail(target.where, f"a header stack has no method {target.name} (has: pop_front, push_front)")
         if len(e.args) != 1:
@@ -375,4 +378,6 @@ def is_data(of: Type) -> bool:
         return base.kind != "header_union" and all(is_data(one) for one in base.fields.values())
     if isinstance(base, Tuple):
         return all(is_data(one) for one in base.items)
+    if isinstance(base, Stack):
+        return not base.of_headers and is_data(base.element)
     return isinstance(base, (Bits, Varbit)) or base == BOOL or (isinstance(base, Enum) and base.under is not None)

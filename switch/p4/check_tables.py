@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import fields
 from typing import Any
 
@@ -17,9 +18,10 @@ TABLE_PROPERTIES = ("actions", "counters", "default_action", "entries", "impleme
 
 def value_set_fields(of: Type) -> list[Type]:
     """The types that a member of a value_set of `of` has."""
-    if isinstance(of, Record):
-        return list(of.fields.values())
-    return list(of.items) if isinstance(of, Tuple) else [of]
+    if isinstance(of, (Record, Tuple)):
+        parts = of.fields.values() if isinstance(of, Record) else of.items
+        return [field for one in parts for field in value_set_fields(one)]
+    return [of]
 
 
 class Tables(Calls):
@@ -34,7 +36,7 @@ class Tables(Calls):
         """Check the statements of a block; check.py has them."""
         raise NotImplementedError
 
-    def construct(self, of: Object, args: list[tree.Arg], node: Any, scope: Scope) -> None:
+    def construct(self, of: Object, args: list[tree.Arg], node: Any, scope: Scope) -> Object:
         """Check constructor arguments; check.py."""
         raise NotImplementedError
 
@@ -64,8 +66,11 @@ class Tables(Calls):
 
     def _declare_table(self, node: tree.Table, scope: Scope) -> None:
         for name, one in node.properties.items():
-            if name not in TABLE_PROPERTIES:
-                fail(one.where, f"table {node.name}: unknown property {name} {known(TABLE_PROPERTIES)}")
+            if name not in TABLE_PROPERTIES:  # of another target: without a meaning here
+                if difflib.get_close_matches(name, TABLE_PROPERTIES, 1, 0.7):
+                    fail(one.where, f"table {node.name}: unknown property {name} {known(TABLE_PROPERTIES)}")
+                self.expr(one.value, scope)
+                self.warn("ignore-prop", one.where, f"table {node.name}: property {name} means nothing here")
         if node.entries is not None and not node.key:
             fail(
                 node.where, f"table {node.name} has entries and no key: entries have a value for each field of the key"
@@ -264,6 +269,9 @@ class Tables(Calls):
             return
         if what == "select" and len(keys) == 1 and self._is_value_set(keys[0], kinds, scope):
             return
+        listed = [of for of, _ in kinds if isinstance(plain(of), (Record, Tuple))]
+        if len(keys) == 1 and isinstance(keys[0], tree.ListExpr) and not listed:  # { a, b } for (a, b)
+            keys[:] = keys[0].items
         if len(keys) != len(kinds):
             fail(keys[0].where, f"{what}: {count(len(keys), 'value')} for {count(len(kinds), 'key')}")
         for one, (of, _) in zip(keys, kinds, strict=False):

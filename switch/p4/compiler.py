@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 from pathlib import Path
 from traceback import walk_tb
@@ -36,6 +37,7 @@ class CompiledProgram:
     """The shared object; exports `p4_program` (switch/runtime/p4rt.h)."""
     config: bytes
     """P4Runtime's p4_device_config for the embedded target: the preprocessed source, with line markers."""
+    warnings: tuple[P4Warning, ...] = ()
 
     def traced(self) -> Path:
         """The program built for Device.trace: tells what happens to a packet, and is slower. Raises P4Error."""
@@ -61,14 +63,16 @@ def compile_program(
         digest = hashlib.sha256(_compiler_digest() + name.encode() + b"\0" + text.encode("utf-8", "replace"))
         stem = folder / f"{name}-{digest.hexdigest()[:20]}"
         c_path, info_path = stem.with_suffix(".c"), stem.with_suffix(".p4info")
-        if not (c_path.exists() and info_path.exists()):
-            c_text, info, _ = _translate(name, text)
+        warned = stem.with_suffix(".warnings.json")
+        if not (c_path.exists() and info_path.exists() and warned.exists()):
+            c_text, info, warnings = _translate(name, text)
+            write_whole(warned, json.dumps([astuple(one) for one in warnings]).encode())
             write_whole(info_path, info.SerializeToString(deterministic=True))
             write_whole(c_path, c_text.encode())
         library = build_shared([c_path], [RUNTIME_DIR], tag=f"p4-{name}")
-        return CompiledProgram(
-            name, p4i.P4Info.FromString(info_path.read_bytes()), c_path, library, text.encode("utf-8", "replace")
-        )
+        told = [P4Warning(Location(*where), *rest) for where, *rest in json.loads(warned.read_bytes())]
+        info, config = p4i.P4Info.FromString(info_path.read_bytes()), text.encode("utf-8", "replace")
+        return CompiledProgram(name, info, c_path, library, config, tuple(told))
     except BuildError as error:
         raise P4Error(None, str(error)) from None
     except OSError as error:
@@ -109,8 +113,9 @@ def _front(name: str, text: str) -> Program:
         warnings = Names().program(nodes)
         checker = Checker()
         checker.program(nodes)
-        program = elaborate(name, nodes, checker.top, checker.errors)
-        found = dict.fromkeys((*warnings, *checker.warnings, *Values().program(nodes)))
+        checked = [one for node in nodes for one in checker.checked(node)]
+        program = elaborate(name, nodes, checked, checker.top, checker.errors)
+        found = dict.fromkeys((*warnings, *checker.warnings, *Values().program(checked)))
         program.warnings = sorted(found, key=lambda one: (one.location.file, one.location.line, one.location.column))
         return program
 

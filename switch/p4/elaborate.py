@@ -128,8 +128,6 @@ class ControlInstance:
     decl: Any
     members: dict[int, Any] = field(default_factory=dict)
     """id() of each local declaration -> its instance here."""
-    constants: dict[str, Any] = field(default_factory=dict)
-    """Values of the constructor's parameters."""
 
 
 @dataclass(eq=False)
@@ -182,9 +180,12 @@ def plane_name(decl: tree.Decl, prefix: str) -> str:
     return f"{prefix}.{name}" if prefix else name
 
 
-def elaborate(name: str, nodes: list[tree.Node], top: Scope, errors: list[str]) -> Program:
-    """Put the program around its `main` package. Raises P4Error."""
-    return _Elaborator(top).program(name, nodes, errors)
+def elaborate(name: str, nodes: list[tree.Node], checked: list[tree.Node], top: Scope, errors: list[str]) -> Program:
+    """Put the program around its `main` package; `checked` has copies in place of nodes (Checker.checked).
+
+    Raises P4Error.
+    """
+    return _Elaborator(top).program(name, nodes, checked, errors)
 
 
 class _Elaborator:
@@ -197,7 +198,7 @@ class _Elaborator:
         self.global_actions: dict[int, ActionInstance] = {}
         self.value_sets: list[ValueSetInstance] = []
 
-    def program(self, name: str, nodes: list[tree.Node], errors: list[str]) -> Program:
+    def program(self, name: str, nodes: list[tree.Node], checked: list[tree.Node], errors: list[str]) -> Program:
         main = self.top.names.get("main")
         if not isinstance(main, tree.Instance):
             where = nodes[-1].where if nodes else NOWHERE
@@ -219,7 +220,7 @@ class _Elaborator:
         for extern in self.externs:
             extern.tables = [one for one in extern.tables if one.applied]
         self._number()
-        digests = _digests(nodes)
+        digests = _digests(checked)
         return Program(
             name, nodes, errors, main, parser, parsing, *controls, self.actions, self.tables, self.externs, digests,
             self.value_sets,
@@ -259,24 +260,13 @@ class _Elaborator:
             found = self.top.find(value.to.name) if isinstance(value, tree.Construct) else None
             if not isinstance(found, Object) or found.kind != wanted or not isinstance(value, tree.Construct):
                 fail(arg.where, f"argument {name} of V1Switch must be a {wanted}, made in place: Name(){_ORDER}")
-            self._constructor_args(found.decl, value)
-            body = found.decl.states if wanted == "parser" else found.decl.body
+            decl = value.type.decl if isinstance(value.type, Object) else found.decl
+            body = decl.states if wanted == "parser" else decl.body
             if body is None:
-                fail(arg.where, f"{found.decl.name} is only declared, it has no body")
-            out[name] = found.decl
+                fail(arg.where, f"{decl.name} is only declared, it has no body")
+            out[name] = decl
         self._signatures(out, {name: arg.where for name, arg in given.items()})
         return out
-
-    @staticmethod
-    def _constructor_args(decl: Any, value: tree.Construct) -> None:
-        """The arguments of `Name(1, 2)` in a package must be there and known."""
-        for param, e in Calls.pair(decl.name, decl.ctor, value.args, value.where):
-            if isinstance(e, tree.Integer) and isinstance(plain(param.type), Bits):
-                e.const = plain(param.type).wrap(e.value)  # type: ignore[union-attr]
-            elif isinstance(e, tree.Boolean):
-                e.const = e.value
-            else:
-                unsupported(e.where, "a constructor argument in a package that is not a number or bool")
 
     @staticmethod
     def _signatures(parts: dict[str, Any], places: dict[str, Location]) -> None:
@@ -330,9 +320,10 @@ class _Elaborator:
         return out
 
     def _construct(self, out: ControlInstance, args: list[tree.Arg], outer: ControlInstance | None) -> None:
-        """Give `out` what its constructor is called with: values, and instances that exist around it or are made here.
+        """Give `out` the instances that its constructor is called with: they exist around it or are made here.
 
-        An argument may be a parameter of the constructor of `outer`, the instance around it.
+        An argument may be a parameter of the constructor of `outer`, the instance around it. Values are in the
+        declaration itself (check.py: Template).
         """
         for param, value in Calls.pair(out.decl.name, out.decl.ctor, args, out.decl.where):
             if isinstance(value, tree.Construct) and isinstance(value.type, Object):
@@ -343,16 +334,6 @@ class _Elaborator:
                 decl = value.decl  # type: ignore[attr-defined]
                 found = outer.members.get(id(decl)) if outer else None
                 out.members[id(param)] = found or self.shared.get(id(decl))
-            else:
-                out.constants[param.name] = self._constant(value, outer)
-
-    @staticmethod
-    def _constant(value: tree.Expr, outer: ControlInstance | None) -> Any:
-        """Value of a constructor's argument, which may be a parameter of the constructor of `outer`."""
-        known = outer.constants if outer else {}
-        if isinstance(value, tree.Path) and isinstance(value.decl, tree.Param) and value.name in known:
-            return known[value.name]
-        return value.const
 
     def _control(
         self, decl: tree.Control, name: str, args: list[tree.Arg], outer: ControlInstance | None
@@ -392,7 +373,7 @@ class _Elaborator:
         params = next(one for one in of.decl.constructors if len(one) == len(node.args))
         args = {}
         for param, value in Calls.pair(of.decl.name, params, node.args, node.where):
-            args[param.name] = self._constant(value, outer)
+            args[param.name] = value.const
             if param.name == "size" and not 0 < args["size"] <= _MAX_SIZE:
                 fail(value.where, f"{name}: size {args['size']}: must be 1 to {_MAX_SIZE}")
         instance = ExternInstance(name, of.decl.name, node, args)

@@ -185,20 +185,34 @@ def param_ids(action: tree.Action) -> list[tuple[tree.Param, int]]:
 
 def value_set_keys(one: ValueSetInstance) -> list[tuple[int, str, int, str]]:
     """(id, name, bits, match kind) of each field of a value_set's members; a single value has no name."""
-    of = one.decl.element
+    leaves = _member_fields(one.decl.element)
+    out = []
+    for number, (name, of, decl) in zip(field_ids(_notes_of(decl) for _, _, decl in leaves), leaves, strict=True):
+        note = decl.annotation("match") if decl else None
+        kind = note.body[0].text if note and note.body else "exact"
+        if kind not in _MATCH:
+            fail(decl.where, f"@match({kind}): a value_set matches by {', '.join(sorted(_MATCH))}")
+        out.append((number, name, width_of(of) or 32, kind))
+    return out
+
+
+def _notes_of(decl: tree.Field | None) -> list[tree.Annotation]:
+    return decl.annotations if decl else []
+
+
+def _member_fields(of: Type, prefix: str = "") -> list[tuple[str, Type, Any]]:
+    """(name, type, declaration) of the values in a value_set's member; those of structs in it as `outer.inner`."""
     if isinstance(of, Record):
-        out = []
-        ids = field_ids(field.annotations for field in of.decl.fields)
-        for number, field in zip(ids, of.decl.fields, strict=True):
-            note = field.annotation("match")
-            kind = note.body[0].text if note and note.body else "exact"
-            if kind not in _MATCH:
-                fail(field.where, f"@match({kind}): a value_set matches by {', '.join(sorted(_MATCH))}")
-            out.append((number, field.name, width_of(of.fields[field.name]) or 32, kind))
-        return out
-    if isinstance(of, Tuple):
-        return [(at, f"f{at - 1}", width_of(part) or 32, "exact") for at, part in enumerate(of.items, 1)]
-    return [(1, "", width_of(of) or 32, "exact")]
+        parts = [(field.name, of.fields[field.name], field) for field in of.decl.fields]
+    elif isinstance(of, Tuple):
+        parts = [(f"f{at}", one, None) for at, one in enumerate(of.items)]
+    else:
+        return [(prefix, of, None)]
+    out: list[tuple[str, Type, Any]] = []
+    for name, one, decl in parts:
+        whole = f"{prefix}.{name}" if prefix else name
+        out += _member_fields(one, whole) if isinstance(one, (Record, Tuple)) else [(whole, one, decl)]
+    return out
 
 
 def key_name(one: tree.KeyElement) -> str:
@@ -294,10 +308,10 @@ def make_p4info(program: Program, ids: Ids) -> p4i.P4Info:
     for one in program.value_sets:
         found = info.value_sets.add(size=one.size)
         _preamble(found, "value_set", one.name, ids, one.decl)
-        fields = one.decl.element.decl.fields if isinstance(one.decl.element, Record) else []
-        for at, (number, name, bits, match) in enumerate(value_set_keys(one)):
+        leaves = _member_fields(one.decl.element)
+        for (number, name, bits, match), (_, _, decl) in zip(value_set_keys(one), leaves, strict=True):
             out = found.match.add(id=number, name=name, bitwidth=bits, match_type=_MATCH[match])
-            fill_notes(out, fields[at].annotations if fields else [], ("match",))
+            fill_notes(out, _notes_of(decl), ("match",))
     for digest in ids.plane.digests:
         sent = info.digests.add()
         sent.preamble.id = ids.of("digest", digest.name)

@@ -185,7 +185,9 @@ def _wanted(error: UnexpectedToken) -> str:
         accepts -= _TYPE_WORDS | {"_DOT"}
     if "IDENTIFIER" in accepts:
         words.append("a name")
-        accepts -= _NAME_WORDS | {"IDENTIFIER", "TYPE_ID", "LIST"}
+        accepts -= _NAME_WORDS | {"IDENTIFIER", "TYPE_ID", "LIST", "_LSQB"}
+    if "_SEMICOLON" in accepts:
+        accepts -= {"_LSQB"}  # the size of an array is the last thing that is missing
     if accepts >= {"PLUS", "STAR"}:
         words.append("an operator")
         accepts -= _OPERATORS

@@ -137,11 +137,14 @@ class TypeResolver:
             return self._named(node, scope)
         if isinstance(node, tree.StackType):
             element = self.resolve(node.element, scope)
-            if not isinstance(element, Record) or element.kind == "struct":
-                fail(node.where, f"a stack holds headers; {element} is no header")
+            if not isinstance(element, (Record, Bits, Enum, NewType, Tuple, Stack)) and element not in (BOOL, ERROR):
+                fail(
+                    node.where,
+                    f"an array of {element}: headers, structs, tuples, numbers, bool, enums and errors can be",
+                )
             size = self.constant(node.size, scope)
             if size < 1:
-                fail(node.where, f"a stack of {size} headers: it has at least one")
+                fail(node.where, f"an array of {size} elements: it has at least one")
             return Stack(element, size)
         if isinstance(node, tree.TupleType):
             return Tuple(tuple(self.resolve(one, scope) for one in node.args))

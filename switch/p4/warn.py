@@ -17,8 +17,8 @@ from switch.p4.preprocess import INCLUDE_DIR
 from switch.p4.types import is_value
 
 KINDS = (
-    "duplicate-priorities", "entries-out-of-priority-order", "mismatch", "overflow", "parser-transition", "shadow",
-    "uninitialized-out-param", "uninitialized-use", "unreachable", "unused",
+    "duplicate-priorities", "entries-out-of-priority-order", "ignore-prop", "mismatch", "overflow", "parser-transition",
+    "shadow", "uninitialized-out-param", "uninitialized-use", "unreachable", "unused",
 )  # fmt: skip
 _UNSEEN = ("type", "const", "decl", "callee", "annotations")
 

@@ -84,7 +84,7 @@ DECLARATIONS = [
     (dict(top="struct s_t { string x; }"), "3:21: field x cannot be a string"),
     (dict(top="match_kind { near, exact }"), "3:14: match_kind exact is declared twice"),
     (dict(top="control Sub() { apply { } } control Use(Sub s) { apply { } }"),
-     "3:45: Use: s cannot be a parameter of type Sub: a control is given to a constructor, in the second (...)"),
+     "3:45: parameter s: a control is given to the constructor, `Use(...)(Sub s)`, not to apply()"),
     (dict(apply="bit<8> hdr = 1;"), "16:16: hdr hides the parameter hdr at program.p4:11:27: give it another name"),
     (dict(local="action a() { switch (hdr.data.a) { default: { } } }"),
      "14:35: a switch in an action is not supported by the C backend (nor by p4c for BMv2: write if ... else)"),

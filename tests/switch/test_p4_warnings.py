@@ -11,6 +11,7 @@ from testbed.p4 import app
 
 USED = "t.apply();"
 TERNARY = "table u { key = { hdr.data.a : ternary; } actions = { NoAction; } "
+BELOW = "control Sub(inout bit<8> x)(int n) { apply { bit<8> y = n - 2; x = y; } }"
 WARNED = [
     (dict(apply=USED + "bit<8> x = 1;"), ["16:26: warning: variable x is never used [unused]"]),
     (dict(apply=USED, local="action a() { }"), ["14:12: warning: action a is never used [unused]"]),
@@ -41,9 +42,16 @@ WARNED = [
           "priority = 2 : 2 : NoAction(); priority = 2 : 3 : NoAction(); } }"),
      ["14:125: warning: table u: priority 2 below 1: it wins over those above it [entries-out-of-priority-order]",
       "14:156: warning: table u: another entry has priority 2, too [duplicate-priorities]"]),
+    (dict(apply=USED + "u.apply();", local="table u { actions = { NoAction; } stage = 3; }"),
+     ["14:39: warning: table u: property stage means nothing here [ignore-prop]"]),
+    (dict(apply=USED + "n.apply(hdr.data.a);", top=BELOW, local="Sub(1) n;"),
+     ["3:57: warning: -1 is negative and becomes 255 as bit<8> [mismatch]"]),
+    (dict(apply=USED, top=BELOW),
+     ["3:9: warning: control Sub is never used [unused]",
+      "3:57: warning: -1 is negative and becomes 255 as bit<8> [mismatch]"]),
     (dict(apply=USED, next="accept; } state lost { "),
-     ["8:46: warning: no way from start leads to state lost [unreachable]",
-      "8:46: warning: state lost has no transition: it goes to reject [parser-transition]"]),
+     ["8:56: warning: no way from start leads to state lost [unreachable]",
+      "8:56: warning: state lost has no transition: it goes to reject [parser-transition]"]),
 ]  # fmt: skip
 SILENT = [
     dict(apply=USED),
@@ -53,6 +61,7 @@ SILENT = [
     dict(apply=USED + "bit<8> x; switch (hdr.data.b) { 1: { x = 1; } 2: default: { x = 2; } } hdr.data.a = x;"),
     dict(apply=USED + "bit<8> x; f(x); hdr.data.a = x;", top="void f(out bit<8> x) { x = 1; }"),
     dict(apply=USED + "set(); hdr.data.a = x;", local="bit<8> x; action set() { x = 1; }"),
+    dict(apply=USED + "n.apply(hdr.data.a);", top=BELOW, local="Sub(3) n;"),
     dict(apply=USED + "hdr.data.s = -1; hdr.data.a = (bit<8>)256;"),
 ]
 
@@ -81,5 +90,13 @@ def test_check__warnings_go_to_stderr_and_are_errors_when_asked(tmp_path):
     done = CliRunner().invoke(app, ["check", "--Werror", "--Wdisable", "unused", str(path)])
     assert (done.exit_code, done.stderr) == (1, "")
     assert done.stdout == f"{overflow}error: 256 does not fit bit<8> and becomes 0 [overflow]\n"
+    for _ in range(2):  # the second time from the cache
+        done = CliRunner().invoke(app, ["compile", str(path), "-o", str(tmp_path / "out")])
+        assert done.exit_code == 0 and len(done.stdout.splitlines()) == 3
+        assert [one.partition("warning:")[0] for one in done.stderr.splitlines()] == [unused, overflow]
+    done = CliRunner().invoke(app, ["compile", "--Werror", "--Wdisable", "unused", str(path), "-o", str(tmp_path)])
+    assert (done.exit_code, done.stderr) == (1, "")
+    assert done.stdout == f"{overflow}error: 256 does not fit bit<8> and becomes 0 [overflow]\n"
+    assert not list(tmp_path.glob("*.c"))
     done = CliRunner().invoke(app, ["check", "--Wdisable", "unusd", str(path)])
     assert done.exit_code == 1 and "no kind of warning (has: duplicate-priorities, " in done.stderr
