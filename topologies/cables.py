@@ -432,6 +432,10 @@ class Cables:
             came, _, lost, *_ = self._counts(interface, INPUT)
             return came - lost
 
+    def came_to(self, switch: str) -> int:
+        """Packets that a switch has been given by all its cables."""
+        return sum(self.arrived(port.interface) for port in self.plan.ports(switch))
+
     def sent(self, interface: str) -> tuple[int, int]:
         """Packets and octets that a port has put on its cable."""
         with self._lock:
