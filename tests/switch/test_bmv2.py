@@ -202,6 +202,6 @@ def test_entries__an_error_says_which(daemon):
         device = RemoteDevice(control)
         compiled = compile_program(SMALL / "tables.p4")
         device.load(P4cProgram("tables", compiled.p4info, compiled.config))
-        with pytest.raises(Bmv2Error, match="no meter with id 77.* MODIFY"):
+        with pytest.raises(Bmv2Error, match=r"no meter with id 77.* MODIFY"):
             device.write_meter(77, 0, bmv2.MeterConfig(1, 1, 1, 1))
         device.close()
