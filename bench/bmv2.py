@@ -141,10 +141,13 @@ def dataplane_messages() -> tuple[Any, Any]:
 
 
 class Bmv2:
-    """A simple_switch_grpc process. Pipelines may be loaded one after the other."""
+    """A simple_switch_grpc process. Pipelines may be loaded one after the other.
 
-    def __init__(self, folder: Path, device_id: int = 1) -> None:
-        self.folder, self.device_id = folder, device_id
+    With `interfaces` (by port) packets come and go there; without, by RemoteDevice.inject and advance.
+    """
+
+    def __init__(self, folder: Path, device_id: int = 1, interfaces: dict[int, str] | None = None) -> None:
+        self.folder, self.device_id, self.interfaces = folder, device_id, interfaces or {}
         self._child: subprocess.Popen[bytes] | None = None
         self._device: RemoteDevice | None = None
         self._channels: list[grpc.Channel] = []
@@ -158,9 +161,11 @@ class Bmv2:
 
     def command(self, control: str, packets: str, thrift_port: int) -> list[str]:
         """What is BMv2's own stands before `--`, the target's options after it."""
+        ports = [word for port, name in self.interfaces.items() for word in ("-i", f"{port}@{name}")]
+        in_memory = [] if ports else ["--dp-grpc-server-addr", packets]
         return [
-            SWITCH, "--no-p4", "--device-id", str(self.device_id), "--thrift-port", str(thrift_port), "--",
-            "--grpc-server-addr", control, "--dp-grpc-server-addr", packets, "--priority-queues", str(QUEUES),
+            SWITCH, "--no-p4", "--device-id", str(self.device_id), "--thrift-port", str(thrift_port), *ports, "--",
+            "--grpc-server-addr", control, *in_memory, "--priority-queues", str(QUEUES),
         ]  # fmt: skip
 
     def start(self) -> None:
@@ -173,7 +178,7 @@ class Bmv2:
                 stdout=log, stderr=log, cwd=self.folder,
             )  # fmt: skip
         deadline = time.monotonic() + START_S
-        while not (listens(control) and listens(packets)):
+        while not (listens(control) and (self.interfaces or listens(packets))):
             if not self.is_alive or time.monotonic() > deadline:
                 raise GoneError(f"{SWITCH} did not start: {self.last_words()}")
             time.sleep(0.02)
@@ -200,7 +205,8 @@ class Bmv2:
     def load(self, program: P4cProgram) -> RemoteDevice:
         """The device with this program and empty tables. Raises Bmv2Error when BMv2 does not take it."""
         if self._device is None:
-            self._device = RemoteDevice(*self._channels, device_id=self.device_id)
+            channels = self._channels[:1] if self.interfaces else self._channels
+            self._device = RemoteDevice(*channels, device_id=self.device_id)
         with self._errors(f"{program.name} is not taken by BMv2"):
             self._device.load(program)
         return self._device
