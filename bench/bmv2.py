@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from finsy.proto import U128, p4d, p4i, p4r, p4r_grpc, rpc_status
+from finsy.proto import U128, p4d, p4i, p4r, p4r_grpc, p4t, rpc_status
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
 from switch.daemon import translate
@@ -237,6 +237,24 @@ class Bmv2:
             self._child = None
 
 
+def known_to_pi(p4info: p4i.P4Info) -> p4i.P4Info:
+    """Without the digests that would make PI refuse all of it: it knows bit<N>, and structs and tuples of those."""
+
+    def is_bits(spec: p4t.P4DataTypeSpec) -> bool:
+        return spec.HasField("bitstring") and spec.bitstring.HasField("bit")
+
+    def parts(spec: p4t.P4DataTypeSpec) -> list[p4t.P4DataTypeSpec]:
+        if spec.HasField("struct"):
+            return [one.type_spec for one in p4info.type_info.structs[spec.struct.name].members]
+        return list(spec.tuple.members) if spec.HasField("tuple") else [spec]
+
+    out = p4i.P4Info()
+    out.CopyFrom(p4info)
+    del out.digests[:]
+    out.digests.extend(one for one in p4info.digests if all(map(is_bits, parts(one.type_spec))))
+    return out
+
+
 def describe(error: grpc.RpcError) -> str:
     """Code and text of an error; of a failed Write those of its updates, too."""
     out = [f"{error.code().name}: {error.details()}"]  # type: ignore[attr-defined]
@@ -305,12 +323,12 @@ class RemoteDevice:
         for port in list(self._ports_down):
             self.set_port_up(port, True)
         self._groups, self._sessions, self._profile_groups = {}, {}, set()
-        self.p4info = program.p4info
+        self.p4info = known_to_pi(program.p4info)
         self._stub.SetForwardingPipelineConfig(
             p4r.SetForwardingPipelineConfigRequest(
                 device_id=self.device_id, election_id=self._election,
                 action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
-                config=p4r.ForwardingPipelineConfig(p4info=program.p4info, p4_device_config=program.config),
+                config=p4r.ForwardingPipelineConfig(p4info=self.p4info, p4_device_config=program.config),
             ), timeout=RPC_S,
         )  # fmt: skip
 

@@ -78,7 +78,7 @@ def on_bmv2(program: P4cProgram, script: list[Command], folder: Path) -> Outcome
         device = switch.load(program)
         device.ask_for_digests()
         out = _run(device, program, script)
-        specs = {one.preamble.id: one for one in program.p4info.digests}
+        specs = {one.preamble.id: one for one in device.p4info.digests}
         for number, data in device.digest_data() if specs else ():
             spec = specs[number]
             out.digests.append((spec.preamble.name, flatten(spec.type_spec, program.p4info, data)))
