@@ -317,9 +317,9 @@ class RemoteDevice:
         self._listener.join(RPC_S)
 
     def load(self, program: P4cProgram) -> None:
-        """This program and nothing else: clone sessions of the last one, which BMv2 keeps, go, too."""
-        for session in list(self._sessions.values()):
-            self._write(p4r.Update.DELETE, packet_replication_engine_entry=replication_out(session))
+        """This program and nothing else: clone sessions and groups of the last one, which BMv2 keeps, go, too."""
+        for entry in (*self._sessions.values(), *self._groups.values()):
+            self._write(p4r.Update.DELETE, packet_replication_engine_entry=replication_out(entry))
         for port in list(self._ports_down):
             self.set_port_up(port, True)
         self._groups, self._sessions, self._profile_groups = {}, {}, set()

@@ -85,6 +85,7 @@ control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             mark_to_drop(std);
         } else if (hdr.data.op == 0x12) {
             recirculate_preserving_field_list(lists_t.DEEP);
+            truncate(4);                                    // not of what goes round
             hdr.data.arg = hdr.data.arg + 1;
         }
         if (hdr.data.op == 0x13) {
