@@ -285,6 +285,8 @@ class RemoteDevice:
         self._sessions: dict[int, CloneSession] = {}
         self._profile_groups: set[tuple[int, int]] = set()
         self._ports_down: set[int] = set()
+        self.digests_asked: set[str] = set()
+        """Names of the digests that it will tell of."""
         self._stub = p4r_grpc.P4RuntimeStub(control)
         self._election = U128.encode(1)
         self._asked: queue.SimpleQueue[p4r.StreamMessageRequest | None] = queue.SimpleQueue()
@@ -361,10 +363,13 @@ class RemoteDevice:
     # ---- digests
 
     def ask_for_digests(self) -> None:
-        """Each at once and by itself."""
+        """Each at once and by itself. Those of no name of their own (digest_0) BMv2 does not give."""
         for one in self.p4info.digests:
             config = p4r.DigestEntry.Config(max_timeout_ns=0, max_list_size=1, ack_timeout_ns=0)
-            self._write(p4r.Update.INSERT, digest_entry=p4r.DigestEntry(digest_id=one.preamble.id, config=config))
+            entry = p4r.DigestEntry(digest_id=one.preamble.id, config=config)
+            with contextlib.suppress(Bmv2Error):
+                self._write(p4r.Update.INSERT, digest_entry=entry)
+                self.digests_asked.add(one.preamble.name)
 
     def digest_data(self) -> list[tuple[int, p4d.P4Data]]:
         """(digest, value) of all that were sent since the last call."""

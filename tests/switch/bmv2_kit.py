@@ -44,6 +44,8 @@ class Outcome:
 
     frames: dict[int, list[bytes]] = field(default_factory=dict)
     digests: list[tuple[str, dict[str, int]]] = field(default_factory=list)
+    known: set[str] = field(default_factory=set)
+    """Digests that BMv2 tells of."""
     failures: list[str] = field(default_factory=list)
 
 
@@ -53,7 +55,7 @@ def _run(device: Any, program: Any, script: list[Command]) -> Outcome:
         if command.word not in LEFT_OUT:
             run.command(command)
     run.wait()
-    return Outcome({at: many for at, many in sorted(run.out.items()) if many}, [], run.report.failures)
+    return Outcome({at: many for at, many in sorted(run.out.items()) if many}, failures=run.report.failures)
 
 
 def on_ours(program: CompiledProgram, script: list[Command]) -> Outcome:
@@ -78,8 +80,9 @@ def on_bmv2(program: P4cProgram, script: list[Command], folder: Path) -> Outcome
         device = switch.load(program)
         device.ask_for_digests()
         out = _run(device, program, script)
+        out.known = device.digests_asked
         specs = {one.preamble.id: one for one in device.p4info.digests}
-        for number, data in device.digest_data() if specs else ():
+        for number, data in device.digest_data() if out.known else ():
             spec = specs[number]
             out.digests.append((spec.preamble.name, flatten(spec.type_spec, program.p4info, data)))
         return out

@@ -1,3 +1,4 @@
+// Not for BMv2: clone3, and resubmit and recirculate with data, are gone from p4c's v1model; semantics.p4 has the newer forms.
 // Multicast, clones (I2E, E2E) with and without field lists, resubmit, recirculate, truncate, and their order.
 #include <core.p4>
 #include <v1model.p4>
