@@ -334,6 +334,34 @@ def compare(desired: Iterable[Entry], actual: Iterable[Entry]) -> list[Differenc
     ]
 
 
+def with_watch_ports(actual: Iterable[Entry], known: Iterable[Entry]) -> list[Entry]:
+    """What PI (BMv2's P4Runtime server) read, with the watch ports it keeps but does not tell.
+
+    It reads every member of a group back with the watch port of the one that was added last. A group that differs from
+    a known one of its number in nothing else stands for that one; every other entry stays as it was read.
+    """
+    groups = [one for one in known if one.entity.HasField("action_profile_group")]
+    return [next((group for group in groups if _is_told_by_pi(one, group)), one) for one in actual]
+
+
+def _is_told_by_pi(read: Entry, written: Entry) -> bool:
+    if read.what != written.what:
+        return False
+    told, group = read.entity.action_profile_group, written.entity.action_profile_group
+    ports = {one.watch_port for one in told.members}
+    alike = len(ports) <= 1 and ports <= {one.watch_port for one in group.members}
+    return alike and _unwatched(told) == _unwatched(group)
+
+
+def _unwatched(group: p4r.ActionProfileGroup) -> p4r.ActionProfileGroup:
+    out = p4r.ActionProfileGroup()
+    out.CopyFrom(group)
+    del out.members[:]
+    for member in sorted(group.members, key=lambda one: one.member_id):
+        out.members.add(member_id=member.member_id, weight=member.weight)
+    return out
+
+
 _WRITE_ORDER = ("action_profile_member", "action_profile_group", "table_entry")
 """An entry may only refer to what exists: members, then groups, then tables; deleted the other way round."""
 _TABLES = _WRITE_ORDER.index("table_entry")

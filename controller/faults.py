@@ -643,7 +643,10 @@ class FaultList:
                 continue
             is_known_lossy = self._is_known_lossy(sighting)
             path = self._paths.get((sighting.source, sighting.about), plane)
-            fate = path.fate(is_known_lossy) if path is not None and sighting.source != EV else Fate.UNCOUNTED
+            fate = Fate.UNCOUNTED
+            if path is not None and sighting.source != EV:
+                is_loss_near = is_known_lossy or (sighting.source == MAPPER and self._is_beside_losses(sighting))
+                fate = path.fate(is_loss_near)
             waited = sighting.told or now >= sighting.heard + self.times.judge_s
             if fate is Fate.SURVIVES or (fate is Fate.UNCOUNTED and is_known_lossy):
                 surviving.append(key)

@@ -1,7 +1,8 @@
 """What the controller is started with: the run folder's plan, switches and program (docs/architecture.md).
 
 plan.json        Plan.to_json()
-switches.json    {"p0-t0-0": {"address": "127.0.0.1:9559", "device_id": 1, "gnmi": "127.0.0.1:9339"}, ...}
+switches.json    {"p0-t0-0": {"address": "127.0.0.1:9559", "device_id": 1, "gnmi": "127.0.0.1:9339"}, ...}, and
+                 "tells_watch_ports": false where a switch does not read them back
 program/         p4info.txtpb and one config.*
 discipline.json  optional: what of the egress discipline is not as the plan has it (controller/discipline.py)
 """
@@ -35,6 +36,8 @@ class Target:
     gnmi: str | None
     """Address of the gNMI server that knows its ports; None when there is none."""
     entries: tuple[Entry, ...]
+    tells_watch_ports: bool = True
+    """Reads members of a group back with the watch ports that were written (BMv2 does not: with_watch_ports)."""
 
     @property
     def name(self) -> str:
@@ -99,7 +102,10 @@ def _target(switch: Switch, place: Any, entries: tuple[Entry, ...], path: Path) 
         raise InputError(f"{where}: device_id = {device_id!r}: wants a number from 1, like {switch.device_id}")
     if gnmi is not None and (not isinstance(gnmi, str) or not gnmi.rpartition(":")[2].isdecimal()):
         raise InputError(f'{where}: gnmi = {gnmi!r}: wants "host:port", like "127.0.0.1:9339", or null')
-    return Target(switch, address, device_id, gnmi, entries)
+    tells = place.get("tells_watch_ports", True)
+    if not isinstance(tells, bool):
+        raise InputError(f"{where}: tells_watch_ports = {tells!r}: wants true or false")
+    return Target(switch, address, device_id, gnmi, entries, tells)
 
 
 def _read_discipline(path: Path) -> Discipline:

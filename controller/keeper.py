@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from controller.entries import Catalog, Difference, Entry, compare, digest, updates_for
+from controller.entries import Catalog, Difference, Entry, compare, digest, updates_for, with_watch_ports
 from controller.errors import SwitchError
 from controller.inputs import Target
 from controller.lines import pause_s
@@ -181,7 +181,7 @@ class Keeper:
             async with self._reading:
                 # An entry that follows what is alive and is still to be written is no difference.
                 wanted = (*self.target.entries, *self._live_written)
-                actual = await session.read()
+                actual = await self._read(session)
         except SwitchError as error:
             return Verification(None, (), (), str(error))
         lines = tuple(sorted(str(entry) for entry in actual))
@@ -201,6 +201,13 @@ class Keeper:
         if session is None:
             raise SwitchError(self.describe(), retry=True)
         return await session.read_cells(counter, cells)
+
+    async def _read(self, session: Session) -> list[Entry]:
+        """All entries of the switch. Raises SwitchError."""
+        actual = await session.read()
+        if self.target.tells_watch_ports:
+            return actual
+        return with_watch_ports(actual, (*self.target.entries, *self._live_written, *self._live))
 
     def _static(self, actual: list[Entry]) -> list[Entry]:
         """Without the entries that follow what is alive: those are no part of what never changes."""
@@ -244,11 +251,11 @@ class Keeper:
             await self._load_program(session)
             live = self._live
             desired = (*self.target.entries, *live)
-            differences = compare(desired, await session.read())
+            differences = compare(desired, await self._read(session))
             if differences:
                 self._count_writes(differences)
                 await session.write(updates_for(differences))
-            actual = await session.read()
+            actual = await self._read(session)
             self._live_written = live
             await session.subscribe_digests()
         if left := compare(desired, actual):

@@ -102,7 +102,11 @@ class MapperSource:
                 self._counts(about, trace, row, now)
 
     def _trace(self, row: Message) -> tuple[str, Trace]:
-        """Name and trace of a target. Raises KeyError, ValueError for what the fabric does not have."""
+        """Name and trace of a target. Raises KeyError, ValueError for what the fabric does not have.
+
+        Each target has a name of its own: one loop may be sent for two links, up one and down the other, and its
+        probes are counted apart.
+        """
         key = (row["kind"], row["host"], row["target"], *row.get("walk", ()))
         known = self._traces.get(key)
         if known is None:
@@ -114,7 +118,7 @@ class MapperSource:
         traces = self._faults.traces
         if row["kind"] == "loop":
             walk = tuple(str(node) for node in row["walk"])
-            return " ".join(walk), traces.along(walk)
+            return f"{' '.join(walk)} for {target}", traces.along(walk)
         is_t0 = row["kind"] == "t0"
         return f"{host} {target}", traces.t0_probe(host, plane) if is_t0 else traces.t1_probe(host, plane, target)
 

@@ -42,19 +42,25 @@ class Path:
     """Nobody calls it dead."""
     at_death: tuple[int, int] | None = None
     """(sent, lost) when it was called dead, or soon after."""
+    sent_through: int = 0
+    """Packets that had been sent when the last reading was made by which another one had come through."""
     proven_at: float = NEVER
     """When it last forwarded, as far as told."""
     counts: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=COUNTS_KEPT))
     """(time, sent, lost) since the source began, oldest first."""
 
     def fate(self, lossy: bool) -> Fate:
-        """`lossy`: the path is over something known to lose packets, which may lose a few in a row: ask for more."""
+        """`lossy`: the path is over something known to lose packets, which may lose a few in a row: ask for more, and
+        for all of them."""
         if self.at_death is None or not self.counts:
             return Fate.UNCOUNTED
-        sent, lost = self.counts[-1][1] - self.at_death[0], self.counts[-1][2] - self.at_death[1]
-        if sent >= SURVIVORS_ASKED and lost < DEAD_LOSS * sent:
+        _, now_sent, now_lost = self.counts[-1]
+        sent, lost = now_sent - self.at_death[0], now_lost - self.at_death[1]
+        asked = SURVIVORS_ASKED * (2 if lossy else 1)
+        is_late_one = lossy and lost < sent and now_sent - self.sent_through < asked
+        if is_late_one or (sent >= SURVIVORS_ASKED and lost < DEAD_LOSS * sent):
             return Fate.SURVIVES
-        return Fate.DEAD if sent >= SURVIVORS_ASKED * (2 if lossy else 1) else Fate.OPEN
+        return Fate.DEAD if sent >= asked else Fate.OPEN
 
 
 class Paths:
@@ -93,6 +99,8 @@ class Paths:
         path = self._of(key, trace)
         last = path.counts[-1] if path.counts else None
         began_again = last is not None and sent < last[1]
+        if last is None or began_again or sent - lost > last[1] - last[2]:
+            path.sent_through = sent
         if through_at is not None:
             path.proven_at = max(path.proven_at, through_at)
         if not path.forwards and path.at_death is None:

@@ -162,7 +162,9 @@ class P4Switch:
         out = []
         for one in self.device.digests():
             spec = types[one.digest_id]
-            out.append(flatten(spec, self._run.info, p4_data(spec, self._run.info, one.data)))
+            out.append(
+                flatten(spec, self._run.info, p4_data(spec, self._run.info, one.data, self.device.schema.type_bits))
+            )
         return out
 
     # ---- failures

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from finsy.proto import p4d, p4i, p4t
 
 from switch.entities import TableError
-from switch.schema import canonical, number
+from switch.schema import Field, canonical, number
+
+TypeBits = Mapping[str, int]
+"""Program's widths of translated types (Schema.type_bits), which P4Info does not tell."""
+NONE_TRANSLATED: TypeBits = MappingProxyType({})
 
 
-def p4_data(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, data: bytes) -> p4d.P4Data:
+def p4_data(
+    spec: p4t.P4DataTypeSpec, info: p4i.P4Info, data: bytes, type_bits: TypeBits = NONE_TRANSLATED
+) -> p4d.P4Data:
     """A value of the type `spec`. The bytes are the runtime's, so their length fits."""
-    return _Reader(info, data).value(spec)
+    return _Reader(info, data, type_bits).value(spec)
 
 
 class _Reader:
-    def __init__(self, info: p4i.P4Info, data: bytes) -> None:
+    def __init__(self, info: p4i.P4Info, data: bytes, type_bits: TypeBits) -> None:
         self._types = info.type_info
+        self._type_bits = type_bits
         self._data = data
         self._at = 0
 
@@ -53,7 +63,8 @@ class _Reader:
     def _new_type(self, name: str, out: p4d.P4Data) -> None:
         spec = self._types.new_types[name]
         if spec.WhichOneof("representation") == "translated_type":
-            out.bitstring = canonical(self._take(spec.translated_type.sdn_bitwidth))
+            field = _translated(name, spec, self._type_bits)
+            out.bitstring = field.shown(self._take(field.bits))
         else:
             out.CopyFrom(self.value(spec.original_type))
 
@@ -63,6 +74,12 @@ class _Reader:
         values = [canonical(self._take(_width(one.type_spec))) for one in self._types.headers[name].members]
         if out.header.is_valid:
             out.header.bitstrings.extend(values)
+
+
+def _translated(name: str, spec: p4t.P4NewTypeSpec, type_bits: TypeBits) -> Field:
+    """How a value of a translated type is given: the program's width, as a number or as text."""
+    given = spec.translated_type
+    return Field(0, name, type_bits.get(name, given.sdn_bitwidth), text=given.HasField("sdn_string"))
 
 
 def _width(spec: p4t.P4BitstringLikeTypeSpec) -> int:
@@ -80,33 +97,37 @@ def canonical_signed(value: int, bits: int) -> bytes:
     return signed.to_bytes((needed + 7) // 8, "big", signed=True)
 
 
-def register_in(info: p4i.P4Info, register_id: int, data: p4d.P4Data) -> int:
+def register_in(info: p4i.P4Info, type_bits: TypeBits, register_id: int, data: p4d.P4Data) -> int:
     """The bits of a register's cell. Raises TableError INVALID_ARGUMENT for data of another type, OUT_OF_RANGE."""
     for one in info.registers:
         if one.preamble.id == register_id:
-            return _scalar(one.type_spec, info, data, one.preamble.alias)
+            return _scalar(one.type_spec, info, type_bits, data, one.preamble.alias)
     known = ", ".join(f"{one.preamble.alias} {one.preamble.id:#x}" for one in info.registers) or "none"
     raise TableError("INVALID_ARGUMENT", f"no register with id {register_id} (has: {known})")
 
 
-def register_out(info: p4i.P4Info, register_id: int, value: int) -> p4d.P4Data:
+def register_out(info: p4i.P4Info, type_bits: TypeBits, register_id: int, value: int) -> p4d.P4Data:
     spec = next(one.type_spec for one in info.registers if one.preamble.id == register_id)
-    bits = _bits(spec, info)
-    return p4_data(spec, info, value.to_bytes((bits + 7) // 8, "big"))
+    field = _field(spec, info, type_bits)
+    bits = field.bits if field else _bits(spec, info)
+    return p4_data(spec, info, value.to_bytes((bits + 7) // 8, "big"), type_bits)
 
 
 _DATA_OF = {"bitstring": "bitstring", "bool": "bool", "serializable_enum": "enum_value"}
 
 
+def _field(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, type_bits: TypeBits) -> Field | None:
+    """How a value is given if its type is a translated one."""
+    name = spec.new_type.name
+    if name and info.type_info.new_types[name].HasField("translated_type"):
+        return _translated(name, info.type_info.new_types[name], type_bits)
+    return None
+
+
 def _plain(spec: p4t.P4DataTypeSpec, info: p4i.P4Info) -> p4t.P4DataTypeSpec:
-    """The built-in type under a `type`."""
+    """The built-in type under a `type` that is not translated."""
     while spec.WhichOneof("type_spec") == "new_type":
-        new = info.type_info.new_types[spec.new_type.name]
-        if new.WhichOneof("representation") == "translated_type":
-            spec = p4t.P4DataTypeSpec()
-            spec.bitstring.bit.bitwidth = new.translated_type.sdn_bitwidth
-        else:
-            spec = new.original_type
+        spec = info.type_info.new_types[spec.new_type.name].original_type
     return spec
 
 
@@ -117,11 +138,16 @@ def _bits(spec: p4t.P4DataTypeSpec, info: p4i.P4Info) -> int:
     return _width(spec.bitstring) or 1
 
 
-def _scalar(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, data: p4d.P4Data, name: str) -> int:
-    spec, bits = _plain(spec, info), _bits(spec, info)
-    wanted, given = _DATA_OF[spec.WhichOneof("type_spec")], data.WhichOneof("data")
+def _scalar(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, type_bits: TypeBits, data: p4d.P4Data, name: str) -> int:
+    field = _field(spec, info, type_bits)
+    spec = _plain(spec, info) if field is None else spec
+    wanted = "bitstring" if field else _DATA_OF[spec.WhichOneof("type_spec")]
+    given = data.WhichOneof("data")
     if given != wanted:
         raise TableError("INVALID_ARGUMENT", f"register {name}: its cells are data.{wanted}, got {given or 'no data'}")
+    if field:
+        return field.number(data.bitstring, f"register {name}")
+    bits = _bits(spec, info)
     if wanted == "bool":
         return int(data.bool)
     value = data.enum_value if wanted == "enum_value" else data.bitstring
@@ -151,8 +177,12 @@ def flatten(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, data: p4d.P4Data, name: 
         return out | {
             dot + m.name: int.from_bytes(b, "big") for m, b in zip(members, data.header.bitstrings, strict=False)
         }
-    if kind == "new_type" and info.type_info.new_types[spec.new_type.name].HasField("original_type"):
-        return flatten(info.type_info.new_types[spec.new_type.name].original_type, info, data, name)
+    if kind == "new_type":
+        new = info.type_info.new_types[spec.new_type.name]
+        if new.HasField("original_type"):
+            return flatten(new.original_type, info, data, name)
+        if new.translated_type.HasField("sdn_string"):
+            return {name or "value": int(data.bitstring)}
     what = data.WhichOneof("data")
     if what == "bool":
         value = int(data.bool)

@@ -204,8 +204,12 @@ class Schema:
         self.action_by_index = {a.index: a for a in self.actions.values()}
 
     def _read_actions(self, info: p4i.P4Info, program: ProgramDesc) -> None:
+        """The actions of tables; P4Info has those, too, that the program itself calls."""
         indexes = {program.actions[i].id: i for i in range(program.n_actions)}
+        of_tables = {ref.id for table in info.tables for ref in table.action_refs}
         for one in info.actions:
+            if one.preamble.id not in of_tables:
+                continue
             index = _index(indexes, one.preamble)
             desc = program.actions[index]
             params = tuple(_fields(info, one.params, desc.params, desc.n_params))

@@ -381,7 +381,9 @@ class StfRun:
             other = next(one.preamble.name for one in self.info.digests if one.preamble.id == sent.digest_id)
             self.fail(command, f"digest {other} was sent where {name} was expected")
             return
-        have = flatten(found.type_spec, self.info, p4_data(found.type_spec, self.info, sent.data))
+        have = flatten(
+            found.type_spec, self.info, p4_data(found.type_spec, self.info, sent.data, self.device.schema.type_bits)
+        )
         for key, text in fields:
             if key not in have:
                 raise StfError(command.where, f"digest {name} has no field {key} (has: {', '.join(have)})")

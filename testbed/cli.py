@@ -166,7 +166,7 @@ def up(
     require_root("up")
     control = {"denylist": denylist, "react_after_s": react_after_s}
     with open_fabric(plan, target=target, nic=nic, console=Console(highlight=False), **control) as fabric:
-        print(plan.describe_links())
+        print(fabric.plan.describe_links())
         run_cli(fabric)
 
 

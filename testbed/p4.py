@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from switch.p4 import CompiledProgram
+    from switch.p4.errors import P4Warning
 
 app = typer.Typer(
     help="Develop P4 in memory, without root: check, compile, test, trace, draw (docs/p4-development.md).",
@@ -24,6 +27,11 @@ Program = Annotated[Path, typer.Argument(help="The P4 program.", metavar="PROGRA
 Include = Annotated[list[Path] | None, typer.Option("-I", "--include", help="Folder for #include; may be repeated.")]
 Define = Annotated[list[str] | None, typer.Option("-D", "--define", help="Macro NAME or NAME=VALUE; may be repeated.")]
 
+Errors = Annotated[bool, typer.Option("--Werror", "--werror", help="Warnings are errors.")]
+NoWarn = Annotated[
+    list[str] | None, typer.Option("--Wdisable", metavar="KIND", help="Leave out warnings of a kind; may be repeated.")
+]
+
 FAILED = 1
 
 
@@ -32,18 +40,26 @@ def check(
     programs: Annotated[list[Path], typer.Argument(help="P4 programs.", metavar="PROGRAM.p4...")],
     include: Include = None,
     define: Define = None,
+    werror: Errors = False,
+    wdisable: NoWarn = None,
 ) -> None:
-    """Check programs: a line `file:line:column: error: message` for each mistake; exit code 1 when there is one."""
+    """Check programs: a line `file:line:column: error: message` for each mistake; exit code 1 when there is one.
+
+    Warnings, `file:line:column: warning: message [kind]`, go to stderr, and with --Werror to stdout as errors.
+    """
     from switch.p4 import P4Error
     from switch.p4.compiler import check_program
 
+    _known_kinds(wdisable)
     failed = False
     for program in programs:
         try:
-            check_program(program, include=include or (), defines=define or ())
+            found = check_program(program, include=include or (), defines=define or ())
         except P4Error as error:
             failed = True
             print("\n".join(error.lines()))
+            continue
+        failed = _warn(found, werror, wdisable) or failed
     raise typer.Exit(FAILED if failed else 0)
 
 
@@ -53,11 +69,19 @@ def compile(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results (made if need be).")] = Path(),
     include: Include = None,
     define: Define = None,
+    werror: Errors = False,
+    wdisable: NoWarn = None,
 ) -> None:
-    """Compile a program: P4Info (text), the generated C, and the device config that P4Runtime takes."""
+    """Compile a program: P4Info (text), the generated C, and the device config that P4Runtime takes.
+
+    Warnings are told as `mrc p4 check` tells them; with --Werror nothing is written then.
+    """
     from google.protobuf import text_format
 
+    _known_kinds(wdisable)
     compiled = _compiled(program, include, define, ahead=False)
+    if _warn(compiled.warnings, werror, wdisable):
+        raise typer.Exit(FAILED)
     try:
         output.mkdir(parents=True, exist_ok=True)
         written = [output / f"{compiled.name}{suffix}" for suffix in (".p4info.txtpb", ".c", ".config.p4")]
@@ -199,6 +223,24 @@ def _compiled(
         return compile_program(program, include=include or (), defines=define or ())
     except P4Error as error:
         _stop("\n".join(error.lines()))
+
+
+def _warn(found: Iterable[P4Warning], werror: bool, wdisable: list[str] | None) -> bool:
+    """Print warnings, but for those of some kinds. Returns whether they are errors."""
+    told = [one for one in found if one.kind not in (wdisable or ())]
+    for one in told:
+        print(one.line("error") if werror else one.line(), file=sys.stdout if werror else sys.stderr)
+    return werror and bool(told)
+
+
+def _known_kinds(kinds: list[str] | None) -> None:
+    """Stop when --Wdisable names no kind of warning."""
+    from switch.p4.errors import known
+    from switch.p4.warn import KINDS
+
+    for one in kinds or ():
+        if one not in KINDS:
+            _stop(f"--Wdisable {one}: no kind of warning {known(KINDS)}")
 
 
 def _stop(message: str) -> NoReturn:

@@ -100,15 +100,19 @@ def p4_switch(p4_program: CompileProgram, request: pytest.FixtureRequest) -> Ite
 
 
 @pytest.fixture(scope="module")
-def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
-    """The default fabric: two planes, switches, hosts with agents, controller. Skips without root."""
+def fabric(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
+    """The default fabric: planes, switches, hosts with agents, controller. Skips without root.
+
+    Its switches are embedded ones, or of the target given by indirect parametrization ("bmv2").
+    """
     if os.geteuid() != 0:
         pytest.skip("needs root: network namespaces and raw sockets")
     from testbed.program import compile_program
     from topologies.net import Fabric
     from topologies.plan import Plan
 
-    with Fabric(Plan(), tmp_path_factory.mktemp("run"), compile_program=compile_program) as fabric:
+    target = getattr(request, "param", "embedded")
+    with Fabric(Plan(), tmp_path_factory.mktemp("run"), target=target, compile_program=compile_program) as fabric:
         yield fabric
 
 

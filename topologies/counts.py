@@ -10,7 +10,7 @@ all at once over their control socket, each BMv2 over P4Runtime.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ from topologies.cables import Cables
 from topologies.jsonl import JsonlClient, JsonlError
 from topologies.plan import Plan, Switch
 from topologies.rundir import FabricError, RunDir
-from topologies.traffic import DIRECTIONS
+from topologies.traffic import DIRECTIONS, TrafficError
 
 TIMEOUT_S = 5.0
 
@@ -62,10 +62,11 @@ def read_embedded(client: JsonlClient, cells: Mapping[str, Sequence[int]], depth
 
 
 class P4RuntimeCounts:
-    """The same of switches that offer P4Runtime alone: queues are not told, and cables tell for themselves."""
+    """The same of BMv2: P4 counters over P4Runtime; cables tell what they lost, and `depth_of(interface)` how many
+    packets wait in a data queue. What a queue had no room for is not told: `lost_inside` has it when nothing waits."""
 
-    def __init__(self, plan: Plan, run_dir: RunDir, cables: Cables) -> None:
-        self._plan, self._cables = plan, cables
+    def __init__(self, plan: Plan, run_dir: RunDir, cables: Cables, depth_of: Callable[[str], int]) -> None:
+        self._plan, self._cables, self._depth_of = plan, cables, depth_of
         path = run_dir.program / "p4info.txtpb"
         info = text_format.Parse(path.read_text(), p4i.P4Info())
         self._ids = {one.preamble.name.rpartition(".")[2]: one.preamble.id for one in info.counters}
@@ -85,7 +86,30 @@ class P4RuntimeCounts:
     def read(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str]) -> Counts:
         """All switches; one that does not answer has no power, as far as can be told."""
         switches = {switch.name: self._read_switch(switch, cells) for switch in self._plan.switches}
-        return Counts(switches, dict.fromkeys(depths))
+        return Counts(switches, {port: self._depth(port) for port in depths})
+
+    def _depth(self, interface: str) -> int | None:
+        """Bytes that wait in a data queue, were all packets full ones; None: its switch does not answer."""
+        try:
+            return self._depth_of(interface) * self._plan.frame_bytes()
+        except TrafficError:
+            return None
+
+    def lost_inside(self) -> dict[str, int]:
+        """Packets that came to a switch, that its program did not drop, and that did not leave: a full queue, or a
+        port whose packets were not read in time. By switch, since it began; what waits in a queue is counted, too.
+        A switch without power is left out. Raises FabricError.
+        """
+        out: dict[str, int] = {}
+        for switch in self._plan.switches:
+            ports = [port.interface for port in self._plan.ports(switch.name)]
+            told = self._read_all(switch, ("drops", "forwarded"))
+            if told is None:
+                continue
+            left = sum(told["forwarded"].values())
+            came = sum(self._cables.arrived(port) for port in ports)
+            out[switch.name] = max(0, came - left - sum(told["drops"].values()))
+        return out
 
     def _read_switch(self, switch: Switch, cells: Mapping[str, Sequence[int]]) -> SwitchCounts:
         ports = [port.number for port in self._plan.ports(switch.name)]
@@ -98,20 +122,37 @@ class P4RuntimeCounts:
             p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=counter, index=p4r.Index(index=index)))
             for counter, index in places
         ]
-        request = p4r.ReadRequest(device_id=switch.device_id, entities=entities)
-        try:
-            for reply in self._calls[switch.name][1](request, timeout=TIMEOUT_S):
-                for entity in reply.entities:
-                    cell = entity.counter_entry
-                    name, at = places[cell.counter_id, cell.index.index]
-                    sums[name][at] += cell.data.packet_count
-        except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.UNAVAILABLE:
-                return SwitchCounts(False)
-            raise FabricError(f"{switch.name}: its counters cannot be read: {error.details()}") from error
+        told = self._read(switch, entities)
+        if told is None:
+            return SwitchCounts(False)
+        for cell in told:
+            name, at = places[cell.counter_id, cell.index.index]
+            sums[name][at] += cell.data.packet_count
         ports_of = [port.interface for port in self._plan.ports(switch.name)]
         lost = sum(self._cables.read(port, way).lost_pkts for port in ports_of for way in DIRECTIONS)
         return SwitchCounts(True, {name: sums.get(name) for name in cells}, lost=lost)
+
+    def _read(self, switch: Switch, entities: list[p4r.Entity]) -> list[p4r.CounterEntry] | None:
+        """Cells of counters; None: the switch does not answer. Raises FabricError."""
+        request = p4r.ReadRequest(device_id=switch.device_id, entities=entities)
+        try:
+            replies = self._calls[switch.name][1](request, timeout=TIMEOUT_S)
+            return [entity.counter_entry for reply in replies for entity in reply.entities]
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                return None
+            raise FabricError(f"{switch.name}: its counters cannot be read: {error.details()}") from error
+
+    def _read_all(self, switch: Switch, names: Sequence[str]) -> dict[str, dict[int, int]] | None:
+        """Packets in every cell of whole counters, by counter and index."""
+        wanted = {self._ids[name]: name for name in names}
+        told = self._read(switch, [p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=one)) for one in wanted])
+        if told is None:
+            return None
+        out: dict[str, dict[int, int]] = {name: {} for name in names}
+        for cell in told:
+            out[wanted[cell.counter_id]][cell.index.index] = cell.data.packet_count
+        return out
 
     def close(self) -> None:
         """Hang up. Idempotent."""

@@ -104,8 +104,10 @@ class Fabric:
         self.program = program or plan.mode.program
         self.nic = nic
         self.config = dict(config or {})
+        if plan.limited and not TARGETS[target].can_delay:
+            self.config.setdefault("base_rtt_min_s", round(plan.base_rtt_s(), 9))
         self.processes = Processes(self.run_dir)
-        self.target: Target = TARGETS[target](self.run_dir, self.processes, ports or Ports(), plan)
+        self.target: Target = TARGETS[target](self.run_dir, self.processes, ports or Ports(), self.plan)
         self.mininet: FabricMininet | None = None
         self.switches: dict[str, FabricSwitch] = {}
         self.hosts: dict[str, FabricHost] = {}
@@ -196,6 +198,7 @@ class Fabric:
                 "address": self.target.address(switch.device_id),
                 "device_id": switch.device_id,
                 "gnmi": self.target.gnmi,
+                **({} if self.target.tells_watch_ports else {"tells_watch_ports": False}),
             }
             for switch in self.plan.switches
         }

@@ -10,10 +10,13 @@ A *target* starts what its switches share and makes `FabricSwitch`es, Mininet no
 from __future__ import annotations
 
 import abc
+import contextlib
+import os
 import shutil
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from mininet.node import Node, Switch
@@ -30,6 +33,7 @@ from topologies.traffic import TrafficControl
 
 if TYPE_CHECKING:
     from topologies.counts import Counts, P4RuntimeCounts  # gRPC takes a while to load
+    from topologies.traffic_thrift import ThriftTraffic
 
 LOOPBACK = "127.0.0.1"
 SWITCHD = "switchd"
@@ -128,6 +132,11 @@ class Target(abc.ABC):
     cables: Cables | None = None
     """What links are made of where a port must never go down itself; None: plain veth pairs, cut at their ends."""
 
+    can_delay = True
+    """Its links have the delays of the plan, and serialise each packet."""
+    tells_watch_ports = True
+    """Its P4Runtime server reads members of a group back with the watch ports that were written."""
+
     def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
         self.run_dir = run_dir
         self.processes = processes
@@ -174,6 +183,12 @@ class Target(abc.ABC):
     @abc.abstractmethod
     def counts(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str] = ()) -> Counts:
         """What switches have counted, as topologies/counts.py has it. Raises FabricError."""
+
+    def lost_inside(self) -> dict[str, int] | None:
+        """Packets that went into a switch and neither left nor were dropped by its program, by switch; None where
+        `counts` tells of all queues. For a fabric at rest: what waits counts, too. Raises FabricError.
+        """
+        return None
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -249,6 +264,8 @@ class Bmv2Target(Target):
     name = "bmv2"
     switch_class = BMv2Switch
     executable = "simple_switch_grpc"
+    can_delay = False  # what waits for its rate makes up for it: hosts and thresholds keep to the plan's round trip
+    tells_watch_ports = False  # PI gives every member that of the last one
 
     def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
         super().__init__(run_dir, processes, ports, fabric)
@@ -298,7 +315,11 @@ class Bmv2Target(Target):
         return [*command, "--priority-queues", str(PRIORITY_QUEUES)]
 
     def start(self, switch: FabricSwitch) -> None:
-        self.processes.spawn(switch.name, self.command(switch))
+        child = self.processes.spawn(switch.name, self.command(switch))
+        if self.plan.limited:  # as embedded switches that keep to rates: what other work does is not the network's
+            priority = os.sched_param(os.sched_get_priority_min(os.SCHED_RR) + 1)
+            with contextlib.suppress(OSError):  # not allowed in some containers: then as ever; or it has ended
+                os.sched_setscheduler(child.pid, os.SCHED_RR, priority)
         self._started[switch.name] = switch
 
     def probes(self) -> dict[str, Probe]:
@@ -329,17 +350,28 @@ class Bmv2Target(Target):
         """(host, TCP port) of a switch's Thrift server."""
         return LOOPBACK, self.ports.thrift + device_id - 1
 
-    def traffic(self) -> TrafficControl:
+    @cached_property
+    def thrift(self) -> ThriftTraffic:
+        """What speaks to the switches' Thrift servers."""
         from topologies.traffic_thrift import ThriftTraffic
 
         return ThriftTraffic(self.plan, self.thrift_address, self.cables)
 
+    def traffic(self) -> TrafficControl:
+        return self.thrift
+
     def counts(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str] = ()) -> Counts:
+        return self._counter().read(cells, depths)
+
+    def lost_inside(self) -> dict[str, int]:
+        return self._counter().lost_inside()
+
+    def _counter(self) -> P4RuntimeCounts:
         from topologies.counts import P4RuntimeCounts
 
         if self._counting is None:
-            self._counting = P4RuntimeCounts(self.plan, self.run_dir, self.cables)
-        return self._counting.read(cells, depths)
+            self._counting = P4RuntimeCounts(self.plan, self.run_dir, self.cables, self.thrift.depth_packets)
+        return self._counting
 
     def close(self) -> None:
         if self._counting is not None:

@@ -31,7 +31,8 @@ class Contents:
         self.device = device
         self.pipeline = pipeline
         self._send = send
-        self.digests = Digests(pipeline.program.p4info, self._send_digests, asyncio.get_running_loop())
+        info, type_bits = pipeline.program.p4info, device.schema.type_bits
+        self.digests = Digests(info, self._send_digests, asyncio.get_running_loop(), type_bits)
         self._times_out = any(table.idle_timeout for table in device.schema.tables.values())
         self._timer: asyncio.TimerHandle | None = None
 

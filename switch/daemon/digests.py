@@ -20,7 +20,7 @@ from finsy.proto import p4i, p4r, rpc_code
 
 from switch.daemon.errors import RpcError
 from switch.entities import Digest
-from switch.p4data import p4_data
+from switch.p4data import NONE_TRANSLATED, TypeBits, p4_data
 
 LIST_MAX = 1024
 """Data in one list, when the entry sets no bound."""
@@ -57,9 +57,14 @@ class Digests:
     """
 
     def __init__(
-        self, info: p4i.P4Info, send: Callable[[p4r.StreamMessageResponse], bool], timers: Timers | None = None
+        self,
+        info: p4i.P4Info,
+        send: Callable[[p4r.StreamMessageResponse], bool],
+        timers: Timers | None = None,
+        type_bits: TypeBits = NONE_TRANSLATED,
     ) -> None:
         self._info = info
+        self._type_bits = type_bits
         self._specs = {one.preamble.id: one for one in info.digests}
         self._send = send
         self._timers = timers
@@ -157,7 +162,7 @@ class Digests:
             return
         list_id, self._next_list = self._next_list, self._next_list + 1
         message = p4r.DigestList(digest_id=learner.spec.preamble.id, list_id=list_id, timestamp=time.time_ns())
-        message.data.extend(p4_data(learner.spec.type_spec, self._info, one) for one in data)
+        message.data.extend(p4_data(learner.spec.type_spec, self._info, one, self._type_bits) for one in data)
         if not self._send(p4r.StreamMessageResponse(digest=message)):
             learner.seen.difference_update(data)  # nobody heard it: say it again when it is seen again
             return

@@ -97,6 +97,13 @@ async def build_pipeline(compiler: Compiler, config: p4r.ForwardingPipelineConfi
     return Pipeline(config, program)
 
 
+_ARRAYS = ("counters", "meters", "registers")
+"""What a client's P4Info may leave out: no table refers to it, and the client cannot read it then. p4c itself leaves
+out some that the program does not use."""
+
+_UNORDERED = ("table_ids", "direct_resource_ids", "action_refs")
+"""Lists in which the order says nothing; in those of tables, actions and the like it does not, either."""
+
 _OF_NO_EFFECT = (
     "pkg_info", "annotations", "annotation_locations", "structured_annotations", "doc", "alias",
     "initial_default_action",
@@ -108,7 +115,28 @@ def first_difference(sent: p4i.P4Info, compiled: p4i.P4Info) -> str | None:
     """Where two P4Infos differ first in what entries depend on, in words; None when they do not."""
     if sent == compiled:
         return None
-    return _difference(sent, compiled, "")
+    return _difference(sent, _without_unsent_arrays(sent, compiled), "")
+
+
+def _without_unsent_arrays(sent: p4i.P4Info, compiled: p4i.P4Info) -> p4i.P4Info:
+    """`compiled` without the arrays that `sent` leaves out, and without the types that only these may need."""
+    out = p4i.P4Info()
+    out.CopyFrom(compiled)
+    for kind in _ARRAYS:
+        named = {one.preamble.id for one in getattr(sent, kind)}
+        kept = [one for one in getattr(compiled, kind) if one.preamble.id in named]
+        out.ClearField(kind)
+        getattr(out, kind).extend(kept)
+    if all(len(getattr(out, kind)) == len(getattr(compiled, kind)) for kind in _ARRAYS):
+        return out
+    for field in out.type_info.DESCRIPTOR.fields:
+        if field.is_repeated:
+            types, wanted = getattr(out.type_info, field.name), getattr(sent.type_info, field.name)
+            for name in set(types) - set(wanted):
+                del types[name]
+        elif not sent.type_info.HasField(field.name):
+            out.type_info.ClearField(field.name)
+    return out
 
 
 def _difference(sent: Any, compiled: Any, where: str) -> str | None:
@@ -120,6 +148,8 @@ def _difference(sent: Any, compiled: Any, where: str) -> str | None:
         if field.is_repeated:
             found = _list_difference(theirs, ours, name, field.message_type)
         elif field.message_type is not None:
+            if field.name == "type_info" and not (theirs.ByteSize() or ours.ByteSize()):
+                continue  # an empty one says no more than none
             if sent.HasField(field.name) != compiled.HasField(field.name):
                 side = ("sent", "compiled") if sent.HasField(field.name) else ("compiled", "sent")
                 return f"{name} is in the {side[0]} one only, not in the {side[1]}"
@@ -140,6 +170,14 @@ def _list_difference(sent: Any, compiled: Any, name: str, message_type: Any) -> 
             if found is not None:
                 return found
         return None
+    if name.endswith(_UNORDERED) or (message_type is not None and "preamble" in message_type.fields_by_name):
+        sent, compiled = sorted(sent, key=_identity), sorted(compiled, key=_identity)
+        for mine, others, which in ((sent, compiled, "sent"), (compiled, sent, "compiled")):
+            known = {_identity(one) for one in others}
+            extra = next((one for one in mine if _identity(one) not in known), None)
+            if extra is not None:
+                what = f"{_label(extra)} ({_identity(extra):#x})".lstrip()
+                return f"{name}: {what} is in the {which} one only"
     for at, (theirs, ours) in enumerate(zip(sent, compiled, strict=False)):
         here = f"{name}[{_label(theirs) or at}]"
         if message_type is None:
@@ -150,6 +188,11 @@ def _list_difference(sent: Any, compiled: Any, name: str, message_type: Any) -> 
     if len(sent) != len(compiled):
         return f"{name}: {len(sent)} in the sent one, {len(compiled)} in the compiled"
     return None
+
+
+def _identity(one: Any) -> int:
+    """The id of an object or of a reference to one, or the id itself."""
+    return one.preamble.id if hasattr(one, "preamble") else getattr(one, "id", one)
 
 
 def _label(message: Any) -> str:

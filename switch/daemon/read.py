@@ -168,7 +168,7 @@ def _registers(contents: Contents, info: p4i.P4Info, wanted: p4r.RegisterEntry) 
     for register_id in ids:
         for at, value in contents.device.read_register(register_id, index):
             entry = p4r.RegisterEntry(register_id=register_id, index=p4r.Index(index=at))
-            entry.data.CopyFrom(register_out(info, register_id, value))
+            entry.data.CopyFrom(register_out(info, contents.device.schema.type_bits, register_id, value))
             yield p4r.Entity(register_entry=entry)
 
 

@@ -202,7 +202,8 @@ def _direct_counter(contents: Contents, kind: int, sent: p4r.DirectCounterEntry)
 
 def _register(contents: Contents, kind: int, sent: p4r.RegisterEntry) -> Do:
     _only_modify(kind, "register cells")
-    value = register_in(contents.pipeline.program.p4info, sent.register_id, sent.data)
+    info, type_bits = contents.pipeline.program.p4info, contents.device.schema.type_bits
+    value = register_in(info, type_bits, sent.register_id, sent.data)
     return partial(contents.device.write_register, sent.register_id, _index(sent), value)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from lark import Token, Tree
@@ -13,6 +14,13 @@ from switch.p4.lexer import Source
 
 _MAX_DEPTH = 200
 """Deepest nesting taken: beyond it Python's own stack would end first."""
+
+
+@dataclass(frozen=True)
+class _Dimension:
+    """`[size]` behind the name of an array."""
+
+    size: tree.Expr
 
 
 class TreeBuilder:
@@ -79,8 +87,7 @@ class TreeBuilder:
         return tree.SimpleType(self.where(items[0]), str(items[0]))
 
     def sized_type(self, item: Any, items: list[Any]) -> tree.SizedType:
-        size = self.integer(item, items[1:]) if isinstance(items[1], Token) else items[1]
-        return tree.SizedType(self.where(items[0]), str(items[0]), size)
+        return tree.SizedType(self.where(items[0]), str(items[0]), items[1])
 
     def type_name(self, item: Any, items: list[Any]) -> tree.NamedType:
         return tree.NamedType(self.where(items[0]), str(items[0]))
@@ -92,7 +99,7 @@ class TreeBuilder:
         return tree.StackType(items[0].where, *items)
 
     def tuple_type(self, item: Any, items: list[Any]) -> tree.TupleType:
-        return tree.TupleType(self.where(items[0]), items[0])
+        return tree.TupleType(self.where(items), items[0] if items else [])
 
     def type_args(self, item: Any, items: list[Any]) -> list[Any]:
         return items
@@ -122,13 +129,24 @@ class TreeBuilder:
         return tree.Aggregate(self.where(name), notes, str(name), str(kind), params, fields)
 
     def field(self, item: Any, items: list[Any]) -> tree.Field:
-        notes, (kind, name) = self.annotations(items)
+        notes, (kind, name, *sizes) = self.annotations(items)
+        kind = self._arrays(kind, sizes)
         lists = []
         for one in notes:
             if one.name == "field_list":
                 body = Source(one.body or [], self.source.lines, part=True)
                 lists += [arg.value for arg in self.parse_arguments(body)] if body.tokens else []
         return tree.Field(self.where(name), notes, str(name), kind, lists)
+
+    def dimension(self, item: Any, items: list[Any]) -> _Dimension:
+        return _Dimension(items[0])
+
+    @staticmethod
+    def _arrays(kind: Any, sizes: list[_Dimension]) -> Any:
+        """The type of `kind name[a][b]`: that of `kind[a][b] name`."""
+        for one in sizes:
+            kind = tree.StackType(kind.where, kind, one.size)
+        return kind
 
     def enum_decl(self, item: Any, items: list[Any]) -> tree.Enum:
         notes, rest = self.annotations(items)
@@ -239,7 +257,8 @@ class TreeBuilder:
         return tree.Transition(self.where(items[0]), str(items[0]), [], [])
 
     def select(self, item: Any, items: list[Any]) -> tree.Transition:
-        return tree.Transition(self.where(items[0]), None, items[0], items[1:])
+        keys = items.pop(0) if isinstance(items[0], list) else []
+        return tree.Transition(self.where([keys, items]), None, keys, items)
 
     def select_case(self, item: Any, items: list[Any]) -> tree.SelectCase:
         keys = items[0] if isinstance(items[0], list) else [items[0]]
@@ -287,6 +306,9 @@ class TreeBuilder:
             if isinstance(part, tree.Property):
                 table.properties[kind] = part
             elif kind == "key":
+                if table.entries is not None:
+                    where = part[1][0].where if part[1] else table.where
+                    fail(where, f"table {table.name}: the key stands below the entries: write it above them")
                 table.key = part[1]
             elif kind == "actions":
                 table.actions = part[1]
@@ -407,8 +429,10 @@ class TreeBuilder:
         return tree.Case(self.where(items[0]), items[0], items[1] if len(items) > 1 else None)
 
     def var_decl(self, item: Any, items: list[Any]) -> tree.Var:
-        notes, (kind, name, *value) = self.annotations(items)
-        return tree.Var(self.where(name), notes, str(name), kind, value[0] if value else None)
+        notes, (kind, name, *rest) = self.annotations(items)
+        kind = self._arrays(kind, [one for one in rest if isinstance(one, _Dimension)])
+        value = rest[-1] if rest and not isinstance(rest[-1], _Dimension) else None
+        return tree.Var(self.where(name), notes, str(name), kind, value)
 
     # ---- expressions
 
@@ -424,7 +448,7 @@ class TreeBuilder:
 
     def integer(self, item: Any, items: list[Any]) -> tree.Integer:
         value, width, signed = tree.parse_integer(str(items[0]))
-        return tree.Integer(self.where(items[0]), value, width, signed)
+        return tree.Integer(self.where(items[0]), value, width, signed, tree.base_of(str(items[0])))
 
     def string(self, item: Any, items: list[Any]) -> tree.String:
         return tree.String(self.where(items[0]), tree.unquote(str(items[0])))
@@ -453,6 +477,9 @@ class TreeBuilder:
     def list_expr(self, item: Any, items: list[Any]) -> tree.ListExpr:
         values = items[0] if items else []
         return tree.ListExpr(self.where(values), values)
+
+    def empty_list(self, item: Any, items: list[Any]) -> tree.ListExpr:
+        return tree.ListExpr(self.where(items), [])
 
     def record_expr(self, item: Any, items: list[Any]) -> tree.RecordExpr:
         dots = tree.Dots(self.where(items.pop())) if isinstance(items[-1], Token) else None

@@ -7,7 +7,7 @@ from typing import Any
 
 from switch.p4 import tree
 from switch.p4.check_expr import Expressions
-from switch.p4.errors import Location, count, fail, known
+from switch.p4.errors import Location, count, fail, known, unsupported
 from switch.p4.scope import Scope, undeclared
 from switch.p4.types import (
     BOOL,
@@ -50,6 +50,10 @@ class Callee:
 class Calls(Expressions):
     """Checks calls: sets `callee` of each Call."""
 
+    in_function: tree.Function | None
+    numbered: dict[int, Object]
+    """Types as declared of the instances, by id(), whose parameters of type int have got their constants."""
+
     def _call(self, e: tree.Call, scope: Scope) -> Type:
         if isinstance(e.target, tree.Member):
             return self._method_call(e, e.target, scope)
@@ -58,11 +62,16 @@ class Calls(Expressions):
         found = (scope.top() if e.target.top else scope).find(e.target.name)
         if found is None:
             undeclared(e.where, e.target.name, scope)
-        if isinstance(found, tree.Action):
-            return self._finish(e, Callee("action", found, found.name), found.params, VOID, scope)
         if isinstance(found, list) and isinstance(found[0], tree.Function):
             fits = [one for one in found if len(one.params) == len(e.args)]
             found = fits[0] if fits else found[0]
+        if isinstance(found, (tree.Action, tree.Function)) and numbers_of(found.params):
+            found = self.with_numbers(found, e, scope)
+        if isinstance(found, tree.Action) and (self.in_parser or self.in_function):
+            where = "a parser" if self.in_parser else "a function"
+            fail(e.where, f"{where} cannot call an action, {found.name}: make it a function")
+        if isinstance(found, tree.Action):
+            return self._finish(e, Callee("action", found, found.name), found.params, VOID, scope)
         if isinstance(found, tree.Function) and found.type_params:
             found = self._inferred(e, found, scope)
         if isinstance(found, tree.Function):
@@ -74,6 +83,28 @@ class Calls(Expressions):
     def copy_of(self, decl: Any, args: tuple[Type, ...]) -> Any:
         """A generic declaration with its type arguments; check.py makes it."""
         raise NotImplementedError
+
+    def fixed_copy(self, decl: Any, values: tuple[int, ...]) -> Any:
+        """A declaration with constants for its parameters of type int; check.py makes it."""
+        raise NotImplementedError
+
+    def with_numbers(self, found: Any, e: tree.Call, scope: Scope) -> Any:
+        """`found` for the constants that this call gives its parameters of type int, which leave the call with that."""
+        values, rest = [], []
+        numbers = list(map(id, numbers_of(found.params)))
+        for param, arg in self.pair(found.name, found.params, e.args, e.where):
+            if id(param) in numbers:
+                self.expr(arg, scope)
+                self.coerce(arg, INT, f"argument {param.name} of {found.name}")
+                if arg.const is None:
+                    fail(
+                        arg.where, f"argument {param.name} of {found.name} is an int: it must be known at compile time"
+                    )
+                values.append(arg.const)
+            elif arg is not param.default:
+                rest.append(tree.Arg(arg.where, param.name, arg))
+        e.args = rest
+        return self.fixed_copy(found, tuple(values))
 
     def _inferred(self, e: tree.Call, found: tree.Function, scope: Scope) -> tree.Function:
         """A generic function for the type arguments given, or those that the arguments show."""
@@ -107,6 +138,9 @@ class Calls(Expressions):
         fail(e.where, f"{of} has no method {target.name}")
 
     def _stack_call(self, e: tree.Call, target: tree.Member, scope: Scope) -> Type:
+        of = target.base.type
+        if not of.of_headers:
+            fail(target.where, f"an array of {of.element} has no methods: header stacks have push_front and pop_front")
         if target.name not in ("push_front", "pop_front"):
             fail(target.where, f"a header stack has no method {target.name} (has: pop_front, push_front)")
         if len(e.args) != 1:
@@ -149,6 +183,7 @@ class Calls(Expressions):
                 fail(e.where, "a parser can be applied only in a parser")
             if of.kind == "control" and self.in_parser:
                 fail(e.where, "a control cannot be applied in a parser")
+            of = self._with_numbers_inside(e, target.base, of, scope)
             return self._finish(e, Callee(of.kind, of.decl, "apply", target.base), of.decl.params, VOID, scope)
         if of.kind != "extern":
             fail(e.where, f"a {of.kind} has no methods")
@@ -159,12 +194,29 @@ class Calls(Expressions):
         callee.bound = dict(zip(of.decl.type_params, of.args, strict=False))
         return self._overloaded(e, callee, methods, scope)
 
+    def _with_numbers_inside(self, e: tree.Call, base: tree.Expr, of: Object, scope: Scope) -> Object:
+        """The type of the instance `base` for the constants that this call gives its parameters of type int."""
+        made = base.decl if isinstance(base, tree.Path) else None
+        declared = self.numbered.get(id(made), of)
+        if not numbers_of(declared.decl.params):
+            return of
+        if not isinstance(made, tree.Instance):
+            unsupported(e.where, f"{of} as a constructor parameter, with its parameters of type int,")
+        fixed = Object(of.kind, self.with_numbers(declared.decl, e, scope))
+        if id(made) in self.numbered and of != fixed:
+            fail(e.where, f"{made.name} is applied with other constants for its int parameters: declare a second one")
+        self.numbered[id(made)] = declared
+        made.type = base.type = fixed
+        return fixed
+
     def _overloaded(self, e: tree.Call, callee: Callee, methods: list[tree.Method], scope: Scope) -> Type:
         """Choose among functions of one name by the number of arguments, as the language does."""
         fits = [one for one in methods if len(one.params) == len(e.args)]
         if not fits:
             counts = " or ".join(count(len(one.params), "argument") for one in methods)
             fail(e.where, f"{callee.name} takes {counts}, not {len(e.args)}")
+        if callee.kind == "function" and callee.name == "verify" and not self.in_parser:
+            fail(e.where, "verify stands only in parsers: elsewhere, write if (...) { ... }")
         method = fits[0]
         callee.decl = method
         if e.type_args:
@@ -206,6 +258,8 @@ class Calls(Expressions):
     def defaults(self, params: list[tree.Param], scope: Scope) -> None:
         """Check the default values of parameters where these are declared."""
         for one in params:
+            if one.default is not None and one.direction in ("out", "inout"):
+                fail(one.where, f"parameter {one.name} is `{one.direction}` and cannot have a default value")
             if one.default is not None:
                 one.default = self.value_for(one.default, one.type, scope, f"default value of {one.name}")
 
@@ -240,7 +294,17 @@ class Calls(Expressions):
                 self.writable(arg, what)
             elif not isinstance(wanted, Variable) and wanted != DONTCARE:
                 self.coerce(arg, wanted, what)
+            if callee.kind == "action":
+                self.no_table_in(arg, param, callee.name)
         callee.args = pairs
+
+    @staticmethod
+    def no_table_in(arg: tree.Expr, param: tree.Param, action: str) -> None:
+        """Raise P4Error when an argument of an action applies a table."""
+        for one in tree.walk(arg):
+            if isinstance(one, tree.Call) and one.callee is not None and one.callee.kind == "table":
+                what = f"argument {param.name} of action {action} applies table {one.callee.decl.name}"
+                fail(one.where, f"{what}: apply it before, and keep what it gives in a variable")
 
     @staticmethod
     def pair(
@@ -278,6 +342,11 @@ class Calls(Expressions):
                 self._bind(one, other, bound)
 
 
+def numbers_of(params: list[tree.Param]) -> list[tree.Param]:
+    """Parameters of type int: known at compile time in each call."""
+    return [one for one in params if isinstance(one.type_node, tree.SimpleType) and one.type_node.name == "int"]
+
+
 def data_fields(e: tree.Expr) -> list[tuple[tree.Expr | None, Type]]:
     """The leaves of the `data` of a hash or checksum, in order: (expression or None for a part, type)."""
     if isinstance(e, tree.ListExpr):
@@ -309,4 +378,6 @@ def is_data(of: Type) -> bool:
         return base.kind != "header_union" and all(is_data(one) for one in base.fields.values())
     if isinstance(base, Tuple):
         return all(is_data(one) for one in base.items)
+    if isinstance(base, Stack):
+        return not base.of_headers and is_data(base.element)
     return isinstance(base, (Bits, Varbit)) or base == BOOL or (isinstance(base, Enum) and base.under is not None)

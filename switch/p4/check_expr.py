@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from switch.p4 import tree
-from switch.p4.errors import fail, known, unsupported
+from switch.p4.errors import Location, P4Warning, fail, known, unsupported
 from switch.p4.fold import fold_binary, fold_cast, fold_unary
 from switch.p4.scope import Scope, TypeResolver, member_type, undeclared
 from switch.p4.types import (
@@ -25,6 +25,7 @@ from switch.p4.types import (
     Tuple,
     Type,
     Varbit,
+    form,
     plain,
     same_signature,
 )  # fmt: skip
@@ -37,8 +38,22 @@ class Expressions(TypeResolver):
     """Checks expressions: sets `type` and, when known, `const` of each node."""
 
     errors: list[str]
+    warnings: list[P4Warning]
     in_parser = False
     """Is the code of a parser being checked?"""
+
+    def warn(self, kind: str, where: Location, message: str) -> None:
+        """Note what a program may say and hardly means; `kind` as p4c names it."""
+        self.warnings.append(P4Warning(where, kind, message))
+
+    def _fits(self, value: int, of: Type, where: Location) -> None:
+        """Warn of a constant that does not fit its type."""
+        base = plain(of)
+        assert isinstance(base, Bits)
+        if value < 0 and not base.signed:
+            self.warn("mismatch", where, f"{value} is negative and becomes {base.wrap(value)} as {of}")
+        elif base.wrap(value) != value:
+            self.warn("overflow", where, f"{value} does not fit {of} and becomes {base.wrap(value)}")
 
     def constant(self, expr: tree.Expr, scope: Scope) -> int:
         """Value of an integer that must be known at compile time."""
@@ -58,6 +73,9 @@ class Expressions(TypeResolver):
         if e.type == to:
             return
         if e.type == INT and isinstance(base, Bits) and not isinstance(to, Enum):
+            if e.const is None:
+                fail(e.where, f"{what} of type int: it must be known at compile time, or have a width, such as bit<32>")
+            self._fits(e.const, to, e.where)
             e.const, e.type = base.wrap(e.const), to
         elif isinstance(e.type, Enum) and e.type.under == to:
             e.const = e.type.values[e.const] if isinstance(e.const, str) else e.const
@@ -72,10 +90,6 @@ class Expressions(TypeResolver):
             e.type = to
         elif isinstance(e.type, Object) and isinstance(to, Object) and same_signature(e.type, to):
             pass  # an instance for a constructor: it keeps its own type
-        elif isinstance(e, tree.Ternary) and e.type == INT and e.const is None:
-            self.coerce(e.then, to, what)
-            self.coerce(e.other, to, what)
-            e.type = to
         else:
             fail(e.where, f"{what} of type {e.type} where {to} is needed{self._cast_hint(e.type, to)}")
 
@@ -98,6 +112,8 @@ class Expressions(TypeResolver):
 
     @staticmethod
     def _cast_hint(have: Type, to: Type) -> str:
+        if isinstance(have, Applied) and to == BOOL:
+            return f": write {have.table.name}.apply().hit, or .miss"
         both = isinstance(plain(have), Bits) and isinstance(plain(to), Bits)
         return f": a cast would do, ({to})" if both or isinstance(to, NewType) else ""
 
@@ -138,6 +154,9 @@ class Expressions(TypeResolver):
             e.const = e.value
             return INT
         of = Bits(e.width, e.signed)
+        if e.signed and not e.width:
+            fail(e.where, "a number of type int<0>: int<N> has at least 1 bit")
+        self._fits(e.value, of, e.where)
         e.const = of.wrap(e.value)
         return of
 
@@ -200,7 +219,9 @@ class Expressions(TypeResolver):
     def _member(self, e: tree.Member, scope: Scope) -> Type:
         of = self.expr(e.base, scope)
         if isinstance(of, Record):
-            return member_type(of, e.name, e.where)
+            found = member_type(of, e.name, e.where)
+            self._fold_part(e)
+            return found
         if isinstance(of, Applied):
             if e.name in ("hit", "miss"):
                 return BOOL
@@ -213,7 +234,16 @@ class Expressions(TypeResolver):
             fail(e.where, f"{e.name} of a {of.kind} is a method: call it")
         fail(e.where, f"{of} has no member {e.name}")
 
+    @staticmethod
+    def _fold_part(e: tree.Member | tree.Index) -> None:
+        """The value of a part of a constant."""
+        part = known_part(e)
+        if part is not None:
+            e.const = part.const
+
     def _stack_member(self, e: tree.Member, of: Stack) -> Type:
+        if e.name != "size" and not of.of_headers:
+            fail(e.where, f"an array of {of.element} has no member {e.name} (has: size)")
         if e.name in ("next", "last"):
             if not self.in_parser:
                 fail(e.where, f"`{e.name}` of a header stack exists only in parsers: use an index")
@@ -222,6 +252,8 @@ class Expressions(TypeResolver):
             e.const = of.size
             return Bits(32)
         if e.name == "lastIndex":
+            if not self.in_parser:
+                fail(e.where, "`lastIndex` of a header stack exists only in parsers: keep it in the metadata there")
             return Bits(32)
         fail(e.where, f"{of} has no member {e.name} (has: last, lastIndex, next, size)")
 
@@ -232,14 +264,15 @@ class Expressions(TypeResolver):
             if index != INT and not isinstance(plain(index), Bits):
                 fail(e.index.where, f"an index is a number, not a {index}")
             at = e.index.const
+            if at is None and index == INT:
+                fail(e.index.where, "an index of type int must be known at compile time, or have a width")
             if at is not None and not 0 <= at < size:
                 fail(e.index.where, f"index {at} of {of}: 0 to {size - 1} exist")
-            if isinstance(of, Stack):
-                return of.element
-            if at is None:
+            if isinstance(of, Tuple) and at is None:
                 fail(e.index.where, "the index of a tuple must be known at compile time")
-            return of.items[at]
-        fail(e.where, f"{of} cannot be indexed: only header stacks and tuples can")
+            self._fold_part(e)
+            return of.element if isinstance(of, Stack) else of.items[at]
+        fail(e.where, f"{of} cannot be indexed: only header stacks, arrays and tuples can")
 
     def _slice(self, e: tree.Slice, scope: Scope) -> Type:
         of = self.expr(e.base, scope)
@@ -283,7 +316,8 @@ class Expressions(TypeResolver):
 
     def _need(self, e: tree.Expr, of: Type, op: str) -> None:
         if e.type != of:
-            fail(e.where, f"{op} needs {of}, not {e.type}")
+            hint = f": write {e.type.table.name}.apply().hit, or .miss" if isinstance(e.type, Applied) else ""
+            fail(e.where, f"{op} needs {of}, not {e.type}{hint}")
 
     def _binary(self, e: tree.Binary, scope: Scope) -> Type:
         left, right = self.expr(e.left, scope), self.expr(e.right, scope)
@@ -314,6 +348,10 @@ class Expressions(TypeResolver):
         if e.left.const is not None and e.right.const is not None:
             kinds = (plain(e.left.type), plain(e.right.type), plain(result))
             e.const = fold_binary(e.op, _plain_const(e.left), _plain_const(e.right), kinds, e.where)
+        elif e.op in ("==", "!=") and _all_known(e.left) and _all_known(e.right):
+            e.const = (value_key(e.left) == value_key(e.right)) == (e.op == "==")
+        elif e.op in ("/", "%") and e.right.const == 0:
+            fail(e.right.where, f"{e.op} by 0 has no result")
         elif e.op in ("/", "%") and (not isinstance(plain(result), Bits) or plain(result).signed):  # type: ignore
             fail(e.where, f"{e.op} needs bit<N>, or numbers known at compile time, not {result}")
         return result
@@ -352,16 +390,19 @@ class Expressions(TypeResolver):
         if right == INT:
             if e.right.const < 0:
                 fail(e.right.where, f"a shift by {e.right.const}: must not be negative")
-        elif not isinstance(plain(right), Bits) or plain(right).signed:  # type: ignore[union-attr]
-            fail(e.right.where, f"{e.op} needs bit<N> or a constant on the right, not {right}")
+        elif not isinstance(right, Bits) or right.signed:
+            cast = f": a cast would do, ({plain(right)})" if isinstance(right, NewType) else ""
+            fail(e.right.where, f"{e.op} needs bit<N> or a constant on the right, not {right}{cast}")
         if left == INT and e.right.const is None:
             fail(e.left.where, f"{e.op} by a variable needs a width on the left, such as 8w1")
         return left
 
     def _concat(self, e: tree.Binary) -> Type:
+        if e.left.type == e.right.type == STRING:
+            return STRING
         for one in (e.left, e.right):
             if not isinstance(plain(one.type), Bits):
-                fail(one.where, f"++ needs numbers with a width, such as 8w1, not {one.type}")
+                fail(one.where, f"++ needs numbers with a width, such as 8w1, or two strings, not {one.type}")
         left, right = plain(e.left.type), plain(e.right.type)
         return Bits(left.width + right.width, left.signed)  # type: ignore[union-attr]
 
@@ -459,6 +500,15 @@ def _plain_const(e: tree.Expr) -> Any:
     return e.type.values[e.const] if named else e.const
 
 
+def _all_known(e: tree.Expr) -> bool:
+    """Is it a list of which every leaf is a constant?"""
+    whole = known_list(e)
+    if whole is None:
+        return e.const is not None
+    items = whole.items if isinstance(whole, tree.ListExpr) else [item for _, item in whole.items]  # type: ignore
+    return all(map(_all_known, items))
+
+
 def _number(e: tree.Expr, value: int) -> tree.Integer:
     """A number known at compile time, in the place of an expression."""
     out = tree.Integer(e.where, value, None, False)
@@ -488,6 +538,65 @@ def default_of(of: Type, e: tree.Expr) -> tree.Expr:
         fail(e.where, f"{of} has no default value")
     out.type = of
     return out
+
+
+def example_of(of: Type, node: tree.Node) -> tree.Expr:
+    """Some value of a type, for a constructor that has not been called: 1 where that is a value."""
+    if of == STRING:
+        out: tree.Expr = tree.String(node.where, "")
+        out.const, out.type = "", of
+    elif of == INT:
+        out = _number(tree.Dots(node.where), 1)
+    else:
+        out = default_of(of, tree.Dots(node.where))
+        if isinstance(plain(of), Bits) and isinstance(out.const, int):
+            out.const = plain(of).wrap(1)  # type: ignore[union-attr]
+    return out
+
+
+def known_list(e: tree.Expr) -> tree.ListExpr | tree.RecordExpr | None:
+    """The list that gives a struct, header, tuple or array its value at compile time; None when there is none."""
+    if isinstance(e, (tree.ListExpr, tree.RecordExpr)):
+        return e
+    if isinstance(e, tree.Path) and isinstance(e.decl, tree.Const):
+        return known_list(e.decl.value)
+    if isinstance(e, tree.Cast):
+        return known_list(e.operand)
+    if isinstance(e, tree.Ternary) and e.condition.const is not None:
+        return known_list(e.then if e.condition.const else e.other)
+    part = known_part(e)
+    return known_list(part) if part is not None else None
+
+
+def known_part(e: tree.Expr) -> tree.Expr | None:
+    """The expression that gives `c.field` or `c[1]` its value at compile time; None when there is none."""
+    whole = known_list(e.base) if isinstance(e, (tree.Member, tree.Index)) else None
+    if isinstance(whole, tree.RecordExpr):
+        return dict(whole.items).get(e.name) if isinstance(e, tree.Member) else None
+    if isinstance(whole, tree.ListExpr) and isinstance(e, tree.Member) and isinstance(form(whole.type), Record):
+        names = list(form(whole.type).fields)
+        return whole.items[names.index(e.name)] if e.name in names and len(names) == len(whole.items) else None
+    if isinstance(whole, tree.ListExpr) and isinstance(e, tree.Index) and isinstance(e.index.const, int):
+        return whole.items[e.index.const] if e.index.const < len(whole.items) else None
+    return None
+
+
+def value_key(e: tree.Expr) -> Any:
+    """What tells a checked value known at compile time from others of its type; None: it is not known."""
+    if e.const is not None:
+        return _plain_const(e), isinstance(e.const, bool)
+    if isinstance(e, (tree.Invalid, tree.Default)):
+        return (type(e).__name__,)
+    whole = known_list(e)
+    if whole is None:
+        return None
+    if isinstance(whole, tree.RecordExpr):
+        given = dict(whole.items)
+        names = form(whole.type).fields if isinstance(form(whole.type), Record) else sorted(given)
+        parts = tuple(value_key(given[name]) for name in names)
+    else:
+        parts = tuple(value_key(one) for one in whole.items)
+    return None if None in parts else parts
 
 
 def _called(decl: Any) -> str:

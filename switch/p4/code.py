@@ -18,7 +18,7 @@ _C_WORDS = """
 """
 _RESERVED = frozenset(_C_WORDS.split())
 _TAKEN = re.compile(
-    r"(p4|P4|_|U128$|(action|table|control|state|stack|function|varbit|wide|metered|tuple|ACTION)_|\w+_(MAX|MIN|WIDTH|C)$)|\w+_$"
+    r"(p4|P4|_|U128$|(action|table|control|state|stack|array|function|varbit|wide|metered|tuple|ACTION)_|\w+_(MAX|MIN|WIDTH|C)$)|\w+_$"
 )
 """Names the generated file, p4rt.h or the C headers use; and those with the mark that tells ours from these."""
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 from finsy.proto import p4i
 
 from switch.build import BuildError, build_shared, cache_dir, write_whole
-from switch.p4.errors import P4Error
+from switch.p4.errors import NOWHERE, Location, P4Error, P4Warning
 from switch.p4.preprocess import preprocess
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class CompiledProgram:
     """The shared object; exports `p4_program` (switch/runtime/p4rt.h)."""
     config: bytes
     """P4Runtime's p4_device_config for the embedded target: the preprocessed source, with line markers."""
+    warnings: tuple[P4Warning, ...] = ()
 
     def traced(self) -> Path:
         """The program built for Device.trace: tells what happens to a packet, and is slower. Raises P4Error."""
@@ -60,14 +63,16 @@ def compile_program(
         digest = hashlib.sha256(_compiler_digest() + name.encode() + b"\0" + text.encode("utf-8", "replace"))
         stem = folder / f"{name}-{digest.hexdigest()[:20]}"
         c_path, info_path = stem.with_suffix(".c"), stem.with_suffix(".p4info")
-        if not (c_path.exists() and info_path.exists()):
-            c_text, info = _translate(name, text)
+        warned = stem.with_suffix(".warnings.json")
+        if not (c_path.exists() and info_path.exists() and warned.exists()):
+            c_text, info, warnings = _translate(name, text)
+            write_whole(warned, json.dumps([astuple(one) for one in warnings]).encode())
             write_whole(info_path, info.SerializeToString(deterministic=True))
             write_whole(c_path, c_text.encode())
         library = build_shared([c_path], [RUNTIME_DIR], tag=f"p4-{name}")
-        return CompiledProgram(
-            name, p4i.P4Info.FromString(info_path.read_bytes()), c_path, library, text.encode("utf-8", "replace")
-        )
+        told = [P4Warning(Location(*where), *rest) for where, *rest in json.loads(warned.read_bytes())]
+        info, config = p4i.P4Info.FromString(info_path.read_bytes()), text.encode("utf-8", "replace")
+        return CompiledProgram(name, info, c_path, library, config, tuple(told))
     except BuildError as error:
         raise P4Error(None, str(error)) from None
     except OSError as error:
@@ -84,9 +89,11 @@ def prepare() -> None:
     native.runtime()
 
 
-def check_program(source: Path | str, *, include: Sequence[Path | str] = (), defines: Sequence[str] = ()) -> None:
-    """Everything compile_program does short of gcc: what an editor wants to know. Raises P4Error."""
-    _translate(*preprocess(source, include, defines))
+def check_program(
+    source: Path | str, *, include: Sequence[Path | str] = (), defines: Sequence[str] = ()
+) -> list[P4Warning]:
+    """Everything compile_program does short of gcc: what an editor wants to know; the warnings. Raises P4Error."""
+    return _translate(*preprocess(source, include, defines))[2]
 
 
 def front(source: Path | str, *, include: Sequence[Path | str] = (), defines: Sequence[str] = ()) -> Program:
@@ -99,16 +106,22 @@ def _front(name: str, text: str) -> Program:
     from switch.p4.check import Checker
     from switch.p4.elaborate import elaborate
     from switch.p4.parse import parse_program
+    from switch.p4.warn import Names, Values
 
     with _bugs_told(name):
         nodes = parse_program(text)
+        warnings = Names().program(nodes)
         checker = Checker()
         checker.program(nodes)
-        return elaborate(name, nodes, checker.top, checker.errors)
+        checked = [one for node in nodes for one in checker.checked(node)]
+        program = elaborate(name, nodes, checked, checker.top, checker.errors)
+        found = dict.fromkeys((*warnings, *checker.warnings, *Values().program(checked)))
+        program.warnings = sorted(found, key=lambda one: (one.location.file, one.location.line, one.location.column))
+        return program
 
 
-def _translate(name: str, text: str) -> tuple[str, p4i.P4Info]:
-    """Preprocessed text -> (C text, P4Info)."""
+def _translate(name: str, text: str) -> tuple[str, p4i.P4Info, list[P4Warning]]:
+    """Preprocessed text -> (C text, P4Info, warnings)."""
     from switch.p4.emit import emit_c
     from switch.p4.p4info import Ids, make_p4info
 
@@ -116,7 +129,7 @@ def _translate(name: str, text: str) -> tuple[str, p4i.P4Info]:
     with _bugs_told(name):
         ids = Ids(program)
         c_text = emit_c(program, ids)
-        return c_text, make_p4info(program, ids)
+        return c_text, make_p4info(program, ids), program.warnings
 
 
 @contextmanager
@@ -126,13 +139,24 @@ def _bugs_told(name: str) -> Iterator[None]:
         yield
     except P4Error:
         raise
-    except RecursionError:
-        raise P4Error(None, f"{name}: the program is nested too deeply") from None
+    except RecursionError as error:
+        raise _at(error, name, "the program is nested too deeply") from None
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
-        raise P4Error(
-            None, f"{name}: internal error in the compiler ({what}): please report it with the program"
-        ) from error
+        told = f"internal error in the compiler ({what}): please report it with the program"
+        raise _at(error, name, told) from error
+
+
+def _at(error: BaseException, name: str, message: str) -> P4Error:
+    """`message` at the construct that the compiler was busy with: the innermost call that was given one has it."""
+    place = None
+    for frame, _ in walk_tb(error.__traceback__):
+        for one in frame.f_locals.values():
+            where = getattr(one, "where", None) or getattr(getattr(one, "decl", None), "where", None)
+            if isinstance(where, Location) and where != NOWHERE:
+                place = where
+                break
+    return P4Error(place, message if place else f"{name}: {message}")
 
 
 @lru_cache(maxsize=1)

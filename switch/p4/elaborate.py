@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from switch.p4 import tree
-from switch.p4.check_calls import Calls
+from switch.p4.check_calls import Calls, numbers_of
 from switch.p4.code import c_word
-from switch.p4.errors import NOWHERE, Location, P4Error, fail, unsupported
+from switch.p4.errors import NOWHERE, Location, P4Error, P4Warning, fail, unsupported
 from switch.p4.scope import Scope
 from switch.p4.tree import walk
 from switch.p4.types import Bits, Object, Record, Type, is_scalar, plain
@@ -20,6 +20,7 @@ from switch.p4.types import Bits, Object, Record, Type, is_scalar, plain
 EXTERNS = ("action_profile", "action_selector", "counter", "direct_counter", "direct_meter", "meter", "register")
 """Extern objects the backend has; others are refused by name."""
 _PACKAGE = ("p", "vr", "ig", "eg", "ck", "dep")
+_ORDER = "; the order is V1Switch(parser, verify checksum, ingress, egress, compute checksum, deparser)"
 _MAX_SIZE = 1 << 26
 """Most cells of a counter or register array, and entries of a table."""
 
@@ -127,8 +128,6 @@ class ControlInstance:
     decl: Any
     members: dict[int, Any] = field(default_factory=dict)
     """id() of each local declaration -> its instance here."""
-    constants: dict[str, Any] = field(default_factory=dict)
-    """Values of the constructor's parameters."""
 
 
 @dataclass(eq=False)
@@ -161,6 +160,7 @@ class Program:
     externs: list[ExternInstance]
     digests: list[DigestInstance]
     value_sets: list[ValueSetInstance]
+    warnings: list[P4Warning] = field(default_factory=list)
 
     def of_kind(self, *kinds: str) -> list[ExternInstance]:
         return [one for one in self.externs if one.kind in kinds]
@@ -180,9 +180,12 @@ def plane_name(decl: tree.Decl, prefix: str) -> str:
     return f"{prefix}.{name}" if prefix else name
 
 
-def elaborate(name: str, nodes: list[tree.Node], top: Scope, errors: list[str]) -> Program:
-    """Put the program around its `main` package. Raises P4Error."""
-    return _Elaborator(top).program(name, nodes, errors)
+def elaborate(name: str, nodes: list[tree.Node], checked: list[tree.Node], top: Scope, errors: list[str]) -> Program:
+    """Put the program around its `main` package; `checked` has copies in place of nodes (Checker.checked).
+
+    Raises P4Error.
+    """
+    return _Elaborator(top).program(name, nodes, checked, errors)
 
 
 class _Elaborator:
@@ -195,7 +198,7 @@ class _Elaborator:
         self.global_actions: dict[int, ActionInstance] = {}
         self.value_sets: list[ValueSetInstance] = []
 
-    def program(self, name: str, nodes: list[tree.Node], errors: list[str]) -> Program:
+    def program(self, name: str, nodes: list[tree.Node], checked: list[tree.Node], errors: list[str]) -> Program:
         main = self.top.names.get("main")
         if not isinstance(main, tree.Instance):
             where = nodes[-1].where if nodes else NOWHERE
@@ -214,8 +217,10 @@ class _Elaborator:
         for one in controls:
             self._mark(one)
         self.tables = [one for one in self.tables if one.applied]
+        for extern in self.externs:
+            extern.tables = [one for one in extern.tables if one.applied]
         self._number()
-        digests = _digests(nodes)
+        digests = _digests(checked)
         return Program(
             name, nodes, errors, main, parser, parsing, *controls, self.actions, self.tables, self.externs, digests,
             self.value_sets,
@@ -254,28 +259,17 @@ class _Elaborator:
             value = arg.value
             found = self.top.find(value.to.name) if isinstance(value, tree.Construct) else None
             if not isinstance(found, Object) or found.kind != wanted or not isinstance(value, tree.Construct):
-                fail(arg.where, f"argument {name} of V1Switch must be a {wanted}, made in place: Name()")
-            self._constructor_args(found.decl, value)
-            body = found.decl.states if wanted == "parser" else found.decl.body
+                fail(arg.where, f"argument {name} of V1Switch must be a {wanted}, made in place: Name(){_ORDER}")
+            decl = value.type.decl if isinstance(value.type, Object) else found.decl
+            body = decl.states if wanted == "parser" else decl.body
             if body is None:
-                fail(arg.where, f"{found.decl.name} is only declared, it has no body")
-            out[name] = found.decl
-        self._signatures(out)
+                fail(arg.where, f"{decl.name} is only declared, it has no body")
+            out[name] = decl
+        self._signatures(out, {name: arg.where for name, arg in given.items()})
         return out
 
     @staticmethod
-    def _constructor_args(decl: Any, value: tree.Construct) -> None:
-        """The arguments of `Name(1, 2)` in a package must be there and known."""
-        for param, e in Calls.pair(decl.name, decl.ctor, value.args, value.where):
-            if isinstance(e, tree.Integer) and isinstance(plain(param.type), Bits):
-                e.const = plain(param.type).wrap(e.value)  # type: ignore[union-attr]
-            elif isinstance(e, tree.Boolean):
-                e.const = e.value
-            else:
-                unsupported(e.where, "a constructor argument in a package that is not a number or bool")
-
-    @staticmethod
-    def _signatures(parts: dict[str, Any]) -> None:
+    def _signatures(parts: dict[str, Any], places: dict[str, Location]) -> None:
         """Every part must take what v1model gives it, headers and metadata of one type throughout."""
         shapes = {
             "p": ("packet_in", "out H", "inout M", "inout S"), "vr": ("inout H", "inout M"),
@@ -286,16 +280,21 @@ class _Elaborator:
         for name, shape in shapes.items():
             decl = parts[name]
             if len(decl.params) != len(shape):
-                fail(decl.where, f"{decl.name} takes {len(decl.params)} parameters; here v1model gives {len(shape)}")
+                has = f"{decl.name} has {len(decl.params)} parameters; v1model gives {len(shape)} here"
+                fail(places[name], f"{has} ({', '.join(shape)}){_ORDER}")
             for param, want in zip(decl.params, shape, strict=False):
                 direction, _, kind = want.rpartition(" ")
                 if len(kind) > 1:
                     if str(param.type) != kind:
-                        fail(param.where, f"{decl.name}: parameter {param.name} must be a {kind}, not a {param.type}")
+                        what = f"{decl.name}: parameter {param.name} must be a {kind}, not a {param.type}"
+                        fail(places[name], f"{what}{_ORDER}")
                     continue
+                if isinstance(param.type, Object):
+                    wanted = "the headers" if kind == "H" else "the metadata"
+                    fail(places[name], f"{decl.name}: {param.name} is a {param.type} where {wanted} belong{_ORDER}")
                 if kind == "S" and str(param.type) != "standard_metadata_t":
                     fail(param.where, f"{decl.name}: parameter {param.name} must be a standard_metadata_t")
-                if param.direction != direction and (param.direction, direction) != ("in", "inout"):
+                if param.direction != direction:
                     fail(param.where, f"{decl.name}: parameter {param.name} must be `{direction}`")
                 if first.setdefault(kind, param.type) != param.type:
                     fail(param.where, f"{decl.name}: {param.name} is a {param.type}, but the parser has {first[kind]}")
@@ -306,6 +305,8 @@ class _Elaborator:
         self, decl: tree.Parser, name: str, args: list[tree.Arg], outer: ControlInstance | None
     ) -> ControlInstance:
         out = ControlInstance(name, decl)
+        if numbers_of(decl.params):
+            return out
         self._construct(out, args, outer)
         for one in decl.locals:
             if isinstance(one, tree.Instance):
@@ -319,9 +320,10 @@ class _Elaborator:
         return out
 
     def _construct(self, out: ControlInstance, args: list[tree.Arg], outer: ControlInstance | None) -> None:
-        """Give `out` what its constructor is called with: values, and instances that exist around it or are made here.
+        """Give `out` the instances that its constructor is called with: they exist around it or are made here.
 
-        An argument may be a parameter of the constructor of `outer`, the instance around it.
+        An argument may be a parameter of the constructor of `outer`, the instance around it. Values are in the
+        declaration itself (check.py: Template).
         """
         for param, value in Calls.pair(out.decl.name, out.decl.ctor, args, out.decl.where):
             if isinstance(value, tree.Construct) and isinstance(value.type, Object):
@@ -332,25 +334,17 @@ class _Elaborator:
                 decl = value.decl  # type: ignore[attr-defined]
                 found = outer.members.get(id(decl)) if outer else None
                 out.members[id(param)] = found or self.shared.get(id(decl))
-            else:
-                out.constants[param.name] = self._constant(value, outer)
-
-    @staticmethod
-    def _constant(value: tree.Expr, outer: ControlInstance | None) -> Any:
-        """Value of a constructor's argument, which may be a parameter of the constructor of `outer`."""
-        known = outer.constants if outer else {}
-        if isinstance(value, tree.Path) and isinstance(value.decl, tree.Param) and value.name in known:
-            return known[value.name]
-        return value.const
 
     def _control(
         self, decl: tree.Control, name: str, args: list[tree.Arg], outer: ControlInstance | None
     ) -> ControlInstance:
         out = ControlInstance(name, decl)
+        if numbers_of(decl.params):  # never applied, or it would be a copy with constants
+            return out
         self._construct(out, args, outer)
         late: list[tree.Table] = []
         for one in decl.locals:
-            if isinstance(one, tree.Action):
+            if isinstance(one, tree.Action) and not numbers_of(one.params):
                 action = ActionInstance(plane_name(one, name), one)
                 out.members[id(one)] = action
                 self.actions.append(action)
@@ -365,7 +359,8 @@ class _Elaborator:
         return out
 
     def _instance(self, node: tree.Instance, prefix: str, outer: ControlInstance | None) -> Any:
-        name = plane_name(node, prefix)
+        absolute = node.table and node.annotation("name")  # p4c takes @name of a property as it stands
+        name = plane_name(node, "" if absolute else prefix)
         of = node.type
         if of.kind == "control":
             return self._control(of.decl, name, node.args, outer)
@@ -378,7 +373,7 @@ class _Elaborator:
         params = next(one for one in of.decl.constructors if len(one) == len(node.args))
         args = {}
         for param, value in Calls.pair(of.decl.name, params, node.args, node.where):
-            args[param.name] = self._constant(value, outer)
+            args[param.name] = value.const
             if param.name == "size" and not 0 < args["size"] <= _MAX_SIZE:
                 fail(value.where, f"{name}: size {args['size']}: must be 1 to {_MAX_SIZE}")
         instance = ExternInstance(name, of.decl.name, node, args)
@@ -428,15 +423,6 @@ class _Elaborator:
             self.global_actions[id(decl)] = action
         return action
 
-    def _one_action(self, one: ActionInstance, other: ActionInstance) -> bool:
-        """Are they one action to the control plane, as p4c has it (P4_14's `.nop`)? Each table does its own."""
-        plane = [[(p.name, p.type) for p in of.decl.params if not p.direction] for of in (one, other)]
-        return (
-            plane[0] == plane[1]
-            and not one.decl.annotation("id")
-            and not any(sum(of.name == one.name for of in table.actions) > 1 for table in self.tables)
-        )
-
     def _number(self) -> None:
         """Drop what p4c drops (actions in no table), put global actions first, and give externs their indexes."""
         self.actions = [one for one in (*self.global_actions.values(), *self.actions) if one.used]
@@ -445,13 +431,6 @@ class _Elaborator:
             kind = "profile" if one.kind in ("action_profile", "action_selector") else one.kind
             one.index = counts.get(kind, 0)
             counts[kind] = one.index + 1
-        first: dict[str, ActionInstance] = {}
-        again = {}
-        for one in self.actions:
-            other = first.setdefault(one.name, one)
-            if other is not one and self._one_action(one, other):
-                again[id(one)] = one, other
-        self.actions = [one for one in self.actions if id(one) not in again]
         for group in (self.tables, self.actions):
             words: set[str] = set()
             for one in group:
@@ -459,14 +438,16 @@ class _Elaborator:
                 while one.word in words:
                     one.word += "_"
                 words.add(one.word)
-        for one, other in again.values():
-            one.word = other.word
         seen: dict[str, Any] = {}
         for group in (self.tables, self.actions, self.externs):
             for one in group:
                 other = seen.setdefault(f"{type(one).__name__} {one.name}", one)
                 if other is not one:
-                    fail(one.decl.where, f"the control plane has two things called {one.name}: give one another @name")
+                    fail(
+                        one.decl.where,
+                        f"the control plane has two things called {one.name}: give one another @name (the other is at "
+                        f"{other.decl.where})",
+                    )
 
 
 def _digests(nodes: list[tree.Node]) -> list[DigestInstance]:

@@ -86,10 +86,10 @@ class Emitter(Deparsers):
                 continue
             if isinstance(record, Stack):
                 code.open(f"{self.struct(record)} {{")
-                code.add(
-                    f"{self.struct(record.element)} h[{record.size + 1}]; /* the last stands for all beyond the end */",
-                    "uint32_t next; /* where extract(next) goes */",
-                )
+                element = self.declare_type(record.element, self.program.main.where)
+                code.add(f"{element} h[{record.size + 1}]; /* the last stands for all beyond the end */")
+                if record.of_headers:
+                    code.add("uint32_t next; /* where extract(next) goes */")
                 code.close("};")
                 code.add("")
                 continue

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from switch.p4.code import bits_of, c_name, c_type, literal
 from switch.p4.errors import Location
-from switch.p4.types import MAX_BITS, Record, Type, Wide, form
+from switch.p4.types import MAX_BITS, Record, Stack, Type, Wide, form
 
 
 def scalar_leaves(c: str, of: Type, where: Location) -> list[tuple[str, int]]:
-    """(C lvalue, bits) of a header's field: more than one when it is a struct."""
+    """(C lvalue, bits) of a header's field: more than one when it is a struct or an array."""
     record = form(of)
     if isinstance(record, Wide):
         return [(c, record.width)]
+    if isinstance(record, Stack):
+        leaves = (scalar_leaves(f"{c}.h[{at}]", record.element, where) for at in range(record.size))
+        return [leaf for one in leaves for leaf in one]
     if not isinstance(record, Record):
         return [(c, bits_of(of, where))]
     return [leaf for name, one in record.fields.items() for leaf in scalar_leaves(f"{c}.{c_name(name)}", one, where)]

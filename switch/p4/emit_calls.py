@@ -16,7 +16,7 @@ from switch.p4.emit_assign import Assignments
 from switch.p4.emit_frame import Frame, Place, element_of
 from switch.p4.errors import Location, unsupported
 from switch.p4.tree import walk
-from switch.p4.types import VOID, Applied, Stack, Type, form, is_scalar, width_of
+from switch.p4.types import VOID, Applied, Object, Stack, Type, form, is_scalar, width_of
 
 SIGNATURE = "struct p4rt_device *dev, struct p4rt_packet *pkt, struct phv *p, struct variables *v"
 CALL = "dev, pkt, p, v"
@@ -164,6 +164,8 @@ class CallEmitter(Assignments):
 
     def argument(self, param: tree.Param, arg: tree.Expr, frame: Frame) -> tuple[str, list[tuple[tree.Expr, str]]]:
         """C argument for one parameter ("" for none), and what is to be copied out after the call."""
+        if isinstance(param.type, Object):
+            return "", []
         if str(param.type) == "standard_metadata_t":
             if self.place(arg, frame).key != "std":
                 unsupported(arg.where, "a standard_metadata_t other than the packet's")
@@ -211,7 +213,7 @@ class CallEmitter(Assignments):
     def _user_value(self, e: tree.Call, frame: Frame) -> str:
         """Call a function of the program; the C variable that holds its result."""
         decl = e.callee.decl
-        name = self.user_function(decl, frame)
+        name = self.user_function(decl, frame, self.given_instances(e.callee.args, frame))
         args, after = self._arguments(e, frame)
         call = f"{name}({', '.join([CALL, *args])})"
         if decl.type == VOID:
@@ -223,16 +225,16 @@ class CallEmitter(Assignments):
         self._copy_out(after, frame)
         return result
 
-    def user_function(self, decl: tree.Function, frame: Frame) -> str:
-        """Name of the C function of a function of the program; written on first use."""
-        key = (id(decl), "function")
+    def user_function(self, decl: tree.Function, frame: Frame, given: dict[int, Place]) -> str:
+        """Name of the C function of a function of the program, for the externs given to it; written on first use."""
+        key = (id(decl), "function", *sorted((at, one.c) for at, one in given.items()))
         if key in self.done:
             return self.done[key]
         name = self.function_name(f"function_{c_word(decl.name)}")
         self.done[key] = name
         code = Code()
         of = "void" if decl.type == VOID else self.declare_type(decl.type, decl.where)
-        inner = Frame(code, {}, None, frame.phase, at_exit="return;", returns=decl.type)
+        inner = Frame(code, given, None, frame.phase, at_exit="return;", returns=decl.type)
         params = [SIGNATURE, *self._parameters(decl.params, inner)]
         code.add(f"/* {c_comment(decl.where.short)}: function {decl.name} */")
         code.add(f"static {of} {name}({', '.join(params)})")
@@ -249,6 +251,8 @@ class CallEmitter(Assignments):
         """C parameters of an action or function: `out` and `inout` ones are pointers to the caller's copies."""
         out = []
         for one in params:
+            if isinstance(one.type, Object):
+                continue
             if str(one.type) == "standard_metadata_t":  # there is only one: it is passed by name
                 inner.bindings[id(one)] = Place("pkt->std", one.type, "std", True)
                 continue
@@ -279,7 +283,8 @@ class CallEmitter(Assignments):
         What lives in the packet is passed by name, unless two arguments overlap or the evaluation of one may change
         another; there is but one standard_metadata, which always goes by name.
         """
-        bindings: dict[int, Place] = {}
+        bindings = self.given_instances(pairs, frame)
+        pairs = [(param, arg) for param, arg in pairs if not isinstance(param.type, Object)]
         after = []
         calls = (one for _, arg in pairs for one in walk(arg) if isinstance(one, tree.Call) and one.callee is not None)
         acting = any(one.callee.kind in ("user", "table") for one in calls)
@@ -312,6 +317,18 @@ class CallEmitter(Assignments):
             if param.direction in ("out", "inout") and not isinstance(arg, tree.DontCare):
                 after.append((self.fixed(arg, frame), copy))
         return bindings, after
+
+    def given_instances(self, pairs: list[tuple[tree.Param, tree.Expr]], frame: Frame) -> dict[int, Place]:
+        """Places of the parameters that are externs. packet_in and packet_out need none: there is one of each."""
+        out: dict[int, Place] = {}
+        for param, arg in pairs:
+            if isinstance(param.type, Object) and str(param.type) not in ("packet_in", "packet_out"):
+                instance = self.instance_of(arg, frame)
+                if instance is None:
+                    unsupported(arg.where, "this instance as an argument")
+                name = f"{instance.kind} {instance.index}"
+                out[id(param)] = Place(name, param.type, name, True, instance=instance)
+        return out
 
     def _call_control(self, e: tree.Call, frame: Frame) -> None:
         """Apply a sub-control. What lives in the packet is passed by name, unless two arguments overlap."""

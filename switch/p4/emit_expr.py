@@ -40,9 +40,6 @@ class ExprEmitter(PlaceEmitter):
         return literal(e.const & (1 << bits) - 1, bits)
 
     def _path(self, e: tree.Path, frame: Frame) -> str:
-        if isinstance(e.decl, tree.Param) and frame.control and e.decl.name in frame.control.constants:
-            bits = bits_of(e.type, e.where)
-            return literal(int(frame.control.constants[e.decl.name]) & (1 << bits) - 1, bits)
         if isinstance(e.decl, tree.Const):
             return self.value(e.decl.value, frame)
         return self._read(e, frame)

@@ -6,8 +6,6 @@ which the process of BMv2 ends, drops the packet and is counted. Externs that ar
 
 from __future__ import annotations
 
-from typing import Any
-
 from switch.p4 import tree
 from switch.p4.code import bits_of, c_comment, c_string, c_type, masked, where_string, work_type
 from switch.p4.elaborate import ExternInstance
@@ -31,14 +29,19 @@ class Externs(PackedEmitter):
 
     def extern(self, e: tree.Call, frame: Frame) -> ExternInstance:
         """The instance a method is called on."""
-        base = e.callee.base
-        if not isinstance(base, tree.Path) or not isinstance(base.decl, (tree.Instance, tree.Param)):
-            unsupported(e.where, f"{e.callee.name} of something that is not an instance")
-        members = frame.control.members if frame.control else {}
-        found: Any = members.get(id(base.decl)) or self.shared_externs.get(id(base.decl))
+        found = self.instance_of(e.callee.base, frame)
         if found is None:
             unsupported(e.where, f"{e.callee.name} here")
         return found
+
+    def instance_of(self, e: tree.Expr, frame: Frame) -> ExternInstance | None:
+        """The instance that a name stands for: made here, given to the constructor or to apply(), or at top level."""
+        if not isinstance(e, tree.Path) or not isinstance(e.decl, (tree.Instance, tree.Param)):
+            unsupported(e.where, "something that is not an instance here")
+        if id(e.decl) in frame.bindings:
+            return frame.bindings[id(e.decl)].instance  # type: ignore[no-any-return]
+        members = frame.control.members if frame.control else {}
+        return members.get(id(e.decl)) or self.shared_externs.get(id(e.decl))
 
     @property
     def shared_externs(self) -> dict[int, ExternInstance]:
@@ -297,5 +300,9 @@ class Externs(PackedEmitter):
 
     def _verify(self, e: tree.Call, args: list[tree.Expr], frame: Frame, payload: bool) -> None:
         text, field = self._checksum(e, args, frame, payload)
-        frame.code.add(f"if ({self.value(field, frame)} != {text})", "    pkt->std.checksum_error = 1;")
+        valid = ""
+        if isinstance(field, (tree.Member, tree.Index)):
+            valid = self.place(field, frame).valid  # a checksum in a header that is not there is not wrong
+        there = f"{valid} && " if valid else ""
+        frame.code.add(f"if ({there}{self.value(field, frame)} != {text})", "    pkt->std.checksum_error = 1;")
         frame.code.close()

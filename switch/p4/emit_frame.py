@@ -26,6 +26,10 @@ class Place:
     """Of a header's field: key of the header, its type, name of the field."""
     siblings: tuple[str, ...] = ()
     """Of a member of a header union: the others, of which none is valid when this one is."""
+    valid: str = ""
+    """Of what is in a header: C condition, whether the header is valid."""
+    instance: Any = None
+    """Of a parameter that is an extern: the instance it is given; `c` tells this one from others and is no C."""
 
 
 @dataclass
@@ -84,10 +88,11 @@ class Frame:
 
 
 def element_of(stack: Place, index: int) -> Place:
-    """An element of a header stack. All of them share one key: what is read of one is loaded for all."""
+    """An element of a header stack or an array. All of them share one key: what is read of one is loaded for all."""
     of = form(stack.type)
     assert isinstance(of, Stack)
-    return Place(f"{stack.c}.h[{index}]", of.element, f"{stack.key}[]", stack.shared)
+    part, valid = (None, "") if of.of_headers else (stack.field, stack.valid)
+    return Place(f"{stack.c}.h[{index}]", of.element, f"{stack.key}[]", stack.shared, part, valid=valid)
 
 
 def parts_of(place: Place) -> list[Place]:
@@ -96,6 +101,8 @@ def parts_of(place: Place) -> list[Place]:
     if isinstance(of, Stack):
         return [element_of(place, index) for index in range(of.size)]
     assert isinstance(of, Record)
+    valid = f"{place.c}.is_valid" if of.kind == "header" else place.valid
     return [
-        Place(f"{place.c}.{c_name(name)}", one, f"{place.key}.{name}", place.shared) for name, one in of.fields.items()
+        Place(f"{place.c}.{c_name(name)}", one, f"{place.key}.{name}", place.shared, valid=valid)
+        for name, one in of.fields.items()
     ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import groupby
+
 from switch.p4 import tree
 from switch.p4.check_calls import data_fields, is_data
 from switch.p4.code import bits_of, c_name
@@ -12,12 +15,26 @@ from switch.p4.errors import Location, unsupported
 from switch.p4.types import INT, MAX_BITS, Record, Stack, Tuple, Type, Varbit, Wide, form
 
 
+@dataclass(frozen=True)
+class _Leaf:
+    """A value to be laid out: a C expression of so many bits, or of a varbit field."""
+
+    c: str
+    bits: int
+    valid: str = ""
+    """C condition: the header that it is a field of is valid."""
+    varbit: Varbit | None = None
+
+
 class PackedEmitter(ExprEmitter):
     """Lays values out in buffers."""
 
     def packed(self, data: list[tree.Expr], frame: Frame, buffer: str) -> int | str:
-        """Write statements that lay out values, most significant bit first, in `buffer`; returns its bytes (C)."""
-        leaves: list[tuple[str, int | Varbit]] = []
+        """Write statements that lay out values, most significant bit first, in `buffer`; returns its bytes (C).
+
+        Fields of headers that are not valid are left out, as BMv2 does it; what is computed from such a field is not.
+        """
+        leaves: list[_Leaf] = []
         for e in data:
             for leaf, of in data_fields(e):
                 assert leaf is not None
@@ -26,34 +43,59 @@ class PackedEmitter(ExprEmitter):
                 if not is_data(of):
                     unsupported(leaf.where, f"a {of} as data of a hash")
                 self._leaves(leaf, of, frame, leaves)
-        fixed = [bits for _, bits in leaves if isinstance(bits, int)]
-        if len(fixed) < len(leaves):
-            return self._packed_varbits(leaves, frame, buffer)
-        total = sum(fixed)
-        size = (total + 7) // 8
-        clear = "" if total == 0 or all(bits % 8 == 0 for bits in fixed) else " = {0}"
-        frame.code.add(f"uint8_t {buffer}[{max(size, 1)}]{clear};")
-        at = 0
-        for (text, _), bits in zip(leaves, fixed, strict=True):
-            frame.code.add(store_bits(buffer, at, bits, text))
-            at += bits
+        most = (sum(one.bits if one.varbit is None else one.varbit.width for one in leaves) + 7) // 8
+        headers = list(dict.fromkeys(one.valid for one in leaves if one.valid))
+        if any(one.varbit for one in leaves):
+            frame.code.add(f"uint8_t {buffer}[{most}] = {{0}};")
+            return self._packed_some(leaves, frame, buffer)
+        clear = "" if most == 0 or all(one.bits % 8 == 0 for one in leaves) else " = {0}"
+        frame.code.add(f"uint8_t {buffer}[{max(most, 1)}]{clear};")
+        if not headers:
+            self._packed_all(leaves, frame, buffer)
+            return most
+        size = frame.name("size")
+        frame.code.add(f"uint32_t {size} = {most};")
+        frame.code.open(f"if ({' && '.join(headers)}) {{")
+        self._packed_all(leaves, frame, buffer)
+        frame.code.close("} else {")
+        frame.code.depth += 1
+        frame.code.add(f"{size} = {self._packed_some(leaves, frame, buffer)};")
+        frame.code.close()
         return size
 
     @staticmethod
-    def _packed_varbits(leaves: list[tuple[str, int | Varbit]], frame: Frame, buffer: str) -> str:
-        """The same where a varbit field makes the places of what follows it known at run time only."""
-        most = sum(bits if isinstance(bits, int) else bits.width for _, bits in leaves)
-        at = frame.name("bits")
-        frame.code.add(f"uint8_t {buffer}[{(most + 7) // 8}] = {{0}};", f"uint32_t {at} = 0;")
-        for text, bits in leaves:
-            if isinstance(bits, int):
-                put = f"p4w_put({buffer}, {at}, {bits}, {text}.b);" if bits > MAX_BITS else ""
-                frame.code.add(put or f"p4_put_bits({buffer}, {at}, {bits}, {text});", f"{at} += {bits};")
-                continue
-            byte = frame.name("i")
-            frame.code.open(f"for (uint32_t {byte} = 0; {byte} < {text}.bits / 8u; {byte}++, {at} += 8)")
-            frame.code.add(f"p4_put_bits({buffer}, {at}, 8, {text}.bytes[{byte}]);")
-            frame.code.depth -= 1
+    def _packed_all(leaves: list[_Leaf], frame: Frame, buffer: str) -> None:
+        """Every value has its place."""
+        at = 0
+        for one in leaves:
+            frame.code.add(store_bits(buffer, at, one.bits, one.c))
+            at += one.bits
+
+    @staticmethod
+    def _packed_some(leaves: list[_Leaf], frame: Frame, buffer: str) -> str:
+        """Places known at run time only, behind varbit fields and fields left out; returns the bytes (C)."""
+        code, at = frame.code, frame.name("bits")
+        whole = all(one.bits % 8 == 0 for one in leaves)
+        code.add(f"uint32_t {at} = 0;")
+        for valid, group in groupby(leaves, key=lambda one: one.valid):
+            if valid:
+                code.open(f"if ({valid}) {{")
+            for one in group:
+                if one.varbit is not None:
+                    byte = frame.name("i")
+                    code.open(f"for (uint32_t {byte} = 0; {byte} < {one.c}.bits / 8u; {byte}++, {at} += 8)")
+                    code.add(f"p4_put_bits({buffer}, {at}, 8, {one.c}.bytes[{byte}]);")
+                    code.depth -= 1
+                    continue
+                if whole:
+                    code.add(store_bits(f"({buffer} + {at} / 8)", 0, one.bits, one.c))
+                elif one.bits > MAX_BITS:
+                    code.add(f"p4w_put({buffer}, {at}, {one.bits}, {one.c}.b);")
+                else:
+                    code.add(f"p4_put_bits({buffer}, {at}, {one.bits}, {one.c});")
+                code.add(f"{at} += {one.bits};")
+            if valid:
+                code.close()
         return f"({at} + 7) / 8"
 
     def padded(self, e: tree.Expr, of: Type, frame: Frame, buffer: str) -> int:
@@ -100,22 +142,35 @@ class PackedEmitter(ExprEmitter):
         for name, of in record.fields.items():
             self._padded_place(Place(f"{place.c}.{c_name(name)}", of, ""), where, out)
 
-    def _leaves(self, e: tree.Expr, of: Type, frame: Frame, out: list[tuple[str, int | Varbit]]) -> None:
-        if not isinstance(form(of), (Record, Stack, Varbit, Wide)):
-            out.append((self.value(e, frame), bits_of(of, e.where)))
+    def _leaves(self, e: tree.Expr, of: Type, frame: Frame, out: list[_Leaf]) -> None:
+        in_place = isinstance(e, (tree.Path, tree.Member, tree.Index)) and e.const is None
+        if not isinstance(form(of), (Record, Stack, Varbit, Wide)) and not (in_place and _is_part(e)):
+            out.append(_Leaf(self.value(e, frame), bits_of(of, e.where)))
             return
         place = self.place(e, frame)
         self.note(place, False)
         self._spread(place, e.where, out)
 
-    def _spread(self, place: Place, where: Location, out: list[tuple[str, int | Varbit]]) -> None:
+    def _spread(self, place: Place, where: Location, out: list[_Leaf]) -> None:
         record = form(place.type)
         if isinstance(record, Varbit):
-            out.append((place.c, record))
+            out.append(_Leaf(place.c, 0, place.valid, record))
         elif isinstance(record, Wide):
-            out.append((place.c, record.width))
+            out.append(_Leaf(place.c, record.width, place.valid))
         elif isinstance(record, (Record, Stack)):
             for one in parts_of(place):
                 self._spread(one, where, out)
         else:
-            out.append((place.c, bits_of(place.type, where)))
+            out.append(_Leaf(place.c, bits_of(place.type, where), place.valid))
+
+
+def _is_part(e: tree.Expr) -> bool:
+    """Is it a part of a header?"""
+    while isinstance(e, (tree.Member, tree.Index)):
+        base = form(e.base.type)
+        if isinstance(e, tree.Member) and isinstance(base, Stack):
+            return False  # lastIndex, size
+        if isinstance(base, Record) and base.kind == "header":
+            return True
+        e = e.base
+    return False

@@ -11,7 +11,7 @@ from switch.p4 import tree
 from switch.p4.code import bits_of, c_name, c_type
 from switch.p4.elaborate import Program
 from switch.p4.emit_frame import Frame, Place, Usage, element_of, parts_of
-from switch.p4.errors import Location, unsupported
+from switch.p4.errors import NOWHERE, Location, unsupported
 from switch.p4.tree import walk
 from switch.p4.types import Record, Stack, Tuple, Type, Varbit, Wide, form
 
@@ -25,6 +25,8 @@ class PlaceEmitter:
         self.program = program
         self.usage = Usage()
         self.structs: list[Record | Stack | Varbit] = []
+        self.arrays: set[str] = set()
+        """C types of the stacks and arrays in `structs`."""
         self.temporaries = 0
         self.implied_lists: list[list[str]] = []
         """Field lists given in place: C paths below the metadata."""
@@ -42,10 +44,13 @@ class PlaceEmitter:
                 self.structs.append(record)
             return f"struct {'wide' if isinstance(record, Wide) else 'varbit'}_{record.width}"
         if isinstance(record, Stack):
-            self.struct(record.element)
-            if record not in self.structs:
+            element = self.declare_type(record.element, NOWHERE)
+            word = "stack" if record.of_headers else "array"
+            name = f"struct {word}_{element.removeprefix('struct ')}_{record.size}"
+            if name not in self.arrays:  # those of bit<7> and of bit<8> are one
+                self.arrays.add(name)
                 self.structs.append(record)
-            return f"struct stack_{c_name(record.element.name)}_{record.size}"
+            return name
         if record.name == _STD:
             return "struct p4rt_std"
         if record not in self.structs:
@@ -88,7 +93,9 @@ class PlaceEmitter:
             others: tuple[str, ...] = ()
             if record.kind == "header_union":
                 others = tuple(f"{base.c}.{c_name(one)}" for one in record.fields if one != e.name)
-            return Place(f"{base.c}.{name}", record.fields[e.name], f"{base.key}.{e.name}", base.shared, part, others)
+            valid = f"{base.c}.is_valid" if record.kind == "header" else base.valid
+            key = f"{base.key}.{e.name}"
+            return Place(f"{base.c}.{name}", record.fields[e.name], key, base.shared, part, others, valid)
         if isinstance(form(e.type), (Record, Stack, Wide)):
             return self.temporary_place(e, frame)
         unsupported(e.where, "this as something to write to")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from switch.p4 import tree
+from switch.p4.code import c_comment
 from switch.p4.emit_calls import CALL, SIGNATURE, CallEmitter, action_constant
 from switch.p4.emit_frame import Frame, Place
 from switch.p4.emit_wide import wide_constant
-from switch.p4.errors import unsupported
+from switch.p4.errors import NOWHERE, unsupported
 from switch.p4.types import ActionRun, Bits, Type, Wide, form, is_scalar, plain
 
 __all__ = ["CALL", "SIGNATURE", "Statements", "action_constant"]
@@ -21,7 +22,12 @@ class Statements(CallEmitter):
     """Writes statements, each by the method named after its node."""
 
     def statement(self, s: Any, frame: Frame) -> None:
+        lines, first = frame.code.lines, len(frame.code.lines)
         getattr(self, "_st_" + type(s).__name__.lower())(s, frame)
+        if len(lines) > first and s.where != NOWHERE:
+            depth, line = lines[first]
+            if isinstance(line, str) and "/*" not in line:
+                lines[first] = depth, f"{line} /* {c_comment(s.where.short)} */"
 
     def block(self, s: tree.Block, frame: Frame) -> None:
         for one in s.body:

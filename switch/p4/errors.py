@@ -47,6 +47,19 @@ class P4Error(Exception):
         return [f"{one.location}: error: {one.message}" if one.location else str(one) for one in (self, *self.others)]
 
 
+@dataclass(frozen=True, slots=True)
+class P4Warning:
+    """What a program may say, and its author hardly means. `kind` as p4c names it: `unused`, `overflow` ..."""
+
+    location: Location
+    kind: str
+    message: str
+
+    def line(self, severity: str = "warning") -> str:
+        """`file:line:column: warning: message [kind]`."""
+        return f"{self.location}: {severity}: {self.message} [{self.kind}]"
+
+
 def fail(location: Location, message: str) -> NoReturn:
     """Raise P4Error at a place."""
     raise P4Error(location, message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from switch.p4.errors import Location, fail
-from switch.p4.types import INT, Bits, Type
+from switch.p4.types import INT, STRING, Bits, Type
 
 _COMPARE = {
     "==": lambda a, b: a == b,
@@ -45,6 +45,8 @@ def fold_binary(op: str, left: Any, right: Any, types: tuple[Type, Type, Type], 
         by = min(right, _LONGEST_SHIFT)
         value = left << by if op == "<<" else left >> by
     elif op == "++":
+        if of == STRING:
+            return left + right
         low = types[1]
         assert isinstance(low, Bits)
         value = left << low.width | (right & ((1 << low.width) - 1))

@@ -411,7 +411,20 @@ def _opens_types(tokens: list[Lexeme], i: int) -> bool:
         kind = _kind_at(tokens, j)
         if kind in ("LT", "GT", "SHR"):
             depth += {"LT": 1, "GT": -1, "SHR": -2}[kind]
+        elif kind == "LSQB" and _kind_at(tokens, j - 1) in (
+            "TYPE_ID",
+            "RSQB",
+            "GT",
+        ):  # an array: its size is any number
+            j = _matching(tokens, j) or j
+        elif kind == "IDENTIFIER" and _sized_at(tokens, j):
+            pass
         elif not (kind in ("TYPE_ID", "INTEGER", "COMMA", "DONTCARE", "DOT") or kind.lower() in _BASE_TYPES):
             return False
         j += 1
     return depth == 0 and _kind_at(tokens, j) == "LPAR"
+
+
+def _sized_at(tokens: list[Lexeme], i: int) -> bool:
+    """Is the name at i the width in `bit<N>`?"""
+    return _kind_at(tokens, i - 1) == "LT" and _kind_at(tokens, i - 2) in ("BIT", "INT", "VARBIT")

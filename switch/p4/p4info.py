@@ -12,11 +12,12 @@ from typing import Any
 from finsy.proto import p4i
 
 from switch.p4 import tree
-from switch.p4.elaborate import ActionInstance, ExternInstance, Program, TableInstance, ValueSetInstance
+from switch.p4.elaborate import ActionInstance, ExternInstance, Program, TableInstance, ValueSetInstance, plane_name
 from switch.p4.errors import fail
 from switch.p4.p4info_notes import fill_notes, fill_package
-from switch.p4.types import Enum, NewType, Record, Tuple, Type, width_of
-from switch.p4.typespec import data_spec, note_new_type
+from switch.p4.plane import Plane
+from switch.p4.types import Enum, NewType, Record, Tuple, Type, plain, width_of
+from switch.p4.typespec import data_spec, header_fields, note_new_type, translated_in
 
 _PREFIX = {
     "action": 0x01, "table": 0x02, "value_set": 0x03, "header": 0x04, "profile": 0x11, "counter": 0x12,
@@ -47,9 +48,10 @@ class Ids:
     """Ids and aliases of everything the control plane can name."""
 
     def __init__(self, program: Program) -> None:
+        self.plane = Plane(program)
         self.by_name: dict[tuple[str, str], int] = {}
         taken: set[int] = set()
-        groups = _names(program)
+        groups = _names(program, self.plane)
         for kind, names in groups.items():
             for name, decl in names.items():
                 given = _given_id(kind, decl)
@@ -66,6 +68,9 @@ class Ids:
         for name in {name for names in groups.values() for name in names}:
             for suffix in _suffixes(name):
                 self.suffixes[suffix] = self.suffixes.get(suffix, 0) + 1
+        for kind, name in _names_of_the_rest(program):
+            if (kind, name) not in self.by_name:
+                self.by_name[kind, name] = _free_id(kind, name, taken)
 
     def of(self, kind: str, name: str) -> int:
         return self.by_name[kind, name]
@@ -80,22 +85,35 @@ def _suffixes(name: str) -> list[str]:
     return [".".join(parts[i:]) for i in range(len(parts) - 1, -1, -1)]
 
 
-def _names(program: Program) -> dict[str, dict[str, Any]]:
+def _names(program: Program, plane: Plane) -> dict[str, dict[str, Any]]:
     groups: dict[str, dict[str, Any]] = {kind: {} for kind in _PREFIX}
-    for action in program.actions:
+    for action in plane.actions:
         groups["action"][action.name] = action.decl
-    for table in program.tables:
+    for table in plane.tables:
         groups["table"][table.name] = table.decl
-    for extern in program.externs:
-        kind = "profile" if extern.kind in ("action_profile", "action_selector") else extern.kind
-        groups[kind][extern.name] = extern.decl
+    for extern in plane.externs:
+        groups[_extern_kind(extern)][extern.name] = extern.decl
     for header in controller_headers(program):
-        groups["header"][header.name] = header
+        groups["header"][plane_name(header, "")] = header
     for one in program.value_sets:
         groups["value_set"][one.name] = one.decl
-    for digest in program.digests:
+    for digest in plane.digests:
         groups["digest"][digest.name] = None
     return groups
+
+
+def _names_of_the_rest(program: Program) -> list[tuple[str, str]]:
+    """(kind, name) of all in the C program: what the control plane does not see of it has an id, too."""
+    return [
+        *(("action", one.name) for one in program.actions),
+        *(("table", one.name) for one in program.tables),
+        *((_extern_kind(one), one.name) for one in program.externs),
+        *(("digest", one.name) for one in program.digests),
+    ]
+
+
+def _extern_kind(extern: ExternInstance) -> str:
+    return "profile" if extern.kind in ("action_profile", "action_selector") else extern.kind
 
 
 def controller_headers(program: Program) -> list[tree.Aggregate]:
@@ -108,13 +126,10 @@ def controller_headers(program: Program) -> list[tree.Aggregate]:
 
 
 def translated_types(program: Program) -> dict[str, int]:
-    """Bits of the types with @p4runtime_translation in headers of packet-ins and packet-outs: P4Info has others."""
-    fields = [of for header in controller_headers(program) for of in header.record.fields.values()]
-    return {
-        of.name: width_of(of) or 0
-        for of in fields
-        if isinstance(of, NewType) and of.decl.annotation("p4runtime_translation")
-    }
+    """Bits of the types with @p4runtime_translation in packet-ins and packet-outs, digests and registers."""
+    used = [header.record for header in controller_headers(program)]
+    used += [one.type for one in program.digests] + [one.cell for one in program.of_kind("register")]
+    return {name: bits for one in used for name, bits in translated_in(one).items()}
 
 
 def _given_id(kind: str, decl: Any) -> int | None:
@@ -170,20 +185,34 @@ def param_ids(action: tree.Action) -> list[tuple[tree.Param, int]]:
 
 def value_set_keys(one: ValueSetInstance) -> list[tuple[int, str, int, str]]:
     """(id, name, bits, match kind) of each field of a value_set's members; a single value has no name."""
-    of = one.decl.element
+    leaves = _member_fields(one.decl.element)
+    out = []
+    for number, (name, of, decl) in zip(field_ids(_notes_of(decl) for _, _, decl in leaves), leaves, strict=True):
+        note = decl.annotation("match") if decl else None
+        kind = note.body[0].text if note and note.body else "exact"
+        if kind not in _MATCH:
+            fail(decl.where, f"@match({kind}): a value_set matches by {', '.join(sorted(_MATCH))}")
+        out.append((number, name, width_of(of) or 32, kind))
+    return out
+
+
+def _notes_of(decl: tree.Field | None) -> list[tree.Annotation]:
+    return decl.annotations if decl else []
+
+
+def _member_fields(of: Type, prefix: str = "") -> list[tuple[str, Type, Any]]:
+    """(name, type, declaration) of the values in a value_set's member; those of structs in it as `outer.inner`."""
     if isinstance(of, Record):
-        out = []
-        ids = field_ids(field.annotations for field in of.decl.fields)
-        for number, field in zip(ids, of.decl.fields, strict=True):
-            note = field.annotation("match")
-            kind = note.body[0].text if note and note.body else "exact"
-            if kind not in _MATCH:
-                fail(field.where, f"@match({kind}): a value_set matches by {', '.join(sorted(_MATCH))}")
-            out.append((number, field.name, width_of(of.fields[field.name]) or 32, kind))
-        return out
-    if isinstance(of, Tuple):
-        return [(at, f"f{at - 1}", width_of(part) or 32, "exact") for at, part in enumerate(of.items, 1)]
-    return [(1, "", width_of(of) or 32, "exact")]
+        parts = [(field.name, of.fields[field.name], field) for field in of.decl.fields]
+    elif isinstance(of, Tuple):
+        parts = [(f"f{at}", one, None) for at, one in enumerate(of.items)]
+    else:
+        return [(prefix, of, None)]
+    out: list[tuple[str, Type, Any]] = []
+    for name, one, decl in parts:
+        whole = f"{prefix}.{name}" if prefix else name
+        out += _member_fields(one, whole) if isinstance(one, (Record, Tuple)) else [(whole, one, decl)]
+    return out
 
 
 def key_name(one: tree.KeyElement) -> str:
@@ -202,23 +231,55 @@ def key_name(one: tree.KeyElement) -> str:
 
 def _spelled(e: tree.Expr) -> str | None:
     if isinstance(e, tree.Path):
-        return ("." if e.top else "") + e.name
+        return _number(e) or ("." if e.top else "") + e.name
+    if isinstance(e, tree.Integer):
+        return _number(e)
     if isinstance(e, tree.Member) and not isinstance(e.base, tree.Call):
+        name = _field_name(e)
+        if name.startswith("."):
+            return name[1:]
         base = _spelled(e.base)
-        return base and f"{base}.{e.name}"
-    if isinstance(e, tree.Index) and e.index.const is not None:
-        base = _spelled(e.base)
-        return base and f"{base}[{e.index.const}]"
+        return base and f"{base}.{name}"
+    if isinstance(e, tree.Index):
+        base, index = _spelled(e.base), _number(e.index) or _spelled(e.index)
+        return base and index and f"{base}[{index}]"
     if isinstance(e, tree.Slice):
         base = _spelled(e.base)
-        return base and f"{base}[{e.high.const}:{e.low.const}]"
-    if isinstance(e, tree.Binary) and e.op == "&" and e.right.const is not None:
-        base = _spelled(e.left)
-        return base and f"{base} & {e.right.const:#x}"
-    if isinstance(e, tree.Call) and e.callee.kind == "header":
+        return base and f"{base}[{_number(e.high)}:{_number(e.low)}]"
+    if isinstance(e, tree.Binary) and e.op == "&":
+        left, right = _spelled(e.left), _spelled(e.right)
+        return left and right and f"{left} & {right}"
+    if isinstance(e, tree.Call) and e.callee.kind == "header" and e.callee.name == "isValid":
         base = _spelled(e.callee.base)
         return base and f"{base}.$valid$"
     return None
+
+
+def _field_name(e: tree.Member) -> str:
+    """The member's name, or the @name of the field; one with a leading dot stands for the whole expression."""
+    of = plain(e.base.type)
+    field = next((one for one in of.decl.fields if one.name == e.name), None) if isinstance(of, Record) else None
+    note = field.annotation("name") if field is not None else None
+    return (note.string() if note else None) or e.name
+
+
+def _number(e: tree.Expr) -> str | None:
+    """A constant as p4c writes it, in the base in which the source has it; None when it is not known."""
+    if e.const is None or isinstance(e.const, (bool, str)):
+        return None
+    return format(e.const, {2: "#b", 8: "#o", 16: "#x"}.get(_base(e), "d"))
+
+
+def _base(e: tree.Expr) -> int:
+    """The base of a constant expression's first literal."""
+    if isinstance(e, tree.Integer):
+        return e.base
+    if isinstance(e, tree.Path) and isinstance(e.decl, tree.Const):
+        return _base(e.decl.value)
+    for name in ("left", "operand"):
+        if hasattr(e, name):
+            return _base(getattr(e, name))
+    return 10
 
 
 def source_text(e: tree.Expr) -> str:
@@ -231,30 +292,34 @@ def make_p4info(program: Program, ids: Ids) -> p4i.P4Info:
     info = p4i.P4Info()
     info.pkg_info.arch = "v1model"
     fill_package(program.main, info)
-    for table in program.tables:
+    for table in ids.plane.tables:
         if not table.decl.annotation("hidden"):
             _table(info, table, ids)
-    for action in program.actions:
+    for action in ids.plane.actions:
         if not action.decl.annotation("hidden"):
             _action(info, action, ids)
-    for extern in program.externs:
+    for extern in ids.plane.externs:
         _extern(info, extern, ids)
+    for table in ids.plane.tables:
+        if not table.decl.annotation("hidden"):
+            _direct(info, table, ids)
     for header in controller_headers(program):
         _controller_header(info, header, ids)
     for one in program.value_sets:
         found = info.value_sets.add(size=one.size)
         _preamble(found, "value_set", one.name, ids, one.decl)
-        fields = one.decl.element.decl.fields if isinstance(one.decl.element, Record) else []
-        for at, (number, name, bits, match) in enumerate(value_set_keys(one)):
+        leaves = _member_fields(one.decl.element)
+        for (number, name, bits, match), (_, _, decl) in zip(value_set_keys(one), leaves, strict=True):
             out = found.match.add(id=number, name=name, bitwidth=bits, match_type=_MATCH[match])
-            fill_notes(out, fields[at].annotations if fields else [], ("match",))
-    for digest in program.digests:
+            fill_notes(out, _notes_of(decl), ("match",))
+    for digest in ids.plane.digests:
         sent = info.digests.add()
         sent.preamble.id = ids.of("digest", digest.name)
         sent.preamble.name = digest.name
         sent.preamble.alias = ids.alias(digest.name)
         sent.type_spec.CopyFrom(data_spec(digest.type, info, program.errors, digest.where))
-    info.type_info.SetInParent()
+    if info.tables or info.controller_packet_metadata or ids.plane.externs or ids.plane.calls_externs:
+        info.type_info.SetInParent()
     return info
 
 
@@ -342,7 +407,7 @@ def _default(out: p4i.Table, table: TableInstance, ids: Ids) -> None:
 def _action(info: p4i.P4Info, action: ActionInstance, ids: Ids) -> None:
     out = info.actions.add()
     _preamble(out, "action", action.name, ids, action.decl)
-    for one, number in param_ids(action.decl):
+    for one, number in param_ids(action.decl) if ids.plane.gets_data(action) else ():
         param = out.params.add(id=number, name=one.name)
         named_as = one.annotation("name")
         if named_as and named_as.string():
@@ -357,38 +422,43 @@ def _extern(info: p4i.P4Info, extern: ExternInstance, ids: Ids) -> None:
     if extern.kind in ("action_profile", "action_selector"):
         out: Any = info.action_profiles.add()
         _preamble(out, "profile", extern.name, ids, extern.decl)
-        out.table_ids.extend(ids.of("table", one.name) for one in extern.tables)
-        out.with_selector = extern.kind == "action_selector"
+        users = sorted(one.name for one in extern.tables if one in ids.plane.tables)
+        out.table_ids.extend(ids.of("table", one) for one in users)
         out.size = extern.args["size"]
-        note = extern.decl.annotation("max_group_size")
-        out.max_group_size = (note.number() if note else 0) or 0
-        _size_semantics(out, extern)
+        if extern.kind == "action_selector":
+            out.with_selector = True
+            note = extern.decl.annotation("max_group_size")
+            out.max_group_size = (note.number() if note else 0) or 0
+            _size_semantics(out, extern)
     elif extern.kind == "counter":
         out = info.counters.add(size=extern.args["size"])
         _preamble(out, "counter", extern.name, ids, extern.decl)
         out.spec.unit = _UNITS[extern.args["type"]]
-    elif extern.kind == "direct_counter":
-        if not extern.tables:
-            return
-        out = info.direct_counters.add()
-        _preamble(out, "direct_counter", extern.name, ids, extern.decl)
-        out.spec.unit = _UNITS[extern.args["type"]]
-        out.direct_table_id = ids.of("table", extern.tables[0].name)
     elif extern.kind == "meter":
         out = info.meters.add(size=extern.args["size"])
         _preamble(out, "meter", extern.name, ids, extern.decl)
-        out.spec.unit = p4i.MeterSpec.BYTES if extern.args["type"] == "bytes" else p4i.MeterSpec.PACKETS
-    elif extern.kind == "direct_meter":
-        if not extern.tables:
-            return
-        out = info.direct_meters.add()
-        _preamble(out, "direct_meter", extern.name, ids, extern.decl)
-        out.spec.unit = p4i.MeterSpec.BYTES if extern.args["type"] == "bytes" else p4i.MeterSpec.PACKETS
-        out.direct_table_id = ids.of("table", extern.tables[0].name)
-    else:
+        out.spec.unit = _meter_unit(extern)
+    elif extern.kind == "register":
         out = info.registers.add(size=extern.args["size"])
         _preamble(out, "register", extern.name, ids, extern.decl)
         out.type_spec.CopyFrom(data_spec(extern.cell, info, [], extern.decl.where))
+
+
+def _direct(info: p4i.P4Info, table: TableInstance, ids: Ids) -> None:
+    """The direct counter and the direct meter of a table."""
+    out: Any
+    if (counter := table.direct_counter) is not None:
+        out = info.direct_counters.add(direct_table_id=ids.of("table", table.name))
+        _preamble(out, "direct_counter", counter.name, ids, counter.decl)
+        out.spec.unit = _UNITS[counter.args["type"]]
+    if (meter := table.direct_meter) is not None:
+        out = info.direct_meters.add(direct_table_id=ids.of("table", table.name))
+        _preamble(out, "direct_meter", meter.name, ids, meter.decl)
+        out.spec.unit = _meter_unit(meter)
+
+
+def _meter_unit(meter: ExternInstance) -> Any:
+    return p4i.MeterSpec.BYTES if meter.args["type"] == "bytes" else p4i.MeterSpec.PACKETS
 
 
 def _size_semantics(out: p4i.ActionProfile, extern: ExternInstance) -> None:
@@ -396,7 +466,7 @@ def _size_semantics(out: p4i.ActionProfile, extern: ExternInstance) -> None:
     note = extern.decl.annotation("selector_size_semantics")
     if note is None:
         return
-    kind = note.string()
+    kind = (note.string() or "").lower()
     if kind == "sum_of_weights":
         out.sum_of_weights.SetInParent()
     elif kind == "sum_of_members":
@@ -414,15 +484,15 @@ def _controller_header(info: p4i.P4Info, header: tree.Aggregate, ids: Ids) -> No
     name = note.string() if note else None
     if name is None:
         fail(header.where, f'{header.name}: @controller_header needs a name: @controller_header("packet_in")')
-    out.preamble.id = ids.of("header", header.name)
+    out.preamble.id = ids.of("header", plane_name(header, ""))
     out.preamble.name = out.preamble.alias = name
     fill_notes(out.preamble, header.annotations)
-    record: Record = header.record
-    for one, number in zip(header.fields, field_ids(one.annotations for one in header.fields), strict=True):
-        if one.annotation("hidden"):
+    fields = header_fields(header.record)
+    for one, number in zip(fields, field_ids(one.annotations for one in fields), strict=True):
+        if any(note.name == "hidden" for note in one.annotations):
             continue
         field = out.metadata.add(id=number, name=one.name)
         fill_notes(field, one.annotations)
-        field.bitwidth, named = _width(record.fields[one.name], info)
+        field.bitwidth, named = _width(one.type, info)
         if named:
             field.type_name.name = named

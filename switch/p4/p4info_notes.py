@@ -13,6 +13,8 @@ from switch.p4.errors import fail
 from switch.p4.lexer import Lexeme
 
 _HIDDEN = ("name", "id", "brief", "description")
+_PARSED = ("noWarn", "deprecated", "length", "synchronous", "field_list", "match", "command_line", "controller_header")
+"""Annotations that p4c prints as the expressions they hold; of others it prints the tokens, with blanks between."""
 _PACKAGE = ("name", "version", "organization", "contact", "url", "arch")
 _OPERATORS = (
     ast.Expression, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Add, ast.Sub, ast.Mult, ast.BitAnd,
@@ -41,7 +43,8 @@ def note_text(note: tree.Annotation) -> str:
     if note.body is None:
         return f"@{note.name}"
     close = "]" if note.bracket == "[" else ")"
-    return f"@{note.name}{note.bracket}{_joined(note.body)}{close}"
+    text = _joined(note.body) if note.name in _PARSED else " ".join(one.text for one in note.body)
+    return f"@{note.name}{note.bracket}{text}{close}" if text or note.bracket == "[" else f"@{note.name}"
 
 
 def _joined(tokens: Iterable[Lexeme]) -> str:

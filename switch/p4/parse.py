@@ -21,6 +21,7 @@ from switch.p4 import tree
 from switch.p4.build_tree import TreeBuilder
 from switch.p4.errors import P4Error
 from switch.p4.lexer import KEYWORDS, PUNCTUATION, Lexeme, Source, tokenize
+from switch.p4.scope import include_of
 
 GRAMMAR = Path(__file__).with_name("p4.lark")
 
@@ -32,6 +33,28 @@ _OPERATORS = {
     "PLUS_SAT", "MINUS_SAT", "CONCAT", "STAR", "SLASH", "PERCENT", "_QUESTION",
 }  # fmt: skip
 _DECLARATIONS = {"_CONTROL", "_PARSER", "_EXTERN", "_PACKAGE", "HEADER", "STRUCT", "_TYPEDEF"}
+_BEGINS = {
+    "IDENTIFIER",
+    "RBRACE",
+    "ANNOTATION",
+    "IF",
+    "RETURN",
+    "EXIT",
+    "SWITCH",
+    "CONST",
+    "TRANSITION",
+    "TABLE",
+    "ACTION",
+    "APPLY",
+    "KEY",
+    "ACTIONS",
+    "ENTRIES",
+    "STATE",
+    "FOR",
+    "BREAK",
+    "CONTINUE",
+    *(one.lstrip("_") for one in _DECLARATIONS),
+} | _TYPE_WORDS
 _WORDS = {
     "TYPE_ID": "the name of a type", "ANNOTATION": "an annotation", "DONTCARE": "_", "DOTS": "...",
     "INTEGER": "a number", "LANGLE": "`<`", "RANGLE": "`>`", "ASSIGN_OP": "`+=`",
@@ -115,11 +138,22 @@ def _syntax_error(error: UnexpectedToken, source: Source) -> P4Error:
         return P4Error(where, f"syntax error: {ends} here, expected {wanted}")
     index = error.token.start_pos
     token, before = source.tokens[index], source.tokens[index - 1]
+    if index and _ends_statement(error):
+        where = source.location(before.line, before.column + len(before.text))
+        return P4Error(where, f"syntax error: expected `;` after `{before.text}`, found {_found(token)}")
     if index and before.line < token.line and not wanted.startswith("a"):
         where = source.location(before.line, before.column + len(before.text))
         return P4Error(where, f"syntax error: expected {wanted} after `{before.text}`, found {_found(token)}")
     where = source.location(token.line, token.column)
     return P4Error(where, f"syntax error: found {_found(token)}, expected {wanted}{_advice(token, error)}")
+
+
+def _ends_statement(error: UnexpectedToken) -> bool:
+    """Could a `;` stand here, and does what was found begin something new: is it the `;` that is missing?"""
+    accepts = set(error.interactive_parser.accepts() if error.interactive_parser else error.expected)
+    if accepts >= {"_IF", "_LBRACE"} or accepts >= _DECLARATIONS:  # an empty statement or declaration it would be
+        return False
+    return "_SEMICOLON" in accepts and error.token.type.lstrip("_") in _BEGINS
 
 
 def _found(token: Lexeme) -> str:
@@ -151,7 +185,9 @@ def _wanted(error: UnexpectedToken) -> str:
         accepts -= _TYPE_WORDS | {"_DOT"}
     if "IDENTIFIER" in accepts:
         words.append("a name")
-        accepts -= _NAME_WORDS | {"IDENTIFIER", "TYPE_ID", "LIST"}
+        accepts -= _NAME_WORDS | {"IDENTIFIER", "TYPE_ID", "LIST", "_LSQB"}
+    if "_SEMICOLON" in accepts:
+        accepts -= {"_LSQB"}  # the size of an array is the last thing that is missing
     if accepts >= {"PLUS", "STAR"}:
         words.append("an operator")
         accepts -= _OPERATORS
@@ -171,7 +207,8 @@ def _wanted(error: UnexpectedToken) -> str:
 def _advice(token: Lexeme, error: UnexpectedToken) -> str:
     """A hint where the found token is itself the likely fault."""
     if token.kind == "IDENTIFIER" and "TYPE_ID" in error.expected and "IDENTIFIER" not in error.expected:
-        return f" (no type `{token.text}` is declared)"
+        home = include_of(token.text)
+        return f" (it is in {home}: write #include <{home}>)" if home else f" (no type `{token.text}` is declared)"
     if token.text in KEYWORDS and "IDENTIFIER" in error.expected:
         return f" (`{token.text}` is a keyword and cannot be a name)"
     return ""

@@ -58,7 +58,7 @@ def preprocess(source: Path | str, include: Sequence[Path | str], defines: Seque
 
 
 def _run_cpp(files: list[str], stdin: str | None, include: Sequence[Path | str], defines: Sequence[str]) -> str:
-    command = ["cpp", "-undef", "-nostdinc", "-x", "assembler-with-cpp", "-I", str(INCLUDE_DIR)]
+    command = ["cpp", "-C", "-undef", "-nostdinc", "-x", "assembler-with-cpp", "-I", str(INCLUDE_DIR)]
     for folder in include:
         command += ["-I", str(folder)]
     command += [f"-D{one}" for one in ("__p4c__=1", *defines)]
@@ -75,21 +75,26 @@ def _run_cpp(files: list[str], stdin: str | None, include: Sequence[Path | str],
     except subprocess.TimeoutExpired:
         raise P4Error(None, f"cpp did not end within {CPP_TIMEOUT_S} s: macros that grow without end?") from None
     if done.returncode:
-        raise _cpp_error(done.stderr.decode("utf-8", "replace"))
+        raise _cpp_error(done.stderr.decode("utf-8", "replace"), include)
     if len(done.stdout) > MAX_TEXT_BYTES:
         size = len(done.stdout)
         raise P4Error(None, f"the preprocessed program has {size} bytes; at most {MAX_TEXT_BYTES} are taken")
-    return done.stdout.decode("utf-8", "replace")
+    return _blank_comments(done.stdout.decode("utf-8", "replace"))
 
 
-def _cpp_error(stderr: str) -> P4Error:
+def _searched(include: Sequence[Path | str]) -> str:
+    folders = ", ".join(map(str, (*include, INCLUDE_DIR)))
+    return f"the file's own folder, {folders}; -I adds a folder, and core.p4 and v1model.p4 are built in"
+
+
+def _cpp_error(stderr: str, include: Sequence[Path | str]) -> P4Error:
     match = _CPP_MESSAGE.search(stderr)
     if not match:
         return P4Error(None, f"cpp failed: {stderr.strip() or 'no message'}")
     file = match["file"].replace("<stdin>", "program.p4")
     text = match["text"]
     if text.endswith("No such file or directory"):
-        text = f"cannot include {text.split(':')[0]}: no such file (searched: the file's own folder, {INCLUDE_DIR})"
+        text = f"cannot include {text.split(':')[0]}: no such file (searched: {_searched(include)})"
     return P4Error(Location(file, int(match["line"]), int(match["col"] or 0)), text)
 
 
@@ -114,8 +119,9 @@ def _lines_of(file: str, stamp: int) -> list[str]:
 
 
 def _blank_comments(text: str) -> str:
-    """`text` with comments replaced by as many blanks, strings left alone, lines kept."""
-    pattern = r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/'
+    """`text` with comments replaced by as many blanks, lines kept. Strings are left alone: one may span lines, and
+    what looks like a comment in it is part of it. cpp does not know these, so it leaves the comments in (-C)."""
+    pattern = r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/'
 
     def blank(match: re.Match[str]) -> str:
         found = match.group()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from switch.p4 import tree
 from switch.p4.errors import Location, count, fail, known, unsupported
+from switch.p4.preprocess import INCLUDE_DIR
 from switch.p4.types import (
     BOOL,
     DONTCARE,
@@ -42,12 +45,19 @@ class Scope:
         self.parent = parent
         self.names: dict[str, Any] = {}
         self.places: dict[str, Location] = {}
+        self.later: dict[str, Location] = {}
+        """Names that the block declares, also those that are still to come."""
+        self.open: list[str] = []
+        """Names of the declarations that are being checked now."""
 
     def declare(self, name: str, what: Any, where: Location) -> None:
         """Add a name. Raises P4Error when this very block has it already; a type may hide functions of its name."""
         hides = isinstance(what, Object) and isinstance(self.names.get(name), list)
         if name in self.names and not hides:
             fail(where, f"{name} is already declared at {self.places[name]}")
+        outer = self.parent.find(name) if self.parent and not isinstance(what, tree.Param) else None
+        if isinstance(outer, tree.Param):
+            fail(where, f"{name} hides the parameter {name} at {outer.where}: give it another name")
         self.names[name], self.places[name] = what, where
 
     def find(self, name: str) -> Any:
@@ -74,9 +84,38 @@ class Scope:
 
 def undeclared(where: Location, name: str, scope: Scope, what: str = "") -> None:
     """Raise P4Error for a name that stands for nothing, with the nearest ones that do."""
+    one: Scope | None = scope
+    while one:
+        if name in one.open:
+            fail(where, f"{name} cannot be used inside its own declaration: P4 has no recursion")
+        if name in one.later:
+            fail(
+                where, f"{name} is not declared yet: it is declared below, at {one.later[name]}; move it above its use"
+            )
+        one = one.parent
+    home = include_of(name)
+    if home:
+        fail(where, f"{what + ' ' if what else ''}{name} is not declared: it is in {home}, write #include <{home}>")
     near = difflib.get_close_matches(name, set(scope.all()), 3)
     hint = f" (did you mean {' or '.join(near)}?)" if near else ""
     fail(where, f"{what + ' ' if what else ''}{name} is not declared{hint}")
+
+
+@cache
+def _included() -> dict[str, str]:
+    """The names that core.p4 and v1model.p4 declare, with the file."""
+    declared = r"\b(?:extern|struct|enum|action|control|parser|package|const \S+|extern \S+)\s+(\w+)\s*(?:[<({=]|INDEX)"
+    return {
+        name: file
+        for file in ("core.p4", "v1model.p4")
+        for name in re.findall(declared, (INCLUDE_DIR / file).read_text())
+        if not name.startswith("__")
+    }
+
+
+def include_of(name: str) -> str | None:
+    """The file of the architecture that declares a name."""
+    return _included().get(name)
 
 
 class TypeResolver:
@@ -98,11 +137,14 @@ class TypeResolver:
             return self._named(node, scope)
         if isinstance(node, tree.StackType):
             element = self.resolve(node.element, scope)
-            if not isinstance(element, Record) or element.kind == "struct":
-                fail(node.where, f"a stack holds headers; {element} is no header")
+            if not isinstance(element, (Record, Bits, Enum, NewType, Tuple, Stack)) and element not in (BOOL, ERROR):
+                fail(
+                    node.where,
+                    f"an array of {element}: headers, structs, tuples, numbers, bool, enums and errors can be",
+                )
             size = self.constant(node.size, scope)
             if size < 1:
-                fail(node.where, f"a stack of {size} headers: it has at least one")
+                fail(node.where, f"an array of {size} elements: it has at least one")
             return Stack(element, size)
         if isinstance(node, tree.TupleType):
             return Tuple(tuple(self.resolve(one, scope) for one in node.args))

@@ -93,6 +93,8 @@ class Integer(Expr):
     value: int
     width: int | None
     signed: bool
+    base: int = 10
+    """In which it is written: 2, 8, 10 or 16."""
 
 
 @dataclass(slots=True)
@@ -442,6 +444,8 @@ class Instance(Decl):
     args: list[Arg]
     has_body: bool = False
     type: Any = None
+    table: str = ""
+    """Name of the table that makes it as the value of a property."""
 
 
 @dataclass(slots=True)
@@ -548,6 +552,15 @@ def unquote(text: str) -> str:
     return text[1:-1].replace('\\"', '"').replace("\\n", "\n").replace("\\\\", "\\")
 
 
+_BASES = {"0x": 16, "0b": 2, "0o": 8, "0d": 10}
+
+
+def base_of(text: str) -> int:
+    """The base that an integer literal is written in."""
+    digits = text.replace("w", "s").rpartition("s")[2]  # no digit of any base is a w or an s
+    return _BASES.get(digits[:2].lower(), 10)
+
+
 def parse_integer(text: str) -> tuple[int, int | None, bool]:
     """(value, width or None, signed) of an integer literal such as 16w0xFF_FF, 4s7 or 12."""
     width, signed = None, False
@@ -557,8 +570,7 @@ def parse_integer(text: str) -> tuple[int, int | None, bool]:
             width, signed, text = int(head), mark == "s", tail
             break
     digits = text.replace("_", "")
-    prefix = digits[:2].lower()
-    base = {"0x": 16, "0b": 2, "0o": 8, "0d": 10}.get(prefix)
+    base = _BASES.get(digits[:2].lower())
     return (int(digits[2:], base) if base else int(digits)), width, signed
 
 

@@ -88,8 +88,14 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    element: Record
+    """An array: of headers (a header stack) or unions, or of any other values."""
+
+    element: Type
     size: int
+
+    @property
+    def of_headers(self) -> bool:
+        return isinstance(self.element, Record) and self.element.kind != "struct"
 
     def __str__(self) -> str:
         return f"{self.element}[{self.size}]"
@@ -241,6 +247,9 @@ def width_of(of: Type) -> int | None:
     if isinstance(base, Tuple):
         widths = [width_of(one) for one in base.items]
         return None if None in widths else sum(widths)  # type: ignore[arg-type]
+    if isinstance(base, Stack) and not base.of_headers:
+        width = width_of(base.element)
+        return None if width is None else base.size * width
     return None
 
 
@@ -260,4 +269,6 @@ def substitute(of: Type, bound: dict[str, Type]) -> Type:
         return Object(of.kind, of.decl, tuple(substitute(one, bound) for one in of.args))
     if isinstance(of, Tuple):
         return Tuple(tuple(substitute(one, bound) for one in of.items))
+    if isinstance(of, Stack):
+        return Stack(substitute(of.element, bound), of.size)
     return of

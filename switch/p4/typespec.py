@@ -2,11 +2,13 @@
 
 The control plane gets values of such a type as P4Data (digests, registers). On the way from the C program they are
 bytes: the leaves in order, each padded to whole bytes, big-endian; a header has a byte for its validity in front;
-enums and errors take 4 bytes. switch/p4data.py reads them by the P4DataTypeSpec alone.
+enums and errors take 4 bytes. switch/p4data.py reads them by the P4DataTypeSpec, and the program's widths of translated
+types.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from finsy.proto import p4i, p4t
@@ -23,6 +25,14 @@ def bits_spec(of: Bits, out: p4t.P4BitstringLikeTypeSpec) -> None:
         out.int.bitwidth = of.width
     else:
         out.bit.bitwidth = of.width
+
+
+def translated_in(of: Type) -> dict[str, int]:
+    """Bits of the types with @p4runtime_translation that a type is made of: P4Info has others."""
+    if isinstance(of, NewType):
+        return {of.name: width_of(of) or 0} if of.decl.annotation("p4runtime_translation") else {}
+    parts = of.items if isinstance(of, Tuple) else of.fields.values() if isinstance(of, Record) else ()
+    return {name: bits for one in parts for name, bits in translated_in(one).items()}
 
 
 def note_new_type(of: NewType, info: p4i.P4Info) -> int:
@@ -65,8 +75,7 @@ def data_spec(of: Type, info: p4i.P4Info, errors: list[str], where: Location | N
     """The type `of` for the control plane; the types it names are entered in type_info. Raises P4Error."""
     spec = p4t.P4DataTypeSpec()
     if isinstance(of, NewType):
-        if note_new_type(of, info) != (width_of(of) or 0):
-            unsupported(where, f"{of.name}, translated to another width, in what is sent to the control plane")
+        note_new_type(of, info)
         spec.new_type.name = of.name
     elif isinstance(of, Enum):
         if of.under:
@@ -95,21 +104,53 @@ def data_spec(of: Type, info: p4i.P4Info, errors: list[str], where: Location | N
     return spec
 
 
+@dataclass(slots=True)
+class HeaderField:
+    """A field of a header; one of a struct in the header is called `struct.field`."""
+
+    name: str
+    type: Type
+    annotations: list[tree.Annotation]
+    """Its own, then those of the structs around it that it has not itself."""
+
+
+def header_fields(of: Record) -> list[HeaderField]:
+    """The fields of a header in their order, structs taken apart."""
+    out = []
+    for decl, inner in zip(of.decl.fields, of.fields.values(), strict=True):
+        name, base = plane_field(decl), plain(inner)
+        if not isinstance(base, Record):
+            out.append(HeaderField(name, inner, decl.annotations))
+            continue
+        for one in header_fields(base):
+            own = {note.name for note in one.annotations}
+            notes = [*one.annotations, *(note for note in decl.annotations if note.name not in own)]
+            out.append(HeaderField(f"{decl.name}.{one.name}", one.type, notes))
+    return out
+
+
+def plane_field(decl: tree.Field) -> str:
+    """A field's name for the control plane: its @name, without a leading dot, or the declared one."""
+    note = decl.annotation("name")
+    return ((note.string() if note else None) or decl.name).removeprefix(".")
+
+
 def _record(of: Record, spec: Any, info: p4i.P4Info, errors: list[str], where: Location) -> None:
     if of.kind == "struct":
         spec.struct.name = of.name
         if of.name not in info.type_info.structs:
-            members = [(name, data_spec(one, info, errors, where)) for name, one in of.fields.items()]
+            names = [plane_field(one) for one in of.decl.fields]
+            specs = [data_spec(one, info, errors, where) for one in of.fields.values()]
             info.type_info.structs[of.name].SetInParent()
-            for name, one in members:
+            for name, one in zip(names, specs, strict=True):
                 info.type_info.structs[of.name].members.add(name=name, type_spec=one)
         return
     spec.header.name = of.name
     if of.name not in info.type_info.headers:
         info.type_info.headers[of.name].SetInParent()
-        for name, one in of.fields.items():
-            base = plain(one)
-            member = info.type_info.headers[of.name].members.add(name=name)
+        for one in header_fields(of):
+            base = plain(one.type)
+            member = info.type_info.headers[of.name].members.add(name=one.name)
             if isinstance(base, Bits):
                 bits_spec(base, member.type_spec)
             elif base == BOOL:

@@ -108,17 +108,20 @@ def run(
 ) -> int:  # fmt: skip
     """Run scenarios; the exit code tells. Every file is read before the first one runs."""
     console = Console(stderr=as_json, highlight=False)
+    target = options.get("target", "embedded")
     planned: list[Planned] = []
     bad = False
     for path in find(names):
         try:
-            planned.append(plan_runs(read(path), where, seed=seed, repeat=repeat))
+            planned.append(plan_runs(read(path), where, target=target, seed=seed, repeat=repeat))
         except ScenarioError as error:
             console.print(escape(str(error)), style="red", soft_wrap=True)
             bad = True
     if bad:
         return BAD_FILE
     folders = _folders(out, planned)
+    for one in planned if where == "live" else ():
+        _tell_limits(console, one)
     total = sum(len(one.runs) for one in planned)
     reports: list[Report] = []
     with ExitStack() as stack:
@@ -139,6 +142,20 @@ def run(
     if as_json:
         print(json.dumps([report.to_json() for report in reports], indent=2))
     return PASSED if all(report.passed for report in reports) else FAILED
+
+
+def _tell_limits(console: Console, planned: Planned) -> None:
+    """What its runs ask for and these switches do otherwise or not at all, before they begin."""
+    from testbed.scenario.live import unlike
+
+    told: dict[str, list[str]] = {}
+    for run in planned.runs:
+        for text in unlike(run.scenario, planned.target):
+            told.setdefault(text, []).append(run.name)
+    name = planned.document.path.stem
+    for text, runs in told.items():
+        some = "" if len(runs) == len(planned.runs) else f" ({', '.join(runs)})"
+        console.print(escape(f"{name}{some}: {text}"), style=STYLES["note"], soft_wrap=True)
 
 
 def _folders(out: Path | None, planned: list[Planned]) -> list[Path | None]:
@@ -165,9 +182,9 @@ def validate(names: list[str], as_json: bool) -> int:
     for path in find(names):
         problems: list[Any] = []
         runs = {}
-        for where in ("virtual", "live"):
+        for where, target in (("virtual", "embedded"), ("live", "embedded"), ("live", "bmv2")):
             try:
-                runs[where] = len(plan_runs(read(path), where).runs)
+                runs.setdefault(where, len(plan_runs(read(path), where, target=target).runs))
             except ScenarioError as error:
                 problems += [problem for problem in error.problems if problem not in problems]
         found.append((path, runs, problems))

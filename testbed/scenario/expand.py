@@ -9,8 +9,8 @@ A sweep names values and uses them by `$name` anywhere in the file, or by the pa
 
     sweep: {loss: [0%, 0.1%, 1%], workload.0.size: {from: 64K, to: 4M, factor: 4}}
 
-`live: {sweep: {size: [1M]}}` has other values there, and a variant may have a `live` of its own. Rules say `first` and
-`last` for the ends of a sweep, whatever they are.
+`live: {sweep: {size: [1M]}}` has other values there, and a variant may have a `live` of its own. `bmv2` has what is
+different on BMv2, on top of `live`. Rules say `first` and `last` for the ends of a sweep, whatever they are.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from testbed.scenario.load import Document, Loc, Problem, ScenarioError, typed
 from testbed.scenario.model import Scenario, suggestion
 from topologies import units
 
-WHERE = ("virtual", "live")
+PLACES = ("virtual", "live", "bmv2")
+"""Keys with what is different there, at the top of a file and in a variant."""
 RUNS_MAX = 2000
 """Runs of one scenario; more is a mistake in a sweep."""
-ONLY_AT_TOP = ("variants", "sweep", "live", "virtual", "repeat", "seed", "name", "schema", "expect", "figures", "paper")
-"""Keys that an override cannot change; but `live` and `virtual` may give other values to a sweep."""
+ONLY_AT_TOP = ("variants", "sweep", *PLACES, "repeat", "seed", "name", "schema", "expect", "figures", "paper")
+"""Keys that an override cannot change; but those of PLACES may give other values to a sweep."""
 ENDS = {"first": 0, "last": -1}
 """What rules may say for a value of a sweep."""
 _REFERENCE = re.compile(r"\$([A-Za-z_]\w*)")
@@ -57,38 +58,51 @@ def told_apart(label: dict[str, Any]) -> list[str]:
     return [str(value) if key == "variant" else f"{key}={value}" for key, value in label.items()]
 
 
-def expand(document: Document, where: str, *, seed: int | None = None, repeat: int | None = None) -> list[Run]:
+def places_of(where: str, target: str) -> tuple[str, ...]:
+    """Names of the place of a run, the general one first: ("virtual",), ("live", "embedded"), ("live", "bmv2")."""
+    return (where,) if where == "virtual" else (where, target)
+
+
+def expand(
+    document: Document, where: str, *, target: str = "embedded", seed: int | None = None, repeat: int | None = None
+) -> list[Run]:
     """All runs of a file, in its order: repeats outermost, then variants, then sweep values.
 
-    `where`: "virtual" or "live"; `seed`, `repeat`: instead of the file's. Raises ScenarioError.
+    `where`: "virtual" or "live", there with the switches of `target`; `seed`, `repeat`: instead of the file's. Raises
+    ScenarioError.
     """
     base = typed(document, _without_sweep(document))  # the file by itself must make sense
-    values = _sweep_values(document, base, where)
+    places = places_of(where, target)
+    values = _sweep_values(document, base, places)
     runs: list[Run] = []
     for number in range(repeat or base.repeat):
         for variant in base.variants or {"": {}}:
             for chosen in product(*values.values()):
                 label = ({"variant": variant} if variant else {}) | dict(zip(values, chosen, strict=True))
-                scenario = _applied(document, where, label, values)
+                scenario = _applied(document, places, label, values)
                 if repeat is not None:
                     scenario = scenario.model_copy(update={"repeat": repeat})
                 runs.append(Run(scenario, label, number, (base.seed if seed is None else seed) + number))
     return runs
 
 
-def _applied(document: Document, where: str, label: dict[str, Any], sweeps: dict[str, list[Any]]) -> Scenario:
+def _applied(
+    document: Document, places: tuple[str, ...], label: dict[str, Any], sweeps: dict[str, list[Any]]
+) -> Scenario:
     """The file with live or virtual parts, a variant and sweep values put in."""
     raw = deepcopy(document.raw)
     prefix: Loc = ()
-    if document.raw.get(where):
-        prefix = (where,)
-        _merge(document, raw, {k: v for k, v in document.raw[where].items() if k != "sweep"}, prefix)
+    for place in places:
+        if document.raw.get(place):
+            prefix = (place,)
+            _merge(document, raw, {k: v for k, v in document.raw[place].items() if k != "sweep"}, prefix)
     if "variant" in label:
         prefix = ("variants", label["variant"])
         changes = document.raw["variants"][label["variant"]] or {}
-        _merge(document, raw, {k: v for k, v in changes.items() if k not in WHERE}, prefix)
-        if changes.get(where):
-            _merge(document, raw, changes[where], (*prefix, where))
+        _merge(document, raw, {k: v for k, v in changes.items() if k not in PLACES}, prefix)
+        for place in places:
+            if changes.get(place):
+                _merge(document, raw, changes[place], (*prefix, place))
     for name, value in label.items():
         if name != "variant" and "." in name:
             prefix = ("sweep", name)
@@ -119,16 +133,17 @@ def _without_sweep(document: Document) -> dict[str, Any]:
     return _resolved(document, document.raw, firsts, ())
 
 
-def _sweep_values(document: Document, scenario: Scenario, where: str) -> dict[str, list[Any]]:
+def _sweep_values(document: Document, scenario: Scenario, places: tuple[str, ...]) -> dict[str, list[Any]]:
     values = {name: _values_of(document, ("sweep", name), given) for name, given in scenario.sweep.items()}
-    others = (document.raw.get(where) or {}).get("sweep") or {}
-    if not isinstance(others, dict):
-        raise _error(document, (where, "sweep"), f"a mapping of sweeps; got {others!r}")
-    for name, given in others.items():
-        if name not in values:
-            text = f"no sweep {name!r} in the file ({suggestion(name, values)})"
-            raise _error(document, (where, "sweep", name), text)
-        values[name] = _values_of(document, (where, "sweep", name), given)
+    for place in places:
+        others = (document.raw.get(place) or {}).get("sweep") or {}
+        if not isinstance(others, dict):
+            raise _error(document, (place, "sweep"), f"a mapping of sweeps; got {others!r}")
+        for name, given in others.items():
+            if name not in values:
+                text = f"no sweep {name!r} in the file ({suggestion(name, values)})"
+                raise _error(document, (place, "sweep", name), text)
+            values[name] = _values_of(document, (place, "sweep", name), given)
     total = scenario.repeat * max(len(scenario.variants), 1)
     for some in values.values():
         total *= len(some)

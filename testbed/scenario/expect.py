@@ -1,6 +1,6 @@
 """Acceptance rules against what was measured: for each rule a verdict that says what was expected and what was seen.
 
-verdicts = judge(scenario, [(run.label, Measured), ...], where="virtual")
+verdicts = judge(scenario, [(run.label, Measured), ...], places=("virtual",))
 all(verdict.passed for verdict in verdicts)
 """
 
@@ -59,13 +59,16 @@ Measurements = Sequence[tuple[str, dict[str, Any], Measured]]
 """(name, label, measured) of every run."""
 
 
-def judge(scenario: Scenario, runs: Measurements, where: str) -> list[Verdict]:
-    """Every rule on every run it is for; before them, what any run must hold: nothing damaged, nothing unfinished."""
+def judge(scenario: Scenario, runs: Measurements, places: tuple[str, ...]) -> list[Verdict]:
+    """Every rule on every run it is for; before them, what any run must hold: nothing damaged, nothing unfinished.
+
+    `places`: names of where they ran (expand.places_of).
+    """
     out: list[Verdict] = []
     for name, _, measured in runs:
         out += _always(name, measured)
     for rule in scenario.expect:
-        if rule.only not in (None, where):
+        if rule.only not in (None, *places):
             continue
         chosen = [one for one in runs if matches(one[1], rule.where)]
         if not chosen:

@@ -30,7 +30,9 @@ from testbed.scenario.steps import Step, steps
 from topologies.jsonl import JsonlClient, JsonlError
 from topologies.net import Fabric
 from topologies.plan import Plan
+from topologies.rundir import FabricError
 from topologies.speeds import LinkSpeed, scaled_speed
+from topologies.switches import TARGETS
 
 SETTLE_S = 0.5
 """Between the fabric being up and the first request."""
@@ -82,9 +84,18 @@ def discipline_of(scenario: Scenario) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def unlike(scenario: Scenario) -> list[str]:
+def unlike(scenario: Scenario, target: str = "embedded") -> list[str]:
     """What the scenario asks for and the live fabric does otherwise: a reader of the results has to know."""
     out = []
+    if not TARGETS[target].can_delay:
+        plan = plan_of(scenario)
+        if plan.host_link.delay_s or plan.fabric_link.delay_s:
+            out.append(
+                f"{target} cannot delay packets, nor does it serialise a lone one: an idle round trip takes a few ms; "
+                f"hosts and queues are set for the {plan.base_rtt_s() * 1e3:.3g} ms of a full pipe"
+            )
+        if any(fault.line is not None and fault.line.delay is not None for fault in scenario.faults):
+            out.append(f"{target} cannot delay packets: faults that set a link's delay leave it as it is")
     if scenario.links.jitter:
         out.append("links.jitter is for virtual runs: live, delays are constant")
     if scenario.queues.limit is not None:
@@ -103,7 +114,7 @@ class LiveRun:
             self.plan, target=target, nic=nic, compile_program=compile_program, discipline=discipline_of(run.scenario),
             denylist=control.denylist, react_after_s=math.inf if control.react_after is None else control.react_after,
         )  # fmt: skip
-        self.faults = LiveFaults(self.fabric, self.plan)
+        self.faults = LiveFaults(self.fabric, self.plan, delays=TARGETS[target].can_delay)
         self.work = LiveWork(run, self.plan)
         share = run.scenario.transport.pmtu / self.plan.frame_bytes()
         rate = self.plan.nic_rate_bps or 0.0
@@ -112,7 +123,7 @@ class LiveRun:
             repeat=run.repeat, mode=run.scenario.mode, capacity_bps=rate * share * len(self.work.senders),
             series=Series(run.scenario.measure.every),
         )  # fmt: skip
-        self.outcome.notes += unlike(run.scenario)
+        self.outcome.notes += unlike(run.scenario, target)
         self.sampler = LiveSampler(self.fabric, self.work, self.outcome, self._note)
         self._events_lock = threading.Lock()
         self._stop = threading.Event()
@@ -290,6 +301,7 @@ class LiveRun:
         for group in self.work.groups:
             self._group_outcome(group, last)
         self._count()
+        self._tell_lost_inside()
         states = [ev[2] for one in last.values() for qps in self._all_qps(one) for qp in qps for ev in qp["evs"]]
         self.outcome.evs_bad = sum(state == "assumed_bad" for state in states)
         self.outcome.evs_denied = sum(state == "denied" for state in states)
@@ -346,6 +358,23 @@ class LiveRun:
         deepest = {port: max(depths) for port, depths in seen.items() if port in last_hop and depths}
         if deepest:  # as seen at the intervals, of the ports that measure.queues names
             self.outcome.counters["peak_queue_bytes"] = deepest
+
+    def _tell_lost_inside(self) -> None:
+        """What switches lost that cannot count it themselves."""
+        try:
+            lost = self.fabric.target.lost_inside()
+        except FabricError as error:
+            self._note(f"what switches lost is missing: {error}")
+            return
+        if lost is not None:
+            total = sum(lost.values())
+            self.outcome.counters["lost_inside"] = total
+            if total:
+                worst = max(lost, key=lost.__getitem__)
+                self._note(
+                    f"switches lost {total} packets that their program did not drop, {lost[worst]} of them {worst}: a "
+                    "queue was full, or the machine too busy to read a port in time"
+                )
 
     def _corrupted(self) -> int:
         """Frames that NICs refused for what was in them: a flipped bit breaks the iCRC, or the header it hits."""

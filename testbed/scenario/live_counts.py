@@ -30,9 +30,10 @@ def numbers_of(one: SwitchCounts) -> Numbers:
     out["marked"] = None if marked is None else marked[0]
     if trimmed is not None:
         out["trimmed"], out["trimmed_last_hop"] = sum(trimmed), trimmed[1]
-    if drops is not None and one.queue_drops is not None:
-        out["dropped_queue"] = sum(drops[: len(FULL_QUEUE)]) + one.queue_drops[0]
-        out["dropped_control"] = sum(one.queue_drops[1:])
+    if drops is not None:
+        full = one.queue_drops or [0]  # BMv2: what its program decided to drop; the rest is told at the end
+        out["dropped_queue"] = sum(drops[: len(FULL_QUEUE)]) + full[0]
+        out["dropped_control"] = sum(full[1:])
         out["dropped"] = out["dropped_queue"] + out["dropped_control"] + drops[-1]
     return out
 

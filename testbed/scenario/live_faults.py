@@ -16,10 +16,10 @@ DRAIN_S = 0.5
 
 
 class LiveFaults:
-    """`apply(step)` does it or undoes it; `close` ends what runs in the background."""
+    """`apply(step)` does it or undoes it; `close` ends what runs in the background. `delays`: links have some."""
 
-    def __init__(self, fabric: Fabric, plan: Plan) -> None:
-        self.fabric, self.plan = fabric, plan
+    def __init__(self, fabric: Fabric, plan: Plan, *, delays: bool = True) -> None:
+        self.fabric, self.plan, self._delays = fabric, plan, delays
         self._made: dict[int, list[Injection]] = {}
         """By step number."""
         self._timers: list[threading.Timer] = []
@@ -81,7 +81,7 @@ class LiveFaults:
             sender = self._sender(link, step.values["direction"])
             if step.values["rate"] is not None:
                 made.append(self.fabric.inject.rate(*link, step.values["rate"], sender=sender))
-            if step.values["delay"] is not None:
+            if step.values["delay"] is not None and self._delays:
                 made.append(self.fabric.inject.delay(*link, step.values["delay"], sender=sender))
 
     def _flap(self, step: Step, made: list[Injection]) -> str | None:

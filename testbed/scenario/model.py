@@ -447,7 +447,8 @@ class Expect(Part):
     """Only runs with these variant and sweep values, as in {variant: mrc, loss: 1%}."""
     compared_to: dict[str, Any] | None = None
     """`of` is taken from the run with these values instead."""
-    only: Literal["live", "virtual"] | None = None
+    only: Literal["live", "virtual", "embedded", "bmv2"] | None = None
+    """Where it holds: in live runs, in virtual ones, or in live ones with these switches."""
     paper: float | None = None
     """What the paper shows for the same thing, for the report; no bound."""
     why: str = ""
@@ -501,6 +502,8 @@ class Scenario(Part):
     seed: int = 1
     live: dict[str, Any] = {}
     """Parts that are different on the live fabric."""
+    bmv2: dict[str, Any] = {}
+    """Parts that are different on the live fabric when its switches are BMv2, on top of `live`."""
     virtual: dict[str, Any] = {}
     """Parts that are different in virtual time."""
     baseline: Span | None = None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from testbed.scenario.crew import Begun
-from testbed.scenario.expand import Run, expand
+from testbed.scenario.expand import Run, expand, places_of
 from testbed.scenario.expect import Verdict, judge
 from testbed.scenario.load import Document, ScenarioError
 from testbed.scenario.measure import Measured
@@ -87,11 +87,15 @@ class Planned:
     seed: int | None
     """As asked for; None: the file's. So is `repeat`."""
     repeat: int | None
+    target: str = "embedded"
+    """Switches of live runs."""
 
 
-def plan_runs(document: Document, where: str, *, seed: int | None = None, repeat: int | None = None) -> Planned:
+def plan_runs(
+    document: Document, where: str, *, target: str = "embedded", seed: int | None = None, repeat: int | None = None
+) -> Planned:
     """Expand a file and check its names. Raises ScenarioError with every problem found."""
-    runs = expand(document, where, seed=seed, repeat=repeat)
+    runs = expand(document, where, target=target, seed=seed, repeat=repeat)
     problems = []
     for run in runs:
         for problem in check(document, run.scenario):
@@ -99,7 +103,7 @@ def plan_runs(document: Document, where: str, *, seed: int | None = None, repeat
                 problems.append(problem)
     if problems:
         raise ScenarioError(document.path, problems)
-    return Planned(document, where, runs, seed, repeat)
+    return Planned(document, where, runs, seed, repeat, target)
 
 
 def carry_out(
@@ -146,7 +150,7 @@ def _judged(
             results.add(outcome, load)
     pairs = [(run, done[number]) for number, run in enumerate(runs)]
     measured = [(run.name, run.label, Measured(outcome, run.scenario)) for run, outcome in pairs]
-    verdicts = judge(first, measured, where)
+    verdicts = judge(first, measured, places_of(where, planned.target))
     repeats = spreads(first, measured, verdicts)
     if results is not None:
         results.finish(verdicts, repeats)

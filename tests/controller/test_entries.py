@@ -8,7 +8,16 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.entries import Difference, compare, digest, find, number_text, to_bytes, updates_for
+from controller.entries import (
+    Difference,
+    compare,
+    digest,
+    find,
+    number_text,
+    to_bytes,
+    updates_for,
+    with_watch_ports,
+)
 from controller.errors import InputError
 
 
@@ -182,6 +191,23 @@ def test_compare__missing_wrong_and_too_much(srv6):
 def test_compare__equal_is_nothing_to_do(srv6):
     assert compare([next_hop(srv6)], [next_hop(srv6)]) == []
     assert updates_for([]) == []
+
+
+def test_watch_ports__that_pi_does_not_tell_are_those_that_were_written(spray):
+    """Every member comes back with the port of the last; nothing but that is taken for what was written."""
+    wanted = spray.group("uplink_selector", 1, {3: 3, 4: 4, 5: 5})
+    other = spray.member("uplink_selector", 3, "use_uplink", {"port": 3})
+    told = spray.group("uplink_selector", 1, {3: 5, 4: 5, 5: 5})
+    assert compare([wanted], [told]) and with_watch_ports([other, told], [wanted]) == [other, wanted]
+    for wrong in (
+        spray.group("uplink_selector", 1, {3: 9, 4: 9, 5: 9}),
+        spray.group("uplink_selector", 1, {3: 3, 4: 5, 5: 5}),
+        spray.group("uplink_selector", 1, {3: 4, 4: 4}),
+        spray.group("uplink_selector", 2, {3: 5, 4: 5, 5: 5}),
+    ):
+        assert with_watch_ports([wrong], [wanted]) == [wrong]
+    fewer = spray.group("uplink_selector", 1, {3: 3, 4: 4})
+    assert with_watch_ports([told], [fewer, wanted]) == [wanted], "what was written before, or what is about to be"
 
 
 def test_updates__members_before_groups_before_tables_and_back(spray):

@@ -4,7 +4,9 @@ from random import Random
 
 import pytest
 
+from controller.explain import Trial, lossy
 from controller.faults import EV, MAPPER, FaultList
+from controller.traces import Traces
 from topologies.plan import Plan
 
 
@@ -282,16 +284,82 @@ def test_lossy__loops_tell_the_direction(end):
     world = World(**DEFAULT, seed=3)
     link = world.plan.link("p0-t0-1", "p0-t1-0")
     a, k = link.lower.node, link.upper.node
-    for walk in (("h2", a, k, "p0-t0-0", "p0-t1-1", a, "h2"), ("h2", a, "p0-t1-1", "p0-t0-0", k, a, "h2")):
-        about = " ".join(walk)
-        world.probes[about] = world.faults.traces.along(walk)
-        world.states[about], world.counts[about] = "ok", (0, 0)
+    for host in ("h2", "h3"):
+        for walk in ((host, a, k, "p0-t0-0", "p0-t1-1", a, host), (host, a, "p0-t1-1", "p0-t0-0", k, a, host)):
+            about = " ".join(walk)
+            world.probes[about] = world.faults.traces.along(walk)
+            world.states[about], world.counts[about] = "ok", (0, 0)
     world.losing = {getattr(link, end).interface: 0.2}
     for _ in range(12):
         world.run(1.0)
         world.complain()
     (fault,) = world.faults.active()
     assert (fault.location, fault.direction) == (link.name, f"{a} -> {k}" if end == "lower" else f"{k} -> {a}")
+
+
+OUT, BACK = "p0-t0-0 -> p0-t1-0", "p0-t1-0 -> p0-t0-0"
+
+
+def directions(*, there, out, back, rest=75):
+    """What is told of p0-t0-0 p0-t1-0 when (sent, lost) are of probes there and back over it, and of loops that cross
+    it outwards and backwards; `rest`: probes, none of them lost, over links of the other T1 that the loops cross."""
+    traces = Traces(Plan(planes=1, racks=2, spines=2, hosts_per_rack=1))
+    trials = {
+        "there": (there, "h0 p0-t0-0 p0-t1-0 p0-t0-0 h0"),
+        "out": (out, "h0 p0-t0-0 p0-t1-0 p0-t0-1 p0-t1-1 p0-t0-0 h0"),
+        "back": (back, "h0 p0-t0-0 p0-t1-1 p0-t0-1 p0-t1-0 p0-t0-0 h0"),
+        "nic": ((75, 0), "h0 p0-t0-0 h0"),
+        "uplink": ((rest, 0), "h0 p0-t0-0 p0-t1-1 p0-t0-0 h0"),
+        "far 0": ((75, 0), "h1 p0-t0-1 p0-t1-0 p0-t0-1 h1"),
+        "far 1": ((rest, 0), "h1 p0-t0-1 p0-t1-1 p0-t0-1 h1"),
+    }
+    trials = {key: Trial(traces.along(tuple(walk.split())), *counts) for key, (counts, walk) in trials.items()}
+    findings, _ = lossy(traces, trials, [key for key, trial in trials.items() if trial.lost])
+    assert [finding.explanations for finding in findings] == [((traces.plan.link("p0-t0-0", "p0-t1-0"),),)]
+    return {traces.direction(arc) for arc in findings[0].arcs}
+
+
+def test_lossy__the_direction_is_told_when_enough_packets_tell_it():
+    assert directions(there=(75, 30), out=(75, 30), back=(75, 0)) == {OUT}
+    assert directions(there=(75, 30), out=(75, 0), back=(75, 30)) == {BACK}
+    assert directions(there=(75, 48), out=(75, 30), back=(75, 30)) == {OUT, BACK}
+    assert directions(there=(75, 30), out=(9, 3), back=(9, 0)) == set()
+
+
+def test_lossy__what_crosses_a_link_twice_has_two_chances_to_lose():
+    """Probes there and back lose twice what the loops outwards do: that speaks for both ways, whatever a few loops
+    backwards did not lose."""
+    assert directions(there=(75, 33), out=(73, 14), back=(30, 0)) == set()
+    assert directions(there=(75, 20), out=(73, 20), back=(50, 0)) == {OUT}
+
+
+def test_lossy__a_loop_that_loses_elsewhere_maybe_tells_no_direction():
+    """One way loses, and so do other links on the way of both loops, over which nobody else sends."""
+    assert directions(there=(75, 30), out=(75, 30), back=(75, 20), rest=75) == {OUT, BACK}
+    assert directions(there=(75, 30), out=(75, 30), back=(75, 20), rest=0) == set()
+    assert directions(there=(75, 30), out=(75, 30), back=(75, 0), rest=0) == {OUT}  # what comes back lost nowhere
+
+
+def test_lossy__what_another_cause_explains_accuses_nobody():
+    """Two NICs lose. The loops of one of them over the T0 of the other lose what they lose at their own end, and are no
+    evidence against that T0 or its uplinks; nor is it told for both which it is, NIC link or T0."""
+    traces = Traces(Plan(planes=1, racks=3, spines=2, hosts_per_rack=1))
+    a, b, c, s, t = "p0-t0-0", "p0-t0-1", "p0-t0-2", "p0-t1-0", "p0-t1-1"
+    walks = {
+        f"h1 {b} h1": 10, f"h1 {b} {s} {b} h1": 13, f"h1 {b} {t} {b} h1": 10,
+        f"h1 {b} {s} {a} {t} {b} h1": 12, f"h1 {b} {t} {a} {s} {b} h1": 17,
+        f"h2 {c} h2": 25, f"h2 {c} {s} {c} h2": 18, f"h2 {c} {t} {c} h2": 16,
+        f"h2 {c} {s} {b} {t} {c} h2": 25, f"h2 {c} {t} {b} {s} {c} h2": 24,
+        f"h0 {a} h0": 0, f"h0 {a} {s} {a} h0": 0, f"h0 {a} {t} {a} h0": 0,
+    }  # fmt: skip
+    trials = {
+        (walk, n): Trial(traces.along(tuple(walk.split())), 70, lost)
+        for walk, lost in walks.items()
+        for n in range(2 if walk.count("t0") == 3 else 1)  # loops are sent for the links of both T1s
+    }
+    findings, unexplained = lossy(traces, trials, [key for key, trial in trials.items() if trial.lost])
+    names = [sorted(cause.name for cause in finding.causes) for finding in findings]
+    assert sorted(names) == [[f"h1 {b}", b], [f"h2 {c}", c]] and not unexplained
 
 
 def test_lossy__odd_losses_everywhere_are_no_fault():

@@ -122,6 +122,26 @@ def test_mapper__events_of_another_world_are_passed_over(tmp_path, nonsense):
     asyncio.run(story())
 
 
+def test_mapper__a_loop_that_is_sent_for_two_links_is_two_paths(tmp_path):
+    """It crosses one T1's link upwards and another's downwards; each has counts of its own, and ends for itself."""
+    faults = FaultList(PLAN)
+    source, _ = mapper_of(tmp_path, faults)
+    walk = ["h0", "p0-t0-0", "p0-t1-0", "p0-t0-1", "p0-t1-1", "p0-t0-0", "h0"]
+    loops = [{**probe("h0", t1, "ok"), "kind": "loop", "walk": walk} for t1 in ("p0-t1-0", "p0-t1-1")]
+    for second in range(4):
+        rows = [
+            {**loop, "sent": before + 10 * second, "lost": (before + 10 * second) // 5}
+            for loop, before in zip(loops, (10, 300), strict=True)
+        ]
+        for row in rows if second == 0 else ():
+            source.take(row, 2.0)
+        source.take_counts(rows, 2.0 + second)
+    trials = faults._paths.trials(0, 6.5)
+    assert [(trial.sent, trial.lost) for trial in trials.values()] == [(30, 6), (30, 6)]
+    source.take({**loops[0], "state": "unknown"}, 7.0)
+    assert len(source.states) == 1 and len(faults._paths.trials(0, 7.0)) == 1
+
+
 def test_mapper__comes_back_after_it_went(tmp_path):
     async def story():
         source, told = mapper_of(tmp_path, FaultList(PLAN))

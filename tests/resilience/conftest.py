@@ -1,10 +1,23 @@
-"""What the scripted resilience tests share beside testbed/pytest_plugin.py: it has `fabric`, `transfer`, `cut`."""
+"""What the scripted resilience tests share beside testbed/pytest_plugin.py: it has `fabric`, `transfer`, `cut`.
 
+They run on the embedded switch, and on BMv2 as well where simple_switch_grpc and p4c-bm2-ss are on PATH.
+"""
+
+import shutil
 from pathlib import Path
 
 import pytest
 
 from testbed.transfer import LIMIT_S
+
+TARGETS = ["embedded", *(["bmv2"] if shutil.which("simple_switch_grpc") and shutil.which("p4c-bm2-ss") else [])]
+
+
+def pytest_generate_tests(metafunc):
+    if "fabric" in metafunc.fixturenames:
+        metafunc.parametrize("fabric", TARGETS, indirect=True, scope="module")
+    elif "target" in metafunc.fixturenames:
+        metafunc.parametrize("target", TARGETS)
 
 
 def pytest_collection_modifyitems(items):

@@ -54,11 +54,11 @@ def tables_unchanged():
 
 
 @pytest.fixture
-def rig(tmp_path):
+def rig(tmp_path, target):
     if os.geteuid() != 0:
         pytest.skip("needs root: network namespaces and raw sockets (run `make resilience`)")
     with ExitStack() as stack:
-        yield lambda plan, **options: Rig(stack, plan, tmp_path, **options)
+        yield lambda plan, **options: Rig(stack, plan, tmp_path, target=target, **options)
 
 
 @pytest.mark.parametrize("mode", list(Mode), ids=str)

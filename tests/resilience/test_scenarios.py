@@ -57,21 +57,23 @@ def tables_unchanged():
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", names())
-def test_scenario(name, tmp_path):
+def test_scenario(name, target, tmp_path):
     if os.geteuid() != 0:
         pytest.skip("needs root: network namespaces and raw sockets (run `make resilience`)")
     base = RESULTS or tmp_path / "results"
-    out, aside = base / name, base.with_name(f"overloaded-{base.name}")
-    for earlier in (out, *aside.glob(f"{name}-[0-9]")):  # of an earlier `make resilience` with this seed
+    called = name if target == "embedded" else f"{name}-{target}"
+    out, aside = base / called, base.with_name(f"overloaded-{base.name}")
+    for earlier in (out, *aside.glob(f"{called}-[0-9]")):  # of an earlier `make resilience` with this seed
         shutil.rmtree(earlier, ignore_errors=True)
     for attempt in range(1, ATTEMPTS + 1):
-        made = carry_out(plan_runs(read(SCENARIOS / f"{name}.yaml"), "live", seed=SEED), Quiet(), out=out)
+        planned = plan_runs(read(SCENARIOS / f"{name}.yaml"), "live", target=target, seed=SEED)
+        made = carry_out(planned, Quiet(), out=out, options={"target": target})
         if not made.inconclusive or attempt == ATTEMPTS:
             break
-        kept = aside / f"{name}-{attempt}"
+        kept = aside / f"{called}-{attempt}"
         kept.parent.mkdir(parents=True, exist_ok=True)
         out.rename(kept)
-        warnings.warn(f"{name} failed on an overloaded machine and is run again; its results: {kept}", stacklevel=1)
+        warnings.warn(f"{called} failed on an overloaded machine and is run again; its results: {kept}", stacklevel=1)
     bad = [verdict for verdict in made.verdicts if not verdict.passed]
     notes = [note for _, outcome in made.runs for note in outcome.notes]
     said = [f"{v.run}: {v.rule}: expected {v.expected}, seen {v.seen}\n" + "\n".join(v.events) for v in bad]

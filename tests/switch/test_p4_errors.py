@@ -83,7 +83,7 @@ SYNTAX = [
         dict(local="table u { key = { hdr.data.a : lpm; hdr.data.w : lpm; } actions = { NoAction; } }"),
         "14:50: table u: a second lpm key; BMv2 takes one",
     ),
-    (dict(top="header q { bit<8> x; } struct r { q[0] z; }"), "3:35: a stack of 0 headers: it has at least one"),
+    (dict(top="header q { bit<8> x; } struct r { q[0] z; }"), "3:35: an array of 0 elements: it has at least one"),
     (dict(apply="switch (hdr.data.a) { default: {} 1: {} }"), "16:31: switch: default stands last"),
     (dict(apply="switch (hdr) { default: {} }"), "16:17: switch on a headers_t: action_run, numbers, bool"),
     (
@@ -136,7 +136,7 @@ SYNTAX = [
         dict(apply="hdr.data.setValid;"),
         "16:26: syntax error: found `;`, expected `+=`, `=`, `.`, `<`, `(` or `[`",
     ),
-    (dict(top="header x_t { bit<-1> a; }"), "3:18: syntax error: found `-`, expected a number or `(`"),
+    (dict(top="header x_t { bit<-1> a; }"), "3:14: bit<-1>: the width must be 0 to 2048"),
     (dict(top="@name("), "3:1: the annotation @name is never closed"),
     (dict(top="#error stop"), "3:2: #error stop"),
     (dict(top="#if"), "3:4: #if with no expression"),
@@ -144,6 +144,58 @@ SYNTAX = [
         dict(top='#include "/etc/hostname"'),
         '3:1: a program given as text may include only <core.p4> and <v1model.p4>, not "/etc/hostname": preprocess '
         "it first, or compile the file",
+    ),
+]
+NUMBERED = "control n_t(inout bit<8> x)(int n) { apply { x[n:0] = 1; } }"
+GIVEN = "control n_t(inout bit<8> x, register<bit<8>> r) { apply { r.read(x, 0); } }"
+CONSTRUCTORS = [
+    (
+        dict(top=NUMBERED, local="n_t(3) n; n_t(9) m;", apply="n.apply(hdr.data.a);"),
+        "3:46: slice [9:0] of bit<8>: needs 7 >= high >= low >= 0 (in n_t with n = 9)",
+    ),
+    (dict(top="control n_t(inout bit<8> x)(bit<8> n) { apply { x = y; } }"), "3:53: y is not declared"),
+    (
+        dict(top="control n_t(inout bit<8> x)(bit<8> n) { apply { n = x; } }", local="n_t(3) n; n_t(4) m;"),
+        "3:49: assignment: n is a constant, which cannot be written to",
+    ),
+    (dict(top=NUMBERED, local="n_t(hdr.data.a) n;"), "14:18: argument n of n_t of type bit<8> where int is needed"),
+    (
+        dict(top="control n_t(inout bit<8> x)(bit<8> n) { apply { } }", local="n_t(hdr.data.a) n;"),
+        "14:18: argument n of n_t must be known at compile time",
+    ),
+    (
+        dict(top="control o_t() { apply { } } control n_t(o_t r) { apply { } }"),
+        "3:45: parameter r: a control is given to the constructor, `n_t(...)(o_t r)`, not to apply()",
+    ),
+    (
+        dict(top=GIVEN, local="n_t() n; register<bit<16>>(3) r;", apply="n.apply(hdr.data.a, r);"),
+        "16:29: argument r of apply of type register<bit<16>> where register<bit<8>> is needed",
+    ),
+    (
+        dict(top="struct q { bit<8> a; } bit<8> f() { return 1; } const q c = { f() };"),
+        "3:63: constant c: the value is not known at compile time",
+    ),
+    (
+        dict(top="const tuple<bit<8>, bit<8>> c = { 1, 2 };", apply="hdr.data.a = c[2];"),
+        "16:24: index 2 of tuple<bit<8>, bit<8>>: 0 to 1 exist",
+    ),
+    (
+        dict(apply='log_msg("a" ++ 8w1);'),
+        "16:17: ++ needs numbers with a width, such as 8w1, or two strings, not string",
+    ),
+    (dict(local="table u { actions = { NoAction; } stage = nowhere; }"), "14:47: nowhere is not declared"),
+    (dict(local="string[2] s;"), "14:5: an array of string: headers, structs, tuples, numbers, bool, enums and errors"),
+    (
+        dict(local="bit<8>[2] s;", apply="s.push_front(1);"),
+        "16:11: an array of bit<8> has no methods: header stacks have push_front and pop_front",
+    ),
+    (
+        dict(local="bit<8>[2] s;", apply="hdr.data.a = s.lastIndex;"),
+        "16:24: an array of bit<8> has no member lastIndex (has: size)",
+    ),
+    (
+        dict(local="bit<8>[2] s;", apply="s = { 1, 2, 3 };"),
+        "16:15: assignment: 3 values for the 2 elements of bit<8>[2]",
     ),
 ]
 NAMES = [
@@ -162,7 +214,7 @@ NAMES = [
     (dict(local="table u { actions = { NoAction; } sise = 3; }"),
      "14:39: table u: unknown property sise (has: actions, counters, default_action, entries, "
      "implementation, key, largest_priority_wins, meters, priority_delta, size, support_timeout)"),
-    (dict(next="nowhere"), "8:30: no state nowhere (has: accept, reject, start)"),
+    (dict(next="nowhere"), "8:40: no state nowhere (has: accept, reject, start)"),
     (dict(parse="b.extrakt(hdr.data);"),
      "8:21: extern packet_in has no method extrakt (has: advance, extract, length, lookahead)"),
     (dict(top="control Ingress() { apply { } }"), f"3:9: Ingress is already declared at {ROOT}/switch/include/"),
@@ -214,7 +266,8 @@ TYPES += [
     (dict(**STACK, apply="hdr.st.push_front(-1);"), "16:27: push_front needs a count of at least 0"),
     (dict(**STACK, apply="hdr.st.top = hdr.one;"),
      "16:16: d_t[4] has no member top (has: last, lastIndex, next, size)"),
-    (dict(apply="hdr.data.a[hdr.data.b].c = 1;"), "16:18: bit<8> cannot be indexed: only header stacks and tuples can"),
+    (dict(apply="hdr.data.a[hdr.data.b].c = 1;"),
+     "16:18: bit<8> cannot be indexed: only header stacks, arrays and tuples can"),
     (dict(apply="tuple<bit<8>> x = { 1 }; hdr.data.a = x[hdr.data.b];"),
      "16:58: the index of a tuple must be known at compile time"),
     (dict(top="bit<8> f(in bit<8> x) { return; }"), "3:25: function f returns a bit<8>: return needs a value"),
@@ -228,9 +281,9 @@ TYPES += [
     (dict(top="struct G<T> { T x; }", apply="G<bit<8>, bit<8>> g;"), "16:9: G takes 1 type argument, not 2"),
     (dict(apply="break;"), "16:9: break outside a loop"),
     (dict(apply="for (bit<8> i = 0; i; i += 1) { }"), "16:28: for needs bool, not bit<8>: compare with 0, say"),
-    (dict(apply="for (bit<8> i in hdr.data) { }"), "16:30: for goes over a range, a list or a header stack of bit<8>"),
-    (dict(top="parser Q(packet_in b) { state start { transition accept; } } Q() q;", apply="q.apply(1);"),
-     "16:11: a parser can be applied only in a parser"),
+    (dict(apply="for (bit<8> i in hdr.data) { }"), "16:30: for goes over a range, a list or an array of bit<8>"),
+    (dict(top="parser Q(packet_in b) { state start { transition accept; } } control c()(Q q){ apply{ q.apply(1); } }"),
+     "3:89: a parser can be applied only in a parser"),
     (dict(top="header v_t { bit<8> n; varbit<32> v; }", fields="v_t v;", parse="b.extract(hdr.v);"),
      "8:21: header v_t has a varbit field, v: extract takes 2 arguments"),
     (dict(parse="b.extract(hdr.data, 8);"), "8:21: header data_t has no varbit field: extract takes 1 argument"),
@@ -278,7 +331,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("parts", "message"), SYNTAX + NAMES + TYPES)
+@pytest.mark.parametrize(("parts", "message"), SYNTAX + CONSTRUCTORS + NAMES + TYPES)
 def test_wrong__place_cause_and_what_would_have_worked(parts, message):
     assert complaint(program(**parts)).startswith(f"program.p4:{message}")
 

@@ -95,7 +95,7 @@ def test_actions__given_ids_scopes_defaults_and_documentation(control):
     assert [(one.id, one.name, one.bitwidth) for one in paint.params] == [(1, "color", 8), (7, "shade", 8)]
     assert not paint.params[0].type_name.name  # p4c names `type`s only
     drop = by_name["FabricIngress.drop"].preamble
-    assert drop.doc.brief == "Sends away." and list(drop.annotations) == ['@hint("x, y", 3)']
+    assert drop.doc.brief == "Sends away." and list(drop.annotations) == ['@hint("x, y" , 3)']
     assert drop.alias == "FabricIngress.drop" and by_name["EgressImpl.drop"].preamble.alias == "EgressImpl.drop"
     acl = next(one for one in control.tables if one.preamble.alias == "acl_table")
     assert [one.scope for one in acl.action_refs] == [
@@ -170,8 +170,8 @@ def test_our_programs__aliases_are_single_words(name):
     assert all("." not in one.preamble.alias for group in groups for one in group)
 
 
-def test_annotation__a_string_over_several_lines():
+def test_annotation__a_string_over_several_lines_keeps_what_looks_like_a_comment():
     inner = next(one for one in compile_program(SMALL / "names.p4").p4info.tables if one.preamble.name == "I.inner")
     assert [one.split() for one in inner.preamble.annotations] == [
-        ['@entry_restriction("', "double", "!=", "0xff;", '")']
+        ['@entry_restriction("', "//", "It's", "the", "double", "that", "counts.", "double", "!=", "0xff;", '")']
     ]

@@ -11,6 +11,8 @@ from finsy.proto import p4r, rpc_code
 from p4_kit import SMALL
 
 from switch.p4 import compile_program
+from switch.stf import parse_script
+from switch.stf_run import run_script
 
 
 def entity(number: int, *values: bytes) -> p4r.Entity:
@@ -51,3 +53,47 @@ def test_p4info_and_entries():
             assert await client.read(entity(number)) == [entity(number, b"\7")]
 
     asyncio.run(check())
+
+
+NESTED = """#include <core.p4>
+#include <v1model.p4>
+struct inner_t { @match(ternary) bit<8> low; bit<8> high; }
+struct member_t { bit<8> op; inner_t inner; }
+header data_t { bit<8> op; bit<8> low; bit<8> high; bit<8> found; }
+struct headers_t { data_t data; }
+struct metadata_t { bit<8> found; }
+parser P(packet_in b, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+    value_set<member_t>(4) members;
+    state start {
+        b.extract(hdr.data);
+        transition select(hdr.data.op, hdr.data.low, hdr.data.high) {
+            members : in_it;
+            default : accept;
+        }
+    }
+    state in_it { meta.found = 1; transition accept; }
+}
+control V(inout headers_t hdr, inout metadata_t meta) { apply { } }
+control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+    apply { std.egress_spec = 1; hdr.data.found = meta.found; }
+}
+control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) { apply { } }
+control C(inout headers_t hdr, inout metadata_t meta) { apply { } }
+control D(packet_out b, in headers_t hdr) { apply { b.emit(hdr); } }
+V1Switch(P(), V(), I(), E(), C(), D()) main;
+"""
+
+
+def test_nested_structs__their_fields_are_the_members():
+    program = compile_program(NESTED)
+    (members,) = program.p4info.value_sets
+    listed = [(one.id, one.name, one.bitwidth, one.match_type) for one in members.match]
+    assert listed == [(1, "op", 8, 2), (2, "inner.low", 8, 4), (3, "inner.high", 8, 2)]
+    script = """
+    value_set members 1,0x2*,3
+    packet 0 01 25 03 00
+    expect 1 01 25 03 01
+    packet 0 01 35 03 00
+    expect 1 01 35 03 00
+    """
+    assert run_script(program, parse_script(script)).passed

@@ -56,11 +56,15 @@ def test_look__rebooted_between_two_looks():
 
 def test_look__what_a_target_does_not_tell_stays_unknown():
     totals = SwitchTotals()
-    bare = SwitchCounts(True, {"marked": [3], "trimmed": None, "drops": [0, 0, 0]})
+    bare = SwitchCounts(True, {"marked": [3], "trimmed": None, "drops": None})
     for _ in range(2):
         news = look(totals, a=bare)
     assert (news["marked"], news["trimmed"], news["dropped"], news["link_lost"]) == (0, None, None, None)
     assert (totals.totals["marked"], totals.totals["dropped"]) == (0, None)
+
+
+def test_look__a_target_that_tells_no_queue_drops_counts_what_its_program_dropped():
+    assert numbers_of(SwitchCounts(True, {"marked": [0], "trimmed": [0, 0], "drops": [1, 2, 4]}))["dropped"] == 7
 
 
 def test_look__after_one_that_failed_belongs_to_no_interval():

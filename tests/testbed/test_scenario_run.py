@@ -14,9 +14,11 @@ from typer.testing import CliRunner
 from testbed.cli import app
 from testbed.errors import UsageError
 from testbed.report.page import report
+from testbed.scenario import live
 from testbed.scenario.command import SCENARIOS
 from testbed.scenario.crew import Crew
-from testbed.scenario.expand import expand
+from testbed.scenario.expand import expand, places_of
+from testbed.scenario.expect import judge
 from testbed.scenario.load import read
 from testbed.scenario.measure import _WHOLE, Measured
 from testbed.scenario.metrics import METRICS
@@ -364,3 +366,46 @@ def test_nacks_lost_with_the_way_back_accuse_nobody(tmp_path, gap, seed):
     _, outcome = outcome_of(tmp_path, text, seed)
     bad = [event["ev"] for event in outcome.events if event["what"] == "ev" and event["new"] == "assumed_bad"]
     assert sorted(bad) == [0, 1, 2]
+
+
+ON_BMV2 = """
+title: Rates for each target
+fabric: {planes: 1, racks: 2, spines: 1, hosts_per_rack: 1}
+workload:
+  - {stream: h0 h1, name: flow}
+duration: 3s
+faults:
+  - {at: 1s, line: {link: h0 p0-t0-0, delay: 5ms}}
+live: {links: {rate: 2M, rtt: 50ms}}
+bmv2: {links: {rate: 1M}}
+variants:
+  a: {}
+  b: {bmv2: {duration: 2s}}
+expect:
+  - {metric: rate.total, at_least: 1, only: bmv2}
+  - {metric: rate.total, at_least: 2, only: embedded}
+  - {metric: rate.total, at_least: 3, only: live}
+"""
+
+
+def test_bmv2__has_parts_and_rules_of_its_own_on_top_of_live(tmp_path):
+    (tmp_path / "mine.yaml").write_text(ON_BMV2)
+    document = read(tmp_path / "mine.yaml")
+    rates = {}
+    for target in ("embedded", "bmv2"):
+        runs = plan_runs(document, "live", target=target).runs
+        rates[target] = [(run.scenario.links.rate, run.scenario.links.rtt, run.scenario.duration) for run in runs]
+    assert rates == {"embedded": [(2e6, 0.05, 3.0)] * 2, "bmv2": [(1e6, 0.05, 3.0), (1e6, 0.05, 2.0)]}
+    scenario = plan_runs(document, "live", target="bmv2").runs[0].scenario
+    rules = [judge(scenario, [], places_of("live", target)) for target in ("embedded", "bmv2")]
+    assert [[one.expected for one in some] for some in rules] == [["a run with "] * 2] * 2
+    assert [[one.rule.split()[-1] for one in some] for some in rules] == [["2", "3"], ["1", "3"]]
+
+
+def test_bmv2__what_it_cannot_do_is_said(tmp_path):
+    (tmp_path / "mine.yaml").write_text(ON_BMV2)
+    scenario = plan_runs(read(tmp_path / "mine.yaml"), "live", target="bmv2").runs[0].scenario
+    round_trip, line = live.unlike(scenario, "bmv2")
+    assert "bmv2 cannot delay packets, nor does it serialise a lone one" in round_trip and "the 50 ms of" in round_trip
+    assert "faults that set a link's delay leave it as it is" in line
+    assert live.unlike(scenario) == []

@@ -42,7 +42,8 @@ def test_p4runtime__sums_over_ports_and_none_for_what_there_is_not(tmp_path):
         rig.start_daemon()
         rig.start_controller()
         rig.stop_controller()
-        counting = P4RuntimeCounts(PLAN, RunDir(tmp_path), Cables(PLAN))
+        waiting = {"p0-t0-1-eth1": 3}
+        counting = P4RuntimeCounts(PLAN, RunDir(tmp_path), Cables(PLAN), waiting.__getitem__)
         place = json.loads((tmp_path / "switches.json").read_text())["p0-t0-1"]
         info = text_format.Parse((tmp_path / "program" / "p4info.txtpb").read_text(), p4i.P4Info())
         (trimmed,) = [one.preamble.id for one in info.counters if one.preamble.name.endswith("trimmed")]
@@ -56,4 +57,4 @@ def test_p4runtime__sums_over_ports_and_none_for_what_there_is_not(tmp_path):
             "p0-t0-1": SwitchCounts(True, {**none, "trimmed": [9, 7]}, lost=0),
             "p0-t1-0": SwitchCounts(False),
         }
-        assert told.depths == {"p0-t0-1-eth1": None}
+        assert told.depths == {"p0-t0-1-eth1": 3 * PLAN.frame_bytes()}

@@ -159,7 +159,10 @@ def test_files__for_controller_and_agents(fabric):
     switches = json.loads((folder / "switches.json").read_text())
     assert switches["p1-t1-1"] == {"address": "127.0.0.1:9559", "device_id": 8, "gnmi": "127.0.0.1:9339"}
     state = json.loads((folder / "state.json").read_text())
-    assert len(state["interfaces"]) == 2 * len(PLAN.links) - len(PLAN.hosts) * PLAN.planes and "switchd" in state["processes"]
+    assert (
+        len(state["interfaces"]) == 2 * len(PLAN.links) - len(PLAN.hosts) * PLAN.planes
+        and "switchd" in state["processes"]
+    )
 
 
 # ---- refusals: nothing is made, nothing is left ------------------------------------------------------------------

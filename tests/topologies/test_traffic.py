@@ -27,14 +27,26 @@ service SimpleSwitch {
     i32 set_egress_priority_queue_depth(1:i32 port_num, 2:i32 priority, 3:i32 depth_pkts);
     i32 set_egress_priority_queue_rate(1:i32 port_num, 2:i32 priority, 3:i64 rate_pps);
 }
+exception InvalidRegisterOperation {
+    1:i32 code
+}
+service Standard {
+    i64 bm_register_read(1:i32 cxt_id, 2:string register_array_name, 3:i32 idx)
+        throws (1:InvalidRegisterOperation ouch);
+}
 """
 
 
 class SimpleSwitch:
-    """Queues of a simple_switch, as its Thrift calls leave them."""
+    """Queues of a simple_switch, as its Thrift calls leave them, and a register."""
 
     def __init__(self):
         self.rates, self.depths, self.code = {}, {}, 0
+        self.waiting = {}
+
+    def bm_register_read(self, cxt_id, register_array_name, idx):
+        assert (cxt_id, register_array_name) == (0, "queue_depth")
+        return self.waiting.get(idx, 0)
 
     def set_egress_priority_queue_rate(self, port_num, priority, rate_pps):
         self.rates[port_num, priority] = rate_pps
@@ -51,6 +63,7 @@ def thrift_server():
     idl = load_fp(io.StringIO(SERVER_IDL), "test_simple_switch_thrift")
     switch, multiplexed = SimpleSwitch(), TMultiplexedProcessor()
     multiplexed.register_processor("simple_switch", TProcessor(idl.SimpleSwitch, switch))
+    multiplexed.register_processor("standard", TProcessor(idl.Standard, switch))
     socket = TServerSocket("127.0.0.1", 0)
     socket.listen()
     server = TThreadedServer(
@@ -163,11 +176,12 @@ def bmv2():
 def test_thrift__a_rate_is_set_for_each_priority_in_packets(bmv2):
     switch, control = bmv2
     control.set_rate("p0-t0-0-eth2", 10e6)
-    assert switch.rates == {(2, priority): 1072 for priority in range(8)}  # 10 Mb/s / 8 / 1166 bytes
+    data = dict.fromkeys(((2, priority) for priority in range(7)), 1072)  # 10 Mb/s / 8 / 1166 bytes
+    assert switch.rates == data | {(2, 7): 9058}, "trimmed frames have 138 bytes"
     assert control.rate_note(10e6) == "as 1,072 packets/s of 1166 bytes, for BMv2 counts packets"
     assert control.read("p0-t0-0-eth2").rate_bps == 10_000_000
     control.set_rate("p0-t0-0-eth2", 1e6, priority=0)
-    assert switch.rates[2, 0] == 107 and switch.rates[2, 7] == 1072
+    assert switch.rates[2, 0] == 107 and switch.rates[2, 6] == 1072
     control.set_rate("p0-t0-0-eth2", priority=0)
     control.set_rate("p0-t0-0-eth2", pps=500)
     assert switch.rates == {(2, priority): 500 for priority in range(8)}
@@ -194,6 +208,16 @@ def test_thrift__depths_in_packets(bmv2):
     assert switch.depths[1, 0] == 64
 
 
+def test_thrift__what_waits_is_in_the_programs_register(bmv2):
+    switch, control = bmv2
+    switch.waiting = {2: 5}
+    told = control.read("p0-t0-0-eth2").queues
+    assert (told[0].depth_packets, told[0].depth_bytes, told[7].depth_packets) == (5, 5 * 1166, 0)
+    assert control.depth_packets("p0-t0-0-eth1") == 0
+    with pytest.raises(TrafficError, match="no switch port"):
+        control.depth_packets("h0-eth0")
+
+
 def test_thrift__what_bmv2_cannot_do_is_said_and_nothing_is_done(bmv2):
     switch, control = bmv2
     for ask, what in [
@@ -209,7 +233,12 @@ def test_thrift__what_bmv2_cannot_do_is_said_and_nothing_is_done(bmv2):
         "10 Mb/s as 1,072 packets/s of 1166 bytes, for BMv2 counts packets",
         "20 Mb/s as 2,144 packets/s of 1166 bytes, for BMv2 counts packets",
     ]
-    assert control.read("p0-t0-0-eth1").rate_bps == 10_000_000 and set(switch.rates.values()) <= {1072, 2144}
+    assert control.read("p0-t0-0-eth1").rate_bps == 10_000_000 and set(switch.rates.values()) <= {
+        1072,
+        2144,
+        9058,
+        18116,
+    }
     control.set_delay("p0-t0-0-eth1", 0)  # what is not there can be taken away
 
 
@@ -218,7 +247,7 @@ def test_thrift__plan_without_delays_is_applied_whole(bmv2):
     plan = Plan(1, 1, 1, 1, host_link=LinkSpeed(10e6), fabric_link=LinkSpeed(20e6), pmtu_bytes=1024)
     control = ThriftTraffic(plan, bmv2[1]._address, Cables(plan))
     control.apply(plan_settings(plan, plan.ports("p0-t0-0")))
-    assert [switch.rates[port, 7] for port in (1, 2)] == [1072, 2144]
+    assert [switch.rates[port, 0] for port in (1, 2)] == [1072, 2144]
     assert switch.depths[1, 0] == plan.thresholds("p0-t0-0", 1).data_limit
     before = (dict(switch.rates), dict(switch.depths))
     switch.rates.clear(), switch.depths.clear()

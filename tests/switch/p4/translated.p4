@@ -49,8 +49,8 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
 }
 control V(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
-    @name("._nop") action _nop() { hdr.more.left = 0xee; }   // one action to the control plane, but each table does its own
-    @name(".same") action same_5(bit<8> left, bit<4> at) { hdr.more.n = left; }
+    @name("._mark") action _nop() { hdr.more.left = 0xee; }    // the control plane has each name once
+    @name(".more") action same_5(bit<8> left, bit<4> at) { hdr.more.n = left; }
     @name(".after") table after_0 {
         actions = { _nop; same_5; @defaultonly NoAction; }
         key = { hdr.more.n : exact @name("more.n"); }
