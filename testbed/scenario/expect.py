@@ -68,7 +68,8 @@ def judge(scenario: Scenario, runs: Measurements, places: tuple[str, ...]) -> li
     for name, _, measured in runs:
         out += _always(name, measured)
     for rule in scenario.expect:
-        if rule.only not in (None, *places):
+        wanted = rule.only if isinstance(rule.only, list) else [rule.only]
+        if rule.only is not None and not set(wanted) & set(places):
             continue
         chosen = [one for one in runs if matches(one[1], rule.where)]
         if not chosen:

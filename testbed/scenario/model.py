@@ -426,6 +426,9 @@ class Figure(Part):
     title: str = ""
 
 
+Place = Literal["live", "virtual", "embedded", "bmv2"]
+
+
 class Expect(Part):
     """One acceptance rule: a metric (docs/scenarios.md lists them) and its bound.
 
@@ -447,8 +450,8 @@ class Expect(Part):
     """Only runs with these variant and sweep values, as in {variant: mrc, loss: 1%}."""
     compared_to: dict[str, Any] | None = None
     """`of` is taken from the run with these values instead."""
-    only: Literal["live", "virtual", "embedded", "bmv2"] | None = None
-    """Where it holds: in live runs, in virtual ones, or in live ones with these switches."""
+    only: Place | list[Place] | None = None
+    """Where it holds: in live runs, in virtual ones, in live ones with these switches, or at any place of a list."""
     paper: float | None = None
     """What the paper shows for the same thing, for the report; no bound."""
     why: str = ""

@@ -383,7 +383,7 @@ variants:
   b: {bmv2: {duration: 2s}}
 expect:
   - {metric: rate.total, at_least: 1, only: bmv2}
-  - {metric: rate.total, at_least: 2, only: embedded}
+  - {metric: rate.total, at_least: 2, only: [virtual, embedded]}
   - {metric: rate.total, at_least: 3, only: live}
 """
 
