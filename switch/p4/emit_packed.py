@@ -29,10 +29,11 @@ class _Leaf:
 class PackedEmitter(ExprEmitter):
     """Lays values out in buffers."""
 
-    def packed(self, data: list[tree.Expr], frame: Frame, buffer: str) -> int | str:
+    def packed(self, data: list[tree.Expr], frame: Frame, buffer: str, *, copied: bool = False) -> int | str:
         """Write statements that lay out values, most significant bit first, in `buffer`; returns its bytes (C).
 
         Fields of headers that are not valid are left out, as BMv2 does it; what is computed from such a field is not.
+        `copied`: nor is a field given by itself, for p4c gives BMv2 copies of the arguments; whole headers are.
         """
         leaves: list[_Leaf] = []
         for e in data:
@@ -42,7 +43,7 @@ class PackedEmitter(ExprEmitter):
                     unsupported(leaf.where, "a number without a width here", "write 8w1, say")
                 if not is_data(of):
                     unsupported(leaf.where, f"a {of} as data of a hash")
-                self._leaves(leaf, of, frame, leaves)
+                self._leaves(leaf, of, frame, leaves, copied)
         most = (sum(one.bits if one.varbit is None else one.varbit.width for one in leaves) + 7) // 8
         headers = list(dict.fromkeys(one.valid for one in leaves if one.valid))
         if any(one.varbit for one in leaves):
@@ -142,9 +143,10 @@ class PackedEmitter(ExprEmitter):
         for name, of in record.fields.items():
             self._padded_place(Place(f"{place.c}.{c_name(name)}", of, ""), where, out)
 
-    def _leaves(self, e: tree.Expr, of: Type, frame: Frame, out: list[_Leaf]) -> None:
+    def _leaves(self, e: tree.Expr, of: Type, frame: Frame, out: list[_Leaf], copied: bool) -> None:
         in_place = isinstance(e, (tree.Path, tree.Member, tree.Index)) and e.const is None
-        if not isinstance(form(of), (Record, Stack, Varbit, Wide)) and not (in_place and _is_part(e)):
+        by_itself = in_place and _is_part(e) and not copied
+        if not isinstance(form(of), (Record, Stack, Varbit, Wide)) and not by_itself:
             out.append(_Leaf(self.value(e, frame), bits_of(of, e.where)))
             return
         place = self.place(e, frame)

@@ -1,4 +1,4 @@
-// Hashes and checksums of fields of headers that are not there: these fields are left out, what is computed from them is not.
+// Data of headers that are not there: checksums leave their fields out; hash() only whole headers, for it has copies of fields.
 #include <core.p4>
 #include <v1model.p4>
 
@@ -48,7 +48,7 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         } else if (hdr.data.op == 5) {
             bit<8> at = hdr.data.there >> 7;
             hash(hdr.data.wide, HashAlgorithm.identity, 32w0, { 8w1, hdr.many[at].y }, 64w1 << 40);
-        } else if (hdr.data.op == 6) {          // nothing at all
+        } else if (hdr.data.op == 6) {
             hash(hdr.data.wide, HashAlgorithm.crc16, 32w7, { hdr.a.x }, 64w1 << 40);
         }
     }

@@ -1,3 +1,4 @@
+// Not for BMv2: p4c's arrays of anything but headers have no `size`.
 // Arrays of numbers, structs, tuples and arrays: in headers, metadata, locals, parameters; hashed, compared, gone over.
 // p4c's BMv2 back end has arrays of headers alone.
 #include <core.p4>

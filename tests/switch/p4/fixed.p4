@@ -1,3 +1,4 @@
+// Not for BMv2: p4c lets no declaration hide a constructor's parameter (an error there, `shadow`).
 // Constructor parameters are constants: as sizes, entries, default arguments, widths, slices, algorithms, labels.
 #include <core.p4>
 #include <v1model.p4>

@@ -1,3 +1,4 @@
+// Not for BMv2: p4c wants one and the same extern for a parameter of apply() at every call.
 // Extern instances given to apply(), through two controls and a function; packet_out given to a control.
 #include <core.p4>
 #include <v1model.p4>

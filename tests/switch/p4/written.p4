@@ -1,3 +1,4 @@
+// Not for BMv2: p4c wants the labels of a select on a tuple in one more pair of parentheses ("Tuples with different sizes").
 // Ways to write things: (x) = 1, bit<N>, tuple<>, joined strings, lists as entries, select on tuples and on nothing,
 // parts of constants, arrays as type arguments, properties of other targets.
 #include <core.p4>
