@@ -34,13 +34,15 @@ SCRIPTS += [
 ]
 CHANCE = {"state": "reads random()"}
 """Programs whose output is not the same twice."""
+P4C_WRONG = {"integers": "p4c masks `(int)x` to 0 bits"}
+"""Programs that p4c translates into others."""
 
 
 @pytest.mark.skipif(bool(missing_tools()), reason=f"not on PATH: {' and '.join(missing_tools())}")
 @pytest.mark.parametrize(("source", "path"), SCRIPTS, ids=lambda one: one.stem)
 def test_both_switches_send_the_same(source, path, tmp_path):
-    if source.stem in CHANCE:
-        pytest.skip(CHANCE[source.stem])
+    if source.stem in CHANCE | P4C_WRONG:
+        pytest.skip((CHANCE | P4C_WRONG)[source.stem])
     try:
         script = reordered(read_script(path))
         theirs = on_bmv2(source, script, tmp_path)
