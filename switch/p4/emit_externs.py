@@ -237,7 +237,7 @@ class Externs(PackedEmitter):
         target, algorithm, base, data, limit = args
         frame.code.open("{")
         buffer = frame.name("data")
-        size = self.packed([data], frame, buffer)
+        size = self.packed([data], frame, buffer, copied=True)
         text = self.hash_of(algorithm, buffer, size)
         bits = bits_of(target.type, e.where)
         text = f"p4_in_range({text}, {self.value(base, frame)}, {self.value(limit, frame)})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from switch.p4 import tree
@@ -29,10 +29,11 @@ class _Leaf:
 class PackedEmitter(ExprEmitter):
     """Lays values out in buffers."""
 
-    def packed(self, data: list[tree.Expr], frame: Frame, buffer: str) -> int | str:
+    def packed(self, data: list[tree.Expr], frame: Frame, buffer: str, copied: bool = False) -> int | str:
         """Write statements that lay out values, most significant bit first, in `buffer`; returns its bytes (C).
 
         Fields of headers that are not valid are left out, as BMv2 does it; what is computed from such a field is not.
+        `copied`: nor are fields named one by one, of which BMv2 gets copies, but whole headers.
         """
         leaves: list[_Leaf] = []
         for e in data:
@@ -42,7 +43,10 @@ class PackedEmitter(ExprEmitter):
                     unsupported(leaf.where, "a number without a width here", "write 8w1, say")
                 if not is_data(of):
                     unsupported(leaf.where, f"a {of} as data of a hash")
+                first = len(leaves)
                 self._leaves(leaf, of, frame, leaves)
+                if copied and not isinstance(form(of), (Record, Stack)):
+                    leaves[first:] = [replace(one, valid="") for one in leaves[first:]]
         most = (sum(one.bits if one.varbit is None else one.varbit.width for one in leaves) + 7) // 8
         headers = list(dict.fromkeys(one.valid for one in leaves if one.valid))
         if any(one.varbit for one in leaves):
