@@ -423,6 +423,9 @@ class Expressions(TypeResolver):
 
     def _cast(self, e: tree.Cast, scope: Scope) -> Type:
         to = self.resolve(e.to, scope)
+        if isinstance(plain(to), Bits) and self._is_run_time_int(e.operand, scope):
+            e.operand = self._modular(e.operand, plain(to), scope)
+            return to
         of = self.expr(e.operand, scope)
         if isinstance(e.operand, (tree.ListExpr, tree.RecordExpr, tree.Invalid)):
             self.coerce(e.operand, to, "cast")
@@ -433,7 +436,11 @@ class Expressions(TypeResolver):
         if isinstance(of, Enum) and of.under and isinstance(value, str):
             value = of.values[value]
         if to == INT and value is None:
-            fail(e.where, f"{of} as int: the value must be known at compile time")
+            fail(
+                e.where,
+                f"{of} as int: the value must be known at compile time, but in sums, differences and products that are "
+                "cast to a width at once",
+            )
         if of == INT and plain(to) == BOOL and value not in (0, 1):
             fail(e.where, f"{value} as bool: 0 and 1 are, as false and true")
         if value is not None:
@@ -441,6 +448,37 @@ class Expressions(TypeResolver):
             if isinstance(to, Enum) and not isinstance(e.const, str):
                 e.const = next((name for name, number in to.values.items() if number == e.const), e.const)
         return to
+
+    def _is_run_time_int(self, e: tree.Expr, scope: Scope) -> bool:
+        """Is a value known only at run time taken as an int, in sums, differences and products at most?"""
+        if isinstance(e, tree.Binary) and e.op in ("+", "-", "*"):
+            return self._is_run_time_int(e.left, scope) or self._is_run_time_int(e.right, scope)
+        if isinstance(e, tree.Unary) and e.op in ("+", "-"):
+            return self._is_run_time_int(e.operand, scope)
+        if not isinstance(e, tree.Cast) or self.resolve(e.to, scope) != INT:
+            return False
+        return isinstance(plain(self.expr(e.operand, scope)), Bits) and e.operand.const is None
+
+    def _modular(self, e: tree.Expr, to: Bits, scope: Scope) -> tree.Expr:
+        """An int for a cast to `to`, checked and computed with that many bits: the lower bits are those of the int."""
+        out: tree.Expr
+        if isinstance(e, tree.Binary) and e.op in ("+", "-", "*"):
+            out = tree.Binary(e.where, e.op, self._modular(e.left, to, scope), self._modular(e.right, to, scope))
+        elif isinstance(e, tree.Unary) and e.op in ("+", "-"):
+            out = tree.Unary(e.where, e.op, self._modular(e.operand, to, scope))
+        elif isinstance(e, tree.Cast) and self.resolve(e.to, scope) == INT:
+            if e.operand.type is None:
+                self.expr(e.operand, scope)
+            if not isinstance(plain(e.operand.type), Bits) and e.operand.type != INT:
+                fail(e.where, f"{e.operand.type} cannot be cast to int")
+            out = tree.Cast(e.where, e.to, e.operand)
+            out.const = None if e.operand.const is None else to.wrap(e.operand.const)
+        else:
+            if self.expr(e, scope) != INT:
+                fail(e.where, f"an int is needed here, not a {e.type}: cast it to int, too")
+            out = _number(e, to.wrap(e.const))
+        out.type = to
+        return out
 
     @staticmethod
     def _can_cast(of: Type, to: Type) -> bool:

@@ -63,7 +63,7 @@ def compile_program(
         digest = hashlib.sha256(_compiler_digest() + name.encode() + b"\0" + text.encode("utf-8", "replace"))
         stem = folder / f"{name}-{digest.hexdigest()[:20]}"
         c_path, info_path = stem.with_suffix(".c"), stem.with_suffix(".p4info")
-        warned = stem.with_suffix(".warnings.json")
+        warned = stem.with_suffix(".warnings")
         if not (c_path.exists() and info_path.exists() and warned.exists()):
             c_text, info, warnings = _translate(name, text)
             write_whole(warned, json.dumps([astuple(one) for one in warnings]).encode())

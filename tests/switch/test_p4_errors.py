@@ -308,6 +308,11 @@ TYPES += [
     (dict(apply="static_assert(hdr.data.a == 3);"), "16:9: static_assert: the condition is not known at compile time"),
     (dict(apply="bool b = (bool)2;"), "16:19: 2 as bool: 0 and 1 are, as false and true"),
     (dict(apply="bit<8> x = 1 + (int)hdr.data.a;"), "16:25: bit<8> as int: the value must be known at compile time"),
+    (
+        dict(apply="bit<8> x = (bit<8>)((int)hdr.data.a / 2);"),
+        "16:30: bit<8> as int: the value must be known at compile time, but in sums, differences and products that",
+    ),
+    (dict(apply="bit<8> x = (bit<8>)((int)hdr.data.a + hdr.data.b);"), "16:56: an int is needed here, not a bit<8>"),
     (dict(top="bit<8> f() { exit; return 1; }"), "3:14: a function cannot exit: only controls and actions can"),
     (dict(parse="if (std.ingress_port == 1) { exit; }"), "8:48: a parser cannot exit: only controls and actions can"),
     (dict(parse="if (std.ingress_port == 1) { return; }"), "8:48: return in a parser: a transition ends a state"),
@@ -429,7 +434,7 @@ def test_cache__two_processes_at_once_and_nothing_left_over(tmp_path):
     ]
     paths = {one.communicate()[0].strip() for one in both}
     assert len(paths) == 1 and Path(paths.pop()).exists()
-    assert sorted(one.suffix for one in tmp_path.iterdir()) == [".c", ".p4info", ".so", ".tables"]
+    assert sorted(one.suffix for one in tmp_path.iterdir()) == [".c", ".p4info", ".so", ".tables", ".warnings"]
 
 
 def test_cache__damaged_grammar_tables_are_made_again(tmp_path, monkeypatch):
