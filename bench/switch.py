@@ -10,6 +10,7 @@ each between two veth pairs:
     spray      the same with spray.p4 in mode ecmp, and frames without the outer header, that go up
     bare       bench/forwarder.c: AF_PACKET ring (TPACKET_V2), sendmmsg, qdisc bypass; touches no frame
     bare v3    the same with TPACKET_V3 blocks, the usual advice: a frame may wait a millisecond in its block
+    bmv2       simple_switch_grpc with srv6.p4 and the same tables, where that and p4c-bm2-ss are on PATH
 
 A hop is: take the frame from the ring, send it, and deliver it into the ring of the next socket (that softirq runs
 inside the send, on the sender's account, for all forwarders alike). CPU is the forwarding thread's on-CPU time from
@@ -27,13 +28,14 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench import target, traffic
-from bench.tables import load_plan
+from bench import bmv2, target, traffic
+from bench.tables import load_plan, write_plan
 from switch.build import BuildError, build_program
 from switch.device import Device
 from switch.entities import TableError
@@ -53,6 +55,8 @@ WINDOWS = {"loaded": 128, "light": 8}
 ROUNDS = 5
 PACKETS = 20_000
 """Frames of one measurement; fewer where the forwarder is slow by design."""
+BMV2_ROUNDS, BMV2_PACKETS, BMV2_WINDOW = 3, 4_000, 32
+"""BMv2 has 64 places in its queues; more frames in flight would be lost there."""
 GOAL = 1.5
 """Embedded / bare, CPU per packet and hop, must not exceed this (issue 6)."""
 
@@ -109,6 +113,13 @@ def table(result: dict[str, Any]) -> str:
         )
     for row in result["spray"]:
         lines.append(f"{row['bytes']:>6} bytes  loaded  {row['embedded_us']:>9.2f}   with spray.p4")
+    if result["bmv2"]:
+        lines.append("BMv2 beside it: simple_switch_grpc with srv6.p4 and the same tables, CPU of all its threads")
+    for row in result["bmv2"]:
+        lines.append(
+            f"{row['bytes']:>6} bytes  loaded  {row['embedded_us']:>9.2f} {row['bmv2_us']:>9.2f} {row['ratio']:>7.1f}"
+            f"   ({row['hop_us']:.0f} us through one hop)"
+        )
     lines.append("Way through one hop with one frame in flight, microseconds (veth, forwarder, veth, wake-ups)")
     for row in result["hops"]:
         lines.append(
@@ -148,6 +159,7 @@ def measure() -> dict[str, Any]:
         result = campaign(loader, device, heads, embedded, bare, v3)
         note("spray.p4")
         result["spray"] = [spray_row(loader, spray, spray_heads[size], size) for size in FRAME_BYTES]
+        result["bmv2"] = bmv2_rows(loader, plan, heads, embedded)
         note("traffic manager")
         result["traffic"] = traffic.campaign(drive, loader, device, port, heads, embedded)
     note("compile, start, entries, memory")
@@ -175,9 +187,11 @@ def campaign(
     return summary(device, heads, before, embedded, bare, v3)
 
 
-def sample(loader: Path, one: Forwarder, head: bytes, size: int, load: str, window: int) -> None:
+def sample(
+    loader: Path, one: Forwarder, head: bytes, size: int, load: str, window: int, packets: int = PACKETS
+) -> None:
     cpu, softirq = one.cpu_ns(), ksoftirqd_ns()
-    result = drive(loader, one, head, size, window, PACKETS)
+    result = drive(loader, one, head, size, window, packets)
     cpu, softirq = one.cpu_ns() - cpu, ksoftirqd_ns() - softirq
     arrived = max(1, result["received"])
     one.samples.setdefault((load, size), []).append(cpu / 1000 / arrived)
@@ -283,6 +297,42 @@ def spray_row(loader: Path, one: Forwarder, head: bytes, size: int) -> dict[str,
     for _ in range(ROUNDS):
         sample(loader, one, head, size, "loaded", WINDOWS["loaded"])
     return {"bytes": size, "embedded_us": round(statistics.median(one.samples["loaded", size]), 3)}
+
+
+def bmv2_rows(loader: Path, plan: Plan, heads: dict[int, bytes], embedded: Forwarder) -> list[dict[str, Any]]:
+    """simple_switch_grpc in turns with the embedded switch, a frame size a row; none where BMv2 is not there."""
+    if bmv2.missing_tools():
+        return []
+    note("BMv2")
+    first = plan.switches[0]
+    port = load_ports(plan)[1]
+    one = Forwarder("bmv2", "m", lambda: thread_ns(switch.pid))
+    make_cables(one)
+    names = one.interfaces()
+    ip("link", "set", "lo", "up")
+    with tempfile.TemporaryDirectory(prefix="mrc-bench-") as name:
+        folder = Path(name)
+        program = bmv2.P4cProgram.compile(HERE.parent / "p4src" / "srv6.p4", folder)
+        with bmv2.Bmv2(folder, interfaces={1: names[1], port: names[2]}) as switch:
+            write_plan(switch.load(program), program.p4info, plan, first)
+            for _ in range(BMV2_ROUNDS):
+                for size in FRAME_BYTES:
+                    sample(loader, one, heads[size], size, "loaded", BMV2_WINDOW, BMV2_PACKETS)
+                    result = drive(loader, one, heads[size], size, 1, 200)
+                    one.hop_us.setdefault(size, []).append(result["round_us"])
+    rows = []
+    for size in FRAME_BYTES:
+        ours, theirs = (statistics.median(of.samples["loaded", size]) for of in (embedded, one))
+        rows.append({
+            "bytes": size, "bmv2_us": round(theirs, 2), "embedded_us": round(ours, 3), "ratio": round(theirs / ours, 1),
+            "hop_us": round(statistics.median(one.hop_us[size]), 1), "lost": one.lost,
+        })  # fmt: skip
+    return rows
+
+
+def load_ports(plan: Plan) -> tuple[int, int]:
+    """Where the load comes in, and where it goes out."""
+    return 1, plan.srv6_routes(plan.switches[0]).next_hops[0][1]
 
 
 @contextlib.contextmanager

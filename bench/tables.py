@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from finsy import P4Schema
-from finsy.proto import p4r
+from finsy.proto import p4i, p4r
 
 from controller.entries import Catalog, compare, updates_for
 from controller.routes import entries_of
@@ -21,7 +22,12 @@ def load_plan(device: Device, plan: Plan, switch: Switch) -> None:
     """The program of the plan's mode and the switch's whole tables into `device`."""
     program = compile_program(P4SRC / f"{plan.mode.program}.p4")
     device.load(program)
-    catalog = Catalog(P4Schema(program.p4info, b"config"))
+    write_plan(device, program.p4info, plan, switch)
+
+
+def write_plan(device: Any, p4info: p4i.P4Info, plan: Plan, switch: Switch) -> None:
+    """The switch's whole tables into a device, or anything with its methods, that has the program already."""
+    catalog = Catalog(P4Schema(p4info, b"config"))
     for update in updates_for(compare(entries_of(plan.mode.program, plan, switch, catalog), [])):
         entity, is_new = update.entity, update.type == p4r.Update.INSERT
         match entity.WhichOneof("entity"):

@@ -256,16 +256,33 @@ def simtest(
     raise typer.Exit(command.simtest(seeds, first, seed, replay, jobs, keep_going, as_json))
 
 
-@app.command(epilog="Examples: `mrc fuzz wire --runs 1000000` · `mrc fuzz endpoints --seconds 60`")
+@app.command(
+    epilog="Examples: `mrc fuzz wire --runs 1000000` · `mrc fuzz endpoints --seconds 60` · `mrc fuzz p4 --runs 100`"
+)
 def fuzz(
-    target: Annotated[str, typer.Argument(help="`wire`, `scapy`, `frame`, `jsonl` or `endpoints`.")],
-    runs: Annotated[int, typer.Option("--runs", min=1, help="Inputs at most.")] = 1_000_000,
+    target: Annotated[str, typer.Argument(help="`wire`, `scapy`, `frame`, `jsonl`, `endpoints`, or `p4`.")],
+    programs: Annotated[list[Path] | None, typer.Argument(help="`p4`: these programs, not random ones.")] = None,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Inputs at most; of `p4`, programs.")] = 1_000_000,
     seconds: Annotated[int, typer.Option("--seconds", min=1, help="Seconds at most.")] = 60,
-    seed: Annotated[int, typer.Option("--seed", min=1, help="Seed of the fuzzer.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=1, help="Seed of the fuzzer; of `p4`, the first program's.")] = 1,
+    out: Annotated[Path, typer.Option("--out", help="`p4`: where programs with a difference are kept.")] = Path(
+        "fuzz-p4"
+    ),
+    as_json: Json = False,
 ) -> None:
-    """Throw bytes at a decoder or at live endpoints; coverage-guided when atheris is installed (no root)."""
+    """Throw bytes at decoders and live endpoints, or random P4 programs at the embedded switch and BMv2 (no root)."""
     from testbed.simtest import command
 
+    if target == "p4":
+        from bench import p4_fuzz
+        from bench.bmv2 import Bmv2Error
+
+        try:
+            raise typer.Exit(p4_fuzz.fuzz(runs, seed, seconds, out, programs or [], as_json))
+        except (Bmv2Error, OSError) as error:
+            raise UsageError(f"fuzz p4: {error}") from None
+    if programs or as_json:
+        raise UsageError(f"{'programs' if programs else '--json'} belong to `mrc fuzz p4`, not to {target}")
     raise typer.Exit(command.fuzz(target, runs, seconds, seed))
 
 

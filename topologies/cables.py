@@ -69,25 +69,64 @@ _MULTIPLIER, _INCREMENT = 6364136223846793005, 1442695040888963407
 _INGRESS = 0xFFFFFFF2
 """Parent of a filter at the ingress hook of clsact (linux/pkt_sched.h)."""
 _RTMGRP_LINK = 1
+_KEY, _TARGET, _LOST, _CORRUPT, _OFFSET, _MASK, _BYTE = -4, -16, -24, -32, -40, -48, -56
+"""Places on the program's stack."""
 
 
 def program(wires: int, faults: int, counts: int) -> bytes:
-    """What a plug does with a frame, as eBPF; the maps' file descriptors. The layout of their values stands above."""
-    code = Assembler()
-    numbers = itertools.count()
-    key, target, lost, corrupt, offset, mask, byte = -4, -16, -24, -32, -40, -48, -56
+    """What a plug does with a frame, as eBPF; the maps' file descriptors. The layout of their values stands above.
 
-    def lookup(fd: int, missing: str) -> None:
+    `wires` has by interface the one to hand frames to, the others have a value by interface * 2 + side.
+    """
+    return _Program(wires, faults, counts).made()
+
+
+class _Program:
+    """Registers: r6 context, r7 length of the frame, r8 key of the side, r9 its fault."""
+
+    def __init__(self, wires: int, faults: int, counts: int) -> None:
+        self.code = Assembler()
+        self._wires, self._faults, self._counts = wires, faults, counts
+        self._numbers = itertools.count()
+
+    def made(self) -> bytes:
+        """The whole program."""
+        code = self.code
+        code.alu_reg("mov", 6, 1)
+        code.load(7, 6, _CONTEXT_LENGTH, 4)
+        code.load(8, 6, _CONTEXT_IFINDEX, 4)
+        code.store(10, _KEY, 8, 4)
+        self.lookup(self._wires, "drop")
+        code.load(1, 0, 0, 4)
+        code.store(10, _TARGET, 1, 8)
+        code.alu("mul", 8, len(SIDES))
+        for number, side in enumerate(SIDES):
+            if number:
+                code.alu("add", 8, 1)
+            code.store(10, _KEY, 8, 4)
+            self.afflict(side)
+        code.load(1, 10, _TARGET, 8)
+        code.alu("mov", 2, 0)
+        code.call(_REDIRECT)
+        code.exit()
+        code.label("drop")
+        code.alu("mov", 0, _DROP)
+        code.exit()
+        return code.code()
+
+    def lookup(self, fd: int, missing: str) -> None:
+        """r0 = the value of the key in a map; else go on at `missing`."""
+        code = self.code
         code.map(1, fd)
         code.alu_reg("mov", 2, 10)
-        code.alu("add", 2, key)
+        code.alu("add", 2, _KEY)
         code.call(_LOOKUP)
         code.jump_if("eq", 0, 0, missing)
 
-    def count(places: Mapping[int, int]) -> None:
-        """Add to the counters of the side whose key is set; place -> register, or 0 for 1."""
-        done = f"counted {next(numbers)}"
-        lookup(counts, done)
+    def count(self, places: Mapping[int, int]) -> None:
+        """Add to the side's counters: place -> register, or 0 for 1."""
+        code, done = self.code, f"counted {next(self._numbers)}"
+        self.lookup(self._counts, done)
         for place, register in places.items():
             code.alu("mov", 1, 1)
             if register:
@@ -95,18 +134,29 @@ def program(wires: int, faults: int, counts: int) -> bytes:
             code.count(0, place * 8, 1)
         code.label(done)
 
-    def draw(random: int, register: int) -> None:
-        """The next random number of a fault (r9), 32 bits."""
-        code.load(register, 9, random, 8)
-        code.constant(3, _MULTIPLIER)
-        code.alu_reg("mul", register, 3)
-        code.constant(3, _INCREMENT)
-        code.alu_reg("add", register, 3)
-        code.store(9, random, register, 8)
-        code.alu("rsh", register, 32)
+    def afflict(self, side: str) -> None:
+        """Count a frame, and lose or corrupt it as the fault of a side says."""
+        code, kept, end = self.code, f"{side} kept", f"{side} done"
+        self.count({0: 0, 1: 7})
+        self.lookup(self._faults, end)
+        code.alu_reg("mov", 9, 0)
+        self._decide(0, side, _LOST)
+        self._decide(1, side, _CORRUPT)
+        code.load(1, 10, _LOST, 8)
+        code.jump_if("eq", 1, 0, kept)
+        self.count({2: 0, 3: 7})
+        code.jump("drop")
+        code.label(kept)
+        code.load(1, 10, _CORRUPT, 8)
+        code.jump_if("eq", 1, 0, end)
+        code.jump_if("eq", 7, 0, end)
+        self._flip_a_bit(end)
+        self.count({4: 0})
+        code.label(end)
 
-    def decide(kind: int, side: str, verdict: int) -> None:
+    def _decide(self, kind: int, side: str, verdict: int) -> None:
         """Set a flag on the stack: whether a pattern or chance says so for this frame."""
+        code = self.code
         no_pattern, wrapped, no_chance = (f"{side} {kind} {what}" for what in ("no pattern", "wrapped", "no chance"))
         code.alu("mov", 1, 0)
         code.store(10, verdict, 1, 8)
@@ -126,71 +176,53 @@ def program(wires: int, faults: int, counts: int) -> bytes:
         code.label(no_pattern)
         code.load(1, 9, _FAULT_AT["chance"][kind], 8)
         code.jump_if("eq", 1, 0, no_chance)
-        draw(_FAULT_AT["random"][kind], 2)
+        self._draw(kind)
         code.jump_if_reg("ge", 2, 1, no_chance)
         code.alu("mov", 1, 1)
         code.store(10, verdict, 1, 8)
         code.label(no_chance)
 
-    code.alu_reg("mov", 6, 1)
-    code.load(7, 6, _CONTEXT_LENGTH, 4)
-    code.load(8, 6, _CONTEXT_IFINDEX, 4)
-    code.store(10, key, 8, 4)
-    lookup(wires, "drop")
-    code.load(1, 0, 0, 4)
-    code.store(10, target, 1, 8)
-    code.alu("mul", 8, len(SIDES))
-    for number, side in enumerate(SIDES):
-        end = f"{side} done"
-        if number:
-            code.alu("add", 8, 1)
-        code.store(10, key, 8, 4)
-        count({0: 0, 1: 7})
-        lookup(faults, end)
-        code.alu_reg("mov", 9, 0)
-        decide(0, side, lost)
-        decide(1, side, corrupt)
-        code.load(1, 10, lost, 8)
-        code.jump_if("eq", 1, 0, f"{side} kept")
-        count({2: 0, 3: 7})
-        code.jump("drop")
-        code.label(f"{side} kept")
-        code.load(1, 10, corrupt, 8)
-        code.jump_if("eq", 1, 0, end)
-        code.jump_if("eq", 7, 0, end)
-        draw(_FAULT_AT["random"][1], 2)
+    def _draw(self, kind: int) -> None:
+        """r2 = the next random number of a fault, 32 bits."""
+        code, at = self.code, _FAULT_AT["random"][kind]
+        code.load(2, 9, at, 8)
+        code.constant(3, _MULTIPLIER)
+        code.alu_reg("mul", 2, 3)
+        code.constant(3, _INCREMENT)
+        code.alu_reg("add", 2, 3)
+        code.store(9, at, 2, 8)
+        code.alu("rsh", 2, 32)
+
+    def _flip_a_bit(self, failed: str) -> None:
+        """Any one of a frame; where that cannot be done go on at `failed`."""
+        code = self.code
+        self._draw(1)
         code.alu_reg("mov", 3, 2)
         code.alu("and", 3, 7)
         code.alu("mov", 4, 1)
         code.alu_reg("lsh", 4, 3)
-        code.store(10, mask, 4, 8)
+        code.store(10, _MASK, 4, 8)
         code.alu("rsh", 2, 3)
         code.alu_reg("mod", 2, 7)
-        code.store(10, offset, 2, 8)
-        for helper in (_LOAD_BYTES, _STORE_BYTES):
-            code.alu_reg("mov", 1, 6)
-            code.load(2, 10, offset, 8)
-            code.alu_reg("mov", 3, 10)
-            code.alu("add", 3, byte)
-            code.alu("mov", 4, 1)
-            code.alu("mov", 5, 0)
-            code.call(helper)
-            code.jump_if("ne", 0, 0, end)
-            if helper == _LOAD_BYTES:
-                code.load(1, 10, byte, 1)
-                code.load(2, 10, mask, 8)
-                code.alu_reg("xor", 1, 2)
-                code.store(10, byte, 1, 1)
-        count({4: 0})
-        code.label(end)
-    code.load(1, 10, target, 8)
-    code.alu("mov", 2, 0)
-    code.call(_REDIRECT)
-    code.exit()
-    code.label("drop")
-    code.alu("mov", 0, _DROP)
-    code.exit()
-    return code.code()
+        code.store(10, _OFFSET, 2, 8)
+        self._bytes_call(_LOAD_BYTES, failed)
+        code.load(1, 10, _BYTE, 1)
+        code.load(2, 10, _MASK, 8)
+        code.alu_reg("xor", 1, 2)
+        code.store(10, _BYTE, 1, 1)
+        self._bytes_call(_STORE_BYTES, failed)
+
+    def _bytes_call(self, helper: int, failed: str) -> None:
+        """Read the byte at _OFFSET of a frame to _BYTE, or write it from there."""
+        code = self.code
+        code.alu_reg("mov", 1, 6)
+        code.load(2, 10, _OFFSET, 8)
+        code.alu_reg("mov", 3, 10)
+        code.alu("add", 3, _BYTE)
+        code.alu("mov", 4, 1)
+        code.alu("mov", 5, 0)
+        code.call(helper)
+        code.jump_if("ne", 0, 0, failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +431,10 @@ class Cables:
         with self._lock:
             came, _, lost, *_ = self._counts(interface, INPUT)
             return came - lost
+
+    def came_to(self, switch: str) -> int:
+        """Packets that a switch has been given by all its cables."""
+        return sum(self.arrived(port.interface) for port in self.plan.ports(switch))
 
     def sent(self, interface: str) -> tuple[int, int]:
         """Packets and octets that a port has put on its cable."""

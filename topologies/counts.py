@@ -20,11 +20,13 @@ from google.protobuf import text_format
 
 from topologies.cables import Cables
 from topologies.jsonl import JsonlClient, JsonlError
-from topologies.plan import Plan, Switch
+from topologies.plan import CPU_PORT, Plan, Switch
 from topologies.rundir import FabricError, RunDir
 from topologies.traffic import DIRECTIONS, TrafficError
 
 TIMEOUT_S = 5.0
+CELL_BITS, REASONS = 9, 16
+"""The counter `drops` is indexed by reason and port (p4src/headers.p4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,21 +97,26 @@ class P4RuntimeCounts:
         except TrafficError:
             return None
 
-    def lost_inside(self) -> dict[str, int]:
+    def lost_inside(self, since: Mapping[str, int]) -> dict[str, int]:
         """Packets that came to a switch, that its program did not drop, and that did not leave: a full queue, or a
-        port whose packets were not read in time. By switch, since it began; what waits in a queue is counted, too.
-        A switch without power is left out. Raises FabricError.
+        port whose packets were not read in time. By switch, since it began; what waits in a queue is counted, and what
+        passes while we look may hide as many. `since`: what had come to switches before they began, which count from 0
+        then. A switch without power is left out. Raises FabricError.
         """
         out: dict[str, int] = {}
         for switch in self._plan.switches:
-            ports = [port.interface for port in self._plan.ports(switch.name)]
-            told = self._read_all(switch, ("drops", "forwarded"))
-            if told is None:
-                continue
-            left = sum(told["forwarded"].values())
-            came = sum(self._cables.arrived(port) for port in ports)
-            out[switch.name] = max(0, came - left - sum(told["drops"].values()))
+            ports = self._plan.ports(switch.name)
+            came = self._cables.came_to(switch.name) - since.get(switch.name, 0)
+            numbers = [port.number for port in ports]
+            cells = {"forwarded": [CPU_PORT, *numbers]}
+            cells["drops"] = [reason << CELL_BITS | number for reason in range(REASONS) for number in numbers]
+            told = self._read(switch, [self._cell(name, index) for name, many in cells.items() for index in many])
+            if told is not None:
+                out[switch.name] = max(0, came - sum(cell.data.packet_count for cell in told))
         return out
+
+    def _cell(self, counter: str, index: int) -> p4r.Entity:
+        return p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=self._ids[counter], index=p4r.Index(index=index)))
 
     def _read_switch(self, switch: Switch, cells: Mapping[str, Sequence[int]]) -> SwitchCounts:
         ports = [port.number for port in self._plan.ports(switch.name)]
@@ -142,17 +149,6 @@ class P4RuntimeCounts:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 return None
             raise FabricError(f"{switch.name}: its counters cannot be read: {error.details()}") from error
-
-    def _read_all(self, switch: Switch, names: Sequence[str]) -> dict[str, dict[int, int]] | None:
-        """Packets in every cell of whole counters, by counter and index."""
-        wanted = {self._ids[name]: name for name in names}
-        told = self._read(switch, [p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=one)) for one in wanted])
-        if told is None:
-            return None
-        out: dict[str, dict[int, int]] = {name: {} for name in names}
-        for cell in told:
-            out[wanted[cell.counter_id]][cell.index.index] = cell.data.packet_count
-        return out
 
     def close(self) -> None:
         """Hang up. Idempotent."""

@@ -22,7 +22,17 @@ PSEUDO_MAP_FD = 1
 LOG_BYTES = 1 << 20
 _ATTR_BYTES = 128
 
-_ALU64 = {"add": 0x07, "mul": 0x27, "and": 0x57, "lsh": 0x67, "rsh": 0x77, "mod": 0x97, "xor": 0xA7, "mov": 0xB7}
+_ALU64 = {
+    "add": 0x07,
+    "sub": 0x17,
+    "mul": 0x27,
+    "and": 0x57,
+    "lsh": 0x67,
+    "rsh": 0x77,
+    "mod": 0x97,
+    "xor": 0xA7,
+    "mov": 0xB7,
+}
 """Operation code with an immediate; with a register as source, 8 more."""
 _JUMP = {"eq": 0x15, "ge": 0x35, "ne": 0x55, "lt": 0xA5}
 _LOAD = {1: 0x71, 2: 0x69, 4: 0x61, 8: 0x79}

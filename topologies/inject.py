@@ -21,7 +21,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ from topologies import traffic
 from topologies.plan import Link, PlanError
 from topologies.rundir import FabricError
 from topologies.speeds import in_units
-from topologies.traffic import INPUT, PPM, Setting, TrafficError
+from topologies.traffic import Setting, TrafficError
 
 if TYPE_CHECKING:
     from topologies.net import Fabric
@@ -197,7 +197,7 @@ class Injector:
     def blackhole(self, switch: str) -> Injection:
         """Everything that reaches a switch is lost while its ports stay up and P4Runtime and gNMI answer."""
         ports = self._fabric.plan.ports(self._switch(switch))
-        settings = [Setting(port.interface, "loss-ppm", PPM, direction=INPUT) for port in ports]
+        settings = self._fabric.traffic.black_hole(port.interface for port in ports)
         return self._begin(Injection(0, "blackhole", switch, "ports stay up", settings=tuple(settings)))
 
     def power(self, switch: str, on: bool = False) -> Injection | None:
@@ -325,7 +325,7 @@ class Injector:
         plan = {_key(s): s for s in traffic.plan_settings(self._fabric.plan, ports, complete=True)}
         for other in self._active.values():
             plan.update({_key(s): s for s in other.settings if _key(s) in keys})
-        return [plan[key] for key in keys]
+        return [plan.get(key, replace(setting, value=0)) for key, setting in keys.items()]
 
     def _raise(self, interfaces: Sequence[str]) -> None:
         held = {name for one in self._active.values() for name in one.interfaces}

@@ -99,12 +99,13 @@ class Fabric:
             raise FabricError(f"no NIC {nic!r} (has: {', '.join(NICS)})")
         if controller and compile_program is None:
             raise FabricError("a controller needs a program to push: give compile_program, or controller=False")
-        self.plan = plan if TARGETS[target].can_delay else plan.without_delays()
+        self.plan = plan
         self.run_dir = RunDir(run_dir)
         self.program = program or plan.mode.program
-        self._asked = plan
         self.nic = nic
         self.config = dict(config or {})
+        if plan.limited and not TARGETS[target].can_delay:
+            self.config.setdefault("base_rtt_min_s", round(plan.base_rtt_s(), 9))
         self.processes = Processes(self.run_dir)
         self.target: Target = TARGETS[target](self.run_dir, self.processes, ports or Ports(), self.plan)
         self.mininet: FabricMininet | None = None
@@ -215,8 +216,6 @@ class Fabric:
             switch.start()
         self.processes.wait_ready(self.target.probes())
         probes = self._start_endpoints()
-        if self.plan != self._asked:
-            self._progress(f"{self.target.name} cannot delay packets: links have their rates and no delay")
         for lacking in self.traffic.apply_plan():  # while the others load their libraries
             self._progress(f"links are not quite what the plan says: {lacking}")
         if probes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from ipaddress import IPv6Address
 from itertools import pairwise
@@ -515,12 +515,6 @@ class Plan:
         )
         uplinks = tuple(self.uplink_port(k) for k in range(self.spines))
         return SprayRoutes(down, ((IPv6Address(f"fd00:{plane:x}::"), 32),), uplinks)
-
-    def without_delays(self) -> Plan:
-        """The same fabric over links that take no time but that of their rates: queue thresholds and RTTs follow."""
-        return replace(
-            self, host_link=replace(self.host_link, delay_s=0.0), fabric_link=replace(self.fabric_link, delay_s=0.0)
-        )
 
     # ---- to and from files ------------------------------------------------------------------------------
 

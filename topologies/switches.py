@@ -133,7 +133,7 @@ class Target(abc.ABC):
     """What links are made of where a port must never go down itself; None: plain veth pairs, cut at their ends."""
 
     can_delay = True
-    """Its links have the delays of the plan."""
+    """Its links have the delays of the plan, and serialise each packet."""
     tells_watch_ports = True
     """Its P4Runtime server reads members of a group back with the watch ports that were written."""
 
@@ -264,13 +264,15 @@ class Bmv2Target(Target):
     name = "bmv2"
     switch_class = BMv2Switch
     executable = "simple_switch_grpc"
-    can_delay = False
+    can_delay = False  # what waits for its rate makes up for it: hosts and thresholds keep to the plan's round trip
     tells_watch_ports = False  # PI gives every member that of the last one
 
     def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
         super().__init__(run_dir, processes, ports, fabric)
         self.cables: Cables = Cables(fabric)
         self._started: dict[str, FabricSwitch] = {}
+        self._came_before: dict[str, int] = {}
+        """Packets that had come to a switch when it was started last: its own counters begin anew."""
         self._counting: P4RuntimeCounts | None = None
 
     def check(self) -> None:
@@ -315,6 +317,7 @@ class Bmv2Target(Target):
         return [*command, "--priority-queues", str(PRIORITY_QUEUES)]
 
     def start(self, switch: FabricSwitch) -> None:
+        self._came_before[switch.name] = self.cables.came_to(switch.name)
         child = self.processes.spawn(switch.name, self.command(switch))
         if self.plan.limited:  # as embedded switches that keep to rates: what other work does is not the network's
             priority = os.sched_param(os.sched_get_priority_min(os.SCHED_RR) + 1)
@@ -364,7 +367,7 @@ class Bmv2Target(Target):
         return self._counter().read(cells, depths)
 
     def lost_inside(self) -> dict[str, int]:
-        return self._counter().lost_inside()
+        return self._counter().lost_inside(self._came_before)
 
     def _counter(self) -> P4RuntimeCounts:
         from topologies.counts import P4RuntimeCounts

@@ -196,6 +196,10 @@ class TrafficControl(abc.ABC):
     def restarted(self, switch: str) -> None:
         """A switch has been started anew: give it again what was set."""
 
+    def black_hole(self, interfaces: Iterable[str]) -> list[Setting]:
+        """What makes a switch with these ports lose everything that comes to it, and answer as before."""
+        return [Setting(one, "loss-ppm", PPM, direction=INPUT) for one in interfaces]
+
     def rate_note(self, rate_bps: float) -> str:
         """What becomes of a rate on this target when it is not exact in bits/s; else empty."""
         return ""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -51,6 +51,8 @@ DEPTH_REGISTER = "queue_depth"
 TIMEOUT_MS = 5000
 DEFAULT_DEPTH = 64
 """Packets that simple_switch queues when nothing is set; it has no "no limit"."""
+SWALLOW = "swallow"
+"""Figure of a port that only this target has: it loses all that would leave by it."""
 CANNOT = {
     "delay-us": "delay packets",
     "max-bytes": "limit a queue in bytes (give packets)",
@@ -69,6 +71,8 @@ class ThriftTraffic(TrafficControl):
         self._lock = threading.Lock()
         self._clients: dict[str, tuple[dict[str, TClient], Any]] = {}
         """By switch: clients of its services, and the connection they share."""
+        self._swallowing: set[str] = set()
+        """Ports whose queues have no room at all: a black hole."""
         self._set: dict[str, PortTraffic] = {}
         """What we have set, for simple_switch cannot be asked."""
 
@@ -101,6 +105,9 @@ class ThriftTraffic(TrafficControl):
         old = self._set.get(interface, PortTraffic(interface))
         new = old
         for one in settings:
+            if one.figure == SWALLOW:
+                self._swallow(interface, bool(one.value))
+                continue
             if one.figure in CABLE_FIGURES or one.figure == "max-bytes":
                 continue  # 0, as it is anyway
             change = {one.figure.replace("-", "_"): int(one.value) or None}
@@ -118,10 +125,21 @@ class ThriftTraffic(TrafficControl):
         for before, after in zip(old.queues, new.queues, strict=True):
             if (rate := self._queue_pps(new, after)) != self._queue_pps(old, before):
                 self._call(port.node, "set_egress_priority_queue_rate", port.number, after.priority, rate)
-            if after.max_packets != before.max_packets:
+            if after.max_packets != before.max_packets and interface not in self._swallowing:
                 depth = after.max_packets or DEFAULT_DEPTH
                 self._call(port.node, "set_egress_priority_queue_depth", port.number, after.priority, depth)
         self._set[interface] = new
+
+    def black_hole(self, interfaces: Iterable[str]) -> list[Setting]:
+        return [Setting(one, SWALLOW, 1) for one in interfaces]
+
+    def _swallow(self, interface: str, swallows: bool) -> None:
+        """Queues without room lose packets inside the switch and tell nobody, as a broken one does."""
+        port = self.port(interface)
+        (self._swallowing.add if swallows else self._swallowing.discard)(interface)
+        for queue in self._set.get(interface, PortTraffic(interface)).queues:
+            depth = 0 if swallows else queue.max_packets or DEFAULT_DEPTH
+            self._call(port.node, "set_egress_priority_queue_depth", port.number, queue.priority, depth)
 
     def _queue_pps(self, port: PortTraffic, queue: Queue) -> int:
         """Packets/s of a priority: the lowest of all that limits it; 0: no limit."""
@@ -151,6 +169,8 @@ class ThriftTraffic(TrafficControl):
                 wanted = self._set.pop(port.interface, None)
                 if wanted is not None:
                     self._send(port.interface, PortTraffic(port.interface), wanted)
+                if port.interface in self._swallowing:
+                    self._swallow(port.interface, True)
 
     # ---- the connections --------------------------------------------------------------------------------
 

@@ -137,6 +137,9 @@ class Config:
     """Bits per second between this host and its peers, all planes together; 0 = measured."""
     base_rtt_s: float = 0.0
     """Unloaded round trip of a full packet over the longest path, host overhead included; 0 = measured."""
+    base_rtt_min_s: float = 0.0
+    """No sample lowers the base RTT below this: for links that keep to a rate and yet let a lone packet pass at once
+    (BMv2 counts packets), where the round trip of a probe says nothing of a full pipe."""
     path_hops: int = 4
     """Links from host to host, each of which serialises a full packet: host, T0, T1, T0, host."""
     fabric_trims: bool = True

@@ -22,6 +22,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "cwnd_bytes": (256, 1 << 31),
     "link_rate_bps": (0, 1e13),
     "base_rtt_s": (0, 60),
+    "base_rtt_min_s": (0, 60),
     "path_hops": (1, 64),
     "cc_start": (0.001, 1),
     "incast_penalty": (0, 127),

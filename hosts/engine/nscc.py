@@ -83,6 +83,8 @@ class NsccParameters:
     qa_gate: int = 3
     """Quick adapt only when less than max_cwnd / 2**qa_gate arrived in its window."""
     qa_threshold: float = INF
+    base_min: float = 0.0
+    """No sample lowers the base below this."""
 
     @property
     def bdp(self) -> float:
@@ -216,7 +218,7 @@ class Nscc:
         if rtt is None:
             return Reaction.NO_SAMPLE
         self.learn_base(rtt)
-        delay = rtt - self.base
+        delay = max(0.0, rtt - self.base)
         self._average(now, delay)
         if (adapted := self._quick_adapt(now, delay, marked, lost=False)) is not None:
             return adapted
@@ -273,8 +275,8 @@ class Nscc:
 
     def learn_base(self, rtt: float) -> None:
         """A round trip on an empty path, perhaps. The ceiling of the window follows the base."""
-        if 0 < rtt < self.base:
-            self.base = rtt
+        if 0 < rtt < self.base > self.p.base_min:
+            self.base = max(rtt, self.p.base_min)
             self._follow_base()
 
     def _follow_base(self) -> None:

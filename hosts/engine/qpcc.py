@@ -26,6 +26,7 @@ Design notes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from .ccprofile import DEFAULT_PROFILE, FIXED, NS, NSCC, CcProfile, CcProfiles
@@ -205,7 +206,8 @@ class Qpcc:
             rate = config.link_rate_bps / 8
         else:
             rate = meter.rate or self._window / (START_BDPS * base_rtt_s)
-        return self._profile.parameters(self._mtu, rate, base_rtt_s, trimming=self._trimming, scaling=config.cc_scaling)
+        made = self._profile.parameters(self._mtu, rate, base_rtt_s, trimming=self._trimming, scaling=config.cc_scaling)
+        return replace(made, base_min=min(base_rtt_s, config.base_rtt_min_s))
 
     @property
     def _base_configured(self) -> bool:

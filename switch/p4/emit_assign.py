@@ -53,7 +53,7 @@ class Assignments(WideEmitter):
         if isinstance(e, tree.Invalid):
             for one in parts_of(place) if record.kind == "header_union" else [place]:  # type: ignore[union-attr]
                 self.note_valid(one)
-                frame.code.add(f"{one.c}.is_valid = 0;")
+                self.set_valid(one, False, frame)
             return
         if isinstance(e, tree.Ternary):
             frame.code.open(f"if ({self.condition(e.condition, frame)}) {{")
@@ -105,7 +105,8 @@ class Assignments(WideEmitter):
         self.note_whole(place, True)
         frame.code.add(*self._staged(place, record, e, frame))
         if isinstance(record, Record) and record.kind == "header":
-            frame.code.add(f"{place.c}.is_valid = 1;", f"{place.c}.at = P4_AT_NONE;")
+            self.set_valid(place, True, frame)
+            frame.code.add(f"{place.c}.at = P4_AT_NONE;")
             self.alone(place, frame)
 
     def _staged(self, place: Place, record: Record | Stack, e: Any, frame: Frame) -> list[str]:

@@ -56,16 +56,18 @@ class CallEmitter(Assignments):
         name = e.callee.name
         if name not in ("setValid", "setInvalid"):
             return
-        if frame.phase in ("ingress", "egress"):  # simple_switch's packet_length goes with it
-            fields = form(place.type).fields.values()  # type: ignore[union-attr]
-            size = sum(width_of(one) or 0 for one in fields) // 8
-            change = (
-                f"+= {place.c}.is_valid ? 0 : {size}" if name == "setValid" else f"-= {place.c}.is_valid ? {size} : 0"
-            )
-            frame.code.add(f"pkt->grown {change};")
-        frame.code.add(f"{place.c}.is_valid = {int(name == 'setValid')};")
+        self.set_valid(place, name == "setValid", frame)
         if name == "setValid":
             self.alone(place, frame)
+
+    def set_valid(self, place: Place, valid: bool, frame: Frame) -> None:
+        """As the program says by setValid, setInvalid, a list or {#}: simple_switch's packet_length goes with it."""
+        if frame.phase in ("ingress", "egress"):
+            fields = form(place.type).fields.values()  # type: ignore[union-attr]
+            size = sum(width_of(one) or 0 for one in fields) // 8
+            change = f"+= {place.c}.is_valid ? 0 : {size}" if valid else f"-= {place.c}.is_valid ? {size} : 0"
+            frame.code.add(f"pkt->grown {change};")
+        frame.code.add(f"{place.c}.is_valid = {int(valid)};")
 
     def _call_stack(self, e: tree.Call, frame: Frame) -> None:
         """push_front and pop_front: elements move with their bytes in the frame, those that are new are not valid."""

@@ -276,10 +276,10 @@ class Tables(Statements):
             key, aux = self._encode(table, entry)
             code.add(f"static const uint8_t key_{word}_{number}[] = {{{_bytes(key)}0}};")
             code.add(f"static const uint8_t aux_{word}_{number}[] = {{{_bytes(aux)}0}};")
-            code.add(f"static const uint8_t params_{word}_{number}[] = {{{self._params(entry.action)}0}};")
+            code.add(f"static const uint8_t args_{word}_{number}[] = {{{self._params(entry.action)}0}};")
             action = action_constant(table.actions[names.index(entry.action.name)])
             priority = priorities[number] if ordered else 0
-            rows.append(f"{{key_{word}_{number}, aux_{word}_{number}, {priority}, {action}, params_{word}_{number}, "
+            rows.append(f"{{key_{word}_{number}, aux_{word}_{number}, {priority}, {action}, args_{word}_{number}, "
                         f"{int(table.decl.const_entries or entry.const)}}},")  # fmt: skip
         code.open(f"static const struct p4rt_init_entry entries_{word}[] = {{")
         code.add(*rows)

@@ -191,7 +191,7 @@ def _wanted(error: UnexpectedToken) -> str:
     if accepts >= {"PLUS", "STAR"}:
         words.append("an operator")
         accepts -= _OPERATORS
-    accepts -= {"ANNOTATION"} if words or len(accepts) > 1 else set()
+    accepts -= {"ANNOTATION", "_QUESTION"} if words or len(accepts) > 1 else set()
     symbols = {name: text for text, name in PUNCTUATION.items()}
     for name in sorted(accepts):
         bare = name.lstrip("_")

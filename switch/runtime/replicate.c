@@ -90,15 +90,15 @@ static struct rt_buffer *copy_of(struct rt_device *dev, const struct p4rt_packet
     return copy;
 }
 
-/* One copy of `pkt` for each replica. */
+/* One copy of `pkt`, of `truncate` bytes at most, for each replica. */
 static void replicate(struct rt_device *dev, struct rt_out *out, const struct p4rt_packet *pkt,
-                      const struct rt_replication *to, uint32_t type, uint64_t now_ns)
+                      const struct rt_replication *to, uint32_t type, uint32_t truncate, uint64_t now_ns)
 {
     for (uint32_t i = 0; to && i < to->n; i++) {
         struct rt_buffer *copy = copy_of(dev, pkt);
         if (!copy)
             return;
-        copy->pkt.truncate = pkt->truncate;
+        copy->pkt.truncate = truncate;
         copy->pkt.std.egress_spec = 0;
         copy->pkt.std.egress_port = (uint16_t)to->replicas[i].port;
         copy->pkt.std.egress_rid = (uint16_t)to->replicas[i].rid;
@@ -113,13 +113,12 @@ static void send_clone(struct rt_device *dev, struct rt_out *out, struct rt_buff
                        const struct rt_replication *session, uint64_t now_ns)
 {
     struct p4rt_packet *pkt = &copy->pkt;
+    uint32_t longest = session->truncate ? session->truncate : UINT32_MAX;
 
     pkt->std.priority = (uint8_t)(session->priority % RT_PRIORITIES);
-    if (session->truncate)
-        pkt->truncate = session->truncate;
     if (session->group)
-        replicate(dev, out, pkt, rt_map_find(&dev->groups, session->group), pkt->std.instance_type, now_ns);
-    replicate(dev, out, pkt, session, pkt->std.instance_type, now_ns);
+        replicate(dev, out, pkt, rt_map_find(&dev->groups, session->group), pkt->std.instance_type, longest, now_ns);
+    replicate(dev, out, pkt, session, pkt->std.instance_type, longest, now_ns);
     rt_buffer_free(dev, copy);
 }
 
@@ -192,7 +191,7 @@ int rt_asked_ingress(struct rt_device *dev, struct rt_out *out, struct p4rt_pack
         return goes_on;
     }
     if (pkt->std.mcast_grp) {
-        replicate(dev, out, pkt, rt_map_find(&dev->groups, pkt->std.mcast_grp), REPLICATED, now_ns);
+        replicate(dev, out, pkt, rt_map_find(&dev->groups, pkt->std.mcast_grp), REPLICATED, UINT32_MAX, now_ns);
         return 0;
     }
     pkt->asked = 0;

@@ -202,14 +202,14 @@ static inline int rt_egress(struct rt_device *dev, struct p4rt_packet *pkt, uint
         dev->stats.dropped_size++;
         return 0;
     }
+    if (pkt->asked & P4RT_ASK_AGAIN && pkt->len <= P4RT_MAX_FRAME) { /* whole: truncate() cuts what leaves */
+        rt_recirculate(dev, pkt);
+        return 0;
+    }
     if (pkt->len > pkt->truncate)
         pkt->len = pkt->truncate;
     if (pkt->len > P4RT_MAX_FRAME) {
         dev->stats.dropped_size++;
-        return 0;
-    }
-    if (pkt->asked & P4RT_ASK_AGAIN) {
-        rt_recirculate(dev, pkt);
         return 0;
     }
     return 1;

@@ -40,7 +40,7 @@ def simtest(
 def fuzz(target: str, runs: int, seconds: int, seed: int) -> int:
     """Fuzz a target with atheris, else with plain mutations. Raises UsageError for an unknown target."""
     if target not in fuzzing.TARGETS:
-        raise UsageError(f"no fuzz target {target!r} (has: {', '.join(fuzzing.TARGETS)})")
+        raise UsageError(f"no fuzz target {target!r} (has: {', '.join(fuzzing.TARGETS)}, p4)")
     if find_spec("atheris") is not None:
         limits = [f"-atheris_runs={runs}", f"-max_total_time={seconds}", f"-seed={seed}"]
         command = [sys.executable, "-m", "testbed.simtest.fuzz", target, *limits]

@@ -236,6 +236,19 @@ def test_base_probe__adds_what_a_full_packet_takes():
     assert qpcc.cc.base == pytest.approx(0.004 + 4 * (1112 - 64) * 8 / RATE)
 
 
+def test_base__is_never_below_its_floor():
+    """Links that keep to a rate and let a lone packet pass at once: a fast probe says nothing of a full pipe."""
+    qpcc, _ = stub(base_rtt_s=0.02, base_rtt_min_s=0.015)
+    share, ceiling = qpcc.join(0.0), qpcc.cc.wmax
+    share.on_ack(1.0, 1112, False, 0.018)
+    assert qpcc.cc.base == 0.018 and qpcc.cc.wmax < ceiling
+    share.on_ack(1.1, 1112, False, 0.002)
+    qpcc.on_probe(0.001)
+    assert qpcc.cc.base == 0.015 and qpcc.cc.wmax == pytest.approx(ceiling * 0.75)
+    assert qpcc.cc.avg >= 0, "a round trip below the floor is no queue, and no negative one"
+    assert stub(base_rtt_s=0.02)[0].cc.p.base_min == 0, "none unless it is given"
+
+
 def test_base_probe__repeated_when_lost_but_not_for_ever():
     qpcc, probes = stub()
     share = qpcc.join(0.0)

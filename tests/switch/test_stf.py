@@ -180,7 +180,7 @@ def test_program_of_the_repository__runs():
 
 
 @pytest.mark.parametrize(
-    ("packet", "place"), [("ee000000", "P4:17:9"), ("04000006", "P4:48:13"), ("ef000000", "P4:55:13")]
+    ("packet", "place"), [("ee000000", "P4:18:9"), ("04000006", "P4:49:13"), ("ef000000", "P4:56:13")]
 )
 def test_assert__drops_the_packet_and_fails_the_script(packet, place):
     """In the parser, the ingress (where the clone asked for goes the same way) and the egress."""

@@ -402,11 +402,10 @@ def test_bmv2__has_parts_and_rules_of_its_own_on_top_of_live(tmp_path):
     assert [[one.rule.split()[-1] for one in some] for some in rules] == [["2", "3"], ["1", "3"]]
 
 
-def test_bmv2__what_it_cannot_do_is_said_and_the_plan_has_none_of_it(tmp_path):
+def test_bmv2__what_it_cannot_do_is_said(tmp_path):
     (tmp_path / "mine.yaml").write_text(ON_BMV2)
     scenario = plan_runs(read(tmp_path / "mine.yaml"), "live", target="bmv2").runs[0].scenario
     round_trip, line = live.unlike(scenario, "bmv2")
-    assert "bmv2 cannot delay packets: an idle round trip takes 42.2 ms instead of 50, and queue" in round_trip
+    assert "bmv2 cannot delay packets, nor does it serialise a lone one" in round_trip and "the 50 ms of" in round_trip
     assert "faults that set a link's delay leave it as it is" in line
     assert live.unlike(scenario) == []
-    assert live.plan_of(scenario, "bmv2").host_link.delay_s == 0.0 < live.plan_of(scenario).host_link.delay_s

@@ -1,6 +1,6 @@
 """Switch targets: what BMv2 is started with, and what is made of its output.
 
-BMv2 is not on this machine; a fake simple_switch_grpc stands in. It shows that our arguments are those of the real
+BMv2 may not be on this machine: a fake simple_switch_grpc stands in. It shows that our arguments are those of the real
 one's documentation and that its known failures are noticed, and nothing about BMv2 itself.
 """
 

@@ -218,6 +218,20 @@ def test_thrift__what_waits_is_in_the_programs_register(bmv2):
         control.depth_packets("h0-eth0")
 
 
+def test_thrift__a_black_hole_has_queues_without_room(bmv2):
+    """Packets go into the switch and do not come out, and no figure of the plan is lost over it."""
+    switch, control = bmv2
+    control.set_depth("p0-t0-0-eth1", 30)
+    control.apply(control.black_hole(["p0-t0-0-eth1"]))
+    assert switch.depths == {(1, priority): 0 for priority in range(8)}
+    control.set_depth("p0-t0-0-eth1", 40)
+    assert switch.depths[1, 0] == 0, "still a black hole"
+    control.restarted("p0-t0-0")
+    assert set(switch.depths.values()) == {0}, "and after a reboot"
+    control.apply([Setting("p0-t0-0-eth1", "swallow", 0)])
+    assert switch.depths == {(1, priority): 40 if priority == 0 else 64 for priority in range(8)}
+
+
 def test_thrift__what_bmv2_cannot_do_is_said_and_nothing_is_done(bmv2):
     switch, control = bmv2
     for ask, what in [

@@ -82,7 +82,7 @@ def _cable(fabric: Fabric, link: Link, sender: str) -> tuple[float | None, Cable
     interface, direction = directions_of(fabric.plan, link, sender)
     speed = fabric.plan.speed(link)
     own = link.end(sender).interface
-    rate, cable = speed.rate_bps, Cable(delay_s=speed.delay_s)
+    rate, cable = speed.rate_bps, Cable(delay_s=speed.delay_s if fabric.target.can_delay else 0.0)
     if interface in fabric.traffic.touched:
         try:
             now = fabric.traffic.read(interface)

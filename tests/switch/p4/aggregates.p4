@@ -101,7 +101,7 @@ control I(inout headers hdr, inout metadata meta, inout standard_metadata_t std)
             11: {                                       // a constant beside a field that reads what it replaces
                 meta.state.left = { hdr.op.flag, 0 };
                 meta.state.left = { 9, meta.state.left.x };
-                hdr.one = { meta.state.left.x ++ meta.state.left.y, hdr.one.b };
+                hdr.one = { meta.state.left.x ++ meta.state.left.y, 5 };
                 hdr.list[0] = hdr.one;
                 hdr.list = hdr.list;
             }

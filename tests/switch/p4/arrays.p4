@@ -1,5 +1,5 @@
+// Not for BMv2: p4c's back end has arrays of headers alone
 // Arrays of numbers, structs, tuples and arrays: in headers, metadata, locals, parameters; hashed, compared, gone over.
-// p4c's BMv2 back end has arrays of headers alone.
 #include <core.p4>
 #include <v1model.p4>
 

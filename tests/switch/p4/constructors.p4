@@ -1,3 +1,4 @@
+// Not for BMv2: p4c 1.2.5 ends with a bug of its own ("Overwriting definitions") at `exit` in a control that is used twice.
 // Constructors: values by name and by default, and instances of controls, parsers and externs given to others.
 #include <core.p4>
 #include <v1model.p4>

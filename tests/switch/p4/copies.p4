@@ -1,3 +1,4 @@
+// Not for BMv2: clone3, and resubmit and recirculate with data, are gone from p4c's v1model; semantics.p4 has the newer forms.
 // Multicast, clones (I2E, E2E) with and without field lists, resubmit, recirculate, truncate, and their order.
 #include <core.p4>
 #include <v1model.p4>
@@ -85,6 +86,7 @@ control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             mark_to_drop(std);
         } else if (hdr.data.op == 0x12) {
             recirculate_preserving_field_list(lists_t.DEEP);
+            truncate(4);                                    // not of what goes round
             hdr.data.arg = hdr.data.arg + 1;
         }
         if (hdr.data.op == 0x13) {

@@ -1,3 +1,4 @@
+// Not for BMv2: p4c's back end has no slices of a width at a place known at run time (x[low +: 8]).
 // `...`, values for whole stacks, enums with numbers in arithmetic, slices that begin anywhere, standard_metadata as a
 // value, and the order in which arguments are evaluated.
 #include <core.p4>

@@ -1,3 +1,4 @@
+// Not for BMv2: p4c 1.2.5 ends with a bug of its own ("Type_Name is not a canonical type").
 // Serializable enums: of int, of a typedef, wider than 32 bits, with equal members, in keys, selects, registers,
 // arithmetic and casts of numbers that no member has; entries with p4c's older @priority.
 #include <core.p4>
@@ -17,7 +18,7 @@ parser P(packet_in b, out headers_t hdr, inout metadata_t meta, inout standard_m
         transition select(hdr.data.sign, hdr.data.kind) {
             (sign_t.NEG, kind_t.ALIAS) : accept;
             (sign_t.ONE, _)            : accept;
-            (_, (kind_t) 9)            : accept;
+            (_, (kind_t) 8w9)          : accept;
             default                    : other;
         }
     }
@@ -38,10 +39,10 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         }
     }
     table by_kind {
-        key = { hdr.data.kind : exact; hdr.data.mac : ternary; }
+        key = { hdr.data.kind : exact; (bit<48>) hdr.data.mac : ternary @name("hdr.data.mac"); }
         actions = { add; }
         const entries = {
-            (kind_t.A, mac_t.ALL)                               : add(4);
+            (kind_t.A, (bit<48>) mac_t.ALL)                               : add(4);
             (kind_t.C, ((bit<48>) mac_t.SOME) &&& 0xff0000000000) : add(8);
         }
     }

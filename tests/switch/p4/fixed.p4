@@ -1,3 +1,4 @@
+// Not for BMv2: p4c takes no parameter of a constructor as a width, and none called as a property of a table in it (`key`).
 // Constructor parameters are constants: as sizes, entries, default arguments, widths, slices, algorithms, labels.
 #include <core.p4>
 #include <v1model.p4>

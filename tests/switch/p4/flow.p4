@@ -1,3 +1,4 @@
+// Not for BMv2: a table applied in two places goes on from both alike in BMv2; here it does not ("multiple successors").
 // Control flow: each row of `which` tries one thing and leaves what happened in the header.
 #include <core.p4>
 #include <v1model.p4>

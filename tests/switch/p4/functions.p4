@@ -1,3 +1,4 @@
+// Not for BMv2: a table applied in two places that come together makes a circle in what p4c writes for BMv2.
 // Functions, evaluation order, lookahead of headers, structs as values, {#}, `_` as an argument, defaults.
 #include <core.p4>
 #include <v1model.p4>
@@ -16,7 +17,7 @@ bit<8> max(in bit<8> a, in bit<8> b) {
 }
 bit<8> max(in bit<8> a, in bit<8> b, in bit<8> c) { return max(max(a, b), c); }
 bit<8> bump(inout bit<8> x) { x = x + 1; return x; }
-pair_s swap(pair_s p) { return { p.second, p.first }; }
+pair_s swap(in pair_s p) { return { p.second, p.first }; }
 void clear(inout op_t h, out bit<8> was) { was = h.a; h.a = 0; }
 bool yes(inout bit<8> n) { n = n + 1; return true; }
 pair_t made(in bit<4> x) {

@@ -1,3 +1,4 @@
+// Not for BMv2: p4c takes one instance alone for a parameter in all calls
 // Extern instances given to apply(), through two controls and a function; packet_out given to a control.
 #include <core.p4>
 #include <v1model.p4>

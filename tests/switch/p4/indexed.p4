@@ -1,3 +1,4 @@
+// Not for BMv2: no assert in its parsers, and mark_to_drop() without an argument is gone from p4c's v1model.
 // v1model from version 20200408 on: index types of the program's choice. And assert, assume, mark_to_drop() as it was.
 #define V1MODEL_VERSION 20200408
 #include <core.p4>

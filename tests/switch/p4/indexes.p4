@@ -1,3 +1,4 @@
+// Not for BMv2: simple_switch ends when it reads what p4c makes of a stack element known at run time ("not convertible to string").
 // Header stacks by index: computed in the parser, with a side effect in an assignment, in keys; lookahead for nothing
 // but its error; extract of something that nobody wants.
 #include <core.p4>

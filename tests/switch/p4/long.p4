@@ -1,3 +1,4 @@
+// Not for BMv2: p4c divides only what is known when it compiles; PI has no value sets.
 // Numbers of more than 128 bits where the control plane meets them: keys of every kind, parameters, entries, select,
 // value_sets, digests; and numbers that are not whole bytes.
 #include <core.p4>
@@ -59,7 +60,7 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         } else if (hdr.data.op == 6) {
             hdr.data.w = hdr.data.w - twice(hdr.data.w) * 3;
             tag_t tag = (tag_t)hdr.data.w[135:0];
-            hdr.data.post = tag == tag_t.first ? 5w1 : tag == tag_t.none ? 5w2 : 3;
+            hdr.data.post = tag == tag_t.first ? 5w1 : (tag == tag_t.none ? 5w2 : 3);
         } else if (hdr.data.op == 7) {
             hdr.data.w[199:60] = hdr.data.w[139:0] / 10;
         } else if (hdr.data.op == 8) {

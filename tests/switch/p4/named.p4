@@ -1,3 +1,4 @@
+// Not for BMv2: p4c gives entries no arguments of type error ("a type which is not bit<>, int<>, bool").
 // Errors declared before core.p4, arguments by name (evaluated as written, in actions of tables too), default values that
 // belong to where they are declared, annotations with anything in them.
 error { Early, Other }
@@ -43,12 +44,12 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         key = { hdr.op.a : ternary; }
         actions = { set(from = hdr.op.op); }
         const entries = {
-            1       : set(c = 3, b = 2);
-            2       : set(5);
+            1       : set(from = hdr.op.op, c = 3, b = 2);
+            2       : set(hdr.op.op, 5, 7);
             3       : set(hdr.op.op, 8, 9);
-            default : set(b = 6);
+            default : set(from = hdr.op.op, c = 7, b = 6);
         }
-        default_action = set(c = 1, b = 2);
+        default_action = set(from = hdr.op.op, c = 1, b = 2);
     }
     action note(error e, bool b) { hdr.op.b = e == error.Early ? 8w1 : 2; hdr.op.c = b ? 8w1 : 2; }
     table by_error {

@@ -1,3 +1,4 @@
+// Not for BMv2: p4c 1.2.5 does not find a struct that its typedef declares ("Cannot find declaration").
 // Names: types hidden by parameters and variables, words of C and of the runtime, states called like types; a table
 // applied in the key of another, which may exit; an annotation over several
 // lines; a selector key that feeds no selector.
@@ -34,7 +35,7 @@ control I(inout headers headers, inout metadata metadata, inout standard_metadat
             exit;
         }
     }
-    action bump(inout byte data) { data = data + result; }
+    action bump(inout byte change) { change = change + result; }
     @entry_restriction("
         // It's the double that counts.
         double != 0xff;

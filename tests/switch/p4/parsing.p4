@@ -1,3 +1,4 @@
+// Not for BMv2: p4c's back end has no packet_in.length().
 // Parser: masks, ranges, tuples, verify, lookahead, advance, loops, errors of our own.
 #include <core.p4>
 #include <v1model.p4>

@@ -1,3 +1,4 @@
+// Not for BMv2: simple_switch ends when it reads what p4c makes of a stack element known at run time ("not convertible to string").
 // Header stacks: next, last, lastIndex, size, indexes, push_front, pop_front, copies, a loop in the parser.
 #include <core.p4>
 #include <v1model.p4>

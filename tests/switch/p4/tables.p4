@@ -1,3 +1,4 @@
+// Not for BMv2: p4c gives P4Runtime no two actions of one name, as two instances of a control make them ("conflicting").
 // Tables: entries with priorities, instances made in properties, apply() of a type, division.
 #include <core.p4>
 #include <v1model.p4>
@@ -36,8 +37,8 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         counters = direct_counter(CounterType.packets);
         support_timeout = true;
         entries = {
-            priority = 2 : 0x10 : set(1);
-            priority = 7 : _ : set(2);
+            priority = 2 : 0x10 : set(1);                               // 2
+            priority = 7 : _ : set(2);                                  // 7
         }
     }
     table members {

@@ -1,3 +1,4 @@
+// Not for BMv2: p4c gives P4Runtime no two actions of one name ("conflicting control plane name").
 // As p4c writes P4_14 programs anew: all names given by annotations from the root, one name for a header, a table, a
 // state, a counter and two actions; keys with masks and of validity; a slice of what lies ahead.
 #include <core.p4>

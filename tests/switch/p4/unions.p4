@@ -1,3 +1,4 @@
+// Not for BMv2: simple_switch does not take what p4c makes of a whole header union ("Invalid reference to object").
 // Header unions: extraction, validity, assignment, comparison, stacks of unions.
 #include <core.p4>
 #include <v1model.p4>

@@ -1,3 +1,4 @@
+// Not for BMv2: p4c knows no `for` over values in a list, only over ranges, header stacks and lists known when it compiles.
 // Tuples, lists, `...`, structs in headers, slices of slices, compound assignment, loops, actions with inout in tables.
 #include <core.p4>
 #include <v1model.p4>

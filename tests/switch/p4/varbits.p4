@@ -28,8 +28,8 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         std.egress_spec = 1;
         if (std.parser_error != error.NoError) {
             hdr.op.op = std.parser_error == error.HeaderTooShort ? 8w0xe1 :
-                        std.parser_error == error.ParserInvalidArgument ? 8w0xe2 :
-                        std.parser_error == error.PacketTooShort ? 8w0xe3 : 0xe4;
+                        (std.parser_error == error.ParserInvalidArgument ? 8w0xe2 :
+                        (std.parser_error == error.PacketTooShort ? 8w0xe3 : 0xe4));
         } else if (hdr.op.op == 1) {
             hdr.second = hdr.first;
             hdr.first.after = 0;

@@ -1,3 +1,4 @@
+// Not for BMv2: p4c takes no select without values
 // Ways to write things: (x) = 1, bit<N>, tuple<>, joined strings, lists as entries, select on tuples and on nothing,
 // parts of constants, arrays as type arguments, properties of other targets.
 #include <core.p4>
