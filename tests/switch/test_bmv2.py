@@ -24,7 +24,10 @@ SCRIPTS += [
 ]
 CHANCE = {"state": "reads random()"}
 """Programs whose output is not the same twice."""
-LIMITS = {"spray_modes": "simple_switch ends at a packet for a group whose members' ports are all down"}
+LIMITS = {
+    "integers": "p4c masks `(int)x` to 0 bits",
+    "spray_modes": "simple_switch ends at a packet for a group whose members' ports are all down",
+}
 """Scripts of programs that BMv2 runs otherwise."""
 NOT_FOR_BMV2 = "// Not for BMv2: "
 """How the first line of a program begins that p4c refuses, or BMv2 what p4c made of it; the reason is behind it."""
