@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from switch.p4 import tree
-from switch.p4.check_expr import Expressions
+from switch.p4.check_expr import Expressions, all_known
 from switch.p4.errors import Location, count, fail, known, unsupported
 from switch.p4.scope import Scope, undeclared
 from switch.p4.types import (
@@ -75,7 +75,15 @@ class Calls(Expressions):
         if isinstance(found, tree.Function) and found.type_params:
             found = self._inferred(e, found, scope)
         if isinstance(found, tree.Function):
-            return self._finish(e, Callee("user", found, found.name), found.params, found.type, scope)
+            result = self._finish(e, Callee("user", found, found.name), found.params, found.type, scope)
+            for param, arg in e.callee.args:
+                if not param.direction and is_data(param.type) and not all_known(arg):
+                    what = f"argument {param.name} of {found.name}"
+                    fail(
+                        arg.where,
+                        f"{what} must be known at compile time, for {param.name} has no direction: write `in`",
+                    )
+            return result
         if isinstance(found, list):
             return self._overloaded(e, Callee("function", None, e.target.name), found, scope)
         fail(e.where, f"{e.target.name} cannot be called: it is no action and no function")

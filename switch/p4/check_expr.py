@@ -348,7 +348,7 @@ class Expressions(TypeResolver):
         if e.left.const is not None and e.right.const is not None:
             kinds = (plain(e.left.type), plain(e.right.type), plain(result))
             e.const = fold_binary(e.op, _plain_const(e.left), _plain_const(e.right), kinds, e.where)
-        elif e.op in ("==", "!=") and _all_known(e.left) and _all_known(e.right):
+        elif e.op in ("==", "!=") and all_known(e.left) and all_known(e.right):
             e.const = (value_key(e.left) == value_key(e.right)) == (e.op == "==")
         elif e.op in ("/", "%") and e.right.const == 0:
             fail(e.right.where, f"{e.op} by 0 has no result")
@@ -538,13 +538,13 @@ def _plain_const(e: tree.Expr) -> Any:
     return e.type.values[e.const] if named else e.const
 
 
-def _all_known(e: tree.Expr) -> bool:
+def all_known(e: tree.Expr) -> bool:
     """Is it a list of which every leaf is a constant?"""
     whole = known_list(e)
     if whole is None:
         return e.const is not None
     items = whole.items if isinstance(whole, tree.ListExpr) else [item for _, item in whole.items]  # type: ignore
-    return all(map(_all_known, items))
+    return all(map(all_known, items))
 
 
 def _number(e: tree.Expr, value: int) -> tree.Integer:

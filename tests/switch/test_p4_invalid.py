@@ -17,6 +17,8 @@ NUMBERS = [
      "14:47: table u: the control plane cannot give n of action a, an int: give it a width, such as bit<32>"),
     (dict(top="control Sub(int n) { apply { } }", local="Sub() s;", apply="s.apply(1); s.apply(2);"),
      "16:23: s is applied with other constants for its int parameters: declare a second one"),
+    (dict(top="bit<8> twice(bit<8> x) { return x + x; }", apply="hdr.data.a = twice(hdr.data.b);"),
+     "16:37: argument x of twice must be known at compile time, for x has no direction: write `in`"),
     (dict(apply="int x = 3;"), "16:13: x cannot be a variable of type int: make it a `const`, or give it a width"),
     (dict(top="struct s_t { int x; }"), "3:18: field x cannot be a int"),
     (dict(apply="hdr.data.a = 0s0 + 1;"), "16:22: a number of type int<0>: int<N> has at least 1 bit"),
