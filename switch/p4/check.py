@@ -273,8 +273,24 @@ class Checker(Tables):
         else:
             scope.declare(node.name, [node], node.where)
 
+    @staticmethod
+    def _opaque(node: tree.Function | tree.Control, body: Any) -> None:
+        """Raise P4Error for an operator on a parameter of a type variable: only == and != are defined on any type."""
+        of = {
+            one.name: one.type_node.name
+            for one in node.params
+            if isinstance(one.type_node, tree.NamedType) and one.type_node.name in node.type_params
+        }
+        for e in tree.walk(body):
+            if isinstance(e, tree.Binary) and e.op not in ("==", "!="):
+                for side in (e.left, e.right):
+                    if isinstance(side, tree.Path) and side.name in of:
+                        name = of[side.name]
+                        fail(e.where, f"{e.op} is not defined on {name}, which may be any type: only == and != are")
+
     def _declare_function(self, node: tree.Function, scope: Scope) -> None:
         if node.type_params:
+            self._opaque(node, node.body)
             scope.declare(node.name, node, node.where)
             return
         if self._needs_numbers(node, scope):
@@ -501,6 +517,7 @@ class Checker(Tables):
 
     def _declare_control(self, node: tree.Control, scope: Scope) -> None:
         if node.body is not None and self._is_copied(node, scope):
+            self._opaque(node, (node.locals, node.body))
             scope.declare(node.name, Object("control", node), node.where)
             return
         inner = self._enter(node, "control", scope)

@@ -19,6 +19,8 @@ NUMBERS = [
      "16:23: s is applied with other constants for its int parameters: declare a second one"),
     (dict(top="bit<8> twice(bit<8> x) { return x + x; }", apply="hdr.data.a = twice(hdr.data.b);"),
      "16:37: argument x of twice must be known at compile time, for x has no direction: write `in`"),
+    (dict(top="bool more<T>(in T a, in T b) { return a > b; }"),
+     "3:39: > is not defined on T, which may be any type: only == and != are"),
     (dict(apply="int x = 3;"), "16:13: x cannot be a variable of type int: make it a `const`, or give it a width"),
     (dict(top="struct s_t { int x; }"), "3:18: field x cannot be a int"),
     (dict(apply="hdr.data.a = 0s0 + 1;"), "16:22: a number of type int<0>: int<N> has at least 1 bit"),
