@@ -62,8 +62,8 @@ control Both(inout data_t data)(bit<8> key, int low) {
     Cut(low * 2, HashAlgorithm.identity) cut;
     apply { inner.apply(data); cut.apply(data); }
 }
-control Add<T>(inout T to)(T by, T again) {
-    apply { to = to + by; to = to + again; }
+control Turn<T>(inout T x)(T one, T other) {
+    apply { if (x == one) { x = other; } else { x = one; } }
 }
 control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std)(bit<9> port) {
     Look(16, 5, 0xee, Kind.marked, { 3, 9 }, true) look;
@@ -71,15 +71,15 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
     Cut(4, HashAlgorithm.identity) cut;
     Cut(8, HashAlgorithm.xor16) second;
     Both(9, 2) both;
-    Add<bit<8>>(2, 3) five;
-    Add<bit<32>>(0x10000, 1) more;
+    Turn<bit<8>>(2, 3) turn;
+    Turn<bit<32>>(0x10000, 1) turn_wide;
     apply {
         std.egress_spec = port;
         if (hdr.data.op == 1) { look.apply(hdr.data); }
         if (hdr.data.op == 2) { other.apply(hdr.data); }
         if (hdr.data.op == 3) { cut.apply(hdr.data); }
         if (hdr.data.op == 4) { second.apply(hdr.data); }
-        if (hdr.data.op == 5) { five.apply(hdr.data.x); more.apply(hdr.data.wide); }
+        if (hdr.data.op == 5) { turn.apply(hdr.data.x); turn_wide.apply(hdr.data.wide); }
         if (hdr.data.op == 6) { both.apply(hdr.data); }
         if (hdr.data.op & 0xf0 == 0x40) { hdr.data.y = meta.state; }
     }
