@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from topologies.plan import Link
 from topologies.rundir import FabricError
-from topologies.traffic import Cable, directions_of
+from topologies.traffic import Cable, Setting, directions_of
 from topologies.units import show_rate, show_seconds
 from topologies.words.base import (
     BREAK,
@@ -82,7 +82,9 @@ def _cable(fabric: Fabric, link: Link, sender: str) -> tuple[float | None, Cable
     interface, direction = directions_of(fabric.plan, link, sender)
     speed = fabric.plan.speed(link)
     own = link.end(sender).interface
-    rate, cable = speed.rate_bps, Cable(delay_s=speed.delay_s if fabric.target.can_delay else 0.0)
+    rate, cable = speed.rate_bps, Cable(delay_s=speed.delay_s)
+    if fabric.traffic.cannot(Setting(interface, "delay-us", 1, direction=direction)):
+        cable = Cable()
     if interface in fabric.traffic.touched:
         try:
             now = fabric.traffic.read(interface)
