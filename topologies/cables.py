@@ -404,9 +404,12 @@ class Cables:
         chances = [round(int(figures.get(f"{kind}-ppm", 0)) * (1 << 32) / PPM) for kind in kinds]
         patterns = [bytes(map(int, str(figures.get(f"{kind}-pattern", "")))) for kind in kinds]
         clears = not any(chances) and not any(patterns)
-        if clears and self._devices is None:
-            return
-        assert self._made, "raises where there are none"
+        if self._devices is None:
+            if clears:
+                return
+            raise FabricError(
+                f"{interface}: there are no cables yet to lose or corrupt packets: start the fabric first"
+            )
         key = self._key(interface, direction)
         if clears:
             self._maps["faults"].discard(key)
@@ -435,11 +438,6 @@ class Cables:
     def came_to(self, switch: str) -> int:
         """Packets that a switch has been given by all its cables."""
         return sum(self.arrived(port.interface) for port in self.plan.ports(switch))
-
-    def sent(self, interface: str) -> tuple[int, int]:
-        """Packets and octets that a port has put on its cable."""
-        with self._lock:
-            return self._counts(interface, OUTPUT)[:2]
 
     def _counts(self, interface: str, direction: str) -> tuple[int, ...]:
         if "counts" not in self._maps:

@@ -40,7 +40,7 @@ from topologies.processes import Processes
 from topologies.rundir import HOSTS_FILE, FabricError, RunDir, remove_run
 from topologies.signals import ENDING, Terminated, terminate
 from topologies.switches import TARGETS, FabricSwitch, Ports, Target, answers
-from topologies.traffic import TrafficControl
+from topologies.traffic import TrafficControl, switch_ports
 
 __all__ = ["Fabric", "FabricError", "Ports", "Terminated"]
 
@@ -281,11 +281,8 @@ class Fabric:
 
     def _root_interfaces(self) -> list[str]:
         """Every interface that the fabric makes in the root namespace."""
-        ports = [p.interface for k in self.plan.links for p in (k.upper, k.lower) if not self._is_host(p.node)]
+        ports = list(switch_ports(self.plan))
         return ports if self.target.cables is None else [*ports, *self.target.cables.plugs]
-
-    def _is_host(self, node: str) -> bool:
-        return any(host.name == node for host in self.plan.hosts)
 
     def _make_links(self, group: int, pids: Mapping[str, int]) -> None:
         """All veth pairs: one for each link, or two where cables are wanted."""

@@ -10,7 +10,8 @@
 An interface is a switch's, by name. `direction` is seen from the switch: `output` is what it sends, `input` what it
 takes from the cable. Priority 7 is served first, data is 0. Rates count frames without FCS. Everything may be changed
 while traffic flows. Embedded switches take it all (traffic_gnmi.py), BMv2 what its Thrift server offers
-(traffic_thrift.py): there a rate becomes packets/s, which `rate_note` says, and the rest raises a TrafficError.
+(traffic_thrift.py) and its cables do: there a rate becomes packets/s, which `rate_note` says, losses and corruption are
+the cables', and the rest raises a TrafficError.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Cable:
 
 @dataclass(frozen=True, slots=True)
 class PortTraffic:
-    """All of one interface. On BMv2 the counters are 0, for it tells none."""
+    """All of one interface. BMv2 tells no counters of queues: those are 0 there."""
 
     interface: str
     rate_bps: int | None = None

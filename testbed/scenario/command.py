@@ -21,6 +21,7 @@ from testbed.scenario.results import default_folder, refuse_taken
 from testbed.scenario.runner import Planned, Report, carry_out, plan_runs
 from testbed.scenario.told import told
 from topologies.signals import terminating
+from topologies.switches import TARGETS
 
 SCENARIOS = Path(__file__).resolve().parent.parent.parent / "scenarios"
 """The folder of scenarios that come with the testbed."""
@@ -109,6 +110,8 @@ def run(
     """Run scenarios; the exit code tells. Every file is read before the first one runs."""
     console = Console(stderr=as_json, highlight=False)
     target = options.get("target", "embedded")
+    if target not in TARGETS:
+        raise UsageError(f"--target {target}: give one of {', '.join(TARGETS)}")
     planned: list[Planned] = []
     bad = False
     for path in find(names):

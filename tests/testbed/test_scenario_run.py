@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from testbed.cli import app
 from testbed.errors import UsageError
 from testbed.report.page import report
-from testbed.scenario import live
+from testbed.scenario import command, live
 from testbed.scenario.command import SCENARIOS
 from testbed.scenario.crew import Crew
 from testbed.scenario.expand import expand, places_of
@@ -400,6 +400,13 @@ def test_bmv2__has_parts_and_rules_of_its_own_on_top_of_live(tmp_path):
     rules = [judge(scenario, [], places_of("live", target)) for target in ("embedded", "bmv2")]
     assert [[one.expected for one in some] for some in rules] == [["a run with "] * 2] * 2
     assert [[one.rule.split()[-1] for one in some] for some in rules] == [["2", "3"], ["1", "3"]]
+
+
+def test_target__that_does_not_exist_is_said_before_anything_is_read():
+    with pytest.raises(UsageError, match="--target tofino: give one of embedded, bmv2"):
+        command.run(
+            ["e7"], where="live", seed=None, repeat=None, out=None, jobs=1, as_json=False, options={"target": "tofino"}
+        )
 
 
 def test_bmv2__what_it_cannot_do_is_said(tmp_path):
