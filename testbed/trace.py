@@ -27,7 +27,7 @@ from testbed.live_tables import device_like
 from testbed.program import P4SRC
 from topologies.plan import Host, Link, Plan, PlanError, Port, make_ev
 from topologies.rundir import FabricError
-from topologies.traffic import Cable, TrafficControl
+from topologies.traffic import Cable, TrafficControl, UnreachableTraffic
 from topologies.traffic_gnmi import GnmiTraffic
 
 PAYLOAD_BYTES = 256
@@ -101,9 +101,8 @@ class LiveFabric:
             raise UsageError(f"no fabric is running ({error.filename} is not there): start one with `mrc up`") from None
         except (OSError, ValueError, PlanError) as error:
             raise UsageError(f"{run_dir}: {error}") from error
-        gnmi = {where.get("gnmi") for where in self.switches.values()}
-        self.traffic: TrafficControl = GnmiTraffic(self.plan, gnmi.pop() or "")
-        """Where all switches are one process; BMv2's answers nothing about queues and cables."""
+        gnmi = next((where.get("gnmi") for where in self.switches.values()), None)
+        self.traffic: TrafficControl = GnmiTraffic(self.plan, gnmi) if gnmi else UnreachableTraffic(self.plan)
 
     def is_up(self, port: Port) -> bool:
         """Carrier of a switch's port, from the kernel: switches live in this namespace."""

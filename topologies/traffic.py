@@ -231,6 +231,27 @@ class TrafficControl(abc.ABC):
         return checked
 
 
+class UnreachableTraffic(TrafficControl):
+    """Of a fabric whose queues and cables only the process that started it can ask: BMv2's, seen from elsewhere."""
+
+    _REASON = "queues and cables of BMv2 are known to the terminal that started the fabric: ask in its CLI"
+
+    def _apply(self, settings: list[Setting]) -> None:
+        raise TrafficError(self._REASON)
+
+    def cannot(self, setting: Setting) -> str | None:
+        return self._REASON
+
+    def read(self, interface: str) -> PortTraffic:
+        raise TrafficError(f"{interface}: {self._REASON}")
+
+    def restarted(self, switch: str) -> None:
+        """Nothing was set from here."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 # ---- settings as data -----------------------------------------------------------------------------------------
 
 

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from testbed import cli, doctor, shell
+from testbed import ask, cli, doctor, shell
 from testbed.demo import MIN_BYTES, links_to_cut
 from testbed.errors import UsageError
 from testbed.program import ProgramError, compile_program, programs, source_of
-from topologies.plan import Plan
+from topologies.plan import LinkSpeed, Plan
 
 
 def started(*arguments, **environment):
@@ -150,3 +150,16 @@ def test_program__bmv2_without_p4c_names_the_cure(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ProgramError, match="p4c-bm2-ss is not on PATH"):
         compile_program(tmp_path, "bmv2", "srv6")
+
+
+def test_links__of_a_bmv2_fabric_from_another_terminal_claim_neither_delay_nor_loss(tmp_path, monkeypatch, capsys):
+    plan = Plan(1, 2, 1, 1, fabric_link=LinkSpeed(delay_s=0.01))
+    (tmp_path / "plan.json").write_text(json.dumps(plan.to_json()))
+    places = {s.name: {"address": "127.0.0.1:1", "device_id": s.device_id, "gnmi": None} for s in plan.switches}
+    (tmp_path / "switches.json").write_text(json.dumps(places))
+    monkeypatch.setenv("MRC_RUN_DIR", str(tmp_path))
+    assert ask.run_word("links", [], as_json=True) == 0
+    for row in json.loads(capsys.readouterr().out):
+        assert row["delay_s"] == [0, 0] and None in row["loss"]  # hosts send through the kernel: nothing to ask
+    assert ask.run_word("links", ["p0-t1-0"], as_json=False) == 0
+    assert "?" in capsys.readouterr().out

@@ -91,7 +91,9 @@ def test_by_hand__in_the_cli_it_says_what_happened_and_how_to_go_on(fabric, tmp_
 def test_by_hand__a_nic_set_down_takes_the_carrier_of_its_switch_port(fabric):
     fabric.hosts["h0"].cmd("ip link set h0-eth1 down")
     port = fabric.switches["p1-t0-0"].devices
-    wait_until(lambda: not port.is_up("p1-t0-0-eth1"), "its switch port down")  # a moment after the link: `Watch` follows
+    wait_until(
+        lambda: not port.is_up("p1-t0-0-eth1"), "its switch port down"
+    )  # a moment after the link: `Watch` follows
     assert not fabric.link_is_up(NIC) and admin_up(fabric)
     fabric.hosts["h0"].cmd("ip link set h0-eth1 up")
     wait_until(lambda: fabric.link_is_up(NIC), "up")

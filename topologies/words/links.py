@@ -43,7 +43,8 @@ def links(session: Session, given: Given) -> Answer:
     links p1-t0-0
     links --json
 
-    rate and delay: of the link, one way ("-": no limit, none); loss: what is injected, there / back where they differ.
+    rate and delay: of the link, one way ("-": no limit, none); loss: what is injected, there / back where they differ
+    ("?": its switch does not tell; BMv2 tells only in the terminal that started the fabric).
     use: what passes now, up / down (away from the hosts / towards them), over a quarter of a second.
     """
     arguments(given, "links [NODE]", 0, 1)
@@ -68,40 +69,45 @@ def links(session: Session, given: Given) -> Answer:
 
 def _row(fabric: Fabric, link: Link, use: tuple[float, float] | None) -> dict[str, Any]:
     """Two-element lists are (up, down): what the lower end sends, what the upper end sends."""
-    ends = [_cable(fabric, link, end) for end in (link.lower.node, link.upper.node)]
+    ends = [_direction(fabric, link, end) for end in (link.lower.node, link.upper.node)]
     return {
         "plane": link.plane, "link": link.name, "up": fabric.link_is_up(link),
-        "rate_bps": [rate for rate, _ in ends], "delay_s": [cable.delay_s for _, cable in ends],
-        "loss": [_loss(cable) for _, cable in ends], "corruption": [cable.corruption for _, cable in ends],
+        "rate_bps": [rate for rate, _, _ in ends], "delay_s": [delay for _, delay, _ in ends],
+        "loss": [_loss(cable) for *_, cable in ends],
+        "corruption": [None if cable is None else cable.corruption for *_, cable in ends],
         "use_bps": list(use) if use else None,
     }  # fmt: skip
 
 
-def _cable(fabric: Fabric, link: Link, sender: str) -> tuple[float | None, Cable]:
-    """Rate (None: no limit) and cable of what one end sends: the plan's, or what was set since."""
+def _direction(fabric: Fabric, link: Link, sender: str) -> tuple[float | None, float, Cable | None]:
+    """Rate (None: no limit), delay and cable (None: not told) of what one end sends: the plan's, or what was set."""
     interface, direction = directions_of(fabric.plan, link, sender)
     speed = fabric.plan.speed(link)
-    own = link.end(sender).interface
-    rate, cable = speed.rate_bps, Cable(delay_s=speed.delay_s)
+    rate, delay_s = speed.rate_bps, speed.delay_s
     if fabric.traffic.cannot(Setting(interface, "delay-us", 1, direction=direction)):
-        cable = Cable()
-    if interface in fabric.traffic.touched:
-        try:
-            now = fabric.traffic.read(interface)
-        except FabricError:  # its switch has no power
-            return rate, cable
-        cable = now.output if direction == "output" else now.input
-        if own == interface:
-            rate = now.rate_bps
-    return rate, cable
+        delay_s = 0.0
+    if interface not in fabric.traffic.touched:
+        return rate, delay_s, Cable()
+    try:
+        now = fabric.traffic.read(interface)
+    except FabricError:
+        return rate, delay_s, None
+    cable = now.output if direction == "output" else now.input
+    if link.end(sender).interface == interface:
+        rate = now.rate_bps
+    return rate, cable.delay_s, cable
 
 
-def _loss(cable: Cable) -> float:
+def _loss(cable: Cable | None) -> float | None:
+    if cable is None:
+        return None
     pattern = cable.loss_pattern
     return pattern.count("1") / len(pattern) if pattern else cable.loss
 
 
-def _share(value: float) -> str:
+def _share(value: float | None) -> str:
+    if value is None:
+        return "?"
     return f"{100 * value:.3g}%" if value else "-"
 
 
