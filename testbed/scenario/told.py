@@ -35,14 +35,31 @@ def told(report: Report, width: int) -> Iterator[Line]:
     else:
         for verdict in report.verdicts:
             yield from _verdict(verdict, several, width)
-    for run, outcome in report.runs:
-        for note in outcome.notes:
-            yield from _wrapped("note", "  note  ", f"{run.name}: {note}" if len(report.runs) > 1 else note, width)
+    for note, names in _notes(report).items():
+        yield from _wrapped("note", "  note  ", f"{_named(names, len(report.runs))}{note}", width)
     lasted = sum(outcome.duration_s for _, outcome in report.runs)
     text = f"{len(report.runs)} run{'s' if len(report.runs) > 1 else ''}, {lasted:.1f} s in {report.wall_s:.1f} s"
     if report.folder:
         text += f"; results in {report.folder}"
     yield from _wrapped("soft", "  ", text, width)
+
+
+def _notes(report: Report) -> dict[str, list[str]]:
+    """Each note once, with the runs that it is about."""
+    found: dict[str, list[str]] = {}
+    for run, outcome in report.runs:
+        for note in dict.fromkeys(outcome.notes):
+            found.setdefault(note, []).append(run.name)
+    return found
+
+
+def _named(names: list[str], of: int) -> str:
+    """Runs in front of a note: none where there is one, "all" where it is about all."""
+    if of == 1:
+        return ""
+    if len(names) == of:
+        return f"all {of} runs: "
+    return f"{', '.join(names)}: "
 
 
 def _verdict(verdict: Verdict, several: bool, width: int) -> Iterator[Line]:

@@ -183,3 +183,11 @@ def test_the_command_of_a_result_makes_it_again():
     assert again(SCENARIOS / "e6.yaml", "virtual", 3, None, {}) == "mrc run scenarios/e6.yaml --virtual --seed 3"
     live = {"target": "bmv2"}
     assert again(Path("/x/y.yaml"), "live", None, 2, live) == "mrc run /x/y.yaml --target bmv2 --repeat 2"
+
+
+def test_notes__stand_once_with_the_runs_they_are_about(tmp_path):
+    report = carry_out(plan_runs(read(write(tmp_path)), "virtual", repeat=3), Quiet())
+    for run, outcome in report.runs:
+        outcome.notes[:] = ["of every run"] + (["of one"] if run is report.runs[1][0] else [])
+    notes = [line for style, line in told(report, 80) if style == "note"]
+    assert notes == ["  note  all 3 runs: of every run", f"  note  {report.runs[1][0].name}: of one"]
