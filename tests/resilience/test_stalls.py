@@ -19,20 +19,25 @@ QUIET_S = 0.5
 
 @pytest.fixture
 def hold_up(fabric):
-    """`hold_up(name, seconds)`: a process of the fabric has no CPU for so long."""
+    """`hold_up(name, seconds)`: a process of the fabric, or all of its switches, have no CPU for so long."""
 
     def stop(name: str, seconds: float) -> None:
-        pid = fabric.processes[name].pid
-        os.kill(pid, signal.SIGSTOP)
+        names = [name]
+        if name == "switches":  # one process on the embedded target, one for each of them on BMv2
+            names = ["switchd"] if "switchd" in fabric.processes else list(fabric.switches)
+        pids = [fabric.processes[one].pid for one in names]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
         try:
             time.sleep(seconds)
         finally:
-            os.kill(pid, signal.SIGCONT)
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
 
     return stop
 
 
-@pytest.mark.parametrize("name", ["h0", "h2", "switchd", "controller"])
+@pytest.mark.parametrize("name", ["h0", "h2", "switches", "controller"])
 def test_process_held_up__blames_no_path(transfer, fabric, faults, hold_up, name):
     one = transfer(size=32 << 20)
     with one.agent.watch("ev", "lost") as watch:
