@@ -65,6 +65,8 @@ def rows(text: str, section: str) -> set[str]:
 
 def citations(text: str, default: str) -> Iterator[tuple[int, str, str, list[str]]]:
     """(line, document, section, rows) of each § of ours in a text; `default`: what a bare one means."""
+    if "§" not in text:
+        return
     plain = re.sub(r"\n[ \t]*(?:#|//|\*|--)?[ \t]*", lambda gap: " " * (len(gap[0]) - 1) + "\n", text)
     for found in CITED.finditer(plain):
         if found["external"]:
@@ -137,12 +139,16 @@ def _joined(folder: PurePosixPath, path: str) -> str:
     return "/".join(parts)
 
 
+@cache
+def endings(files: tuple[str, ...]) -> set[str]:
+    """All ways to name one of these files: with its folders, or without the first ones."""
+    parts = [PurePosixPath(file).parts for file in files]
+    return {"/".join(one[n:]) for one in parts for n in range(len(one))}
+
+
 def dead_files(name: str, text: str, files: Iterable[str]) -> list[str]:
     """Files that comments or documents name and that are not here; a name may leave out the folders before it."""
-    ends: set[str] = set()
-    for file in files:
-        parts = PurePosixPath(file).parts
-        ends |= {"/".join(parts[n:]) for n in range(len(parts))}
+    ends = endings(tuple(files))
     dead = []
     for found in FILE.finditer(text):
         cited = found[1]

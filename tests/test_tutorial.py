@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
+
+from testbed.cli import app
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs/tutorial.md").read_text()
@@ -27,6 +30,25 @@ def argv(command):
 def test_page__has_both_kinds_of_commands():
     assert len(COMMANDS) >= 4 and COMMANDS[0].startswith("sudo ") and len(WORDS) >= 8
     assert 10 <= len(SCENARIO.splitlines()) <= 14
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "docs/commands.md", "docs/tutorial.md", "docs/demo.md"]
+)
+def test_commands__of_every_page_exist_with_their_options(page):
+    """`mrc WORD --option` as README and its pages give them: the word is there, and so is each option."""
+    known = get_command(app).commands
+    lines = re.findall(r"^    .*?\bmrc (\w.*)$|`mrc (\w[^`]*)`", (ROOT / page).read_text(), re.MULTILINE)
+    for line in (indented or quoted for indented, quoted in lines):
+        words = line.split("   ")[0].split(" && ")[0].split()
+        found = re.sub(r"[^\w-].*", "", words[0])
+        assert found in known, line
+        command = known[found]
+        for word in words[1:]:
+            if word in getattr(command, "commands", {}):
+                command = command.commands[word]
+        options = {option for param in command.params for option in param.opts} | {"--help"}
+        assert {word for word in words if word.startswith("--")} <= options, line
 
 
 def test_commands__without_root(tmp_path):
@@ -61,4 +83,4 @@ def test_words__at_the_prompt_of_mrc_up(tmp_path):
     assert "0x0101" in out and "assumed_bad" in out, out
     assert re.search(r"active .*T0-T1 link p1-t0-0 p1-t1-1 down", out), out
     assert "arrived bit for bit" in out and "1 undone" in out, out
-    assert "no such word" not in out and "Traceback" not in out, out
+    assert "no command or node" not in out and "Traceback" not in out, out

@@ -70,7 +70,7 @@ class Share:
         self._mtu = qpcc.cc.p.mtu
         self._fits = config.cc_send_rule == "uet"
         self._always_ask = config.sack_threshold
-        """Windows below the responder's coalescing threshold (taken to be ours) would stall without A (nscc.md §2.7)."""
+        """Windows below the responder's coalescing threshold (assumed ours) would stall without A (nscc.md §2.7)."""
         self.inflight = 0
         """Signed, nominal bytes of this QP alone."""
         self.parked = False
