@@ -1,7 +1,7 @@
 """`mrc bench incast`: seven hosts of one rack send to one host of another; what does a flow to its neighbour feel?
 
 Live: Mininet, the P4 switches at the plan's rates, host agents with NSCC. The fabric has one plane and more spines than
-senders, so that the only port asked for too much is the one to the receiver's NIC (reference §11, E17). First the
+senders, so that the only port asked for too much is the one to the receiver's NIC (mrc-protocol §11, E17). First the
 victim flow is alone, then the incast joins it. The same again with parts of the egress discipline switched off
 (controller/discipline.py), for the difference. What switches did is read from the counters of the P4 program
 (p4src/README.md) and of the traffic manager, before and after.
@@ -36,7 +36,7 @@ VARIANTS = {
     "neither": Discipline(ecn=False, trimming=False),
 }
 VICTIM_TARGET = 0.95
-"""Issue 4: of its rate alone."""
+"""Share of its rate alone."""
 MESSAGE_BYTES = 16 << 10
 DEPTH = 4
 SETTLE_S = 1.0
@@ -153,7 +153,7 @@ def run(
 
 
 def judge(one: dict[str, Any]) -> bool:
-    """Issue 4: last-hop trims and no silent loss, the victim keeps its rate."""
+    """Whether it held: last-hop trims and no silent loss, the victim keeps its rate."""
     silent = one["traffic_manager_dropped"] + one["switches"]["QUEUE"] + one["hosts"]["lost"]
     keeps = one["victim_bps"] >= VICTIM_TARGET * one["victim_alone_bps"]
     return one["switches"]["trimmed_last_hop"] > 0 and not silent and keeps

@@ -24,7 +24,7 @@ from topologies.plan import Plan
 
 SCHEMA = "mrc-bench-provision/1"
 TARGET_S = 10.0
-"""Issue 4: 64 switches, 8 planes x (4 + 4), from nothing, on 2 cores."""
+"""The goal: 64 switches, 8 planes x (4 + 4), from nothing, on 2 cores."""
 STEPS = {
     "making the network": "network",
     "compiling": "program",

@@ -58,7 +58,7 @@ PACKETS = 20_000
 BMV2_ROUNDS, BMV2_PACKETS, BMV2_WINDOW = 3, 4_000, 32
 """BMv2 has 64 places in its queues; more frames in flight would be lost there."""
 GOAL = 1.5
-"""Embedded / bare, CPU per packet and hop, must not exceed this (issue 6)."""
+"""Embedded / bare, CPU per packet and hop, must not exceed this."""
 
 CLONE_NEWNET = 0x4000_0000
 

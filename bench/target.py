@@ -6,7 +6,7 @@
     entries   10,000 lpm entries in one Write over P4Runtime, read back
     memory    what an idle switch with ports, pipeline and routes adds to the daemon: private memory with its rings
 
-Goals are those of issue 6. Clients are bare gRPC stubs on loopback.
+Goals stand beside each figure. Clients are bare gRPC stubs on loopback.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the northbound API answers: one method for each thing that can be asked (controller/__init__.py)."""
+"""What the northbound API answers: one method for each thing that can be asked (docs/northbound.md)."""
 
 from __future__ import annotations
 

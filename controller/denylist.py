@@ -1,4 +1,4 @@
-"""The denylist policy: which faults take EVs out on the hosts (reference §9, policy). Touches no switch.
+"""The denylist policy: which faults take EVs out on the hosts (mrc-protocol §9, policy). Touches no switch.
 
     off     none; MRC finds its way around by itself. The default, as in production
     lossy   what MRC cannot tell well: lossy links, blackholes and whatever loses packets while its ports are up

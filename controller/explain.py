@@ -1,4 +1,4 @@
-"""Which causes explain what is reported about one plane: fewest causes (reference §9). Pure, and without memory.
+"""Which causes explain what is reported about one plane: fewest causes (mrc-protocol §9). Pure, and without memory.
 
 Three kinds of report, three ways:
 

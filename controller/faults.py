@@ -4,30 +4,8 @@ Pure: no clock, no I/O; `now` (CLOCK_MONOTONIC seconds) comes in with every call
 time of the event. After each call drain `changes()` and re-arm at `next_timer()`.
 
 A report opens, renews or closes a *sighting* (one source saying that one thing is bad). After a moment's waiting the
-open sightings of a plane are explained afresh, by few causes (explain.py), and the list is brought into line.
-
-Design notes
-1. Waiting (GATHER_S) is what keeps one dying switch from being told as four links: its reports come one by one. Ports
-   and streams are certain, and cost a tenth of a second; the death of paths is told later by some than by others. An
-   explanation that leaves a choice waits UNCLEAR_S longer for somebody to decide it.
-2. A switch that boots brings up its links one by one. Its fault stays for SETTLE_S after its cause ended while links of
-   it are still down, so that a reboot does not end in a shower of link faults; then they are named.
-3. Paths stay dead for whoever watches them a little longer than what killed them: an EV until its probes are answered.
-   So what a fault explained is excused for EXCUSED_S after it cleared, and so is what began before and is told later.
-4. What is gone and comes again within FLAP_S is the same fault; from the second time on it is "flapping" and stays
-   active until it has been quiet that long.
-5. A report may show that an earlier fault was part of a bigger one (first link of a dying switch), or what two
-   explanations were. The earlier one becomes `merged`, and says into which; or it is the same one, told better.
-6. A path proves its parts only for deaths that are older than the packets which came through: a prober takes a while to
-   notice that a path has died, so "not dead, as far as I know" proves nothing. And a prober that lost three in a row
-   calls a path dead that only loses a lot: what its packets did since then decides.
-7. Losses come in bursts, and so do the complaints of EVs: a fault that loses packets stays LOSSY_HOLD_S after the last.
-8. Who watches a path that is well tells so now and then, not always. So a path over what would be accused that is not
-   called dead, and not known to forward since the others died, is a witness who has not spoken: dead paths that are new
-   wait up to WITNESS_S for it, and EVs for a prober to agree, where one watches what they accuse. Else three dead
-   uplinks of a T0 are that T0, until the probes of its NICs are read.
-9. A switch that forwards nothing looks to probes like a few of its links that are dead at once. Where somebody will
-   tell them apart (counters of switches, loops over a T0) it is a choice until they do; else the switch, one cause.
+open sightings of a plane are explained afresh, by few causes (explain.py), and the list is brought into line. The
+numbered design notes that comments name are in docs/design/fault-correlation.md.
 """
 
 from __future__ import annotations

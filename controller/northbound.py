@@ -1,4 +1,4 @@
-"""The northbound HTTP server: JSON answers and an event stream, on loopback only (controller/__init__.py).
+"""The northbound HTTP server: JSON answers and an event stream, on loopback only (docs/northbound.md).
 
 It knows HTTP and nothing of the fabric: the application gives it one handler for each route. What protects it, since
 any web page a user looks at may send requests to loopback: the Host header must name loopback (no DNS rebinding), a

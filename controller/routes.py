@@ -19,7 +19,7 @@ UPLINK_GROUP = 1
 
 
 def locator_usid(usid: int) -> int:
-    """The /48 of a uSID: locator and uSID, as `srv6.p4` matches it (mrc-protocol.md §8.1)."""
+    """The /48 of a uSID: locator and uSID, as `srv6.p4` matches it (mrc-protocol §8.1)."""
     return LOCATOR << USID_BITS | usid
 
 

@@ -1,4 +1,4 @@
-"""All waits of the fault list, in one place; why each is there is told by the notes of faults.py."""
+"""All waits of the fault list, in one place; why each is there is told by docs/design/fault-correlation.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """All waits, seconds (see the design notes)."""
+    """All waits, seconds (docs/design/fault-correlation.md)."""
 
     together_s: float = 2.0
     """Links of one switch that went down within this time went down together."""

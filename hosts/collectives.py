@@ -13,14 +13,7 @@ It calls `start` again only when every write of ours has completed: until then a
 Numbers are int32 small enough that sums are exact, so that "reduced right" means equal and not close. `size_bytes` and
 the bandwidths are those of nccl-tests: what a rank's larger buffer holds; bus bandwidth = size / time x `bus_factor`.
 
-Design notes
-1. Rings: a step is sent on the arrival of the step before, never on a completion. A chunk is overwritten (all-gather
-   half) only after the ring has consumed what was sent of it, so a late retransmission, which a responder throws away
-   as a duplicate, is the only thing that could read new bytes.
-2. A neighbour may be one iteration ahead, never two (it needs our contribution). A reducing ring's scratch is free by
-   then. All-gather has none: what the neighbour writes lies where we may still send the iteration before from, and a
-   retransmission would carry the new bytes on; so it alternates between two buffers, as do all-to-all and send-recv,
-   where nothing forces order between two peers, between two inboxes.
+Why rings wait for arrivals, and where two buffers take turns: docs/design/collectives.md.
 """
 
 from __future__ import annotations

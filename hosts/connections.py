@@ -1,7 +1,7 @@
 """The queue pairs of one agent: made here or asked for by another agent, kept until closed.
 
 A QP outlives its transfer, so that probes can bring its EVs back, and serves the next transfer to the same host
-with what it has learned. Attributes travel over the management network (reference §10.2).
+with what it has learned. Attributes travel over the management network (mrc-protocol §10.2).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Configuration of a host's engine as its plan asks for it: what is not given by hand follows from mode and links.
 
 Without rates nothing is derived but the path MTU: packets queue in front of processes, not of links, and a window that
-follows delay would follow the machine's load (qpcc.py, note 1). With rates (Plan.scaled, reference §11.4) congestion
-control is NSCC for the pipe that the plan describes, and timers count in its base RTT.
+follows delay would follow the machine's load (docs/design/congestion-window.md, note 1). With rates (Plan.scaled,
+mrc-protocol §11.4) congestion control is NSCC for the pipe that the plan describes, and timers count in its base RTT.
 """
 
 from __future__ import annotations

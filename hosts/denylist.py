@@ -1,4 +1,4 @@
-"""The denylist of one agent: places in the fabric, translated to EVs of its QPs (reference §5.13, §9).
+"""The denylist of one agent: places in the fabric, translated to EVs of its QPs (mrc-protocol §5.13, §9).
 
 An entry is a JSON object. Either numbers or the plan's `name`; `cause` is free text and comes back as it was:
 

@@ -1,4 +1,4 @@
-"""Scapy layers for every MRC header, to look at and to forge packets (reference/mrc-protocol.md §1, §2, §3, §8).
+"""Scapy layers for every MRC header, to look at and to forge packets (mrc-protocol §1, §2, §3, §8).
 
     Ether / USidCarrier / IPv6 / UDP / BTH / METH [/ TSETH] / RETH [/ ImmDt] / Raw / ICRC      a write
     Ether / USidCarrier / IPv6 / UDP / BTH / SETH / CCState / ICRC                             a SACK

@@ -1,7 +1,7 @@
 """EV probes over every path to a peer, round after round: what mrc-ping does inside the agent.
 
 Probes of a round are spread over the interval, so that they do not queue behind each other and each measures its own
-path. A probe needs no QP (reference §6.10). A `probe` event tells what became of one:
+path. A probe needs no QP (mrc-protocol §6.10). A `probe` event tells what became of one:
 
     rtt_s   there and back over this path; null when it did not come back over it
     out     true: it arrived at the peer

@@ -1,6 +1,6 @@
 // Headers, constants and metadata shared by srv6.p4 and spray.p4.
 //
-// Bit layouts are those of mrc-protocol.md §1 and §2; DSCP and ECN lie in one octet, split here as RFC 3168 does.
+// Bit layouts are those of mrc-protocol §1 and §2; DSCP and ECN lie in one octet, split here as RFC 3168 does.
 
 #ifndef MRC_HEADERS_P4
 #define MRC_HEADERS_P4

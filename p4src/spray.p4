@@ -1,4 +1,4 @@
-// Destination routing for the modes without SRv6 (mrc-protocol.md §8.4, §8.5): down by the longest prefix; up, at a T0,
+// Destination routing for the modes without SRv6 (mrc-protocol §8.4, §8.5): down by the longest prefix; up, at a T0,
 // by any uplink, in one of three ways that the controller sets in `uplink_choice`.
 //
 // By hash over addresses, ports and flow label: hosts that change the EV (source port and flow label) per packet spray

@@ -1,8 +1,8 @@
-// SRv6 transit for T0 and T1 (mrc-protocol.md §8.1): the sender chose the whole path; the switch spends its own uSID
+// SRv6 transit for T0 and T1 (mrc-protocol §8.1): the sender chose the whole path; the switch spends its own uSID
 // and sends the packet to the neighbour that owns the next one (uN) or to the neighbour that its own uSID names (uA).
 //
 // Tables are written once and never change. There is no hash and no second choice: a switch that reroutes would
-// hide the failure from the requestor, who is the one to act on it (§8.5).
+// hide the failure from the requestor, who is the one to act on it (§8.6).
 
 #include <core.p4>
 #include <v1model.p4>

@@ -1,4 +1,4 @@
-"""Who may import whom (DESIGN §2), read from the source: also imports inside functions count."""
+"""Who may import whom (docs/architecture.md), read from the source: also imports inside functions count."""
 
 import ast
 import sys

@@ -6,8 +6,8 @@
 
 BMv2 needs them: it reads all ports in one thread, and libpcap (from 1.10 on) stays inside the read of an interface
 that went *administratively* down until a frame comes there, so that a switch whose port is set down forwards nothing at
-all; losing the carrier does no harm (DESIGN §4). A cable is therefore cut at its plugs: with both set down, both
-ports lose their carrier, as with a real cable. Nothing here ever sets a port itself down.
+all; losing the carrier does no harm (docs/design/bmv2.md). A cable is therefore cut at its plugs: with both set down,
+both ports lose their carrier, as with a real cable. Nothing here ever sets a port itself down.
 
 A program in each plug (eBPF, a traffic classifier at its ingress) hands frames to the other plug, counts them, and
 loses or corrupts some where it is told to. What one direction of a cable does is the sum of two sides, as for

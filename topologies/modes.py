@@ -1,4 +1,4 @@
-"""Forwarding modes: which P4 program, who chooses the T1, and which EVs a QP has (reference §8, issue 4 item 2)."""
+"""Forwarding modes: which P4 program, who chooses the T1, and which EVs a QP has (mrc-protocol §8)."""
 
 from __future__ import annotations
 

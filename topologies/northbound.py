@@ -1,4 +1,4 @@
-"""Blocking client of the controller's northbound API (HTTP/JSON and an event stream; controller/__init__.py).
+"""Blocking client of the controller's northbound API (HTTP/JSON and an event stream; docs/northbound.md).
 
 ::
 

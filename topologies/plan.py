@@ -2,7 +2,7 @@
 
 Only this module and its pure siblings (usids, modes, speeds, parts), which it exports again, compute any of these;
 everything else asks a `Plan`. They import nothing else of ours and touch nothing on the machine
-(docs/architecture.md, "The plan"). Bit layouts are those of reference/mrc-protocol.md §8.3, see topologies/usids.py.
+(docs/architecture.md, "The plan"). Bit layouts are those of mrc-protocol §8.3, see topologies/usids.py.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ INTERFACE_NAME_MAX = 15
 CPU_PORT = 510
 """Port of packet-in and packet-out on both targets (511 is v1model's drop port)."""
 DEVICE_MTU = 9216
-"""MTU of every fabric interface, bytes (DESIGN §9)."""
+"""MTU of every fabric interface, bytes (docs/architecture.md)."""
 
 LIMITS = {
     "planes": (1, 16, "an EV and a uSID carry the plane in one nibble (§8.3)"),

@@ -1,4 +1,4 @@
-"""How fast links are, and the queue thresholds that follow (reference §4.4, §11.4, Annex C).
+"""How fast links are, and the queue thresholds that follow (mrc-protocol §4.4, §11.4, Annex C).
 
 Rates in bits/s count whole frames without FCS; times in seconds; depths in packets. Pure arithmetic.
 """

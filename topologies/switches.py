@@ -39,7 +39,7 @@ LOOPBACK = "127.0.0.1"
 SWITCHD = "switchd"
 PORTSTATE = "portstate"
 PRIORITY_QUEUES = 8
-"""BMv2 drops packets whose priority is at or above this number (DESIGN §4)."""
+"""BMv2 drops packets whose priority is at or above this number (docs/design/bmv2.md)."""
 BMV2_PARSER_ERROR = "Target parser returned an error"
 """What simple_switch_grpc prints, and then runs on, when it did not understand the arguments after `--`."""
 

@@ -27,7 +27,7 @@ from topologies.speeds import in_units
 
 PRIORITIES = 8
 DATA, CONTROL = 0, 7
-"""Priorities of the two classes (DESIGN §4)."""
+"""Priorities of the two classes (docs/design/bmv2.md)."""
 INPUT, OUTPUT = "input", "output"
 DIRECTIONS = (INPUT, OUTPUT)
 PPM = 1_000_000

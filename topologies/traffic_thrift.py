@@ -2,9 +2,9 @@
 
 simple_switch counts packets, not bits: a rate in bits/s becomes packets/s of full frames of the plan's path MTU, so
 small data packets leave slower than on a real link (a link of 10 Mb/s carries 1,072 frames of 1,166 bytes a second). A
-rate of a port limits each of its priorities by itself (DESIGN §4), so it is set for each: the control priority gets
-packets/s of trimmed frames, and has the link's rate again beside the data. simple_switch tells no depths and no
-counters of its queues: the depth of a data queue is what our program keeps of it in a register. Nothing in
+rate of a port limits each of its priorities by itself (docs/design/bmv2.md), so it is set for each: the control
+priority gets packets/s of trimmed frames, and has the link's rate again beside the data. simple_switch tells no depths
+and no counters of its queues: the depth of a data queue is what our program keeps of it in a register. Nothing in
 simple_switch delays, loses or corrupts packets; the cables between switches lose and corrupt (topologies/cables.py).
 """
 

@@ -1,4 +1,4 @@
-"""uSIDs, EVs and the addresses made of them: reference/mrc-protocol.md §8. Numbers in, numbers out.
+"""uSIDs, EVs and the addresses made of them: mrc-protocol §8. Numbers in, numbers out.
 
 ::
 

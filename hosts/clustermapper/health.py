@@ -1,4 +1,4 @@
-"""What the fate of its probes says about one target: ok, lossy or down (reference §9). Pure.
+"""What the fate of its probes says about one target: ok, lossy or down (mrc-protocol §9). Pure.
 
     unknown -> ok      the first probe that came back
     ok      -> down    `down_after` losses in a row

@@ -265,7 +265,7 @@ local function unsigned(value)
     return value < 0 and value + 0x100000000 or value
 end
 
--- The iCRC (reference §3) of `body`, BTH to the last pad byte as a string; nil when the IP header is not at hand.
+-- The iCRC (mrc-protocol §3) of `body`, BTH to the last pad byte as a string; nil when the IP header is not at hand.
 local function icrc_of(body, over_ipv6)
     local ip, udp = last(over_ipv6 and "ipv6" or "ipv4"), last("udp")
     if not ip or not udp then
@@ -526,10 +526,10 @@ function mrc.dissector(tvb, pinfo, tree)
     local at, cc_type = BTH_SIZE, 0
     for _, name in ipairs(stack_of(opcode, bth.ts == 1)) do
         if trim and at + HEADERS[name].size > tvb:len() then
-            break -- a switch cut here, as it may (reference §4.3)
+            break -- a switch cut here, as it may (mrc-protocol §4.3)
         end
         if name == "CC_STATE" and cc_type ~= 0 and at + HEADERS[name].size <= tvb:len() then
-            root:add(f.cc_other, tvb(at, HEADERS[name].size)) -- not NSCC's layout (reference §2.8)
+            root:add(f.cc_other, tvb(at, HEADERS[name].size)) -- not NSCC's layout (mrc-protocol §2.8)
         else
             local values, part = add_header(root, name, tvb, at)
             if not values then

@@ -1,4 +1,4 @@
-"""One configuration record of an endpoint. Every open point of reference §12, rows 1 to 44, is a key.
+"""One configuration record of an endpoint. Every open point of mrc-protocol §12, rows 1 to 44, is a key.
 
 The text of a key names its row. Those about the bytes of packets are read by dialect.py where they differ from the
 defaults; those about switches by the virtual fabric. What the values may be: config_limits.py.
@@ -28,7 +28,7 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Defaults are those of reference Annex C unless a line says otherwise."""
+    """Defaults are those of mrc-protocol Annex C unless a line says otherwise."""
 
     # ---- wire -------------------------------------------------------------------------------------------
     udp_dport: int = 4791

@@ -105,7 +105,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "revival_slot": ("empty", "own"),
     "all_ports_down": ("charge", "wait"),
 }
-"""All values, the default first where the reference lists variants (§12)."""
+"""All values, the default first where §12 lists variants."""
 ONLY: dict[str, tuple[Any, str]] = {
     "port_status": (
         "erth",

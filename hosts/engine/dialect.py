@@ -1,4 +1,4 @@
-"""The open points of reference §12 that change bytes, as a layer over either codec.
+"""The open points of mrc-protocol §12 that change bytes, as a layer over either codec.
 
 The codecs write and read what the defaults of `Config` say. `in_dialect` returns them as they are for those; else a
 Dialect, which changes what a codec has made before it leaves, and makes good on what it has read. So the variants cost

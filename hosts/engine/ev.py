@@ -1,6 +1,6 @@
 """Entropy values: the state of one path, as a table, and the profile that spreads a QP's packets over its paths.
 
-Reference §5.4-§5.6 (choice), §5.12 (hold-down, floor) and §7 (states).
+mrc-protocol §5.4-§5.6 (choice), §5.12 (hold-down, floor) and §7 (states).
 
 Design note: plane first. `EvProfile.choose` goes round the usable planes and takes an EV inside the plane whose turn it
 is. Walking one shuffled list of all EVs, as the primer describes it, keeps planes equal on average only, and not at all
@@ -11,7 +11,7 @@ Design note: the last EV of a plane. Losses that hit all paths alike, as in the 
 retire EVs faster than probes revive them, until only ev_min_active are left; planes without one then stand idle, and at
 1 % loss a host of four planes kept 0.6 of its rate. So the last EV of a plane stays as long as its losses are the odd
 ones: a younger packet arrived over it. A dead plane goes as ever, for over its last EV nothing arrives. To tell a lossy
-NIC link from lossy paths behind it is not MRC's work (§4, §9).
+NIC link from lossy paths behind it is not MRC's work (§9).
 """
 
 from __future__ import annotations

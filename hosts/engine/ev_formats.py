@@ -1,4 +1,4 @@
-"""What the 32 bits of an EV mean in each routing mode (reference §8), and the EVs that a QP's profile is made of.
+"""What the 32 bits of an EV mean in each routing mode (mrc-protocol §8), and the EVs that a QP's profile is made of.
 
     srv6        tag | plane | uplink, least significant last: EV[15:8] plane, EV[7:0] T0 uplink (§8.3)
     structured  one field a tier, first hop in the most significant bits (§8.5), and the plane in the lowest ones

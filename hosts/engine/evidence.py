@@ -1,8 +1,8 @@
 """How a requestor learns of losses beyond rules (a) to (c) of §5.9: by asking when all is silent, and by guessing.
 
-`Silence` is design note 3 of requestor.py: halfway to a packet's expiry probes leave over other EVs, and their answers
-tell whether the packet is missing. `Guess` is what the variants `clear_bits` "lost" and `loss_rule` "ooo" add (§12
-rows 18 and 23): holes that are taken for losses without any proof.
+`Silence` is note 3 of docs/design/requestor.md: halfway to a packet's expiry probes leave over other EVs, and their
+answers tell whether the packet is missing. `Guess` is what the variants `clear_bits` "lost" and `loss_rule` "ooo" add
+(§12 rows 18 and 23): holes that are taken for losses without any proof.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """NSCC (Network-Signalled Congestion Control), `uet-1.0-nscc`: the window of one destination (nscc.md §1-§3).
 
+Sections (§) without a name are those of nscc.md.
+
 Each acknowledgment brings three things: bytes that arrived, the round trip of one packet, and whether a switch marked
 it. Mark and delay choose one of four reactions (QUADRANTS); trims, losses and the receiver act beside them.
 

@@ -1,6 +1,6 @@
 """The other hosts: which of their ports are up, and what we have to tell them.
 
-Also the endpoint operations, which need no QP (reference §2.12, §5.12, §6.10): port status updates both ways, and
+Also the endpoint operations, which need no QP (mrc-protocol §2.12, §5.12, §6.10): port status updates both ways, and
 EV probes, asked for by the application or by the reverse EV set (§6.8, reverse.py).
 
 Design note: port maps are soft state. An update names no process of the peer's, and a process that was restarted

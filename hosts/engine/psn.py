@@ -1,6 +1,6 @@
 """Packet sequence numbers, modulo 2**24: the only module that knows they wrap.
 
-On the wire a PSN has 24 bits and "a before b" means 0 < (b - a) mod 2**24 < 2**23 (reference §2.15). Inside the
+On the wire a PSN has 24 bits and "a before b" means 0 < (b - a) mod 2**24 < 2**23 (mrc-protocol §2.15). Inside the
 engine a PSN is *unwrapped*: a plain int that only grows, whose low 24 bits are the wire's. `unwrap` turns a
 received value into the one nearest to a number we already know, `wire` goes back, and everything between
 is ordinary arithmetic. The same two functions serve the 16-bit MSN and RQMSN with `bits=16`.

@@ -1,26 +1,8 @@
 """QPCC: one congestion window per destination, shared by all QPs to it (§5.15, nscc.md §1.1, §2.8).
 
 A QP holds a `Share`: it counts what that QP has in flight, so that whatever it leaves behind when it ends can be taken
-back, and passes everything else on to the controller. One window for all paths, never one per path.
-
-Design notes.
-
-1. Why a fixed window is the default. NSCC steers by delay and marks of *queues with a rate*. A fabric whose links have
-   no configured rate queues in front of busy processes: delay without marks, which NSCC reads as "draining" and answers
-   with more (nscc.md §6.8). Where rates are configured, say so with link_rate_bps and take uet-1.0-nscc.
-2. A rate or base RTT that is not configured is measured: the base is the smallest sample, the rate the most that was
-   acknowledged in two base RTTs. Good for one host on an idle fabric; flows that start in a crowd measure their share
-   instead of their link, and settle at unequal windows. So configure both for any experiment about fairness.
-3. The base RTT is that of a full packet (nscc.md §1.2), and so is every delay. The probe of it (§2.8) is small and
-   rides the control class: it is never queued, but a full packet could not be that fast. Nor could it where a write
-   has two bytes, or a message ends in a short packet: else those teach a base that full packets then seem to queue
-   for. `path_hops` times the serialisation of the difference is added to round trips of what is smaller; of data only
-   where a rate is configured, for a rate that is measured may be a small write's.
-4. A QP from which nothing is heard any more, as when the peer destroyed its other end, must not keep the window from
-   its neighbours: from the first timer that expires in silence until it is heard again what it sends is *parked*, one
-   packet at a time and outside the window; and its losses do not shrink the window while others are heard, for they
-   tell nothing of the network.
-5. A QPCC outlives its QPs. The next QP to the same destination finds its base RTT, and starts with a fresh window.
+back, and passes everything else on to the controller. One window for all paths, never one per path. The numbered
+design notes that comments name are in docs/design/congestion-window.md.
 """
 
 from __future__ import annotations
@@ -88,7 +70,7 @@ class Share:
         self._mtu = qpcc.cc.p.mtu
         self._fits = config.cc_send_rule == "uet"
         self._always_ask = config.sack_threshold
-        """Windows below the responder's coalescing threshold (assumed to be ours) would stall without A (§2.7)."""
+        """Windows below the responder's coalescing threshold (assumed ours) would stall without A (nscc.md §2.7)."""
         self.inflight = 0
         """Signed, nominal bytes of this QP alone."""
         self.parked = False

@@ -1,27 +1,8 @@
-"""Requestor half of a QP: segments writes, sprays the packets, and makes sure that each one arrives (reference §5).
+"""Requestor half of a QP: segments writes, sprays the packets, and makes sure that each one arrives (mrc-protocol §5).
 
-Longer than a module should be: sending, acknowledgments, losses and timers all turn on the same few queues. What could
-be taken out is: packets in flight (flight.py), round trips, timers and the retry budget (roundtrips.py), paths
-(paths.py), windows (window.py), evidence of losses (evidence.py).
-
-Design notes.
-
-1. "About to stall" asks for a SACK (A bit, §5.2) only when no other A is in flight. A sender limited by its window is
-   always about to stall; asking each time makes each SACK free one packet which asks again: a SACK a packet, for ever.
-2. A loss on a plane that was down when, or after, the packet left is the port's fault: the EV keeps its state (§5.5).
-3. A timer that expires is proof of a loss only where the peer is known to have read on since (hearing.py): silence is
-   a stalled or dead peer, and to take EVs out for it would help nobody. So halfway to the expiry probes leave over
-   other EVs (evidence.py). Where their answers prove nothing the EV is only accused. When the retransmission is known
-   to have arrived (its SACK names its timestamp) the first copy, or its SACK, is overdue: unless a SACK of that copy,
-   or of one that followed it on its path, comes soon, a probe asks the EV itself. And an EV that loses a second packet,
-   which left after the peer was heard again and before others that it answered, is out.
-4. While no EV can be used, nothing can be sent and nothing comes. §5.11 knows no exception for that: each expired timer
-   charges the retry budget, with nothing in flight the wait itself does, and the QP ends. While no plane has its ports
-   up at both ends, and `all_ports_down` is "wait", it is not charged and waits for as long as it takes. While all EVs
-   are denied it waits always: the controller knows what it does.
-5. A NACK is sent once and may be lost, above all when the way back dies. So a packet that left over an EV about when
-   others were trimmed there, and did not arrive although later ones did, is taken for one more of those: such an EV is
-   skipped, not withdrawn.
+Sending, acknowledgments, losses and timers all turn on the same few queues, hence one file. Beside it: packets in
+flight (flight.py), round trips, timers and the retry budget (roundtrips.py), paths (paths.py), windows (window.py),
+evidence of losses (evidence.py). The numbered design notes that comments name are in docs/design/requestor.md.
 """
 
 from __future__ import annotations

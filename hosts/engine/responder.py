@@ -1,4 +1,4 @@
-"""Responder half of a QP: places payload in registered memory in any order, and answers (reference §6).
+"""Responder half of a QP: places payload in registered memory in any order, and answers (mrc-protocol §6).
 
 Nothing is ever written that the memory check did not pass, and nothing twice. A message's start is known from its
 FIRST, LAST and ONLY packets, so these are refused when any part of the message would leave the region; a MIDDLE packet

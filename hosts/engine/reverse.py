@@ -1,25 +1,8 @@
-"""The reverse EV set: over which EV, and by which plane, control packets reach one peer (reference §6.8).
+"""The reverse EV set: over which EV, and by which plane, control packets reach one peer (mrc-protocol §6.8).
 
 One slot per plane. An EV gets into it by proof that it leads to the peer: a SACK of our own data that names it, or the
-answer to an EV probe. While we receive data and send none, one EV probe leaves each round trip, over an EV drawn at
-random, so each slot is renewed every few round trips. A plane whose probes fail is left for the others. While no plane
-has a proven EV, probes go on for a while after the last packet, for that may be the one that waits for an answer.
-
-A plane without proof uses the EV on which the peer was heard last: where one name means the same links both ways, as in
-our SRv6 plan, that is the best guess; in the other routing modes it is one as good as any.
-
-Why not always go back on the EV that the trigger came in on: a path may work forwards and be dead backwards, and then
-answers to its packets would never arrive.
-
-What tells us that answers do not arrive is a retransmission (BTH.rtx): of data that is here, or of a probe. Its answer
-leaves by another way than the first one did (`elsewhere`), over the best-known EV there is: proven on another plane,
-else by chance one on which the peer was heard, which is alive one way at least, or any. The proof of the usual way is
-put to the test by the next EV probe. Every second one leaves by the usual way: it may be another one by now.
-
-EV probes are the exception, for they ask about one path: the first answer goes back over the plane and EV of the probe
-itself, denied or not. Where one name means the same links both ways, an answer to the first asking says that the path
-works there and back, one to the second asking alone that it works there, and none that it does not. For that to be true
-although nothing is proven, as it is while there is no QP, the second answer leaves on each other plane (`other_ways`).
+answer to an EV probe. A plane without proof uses the EV on which the peer was heard last. Answers to retransmissions
+leave `elsewhere`, the first answer to an EV probe by the way it came. Why: docs/design/control-paths.md.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ acknowledgment. `control = "dcqcn"` adds a rate, a simplification of DCQCN [publ
                    decay; recovery half way to the target rate each period; additive increase of the target after
                    `fast_recovery` periods
     left out       the byte counter beside the recovery timer, hyper increase, rate limits of the NIC's scheduler
-    times          of the paper x 1000, as every time in this testbed (reference §11.4)
+    times          of the paper x 1000, as every time in this testbed (mrc-protocol §11.4)
 
 Neither reacts to loss: RoCE was made for networks without it.
 """

@@ -1,4 +1,4 @@
-"""Round trips of one QP as its requestor measured them (reference §5.8), and the timers that follow (§5.11).
+"""Round trips of one QP as its requestor measured them (mrc-protocol §5.8), and the timers that follow (§5.11).
 
 Knows nothing of packets, paths or queues: every time comes in as an argument, in seconds.
 

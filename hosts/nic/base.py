@@ -3,7 +3,7 @@
     nic.send(plane, peer, packet)                     queue; nic.flush() puts it on the wire
     for plane, peer, packet in nic.receive(limit):    `packet` may look into a buffer: use it before the next one
 
-In srv6 mode a NIC adds Ethernet and the outer header and takes them off again (reference §1.2): DA from the plan's
+In srv6 mode a NIC adds Ethernet and the outer header and takes them off again (mrc-protocol §1.2): DA from the plan's
 template and the EV, flow label, DSCP and ECN as inside; on the way in the outer DSCP wins and CE is ORed. It takes a
 frame only when the outer DA is the port's own uSID alone and the inner DA is the port's own address. In the other modes
 (§8) there is Ethernet alone around the packet, and its own address decides. Everything a NIC does not take is counted

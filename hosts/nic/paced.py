@@ -1,4 +1,4 @@
-"""A NIC whose ports have a rate: each serialises one frame after the other, control first (reference §4.2, §5.4).
+"""A NIC whose ports have a rate: each serialises one frame after the other, control first (mrc-protocol §4.2, §5.4).
 
 Around either NIC. A port holds the frame whose bits are on the wire, a short queue of data and one of control packets.
 A frame is given to the kernel when its last bit has left, as a switch that stores and forwards it would see it, so the

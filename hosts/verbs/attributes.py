@@ -1,4 +1,4 @@
-"""Attributes of QPs, and which may or must be given at which transition: the table of reference §10.1 as data.
+"""Attributes of QPs, and which may or must be given at which transition: the table of mrc-protocol §10.1 as data.
 
 A field of `QpAttr` and `MrcQpAttr` that is not None counts as given; an explicit mask says it instead, as in C.
 

@@ -1,4 +1,4 @@
-"""CC profiles: what `mrc_ctl.h` says about congestion control, over the engine's own table (reference §10.4)."""
+"""CC profiles: what `mrc_ctl.h` says about congestion control, over the engine's own table (mrc-protocol §10.4)."""
 
 from __future__ import annotations
 

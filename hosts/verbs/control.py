@@ -1,4 +1,4 @@
-"""The controller API (`mrc_ctl.h`, reference §10.3, §10.4): profiles, EV operations and events, EV probes, ports.
+"""The controller API (`mrc_ctl.h`, mrc-protocol §10.3, §10.4): profiles, EV operations and events, EV probes, ports.
 
     control = device.controller
     control.modify_ev_fmt_profile(1, state=OFFLINE, mode=EvFormat.STEV, fields=[8, 8])

@@ -1,4 +1,4 @@
-"""Records and constants of the controller API, and the life of a profile (reference §10.3)."""
+"""Records and constants of the controller API, and the life of a profile (mrc-protocol §10.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constants of the verbs under the names of `verbs.h` and `mrc.h`, so that C code reads across (reference §10.1).
+"""Constants of the verbs under the names of `verbs.h` and `mrc.h`, so that C code reads across (mrc-protocol §10.1).
 
 Members have their C names and are module constants too: `MrcQpAttrMask.MRC_QP_MPR is MRC_QP_MPR`.
 

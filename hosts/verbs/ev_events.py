@@ -1,4 +1,4 @@
-"""The queue of EV events: it coalesces, so it cannot overrun (reference §10.3)."""
+"""The queue of EV events: it coalesces, so it cannot overrun (mrc-protocol §10.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EV profiles: formats, the three modes, EV operations, and what a QP makes of them (reference §10.3)."""
+"""EV profiles: formats, the three modes, EV operations, and what a QP makes of them (mrc-protocol §10.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What two ends tell each other out of band (reference §10.2), and the moves of the state machine that follow from it.
+"""What two ends tell each other out of band (§10.2), and the moves of the state machine that follow from it.
 
     mine = local_info(qp, mr)                   # a record; to_json() for a socket, a file, a key-value store
     theirs = QpInfo.from_json(received)

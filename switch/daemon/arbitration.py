@@ -1,4 +1,4 @@
-"""Who may write: P4Runtime client arbitration of one device (specification §5), without gRPC.
+"""Who may write: P4Runtime client arbitration of one device (P4Runtime §5), without gRPC.
 
 Controllers hold election ids, per role: the empty name is the default role, switch/daemon/roles.py says what a role may
 do. The primary is the one whose id is at least as high as any id ever seen in that role; when it leaves there is none
@@ -149,7 +149,7 @@ class Arbitration:
             )
 
     def _elect(self, role: _Role, controller: Controller) -> None:
-        """§5.3: who is primary after `controller` came or changed its id, and who is told."""
+        """P4Runtime §5.3: who is primary after `controller` came or changed its id, and who is told."""
         before = role.primary
         if controller.election_id >= 0 and controller.election_id >= role.highest:
             role.highest = controller.election_id

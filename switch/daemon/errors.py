@@ -39,7 +39,7 @@ async def abort(context: Any, error: RpcError) -> NoReturn:
 
 async def abort_batch(context: Any, errors: list[RpcError | None], what: str) -> NoReturn:
     """Ends a Write or Read of which some parts failed, where `errors` is not None: with UNKNOWN and a p4.v1.Error for
-    each part (§12.3). When these details are longer than clients take, they are left out and the text says so.
+    each part (P4Runtime §12.3). When these details are longer than clients take, they are left out, as the text says.
 
     `what` the parts are called: "update", "entity".
     """

@@ -1,4 +1,4 @@
-"""Read: from P4Runtime's entities, with their wildcards (§11), to the state of `switch.device` and back.
+"""Read: from P4Runtime's entities, with their wildcards (P4Runtime §11), to the state of `switch.device` and back.
 
 A zero id, an unset index, an empty match select everything; what does not exist is simply not in the answer, but for
 direct counters and meters of an entry that is named. Ids that the program does not have are errors. A request of

@@ -26,7 +26,7 @@ ActionOf = ActionCall | MemberRef | GroupRef | ActionSet | None
 
 
 def integer(value: bytes, what: str) -> int:
-    """A byte string as a number; the empty one is not allowed (§8.4). Raises RpcError INVALID_ARGUMENT."""
+    """A byte string as a number; the empty one is not allowed (P4Runtime §8.4). Raises RpcError INVALID_ARGUMENT."""
     if not value:
         raise RpcError(rpc_code.INVALID_ARGUMENT, f"{what}: empty byte string (zero is one zero byte)")
     return int.from_bytes(value, "big")

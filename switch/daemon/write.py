@@ -142,7 +142,7 @@ def _table_entry(contents: Contents, kind: int, sent: p4r.TableEntry) -> Do:
         raise RpcError(rpc_code.INVALID_ARGUMENT, f"table {entry.table_id} has no direct meter")
     if not with_meter or (kind == INSERT and not sent.HasField("meter_config")):
         return step
-    config = meter_in(sent.meter_config) if sent.HasField("meter_config") else None  # §9.1: none takes it away
+    config = meter_in(sent.meter_config) if sent.HasField("meter_config") else None  # P4Runtime §9.1: none ends it
     check_meter(config, f"table {entry.table_id}")
     return partial(_with_meter, device, step, entry, config)
 

@@ -1,4 +1,4 @@
-// The P4_16 core library, as §D of the language specification lists it.
+// The P4_16 core library, as P4_16 §D (the language specification) lists it.
 
 #ifndef _CORE_P4_
 #define _CORE_P4_

@@ -68,7 +68,7 @@ class Expressions(TypeResolver):
         return e.type
 
     def coerce(self, e: tree.Expr, to: Type, what: str = "value") -> None:
-        """Make a checked expression one of type `to`, by the implicit conversions of §8.11.2. Raises P4Error."""
+        """Make a checked expression one of type `to`, by the implicit conversions of P4_16 §8.11.2. Raises P4Error."""
         base = plain(to)
         if e.type == to:
             return

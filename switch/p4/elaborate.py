@@ -72,7 +72,7 @@ class TableInstance:
         return (size.value.const if size else 0) or 1024
 
     def priorities(self) -> list[int]:
-        """Of the initial entries, the largest winning, by the rules of the language (§14.2.1.4)."""
+        """Of the initial entries, the largest winning, by the rules of the language (P4_16 §14.2.1.4)."""
         properties, entries = self.decl.properties, self.decl.entries or []
         largest = properties["largest_priority_wins"].value.const if "largest_priority_wins" in properties else True
         step = properties["priority_delta"].value.const if "priority_delta" in properties else 1

@@ -1,4 +1,4 @@
-"""Values of expressions at compile time, by the rules of the language (§8 of the specification)."""
+"""Values of expressions at compile time, by the rules of the language (P4_16 §8)."""
 
 from __future__ import annotations
 

@@ -496,7 +496,7 @@ class Watch:
 
     def check_window(self, lane: Lane, last: Write) -> None:
         """§5.3, after several packets through one window: before the last one it was open, or the QP's pipe empty. What
-        a parked QP sends is outside the window, and one packet at a time (qpcc.py, note 4).
+        a parked QP sends is outside the window, and one packet at a time (docs/design/congestion-window.md, note 4).
         """
         requestor = lane.sender_qp.requestor
         window, flight = requestor._window, requestor.flight  # type: ignore[union-attr]

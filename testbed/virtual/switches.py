@@ -1,4 +1,4 @@
-"""Switches of a virtual fabric and the forwarding modes (issue 4 item 2) as functions.
+"""Switches of a virtual fabric and the forwarding modes as functions.
 
 Only one choice is ever made in a two-tier fabric: the uplink at the source's T0. A mode is a function
 `(t0, frame) -> T1 number or None`; None drops the packet (`no_route`). Everything else follows from the plan.

@@ -27,7 +27,7 @@ def planes_of(evs: list[Ev]) -> Counter[int]:
 
 # ---- the table --------------------------------------------------------------------------------------------
 
-# §7 of the reference, one row per event: the state after it for GOOD, SKIP, ASSUMED_BAD, DENIED. "-": cannot happen.
+# §7, one row per event: the state after it for GOOD, SKIP, ASSUMED_BAD, DENIED. "-": cannot happen.
 REFERENCE = {
     EvSignal.SACK_CLEAN: "GOOD SKIP ASSUMED_BAD DENIED",
     EvSignal.SACK_SKIP_ONCE: "SKIP SKIP ASSUMED_BAD DENIED",

@@ -1,4 +1,4 @@
-"""EVs of the three routing modes (reference §8), and the denylist (§5.13)."""
+"""EVs of the three routing modes (mrc-protocol §8), and the denylist (§5.13)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts without CPU answer late: no path is blamed, and what is sent twice stays bounded (reference §5.11)."""
+"""Hosts without CPU answer late: no path is blamed, and what is sent twice stays bounded (mrc-protocol §5.11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way back: control packets over EVs that are proven to reach the peer (reference §6.8)."""
+"""The way back: control packets over EVs that are proven to reach the peer (mrc-protocol §6.8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WriteIMM: posted receives, order, the limit in flight, and what happens without a receive (reference §6.3)."""
+"""WriteIMM: posted receives, order, the limit in flight, and what happens without a receive (mrc-protocol §6.3)."""
 
 from __future__ import annotations
 

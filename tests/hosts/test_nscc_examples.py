@@ -62,7 +62,7 @@ def test_derive__set_e_keeps_the_shape():
     ],
 )
 def test_derive__the_table_of_links(mbps, rtt_ms, mtu, trim, drop, fi, eta):
-    """§1.4: increases per round trip, in bytes."""
+    """nscc.md §1.4: increases per round trip, in bytes."""
     for trimming, most in ((True, trim), (False, drop)):
         p = NsccParameters.derive(mtu, mbps / 8, rtt_ms * 1000, trimming=trimming)
         assert p.alpha * p.target == pytest.approx(most, abs=1)

@@ -1,4 +1,4 @@
-"""The twelve vectors of reference Annex A, both ways. The records are written by hand from the table's first column."""
+"""The twelve vectors of mrc-protocol Annex A, both ways. Records are written by hand from the table's first column."""
 
 from __future__ import annotations
 

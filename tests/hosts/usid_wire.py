@@ -3,7 +3,7 @@
     python usid_wire.py PLAN_JSON         interfaces: h0-eth0 is the cable of port h0-eth0, and so on
 
 Every frame goes to the host which its uSIDs name, with all but the last uSID spent and the hop limit lowered once per
-switch (reference §8.1). A uSID of another plane, an unknown one or a path without its end is dropped. Lines on standard
+switch (§8.1). A uSID of another plane, an unknown one or a path without its end is dropped. Lines on standard
 input: `cut PLANE UPLINK` loses everything through that T1, `heal` ends that; each is answered `ok`.
 """
 

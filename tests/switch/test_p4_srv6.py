@@ -1,4 +1,4 @@
-"""srv6.p4 in memory: the hop trace of mrc-protocol.md §8.3, and every reason to drop."""
+"""srv6.p4 in memory: the hop trace of mrc-protocol §8.3, and every reason to drop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Client arbitration, rule by rule (P4Runtime specification §5.3)."""
+"""Client arbitration, rule by rule (P4Runtime §5.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan: names, ports, addresses and EVs of reference/mrc-protocol.md §8, and what it refuses."""
+"""The plan: names, ports, addresses and EVs of mrc-protocol §8, and what it refuses."""
 
 import json
 from ipaddress import IPv6Address

@@ -1,4 +1,4 @@
-"""Modes, EVs by mode, uA uSIDs and long segment lists: what topologies/plan.py says of reference §8."""
+"""Modes, EVs by mode, uA uSIDs and long segment lists: what topologies/plan.py says of mrc-protocol §8."""
 
 import json
 from ipaddress import IPv6Address

@@ -1,0 +1,366 @@
+"""Every section, file and heading that code and documents cite exists (rules: docs/spec/README.md)."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SPECS = {name: f"docs/spec/{name}.md" for name in ("mrc-protocol", "nscc")}
+CODE = {".py", ".p4", ".c", ".h", ".lua", ".stf", ".yaml", ".toml", ".sh", ""}
+SELF = "tests/test_references.py"
+EXTERNAL = r"RFC\ \d+|P4_16|P4Runtime|OCP|paper|UET|IBTA"
+CITED = re.compile(
+    rf"""
+    (?:(?P<external>{EXTERNAL})(?:\ specification)?,?\s+
+      |(?:docs/spec/)?(?P<spec>mrc-protocol|nscc)(?:\.md)?[`\])]*(?:\([\w/.#-]*\))?,?\s+)?
+    §(?P<first>[\w.]*\w)
+    (?P<more>(?:\s*(?:,|-|to|and|or)\s*§[\w.]*\w)*)
+    (?:\s+rows?\s+(?P<rows>\d+(?:(?:,|\s+and|\s+to)\s+\d+)*))?
+    """,
+    re.VERBOSE,
+)
+DEFAULT = re.compile(r'(?<!")Sections \(§\) without a name are those of \[?(mrc-protocol|nscc)\.md')
+ANNEX = re.compile(r"(?<!/)\bAnnex ([A-Z])\b")
+NOT_HERE = re.compile(
+    r"\b[Ii]ssue #?\d+|\bDESIGN\b|\bshared/|(?<!docs/)\breference/|\b(?:house|style|users|field)\.md\b"
+)
+LINK = re.compile(r"(?<!\!)\[[^\]\n]*(?:\n[^\]\n]*)?\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+FILE = re.compile(r"(?<![\w./*$~{}<>-])((?:[\w-]+/)*[\w-]+\.(?:py|md|p4|c|h|lua|stf))(?![\w*{<]|\.\w)")
+PLACE = re.compile(r"`([\w/]+\.(?:py|c|h)): ([\w.]+)`")
+OUR_FOLDERS = ("switch", "controller", "hosts", "topologies", "testbed", "bench", "tests", "scenarios", "docs", "p4src",
+               "examples", "scripts")  # fmt: skip
+OTHERS = {"my_hooks.py"}
+"""What examples call the user's own files."""
+
+
+@cache
+def sections(text: str) -> set[str]:
+    """Numbers that can be cited: headings, annexes, and items of a list that stands right below a chapter's heading."""
+    found: set[str] = set()
+    chapter = ""
+    for line in text.splitlines():
+        if heading := re.match(r"#+ (?:Annex )?(\d+(?:\.\d+)*|[A-Z](?=\.))\.?(?: |$)", line):
+            found.add(heading[1])
+            chapter = heading[1] if "." not in heading[1] else ""
+        elif line.startswith("#"):
+            chapter = ""
+        elif chapter and (item := re.match(r"(\d+)\. ", line)):
+            found.add(f"{chapter}.{item[1]}")
+    return found
+
+
+@cache
+def rows(text: str, section: str) -> set[str]:
+    """Numbers in the first column of a section's tables."""
+    part = re.search(rf"^#+ {re.escape(section)}\.? .*?(?=^#|\Z)", text, re.MULTILINE | re.DOTALL)
+    return set(re.findall(r"^\| (\d+) \|", part[0], re.MULTILINE)) if part else set()
+
+
+def citations(text: str, default: str) -> Iterator[tuple[int, str, str, list[str]]]:
+    """(line, document, section, rows) of each § of ours in a text; `default`: what a bare one means."""
+    if "§" not in text:
+        return
+    plain = re.sub(r"\n[ \t]*(?:#|//|\*|--)?[ \t]*", lambda gap: " " * (len(gap[0]) - 1) + "\n", text)
+    for found in CITED.finditer(plain):
+        if found["external"]:
+            continue
+        document = found["spec"] or default
+        line = plain.count("\n", 0, found.start("first")) + 1
+        numbers = [found["first"], *re.findall(r"§([\w.]*\w)", found["more"])]
+        for number in numbers[:-1]:
+            yield line, document, number, []
+        yield line, document, numbers[-1], re.findall(r"\d+", found["rows"] or "")
+
+
+def default_of(name: str, text: str) -> str:
+    """Which document a bare § of this file means."""
+    if name in SPECS.values():
+        return PurePosixPath(name).stem
+    declared = DEFAULT.search(text)
+    return declared[1] if declared else "mrc-protocol"
+
+
+def dead_sections(name: str, text: str, specs: dict[str, str]) -> list[str]:
+    dead = []
+    for line, document, section, lines in citations(text, default_of(name, text)):
+        if section not in sections(specs[document]):
+            dead.append(f"{name}:{line}: {document} has no §{section}")
+        elif missing := set(lines) - rows(specs[document], section):
+            dead.append(f"{name}:{line}: §{section} has no row {', '.join(sorted(missing))}")
+    for found in ANNEX.finditer(text):
+        if found[1] not in sections(specs["mrc-protocol"]):
+            dead.append(f"{name}:{text.count(chr(10), 0, found.start()) + 1}: no Annex {found[1]}")
+    return dead
+
+
+def anchors(text: str) -> set[str]:
+    """Anchors that GitHub makes of a document's headings."""
+    prose = re.sub(r"^(```|~~~).*?^\1", "", text, flags=re.MULTILINE | re.DOTALL)
+    out: set[str] = set()
+    for heading in re.findall(r"^#+ (.+)$", prose, re.MULTILINE):
+        bare = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", bare.lower()).replace(" ", "-")
+        out.add(slug if slug not in out else f"{slug}-1")
+    return out
+
+
+def dead_links(name: str, text: str, files: Iterable[str], read) -> list[str]:
+    """Links of a document to files or headings that do not exist. `read` gives the text of a file of ours."""
+    known = set(files)
+    folders = {str(parent) for file in known for parent in PurePosixPath(file).parents}
+    dead = []
+    for found in LINK.finditer(re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)):
+        target = found[1] or found[2]
+        if re.match(r"\w+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        where = name if not path else _joined(PurePosixPath(name).parent, path)
+        if where not in known and where.rstrip("/") not in folders:
+            dead.append(f"{name}: no file {path}")
+        elif anchor and anchor not in anchors(read(where)):
+            dead.append(f"{name}: no heading #{anchor} in {where}")
+    return dead
+
+
+def _joined(folder: PurePosixPath, path: str) -> str:
+    parts: list[str] = []
+    for part in (*folder.parts, *PurePosixPath(path).parts):
+        if part == "..":
+            parts.pop()
+        else:
+            parts.append(part)
+    return "/".join(parts)
+
+
+@cache
+def endings(files: tuple[str, ...]) -> set[str]:
+    """All ways to name one of these files: with its folders, or without the first ones."""
+    parts = [PurePosixPath(file).parts for file in files]
+    return {"/".join(one[n:]) for one in parts for n in range(len(one))}
+
+
+def dead_files(name: str, text: str, files: Iterable[str]) -> list[str]:
+    """Files that comments or documents name and that are not here; a name may leave out the folders before it."""
+    ends = endings(tuple(files))
+    dead = []
+    for found in FILE.finditer(text):
+        cited = found[1]
+        ours = cited.startswith(OUR_FOLDERS) if "/" in cited else cited.endswith((".py", ".md"))
+        if ours and cited not in ends and cited not in OTHERS and PurePosixPath(cited).stem != "NAME":
+            dead.append(f"{name}: no file {cited}")
+    return dead
+
+
+def comments(name: str, text: str) -> str:
+    """What a source file says to people: comments and docstrings (of fields too)."""
+    if name.endswith(".py"):
+        said = re.findall(r"(?:^|\s)#[^\n]*", text)
+        for node in ast.walk(ast.parse(text)):
+            if (
+                isinstance(node, ast.Expr)
+                and isinstance(node.value, ast.Constant)
+                and isinstance(node.value.value, str)
+            ):
+                said.append(node.value.value)
+        return "\n".join(said)
+    if name.endswith((".p4", ".c", ".h")):
+        return "\n".join(re.findall(r"//[^\n]*|/\*.*?\*/", text, re.DOTALL))
+    if name.endswith(".lua"):
+        return "\n".join(re.findall(r"--[^\n]*", text))
+    if name.endswith((".yaml", ".toml", ".stf", ".sh")) or "." not in PurePosixPath(name).name:
+        return "\n".join(re.findall(r"(?:^|\s)#[^\n]*", text, re.MULTILINE))
+    return text
+
+
+def dead_names(name: str, text: str, read) -> list[str]:
+    """`file: Class.function` pairs of a document whose file or name does not exist."""
+    dead = []
+    for file, names in PLACE.findall(text):
+        source = read(file)
+        pattern = r"^\s*(?:(?:async )?def|class) {0}\b|^[\w *]*\b{0}\("
+        if source is None:
+            dead.append(f"{name}: no file {file}")
+        elif any(not re.search(pattern.format(part), source, re.MULTILINE) for part in names.split(".")):
+            dead.append(f"{name}: no {names} in {file}")
+    return dead
+
+
+@cache
+def tracked() -> tuple[str, ...]:
+    """Files of the tree, by git where there is one (a copy without it: what lies there)."""
+    done = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+    )
+    if done.returncode == 0 and done.stdout:
+        found = done.stdout.splitlines()
+    else:
+        skip = {"__pycache__", "results", "build"}
+        every = (path.relative_to(ROOT) for path in ROOT.rglob("*") if path.is_file())
+        found = [str(path) for path in every if not any(part in skip or part[0] == "." for part in path.parts)]
+    return tuple(file for file in found if (ROOT / file).is_file())
+
+
+@cache
+def text_of(name: str) -> str | None:
+    path = ROOT / name
+    return path.read_text() if path.is_file() else None
+
+
+@cache
+def texts() -> dict[str, str]:
+    kept = [name for name in tracked() if PurePosixPath(name).suffix in {*CODE, ".md"} and name != SELF]
+    out = {}
+    for name in kept:
+        try:
+            out[name] = text_of(name) or ""
+        except UnicodeDecodeError:
+            continue
+    return out
+
+
+def documents() -> dict[str, str]:
+    return {name: text for name, text in texts().items() if name.endswith(".md")}
+
+
+def test_citations__every_section_and_row_exists():
+    specs = {name: text_of(path) for name, path in SPECS.items()}
+    found = sum(1 for name, text in texts().items() for _ in citations(text, default_of(name, text)))
+    assert found > 500, "the pattern finds hardly anything: has the way of citing changed?"
+    assert [line for name, text in texts().items() for line in dead_sections(name, text, specs)] == []
+
+
+def test_switch__names_the_document_of_every_section():
+    """switch/ knows nothing of MRC, so a bare § there would be one of another specification."""
+    bare = [
+        f"{name}:{line}"
+        for name, text in texts().items()
+        if name.startswith("switch/")
+        for line, *_ in citations(text, "mrc-protocol")
+    ]
+    assert bare == []
+
+
+def test_links__every_file_and_heading_exists():
+    assert [line for name, text in documents().items() for line in dead_links(name, text, tracked(), text_of)] == []
+
+
+def test_names__every_file_that_comments_and_documents_name_exists():
+    said = {name: comments(name, text) for name, text in texts().items() if name != "CHANGELOG.md"}
+    assert [line for name, text in said.items() for line in dead_files(name, text, tracked())] == []
+
+
+def test_names__nothing_cites_what_is_not_in_the_tree():
+    found = [f"{name}: {m[0]}" for name, text in texts().items() for m in NOT_HERE.finditer(text)]
+    assert found == []
+
+
+def test_walks__every_stay_exists():
+    page = text_of("docs/design/walks.md")
+    assert len(PLACE.findall(page)) > 30
+    assert dead_names("docs/design/walks.md", page, text_of) == []
+
+
+def test_index__lists_every_page():
+    listed = text_of("docs/index.md") + text_of("docs/design/README.md") + text_of("docs/spec/README.md")
+    pages = [PurePosixPath(name).relative_to("docs") for name in documents() if name.startswith("docs/")]
+    missing = [str(page) for page in pages if page.name not in ("index.md", "README.md") and page.name not in listed]
+    assert missing == []
+
+
+# The functions above find what is wrong ----------------------------------------------------------------------------
+
+SPEC = {
+    "mrc-protocol": "# T\n## 1. A\n### 1.2 B\n1. no\n## 3. C\n1. one\n7. two\n## 12. D\n| 4 | x |\n## Annex C. E\n",
+    "nscc": "## 6. P\n### 6.5 Q\n### 6.10 R\n",
+}
+
+
+def test_sections__headings_items_and_annexes():
+    assert sections(SPEC["mrc-protocol"]) == {"1", "1.2", "3", "3.1", "3.7", "12", "C"}
+    assert rows(SPEC["mrc-protocol"], "12") == {"4"} and rows(SPEC["mrc-protocol"], "1") == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(§1.2)",
+        "§3.7 and §1",
+        "§12 row 4",
+        "§1.2, §12 row 4",
+        "nscc.md §6.5, §6.10",
+        "[nscc.md](spec/nscc.md) §6.5",
+        "§1-§3",
+        "mrc-protocol §1.2, nscc.md §6.10",
+        "RFC 8754 §99.1",
+        "P4Runtime §77",
+        "paper §2.1",
+        "Annex C",
+        "nscc.md\n    # §6.5",
+        "Sections (§) without a name are those of nscc.md. §6.5",
+        "§1.2.",
+    ],
+)
+def test_dead_sections__what_exists_passes(text):
+    assert dead_sections("a.py", text, SPEC) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(§1.3)",
+        "§3.8",
+        "§1, §2",
+        "§12 row 5",
+        "§12 rows 4 and 6",
+        "nscc.md §1.2",
+        "nscc.md §6.5, §1.2",
+        "§6.5",
+        "Annex Z",
+        "mrc-protocol.md §6.5",
+        "Sections (§) without a name are those of nscc.md. §1.2",
+    ],
+)
+def test_dead_sections__what_does_not_exist_is_found(text):
+    assert len(dead_sections("a.py", text, SPEC)) == 1
+
+
+def test_dead_links__files_headings_folders():
+    pages = {"docs/a.md": "# One, two!\n", "docs/x/b.md": "", "README.md": ""}
+    good = "[a](../a.md) [b](../a.md#one-two) [c](https://example.org) [d](../../README.md) [e](../x/)"
+    assert dead_links("docs/x/b.md", good, pages, pages.get) == []
+    bad = "[a](a.md) [b](../a.md#three) ![c](p.png)"
+    assert len(dead_links("docs/x/b.md", bad, pages, pages.get)) == 3
+
+
+def test_dead_files__names_without_folders_too():
+    files = ["hosts/engine/psn.py", "docs/a.md"]
+    assert dead_files("a.py", "hosts/engine/psn.py, engine/psn.py, psn.py; docs/a.md; linux/netlink.h", files) == []
+    assert len(dead_files("a.py", "hosts/psn.py and gone.py, docs/b.md", files)) == 3
+
+
+def test_not_here__is_found():
+    for text in ("(issue 6)", "DESIGN §4", "/work/shared/x", "reference/mrc-protocol.md", "house.md"):
+        assert NOT_HERE.search(text), text
+    for text in ("a reissue", "designed", "the issue is", "docs/reference/x"):
+        assert not NOT_HERE.search(text), text
+
+
+def test_comments__leave_out_strings_that_are_data():
+    assert "gone.py" not in comments("a.py", 'x = "gone.py"\n')
+    assert "gone.py" in comments("a.py", 'x = 1\n"""See gone.py."""\n') and "gone.py" in comments(
+        "a.py", "x = 1  # gone.py\n"
+    )
+    assert "b.md" in comments("a.c", "int x; /* b.md\n */") and "b.md" not in comments("a.c", 'char *x = "b.md";')
+
+
+def test_dead_names__file_and_name():
+    sources = {"a.py": "class A:\n    def b(self): ...\n", "c.c": "static int d(int e)\n{\n"}
+    assert dead_names("w", "`a.py: A.b` `c.c: d`", sources.get) == []
+    assert len(dead_names("w", "`a.py: A.x` `c.c: f` `z.py: A`", sources.get)) == 3
