@@ -176,6 +176,19 @@ def test_break_and_heal(terminal):
     wait_for(terminal, "check 20", "all well")
 
 
+VERDICT_S = 10.0
+"""A loss that only a timer told, which is what a busy machine sees, blames its path when probes have asked after it."""
+
+
+def bad_evs(terminal, source, destination, dead):
+    """EVs that a QP holds for broken, all of them among those of `dead`, which are all that probes miss."""
+    rows = json.loads(terminal.say(f"evs {source} {destination} --json").removesuffix(PROMPT))["evs"]
+    missed = {row["ev"]: "back" if row["probes"]["out"] else "out" for row in rows if not row["probes"]["back"]}
+    bad = {row["ev"] for row in rows if row["state"] not in ("good", "skip")}
+    assert missed == dead and bad <= {ev for ev, way in dead.items() if way == "out"}, rows
+    return bad
+
+
 def dead_ways(terminal, source, destination):
     """{EV: "out" or "back"} of the paths that do not work both ways, by `ping`."""
     shown = terminal.say(f"ping {source} {destination} -c 2 -i 0.05 -W 0.4 --json")
@@ -210,12 +223,10 @@ def test_one_fault__is_told_by_direction(terminal, line, there, back, pingall):
         for source, destination, dead in (("h0", "h1", there), ("h1", "h0", back)):
             terminal.say(f"send {source} {destination} 300K")
             assert "arrived bit for bit" in terminal.say("wait")
-            rows = json.loads(terminal.say(f"evs {source} {destination} --json").removesuffix(PROMPT))["evs"]
-            assert {
-                row["ev"]: "back" if row["probes"]["out"] else "out" for row in rows if not row["probes"]["back"]
-            } == dead
-            bad = {row["ev"] for row in rows if row["state"] not in ("good", "skip")}
-            assert bad == {ev for ev, way in dead.items() if way == "out"}, rows
+            blamed = {ev for ev, way in dead.items() if way == "out"}
+            end = time.monotonic() + VERDICT_S
+            while bad_evs(terminal, source, destination, dead) != blamed:
+                assert time.monotonic() < end, terminal.say(f"evs {source} {destination}")
     finally:
         terminal.say("heal")
     wait_for(terminal, "pingall", r"0% dropped \(8/8 received\)\n")
