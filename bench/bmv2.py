@@ -2,7 +2,7 @@
 
     with Bmv2(folder) as switch:
         device = switch.load(P4cProgram.compile(source, folder))
-        device.insert(entry)                          # over P4Runtime, as on a switch.device.Device
+        device.insert(entry)                          # over P4Runtime, as on a switch.device.device.P4Device
         device.inject(1, frame, 0)
         device.advance(0)                             # (0, port, frame) of all that came out
 
@@ -10,7 +10,7 @@ Packets go in and come out over BMv2's own gRPC service for that, p4.bm.Dataplan
 its client has ended is answered until nothing of them is left in the switch, and then ends: so one stream a packet
 says exactly what the packet became, copies and rounds included, without waiting.
 
-There is no CPU port: 510 is a port like any other, as it is for a switch.device.Device in memory.
+There is no CPU port: 510 is a port like any other, as it is for a switch.device.device.P4Device in memory.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ import grpc
 from finsy.proto import U128, p4d, p4i, p4r, p4r_grpc, p4t, rpc_status
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
-from switch.daemon import translate
-from switch.daemon.replication import replication_out
-from switch.entities import (
+from switch.device.entities import (
     CloneSession,
     CounterData,
     Group,
-    Member,
     MeterConfig,
     MulticastGroup,
+    ProfileMember,
     Replica,
     TableEntry,
 )
+from switch.server.p4runtime import translate
+from switch.server.p4runtime.replication import replication_out
 
 COMPILER, SWITCH = TOOLS = "p4c-bm2-ss", "simple_switch_grpc"
 START_S = 20.0
@@ -404,7 +404,7 @@ class RemoteDevice:
         found = [one for answer in self._stub.Read(request, timeout=RPC_S) for one in answer.entities]
         return [translate.table_entry_in(one.table_entry) for one in found]
 
-    def insert_member(self, member: Member) -> None:
+    def insert_member(self, member: ProfileMember) -> None:
         self._write(p4r.Update.INSERT, action_profile_member=translate.member_out(member))
 
     def read_groups(self, profile_id: int, group_id: int) -> Iterator[int]:

@@ -1,8 +1,8 @@
 """The MRC endpoint back to back: two host agents, their ports joined by cables, no switch: `python -m bench.endpoint`.
 
-The same process, NIC and engine as in a fabric (hosts/agent.py); only the outer destination is what the last switch
-would have left of it, so that the peer takes the frame. Memory to memory, nothing is hashed or written to a file. CPU
-is user + system time of each agent by data packet (getrusage), SACKs and their reception included.
+The same process, NIC and engine as in a fabric (hosts/agent/agent.py); only the outer destination is what the last
+switch would have left of it, so that the peer takes the frame. Memory to memory, nothing is hashed or written to a
+file. CPU is user + system time of each agent by data packet (getrusage), SACKs and their reception included.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.cable import joined, say, serve
-from hosts.agent import Agent
+from bench.cabled_namespaces import joined, say, serve
+from hosts.agent.agent import Agent
 from hosts.engine.config import Config
 from hosts.engine.qp import QpAttributes
 from hosts.nic.encapsulation import Encapsulation

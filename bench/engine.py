@@ -15,8 +15,8 @@ from zlib import crc32
 
 from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
-from hosts.engine.packets import Write
-from hosts.engine.wire import Addressing, Codec
+from hosts.engine.wire.codec import Addressing, Codec
+from hosts.engine.wire.packets import Write
 
 PLANES, UPLINKS = 4, 4
 BATCH = 64

@@ -25,13 +25,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from hosts.client import AgentClient, AgentError
-from testbed.fabric import open_fabric
-from topologies.inject import Injection
-from topologies.jsonl import JsonlError
-from topologies.net import Fabric
+from ipc.agent_client import AgentClient, AgentError
+from ipc.rpc import JsonlError
+from ipc.rundir import FabricError
+from topologies.lab.fabric import Fabric
+from topologies.lab.fault_injection import Injection
+from topologies.lab.open_fabric import open_fabric
 from topologies.plan import Link, Plan
-from topologies.rundir import FabricError
 
 SOURCES = ("gnmi", "p4runtime", "digest", "mapper", "ev")
 LINGER_S = 2.5
@@ -46,7 +46,7 @@ QUIET_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FaultKind:
     """A kind of fault: where it can be, how it is made, and what the controller has to call it."""
 
     name: str
@@ -98,22 +98,22 @@ def _flap(fabric: Fabric, link: Link) -> Injection:
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("link cut", fabric_links, lambda f, k: f.inject.cut(*_ends(k)), "link", 5.0),
-        Kind("NIC port down", nic_links, lambda f, k: f.inject.cut_port(*_ends(k)), "NIC port", 5.0),
-        Kind("switch off", switches, lambda f, s: f.inject.power(s.name), None, 5.0),
-        Kind("blackhole", switches, lambda f, s: f.inject.blackhole(s.name), "blackhole", 10.0),
-        Kind(
+        FaultKind("link cut", fabric_links, lambda f, k: f.inject.cut(*_ends(k)), "link", 5.0),
+        FaultKind("NIC port down", nic_links, lambda f, k: f.inject.cut_port(*_ends(k)), "NIC port", 5.0),
+        FaultKind("switch off", switches, lambda f, s: f.inject.power(s.name), None, 5.0),
+        FaultKind("blackhole", switches, lambda f, s: f.inject.blackhole(s.name), "blackhole", 10.0),
+        FaultKind(
             "one-way cut", fabric_links, lambda f, k: f.inject.one_way_cut(*_ends(k)), "lossy link", 10.0, one_way=True
         ),
-        Kind("lossy link", all_links, lambda f, k: f.inject.loss(*_ends(k), 0.1), "lossy link", 30.0),
-        Kind("reboot", switches, lambda f, s: f.inject.reboot(s.name, 1.0), None, 10.0, passes=True),
-        Kind("flap", all_links, _flap, None, 10.0, passes=True),
+        FaultKind("lossy link", all_links, lambda f, k: f.inject.loss(*_ends(k), 0.1), "lossy link", 30.0),
+        FaultKind("reboot", switches, lambda f, s: f.inject.reboot(s.name, 1.0), None, 10.0, passes=True),
+        FaultKind("flap", all_links, _flap, None, 10.0, passes=True),
     )
 }
 
 
 @dataclass(slots=True)
-class Round:
+class FaultRound:
     """What came of one round."""
 
     kind: str
@@ -145,7 +145,7 @@ class Round:
         }  # fmt: skip
 
 
-class Ledger:
+class RoundLedger:
     """The controller's fault list as its event stream tells it, by plane. A thread of its own reads it."""
 
     def __init__(self, fabric: Fabric) -> None:
@@ -202,11 +202,16 @@ def wait_until(true: Callable[[], bool], limit_s: float) -> bool:
 
 
 def run_round(
-    fabric: Fabric, ledger: Ledger, plane: int, faults: list[tuple[Kind, Any]], *, may_be_unclear: bool = False
-) -> Round:
+    fabric: Fabric,
+    ledger: RoundLedger,
+    plane: int,
+    faults: list[tuple[FaultKind, Any]],
+    *,
+    may_be_unclear: bool = False,
+) -> FaultRound:
     """Make some faults at once, see what the controller says, undo them, see them cleared."""
     expected = [kind.expected(place) for kind, place in faults]
-    out = Round(" + ".join(kind.name for kind, _ in faults), plane, expected)
+    out = FaultRound(" + ".join(kind.name for kind, _ in faults), plane, expected)
     began = time.monotonic()
     made = [kind.inject(fabric, place) for kind, place in faults]
     at = min(one.at for one in made)
@@ -256,7 +261,7 @@ def run_round(
     return out
 
 
-def _judge(out: Round, told: list[dict[str, Any]], ledger: Ledger, at: float, may_be_unclear: bool) -> None:
+def _judge(out: FaultRound, told: list[dict[str, Any]], ledger: RoundLedger, at: float, may_be_unclear: bool) -> None:
     missing = list(out.expected)
     for fault in told:
         name = (fault["kind"], fault["location"])
@@ -280,7 +285,7 @@ def _judge(out: Round, told: list[dict[str, Any]], ledger: Ledger, at: float, ma
 # ---- pairs --------------------------------------------------------------------------------------------------
 
 
-def pairs(plan: Plan, plane: int, rng: random.Random) -> Iterator[tuple[list[tuple[Kind, Any]], bool]]:
+def pairs(plan: Plan, plane: int, rng: random.Random) -> Iterator[tuple[list[tuple[FaultKind, Any]], bool]]:
     """(two or more faults at once, whether two explanations fit), again and again."""
     links, nics = fabric_links(plan, plane), nic_links(plan, plane)
     t1s = [s for s in switches(plan, plane) if s.tier == 1]
@@ -356,7 +361,7 @@ def run(
     with ExitStack() as stack:
         fabric = stack.enter_context(open_fabric(plan, target="embedded", nic="fast", console=console))
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="mrc-faults-")))
-        ledger = Ledger(fabric)
+        ledger = RoundLedger(fabric)
         stack.callback(ledger.close)
         if with_traffic:
             stack.enter_context(traffic(fabric, folder))
@@ -390,7 +395,7 @@ def run(
     return result
 
 
-Plot = Iterator[tuple[list[tuple[Kind, Any]], bool]]
+Plot = Iterator[tuple[list[tuple[FaultKind, Any]], bool]]
 
 
 def _singles(plan: Plan, plane: int, kinds: list[str], rng: random.Random) -> Plot:
@@ -403,11 +408,11 @@ def _singles(plan: Plan, plane: int, kinds: list[str], rng: random.Random) -> Pl
 
 
 def _run_planes(
-    fabric: Fabric, ledger: Ledger, plan: Plan, total: int, seed: int, console: Console,
+    fabric: Fabric, ledger: RoundLedger, plan: Plan, total: int, seed: int, console: Console,
     plot: Callable[[int, random.Random], Plot],
-) -> list[Round]:  # fmt: skip
+) -> list[FaultRound]:  # fmt: skip
     """`total` rounds, as many in each plane, all planes side by side."""
-    out: list[Round] = []
+    out: list[FaultRound] = []
     left = [total]
     lock = threading.Lock()
     errors: list[BaseException] = []
@@ -439,7 +444,7 @@ def _run_planes(
     return out
 
 
-def _tell(one: Round, number: int, total: int, console: Console) -> None:
+def _tell(one: FaultRound, number: int, total: int, console: Console) -> None:
     mark = "[green]ok[/green]   " if one.right else "[red]WRONG[/red]"
     times = ", ".join(f"{name} {1e3 * s:.0f}" for name, s in sorted(one.by_source.items(), key=lambda p: p[1]))
     named = f"named after {1e3 * max(one.named_s):.0f} ms" if one.named_s else "not named"
@@ -457,7 +462,7 @@ def spread(values: list[float]) -> dict[str, float]:
     }
 
 
-def _summary(rounds: list[Round]) -> dict[str, Any]:
+def _summary(rounds: list[FaultRound]) -> dict[str, Any]:
     out: dict[str, Any] = {"rounds": len(rounds), "right": sum(one.right for one in rounds), "kinds": {}}
     for name in dict.fromkeys(one.kind for one in rounds):
         mine = [one for one in rounds if one.kind == name]
@@ -475,7 +480,7 @@ def _summary(rounds: list[Round]) -> dict[str, Any]:
     return out
 
 
-def _sources(rounds: list[Round]) -> dict[str, Any]:
+def _sources(rounds: list[FaultRound]) -> dict[str, Any]:
     out = {}
     for source in SOURCES:
         if told := [one.by_source[source] for one in rounds if source in one.by_source]:
@@ -487,7 +492,7 @@ def _ms(values: dict[str, float] | None) -> list[str]:
     return ["-"] * 3 if values is None else [f"{1e3 * values[key]:.0f}" for key in ("median", "p95", "max")]
 
 
-def _print(result: dict[str, Any], singles: list[Round], doubles: list[Round], console: Console) -> None:
+def _print(result: dict[str, Any], singles: list[FaultRound], doubles: list[FaultRound], console: Console) -> None:
     table = Table(title="time from a fault to its name, ms", title_justify="left")
     for column in ("kind", "rounds", "right", "median", "p95", "max", "cleared, median"):
         table.add_column(column, justify="left" if column == "kind" else "right")

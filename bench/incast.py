@@ -3,7 +3,7 @@
 Live: Mininet, the P4 switches at the plan's rates, host agents with NSCC. The fabric has one plane and more spines than
 senders, so that the only port asked for too much is the one to the receiver's NIC (mrc-protocol §11, E17). First the
 victim flow is alone, then the incast joins it. The same again with parts of the egress discipline switched off
-(controller/discipline.py), for the difference. What switches did is read from the counters of the P4 program
+(controller/p4runtime/qos.py), for the difference. What switches did is read from the counters of the P4 program
 (p4src/README.md) and of the traffic manager, before and after.
 """
 
@@ -19,13 +19,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from controller.discipline import DEFAULT, Discipline
-from controller.readings import CELL_BITS
-from testbed.program import compile_program
-from topologies.jsonl import JsonlClient, Watch
-from topologies.net import Fabric
+from controller.p4runtime.counters import CELL_BITS
+from controller.p4runtime.qos import DEFAULT, Discipline
+from ipc.rpc import JsonlClient, Watch
+from topologies.lab.fabric import Fabric
+from topologies.lab.p4_program import compile_program
+from topologies.lab.traffic_control import switch_ports
 from topologies.plan import Plan
-from topologies.traffic import switch_ports
 
 SCHEMA = "mrc-bench-incast/1"
 SENDERS = 7

@@ -4,7 +4,7 @@ Three measurements in one run, one after the other, on this machine:
 
     fabric     one file across the whole fabric: two host agents, every switch in one daemon, three hops each way
     endpoint   two agents back to back, memory to memory, no switch, no file (bench/endpoint.py)
-    raw        Python that only sends, or only takes, frames of the same lengths (bench/raw.py)
+    raw        Python that only sends, or only takes, frames of the same lengths (bench/af_packet.py)
 
 CPU is that of the processes themselves (user + system: /proc/PID/stat in the fabric, getrusage elsewhere), divided by
 the data packets sent; SACKs, one for about four of them, are included, at either end. Packets/s are what one processor
@@ -34,11 +34,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import endpoint, raw
-from hosts.client import AgentClient
-from testbed.display import bits
-from testbed.fabric import open_fabric
-from topologies.net import Fabric
+from bench import af_packet, endpoint
+from ipc.agent_client import AgentClient
+from ipc.units import bits
+from topologies.lab.fabric import Fabric
+from topologies.lab.open_fabric import open_fabric
 from topologies.plan import Plan
 
 SCHEMA = "mrc-bench-mrc/2"
@@ -155,7 +155,7 @@ def cost(side: dict[str, Any]) -> float:
 
 def _raw(pmtu: int, alone: dict[str, Any]) -> dict[str, Any]:
     """AF_PACKET alone, and what the endpoint takes in units of it."""
-    frames = raw.limits(pmtu, RAW_FRAMES)
+    frames = af_packet.limits(pmtu, RAW_FRAMES)
     data, sack, share = frames["data"], frames["sack"], alone["sacks_per_packet"]
     limits = {
         "requestor": data["send_us"] + share * sack["receive_us"],

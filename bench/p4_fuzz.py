@@ -26,12 +26,12 @@ from typing import Any
 
 from bench.bmv2 import Bmv2, Bmv2Error, GoneError, P4cProgram, missing_tools
 from bench.p4_random import Whole
-from switch.device import Device
-from switch.entities import TableError
-from switch.p4 import compile_program
-from switch.p4.errors import P4Error
-from switch.stf import Command, StfError, parse_script
-from switch.stf_run import StfRun
+from switch.compiler import compile_program
+from switch.compiler.errors import P4Error
+from switch.device.device import P4Device
+from switch.device.entities import TableError
+from switch.tools.stf import Command, StfError, parse_script
+from switch.tools.stf_run import StfRun
 
 PACKETS = 24
 """For each program."""
@@ -47,7 +47,7 @@ NOT_THE_SAME_TWICE = re.compile(r"\brandom\s*[(<]|_timestamp\b|\btimedelta\b|\bd
 
 
 @dataclass
-class Case:
+class FuzzCase:
     """A program with the script that both switches get."""
 
     name: str
@@ -60,7 +60,7 @@ class Case:
 
 
 @dataclass
-class Seen:
+class ObservedRun:
     """What a switch did."""
 
     frames: list[dict[int, list[bytes]]] = field(default_factory=list)
@@ -77,14 +77,14 @@ class Seen:
 
 
 @dataclass
-class Verdict:
+class FuzzVerdict:
     """What became of a case. `kind`: same, differs, theirs (only p4c or BMv2 refuses), ours (only we refuse), both."""
 
     kind: str
     why: str = ""
     packets: int = 0
-    ours: Seen | None = None
-    theirs: Seen | None = None
+    ours: ObservedRun | None = None
+    theirs: ObservedRun | None = None
 
 
 # ---- both switches
@@ -103,36 +103,36 @@ class Pair:
             self._bmv2.stop()
             self._bmv2 = None
 
-    def judge(self, case: Case) -> Verdict:
+    def judge(self, case: FuzzCase) -> FuzzVerdict:
         commands = case.commands()
         packets = sum(one.word == "packet" for one in commands)
-        ours: Seen | str
+        ours: ObservedRun | str
         try:
             ours = self._ours(case, commands)
         except (P4Error, StfError, TableError) as error:
             ours = str(error)
         try:
-            theirs: Seen | str = self._theirs(case, commands)
+            theirs: ObservedRun | str = self._theirs(case, commands)
         except (Bmv2Error, StfError) as error:
             theirs = str(error)
         match ours, theirs:
             case str(), str():
-                return Verdict("both", f"ours: {ours}\ntheirs: {theirs}")
-            case str(), Seen():
-                return Verdict("ours", ours, theirs=theirs)
-            case Seen(), str():
-                return Verdict("theirs", theirs, ours=ours)
+                return FuzzVerdict("both", f"ours: {ours}\ntheirs: {theirs}")
+            case str(), ObservedRun():
+                return FuzzVerdict("ours", ours, theirs=theirs)
+            case ObservedRun(), str():
+                return FuzzVerdict("theirs", theirs, ours=ours)
             case _:
                 why = difference(ours, theirs)
-                return Verdict("differs" if why else "same", why, packets, ours, theirs)
+                return FuzzVerdict("differs" if why else "same", why, packets, ours, theirs)
 
-    def _ours(self, case: Case, commands: list[Command]) -> Seen:
+    def _ours(self, case: FuzzCase, commands: list[Command]) -> ObservedRun:
         program = compile_program(case.source, include=case.include)
-        with contextlib.closing(Device(1, program.name)) as device:
+        with contextlib.closing(P4Device(1, program.name)) as device:
             device.load(program)
             return self._run(device, program, commands)
 
-    def _theirs(self, case: Case, commands: list[Command]) -> Seen:
+    def _theirs(self, case: FuzzCase, commands: list[Command]) -> ObservedRun:
         program = P4cProgram.compile(case.source, self.folder)
         for again in (False, True):
             if self._bmv2 is None or not self._bmv2.is_alive:
@@ -148,8 +148,8 @@ class Pair:
         raise AssertionError("not reached")
 
     @staticmethod
-    def _run(device: Any, program: Any, commands: list[Command]) -> Seen:
-        run, seen = StfRun(device, program), Seen()
+    def _run(device: Any, program: Any, commands: list[Command]) -> ObservedRun:
+        run, seen = StfRun(device, program), ObservedRun()
         for command in commands:
             run.command(command)
             if command.word == "packet":
@@ -163,7 +163,7 @@ class Pair:
         return seen
 
 
-def difference(ours: Seen, theirs: Seen) -> str:
+def difference(ours: ObservedRun, theirs: ObservedRun) -> str:
     """The first one; empty: none."""
     for number, (mine, other) in enumerate(zip(ours.frames, theirs.frames, strict=True), 1):
         if mine == other:
@@ -182,18 +182,18 @@ def difference(ours: Seen, theirs: Seen) -> str:
 # ---- what to run
 
 
-def random_cases(first: int, folder: Path) -> Iterator[Case]:
+def random_cases(first: int, folder: Path) -> Iterator[FuzzCase]:
     """One for each seed from `first` on; each is written to the same file."""
     seed = first
     while True:
         whole = Whole(seed, PACKETS)
         source = folder / "random.p4"
         source.write_text(whole.program)
-        yield Case(f"seed-{seed}", source, whole.script)
+        yield FuzzCase(f"seed-{seed}", source, whole.script)
         seed += 1
 
 
-def sample_cases(programs: Iterable[Path], seed: int) -> Iterator[Case]:
+def sample_cases(programs: Iterable[Path], seed: int) -> Iterator[FuzzCase]:
     """Each program with the entries of its own script, and random packets."""
     for path in programs:
         text = path.read_text(errors="replace")
@@ -209,7 +209,7 @@ def sample_cases(programs: Iterable[Path], seed: int) -> Iterator[Case]:
             elif word == "packet":
                 packets.append("".join(line.split()[2:]))
         rows += [f"packet {rng.randrange(8)} {one.hex()}" for one in random_packets(rng, packets)]
-        yield Case(path.stem, path, "\n".join(rows) + "\n", (path.parent,))
+        yield FuzzCase(path.stem, path, "\n".join(rows) + "\n", (path.parent,))
 
 
 def random_packets(rng: random.Random, known: list[str]) -> Iterator[bytes]:
@@ -230,7 +230,7 @@ def random_packets(rng: random.Random, known: list[str]) -> Iterator[bytes]:
 
 
 @dataclass
-class Report:
+class FuzzReport:
     """Counts, and the differences by name."""
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -263,9 +263,9 @@ class Report:
         return "\n".join(out)
 
 
-def campaign(cases: Iterable[Case], runs: int, seconds: float, out: Path, note: Any = None) -> Report:
+def campaign(cases: Iterable[FuzzCase], runs: int, seconds: float, out: Path, note: Any = None) -> FuzzReport:
     """Run until `runs` or `seconds` are over. A case that differs, or that only we refuse, is kept in `out`."""
-    report, begun = Report(), time.monotonic()
+    report, begun = FuzzReport(), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mrc-fuzz-") as name:
         pair = Pair(Path(name))
         try:
@@ -288,7 +288,7 @@ def campaign(cases: Iterable[Case], runs: int, seconds: float, out: Path, note: 
     return report
 
 
-def keep(folder: Path, case: Case, verdict: Verdict) -> None:
+def keep(folder: Path, case: FuzzCase, verdict: FuzzVerdict) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "program.p4").write_bytes(case.source.read_bytes())
     (folder / "script.stf").write_text(case.script)
@@ -301,7 +301,7 @@ def keep(folder: Path, case: Case, verdict: Verdict) -> None:
 def progress(runs: int) -> Any:
     """A line on standard error, rewritten on a terminal, else one every 50 programs."""
 
-    def note(number: int, report: Report) -> None:
+    def note(number: int, report: FuzzReport) -> None:
         found = len(report.findings)
         line = f"fuzz p4: {number} of {runs} programs, {found} found, {report.seconds:.0f} s"
         if sys.stderr.isatty():

@@ -1,8 +1,9 @@
 """Random valid P4 programs, with packets and entries for them: what the fuzz of both switches and a unit test run.
 
 A `Maker` writes statements and expressions as a tree of tuples, which `lines` turns into P4 and the interpreter of
-tests/switch/test_p4_random_programs.py runs. A `Whole` is a program around such statements: a parser with selects,
-optional headers and a stack, tables of every kind with entries, registers, hashes, checksums, copies and rounds.
+tests/switch/compiler/test_random_programs.py runs. A `Whole` is a program around such statements: a parser with
+selects, optional headers and a stack, tables of every kind with entries, registers, hashes, checksums, copies and
+rounds.
 
 Nothing that the specification leaves open is written: fields of a header are read where it is valid, variables after
 they were set, and an `out` parameter is set first. What docs/p4-target.md names as a difference from simple_switch is
@@ -380,7 +381,7 @@ V1Switch(P(), V(), I(), E_(), C(), D()) main;
 """
 
 
-class Table:
+class RandomTable:
     """A table, and the lines of STF that fill it."""
 
     def __init__(self, name: str, keys: list[tuple[str, str, int]], actions: list[Routine]) -> None:
@@ -447,7 +448,7 @@ class Whole(Maker):
             one.body.append(("raw", f"cnt.count({rng.randrange(9)});"))
         return one
 
-    def _table(self, name: str, actions: list[Routine], spare: str = "") -> Table:
+    def _table(self, name: str, actions: list[Routine], spare: str = "") -> RandomTable:
         rng = self.rng
         keys = []
         for _ in range(rng.randrange(1, 4)):
@@ -461,7 +462,7 @@ class Whole(Maker):
             at = rng.randrange(len(keys))
             if keys[at][2] % 8 == 0:  # PI refuses prefixes of other widths: it counts the zeros behind them in bytes
                 keys[at] = (keys[at][0], "lpm", keys[at][2])
-        table = Table(name, keys, rng.sample(actions, rng.randrange(1, len(actions) + 1)))
+        table = RandomTable(name, keys, rng.sample(actions, rng.randrange(1, len(actions) + 1)))
         run = rng.choice(table.actions)
         table.default = f"{run.name}({', '.join(str(self.value(bits)) for _, _, bits in run.params)})"
         if rng.random() < 0.3:
@@ -532,7 +533,7 @@ class Whole(Maker):
             out += self._apply(self.waiting.pop())
         return out + self._ways()
 
-    def _apply(self, table: Table) -> list[Node]:
+    def _apply(self, table: RandomTable) -> list[Node]:
         rng = self.rng
 
         def inner() -> list[Node]:

@@ -18,8 +18,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from testbed.program import compile_program
-from topologies.net import Fabric
+from topologies.lab.fabric import Fabric
+from topologies.lab.p4_program import compile_program
 from topologies.plan import Plan
 
 SCHEMA = "mrc-bench-provision/1"
@@ -35,7 +35,7 @@ STEPS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class ProvisionRound:
     """One start. `steps_s`: wall clock seconds by step; `total_s` from the first to the last of them."""
 
     total_s: float
@@ -70,7 +70,7 @@ class Steps:
         self.steps[name] = self.steps.get(name, 0.0) + now - since
 
 
-def one_round(plan: Plan) -> Round:
+def one_round(plan: Plan) -> ProvisionRound:
     """Bring the fabric up, ask the controller what it wrote and read, and take everything down."""
     used = _cpu_s()
     steps = Steps()
@@ -83,7 +83,7 @@ def one_round(plan: Plan) -> Round:
         entries = sum(one["entries"] for one in status)
         leaving = time.monotonic()
     gone = time.monotonic() - leaving
-    return Round(total, _cpu_s() - used, steps.steps, len(plan.switches), verified, entries, gone)
+    return ProvisionRound(total, _cpu_s() - used, steps.steps, len(plan.switches), verified, entries, gone)
 
 
 def _cpu_s() -> float:
@@ -115,7 +115,7 @@ def run(plan: Plan, rounds: int, console: Console) -> dict[str, Any]:
     return result
 
 
-def _show(result: dict[str, Any], made: list[Round], plan: Plan, console: Console) -> None:
+def _show(result: dict[str, Any], made: list[ProvisionRound], plan: Plan, console: Console) -> None:
     table = Table(title=f"{len(plan.switches)} switches from nothing: {plan}")
     for head in ("step", "median s", "slowest s"):
         table.add_column(head, justify="left" if head == "step" else "right")

@@ -19,8 +19,8 @@ from rich.console import Console
 
 from bench.faults import spread
 from hosts.clustermapper.ports import network_namespace
-from testbed.fabric import open_fabric
-from topologies.net import Fabric
+from topologies.lab.fabric import Fabric
+from topologies.lab.open_fabric import open_fabric
 from topologies.plan import Plan
 
 PACKETS_PER_S = 2000
@@ -39,7 +39,7 @@ _HEAD = struct.Struct("!6s6sH IHBB16s16s HHHH Qd")
 
 
 @dataclass(slots=True)
-class Stream:
+class ProbeStream:
     """Numbered packets from one host to another, each with an EV of its own. Use `start`, then `stop`."""
 
     out: socket.socket
@@ -52,7 +52,7 @@ class Stream:
     threads: tuple[threading.Thread, ...] = ()
 
     @classmethod
-    def between(cls, fabric: Fabric, source: str, destination: str, plane: int) -> Stream:
+    def between(cls, fabric: Fabric, source: str, destination: str, plane: int) -> ProbeStream:
         plan = fabric.plan
         here, there = plan.host(source), plan.host(destination)
         ports = plan.host_port(here, plane), plan.host_port(there, plane)
@@ -124,7 +124,7 @@ class Stream:
     _more: bool = True
 
 
-def _cut(fabric: Fabric, stream: Stream, t1: str, t0: str) -> tuple[float, float]:
+def _cut(fabric: Fabric, stream: ProbeStream, t1: str, t0: str) -> tuple[float, float]:
     """Cut and restore a downlink under the stream; when each was, monotonic seconds."""
     cut_at = fabric.link(t1, t0, up=False)
     time.sleep(WATCH_S)
@@ -138,7 +138,7 @@ def run(mode: str, rounds: int, console: Console) -> dict[str, Any]:
     plan = Plan(planes=1, racks=2, spines=2, hosts_per_rack=1, mode=mode)
     cuts: list[tuple[float, float]] = []
     with open_fabric(plan, target="embedded", nic="fast", console=console, agents=False, mapper=False) as fabric:
-        stream = Stream.between(fabric, "h0", "h1", 0)
+        stream = ProbeStream.between(fabric, "h0", "h1", 0)
         stream.start()
         time.sleep(SETTLE_S)
         for number in range(rounds):

@@ -35,12 +35,12 @@ from pathlib import Path
 from typing import Any
 
 from bench import bmv2, target, traffic
-from bench.tables import load_plan, write_plan
+from bench.plan_entries import load_plan, write_plan
 from switch.build import BuildError, build_program
-from switch.device import Device
-from switch.entities import TableError
-from switch.loop import EventLoop, PortError
-from switch.p4.errors import P4Error
+from switch.compiler.errors import P4Error
+from switch.device.device import P4Device
+from switch.device.entities import TableError
+from switch.device.loop import EventLoop, PortError
 from topologies.plan import Mode, Plan, SwitchRoutes, carrier
 
 HERE = Path(__file__).parent
@@ -142,7 +142,7 @@ def measure() -> dict[str, Any]:
     loader = build_program([HERE / "load.c"], tag="bench-load")
     plan = Plan()
     with contextlib.ExitStack() as stack:
-        device = Device(1, "p0-t0-0")
+        device = P4Device(1, "p0-t0-0")
         stack.callback(device.close)
         routes = load_routes(device, plan)
         loop = EventLoop()
@@ -168,7 +168,7 @@ def measure() -> dict[str, Any]:
 
 
 def campaign(
-    loader: Path, device: Device, heads: dict[int, bytes], embedded: Forwarder, bare: Forwarder, v3: Forwarder
+    loader: Path, device: P4Device, heads: dict[int, bytes], embedded: Forwarder, bare: Forwarder, v3: Forwarder
 ) -> dict[str, Any]:
     """All rounds, forwarders in turn, and the summary."""
     before = os.getloadavg()[0]
@@ -200,7 +200,7 @@ def sample(
 
 
 def summary(
-    device: Device, heads: dict[int, bytes], load_before: float, embedded: Forwarder, bare: Forwarder, v3: Forwarder
+    device: P4Device, heads: dict[int, bytes], load_before: float, embedded: Forwarder, bare: Forwarder, v3: Forwarder
 ) -> dict[str, Any]:
     def middle(samples: dict[Any, list[float]], key: Any) -> float | None:
         return round(statistics.median(samples[key]), 3) if key in samples else None
@@ -236,7 +236,7 @@ def summary(
 # ---- what is measured -------------------------------------------------------------------------------------------
 
 
-def load_routes(device: Device, plan: Plan) -> SwitchRoutes:
+def load_routes(device: P4Device, plan: Plan) -> SwitchRoutes:
     """srv6.p4 and the whole tables of the first T0 into `device`."""
     load_plan(device, plan, plan.switches[0])
     return plan.srv6_routes(plan.switches[0])
@@ -271,7 +271,7 @@ def _transport(plan: Plan, size: int) -> bytes:
     ))  # fmt: skip
 
 
-def spin_ns(device: Device, head: bytes, size: int, count: int = 200_000) -> float:
+def spin_ns(device: P4Device, head: bytes, size: int, count: int = 200_000) -> float:
     """Nanoseconds of the program alone, per frame, copying the frame included."""
     data = head + bytes(size - len(head))
     return device.spin(1, data, count) / count
@@ -282,7 +282,7 @@ def spray_forwarder(loop: EventLoop) -> Iterator[tuple[Forwarder, dict[int, byte
     """A second device in the same loop with spray.p4, between its own cables, and its frames."""
     plan = Plan(mode=Mode.ECMP)
     one = Forwarder("spray", "s", lambda: thread_ns(os.getpid(), "p4-forward"))
-    with contextlib.closing(Device(2, "spray")) as device:
+    with contextlib.closing(P4Device(2, "spray")) as device:
         load_plan(device, plan, plan.switches[0])
         heads = plain_heads(plan)
         size = FRAME_BYTES[0]

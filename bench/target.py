@@ -1,7 +1,7 @@
 """What the embedded switch costs apart from packets: part of `mrc bench switch`, alone `python -m bench.target`.
 
     compile   srv6.p4 compiled and loaded into a device, new and from the cache, each in a process of its own, after
-              `switch.p4.prepare()`: runtime and grammar tables are made once a machine
+              `switch.compiler.prepare()`: runtime and grammar tables are made once a machine
     start     a daemon with 16 switches of 2 to 4 ports (the default plan) until all have pipeline and routes
     entries   10,000 lpm entries in one Write over P4Runtime, read back
     memory    what an idle switch with ports, pipeline and routes adds to the daemon: private memory with its rings
@@ -25,7 +25,7 @@ from typing import Any
 import grpc
 from finsy.proto import U128, p4r, p4r_grpc
 
-from switch.p4 import CompiledProgram, compile_program
+from switch.compiler import CompiledProgram, compile_program
 from topologies.plan import LOCATOR, Plan, Switch
 
 HERE = Path(__file__).parent
@@ -62,11 +62,11 @@ _COMPILE = """
 import os, sys, time
 from switch import native
 native.runtime()
-from switch.device import Device
+from switch.device.device import Device
 device = Device(1)
-import switch.p4
+import switch.compiler
 begun, used = time.monotonic(), sum(os.times()[:4])
-device.load(switch.p4.compile_program(sys.argv[1]))
+device.load(switch.compiler.compile_program(sys.argv[1]))
 print(time.monotonic() - begun, sum(os.times()[:4]) - used)
 """
 
@@ -76,7 +76,7 @@ def compile_times(source: Path) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="mrc-bench-") as folder:
         environment = {**os.environ, "MRC_CACHE_DIR": folder}
         took = []
-        subprocess.run([sys.executable, "-c", "import switch.p4; switch.p4.prepare()"], env=environment,
+        subprocess.run([sys.executable, "-c", "import switch.compiler; switch.compiler.prepare()"], env=environment,
                        cwd=HERE.parent, check=True)  # fmt: skip
         for _ in range(3):
             done = subprocess.run([sys.executable, "-c", _COMPILE, str(source)], env=environment, cwd=HERE.parent,
@@ -183,7 +183,7 @@ async def daemon_figures(plan: Plan, program: CompiledProgram, lpm: CompiledProg
             config.write_text(jsonlib.dumps([*devices[:count], {"name": "spare", "device_id": 99, "ports": {}}]))
             begun = time.monotonic()
             child = subprocess.Popen(
-                [sys.executable, "-m", "switch.daemon", "--p4runtime", "127.0.0.1:0", "--gnmi", "127.0.0.1:0",
+                [sys.executable, "-m", "switch.server", "--p4runtime", "127.0.0.1:0", "--gnmi", "127.0.0.1:0",
                  "--config", str(config)],
                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=HERE.parent,
             )  # fmt: skip

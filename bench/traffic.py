@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from switch.build import build_program
-from switch.device import Device
-from switch.loop import EventLoop
-from switch.traffic import Impairment, PortTraffic
+from switch.device.device import P4Device
+from switch.device.loop import EventLoop
+from switch.device.traffic import Impairment, PortSettings
 
 RATES = (10e6, 100e6)
 RATE_SECONDS = 1.5
@@ -44,7 +44,7 @@ PACKET_IGNORE_OUTGOING = 23
 
 
 def campaign(
-    drive: Drive, loader: Path, device: Device, port: int, heads: dict[int, bytes], one: Any
+    drive: Drive, loader: Path, device: P4Device, port: int, heads: dict[int, bytes], one: Any
 ) -> dict[str, Any]:
     """All three, on a device that forwards between the cables of `one` and leaves by `port`."""
     try:
@@ -57,8 +57,8 @@ def campaign(
         device.traffic.reset()
 
 
-def _rate(drive: Drive, loader: Path, device: Device, port: int, head: bytes, one: Any, rate: int) -> dict[str, Any]:
-    device.traffic.set(port, PortTraffic(rate_bps=rate))
+def _rate(drive: Drive, loader: Path, device: P4Device, port: int, head: bytes, one: Any, rate: int) -> dict[str, Any]:
+    device.traffic.set(port, PortSettings(rate_bps=rate))
     packets = int(rate * RATE_SECONDS / (RATE_FRAME * 8))
     result = drive(loader, one, head, RATE_FRAME, 512, packets)
     got = result["received"] * RATE_FRAME * 8 / result["seconds"]
@@ -66,9 +66,9 @@ def _rate(drive: Drive, loader: Path, device: Device, port: int, head: bytes, on
             "lost": result["lost"]}  # fmt: skip
 
 
-def _delay(device: Device, port: int, head: bytes, one: Any, delay_us: int) -> dict[str, Any]:
+def _delay(device: P4Device, port: int, head: bytes, one: Any, delay_us: int) -> dict[str, Any]:
     """Lateness of single frames against the delay, microseconds; with delay 0 it is the way of a frame itself."""
-    device.traffic.set(port, PortTraffic(output=Impairment(delay_us=delay_us)))
+    device.traffic.set(port, PortSettings(output=Impairment(delay_us=delay_us)))
     first, _, _, last = one.interfaces()
     rng = random.Random(1)
     late = []
@@ -93,10 +93,10 @@ def _delay(device: Device, port: int, head: bytes, one: Any, delay_us: int) -> d
             "early": sum(value < 0 for value in late)}  # fmt: skip
 
 
-def _cost(drive: Drive, loader: Path, device: Device, port: int, head: bytes, one: Any, size: int) -> dict[str, Any]:
+def _cost(drive: Drive, loader: Path, device: P4Device, port: int, head: bytes, one: Any, size: int) -> dict[str, Any]:
     samples: dict[str, list[float]] = {"off": [], "on": []}
     for _ in range(COST_ROUNDS):
-        for name, settings in (("off", PortTraffic()), ("on", PortTraffic(rate_bps=FAST_BPS))):
+        for name, settings in (("off", PortSettings()), ("on", PortSettings(rate_bps=FAST_BPS))):
             device.traffic.set(port, settings)
             before = one.cpu_ns()
             result = drive(loader, one, head, size, 128, COST_PACKETS)
@@ -134,7 +134,7 @@ def main() -> int:
     options = parser.parse_args()
     bench.enter_namespace()
     with contextlib.ExitStack() as stack:
-        device = Device(1, "p0-t0-0")
+        device = P4Device(1, "p0-t0-0")
         stack.callback(device.close)
         plan = Plan()
         routes = bench.load_routes(device, plan)

@@ -1,6 +1,6 @@
 """`mrc bench transport`: what the transport does, in numbers beside their targets, on the virtual-time fabric.
 
-The unchanged engines run over the model of testbed/virtual at the scale of §11.4 (10 Mb/s a port, 10 ms round
+The unchanged engines run over the model of simulator at the scale of §11.4 (10 Mb/s a port, 10 ms round
 trip, PMTU 1024, thresholds from the BDP, NSCC). All is virtual time from fixed seeds: the numbers do not depend on the
 machine, and are the same in every run. Rates are of payload, as a share of what the bottleneck's bits leave for payload
 in full packets; delays are in round trips.
@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hosts.engine.events import EvChanged, PacketLost
-from testbed.virtual import Cut, Flow, Loss, Scale, VirtualFabric, incast, jain, rates_bps, run_all, scaled
+from simulator import Cut, Flow, Loss, Scale, VirtualFabric, incast, jain, rates_bps, run_all, scaled
 from topologies.plan import Plan, ev_uplink
 
 SCHEMA = "mrc-bench-transport/1"

@@ -27,14 +27,19 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from controller.agents import ASK_EVERY_S, AgentSource
-from controller.congestion import ASK_EVERY_S as COUNTERS_EVERY_S
-from controller.faults import COUNTERS, Fault, FaultList, Tap
-from controller.forwarding import Forwarding, Reading
-from controller.mapper import COUNTS_EVERY_S, COUNTS_WHEN_BAD_S, TOGETHER_S, MapperSource
-from controller.observations import header_of, line_of
-from controller.traces import Trace
-from hosts.clustermapper.prober import Prober, Settings, target_json
+from controller.faults.correlator import COUNTERS, Fault, FaultCorrelator, Tap
+from controller.faults.forwarding import Forwarding, Reading
+from controller.faults.observations import header_of, line_of
+from controller.faults.path_segments import PathSegments
+from controller.sources.clustermapper import (
+    COUNTS_EVERY_S,
+    COUNTS_WHEN_BAD_S,
+    TOGETHER_S,
+    ClustermapperSource,
+)
+from controller.sources.host_agents import ASK_EVERY_S, HostAgentSource
+from controller.sources.queue_drops import ASK_EVERY_S as COUNTERS_EVERY_S
+from hosts.clustermapper.prober import Prober, ProberSettings, target_json
 from hosts.clustermapper.targets import loops_of, targets_of
 from topologies.plan import Host, Link, Plan, Switch
 
@@ -133,13 +138,13 @@ def random_set(plan: Plan, rng: random.Random) -> list[Broken]:
 
 
 @dataclass(slots=True)
-class Flow:
+class WatchedFlow:
     """The packets of one EV of one QP."""
 
     source: Host
     peer: Host
     ev: int
-    trace: Trace
+    trace: PathSegments
     state: str = "good"
     next_at: float = 0.0
     answered: int = 0
@@ -156,7 +161,7 @@ class World:
         plan: Plan,
         broken: list[Broken],
         seed: int,
-        make: Callable[..., FaultList] = FaultList,
+        make: Callable[..., FaultCorrelator] = FaultCorrelator,
         tap: Tap | None = None,
     ) -> None:
         self.plan, self.broken = plan, broken
@@ -186,11 +191,11 @@ class World:
         targets = targets_of(plan)
         self._targets = (*targets, *loops_of(plan, targets))
         self._walks = [self.traces.along(target.walk) for target in self._targets]
-        self._prober = Prober(self._targets, Settings(), 0.0)
+        self._prober = Prober(self._targets, ProberSettings(), 0.0)
         self._rows = [target_json(*pair) for pair in zip(self._targets, self._prober.health, strict=True)]
         folder = Path()
-        self._mapper = MapperSource(folder, self.faults, lambda event: None, lambda: None)
-        self._agents = AgentSource(folder, plan, self.faults, lambda event: None, lambda: None)
+        self._mapper = ClustermapperSource(folder, self.faults, lambda event: None, lambda: None)
+        self._agents = HostAgentSource(folder, plan, self.faults, lambda event: None, lambda: None)
         self._forwarding = Forwarding(self.traces)
         self._reading_due: float | None = None
         self._full, self._full_until = "", 0.0
@@ -200,11 +205,11 @@ class World:
         self._ends_at = max(one.at for one in broken) + (WATCHED_LOSSY_S if is_lossy else WATCHED_S)
 
     @property
-    def probes(self) -> list[Trace]:
+    def probes(self) -> list[PathSegments]:
         """What Clustermapper's self-probes cross."""
         return [walk for walk, target in zip(self._walks, self._targets, strict=True) if target.about is None]
 
-    def _random_paths(self) -> list[Flow]:
+    def _random_paths(self) -> list[WatchedFlow]:
         """QPs between random pairs of hosts, with every EV of theirs or a few."""
         out = []
         for _ in range(self.rng.choice((0, 1, 2, 4))):
@@ -212,12 +217,12 @@ class World:
             evs = list(self.plan.evs(source, peer))
             for ev in self.rng.sample(evs, min(len(evs), 6)):
                 if not any(p.source is source and p.peer is peer and p.ev == ev for p in out):
-                    out.append(Flow(source, peer, ev, self.traces.data(source, peer, ev)))
+                    out.append(WatchedFlow(source, peer, ev, self.traces.data(source, peer, ev)))
         return out
 
     # ---- what happens to a packet -----------------------------------------------------------------------
 
-    def walks(self, trace: Trace) -> bool:
+    def walks(self, trace: PathSegments) -> bool:
         """Send a packet along; False when it is lost. Counts at switches."""
         hops = self._hops.get(id(trace))
         if hops is None:
@@ -391,7 +396,7 @@ class World:
 
     # ---- hosts ------------------------------------------------------------------------------------------
 
-    def _send(self, path: Flow) -> None:
+    def _send(self, path: WatchedFlow) -> None:
         """A packet of an EV, or, while it is withdrawn, a probe of it."""
         came_through = self.walks(path.trace) and self.rng.random() > self._chance(path)
         if path.state == "good":
@@ -409,13 +414,13 @@ class World:
         pause = SEND_S if path.state == "good" else PROBE_S
         self._after(self.now + pause, lambda: self._send(path))
 
-    def _chance(self, path: Flow) -> float:
+    def _chance(self, path: WatchedFlow) -> float:
         """Share of its packets that are lost although nothing is broken."""
         if path.state == "good" and self._full_until > self.now and self._full in path.trace.arcs:
             return FULL_LOSS
         return ODD_LOSS
 
-    def _ev_told(self, path: Flow, old: str) -> None:
+    def _ev_told(self, path: WatchedFlow, old: str) -> None:
         new = "assumed_bad" if old == "good" else "good"
         event = {"t": self.now, "peer": path.peer.name, "ev": path.ev, "old": old, "new": new, "qpn": 17}
         host = path.source.name
@@ -470,7 +475,7 @@ class World:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CaseVerdict:
     """What became of a set. `seen`: causes that somebody could see; `exact` and so on: how many of them are what."""
 
     result: str
@@ -504,7 +509,7 @@ def _arcs_of_dead_switches(world: World) -> frozenset[str]:
     return frozenset(port.interface for link in links for port in (link.lower, link.upper))
 
 
-def judge(world: World) -> Verdict:
+def judge(world: World) -> CaseVerdict:
     """Compare what was named with what was broken."""
     wrong = [
         f"{kind} {direction or location}, named at {at:.2f}"
@@ -534,7 +539,7 @@ def judge(world: World) -> Verdict:
     missed = tuple(str(one) for one in seen if one not in exact and one not in told)
     asked = [one for one in exact if one.kind == "one-way cut" and one.place.lower.node.startswith("p")]
     result = WRONG if wrong else MISSED if missed else CANNOT_TELL if told or open_ else EXACT
-    return Verdict(
+    return CaseVerdict(
         result, len(seen), len(exact), len(told), missed, tuple(wrong), len(asked),
         sum(named[one.place.name].direction is not None for one in asked),
     )  # fmt: skip
@@ -567,7 +572,9 @@ def _is_of_dead_switch(world: World, kind: str, location: str) -> bool:
 # ---- many ---------------------------------------------------------------------------------------------------
 
 
-def world_of(seed: int, number: int, make: Callable[..., FaultList] = FaultList, tap: Tap | None = None) -> World:
+def world_of(
+    seed: int, number: int, make: Callable[..., FaultCorrelator] = FaultCorrelator, tap: Tap | None = None
+) -> World:
     """Set `number` of a seed, not yet run."""
     rng = random.Random(f"{seed}/{number}")
     plan = Plan(*rng.choice(FABRICS))
@@ -575,7 +582,7 @@ def world_of(seed: int, number: int, make: Callable[..., FaultList] = FaultList,
 
 
 @dataclass(slots=True)
-class Tally:
+class CauseTally:
     """Of all sets so far."""
 
     sets: Counter[str] = field(default_factory=Counter)
@@ -583,7 +590,7 @@ class Tally:
     details: list[dict[str, Any]] = field(default_factory=list)
     """Of every set that is wrong or misses something."""
 
-    def add(self, number: int, world: World, verdict: Verdict) -> None:
+    def add(self, number: int, world: World, verdict: CaseVerdict) -> None:
         self.sets[verdict.result] += 1
         self.causes.update(
             {
@@ -601,7 +608,7 @@ class Tally:
                 }
             )  # fmt: skip
 
-    def merge(self, other: Tally) -> None:
+    def merge(self, other: CauseTally) -> None:
         self.sets.update(other.sets)
         self.causes.update(other.causes)
         self.details += other.details
@@ -614,9 +621,9 @@ class Tally:
         }
 
 
-def run_sets(seed: int, numbers: Iterable[int], make: Callable[..., FaultList] = FaultList) -> Tally:
+def run_sets(seed: int, numbers: Iterable[int], make: Callable[..., FaultCorrelator] = FaultCorrelator) -> CauseTally:
     """Some sets of a seed, one after the other."""
-    tally = Tally()
+    tally = CauseTally()
     for number in numbers:
         world = world_of(seed, number, make)
         world.run()
@@ -641,7 +648,7 @@ def run(seed: int, sets: int, *, jobs: int, folder: Path | None, console: Consol
 
     `folder`: where the observations of each set with something wrong or missed are put.
     """
-    tally = Tally()
+    tally = CauseTally()
     chunks = [range(first, min(first + CHUNK, sets)) for first in range(0, sets, CHUNK)]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress, ProcessPoolExecutor(jobs) as pool:

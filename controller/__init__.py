@@ -1,18 +1,18 @@
 """The fabric controller: keeps every switch as the plan wants it, and knows what is broken (docs/controller.md).
 
-    inputs      the run folder's files, checked        northbound  the HTTP/JSON API and its event stream
-    routes      the plan's routes as entries           faults      the fault list: reports in, faults out (pure)
-    entries     entries by name, text, differences     explain     which causes explain the reports (pure)
-    session     one P4Runtime connection               traces      what a probe or an EV crosses (pure)
-    keeper      one switch kept as the plan wants it   journal     the fault list on disk
-    ports       oper-status of all interfaces (gNMI)   records     sightings and faults, and their words (pure)
-    observations  what the fault list was told, kept and replayed; forwarding  what switches received and sent (pure)
-    discipline  entries of the egress discipline       paths       what is known of watched paths (pure)
-    liveness    entries that follow what is alive      agents, mapper    the sources on the hosts
-    reaction    when groups follow it (pure)
-    readings    counters and queues, when asked        denylist    the policy, and the agents' lists
-    answers     what the API answers                   congestion  full queues, which are no faults
-    app         all of them
+    app         all of it, one task for each duty        config         what the controller is started with, checked
+    denylist    the policy, and the agents' lists        reconvergence  when groups follow what has died (pure)
+    p4runtime/  session        one P4Runtime connection       provisioner    one switch kept as the plan wants it
+                entries        entries by name and text       routes, qos    the plan's entries, the egress discipline's
+                pruning        entries by what is alive       counters       counters and queues, when asked
+    faults/     correlator     symptoms in, faults out (pure) diagnosis      which causes explain them (pure)
+                fault_list     life cycle of faults (pure)    fault_model    symptoms and faults as records (pure)
+                path_stats     what watched paths prove       path_segments  what a probe or an EV crosses (pure)
+                forwarding     what switches received, sent   timers         hold-down times of the correlation
+                journal        the fault list on disk         observations   what the correlator was told, for replay
+    sources/    gnmi_ports, host_agents, clustermapper, queue_drops (full queues, which are no faults)
+    api/        server         HTTP/JSON and its events       handlers       what it answers
+                rpc_client     requests to the hosts' processes
 
 The HTTP/JSON API, request by request: docs/northbound.md.
 """

@@ -15,16 +15,16 @@ import sys
 from pathlib import Path
 
 from controller.app import FabricController, NotReady
+from controller.config import read_inputs
 from controller.denylist import POLICIES
 from controller.errors import InputError
-from controller.inputs import read_inputs
-from controller.reaction import seconds_of
-from controller.routes import PROGRAMS
-from topologies.jsonl import JsonlError
+from controller.p4runtime.routes import PROGRAMS
+from controller.reconvergence import seconds_of
+from ipc.rpc import JsonlError
 
 DEADLINE_S = 60.0
 DEFAULT_RUN_DIR = "/run/mrc-testbed"
-"""As topologies/rundir.py has it, which this folder may not import."""
+"""As ipc/rundir.py has it, which this folder may not import."""
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,7 +1,7 @@
-"""The controller as a whole: a keeper for every switch, the sources, the fault list and its journal, the northbound
-API (docs/controller.md).
+"""The controller as a whole: a provisioner for every switch, the sources, the fault list and its journal, the
+northbound API (docs/controller.md).
 
-One asyncio process. Nothing here writes to a switch; that is `keeper`'s alone.
+One asyncio process. Nothing here writes to a switch; that is `provisioner`'s alone.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ import logging
 import time
 from typing import Any
 
-from controller.agents import BAD, AgentSource
-from controller.answers import Answers
-from controller.congestion import CongestionSource
-from controller.denylist import Denylist
-from controller.entries import number_text
-from controller.explain import How
-from controller.faults import PORT_IS_BAD, Fault, FaultList
-from controller.inputs import Inputs
-from controller.journal import Journal
-from controller.keeper import Keeper, SwitchState
-from controller.liveness import Dead, live_entries
-from controller.mapper import MapperSource
-from controller.northbound import Message, NorthboundServer
-from controller.observations import Recorder
-from controller.ports import PortWatch
-from controller.reaction import Reaction
-from topologies.jsonl import event_of
+from controller.api.handlers import ApiHandlers
+from controller.api.server import ApiServer, Message
+from controller.config import ControllerConfig
+from controller.denylist import DenylistPolicy
+from controller.faults.correlator import PORT_IS_BAD, Fault, FaultCorrelator
+from controller.faults.diagnosis import How
+from controller.faults.journal import Journal
+from controller.faults.observations import ObservationRecorder
+from controller.p4runtime.entries import number_text
+from controller.p4runtime.provisioner import SwitchProvisioner, SwitchState
+from controller.p4runtime.pruning import Dead, live_entries
+from controller.reconvergence import ReconvergenceDelay
+from controller.sources.clustermapper import ClustermapperSource
+from controller.sources.gnmi_ports import GnmiPortWatch
+from controller.sources.host_agents import BAD, HostAgentSource
+from controller.sources.queue_drops import QueueDropSource
+from ipc.rpc import event_of
 from topologies.plan import Link, PlanError
 
 CONFIRM_S = 4.0
@@ -67,23 +67,28 @@ class FabricController:
     """Runs until stop() or an error. Use `run()`; everything else is called by its parts."""
 
     def __init__(
-        self, inputs: Inputs, http_port: int | None = None, denylist: str | None = None, react_after_s: float = 0.0
+        self,
+        inputs: ControllerConfig,
+        http_port: int | None = None,
+        denylist: str | None = None,
+        react_after_s: float = 0.0,
     ) -> None:
         self.inputs = inputs
         plan = inputs.plan
-        self.faults = FaultList(plan)
-        self.keepers = {
-            t.name: Keeper(t, inputs.catalog, self._switch_changed, self._live_written) for t in inputs.targets
+        self.faults = FaultCorrelator(plan)
+        self.provisioners = {
+            t.name: SwitchProvisioner(t, inputs.catalog, self._switch_changed, self._live_written)
+            for t in inputs.targets
         }
-        for keeper in self.keepers.values():
-            keeper.on_digest = self._digest_told
-        self.watches = [PortWatch(a, self._port_status, self._wake) for a in inputs.gnmi_addresses]
-        self.agents = AgentSource(inputs.run_dir, plan, self.faults, self._ev_told, self.faults_moved)
-        self.mapper = MapperSource(inputs.run_dir, self.faults, self._probe_told, self.faults_moved)
-        self.congestion = CongestionSource(self.keepers.values(), self.faults, self.faults_moved)
-        self.denylist = Denylist(plan, self.agents, self._denylist_told)
+        for provisioner in self.provisioners.values():
+            provisioner.on_digest = self._digest_told
+        self.watches = [GnmiPortWatch(a, self._port_status, self._wake) for a in inputs.gnmi_addresses]
+        self.agents = HostAgentSource(inputs.run_dir, plan, self.faults, self._ev_told, self.faults_moved)
+        self.mapper = ClustermapperSource(inputs.run_dir, self.faults, self._probe_told, self.faults_moved)
+        self.congestion = QueueDropSource(self.provisioners.values(), self.faults, self.faults_moved)
+        self.denylist = DenylistPolicy(plan, self.agents, self._denylist_told)
         self.agents.on_back = self.denylist.agent_is_back
-        self.reaction = Reaction(react_after_s)
+        self.reaction = ReconvergenceDelay(react_after_s)
         self.status: dict[str, str] = {}
         """Last oper-status of every interface of the fabric."""
         self._down: dict[int, frozenset[Link]] = {}
@@ -97,7 +102,7 @@ class FabricController:
         self._seen: set[str] = set()
         """Switches that have been up."""
         self._http_port = http_port
-        self._server = NorthboundServer(Answers(self).routes(), self._snapshot)
+        self._server = ApiServer(ApiHandlers(self).routes(), self._snapshot)
         self._journal: Journal | None = None
         self._stopping = False
         self._woken = asyncio.Event()
@@ -112,7 +117,7 @@ class FabricController:
         controller has the run folder; whatever a task of ours died of, because that is a bug.
         """
         self._journal = Journal.open(self.inputs.run_dir)
-        recorder = self.faults.tap = Recorder(self.inputs.run_dir / "log", self.inputs.plan)
+        recorder = self.faults.tap = ObservationRecorder(self.inputs.run_dir / "log", self.inputs.plan)
         try:
             self._remember(self._journal)
             await self._server.start(self.inputs.run_dir, self._http_port)
@@ -130,10 +135,10 @@ class FabricController:
     @property
     def ready(self) -> bool:
         """Every switch equals the plan and every port's state is known; one known to be lost is not waited for."""
-        keepers = (
-            k.status.verified or (self.began and k.status.state is SwitchState.LOST) for k in self.keepers.values()
+        provisioners = (
+            k.status.verified or (self.began and k.status.state is SwitchState.LOST) for k in self.provisioners.values()
         )
-        return all(keepers) and all(w.synced for w in self.watches)
+        return all(provisioners) and all(w.synced for w in self.watches)
 
     def _remember(self, journal: Journal) -> None:
         """Take up what an earlier controller of this run folder knew."""
@@ -148,7 +153,7 @@ class FabricController:
 
     async def _keep(self, deadline_s: float) -> None:
         running = {f"watch {watch.address}": watch.run() for watch in self.watches}
-        running |= {f"keep {name}": self._keep_switch(keeper) for name, keeper in self.keepers.items()}
+        running |= {f"keep {name}": self._keep_switch(provisioner) for name, provisioner in self.provisioners.items()}
         running |= {
             "agents": self.agents.run(),
             "mapper": self.mapper.run(),
@@ -177,12 +182,12 @@ class FabricController:
                     task.cancel()
                 _, left = await asyncio.wait(left, timeout=1.0)
 
-    async def _keep_switch(self, keeper: Keeper) -> None:
+    async def _keep_switch(self, provisioner: SwitchProvisioner) -> None:
         """After a restart the ports first: what follows from them is in the switches, and is no difference then."""
         deadline = time.monotonic() + PORTS_FIRST_S
         while self.began and time.monotonic() < deadline and not all(w.synced for w in self.watches):
             await asyncio.sleep(0.02)
-        await keeper.run()
+        await provisioner.run()
 
     def _now_ready(self) -> None:
         assert self._journal is not None
@@ -199,18 +204,18 @@ class FabricController:
         deadline = time.monotonic() + deadline_s
         while not self.ready and not self._stopping:
             self._raise_for(tasks)
-            if any(k.status.state is SwitchState.FAILED for k in self.keepers.values()):
+            if any(k.status.state is SwitchState.FAILED for k in self.provisioners.values()):
                 raise NotReady(self._what_is_missing("a switch refuses what it was sent"))
             if not await self._next_wake(deadline):
                 raise NotReady(self._what_is_missing(f"not all switches are ready after {deadline_s:g} s"))
 
     def _give_up_absent(self) -> None:
-        for keeper in self.keepers.values():
-            keeper.give_up_absent()
+        for provisioner in self.provisioners.values():
+            provisioner.give_up_absent()
 
     def _what_is_missing(self, why: str) -> str:
         lines = [f"{why}:"]
-        lines += [f"  {k.describe()}" for k in self.keepers.values() if not k.status.verified]
+        lines += [f"  {k.describe()}" for k in self.provisioners.values() if not k.status.verified]
         lines += [f"  {w.reason}" for w in self.watches if not w.synced]
         lines.append("see log/switchd.log in the run folder, and whether the addresses in switches.json are right")
         return "\n".join(lines)
@@ -235,10 +240,10 @@ class FabricController:
 
     # ---- what the parts tell ----------------------------------------------------------------------------
 
-    def _switch_changed(self, keeper: Keeper) -> None:
-        now, name, status = time.monotonic(), keeper.target.name, keeper.status
+    def _switch_changed(self, provisioner: SwitchProvisioner) -> None:
+        now, name, status = time.monotonic(), provisioner.target.name, provisioner.status
         log.info("%s: %s: %s", name, status.state.value, status.reason)
-        self.publish("switch", now, **self._switch_event(keeper))
+        self.publish("switch", now, **self._switch_event(provisioner))
         is_up = STREAM_IS_UP[status.state]
         if is_up is not None and (is_up or self.began or name in self._seen):  # never seen is not lost: run() waits
             self._seen.add(name)
@@ -261,7 +266,7 @@ class FabricController:
         self.faults_moved()
 
     def _follow_liveness(self, plane: int) -> None:
-        """Have the switches of a plane hold what follows from what is alive (liveness.py)."""
+        """Have the switches of a plane hold what follows from what is alive (pruning.py)."""
         inputs = self.inputs
         down = frozenset(
             link
@@ -280,9 +285,9 @@ class FabricController:
 
     def _want_live(self, plane: int) -> None:
         inputs, dead, heeded = self.inputs, self._dead[plane], self.reaction.heeded(plane)
-        for keeper in self.keepers.values():
-            if (switch := keeper.target.switch).plane == plane:
-                keeper.want_live(live_entries(inputs.plan, inputs.program, switch, inputs.catalog, dead, heeded))
+        for provisioner in self.provisioners.values():
+            if (switch := provisioner.target.switch).plane == plane:
+                provisioner.want_live(live_entries(inputs.plan, inputs.program, switch, inputs.catalog, dead, heeded))
 
     def _react(self) -> None:
         """The control plane has taken its time: switches avoid what is dead, and use again what is back."""
@@ -303,13 +308,13 @@ class FabricController:
         self._up_at = {link: at for link, at in self._up_at.items() if now - at < RESTORE_AFTER_S}
         return frozenset(link for link in self._up_at if link.plane == plane) - down
 
-    def _live_written(self, keeper: Keeper, reason: str, entries: int, took_s: float) -> None:
-        name = keeper.target.name
+    def _live_written(self, provisioner: SwitchProvisioner, reason: str, entries: int, took_s: float) -> None:
+        name = provisioner.target.name
         self.publish("live", time.monotonic(), switch=name, reason=reason, entries=entries, took_s=took_s)
 
-    def _digest_told(self, keeper: Keeper, name: str, data: list[Any]) -> None:
+    def _digest_told(self, provisioner: SwitchProvisioner, name: str, data: list[Any]) -> None:
         """A switch reports packets that met a dead or unknown next hop."""
-        now, switch = time.monotonic(), keeper.target.switch
+        now, switch = time.monotonic(), provisioner.target.switch
         for report in data:
             if name != NEXT_HOP_REPORT or not isinstance(report, dict):
                 log.debug("%s: digest %s %r ignored", switch.name, name, report)
@@ -379,13 +384,13 @@ class FabricController:
     def publish(self, event: str, t: float, **fields: Any) -> None:
         self._server.publish(event, t=t, **fields)
 
-    def _switch_event(self, keeper: Keeper) -> dict[str, Any]:
-        status = keeper.status
-        return {"switch": keeper.target.name, "state": status.state.value, "reason": status.reason}
+    def _switch_event(self, provisioner: SwitchProvisioner) -> dict[str, Any]:
+        status = provisioner.status
+        return {"switch": provisioner.target.name, "state": status.state.value, "reason": status.reason}
 
     def _snapshot(self) -> list[Message]:
         """What a new watcher gets first: the state of all switches, the active faults."""
         now = time.monotonic()
-        switches = [event_of("switch", now, self._switch_event(k)) for k in self.keepers.values()]
+        switches = [event_of("switch", now, self._switch_event(k)) for k in self.provisioners.values()]
         active = [{"change": "raised", "fault": fault.to_json()} for fault in self.faults.active()]
         return switches + [event_of("fault", now, fields) for fields in active]

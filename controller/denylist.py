@@ -4,9 +4,9 @@
     lossy   what MRC cannot tell well: lossy links, blackholes and whatever loses packets while its ports are up
     all     every fault that could be told, also those that MRC sees by itself
 
-An entry is about a place, never about EVs; each agent works out which of its EVs cross it (hosts/denylist.py). A NIC's
-link takes the whole plane of that host out, for nobody can tell which end of it is bad. What cannot be told is not
-denied, and neither is a place when its entry would leave the hosts of a rack no plane at all.
+An entry is about a place, never about EVs; each agent works out which of its EVs cross it (hosts/agent/denylist.py). A
+NIC's link takes the whole plane of that host out, for nobody can tell which end of it is bad. What cannot be told is
+not denied, and neither is a place when its entry would leave the hosts of a rack no plane at all.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from controller.agents import AgentSource
-from controller.explain import How
-from controller.records import Fault, is_nic
-from controller.traces import Cause
+from controller.faults.diagnosis import How
+from controller.faults.fault_model import Fault, is_nic
+from controller.faults.path_segments import Cause
+from controller.sources.host_agents import HostAgentSource
 from topologies.plan import Plan, Switch
 
 POLICIES = ("off", "lossy", "all")
@@ -64,10 +64,10 @@ def _leaves_a_plane(plan: Plan, entries: list[dict[str, Any]]) -> bool:
     return all(any(is_usable(host, plane) for plane in range(plan.planes)) for host in plan.hosts)
 
 
-class Denylist:
+class DenylistPolicy:
     """Keeps the agents' lists as the policy wants them. `run()` is its task; `on_change()` follows each change."""
 
-    def __init__(self, plan: Plan, agents: AgentSource, on_change: Callable[[], None]) -> None:
+    def __init__(self, plan: Plan, agents: HostAgentSource, on_change: Callable[[], None]) -> None:
         self.plan = plan
         self.policy = "off"
         self.entries: list[dict[str, Any]] = []

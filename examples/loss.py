@@ -6,8 +6,8 @@ A QP type is all that differs. 4 MiB from h0 to h1 over 2 planes x 2 spines, in 
 
 from hosts.engine.config import Config
 from hosts.verbs import QpInitAttr, QpType, SendWR, connect_pair
-from testbed.virtual import Loss, VirtualFabric
-from testbed.virtual.verbs import open_device
+from simulator import Loss, VirtualFabric
+from simulator.verbs import open_device
 from topologies.plan import Plan
 
 TOTAL, CHUNK = 1 << 22, 1 << 18

@@ -1,4 +1,5 @@
-"""Every example runs as a user would run it. (examples/live_write.py needs hosts: tests/hosts/test_verbs_live.py.)"""
+"""Every example runs as a user would run it. (examples/live_write.py needs hosts:
+tests/hosts/verbs/test_verbs_live.py.)"""
 
 import doctest
 import os
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 LIVE = {"live_write.py"}
 EXPECTED = {
     "write.py": "wr_id 1: IBV_WC_SUCCESS, 100000 bytes",

@@ -1,4 +1,8 @@
-"""Who may import whom (docs/architecture.md), read from the source: also imports inside functions count."""
+"""Who may import whom, read from the source: also imports inside functions count.
+
+mrc > bench, experiments > simulator > hosts;  mrc > controller;  topologies > switch
+ipc and topologies.plan are leaves, for all
+"""
 
 import ast
 import sys
@@ -7,19 +11,25 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-OURS = ("switch", "controller", "hosts", "topologies", "testbed", "bench", "tests", "scenarios")
-PLAN_AND_PROTOCOL = ("topologies.plan", "topologies.jsonl")
+ROOT = Path(__file__).resolve().parents[1]
+CODE = ("bench", "controller", "experiments", "hosts", "ipc", "mrc", "simulator", "switch", "topologies")
+"""Folders of Python outside tests."""
+OURS = (*CODE, "tests", "scenarios")
+LEAVES = ("ipc", "topologies.plan")
 
 MAY_IMPORT = {
+    "ipc": ("ipc",),
+    "topologies/plan": ("topologies.plan",),
     "switch": ("switch",),
-    "topologies": ("topologies",),
-    "controller": ("controller", *PLAN_AND_PROTOCOL),
-    "hosts": ("hosts", *PLAN_AND_PROTOCOL),
-    "testbed": ("testbed", "controller", "hosts", "topologies", "switch", "bench"),
-    "bench": ("bench", "testbed", "controller", "hosts", "topologies", "switch"),
+    "topologies": ("topologies", "switch", "ipc"),
+    "controller": ("controller", *LEAVES),
+    "hosts": ("hosts", *LEAVES),
+    "simulator": ("simulator", "hosts", "switch.build", *LEAVES),
+    "experiments": ("experiments", "simulator", "hosts", "controller", "topologies", "ipc"),
+    "bench": ("bench", "experiments", "simulator", "hosts", "controller", "topologies", "switch", "ipc"),
+    "mrc": CODE,
 }
-"""Folder -> modules of ours it may import. testbed's `mrc bench` starts bench, hence that arrow."""
+"""Folder -> modules of ours it may import."""
 
 
 @cache
@@ -73,29 +83,30 @@ def test_engine__has_no_clock_socket_thread_or_randomness_of_its_own():
     assert broken("hosts/engine", lambda m: is_in(m, banned)) == []
 
 
-LIGHT = tuple(f"topologies.{name}" for name in ("plan", "parts", "modes", "speeds", "usids", "jsonl", "lines"))
+@pytest.mark.parametrize("folder", ["topologies/plan", "hosts/engine"])
+def test_leaves__need_only_the_standard_library(folder):
+    """Everybody imports these; they must stay light."""
+    assert broken(folder, lambda m: m.split(".")[0] not in (*sys.stdlib_module_names, *OURS)) == []
 
 
-@pytest.mark.parametrize("module", LIGHT)
-def test_shared_modules__need_only_the_standard_library(module):
-    """Everybody imports these; they must stay light, and import nothing of ours but each other."""
-    path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
-    found = [name for _, name in imports_of(path) if name != "topologies" and not is_in(name, LIGHT)]
-    assert [name for name in found if name.split(".")[0] not in sys.stdlib_module_names] == []
+@pytest.mark.parametrize("name", ["rpc", "framing", "units", "errors", "agent_client", "controller_client"])
+def test_ipc__what_hosts_and_tools_load_is_light(name):
+    found = [module for _, module in imports_of(ROOT / "ipc" / f"{name}.py") if not is_in(module, ("ipc",))]
+    assert [module for module in found if module.split(".")[0] not in sys.stdlib_module_names] == []
 
 
 def test_imports_of__sees_every_form(tmp_path):
     package = tmp_path / "controller"
     package.mkdir()
-    (tmp_path / "topologies").mkdir()
-    (tmp_path / "topologies" / "net.py").touch()
+    (tmp_path / "topologies" / "lab").mkdir(parents=True)
+    (tmp_path / "topologies" / "lab" / "fabric.py").touch()
     (package / "app.py").write_text(
-        "import os.path\nfrom topologies import net\nfrom . import b\nfrom .c import d\n"
-        "from topologies.plan import Plan\ndef late():\n    from hosts.engine import psn\n"
+        "import os.path\nfrom topologies.lab import fabric\nfrom . import b\nfrom .c import d\n"
+        "from topologies.plan import Plan\ndef late():\n    from hosts.engine import qp\n"
     )
     assert [name for _, name in imports_of(package / "app.py", tmp_path)] == [
         "os.path",
-        "topologies.net",
+        "topologies.lab.fabric",
         "controller",
         "controller.c",
         "topologies.plan",

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 SPECS = {name: f"docs/spec/{name}.md" for name in ("mrc-protocol", "nscc")}
 CODE = {".py", ".p4", ".c", ".h", ".lua", ".stf", ".yaml", ".toml", ".sh", ""}
 SELF = "tests/test_references.py"
@@ -340,8 +340,13 @@ def test_dead_links__files_headings_folders():
 
 
 def test_dead_files__names_without_folders_too():
-    files = ["hosts/engine/psn.py", "docs/a.md"]
-    assert dead_files("a.py", "hosts/engine/psn.py, engine/psn.py, psn.py; docs/a.md; linux/netlink.h", files) == []
+    files = ["hosts/engine/wire/psn.py", "docs/a.md"]
+    assert (
+        dead_files(
+            "a.py", "hosts/engine/wire/psn.py, hosts/engine/wire/psn.py, psn.py; docs/a.md; linux/netlink.h", files
+        )
+        == []
+    )
     assert len(dead_files("a.py", "hosts/psn.py and gone.py, docs/b.md", files)) == 3
 
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from testbed.cli import app
+from mrc.cli.app import app
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs/tutorial.md").read_text()
 COMMANDS = re.findall(r"^    \$ (.+)$", PAGE, re.MULTILINE)
 WORDS = re.findall(r"^    mininet> (.+)$", PAGE, re.MULTILINE)
 SCENARIO = re.search(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[1]
-MRC = [sys.executable, "-m", "testbed.cli"]
+MRC = [sys.executable, "-m", "mrc"]
 
 
 def argv(command):

@@ -35,8 +35,8 @@ from typing import Any
 
 from hosts.clustermapper import burst as bursts
 from hosts.clustermapper.burst import Burst
-from hosts.clustermapper.health import State
-from hosts.clustermapper.packets import MAX_TARGETS, PortIdentity, ServiceClass, Template, kernel_filter
+from hosts.clustermapper.health import TargetState
+from hosts.clustermapper.packets import MAX_TARGETS, PortIdentity, ProbeTemplate, ServiceClass, kernel_filter
 from hosts.clustermapper.ports import (
     NO_BUFFER,
     PortsError,
@@ -45,9 +45,9 @@ from hosts.clustermapper.ports import (
     open_port,
     wall_offset_ns,
 )
-from hosts.clustermapper.prober import Change, Prober, Settings, target_json
-from hosts.clustermapper.targets import Target, loops_of, targets_of, uses_srv6
-from topologies.jsonl import Connection, JsonlError, Message, SelectorServer, event_of
+from hosts.clustermapper.prober import Prober, ProberSettings, TargetChange, target_json
+from hosts.clustermapper.targets import ProbeTarget, loops_of, targets_of, uses_srv6
+from ipc.rpc import JsonlError, Message, SelectorServer, ServerConnection, event_of
 from topologies.plan import Plan, PlanError
 
 SOCKET = "mapper.sock"
@@ -65,7 +65,9 @@ class StartError(Exception):
 class Mapper:
     """The agents of all hosts. Raises PortsError and JsonlError when it cannot be set up."""
 
-    def __init__(self, plan: Plan, pids: dict[str, int], socket_path: Path, settings: Settings, wait: bool) -> None:
+    def __init__(
+        self, plan: Plan, pids: dict[str, int], socket_path: Path, settings: ProberSettings, wait: bool
+    ) -> None:
         self.plan = plan
         self._self_probes = targets_of(plan)
         self.targets = (*self._self_probes, *loops_of(plan, self._self_probes))
@@ -73,13 +75,13 @@ class Mapper:
             raise StartError(f"{len(self.targets)} targets; a probe numbers {MAX_TARGETS} at most")
         self._key = os.urandom(16)
         self.ports = self._open_ports(pids)
-        self._templates: dict[tuple[int, ServiceClass, int], Template] = {}
+        self._templates: dict[tuple[int, ServiceClass, int], ProbeTemplate] = {}
         self._selector = selectors.DefaultSelector()
         self.started_at = time.monotonic()
         self.prober = Prober(self.targets, settings, self.started_at)
         self._probing = not wait
         self._burst: Burst | None = None
-        self._burst_for: tuple[Connection, Message] | None = None
+        self._burst_for: tuple[ServerConnection, Message] | None = None
         self._stream = 0
         self._stopping = False
         self._server = SelectorServer(socket_path, self._answer, self._selector, on_watch=self._snapshot)
@@ -159,13 +161,13 @@ class Mapper:
         if self._burst is not None:
             self._continue_burst(self._burst, now)
 
-    def _send(self, target: Target, service_class: ServiceClass, stream: int, sequence: int) -> int:
+    def _send(self, target: ProbeTarget, service_class: ServiceClass, stream: int, sequence: int) -> int:
         """0, or the error number of a probe that did not leave."""
         port = self.ports[target.host, target.plane]
         key = (target.number, service_class, stream)
         template = self._templates.get(key)
         if template is None:
-            template = self._templates[key] = Template(target, service_class, stream, port.identity, self._key)
+            template = self._templates[key] = ProbeTemplate(target, service_class, stream, port.identity, self._key)
         return port.send(template.frame(sequence, time.monotonic_ns()))
 
     def _drain(self) -> None:
@@ -180,7 +182,7 @@ class Mapper:
 
     # ---- bursts -------------------------------------------------------------------------------------------
 
-    def _begin_burst(self, request: Message, connection: Connection) -> None:
+    def _begin_burst(self, request: Message, connection: ServerConnection) -> None:
         if self._burst is not None:
             raise JsonlError("a probe_all is running already: wait for its answer")
         names = request.get("classes", [c.label for c in ServiceClass])
@@ -222,7 +224,7 @@ class Mapper:
 
     # ---- what can be asked --------------------------------------------------------------------------------
 
-    def _answer(self, request: Message, connection: Connection) -> Message | None:
+    def _answer(self, request: Message, connection: ServerConnection) -> Message | None:
         match request["op"]:
             case "status":
                 return self._status()
@@ -281,18 +283,20 @@ class Mapper:
             "note": self._note,
         }
 
-    def _target_json(self, target: Target) -> dict[str, Any]:
+    def _target_json(self, target: ProbeTarget) -> dict[str, Any]:
         return target_json(target, self.prober.health[target.number])
 
     def _snapshot(self, request: Message) -> list[Message]:
         """What a new watcher gets first: every target that is known to be well or not."""
         now = time.monotonic()
         rows = [self._target_json(self.targets[number]) for number in sorted(self.prober.active)]
-        return [event_of("probe", now, {**r, "old": r["state"]}) for r in rows if r["state"] != State.UNKNOWN.value]
+        return [
+            event_of("probe", now, {**r, "old": r["state"]}) for r in rows if r["state"] != TargetState.UNKNOWN.value
+        ]
 
-    def _publish(self, change: Change) -> None:
+    def _publish(self, change: TargetChange) -> None:
         row = self._target_json(change.target)
-        if change.health.state is not State.OK or change.old is not State.UNKNOWN:
+        if change.health.state is not TargetState.OK or change.old is not TargetState.UNKNOWN:
             log.info(
                 "%s: %s of plane %d: %s, was %s (loss %.0f %%)",
                 *(row["host"], row["target"], row["plane"], row["state"], change.old.value, 100 * row["loss"]),
@@ -344,7 +348,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         plan = Plan.from_json(_read_json(given.run_dir / "plan.json"))
         pids = _pids(given.run_dir / HOSTS_FILE)
-        settings = replace(Settings(), interval_s=given.interval, data_every=max(given.data_every, 0))
+        settings = replace(ProberSettings(), interval_s=given.interval, data_every=max(given.data_every, 0))
         mapper = Mapper(plan, pids, given.run_dir / SOCKET, settings, given.wait)
     except (StartError, PortsError, PlanError, JsonlError, OSError) as error:
         print(f"mapper cannot start: {error}", file=sys.stderr)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from hosts.clustermapper.packets import Seen, ServiceClass
-from hosts.clustermapper.targets import Kind, Target
+from hosts.clustermapper.packets import ReturnedProbe, ServiceClass
+from hosts.clustermapper.targets import ProbeTarget, TargetKind
 from topologies.plan import Link, Plan
 
 COUNT = 50
@@ -25,7 +25,7 @@ LOSSY_SHARE = 0.05
 
 
 @dataclass(slots=True)
-class Tally:
+class BurstTally:
     """What became of one target's probes of one class. Times in seconds."""
 
     sent: int = 0
@@ -48,7 +48,7 @@ class Tally:
             return "down"
         return "lossy" if self.loss >= LOSSY_SHARE else "ok"
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: BurstTally) -> None:
         self.sent += other.sent
         self.back += other.back
         self.trimmed += other.trimmed
@@ -69,12 +69,12 @@ class Burst:
     """`count` probes to each target in each class. Raises ValueError for a count that is none."""
 
     def __init__(
-        self, targets: tuple[Target, ...], classes: tuple[ServiceClass, ...], count: int, stream: int, now: float
+        self, targets: tuple[ProbeTarget, ...], classes: tuple[ServiceClass, ...], count: int, stream: int, now: float
     ) -> None:
         if not 1 <= count <= COUNT_MAX:
             raise ValueError(f"count = {count}: give 1 to {COUNT_MAX} probes")
         self.targets, self.classes, self.count, self.stream = targets, classes, count, stream
-        self.tallies = {(t.number, c): Tally() for t in targets for c in classes}
+        self.tallies = {(t.number, c): BurstTally() for t in targets for c in classes}
         self.gap_s = max(GAP_S, len(self.tallies) / PROBES_PER_S)
         self.began_at = now
         self.next_at = now
@@ -103,7 +103,7 @@ class Burst:
     def sent(self, number: int, service_class: ServiceClass) -> None:
         self.tallies[number, service_class].sent += 1
 
-    def returned(self, seen: Seen, rtt_s: float) -> None:
+    def returned(self, seen: ReturnedProbe, rtt_s: float) -> None:
         """A probe of this burst; copies count once."""
         tally = self.tallies.get((seen.target, ServiceClass(seen.service_class)))
         if tally is None or seen.sequence in tally.seen or not 0 < seen.sequence <= self.sequence:
@@ -116,25 +116,27 @@ class Burst:
 
     def links_json(self, plan: Plan) -> list[dict[str, Any]]:
         """A row for each link of the plan, in its order."""
-        by_link: dict[Link, list[Target]] = {}
+        by_link: dict[Link, list[ProbeTarget]] = {}
         for target in self.targets:
             by_link.setdefault(target.link, []).append(target)
-        first = {(t.host, t.plane): t for t in self.targets if t.kind is Kind.T0}
+        first = {(t.host, t.plane): t for t in self.targets if t.kind is TargetKind.T0}
         return [self._link_json(link, by_link.get(link, []), first) for link in plan.links]
 
-    def _link_json(self, link: Link, targets: list[Target], first: dict[tuple[str, int], Target]) -> dict[str, Any]:
+    def _link_json(
+        self, link: Link, targets: list[ProbeTarget], first: dict[tuple[str, int], ProbeTarget]
+    ) -> dict[str, Any]:
         is_nic = link.lower.node.startswith("h")
         row: dict[str, Any] = {"link": link.name, "plane": link.plane, "kind": "NIC-T0" if is_nic else "T0-T1"}
         if not targets:
             return {**row, "state": "unknown", "why": "no host probes it: T1 self-probes need SRv6", "by": []}
-        clear = [t for t in targets if t.kind is Kind.T0 or self._is_well(first[t.host, t.plane])]
+        clear = [t for t in targets if t.kind is TargetKind.T0 or self._is_well(first[t.host, t.plane])]
         if not clear:
             behind = sorted({first[t.host, t.plane].link.name for t in targets})
             return {**row, "state": "unknown", "why": f"behind {' and '.join(behind)}", "by": []}
         row["by"] = [t.host for t in clear]
         states = []
         for service_class in self.classes:
-            tally = Tally()
+            tally = BurstTally()
             for target in clear:
                 tally.add(self.tallies[target.number, service_class])
             row[service_class.label] = tally.to_json()
@@ -142,5 +144,5 @@ class Burst:
         worst = next(s for s in ("down", "lossy", "unknown", "ok") if s in states)
         return {**row, "state": worst, "why": ""}
 
-    def _is_well(self, target: Target) -> bool:
+    def _is_well(self, target: ProbeTarget) -> bool:
         return all(self.tallies[target.number, c].state == "ok" for c in self.classes)

@@ -27,7 +27,7 @@ RTT_SHARE = 0.125
 """Weight of a new RTT in the smoothed one (as TCP's)."""
 
 
-class Fate(Enum):
+class ProbeFate(Enum):
     """What became of one probe."""
 
     BACK = "back"
@@ -35,7 +35,7 @@ class Fate(Enum):
     EXCUSED = "excused"  # lost in an outage that is over
 
 
-class State(str, Enum):
+class TargetState(str, Enum):
     UNKNOWN = "unknown"  # no probe has come back yet, and it is too early to call that a loss
     OK = "ok"
     LOSSY = "lossy"
@@ -54,11 +54,11 @@ class Rules:
 
 
 @dataclass(slots=True)
-class Health:
+class TargetHealth:
     """One target. `now` and `sent_at` are seconds of one clock."""
 
     rules: Rules
-    state: State = State.UNKNOWN
+    state: TargetState = TargetState.UNKNOWN
     since: float = 0.0
     """When what made the state began: for down the sending of the first probe lost, for lossy of the first in the
     windows, for ok the return of the first probe of the unbroken row."""
@@ -97,16 +97,16 @@ class Health:
     def came_late(self, sequence: int, rtt_s: float) -> bool:
         """A probe given up has come back after all: it was not lost. False when it is none of those (a copy)."""
         for one in self._history:
-            if one[0] == sequence and one[2] is not Fate.BACK:
-                one[2] = Fate.BACK
+            if one[0] == sequence and one[2] is not ProbeFate.BACK:
+                one[2] = ProbeFate.BACK
                 self._came_back(one[1])
                 self.lost -= 1
                 self.late += 1
                 self._timed(rtt_s)
                 self._lost_in_a_row = sum(1 for _ in takewhile(_is_lost, reversed(self._history)))
-                if self.state is State.DOWN and self._lost_in_a_row < self.rules.down_after:
+                if self.state is TargetState.DOWN and self._lost_in_a_row < self.rules.down_after:
                     self._excuse()  # the others of that outage are late too, most likely
-                    self._become(State.OK, self._history[-1][1])
+                    self._become(TargetState.OK, self._history[-1][1])
                 return True
         return False
 
@@ -120,7 +120,7 @@ class Health:
     def _judged(self, sequence: int, sent_at: float, lost: bool) -> None:
         self.sent += 1
         self.lost += lost
-        self._history.append([sequence, sent_at, Fate.LOST if lost else Fate.BACK])
+        self._history.append([sequence, sent_at, ProbeFate.LOST if lost else ProbeFate.BACK])
         self._lost_in_a_row = self._lost_in_a_row + 1 if lost else 0
         self._back_in_a_row = 0 if lost else self._back_in_a_row + 1
         self._move(sent_at)
@@ -128,34 +128,34 @@ class Health:
     def _move(self, sent_at: float) -> None:
         rules, state = self.rules, self.state
         if self._lost_in_a_row:
-            if state is State.DOWN:
+            if state is TargetState.DOWN:
                 return
-            wanted = LOSSY_DOWN_AFTER if state is State.LOSSY else rules.down_after
+            wanted = LOSSY_DOWN_AFTER if state is TargetState.LOSSY else rules.down_after
             if self._lost_in_a_row >= wanted:
                 first = min(self._lost_in_a_row, len(self._history))
-                self._become(State.DOWN, self._history[-first][1])
-            elif state is State.OK and self._is_lossy():
-                self._become(State.LOSSY, self._first_loss())
-        elif state is State.UNKNOWN:
-            self._become(State.OK, sent_at)
-        elif state is State.DOWN and self._back_in_a_row >= rules.up_after:
+                self._become(TargetState.DOWN, self._history[-first][1])
+            elif state is TargetState.OK and self._is_lossy():
+                self._become(TargetState.LOSSY, self._first_loss())
+        elif state is TargetState.UNKNOWN:
+            self._become(TargetState.OK, sent_at)
+        elif state is TargetState.DOWN and self._back_in_a_row >= rules.up_after:
             self._answers_again(self._history[-rules.up_after][1])
-        elif state is State.LOSSY and self._back_in_a_row >= rules.clear_windows * rules.window:
-            self._become(State.OK, self._history[0][1])
-        elif state is State.OK and self._is_lossy():
-            self._become(State.LOSSY, self._first_loss())
+        elif state is TargetState.LOSSY and self._back_in_a_row >= rules.clear_windows * rules.window:
+            self._become(TargetState.OK, self._history[0][1])
+        elif state is TargetState.OK and self._is_lossy():
+            self._become(TargetState.LOSSY, self._first_loss())
 
     def _answers_again(self, since: float) -> None:
         is_lossy = self._bursts() > 1
         if not is_lossy:
             self._excuse()
-        self._become(State.LOSSY if is_lossy else State.OK, since)
+        self._become(TargetState.LOSSY if is_lossy else TargetState.OK, since)
 
     def _excuse(self) -> None:
         """The losses so far have had their cause, an outage, and count no more."""
         for one in self._history:
-            if one[2] is Fate.LOST:
-                one[2] = Fate.EXCUSED
+            if one[2] is ProbeFate.LOST:
+                one[2] = ProbeFate.EXCUSED
         self._lost_in_a_row = 0
 
     def _is_lossy(self) -> bool:
@@ -177,9 +177,9 @@ class Health:
     def _first_loss(self) -> float:
         return next(one[1] for one in self._history if _is_lost(one))
 
-    def _become(self, state: State, since: float) -> None:
+    def _become(self, state: TargetState, since: float) -> None:
         self.state, self.since = state, since
 
 
 def _is_lost(one: list) -> bool:
-    return one[2] is Fate.LOST
+    return one[2] is ProbeFate.LOST

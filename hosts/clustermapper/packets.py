@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from hosts.clustermapper.targets import Target
+from hosts.clustermapper.targets import ProbeTarget
 from hosts.engine.config import Config
 from topologies.plan import Plan
 
@@ -67,7 +67,7 @@ TRAFFIC_CLASS = {
 }
 
 
-class Seen(NamedTuple):
+class ReturnedProbe(NamedTuple):
     """A probe that came back. `sent_ns`: CLOCK_MONOTONIC, as it was written into it."""
 
     target: int
@@ -103,13 +103,13 @@ class PortIdentity:
         return cls(bytes.fromhex(macs) + b"\x86\xdd", plan.address(here, plane).packed, usid)
 
 
-class Template:
+class ProbeTemplate:
     """The frame of one target and class, patched for each probe."""
 
     __slots__ = ("_at", "_frame", "_key")
 
     def __init__(
-        self, target: Target, service_class: ServiceClass, stream: int, port: PortIdentity, key: bytes
+        self, target: ProbeTarget, service_class: ServiceClass, stream: int, port: PortIdentity, key: bytes
     ) -> None:
         padding = bytes(range(DATA_PADDING)) if service_class is ServiceClass.DATA else b""
         inner_length = UDP.size + PAYLOAD.size + len(padding)
@@ -139,7 +139,7 @@ def _digest(signed: bytes, key: bytes) -> bytes:
     return hashlib.blake2s(signed, digest_size=8, key=key).digest()
 
 
-def read(frame: bytes, port: PortIdentity, key: bytes) -> Seen:
+def read(frame: bytes, port: PortIdentity, key: bytes) -> ReturnedProbe:
     """The probe in a frame that came in by `port`. Raises NotOurs for every other frame."""
     at = ETHERNET
     if len(frame) < at + IPV6.size or frame[12:14] != b"\x86\xdd":
@@ -172,7 +172,7 @@ def read(frame: bytes, port: PortIdentity, key: bytes) -> Seen:
     trimmed = traffic_class >> 2 in TRIMMED
     if not trimmed and zlib.crc32(frame[payload_at + PAYLOAD.size : at + length]) != crc:
         raise NotOurs("padding")
-    return Seen(target, service_class, stream, sequence, sent_ns, trimmed, marked)
+    return ReturnedProbe(target, service_class, stream, sequence, sent_ns, trimmed, marked)
 
 
 # ---- the kernel's filter ------------------------------------------------------------------------------------

@@ -17,7 +17,14 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hosts.clustermapper.packets import SO_ATTACH_FILTER, NotOurs, PortIdentity, Seen, filter_option, read
+from hosts.clustermapper.packets import (
+    SO_ATTACH_FILTER,
+    NotOurs,
+    PortIdentity,
+    ReturnedProbe,
+    filter_option,
+    read,
+)
 from topologies.plan import DEVICE_MTU
 
 CLONE_NEWNET = 0x4000_0000
@@ -59,7 +66,7 @@ class ProbePort:
             return number
         return 0
 
-    def receive(self, key: bytes, wall_offset_ns: int) -> Iterator[tuple[Seen, float]]:
+    def receive(self, key: bytes, wall_offset_ns: int) -> Iterator[tuple[ReturnedProbe, float]]:
         """Probes that wait, each with its RTT in seconds; `wall_offset_ns`: CLOCK_REALTIME - CLOCK_MONOTONIC."""
         for _ in range(BATCH):
             try:
@@ -76,7 +83,7 @@ class ProbePort:
             yield seen, self._rtt(seen, extra, wall_offset_ns)
 
     @staticmethod
-    def _rtt(seen: Seen, extra: list[tuple[int, int, bytes]], wall_offset_ns: int) -> float:
+    def _rtt(seen: ReturnedProbe, extra: list[tuple[int, int, bytes]], wall_offset_ns: int) -> float:
         """By the kernel's receive time: how late we read it is not in it. A wall clock that was set is found out."""
         now = time.monotonic_ns()
         arrived = now

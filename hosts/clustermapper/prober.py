@@ -25,8 +25,8 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from hosts.clustermapper.health import Health, Rules, State
-from hosts.clustermapper.targets import Kind, Target
+from hosts.clustermapper.health import Rules, TargetHealth, TargetState
+from hosts.clustermapper.targets import ProbeTarget, TargetKind
 
 PATIENCE_RTTS = 4.0
 PATIENCE_MAX_S = 2.0
@@ -37,7 +37,7 @@ COMMON_ROUNDS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ProberSettings:
     """How to probe. Times in seconds."""
 
     interval_s: float = 0.1
@@ -52,12 +52,12 @@ class Settings:
 
 
 @dataclass(slots=True)
-class Change:
+class TargetChange:
     """A target has another state."""
 
-    target: Target
-    old: State
-    health: Health
+    target: ProbeTarget
+    old: TargetState
+    health: TargetHealth
 
 
 @dataclass(slots=True)
@@ -75,10 +75,10 @@ class _Round:
 class Prober:
     """Every target of the fabric. Each tick: give `returned` what has come, then call `judge`, then `begin_round`."""
 
-    def __init__(self, targets: tuple[Target, ...], settings: Settings, now: float) -> None:
+    def __init__(self, targets: tuple[ProbeTarget, ...], settings: ProberSettings, now: float) -> None:
         self.targets = targets
         self.settings = settings
-        self.health = [Health(settings.rules) for _ in targets]
+        self.health = [TargetHealth(settings.rules) for _ in targets]
         self.started_at = now
         self.next_round_at = now
         self.rounds = 0
@@ -86,9 +86,9 @@ class Prober:
         """Rounds that do not count, by why."""
         self.worst_late_s = 0.0
         self.duplicates = 0
-        self.active = {target.number for target in targets if target.kind is not Kind.LOOP}
+        self.active = {target.number for target in targets if target.kind is not TargetKind.LOOP}
         """Numbers of the targets that are probed now."""
-        self._loops: dict[int, list[list[Target]]] = {}
+        self._loops: dict[int, list[list[ProbeTarget]]] = {}
         """Of a T1's target: its loops by choice."""
         for loop in [target for target in targets if target.about is not None]:
             choices = self._loops.setdefault(loop.about or 0, [])
@@ -96,16 +96,16 @@ class Prober:
             choices[loop.choice] = [*choices[loop.choice], loop]
         self._choice: dict[int, int] = {}
         """Of a T1's target that fails or loses: the choice that is tried now."""
-        self._over: dict[str, list[Target]] = {}
+        self._over: dict[str, list[ProbeTarget]] = {}
         """Of a T0: the loops over it."""
         self._own: dict[str, list[int]] = {}
         """Of a T0: its own hosts' targets."""
         for target in targets:
-            if target.kind is Kind.T0:
+            if target.kind is TargetKind.T0:
                 self._own.setdefault(target.switch, []).append(target.number)
-            elif target.kind is Kind.LOOP and target.about is None:
+            elif target.kind is TargetKind.LOOP and target.about is None:
                 self._over.setdefault(target.switch, []).append(target)
-        self._first = {(t.host, t.plane): t.number for t in targets if t.kind is Kind.T0}
+        self._first = {(t.host, t.plane): t.number for t in targets if t.kind is TargetKind.T0}
         self._open: deque[_Round] = deque()
         self._quartiles: deque[float] = deque(maxlen=RECENT_ROUNDS)
         self._common = 0
@@ -142,7 +142,7 @@ class Prober:
             if one.sequence == sequence:
                 one.waiting.discard(number)
 
-    def returned(self, number: int, sequence: int, rtt_s: float) -> Change | None:
+    def returned(self, number: int, sequence: int, rtt_s: float) -> TargetChange | None:
         """A probe has come back; a change of state when that takes a loss back."""
         if not 0 <= number < len(self.targets):
             return None
@@ -155,9 +155,9 @@ class Prober:
             self.duplicates += 1
         return self._change(number, old)
 
-    def judge(self, now: float) -> list[Change]:
+    def judge(self, now: float) -> list[TargetChange]:
         """Tell each target what became of its probes, as far as that is known; the changes of state that follow."""
-        changes: list[Change] = []
+        changes: list[TargetChange] = []
         patience = self.patience_s
         held: set[int] = set()
         """Targets with an earlier probe that may still come."""
@@ -182,11 +182,11 @@ class Prober:
             self._open.popleft()
         return changes + self._turn_loops()
 
-    def _turn_loops(self) -> list[Change]:
+    def _turn_loops(self) -> list[TargetChange]:
         """Begin, go on with and end the loops; those that end become unknown."""
-        changes: list[Change] = []
+        changes: list[TargetChange] = []
         for number, choices in self._loops.items():
-            is_suspect = self.health[number].state in (State.DOWN, State.LOSSY) and self._is_reached(number)
+            is_suspect = self.health[number].state in (TargetState.DOWN, TargetState.LOSSY) and self._is_reached(number)
             choice = self._choice.get(number)
             if is_suspect and choice is None:
                 self._choice[number] = 0
@@ -199,7 +199,7 @@ class Prober:
                 self._choice[number] = choice + 1
                 self._begin_loops(choices[choice + 1])
         for name, loops in self._over.items():
-            is_cut_off = all(self.health[number].state is State.DOWN for number in self._own[name])
+            is_cut_off = all(self.health[number].state is TargetState.DOWN for number in self._own[name])
             if is_cut_off and loops[0].number not in self.active:
                 self._begin_loops(loops)
             elif not is_cut_off and loops[0].number in self.active:
@@ -209,21 +209,21 @@ class Prober:
     def _is_reached(self, number: int) -> bool:
         """The host's own T0 answers: what lies behind it can be told apart."""
         target = self.targets[number]
-        return self.health[self._first[target.host, target.plane]].state is not State.DOWN
+        return self.health[self._first[target.host, target.plane]].state is not TargetState.DOWN
 
-    def _are_all_down(self, loops: list[Target]) -> bool:
-        return all(self.health[loop.number].state is State.DOWN for loop in loops)
+    def _are_all_down(self, loops: list[ProbeTarget]) -> bool:
+        return all(self.health[loop.number].state is TargetState.DOWN for loop in loops)
 
-    def _begin_loops(self, loops: list[Target]) -> None:
+    def _begin_loops(self, loops: list[ProbeTarget]) -> None:
         self.active.update(loop.number for loop in loops)
 
-    def _end_loops(self, loops: list[Target]) -> list[Change]:
+    def _end_loops(self, loops: list[ProbeTarget]) -> list[TargetChange]:
         out = []
         for loop in loops:
             self.active.discard(loop.number)
             for one in self._open:
                 one.waiting.discard(loop.number)
-            old, self.health[loop.number] = self.health[loop.number].state, Health(self.settings.rules)
+            old, self.health[loop.number] = self.health[loop.number].state, TargetHealth(self.settings.rules)
             if change := self._change(loop.number, old):
                 out.append(change)
         return out
@@ -233,7 +233,7 @@ class Prober:
 
     def _is_too_early(self, number: int, now: float) -> bool:
         """Loops are sent when the switches are known to have their routes."""
-        unknown = self.health[number].state is State.UNKNOWN and self.targets[number].kind is not Kind.LOOP
+        unknown = self.health[number].state is TargetState.UNKNOWN and self.targets[number].kind is not TargetKind.LOOP
         return unknown and now - self.started_at < self.settings.start_grace_s
 
     def _end(self, one: _Round) -> None:
@@ -255,17 +255,17 @@ class Prober:
         asked: Counter[int] = Counter()
         lost: Counter[int] = Counter()
         for target, health in zip(self.targets, self.health, strict=True):
-            if target.kind is not Kind.LOOP and health.state in (State.OK, State.LOSSY):
+            if target.kind is not TargetKind.LOOP and health.state in (TargetState.OK, TargetState.LOSSY):
                 asked[target.plane] += 1
                 lost[target.plane] += target.number not in one.rtts
         return len(asked) > 1 and all(lost[plane] >= COMMON_SHARE * count for plane, count in asked.items())
 
-    def _change(self, number: int, old: State) -> Change | None:
+    def _change(self, number: int, old: TargetState) -> TargetChange | None:
         health = self.health[number]
-        return Change(self.targets[number], old, health) if health.state is not old else None
+        return TargetChange(self.targets[number], old, health) if health.state is not old else None
 
 
-def target_json(target: Target, health: Health) -> dict[str, Any]:
+def target_json(target: ProbeTarget, health: TargetHealth) -> dict[str, Any]:
     """A target as `mapper.sock` tells it (docs/telemetry.md)."""
     return {
         "host": target.host,

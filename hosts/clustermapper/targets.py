@@ -33,7 +33,7 @@ LOOP_CHOICES = 3
 """Ways round that are tried for a suspect link."""
 
 
-class Kind(str, Enum):
+class TargetKind(str, Enum):
     """Where a probe turns round."""
 
     T0 = "t0"
@@ -42,14 +42,14 @@ class Kind(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ProbeTarget:
     """One self-probe: `host` to `switch` and back on `plane`."""
 
     number: int
     """Its place in the list of all targets; travels in the probe."""
     host: str
     plane: int
-    kind: Kind
+    kind: TargetKind
     switch: str
     ev: int
     """Plane and uplink (§8.3); of a T0 probe the uplink is 0 and means nothing."""
@@ -67,7 +67,7 @@ class Target:
     @property
     def direction(self) -> str | None:
         """Of a loop: the direction of its link that it crosses, as `A -> B`."""
-        if self.kind is not Kind.LOOP:
+        if self.kind is not TargetKind.LOOP:
             return None
         ends = (self.link.lower.node, self.link.upper.node)
         crossed = next(pair for pair in pairwise(self.walk) if set(pair) == set(ends))
@@ -79,10 +79,10 @@ def uses_srv6(plan: Plan) -> bool:
     return plan.mode.outer_header
 
 
-def targets_of(plan: Plan) -> tuple[Target, ...]:
+def targets_of(plan: Plan) -> tuple[ProbeTarget, ...]:
     """All self-probes: host by host, plane by plane, the T0 first."""
     srv6 = uses_srv6(plan)
-    out: list[Target] = []
+    out: list[ProbeTarget] = []
     for host in plan.hosts:
         to_t0, to_t1 = plan.t0_probe_template(host), plan.t1_probe_template(host)
         for plane in range(plan.planes):
@@ -90,19 +90,23 @@ def targets_of(plan: Plan) -> tuple[Target, ...]:
             ev = make_ev(plane, 0)
             outer = to_t0.address(ev) if srv6 else None
             walk = (host.name, t0, host.name)
-            out.append(Target(len(out), host.name, plane, Kind.T0, t0, ev, plan.link(host.name, t0), outer, walk))
+            out.append(
+                ProbeTarget(len(out), host.name, plane, TargetKind.T0, t0, ev, plan.link(host.name, t0), outer, walk)
+            )
             for spine in spines_of(plan, host.downlink, plane) if srv6 else ():
                 t1, ev = plan.t1_name(plane, spine), make_ev(plane, spine)
                 link, walk = plan.link(t0, t1), (host.name, t0, t1, t0, host.name)
-                out.append(Target(len(out), host.name, plane, Kind.T1, t1, ev, link, to_t1.address(ev), walk))
+                out.append(
+                    ProbeTarget(len(out), host.name, plane, TargetKind.T1, t1, ev, link, to_t1.address(ev), walk)
+                )
     return tuple(out)
 
 
-def loops_of(plan: Plan, targets: tuple[Target, ...]) -> tuple[Target, ...]:
+def loops_of(plan: Plan, targets: tuple[ProbeTarget, ...]) -> tuple[ProbeTarget, ...]:
     """The loops of all T1 targets and over all T0s, numbered behind `targets`."""
-    out: list[Target] = []
+    out: list[ProbeTarget] = []
     for target in targets:
-        if target.kind is Kind.T1:
+        if target.kind is TargetKind.T1:
             out += _loops(plan, target, len(targets) + len(out))
     if uses_srv6(plan) and plan.spines > 1:
         for switch in [switch for switch in plan.switches if switch.tier == 0]:
@@ -110,9 +114,9 @@ def loops_of(plan: Plan, targets: tuple[Target, ...]) -> tuple[Target, ...]:
     return tuple(out)
 
 
-def _loops_over(plan: Plan, switch: Switch, number: int) -> list[Target]:
+def _loops_over(plan: Plan, switch: Switch, number: int) -> list[ProbeTarget]:
     """A loop over a T0 from the first host of the next rack, and of the one after that, each over other T1s."""
-    out: list[Target] = []
+    out: list[ProbeTarget] = []
     for step in range(1, min(COVER, plan.racks - 1) + 1):
         rack = (switch.number + step) % plan.racks
         host, t0 = plan.hosts[rack * plan.hosts_per_rack], plan.t0_name(switch.plane, rack)
@@ -121,17 +125,17 @@ def _loops_over(plan: Plan, switch: Switch, number: int) -> list[Target]:
         outer = segment_list(plan.walk(walk)).destination
         link, ev = plan.link(there, switch.name), make_ev(switch.plane, 0)
         place = number + len(out)
-        out.append(Target(place, host.name, switch.plane, Kind.LOOP, switch.name, ev, link, outer, walk))
+        out.append(ProbeTarget(place, host.name, switch.plane, TargetKind.LOOP, switch.name, ev, link, outer, walk))
     return out
 
 
-def _loops(plan: Plan, target: Target, number: int) -> list[Target]:
+def _loops(plan: Plan, target: ProbeTarget, number: int) -> list[ProbeTarget]:
     """Both loops over the link of a T1's target, for each way round; none where there is one rack or one T1."""
     host, t0, t1 = target.host, target.walk[1], target.switch
     here = plan.host(host)
     racks = [plan.t0_name(target.plane, rack) for rack in range(plan.racks) if rack != here.rack]
     spines = [name for k in range(plan.spines) if (name := plan.t1_name(target.plane, k)) != t1]
-    out: list[Target] = []
+    out: list[ProbeTarget] = []
     for choice in range(min(LOOP_CHOICES, len(racks) * len(spines))):
         turn = here.downlink + choice  # hosts of a rack begin with different ones
         far, other = racks[turn % len(racks)], spines[(turn + turn // len(racks)) % len(spines)]
@@ -139,8 +143,8 @@ def _loops(plan: Plan, target: Target, number: int) -> list[Target]:
             walk = (host, t0, there, far, back, t0, host)
             outer = segment_list(plan.walk(walk)).destination
             out.append(
-                Target(
-                    number + len(out), host, target.plane, Kind.LOOP, t1, target.ev, target.link, outer, walk,
+                ProbeTarget(
+                    number + len(out), host, target.plane, TargetKind.LOOP, t1, target.ev, target.link, outer, walk,
                     about=target.number, choice=choice,
                 )
             )  # fmt: skip

@@ -1,7 +1,7 @@
 """One configuration record of an endpoint. Every open point of mrc-protocol §12, rows 1 to 44, is a key.
 
-The text of a key names its row. Those about the bytes of packets are read by dialect.py where they differ from the
-defaults; those about switches by the virtual fabric. What the values may be: config_limits.py.
+The text of a key names its row. Those about the bytes of packets are read by wire_variants.py where they differ from
+the defaults; those about switches by the virtual fabric. What the values may be: config_limits.py.
 
 Units are in the names: `_s` seconds, `_bytes`, `_packets`. `Config.from_json` refuses, by name, what it does not know.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from .config_limits import CHOICES, EXP_FOREVER, ONLY, PATH_MTUS, RANGES, TIMEOUT_UNIT_S, WIDTHS
+from hosts.engine.config_limits import CHOICES, EXP_FOREVER, ONLY, PATH_MTUS, RANGES, TIMEOUT_UNIT_S, WIDTHS
 
 __all__ = ("EXP_FOREVER", "PATH_MTUS", "TIMEOUT_UNIT_S", "Config", "ConfigError")
 

@@ -11,18 +11,26 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from .ccprofile import CcProfiles
-from .config import Config
-from .context import Room
-from .errors import LocalError
-from .events import Event
-from .memory import Memory, MemoryRegion
-from .packets import ENDPOINT_QPN, FIRST_QPN, EndpointRequest, EndpointResponse, Packet, ReliabilityProbe, Write
-from .peers import Peers
-from .psn import PSN_BITS, PSN_MASK
-from .qp import QueuePair
-from .rocev2 import RcQueuePair
-from .rocev2_rate import RcConfig
+from hosts.engine.cc.ccprofile import CcProfiles
+from hosts.engine.config import Config
+from hosts.engine.connection import TxCredit
+from hosts.engine.errors import LocalError
+from hosts.engine.events import Event
+from hosts.engine.memory import EngineMemoryRegion, Memory
+from hosts.engine.paths.peer_table import PeerTable
+from hosts.engine.qp import EngineQueuePair
+from hosts.engine.rocev2.rc_qp import RcQueuePair
+from hosts.engine.rocev2.rc_rate import RcConfig
+from hosts.engine.wire.packets import (
+    ENDPOINT_QPN,
+    FIRST_QPN,
+    EndpointRequest,
+    EndpointResponse,
+    Packet,
+    ReliabilityProbe,
+    Write,
+)
+from hosts.engine.wire.psn import PSN_BITS, PSN_MASK
 
 TRANSPORTS = ("mrc", "rocev2")
 """What create_qp makes: MRC, or the baseline it is compared with."""
@@ -58,9 +66,9 @@ class Endpoint:
         self.memory = Memory(self._rng)
         """All registrations; use register() and deregister()."""
         self._events: list[Event] = []
-        self._peers = Peers(planes, self.config, self._events, self._rng)
-        self._qps: dict[int, QueuePair] = {}
-        self._turn: list[QueuePair] = []
+        self._peers = PeerTable(planes, self.config, self._events, self._rng)
+        self._qps: dict[int, EngineQueuePair] = {}
+        self._turn: list[EngineQueuePair] = []
         """The QPs, next to be served first."""
         self._qpns = qpns
         if first_qpn is not None and first_qpn not in qpns:
@@ -72,25 +80,25 @@ class Endpoint:
 
     # ---- application ------------------------------------------------------------------------------------
 
-    def register(self, buffer: Any, *, va: int | None = None, remote_write: bool = True) -> MemoryRegion:
+    def register(self, buffer: Any, *, va: int | None = None, remote_write: bool = True) -> EngineMemoryRegion:
         """Register a writable buffer (bytearray, mmap, ...); at virtual address `va` when given. Raises LocalError."""
         try:
             return self.memory.register(buffer, va, remote_write)
         except ValueError as error:
             raise LocalError(str(error)) from None
 
-    def deregister(self, region: MemoryRegion) -> None:
+    def deregister(self, region: EngineMemoryRegion) -> None:
         """Writes to the region are refused from now on."""
         self.memory.deregister(region)
 
     @property
     def cc_profiles(self) -> CcProfiles:
-        """CC profiles that a QP can be given before it connects (QueuePair.set_cc_profile, §10.4)."""
+        """CC profiles that a QP can be given before it connects (EngineQueuePair.set_cc_profile, §10.4)."""
         return self._peers.qpccs.profiles
 
     def create_qp(
         self, qpn: int | None = None, *, transport: str = "mrc", settings: RcConfig | None = None
-    ) -> QueuePair:
+    ) -> EngineQueuePair:
         """A QP in INIT with a fresh QPN (>= 3), or the one given, and a random first PSN. Raises LocalError.
 
         `transport`: "mrc", or "rocev2" for the baseline, whose parameters are `settings`.
@@ -110,11 +118,11 @@ class Endpoint:
             qpn = self._free_qpn(drawn)
         own = (qpn, psn, self.planes, self.config)
         shared = (self.memory, self._peers, self._events, rng)
-        qp: QueuePair
+        qp: EngineQueuePair
         if transport == "rocev2":
             qp = RcQueuePair(*own, settings or RcConfig(), *shared)
         else:
-            qp = QueuePair(*own, *shared)
+            qp = EngineQueuePair(*own, *shared)
         self._qps[qpn] = qp
         self._turn.append(qp)
         return qp
@@ -137,7 +145,7 @@ class Endpoint:
         if qp.peer is not None:
             self._peers.disconnected(self._peers.get(qp.peer), qp)
 
-    def qp(self, qpn: int) -> QueuePair:
+    def qp(self, qpn: int) -> EngineQueuePair:
         """The QP of that number. Raises LocalError."""
         try:
             return self._qps[qpn]
@@ -217,8 +225,8 @@ class Endpoint:
         the same for control packets, where ports have a queue for them; None: they share `room`.
         """
         out: list[tuple[int, str, Packet]] = []
-        ports = Room(self.planes, room, self._peers.local_ports)
-        control_ports = ports if control_room is None else Room(self.planes, control_room, self._peers.local_ports)
+        ports = TxCredit(self.planes, room, self._peers.local_ports)
+        control_ports = ports if control_room is None else TxCredit(self.planes, control_room, self._peers.local_ports)
         if not control_ports.free:
             return out
         control = self._peers.control

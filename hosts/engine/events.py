@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from .ev import EvState
+from hosts.engine.paths.ev import EvState
 
 
 class Status(Enum):

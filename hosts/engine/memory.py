@@ -18,7 +18,7 @@ class AccessError(ValueError):
     """A peer's R_Key, address or length is not covered by a registration."""
 
 
-class MemoryRegion:
+class EngineMemoryRegion:
     """`length` bytes at virtual address `va`, reachable with `rkey`. Made by Memory.register."""
 
     __slots__ = ("length", "remote_write", "rkey", "va", "view")
@@ -41,11 +41,11 @@ class Memory:
     __slots__ = ("_next_va", "_regions", "_rng")
 
     def __init__(self, rng: Random):
-        self._regions: dict[int, MemoryRegion] = {}
+        self._regions: dict[int, EngineMemoryRegion] = {}
         self._rng = rng
         self._next_va = VA_BASE
 
-    def register(self, buffer: Any, va: int | None = None, remote_write: bool = True) -> MemoryRegion:
+    def register(self, buffer: Any, va: int | None = None, remote_write: bool = True) -> EngineMemoryRegion:
         """Register a writable contiguous buffer, at `va` when given. Raises ValueError when it cannot be."""
         try:
             view = memoryview(buffer).cast("B")
@@ -61,16 +61,16 @@ class Memory:
         rkey = self._rng.getrandbits(32)
         while rkey in self._regions:
             rkey = self._rng.getrandbits(32)
-        region = self._regions[rkey] = MemoryRegion(view, va, rkey, remote_write)
+        region = self._regions[rkey] = EngineMemoryRegion(view, va, rkey, remote_write)
         return region
 
-    def deregister(self, region: MemoryRegion) -> None:
+    def deregister(self, region: EngineMemoryRegion) -> None:
         """Forget a region; its R_Key is refused from now on. Harmless when done twice."""
         if self._regions.get(region.rkey) is region:
             del self._regions[region.rkey]
             region.view.release()  # so that the owner can resize or close the buffer
 
-    def check(self, rkey: int, va: int, length: int) -> MemoryRegion:
+    def check(self, rkey: int, va: int, length: int) -> EngineMemoryRegion:
         """The region that holds va .. va + length - 1 for remote writing. Raises AccessError saying what is wrong."""
         region = self._regions.get(rkey)
         if region is None:
@@ -84,7 +84,7 @@ class Memory:
         return region
 
     @staticmethod
-    def place(region: MemoryRegion, va: int, data: bytes | memoryview) -> None:
+    def place(region: EngineMemoryRegion, va: int, data: bytes | memoryview) -> None:
         """Copy `data` to `va`; the caller has checked the range."""
         start = va - region.va
         region.view[start : start + len(data)] = data

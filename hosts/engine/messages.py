@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .ev import Ev
-from .flight import Copy
-from .packets import Opcode, Sack
+from hosts.engine.loss.send_window import Copy
+from hosts.engine.paths.ev import Ev
+from hosts.engine.wire.packets import Opcode, Sack
 
 
 class Message:

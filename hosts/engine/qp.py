@@ -9,27 +9,37 @@ from enum import Enum
 from random import Random
 from typing import Any
 
-from .ccprofile import DEFAULT_PROFILE
-from .config import PATH_MTUS, Config
-from .context import Context, Counters, Room
-from .errors import LocalError, PeerError
-from .ev import EvProfile, EvSignal
-from .events import Event, QpError, Status
-from .hearing import Hearing
-from .memory import Memory, MemoryRegion
-from .packets import FIRST_QPN, MPR_UNIT, Nack, Opcode, Packet, ReliabilityProbe, Sack, TransportAck, Write
-from .paths import Paths
-from .peers import Peer, Peers
-from .psn import PSN_MASK
-from .requestor import Requestor
-from .resources import PENALTY_MAX
-from .responder import Responder
-from .roundtrips import RoundTrips
-from .window import Window
-from .wire import nominal_size
+from hosts.engine.cc.ccprofile import DEFAULT_PROFILE
+from hosts.engine.cc.window import Window
+from hosts.engine.config import PATH_MTUS, Config
+from hosts.engine.connection import Context, Counters, TxCredit
+from hosts.engine.errors import LocalError, PeerError
+from hosts.engine.events import Event, QpError, Status
+from hosts.engine.loss.proof_of_loss import ProofOfLoss
+from hosts.engine.loss.roundtrips import RoundTrips
+from hosts.engine.memory import EngineMemoryRegion, Memory
+from hosts.engine.paths.ev import EvProfile, EvSignal
+from hosts.engine.paths.paths import QpPaths
+from hosts.engine.paths.peer_table import Peer, PeerTable
+from hosts.engine.requestor import Requestor
+from hosts.engine.resources import PENALTY_MAX
+from hosts.engine.responder import Responder
+from hosts.engine.wire.codec import nominal_size
+from hosts.engine.wire.packets import (
+    FIRST_QPN,
+    MPR_UNIT,
+    Nack,
+    Opcode,
+    Packet,
+    ReliabilityProbe,
+    Sack,
+    TransportAck,
+    Write,
+)
+from hosts.engine.wire.psn import PSN_MASK
 
 
-class QpState(Enum):
+class EngineQpState(Enum):
     INIT = "init"
     """Made, knows nothing of its peer."""
     RTS = "rts"
@@ -98,24 +108,24 @@ _RANGES = {
 }
 
 
-class QueuePair:
+class EngineQueuePair:
     """Made by Endpoint.create_qp. Requestor and responder exist from connect() on."""
 
     transport = "mrc"
 
     def __init__(
-        self, qpn: int, psn: int, planes: int, config: Config, memory: Memory, peers: Peers, events: list[Event],
+        self, qpn: int, psn: int, planes: int, config: Config, memory: Memory, peers: PeerTable, events: list[Event],
         rng: Random,
     ):  # fmt: skip
         self.qpn = qpn
         self.first_psn = psn
-        self.state = QpState.INIT
+        self.state = EngineQpState.INIT
         self.peer: str | None = None
         self.remote: QpAttributes | None = None
         self.counters = Counters(plane_packets=[0] * planes, plane_bytes=[0] * planes)
         self.error: str | None = None
         """Why the QP is in ERROR."""
-        self.paths: Paths | None = None
+        self.paths: QpPaths | None = None
         self.requestor: Requestor | None = None
         self.responder: Responder | None = None
         self._planes, self._config, self._memory, self._peers = planes, config, memory, peers
@@ -130,8 +140,8 @@ class QueuePair:
 
     # ---- set-up -----------------------------------------------------------------------------------------
 
-    def attributes(self, region: MemoryRegion | None = None) -> QpAttributes:
-        """What to send to the peer out of band; with the MemoryRegion it may write to, if any."""
+    def attributes(self, region: EngineMemoryRegion | None = None) -> QpAttributes:
+        """What to send to the peer out of band; with the EngineMemoryRegion it may write to, if any."""
         config = self._config
         offered = (0, 0, 0) if region is None else (region.va, region.rkey, region.length)
         return QpAttributes(
@@ -143,7 +153,7 @@ class QueuePair:
         """Congestion control of this QP (§10.4); 0 is what the configuration says. Raises LocalError unless the QP is
         in INIT and the profile ONLINE.
         """
-        if self.state is not QpState.INIT:
+        if self.state is not EngineQpState.INIT:
             raise LocalError(f"QP {self.qpn} is in {self.state.value}: a CC profile is set before it connects")
         profiles = self._peers.qpccs.profiles
         profiles.take(profile_id)
@@ -152,7 +162,7 @@ class QueuePair:
 
     def limit_access(self, memory: Memory) -> None:
         """What the peer may write to, in place of every registration: an object with Memory's check() and place()."""
-        if self.state is not QpState.INIT:
+        if self.state is not EngineQpState.INIT:
             raise LocalError(f"QP {self.qpn} is in {self.state.value}: access is limited before it connects")
         self._memory = memory
 
@@ -177,7 +187,7 @@ class QueuePair:
         ignored (§5.13). `config`: of this QP alone, in place of the endpoint's. Raises LocalError when the QP is not in
         INIT or the EVs make no profile.
         """
-        if self.state is not QpState.INIT:
+        if self.state is not EngineQpState.INIT:
             raise LocalError(f"QP {self.qpn} is in {self.state.value}: only a new one can be connected")
         self._check_transport(remote)
         if bad := sorted({plane for _, plane in evs if not 0 <= plane < self._planes}):
@@ -200,8 +210,8 @@ class QueuePair:
         self._window = window
         self.peer, self.remote = peer, remote
         link = self._link = self._peers.get(peer)
-        hearing = Hearing(RoundTrips(config))
-        self.paths = Paths(profile, context, self.counters, self._rng, link.reverse, hearing)
+        hearing = ProofOfLoss(RoundTrips(config))
+        self.paths = QpPaths(profile, context, self.counters, self._rng, link.reverse, hearing)
         self.requestor = Requestor(context, self.counters, self.paths, window, hearing, self.first_psn, self._fail)
         control = self._peers.control
         self.responder = Responder(
@@ -216,7 +226,7 @@ class QueuePair:
             ReliabilityProbe: self.responder.on_probe,
         }
         self._dynamic_mpr = context.dynamic_mpr
-        self.state = QpState.RTS
+        self.state = EngineQpState.RTS
         self._peers.connected(link, self, now)
 
     def _check_transport(self, remote: QpAttributes) -> None:
@@ -231,7 +241,7 @@ class QueuePair:
 
         `config`: as given to connect(), with other timers and retries. Raises LocalError when it is too late.
         """
-        if self.state is not QpState.RTS or self.requestor is None or self._wr_id:
+        if self.state is not EngineQpState.RTS or self.requestor is None or self._wr_id:
             raise LocalError(f"QP {self.qpn}: a requestor is set up after connect() and before the first post")
         self.first_psn, self._config = first_psn, config
         self.requestor.restart(first_psn, remote_mpr, config)
@@ -247,7 +257,7 @@ class QueuePair:
         an event at the peer. Raises LocalError when the QP is not in RTS, a value does not fit its field, or the peer
         takes no more WriteIMM now; what it thinks of R_Key and range comes with the Completion.
         """
-        if self.state is not QpState.RTS or self.requestor is None:
+        if self.state is not EngineQpState.RTS or self.requestor is None:
             why = f": {self.error}" if self.error else ""
             raise LocalError(f"QP {self.qpn} is in {self.state.value}, needs rts{why}")
         data = memoryview(local).cast("B")
@@ -271,7 +281,7 @@ class QueuePair:
         Each WriteIMM uses up one, in order; one that finds none ends the QP, for MRC has no RNR (§6.3). Post before the
         peer can send: receives may be posted before connect. Raises LocalError in ERROR.
         """
-        if self.state is QpState.ERROR:
+        if self.state is EngineQpState.ERROR:
             raise LocalError(f"QP {self.qpn} is in error: {self.error}")
         self._recv_id += 1
         self._receives.append(self._recv_id)
@@ -307,7 +317,7 @@ class QueuePair:
 
     def scheduler_state(self) -> str:
         """ "idle", "active", "ready" or "pending", by the table of §5.15; `scheduler_names` says whose words."""
-        if self.requestor is None or self.state is not QpState.RTS:
+        if self.requestor is None or self.state is not EngineQpState.RTS:
             return "idle"
         if not self.requestor.has_data():
             return "pending" if self.requestor.in_flight() else "idle"
@@ -348,7 +358,7 @@ class QueuePair:
 
     def receive(self, packet: Packet, now: float) -> None:
         """A packet from our peer for this QP."""
-        if self.state is QpState.RTS:
+        if self.state is EngineQpState.RTS:
             handler = self._handlers.get(type(packet))
             if handler is not None:
                 handler(packet, now)
@@ -362,9 +372,9 @@ class QueuePair:
             self.paths.on_ports(now)
             self.requestor.watch_paths(now)  # type: ignore[union-attr]
 
-    def transmit(self, now: float, out: list[tuple[int, str, Packet]], limit: int, room: Room) -> None:
+    def transmit(self, now: float, out: list[tuple[int, str, Packet]], limit: int, room: TxCredit) -> None:
         """Probes and data, up to `limit` data packets."""
-        if self.state is QpState.RTS:
+        if self.state is EngineQpState.RTS:
             if self.paths.has_probes:  # type: ignore[union-attr]
                 self.paths.transmit(now, out, room)  # type: ignore[union-attr]
             if self.requestor.wants_to_send():  # type: ignore[union-attr]
@@ -372,17 +382,17 @@ class QueuePair:
 
     def transport_ack(self) -> TransportAck | None:
         """The Transport ACK owed, if any."""
-        return self.responder.transport_ack() if self.state is QpState.RTS else None  # type: ignore[union-attr]
+        return self.responder.transport_ack() if self.state is EngineQpState.RTS else None  # type: ignore[union-attr]
 
     def on_timer(self, now: float) -> None:
-        if self.state is QpState.RTS:
+        if self.state is EngineQpState.RTS:
             self.responder.on_timer(now)  # type: ignore[union-attr]
             self.paths.on_timer(now)  # type: ignore[union-attr]
             self.requestor.on_timer(now)  # type: ignore[union-attr]
 
     def next_deadline(self) -> float | None:
         """When on_timer has something to do."""
-        if self.state is not QpState.RTS:
+        if self.state is not EngineQpState.RTS:
             return None
         parts = (self.requestor, self.responder, self.paths)
         times = [t for t in (p.next_deadline() for p in parts) if t is not None]  # type: ignore[union-attr]
@@ -396,18 +406,18 @@ class QueuePair:
 
     def _fail(self, status: Status, detail: str, psn: int | None, now: float) -> None:
         """The requestor gave up or was refused: the work request that holds `psn` (else the oldest) is to blame."""
-        if self.state is QpState.ERROR:
+        if self.state is EngineQpState.ERROR:
             return
-        self.state, self.error = QpState.ERROR, detail
+        self.state, self.error = EngineQpState.ERROR, detail
         self._events.append(QpError(self.qpn, self.peer or "", status, detail, now))
         self.requestor.flush(status, psn, now)  # type: ignore[union-attr]
         self.responder.flush(now)  # type: ignore[union-attr]
 
     def _fail_responder(self, status: Status, detail: str, psn: int | None, now: float) -> None:
         """The peer broke a rule: ERROR, and none of our own work requests is to blame."""
-        if self.state is QpState.ERROR:
+        if self.state is EngineQpState.ERROR:
             return
-        self.state, self.error = QpState.ERROR, detail
+        self.state, self.error = EngineQpState.ERROR, detail
         self._events.append(QpError(self.qpn, self.peer or "", status, detail, now))
         self.requestor.flush(Status.FLUSHED, psn, now)  # type: ignore[union-attr]
         self.responder.flush(now)  # type: ignore[union-attr]

@@ -1,8 +1,9 @@
 """Requestor half of a QP: segments writes, sprays the packets, and makes sure that each one arrives (mrc-protocol §5).
 
 Sending, acknowledgments, losses and timers all turn on the same few queues, hence one file. Beside it: packets in
-flight (flight.py), round trips, timers and the retry budget (roundtrips.py), paths (paths.py), windows (window.py),
-evidence of losses (evidence.py). The numbered design notes that comments name are in docs/design/requestor.md.
+flight (send_window.py), round trips, timers and the retry budget (roundtrips.py), paths (paths.py), windows
+(window.py), evidence of losses (tail_loss_probe.py). The numbered design notes that comments name are in
+docs/design/requestor.md.
 """
 
 from __future__ import annotations
@@ -12,15 +13,19 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
-from .config import Config
-from .context import Context, Counters, Room
-from .ev import Ev, EvSignal, EvState, Obstacle
-from .events import Completion, LossCause, PacketLost, Status
-from .evidence import Guess, Silence
-from .flight import ARRIVED, BITMAP_BITS, GIVEN_UP, IN_FLIGHT, Flight, Sent
-from .hearing import Hearing
-from .messages import Message, Trial
-from .packets import (
+from hosts.engine.cc.window import Window
+from hosts.engine.config import Config
+from hosts.engine.connection import Context, Counters, TxCredit
+from hosts.engine.events import Completion, LossCause, PacketLost, Status
+from hosts.engine.loss.proof_of_loss import ProofOfLoss
+from hosts.engine.loss.roundtrips import RetryBudget, RoundTrips
+from hosts.engine.loss.send_window import ARRIVED, BITMAP_BITS, GIVEN_UP, IN_FLIGHT, SendWindow, Sent
+from hosts.engine.loss.tail_loss_probe import HeuristicLoss, TailLossProbe
+from hosts.engine.messages import Message, Trial
+from hosts.engine.paths.ev import Ev, EvSignal, EvState, Obstacle
+from hosts.engine.paths.paths import QpPaths
+from hosts.engine.wire.codec import nominal_size
+from hosts.engine.wire.packets import (
     CC_NSCC,
     ECN_ECT0,
     MPR_UNIT,
@@ -35,11 +40,7 @@ from .packets import (
     Verdict,
     Write,
 )
-from .paths import Paths
-from .psn import PSN_MASK, advance, unwrap
-from .roundtrips import RetryBudget, RoundTrips
-from .window import Window
-from .wire import nominal_size
+from hosts.engine.wire.psn import PSN_MASK, advance, unwrap
 
 _VERDICTS = {Verdict.SKIP_ONCE: EvSignal.SACK_SKIP_ONCE, Verdict.ALWAYS_SKIP: EvSignal.SACK_ALWAYS_SKIP}
 _LOSS_COUNTERS = {LossCause.OVERTAKEN: "overtaken", LossCause.DISTANCE: "distant", LossCause.TIMEOUT: "timeouts"}
@@ -64,9 +65,15 @@ class Requestor:
     """`fail(status, detail, psn)` is called once when the QP has to go to ERROR; `psn` as in `flush`."""
 
     def __init__(
-        self, context: Context, counters: Counters, paths: Paths, window: Window, hearing: Hearing, first_psn: int,
+        self,
+        context: Context,
+        counters: Counters,
+        paths: QpPaths,
+        window: Window,
+        hearing: ProofOfLoss,
+        first_psn: int,
         fail: Callable[[Status, str, int | None, float], None],
-    ):  # fmt: skip
+    ):
         self._context, self._counters, self._paths, self._window = context, counters, paths, window
         self._hearing = hearing
         self._fail = fail
@@ -96,7 +103,7 @@ class Requestor:
         """When to ask for the Transport ACK of a message all of whose packets arrived; None = nothing is owed."""
         self._stranded_due: float | None = None
         """With no EV that can be used and nothing in flight: when the wait is charged (note 4)."""
-        self._silence = Silence(paths, hearing)
+        self._silence = TailLossProbe(paths, hearing)
         self._shown = first_psn
         """PSN of bit 0 in the newest bitmap."""
         self.restart(first_psn, context.remote_mpr, context.config)
@@ -105,7 +112,7 @@ class Requestor:
         """Begin at a PSN with these settings; again at another one as long as nothing was posted."""
         self._context.config = self._config = config
         self._context.remote_mpr = remote_mpr
-        self.flight = Flight(first_psn, config.ev_fifo and config.loss_rule in ("all", "time"), self._hearing)
+        self.flight = SendWindow(first_psn, config.ev_fifo and config.loss_rule in ("all", "time"), self._hearing)
         self.trips = self._hearing.trips = RoundTrips(config)
         self._budget = RetryBudget(config, self.trips)
         self._silent = False
@@ -122,7 +129,7 @@ class Requestor:
         self._overflow = config.wimm_overflow if config.wimm_overflow != Syndrome.NAK_INVALID_REQUEST else None
         """Reason of the NACK that refuses a WriteIMM too many; None = a Transport NAK does."""
         self._distance = config.loss_rule in ("all", "distance")
-        self._guess = Guess.of(config)
+        self._guess = HeuristicLoss.of(config)
 
     # ---- application ------------------------------------------------------------------------------------
 
@@ -161,7 +168,7 @@ class Requestor:
 
     # ---- sending ----------------------------------------------------------------------------------------
 
-    def transmit(self, now: float, out: list[tuple[int, str, Packet]], limit: int, room: Room) -> None:
+    def transmit(self, now: float, out: list[tuple[int, str, Packet]], limit: int, room: TxCredit) -> None:
         """Append up to `limit` packets: retransmissions first, then new data (§5.10)."""
         flight, window = self.flight, self._window
         if not flight.bytes:

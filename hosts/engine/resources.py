@@ -9,8 +9,8 @@ None of them can refuse the packet that is next in order for ever, so a transfer
 
 from __future__ import annotations
 
-from .config import Config
-from .packets import NackReason
+from hosts.engine.config import Config
+from hosts.engine.wire.packets import NackReason
 
 PENALTY_MAX = 127
 

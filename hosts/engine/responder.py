@@ -19,12 +19,15 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 
-from .assembly import Assembly
-from .context import Context, Counters
-from .events import ReceiveFlushed, Status, WriteImmReceived
-from .flight import BITMAP_BITS
-from .memory import AccessError, Memory
-from .packets import (
+from hosts.engine.connection import Context, Counters
+from hosts.engine.events import ReceiveFlushed, Status, WriteImmReceived
+from hosts.engine.loss.send_window import BITMAP_BITS
+from hosts.engine.memory import AccessError, Memory
+from hosts.engine.paths.ack_paths import elsewhere
+from hosts.engine.reassembly import Reassembly
+from hosts.engine.resources import Resources
+from hosts.engine.wire.codec import NOMINAL_EXTRA
+from hosts.engine.wire.packets import (
     ECN_CE,
     ECN_NOT_ECT,
     END_OPCODES,
@@ -42,10 +45,7 @@ from .packets import (
     Verdict,
     Write,
 )
-from .psn import unwrap
-from .resources import Resources
-from .reverse import elsewhere
-from .wire import NOMINAL_EXTRA
+from hosts.engine.wire.psn import unwrap
 
 _BITMAP_MASK = (1 << BITMAP_BITS) - 1
 MIN_TRIGGER_BYTES = 1024
@@ -87,7 +87,7 @@ class Responder:
         """Added to a payload it makes the size that counts; None = the size on the wire does."""
         self._remainder = config.dma_length == "remainder"
         """A message's length is in its first packet alone (§12 row 12)."""
-        self._assembly = Assembly(self._remainder)
+        self._assembly = Reassembly(self._remainder)
         self._at_cack = config.bitmap_base == "cack"
         self.mpr_packets = config.mpr_packets
         """Our window now; set_mpr changes it."""

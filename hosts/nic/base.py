@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hosts.engine.config import Config
-from hosts.engine.packets import Packet
-from hosts.engine.wire import WireError
-from hosts.links import LinkState
+from hosts.engine.wire.codec import WireError
+from hosts.engine.wire.packets import Packet
+from hosts.nic.netlink import LinkState
 from topologies.plan import Host, Plan, Port
 
 ETHERNET_BYTES = 14

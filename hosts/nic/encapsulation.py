@@ -16,8 +16,8 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Protocol
 
-from hosts.engine.packets import Packet
-from hosts.engine.wire import Addressing, WireError
+from hosts.engine.wire.codec import Addressing, WireError
+from hosts.engine.wire.packets import Packet
 from hosts.nic.base import ENCAPSULATION_BYTES, ETHERNET_BYTES, HOP_LIMIT
 from topologies.plan import Host, Plan
 

@@ -17,10 +17,9 @@ from types import ModuleType
 from typing import Any
 
 from hosts.engine.config import Config
-from hosts.engine.dialect import in_dialect, outer_words, speaks_dialect
-from hosts.engine.packets import Packet
-from hosts.engine.wire import UDP_PORTS, Codec, WireError
-from hosts.links import LinkState
+from hosts.engine.wire.codec import UDP_PORTS, Codec, WireError
+from hosts.engine.wire.packets import Packet
+from hosts.engine.wire.wire_variants import in_dialect, outer_words, speaks_dialect
 from hosts.nic.base import (
     ENCAPSULATION_BYTES,
     ETHERNET_BYTES,
@@ -34,6 +33,7 @@ from hosts.nic.base import (
 )
 from hosts.nic.encapsulation import Decapsulation, Encapsulation
 from hosts.nic.native import native
+from hosts.nic.netlink import LinkState
 from hosts.nic.port import RETRY, RxRing, bind, clear_error, explain, open_socket
 from topologies.plan import Host, Plan
 

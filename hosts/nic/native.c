@@ -1,9 +1,9 @@
 /* The fast NIC's hot path in C: a record becomes a frame and is sent; a frame in the ring is checked and becomes a record.
  *
- * Does what hosts/nic/encapsulation.py and hosts/engine/wire.py do, for the packets of which there are many: writes and
+ * Does what hosts/nic/encapsulation.py and hosts/engine/wire/codec.py do, for the packets of which there are many: writes and
  * SACKs over IPv6. It knows only "good" and "not for me": whatever fails any check, and whatever is of another kind, goes
  * to the Python code unchanged, which is the one place that says what was wrong with it. So a check that is wrong here can
- * only be too strict. tests/hosts/test_nic_native.py holds both against each other, byte by byte and bit by bit.
+ * only be too strict. tests/hosts/nic/test_native.py holds both against each other, byte by byte and bit by bit.
  *
  * Frame: Ethernet 14, outer IPv6 40, then IPv6 40, UDP 8, BTH 12, extension headers, payload, padding, iCRC (§1.1); without
  * the outer header in modes other than srv6. Numbers are network order except the iCRC. A ring slot (TPACKET_V2): u32
@@ -148,7 +148,7 @@ static uint32_t masked_crc(const uint8_t *inner)
 
 /* ---- records ---------------------------------------------------------------------------------------------------------- */
 
-/* Fields of hosts/engine/packets.py in their order; `setup` refuses to work when they are others. */
+/* Fields of hosts/engine/wire/packets.py in their order; `setup` refuses to work when they are others. */
 static const char *const write_names[] = {
     "dest_qp", "ev", "plane", "dscp", "ecn", "opcode", "psn", "msn", "va", "rkey", "dma_length", "payload", "size",
     "rqmsn", "imm", "timestamp", "tsr", "ack_request", "rtx", "solicited", "trimmed", NULL };

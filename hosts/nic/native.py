@@ -21,7 +21,7 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
-from hosts.engine.packets import Opcode, Sack, Write
+from hosts.engine.wire.packets import Opcode, Sack, Write
 
 SOURCE = Path(__file__).with_name("native.c")
 MODULE = "mrc_native"

@@ -19,8 +19,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
-from hosts.engine.layouts import CONTROL_HEADERS
-from hosts.engine.packets import (
+from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcWrite
+from hosts.engine.wire.codec import write_size
+from hosts.engine.wire.headers import CONTROL_HEADERS
+from hosts.engine.wire.packets import (
     EndpointRequest,
     EndpointResponse,
     Nack,
@@ -31,10 +33,8 @@ from hosts.engine.packets import (
     TransportAck,
     Write,
 )
-from hosts.engine.rocev2_packets import Cnp, RcAck, RcWrite
-from hosts.engine.wire import write_size
-from hosts.links import LinkState
 from hosts.nic.base import ENCAPSULATION_BYTES, ETHERNET_BYTES, Nic, PortCounters, Received
+from hosts.nic.netlink import LinkState
 
 DATA_RING = 2
 """Data packets that wait behind the one being sent: enough for a loop that wakes up a frame late."""

@@ -6,7 +6,7 @@
         packet.show()
         return packet                            # or a changed one; None drops it
 
-`packet` is Ether / USidCarrier / IPv6 / UDP / BTH / ... / ICRC (hosts/scapy_layers.py), without USidCarrier in modes
+`packet` is Ether / USidCarrier / IPv6 / UDP / BTH / ... / ICRC (hosts/scapy/layers.py), without USidCarrier in modes
 other than srv6. On its way out its iCRC
 and lengths are still to be computed, so a changed packet leaves valid; set `packet[ICRC].icrc` to send a wrong
 one. On its way in they are what arrived; after changing something set `packet[ICRC].icrc = None` to have it
@@ -33,10 +33,9 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet as ScapyPacket
 
 from hosts.engine.config import Config
-from hosts.engine.dialect import in_dialect, outer_words
-from hosts.engine.packets import Packet
-from hosts.engine.wire import Addressing, WireError
-from hosts.links import LinkState
+from hosts.engine.wire.codec import Addressing, WireError
+from hosts.engine.wire.packets import Packet
+from hosts.engine.wire.wire_variants import in_dialect, outer_words
 from hosts.nic.base import (
     ENCAPSULATION_BYTES,
     HOP_LIMIT,
@@ -49,9 +48,10 @@ from hosts.nic.base import (
     drop_reason,
 )
 from hosts.nic.encapsulation import Decapsulation
+from hosts.nic.netlink import LinkState
 from hosts.nic.port import bind, clear_error, explain, open_socket
-from hosts.scapy_codec import ScapyCodec
-from hosts.scapy_layers import USidCarrier
+from hosts.scapy.codec import ScapyCodec
+from hosts.scapy.layers import USidCarrier
 from topologies.plan import Host, Plan
 
 log = logging.getLogger("hosts.nic.scapy")

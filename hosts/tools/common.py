@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from topologies.jsonl import JsonlClient, JsonlError, JsonlPeerError, Watch
+from ipc.rpc import JsonlClient, JsonlError, JsonlPeerError, Watch
 from topologies.plan import Host, Plan, PlanError
 
 DEFAULT_RUN_DIR = "/run/mrc-testbed"
-"""Where a fabric keeps its sockets unless MRC_RUN_DIR says otherwise (topologies/rundir.py)."""
+"""Where a fabric keeps its sockets unless MRC_RUN_DIR says otherwise (ipc/rundir.py)."""
 OK, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 BEGIN_TIMEOUT_S = 60.0
 """For QPs and memory at both ends to be set up."""
@@ -44,7 +44,7 @@ class ToolError(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class MeasuringHost:
     """A running fabric and the host from which is measured."""
 
     run_dir: Path
@@ -96,7 +96,7 @@ def this_host(plan: Plan) -> str | None:
     return inside[0] if len(inside) == 1 else None
 
 
-def find_place(arguments: argparse.Namespace) -> Place:
+def find_place(arguments: argparse.Namespace) -> MeasuringHost:
     """From --run-dir and --from, or the environment. Raises ToolError."""
     run_dir = run_dir_of(arguments)
     plan = load_plan(run_dir)
@@ -107,7 +107,7 @@ def find_place(arguments: argparse.Namespace) -> Place:
             f"here say --from HOST (has: {plan.hosts[0].name} ... {plan.hosts[-1].name})"
         )
     try:
-        return Place(run_dir, plan, plan.host(name))
+        return MeasuringHost(run_dir, plan, plan.host(name))
     except PlanError as error:
         raise ToolError(str(error)) from error
 
@@ -230,9 +230,13 @@ def seconds_type(text: str) -> float:
 
 
 def conduct(
-    place: Place, op: str, fields: dict[str, Any], on_begin: Callable[[Event], None], on_event: Callable[[Event], None]
+    place: MeasuringHost,
+    op: str,
+    fields: dict[str, Any],
+    on_begin: Callable[[Event], None],
+    on_event: Callable[[Event], None],
 ) -> Event:
-    """Run an op of hosts/measuring.py to its end; its `end` event. Raises ToolError.
+    """Run an op of hosts/agent/services/measurement.py to its end; its `end` event. Raises ToolError.
 
     Ctrl-C asks the agent to stop and goes on reading, so that what was measured is still told; a second one, and any
     other end of this process, closes the connection, which stops it as well.
@@ -260,7 +264,7 @@ def conduct(
         client.close()
 
 
-def stop_work(place: Place, work: int) -> None:
+def stop_work(place: MeasuringHost, work: int) -> None:
     """Ask the agent, on a connection of its own, to end a test; what comes of it is told where the test was begun."""
     with JsonlClient(place.socket, name=place.host.name, timeout_s=2.0) as client:
         try:

@@ -1,8 +1,8 @@
 """mrc-ping: EV probes over every path to a peer, one line a path. Says which work, and which way one is dead.
 
 A path has two directions. The first answer to a probe comes back over the path itself; without it the probe is asked
-again, and that answer comes back another way (hosts/engine/reverse.py). So `out` counts probes that are known to have
-arrived at the peer, `back` those whose answer came over the same path.
+again, and that answer comes back another way (hosts/engine/paths/ack_paths.py). So `out` counts probes that are known
+to have arrived at the peer, `back` those whose answer came over the same path.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hosts.health import address_of, uplink_of
+from hosts.agent.path_health import address_of, uplink_of
 from hosts.tools import common
 from hosts.tools.common import Event
 from topologies.plan import Host, Plan
@@ -61,7 +61,7 @@ class PathReport:
         return self.out > 0 and not self.rtts_s
 
     def count(self, event: Event) -> None:
-        """One more `probe` event of this path (hosts/sweep.py)."""
+        """One more `probe` event of this path (hosts/agent/services/ev_ping.py)."""
         self.sent += 1
         self.out += event["out"]
         self.port_down |= not event["port_up"]

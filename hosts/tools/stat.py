@@ -11,7 +11,7 @@ from typing import Any
 
 from hosts.tools import common
 from hosts.tools.common import Event, ToolError, megabits
-from topologies.jsonl import JsonlClient, JsonlError
+from ipc.rpc import JsonlClient, JsonlError
 from topologies.plan import Plan, PlanError
 
 TOOL = "mrc-stat"

@@ -14,11 +14,10 @@ Two devices on a virtual wire, a write from one into the other's memory:
 (7, 'IBV_WC_SUCCESS', b'hello, fabric')
 """
 
-from hosts.engine.ccprofile import CcProfile, ProfileState
+from hosts.engine.cc.ccprofile import CcProfile, ProfileState
 from hosts.engine.errors import LocalError, PeerError
-
-from . import enums
-from .attributes import (
+from hosts.verbs import enums
+from hosts.verbs.attributes import (
     TRANSITIONS,
     UNSUPPORTED,
     AddressVector,
@@ -27,10 +26,10 @@ from .attributes import (
     QpCap,
     QpHint,
     QpInitAttr,
-    Transition,
+    QpTransition,
 )
-from .control import Controller, EpBatch
-from .control_types import (
+from hosts.verbs.control import Controller, EpBatch
+from hosts.verbs.control_types import (
     EV_UNPOPULATED,
     CtlDeviceAttr,
     EpOp,
@@ -45,11 +44,11 @@ from .control_types import (
     EvStateMask,
     OptCap,
 )
-from .cq import CompletionChannel, CompletionQueue, WorkCompletion
-from .device import AsyncEvent, Device, DeviceAttr, PortAttr
-from .driver import Driver
-from .enums import *  # noqa: F403 - the constants under their C names
-from .enums import (
+from hosts.verbs.cq import CompletionChannel, CompletionQueue, WorkCompletion
+from hosts.verbs.device import AsyncEvent, Device, DeviceAttr, PortAttr
+from hosts.verbs.driver import Driver
+from hosts.verbs.enums import *  # noqa: F403 - the constants under their C names
+from hosts.verbs.enums import (
     AccessFlags,
     DeviceCap,
     EventType,
@@ -65,9 +64,9 @@ from .enums import (
     WcStatus,
     WrOpcode,
 )
-from .errors import VerbsError
-from .ev_events import EvEvent, EvEventCq
-from .exchange import (
+from hosts.verbs.errors import VerbsError
+from hosts.verbs.ev_events import EvEvent, EvEventCq
+from hosts.verbs.exchange import (
     QpInfo,
     bring_up,
     connect_over,
@@ -79,10 +78,10 @@ from .exchange import (
     send_info,
     swap,
 )
-from .fields import EvField, EvFormat, collapse, expand
-from .memory import MemoryRegion, ProtectionDomain, Sge
-from .qp import QueuePair, RecvWR, SendWR
-from .virtual import VirtualDriver, VirtualWire
+from hosts.verbs.fields import EvField, EvFormat, collapse, expand
+from hosts.verbs.memory import MemoryRegion, ProtectionDomain, Sge
+from hosts.verbs.qp import QueuePair, RecvWR, SendWR
+from hosts.verbs.virtual import VirtualDriver, VirtualWire
 
 __all__ = [
     "EV_UNPOPULATED", "TRANSITIONS", "UNSUPPORTED", "AccessFlags", "AddressVector", "AsyncEvent", "CcProfile",
@@ -91,7 +90,7 @@ __all__ = [
     "EvFmtProfile", "EvFormat", "EvMode", "EvOp", "EvOpEntry", "EvProfileAttr", "EvStateMask", "EventType",
     "LocalError", "MemoryRegion", "MrcQpAttr", "MrcQpAttrMask", "MrcQpCap", "OptCap", "PeerError", "PortAttr",
     "PortState", "ProfileState", "ProtectionDomain", "QpAttr", "QpAttrMask", "QpCap", "QpHint", "QpInfo",
-    "QpInitAttr", "QpState", "QpType", "QueuePair", "RecvWR", "SendFlags", "SendWR", "Sge", "Transition",
+    "QpInitAttr", "QpState", "QpType", "QueuePair", "RecvWR", "SendFlags", "SendWR", "Sge", "QpTransition",
     "VerbsError", "VirtualDriver", "VirtualWire", "WcFlags", "WcOpcode", "WcStatus", "WorkCompletion", "WrOpcode",
     "bring_up", "collapse", "connect_over", "connect_pair", "establish", "expand", "local_info", "meet",
     "receive_info", "send_info", "swap",

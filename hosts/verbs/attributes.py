@@ -17,14 +17,13 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from hosts.engine.config import PATH_MTUS
-
-from .checks import flags, number, record, shown
-from .enums import AccessFlags, MrcQpAttrMask, MrcQpCap, QpAttrMask, QpState, QpType, names
-from .errors import VerbsError
+from hosts.verbs.checks import flags, number, record, shown
+from hosts.verbs.enums import AccessFlags, MrcQpAttrMask, MrcQpCap, QpAttrMask, QpState, QpType, names
+from hosts.verbs.errors import VerbsError
 
 if TYPE_CHECKING:
-    from .cq import CompletionQueue
-    from .memory import ProtectionDomain
+    from hosts.verbs.cq import CompletionQueue
+    from hosts.verbs.memory import ProtectionDomain
 
 _I, _M = QpAttrMask, MrcQpAttrMask
 _I_NONE, _M_NONE = QpAttrMask(0), MrcQpAttrMask(0)
@@ -193,7 +192,7 @@ UNSUPPORTED: dict[QpAttrMask, str] = {
 
 
 @dataclass(frozen=True)
-class Transition:
+class QpTransition:
     """Attributes of one move besides IBV_QP_STATE; IBV_QP_CUR_STATE may always be given."""
 
     need: QpAttrMask = _I_NONE
@@ -204,23 +203,23 @@ class Transition:
 
 _PROFILES = _M.MRC_QP_HINT | _M.MRC_QP_EV_PROFILE_ID | _M.MRC_QP_CC_PROFILE_ID | _M.MRC_QP_VENDOR_CFG
 
-TRANSITIONS: dict[tuple[QpState, QpState], Transition] = {
-    (_RESET, _INIT): Transition(_I.IBV_QP_PKEY_INDEX | _I.IBV_QP_ACCESS_FLAGS, may_mrc=_PROFILES),
-    (_INIT, _INIT): Transition(may=_I.IBV_QP_PKEY_INDEX | _I.IBV_QP_ACCESS_FLAGS, may_mrc=_PROFILES),
-    (_INIT, _RTR): Transition(
+TRANSITIONS: dict[tuple[QpState, QpState], QpTransition] = {
+    (_RESET, _INIT): QpTransition(_I.IBV_QP_PKEY_INDEX | _I.IBV_QP_ACCESS_FLAGS, may_mrc=_PROFILES),
+    (_INIT, _INIT): QpTransition(may=_I.IBV_QP_PKEY_INDEX | _I.IBV_QP_ACCESS_FLAGS, may_mrc=_PROFILES),
+    (_INIT, _RTR): QpTransition(
         _I.IBV_QP_AV | _I.IBV_QP_PATH_MTU | _I.IBV_QP_DEST_QPN | _I.IBV_QP_RQ_PSN,
         _M.MRC_QP_MAX_WIMM_DEST | _M.MRC_QP_MPR_DEST,
         _I.IBV_QP_ACCESS_FLAGS | _I.IBV_QP_PKEY_INDEX,
         _M.MRC_QP_DYNAMIC_MPR | _M.MRC_QP_CAP,
     ),
-    (_RTR, _RTS): Transition(
+    (_RTR, _RTS): QpTransition(
         _I.IBV_QP_SQ_PSN,
         _M.MRC_QP_MAX_WIMM | _M.MRC_QP_MPR | _M.MRC_QP_TIMEOUT | _M.MRC_QP_RETRY_CNT,
         _I.IBV_QP_ACCESS_FLAGS,
     ),
-    (_RTS, _RTS): Transition(may=_I.IBV_QP_ACCESS_FLAGS, may_mrc=_M.MRC_QP_MPR_DEST),  # MPR: when it is dynamic
-    **{(state, _ERROR): Transition() for state in QpState},
-    **{(state, _RESET): Transition() for state in QpState},
+    (_RTS, _RTS): QpTransition(may=_I.IBV_QP_ACCESS_FLAGS, may_mrc=_M.MRC_QP_MPR_DEST),  # MPR: when it is dynamic
+    **{(state, _ERROR): QpTransition() for state in QpState},
+    **{(state, _RESET): QpTransition() for state in QpState},
 }
 """Every move there is. A pair that is missing is refused with the list of those that are not."""
 

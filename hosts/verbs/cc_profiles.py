@@ -6,10 +6,9 @@ import errno
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hosts.engine.ccprofile import CcProfile, ProfileState
+from hosts.engine.cc.ccprofile import CcProfile, ProfileState
 from hosts.engine.errors import LocalError
-
-from .control_types import (
+from hosts.verbs.control_types import (
     AUTO_PROFILE,
     INIT,
     MAX_CC_PROFILES,
@@ -21,11 +20,11 @@ from .control_types import (
     number_of,
     room_in,
 )
-from .errors import VerbsError
+from hosts.verbs.errors import VerbsError
 
 if TYPE_CHECKING:
-    from .device import Device
-    from .qp import QueuePair
+    from hosts.verbs.device import Device
+    from hosts.verbs.qp import QueuePair
 
 
 @dataclass(slots=True)
@@ -50,7 +49,7 @@ class CcProfileTable:
     ) -> None:
         """Write a CC profile, then move it. `algorithm`: one of `query_device().cc_algorithms`, None = no control.
 
-        `config`: the parameters of §10.4 under their names and in their units (hosts.engine.ccprofile.CcProfile).
+        `config`: the parameters of §10.4 under their names and in their units (hosts.engine.cc.ccprofile.CcProfile).
         """
         with self._device.lock:
             what = f"CC profile {profile_id}"

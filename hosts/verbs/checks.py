@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from enum import Enum, IntFlag
 from typing import Any, TypeVar
 
-from .errors import VerbsError
+from hosts.verbs.errors import VerbsError
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)

@@ -16,12 +16,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hosts.engine.ccprofile import ALGORITHMS
+from hosts.engine.cc.ccprofile import ALGORITHMS
 from hosts.engine.events import EvChanged, Event, EvProbeResult
-
-from .cc_profiles import CcProfileTable
-from .checks import number, record, records, shown
-from .control_types import (
+from hosts.verbs.cc_profiles import CcProfileTable
+from hosts.verbs.checks import number, record, records, shown
+from hosts.verbs.control_types import (
     MAX_CC_PROFILES,
     MAX_EVS,
     MAX_EVS_PROFILE,
@@ -34,13 +33,13 @@ from .control_types import (
     EvMode,
     OptCap,
 )
-from .errors import VerbsError
-from .ev_profiles import EvProfiles
-from .fields import EvFormat
+from hosts.verbs.errors import VerbsError
+from hosts.verbs.ev_profiles import EvProfiles
+from hosts.verbs.fields import EvFormat
 
 if TYPE_CHECKING:
-    from .device import Device
-    from .qp import QueuePair
+    from hosts.verbs.device import Device
+    from hosts.verbs.qp import QueuePair
 
 
 class Controller(EvProfiles, CcProfileTable):

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .enums import EventType, WcFlags, WcOpcode, WcStatus
-from .errors import VerbsError
+from hosts.verbs.enums import EventType, WcFlags, WcOpcode, WcStatus
+from hosts.verbs.errors import VerbsError
 
 if TYPE_CHECKING:
-    from .device import Device
+    from hosts.verbs.device import Device
 
 NO_FLAGS = WcFlags(0)
 

@@ -31,16 +31,15 @@ from hosts.engine.events import (
     QpError,
     WriteImmReceived,
 )
-
-from .attributes import QpCap, QpHint, QpInitAttr
-from .checks import choice, flags, number, record, shown
-from .control import Controller
-from .cq import CompletionChannel, CompletionQueue
-from .driver import Driver
-from .enums import UNIT_MPR, AccessFlags, DeviceCap, EventType, PortState, QpType
-from .errors import VerbsError
-from .memory import MemoryRegion, ProtectionDomain, QpAccess
-from .qp import QueuePair
+from hosts.verbs.attributes import QpCap, QpHint, QpInitAttr
+from hosts.verbs.checks import choice, flags, number, record, shown
+from hosts.verbs.control import Controller
+from hosts.verbs.cq import CompletionChannel, CompletionQueue
+from hosts.verbs.driver import Driver
+from hosts.verbs.enums import UNIT_MPR, AccessFlags, DeviceCap, EventType, PortState, QpType
+from hosts.verbs.errors import VerbsError
+from hosts.verbs.memory import MemoryRegion, ProtectionDomain, QpAccess
+from hosts.verbs.qp import QueuePair
 
 API_VERSION = 1 << 0
 """Bit 0: version 1 of the API and of the wire protocol."""

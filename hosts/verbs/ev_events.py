@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .device import Device
+    from hosts.verbs.device import Device
 
 
 @dataclass(slots=True)

@@ -8,13 +8,12 @@ from dataclasses import fields, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from hosts.engine.ccprofile import ProfileState
+from hosts.engine.cc.ccprofile import ProfileState
 from hosts.engine.errors import LocalError
-from hosts.engine.ev import EvState
 from hosts.engine.events import EvChanged
-
-from .checks import choice, flags, number, record, records, shown
-from .control_types import (
+from hosts.engine.paths.ev import EvState
+from hosts.verbs.checks import choice, flags, number, record, records, shown
+from hosts.verbs.control_types import (
     AUTO_PROFILE,
     EV_UNPOPULATED,
     INIT,
@@ -36,9 +35,9 @@ from .control_types import (
     number_of,
     room_in,
 )
-from .errors import VerbsError
-from .ev_events import EvEventCq
-from .fields import (
+from hosts.verbs.errors import VerbsError
+from hosts.verbs.ev_events import EvEventCq
+from hosts.verbs.fields import (
     MAX_WIDTH,
     EvField,
     EvFormat,
@@ -50,8 +49,8 @@ from .fields import (
 )
 
 if TYPE_CHECKING:
-    from .device import Device
-    from .qp import QueuePair
+    from hosts.verbs.device import Device
+    from hosts.verbs.qp import QueuePair
 
 
 _TOLD = {

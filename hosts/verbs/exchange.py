@@ -21,11 +21,10 @@ from typing import Any
 
 from hosts.engine.config import PATH_MTUS
 from hosts.engine.errors import PeerError
-
-from .attributes import AddressVector, MrcQpAttr, QpAttr
-from .enums import UNIT_MPR, AccessFlags, MrcQpCap, QpState
-from .memory import MemoryRegion
-from .qp import QueuePair
+from hosts.verbs.attributes import AddressVector, MrcQpAttr, QpAttr
+from hosts.verbs.enums import UNIT_MPR, AccessFlags, MrcQpCap, QpState
+from hosts.verbs.memory import MemoryRegion
+from hosts.verbs.qp import QueuePair
 
 MAX_INFO_BYTES = 1 << 16
 DIAL_AGAIN_S = 0.02

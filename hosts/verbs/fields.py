@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from enum import IntFlag
 from math import prod
 
-from .checks import number
-from .errors import VerbsError
+from hosts.verbs.checks import number
+from hosts.verbs.errors import VerbsError
 
 
 class EvFormat(IntFlag):

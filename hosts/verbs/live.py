@@ -26,20 +26,19 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from hosts.alarm import Alarm
-from hosts.defaults import host_config
+from hosts.agent.engine_defaults import host_config
+from hosts.agent.timerfd import TimerFd
 from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
-from hosts.engine.packets import EndpointResponse
-from hosts.links import LinkState, LinkWatcher
+from hosts.engine.wire.packets import EndpointResponse
 from hosts.nic import open_nic
 from hosts.nic.base import NicError
+from hosts.nic.netlink import LinkState, LinkWatcher
 from hosts.nic.qpns import VERBS_SLOT_BITS, keep
+from hosts.verbs.device import Device
+from hosts.verbs.errors import VerbsError
+from hosts.verbs.plan_driver import PlanDriver
 from topologies.plan import Host, Plan, PlanError
-
-from .device import Device
-from .errors import VerbsError
-from .plan_driver import PlanDriver
 
 RUN_DIR = "/run/mrc-testbed"
 SLOTS = range(1, 256)
@@ -125,7 +124,7 @@ class LiveDriver(PlanDriver):
                 made.callback(end.close)
             self._selector = selectors.DefaultSelector()
             made.callback(self._selector.close)
-            self._alarm = Alarm()
+            self._alarm = TimerFd()
             made.callback(self._alarm.close)
             for readable in (self._links, self._woken, self._alarm):
                 self._selector.register(readable, selectors.EVENT_READ)

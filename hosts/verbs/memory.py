@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hosts.engine.memory import AccessError, Memory
-from hosts.engine.memory import MemoryRegion as EngineRegion
-
-from .enums import AccessFlags
-from .errors import VerbsError
+from hosts.engine.memory import EngineMemoryRegion as EngineRegion
+from hosts.verbs.enums import AccessFlags
+from hosts.verbs.errors import VerbsError
 
 if TYPE_CHECKING:
-    from .device import Device
-    from .qp import QueuePair
+    from hosts.verbs.device import Device
+    from hosts.verbs.qp import QueuePair
 
 
 class ProtectionDomain:

@@ -6,9 +6,8 @@ from itertools import count
 
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.errors import LocalError
+from hosts.verbs.driver import Driver
 from topologies.plan import Host, Plan, PlanError, ev_plane
-
-from .driver import Driver
 
 
 class PlanDriver(Driver):

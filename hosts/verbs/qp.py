@@ -17,8 +17,7 @@ from hosts.engine.config import Config
 from hosts.engine.errors import LocalError
 from hosts.engine.events import Completion, Status, WriteImmReceived
 from hosts.engine.qp import QpAttributes
-
-from .attributes import (
+from hosts.verbs.attributes import (
     FIELDS,
     MRC_FIELDS,
     MrcQpAttr,
@@ -29,9 +28,9 @@ from .attributes import (
     given,
     given_mrc,
 )
-from .checks import choice, flags, iterable, number, record, records, shown
-from .cq import CompletionQueue, WorkCompletion
-from .enums import (
+from hosts.verbs.checks import choice, flags, iterable, number, record, records, shown
+from hosts.verbs.cq import CompletionQueue, WorkCompletion
+from hosts.verbs.enums import (
     UNIT_MPR,
     AccessFlags,
     EventType,
@@ -46,11 +45,11 @@ from .enums import (
     WrOpcode,
     names,
 )
-from .errors import VerbsError
-from .memory import Sge
+from hosts.verbs.errors import VerbsError
+from hosts.verbs.memory import Sge
 
 if TYPE_CHECKING:
-    from .device import Device
+    from hosts.verbs.device import Device
 
 STATUS = {
     Status.SUCCESS: WcStatus.IBV_WC_SUCCESS,
@@ -417,13 +416,14 @@ class QueuePair:
     # ---- what tools look at --------------------------------------------------------------------------------
 
     def ev_states(self) -> list[dict[str, Any]]:
-        """One row per EV: ev, plane, state, active, sent, lost, rtt_s ... (`hosts.engine.qp.QueuePair.ev_states`)."""
+        """One row per EV: ev, plane, state, active, sent, lost, rtt_s ...
+        (`hosts.engine.qp.EngineQueuePair.ev_states`)."""
         with self.device.lock:
             return self.engine.ev_states()
 
     @property
     def counters(self) -> Any:
-        """Counters of the engine (`hosts.engine.context.Counters`); live, do not change them."""
+        """Counters of the engine (`hosts.engine.connection.Counters`); live, do not change them."""
         return self.engine.counters
 
 

@@ -18,13 +18,12 @@ from threading import RLock
 from typing import Any
 
 from hosts.engine.config import Config
-from hosts.engine.dialect import in_dialect
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.errors import LocalError
-from hosts.engine.wire import Addressing, Codec
-
-from .device import Device
-from .driver import Driver
+from hosts.engine.wire.codec import Addressing, Codec
+from hosts.engine.wire.wire_variants import in_dialect
+from hosts.verbs.device import Device
+from hosts.verbs.driver import Driver
 
 Filter = Callable[[str, str, int, Any], Sequence[float] | None]
 """(source, destination, plane, packet) -> extra delays of the copies that arrive ([] = lost); None = as usual."""

@@ -1,5 +1,5 @@
 // The v1model architecture, declared anew for switch/: the same names, parameters and meanings that simple_switch
-// documents. Which externs the C backend takes is decided in switch/p4, by name.
+// documents. Which externs the C backend takes is decided in switch/compiler, by name.
 
 #ifndef _V1_MODEL_P4_
 #define _V1_MODEL_P4_

@@ -11,7 +11,7 @@
 
 #define RT_DIGEST_BYTES (256 * 1024)
 
-struct rt_digest_head {         /* as switch/device.py reads it */
+struct rt_digest_head {         /* as switch/device/device.py reads it */
     uint32_t digest, len;
     uint64_t at_us;             /* since the device started */
 };

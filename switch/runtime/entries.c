@@ -31,7 +31,7 @@ struct p4rt_entry *rt_entry_find(struct rt_device *dev, uint32_t index, const ui
 
 enum { GIVEN_COUNT = 1, GIVEN_TIMEOUT = 2, GIVEN_HIT = 4 };
 
-struct rt_given {               /* what else a write sets, as switch/native.py writes it */
+struct rt_given {               /* what else a write sets, as switch/device/native.py writes it */
     uint64_t what;              /* GIVEN_... */
     struct p4rt_cell count;
     uint64_t timeout_ns;

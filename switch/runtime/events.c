@@ -1,10 +1,10 @@
-/* What the event loop tells Python: frames for the CPU port, and states of ports. Order of locks: see io.c. */
+/* What the event loop tells Python: frames for the CPU port, and states of ports. Order of locks: see event_loop.c. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "io.h"
+#include "event_loop.h"
 
 void rt_event_push(struct rt_loop *loop, struct rt_event event, const uint8_t *frame)
 {

@@ -5,7 +5,7 @@
 #include <linux/rtnetlink.h>
 #include <unistd.h>
 
-#include "io.h"
+#include "event_loop.h"
 
 /* A socket that hears every change of an interface in this namespace. -1 with errno. */
 int rt_link_open(void)

@@ -1,4 +1,4 @@
-/* p4ops.h: operations of P4 that C has no operator for. For generated programs only (switch/p4).
+/* p4ops.h: operations of P4 that C has no operator for. For generated programs only (switch/compiler).
  *
  * A value of bit<N> or int<N> lives in the low N bits of an unsigned C integer (8, 16, 32, 64 or 128 bits wide), its
  * other bits zero; int<N> in two's complement. Every operation here keeps that.

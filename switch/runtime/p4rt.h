@@ -1,6 +1,6 @@
 /* p4rt.h: what a generated P4 program and the runtime know of each other.
  *
- * The compiler (switch/p4) writes one C file per program; it includes this header, is compiled to one shared object
+ * The compiler (switch/compiler) writes one C file per program; it includes this header, is compiled to one shared object
  * that needs nothing but libc, and exports exactly one symbol:
  *
  *     const struct p4_program p4_program = { .abi = P4RT_ABI, ... };
@@ -565,7 +565,7 @@ static inline uint16_t p4rt_xor16(const uint8_t *data, size_t len)
     return len ? (uint16_t)(x ^ data[0] << 8) : x;
 }
 
-/* digest() of v1model: `len` bytes of data for the control plane, laid out as switch/p4/typespec.py says. */
+/* digest() of v1model: `len` bytes of data for the control plane, laid out as switch/compiler/p4info/typespec.py says. */
 static inline void p4rt_digest(struct p4rt_device *dev, uint32_t digest, const uint8_t *data, uint32_t len)
 {
     dev->ops->digest(dev, digest, data, len);

@@ -1,4 +1,4 @@
-/* p4wide.h: numbers of more than 128 bits. For generated programs only (switch/p4).
+/* p4wide.h: numbers of more than 128 bits. For generated programs only (switch/compiler).
  *
  * A value of bit<N> or int<N> is N bits in (N + 7) / 8 bytes, big-endian, at their low end; the bits in front are zero.
  * int<N> is in two's complement. Every operation keeps that, and its result may be one of its operands.

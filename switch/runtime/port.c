@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "io.h"
+#include "event_loop.h"
 
 static int set(int fd, int option, int value)
 {

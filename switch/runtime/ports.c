@@ -1,4 +1,4 @@
-/* Ports of the event loop, added, removed and counted by any thread. Order of locks: see io.c. */
+/* Ports of the event loop, added, removed and counted by any thread. Order of locks: see event_loop.c. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -6,7 +6,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "io.h"
+#include "event_loop.h"
 
 static int make_room(struct rt_loop *loop)
 {

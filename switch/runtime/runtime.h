@@ -7,15 +7,15 @@
  *     trace.c     the way of one packet
  *     hashes.c    CRCs, random numbers     timers.h    a heap of due times
  *     traffic.h   from ingress to egress   traffic.c   queues and rates
- *     line.c      cables: delay, loss      buffers.c   what waits lies in them
+ *     impairment.c      cables: delay, loss      buffers.c   what waits lies in them
  *     settings.c  the traffic manager's settings and counts
- *     virtual.c   a device under a virtual clock
- *     io.c        event loop: frames, time             ports.c  interfaces as its ports
+ *     virtual_clock.c   a device under a virtual clock
+ *     event_loop.c        event loop: frames, time             ports.c  interfaces as its ports
  *     events.c    what it tells Python                 port.c   sockets and rings
  *     link.c      netlink: state of those interfaces
  *
  * Functions return RT_OK or one of the errors below and change nothing when they fail. Callers are our own Python:
- * lengths and widths are checked there (switch/device.py); indexes and ids are checked here as well.
+ * lengths and widths are checked there (switch/device/device.py); indexes and ids are checked here as well.
  */
 #ifndef RT_RUNTIME_H
 #define RT_RUNTIME_H
@@ -98,7 +98,7 @@ struct rt_table {
     struct rt_entry miss;       /* owns what p4rt_table.miss shows */
 };
 
-struct rt_stats {               /* as switch/native.py reads it */
+struct rt_stats {               /* as switch/device/native.py reads it */
     uint64_t received, sent, dropped_ingress, dropped_egress, dropped_no_port, dropped_size;
     uint64_t dropped_queue;     /* by the traffic manager: the queue was full, or there was no buffer */
     uint64_t dropped_no_buffer; /* there was no buffer, in a queue or on a cable */
@@ -124,7 +124,7 @@ struct rt_pool {                /* buffers.c */
 };
 
 /* Where copies of a packet go: a multicast group, or a clone session (replicate.c). */
-struct rt_replica {             /* as switch/native.py writes it */
+struct rt_replica {             /* as switch/device/native.py writes it */
     uint32_t port, rid;
 };
 
@@ -174,7 +174,7 @@ struct rt_device {
     uint64_t clock_ns;          /* how far the traffic manager's time has come */
     struct rt_timer timer;      /* in the event loop's heap; guarded by its lock */
     struct rt_pool pool;
-    struct rt_collected *collected; /* under a virtual clock (virtual.c): what came out; else NULL */
+    struct rt_collected *collected; /* under a virtual clock (virtual_clock.c): what came out; else NULL */
 };
 
 /* tables.c: called with the device locked; `place` is where a list keeps the entry */

@@ -1,4 +1,4 @@
-/* The traffic manager's settings and counts, for Python (switch/native.py mirrors the structures). */
+/* The traffic manager's settings and counts, for Python (switch/device/native.py mirrors the structures). */
 #include "traffic.h"
 
 struct rt_queue_settings {

@@ -15,7 +15,7 @@
 
 #define RT_TRACE_BYTES (16u << 20)  /* a trace stops growing here */
 
-struct rt_trace_head {              /* as switch/trace.py reads it */
+struct rt_trace_head {              /* as switch/device/trace.py reads it */
     uint32_t event, name, where, data, std, phv; /* all but the event: bytes that follow */
 };
 

@@ -1,12 +1,12 @@
 /* traffic.h: a frame's way through a device, and the traffic manager between ingress and egress.
  *
- *     cable in (line.c) -> rt_ingress -> queue (traffic.c) -> rt_egress -> serialised -> cable out (line.c) -> rt_out
+ *     cable in (impairment.c) -> rt_ingress -> queue (traffic.c) -> rt_egress -> serialised -> cable out (impairment.c) -> rt_out
  *
  * A port without rates and impairments is not busy: then rt_depart runs egress at once and the frame leaves from where
  * it lies. Else traffic.c has it: what waits is copied into a buffer (buffers.c) with the program's state of it.
  *
  * Time is a parameter everywhere. A thing that is due at t happens at t, however late the caller comes: all sums are
- * made with due times, so rates are exact and a virtual clock (virtual.c) and the event loop (io.c) run the same code.
+ * made with due times, so rates are exact and a virtual clock (virtual_clock.c) and the event loop (event_loop.c) run the same code.
  * Every function here is called with the device locked.
  */
 #ifndef RT_TRAFFIC_H
@@ -91,7 +91,7 @@ static inline void rt_buffer_spend(struct rt_device *dev, struct rt_buffer *buff
     dev->pool.spent = buffer;
 }
 
-/* line.c */
+/* impairment.c */
 int rt_line_pass(struct rt_line *line, uint8_t *data, uint32_t len);
 int rt_line_hold(struct rt_device *dev, struct rt_line *line, const struct p4rt_packet *pkt, struct rt_buffer *buffer,
                  uint64_t due_ns);
@@ -116,7 +116,7 @@ void rt_traffic_restart(struct rt_device *dev);
 void rt_traffic_forget(struct rt_device *dev);
 void rt_traffic_destroy(struct rt_device *dev);
 
-/* virtual.c */
+/* virtual_clock.c */
 void rt_virtual_destroy(struct rt_device *dev);
 
 /* Microseconds since the program was loaded; 0 for a frame that came before. */

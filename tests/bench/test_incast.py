@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 
 from bench.incast import VARIANTS, judge, switch_counts, table
-from controller.discipline import DEFAULT
-from topologies.counts import Counts, SwitchCounts
+from controller.p4runtime.qos import DEFAULT
+from topologies.lab.switch_counters import Counts, SwitchCounts
 
 GOOD = {
     "victim_alone_bps": 4e6,

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from bench import endpoint, raw
+from bench import af_packet, endpoint
 from bench.mrc import packets_per_s, sha256_us
 
 root = [
@@ -25,7 +25,7 @@ def test_sha256_us__grows_with_the_size():
 
 
 def test_data_frame_bytes__as_the_engine_sends_them():
-    assert raw.data_frame_bytes(4096) == 4096 + 142
+    assert af_packet.data_frame_bytes(4096) == 4096 + 142
 
 
 class TestOnACable:
@@ -40,4 +40,4 @@ class TestOnACable:
             assert side["user_us"] + side["system_us"] > 0
 
     def test_raw__every_frame_arrives(self):
-        assert all(us >= 0 for us in raw.measure(200, 2048).values())
+        assert all(us >= 0 for us in af_packet.measure(200, 2048).values())

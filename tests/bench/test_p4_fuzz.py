@@ -9,9 +9,18 @@ from pathlib import Path
 import pytest
 
 from bench import bmv2, p4_fuzz
-from bench.p4_fuzz import Case, Pair, Seen, Verdict, campaign, difference, random_cases, sample_cases
+from bench.p4_fuzz import (
+    FuzzCase,
+    FuzzVerdict,
+    ObservedRun,
+    Pair,
+    campaign,
+    difference,
+    random_cases,
+    sample_cases,
+)
 from bench.p4_random import Whole
-from switch.stf import parse_script
+from switch.tools.stf import parse_script
 
 
 def test_programs__are_the_same_for_the_same_seed():
@@ -32,22 +41,24 @@ def test_programs__compile_here_and_their_entries_and_packets_fit(tmp_path):
 
 
 def test_difference__says_the_first():
-    same = Seen([{1: [b"\1"]}, {}], {"c": [(0, 0)]})
-    assert difference(same, Seen([{1: [b"\1"]}, {}], {"c": [(0, 0)]})) == ""
-    assert difference(same, Seen([{1: [b"\1"]}, {2: [b"\3"]}])) == "packet 2, port 2: ours -; BMv2's 03"
+    same = ObservedRun([{1: [b"\1"]}, {}], {"c": [(0, 0)]})
+    assert difference(same, ObservedRun([{1: [b"\1"]}, {}], {"c": [(0, 0)]})) == ""
+    assert difference(same, ObservedRun([{1: [b"\1"]}, {2: [b"\3"]}])) == "packet 2, port 2: ours -; BMv2's 03"
     assert (
-        difference(same, Seen([{1: [b"\1"]}, {}], {"c": [(8, 1)]}))
+        difference(same, ObservedRun([{1: [b"\1"]}, {}], {"c": [(8, 1)]}))
         == "c(0): (bytes, packets) ours (0, 0), BMv2's (8, 1)"
     )
 
 
 def test_campaign__counts_keeps_and_stops(tmp_path, monkeypatch):
-    differs = Verdict("differs", "packet 1", 3, Seen([{1: [b"\1"]}]), Seen([{}]))
-    verdicts = iter([Verdict("same", packets=3), Verdict("theirs", "p4c refuses x"), differs, Verdict("ours", "no")])
+    differs = FuzzVerdict("differs", "packet 1", 3, ObservedRun([{1: [b"\1"]}]), ObservedRun([{}]))
+    verdicts = iter(
+        [FuzzVerdict("same", packets=3), FuzzVerdict("theirs", "p4c refuses x"), differs, FuzzVerdict("ours", "no")]
+    )
     monkeypatch.setattr(Pair, "judge", lambda self, case: next(verdicts))
     source = tmp_path / "x.p4"
     source.write_text("a program")
-    cases = (Case(f"n{number}", source, "packet 1 00\n") for number in range(9))
+    cases = (FuzzCase(f"n{number}", source, "packet 1 00\n") for number in range(9))
     report = campaign(cases, 4, 60, tmp_path / "out")
     assert report.counts == {"same": 1, "theirs": 1, "differs": 1, "ours": 1}
     assert report.findings == {"n2": "packet 1", "n3": "no"}
@@ -77,18 +88,18 @@ def test_judge__each_side_may_refuse(tmp_path, monkeypatch):
     source.write_text("nonsense\n")
     pair = Pair(tmp_path)
 
-    def refuse(self: Pair, *_: object) -> Seen:
+    def refuse(self: Pair, *_: object) -> ObservedRun:
         raise bmv2.RefusedError("p4c refuses x.p4: it is nonsense")
 
     monkeypatch.setattr(Pair, "_theirs", refuse)
-    both = pair.judge(Case("x", source, "packet 1 00\n"))
+    both = pair.judge(FuzzCase("x", source, "packet 1 00\n"))
     assert (both.kind, "x.p4:1" in both.why, "nonsense" in both.why) == ("both", True, True)
-    monkeypatch.setattr(Pair, "_theirs", lambda *_: Seen())
-    assert pair.judge(Case("x", source, "packet 1 00\n")).kind == "ours"
-    monkeypatch.setattr(Pair, "_ours", lambda *_: Seen())
-    assert pair.judge(Case("x", source, "")).kind == "same"
+    monkeypatch.setattr(Pair, "_theirs", lambda *_: ObservedRun())
+    assert pair.judge(FuzzCase("x", source, "packet 1 00\n")).kind == "ours"
+    monkeypatch.setattr(Pair, "_ours", lambda *_: ObservedRun())
+    assert pair.judge(FuzzCase("x", source, "")).kind == "same"
     monkeypatch.setattr(Pair, "_theirs", refuse)
-    assert pair.judge(Case("x", source, "")).kind == "theirs"
+    assert pair.judge(FuzzCase("x", source, "")).kind == "theirs"
 
 
 def test_fuzz__without_bmv2_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

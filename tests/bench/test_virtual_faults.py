@@ -19,9 +19,9 @@ from bench.virtual_faults import (
     run_sets,
     world_of,
 )
-from controller.faults import FaultList
-from controller.observations import replay_file
-from testbed.cli import app
+from controller.faults.correlator import FaultCorrelator
+from controller.faults.observations import replay_file
+from mrc.cli.app import app
 from topologies.plan import Plan
 
 PLAN = Plan(1, 3, 2, 2)
@@ -29,7 +29,7 @@ LINK = PLAN.link("p0-t0-0", "p0-t1-1")
 NEIGHBOUR = PLAN.link("p0-t0-0", "p0-t1-0")
 
 
-def world(*broken, make=FaultList, seed=1):
+def world(*broken, make=FaultCorrelator, seed=1):
     out = World(PLAN, list(broken), seed, make)
     out.run()
     return out
@@ -138,7 +138,7 @@ def test_both_nics_of_a_rack__are_not_their_t0():
 # ---- the judgement ------------------------------------------------------------------------------------------
 
 
-class NextDoor(FaultList):
+class NextDoor(FaultCorrelator):
     """Takes a port for the one beside it."""
 
     def port(self, interface, status, **told):
@@ -149,7 +149,7 @@ class NextDoor(FaultList):
         super().port(ports[ports.index(interface) - 1], status, **told)
 
 
-class Mute(FaultList):
+class Mute(FaultCorrelator):
     """Explains nothing."""
 
     def on_timer(self, now):
@@ -159,14 +159,14 @@ class Mute(FaultList):
         return None
 
 
-class Hasty(FaultList):
+class Hasty(FaultCorrelator):
     """Asks no witness."""
 
     def _early(self, *_):
         return []
 
 
-class Backwards(FaultList):
+class Backwards(FaultCorrelator):
     """Takes one direction of a link for the other."""
 
     def changes(self):

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from finsy import P4Schema
 
-from controller.entries import Catalog
-from switch.p4 import compile_program
+from controller.p4runtime.entries import Catalog
+from switch.compiler import compile_program
 
 P4SRC = Path(__file__).resolve().parents[2] / "p4src"
 

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from tests.controller.rig import PATIENCE_S, Rig, wait_for
-from tests.controller.test_daemon import with_cables
-from topologies.jsonl import JsonlError
+from ipc.rpc import JsonlError
+from tests.controller.controller_fixture import PATIENCE_S, Rig, wait_for
+from tests.controller.test_app import with_cables
 from topologies.plan import Plan
 
 PLAN = Plan(planes=1, racks=2, spines=2, hosts_per_rack=1)

@@ -7,9 +7,9 @@ import tracemalloc
 import pytest
 
 from hosts.engine.memory import Memory
-from hosts.engine.wire import Codec, WireError
-from testbed.errors import UsageError
-from testbed.simtest import command, fuzz
+from hosts.engine.wire.codec import Codec, WireError
+from ipc.errors import UsageError
+from simulator.simtest import command, fuzz
 
 INPUTS = {"wire": 30_000, "scapy": 800, "frame": 20_000, "jsonl": 10_000, "endpoints": 600}
 

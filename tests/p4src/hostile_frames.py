@@ -19,9 +19,15 @@ from switch import build
 
 build.CFLAGS += ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 
-from planned import CONTROL, MS, TRIMMABLE, TRIMMABLE_RETX, Conversation, PlannedSwitch  # noqa: E402
-
-from controller.discipline import dead_port_entry  # noqa: E402
+from controller.p4runtime.qos import dead_port_entry  # noqa: E402
+from tests.p4src.plan_switch import (  # noqa: E402
+    CONTROL,
+    MS,
+    TRIMMABLE,
+    TRIMMABLE_RETX,
+    Conversation,
+    PlannedSwitch,
+)
 from topologies.plan import Plan, carrier  # noqa: E402
 
 PORTS = (1, 2, 3, 4, 5, 6, 7, 300, 509, 510)

@@ -6,7 +6,10 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from planned import (
+
+from controller.p4runtime.qos import Discipline, threshold_entry
+from hosts.engine.wire.packets import NackReason, Write
+from tests.p4src.plan_switch import (
     CE,
     CONTROL,
     ECT0,
@@ -24,9 +27,6 @@ from planned import (
     dscp_of,
     ecn_of,
 )
-
-from controller.discipline import Discipline, threshold_entry
-from hosts.engine.packets import NackReason, Write
 from topologies.plan import Plan, Thresholds
 
 PLAN = Plan.scaled()

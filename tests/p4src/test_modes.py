@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planned import BAD_SRH, Conversation, PlannedSwitch
 
+from tests.p4src.plan_switch import BAD_SRH, Conversation, PlannedSwitch
 from topologies.plan import Plan, carrier, segment_list
 
 MALFORMED, WRONG_USID, UNKNOWN_USID, NO_UPLINK = 1, 4, 5, 7

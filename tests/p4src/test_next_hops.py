@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from planned import DEAD_NEXT_HOP, MS, SECOND, Conversation, PlannedSwitch
 
-from controller.discipline import dead_port_entry
-from switch.p4data import flatten, p4_data
+from controller.p4runtime.qos import dead_port_entry
+from switch.device.p4data import flatten, p4_data
+from tests.p4src.plan_switch import DEAD_NEXT_HOP, MS, SECOND, Conversation, PlannedSwitch
 from topologies.plan import Plan, carrier
 
 UNKNOWN_USID, NO_ROUTE, NO_UPLINK = 5, 6, 7

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from planned import P4SRC, compiled
 
-from controller.readings import REASONS
+from controller.p4runtime.counters import REASONS
+from tests.p4src.plan_switch import P4SRC, compiled
 
 PAGE = (P4SRC / "README.md").read_text()
 QUOTED = " ".join(re.findall(r"`([^`]+)`", PAGE))

@@ -7,7 +7,10 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planned import (
+
+from controller.p4runtime.qos import Discipline
+from hosts.engine.wire.packets import NackReason, Write
+from tests.p4src.plan_switch import (
     CE,
     CONTROL,
     ECT0,
@@ -24,9 +27,6 @@ from planned import (
     dscp_of,
     ecn_of,
 )
-
-from controller.discipline import Discipline
-from hosts.engine.packets import NackReason, Write
 from topologies.plan import Plan
 
 PLANS = {mode: Plan.scaled(mode=mode) for mode in ("srv6", "stev")}

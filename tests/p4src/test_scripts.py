@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from planned import compiled
 
-from switch.stf import read_script
-from switch.stf_run import run_script
+from switch.tools.stf import read_script
+from switch.tools.stf_run import run_script
+from tests.p4src.plan_switch import compiled
 
 SCRIPTS = sorted(Path(__file__).parent.glob("*.stf"))
 

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from topologies.switches import answers
+from topologies.lab.targets import answers
 
 LINK = ("p1-t0-0", "p1-t1-0")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hosts.client import AgentClient
-from testbed.program import compile_program
-from topologies.net import Fabric
+from ipc.agent_client import AgentClient
+from topologies.lab.fabric import Fabric
+from topologies.lab.p4_program import compile_program
 from topologies.plan import Mode, Plan
 
 LIMIT_S = 60.0

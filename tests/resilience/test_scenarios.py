@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.scenario.command import SCENARIOS
-from testbed.scenario.load import read
-from testbed.scenario.runner import carry_out, plan_runs
+from experiments.command import SCENARIOS
+from experiments.language.yaml_loader import read
+from experiments.runner import carry_out, plan_runs
 
 QUICK = ("e10", "x-drain")
 """Always run: a dead T0, and a plane taken out for maintenance."""

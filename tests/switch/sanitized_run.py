@@ -24,11 +24,11 @@ switch.build.CFLAGS = (
     "-fno-sanitize-recover=undefined",
 )  # fmt: skip
 
-from switch.device import Device  # noqa: E402
-from switch.entities import CloneSession, MulticastGroup, Replica, TableError  # noqa: E402
-from switch.p4 import CompiledProgram, compile_program  # noqa: E402
-from switch.stf import Command, StfError, read_script  # noqa: E402
-from switch.stf_run import StfRun  # noqa: E402
+from switch.compiler import CompiledProgram, compile_program  # noqa: E402
+from switch.device.device import P4Device  # noqa: E402
+from switch.device.entities import CloneSession, MulticastGroup, Replica, TableError  # noqa: E402
+from switch.tools.stf import Command, StfError, read_script  # noqa: E402
+from switch.tools.stf_run import StfRun  # noqa: E402
 
 LEAK_BYTES = 64 << 10
 """What may be allocated more after a round than after the one before: Python's own caches."""
@@ -69,7 +69,7 @@ def bent(choose: random.Random, seeds: list[bytes]) -> bytes:
     return bytes(frame[:16384])
 
 
-def prepare(device: Device, program: CompiledProgram, script: list[Command]) -> None:
+def prepare(device: P4Device, program: CompiledProgram, script: list[Command]) -> None:
     """The script's entries and sessions; one of each where it has none."""
     run = StfRun(device, program)
     for command in script:
@@ -92,7 +92,7 @@ def prepare(device: Device, program: CompiledProgram, script: list[Command]) -> 
 
 
 def one_round(program: CompiledProgram, script: list[Command], packets: int, choose: random.Random) -> None:
-    device = Device(1, "s1", seed=1)
+    device = P4Device(1, "s1", seed=1)
     device.load(program)
     prepare(device, program, script)
     seeds = [one.fields["data"] for one in script if one.word == "packet"]

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from p4_kit import PROGRAMS, ROOT, SMALL
+
+from tests.switch.compiled_programs import PROGRAMS, ROOT, SMALL
 
 HERE = Path(__file__).parent
 SHORT = ("stacks", "varbits", "copies", "semantics")

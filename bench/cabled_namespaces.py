@@ -1,0 +1,102 @@
+"""Two processes in network namespaces of their own, joined by veth pairs: what benches without a fabric run on.
+
+The namespaces live as long as their processes (`unshare -n`), so nothing is left behind however a bench ends. A child
+is a module run with `python -m`; it says `ready` when it may be joined, and each answer is one line of JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+DEVICE_MTU = 9216
+FIRST_INDEX = 100
+"""Interface indices of the two ends differ; hosts/nic/netlink.py says why they must."""
+
+
+class NamespaceChild:
+    """One end: a Python process in a network namespace of its own, talked to by lines of JSON."""
+
+    def __init__(self, module: str, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            ["unshare", "-n", sys.executable, "-m", module, *arguments],
+            cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.name = module
+        if self._line() != "ready":
+            raise RuntimeError(f"{module} did not start")
+
+    def _line(self) -> str:
+        line = self.process.stdout.readline()  # type: ignore[union-attr]
+        if not line:
+            raise RuntimeError(f"{self.name} ended with {self.process.wait()}: see the error above")
+        return line.strip()
+
+    def tell(self, message: Any) -> None:
+        """Give the child one line."""
+        self.process.stdin.write(json.dumps(message) + "\n")  # type: ignore[union-attr]
+        self.process.stdin.flush()  # type: ignore[union-attr]
+
+    def answer(self) -> Any:
+        """The next line of the child. Raises RuntimeError when it ended instead."""
+        return json.loads(self._line())
+
+    def close(self) -> None:
+        """End it; its namespace and interfaces go with it."""
+        self.process.stdin.close()  # type: ignore[union-attr]
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()  # type: ignore[union-attr]
+
+
+@contextlib.contextmanager
+def joined(
+    module: str, ends: Sequence[Sequence[str]], cables: Sequence[tuple[str, str]]
+) -> Iterator[list[NamespaceChild]]:
+    """Two children of `module` with the arguments `ends`, and a veth pair between them for each pair of names."""
+    children: list[NamespaceChild] = []
+    try:
+        for arguments in ends:
+            children.append(NamespaceChild(module, *arguments))
+        first, second = (str(child.process.pid) for child in children)
+        for number, (here, there) in enumerate(cables):
+            _ip("link", "add", here, "netns", first, "index", str(FIRST_INDEX + 2 * number), "type", "veth",
+                "peer", "name", there, "netns", second, "index", str(FIRST_INDEX + 2 * number + 1))  # fmt: skip
+            for pid, name in ((first, here), (second, there)):
+                _ip_in(pid, "link", "set", name, "mtu", str(DEVICE_MTU), "addrgenmode", "none", "up")
+        yield children
+    finally:
+        for child in children:
+            child.close()
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+def _ip_in(pid: str, *words: str) -> None:
+    subprocess.run(["nsenter", "-t", pid, "-n", "ip", *words], check=True)
+
+
+def serve() -> None:
+    """In a child: say that we run, then wait until the parent says that the cables are there."""
+    say_line("ready")
+    sys.stdin.readline()
+
+
+def say_line(line: str) -> None:
+    print(line, flush=True)
+
+
+def say(message: Any) -> None:
+    """In a child: one line of JSON to the parent."""
+    say_line(json.dumps(message))

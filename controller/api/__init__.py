@@ -1,0 +1,1 @@
+"""Northbound API: HTTP server, its answers, and the client that asks the hosts' processes."""

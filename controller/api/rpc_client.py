@@ -1,0 +1,114 @@
+"""JSON lines from asyncio: one request to a Unix socket, and a watch that comes back when its server does.
+
+The servers are the hosts' agents and the Clustermapper (ipc/rpc.py has the protocol).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from ipc.rpc import JsonlError, LineBuffer, Message, decode, encode
+
+BACKOFF_S = (0.1, 0.2, 0.4, 0.8, 1.0)
+"""Pauses between attempts to reach somebody, seconds; the last one repeats. A rebooted switch has its routes within a
+second of answering, and an absent one costs one refused connection a second."""
+JITTER = 0.25
+"""Share of a pause by which it is shortened or lengthened, so that many do not knock at once."""
+ASK_TIMEOUT_S = 5.0
+
+log = logging.getLogger(__name__)
+
+
+def pause_s(attempt: int, pauses: tuple[float, ...] = BACKOFF_S) -> float:
+    """How long to wait before attempt number `attempt` + 1."""
+    return pauses[min(attempt, len(pauses) - 1)] * random.uniform(1 - JITTER, 1 + JITTER)
+
+
+async def ask(path: Path, op: str, *, timeout_s: float = ASK_TIMEOUT_S, **fields: Any) -> Message:
+    """The answer to one request, without `id` and `ok`. Raises JsonlError with the server's reason or ours."""
+    try:
+        async with contextlib.aclosing(_lines(path, {"op": op, "id": 1, **fields})) as lines:
+            answer = await asyncio.wait_for(anext(lines), timeout_s)
+    except asyncio.TimeoutError:
+        raise JsonlError(f"{path.stem}: {op}: no answer in {timeout_s:g} s") from None
+    except StopAsyncIteration:
+        raise JsonlError(f"{path.stem}: {op}: it closed the connection") from None
+    except OSError as error:
+        raise JsonlError(f"{path.stem}: {op}: {error.strerror or error} ({path})") from error
+    if answer.pop("ok", None) is not True:
+        raise JsonlError(f"{path.stem}: {op}: {answer.get('error', 'refused without a reason')}")
+    answer.pop("id", None)
+    return answer
+
+
+class Subscription:
+    """A watch on one server, for as long as the controller lives. `run()` is its task.
+
+    on_event(message)   each event
+    on_link(connected)  the stream was opened (before its first event) or has ended
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        on_event: Callable[[Message], None],
+        on_link: Callable[[bool], None],
+        **watch: Any,
+    ) -> None:
+        self.path = path
+        self.connected = False
+        self.reason = "not tried yet"
+        self._on_event = on_event
+        self._on_link = on_link
+        self._watch = {"op": "watch", **watch}
+
+    async def run(self) -> None:
+        """Connect, follow, and again with pauses; until cancelled."""
+        attempt = 0
+        while True:
+            try:
+                await self._follow()
+                self.reason = "it ended the stream"
+            except (OSError, JsonlError) as error:
+                self.reason = f"{error.strerror or error}" if isinstance(error, OSError) else str(error)
+            if self.connected:
+                attempt, self.connected = 0, False
+                self._on_link(False)
+            await asyncio.sleep(pause_s(attempt))
+            attempt += 1
+
+    async def _follow(self) -> None:
+        async with contextlib.aclosing(_lines(self.path, self._watch)) as lines:
+            async for message in lines:
+                if "ok" in message:
+                    if message["ok"] is not True:
+                        raise JsonlError(str(message.get("error", "refused without a reason")))
+                    self.connected, self.reason = True, "following"
+                    self._on_link(True)
+                elif self.connected:
+                    self._take(message)
+
+    def _take(self, message: Message) -> None:
+        try:
+            self._on_event(message)
+        except (KeyError, TypeError, ValueError) as error:  # PlanError too: not an event of this fabric, or no event
+            log.warning("%s: passed over %.200r: %r", self.path.name, message, error)
+
+
+async def _lines(path: Path, request: Message) -> AsyncIterator[Message]:
+    """Send one request and yield what comes back."""
+    reader, writer = await asyncio.open_unix_connection(str(path))
+    try:
+        writer.write(encode(request))
+        buffer = LineBuffer()
+        while data := await reader.read(1 << 16):
+            for line in buffer.feed(data):
+                yield decode(line)
+    finally:
+        writer.close()

@@ -1,0 +1,236 @@
+"""The northbound HTTP server: JSON answers and an event stream, on loopback only (docs/northbound.md).
+
+It knows HTTP and nothing of the fabric: the application gives it one handler for each route. What protects it, since
+any web page a user looks at may send requests to loopback: the Host header must name loopback (no DNS rebinding), a
+POST must be JSON and must not come from another origin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from controller.errors import ControllerError
+from ipc.rpc import JsonlError, event_of
+
+PREFERRED_PORT = 9340
+"""Taken when it is free; otherwise any port. `controller.json` tells which."""
+ADDRESS_FILE = "controller.json"
+LOOPBACK = "127.0.0.1"
+MAX_BODY_BYTES = 1 << 16
+MAX_BACKLOG = 20_000
+"""Events kept for a watcher that does not read; beyond it the stream is closed."""
+KEEPALIVE_S = 15.0
+
+Message = dict[str, Any]
+Handler = Callable[[Message], "Message | Awaitable[Message]"]
+"""Gets the path's and the query's or body's fields, returns the answer. Raises Refusal."""
+
+PATHS: web.AppKey[list[str]] = web.AppKey("paths", list)
+"""Everything that can be asked, for refusals."""
+
+log = logging.getLogger(__name__)
+
+
+class Refusal(ControllerError):
+    """A request that cannot be served: HTTP status, what and why, and what would have worked."""
+
+    def __init__(self, status: int, error: str, cure: str | None = None) -> None:
+        super().__init__(error)
+        self.status = status
+        self.cure = cure
+
+    def response(self) -> web.Response:
+        return web.json_response({"error": str(self), "cure": self.cure}, status=self.status)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One thing that can be asked."""
+
+    method: str
+    path: str
+    """aiohttp's pattern, such as `/v1/faults/{number}`."""
+    handler: Handler
+
+
+class ApiServer:
+    """Use `start`, `publish`, `close`. `snapshot()` gives the events a new watcher gets first."""
+
+    def __init__(self, routes: Iterable[Route], snapshot: Callable[[], list[Message]]) -> None:
+        self._snapshot = snapshot
+        self._watchers: dict[asyncio.Queue[Message | None], tuple[frozenset[str], asyncio.Transport | None]] = {}
+        """What each wants to hear of (nothing: all), and its connection, by the queue of what it was not sent yet."""
+        self._app = web.Application(middlewares=[_guard], client_max_size=MAX_BODY_BYTES)
+        self._paths = []
+        for route in routes:
+            self._app.router.add_route(route.method, route.path, _served(route.handler))
+            self._paths.append(f"{route.method} {route.path}")
+        self._app.router.add_get("/v1/events", self._events)
+        self._paths.append("GET /v1/events")
+        self._app[PATHS] = self._paths
+        self._runner: web.AppRunner | None = None
+        self._address_file: Path | None = None
+        self.url = ""
+
+    async def start(self, run_dir: Path, port: int | None = None) -> None:
+        """Listen on loopback (`port` None: PREFERRED_PORT or any, 0: any) and write `controller.json`.
+
+        Raises JsonlError when the port is taken.
+        """
+        self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=0.5)
+        await self._runner.setup()
+        wanted = (PREFERRED_PORT, 0) if port is None else (port,)
+        for number in wanted:
+            try:
+                site = web.TCPSite(self._runner, LOOPBACK, number)
+                await site.start()
+                break
+            except OSError as error:
+                if number == wanted[-1]:
+                    await self._runner.cleanup()
+                    raise JsonlError(
+                        f"cannot listen on {LOOPBACK}:{number}: {error.strerror or error}: give --http another port"
+                    ) from error
+        host, number = self._runner.addresses[0][:2]
+        self.url = f"http://{host}:{number}"
+        self._address_file = run_dir / ADDRESS_FILE
+        new = self._address_file.with_suffix(".new")
+        new.write_text(json.dumps({"url": self.url, "pid": os.getpid()}) + "\n")
+        new.replace(self._address_file)
+
+    async def close(self) -> None:
+        """End all streams and stop listening. Idempotent."""
+        if self._runner is None:
+            return
+        runner, self._runner = self._runner, None
+        for queue in self._watchers:
+            queue.put_nowait(None)
+        await runner.cleanup()
+        if self._address_file is not None:
+            try:
+                if json.loads(self._address_file.read_text()).get("pid") == os.getpid():
+                    self._address_file.unlink()
+            except (OSError, ValueError):
+                pass  # gone, or a successor's half-written one: not ours to remove
+
+    def publish(self, event: str, t: float, **fields: Any) -> None:
+        """Send an event to every watcher; `t` is CLOCK_MONOTONIC seconds."""
+        message = event_of(event, t, fields)
+        for queue, (names, transport) in list(self._watchers.items()):
+            if names and event not in names:
+                continue
+            if queue.qsize() >= MAX_BACKLOG:
+                log.warning("a watcher does not read; its stream is closed")
+                self._watchers.pop(queue, None)
+                if transport is not None:
+                    transport.abort()
+            else:
+                queue.put_nowait(message)
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        names = frozenset(filter(None, request.query.get("events", "").split(",")))
+        queue: asyncio.Queue[Message | None] = asyncio.Queue()
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        )
+        # Between the snapshot and joining the watchers nothing may be awaited, or an event could fall in between.
+        first = [m for m in self._snapshot() if not names or m["event"] in names]
+        self._watchers[queue] = (names, request.transport)
+        try:
+            await response.prepare(request)
+            await response.write(b"".join(_sse(message) for message in first) or b": here\n\n")
+            while True:
+                try:
+                    message = await asyncio.wait_for(queue.get(), KEEPALIVE_S)
+                except asyncio.TimeoutError:
+                    await response.write(b": still here\n\n")
+                    continue
+                if message is None:
+                    break
+                batch = [_sse(message)]
+                while not queue.empty() and message is not None:
+                    message = queue.get_nowait()
+                    batch += [_sse(message)] if message is not None else []
+                await response.write(b"".join(batch))
+                if message is None:
+                    break
+        except (ConnectionError, asyncio.CancelledError):
+            pass  # the watcher left, or we close
+        finally:
+            self._watchers.pop(queue, None)
+        return response
+
+
+def _sse(message: Message) -> bytes:
+    text = json.dumps(message, separators=(",", ":"), allow_nan=False)
+    return f"event: {message['event']}\ndata: {text}\n\n".encode()
+
+
+def _served(handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def serve(request: web.Request) -> web.StreamResponse:
+        fields: Message = dict(request.query) if request.method == "GET" else await _body(request)
+        fields |= request.match_info
+        answer = handler(fields)
+        if asyncio.iscoroutine(answer):
+            answer = await answer
+        return web.json_response(answer)
+
+    return serve
+
+
+async def _body(request: web.Request) -> Message:
+    if request.content_type != "application/json":
+        raise Refusal(415, "a POST needs Content-Type: application/json", "curl -H 'Content-Type: application/json'")
+    try:
+        data = await request.read()
+        body = json.loads(data) if data.strip() else {}
+    except (ValueError, RecursionError) as error:
+        raise Refusal(
+            400, f"the body is not JSON: {error or type(error).__name__}", "send an object, such as {}"
+        ) from None
+    if not isinstance(body, dict):
+        raise Refusal(400, "the body is not a JSON object", 'send an object, such as {"policy": "lossy"}')
+    return body
+
+
+@web.middleware
+async def _guard(request: web.Request, handler: Callable[..., Awaitable[web.StreamResponse]]) -> web.StreamResponse:
+    """Who may ask, and every error as JSON."""
+    try:
+        _check_origin(request)
+        return await handler(request)
+    except Refusal as refusal:
+        return refusal.response()
+    except web.HTTPRequestEntityTooLarge:
+        return Refusal(413, f"the body has more than {MAX_BODY_BYTES} bytes", "send less").response()
+    except web.HTTPException as error:
+        paths = ", ".join(request.app[PATHS])
+        return Refusal(
+            error.status, f"{request.method} {request.path}: {error.reason}", f"there is: {paths}"
+        ).response()
+    except (ConnectionError, asyncio.CancelledError):
+        raise
+    except Exception as error:
+        log.exception("%s %s failed", request.method, request.path)
+        text = f"internal error: {type(error).__name__}: {error}"
+        return Refusal(500, text, "see log/controller.log in the run folder").response()
+
+
+def _check_origin(request: web.Request) -> None:
+    host = request.host.rpartition(":")[0] if request.host.rpartition(":")[2].isdecimal() else request.host
+    if host.strip("[]").lower() not in ("127.0.0.1", "localhost", "::1"):
+        raise Refusal(
+            403, f"Host {request.host!r} is not loopback", "ask http://127.0.0.1:PORT as controller.json says"
+        )
+    origin = request.headers.get("Origin")
+    if request.method != "GET" and origin is not None and origin != f"http://{request.host}":
+        raise Refusal(403, f"a request from another origin ({origin})", "ask from a page of this server, or with curl")

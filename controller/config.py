@@ -1,0 +1,151 @@
+"""What the controller is started with: the run folder's plan, switches and program (docs/architecture.md).
+
+plan.json        Plan.to_json()
+switches.json    {"p0-t0-0": {"address": "127.0.0.1:9559", "device_id": 1, "gnmi": "127.0.0.1:9339"}, ...}, and
+                 "tells_watch_ports": false where a switch does not read them back
+program/         p4info.txtpb and one config.*
+discipline.json  optional: what of the egress discipline is not as the plan has it (controller/p4runtime/qos.py)
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from finsy import P4Schema
+
+from controller.errors import InputError
+from controller.p4runtime.entries import Catalog, NamedEntry
+from controller.p4runtime.qos import DEFAULT, Discipline
+from controller.p4runtime.routes import entries_of, recognise
+from topologies.plan import Plan, PlanError, Switch
+
+DISCIPLINE_FILE = "discipline.json"
+DEVICE_ID_MAX = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchAddress:
+    """Where a switch is reached, and what it must hold."""
+
+    switch: Switch
+    address: str
+    device_id: int
+    gnmi: str | None
+    """Address of the gNMI server that knows its ports; None when there is none."""
+    entries: tuple[NamedEntry, ...]
+    tells_watch_ports: bool = True
+    """Reads members of a group back with the watch ports that were written (BMv2 does not: with_watch_ports)."""
+
+    @property
+    def name(self) -> str:
+        return self.switch.name
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.address}, device {self.device_id})"
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerConfig:
+    run_dir: Path
+    program: str
+    plan: Plan
+    catalog: Catalog
+    targets: tuple[SwitchAddress, ...]
+
+    @property
+    def gnmi_addresses(self) -> list[str]:
+        """Every gNMI server once, in the order of the switches."""
+        return list(dict.fromkeys(t.gnmi for t in self.targets if t.gnmi is not None))
+
+
+def read_inputs(run_dir: Path, program: str | None = None) -> ControllerConfig:
+    """Read and check everything before a switch is touched; `program` None: find out from the P4Info.
+
+    Raises InputError naming the file and the cure.
+    """
+    if not run_dir.is_dir():
+        raise InputError(f"no run folder {run_dir}: start the fabric with `mrc up`, or name it with --run-dir")
+    try:
+        plan = Plan.from_json(_read_json(run_dir / "plan.json"))
+    except (PlanError, TypeError) as error:
+        raise InputError(f"{run_dir / 'plan.json'}: {error}") from error
+    catalog = Catalog(_read_program(run_dir / "program"))
+    program = program or recognise(catalog)
+    path = run_dir / "switches.json"
+    places = _read_json(path)
+    if not isinstance(places, dict):
+        raise InputError(f"{path}: wants an object of switches, each with address, device_id and gnmi")
+    names = {s.name for s in plan.switches}
+    if missing := sorted(names - places.keys()):
+        raise InputError(f"{path}: no entry for {', '.join(missing)}, which the plan ({plan}) has")
+    if unknown := sorted(places.keys() - names):
+        raise InputError(f"{path}: {', '.join(unknown)} not in the plan ({plan})")
+    discipline = _read_discipline(run_dir / DISCIPLINE_FILE)
+    targets = []
+    for switch in plan.switches:
+        entries = tuple(entries_of(program, plan, switch, catalog, discipline))
+        targets.append(_target(switch, places[switch.name], entries, path))
+    return ControllerConfig(run_dir, program, plan, catalog, tuple(targets))
+
+
+def _target(switch: Switch, place: Any, entries: tuple[NamedEntry, ...], path: Path) -> SwitchAddress:
+    where = f"{path}: {switch.name}"
+    if not isinstance(place, dict):
+        raise InputError(f"{where}: wants an object with address, device_id and gnmi, not {place!r}")
+    address, device_id, gnmi = place.get("address"), place.get("device_id"), place.get("gnmi")
+    if not isinstance(address, str) or not address.rpartition(":")[2].isdecimal():
+        raise InputError(f'{where}: address = {address!r}: wants "host:port", like "127.0.0.1:9559"')
+    if not isinstance(device_id, int) or isinstance(device_id, bool) or not 0 < device_id <= DEVICE_ID_MAX:
+        raise InputError(f"{where}: device_id = {device_id!r}: wants a number from 1, like {switch.device_id}")
+    if gnmi is not None and (not isinstance(gnmi, str) or not gnmi.rpartition(":")[2].isdecimal()):
+        raise InputError(f'{where}: gnmi = {gnmi!r}: wants "host:port", like "127.0.0.1:9339", or null')
+    tells = place.get("tells_watch_ports", True)
+    if not isinstance(tells, bool):
+        raise InputError(f"{where}: tells_watch_ports = {tells!r}: wants true or false")
+    return SwitchAddress(switch, address, device_id, gnmi, entries, tells)
+
+
+def _read_discipline(path: Path) -> Discipline:
+    if not path.exists():
+        return DEFAULT
+    data = _read_json(path)
+    try:
+        return Discipline.from_json(data)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _read_program(folder: Path) -> P4Schema:
+    p4info = folder / "p4info.txtpb"
+    _read_bytes(p4info)  # the same errors for all files
+    configs = sorted(folder.glob("config.*"))
+    if len(configs) != 1:
+        have = ", ".join(c.name for c in configs) or "none"
+        raise InputError(f"{folder}: wants exactly one config.* (the device config of the target), has: {have}")
+    config = _read_bytes(configs[0])
+    try:
+        schema = P4Schema(p4info, config)
+    except Exception as error:  # text_format, finsy and its assertions each raise their own
+        raise InputError(f"{p4info}: not a P4Info in text format: {error or type(error).__name__}") from error
+    if not len(schema.tables):
+        raise InputError(f"{p4info}: the program has no tables")
+    return schema
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(_read_bytes(path))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not JSON: {error}") from error
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{path} is missing: `mrc up` writes it before it starts the controller") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error

@@ -1,0 +1,132 @@
+"""What switches received and forwarded, reading after reading: which wires deliver, which switches forward. Pure.
+
+Both ends of a veth pair agree on what crossed it, so their counters alone say nothing. But a P4 program counts a packet
+as forwarded before the wire, and the port behind the wire counts it when it has arrived:
+
+    wire A -> B     A forwarded packets to that port, and B's port received none: it loses everything
+    switch S        its ports received packets from other switches, and its program neither forwarded nor dropped one:
+                    it swallows everything (a black hole)
+
+Readings of two switches are not of one moment. So what was sent between an earlier reading and the last but one is
+compared with all that has arrived since the former. A few packets decide nothing: the earlier reading is the latest one
+since which enough of them were sent, among the last HISTORY.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from controller.faults.path_segments import PathSegmenter, PathSegments
+from topologies.plan import Switch
+
+SENT_MIN = 8
+"""Packets sent of which one would have arrived, were it only a few that are lost."""
+ARRIVED_MIN = 3
+"""Packets that show that something works; fewer may be the kernel's own."""
+HISTORY = 8
+"""Readings that are kept of a switch: a single loop of Clustermapper sends five probes between two of them."""
+SPACING_S = 0.3
+"""Between two readings that are compared, seconds: what was sent before the one has arrived before the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Of one switch, since it started; by interface. `t` in seconds."""
+
+    t: float
+    received: Mapping[str, int]
+    """Packets that arrived at each port."""
+    forwarded: Mapping[str, int]
+    """Packets that the P4 program sent to each port."""
+    dropped: int = 0
+    """Packets that the P4 program dropped and has a reason for."""
+
+    @property
+    def handled(self) -> int:
+        return sum(self.forwarded.values()) + self.dropped
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardingVerdict:
+    """A wire (`trace` has one arc) or a switch works, or does not, since `t`."""
+
+    about: str
+    trace: PathSegments
+    works: bool
+    t: float
+    says: str
+
+
+class Forwarding:
+    """The last readings of all switches."""
+
+    def __init__(self, traces: PathSegmenter) -> None:
+        self._traces = traces
+        plan = traces.plan
+        self._readings: dict[str, deque[Reading]] = {switch.name: deque(maxlen=HISTORY) for switch in plan.switches}
+        self._planes = {switch.name: switch.plane for switch in plan.switches}
+        self._wires = [
+            (here, there)
+            for link in plan.links
+            if link.lower.node in self._readings
+            for here, there in ((link.lower, link.upper), (link.upper, link.lower))
+        ]
+        self._peers: dict[str, list[str]] = {switch.name: [] for switch in plan.switches}
+        for _, there in self._wires:
+            self._peers[there.node].append(there.interface)
+
+    def read(self, switch: Switch, reading: Reading) -> None:
+        """One switch was read. One that has begun to count anew has no past."""
+        past = self._readings[switch.name]
+        if past and reading.t - past[-1].t < SPACING_S:
+            return
+        if past and reading.handled < past[-1].handled:
+            past.clear()
+        past.append(reading)
+
+    def verdicts(self, plane: int) -> Iterator[ForwardingVerdict]:
+        """What the readings say of a plane's wires and switches; nothing where too few packets were sent."""
+        for here, there in self._wires:
+            if self._planes[here.node] == plane:
+                yield from self._of_wire(here.node, here.interface, there.node, there.interface)
+        for name, past in self._readings.items():
+            if self._planes[name] == plane:
+                yield from self._of_switch(name, past)
+
+    def _of_wire(self, a: str, out: str, b: str, into: str) -> Iterator[ForwardingVerdict]:
+        sender, receiver = list(self._readings[a]), list(self._readings[b])
+        kept = min(len(sender), len(receiver))
+        sender, receiver = sender[-kept:], receiver[-kept:]
+        sent = [one.forwarded.get(out, 0) for one in sender]
+        arrived = [one.received.get(into, 0) for one in receiver]
+        trace = self._traces.wire(out)
+        about = f"{a} -> {b}"
+        if kept >= 3 and arrived[-1] - arrived[-2] >= ARRIVED_MIN:
+            yield ForwardingVerdict(about, trace, True, receiver[-2].t, "delivers")
+        elif (first := _enough_since(sent)) is not None and _has_come_nothing(sender[first:], receiver[first:], into):
+            says = f"{sent[-2] - sent[first]} packets sent, none received"
+            yield ForwardingVerdict(about, trace, False, sender[-2].t, says)
+
+    def _of_switch(self, name: str, readings: deque[Reading]) -> Iterator[ForwardingVerdict]:
+        past = list(readings)
+        received = [sum(one.received.get(port, 0) for port in self._peers[name]) for one in past]
+        handled = [one.handled for one in past]
+        trace = self._traces.inside(name)
+        if len(past) >= 3 and handled[-1] - handled[-2] >= ARRIVED_MIN:
+            yield ForwardingVerdict(name, trace, True, past[-2].t, "forwards")
+        elif (first := _enough_since(received)) is not None and handled[-1] == handled[first]:
+            got = received[-2] - received[first]
+            yield ForwardingVerdict(name, trace, False, past[-2].t, f"{got} packets received, none forwarded")
+
+
+def _enough_since(counts: list[int]) -> int | None:
+    """The latest reading since which SENT_MIN were counted until the last but one; None where there is none."""
+    return next((n for n in range(len(counts) - 3, -1, -1) if counts[-2] - counts[n] >= SENT_MIN), None)
+
+
+def _has_come_nothing(sender: list[Reading], receiver: list[Reading], into: str) -> bool:
+    """All the time; and both were read in the same rounds: neither has been without an answer meanwhile."""
+    are_of_one_time = all(abs(a.t - b.t) < SPACING_S for a, b in zip(sender, receiver, strict=True))
+    return are_of_one_time and receiver[0].received.get(into, 0) == receiver[-1].received.get(into, 0)

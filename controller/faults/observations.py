@@ -1,0 +1,230 @@
+"""What the fault list was told, kept in a file and told again: a live case becomes a test (docs/controller.md).
+
+JSON lines. The first says what the file is and of which fabric; each other one is a call of the fault list, with the
+arguments that are not as their default. Times are CLOCK_MONOTONIC seconds of the live run::
+
+    {"kind": "observations", "version": 1, "plan": {...}}
+    {"of": "port", "now": 13.02, "interface": "p1-t0-0-eth4", "status": "DOWN", "source": "gnmi 127.0.0.1:9339"}
+    {"of": "path", "now": 13.4, "about": "h0 p1-t1-1", "trace": ["h0", "p1-t0-0", "p1-t1-1", "p1-t0-0", "h0"], ...}
+    {"of": "on_timer", "now": 13.8}
+
+`ObservationRecorder` writes them while the controller runs. `replay` makes a fault list of them in virtual time: it
+owns no clock, so the list cannot tell it from the run.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from controller.errors import InputError
+from controller.faults.correlator import OBSERVATIONS, Fault, FaultCorrelator
+from controller.faults.path_segments import PathSegmenter, PathSegments
+from controller.faults.timers import FaultTimers
+from topologies.plan import Plan, PlanError
+
+FILE = "observations.jsonl"
+"""In the run folder's `log`, which stays when the fabric goes."""
+EARLIER = "observations.earlier.jsonl"
+"""What was in it before it had grown too long."""
+KEEP_BYTES = 16 << 20
+"""A file longer than this becomes `EARLIER`: half an hour of a quiet default fabric."""
+VERSION = 1
+LATE_S = 0.25
+"""A timer that is not rung by the file is rung so long after it was due: a list with other waits wants other rings."""
+AFTER_S = 30.0
+"""How long the replayed list may go on waiting after the last observation."""
+STATES = ("port", "stream", "path", "counts", "attend")
+"""Calls of which the last one about each thing tells what holds: a new file begins with them."""
+
+Told = Callable[[float, str, Fault], None]
+"""(time, change, fault) for each change of the list, as it comes."""
+
+log = logging.getLogger(__name__)
+_SIGNATURES = {name: inspect.signature(getattr(FaultCorrelator, name)) for name in OBSERVATIONS}
+
+
+class ObservationRecorder:
+    """Writes what a fault list is told; give it as the list's `tap`. A file that cannot be written ends the keeping,
+    never the controller."""
+
+    def __init__(self, folder: Path, plan: Plan, keep_bytes: int = KEEP_BYTES) -> None:
+        self.path = folder / FILE
+        self._plan, self._traces, self._keep_bytes = plan, PathSegmenter(plan), keep_bytes
+        self._states: dict[tuple[Any, ...], bytes] = {}
+        self._out: Any = None
+        self._size = 0
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if self.path.exists():  # of a controller before us
+                self.path.replace(self.path.with_name(EARLIER))
+            self._begin()
+        except OSError as error:
+            self._give_up(error)
+
+    def __call__(self, name: str, arguments: dict[str, Any]) -> None:
+        """Keep one call of the fault list."""
+        if self._out is None:
+            return
+        line = line_of(name, arguments, self._traces)
+        if name in STATES:
+            key = (name, arguments.get("source"), *(arguments.get(k) for k in ("interface", "switch", "about")))
+            self._states.pop(key, None)  # the latest last
+            self._states[key] = line
+        elif name in ("withdraw", "forget"):
+            gone = (arguments["source"], arguments.get("about"))
+            for key in [k for k in self._states if k[1] == gone[0] and gone[1] in (None, k[-1])]:
+                del self._states[key]
+        try:
+            if self._size > self._keep_bytes:
+                self._out.close()
+                self.path.replace(self.path.with_name(EARLIER))
+                self._begin()
+                if name in STATES:
+                    return  # it is among the states
+            self._size += self._out.write(line)
+        except OSError as error:
+            self._give_up(error)
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._out is not None:
+            self._out.close()
+            self._out = None
+
+    def _begin(self) -> None:
+        self._out = self.path.open("wb", buffering=0)
+        self._size = self._out.write(b"".join((header_of(self._plan), *self._states.values())))
+        self._keep_bytes = max(self._keep_bytes, 4 * self._size)
+
+    def _give_up(self, error: OSError) -> None:
+        log.error("%s: %s: what the fault list is told is not kept", self.path, error.strerror or error)
+        self._out = None
+
+
+def header_of(plan: Plan) -> bytes:
+    """First line of a file."""
+    return _line({"kind": "observations", "version": VERSION, "plan": plan.to_json()})
+
+
+def line_of(name: str, arguments: dict[str, Any], traces: PathSegmenter) -> bytes:
+    """The line of one call; traces become the nodes they lead over, and what is as its default is left out."""
+    record: dict[str, Any] = {"of": name, "now": arguments["now"]}
+    for key, value in arguments.items():
+        if isinstance(value, PathSegments):
+            record[key] = traces.nodes(value)
+        elif value != _SIGNATURES[name].parameters[key].default:
+            record[key] = value
+    return _line(record)
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+
+
+# ---- replay -------------------------------------------------------------------------------------------------
+
+
+class Observations:
+    """A file's fabric and the calls in it. Raises InputError, with the line's number, for a file that is none."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            lines = path.read_bytes().split(b"\n")
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror}: give a file that a controller wrote (log/{FILE})") from error
+        if torn := lines.pop():
+            raise InputError(
+                f"{path}: line {len(lines) + 1} is cut short ({len(torn)} bytes without an end of line): the file was "
+                f"copied while it was written, or not whole; cut off that line (head -n {len(lines)}), or copy it again"
+            )
+        header = self._record(1, lines[0]) if lines else {}
+        if header.get("kind") != "observations":
+            raise InputError(f"{path}: no file of observations: its first line has no kind `observations` (log/{FILE})")
+        if header.get("version") != VERSION:
+            raise InputError(f"{path}: observations of version {header.get('version')!r}; this replays {VERSION}")
+        try:
+            self.plan = Plan.from_json(header.get("plan"))
+        except (PlanError, TypeError) as error:
+            raise InputError(f"{path}: line 1: plan: {error}") from error
+        traces = PathSegmenter(self.plan)
+        self.calls = [self._call(number, line, traces) for number, line in enumerate(lines[1:], 2)]
+
+    def _record(self, number: int, line: bytes) -> dict[str, Any]:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        if not isinstance(record, dict):
+            raise InputError(f"{self.path}: line {number} is no JSON object: {line[:60]!r}")
+        return record
+
+    def _call(self, number: int, line: bytes, traces: PathSegmenter) -> tuple[str, dict[str, Any]]:
+        record = self._record(number, line)
+        name = record.pop("of", None)
+        where = f"{self.path}: line {number}"
+        if name not in _SIGNATURES:
+            raise InputError(f"{where}: no observation {name!r} (has: {', '.join(_SIGNATURES)})")
+        if not isinstance(record.get("now"), (int, float)):
+            raise InputError(f"{where}: {name}: `now` is no time in seconds")
+        try:
+            if "trace" in record:
+                record["trace"] = traces.along(tuple(record["trace"]))
+            _SIGNATURES[name].bind(None, **record)
+        except (TypeError, ValueError, KeyError) as error:
+            raise InputError(f"{where}: {name}: {error}") from error
+        return name, record
+
+
+def replay(
+    plan: Plan,
+    calls: Iterable[tuple[str, dict[str, Any]]],
+    told: Told = lambda now, change, fault: None,
+    *,
+    times: FaultTimers | None = None,
+    late_s: float = LATE_S,
+    after_s: float = AFTER_S,
+    make: Callable[..., FaultCorrelator] = FaultCorrelator,
+) -> FaultCorrelator:
+    """A fault list that was told this, in virtual time; its timers ring when the calls ring them, or `late_s` late."""
+    faults = make(plan, times)
+    end = 0.0
+
+    def tell(now: float) -> None:
+        for change, fault in faults.changes():
+            told(now, change, fault)
+
+    def ring_until(limit: float) -> None:
+        while (due := faults.next_timer()) is not None and due + late_s <= limit:
+            faults.on_timer(due + late_s)
+            tell(due + late_s)
+
+    for name, arguments in calls:
+        ring_until(arguments["now"])
+        end = max(end, arguments["now"])
+        getattr(faults, name)(**arguments)
+        tell(arguments["now"])
+    ring_until(end + after_s)
+    return faults
+
+
+def replay_file(path: Path, told: Told = lambda now, change, fault: None) -> FaultCorrelator:
+    """The same with a file. Raises InputError, also for names that its fabric does not have."""
+    observations = Observations(path)
+    number = 1
+
+    def calls() -> Iterator[tuple[str, dict[str, Any]]]:
+        nonlocal number
+        for call in observations.calls:
+            number += 1
+            yield call
+
+    try:
+        return replay(observations.plan, calls(), told)
+    except (PlanError, KeyError) as error:
+        raise InputError(f"{path}: line {number}: {error} (its fabric: {observations.plan})") from error

@@ -1,0 +1,176 @@
+"""What is known of paths that somebody watches: do they forward, what was counted on them, what do they prove. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from controller.faults.diagnosis import Hypothesis
+from controller.faults.path_segments import Cause, PathSegmenter, PathSegments
+
+NEVER = float("-inf")
+COUNTS_KEPT = 24
+SURVIVORS_ASKED = 8
+"""Packets whose fate decides whether a path called dead is dead."""
+DEAD_LOSS = 0.95
+"""Share of them that a dead path loses, at least."""
+CLEAN_PACKETS = 20
+"""Packets over an arc in a few seconds that show it to lose nothing, where CLEAN_LOST of them are lost at most."""
+CLEAN_LOST = 1
+
+Key = tuple[str, str]
+"""Source, and its name for a path."""
+
+
+class PathFate(Enum):
+    """What has become of a path that was called dead."""
+
+    DEAD = "dead"  # nothing came through since
+    SURVIVES = "survives"  # something did
+    OPEN = "open"  # too few packets to tell
+    UNCOUNTED = "uncounted"  # nobody counts them
+
+
+@dataclass(slots=True)
+class WatchedPath:
+    """What one source says of one path."""
+
+    trace: PathSegments
+    forwards: bool = True
+    """Nobody calls it dead."""
+    at_death: tuple[int, int] | None = None
+    """(sent, lost) when it was called dead, or soon after."""
+    sent_through: int = 0
+    """Packets that had been sent when the last reading was made by which another one had come through."""
+    proven_at: float = NEVER
+    """When it last forwarded, as far as told."""
+    counts: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=COUNTS_KEPT))
+    """(time, sent, lost) since the source began, oldest first."""
+
+    def fate(self, lossy: bool) -> PathFate:
+        """`lossy`: the path is over something known to lose packets, which may lose a few in a row: ask for more, and
+        for all of them."""
+        if self.at_death is None or not self.counts:
+            return PathFate.UNCOUNTED
+        _, now_sent, now_lost = self.counts[-1]
+        sent, lost = now_sent - self.at_death[0], now_lost - self.at_death[1]
+        asked = SURVIVORS_ASKED * (2 if lossy else 1)
+        is_late_one = lossy and lost < sent and now_sent - self.sent_through < asked
+        if is_late_one or (sent >= SURVIVORS_ASKED and lost < DEAD_LOSS * sent):
+            return PathFate.SURVIVES
+        return PathFate.DEAD if sent >= asked else PathFate.OPEN
+
+
+class PathStats:
+    """All paths of a fabric, plane by plane. Times in seconds."""
+
+    def __init__(self, traces: PathSegmenter, *, trial_s: float) -> None:
+        self._traces = traces
+        self._trial_s = trial_s
+        self._planes: dict[int, dict[Key, WatchedPath]] = {plane: {} for plane in range(traces.plan.planes)}
+
+    def get(self, key: Key, plane: int) -> WatchedPath | None:
+        return self._planes[plane].get(key)
+
+    def told(self, key: Key, trace: PathSegments, forwards: bool, t: float) -> None:
+        """Its source calls a path dead, or says that a packet came through at `t`."""
+        path = self._of(key, trace)
+        path.forwards = forwards
+        if forwards:
+            path.proven_at, path.at_death = max(path.proven_at, t), None
+
+    def counted(
+        self,
+        key: Key,
+        trace: PathSegments,
+        sent: int,
+        lost: int,
+        *,
+        now: float,
+        through_at: float | None,
+        killers: frozenset[Cause],
+    ) -> None:
+        """Packets sent and lost since the source began; one that was sent at `through_at` came through.
+
+        What `killers` lost, which have a name, is no evidence of a loss beside.
+        """
+        path = self._of(key, trace)
+        last = path.counts[-1] if path.counts else None
+        began_again = last is not None and sent < last[1]
+        if last is None or began_again or sent - lost > last[1] - last[2]:
+            path.sent_through = sent
+        if through_at is not None:
+            path.proven_at = max(path.proven_at, through_at)
+        if not path.forwards and path.at_death is None:
+            path.at_death = (sent, lost)
+        if began_again or self.crosses(trace, killers):
+            path.counts.clear()
+        path.counts.append((now, sent, lost))
+
+    def drop(self, key: Key, plane: int) -> None:
+        """Nobody watches it any more."""
+        self._planes[plane].pop(key, None)
+
+    def drop_source(self, source: str) -> None:
+        for paths in self._planes.values():
+            for key in [key for key in paths if key[0] == source]:
+                del paths[key]
+
+    def has_source(self, source: str, plane: int) -> bool:
+        """It watches some path of the plane."""
+        return any(key[0] == source for key in self._planes[plane])
+
+    def forget_counts(self, plane: int, causes: frozenset[Cause]) -> None:
+        """Losses so far on paths over these have had their cause."""
+        for path in self._planes[plane].values():
+            if self.crosses(path.trace, causes):
+                path.counts.clear()
+
+    def is_watched(self, plane: int, causes: frozenset[Cause], *, sources: tuple[str, ...]) -> bool:
+        """One of the sources watches a path over these."""
+        return any(key[0] in sources and self.crosses(path.trace, causes) for key, path in self._planes[plane].items())
+
+    def is_unheard(self, plane: int, causes: frozenset[Cause], died: float, *, sources: tuple[str, ...]) -> bool:
+        """One of the sources watches a path over these, calls it well, and has not said since that it forwards."""
+        return any(
+            path.forwards and path.proven_at <= died and key[0] in sources and self.crosses(path.trace, causes)
+            for key, path in self._planes[plane].items()
+        )
+
+    def proofs(self, plane: int) -> dict[str, float]:
+        """When each part was last known to forward."""
+        out: dict[str, float] = {}
+        for path in self._planes[plane].values():
+            for part in path.trace.parts:
+                out[part] = max(path.proven_at, out.get(part, NEVER))
+        return out
+
+    def trials(self, plane: int, now: float) -> dict[Hashable, Hypothesis]:
+        """Packets sent and lost over every path of a plane in the last `trial_s`."""
+        out: dict[Hashable, Hypothesis] = {}
+        for key, path in self._planes[plane].items():
+            recent = [count for count in path.counts if count[0] >= now - self._trial_s]
+            if len(recent) >= 2:
+                sent, lost = recent[-1][1] - recent[0][1], recent[-1][2] - recent[0][2]
+                out[key] = Hypothesis(path.trace, max(sent, 0), min(max(lost, 0), max(sent, 0)))
+        return out
+
+    def lose_nothing(self, plane: int, arcs: Iterable[str], beside: Cause, now: float, *, source: str) -> bool:
+        """What the source lately sent over each of the arcs, on paths that forward and avoid `beside`, came through."""
+        sent, lost = dict.fromkeys(arcs, 0), dict.fromkeys(arcs, 0)
+        for key, trial in self.trials(plane, now).items():
+            path = self._planes[plane][key]  # type: ignore[index]
+            if path.forwards and key[0] == source and not self._traces.crosses(trial.trace, beside):  # type: ignore[index]
+                for arc in sent.keys() & set(trial.trace.arcs):
+                    sent[arc] += trial.sent
+                    lost[arc] += trial.lost
+        return all(sent[arc] >= CLEAN_PACKETS and lost[arc] <= CLEAN_LOST for arc in sent)
+
+    def crosses(self, trace: PathSegments, causes: Iterable[Cause]) -> bool:
+        """The path meets one of them."""
+        return any(self._traces.crosses(trace, cause) for cause in causes)
+
+    def _of(self, key: Key, trace: PathSegments) -> WatchedPath:
+        return self._planes[trace.plane].setdefault(key, WatchedPath(trace))

@@ -1,0 +1,88 @@
+"""Counters and queues of a switch, read when somebody asks: P4 counters by P4Runtime, ports and queues by gNMI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from finsy import GNMIClient, GNMIPath, GNMIUpdate
+from finsy.gnmiclient import GNMIClientError
+from finsy.proto import gnmi, p4r
+
+from controller.errors import SwitchError
+from controller.p4runtime.entries import Catalog, short
+
+COUNTERS = "interfaces/interface[name={}]/state/counters"
+QUEUES = "qos/interfaces/interface[interface-id={}]/output/queues/queue[name=*]/state"
+CELL_BITS = 9
+"""`drops` and `trimmed` are indexed by a reason or kind and a port of so many bits (p4src/README.md)."""
+REASONS = {
+    1: "malformed", 2: "not IPv6", 3: "hop limit", 4: "wrong uSID", 5: "unknown uSID", 6: "no route", 7: "no uplink",
+    8: "not trimmable", 9: "queue", 10: "dead next hop", 12: "bad SRH",
+}  # fmt: skip
+"""drop_reason_t of p4src/headers.p4."""
+TRIMS = {0: "trimmed", 1: "trimmed last hop"}
+DEAD_NEXT_HOP = 10
+FULL_QUEUE = (8, 9)
+"""Reasons that say: the data queue of the egress port was full. Nothing is broken there."""
+CPU_PORT = 510
+NO_PORT = 0
+"""Where packets are counted that got no port."""
+
+
+async def read_leaves(address: str, paths: Iterable[str]) -> list[tuple[list[tuple[str, dict[str, str]]], Any]]:
+    """(path elements with their keys, value) of every leaf below the paths. Raises SwitchError."""
+    try:
+        async with GNMIClient(address) as client:
+            updates = await client.get(*(GNMIPath(path) for path in paths))
+    except GNMIClientError as error:
+        reason = f"{error.code.name}: {error.message or 'no reason given'}"
+        raise SwitchError(f"gnmi {address}: {reason}", retry=True) from error
+    return [([(e.name, dict(e.key)) for e in update.path.path.elem], _value(update)) for update in updates]
+
+
+def _value(update: GNMIUpdate) -> Any:
+    value: gnmi.TypedValue | None = update.typed_value
+    kind = value.WhichOneof("value") if value is not None else None
+    return getattr(value, kind) if kind in ("uint_val", "int_val", "string_val", "bool_val", "double_val") else None
+
+
+async def read_ports(address: str, interfaces: list[str]) -> dict[str, dict[str, Any]]:
+    """Port counters (in_pkts, out_pkts, ...) by interface. Raises SwitchError."""
+    out: dict[str, dict[str, Any]] = {name: {} for name in interfaces}
+    for elems, value in await read_leaves(address, (COUNTERS.format(name) for name in interfaces)):
+        name = next((keys.get("name", "") for elem, keys in elems if elem == "interface"), "")
+        out.setdefault(name, {})[elems[-1][0].replace("-", "_")] = value
+    return out
+
+
+async def read_queues(address: str, interfaces: list[str]) -> list[dict[str, Any]]:
+    """Every queue of every port, as {interface, queue, depth_packets, ...}. Raises SwitchError."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for elems, value in await read_leaves(address, (QUEUES.format(name) for name in interfaces)):
+        keys = {elem: next(iter(key.values())) for elem, key in elems if key}
+        place = (keys.get("interface", ""), keys.get("queue", ""))
+        row = rows.setdefault(place, {"interface": place[0], "queue": place[1]})
+        row[elems[-1][0].replace("-", "_")] = value
+    return list(rows.values())
+
+
+def counters_by_name(catalog: Catalog, cells: Iterable[p4r.CounterEntry], ports: dict[int, str]) -> dict[str, Any]:
+    """P4 counters that are not zero: {counter: [{port, interface, reason?, packets, bytes}]}, by name."""
+    names = {counter.id: short(counter.name) for counter in catalog.schema.counters}
+    out: dict[str, list[dict[str, Any]]] = {name: [] for name in names.values()}
+    for cell in cells:
+        if not cell.data.packet_count:
+            continue
+        name, index = names.get(cell.counter_id, f"counter {cell.counter_id}"), cell.index.index
+        row: dict[str, Any] = {}
+        kinds = {"drops": REASONS, "trimmed": TRIMS}.get(name)
+        if kinds is not None:
+            row["reason"] = kinds.get(index >> CELL_BITS, str(index >> CELL_BITS))
+            index &= (1 << CELL_BITS) - 1
+        interface = "controller" if index == CPU_PORT else ports.get(index)
+        row |= {"port": index, "interface": interface}
+        out.setdefault(name, []).append(
+            {**row, "packets": cell.data.packet_count, "bytes": cell.data.byte_count},
+        )
+    return out

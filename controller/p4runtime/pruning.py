@@ -1,0 +1,84 @@
+"""Entries that follow what is alive, beside the static ones of the plan (routes.py). Pure.
+
+    dead_ports      in every mode: ports of a switch whose link is down. A packet to one would end at the wire anyhow;
+                    with the entry it is counted and the first one is reported in-band (p4src/ingress.p4). No route.
+    groups          spray.p4 only: a T1 that can no longer reach a rack leaves the group of uplinks that other racks'
+                    T0s use towards that rack, and comes back. A T0's own dead uplink needs no help: members watch it.
+
+srv6.p4 gets no route from here, ever: the requestor acts, not the switch (§8.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from controller.p4runtime.entries import Catalog, NamedEntry
+from controller.p4runtime.qos import dead_port_entry
+from topologies.plan import Link, Plan, Switch
+
+RACK_GROUPS = 2
+"""Group of the uplinks that reach rack 0; rack r has RACK_GROUPS + r. Group 1 is all uplinks (routes.py)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """What forwards nothing at present."""
+
+    ports: frozenset[Link] = frozenset()
+    """Links that a port of theirs says are down."""
+    fresh: frozenset[Link] = frozenset()
+    """Links that came up a moment ago: groups wait with them, for both ends have to be ready first."""
+    silent: frozenset[Link | Switch] = frozenset()
+    """Links and switches that forward nothing while their ports are up, as far as that could be told."""
+
+
+def reach(plan: Plan, plane: int, rack: int, dead: Dead) -> tuple[int, ...]:
+    """T1 numbers of a plane that reach the T0 of a rack."""
+    t0 = plan.switch(plan.t0_name(plane, rack))
+    out = []
+    for number in range(plan.spines):
+        t1 = plan.switch(plan.t1_name(plane, number))
+        link = plan.link(t0.name, t1.name)
+        if link not in dead.ports | dead.fresh and not dead.silent & {link, t1}:
+            out.append(number)
+    return tuple(out)
+
+
+def live_entries(
+    plan: Plan, program: str, switch: Switch, catalog: Catalog, dead: Dead, heeded: Dead | None = None
+) -> tuple[NamedEntry, ...]:
+    """What `switch` must hold beside its static entries. `heeded`: what groups follow (reconvergence.py); None:
+    `dead`."""
+    heeded = dead if heeded is None else heeded
+    entries = [dead_port_entry(catalog, number) for number in sorted(_dead_ports(plan, switch, dead.ports))]
+    if program == "spray" and switch.tier == 0:
+        for rack in range(plan.racks):
+            if rack != switch.number:
+                entries += _rack_group(plan, switch, rack, catalog, reach(plan, switch.plane, rack, heeded))
+    return tuple(entries)
+
+
+def _dead_ports(plan: Plan, switch: Switch, links: Iterable[Link]) -> set[int]:
+    ends = [port for link in links if switch.name in link.ends for port in (link.lower, link.upper)]
+    return {port.number for port in ends if port.node == switch.name}
+
+
+def _rack_group(plan: Plan, switch: Switch, rack: int, catalog: Catalog, alive: tuple[int, ...]) -> list[NamedEntry]:
+    """A group of its own for a rack that not all T1s reach. Where none does, all are as good as any."""
+    if not alive or len(alive) == plan.spines:
+        return []
+    group, ports = RACK_GROUPS + rack, [plan.uplink_port(number) for number in alive]
+    prefix = int(plan.spray_routes(plan.switch(plan.t1_name(switch.plane, 0))).down[rack][0])
+    return [
+        catalog.group("uplink_selector", group, {port: port for port in ports}),
+        catalog.group_entry("uplinks", {"uplink_group": group}, group),
+        catalog.table_entry("route", {"dst_addr": (prefix, 48)}, "spray", {"uplink_group": group}),
+    ]
+
+
+def reason_of(what: str, is_more: bool) -> str:
+    """The word under which a write of one of these entries is counted."""
+    if what.startswith("dead_ports"):
+        return "dead port" if is_more else "port alive"
+    return "prune" if is_more else "restore"

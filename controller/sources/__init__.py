@@ -1,0 +1,1 @@
+"""Sources of symptoms: gNMI port state, host agents, Clustermapper, full queues."""

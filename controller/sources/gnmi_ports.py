@@ -1,0 +1,149 @@
+"""Port state over gNMI: one Subscribe ON_CHANGE a server, whatever number of switches it speaks for.
+
+The embedded daemon serves all its switches at one address, a BMv2 sidecar may serve one or all: a wildcard
+subscription takes whatever is there, and the interface names of a fabric are unique.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from finsy import GNMIClient, GNMIPath, GNMIUpdate
+from finsy.gnmiclient import GNMIClientError
+from finsy.proto import gnmi
+
+from controller.api.rpc_client import pause_s
+from controller.errors import SwitchError
+
+OPER_STATUS = "interfaces/interface[name=*]/state/oper-status"
+SYNC_TIMEOUT_S = 5.0
+"""Time for the first values of all ports, seconds."""
+REMOVED = "NOT_PRESENT"
+"""Status of a port that the server says it no longer has."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class GnmiPortWatch:
+    """The subscription to one gNMI server. `run()` is its task."""
+
+    address: str
+    on_status: Callable[[str, str, str], None]
+    """Called with (interface, oper-status, source) for the first values and every change."""
+    on_change: Callable[[], None]
+    """Called when `synced` changes."""
+    synced: bool = False
+    """We have all first values and the stream is open."""
+    reason: str = "not tried yet"
+    interfaces: set[str] = field(default_factory=set)
+    """Interfaces the server has told of."""
+
+    @property
+    def source(self) -> str:
+        return f"gnmi {self.address}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "address": self.address,
+            "subscribed": self.synced,
+            "interfaces": len(self.interfaces),
+            "reason": self.reason,
+        }
+
+    async def run(self) -> None:
+        """Subscribe, and again when the stream ends; until cancelled."""
+        attempt = 0
+        while True:
+            try:
+                await self._one_stream()
+            except SwitchError as error:
+                attempt = 0 if self.synced else attempt
+                self._set(False, str(error))
+            await asyncio.sleep(pause_s(attempt))
+            attempt += 1
+
+    async def _one_stream(self) -> None:
+        """From connecting to the end of the stream. Ends with a SwitchError."""
+        try:
+            async with GNMIClient(self.address) as client:
+                subscription = client.subscribe()
+                subscription.on_change(GNMIPath(OPER_STATUS))
+                try:
+                    await asyncio.wait_for(self._first_values(subscription), SYNC_TIMEOUT_S)
+                    self._set(True, "subscribed")
+                    async with aclosing(subscription.updates()) as updates:
+                        async for update in updates:
+                            self._take(update)
+                finally:
+                    subscription.cancel()
+        except asyncio.TimeoutError:
+            reason = "no answer to Subscribe: is a gNMI server there?"
+            raise SwitchError(f"{self.source}: {reason}", retry=True) from None
+        except GNMIClientError as error:
+            reason = f"{error.code.name}: {error.message or 'no reason given'}"
+            raise SwitchError(f"{self.source}: {reason}", retry=True) from error
+        raise SwitchError(f"{self.source}: the server ended the subscription", retry=True)
+
+    async def _first_values(self, subscription: Any) -> None:
+        told: set[str] = set()
+        async with aclosing(subscription.synchronize()) as updates:
+            async for update in updates:
+                told.add(self._take(update))
+        for interface in self.interfaces - told:  # gone while we were not subscribed
+            self.on_status(interface, REMOVED, self.source)
+        self.interfaces = told - {""}
+
+    def _take(self, update: GNMIUpdate) -> str:
+        """One value; returns its interface, "" for what is not a port's status."""
+        elems = update.path.path.elem
+        interface = elems[1].key.get("name", "") if len(elems) > 1 else ""
+        names = [elem.name for elem in elems]
+        if update.typed_value is None and interface and names == ["interfaces", "interface"]:
+            status: str | None = REMOVED
+        elif names == ["interfaces", "interface", "state", "oper-status"]:
+            status = status_of(update.typed_value)
+        else:
+            status = None
+        if not interface or status is None:
+            log.debug("%s: ignored %s", self.source, update)
+            return ""
+        self.interfaces.add(interface)
+        self.on_status(interface, status, self.source)
+        return interface
+
+    def _set(self, synced: bool, reason: str) -> None:
+        if reason != self.reason:
+            log.info("%s", reason if not synced else f"{self.source}: {reason}, {len(self.interfaces)} interfaces")
+        changed = synced is not self.synced
+        self.synced, self.reason = synced, reason
+        if changed:
+            self.on_change()
+
+
+def status_of(value: gnmi.TypedValue | None) -> str | None:
+    """The string in a value, in any encoding a server may choose; None for anything else. Deleted: NOT_PRESENT."""
+    if value is None:
+        return REMOVED
+    match value.WhichOneof("value"):
+        case "string_val":
+            return value.string_val
+        case "ascii_val":
+            return value.ascii_val
+        case "json_val":
+            text = value.json_val
+        case "json_ietf_val":
+            text = value.json_ietf_val
+        case _:
+            return None
+    try:
+        decoded = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return decoded.rpartition(":")[2] if isinstance(decoded, str) else None  # RFC 7951: may carry its module

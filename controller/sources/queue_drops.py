@@ -1,0 +1,133 @@
+"""Switch counters as a source: which ports dropped packets because a queue was full.
+
+Such a packet is lost without trace for its sender, who suspects the path; but nothing is broken. With trimming on there
+is hardly any of it (§4.3). So while somebody finds a path bad, the switches of that plane are asked for the cells of
+`drops` that count full queues, and what EVs say of paths through such a port accuses nobody.
+
+At the same time they are asked what arrived at their ports and what they forwarded: a T1 that swallows everything looks
+to probes like a T1 that nothing reaches, and these numbers tell the two apart (forwarding.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from controller.errors import SwitchError
+from controller.faults.correlator import COUNTERS, FaultCorrelator
+from controller.faults.forwarding import Forwarding, Reading
+from controller.p4runtime.counters import CELL_BITS, DEAD_NEXT_HOP, FULL_QUEUE, read_ports
+from controller.p4runtime.provisioner import SwitchProvisioner, SwitchState
+
+COUNTER = "drops"
+ASK_EVERY_S = 0.5
+"""While a path is bad."""
+ASK_IDLE_S = 10.0
+"""Else: so that what was dropped long ago is not taken for news."""
+
+log = logging.getLogger(__name__)
+
+
+class QueueDropSource:
+    """Feeds the fault list with ports that drop; `on_change()` is called after each round of news."""
+
+    name = "counters"
+
+    def __init__(
+        self, provisioners: Iterable[SwitchProvisioner], faults: FaultCorrelator, on_change: Callable[[], None]
+    ) -> None:
+        self._provisioners = list(provisioners)
+        self._faults = faults
+        self._on_change = on_change
+        self._last: dict[tuple[str, int], int] = {}
+        """Packets dropped so far, by switch and cell."""
+        self._look = asyncio.Event()
+        self._forwarding = Forwarding(faults.traces)
+        self.ports: dict[str, float] = {}
+        """Ports that dropped packets for want of room, and when we heard of it last."""
+        self.errors = 0
+
+    @property
+    def connected(self) -> bool:
+        return any(provisioner.status.connected for provisioner in self._provisioners)
+
+    def to_json(self) -> dict[str, Any]:
+        recent = sorted(name for name, at in self.ports.items() if time.monotonic() - at < ASK_IDLE_S)
+        return {"connected": self.connected, "reason": f"{self.errors} reads failed", "full_queues": recent}
+
+    def look(self) -> None:
+        """Ask now: somebody found a path bad."""
+        self._look.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        if any(provisioner.target.gnmi is not None for provisioner in self._provisioners):
+            self._faults.attend(COUNTERS, now=time.monotonic())
+        while True:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._look.wait(), ASK_EVERY_S if self._faults.is_puzzled else ASK_IDLE_S)
+                self._look.clear()
+            planes = self._faults.puzzled_planes
+            await asyncio.gather(
+                *(self._ask(k) for k in self._provisioners if k.target.switch.plane in planes or not planes)
+            )
+            for plane in planes:
+                self._compare(plane)
+            self._on_change()
+
+    def _compare(self, plane: int) -> None:
+        now = time.monotonic()
+        for one in self._forwarding.verdicts(plane):
+            state = "ok" if one.works else "down"
+            self._faults.path(one.about, one.trace, state, source=COUNTERS, now=now, t=min(one.t, now), says=one.says)
+
+    async def _ask(self, provisioner: SwitchProvisioner) -> None:
+        if provisioner.status.state is not SwitchState.VERIFIED:
+            return
+        ports = {port.number: port.interface for port in self._faults.plan.ports(provisioner.target.name)}
+        await self._ask_drops(provisioner, ports)
+        if self._faults.is_puzzled:
+            await self._ask_forwarded(provisioner, ports)
+
+    async def _ask_forwarded(self, provisioner: SwitchProvisioner, ports: dict[int, str]) -> None:
+        """What arrived and what went on, at about the same time."""
+        if provisioner.target.gnmi is None:
+            return
+        dead = [DEAD_NEXT_HOP << CELL_BITS | number for number in ports]
+        at = time.monotonic()
+        try:
+            forwarded = await provisioner.cells("forwarded", list(ports))
+            dropped = await provisioner.cells(COUNTER, dead)
+            received = await read_ports(provisioner.target.gnmi, list(ports.values()))
+        except SwitchError as error:
+            self.errors += 1
+            log.debug("%s", error)
+            return
+        reading = Reading(
+            at,
+            {name: int(row["in_pkts"]) for name, row in received.items() if "in_pkts" in row},
+            {ports[number]: packets for number, packets in forwarded.items() if number in ports},
+            sum(dropped.values()),
+        )
+        self._forwarding.read(provisioner.target.switch, reading)
+
+    async def _ask_drops(self, provisioner: SwitchProvisioner, ports: dict[int, str]) -> None:
+        cells = [reason << CELL_BITS | number for reason in FULL_QUEUE for number in ports]
+        try:
+            counts = await provisioner.cells(COUNTER, cells)
+        except SwitchError as error:
+            self.errors += 1
+            log.debug("%s", error)
+            return
+        now = time.monotonic()
+        for cell, packets in counts.items():
+            key = (provisioner.target.name, cell)
+            before, self._last[key] = self._last.get(key, packets), packets
+            interface = ports.get(cell & (1 << CELL_BITS) - 1)
+            if packets > before and interface is not None:
+                self.ports[interface] = now
+                self._faults.full_queue(interface, now=now)

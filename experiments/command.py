@@ -1,0 +1,282 @@
+"""`mrc run`, `mrc scenario validate|list|show`, `mrc compare`: what they print and return. mrc/cli/app.py parses."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from experiments.console_summary import told
+from experiments.language.expand import Run
+from experiments.language.yaml_loader import ScenarioError, read
+from experiments.outcome import Outcome
+from experiments.results import default_folder, refuse_taken
+from experiments.runner import Planned, RunReport, carry_out, plan_runs
+from experiments.worker_pool import WorkerPool
+from ipc.errors import UsageError
+from ipc.signals import terminating
+from topologies.lab.targets import TARGETS
+
+SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
+"""The folder of scenarios that come with the testbed."""
+PASSED, FAILED, BAD_FILE = 0, 1, 2
+"""Exit codes: every rule held; a rule did not; a file is not a scenario."""
+
+
+def find(names: list[str]) -> list[Path]:
+    """Files of scenarios given by path or, when there is no such path, by name (`e10`). Raises UsageError."""
+    out = []
+    for name in names:
+        path = Path(name)
+        if not path.exists() and path.suffix == "" and "/" not in name:
+            path = SCENARIOS / f"{name}.yaml"
+        if path.is_dir():
+            out += sorted(path.glob("*.yaml"))
+        elif path.exists():
+            out.append(path)
+        else:
+            known = ", ".join(sorted(one.stem for one in SCENARIOS.glob("*.yaml"))) or "none"
+            raise UsageError(f"no scenario {name!r}: give a file, or one of {known}")
+    if not out:
+        raise UsageError("no scenario: give a file or a name; `mrc scenario list` shows them")
+    return out
+
+
+class Display:
+    """Progress on a console (stderr when stdout is for JSON): of the scenario that runs, and of all of them."""
+
+    def __init__(self, console: Console, scenarios: int, runs: int) -> None:
+        self.bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"),
+            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=console, transient=True,
+            speed_estimate_period=600.0,
+        )  # fmt: skip
+        self._scenarios = scenarios
+        self._all = self.bar.add_task("", total=float(runs)) if scenarios > 1 else None
+        self._number = self._ended = 0
+        self._name = ""
+        self._task: Any = None
+
+    def __enter__(self) -> Display:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_why: object) -> None:
+        self.bar.stop()
+
+    def scenario(self, name: str) -> None:
+        """The next one."""
+        self._name = name
+        self._number += 1
+        if self._task is not None:
+            self.bar.remove_task(self._task)
+            self._task = None
+
+    def begins(self, runs: list[Run]) -> None:
+        self._begun_at, self._runs = self._ended, len(runs)
+        self._task = self.bar.add_task(escape(self._name), total=float(len(runs)))
+        self._show(0.0, escape(self._name))
+
+    def progress(self, run: Run, share: float, now: float) -> None:
+        self._show(share, escape(f"{self._name}: {run.name} at {now:.1f} s"))
+
+    def ends(self, run: Run, outcome: Outcome) -> None:
+        self._ended += 1
+        self._show(0.0, escape(f"{self._name}: {run.name}"))
+
+    def stops(self, kept: int, folder: Path) -> None:
+        text = f"no run of {self._name} had ended: nothing of it is kept"
+        if kept:
+            text = f"runs that ended are in {folder} ({kept} of {self._runs}); `mrc report` makes a page of them"
+        self.bar.console.print(escape(text), soft_wrap=True)
+
+    def _show(self, share: float, text: str) -> None:
+        self.bar.update(self._task, completed=self._ended - self._begun_at + share, description=text)
+        if self._all is not None:
+            text = f"scenario {self._number} of {self._scenarios}"
+            self.bar.update(self._all, completed=self._ended + share, description=text)
+
+
+def run(
+    names: list[str], *, where: str, seed: int | None, repeat: int | None, out: Path | None, jobs: int, as_json: bool,
+    options: dict[str, Any],
+) -> int:  # fmt: skip
+    """Run scenarios; the exit code tells. Every file is read before the first one runs."""
+    console = Console(stderr=as_json, highlight=False)
+    target = options.get("target", "embedded")
+    if target not in TARGETS:
+        raise UsageError(f"--target {target}: give one of {', '.join(TARGETS)}")
+    planned: list[Planned] = []
+    bad = False
+    for path in find(names):
+        try:
+            planned.append(plan_runs(read(path), where, target=target, seed=seed, repeat=repeat))
+        except ScenarioError as error:
+            console.print(escape(str(error)), style="red", soft_wrap=True)
+            bad = True
+    if bad:
+        return BAD_FILE
+    folders = _folders(out, planned)
+    for one in planned if where == "live" else ():
+        _tell_limits(console, one)
+    total = sum(len(one.runs) for one in planned)
+    reports: list[RunReport] = []
+    with ExitStack() as stack:
+        stack.enter_context(terminating())
+        crew = (
+            stack.enter_context(WorkerPool(min(jobs, total))) if where == "virtual" and min(jobs, total) > 1 else None
+        )
+        ahead = [crew.hand_in(one.runs) if crew is not None else None for one in planned]
+        display = stack.enter_context(Display(console, len(planned), total))
+        for one, folder, begun in zip(planned, folders, ahead, strict=True):
+            name = one.document.path.stem
+            display.scenario(name)
+            report = carry_out(one, display, out=folder or default_folder(name), options=options, begun=begun)
+            reports.append(report)
+            print_report(console, report)
+    if len(reports) > 1:
+        failed = [report.scenario for report in reports if not report.passed]
+        said = f"{len(failed)} failed: {', '.join(failed)}" if failed else "all passed"
+        console.print(f"{len(reports)} scenarios: {said}", style="red" if failed else "green")
+    if as_json:
+        print(json.dumps([report.to_json() for report in reports], indent=2))
+    return PASSED if all(report.passed for report in reports) else FAILED
+
+
+def _tell_limits(console: Console, planned: Planned) -> None:
+    """What its runs ask for and these switches do otherwise or not at all, before they begin."""
+    from experiments.live.live_run import unlike
+
+    told: dict[str, list[str]] = {}
+    for run in planned.runs:
+        for text in unlike(run.scenario, planned.target):
+            told.setdefault(text, []).append(run.name)
+    name = planned.document.path.stem
+    for text, runs in told.items():
+        some = "" if len(runs) == len(planned.runs) else f" ({', '.join(runs)})"
+        console.print(escape(f"{name}{some}: {text}"), style=STYLES["note"], soft_wrap=True)
+
+
+def _folders(out: Path | None, planned: list[Planned]) -> list[Path | None]:
+    """For the results of each; None: to be named after the time at which it begins. Raises ResultsError."""
+    if out is None:
+        return [None] * len(planned)
+    folders = [out / one.document.path.stem for one in planned] if len(planned) > 1 else [out]
+    refuse_taken(folders)
+    return [*folders]
+
+
+STYLES = {"good": "green", "bad": "red", "note": "yellow", "soft": "dim", "": ""}
+
+
+def print_report(console: Console, report: RunReport) -> None:
+    """Verdicts of a scenario, and where its results are."""
+    for style, line in told(report, console.width):
+        console.print(escape(line), style=STYLES[style], soft_wrap=True)
+
+
+def validate(names: list[str], as_json: bool) -> int:
+    """Read scenarios for both back ends and say what is wrong with them."""
+    found = []
+    for path in find(names):
+        problems: list[Any] = []
+        runs = {}
+        for where, target in (("virtual", "embedded"), ("live", "embedded"), ("live", "bmv2")):
+            try:
+                runs.setdefault(where, len(plan_runs(read(path), where, target=target).runs))
+            except ScenarioError as error:
+                problems += [problem for problem in error.problems if problem not in problems]
+        found.append((path, runs, problems))
+    if as_json:
+        listed = [
+            {
+                "file": str(path), "runs": runs,
+                "problems": [{"line": p.line, "at": ".".join(map(str, p.loc)), "text": p.text} for p in problems],
+            }
+            for path, runs, problems in found
+        ]  # fmt: skip
+        print(json.dumps(listed, indent=2))
+    else:
+        for path, runs, problems in found:
+            for problem in problems:
+                print(f"{path}: {problem}")
+            if not problems:
+                print(f"{path}: good; {runs['virtual']} virtual runs, {runs['live']} live ones")
+    return BAD_FILE if any(problems for _, _, problems in found) else PASSED
+
+
+def listing(as_json: bool) -> int:
+    """The scenarios that come with the testbed."""
+    rows = []
+    for path in sorted(SCENARIOS.glob("*.yaml"), key=_order):
+        try:
+            runs = plan_runs(read(path), "virtual").runs
+            first = runs[0].scenario
+            rows.append((path.stem, first.paper.id if first.paper else "", first.title, len(runs)))
+        except ScenarioError as error:
+            rows.append((path.stem, "?", f"cannot be read: {error.problems[0]}", 0))
+    if as_json:
+        print(json.dumps([dict(zip(("name", "paper", "title", "runs"), row, strict=True)) for row in rows], indent=2))
+        return PASSED
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "paper", "runs", "title"):
+        table.add_column(column, overflow="fold")
+    for name, paper, title, count in rows:
+        table.add_row(name, paper, str(count), escape(title))
+    Console(highlight=False).print(table)
+    return PASSED
+
+
+def _order(path: Path) -> tuple[int, int, str]:
+    digits = "".join(char for char in path.stem[1:3] if char.isdigit())
+    return (0, int(digits), path.stem) if path.stem.startswith("e") and digits else (1, 0, path.stem)
+
+
+def show(name: str, as_json: bool) -> int:
+    """A scenario as it will be run: its runs, faults with all dice thrown, rules."""
+    from experiments.language.assertions import describe
+    from experiments.language.fault_schedule import steps
+    from experiments.language.validate import plan_of
+
+    (path,) = find([name])[:1]
+    runs = plan_runs(read(path), "virtual").runs
+    first = runs[0].scenario
+    plan = plan_of(first)
+    timeline = [f"{step.when}: {step}" for step in steps(first, plan, runs[0].seed)]
+    rules = [describe(rule) for rule in first.expect]
+    if as_json:
+        data = {
+            "name": first.name, "title": first.title, "paper": first.paper and first.paper.model_dump(),
+            "fabric": str(plan), "runs": [run.name for run in runs], "faults": timeline, "expect": rules,
+        }  # fmt: skip
+        print(json.dumps(data, indent=2))
+        return PASSED
+    print(f"{first.name}: {first.title}")
+    if first.paper:
+        print(f"paper: {first.paper.id} {first.paper.figure}: {first.paper.saw}")
+        for word, text in (("scaled", first.paper.scaled), ("cannot show", first.paper.cannot)):
+            if text:
+                print(f"  {word}: {text}")
+    print(f"fabric: {plan}, mode {first.mode}")
+    print(f"runs ({len(runs)}): {', '.join(run.name for run in runs[:12])}{' ...' if len(runs) > 12 else ''}")
+    print("\n".join(["faults of the first run:", *(f"  {line}" for line in timeline)]) if timeline else "no faults")
+    print("\n".join(["expected:", *(f"  {rule}" for rule in rules)]) if rules else "nothing is expected")
+    return PASSED
+
+
+def compare(a: Path, b: Path, as_json: bool) -> int:
+    """What differs between two result folders; the exit code is always 0."""
+    from experiments import compare as comparing
+
+    data = comparing.compared(a, b)
+    if as_json:
+        print(json.dumps(data, indent=2))
+    else:
+        comparing.show(data, Console(highlight=False))
+    return PASSED

@@ -1,0 +1,1 @@
+"""Scenario language: model, YAML loader, expansion, validation, fault schedule, assertions."""

@@ -1,0 +1,515 @@
+"""What a scenario file may say, as types. yaml_loader.py reads YAML into them, expand.py makes runs of them.
+
+A quantity in a file is a text with a unit (ipc/units.py); here it is a float in bits/s, bytes or seconds. Keys
+that are not here are refused. Nothing in this module touches a fabric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
+
+from ipc import units
+
+SCHEMA = "mrc-scenario/1"
+MODES = ("srv6", "stev", "ecmp", "switch-spray", "flow-ecmp")
+
+
+def _by(read: Callable[[object], Any]) -> BeforeValidator:
+    def validate(value: object) -> Any:
+        try:
+            return read(value)
+        except units.UnitError as error:
+            raise ValueError(str(error)) from None
+
+    return BeforeValidator(validate)
+
+
+Rate = Annotated[float, _by(units.rate)]
+Size = Annotated[int, _by(units.size)]
+Seconds = Annotated[float, _by(units.seconds)]
+Share = Annotated[float, _by(units.share)]
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A time of a run: seconds from the start of the workload, or a share of its bytes done."""
+
+    seconds: float | None = None
+    share: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.seconds:g}s" if self.seconds is not None else f"{100 * (self.share or 0):g}%"
+
+
+def _when(value: object) -> When:
+    if isinstance(value, When):
+        return value
+    try:
+        if isinstance(value, str) and value.strip().endswith("%"):
+            return When(share=units.share(value))
+        return When(seconds=units.seconds(value))
+    except units.UnitError as error:
+        raise ValueError(f"{error}; or a share of the work, such as 40%") from None
+
+
+Moment = Annotated[When, BeforeValidator(_when)]
+
+
+def _pair(value: object) -> object:
+    """`h0 h5`, or a list of two."""
+    return value.split() if isinstance(value, str) else value
+
+
+Pair = Annotated[tuple[str, str], BeforeValidator(_pair)]
+
+
+def suggestion(given: object, known: Iterable[str]) -> str:
+    """`did you mean X?`, or all there are: the end of a message about a name that does not exist."""
+    names = list(known)
+    close = get_close_matches(str(given), names, n=3, cutoff=0.6)
+    return f"did you mean {' or '.join(close)}?" if close else f"has: {', '.join(names)}"
+
+
+class Part(BaseModel):
+    """Base of all parts of a file: unknown keys are errors that tell the known ones."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @classmethod
+    def keys(cls) -> list[str]:
+        """The keys as a file writes them."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            known = cls.keys()
+            for key in data:
+                if key not in known:
+                    text = f"no key {key!r} here ({suggestion(key, known)})"
+                    raise PydanticCustomError("unknown_key", "{text}", {"text": text, "key": str(key)})
+        return data
+
+
+# ---- the fabric -----------------------------------------------------------------------------------------------
+
+
+class FabricPart(Part):
+    """Dimensions of the plan."""
+
+    planes: int = 4
+    racks: int = 2
+    spines: int = 2
+    hosts_per_rack: int = 2
+
+
+class Tier(Part):
+    """One tier of links. `delay` is one-way."""
+
+    rate: Rate | None = None
+    delay: Seconds | None = None
+
+
+class LinksPart(Part):
+    """Rates and delays. `rtt` sets all delays so that the unloaded round trip over a T1 is that (§11.4)."""
+
+    rate: Rate = 10e6
+    rtt: Seconds = 0.010
+    host: Tier = Tier()
+    """NIC-T0 links, where they differ."""
+    fabric: Tier = Tier()
+    """T0-T1 links, where they differ."""
+    jitter: Seconds = 0.0
+    """Virtual runs only."""
+
+
+class QueuesPart(Part):
+    """The egress discipline of switches (§4.2 to §4.4). Depths are shares of the plane's BDP."""
+
+    ecn: bool = True
+    trim: bool = True
+    last_hop_ecn: bool = False
+    ecn_min: float = 0.2
+    ecn_max: float = 0.8
+    trim_at: float = 1.0
+    trim_last_hop: float = 1.5
+    limit: float | None = None
+    """Hard limit; None: 3, and 5 without trimming."""
+
+
+class ControlPlane(Part):
+    """What the network's control plane does: for baselines whose switches route around failures."""
+
+    react_after: Seconds | None = None
+    """Time from a failure until switches no longer use what it cut off; None: never."""
+    denylist: Literal["off", "lossy", "all"] = "off"
+    """Policy of the controller towards hosts (§9)."""
+
+
+# ---- who sends what ---------------------------------------------------------------------------------------------
+
+
+class Transport(Part):
+    """`mrc`, or the baseline `rocev2` (RC, one path a QP, Go-Back-N)."""
+
+    kind: Literal["mrc", "rocev2"] = "mrc"
+    qps: int = Field(1, ge=1, le=256)
+    """QPs a flow is spread over; each has its own window."""
+    pmtu: Literal[256, 512, 1024, 2048, 4096] = 1024
+    config: dict[str, Any] = {}
+    """Keys of hosts.engine.config.Config (mrc) or of rocev2's RcConfig."""
+
+
+class Work(Part):
+    """Base of workloads. `name` is what results and expectations call it."""
+
+    name: str = ""
+    start: Seconds = 0.0
+    stop: Seconds | None = None
+    """Post no more from here on; None: as long as there is something to send."""
+    transport: Transport | None = None
+    """Instead of the scenario's, for this one."""
+
+
+class Stream(Work):
+    """Writes from one host to another, `depth` outstanding. Without `bytes` it goes on until `stop`."""
+
+    stream: Pair
+    bytes: Size | None = None
+    message: Size = 1 << 18
+    depth: int = Field(2, ge=1, le=1024)
+    bidirectional: bool = False
+    rate: Rate | None = None
+    """Offered load; None: as fast as it goes."""
+    pin: list[str] | None = None
+    """Only EVs whose path crosses all of these nodes."""
+
+
+class Permutation(Work):
+    """Each host of the first list sends to one of the second (chosen by seed); `all` = every host to another."""
+
+    permutation: Literal["all"] | tuple[list[str], list[str]]
+    bytes: Size | None = None
+    message: Size = 1 << 18
+    depth: int = Field(2, ge=1, le=1024)
+
+
+class Incast(Work):
+    """All `sources` send to one host; `every` apart when given."""
+
+    incast: str
+    sources: list[str]
+    bytes: Size | None = None
+    message: Size = 1 << 18
+    depth: int = Field(2, ge=1, le=1024)
+    every: Seconds = 0.0
+
+
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
+
+
+class Collective(Work):
+    """A collective of numpy float32/int32 buffers whose result is checked; `size` per rank as nccl-tests count it."""
+
+    collective: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
+    ranks: Literal["all"] | list[str] = "all"
+    size: Size = 1 << 20
+    iterations: int = Field(1, ge=1)
+    warm_up: int = Field(0, ge=0)
+
+
+WORK_KINDS = {"stream": Stream, "permutation": Permutation, "incast": Incast, "collective": Collective}
+
+
+def _work_kind(value: Any) -> str | None:
+    """Which kind of work a mapping is, by the key that only that kind has; None: none, or more than one."""
+    if isinstance(value, Work):
+        return next(kind for kind, cls in WORK_KINDS.items() if type(value) is cls)
+    found = [kind for kind in WORK_KINDS if isinstance(value, dict) and kind in value]
+    return found[0] if len(found) == 1 else None
+
+
+AnyWork = Annotated[
+    Annotated[Stream, Tag("stream")]
+    | Annotated[Permutation, Tag("permutation")]
+    | Annotated[Incast, Tag("incast")]
+    | Annotated[Collective, Tag("collective")],
+    Discriminator(_work_kind),
+]
+
+
+# ---- what breaks ------------------------------------------------------------------------------------------------
+
+
+class Random(Part):
+    """Targets drawn by the run's seed."""
+
+    random: Literal["links", "nic-links", "fabric-links", "t0", "t1", "switches"]
+    count: int | None = Field(None, ge=0)
+    """0, as the first value of a sweep: no target."""
+    share: Share | None = None
+    plane: int | None = None
+    host: str | None = None
+    """Only links of this host."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Random:
+        if (self.count is None) == (self.share is None):
+            raise ValueError("give one of count and share (of all there are)")
+        return self
+
+
+def _link(value: object) -> object:
+    return value.split() if isinstance(value, str) and " " in value.strip() else value
+
+
+LinkRef = Annotated[tuple[str, str] | Random, BeforeValidator(_link)]
+Links = LinkRef | list[LinkRef]
+Nodes = str | Random | list[str]
+
+
+class PacketPick(Part):
+    """Packets of a link that are hit."""
+
+    link: Links | None = None
+    into: Literal["hosts"] | str | None = None
+    """Instead of `link`: the receive side of a host's NIC ports, or of all `hosts`."""
+    rate: Share | None = None
+    pattern: str | None = None
+    """0s and 1s, repeated packet by packet; 1 is hit."""
+    direction: Literal["both", "up", "down"] = "both"
+
+    @model_validator(mode="after")
+    def _one(self) -> PacketPick:
+        if (self.link is None) == (self.into is None):
+            raise ValueError("give one of link and into")
+        if (self.rate is None) == (self.pattern is None):
+            raise ValueError("give one of rate and pattern")
+        if self.pattern is not None and (set(self.pattern) - set("01") or not self.pattern):
+            raise ValueError(f"pattern {self.pattern!r}: 0s and 1s, one for each packet")
+        return self
+
+
+class LineChange(Part):
+    """New line properties of a link."""
+
+    link: Links
+    rate: Rate | None = None
+    delay: Seconds | None = None
+    direction: Literal["both", "up", "down"] = "both"
+
+
+class Corrupting(Part):
+    """A switch that flips a bit in a share of what it forwards."""
+
+    switch: str
+    rate: Share
+
+
+class FlapPart(Part):
+    """`times` x (down for `down`, up for `up`)."""
+
+    link: Links
+    down: Seconds = 1.0
+    up: Seconds = 1.0
+    times: int = Field(5, ge=1)
+
+
+class Poisson(Part):
+    """A fault again and again, on average `rate` a second between `start` and `stop`."""
+
+    rate: float = Field(gt=0)
+    start: Seconds = 0.0
+    stop: Seconds
+
+
+class ScenarioFault(Part):
+    """One line of `faults`: when (`at` or `poisson`), what (exactly one action), for how long."""
+
+    at: Moment | None = None
+    poisson: Poisson | None = None
+    duration: Seconds | None = Field(None, alias="for")
+    """Undone after this; None: it stays (or until a line that undoes it)."""
+
+    cut: Links | None = None
+    """The cable is pulled: both ends lose their port."""
+    one_way: Links | None = None
+    """Packets from the first node to the second vanish; ports stay up."""
+    silent: Links | None = None
+    """Packets vanish both ways; ports stay up."""
+    restore: Links | None = None
+    """Undo all faults of these links."""
+    loss: PacketPick | None = None
+    corrupt: PacketPick | None = None
+    line: LineChange | None = None
+    flap: FlapPart | None = None
+    blackhole: Nodes | None = None
+    """Switches drop everything while their ports stay up."""
+    corrupts: Corrupting | None = None
+    power_off: Nodes | None = None
+    power_on: Nodes | None = None
+    reboot: Nodes | None = None
+    drain: int | None = None
+    """A plane taken out for maintenance: its EVs denied first, then its links cut."""
+    controller: Literal["kill", "start"] | None = None
+    heal: Literal[True] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> ScenarioFault:
+        given = [key for key in ACTIONS if getattr(self, key) is not None]
+        if len(given) != 1:
+            raise ValueError(f"one action a line, out of {', '.join(ACTIONS)}; got {', '.join(given) or 'none'}")
+        if (self.at is None) == (self.poisson is None):
+            raise ValueError("give one of at and poisson")
+        if self.duration is not None and given[0] in ("restore", "heal", "power_on", "flap", "reboot"):
+            raise ValueError(f"`for` makes no sense with {given[0]}")
+        return self
+
+    @property
+    def action(self) -> str:
+        return next(key for key in ACTIONS if getattr(self, key) is not None)
+
+
+ACTIONS = (
+    "cut", "one_way", "silent", "restore", "loss", "corrupt", "line", "flap", "blackhole", "corrupts", "power_off",
+    "power_on", "reboot", "drain", "controller", "heal",
+)  # fmt: skip
+
+
+# ---- what is looked at, and what has to come out -----------------------------------------------------------------
+
+
+class Measure(Part):
+    """What is recorded beside the rates of all flows."""
+
+    every: Seconds = 0.1
+    """Interval of the time series."""
+    queues: list[str] = []
+    """Interfaces whose queue depth is recorded; `last-hop` = the T0 downlinks of all targets."""
+    evs: bool = True
+    latency: bool = False
+    """How long each message took."""
+
+
+class Reference(Part):
+    """What the paper shows, for the report: `series` by label, points as [x, y], y normalised as the figure says."""
+
+    id: str
+    figure: str = ""
+    saw: str = ""
+    """In our words."""
+    scaled: str = ""
+    """What is scaled here, and how."""
+    cannot: str = ""
+    """What this testbed cannot show."""
+    series: dict[str, list[tuple[float, float]]] = {}
+
+
+class Figure(Part):
+    """How the report draws it."""
+
+    kind: Literal["rate_over_time", "size_curve", "bars", "latency_cdf", "queue_over_time"] = "rate_over_time"
+    x: str | None = None
+    """Name of the swept value on the x axis, for size_curve and bars."""
+    metric: str = "rate.total"
+    of: str | None = None
+    """What it is normalised to: a variant's name, `baseline` or `capacity`."""
+    where: dict[str, Any] = {}
+    """Only runs with these variant and sweep values."""
+    title: str = ""
+
+
+Place = Literal["live", "virtual", "embedded", "bmv2"]
+
+
+class Expect(Part):
+    """One acceptance rule: a metric (docs/scenarios.md lists them) and its bound.
+
+    `of`: the bound is a share of `baseline` (the mean before the first fault), `capacity` (of the senders' NICs),
+    or another metric. `start`/`stop`: only this part of the run; `each`: in every interval of that length there.
+    """
+
+    metric: str
+    at_least: float | None = None
+    at_most: float | None = None
+    about: float | None = None
+    within: Share = 0.05
+    """Tolerance of `about`, a share of it."""
+    of: str | None = None
+    start: Moment | None = Field(None, alias="from")
+    stop: Moment | None = Field(None, alias="to")
+    each: Seconds | None = None
+    where: dict[str, Any] = {}
+    """Only runs with these variant and sweep values, as in {variant: mrc, loss: 1%}."""
+    compared_to: dict[str, Any] | None = None
+    """`of` is taken from the run with these values instead."""
+    only: Place | list[Place] | None = None
+    """Where it holds: in live runs, in virtual ones, in live ones with these switches, or at any place of a list."""
+    paper: float | None = None
+    """What the paper shows for the same thing, for the report; no bound."""
+    why: str = ""
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Expect:
+        if self.at_least is None and self.at_most is None and self.about is None:
+            raise ValueError("give at_least, at_most or about")
+        return self
+
+
+class Span(Part):
+    """A part of a run."""
+
+    start: Seconds = Field(alias="from")
+    stop: Seconds = Field(alias="to")
+
+    @model_validator(mode="after")
+    def _forward(self) -> Span:
+        if self.stop <= self.start:
+            raise ValueError("`to` must be after `from`")
+        return self
+
+
+class Scenario(Part):
+    """A whole file."""
+
+    schema_: Literal["mrc-scenario/1"] = Field(SCHEMA, alias="schema")
+    name: str = ""
+    title: str
+    paper: Reference | None = None
+    fabric: FabricPart = FabricPart()
+    links: LinksPart = LinksPart()
+    queues: QueuesPart = QueuesPart()
+    mode: Literal["srv6", "stev", "ecmp", "switch-spray", "flow-ecmp"] = "srv6"
+    control_plane: ControlPlane = ControlPlane()
+    transport: Transport = Transport()
+    workload: list[AnyWork] = Field(min_length=1)
+    duration: Seconds | None = None
+    """The run ends here; None: when all work is done."""
+    limit: Seconds = 600.0
+    """Never longer than this; a run that gets here has failed."""
+    faults: list[ScenarioFault] = []
+    measure: Measure = Measure()
+    variants: dict[str, dict[str, Any]] = {}
+    """Name -> parts of this file that are different; every variant is run."""
+    sweep: dict[str, Any] = {}
+    """Path of a key (`faults.0.loss.rate`), or a name used as `$name` -> list or {from, to, step|factor}; every
+    combination is run."""
+    repeat: int = Field(1, ge=1)
+    seed: int = 1
+    live: dict[str, Any] = {}
+    """Parts that are different on the live fabric."""
+    bmv2: dict[str, Any] = {}
+    """Parts that are different on the live fabric when its switches are BMv2, on top of `live`."""
+    virtual: dict[str, Any] = {}
+    """Parts that are different in virtual time."""
+    baseline: Span | None = None
+    """What rules call `baseline`: the mean over this part; None: what was before the first fault, without the start."""
+    expect: list[Expect] = []
+    figures: list[Figure] = []

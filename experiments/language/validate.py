@@ -1,0 +1,237 @@
+"""Whether the names of a scenario exist: hosts, links, switches, planes, configuration keys, metrics, variants.
+
+problems = check(document, scenario)      # [] when all is well
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from experiments.language.model import (
+    Collective,
+    Expect,
+    Incast,
+    Links,
+    Permutation,
+    Scenario,
+    Stream,
+    Transport,
+    suggestion,
+)
+from experiments.language.yaml_loader import Document, Loc, Problem
+from experiments.metrics import all_names, find
+from hosts.engine.config import Config, ConfigError
+from hosts.engine.errors import LocalError
+from hosts.engine.rocev2.rc_rate import RcConfig
+from simulator.profiles import ProfileError, scaled
+from topologies.plan import Plan, PlanError
+
+MODES_WITH_PATHS = ("srv6", "stev")
+"""Modes in which an EV names a path, so that it can be pinned or denied."""
+
+
+def plan_of(scenario: Scenario) -> Plan:
+    """The plan of a scenario's fabric, without rates. Raises PlanError."""
+    part = scenario.fabric
+    return Plan(part.planes, part.racks, part.spines, part.hosts_per_rack)
+
+
+def work_names(scenario: Scenario) -> list[str]:
+    """What each workload is called: its `name`, or what it does; numbered when that is not unique."""
+    out: list[str] = []
+    for work in scenario.workload:
+        name = work.name or _default_name(work)
+        taken = [one for one in out if one == name or one.startswith(name + "-")]
+        out.append(f"{name}-{len(taken) + 1}" if name in out else name)
+    return out
+
+
+def _default_name(work: Any) -> str:
+    match work:
+        case Stream():
+            return "-".join(work.stream)
+        case Permutation():
+            return "permutation"
+        case Incast():
+            return "incast"
+        case Collective():
+            return work.collective
+    raise TypeError(work)
+
+
+def check(document: Document, scenario: Scenario) -> list[Problem]:
+    """Problems of one (expanded) scenario."""
+    try:
+        plan = plan_of(scenario)
+    except PlanError as error:
+        return [document.problem(("fabric",), str(error))]
+    return [document.problem(loc, text) for loc, text in _problems(scenario, plan)]
+
+
+def _problems(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
+    yield from _workload(scenario, plan)
+    yield from _transport(("transport",), scenario.transport)
+    links = scenario.links
+    try:
+        scaled(scenario.fabric.planes, rate_bps=links.rate, rtt_s=links.rtt, pmtu_bytes=scenario.transport.pmtu)
+    except ProfileError as error:
+        yield ("links",), f"{error}: give a higher rate, a longer rtt or a smaller pmtu"
+    for at, fault in enumerate(scenario.faults):
+        yield from _fault(("faults", at), fault, scenario, plan)
+    yield from _expectations(scenario, plan)
+    if scenario.duration is None and any(_endless(work) for work in scenario.workload):
+        yield ("workload",), "a workload without bytes never ends: give the scenario a duration, or the workload bytes"
+
+
+def _endless(work: Any) -> bool:
+    return not isinstance(work, Collective) and work.bytes is None and work.stop is None
+
+
+def _host(plan: Plan, loc: Loc, name: str) -> Iterator[tuple[Loc, str]]:
+    names = [host.name for host in plan.hosts]
+    if name not in names:
+        yield loc, f"no host {name!r} ({suggestion(name, names)})"
+
+
+def _workload(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
+    seen: dict[str, int] = {}
+    for at, work in enumerate(scenario.workload):
+        loc: Loc = ("workload", at)
+        if work.name and work.name in seen:
+            yield (*loc, "name"), f"{work.name!r} is the name of workload {seen[work.name] + 1} already"
+        seen.setdefault(work.name, at)
+        if "." in work.name or work.name == "total":
+            yield (*loc, "name"), f"{work.name!r}: a name has no dots and is not `total`"
+        hosts: list[tuple[str, str]] = []
+        match work:
+            case Stream():
+                hosts = [("stream", name) for name in work.stream]
+                if work.stream[0] == work.stream[1]:
+                    yield (*loc, "stream"), f"{work.stream[0]} cannot send to itself"
+                nodes = [node.name for node in (*plan.hosts, *plan.switches)]
+                for node in work.pin or ():
+                    if node not in nodes:
+                        yield (*loc, "pin"), f"no node {node!r} ({suggestion(node, nodes)})"
+                if work.pin and scenario.mode not in MODES_WITH_PATHS:
+                    yield (
+                        (*loc, "pin"),
+                        f"in mode {scenario.mode} an EV names no path (modes: {', '.join(MODES_WITH_PATHS)})",
+                    )
+            case Permutation():
+                if work.permutation != "all":
+                    senders, receivers = work.permutation
+                    hosts = [("permutation", name) for name in (*senders, *receivers)]
+                    if len(senders) != len(receivers):
+                        yield (
+                            (*loc, "permutation"),
+                            f"{len(senders)} senders and {len(receivers)} receivers: as many of each",
+                        )
+            case Incast():
+                hosts = [("incast", work.incast), *(("sources", name) for name in work.sources)]
+                if work.incast in work.sources:
+                    yield (*loc, "sources"), f"{work.incast} cannot send to itself"
+            case Collective():
+                ranks = len(plan.hosts) if work.ranks == "all" else len(set(work.ranks))
+                hosts = [] if work.ranks == "all" else [("ranks", name) for name in work.ranks]
+                if ranks < 2 or (work.ranks != "all" and ranks != len(work.ranks)):
+                    yield (*loc, "ranks"), "a collective has two different ranks or more"
+        for key, name in hosts:
+            yield from _host(plan, (*loc, key), name)
+        if work.transport is not None:
+            yield from _transport((*loc, "transport"), work.transport)
+
+
+def _transport(loc: Loc, transport: Transport) -> Iterator[tuple[Loc, str]]:
+    try:
+        Config.from_json(transport.config) if transport.kind == "mrc" else RcConfig(**transport.config)
+    except (ConfigError, LocalError, ValueError) as error:
+        yield (*loc, "config"), str(error)
+    except TypeError as error:
+        known = list(RcConfig.__dataclass_fields__)
+        unknown = [key for key in transport.config if key not in known]
+        yield (*loc, "config"), f"no key {unknown[0]!r} ({suggestion(unknown[0], known)})" if unknown else str(error)
+
+
+def _fault(loc: Loc, fault: Any, scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
+    action = fault.action
+    value = getattr(fault, action)
+    at = (*loc, action)
+    switches = [switch.name for switch in plan.switches]
+    if action in ("cut", "one_way", "silent", "restore"):
+        yield from _links(at, value, plan)
+    elif action in ("loss", "corrupt") and value.link is None:
+        if value.into != "hosts":
+            yield from _host(plan, (*at, "into"), value.into)
+    elif action in ("loss", "corrupt", "line", "flap"):
+        yield from _links((*at, "link"), value.link, plan)
+    elif action in ("blackhole", "power_off", "power_on", "reboot"):
+        for name in [value] if isinstance(value, str) else value if isinstance(value, list) else []:
+            if name not in switches:
+                yield at, f"no switch {name!r} ({suggestion(name, switches)})"
+    elif action == "corrupts" and value.switch not in switches:
+        yield (*at, "switch"), f"no switch {value.switch!r} ({suggestion(value.switch, switches)})"
+    elif action == "drain" and not 0 <= value < plan.planes:
+        yield at, f"no plane {value} (has: 0 to {plan.planes - 1})"
+    if fault.at is not None and fault.at.seconds is not None and scenario.duration is not None:
+        late = fault.at.seconds >= scenario.duration
+        if late:
+            yield (*loc, "at"), f"{fault.at} is not before the end of the run ({scenario.duration:g}s)"
+
+
+def _links(loc: Loc, value: Links, plan: Plan) -> Iterator[tuple[Loc, str]]:
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, tuple):
+            try:
+                plan.link(*one)
+            except PlanError as error:
+                yield loc, str(error)
+
+
+def _expectations(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
+    works = work_names(scenario)
+    ports = [*scenario.measure.queues]
+    for at, port in enumerate(ports):
+        known = [p.interface for switch in plan.switches for p in plan.ports(switch.name)]
+        if port != "last-hop" and port not in known:
+            yield (
+                ("measure", "queues", at),
+                f"no interface {port!r} of a switch ({suggestion(port, ['last-hop', *known[:3]])})",
+            )
+    labels = {"variant": list(scenario.variants)} | {name: None for name in scenario.sweep}
+    for at, rule in enumerate(scenario.expect):
+        yield from _rule(("expect", at), rule, works, ports, labels)
+    for at, figure in enumerate(scenario.figures):
+        if find(figure.metric, works, ports) is None:
+            yield (
+                ("figures", at, "metric"),
+                f"no metric {figure.metric!r} ({suggestion(figure.metric, all_names(works, ports))})",
+            )
+        if figure.x is not None and figure.x not in scenario.sweep:
+            yield ("figures", at, "x"), f"no sweep {figure.x!r} ({suggestion(figure.x, scenario.sweep)})"
+        yield from _chosen(("figures", at, "where"), figure.where, labels)
+
+
+def _rule(
+    loc: Loc, rule: Expect, works: list[str], ports: list[str], labels: dict[str, Any]
+) -> Iterator[tuple[Loc, str]]:
+    for key in ("metric", "of"):
+        name = getattr(rule, key)
+        if name is None or (key == "of" and name in ("baseline", "capacity")):
+            continue
+        metric = find(name, works, ports)
+        if metric is None:
+            yield (*loc, key), f"no metric {name!r} ({suggestion(name, all_names(works, ports))})"
+        elif key == "metric" and not metric.series and (rule.start or rule.stop or rule.each):
+            yield (*loc, key), f"{name} is one number for the whole run: `from`, `to` and `each` make no sense"
+    yield from _chosen((*loc, "where"), rule.where, labels)
+    yield from _chosen((*loc, "compared_to"), rule.compared_to or {}, labels)
+
+
+def _chosen(loc: Loc, wanted: dict[str, Any], labels: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
+    """Variants and sweeps that choose runs."""
+    for name, value in wanted.items():
+        if name not in labels:
+            yield loc, f"no sweep or variant key {name!r} ({suggestion(name, labels)})"
+        elif name == "variant" and not set(value if isinstance(value, list) else [value]) <= set(labels["variant"]):
+            yield loc, f"no variant {value!r} ({suggestion(value, labels['variant'])})"

@@ -1,0 +1,1 @@
+"""Live runs: a scenario on the fabric in Mininet."""

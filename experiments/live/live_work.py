@@ -1,0 +1,158 @@
+"""The work of a live run: QPs, memory and ranks at the agents (hosts/agent/services/traffic.py), started at one
+instant."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+from experiments.flows import CollectivePlan, FlowPlan, collective_plans, flow_plans
+from experiments.language.expand import Run
+from experiments.language.model import Transport
+from experiments.virtual.virtual_work import pinned
+from hosts.traffic.collectives import peers_of
+from ipc.rpc import JsonlClient
+from topologies.lab.fabric import Fabric
+from topologies.plan import Plan
+
+LEAD_S = 0.3
+"""Between asking for flows and their start: all agents have to be told."""
+
+Answers = dict[str, dict[str, Any]]
+"""By host."""
+
+
+def flow_name(flow: FlowPlan) -> str:
+    return f"{flow.work}:{flow.source}-{flow.target}"
+
+
+class LiveWork:
+    """Flows and collectives of a run, and a connection to each agent that carries one. Methods raise JsonlError."""
+
+    def __init__(self, run: Run, plan: Plan) -> None:
+        self.run, self.plan = run, plan
+        self.flows = flow_plans(run.scenario, plan, run.seed)
+        self.groups = collective_plans(run.scenario, plan)
+        self.begins = 0.0
+        """When all of it starts, CLOCK_MONOTONIC seconds."""
+        self.sizes: dict[str, tuple[int, float]] = {}
+        """Bytes of a collective as made, and its bus factor."""
+        self._clients: dict[str, JsonlClient] = {}
+        self._pool: ThreadPoolExecutor | None = None
+
+    @property
+    def hosts(self) -> list[str]:
+        """All that take part."""
+        ends = {name for flow in self.flows for name in (flow.source, flow.target)}
+        return sorted(ends | {host for group in self.groups for host in group.ranks})
+
+    @property
+    def senders(self) -> set[str]:
+        return {flow.source for flow in self.flows} | {host for group in self.groups for host in group.ranks}
+
+    def open(self, fabric: Fabric, stack: ExitStack) -> None:
+        """Connect to the agents, for as long as the stack lasts."""
+        for host in self.hosts:
+            client = JsonlClient(fabric.run_dir.agent_socket(host), name=host)
+            self._clients[host] = client
+            stack.callback(client.close)
+        self._pool = ThreadPoolExecutor(max_workers=max(1, len(self._clients)), thread_name_prefix="ask")
+        stack.callback(self._pool.shutdown)
+
+    def ask_all(self, op: str) -> Answers:
+        """The answers of all agents, asked at once."""
+        assert self._pool is not None
+        asked = {host: self._pool.submit(client.request, op) for host, client in self._clients.items()}
+        return {host: one.result() for host, one in asked.items()}
+
+    # ---- how far it is ----------------------------------------------------------------------------------
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all that has an end."""
+        total = sum(flow.total_bytes or 0 for flow in self.flows)
+        for group in self.groups:
+            size, factor = self.sizes[group.work]
+            total += int(size * factor * len(group.ranks) * (group.warm_up + group.iterations))
+        return total
+
+    def all_done(self, last: Answers) -> bool:
+        """By the last answers to `flow_read`."""
+        if not all(last[flow.source]["sources"][flow_name(flow)]["done"] for flow in self.flows):
+            return False
+        ranks = [last[host]["ranks"][group.work] for group in self.groups for host in group.ranks]
+        return any(rank["failed"] for rank in ranks) or all(rank["done"] for rank in ranks)
+
+    # ---- making it --------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Connect everything; it all starts at `begins`."""
+        starts = [self._connect_flow(flow) for flow in self.flows]
+        starts += [self._connect_group(group) for group in self.groups]
+        self.begins = time.monotonic() + LEAD_S
+        for start in starts:
+            start()
+
+    def _qps(
+        self, source: str, target: str, transport: Transport, pin: tuple[str, ...] = ()
+    ) -> tuple[list[int], list[int]]:
+        """Connected QPs from one host to another: (QPNs at the source, QPNs at the target)."""
+        a, b = self._clients[source], self._clients[target]
+        keys = {"pmtu_bytes": transport.pmtu, "no_receive": "deliver"}
+        keys |= transport.config if transport.kind == "mrc" else {}
+        settings = transport.config if transport.kind == "rocev2" else {}
+        evs = pinned(self.plan, source, target, pin) if pin else None
+        here, there = [], []
+        for _ in range(transport.qps):
+            mine = a.request("flow_qp", peer=target, transport=transport.kind, settings=settings)
+            theirs = b.request("flow_qp", peer=source, transport=transport.kind, settings=settings)
+            for client, one, other in ((a, mine, theirs), (b, theirs, mine)):
+                client.request("flow_connect", qpn=one["qpn"], remote=other["attributes"], config=keys, evs=evs)
+            here.append(mine["qpn"])
+            there.append(theirs["qpn"])
+        return here, there
+
+    def _connect_flow(self, flow: FlowPlan) -> Callable[[], None]:
+        name = flow_name(flow)
+        here, there = self._qps(flow.source, flow.target, flow.transport, flow.pin)
+        shape = {
+            "message_bytes": flow.message_bytes, "messages": flow.messages,
+            "depth": max(flow.depth, flow.transport.qps), "rate_bps": flow.rate_bps, "seed": self.run.seed,
+        }  # fmt: skip
+        memory = self._clients[flow.target].request("flow_sink", flow=name, qpns=there, shape=shape)
+
+        def start() -> None:
+            stop = None if flow.stop_s is None else self.begins + flow.stop_s
+            self._clients[flow.source].request(
+                "flow_source", flow=name, qpns=here, shape=shape, va=memory["va"], rkey=memory["rkey"],
+                start_s=self.begins + flow.start_s, stop_s=stop, latencies=self.run.scenario.measure.latency,
+            )  # fmt: skip
+
+        return start
+
+    def _connect_group(self, group: CollectivePlan) -> Callable[[], None]:
+        count, name = len(group.ranks), group.work
+        regions = []
+        for number, host in enumerate(group.ranks):
+            made = self._clients[host].request(
+                "rank_open", flow=name, kind=group.kind, rank=number, ranks=count, size_bytes=group.size_bytes,
+                seed=self.run.seed, iterations=group.warm_up + group.iterations,
+            )  # fmt: skip
+            regions.append(made["regions"])
+            self.sizes[name] = (made["size_bytes"], made["bus_factor"])
+        for number, host in enumerate(group.ranks):
+            for peer in peers_of(group.kind, number, count):
+                other = group.ranks[peer]
+                here, there = self._qps(host, other, group.transport)
+                self._clients[host].request("rank_link", flow=name, peer=peer, qpns=here, regions=regions[peer])
+                sources = [[qpn, number, group.transport.qps] for qpn in there]
+                self._clients[other].request("rank_link", flow=name, sources=sources)
+
+        def start() -> None:
+            for host in group.ranks:
+                self._clients[host].request("rank_start", flow=name, start_s=self.begins + group.start_s)
+
+        return start

@@ -1,0 +1,201 @@
+"""What came of one run, whichever back end made it: flows, time series, events, counters. metrics come from it alone.
+
+Times are seconds from the start of the workload; rates are payload bits/s; `to_json` has schema `mrc-run/1`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+SCHEMA = "mrc-run/1"
+PATHS_MAX = 128
+"""QPs whose EVs are noted when the work begins."""
+EVENTS_MAX = 20_000
+"""Events kept of one run; the rest are counted."""
+
+
+@dataclass(slots=True)
+class FlowOutcome:
+    """One flow: messages from one host to another, over one QP or several."""
+
+    work: str
+    source: str
+    target: str
+    qps: int
+    message_bytes: int
+    completed: int = 0
+    """Messages (of collectives: writes) that ended well."""
+    failed: int = 0
+    damaged: int = 0
+    """Messages whose bytes at the receiver were not those sent."""
+    received_bytes: int = 0
+    started_s: float = 0.0
+    finished_s: float | None = None
+    """Last completion."""
+    lost: int = 0
+    """Packets, as are the next three."""
+    lost_worst_qp: int = 0
+    sent: int = 0
+    retransmitted: int = 0
+    timeouts: int = 0
+    reorder_max: int = 0
+    """Most packets its responders held above a hole."""
+    latencies_s: list[float] = field(default_factory=list)
+    """Posting to completion of each message, where asked for."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.work}:{self.source}-{self.target}"
+
+
+@dataclass(slots=True)
+class Iteration:
+    """One iteration of a collective, over all ranks."""
+
+    number: int
+    started_s: float
+    finished_s: float
+    slowest: str
+    """Host that ended last."""
+    wrong: int
+    """Elements that are not what they have to be."""
+
+
+@dataclass(slots=True)
+class CollectiveOutcome:
+    """A collective's measured iterations. `size_bytes` and `bus_factor` as nccl-tests have them."""
+
+    work: str
+    kind: str
+    ranks: list[str]
+    size_bytes: int
+    bus_factor: float
+    iterations: list[Iteration] = field(default_factory=list)
+
+    @property
+    def mean_s(self) -> float:
+        """Time of one iteration, back to back."""
+        if not self.iterations:
+            return 0.0
+        return (self.iterations[-1].finished_s - self.iterations[0].started_s) / len(self.iterations)
+
+
+def iterations_of(
+    started_s: float, ranks: list[str], ended: list[list[tuple[float, int]]], warm_up: int
+) -> list[Iteration]:
+    """Iterations after the warm-up that all ranks ended. `ended`: by rank, (when, wrong elements) of each."""
+    out, began = [], started_s
+    for number in range(min(map(len, ended), default=0)):
+        ends = [mine[number][0] for mine in ended]
+        last = max(ends)
+        if number >= warm_up:
+            wrong = sum(mine[number][1] for mine in ended)
+            out.append(Iteration(number - warm_up, began, last, ranks[ends.index(last)], wrong))
+        began = last
+    return out
+
+
+@dataclass(slots=True)
+class Series:
+    """Values at equal intervals; entry i is the interval that ends at `times_s[i]`."""
+
+    every_s: float
+    times_s: list[float] = field(default_factory=list)
+    received_bps: dict[str, list[float]] = field(default_factory=dict)
+    """Flow name -> payload received in the interval, bits/s."""
+    lost: list[int] = field(default_factory=list)
+    """Packets found lost in the interval."""
+    retransmitted: list[int] = field(default_factory=list)
+    """Data packets sent again in the interval."""
+    plane_bps: list[list[float]] = field(default_factory=list)
+    """Per plane: bits/s of data that hosts sent over it, headers included."""
+    marked: list[int | None] = field(default_factory=list)
+    """Packets that switches marked; as the next three None: could not be read."""
+    trimmed: list[int | None] = field(default_factory=list)
+    dropped: list[int | None] = field(default_factory=list)
+    """Packets dropped in switches: a full queue, a dead port."""
+    link_lost: list[int | None] = field(default_factory=list)
+    """Packets sent that links lost: injected loss, silence."""
+    ev_packets: dict[str, list[dict[str, int]]] = field(default_factory=dict)
+    """Flow name -> packets sent over each EV (as `0x0305`) in the interval; kept for a few flows only."""
+    queues: dict[str, list[int | None]] = field(default_factory=dict)
+    """Interface -> bytes waiting in its data queue at the end of the interval; None: could not be read."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """One run."""
+
+    scenario: str
+    name: str
+    label: dict[str, Any]
+    where: str
+    """`virtual` or `live`."""
+    seed: int
+    repeat: int
+    mode: str
+    capacity_bps: float
+    """Payload that the senders' NICs could carry together, full packets."""
+    duration_s: float = 0.0
+    finished: bool = True
+    """The work, or the duration asked for, came to its end within the limit."""
+    flows: list[FlowOutcome] = field(default_factory=list)
+    collectives: list[CollectiveOutcome] = field(default_factory=list)
+    series: Series = field(default_factory=lambda: Series(0.1))
+    events: list[dict[str, Any]] = field(default_factory=list)
+    """{t, what, ...} in order of time: `fault`, `ev`, `plane`, `qp_error`, `control`, `detected`."""
+    events_dropped: int = 0
+    counters: dict[str, Any] = field(default_factory=dict)
+    """marked, trimmed, trimmed_last_hop, dropped_queue, corrupted, table_writes, peak queues by interface."""
+    paths: list[dict[str, Any]] = field(default_factory=list)
+    """{flow, host, peer, qpn, evs: [[ev, plane, state], ...]}: every MRC QP's EVs as they were when the work began."""
+    evs_bad: int = 0
+    evs_denied: int = 0
+    metrics: dict[str, float | None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    """What a reader must know: overload, a fault that could not be injected."""
+    observations: bytes = field(default=b"", repr=False)
+    """What the controller was told in a live run (controller/faults/observations.py): a file of its own, not in
+    `to_json`."""
+
+    def event(self, t: float, what: str, **fields: Any) -> None:
+        """Note something that happened."""
+        if len(self.events) >= EVENTS_MAX:
+            self.events_dropped += 1
+        else:
+            self.events.append({"t": round(t, 6), "what": what, **fields})
+
+    def note_evs(self, flow: str, qpn: int, evs: list[list[Any]]) -> None:
+        """The EVs, [ev, plane, state] each, of one QP of the flow `work:host-peer`."""
+        if len(self.paths) < PATHS_MAX:
+            host, _, peer = flow.rpartition(":")[2].partition("-")
+            self.paths.append({"flow": flow, "host": host, "peer": peer, "qpn": qpn, "evs": evs})
+
+    def works(self) -> list[str]:
+        """Names of the workloads, in order."""
+        return list(dict.fromkeys([*(f.work for f in self.flows), *(c.work for c in self.collectives)]))
+
+    def to_json(self) -> dict[str, Any]:
+        values = asdict(self)
+        del values["observations"]
+        return {"schema": SCHEMA, **values}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Outcome:
+        """Inverse of to_json. Raises ValueError for what is no such file."""
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            raise ValueError(
+                f"not a run of this version: schema {data.get('schema') if isinstance(data, dict) else data!r}"
+            )
+        values = {key: value for key, value in data.items() if key != "schema"}
+        try:
+            values["flows"] = [FlowOutcome(**flow) for flow in values["flows"]]
+            values["collectives"] = [
+                CollectiveOutcome(**{**one, "iterations": [Iteration(**i) for i in one["iterations"]]})
+                for one in values["collectives"]
+            ]
+            values["series"] = Series(**values["series"])
+            return cls(**values)
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"not a run of this version: {error}") from None

@@ -1,0 +1,387 @@
+"""Figures that a scenario asks for, drawn with matplotlib: Figure objects that page.py saves as SVG and PNG.
+
+Colours are a set that people with colour blindness tell apart (Okabe and Ito), one a run, the same in every figure;
+what the paper shows is dashed, in the colour of the run it belongs to. Repeats of a run are one line, the median, in a
+band from the lowest to the highest. What is drawn in INK becomes the page's own text colour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from experiments.language.assertions import matches, show, unit_of
+from experiments.language.expand import told_apart
+from experiments.language.model import Figure, Scenario
+from experiments.metric_values import RECOVERED_SHARE, Measured
+from experiments.metrics import find
+from experiments.repeats import base_name, grouped, spread_text
+from experiments.report import paper_reference
+from experiments.report.faults import MARKS_MAX, fault_times
+from ipc import units
+
+INK = "#1d2734"
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK, "#999933")
+GREY = "#8a8f96"
+BEGIN, END = "#c74040", "#9aa0a6"
+"""Lines where faults begin and end."""
+WIDTH, HEIGHT = 8.0, 3.4
+"""Inches."""
+RUNS_MAX = 8
+"""Lines of one figure; more cannot be told apart."""
+DASHES = ("-", (0, (5, 3)), (0, (2, 2)), (0, (7, 2, 2, 2)))
+COINCIDE = 0.01
+"""Lines that are nowhere farther apart than this are told to be the same."""
+AT_ONCE = 0.01
+"""Faults of two runs are at the same time when they are nearer than this share of the run."""
+FAULTS_NAMED = 3
+"""Faults of a run whose names are written into the figure; more would cover it."""
+
+matplotlib.use("svg")
+matplotlib.rcParams.update(
+    {
+        "svg.fonttype": "none", "svg.hashsalt": "mrc", "font.sans-serif": ["DejaVu Sans", "sans-serif"],
+        "font.size": 9.5,
+        "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
+        "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "grid.color": GREY,
+        "legend.frameon": False, "axes.titlelocation": "left", "axes.titlesize": 10.5,
+    }
+)  # fmt: skip
+
+Runs = Sequence[tuple[str, dict[str, Any], Measured]]
+"""(name, label, measured) of every run, repeats included."""
+
+
+@dataclass(slots=True)
+class Drawn:
+    """A figure with a name for its files and words for who cannot see it."""
+
+    name: str
+    title: str
+    text: str
+    """What is to be seen, in words: caption and alternative text."""
+    canvas: Canvas
+    beside: list[tuple[str, str]] = field(default_factory=list)
+    """(what, in words) told beside it: distances to the paper, how deep and how long it fell."""
+
+
+def asked_for(scenario: Scenario, runs: Runs) -> list[Drawn]:
+    """The figures of the scenario; then the times of messages where these were measured and not asked for."""
+    from experiments.report.curves import curve
+
+    out = []
+    for number, figure in enumerate(scenario.figures):
+        kind = {
+            "rate_over_time": over_time, "queue_over_time": over_time, "size_curve": curve, "bars": bars,
+            "latency_cdf": cdf,
+        }[figure.kind]  # fmt: skip
+        out.append(kind(f"figure{number + 1}", figure, scenario, _chosen(runs, figure.where)))
+    asked = any(figure.kind == "latency_cdf" for figure in scenario.figures)
+    if not asked and any(flow.latencies_s for _, _, measured in runs for flow in measured.outcome.flows):
+        out.append(cdf("latency", Figure(kind="latency_cdf", title="Time of a message"), scenario, runs))
+    return out
+
+
+def _chosen(runs: Runs, where: dict[str, Any]) -> Runs:
+    """The runs that a figure shows; what they have in common is not in their names."""
+    common = {key for key, value in where.items() if not isinstance(value, list)}
+    out = []
+    for name, label, measured in runs:
+        if matches(label, where):
+            parts = told_apart({key: value for key, value in label.items() if key not in common})
+            number = name[len(base_name(name)) :]
+            out.append((" ".join(parts) + number if parts else name, label, measured))
+    return out
+
+
+# ---- common -----------------------------------------------------------------------------------------------------
+
+
+def canvas_of(title: str, height: float = HEIGHT, columns: int = 1) -> tuple[Canvas, list[Axes]]:
+    canvas = Canvas(figsize=(WIDTH, height), layout="constrained")
+    axes = canvas.subplots(1, columns, sharey=True, squeeze=False)[0]
+    axes[0].set_title(title)
+    return canvas, list(axes)
+
+
+def legend(canvas: Canvas, axes: Axes, columns: int = 4) -> None:
+    """Below the figure, where it covers nothing; none for a single line."""
+    handles, labels = axes.get_legend_handles_labels()
+    if len(labels) > 1:
+        canvas.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)), fontsize=8.5)
+
+
+def scale_of(figure: Figure, measured: Measured, runs: Runs) -> tuple[float, str]:
+    """What values are divided by, and the name of the axis."""
+    unit = unit_of(figure.metric, measured)
+    if figure.of == "baseline":
+        return measured.baseline(figure.metric) or 1.0, "share of the rate before the fault"
+    if figure.of == "capacity":
+        return measured.outcome.capacity_bps or 1.0, "share of the NICs' capacity"
+    if figure.of is not None:
+        for _, label, other in runs:
+            if label.get("variant") == figure.of and other.outcome.repeat == measured.outcome.repeat:
+                return other.value(figure.metric) or 1.0, f"share of {figure.of}"
+    long = unit == "s" and any((one.value(figure.metric) or 0.0) >= 1.0 for _, _, one in runs)
+    names = {"bit/s": (1e6, "Mb/s"), "bytes": (1e3, "kB"), "s": (1.0, "s") if long else (1e-3, "ms")}
+    return names.get(unit, (1.0, unit))
+
+
+def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Look of each run's line: MRC's is the first colour and thick, wherever it comes; others lie thin upon it.
+
+    Dashes differ, so that of lines that coincide all can be seen.
+    """
+    first = [name for name in names if name.casefold() == "mrc"]
+    others = [name for name in names if name not in first]
+    colours = COLOURS[1:] if first else COLOURS
+    out = {name: {"color": COLOURS[0], "lw": 3.2, "zorder": 1.9} for name in first}
+    for at, name in enumerate(others):
+        out[name] = {"color": colours[at % len(colours)], "lw": 1.6, "zorder": 2, "ls": DASHES[at % len(DASHES)]}
+    return out
+
+
+def title_of(figure: Figure, runs: Runs) -> str:
+    """The scenario's words for it, or those of the metric."""
+    if figure.title or not runs:
+        return figure.title or figure.metric
+    measured = runs[0][2]
+    metric = find(figure.metric, measured.outcome.works(), measured.scenario.measure.queues)
+    return f"{figure.metric}: {metric.text}" if metric else figure.metric
+
+
+def mark_faults(axes: Axes, measured: Measured, named: bool) -> None:
+    """Vertical lines where faults began and ended, up to MARKS_MAX of them; a few with their names."""
+    marks = fault_times(measured)
+    for t, _, begins in marks if len(marks) <= MARKS_MAX else []:
+        axes.axvline(t, color=BEGIN if begins else END, lw=1.0, ls="-" if begins else ":", zorder=0.5)
+    if named and len(marks) <= FAULTS_NAMED:
+        for number, (t, text, _) in enumerate(marks):
+            short = text if len(text) <= 44 else text[:41] + "..."
+            axes.annotate(
+                short, (t, 0), xycoords=("data", "axes fraction"), xytext=(4, 5 + 11 * number), fontsize=8, color=BEGIN,
+                textcoords="offset points", zorder=9,
+                bbox={"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1.0},
+            )  # fmt: skip
+
+
+def mark_all(axes: Axes, groups: dict[str, Runs], looks: dict[str, dict[str, Any]]) -> bool:
+    """Faults of several runs: one line where they came at the same time, else one a run in its colour.
+
+    True when the runs have different faults; none is marked then.
+    """
+    found = {run: fault_times(repeats[0][2]) for run, repeats in groups.items()}
+    if len({tuple(text for _, text, _ in marks) for marks in found.values()}) > 1:
+        return True
+    end = max((repeats[0][2].outcome.duration_s for repeats in groups.values()), default=0.0)
+    first = next(iter(groups.values()))[0][2] if groups else None
+    late = any(
+        max(ts) - min(ts) > AT_ONCE * end for ts in zip(*([t for t, _, _ in m] for m in found.values()), strict=True)
+    )
+    if first is not None and not late:
+        mark_faults(axes, first, named=True)
+    elif late:
+        for run, marks in found.items():
+            for t, _, begins in marks if len(marks) <= MARKS_MAX else []:
+                axes.axvline(t, color=looks[run]["color"], lw=1.0, ls="-" if begins else ":", zorder=0.5)
+    return False
+
+
+# ---- over time --------------------------------------------------------------------------------------------------
+
+
+def time_points(figure: Figure, measured: Measured, runs: Runs) -> tuple[list[tuple[float, float]], str]:
+    """(middle of the interval, value) of a series metric, and the name of the axis."""
+    scale, label = scale_of(figure, measured, runs)
+    times = measured.outcome.series.times_s
+    out = []
+    for low, high in zip([0.0, *times[:-1]], times, strict=True):
+        value = measured.values_between(figure.metric, low, high)
+        if value is not None and high > low:
+            out.append(((low + high) / 2, value / scale))
+    return out, label
+
+
+def _band(repeats: list[list[tuple[float, float]]]) -> tuple[list[float], list[float], list[float], list[float]]:
+    """Times of the first repeat; median, lowest and highest value of all repeats there."""
+    xs = [x for x, _ in repeats[0]]
+    columns = [[paper_reference.value_at(points, x) for points in repeats if points] for x in xs]
+    return xs, [median(c) for c in columns], [min(c) for c in columns], [max(c) for c in columns]
+
+
+def over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawn:
+    """A series metric over time, one line a run, and the paper's."""
+    title = title_of(figure, runs)
+    canvas, (axes,) = canvas_of(title)
+    groups = dict(list(grouped(runs).items())[:RUNS_MAX])
+    said, beside, label, median_of = [], [], "", {}
+    looks = styles(list(groups))
+    for run, repeats in groups.items():
+        found = [time_points(figure, measured, runs) for _, _, measured in repeats]
+        label = found[0][1]
+        if not found[0][0]:
+            said.append(f"{run}: not measured")
+            continue
+        xs, middle, low, high = _band([points for points, _ in found])
+        axes.plot(xs, middle, label=run if len(groups) > 1 else None, **looks[run])
+        if len(repeats) > 1:
+            axes.fill_between(xs, low, high, color=looks[run]["color"], alpha=0.2, lw=0)
+        median_of[run] = list(zip(xs, middle, strict=True))
+        said.append(f"{run}: {min(low):.3g} to {max(high):.3g}")
+        if figure.of == "baseline":
+            beside += _fall(run, repeats[0][2], median_of[run])
+    axes.set_ylim(bottom=0)
+    if figure.of in ("baseline", "capacity") and figure.kind == "rate_over_time":
+        beside += _paper_lines(axes, scenario, median_of)
+        axes.axhline(1.0, color=GREY, lw=0.8, zorder=0.4)
+        axes.set_ylim(0, max(1.08, axes.get_ylim()[1]))
+    beside += _same_lines(median_of)
+    differ = mark_all(axes, groups, looks)
+    if runs:
+        axes.set_xlim(0, max(measured.outcome.duration_s for _, _, measured in runs) or 1)
+    axes.set_xlabel("time, s")
+    axes.set_ylabel(label)
+    legend(canvas, axes)
+    every = runs[0][2].outcome.series.every_s if runs else 0.0
+    text = f"{title}, {label}, over time, one point each {units.show_seconds(every)}. {'; '.join(said)}."
+    many = max((len(fault_times(measured)) for _, _, measured in runs), default=0)
+    if len(runs) > len(grouped(runs)):
+        text += " Lines are medians of the repeats, bands reach from the lowest to the highest."
+    if many > MARKS_MAX:
+        text += f" Its {many} beginnings and ends of faults are in the bars below."
+    elif differ:
+        text += " Runs have different faults, which are marked below, run by run."
+    if len(grouped(runs)) > RUNS_MAX:
+        text += f" Drawn are the first {RUNS_MAX} of {len(grouped(runs))} runs."
+    return Drawn(name, title, text, canvas, beside)
+
+
+def _same_lines(drawn: dict[str, list[tuple[float, float]]]) -> list[tuple[str, str]]:
+    """Lines that lie upon an earlier one."""
+    out, names = [], list(drawn)
+    for at, name in enumerate(names):
+        for other in names[:at]:
+            mine, theirs = drawn[name], drawn[other]
+            if (
+                mine
+                and theirs
+                and max(abs(y - paper_reference.value_at(theirs, x)) for x, y in mine) < COINCIDE * theirs[0][1]
+            ):
+                out.append((name, f"the same line as {other}"))
+                break
+    return out
+
+
+def _fall(run: str, measured: Measured, points: list[tuple[float, float]]) -> list[tuple[str, str]]:
+    found = paper_reference.below(measured, points, RECOVERED_SHARE)
+    if found is None:
+        return []
+    deepest, seconds = found
+    errors = sum(event["what"] == "qp_error" for event in measured.outcome.events)
+    failed = f"; {errors} QP{'' if errors == 1 else 's'} failed" if errors else ""
+    if seconds == 0:
+        words = f"never below {100 * RECOVERED_SHARE:.0f} % of its rate before the fault (lowest {deepest:.3g})"
+    else:
+        words = f"fell to {deepest:.3g}; {seconds:.3g} s below {100 * RECOVERED_SHARE:.0f} % of its rate"
+    return [(run, words + failed)]
+
+
+def _paper_lines(axes: Axes, scenario: Scenario, drawn: dict[str, Any]) -> list[tuple[str, str]]:
+    """The paper's lines, and how far ours are from them."""
+    out = []
+    runs = list(drawn)
+    looks = styles(runs)
+    for number, (label, points, mine) in enumerate(paper_reference.lines_of(scenario, runs)):
+        one = len(mine) == 1 and len(runs) > 1
+        colour = looks[mine[0]]["color"] if one else GREY
+        shown = label if label.startswith("paper") else f"paper: {label}"
+        axes.plot(
+            *zip(*points, strict=True), label=shown, color=colour, ls=("--", ":", "-.")[number % 3], lw=1.5, zorder=3
+        )
+        for run in mine:
+            words = paper_reference.line_distance(drawn[run], points)
+            if words:
+                out.append((f"{run} and “{label}”" if len(runs) > 1 else f"“{label}”", words))
+    labels = axes.get_legend_handles_labels()[1]
+    if len(labels) == 1 and axes.lines:  # one run and one line of the paper: name both
+        axes.lines[0].set_label("here")
+    return out
+
+
+# ---- one number a run ----------------------------------------------------------------------------------------
+
+
+def bars(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawn:
+    """One bar a run, with its number; repeats as the median with a line from the lowest to the highest."""
+    title = title_of(figure, runs)
+    groups = grouped(runs)
+    canvas, (axes,) = canvas_of(title, max(2.2, 0.42 * len(groups) + 1.2))
+    label, rows = "", []
+    for run, repeats in groups.items():
+        values = []
+        for _, _, measured in repeats:
+            value = measured.value(figure.metric)
+            if value is not None:
+                scale, label = scale_of(figure, measured, runs)
+                values.append((value / scale, show(figure.metric, value, measured)))
+        rows.append((run, values))
+    variants = {run: str(repeats[0][1].get("variant", run)) for run, repeats in groups.items()}
+    looks = styles(list(dict.fromkeys(variants.values())))
+    for number, (run, values) in enumerate(rows):
+        if not values:
+            axes.annotate(" not measured", (0, number), va="center", fontsize=8.5)
+            continue
+        heights = [height for height, _ in values]
+        middle = median(heights)
+        axes.barh(number, middle, color=looks[variants[run]]["color"], height=0.55)
+        if len(heights) > 1:
+            axes.plot([min(heights), max(heights)], [number, number], color=INK, lw=1.4)
+        text = f" {middle:.3g}" + (f" ({values[0][1]})" if len(values) == 1 and figure.of else "")
+        text += f" ({min(heights):.3g} to {max(heights):.3g})" if len(heights) > 1 else ""
+        axes.annotate(text, (max(heights), number), va="center", fontsize=8.5)
+    axes.set_yticks(range(len(rows)), [run for run, _ in rows], fontsize=8.5)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.margins(x=0.25)
+    axes.set_xlim(left=0)
+    axes.set_xlabel(label)
+    axes.grid(visible=False, axis="y")
+    said = "; ".join(f"{run}: {spread_text([height for height, _ in values])}" for run, values in rows)
+    return Drawn(name, title, f"{title}, {label}. {said}.", canvas)
+
+
+def cdf(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawn:
+    """How long messages took: the share of them that took at most x. Repeats count together."""
+    title = figure.title or "Time of a message"
+    canvas, (axes,) = canvas_of(title)
+    found: dict[tuple[str, str], list[float]] = {}
+    for run, _, measured in runs:
+        for flow in measured.outcome.flows:
+            if flow.latencies_s:
+                found.setdefault((base_name(run), flow.work), []).extend(flow.latencies_s)
+    several_works, several_runs = (len({key[at] for key in found}) > 1 for at in (1, 0))
+    said = []
+    for number, ((run, work), times) in enumerate(list(found.items())[:RUNS_MAX]):
+        times.sort()
+        shares = [(i + 1) / len(times) for i in range(len(times))]
+        label = " ".join(part for part, named in ((run, several_runs), (work, several_works)) if named) or work
+        axes.step([t * 1e3 for t in times], shares, where="post", color=COLOURS[number], label=label, lw=1.6)
+        p50, p99 = (times[min(len(times) - 1, int(q * len(times)))] * 1e3 for q in (0.5, 0.99))
+        said.append(f"{label}: {len(times)} messages, half within {p50:.3g} ms, 99 % within {p99:.3g} ms")
+    if not found:
+        axes.annotate("not measured (measure: {latency: true})", (0.5, 0.5), xycoords="axes fraction", ha="center")
+    else:
+        axes.set_xscale("log")
+        for ticks in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+            ticks(lambda value, _: f"{value:g}")
+    axes.set_xlabel("time from posting to completion, ms")
+    axes.set_ylabel("share of messages")
+    axes.set_ylim(0, 1.02)
+    legend(canvas, axes)
+    text = f"{title}, as the share of messages that took at most so long. {'; '.join(said) or 'Not measured'}."
+    return Drawn(name, title, text, canvas, [])

@@ -1,0 +1,369 @@
+"""Results on disk: a folder a scenario, written as runs end: Ctrl-C or `kill -9` loses only the run in progress.
+
+A folder with results is never written to again. One of a command that failed or was stopped before any run ended is
+as it was, so that the same command can be given again; only `kill -9` leaves one without runs.
+
+DIR/manifest.json        schema mrc-results/1: what was run, on what, how loaded; verdicts once all is done
+DIR/scenario.yaml        the file as it was
+DIR/runs/NAME.json       schema mrc-run/1: everything of one run (outcome.py)
+DIR/runs/NAME.csv        its time series: time_s, rate_bps of flows, lost, retransmitted, marked, trimmed, dropped,
+                         planes, queues
+DIR/runs/NAME.observations.jsonl   live: what the controller was told, for `mrc faults --replay` (docs/controller.md)
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from experiments.language.assertions import ExpectationVerdict
+from experiments.language.yaml_loader import Document
+from experiments.outcome import Outcome
+from experiments.repeats import Spread
+
+SCHEMA = "mrc-results/1"
+OVERLOAD = 0.9
+"""Share of all CPUs busy above which times of a live run cannot be trusted."""
+STOLEN = 0.01
+"""Share of their time that a hypervisor gave to other guests, above which neither: it goes in slices of many ms."""
+PACKAGES = ("finsy", "pydantic", "numpy", "scapy", "mininet", "pyroute2")
+
+
+class ResultsError(Exception):
+    """A folder is not one of results; the text says what is missing."""
+
+
+def default_folder(scenario: str, base: Path | None = None) -> Path:
+    """results/NAME-20261121-141500; a number is added when that exists."""
+    base = base or Path("results")
+    stem = f"{scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder, number = base / stem, 2
+    while folder.exists():
+        folder, number = base / f"{stem}-{number}", number + 1
+    return folder
+
+
+def file_name(run: str) -> str:
+    """A run's name as a file name."""
+    return re.sub(r"[^A-Za-z0-9_.=-]+", "_", run).strip("_.") or "run"
+
+
+def again(path: Path, where: str, seed: int | None, repeat: int | None, options: dict[str, Any]) -> str:
+    """The command line that makes the same runs; part of the manifest."""
+    root = Path(__file__).resolve().parents[1]
+    shown = path.resolve().relative_to(root) if path.resolve().is_relative_to(root) else path
+    words = ["mrc", "run", str(shown)]
+    words += ["--virtual"] if where == "virtual" else []
+    if options.get("target") not in (None, "embedded"):
+        words += ["--target", str(options["target"])]
+    for key, value in (("--seed", seed), ("--repeat", repeat)):
+        words += [key, str(value)] if value is not None else []
+    return " ".join(words)
+
+
+def machine() -> dict[str, Any]:
+    """What ran it: versions, kernel, CPU, commit."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = None
+    return {
+        "python": sys.version.split()[0], "kernel": platform.release(), "machine": platform.machine(),
+        "cpu": _cpu_model(), "cpus": os.cpu_count(), "packages": versions, "commit": _commit(),
+    }  # fmt: skip
+
+
+def _cpu_model() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor()
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.M)
+    return found[1] if found else platform.processor()
+
+
+def _commit() -> str | None:
+    """Commit of the checkout we run from, with `+` when files differ from it; None outside of one."""
+    root = Path(__file__).resolve().parents[1]
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--abbrev=12", "--dirty=+"],
+            capture_output=True, text=True, timeout=10, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _taken(folder: Path) -> str:
+    """Why a folder is refused, and how to go on."""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text())
+        ended, planned, complete = len(manifest["runs"]), len(manifest["planned"]), manifest["complete"]
+    except (OSError, ValueError, KeyError, TypeError):
+        ended, planned, complete = 0, 0, True
+    state = "" if complete else f" ({ended} of {planned} runs ended: they still go on, or were killed)"
+    return f"{folder} holds results already{state}: give another --out, or remove it"
+
+
+def refuse_taken(folders: list[Path]) -> None:
+    """Before an hour of runs, not at the last one's turn. Raises ResultsError when a folder is taken, or meant twice.
+
+    `Results.create` has the last word: another command may be faster.
+    """
+    for number, folder in enumerate(folders):
+        if (folder / "manifest.json").exists() or (folder / "runs").exists():
+            raise ResultsError(_taken(folder))
+        if folder in folders[:number]:
+            raise ResultsError(f"two scenarios would both write to {folder}: run them one by one, with an --out each")
+
+
+@dataclass(slots=True)
+class Results:
+    """The folder of one scenario's runs."""
+
+    folder: Path
+    manifest: dict[str, Any] = field(default_factory=dict)
+    _made: list[Path] = field(default_factory=list)
+    """Folders and files of ours, in the order in which they were made; nothing that was there before."""
+
+    @classmethod
+    def create(
+        cls, folder: Path, document: Document, title: str, where: str, seed: int, runs: list[str], command: str = "",
+        options: dict[str, Any] | None = None,
+    ) -> Results:  # fmt: skip
+        """Make the folder. `command`: what makes these results again; `options`: of the back end.
+
+        Raises ResultsError when it holds results already, or cannot be written.
+        """
+        manifest = {
+            "schema": SCHEMA, "scenario": document.path.stem, "title": title, "where": where, "seed": seed,
+            "command": command, "target": (options or {}).get("target"), "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "machine": machine(), "planned": runs, "runs": [],
+            "complete": False, "verdicts": [],
+        }  # fmt: skip
+        made = cls(folder, manifest)
+        try:
+            made._claim(document)
+        except BaseException as error:
+            made.stop()
+            if isinstance(error, OSError):
+                raise ResultsError(f"{folder}: {error.strerror}") from None
+            raise
+        return made
+
+    def _claim(self, document: Document) -> None:
+        """Take the folder; of commands that begin together one makes `runs`. Raises ResultsError, OSError."""
+        runs, scenario, text = self.folder / "runs", self.folder / "scenario.yaml", document.path.read_bytes()
+        if (self.folder / "manifest.json").exists():
+            raise ResultsError(_taken(self.folder))
+        self._made += reversed([path for path in (self.folder, *self.folder.parents) if not path.exists()])
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            runs.mkdir()
+        except FileExistsError:
+            raise ResultsError(_taken(self.folder)) from None
+        self._made.append(runs)
+        if scenario.exists():  # `--out .` beside the file itself
+            if scenario.read_bytes() != text:
+                raise ResultsError(f"{scenario} is another scenario: give another --out, or remove it")
+        else:
+            self._made.append(scenario)
+            scenario.write_bytes(text)
+        self._made.append(self.folder / "manifest.json")
+        self.write()
+
+    def stop(self) -> int:
+        """The command ends before its time: how many runs are kept. Without any, all that was made is removed again.
+
+        A folder in which somebody else has put something stays.
+        """
+        if not self.manifest["runs"]:
+            for path in reversed(self._made):
+                with suppress(OSError):
+                    if path.is_dir():
+                        path.rmdir()
+                    else:
+                        _part(path).unlink(missing_ok=True)
+                        path.unlink(missing_ok=True)
+        return len(self.manifest["runs"])
+
+    def add(self, outcome: Outcome, load: dict[str, Any]) -> None:
+        """A run is over: its files, and a line in the manifest."""
+        name = file_name(outcome.name)
+        while any(one["file"] == f"runs/{name}.json" for one in self.manifest["runs"]):
+            name += "_"  # `a+b` and `a b` would be one file
+        self._made += [self.folder / "runs" / f"{name}.json", self.folder / "runs" / f"{name}.csv"]
+        _write(self.folder / "runs" / f"{name}.json", json.dumps(outcome.to_json()))
+        _write_csv(self.folder / "runs" / f"{name}.csv", outcome)
+        if outcome.observations:
+            kept = self.folder / "runs" / f"{name}.observations.jsonl"
+            self._made.append(kept)
+            kept.write_bytes(outcome.observations)
+            outcome.observations = b""  # megabytes; a scenario may have a hundred runs
+        self.manifest["runs"].append(
+            {"name": outcome.name, "file": f"runs/{name}.json", "label": outcome.label, "seed": outcome.seed,
+             "repeat": outcome.repeat, "duration_s": outcome.duration_s, "load": load}
+        )  # fmt: skip
+        self.write()
+
+    def finish(self, verdicts: list[ExpectationVerdict], repeats: list[Spread]) -> None:
+        """All runs are over and judged."""
+        self.manifest["verdicts"] = [verdict.to_json() for verdict in verdicts]
+        self.manifest["repeats"] = [spread.to_json() for spread in repeats]
+        self.manifest["complete"] = True
+        self.manifest["passed"] = all(verdict.passed for verdict in verdicts)
+        self.write()
+
+    def write(self) -> None:
+        """The manifest, replaced at once."""
+        _write(self.folder / "manifest.json", json.dumps(self.manifest, indent=2))
+
+    @classmethod
+    def open(cls, folder: Path) -> tuple[Results, list[Outcome]]:
+        """Results that were written. Raises ResultsError."""
+        try:
+            manifest = json.loads((folder / "manifest.json").read_text())
+            if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
+                raise ResultsError(f"{folder}/manifest.json is not of schema {SCHEMA}")
+            outcomes = [Outcome.from_json(json.loads((folder / one["file"]).read_text())) for one in manifest["runs"]]
+        except FileNotFoundError as error:
+            raise ResultsError(_missing(folder, Path(error.filename))) from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ResultsError(f"{folder}: {error}") from None
+        return cls(folder, manifest), outcomes
+
+
+def _missing(folder: Path, file: Path) -> str:
+    """What is wrong with a folder that is none of results, and what would be right."""
+    if not folder.is_dir():
+        return f"no folder {folder}: give one that `mrc run --out` made"
+    inside = sorted(path.parent.name for path in folder.glob("*/manifest.json"))
+    if file.name != "manifest.json":
+        return f"no whole results in {folder}: {file.relative_to(folder)} is missing"
+    if inside:
+        shown = ", ".join(inside[:8]) + (" ..." if len(inside) > 8 else "")
+        return f"{folder} holds several results: give one of them ({shown})"
+    return f"no results in {folder}: it has no manifest.json; give a folder that `mrc run --out` made"
+
+
+def trust(manifest: dict[str, Any]) -> list[str]:
+    """What a reader has to know before believing a number, one sentence each: completeness, and how good times are."""
+    planned, loads = len(manifest["planned"]), [(one["name"], one["load"]) for one in manifest["runs"]]
+    out = []
+    if not manifest["complete"]:
+        out.append(f"Unfinished: {len(loads)} of {planned} runs ended; the rest were not run, or were cut short.")
+    if manifest["where"] == "virtual":
+        return [*out, "Virtual time: exact and the same on any machine, however busy it was."]
+    over = [f"“{name}” {_share(load)}" for name, load in loads if load["overloaded"]]
+    if over:
+        out.append(
+            f"The machine was overloaded in {len(over)} of {len(loads)} runs (CPUs busy: {', '.join(over)}): "
+            "packets and timers waited for the CPUs. Do not trust times, rates and what follows from them there "
+            "(outages, latencies, queues, marks); bytes, sums and which paths were given up are right."
+        )
+    elif loads:
+        busiest = max(load["busy"] for _, load in loads)
+        out.append(f"Live: the CPUs were at most {100 * busiest:.0f} % busy; times are good to a few milliseconds.")
+    return out
+
+
+def _share(load: dict[str, Any]) -> str:
+    stolen = load.get("stolen", 0.0)
+    return f"{100 * load['busy']:.0f} %" + (f" ({100 * stolen:.0f} % stolen)" if stolen > STOLEN else "")
+
+
+def _part(path: Path) -> Path:
+    """What becomes the file once it is whole."""
+    return path.with_name(path.name + ".part")
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all: a killed run leaves no half file."""
+    part = _part(path)
+    part.write_text(text)
+    part.replace(path)
+
+
+COUNTED = ("lost", "retransmitted", "marked", "trimmed", "dropped", "link_lost")
+"""Series of packets in each interval."""
+
+
+def _write_csv(path: Path, outcome: Outcome) -> None:
+    series = outcome.series
+    columns: dict[str, list[Any]] = {"time_s": series.times_s}
+    columns |= {f"rate_bps {name}": values for name, values in series.received_bps.items()}
+    columns |= {key: getattr(series, key) for key in COUNTED}
+    planes = len(series.plane_bps[0]) if series.plane_bps else 0
+    columns |= {f"plane{p}_bps": [values[p] for values in series.plane_bps] for p in range(planes)}
+    columns |= {f"queue_bytes {name}": values for name, values in series.queues.items()}
+    part = _part(path)
+    with part.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for row in range(len(series.times_s)):
+            writer.writerow([values[row] if row < len(values) else "" for values in columns.values()])
+    part.replace(path)
+
+
+def _grouped() -> bool:
+    try:
+        return Path("/proc/sys/kernel/sched_autogroup_enabled").read_text().strip() == "1"
+    except OSError:
+        return False
+
+
+class LoadMeter:
+    """How busy the machine was while there was work: from /proc/stat, all CPUs, steal and others' work included.
+
+    Niced work is not counted where it gives way: unless the kernel groups tasks by session (autogroup), which makes
+    `nice` mean nothing between sessions. `look` is called while the run's work goes on; what is before the first
+    look and after the last, the fabric coming up and going, does not count.
+    """
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._first: tuple[int, int, int] | None = None
+        self._last = self._started = self._read()
+
+    def look(self) -> None:
+        self._last = self._read()
+        self._first = self._first or self._last
+
+    @staticmethod
+    def _read() -> tuple[int, int, int]:
+        """(busy, stolen, all) clock ticks since boot; what was stolen is among the busy ones."""
+        try:
+            fields = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        except (OSError, ValueError):
+            return 0, 0, 0
+        nice, idle = (0 if _grouped() else fields[1]), fields[3] + fields[4]
+        return sum(fields) - idle - nice, fields[7], sum(fields)
+
+    def read(self, where: str) -> dict[str, Any]:
+        """Share of all CPUs busy, what that means for the times of a live run, and seconds since the meter's start."""
+        first, last = (self._first, self._last) if self._first else (self._started, self._read())
+        busy, stolen, passed = (after - before for before, after in zip(first, last, strict=True))
+        busy, stolen = (busy / passed, stolen / passed) if passed else (0.0, 0.0)
+        overloaded = where == "live" and (busy > OVERLOAD or stolen > STOLEN)
+        trust = "exact: virtual time" if where == "virtual" else "good to a few ms"
+        if overloaded:
+            theirs = f", {100 * stolen:.0f} % of it for other guests of the host" if stolen > STOLEN else ""
+            trust = f"poor: the CPUs were busy {100 * busy:.0f} % of the time{theirs}; packets and timers had to wait"
+        return {
+            "busy": round(busy, 3), "stolen": round(stolen, 3), "overloaded": overloaded, "times": trust,
+            "wall_s": round(time.monotonic() - self._began, 3),
+        }  # fmt: skip

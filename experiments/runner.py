@@ -1,0 +1,190 @@
+"""Runs of a scenario, one after another or side by side, judged and written down. command.py is its face.
+
+report = carry_out(plan_runs(document, "virtual"), tell, out=folder)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from experiments.language.assertions import ExpectationVerdict, judge
+from experiments.language.expand import Run, expand, places_of
+from experiments.language.validate import check
+from experiments.language.yaml_loader import Document, ScenarioError
+from experiments.metric_values import Measured
+from experiments.outcome import Outcome
+from experiments.repeats import Spread, spreads
+from experiments.results import LoadMeter, Results, again
+from experiments.virtual.virtual_run import run_virtual
+from experiments.worker_pool import Begun
+
+
+class Tell(Protocol):
+    """Who is told how it goes."""
+
+    def begins(self, runs: list[Run]) -> None: ...
+
+    def progress(self, run: Run, share: float, now: float) -> None: ...
+
+    def ends(self, run: Run, outcome: Outcome) -> None: ...
+
+    def stops(self, kept: int, folder: Path) -> None:
+        """An exception ends it: so many runs are kept in the folder; 0: nothing of it is."""
+
+
+@dataclass(slots=True)
+class RunReport:
+    """What came of a scenario."""
+
+    scenario: str
+    title: str
+    runs: list[tuple[Run, Outcome]]
+    verdicts: list[ExpectationVerdict]
+    repeats: list[Spread]
+    """Median and spread of what rules and figures name; of single values without repeats."""
+    folder: Path | None
+    wall_s: float
+    """Of all its runs together, whether side by side or not."""
+    overloaded: bool = False
+    """The machine was, in one of the runs at least."""
+
+    @property
+    def passed(self) -> bool:
+        """Every rule held in every run, and so in every repeat."""
+        return all(verdict.passed for verdict in self.verdicts)
+
+    @property
+    def inconclusive(self) -> bool:
+        """It failed, by nothing but rules that the overloaded machine may have broken."""
+        return self.overloaded and not self.passed and all(one.passed or one.timed for one in self.verdicts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Verdicts and metrics; series stay in the folder."""
+        return {
+            "scenario": self.scenario, "title": self.title, "passed": self.passed,
+            "folder": str(self.folder) if self.folder else None, "wall_s": round(self.wall_s, 2),
+            "runs": [
+                {"name": run.name, "label": run.label, "seed": run.seed, "duration_s": outcome.duration_s,
+                 "metrics": outcome.metrics, "notes": outcome.notes}
+                for run, outcome in self.runs
+            ],
+            "verdicts": [verdict.to_json() for verdict in self.verdicts],
+            "repeats": [spread.to_json() for spread in self.repeats],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """All runs of a file, ready to be carried out."""
+
+    document: Document
+    where: str
+    """"virtual" or "live"."""
+    runs: list[Run]
+    seed: int | None
+    """As asked for; None: the file's. So is `repeat`."""
+    repeat: int | None
+    target: str = "embedded"
+    """Switches of live runs."""
+
+
+def plan_runs(
+    document: Document, where: str, *, target: str = "embedded", seed: int | None = None, repeat: int | None = None
+) -> Planned:
+    """Expand a file and check its names. Raises ScenarioError with every problem found."""
+    runs = expand(document, where, target=target, seed=seed, repeat=repeat)
+    problems = []
+    for run in runs:
+        for problem in check(document, run.scenario):
+            if problem not in problems:
+                problems.append(problem)
+    if problems:
+        raise ScenarioError(document.path, problems)
+    return Planned(document, where, runs, seed, repeat, target)
+
+
+def carry_out(
+    planned: Planned, tell: Tell, *, out: Path | None = None, options: dict[str, Any] | None = None,
+    begun: Begun | None = None,
+) -> RunReport:  # fmt: skip
+    """Run, write down and judge a scenario. Raises ResultsError.
+
+    `options`: of the live back end; `begun`: its virtual runs, already in the hands of a Crew. An exception before any
+    run ended leaves `out` as it was.
+    """
+    results = None if out is None else _folder(planned, out, options or {})
+    try:
+        return _judged(planned, tell, results, options or {}, begun)
+    except BaseException:  # Ctrl-C and SIGTERM too
+        if results is not None:
+            tell.stops(results.stop(), results.folder)
+        raise
+
+
+def _folder(planned: Planned, out: Path, options: dict[str, Any]) -> Results:
+    document, first = planned.document, planned.runs[0]
+    command = again(document.path, planned.where, planned.seed, planned.repeat, options)
+    names = [run.name for run in planned.runs]
+    return Results.create(out, document, first.scenario.title, planned.where, first.seed, names, command, options)
+
+
+def _judged(
+    planned: Planned, tell: Tell, results: Results | None, options: dict[str, Any], begun: Begun | None
+) -> RunReport:  # fmt: skip
+    runs, where, first = planned.runs, planned.where, planned.runs[0].scenario
+    tell.begins(runs)
+    done: dict[int, Outcome] = {}
+    wall_s, overloaded = 0.0, False
+    outcomes = _one_by_one(runs, where, tell, options) if begun is None else _as_they_end(runs, begun, tell)
+    for number, outcome, load in outcomes:
+        wall_s += load["wall_s"]
+        outcome.metrics = Measured(outcome, runs[number].scenario).all()
+        if load["overloaded"]:
+            overloaded = True
+            outcome.notes.append(f"the machine was overloaded: times are {load['times']}")
+        done[number] = outcome
+        if results is not None:
+            results.add(outcome, load)
+    pairs = [(run, done[number]) for number, run in enumerate(runs)]
+    measured = [(run.name, run.label, Measured(outcome, run.scenario)) for run, outcome in pairs]
+    verdicts = judge(first, measured, places_of(where, planned.target))
+    repeats = spreads(first, measured, verdicts)
+    if results is not None:
+        results.finish(verdicts, repeats)
+    folder = results.folder if results else None
+    return RunReport(first.name, first.title, pairs, verdicts, repeats, folder, wall_s, overloaded)
+
+
+def _one_by_one(
+    runs: list[Run], where: str, tell: Tell, options: dict[str, Any]
+) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:
+    carry = run_virtual if where == "virtual" else _live(options)
+    for number, run in enumerate(runs):
+        meter = LoadMeter()
+
+        def progress(share: float, now: float, run: Run = run, meter: LoadMeter = meter) -> None:
+            meter.look()
+            tell.progress(run, share, now)
+
+        outcome = carry(run, progress)
+        tell.ends(run, outcome)
+        yield number, outcome, meter.read(where)
+
+
+def _live(options: dict[str, Any]) -> Callable[[Run, Callable[[float, float], None]], Outcome]:
+    from experiments.live.live_run import run_live
+
+    return lambda run, progress: run_live(run, progress, **options)
+
+
+def _as_they_end(runs: list[Run], begun: Begun, tell: Tell) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:
+    for _ in runs:
+        number, ended = begun.get()
+        if isinstance(ended, Exception):
+            raise ended
+        outcome, load = ended
+        tell.ends(runs[number], outcome)
+        yield number, outcome, load

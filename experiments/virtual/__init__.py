@@ -1,0 +1,1 @@
+"""Virtual runs: a scenario in virtual time, on the simulator."""

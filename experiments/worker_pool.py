@@ -1,0 +1,128 @@
+"""Processes for virtual runs, which need nothing of each other: any number of processes gives the same outcomes.
+
+    with WorkerPool(jobs) as crew:
+        begun = crew.hand_in(planned.runs)
+        report = carry_out(planned, tell, begun=begun)
+
+Design note. This was a ProcessPoolExecutor. After Ctrl-C it waits for the runs in progress, for minutes; with its
+processes ended it was still seen to hang (an exception in the middle of its locks may leave them held; the cause was
+not traced); and when the front process is killed, the others compute on for nobody. Here a daemon thread serves each
+process, what they share are SimpleQueues, which no exception leaves locked, and nobody waits for a thread. A process
+ends when its parent does. None sees the SIGINT that a terminal sends to all: it is blocked while they are started, and
+they inherit that.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import traceback
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from multiprocessing.resource_tracker import ensure_running
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+from experiments.language.expand import Run
+from experiments.outcome import Outcome
+from experiments.results import LoadMeter
+from experiments.virtual.virtual_run import run_virtual
+from ipc.errors import UsageError
+
+Begun = SimpleQueue[tuple[int, tuple[Outcome, dict[str, Any]] | Exception]]
+"""Of runs in the hands of a Crew, as they end: number; outcome and load of the machine, or why there is none."""
+
+
+class ChildError(Exception):
+    """The traceback of an exception in another process, as its cause."""
+
+
+class WorkerPool:
+    """All runs of a command are handed in at once, so that the last run of a scenario leaves no process idle."""
+
+    def __init__(self, jobs: int) -> None:
+        context = get_context("spawn")
+        self._todo: SimpleQueue[tuple[int, Run, Begun] | None] = SimpleQueue()
+        self._processes: list[BaseProcess] = []
+        ensure_running()  # a start that starts the tracker, too, unblocks SIGINT
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            for _ in range(jobs):
+                ours, theirs = context.Pipe()
+                process = context.Process(target=_work, args=(theirs,), daemon=True)
+                process.start()
+                theirs.close()
+                self._processes.append(process)
+                Thread(target=self._serve, args=(ours, process), daemon=True).start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, *_why: object) -> None:
+        """Whatever still runs is of no use."""
+        for process in self._processes:
+            self._todo.put(None)
+            process.kill()
+        for process in self._processes:
+            process.join()
+
+    def hand_in(self, runs: list[Run]) -> Begun:
+        """They begin in the order in which they were handed in."""
+        begun: Begun = SimpleQueue()
+        for number, run in enumerate(runs):
+            self._todo.put((number, run, begun))
+        return begun
+
+    def _serve(self, pipe: Connection, process: BaseProcess) -> None:
+        """Hand run after run to a process."""
+        while (job := self._todo.get()) is not None:
+            number, run, begun = job
+            try:
+                pipe.send(run)
+                outcome, rest = pipe.recv()
+                if isinstance(outcome, Exception):
+                    outcome.__cause__ = ChildError(rest)
+                    begun.put((number, outcome))
+                else:
+                    begun.put((number, (outcome, rest)))
+            except (EOFError, OSError):
+                process.join()
+                text = f"the process of run {run.name!r} ended with exit code {process.exitcode}"
+                begun.put((number, UsageError(f"{text}: give fewer --jobs if memory is short")))
+                return
+            except Exception as error:
+                begun.put((number, error))
+
+
+def _work(pipe: Connection) -> None:
+    """A process: one run after the other, until its parent ends."""
+    Thread(target=_end_with_parent, daemon=True).start()
+    while True:
+        run = pipe.recv()
+        try:
+            meter = LoadMeter()
+            outcome = run_virtual(run)
+            pipe.send((outcome, meter.read("virtual")))
+        except Exception as error:
+            pipe.send((_portable(error), traceback.format_exc()))
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+    os._exit(1)
+
+
+def _portable(error: Exception) -> Exception:
+    """Itself when it can be pickled, else its words."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error

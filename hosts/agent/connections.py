@@ -1,0 +1,310 @@
+"""The queue pairs of one agent: made here or asked for by another agent, kept until closed.
+
+A QP outlives its transfer, so that probes can bring its EVs back, and serves the next transfer to the same host
+with what it has learned. Attributes travel over the management network (mrc-protocol §10.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from selectors import BaseSelector
+from typing import TYPE_CHECKING, Any
+
+from hosts.agent.denylist import Denylist
+from hosts.agent.engine_defaults import baseline_config
+from hosts.agent.path_health import PathHealth, uplink_of
+from hosts.agent.peer_agent import ManagementError, PeerAgent
+from hosts.engine.config import Config
+from hosts.engine.endpoint import TRANSPORTS
+from hosts.engine.events import Completion, Event, EvProbeResult, WriteImmReceived
+from hosts.engine.qp import EngineQpState, QpAttributes
+from hosts.engine.rocev2.rc_rate import RcConfig
+from topologies.plan import Host, Plan
+
+if TYPE_CHECKING:
+    from hosts.engine.endpoint import Endpoint
+    from hosts.engine.qp import EngineQueuePair
+
+
+MRC = TRANSPORTS[0]
+
+
+class QpUseError(ValueError):
+    """A QP that does not exist or is not in a state for this; the message says what would do."""
+
+
+@dataclass(slots=True)
+class Connection:
+    """One QP and what the agent knows beside it."""
+
+    qp: EngineQueuePair
+    peer: str
+    pmtu_bytes: int = 0
+    """What both ends agreed on; 0 before connecting."""
+    remote_qpn: int | None = None
+    busy: bool = False
+    """A transfer or a test uses it."""
+    reserved: bool = False
+    """Made for one test, at this end or the other: no transfer takes it."""
+    denied: frozenset[int] = frozenset()
+    """EVs that the denylist has taken out."""
+    on_completion: Callable[[Connection, Completion], None] | None = None
+    on_imm: Callable[[int, int], None] | None = None
+    """Told (our QPN, immediate) of each WriteIMM received."""
+
+    def counters(self) -> dict[str, Any]:
+        """The QP's counters by name; `sent`: data packets on the wire, `plane_packets` and `plane_bytes`: by plane."""
+        counters = asdict(self.qp.counters)
+        return {"sent": sum(counters["plane_packets"]), **counters}
+
+    def to_json(self, uplink: Callable[[int], int | None]) -> dict[str, Any]:
+        """`uplink`: T0 uplink of an EV, None where it names none."""
+        evs = [{**ev, "uplink": uplink(ev["ev"])} for ev in self.qp.ev_states()]
+        return {
+            "qpn": self.qp.qpn,
+            "remote_qpn": self.remote_qpn,
+            "peer": self.peer,
+            "transport": self.qp.transport,
+            "state": self.qp.state.value,
+            "pmtu_bytes": self.pmtu_bytes,
+            "busy": self.busy or self.reserved,
+            "outstanding": self.qp.outstanding(),
+            "error": self.qp.error,
+            "counters": self.counters(),
+            "congestion": self.qp.cc_state(),
+            "evs": evs,
+        }
+
+
+class Connections:
+    """All QPs of one agent. `agents` is the folder with the agents' sockets, `now` the clock."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        host: Host,
+        endpoint: Endpoint,
+        agents: Path,
+        selector: BaseSelector,
+        now: Callable[[], float],
+    ) -> None:
+        self._plan = plan
+        self._host = host
+        self._endpoint = endpoint
+        self._agents = agents
+        self._selector = selector
+        self._now = now
+        self._by_qpn: dict[int, Connection] = {}
+        self.denylist = Denylist(plan, host)
+        """Change it with `set_denylist`."""
+        self._health = PathHealth(plan, host)
+        self.on_probe: dict[int, Callable[[EvProbeResult], None]] = {}
+        """Who waits for the result of an EV probe, by request id."""
+
+    def __iter__(self):
+        return iter(self._by_qpn.values())
+
+    def get(self, qpn: int) -> Connection:
+        """The connection of that QPN. Raises QpUseError listing those that exist."""
+        try:
+            return self._by_qpn[qpn]
+        except KeyError:
+            known = ", ".join(map(str, self._by_qpn)) or "none"
+            raise QpUseError(f"no QP {qpn} (has: {known})") from None
+
+    def peer_host(self, name: str) -> Host:
+        """The host of that name. Raises PlanError for an unknown one, QpUseError for ourselves."""
+        host = self._plan.host(name)
+        if host == self._host:
+            raise QpUseError(f"{name} is this host: the fabric carries nothing from a host to itself")
+        return host
+
+    @staticmethod
+    def transport(name: str) -> str:
+        """`name` itself. Raises QpUseError when no QP speaks it."""
+        if name not in TRANSPORTS:
+            raise QpUseError(f"no transport {name!r} (has: {', '.join(TRANSPORTS)})")
+        return name
+
+    def create(self, peer: str, transport: str = MRC, keys: dict[str, Any] | None = None) -> Connection:
+        """A QP in INIT for `peer`; `keys`: of the baseline's parameters. Raises PlanError, QpUseError, ConfigError."""
+        self.peer_host(peer)
+        self.transport(transport)
+        settings = None if transport == MRC else baseline_config(self._plan)
+        if settings is not None and keys:
+            settings = RcConfig.from_json({**settings.to_json(), **keys})
+        connection = Connection(self._endpoint.create_qp(transport=transport, settings=settings), peer)
+        self._by_qpn[connection.qp.qpn] = connection
+        return connection
+
+    def connect(
+        self, connection: Connection, remote: QpAttributes, *, config: Config | None = None,
+        only: list[int] | None = None,
+    ) -> None:  # fmt: skip
+        """INIT -> RTS towards `remote`, over every EV of the plan or `only` some. Raises ValueError when not in INIT.
+
+        `config`: of this QP alone. Raises QpUseError when `only` names no EV of the plan.
+        """
+        if connection.qp.state is not EngineQpState.INIT:
+            raise QpUseError(f"QP {connection.qp.qpn} is {connection.qp.state.value}: only one in init connects")
+        peer = self._plan.host(connection.peer)
+        evs = self._plan.ev_planes(self._host, peer, seed=connection.qp.qpn)
+        if only is not None:
+            evs = tuple(pair for pair in evs if pair[0] in only)
+            if not evs:
+                raise QpUseError(f"evs = {only!r}: none of them leads to {peer.name}")
+        # The baseline's path is fixed: a QP that the denylist leaves none would be of no use to anybody.
+        denied = self.denylist.denied(peer, evs) if connection.qp.transport == MRC else ()
+        connection.qp.connect(connection.peer, remote, evs, self._now(), denied=denied, config=config)
+        connection.denied = frozenset(denied)
+        connection.remote_qpn = remote.qpn
+        connection.pmtu_bytes = min(remote.pmtu_bytes, connection.qp.attributes().pmtu_bytes)
+
+    def close(self, connection: Connection) -> None:
+        """Destroy our end of a QP. Raises QpUseError while a transfer or test uses it."""
+        if connection.busy:
+            raise QpUseError(f"QP {connection.qp.qpn} carries a transfer or test: wait for its end")
+        del self._by_qpn[connection.qp.qpn]
+        if connection.qp.transport == MRC:
+            self._health.leave(connection.peer, connection.qp.ev_states())
+        self._endpoint.destroy_qp(connection.qp.qpn)
+
+    async def close_remote(self, connection: Connection) -> str | None:
+        """Destroy the other end of a QP closed here; None, or why that could not be done."""
+        if connection.remote_qpn is None:
+            return None
+        try:
+            agent = self.dial(connection.peer)
+        except ManagementError as error:
+            return str(error)
+        try:
+            await agent.call(
+                "close_qp", qpn=connection.remote_qpn, here_only=True, peer=self._host.name,
+                remote_qpn=connection.qp.qpn,
+            )  # fmt: skip
+            return None
+        except ManagementError as error:
+            return str(error)
+        finally:
+            agent.close()
+
+    def on_event(self, event: Event) -> None:
+        """Completions go to the transfer or test that uses the QP, results of EV probes to whoever asked for them."""
+        if type(event) is Completion:
+            connection = self._by_qpn.get(event.qpn)
+            if connection is not None and connection.on_completion is not None:
+                connection.on_completion(connection, event)
+        elif type(event) is WriteImmReceived:
+            connection = self._by_qpn.get(event.qpn)
+            if connection is not None and connection.on_imm is not None:
+                connection.on_imm(event.qpn, event.imm)
+        elif type(event) is EvProbeResult:
+            self._health.probed(event)
+            waiting = self.on_probe.pop(event.request_id, None)
+            if waiting is not None:
+                waiting(event)
+
+    # ---- EVs ----------------------------------------------------------------------------------------------
+
+    def uplink(self, connection: Connection) -> Callable[[int], int | None]:
+        """T0 uplink of an EV of that QP, see health.uplink_of."""
+        peer = self._plan.host(connection.peer)
+        return lambda ev: uplink_of(self._plan, self._host, peer, ev)
+
+    def apply_denylist(self) -> int:
+        """Deny and allow EVs of all QPs so that they match the list; how many changed."""
+        changed, now = 0, self._now()
+        for one in self:
+            if one.qp.transport != MRC or one.qp.state is not EngineQpState.RTS:
+                continue
+            pairs = [(ev["ev"], ev["plane"]) for ev in one.qp.ev_states()]
+            denied = frozenset(self.denylist.denied(self._plan.host(one.peer), pairs))
+            for ev in denied ^ one.denied:
+                one.qp.deny_ev(ev, ev in denied, now)
+                changed += 1
+            one.denied = denied
+        return changed
+
+    def denied_evs(self) -> dict[str, list[int]]:
+        """EVs that the denylist has taken out of the QPs there are, by peer."""
+        out: dict[str, set[int]] = {}
+        for one in self:
+            if one.denied:
+                out.setdefault(one.peer, set()).update(one.denied)
+        return {peer: sorted(evs) for peer, evs in out.items()}
+
+    def _judging(self) -> list[Connection]:
+        """Connected QPs that judge their paths, which the baseline's do not."""
+        return [one for one in self if one.qp.transport == MRC and one.qp.state is not EngineQpState.INIT]
+
+    def health(self, peer: str | None) -> list[dict[str, Any]]:
+        """EV health by peer (hosts/agent/path_health.py). Raises PlanError or QpUseError for a `peer` that is none."""
+        if peer is not None:
+            names = [self.peer_host(peer).name]
+        else:
+            known = self._health.peers | {one.peer for one in self._judging()}
+            names = [host.name for host in self._plan.hosts if host.name in known]
+        out = []
+        for name in names:
+            qps = [one.qp.ev_states() for one in self._judging() if one.peer == name]
+            out.append(self._health.report(self._plan.host(name), qps, self.denylist.denied))
+        return out
+
+    # ---- with the other agent -----------------------------------------------------------------------------
+
+    def dial(self, peer: str) -> PeerAgent:
+        """A connection to the agent of `peer`. Raises ManagementError."""
+        return PeerAgent(peer, self._agents / f"{peer}.sock", self._selector)
+
+    async def open(self, agent: PeerAgent, pmtu_bytes: int, fresh: bool, transport: str = MRC) -> Connection:
+        """A connected, idle QP to the host of `agent`: one we have, unless `fresh` or it is gone there, or a new
+        one.
+
+        Raises ManagementError when the other agent refuses.
+        """
+        known = () if fresh else [c for c in self if self._is_free(c, agent.name, pmtu_bytes, transport)]
+        for connection in known:
+            connection.busy = True  # nobody else takes it while we ask
+            try:
+                state = await agent.call("qp_state", qpn=connection.remote_qpn)
+            except ManagementError:
+                state = {}  # the other agent was restarted: its QP went with it
+            connection.busy = False
+            if state.get("state") == EngineQpState.RTS.value and state.get("remote_qpn") == connection.qp.qpn:
+                return connection
+        return await self._open_new(agent, pmtu_bytes, transport)
+
+    async def open_reserved(self, agent: PeerAgent, pmtu_bytes: int, transport: str) -> Connection:
+        """A connected QP for one test; its other end goes when `agent` is closed. Raises ManagementError."""
+        return await self._open_new(agent, pmtu_bytes, transport, reserved=True)
+
+    async def _open_new(
+        self, agent: PeerAgent, pmtu_bytes: int, transport: str = MRC, reserved: bool = False
+    ) -> Connection:
+        answer = await agent.call("create_qp", peer=self._host.name, transport=transport, owned=reserved)
+        remote = QpAttributes.from_json(answer.get("attributes"))
+        connection = self.create(agent.name, transport)
+        connection.reserved = reserved
+        try:
+            own = replace(connection.qp.attributes(), pmtu_bytes=pmtu_bytes)
+            await agent.call("connect_qp", qpn=remote.qpn, remote=own.to_json())
+            self.connect(connection, replace(remote, pmtu_bytes=min(pmtu_bytes, remote.pmtu_bytes)))
+        except BaseException:
+            self.close(connection)
+            agent.call("close_qp", qpn=remote.qpn, here_only=True)
+            raise
+        return connection
+
+    @staticmethod
+    def _is_free(connection: Connection, peer: str, pmtu_bytes: int, transport: str) -> bool:
+        return (
+            connection.peer == peer
+            and connection.qp.transport == transport
+            and not connection.busy
+            and not connection.reserved
+            and connection.qp.state is EngineQpState.RTS
+            and connection.pmtu_bytes == pmtu_bytes
+            and connection.qp.outstanding() == 0
+        )

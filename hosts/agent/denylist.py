@@ -1,0 +1,154 @@
+"""The denylist of one agent: places in the fabric, translated to EVs of its QPs (mrc-protocol §5.13, §9).
+
+An entry is a JSON object. Either numbers or the plan's `name`; `cause` is free text and comes back as it was:
+
+    {"scope": "link",      "plane": 1, "t0": 0, "uplink": 1}      or "name": "p1-t0-0 p1-t1-1"
+    {"scope": "t1",        "plane": 1, "t1": 1}                   or "name": "p1-t1-1"
+    {"scope": "t0",        "plane": 1, "t0": 0}                   or "name": "p1-t0-0"
+    {"scope": "nic-plane", "plane": 1, "host": "h3"}              or "name": "h3 p1-t0-1" (or "h3-eth1")
+
+An entry denies each EV whose path crosses that place: a link (plane p, T0 t, uplink u) the EV p << 8 | u of QPs whose
+source or destination T0 is t, but not of QPs inside a rack, which take no uplink. Where EVs do not name their path
+(ecmp, switch-spray, flow-ecmp) only t0 and nic-plane entries mean anything, by the plane beside the EV; the others are
+kept and deny nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hosts.agent.requests import Fields, RequestError, take
+from topologies.plan import Host, Link, Plan, PlanError
+
+MAX_ENTRIES = 4096
+
+
+class DenylistEntry:
+    """One place. Raises RequestError for what names none in this fabric."""
+
+    __slots__ = ("cause", "host", "place", "plane", "scope")
+
+    def __init__(self, plan: Plan, data: Any) -> None:
+        if not isinstance(data, dict):
+            raise RequestError(f"a denylist entry is an object with a scope; got {data!r}")
+        fields: Fields = {"op": "a denylist entry", **data}
+        self.scope = take(fields, "scope", str)
+        find = _SCOPES.get(self.scope)
+        if find is None:
+            raise RequestError(f"no scope {self.scope!r} (has: {', '.join(_SCOPES)})")
+        self.cause = take(fields, "cause", str, "")
+        try:
+            self.place: Link | str = find(plan, fields)
+            """A link, or the name of a switch."""
+        except PlanError as error:
+            raise RequestError(f"denylist entry {data!r}: {error}") from error
+
+    @property
+    def name(self) -> str:
+        return self.place.name if isinstance(self.place, Link) else self.place
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Two entries with the same key are the same."""
+        return self.scope, self.name
+
+    def to_json(self) -> Fields:
+        return {"scope": self.scope, "name": self.name, "cause": self.cause}
+
+    def crosses(self, nodes: Sequence[str], links: Sequence[Link]) -> bool:
+        return self.place in links if isinstance(self.place, Link) else self.place in nodes
+
+
+def _number(fields: Fields, key: str, most: int) -> int:
+    return take(fields, key, int, high=most - 1)
+
+
+def _link(plan: Plan, fields: Fields) -> Link:
+    if name := take(fields, "name", str, None):
+        link = _named_link(plan, name)
+        if link.lower.node.startswith("h"):
+            raise RequestError(f"{name!r} is a NIC's link: its scope is nic-plane")
+        return link
+    plane = _number(fields, "plane", plan.planes)
+    t0 = plan.t0_name(plane, _number(fields, "t0", plan.racks))
+    return plan.link(t0, plan.t1_name(plane, _number(fields, "uplink", plan.spines)))
+
+
+def _named_link(plan: Plan, name: str) -> Link:
+    ends = name.split()
+    if len(ends) == 1:
+        return plan.link_of_interface(ends[0])
+    if len(ends) != 2:
+        raise RequestError(f"name = {name!r}: a link is two nodes, such as 'p1-t0-0 p1-t1-1', or one interface")
+    return plan.link(*ends)
+
+
+def _t1(plan: Plan, fields: Fields) -> str:
+    return _switch(plan, fields, 1, "t1", plan.spines)
+
+
+def _t0(plan: Plan, fields: Fields) -> str:
+    return _switch(plan, fields, 0, "t0", plan.racks)
+
+
+def _switch(plan: Plan, fields: Fields, tier: int, key: str, count: int) -> str:
+    if name := take(fields, "name", str, None):
+        if plan.switch(name).tier != tier:
+            raise RequestError(f"{name!r} is no {key.upper()}: its scope is {'t0' if tier else 't1'}")
+        return name
+    plane = _number(fields, "plane", plan.planes)
+    number = _number(fields, key, count)
+    return plan.t1_name(plane, number) if tier else plan.t0_name(plane, number)
+
+
+def _nic(plan: Plan, fields: Fields) -> Link:
+    if name := take(fields, "name", str, None):
+        link = _named_link(plan, name)
+        plan.host(link.lower.node)
+        return link
+    plane = _number(fields, "plane", plan.planes)
+    return plan.link_of_interface(plan.host_port(plan.host(take(fields, "host", str)), plane).interface)
+
+
+_SCOPES = {"link": _link, "t1": _t1, "t0": _t0, "nic-plane": _nic}
+
+
+class Denylist:
+    """The list of one agent. Idempotent: what counts is which entries there are."""
+
+    def __init__(self, plan: Plan, here: Host) -> None:
+        self._plan, self._here = plan, here
+        self._entries: dict[tuple[str, str], DenylistEntry] = {}
+
+    def __iter__(self):
+        return iter(self._entries.values())
+
+    def parse(self, entries: Iterable[Any]) -> list[DenylistEntry]:
+        """Checked entries. Raises RequestError and changes nothing when any is wrong, or when there are too many."""
+        made = [DenylistEntry(self._plan, one) for one in entries]
+        if len(made) > MAX_ENTRIES:
+            raise RequestError(f"{len(made)} denylist entries: at most {MAX_ENTRIES}")
+        return made
+
+    def set(self, entries: Iterable[DenylistEntry]) -> None:
+        """The whole list."""
+        self._entries = {one.key: one for one in entries}
+
+    def add(self, entries: Iterable[DenylistEntry]) -> None:
+        self._entries |= {one.key: one for one in entries}
+
+    def remove(self, entries: Iterable[DenylistEntry]) -> None:
+        """Those that are not there are no error."""
+        for one in entries:
+            self._entries.pop(one.key, None)
+
+    def denied(self, peer: Host, evs: Iterable[tuple[int, int]]) -> dict[int, list[str]]:
+        """Of the (EV, plane) pairs towards `peer`: those denied, with the names of the places that deny them."""
+        out: dict[int, list[str]] = {}
+        if self._entries:
+            for ev, plane in evs:
+                path = self._plan.path(self._here, peer, ev, plane)
+                if by := [one.name for one in self._entries.values() if one.crosses(path.nodes, path.links)]:
+                    out[ev] = by
+        return out

@@ -1,0 +1,77 @@
+"""Configuration of a host's engine as its plan asks for it: what is not given by hand follows from mode and links.
+
+Without rates nothing is derived but the path MTU: packets queue in front of processes, not of links, and a window that
+follows delay would follow the machine's load (docs/design/congestion-window.md, note 1). With rates (Plan.scaled,
+mrc-protocol §11.4) congestion control is NSCC for the pipe that the plan describes, and timers count in its base RTT.
+"""
+
+from __future__ import annotations
+
+from math import ceil, log2
+from typing import Any
+
+from hosts.engine.cc.ccprofile import NSCC
+from hosts.engine.config import TIMEOUT_UNIT_S, Config
+from hosts.engine.rocev2.rc_rate import RcConfig
+from hosts.engine.wire.codec import write_size
+from hosts.engine.wire.packets import Opcode
+from topologies.plan import Mode, Plan
+
+HOST_OVERHEAD_S = 0.001
+"""What two hosts add to the base RTT of the plan: wake-ups, and Python (measured, docs/congestion.md)."""
+TIMEOUT_RTTS = 5
+"""Retry timer in base RTTs: base, a queue at its hard limit of 3 BDP, and one for SACKs that wait (nscc.md §6.4)."""
+INCAST_PENALTY = 24
+"""rcv_cwnd_pen after trims at the last hop, which is never marked (nscc.md §4.3; as simulator/profiles.py)."""
+DEFAULT = Config()
+
+
+def host_config(plan: Plan, given: dict[str, Any] | None = None) -> Config:
+    """The engine's configuration for hosts of a plan; keys of `given` win. Raises ConfigError."""
+    return Config.from_json({**derived(plan), **(given or {})})
+
+
+def derived(plan: Plan) -> dict[str, Any]:
+    """The keys that follow from a plan."""
+    keys: dict[str, Any] = {"pmtu_bytes": plan.pmtu_bytes}
+    if plan.mode is Mode.SWITCH_SPRAY:
+        keys["ev_fifo"] = False  # switches spray: no EV keeps its order
+    if not plan.limited:
+        return keys
+    rtt = plan.base_rtt_s() + HOST_OVERHEAD_S
+    rate = pipe_rate_bps(plan)
+    keys |= {
+        "cc_algorithm": NSCC,
+        "link_rate_bps": rate,
+        "base_rtt_s": rtt,
+        "path_hops": 4 if plan.racks > 1 else 2,
+        "cwnd_bytes": max(4 * plan.pmtu_bytes, int(1.5 * rate * rtt / 8)),
+        "sack_flush_s": min(DEFAULT.sack_flush_s, rtt / 10),
+        "incast_penalty": INCAST_PENALTY,
+        "incast_hold_s": rtt / 2,
+        "timeout": min(24, max(DEFAULT.timeout, ceil(log2(TIMEOUT_RTTS * rtt / TIMEOUT_UNIT_S)))),
+        "probe_timeout_s": max(DEFAULT.probe_timeout_s, TIMEOUT_RTTS * rtt),
+        "reverse_probe_s": max(DEFAULT.reverse_probe_s, rtt),
+    }
+    return keys
+
+
+def pipe_rate_bps(plan: Plan) -> float:
+    """Bits/s of nominal bytes (without Ethernet and outer header) that a host can send, all planes together.
+
+    Raises ValueError for a plan without rates.
+    """
+    rates = []
+    if plan.host_link.rate_bps is not None:
+        rates.append(plan.host_link.rate_bps)
+    if plan.fabric_link.rate_bps is not None and plan.racks > 1:
+        rates.append(plan.fabric_link.rate_bps * plan.spines)
+    if not rates:
+        raise ValueError(f"{plan}: its links have no rate")
+    return min(rates) * plan.planes * write_size(Opcode.WRITE_MIDDLE, plan.pmtu_bytes, True) / plan.frame_bytes()
+
+
+def baseline_config(plan: Plan) -> RcConfig:
+    """Parameters of a RoCEv2 QP: DCQCN from the rate of one port where links have rates, else a window."""
+    rate = plan.host_link.rate_bps or plan.fabric_link.rate_bps
+    return RcConfig() if rate is None else RcConfig(control="dcqcn", line_rate_bps=rate, increase_bps=rate / 100)

@@ -1,0 +1,103 @@
+"""Events of the engine as lines for watchers: (name, fields). Every line also has `t`, the engine's time of the
+event.
+
+    completion   qpn, wr_id, status, ok, length            lost       qpn, psn, ev, plane, uplink, cause, sent_at
+    ev           qpn, peer, ev, plane, uplink, from, to, cause          ev_replaced  qpn, ev, by, plane
+                 (states in words; GOOD <-> SKIP comes with each mark or trim and is counted, not told: `health`)
+    plane        peer (null = our own port), plane, up     qp_error   qpn, peer, status, detail
+    write_imm    qpn, imm, length, recv_id                 ev_probe   request_id, peer, ev, plane, rtt_s
+    recv_flushed qpn, recv_id
+
+The agent adds `port` (plane, interface, up, admin_up), `transfer` and `progress` (hosts/traffic/file_transfer.py).
+
+`uplink` is EV[7:0], which is the T0 uplink when the peer is in another rack; null in modes where EVs name no path. A
+watcher that wants few of them says so: {"op": "watch", "events": ["ev", "port"]}.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hosts.engine.events import (
+    Completion,
+    EvChanged,
+    Event,
+    EvProbeResult,
+    EvReplaced,
+    PacketLost,
+    PlaneChanged,
+    QpError,
+    ReceiveFlushed,
+    Status,
+    WriteImmReceived,
+)
+from topologies.plan import ev_uplink
+
+
+def event_json(event: Event, ev_is_path: bool = True) -> tuple[str, dict[str, Any]]:
+    """(name, fields) of an engine event; `uplink` is null unless EVs name their path."""
+    name, fields = _REPORTS[type(event)](event)
+    if not ev_is_path and "uplink" in fields:
+        fields["uplink"] = None
+    return name, fields
+
+
+def _completion(e: Completion) -> tuple[str, dict[str, Any]]:
+    ok = e.status is Status.SUCCESS
+    return "completion", {
+        "qpn": e.qpn, "wr_id": e.wr_id, "status": e.status.value, "ok": ok, "length": e.length,
+    }  # fmt: skip
+
+
+def _ev(e: EvChanged) -> tuple[str, dict[str, Any]]:
+    return "ev", {
+        "qpn": e.qpn, "peer": e.peer, "ev": e.ev, "plane": e.plane, "uplink": ev_uplink(e.ev),
+        "from": e.old.name.lower(), "to": e.new.name.lower(), "cause": e.cause,
+    }  # fmt: skip
+
+
+def _ev_replaced(e: EvReplaced) -> tuple[str, dict[str, Any]]:
+    return "ev_replaced", {"qpn": e.qpn, "ev": e.ev, "by": e.by, "plane": e.plane}
+
+
+def _lost(e: PacketLost) -> tuple[str, dict[str, Any]]:
+    return "lost", {
+        "qpn": e.qpn, "psn": e.psn, "ev": e.ev, "plane": e.plane, "uplink": ev_uplink(e.ev),
+        "cause": e.cause.value, "sent_at": e.sent_at,
+    }  # fmt: skip
+
+
+def _write_imm(e: WriteImmReceived) -> tuple[str, dict[str, Any]]:
+    return "write_imm", {"qpn": e.qpn, "imm": e.imm, "length": e.length, "recv_id": e.recv_id}
+
+
+def _recv_flushed(e: ReceiveFlushed) -> tuple[str, dict[str, Any]]:
+    return "recv_flushed", {"qpn": e.qpn, "recv_id": e.recv_id}
+
+
+def _plane(e: PlaneChanged) -> tuple[str, dict[str, Any]]:
+    return "plane", {"peer": e.peer, "plane": e.plane, "up": e.up}
+
+
+def _qp_error(e: QpError) -> tuple[str, dict[str, Any]]:
+    return "qp_error", {"qpn": e.qpn, "peer": e.peer, "status": e.status.value, "detail": e.detail}
+
+
+def _ev_probe(e: EvProbeResult) -> tuple[str, dict[str, Any]]:
+    return "ev_probe", {
+        "request_id": e.request_id, "peer": e.peer, "ev": e.ev, "plane": e.plane, "rtt_s": e.rtt_s,
+        "back_lost": e.back_lost,
+    }  # fmt: skip
+
+
+_REPORTS: dict[type, Any] = {
+    Completion: _completion,
+    EvChanged: _ev,
+    EvReplaced: _ev_replaced,
+    PacketLost: _lost,
+    WriteImmReceived: _write_imm,
+    ReceiveFlushed: _recv_flushed,
+    PlaneChanged: _plane,
+    QpError: _qp_error,
+    EvProbeResult: _ev_probe,
+}

@@ -1,0 +1,95 @@
+"""EV probes over every path to a peer, round after round: what mrc-ping does inside the agent.
+
+Probes of a round are spread over the interval, so that they do not queue behind each other and each measures its own
+path. A probe needs no QP (mrc-protocol §6.10). A `probe` event tells what became of one:
+
+    rtt_s   there and back over this path; null when it did not come back over it
+    out     true: it arrived at the peer
+    back    true: the answer came back over the same path; false: over another one only; null: there was none
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hosts.agent.path_health import uplink_of
+from hosts.agent.requests import Fields, take
+from hosts.agent.tasks import Future
+from hosts.engine.events import EvProbeResult
+from ipc.rpc import ServerConnection as Client
+from ipc.rpc import event_of
+
+if TYPE_CHECKING:
+    from hosts.agent.agent import Agent
+
+MAX_COUNT = 1 << 20
+SPREAD = 0.5
+"""Share of the interval over which the probes of a round leave."""
+
+
+class EvPing:
+    """One `ev_sweep`: `peer`, `count` of rounds (0: until stopped) `interval_s` apart, `wait_s` for an answer."""
+
+    def __init__(self, agent: Agent, client: Client, request: Fields) -> None:
+        self._agent, self._client = agent, client
+        self.peer = agent.connections.peer_host(take(request, "peer", str))
+        self.count = take(request, "count", int, 4, high=MAX_COUNT)
+        self.interval_s = take(request, "interval_s", float, 0.2, low=0.001, high=3600)
+        self.wait_s = take(request, "wait_s", float, 1.0, low=0.001, high=60)
+        self._evs = agent.plan.ev_planes(agent.host, self.peer)
+        self._waiting: set[int] = set()
+        self._news = Future()
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Send no more; probes in flight are not waited for."""
+        self._stopped = True
+        self._news.set()
+
+    async def run(self, begun: Any) -> str:
+        """The whole sweep; `begun(fields)` answers the client. Returns done or stopped."""
+        tasks = self._agent.tasks
+        begun({"host": self._agent.host.name, "peer": self.peer.name, "evs": [list(pair) for pair in self._evs]})
+        gap = self.interval_s * SPREAD / len(self._evs)
+        start, number = tasks.clock(), 0
+        try:
+            while not self._stopped and (number < self.count or not self.count):
+                for index, (ev, plane) in enumerate(self._evs):
+                    await self._until(start + number * self.interval_s + index * gap)
+                    if self._stopped:
+                        break
+                    self._probe(ev, plane, number)
+                number += 1
+            while self._waiting and not self._stopped:
+                self._news = Future()
+                await self._news
+        finally:
+            for request_id in self._waiting:
+                self._agent.connections.on_probe.pop(request_id, None)
+        return "stopped" if self._stopped else "done"
+
+    async def _until(self, when: float) -> None:
+        tasks = self._agent.tasks
+        while not self._stopped and tasks.clock() < when:
+            self._news = tasks.at(when)
+            await self._news
+
+    def _probe(self, ev: int, plane: int, number: int) -> None:
+        agent = self._agent
+        up = agent.ports_json()[str(plane)]["up"]
+
+        def on_result(result: EvProbeResult) -> None:
+            self._waiting.discard(result.request_id)
+            out, lost = result.rtt_s is not None, result.back_lost
+            fields = {
+                "round": number, "ev": ev, "plane": plane, "port_up": up,
+                "uplink": uplink_of(agent.plan, agent.host, self.peer, ev),
+                "rtt_s": None if lost else result.rtt_s, "out": out, "back": not lost if out else None,
+            }  # fmt: skip
+            self._client.send(event_of("probe", result.at, fields))
+            self._news.set()
+
+        now = agent.tasks.clock()
+        request_id = agent.endpoint.probe_ev(self.peer.name, ev, plane, now=now, timeout_s=self.wait_s)
+        self._waiting.add(request_id)
+        agent.connections.on_probe[request_id] = on_result

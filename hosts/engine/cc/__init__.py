@@ -1,0 +1,1 @@
+"""Congestion control: NSCC, QPCC and their profiles, windows, the incast signal."""

@@ -1,0 +1,332 @@
+"""QPCC: one congestion window per destination, shared by all QPs to it (§5.15, nscc.md §1.1, §2.8).
+
+A QP holds a `Share`: it counts what that QP has in flight, so that whatever it leaves behind when it ends can be taken
+back, and passes everything else on to the controller. One window for all paths, never one per path. The numbered
+design notes that comments name are in docs/design/congestion-window.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from hosts.engine.cc.ccprofile import DEFAULT_PROFILE, FIXED, NS, NSCC, CcProfile, CcProfiles
+from hosts.engine.cc.nscc import START_BDPS, Nscc, NsccParameters
+from hosts.engine.cc.window import FixedWindow, Window, plausible_inflight
+from hosts.engine.config import Config
+
+PROVISIONAL_RTT_S = 0.01
+"""Base RTT assumed until the first acknowledgment, when none is configured."""
+PROBE_BYTES = 64
+"""About what a base RTT probe and its answer weigh, nominal bytes."""
+PROBES = 3
+"""Attempts to have a base RTT probe answered."""
+BASE_STEP = 0.95
+"""A measured base RTT rescales the controller when it falls by so much; the controller itself follows each sample."""
+RATE_WINDOW_RTTS = 2
+RATE_STEP = 1.1
+"""A measured rate is believed when it exceeds the last one by so much: each change rescales the controller."""
+
+
+class RateMeter:
+    """The most bytes per second that were ever acknowledged over `RATE_WINDOW_RTTS` base RTTs."""
+
+    __slots__ = ("_bytes", "_since", "rate")
+
+    def __init__(self) -> None:
+        self.rate = 0.0
+        self._bytes = 0
+        self._since: float | None = None
+
+    def on_ack(self, now: float, size: int, base_rtt_s: float) -> bool:
+        """Count; True when the rate grew."""
+        if self._since is None:
+            self._since = now  # what comes with the first acknowledgment took no time to arrive
+            return False
+        self._bytes += size
+        length = now - self._since
+        if length < RATE_WINDOW_RTTS * base_rtt_s:
+            return False
+        rate, self._bytes, self._since = self._bytes / length, 0, now
+        if rate <= self.rate * RATE_STEP:
+            return False
+        self.rate = rate
+        return True
+
+    def pause(self) -> None:
+        """Nothing is in flight: idle time must not count."""
+        self._bytes, self._since = 0, None
+
+
+class Share:
+    """What one QP has of a QPCC: the interface of a window (window.py), as its requestor sees it."""
+
+    __slots__ = ("_always_ask", "_cc", "_fits", "_mtu", "inflight", "parked", "qpcc")
+
+    def __init__(self, qpcc: Qpcc, config: Config):
+        self.qpcc = qpcc
+        self._cc = qpcc.cc
+        self._mtu = qpcc.cc.p.mtu
+        self._fits = config.cc_send_rule == "uet"
+        self._always_ask = config.sack_threshold
+        """Windows below the responder's coalescing threshold (assumed ours) would stall without A (nscc.md §2.7)."""
+        self.inflight = 0
+        """Signed, nominal bytes of this QP alone."""
+        self.parked = False
+        """Nothing is heard of its peer: `inflight` is outside the window (note 4)."""
+
+    @property
+    def cwnd(self) -> float:
+        """Window of all QPs of the destination together."""
+        return self._cc.cwnd
+
+    def may_send(self) -> bool:
+        if self.parked:
+            return self.inflight <= 0
+        cc = self._cc
+        if self._fits:  # an empty pipe takes a packet whatever the window: else one below a packet would never open
+            return cc.inflight + self._mtu <= cc.cwnd or cc.inflight <= 0
+        return cc.inflight < cc.cwnd
+
+    def about_to_stall(self) -> bool:
+        cc = self._cc
+        return self.parked or cc.cwnd - cc.inflight < self._mtu or cc.cwnd < self._always_ask
+
+    def on_send(self, size: int) -> None:
+        self.inflight += size
+        if not self.parked:
+            self._cc.inflight += size
+
+    def on_ack(
+        self, now: float, size: int, marked: bool, rtt_s: float | None, penalty: int = 0, restore: bool = False,
+        sampled: int | None = None,
+    ) -> None:  # fmt: skip
+        self.inflight -= size
+        if rtt_s is not None and sampled is not None and sampled < self._mtu:
+            rtt_s += self.qpcc.shorter_s(sampled)
+        self.qpcc.on_ack(self, now, size, marked, rtt_s, penalty, restore)
+
+    def on_trim(self, now: float, size: int) -> None:
+        self.inflight -= size
+        self.qpcc.on_trim(now, size)
+
+    def on_other_nack(self, size: int) -> None:
+        self.inflight -= size
+        self._cc.on_other_nack(size)
+
+    def on_loss(self, size: int) -> None:
+        self.inflight -= size
+        if not self.parked:
+            self._cc.on_loss(size)
+        elif self.qpcc.all_parked:
+            self._cc.inflight += size
+            self._cc.on_loss(size)
+
+    def on_unlost(self, size: int) -> None:
+        self.inflight += size
+        self._cc.on_unlost(size)
+
+    def on_silence(self) -> None:
+        if not self.parked:
+            self._cc.inflight -= self.inflight
+            self.parked = True
+
+    def on_life(self) -> None:
+        if self.parked:
+            self._cc.inflight += self.inflight
+            self.parked = False
+
+    def cap(self, outstanding: int) -> None:
+        """See FixedWindow.cap; what is plausible is known for this QP alone."""
+        plausible = plausible_inflight(self.inflight, outstanding)
+        if plausible != self.inflight:
+            if not self.parked:
+                self._cc.inflight += plausible - self.inflight
+            self.inflight = plausible
+
+    def leave(self) -> None:
+        self.qpcc.leave(self)
+
+    def report(self) -> dict[str, Any]:
+        return self.qpcc.report()
+
+
+class Qpcc:
+    """Congestion control towards one destination. `probe(self, now)`: send a base RTT probe, whose outcome goes to
+    on_probe; False when there is no way to send one now.
+    """
+
+    __slots__ = (
+        "_config", "_known_base", "_meter", "_mtu", "_planes", "_probe", "_probes_left", "_probing", "_profile",
+        "_throttled", "_trimming", "_window", "cc", "peer", "shares",
+    )  # fmt: skip
+
+    def __init__(
+        self, peer: str, profile: CcProfile, config: Config, planes: int, mtu: int, trimming: bool,
+        probe: Callable[[Qpcc, float], bool], now: float,
+    ):  # fmt: skip
+        self.peer = peer
+        self.shares: list[Share] = []
+        self._profile, self._config, self._planes, self._mtu = profile, config, planes, mtu
+        self._trimming, self._probe = trimming, probe
+        self._probes_left = PROBES if config.cc_probe else 0
+        self._probing = False
+        self._throttled: set[Share] = set()
+        """QPs whose responder throttles us: the episode ends with the last of them."""
+        base = config.base_rtt_s if profile.base_rtt is None else profile.base_rtt * NS
+        self._known_base = base
+        """Base RTT that is configured, else the one that the parameters were derived from; 0 = no sample yet."""
+        self._meter = None if config.link_rate_bps else RateMeter()
+        self._window = profile.max_cwnd or config.cwnd_bytes
+        """Where the window starts while the rate is unknown."""
+        self.cc = Nscc(self._parameters(base or PROVISIONAL_RTT_S), now)
+
+    def _parameters(self, base_rtt_s: float) -> NsccParameters:
+        config, meter = self._config, self._meter
+        if meter is None:
+            rate = config.link_rate_bps / 8
+        else:
+            rate = meter.rate or self._window / (START_BDPS * base_rtt_s)
+        made = self._profile.parameters(self._mtu, rate, base_rtt_s, trimming=self._trimming, scaling=config.cc_scaling)
+        return replace(made, base_min=min(base_rtt_s, config.base_rtt_min_s))
+
+    @property
+    def _base_configured(self) -> bool:
+        return bool(self._config.base_rtt_s or self._profile.base_rtt)
+
+    # ---- members ----------------------------------------------------------------------------------------
+
+    def join(self, now: float) -> Share:
+        """A QP connects. The first one after a time without any starts with a fresh window, but a known base RTT."""
+        if not self.shares:
+            old = self.cc
+            self.cc = Nscc(old.p, now)
+            self.cc.counts = old.counts
+            self.cc.learn_base(old.base)
+            self.cc.cwnd = max(self.cc.wmax * self._config.cc_start, self.cc.p.mtu)
+            if self._meter is not None:
+                self._meter.pause()
+        share = Share(self, self._config)
+        self.shares.append(share)
+        return share
+
+    def leave(self, share: Share) -> None:
+        """The QP is gone; what it had in flight is no longer ours."""
+        if share in self.shares:
+            self.shares.remove(share)
+            self._throttled.discard(share)
+            if not share.parked:
+                self.cc.inflight -= share.inflight
+            share.inflight = 0
+
+    @property
+    def all_parked(self) -> bool:
+        """No QP of the destination is heard."""
+        return all(share.parked for share in self.shares)
+
+    # ---- feedback ---------------------------------------------------------------------------------------
+
+    def on_ack(
+        self, share: Share, now: float, size: int, marked: bool, rtt_s: float | None, penalty: int, restore: bool
+    ) -> None:
+        """Feedback of one QP, for the window of all."""
+        cc, throttled = self.cc, self._throttled
+        ends: bool | None = restore
+        if penalty:
+            throttled.add(share)
+        elif throttled:
+            throttled.discard(share)
+            if throttled:
+                ends = None
+        if rtt_s is not None and not self._base_configured:
+            self._measure_base(rtt_s)
+        cc.on_ack(now, size, marked, rtt_s, penalty, ends)
+        meter = self._meter
+        if meter is not None and self._known_base:
+            if meter.on_ack(now, size, cc.base):
+                cc.retune(self._parameters(self._known_base))
+            if cc.inflight <= 0:
+                meter.pause()
+        self._learn_base(now)
+
+    def on_trim(self, now: float, size: int) -> None:
+        self.cc.on_trim(now, size)
+        self._learn_base(now)
+
+    def _learn_base(self, now: float) -> None:
+        """With the first answer of any kind, ask what an empty path would take (nscc.md §2.8)."""
+        if self._probes_left > 0 and not self._probing:
+            self._probing = self._probe(self, now)
+
+    def on_probe(self, rtt_s: float | None) -> None:
+        """The base RTT probe was answered after `rtt_s`, or (None) it was not: then another follows, up to PROBES."""
+        self._probing = False
+        if rtt_s is None:
+            self._probes_left -= 1
+            return
+        self._probes_left = 0
+        rtt_s += self._serialisation_s(PROBE_BYTES)
+        if not self._base_configured:
+            self._measure_base(rtt_s)
+        self.cc.learn_base(rtt_s)
+
+    def shorter_s(self, size: int) -> float:
+        """What a full packet would have taken more than one of `size` bytes (note 3); 0 where no rate is configured."""
+        return 0.0 if self._meter is not None else self._serialisation_s(size)
+
+    def _serialisation_s(self, size: int) -> float:
+        return self._config.path_hops * max(0, self._mtu - size) / (self.cc.p.rate / self._planes)
+
+    def _measure_base(self, rtt_s: float) -> None:
+        """Not configured: the first sample is the base, and a smaller one later changes the scale of everything."""
+        if rtt_s > 0 and (not self._known_base or rtt_s < self._known_base * BASE_STEP):
+            self.cc.base = self._known_base = rtt_s
+            self.cc.retune(self._parameters(rtt_s))
+
+    # ---- inspection -------------------------------------------------------------------------------------
+
+    def report(self) -> dict[str, Any]:
+        """State for tools: bytes, seconds, and how often each Reaction came (by its words)."""
+        cc = self.cc
+        return {
+            "algorithm": NSCC, "cwnd_bytes": cc.cwnd, "max_cwnd_bytes": cc.wmax, "inflight_bytes": max(0, cc.inflight),
+            "base_rtt_s": cc.base, "target_delay_s": cc.p.target, "delay_s": cc.avg, "rate_bps": cc.p.rate * 8,
+            "rate_measured": self._meter is not None, "base_rtt_measured": not self._base_configured,
+            "qps": len(self.shares), "reactions": {r.value: n for r, n in cc.counts.items() if n},
+        }  # fmt: skip
+
+
+def default_profile(config: Config) -> CcProfile:
+    """The CC profile that a configuration describes."""
+    return CcProfile(None if config.cc_algorithm == "none" else config.cc_algorithm)
+
+
+class Qpccs:
+    """All QPCCs of an endpoint, and the CC profiles that QPs choose from."""
+
+    def __init__(self, config: Config, planes: int, probe: Callable[[Qpcc, float], bool]):
+        self.profiles = CcProfiles(default_profile(config))
+        self._planes, self._probe = planes, probe
+        self._by_key: dict[tuple[Any, ...], Qpcc] = {}
+
+    def window(
+        self, peer: str, profile_id: int, config: Config, mtu: int, mpr_packets: int, trims: bool, now: float
+    ) -> Window:
+        """The window of a QP that connects. `config` is the QP's; `mtu` nominal bytes; `mpr_packets` and `trims`, which
+        says that it answers trimmed packets, are the peer's.
+        """
+        profile = self.profiles.get(profile_id) if profile_id != DEFAULT_PROFILE else default_profile(config)
+        if profile.algorithm is None:
+            return FixedWindow(mpr_packets * mtu, mtu)
+        if profile.algorithm == FIXED:
+            return FixedWindow(profile.max_cwnd or config.cwnd_bytes, mtu)
+        key = (peer, profile_id, profile, trims)
+        shared = config.cc_scope == "destination"
+        found = self._by_key.get(key) if shared else None
+        if found is None:
+            trimming = trims and config.fabric_trims
+            found = Qpcc(peer, profile, config, self._planes, mtu, trimming, self._probe, now)
+            if shared:
+                self._by_key[key] = found
+        return found.join(now)

@@ -1,0 +1,112 @@
+"""What a requestor asks of congestion control, and the simplest answer: a window of its own that never changes.
+
+The other answer is qpcc.Share: a share of the window that all QPs to one destination have together.
+
+All sizes are nominal bytes (UDP length + 40). `inflight` is signed: it is drained by the responder's byte counter,
+which rounds up to 256 bytes, and may dip below zero by that much.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from hosts.engine.wire.packets import RCVD_UNIT
+
+
+class Window(Protocol):
+    """The methods are described where they are implemented, in FixedWindow."""
+
+    inflight: int
+
+    @property
+    def cwnd(self) -> float: ...
+    def may_send(self) -> bool: ...
+    def about_to_stall(self) -> bool: ...
+    def on_send(self, size: int) -> None: ...
+    def on_ack(
+        self, now: float, size: int, marked: bool, rtt_s: float | None, penalty: int = 0, restore: bool = False,
+        sampled: int | None = None,
+    ) -> None: ...  # fmt: skip
+    def on_trim(self, now: float, size: int) -> None: ...
+    def on_other_nack(self, size: int) -> None: ...
+    def on_loss(self, size: int) -> None: ...
+    def on_unlost(self, size: int) -> None: ...
+    def on_silence(self) -> None: ...
+    def on_life(self) -> None: ...
+    def cap(self, outstanding: int) -> None: ...
+    def leave(self) -> None: ...
+    def report(self) -> dict[str, Any]: ...
+
+
+def plausible_inflight(inflight: int, outstanding: int) -> int:
+    """See FixedWindow.cap."""
+    return max(min(inflight, outstanding), -RCVD_UNIT)
+
+
+class FixedWindow:
+    """`cwnd` bytes may be in flight; `mtu` is the nominal size of a full packet."""
+
+    __slots__ = ("cwnd", "inflight", "mtu")
+
+    def __init__(self, cwnd: int, mtu: int):
+        self.cwnd: float = cwnd
+        self.mtu = mtu
+        self.inflight = 0
+
+    def may_send(self) -> bool:
+        """MRC's rule (§5.3): one packet may always leave an empty pipe, whatever the window."""
+        return self.inflight < self.cwnd
+
+    def about_to_stall(self) -> bool:
+        """Less than a full packet of window is left: the sender wants to be acknowledged now (§5.2)."""
+        return self.cwnd - self.inflight < self.mtu
+
+    def on_send(self, size: int) -> None:
+        self.inflight += size
+
+    def on_ack(
+        self, now: float, size: int, marked: bool, rtt_s: float | None, penalty: int = 0, restore: bool = False,
+        sampled: int | None = None,
+    ) -> None:  # fmt: skip
+        """`size` bytes newly reported by rcvd_bytes; mark and RTT are those of the SACK's trigger, which had `sampled`
+        bytes (None: a full packet's).
+        """
+        self.inflight -= size
+
+    def on_trim(self, now: float, size: int) -> None:
+        """A packet was trimmed on its way."""
+        self.inflight -= size
+
+    def on_other_nack(self, size: int) -> None:
+        """A packet was refused for want of resources at the responder."""
+        self.inflight -= size
+
+    def on_loss(self, size: int) -> None:
+        """A packet was given up as lost."""
+        self.inflight -= size
+
+    def on_unlost(self, size: int) -> None:
+        """A packet given up, and not sent again yet, turns out to have arrived: rcvd_bytes counts it once more."""
+        self.inflight += size
+
+    def on_silence(self) -> None:
+        """A timer expired, and nothing was heard since its packet left: the peer's QP may be gone."""
+
+    def on_life(self) -> None:
+        """Something was heard again."""
+
+    def cap(self, outstanding: int) -> None:
+        """Keep inflight plausible for peers that count otherwise (§12 row 15), or lie.
+
+        No more is in flight than is not known to have arrived; and never less than nothing, but for the rounding. That
+        must stay even when nothing is outstanding: the counter is absolute, and what it ran ahead it will lag behind.
+        """
+        self.inflight = plausible_inflight(self.inflight, outstanding)
+
+    def leave(self) -> None:
+        """The QP is gone or in ERROR: nothing of it is in flight any more."""
+        self.inflight = 0
+
+    def report(self) -> dict[str, Any]:
+        """State for tools; bytes."""
+        return {"algorithm": "fixed", "cwnd_bytes": self.cwnd, "inflight_bytes": max(0, self.inflight)}

@@ -1,0 +1,122 @@
+"""What the parts of one connected QP share: names, configuration, where events go, what ports have room."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hosts.engine.cc.incast import IncastSignal
+from hosts.engine.config import Config
+from hosts.engine.events import Event
+
+
+@dataclass(slots=True)
+class Context:
+    """Fixed for the life of a connection."""
+
+    qpn: int
+    remote_qpn: int
+    peer: str
+    config: Config
+    events: list[Event]
+    """The endpoint's outbox; parts append to it."""
+    pmtu_bytes: int
+    """Payload of a full packet: the smaller of both ends' configurations."""
+    remote_mpr: int
+    """Window of the peer's responder, packets."""
+    remote_trim_nack: bool
+    """The peer answers trimmed packets with NACKs; else our data must not be trimmed (§6.6)."""
+    dynamic_mpr: bool = False
+    """Both ends can change their windows: Sack.mpr means something (§5.3)."""
+    incast: IncastSignal = field(default_factory=IncastSignal)
+    """Of the endpoint: what its SACKs say about trims at the last hop."""
+    request_ids: tuple[int, int] = field(init=False)
+    """spdcid and dpdcid of what we send as requestor (Config.dcids); `answer_ids`: as responder."""
+    answer_ids: tuple[int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        own, peer = self.qpn & 0xFFFF, self.remote_qpn & 0xFFFF
+        self.request_ids = self.answer_ids = (own, peer)
+        if self.config.dcids == "roles":
+            self.answer_ids = (peer, own)
+        elif self.config.dcids == "connection":
+            self.request_ids = self.answer_ids = (min(own, peer),) * 2
+
+
+@dataclass(slots=True)
+class Counters:
+    """Since the QP was made. `packets` are data packets; sizes are payload bytes."""
+
+    packets_sent: int = 0
+    bytes_sent: int = 0
+    """Payload sent for the first time."""
+    retransmitted: int = 0
+    lost: int = 0
+    """Packets declared lost without trace, whatever the rule."""
+    overtaken: int = 0
+    """... by rule (a) of §5.9, `distant` by rule (b), `timeouts` by rule (c)."""
+    distant: int = 0
+    timeouts: int = 0
+    not_lost: int = 0
+    """Declared lost, but arrived before it was sent again."""
+    spurious: int = 0
+    """Answers to copies that had been given up: sent twice for nothing."""
+    marked: int = 0
+    """SACKs whose verdict was SKIP_ONCE: packets of ours that were CE-marked."""
+    trimmed: int = 0
+    trimmed_lasthop: int = 0
+    """... of them at the last hop."""
+    refused: int = 0
+    """NACKs for reasons of the responder; by reason: no bitmap, no buffer, no resource, PSN out of window."""
+    refused_bitmap: int = 0
+    refused_buffer: int = 0
+    refused_resource: int = 0
+    refused_window: int = 0
+    unknown_nacks: int = 0
+    """NACKs of a reason that is none of §2.10's (Config.unknown_nack)."""
+    retry_charges: int = 0
+    probes_sent: int = 0
+    probes_answered: int = 0
+    sacks_received: int = 0
+    stale_sacks: int = 0
+    foreign_cc: int = 0
+    """SACKs whose congestion part was not NSCC's, and not read."""
+    bad_feedback: int = 0
+    """SACKs, NACKs and ACKs for PSNs never sent."""
+    packets_received: int = 0
+    bytes_received: int = 0
+    """Payload placed, each byte once."""
+    duplicates: int = 0
+    out_of_order: int = 0
+    out_of_window: int = 0
+    trims_received: int = 0
+    marks_received: int = 0
+    sacks_sent: int = 0
+    acks_sent: int = 0
+    nacks_sent: int = 0
+    plane_packets: list[int] = field(default_factory=list)
+    """Data packets sent by plane, retransmissions included; `plane_bytes` their payload."""
+    plane_bytes: list[int] = field(default_factory=list)
+
+
+class TxCredit:
+    """Packets each port can take now. `free` has bit p set while plane p has room."""
+
+    __slots__ = ("_left", "free")
+
+    def __init__(self, planes: int, room: Sequence[int] | None, up: int):
+        self.free = up & (1 << planes) - 1
+        self._left = None
+        if room is not None:
+            self._left = list(room)
+            for plane in range(planes):
+                if plane >= len(room) or room[plane] <= 0:
+                    self.free &= ~(1 << plane)
+
+    def take(self, plane: int) -> None:
+        """One packet goes to the port of `plane`."""
+        left = self._left
+        if left is not None:
+            left[plane] -= 1
+            if left[plane] <= 0:
+                self.free &= ~(1 << plane)

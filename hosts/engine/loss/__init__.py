@@ -1,0 +1,1 @@
+"""Loss recovery: send window, round trips and retry budget, tail-loss probe, proof of loss."""

@@ -1,0 +1,87 @@
+"""What a requestor knows of its peer's reading: when is silence about a packet a proof that it is lost?
+
+A host that has no CPU for a while keeps all its packets in the rings of its ports. When it wakes up it reads them one
+port after the other, in any order, and answers what it has read. So one plane may be acknowledged long before another,
+and a sender that goes by the time between two packets takes what was not read yet for lost. A stalled switch does the
+same to its ports. Nothing in an answer tells a stall; its round trip does: whatever waited through one answers *late*.
+
+So time counts as evidence only while the peer is *attentive*: an unbroken run of answers with an ordinary round trip,
+measured by when their packets left. A late answer ends the run. For a packet of which nothing is heard,
+
+    span      is how long later packets of its own plane were read, the peer being attentive: one port is one queue, so
+              what was read of it proves that the packet did not arrive before it
+    attention is how long later packets of any plane were read. It has to last longer (`RoundTrips.rest_s`): as long as
+              a host may take from one of its ports to the next
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hosts.engine.loss.roundtrips import RoundTrips
+
+if TYPE_CHECKING:
+    from hosts.engine.paths.ev import Ev
+
+NEVER = float("-inf")
+PLANES = 32
+"""Bits of a port status mask."""
+
+
+class ProofOfLoss:
+    """Of one requestor. All times are seconds; `left` is when a packet of ours left."""
+
+    __slots__ = ("_from", "_read", "_to", "heard_at", "newest", "trips")
+
+    def __init__(self, trips: RoundTrips) -> None:
+        self.trips = trips
+        self._read = [NEVER] * PLANES
+        """By plane: when the newest packet left that the peer is known to have read there."""
+        self._from: float | None = None
+        """When the first packet left that was answered in ordinary time, since the last late answer; None: none yet."""
+        self._to = NEVER
+        """And the newest of those."""
+        self.newest = NEVER
+        """When the newest packet left that the peer is known to have read."""
+        self.heard_at = NEVER
+        """When the peer last answered anything."""
+
+    def read(self, plane: int, left: float) -> None:
+        """The peer has read a packet on that plane."""
+        if left > self._read[plane]:
+            self._read[plane] = left
+            if left > self.newest:
+                self.newest = left
+
+    def answered(self, plane: int, left: float, ordinary: bool, now: float) -> None:
+        """A packet was answered, and its round trip is known: `ordinary`, or late."""
+        self.heard_at = now
+        self.read(plane, left)
+        if not ordinary:
+            self._from = None
+        elif self._from is None:
+            self._from = self._to = left
+        elif left > self._to:
+            self._to = left
+
+    def attention(self, left: float) -> float:
+        """How long packets that left after `left` were answered in ordinary time; 0 or less: not at all."""
+        start = self._from
+        if start is None:
+            return NEVER
+        return self._to - (start if start > left else left)
+
+    def span(self, plane: int, left: float) -> float:
+        """As attention, of what was read on one plane."""
+        start = self._from
+        if start is None:
+            return NEVER
+        read = self._read[plane]
+        return (read if read < self._to else self._to) - (start if start > left else left)
+
+    def missed(self, ev: Ev, left: float) -> bool:
+        """Whether what left over that EV at that time, and was not answered, must be lost: the peer read on since."""
+        trips, known = self.trips, ev.rtt_s
+        return self.span(ev.plane, left) >= trips.skew_s(known) or self.attention(left) >= max(
+            trips.rest_s(), trips.patience_s(known)
+        )

@@ -1,0 +1,164 @@
+"""Round trips of one QP as its requestor measured them (mrc-protocol §5.8), and the timers that follow (§5.11).
+
+Knows nothing of packets, paths or queues: every time comes in as an argument, in seconds.
+
+Design notes.
+
+1. A host that has no CPU for a while answers late, which is no loss. The retry timer is therefore never shorter than
+   `timeout_rtts` smoothed round trips and four deviations; and when an answer to a copy that was given up comes after
+   all, the timer stays above its true round trip for a while, so that a second spurious round needs a longer stall.
+   The round trips are those of the packet's own path where they are known: a path that takes seconds does not slow
+   down the timers of the others.
+2. The retry counter is charged once per *expiry round*: after a charge, the next one is possible only when a packet
+   that expired then could have expired again. A path that dies takes dozens of packets with it, whose timers run
+   out together; charging each would spend the whole budget on one event, while the budget is meant to measure how
+   long nothing gets through (§5.11). So a QP fails no sooner than linear_cnt + exp_cnt intervals after progress
+   stopped.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hosts.engine.config import Config
+
+if TYPE_CHECKING:
+    from hosts.engine.paths.ev import Ev
+
+PATIENCE = 1.5
+"""Round trips before distance alone makes a packet suspect."""
+SKEW = 1.25
+"""Round trips by which one path of a plane may be behind another: switches trim beyond a queue of one."""
+REST = 0.25
+"""Part of the retry timer that a host which was held up may take from one of its ports to the next."""
+
+LATE_HALVES_S = 10.0
+"""Time after which a late answer counts half."""
+LATE_MARGIN = 1.25
+"""The timer's distance from a late answer's round trip."""
+
+
+class RoundTrips:
+    """Of all paths together; what each path needs by itself, its EV knows."""
+
+    __slots__ = (
+        "_base_s", "_ceiling_s", "_intervals", "_late_at", "_late_s", "_rtts", "deviation_s", "srtt_s",
+    )  # fmt: skip
+
+    def __init__(self, config: Config):
+        self.srtt_s: float | None = None
+        """Smoothed RTT (gain 1/8); None before the first sample."""
+        self.deviation_s = 0.0
+        """Smoothed distance of the samples from it (gain 1/4)."""
+        self._late_s = self._late_at = 0.0
+        """Longest round trip of an answer that came too late, and when; it counts half after LATE_HALVES_S."""
+        self._intervals = [config.retry_interval_s(n) for n in range(config.linear_cnt + config.exp_cnt + 1)]
+        self._base_s, self._ceiling_s = config.base_timeout_s, config.timeout_ceiling_s
+        self._rtts = config.timeout_rtts
+
+    # ---- what was measured ------------------------------------------------------------------------------
+
+    def measured(self, rtt_s: float, now: float) -> None:
+        """A round trip took that long."""
+        if self.srtt_s is None:
+            self.srtt_s, self.deviation_s = rtt_s, rtt_s / 2
+        else:
+            self.deviation_s += (abs(rtt_s - self.srtt_s) - self.deviation_s) / 4
+            self.srtt_s += (rtt_s - self.srtt_s) / 8
+        if self._late_s and self._late_left(now) < self.srtt_s:
+            self._late_s = 0.0
+
+    def answered_late(self, rtt_s: float, now: float) -> None:
+        """The answer to a copy that had been given up came after all, so long after the copy left."""
+        if rtt_s > self._late_left(now):
+            self._late_s, self._late_at = rtt_s, now
+        self.measured(rtt_s, now)
+
+    def _late_left(self, now: float) -> float:
+        """What is left of the longest late answer, seconds."""
+        return self._late_s * 0.5 ** ((now - self._late_at) / LATE_HALVES_S)
+
+    # ---- what follows -----------------------------------------------------------------------------------
+
+    def _floor_s(self, ev: Ev | None, now: float) -> float:
+        """Shortest timer that the round trips allow (note 1)."""
+        if not self._rtts or self.srtt_s is None:
+            return 0.0
+        if ev is not None and ev.srtt_s is not None:
+            floor = self._rtts * ev.srtt_s + 4 * ev.deviation_s
+        else:
+            floor = self._rtts * self.srtt_s + 4 * self.deviation_s
+        if self._late_s:
+            floor = max(floor, LATE_MARGIN * self._late_left(now))
+        return min(floor, self._ceiling_s)
+
+    def timer_s(self, expiries: int, now: float, ev: Ev | None = None) -> float:
+        """Retry timer of a packet that expired so often: T, or what round trips ask for, if that is longer.
+
+        `ev`: the path it takes; one known to be slow gets the time it needs. None: over all.
+        """
+        interval = max(self._intervals[min(expiries, len(self._intervals) - 1)], self._floor_s(ev, now))
+        path_rtt_s = None if ev is None else ev.rtt_s
+        if path_rtt_s is not None and path_rtt_s * PATIENCE > interval:
+            interval = min(path_rtt_s * PATIENCE, self._ceiling_s)
+        return interval
+
+    def known_s(self, now: float, ev: Ev) -> float:
+        """What answers are known to take over that path, late ones of any path included."""
+        return min(max(LATE_MARGIN * self._late_left(now), PATIENCE * (ev.rtt_s or 0.0)), self._ceiling_s)
+
+    def ordinary(self, rtt_s: float, ev: Ev) -> bool:
+        """Whether an answer over that path came no later than is usual, or than T allows while nothing is measured."""
+        return rtt_s <= self.patience_s(ev.rtt_s)
+
+    def one_s(self) -> float:
+        """A round trip, or T as long as none is known."""
+        return self.srtt_s or self._base_s
+
+    def patience_s(self, path_rtt_s: float | None) -> float:
+        """Age below which no packet of a path with that round trip (None: unknown) is suspect, whatever passed it."""
+        return PATIENCE * max(self.one_s(), path_rtt_s or 0.0) + 4 * self.deviation_s
+
+    def skew_s(self, path_rtt_s: float | None) -> float:
+        """How long its plane has to be read on before a packet of a path with that round trip must have been read."""
+        return SKEW * max(self.one_s(), path_rtt_s or 0.0) + 4 * self.deviation_s
+
+    def usual_s(self, ev: Ev) -> float:
+        """What an answer over that path may take; 0 while no round trip is known."""
+        known = self.srtt_s or ev.rtt_s
+        return 0.0 if known is None else PATIENCE * max(known, ev.rtt_s or 0.0) + 4 * self.deviation_s
+
+    def rest_s(self) -> float:
+        """What a peer that was held up may take from one of its ports to the next (proof_of_loss.py)."""
+        return max(REST * self._base_s, self.srtt_s or 0.0)
+
+    def verdict_s(self, now: float) -> float:
+        """How long after a retransmission arrived an answer to the first copy may still come."""
+        return max(self.srtt_s or 0.0, self._floor_s(None, now) / 2, self.rest_s())
+
+
+class RetryBudget:
+    """How long nothing got through, in charges of the retry counter (§5.11)."""
+
+    __slots__ = ("_limit", "_trips", "again_at", "charges")
+
+    def __init__(self, config: Config, trips: RoundTrips):
+        self._limit = config.retry_limit
+        self._trips = trips
+        self.charges = 0
+        """Since something got through."""
+        self.again_at = 0.0
+        """Before this time nothing is charged (note 2)."""
+
+    def charge(self, now: float) -> bool:
+        """One more charge, at `again_at` or later; False when that was the last one allowed."""
+        self.charges += 1
+        if self._limit is not None and self.charges >= self._limit:
+            return False
+        self.again_at = now + self._trips.timer_s(self.charges, now)
+        return True
+
+    def restore(self) -> None:
+        """Something got through: the budget is whole again."""
+        self.charges = 0
+        self.again_at = 0.0

@@ -1,0 +1,87 @@
+"""How a requestor learns of losses beyond rules (a) to (c) of §5.9: by asking when all is silent, and by guessing.
+
+`TailLossProbe` is note 3 of docs/design/requestor.md: halfway to a packet's expiry probes leave over other EVs, and
+their answers tell whether the packet is missing. `HeuristicLoss` is what the variants `clear_bits` "lost" and
+`loss_rule` "ooo" add (§12 rows 18 and 23): holes that are taken for losses without any proof.
+"""
+
+from __future__ import annotations
+
+from hosts.engine.config import Config
+from hosts.engine.loss.proof_of_loss import ProofOfLoss
+from hosts.engine.loss.send_window import BITMAP_BITS, SendWindow, Sent
+from hosts.engine.paths.paths import QpPaths
+from hosts.engine.wire.packets import Sack
+
+OOO_PACKETS = 5
+"""loss_rule "ooo": fewest packets out of order that begin a recovery (§5.9)."""
+PROBE_AT = 0.5
+"""Part of a packet's timer after which probes ask whether it is missing."""
+
+
+class TailLossProbe:
+    """Of one requestor."""
+
+    __slots__ = ("_hearing", "_paths", "_probed")
+
+    def __init__(self, paths: QpPaths, hearing: ProofOfLoss):
+        self._paths, self._hearing = paths, hearing
+        self._probed = 0
+        """Serial of the last packet for which probes asked, or were not needed."""
+
+    def due(self, sent: Sent) -> float:
+        """When something has to be done about the packet whose timer is the first: ask, or let it expire."""
+        if sent.serial <= self._probed:
+            return sent.deadline
+        return sent.sent_at + PROBE_AT * (sent.deadline - sent.sent_at)
+
+    def ask(self, flight: SendWindow, now: float) -> None:
+        """Queue the probes that are due, unless the packet is known to be missing or no EV can be used.
+
+        One leaves over another EV of its plane, for its answer proves that the peer has read that port since; one over
+        another plane, for the answer to the packet itself may be what was lost, and that plane's way back is dead.
+        """
+        sent = flight.first_timer()
+        if sent is None or sent.serial <= self._probed or now < self.due(sent):
+            return
+        self._probed = sent.serial
+        if self._paths.profile.usable and not self._hearing.missed(sent.ev, sent.sent_at):
+            self._paths.ask(self._paths.profile.sibling(sent.ev))
+            self._paths.refresh(sent.ev)
+
+
+class HeuristicLoss:
+    """Of one requestor whose configuration has one of the two variants."""
+
+    __slots__ = ("_clear_is_lost", "_ooo", "_recovery")
+
+    def __init__(self, config: Config):
+        self._clear_is_lost = config.clear_bits == "lost"
+        self._ooo = config.loss_rule == "ooo"
+        self._recovery: int | None = None
+        """The PSN whose arrival ends the recovery; None = there is none."""
+
+    @classmethod
+    def of(cls, config: Config) -> HeuristicLoss | None:
+        """None for a configuration that guesses nothing."""
+        return cls(config) if config.clear_bits == "lost" or config.loss_rule == "ooo" else None
+
+    def suspect(
+        self, flight: SendWindow, sack: Sack, base: int, seen: int, window: float, patience_s: float, now: float
+    ) -> int:
+        """Make suspects of what is missing and `patience_s` old; returns up to which PSN the SACK counts as proof.
+
+        `window`: in packets.
+        """
+        if self._clear_is_lost:
+            seen = base + BITMAP_BITS - 1
+            flight.presume_lost(base, seen, now, patience_s)
+        if self._ooo:
+            if self._recovery is None and sack.ooo_count >= max(1.5 * window, OOO_PACKETS):
+                self._recovery = flight.next_psn - 1
+            elif self._recovery is not None and flight.cack >= self._recovery:
+                self._recovery = None
+            if self._recovery is not None:
+                last = min(self._recovery, flight.cack + max(1, int(window)))
+                flight.presume_lost(flight.cack + 1, last, now, patience_s)
+        return seen

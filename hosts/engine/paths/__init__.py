@@ -1,0 +1,1 @@
+"""Paths: entropy values, probes, ACK paths, the table of peers."""

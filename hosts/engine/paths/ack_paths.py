@@ -1,0 +1,229 @@
+"""The reverse EV set: over which EV, and by which plane, control packets reach one peer (mrc-protocol §6.8).
+
+One slot per plane. An EV gets into it by proof that it leads to the peer: a SACK of our own data that names it, or the
+answer to an EV probe. A plane without proof uses the EV on which the peer was heard last. Answers to retransmissions
+leave `elsewhere`, the first answer to an EV probe by the way it came. Why: docs/design/control-paths.md.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from hosts.engine.paths.ev import Ev, EvState, shuffle
+
+if TYPE_CHECKING:
+    from hosts.engine.qp import EngineQueuePair
+
+PLANE_FAILURES = 2
+"""EV probes unanswered in a row on a plane, whichever EVs they tried, after which its proven EV is tried again."""
+_WORKING = (EvState.GOOD, EvState.SKIP)
+
+
+def elsewhere(plane: int) -> int:
+    """Plane of a control packet whose trigger came in on `plane`, when the usual way is in doubt. See route()."""
+    return ~plane
+
+
+class Slot:
+    """What is known of one plane."""
+
+    __slots__ = ("ev", "failed", "heard", "heard_before")
+
+    def __init__(self) -> None:
+        self.ev: Ev | None = None
+        """Proven to reach the peer."""
+        self.heard: int | None = None
+        """EV on which a packet of this plane came in last."""
+        self.heard_before: int | None = None
+        """The one before that was another one."""
+        self.failed = 0
+        """EV probes on this plane without answer since the last proof."""
+
+    @property
+    def failing(self) -> bool:
+        """Nothing is proven and something was tried in vain."""
+        return self.ev is None and self.failed > 0
+
+
+class AckPaths:
+    """Of one peer. `qps`: the QPs connected to it, whose profiles name the EVs there are."""
+
+    __slots__ = ("_qps", "_rng", "_round", "_slots", "_turn", "_usual_next", "proved_at", "rtt_s")
+
+    def __init__(self, planes: int, qps: list[EngineQueuePair], rng: Random):
+        self._slots = [Slot() for _ in range(planes)]
+        self._qps, self._rng = qps, rng
+        self._turn = 0
+        self._usual_next = False
+        """The next answer that is wanted elsewhere leaves by the usual way."""
+        self._round: list[Ev] = []
+        """EVs that had no probe in this round."""
+        self.proved_at = float("-inf")
+        """When a SACK of our data last proved an EV."""
+        self.rtt_s: float | None = None
+        """Smoothed round trip of our EV probes (gain 1/8)."""
+
+    # ---- evidence ---------------------------------------------------------------------------------------
+
+    def heard(self, plane: int, ev: int) -> None:
+        """A packet of the peer came in."""
+        slot = self._slots[plane]
+        if ev != slot.heard:
+            slot.heard_before, slot.heard = slot.heard, ev
+
+    def proved(self, ev: Ev, now: float) -> None:
+        """A SACK names a packet of ours that went over this EV."""
+        slot = self._slots[ev.plane]
+        slot.ev = ev
+        slot.failed = 0
+        self.proved_at = now
+
+    def answered(self, ev: Ev, rtt_s: float) -> None:
+        """An EV probe over it was answered."""
+        slot = self._slots[ev.plane]
+        slot.ev = ev
+        slot.failed = 0
+        self.rtt_s = rtt_s if self.rtt_s is None else self.rtt_s + (rtt_s - self.rtt_s) / 8
+
+    def unanswered(self, ev: Ev) -> None:
+        """An EV probe over it was not: maybe the EV, maybe the answer's way."""
+        slot = self._slots[ev.plane]
+        slot.failed += 1
+        if slot.ev is ev:
+            slot.ev = None
+
+    def forget(self) -> None:
+        """The peer may have been restarted, or its QPs are gone: nothing is proven any more."""
+        for slot in self._slots:
+            slot.ev, slot.failed = None, 0
+        self._round.clear()
+
+    # ---- choice -----------------------------------------------------------------------------------------
+
+    def draw(self, free: int) -> Ev | None:
+        """An EV for the next probe, from the planes in `free`: one whose proof is in doubt, else each in turn, in
+        random order; None: no QP has one."""
+        for plane, slot in enumerate(self._slots):
+            if free >> plane & 1 and slot.failed >= PLANE_FAILURES and slot.ev is not None:
+                return slot.ev
+        for _ in (1, 2):  # what is left of this round, then a whole one
+            while self._round:
+                ev = self._round.pop()
+                if free >> ev.plane & 1 and ev.state in _WORKING:
+                    return ev
+            self._round = [ev for qp in self._qps[:1] if qp.paths is not None for ev in qp.paths.profile]
+            shuffle(self._round, self._rng)
+        return None
+
+    @property
+    def proven(self) -> bool:
+        """Some plane has a proven EV."""
+        return any(slot.ev is not None for slot in self._slots)
+
+    def _any(self, plane: int, avoid: int | None = None) -> Ev | None:
+        """One of the plane's EVs that our own data has not found bad, at random, but not `avoid`."""
+        for qp in self._qps:
+            if qp.paths is not None:
+                found = [ev for ev in qp.paths.profile.on_plane(plane) if ev.state in _WORKING and ev.value != avoid]
+                if found:
+                    return found[int(self._rng.random() * len(found))]
+        return None
+
+    def route(self, plane: int, up: int, free: int) -> tuple[int, int] | None:
+        """(plane, EV) for a control packet whose trigger came in on `plane`; None when there is no way now.
+
+        `elsewhere(plane)`: the best-known way but the usual one. `up`: mask of the planes that can be used, `free`: of
+        those whose port has room. A packet rather waits for room than to take a plane whose probes fail.
+        """
+        if plane < 0:
+            return self._other_way(elsewhere(plane), up, free)
+        slots = self._slots
+        if free >> plane & 1 and not slots[plane].failing:
+            ev = self._ev(plane)
+            if ev is not None:
+                return plane, ev
+        count, wait = len(slots), False
+        for failing in (False, True):
+            # Among failing planes by chance: packets that come in pairs would meet the same ones in turn.
+            start = int(self._rng.random() * count) if failing else self._turn
+            for step in range(1, count + 1):
+                other = (start + step) % count
+                if up >> other & 1 and slots[other].failing is failing:
+                    ev = self._ev(other)
+                    if ev is None:
+                        continue
+                    if free >> other & 1:
+                        self._turn = other
+                        return other, ev
+                    wait = True
+            if wait:
+                break
+        return None
+
+    def _other_way(self, usual: int, up: int, free: int) -> tuple[int, int] | None:
+        """See route(). Planes in turn, the usual one last."""
+        self._usual_next = not self._usual_next
+        if not self._usual_next:
+            return self.route(usual, up, free)
+        slot, count = self._slots[usual], len(self._slots)
+        avoid = slot.heard if slot.ev is None else slot.ev.value
+        self._doubt(usual, avoid)
+        best: tuple[int, bool, int] | None = None
+        way = None
+        for step in range(1, count + 1):
+            plane = (self._turn + step) % count
+            if up >> plane & 1:
+                rank, ev = self._known(plane, avoid, self._rng.random() < 0.5)  # what was heard may be dead this way
+                if ev is not None and (best is None or (rank, plane == usual, step) < best):
+                    best, way = (rank, plane == usual, step), (plane, ev)
+        if way is None:
+            return self.route(usual, up, free)  # there is no other
+        if not free >> way[0] & 1:
+            return None
+        self._turn = way[0]
+        return way
+
+    def other_ways(self, plane: int, ev: int, up: int) -> list[tuple[int, int]]:
+        """(plane, EV) of the best-known EV of each usable plane but that of a lost answer, which went over `ev`.
+
+        Without another plane: another EV of the same, if there is one, else `ev` again.
+        """
+        self._doubt(plane, ev)
+        found = {other: self._known(other, ev, True)[1] for other in range(len(self._slots)) if up >> other & 1}
+        own = found.pop(plane, None)
+        return [(p, e) for p, e in found.items() if e is not None] or [(plane, ev if own is None else own)]
+
+    def _doubt(self, plane: int, ev: int | None) -> None:
+        """An answer over it was lost: its proof is put to the test by the next EV probe."""
+        slot = self._slots[plane]
+        if slot.ev is not None and slot.ev.value == ev:
+            slot.failed = max(slot.failed, PLANE_FAILURES)
+
+    def _known(self, plane: int, avoid: int | None, heard: bool) -> tuple[int, int | None]:
+        """(rank, EV) of the best-known EV of a plane: 0 = proven, 1 = heard, 2 = any, 3 = probes of the plane fail.
+
+        `heard`: those on which the peer was heard come before any.
+        """
+        slot = self._slots[plane]
+        if slot.ev is not None and slot.ev.value != avoid and slot.ev.state in _WORKING and not slot.failed:
+            return 0, slot.ev.value
+        rank = 3 if slot.failing else 1
+        for value in (slot.heard, slot.heard_before) if heard else ():
+            if value is not None and value != avoid:
+                return rank, value
+        ev = self._any(plane, avoid)
+        return max(rank, 2), None if ev is None else ev.value
+
+    def _ev(self, plane: int) -> int | None:
+        """The EV of a plane for the usual answer."""
+        slot = self._slots[plane]
+        ev = slot.ev
+        if ev is not None and ev.state not in _WORKING:
+            ev = slot.ev = None
+        if ev is not None:
+            return ev.value
+        if slot.heard is not None and not (slot.failing and self._qps):
+            return slot.heard
+        ev = self._any(plane)
+        return slot.heard if ev is None else ev.value

@@ -1,0 +1,566 @@
+"""Entropy values: the state of one path, as a table, and the profile that spreads a QP's packets over its paths.
+
+mrc-protocol §5.4-§5.6 (choice), §5.12 (hold-down, floor) and §7 (states).
+
+Design note: plane first. `EvProfile.choose` goes round the usable planes and takes an EV inside the plane whose turn it
+is. Walking one shuffled list of all EVs, as the primer describes it, keeps planes equal on average only, and not at all
+once planes have different numbers of skipped or missing EVs; equal planes are what protects the receiver's
+ports (§5.5). The price: a plane with one EV left sends on it as much as another plane on all of its own.
+
+Design note: the last EV of a plane. Losses that hit all paths alike, as in the paper's experiment with random loss,
+retire EVs faster than probes revive them, until only ev_min_active are left; planes without one then stand idle, and at
+1 % loss a host of four planes kept 0.6 of its rate. So the last EV of a plane stays as long as its losses are the odd
+ones: a younger packet arrived over it. A dead plane goes as ever, for over its last EV nothing arrives. To tell a lossy
+NIC link from lossy paths behind it is not MRC's work (§9).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from enum import Enum
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from hosts.engine.config import Config
+
+if TYPE_CHECKING:
+    from hosts.engine.loss.send_window import Sent
+
+
+LOSSY_ONE_IN = 8
+"""An EV that loses more than one packet in so many is not spared as the last of its plane."""
+
+
+class EvState(Enum):
+    """State of one EV (§7); the values are the numbers of the specification."""
+
+    GOOD = 0
+    """In the rotation, or a backup ready to join it."""
+    DENIED = 1
+    """Taken out by the controller; no packet changes that."""
+    SKIP = 2
+    """Congested: sits out a turn, then GOOD again. Keeps its place in the rotation."""
+    ASSUMED_BAD = 3
+    """Silent loss: only answered probes (or the controller) bring it back."""
+
+    __hash__ = object.__hash__  # members are singletons; Enum's own hash runs in Python and is on the hot path
+
+
+class EvSignal(Enum):
+    """What can happen to an EV. The values are the words of events and logs."""
+
+    SACK_CLEAN = "a packet arrived"
+    SACK_SKIP_ONCE = "a packet was CE-marked"
+    SACK_ALWAYS_SKIP = "the responder judges the path bad"
+    TRIMMED = "a packet was trimmed"
+    REFUSED = "a packet was refused, not by the path"
+    LOST = "a packet was lost without trace"
+    TURN_PASSED = "its turn passed"
+    PROBE_CLEAN = "enough probes were answered"
+    PROBE_SKIP_ONCE = "enough probes were answered, the last CE-marked"
+    PROBE_FAILED = "a probe failed"
+    RECALLED = "no better path is left"
+    DENY = "the controller denied it"
+    ALLOW = "the controller allowed it"
+
+    __hash__ = object.__hash__
+
+
+_GOOD, _SKIP, _BAD, _DENIED = EvState.GOOD, EvState.SKIP, EvState.ASSUMED_BAD, EvState.DENIED
+
+# Every move of one EV (§7). A pair that is missing is a bug in our code and raises KeyError; a pair that stays put is a
+# signal we choose to ignore. Moves to ASSUMED_BAD are refused when they would break the floor (ev_min_active).
+EV_MOVES: dict[tuple[EvState, EvSignal], EvState] = {
+    (_GOOD, EvSignal.SACK_CLEAN): _GOOD,
+    (_GOOD, EvSignal.SACK_SKIP_ONCE): _SKIP,
+    (_GOOD, EvSignal.SACK_ALWAYS_SKIP): _BAD,
+    (_GOOD, EvSignal.TRIMMED): _SKIP,  # a queue was full; the path works
+    (_GOOD, EvSignal.REFUSED): _GOOD,  # incast or a busy responder: no other path would help
+    (_GOOD, EvSignal.LOST): _BAD,  # no trim came back: suspect the path
+    (_GOOD, EvSignal.TURN_PASSED): _GOOD,
+    (_GOOD, EvSignal.PROBE_CLEAN): _GOOD,
+    (_GOOD, EvSignal.PROBE_SKIP_ONCE): _SKIP,
+    (_GOOD, EvSignal.PROBE_FAILED): _BAD,
+    (_GOOD, EvSignal.DENY): _DENIED,
+    (_GOOD, EvSignal.ALLOW): _GOOD,
+    (_SKIP, EvSignal.SACK_CLEAN): _SKIP,  # no early release
+    (_SKIP, EvSignal.SACK_SKIP_ONCE): _SKIP,  # not re-armed
+    (_SKIP, EvSignal.SACK_ALWAYS_SKIP): _BAD,
+    (_SKIP, EvSignal.TRIMMED): _SKIP,
+    (_SKIP, EvSignal.REFUSED): _SKIP,
+    (_SKIP, EvSignal.LOST): _BAD,
+    (_SKIP, EvSignal.TURN_PASSED): _GOOD,
+    (_SKIP, EvSignal.PROBE_CLEAN): _GOOD,
+    (_SKIP, EvSignal.PROBE_SKIP_ONCE): _SKIP,
+    (_SKIP, EvSignal.PROBE_FAILED): _BAD,
+    (_SKIP, EvSignal.DENY): _DENIED,
+    (_SKIP, EvSignal.ALLOW): _GOOD,
+    (_BAD, EvSignal.SACK_CLEAN): _BAD,  # a late SACK is no probe
+    (_BAD, EvSignal.SACK_SKIP_ONCE): _BAD,
+    (_BAD, EvSignal.SACK_ALWAYS_SKIP): _BAD,
+    (_BAD, EvSignal.TRIMMED): _BAD,
+    (_BAD, EvSignal.REFUSED): _BAD,
+    (_BAD, EvSignal.LOST): _BAD,
+    (_BAD, EvSignal.PROBE_CLEAN): _GOOD,
+    (_BAD, EvSignal.PROBE_SKIP_ONCE): _SKIP,
+    (_BAD, EvSignal.PROBE_FAILED): _BAD,
+    (_BAD, EvSignal.RECALLED): _GOOD,  # ports went down, or EVs were denied: a lossy path is better than none
+    (_BAD, EvSignal.DENY): _DENIED,
+    (_BAD, EvSignal.ALLOW): _GOOD,
+    (_DENIED, EvSignal.SACK_CLEAN): _DENIED,
+    (_DENIED, EvSignal.SACK_SKIP_ONCE): _DENIED,
+    (_DENIED, EvSignal.SACK_ALWAYS_SKIP): _DENIED,
+    (_DENIED, EvSignal.TRIMMED): _DENIED,
+    (_DENIED, EvSignal.REFUSED): _DENIED,
+    (_DENIED, EvSignal.LOST): _DENIED,
+    (_DENIED, EvSignal.PROBE_CLEAN): _DENIED,
+    (_DENIED, EvSignal.PROBE_SKIP_ONCE): _DENIED,
+    (_DENIED, EvSignal.PROBE_FAILED): _DENIED,
+    (_DENIED, EvSignal.DENY): _DENIED,
+    (_DENIED, EvSignal.ALLOW): _GOOD,
+    # TURN_PASSED is missing for ASSUMED_BAD and DENIED: they have no turn. RECALLED is for ASSUMED_BAD alone.
+}
+
+
+def ev_moves(config: Config) -> dict[tuple[EvState, EvSignal], EvState]:
+    """The table, with the cells that are open points as the configuration has them (§12 rows 20 and 21)."""
+    cells: dict[tuple[EvState, EvSignal], EvState] = {}
+    if not config.skip_to_bad:
+        cells |= {(_SKIP, EvSignal.LOST): _SKIP, (_SKIP, EvSignal.SACK_ALWAYS_SKIP): _SKIP}
+    if config.probe_marked == "good":
+        cells |= {(state, EvSignal.PROBE_SKIP_ONCE): _GOOD for state in (_GOOD, _SKIP, _BAD)}
+    return EV_MOVES | cells if cells else EV_MOVES
+
+
+class Obstacle(Enum):
+    """Why no EV can be used."""
+
+    DENIED = "every EV is denied"
+    PORTS = "no plane has its ports up at both ends"
+    PATHS = "every EV of the planes that are up is assumed bad or denied"
+
+
+class Ev:
+    """One EV of one QP: its state, its place, and what is known of its path."""
+
+    __slots__ = (
+        "accused_at", "acked", "active", "deviation_s", "doubted", "failures", "fault_at", "flight", "flight_limit",
+        "held", "lost", "marked", "needed", "newest_arrived", "newest_lost", "plane", "probes_answered", "probing",
+        "rtt_s", "sent", "srtt_s", "stand_in", "state", "streak", "trimmed", "trimmed_at", "value",
+    )  # fmt: skip
+
+    def __init__(self, value: int, plane: int, needed: int):
+        self.value = value
+        self.plane = plane
+        self.state = EvState.GOOD
+        self.active = False
+        """In the rotation; only EvProfile changes it. GOOD and not active = backup."""
+        self.flight: deque[Sent] = deque()
+        """Transmissions over this EV, oldest first; those no longer in flight go when one behind them arrives."""
+        self.flight_limit = 0
+        """Length at which Flight frees it of what is over."""
+        self.newest_arrived = self.newest_lost = 0
+        """Highest serials (Sent.serial) known to have arrived over it, and lost on it."""
+        self.sent = 0
+        self.acked = 0
+        """Packets known to have arrived over it."""
+        self.lost = 0
+        self.marked = 0
+        """SACKs that named it with SKIP_ONCE."""
+        self.trimmed = 0
+        """Packets trimmed on it before the last hop."""
+        self.trimmed_at = float("-inf")
+        """When a NACK said so last."""
+        self.held = 0
+        """Demotions refused by the floor, or because it was the last of its plane and still carried packets."""
+        self.doubted = -1
+        """`acked` when it was suspected last and not withdrawn: while it is the same, nothing has got through since."""
+        self.rtt_s: float | None = None
+        """Last round-trip time sampled, seconds."""
+        self.srtt_s: float | None = None
+        """Smoothed round-trip time of this path alone (gain 1/8), probes included."""
+        self.deviation_s = 0.0
+        """Smoothed distance of the samples from it (gain 1/4)."""
+        self.accused_at = 0.0
+        """When it was suspected last and not withdrawn for want of proof."""
+        self.probes_answered = 0
+        self.streak = 0
+        """Probes answered in a row since the last failure."""
+        self.failures = 0
+        """Probes failed in a row."""
+        self.needed = needed
+        """Streak that ends ASSUMED_BAD; doubles for a repeat offender."""
+        self.fault_at: float | None = None
+        """When it last became ASSUMED_BAD."""
+        self.probing = False
+        """A probe of it is due, queued or in flight (owner: Prober)."""
+        self.stand_in: Ev | None = None
+        """The backup that took its slot when it last left the rotation."""
+
+    def sampled(self, rtt_s: float) -> None:
+        """A round trip over it took that long."""
+        self.rtt_s = rtt_s
+        if self.srtt_s is None:
+            self.srtt_s, self.deviation_s = rtt_s, rtt_s / 2
+        else:
+            self.deviation_s += (abs(rtt_s - self.srtt_s) - self.deviation_s) / 4
+            self.srtt_s += (rtt_s - self.srtt_s) / 8
+
+    def carries(self) -> bool:
+        """Whether its path is lossy rather than dead: something sent after the packet lost last arrived over it.
+
+        More than one loss in eight is dead.
+        """
+        return self.newest_arrived > self.newest_lost and self.lost * LOSSY_ONE_IN < self.sent
+
+    @property
+    def in_doubt(self) -> bool:
+        """Suspected and still in use, and not heard of since."""
+        return self.doubted == self.acked
+
+    def __repr__(self) -> str:
+        return f"Ev({self.value:#06x}, plane {self.plane}, {self.state.name})"
+
+
+class _Plane:
+    """The EVs of one plane: `order` is the rotation, `backups` wait outside; `size` is the number of slots."""
+
+    __slots__ = ("backups", "by_cursor", "cursor", "members", "number", "order", "size", "whole_rotation")
+
+    def __init__(self, number: int, evs: list[Ev], size: int, skip_mode: str = "cursor"):
+        self.number = number
+        self.by_cursor = skip_mode == "cursor"
+        self.whole_rotation = skip_mode == "rotation"
+        self.members = evs
+        self.size = size
+        allowed = [ev for ev in evs if ev.state is _GOOD]
+        self.order = allowed[:size]
+        self.backups = allowed[size:]
+        self.cursor = 0
+        for ev in self.order:
+            ev.active = True
+
+    def next(self, rng: Random, avoid: Ev | None) -> Ev | None:
+        """The EV whose turn it is; None when there is none but `avoid`. `order` is shuffled anew each time round.
+
+        Cursor rule (§5.6): a SKIP entry becomes GOOD but is passed over for this packet, one a packet at most; it is
+        used when there is no GOOD one. Rotation rule: it stays until all had their turn, or there is no GOOD one. With
+        a timer nothing here ends it.
+        """
+        order = self.order
+        count = len(order)
+        cursor = self.cursor
+        if cursor >= count or (self.whole_rotation and all(ev.state is not _GOOD for ev in order[cursor:])):
+            shuffle(order, rng)
+            cursor = 0
+            if self.whole_rotation:
+                for ev in order:
+                    ev.state = EV_MOVES[ev.state, EvSignal.TURN_PASSED]
+        spare, after_spare = None, cursor
+        for step in range(count):
+            index = (cursor + step) % count
+            ev = order[index]
+            if ev is avoid:
+                continue
+            if ev.state is _GOOD:
+                self.cursor = index + 1
+                return ev
+            if spare is None:
+                if self.by_cursor:
+                    ev.state = EV_MOVES[ev.state, EvSignal.TURN_PASSED]
+                spare, after_spare = ev, index + 1
+        self.cursor = after_spare
+        return spare
+
+
+def shuffle(items: list[Any], rng: Random) -> None:
+    """Fisher-Yates in place; random.shuffle does the same at three times the cost."""
+    random = rng.random
+    for i in range(len(items) - 1, 0, -1):
+        j = int(random() * (i + 1))
+        items[i], items[j] = items[j], items[i]
+
+
+class Move:
+    """What a signal did to an EV: the states before and after, and the backup that took its place, if any."""
+
+    __slots__ = ("by", "left", "new", "old")
+
+    def __init__(self, old: EvState, new: EvState, left: bool, by: Ev | None):
+        self.old, self.new = old, new
+        self.left = left
+        """It left the rotation; `by` (None: nobody) has its slot now."""
+        self.by = by
+
+
+class EvProfile:
+    """The EVs of one QP: who is in the rotation, whose turn it is, and which planes can be used at all.
+
+    `evs`: (EV, plane) pairs, each naming a path of its own; raises ValueError for duplicates or none. `denied`: EVs
+    that begin as DENIED; a plane has as many slots as without them, and its backups fill them (§5.13).
+    """
+
+    __slots__ = (
+        "_by_value", "_config", "_floor", "_local", "_moves", "_peer", "_planes", "_rng", "_round", "_rounds", "_turns",
+        "_usable_count", "skips", "up_since", "usable",
+    )  # fmt: skip
+
+    def __init__(self, evs: Iterable[tuple[int, int]], config: Config, rng: Random, denied: Iterable[int] = ()):
+        self._config, self._rng = config, rng
+        self._moves = ev_moves(config)
+        self.skips: deque[tuple[float, Ev]] | None = deque() if config.skip_mode == "timer" else None
+        """skip_mode "timer": when each SKIP ends, oldest first; None in the other modes. See tick()."""
+        self._by_value: dict[int, Ev] = {}
+        members: dict[int, list[Ev]] = {}
+        refused = frozenset(denied)
+        for value, plane in evs:
+            if value in self._by_value:
+                raise ValueError(f"EV {value:#x} appears twice in the profile")
+            ev = self._by_value[value] = Ev(value, plane, config.probe_ok_count)
+            if value in refused:
+                ev.state = EvState.DENIED
+            members.setdefault(plane, []).append(ev)
+        if not members:
+            raise ValueError("an EV profile needs at least one EV")
+        share = max(1, config.max_active // len(members))
+        self._planes: dict[int, _Plane] = {}
+        for plane, found in sorted(members.items()):
+            shuffle(found, rng)
+            spare = len(found) // 4 if config.backup_per_plane < 0 else config.backup_per_plane
+            self._planes[plane] = _Plane(plane, found, max(1, min(share, len(found) - spare)), config.skip_mode)
+        self._floor = self._usable_count = 0
+        self._local = self._peer = ~0
+        self.up_since = {plane: 0.0 for plane in self._planes}
+        """When each plane last came up again at both ends; a loss of what left before is the port's fault."""
+        self.usable = 0
+        """Bit p set: plane p is up at both ends and has an EV in rotation. choose() takes from these only."""
+        self._turns = list(self._planes)
+        self._round: list[int] = []
+        """Planes that have not had their turn in this round, last first."""
+        self._rounds = 0
+        """Rounds left until the order of the planes is shuffled again."""
+        self._refresh()
+
+    def __iter__(self) -> Any:
+        """All EVs in the order of their values."""
+        return iter(sorted(self._by_value.values(), key=lambda ev: ev.value))
+
+    def __len__(self) -> int:
+        return len(self._by_value)
+
+    def find(self, value: int) -> Ev | None:
+        """The EV of that value, or None: feedback may name anything (§7)."""
+        return self._by_value.get(value)
+
+    def on_plane(self, plane: int) -> list[Ev]:
+        """All EVs of a plane, whatever their state."""
+        found = self._planes.get(plane)
+        return found.members if found is not None else []
+
+    @property
+    def active_count(self) -> int:
+        """EVs in the rotation, those of planes whose port is down included."""
+        return sum(len(plane.order) for plane in self._planes.values())
+
+    @property
+    def usable_count(self) -> int:
+        """EVs in the rotation of planes that are up."""
+        return self._usable_count
+
+    @property
+    def floor(self) -> int:
+        """Losses and failed probes leave at least this many EVs in the rotation of planes that are up (ev_min_active;
+        by default a quarter of what these planes have)."""
+        return self._floor
+
+    # ---- choice -----------------------------------------------------------------------------------------
+
+    def choose(self, free: int, avoid: Ev | None = None) -> Ev | None:
+        """The EV of the next packet, or None when no usable plane is in `free` (bit p = the port of plane p has room).
+
+        `avoid`: the EV that just failed this packet; taken only when there is no other.
+        """
+        usable = free & self.usable
+        if not usable:
+            return None
+        fallback = False
+        for _ in (1, 2):  # what is left of this round, then a whole one
+            while self._round:
+                plane = self._round.pop()
+                if usable >> plane & 1:
+                    ev = self._planes[plane].next(self._rng, avoid)
+                    if ev is not None:
+                        return ev
+                    fallback = True
+            self._new_round()
+        return avoid if fallback else None
+
+    def another(self, avoid: Ev | None) -> Ev | None:
+        """An EV in rotation for a probe, of another plane than `avoid` if there is one; takes nobody's turn."""
+        first = 0 if avoid is None else avoid.plane + 1
+        count = max(self._planes) + 1
+        for step in range(count):
+            plane = (first + step) % count
+            if self.usable >> plane & 1:
+                found = [ev for ev in self._planes[plane].order if ev is not avoid]
+                if found:
+                    return found[int(self._rng.random() * len(found))]
+        return avoid if avoid is not None and avoid.active and self.usable >> avoid.plane & 1 else None
+
+    def sibling(self, ev: Ev) -> Ev | None:
+        """Another EV in rotation of the same plane, for a probe; None: there is none, or the plane is down."""
+        if not self.usable >> ev.plane & 1:
+            return None
+        found = [other for other in self._planes[ev.plane].order if other is not ev]
+        return found[int(self._rng.random() * len(found))] if found else None
+
+    def spares(self) -> list[Ev]:
+        """A GOOD backup of each plane that is up and has one, drawn at random."""
+        found = []
+        for number, plane in self._planes.items():
+            good = [ev for ev in plane.backups if ev.state is _GOOD] if self.plane_up(number) else []
+            if good:
+                found.append(good[int(self._rng.random() * len(good))])
+        return found
+
+    def _new_round(self) -> None:
+        if self._rounds == 0:
+            shuffle(self._turns, self._rng)
+            self._rounds = max(len(p.order) for p in self._planes.values())
+        self._rounds -= 1 if self._rounds else 0
+        self._round = self._turns[::-1]
+
+    # ---- states -----------------------------------------------------------------------------------------
+
+    def signal(self, ev: Ev, signal: EvSignal, now: float) -> Move | None:
+        """Move an EV by the table; None when it stays. Keeps rotation, backups, floor and hold-down in order."""
+        old = ev.state
+        new = self._moves[old, signal]
+        if new is old:
+            return None
+        if new is _SKIP and self.skips is not None:
+            self.skips.append((now + self._config.skip_timer_s, ev))
+        plane = self._planes[ev.plane]
+        if new is _BAD:
+            last = signal is EvSignal.LOST and len(plane.order) == 1 and ev.carries()
+            kept = last or (self._usable_count <= self._floor and self.plane_up(ev.plane))
+            if kept and ev.active and not any(b.state is _GOOD for b in plane.backups):
+                ev.held += 1
+                ev.doubted = ev.acked
+                return None
+            self._hold_down(ev, now)
+        ev.state = new
+        if new in (_GOOD, _SKIP):
+            if old in (_BAD, _DENIED):
+                ev.streak = ev.failures = 0
+                self._admit(plane, ev)
+            return Move(old, new, False, None)
+        left, by = ev.active, None
+        if left:
+            by = self._withdraw(plane, ev)
+        elif ev in plane.backups:
+            plane.backups.remove(ev)
+        return Move(old, new, left, by)
+
+    def least_bad(self) -> Ev | None:
+        """The EV to be used when there is no other: ASSUMED_BAD, of a plane that is up. None: there is one, or no
+        floor, or no such EV. First comes the one whose probes are answered, then the one that lost the least.
+        """
+        if self.usable or not self._floor:
+            return None
+        bad = [ev for ev in self if ev.state is _BAD and self.plane_up(ev.plane)]
+        return min(bad, key=lambda ev: (-ev.streak, ev.lost / max(1, ev.sent)), default=None)
+
+    @property
+    def obstacle(self) -> Obstacle | None:
+        """Why no EV can be used; None when one can."""
+        if self.usable:
+            return None
+        if all(ev.state is _DENIED for ev in self._by_value.values()):
+            return Obstacle.DENIED
+        planes = {ev.plane for ev in self._by_value.values()}
+        return Obstacle.PATHS if any(map(self.plane_up, planes)) else Obstacle.PORTS
+
+    def at_a_loss(self, plane: int) -> bool:
+        """A plane has EVs in rotation, and all of them are in doubt."""
+        order = self._planes[plane].order
+        return bool(order) and all(ev.in_doubt for ev in order)
+
+    def tick(self, now: float) -> None:
+        """With skip_mode "timer": every SKIP whose time is over ends."""
+        skips = self.skips
+        while skips and skips[0][0] <= now:
+            ev = skips.popleft()[1]
+            if ev.state is _SKIP:
+                ev.state = EV_MOVES[_SKIP, EvSignal.TURN_PASSED]
+
+    def _hold_down(self, ev: Ev, now: float) -> None:
+        """Successes needed for the way back (§5.12): doubled at each fault, halved for each quiet minute between."""
+        config = self._config
+        if ev.fault_at is not None:
+            quiet = int((now - ev.fault_at) / config.probe_forgive_s)
+            ev.needed = max(config.probe_ok_count, min(ev.needed * 2 >> min(quiet, 64), config.probe_ok_max))
+        ev.fault_at = now
+        ev.streak = ev.failures = 0
+
+    def _admit(self, plane: _Plane, ev: Ev) -> None:
+        """A recovered EV takes an empty slot of its plane, else joins the backups, or changes places with its stand-in
+        (revival_slot, §12 row 44).
+        """
+        stand_in = ev.stand_in
+        if len(plane.order) < plane.size:
+            plane.order.append(ev)
+            ev.active = True
+            self._refresh()
+        elif self._config.revival_slot == "own" and stand_in is not None and stand_in.active:
+            plane.order[plane.order.index(stand_in)] = ev
+            ev.active, stand_in.active = True, False
+            plane.backups.append(stand_in)
+        else:
+            plane.backups.append(ev)
+
+    def _withdraw(self, plane: _Plane, ev: Ev) -> Ev | None:
+        """Take an EV out of rotation; a GOOD backup of the same plane, never of another, gets its slot (§5.5)."""
+        place = plane.order.index(ev)
+        ev.active = False
+        ev.stand_in = None
+        for i, backup in enumerate(plane.backups):
+            if backup.state is _GOOD:
+                del plane.backups[i]
+                plane.order[place] = backup
+                backup.active = True
+                ev.stand_in = backup
+                return backup
+        del plane.order[place]
+        if place < plane.cursor:
+            plane.cursor -= 1
+        self._refresh()
+        return None
+
+    # ---- ports ------------------------------------------------------------------------------------------
+
+    def set_ports(self, local: int, peer: int, now: float) -> None:
+        """Masks of the planes whose port is up here and at the peer. EV states are kept (§5.5)."""
+        before = self._local & self._peer
+        self._local, self._peer = local, peer
+        self._round.clear()
+        for plane in self._planes:
+            if local & peer & ~before & 1 << plane:
+                self.up_since[plane] = now
+        self._refresh()
+
+    def plane_up(self, plane: int) -> bool:
+        """Whether the plane's ports are up at both ends."""
+        return bool(self._local & self._peer & 1 << plane)
+
+    def _refresh(self) -> None:
+        up, config = self._local & self._peer, self._config
+        self.usable = self._usable_count = members = 0
+        for number, plane in self._planes.items():
+            if up >> number & 1:
+                members += len(plane.members)
+                self._usable_count += len(plane.order)
+                if plane.order:
+                    self.usable |= 1 << number
+        self._floor = max(1, members // 4) if config.ev_min_active < 0 else min(config.ev_min_active, members)

@@ -1,0 +1,310 @@
+"""The paths of a connected QP: its EV profile, and the reliability probes that bring an EV back (§5.12).
+
+Every signal about an EV goes through `QpPaths.signal`, which tells the application and starts probing when one goes
+bad. A probe leaves each `probe_interval_s` while an EV is ASSUMED_BAD, over that EV; `needed` answers in a row, each
+within `probe_timeout_s`, end it. Planes whose port is down are not probed: the answer is known.
+
+A probe tests the way out; its answer may be lost on the way back. So halfway through its time a probe that was not
+answered is asked again, as a retransmission (BTH.rtx, §2.2), which the peer answers another way (ack_paths.py): only
+when neither is answered has the EV failed.
+
+A peer that is silent on all paths is stalled or dead, and no path is to blame. So a probe has failed only if the peer
+is known to have read on since (proof_of_loss.py); until then it stays open and is asked again each interval, and so is
+the peer over another plane. Or all EVs in the rotation are dead: in that silence the backups are asked too.
+
+An EV that the floor keeps in use although packets vanish on it may be the dead one, and those that were withdrawn
+before it the good ones: a trim whose NACK was lost looks like a loss. So when all that a plane has in rotation is in
+doubt, its bad EVs are probed at once, and one answer is enough.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from random import Random
+
+from hosts.engine.connection import Context, Counters, TxCredit
+from hosts.engine.events import EvChanged, EvReplaced
+from hosts.engine.loss.proof_of_loss import ProofOfLoss
+from hosts.engine.paths.ack_paths import AckPaths
+from hosts.engine.paths.ev import Ev, EvProfile, EvSignal, EvState, Move
+from hosts.engine.wire.packets import ECN_ECT0, Packet, ReliabilityProbe, Sack, Verdict
+
+ASKINGS = 2
+"""Times that a probe is asked, evenly spread over probe_timeout_s, each with another way back, before it has failed."""
+_SHOWN = (EvState.ASSUMED_BAD, EvState.DENIED)
+_ANSWERS = {
+    Verdict.SKIP_ONCE: EvSignal.PROBE_SKIP_ONCE,
+    Verdict.ALWAYS_SKIP: EvSignal.PROBE_FAILED,
+}
+
+
+class _Probe:
+    """A reliability probe of an EV: asked once, twice, or as long as the peer is silent."""
+
+    __slots__ = ("asked", "asked_at", "began_at", "ev", "ids", "over")
+
+    def __init__(self, ev: Ev):
+        self.ev = ev
+        self.asked = 0
+        """How often."""
+        self.ids: deque[int] = deque()
+        """Ids of the newest ASKINGS of them."""
+        self.began_at = self.asked_at = 0.0
+        """When the first asking left, and the last that the verdict is about, the second."""
+        self.over = False
+        """Answered or failed."""
+
+
+class QpPaths:
+    """See the module. `choose` and `find` are the profile's."""
+
+    __slots__ = (
+        "_context", "_counters", "_due", "_expect", "_hearing", "_next_id", "_order", "_pending", "_queue",
+        "_seek_again_at", "choose", "find", "profile", "proved",
+    )  # fmt: skip
+
+    def __init__(
+        self, profile: EvProfile, context: Context, counters: Counters, rng: Random, reverse: AckPaths,
+        hearing: ProofOfLoss,
+    ):  # fmt: skip
+        self.profile, self._hearing = profile, hearing
+        self.choose, self.find = profile.choose, profile.find
+        self.proved = reverse.proved
+        self._context, self._counters = context, counters
+        self._due: list[tuple[float, int, Ev]] = []
+        """Heap: (when, tie-breaker, EV) of probes to come."""
+        self._order = 0
+        self._queue: deque[_Probe] = deque()
+        """To be asked (again) as soon as their port has room."""
+        self._pending: dict[int, tuple[_Probe, float]] = {}
+        """Probes in flight by id: of whom, and when this asking left."""
+        self._expect: list[tuple[float, int, _Probe]] = []
+        """Heap: (when patience with the newest asking ends, tie-breaker, probe)."""
+        self._seek_again_at = float("-inf")
+        self._next_id = rng.getrandbits(16)
+
+    # ---- states -----------------------------------------------------------------------------------------
+
+    def signal(self, ev: Ev, signal: EvSignal, now: float) -> None:
+        """Something happened to an EV. GOOD <-> SKIP stays between us; the rest is told."""
+        move = self.profile.signal(ev, signal, now)
+        if move is None:
+            if ev.in_doubt:
+                self._seek(ev.plane, now)
+            return
+        self._told(ev, move, signal, now)
+        if not self.profile.usable:
+            self.recall(now)
+
+    def recall(self, now: float) -> None:
+        """No EV is left that can be used: the least bad one is, if there is any (ev_min_active)."""
+        ev = self.profile.least_bad()
+        if ev is None:
+            return
+        move = self.profile.signal(ev, EvSignal.RECALLED, now)
+        if move is not None:
+            self._told(ev, move, EvSignal.RECALLED, now)
+        self.accuse(ev, now)
+
+    def _told(self, ev: Ev, move: Move, signal: EvSignal, now: float) -> None:
+        context = self._context
+        if move.new in _SHOWN or move.old in _SHOWN:
+            context.events.append(
+                EvChanged(context.qpn, context.peer, ev.value, ev.plane, move.old, move.new, signal.value, now)
+            )
+        if move.left:
+            by = None if move.by is None else move.by.value
+            context.events.append(EvReplaced(context.qpn, ev.value, by, ev.plane, now))
+        if move.new is EvState.ASSUMED_BAD:
+            self._schedule(ev, now + context.config.probe_interval_s)
+
+    def accuse(self, ev: Ev, now: float) -> None:
+        """A packet over it expired, and nothing proves it lost: the peer may not have read it yet, or may be dead."""
+        ev.doubted, ev.accused_at = ev.acked, now
+        self._seek(ev.plane, now)
+
+    def put_on_trial(self, ev: Ev) -> None:
+        """A packet over it is overdue, and nothing proves it lost: ask the EV itself; no answer will be its failure."""
+        if ev.state in (EvState.GOOD, EvState.SKIP):
+            ev.failures = max(ev.failures, self._context.config.probe_fail_count - 1)
+            self.ask(ev)
+
+    def _schedule(self, ev: Ev, at: float) -> None:
+        if not ev.probing:
+            ev.probing = True
+            self._order += 1
+            heapq.heappush(self._due, (at, self._order, ev))
+
+    def on_ports(self, now: float) -> None:
+        """Ports changed: what waits for a plane that came up just now is probed at once."""
+        for plane, since in self.profile.up_since.items():
+            if since == now:
+                self._hurry(plane, now)
+        if not self.profile.usable:
+            self.recall(now)
+
+    def _hurry(self, plane: int, now: float) -> None:
+        """Probe at once what waits on a plane."""
+        self._due = [(now if ev.plane == plane else at, order, ev) for at, order, ev in self._due]
+        heapq.heapify(self._due)
+
+    def _seek(self, plane: int, now: float) -> None:
+        """A plane is at a loss: ask its bad EVs, once in the time that an answer may take."""
+        if self.profile.at_a_loss(plane) and now >= self._seek_again_at:
+            self._seek_again_at = now + self._context.config.probe_timeout_s
+            self._hurry(plane, now)
+
+    # ---- probes -----------------------------------------------------------------------------------------
+
+    def refresh(self, avoid: Ev | None) -> None:
+        """Ask for the state of the responder over another EV than `avoid` (§5.11: on an expiry)."""
+        self.ask(self.profile.another(avoid))
+
+    def ask_spares(self) -> None:
+        """Nothing is heard over any EV in rotation: one that is not may lead to the peer, and show that it lives."""
+        for ev in self.profile.spares():
+            self.ask(ev)
+
+    def ask(self, ev: Ev | None) -> None:
+        """Queue a probe over an EV, unless it is None or has one."""
+        if ev is not None and not ev.probing:
+            ev.probing = True
+            self._queue.append(_Probe(ev))
+
+    def transmit(self, now: float, out: list[tuple[int, str, Packet]], room: TxCredit) -> None:
+        """Send the probes that are due, where ports have room."""
+        context = self._context
+        for _ in range(len(self._queue)):
+            probe = self._queue.popleft()
+            ev = probe.ev
+            if probe.over:
+                continue
+            if not self.profile.plane_up(ev.plane):
+                self._end(probe)
+                self._rest(ev, now)
+                continue
+            if not room.free >> ev.plane & 1:
+                self._queue.append(probe)
+                continue
+            room.take(ev.plane)
+            probe_id = self._next_id = self._next_id + 1 & 0xFFFF
+            again = probe.asked > 0
+            if not again:
+                probe.began_at = now
+            probe.asked += 1
+            if probe.asked <= ASKINGS:
+                probe.asked_at = now
+                patience = context.config.probe_timeout_s / ASKINGS
+            else:
+                self._pending.pop(probe.ids.popleft(), None)
+                patience = context.config.probe_interval_s
+            probe.ids.append(probe_id)
+            self._pending[probe_id] = (probe, now)
+            self._wait(probe, now + max(patience, self._hearing.trips.usual_s(ev)))
+            self._counters.probes_sent += 1
+            stamped = context.config.timestamps
+            timestamp = int(now / context.config.ts_unit_s) & 0xFFFF if stamped else None
+            dscp = context.config.dscp_trimmable if context.remote_trim_nack else context.config.dscp_no_trim
+            out.append((ev.plane, context.peer, ReliabilityProbe(
+                context.remote_qpn, ev.value, ev.plane, dscp, ECN_ECT0, probe_id, timestamp, int(stamped),
+                *context.request_ids, again,
+            )))  # fmt: skip
+
+    def _wait(self, probe: _Probe, until: float) -> None:
+        self._order += 1
+        heapq.heappush(self._expect, (until, self._order, probe))
+
+    def _end(self, probe: _Probe) -> None:
+        """Nothing is expected of it any more."""
+        probe.over = True
+        for probe_id in probe.ids:
+            self._pending.pop(probe_id, None)
+
+    def on_answer(self, sack: Sack, now: float) -> None:
+        """A SACK with pr = 1. Unknown ids and ids of another EV are ignored."""
+        found = self._pending.get(sack.probe_id)  # type: ignore[arg-type]
+        if found is None or sack.entropy != found[0].ev.value:
+            return
+        probe, sent_at = found
+        ev, began_at = probe.ev, probe.began_at
+        self._end(probe)
+        self.proved(ev, now)
+        hearing, rtt_s = self._hearing, now - sent_at
+        hearing.answered(ev.plane, sent_at, hearing.trips.ordinary(rtt_s, ev), now)
+        ev.sampled(rtt_s)
+        ev.probes_answered += 1
+        self._counters.probes_answered += 1
+        signal = _ANSWERS.get(sack.verdict, EvSignal.PROBE_CLEAN)
+        if signal is EvSignal.PROBE_FAILED:
+            self._failed(ev, now, began_at)
+            return
+        ev.failures, ev.doubted = 0, -1
+        ev.streak += 1
+        if ev.state is EvState.ASSUMED_BAD and (ev.streak >= ev.needed or self.profile.at_a_loss(ev.plane)):
+            self.signal(ev, signal, now)
+        self._rest(ev, began_at)
+
+    def _failed(self, ev: Ev, now: float, began_at: float) -> None:
+        """A probe was not answered in time, or badly. A GOOD EV needs several in a row to fall (§5.12)."""
+        ev.streak = 0
+        ev.failures += 1
+        if ev.failures >= self._context.config.probe_fail_count:
+            ev.failures = 0
+            self.signal(ev, EvSignal.PROBE_FAILED, now)
+        self._rest(ev, began_at)
+
+    def _rest(self, ev: Ev, since: float) -> None:
+        """The probe is over; another follows one interval after it, as long as the EV is ASSUMED_BAD."""
+        ev.probing = False
+        if ev.state is EvState.ASSUMED_BAD:
+            self._schedule(ev, since + self._context.config.probe_interval_s)
+
+    # ---- clock ------------------------------------------------------------------------------------------
+
+    def on_timer(self, now: float) -> None:
+        """Queue probes that are due, ask again and fail those not answered."""
+        while self._expect and (self._expect[0][0] <= now or self._expect[0][2].over):
+            probe = heapq.heappop(self._expect)[2]
+            if not probe.over:
+                self._overdue(probe, now)
+        while self._due and self._due[0][0] <= now:
+            ev = heapq.heappop(self._due)[2]
+            ev.probing = False
+            if ev.state is not EvState.ASSUMED_BAD:
+                continue
+            if self.profile.plane_up(ev.plane):
+                ev.probing = True
+                self._queue.append(_Probe(ev))
+            else:
+                self._schedule(ev, now + self._context.config.probe_interval_s)
+
+    def _overdue(self, probe: _Probe, now: float) -> None:
+        """Patience with a probe has ended."""
+        ev = probe.ev
+        if probe.asked < ASKINGS:
+            self._queue.append(probe)
+        elif probe.began_at < self.profile.up_since[ev.plane]:
+            self._end(probe)  # a port was down meanwhile
+            self._rest(ev, now)
+        elif self._hearing.missed(ev, probe.asked_at):
+            self._end(probe)
+            self._failed(ev, now, probe.began_at)
+        else:
+            self._queue.append(probe)
+            self.refresh(ev)
+
+    def next_deadline(self) -> float | None:
+        """When on_timer has something to do."""
+        while self._expect and self._expect[0][2].over:
+            heapq.heappop(self._expect)
+        due = self._due[0][0] if self._due else None
+        expect = self._expect[0][0] if self._expect else None
+        if due is None or expect is None:
+            return expect if due is None else due
+        return min(due, expect)
+
+    @property
+    def has_probes(self) -> bool:
+        """Probes wait for a port."""
+        return bool(self._queue)

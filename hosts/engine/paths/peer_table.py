@@ -1,0 +1,438 @@
+"""The other hosts: which of their ports are up, and what we have to tell them.
+
+Also the endpoint operations, which need no QP (mrc-protocol §2.12, §5.12, §6.10): port status updates both ways, and
+EV probes, asked for by the application or by the reverse EV set (§6.8, ack_paths.py).
+
+Design note: port maps are soft state. An update names no process of the peer's, and a process that was restarted
+counts its request ids from anywhere, so no comparison of ids alone can tell a newer word from one that comes late:
+
+1. A connect, which travels out of band, is where a new process shows itself. Whatever id comes next is believed; and
+   each end tells its ports with its first QP to a peer, all up or not.
+2. An older id is passed over, and acknowledged only if it says what we believe anyway: who is alive says it again, at
+   least once a refresh (`port_status_refresh_s`, R), under the same id. It is believed when it comes again more than R
+   after the newest.
+3. That a port is down is believed for LEASE_REFRESHES * R after the last update that said so, and no longer. A peer
+   with a port down says so once in R.
+
+So what a late packet of an old process said about a port that is up is believed for LEASE_REFRESHES * R at most, and
+that a port is down is known 2 R after the late word at the latest.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from hosts.engine.cc.incast import IncastSignal
+from hosts.engine.cc.qpcc import Qpcc, Qpccs
+from hosts.engine.config import Config
+from hosts.engine.connection import TxCredit
+from hosts.engine.events import Event, EvProbeResult, PlaneChanged
+from hosts.engine.paths.ack_paths import AckPaths
+from hosts.engine.wire.packets import (
+    ECN_ECT0,
+    ECN_NOT_ECT,
+    ENDPOINT_QPN,
+    EndpointOp,
+    EndpointRequest,
+    EndpointResponse,
+    Packet,
+)
+
+if TYPE_CHECKING:
+    from hosts.engine.paths.ev import Ev
+    from hosts.engine.qp import EngineQueuePair
+
+ALL_PORTS = 0xFFFFFFFF
+REQUEST_BITS = 16
+NEVER = float("inf")
+LEASE_REFRESHES = 3.5
+"""For so many refreshes a port of a peer is believed to be down: two words in a row may get lost."""
+PROBES_WITHOUT_PROOF = 32
+"""EV probes that follow the last packet of a peer to which no way is proven."""
+PROBE_RTTS = 4
+"""Round trips that an EV probe for the reverse set waits for its answer, if that is less than probe_timeout_s."""
+
+
+class Peer:
+    """What is known of one other host."""
+
+    __slots__ = (
+        "acknowledged", "last_update", "last_update_at", "lease_ends", "name", "passed_over", "ports", "probe_at",
+        "probes_left", "qps", "reverse", "update_at", "update_id", "update_waits", "updates_sent",
+    )  # fmt: skip
+
+    def __init__(self, name: str, planes: int, rng: Random):
+        self.name = name
+        self.qps: list[EngineQueuePair] = []
+        """Connected QPs."""
+        self.ports = ALL_PORTS
+        """Bit p: its port of plane p is up, as far as it told us."""
+        self.lease_ends: float | None = None
+        """Until when some of them are believed to be down; None = all are up."""
+        self.last_update: int | None = None
+        """Request id of its newest port status update, which came at `last_update_at`; None = any is believed."""
+        self.last_update_at = 0.0
+        self.passed_over: int | None = None
+        """Request id of the newest update if it was older than that one."""
+        self.reverse = AckPaths(planes, self.qps, rng)
+        self.probe_at: float | None = None
+        """When an EV probe for the reverse set may leave; None = no data came in since the last one."""
+        self.probes_left = 0
+        """Probes that may follow it while no way is proven."""
+        self.update_at: float | None = None
+        """When our next port status update to it leaves; None = it knows all."""
+        self.update_id = 0
+        self.updates_sent = 0
+        self.update_waits = False
+        """One is queued: while no port is up none can leave."""
+        self.acknowledged = True
+
+
+@dataclass(slots=True)
+class EvProbe:
+    """An EV probe in flight, asked once or twice. `ev`: of the reverse set, None when the application asked."""
+
+    request_id: int
+    """Of its first asking; names the probe."""
+    peer: Peer
+    value: int
+    plane: int
+    sent_at: float
+    due: float
+    """When it is asked again; after that the deadline."""
+    deadline: float
+    ev: Ev | None
+    qpcc: Qpcc | None = None
+    """Who wants to learn the base RTT."""
+    again_id: int | None = None
+    """Request id of the second asking, which left at `again_at` and was answered after `again_rtt_s`."""
+    again_at: float = 0.0
+    again_rtt_s: float | None = None
+
+
+class PeerTable:
+    """All other hosts an endpoint has heard of. `local_ports`: mask of our own ports that are up."""
+
+    def __init__(self, planes: int, config: Config, events: list[Event], rng: Random):
+        self._planes, self._config, self._events = planes, config, events
+        self._mask = (1 << planes) - 1
+        self._by_name: dict[str, Peer] = {}
+        self.local_ports = self._mask
+        self.control: deque[tuple[Peer, Packet]] = deque(maxlen=1 << 14)
+        """Control packets to be sent, oldest first; beyond the bound the oldest are lost, as they might on the wire."""
+        self._rng = rng
+        self._probes: dict[int, EvProbe] = {}
+        """By request id, of either asking."""
+        self._request_id = rng.getrandbits(REQUEST_BITS)
+        self._plane = 0
+        self.qpccs = Qpccs(config, planes, self._probe_base)
+        self.incast = IncastSignal(config.incast_penalty, config.incast_hold_s)
+
+    def get(self, name: str) -> Peer:
+        """The peer of that name, new if need be. Names come from the NIC, which knows the hosts there are."""
+        peer = self._by_name.get(name)
+        if peer is None:
+            peer = self._by_name[name] = Peer(name, self._planes, self._rng)
+        return peer
+
+    def connected(self, peer: Peer, qp: EngineQueuePair, now: float) -> None:
+        """A QP with that peer is up, and the peer may have been restarted: see the design note.
+
+        Its map stays as it is: its word may have been faster than the news that it has connected.
+        """
+        first = not peer.qps
+        if first:
+            peer.reverse.forget()
+        peer.last_update = None
+        peer.qps.append(qp)
+        qp.on_ports(self.local_ports, peer.ports, now)
+        if first or self.local_ports != self._mask or not peer.acknowledged:
+            self.tell(peer, now)
+
+    @staticmethod
+    def disconnected(peer: Peer, qp: EngineQueuePair) -> None:
+        """A QP with that peer is gone. With the last one goes what would renew the proof of reverse EVs."""
+        if qp in peer.qps:
+            peer.qps.remove(qp)
+            if not peer.qps:
+                peer.reverse.forget()
+
+    # ---- control packets --------------------------------------------------------------------------------
+
+    @staticmethod
+    def _route(peer: Peer, packet: Packet, up: int, free: int) -> tuple[int, int] | None:
+        """(plane, EV) of a control packet; None: it has to wait. Answers to EV probes have theirs (on_request)."""
+        plane = packet.plane
+        if type(packet) is EndpointResponse and packet.op == EndpointOp.EV_PROBE and up >> plane & 1:
+            return (plane, packet.ev) if free >> plane & 1 else None
+        return peer.reverse.route(plane, up, free)
+
+    def transmit(self, out: list[tuple[int, str, Packet]], limit: int, room: TxCredit) -> None:
+        """Send what is queued, where ports have room; the rest stays."""
+        queue = self.control
+        for _ in range(min(len(queue), limit)):
+            peer, packet = queue.popleft()
+            if type(packet) is EndpointRequest:
+                if packet.op == EndpointOp.EV_PROBE:
+                    self._send_probe(peer, packet, out, room)
+                    continue
+                packet.request_id, packet.port_mask = peer.update_id, self._port_mask()  # of now: it may have waited
+            # With no port up at both ends one belief must be wrong, and only a packet sent all the same can tell.
+            usable = self.local_ports & peer.ports or self.local_ports
+            route = self._route(peer, packet, usable, usable & room.free)
+            if route is None:
+                queue.append((peer, packet))
+                continue
+            if type(packet) is EndpointRequest:
+                peer.update_waits = False
+            packet.plane, packet.ev = route
+            room.take(packet.plane)
+            out.append((packet.plane, peer.name, packet))
+
+    def _send_probe(
+        self, peer: Peer, packet: EndpointRequest, out: list[tuple[int, str, Packet]], room: TxCredit
+    ) -> None:
+        """EV probes leave on their own EV or not at all: where the port is down they fail by their timeout."""
+        if room.free >> packet.plane & 1:
+            room.take(packet.plane)
+            out.append((packet.plane, peer.name, packet))
+        elif self.local_ports >> packet.plane & 1:
+            self.control.append((peer, packet))
+
+    # ---- ports ------------------------------------------------------------------------------------------
+
+    def on_port(self, plane: int, up: bool, now: float) -> None:
+        """Our port changed: withdraw or readmit its plane at once, and tell everyone we talk to."""
+        bit = 1 << plane
+        if bool(self.local_ports & bit) == up:
+            return
+        self.local_ports ^= bit
+        self._events.append(PlaneChanged(None, plane, up, now))
+        for peer in self._by_name.values():
+            self._apply(peer, now)
+            self.tell(peer, now)
+
+    def _apply(self, peer: Peer, now: float) -> None:
+        for qp in peer.qps:
+            qp.on_ports(self.local_ports, peer.ports, now)
+
+    def tell(self, peer: Peer, now: float) -> None:
+        """Start a port status update to a peer with whom a QP is connected."""
+        if peer.qps:
+            peer.update_id = self._new_id()
+            peer.update_at, peer.updates_sent, peer.acknowledged = now, 0, False
+
+    def _on_update(self, peer: Peer, request: EndpointRequest, now: float) -> bool:
+        """§5.12. Updates may overtake each other on different planes: an older one changes nothing.
+
+        Returns whether what it says is what we believe now: else it must not be acknowledged.
+        """
+        ports = request.port_mask >> self._config.port_bit_base | ALL_PORTS & ~self._mask
+        last = peer.last_update
+        behind = last is not None and (request.request_id - last & 0xFFFF) >= 1 << REQUEST_BITS - 1
+        again = (
+            request.request_id == peer.passed_over and now - peer.last_update_at >= self._config.port_status_refresh_s
+        )
+        peer.passed_over = request.request_id if behind else None
+        if not behind or again:
+            peer.last_update, peer.last_update_at = request.request_id, now
+            self._believe(peer, ports, now)
+        elif ports != peer.ports:
+            return False
+        if ports != ALL_PORTS:
+            peer.lease_ends = now + LEASE_REFRESHES * self._config.port_status_refresh_s
+        return True
+
+    def _believe(self, peer: Peer, ports: int, now: float) -> None:
+        """What we hold of the peer's ports changes, perhaps."""
+        changed = peer.ports ^ ports
+        peer.ports, peer.lease_ends = ports, None
+        for plane in range(self._planes):
+            if changed >> plane & 1:
+                self._events.append(PlaneChanged(peer.name, plane, bool(ports >> plane & 1), now))
+        if changed:
+            self._apply(peer, now)
+
+    # ---- endpoint operations ----------------------------------------------------------------------------
+
+    def on_request(self, peer: Peer, request: EndpointRequest, now: float) -> None:
+        """Answer an EV probe or a port status update; other operations are ignored."""
+        if request.op == EndpointOp.PORT_STATUS_UPDATE:
+            if not self._on_update(peer, request, now):
+                return
+        elif request.op != EndpointOp.EV_PROBE:
+            return
+        ways = [(request.plane, request.ev)]
+        if request.rtx and request.op == EndpointOp.EV_PROBE:
+            ways = peer.reverse.other_ways(request.plane, request.ev, self.local_ports & peer.ports)
+        for plane, ev in ways:
+            self.control.append((peer, EndpointResponse(
+                ENDPOINT_QPN, ev, plane, self._config.dscp_control, ECN_NOT_ECT, request.request_id, request.op,
+                request.timestamp or 0,
+            )))  # fmt: skip
+
+    def on_response(self, peer: Peer, response: EndpointResponse, now: float) -> None:
+        """The peer answered. Matched by request id, not by op (§12 row 6)."""
+        found = self._probes.get(response.request_id)
+        if found is not None and found.peer is peer:
+            if response.request_id == found.request_id:
+                self._probed(found, now - found.sent_at, False, now)
+                return
+            if found.again_rtt_s is None:  # the first of the ways
+                found.again_rtt_s = now - found.again_at
+            if found.ev is not None or found.qpcc is not None:
+                self._probed(found, found.again_rtt_s, True, now)  # who wants to know of the way back waits on
+        elif not peer.acknowledged and response.request_id == peer.update_id:
+            peer.acknowledged = True
+            all_up = self.local_ports == self._mask
+            peer.update_at = None if all_up else now + self._config.port_status_refresh_s
+
+    def _probed(self, probe: EvProbe, rtt_s: float | None, back_lost: bool, now: float) -> None:
+        """An EV probe ended, with its round trip or (None) without any answer."""
+        del self._probes[probe.request_id]
+        if probe.again_id is not None:
+            self._probes.pop(probe.again_id, None)
+        reverse = probe.peer.reverse
+        if probe.qpcc is not None:
+            probe.qpcc.on_probe(rtt_s)
+        elif probe.ev is None:
+            name = probe.peer.name
+            result = EvProbeResult(probe.request_id, name, probe.value, probe.plane, rtt_s, now, back_lost)
+            self._events.append(result)
+        elif rtt_s is None:
+            reverse.unanswered(probe.ev)
+        else:
+            reverse.answered(probe.ev, rtt_s)
+
+    def probe_ev(
+        self, peer: Peer, value: int, plane: int, now: float, timeout_s: float, ev: Ev | None = None,
+        qpcc: Qpcc | None = None,
+    ) -> int:  # fmt: skip
+        """Queue an EV probe; returns its request id. Its outcome is an EvProbeResult, or `ev` or `qpcc` learn of it.
+
+        Without an answer it is asked again after half of `timeout_s`.
+        """
+        request_id = self._new_id()
+        due, deadline = now + timeout_s / 2, now + timeout_s
+        probe = self._probes[request_id] = EvProbe(request_id, peer, value, plane, now, due, deadline, ev, qpcc)
+        self._ask(probe, request_id, now)
+        return request_id
+
+    def _new_id(self) -> int:
+        self._request_id = self._request_id + 1 & 0xFFFF
+        return self._request_id
+
+    def _ask(self, probe: EvProbe, request_id: int, now: float) -> None:
+        # Probes for control packets travel in their class, those of the application in that of data (§2.13).
+        ours = probe.ev is not None or probe.qpcc is not None
+        dscp, ecn = (self._config.dscp_control, ECN_NOT_ECT) if ours else (self._config.dscp_trimmable, ECN_ECT0)
+        self.control.append((probe.peer, EndpointRequest(
+            ENDPOINT_QPN, probe.value, probe.plane, dscp, ecn, request_id, EndpointOp.EV_PROBE, 0,
+            *self._timestamp(now), request_id != probe.request_id,
+        )))  # fmt: skip
+
+    def _overdue(self, probe: EvProbe, now: float) -> None:
+        """Ask again, or end it."""
+        if probe.again_id is None and now < probe.deadline:
+            probe.again_id, probe.again_at, probe.due = self._new_id(), now, probe.deadline
+            self._probes[probe.again_id] = probe
+            self._ask(probe, probe.again_id, now)
+        else:
+            self._probed(probe, probe.again_rtt_s, probe.again_rtt_s is not None, now)
+
+    def _probe_base(self, qpcc: Qpcc, now: float) -> bool:
+        """Probe the base RTT (nscc.md §2.8) over any EV that works; False when there is none."""
+        peer = self.get(qpcc.peer)
+        ev = peer.reverse.draw(self.local_ports & peer.ports)
+        if ev is not None:
+            self.probe_ev(peer, ev.value, ev.plane, now, self._config.probe_timeout_s, qpcc=qpcc)
+        return ev is not None
+
+    def heard_data(self, peer: Peer, now: float) -> None:
+        """Data or a probe came in: a round trip later, if we sent no data, an EV probe renews the set (§6.8)."""
+        peer.probe_at = now + self._reverse_period_s(peer)
+        peer.probes_left = PROBES_WITHOUT_PROOF
+
+    def _reverse_period_s(self, peer: Peer) -> float:
+        return max(peer.reverse.rtt_s or 0.0, self._config.reverse_probe_s)
+
+    def _renew_reverse(self, peer: Peer, now: float) -> None:
+        due, peer.probe_at = peer.probe_at, None
+        if due is None or peer.reverse.proved_at >= now - self._reverse_period_s(peer):
+            return
+        ev = peer.reverse.draw(self.local_ports & peer.ports)
+        if ev is not None:
+            patience = min(self._config.probe_timeout_s, PROBE_RTTS * self._reverse_period_s(peer))
+            self.probe_ev(peer, ev.value, ev.plane, now, patience, ev)
+            if peer.probes_left and not peer.reverse.proven:
+                peer.probes_left -= 1
+                peer.probe_at = now + self._reverse_period_s(peer)
+
+    def _timestamp(self, now: float) -> tuple[int | None, int]:
+        """(tx_timestamp, tsr) of a request."""
+        config = self._config
+        return (int(now / config.ts_unit_s) & 0xFFFF, 1) if config.timestamps else (None, 0)
+
+    # ---- clock ------------------------------------------------------------------------------------------
+
+    def on_timer(self, now: float) -> None:
+        """Repeat port status updates (§5.12), ask again and fail EV probes without answer."""
+        for peer in self._by_name.values():
+            if peer.probe_at is not None and peer.probe_at <= now:
+                self._renew_reverse(peer, now)
+            if peer.lease_ends is not None and peer.lease_ends <= now:
+                self._believe(peer, ALL_PORTS, now)
+            if peer.update_at is None or peer.update_at > now:
+                continue
+            if not any(qp.state.value == "rts" for qp in peer.qps):
+                peer.update_at = None  # nobody sends to us; the next connect tells
+                continue
+            self._update(peer, now)
+        for probe in [p for i, p in self._probes.items() if p.due <= now and i == p.request_id]:
+            self._overdue(probe, now)
+
+    def _update(self, peer: Peer, now: float) -> None:
+        config = self._config
+        peer.updates_sent += 1
+        early = not peer.acknowledged and peer.updates_sent < config.port_status_repeats
+        peer.update_at = now + (config.base_timeout_s if early else config.port_status_refresh_s)
+        if peer.acknowledged:  # a refresh: newer than what was acknowledged
+            peer.update_id = self._new_id()
+            peer.acknowledged = False
+        if peer.update_waits:
+            return
+        peer.update_waits = True
+        self.control.append((peer, EndpointRequest(
+            ENDPOINT_QPN, 0, self._next_plane(), config.dscp_control, ECN_NOT_ECT, peer.update_id,
+            EndpointOp.PORT_STATUS_UPDATE, self._port_mask(), *self._timestamp(now),
+        )))  # fmt: skip
+
+    def _port_mask(self) -> int:
+        """Our ports that are up, as the wire has them."""
+        return self.local_ports << self._config.port_bit_base & ALL_PORTS
+
+    def _next_plane(self) -> int:
+        """Repeated updates take turns over the planes that are left, for one of them may be the trouble."""
+        for _ in range(self._planes):
+            self._plane = (self._plane + 1) % self._planes
+            if self.local_ports >> self._plane & 1:
+                break
+        return self._plane
+
+    def next_deadline(self) -> float | None:
+        """When on_timer has something to do."""
+        first = NEVER  # asked after every batch of packets: no lists here
+        for peer in self._by_name.values():
+            if peer.update_at is not None and peer.update_at < first:
+                first = peer.update_at
+            if peer.probe_at is not None and peer.probe_at < first:
+                first = peer.probe_at
+            if peer.lease_ends is not None and peer.lease_ends < first:
+                first = peer.lease_ends
+        for probe in self._probes.values():
+            if probe.due < first:
+                first = probe.due
+        return None if first == NEVER else first

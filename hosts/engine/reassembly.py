@@ -1,0 +1,85 @@
+"""Whether the packets of a message make up the message: the responder reads them once more, in order of PSN.
+
+Payload is placed in the order it arrives, so that a packet alone can be right while its message is not: ten bytes that
+announce a thousand, a hole in the addresses, a MIDDLE of another message. Such a message must not complete. What
+arrives above a hole is therefore remembered in a few numbers (no payload) until cack passes it; at most a window's
+worth. A message is whole when it begins with FIRST and ends with LAST (or is an ONLY), its packets share MSN and RQMSN
+(§2.3) and DMALen (§2.5), each address is where the packet before it ended, that is VA(message) + i x PMTU, and the
+bytes add up to DMALen.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from hosts.engine.wire.packets import END_OPCODES, START_OPCODES, Opcode, Write
+
+_Part = tuple[Opcode, int, int, int, int, int]
+"""Opcode, MSN, RQMSN, virtual address, bytes of payload, DMALen."""
+
+
+class Reassembly:
+    """`remainder`: DMALen tells what is left of the message from its packet on, not its length (§12 row 12)."""
+
+    __slots__ = ("_held", "_ids", "_left", "_length", "_remainder", "_va", "ended")
+
+    def __init__(self, remainder: bool):
+        self._remainder = remainder
+        self._held: dict[int, _Part] = {}
+        """By PSN (unwrapped): packets here above a hole."""
+        self._ids: tuple[int, int] | None = None
+        """MSN and RQMSN of the message begun; None = the next packet must begin one."""
+        self._length = self._left = self._va = 0
+        """Of that message: bytes in all, bytes still to come, address of the next one."""
+        self.ended: deque[int] = deque()
+        """Lengths in bytes of the messages that ended and were not taken out yet, in order."""
+
+    def hold(self, psn: int, packet: Write) -> None:
+        """A packet accepted above a hole."""
+        self._held[psn] = _part(packet)
+
+    def read(self, packet: Write, psn: int, run: int) -> tuple[int, str | None]:
+        """The hole at `psn` is filled by `packet`, and `run` packets are here from there on without another.
+
+        Returns how many of them are right, and what is wrong with the next one; None when all are right.
+        """
+        wrong = self._next(_part(packet))
+        held, count = self._held, 0
+        while wrong is None:
+            count += 1
+            if count == run:
+                break
+            wrong = self._next(held.pop(psn + count))
+        return count, wrong
+
+    def _next(self, part: _Part) -> str | None:
+        opcode, msn, rqmsn, va, size, announced = part
+        if opcode in START_OPCODES:
+            if self._ids is not None:
+                return f"a message begins, and {self._left} bytes of the one before it (MSN {self._ids[0]}) never came"
+            self._ids = msn, rqmsn
+            self._length = self._left = announced
+        elif self._ids is None:
+            return f"{opcode.name} without a message begun"
+        elif self._ids != (msn, rqmsn):
+            return f"MSN {msn}, RQMSN {rqmsn} inside the message of MSN {self._ids[0]}, RQMSN {self._ids[1]}"
+        else:
+            expected = self._left if self._remainder else self._length
+            if announced != expected:
+                return f"DMALen {announced}, where the packets before it make it {expected}"
+            if va != self._va:
+                return f"virtual address {va:#x}, where the packet before it ended at {self._va:#x}"
+        self._va = va + size
+        self._left -= size
+        if opcode in END_OPCODES:
+            if self._left:
+                return f"the message ends with {self._length - self._left} of {self._length} bytes"
+            self._ids = None
+            self.ended.append(self._length)
+        elif self._left <= 0:
+            return f"{opcode.name} reaches the end of a message of {self._length} bytes"
+        return None
+
+
+def _part(packet: Write) -> _Part:
+    return packet.opcode, packet.msn, packet.rqmsn, packet.va, len(packet.payload), packet.dma_length

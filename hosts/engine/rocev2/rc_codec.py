@@ -1,0 +1,105 @@
+"""Bytes of the RoCEv2 RC records, from after the BTH up to the padding; codec.py does the rest for both protocols.
+
+BTH byte 8 holds A and seven reserved bits in RC, so none of MRC's flags there is read or sent. BECN of a CNP is bit 6
+of byte 4, which no iCRC covers. [IBTA]
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hosts.engine.errors import WireError
+from hosts.engine.rocev2.rc_packets import (
+    RC_IMM,
+    RC_START,
+    RC_WRITES,
+    Cnp,
+    RcAck,
+    RcOpcode,
+    RcPacket,
+    RcWrite,
+)
+from hosts.engine.wire.headers import AETH, IMMDT, RETH, Layout
+from hosts.engine.wire.packets import NOMINAL_OVERHEAD
+
+RC_OPCODES = {int(op): op for op in RcOpcode}
+RC_KINDS = frozenset((RcWrite, RcAck, Cnp))
+CNP_RESERVED = 16
+"""Zero bytes after the BTH of a CNP."""
+BECN = 0x40
+"""Bit of BTH byte 4."""
+FLAG_A, FLAGS_SE_OR_M, FLAG_SE = 0x80, 0xC0, 0x80
+_UDP_BTH_ICRC = 8 + 12 + 4
+
+
+def rc_headers(opcode: RcOpcode) -> tuple[Layout, ...]:
+    """Headers after BTH of an RC write: RETH in FIRST and ONLY, ImmDt last where the opcode says so."""
+    return (*((RETH,) if opcode in RC_START else ()), *((IMMDT,) if opcode in RC_IMM else ()))
+
+
+_SIZES = {op: sum(layout.size for layout in rc_headers(op)) for op in RC_WRITES}
+
+
+def rc_write_size(opcode: RcOpcode, payload: int) -> int:
+    """Nominal size (UDP length + 40) of a write with that many payload bytes, as for MRC (§6.2)."""
+    return _UDP_BTH_ICRC + _SIZES[opcode] + payload + (-payload & 3) + NOMINAL_OVERHEAD
+
+
+class RcBody(NamedTuple):
+    """What codec.py needs to frame a record."""
+
+    opcode: RcOpcode
+    variant: int
+    """BTH byte 4, which the iCRC leaves out."""
+    flags1: int
+    """BTH byte 1 without the pad count."""
+    flags: int
+    """BTH byte 8."""
+    psn: int
+    headers: bytes
+    payload: bytes | memoryview
+
+
+def encode_rc(record: RcPacket) -> RcBody:
+    """Raises ValueError for field values that fit no header (a bug of the caller)."""
+    if type(record) is RcWrite:
+        values = {"va": record.va, "rkey": record.rkey, "dma_length": record.dma_length, "imm": record.imm}
+        headers = b"".join(layout.pack(values) for layout in rc_headers(record.opcode))
+        flags = FLAG_A if record.ack_request else 0
+        return RcBody(record.opcode, 0, FLAG_SE if record.solicited else 0, flags, record.psn, headers, record.payload)
+    if type(record) is RcAck:
+        body = AETH.pack({"syndrome": record.syndrome, "msn": record.msn})
+        return RcBody(RcOpcode.ACKNOWLEDGE, 0, 0, 0, record.psn, body, b"")
+    return RcBody(RcOpcode.CNP, BECN, 0, 0, 0, bytes(CNP_RESERVED), b"")
+
+
+def decode_rc(
+    view: memoryview, at: int, opcode: RcOpcode, flags1: int, word: int, envelope: tuple, length: int
+) -> RcPacket:
+    """The record whose first byte after BTH is at `at`; `view` ends with the iCRC, which was found right.
+
+    `flags1`: BTH byte 1; `word`: bytes 8 to 11. Raises WireError.
+    """
+    pad = flags1 >> 4 & 3
+    end = len(view) - 4 - pad
+    if opcode in RC_WRITES:
+        start = at + _SIZES[opcode]
+        if end < start:
+            raise WireError(f"RC {opcode.name}: headers need {start - at} bytes, {len(view) - 4 - at} are there")
+        if end - start + pad & 3:
+            raise WireError(f"RC {opcode.name}: pad {pad} after {end - start} bytes")
+        values = {"va": 0, "rkey": 0, "dma_length": 0, "imm": 0}
+        for layout in rc_headers(opcode):
+            values.update(layout.unpack(view, at))
+            at += layout.size
+        return RcWrite(
+            *envelope, opcode, word & 0xFFFFFF, view[start:end], length + NOMINAL_OVERHEAD, **values,
+            ack_request=word >> 24 & FLAG_A != 0, solicited=flags1 & FLAGS_SE_OR_M != 0,
+        )  # fmt: skip
+    size = CNP_RESERVED if opcode is RcOpcode.CNP else AETH.size
+    if pad or end - at != size:
+        raise WireError(f"RC {opcode.name}: {end - at} bytes after BTH, pad {pad}")
+    if opcode is RcOpcode.CNP:
+        return Cnp(*envelope)
+    header = AETH.unpack(view, at)
+    return RcAck(*envelope, word & 0xFFFFFF, header["syndrome"], header["msn"])

@@ -1,0 +1,184 @@
+"""A RoCEv2 RC queue pair with the surface of MRC's EngineQueuePair, so that any workload runs on either.
+
+    qp = endpoint.create_qp(transport="rocev2")        # then attributes(), connect(), post_write() as ever
+
+Made to be compared with: one path by a constant EV (one of those given to connect), packets in order, Go-Back-N. What
+is MRC's alone stays away from it: no probes, no port status, no EV states but one, no limit of WriteIMM (RC has RNR
+NAKs for those that find no posted receive). Its parameters: rocev2_rate.RcConfig.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from hosts.engine.config import Config
+from hosts.engine.connection import Context, Counters, TxCredit
+from hosts.engine.errors import LocalError
+from hosts.engine.events import Event
+from hosts.engine.memory import EngineMemoryRegion, Memory
+from hosts.engine.paths.peer_table import PeerTable
+from hosts.engine.qp import EngineQpState, EngineQueuePair, QpAttributes
+from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcPacket, RcWrite
+from hosts.engine.rocev2.rc_rate import Dcqcn, LineRate, RcConfig, rate_control
+from hosts.engine.rocev2.rc_requestor import RcRequestor
+from hosts.engine.rocev2.rc_responder import RcResponder
+from hosts.engine.wire.packets import Packet
+
+
+@dataclass(slots=True)
+class RcCounters(Counters):
+    """Of a baseline QP: `lost` counts returns, `overtaken` those for a sequence NAK, `nacks_sent` NAKs."""
+
+    cnps_sent: int = 0
+    cnps_received: int = 0
+    rnr_naks: int = 0
+    """RNR NAKs received: a WriteIMM found no posted receive at the peer."""
+
+
+class RcQueuePair(EngineQueuePair):
+    """Made by Endpoint.create_qp(transport="rocev2"). What is not said here is as in EngineQueuePair."""
+
+    transport = "rocev2"
+
+    def __init__(
+        self, qpn: int, psn: int, planes: int, config: Config, settings: RcConfig, memory: Memory, peers: PeerTable,
+        events: list[Event], rng: Random,
+    ):  # fmt: skip
+        super().__init__(qpn, psn, planes, config, memory, peers, events, rng)
+        self.counters = RcCounters(plane_packets=[0] * planes, plane_bytes=[0] * planes)
+        self.settings = settings
+        self.path: tuple[int, int] | None = None
+        """(EV, plane) once connected; `paths`, the EV profile of MRC, stays None."""
+        self.requestor: RcRequestor | None = None  # type: ignore[assignment]
+        self.responder: RcResponder | None = None  # type: ignore[assignment]
+
+    # ---- set-up -----------------------------------------------------------------------------------------
+
+    def attributes(self, region: EngineMemoryRegion | None = None) -> QpAttributes:
+        """What to send to the peer out of band; windows and trimming of MRC mean nothing here."""
+        return replace(super().attributes(region), trim_nack=False, dynamic_mpr=False)
+
+    def connect(
+        self, peer: str, remote: QpAttributes, evs: Sequence[tuple[int, int]], now: float, window: Any = None,
+        denied: Iterable[int] = (), config: Config | None = None,
+    ) -> None:  # fmt: skip
+        """INIT -> RTS over one of `evs` ((EV, plane) pairs; give one to choose it yourself; RcConfig.ev_choice).
+
+        `window`: a LineRate or Dcqcn; by default what RcConfig.control names. `denied`: EVs not to be chosen.
+        Raises LocalError.
+        """
+        if self.state is not EngineQpState.INIT:
+            raise LocalError(f"QP {self.qpn} is in {self.state.value}: only a new one can be connected")
+        self._check_transport(remote)
+        if bad := sorted({plane for _, plane in evs if not 0 <= plane < self._planes}):
+            raise LocalError(f"EVs on planes {bad}, but there are {self._planes} planes, 0 to {self._planes - 1}")
+        refused = set(denied)
+        usable = [pair for pair in evs if pair[0] not in refused]
+        if not usable:
+            raise LocalError(f"no EV to choose from: {len(evs)} given, {len(refused)} denied")
+        if window is not None and not isinstance(window, (LineRate, Dcqcn)):
+            raise LocalError(f"window = {type(window).__name__}: a rocev2 QP needs a LineRate or a Dcqcn")
+        spread = self.settings.ev_choice == "spread"
+        path = self.path = usable[self.qpn % len(usable)] if spread else self._rng.choice(usable)
+        config = self._config = config or self._config
+        pmtu = min(config.pmtu_bytes, remote.pmtu_bytes)
+        context = Context(self.qpn, remote.qpn, peer, config, self._events, pmtu, remote.mpr_packets, False)
+        self.peer, self.remote = peer, remote
+        self.requestor = RcRequestor(
+            context, self.counters, self.settings, window or rate_control(self.settings, now), path, self.first_psn,
+            self._port_up, self._fail,
+        )  # fmt: skip
+        self.responder = RcResponder(
+            context, self.counters, self._memory, self.settings, path, remote.psn, self._receives,
+            self._fail_responder,
+        )  # fmt: skip
+        self._handlers = {
+            RcWrite: self.responder.on_write,
+            RcAck: self.requestor.on_ack,
+            Cnp: self.requestor.on_cnp,
+        }
+        self.state = EngineQpState.RTS
+
+    def _port_up(self) -> bool:
+        return self.path is not None and bool(self._peers.local_ports >> self.path[1] & 1)
+
+    # ---- application ------------------------------------------------------------------------------------
+
+    def post_write(
+        self, local: Any, remote_va: int, rkey: int, *, now: float, imm: int | None = None, solicited: bool = False
+    ) -> int:
+        """As EngineQueuePair's, without its limit of WriteIMM."""
+        wr_id = super().post_write(local, remote_va, rkey, now=now, imm=imm, solicited=solicited)
+        self.requestor.start_timer(now)  # type: ignore[union-attr]
+        return wr_id
+
+    def set_penalty(self, penalty: int) -> None:
+        """Not in this transport: raises LocalError."""
+        raise LocalError(f"QP {self.qpn} is rocev2: receiver flow control is MRC's")
+
+    def cc_state(self) -> dict[str, Any]:
+        """Control, window and, with DCQCN, rate and alpha; empty before connect()."""
+        requestor = self.requestor
+        if requestor is None:
+            return {}
+        rate = requestor.rate
+        return {
+            "control": self.settings.control,
+            "window_packets": requestor.window_packets,
+            "inflight_packets": requestor.next_psn - requestor.una_psn,
+            **({"rate_bps": rate.rate_bps, "alpha": rate.alpha} if isinstance(rate, Dcqcn) else {}),
+        }
+
+    def ev_states(self) -> list[dict[str, Any]]:
+        """The one EV, in the form of EngineQueuePair.ev_states; it is `good` whatever happens, for nobody judges it."""
+        if self.path is None:
+            return []
+        ev, plane = self.path
+        return [
+            {
+                "ev": ev, "plane": plane, "state": "good", "active": True,
+                "sent": self.counters.plane_packets[plane], "acked": 0, "lost": self.counters.lost, "marked": 0,
+                "trimmed": 0, "rtt_s": None, "srtt_s": None, "probes_ok": 0, "probes_needed": 0, "probes_answered": 0,
+                "held_by_floor": False,
+            }
+        ]  # fmt: skip
+
+    def deny_ev(self, value: int, deny: bool, now: float) -> None:
+        """Not in this transport: raises LocalError."""
+        raise LocalError(f"QP {self.qpn} is rocev2: its path is fixed (only mrc QPs have EVs to deny)")
+
+    # ---- network and clock ------------------------------------------------------------------------------
+
+    def receive(self, packet: Packet | RcPacket, now: float) -> None:
+        """A packet from our peer for this QP; MRC's are ignored."""
+        if self.state is EngineQpState.RTS:
+            handler = self._handlers.get(type(packet))
+            if handler is not None:
+                handler(packet, now)
+        elif self.responder is not None and type(packet) is RcWrite:
+            self.responder.repeat_nak()
+
+    def transmit(self, now: float, out: list[Any], limit: int, room: TxCredit) -> None:
+        """What the responder owes, and up to `limit` data packets."""
+        if self.responder is None or self.requestor is None:
+            return
+        self.responder.transmit(out, room)
+        if self.state is EngineQpState.RTS:
+            self.requestor.transmit(now, out, limit, room)
+
+    def transport_ack(self) -> None:
+        """None: ACKs leave with transmit, on the QP's own path."""
+        return None
+
+    def on_timer(self, now: float) -> None:
+        if self.state is EngineQpState.RTS and self.requestor is not None:
+            self.requestor.on_timer(now)
+
+    def next_deadline(self) -> float | None:
+        """When on_timer or transmit has something to do."""
+        if self.state is not EngineQpState.RTS or self.requestor is None:
+            return None
+        return self.requestor.next_deadline()

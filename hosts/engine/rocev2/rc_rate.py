@@ -1,0 +1,186 @@
+"""Parameters of the RoCEv2 RC baseline, and its two ways to control how fast it sends.
+
+`RcConfig` is the one record. `control = "window"` sends as fast as the port takes it, `window_packets` at most without
+acknowledgment. `control = "dcqcn"` adds a rate, a simplification of DCQCN [public paper, SIGCOMM 2015]:
+
+    kept           CNP at most once per cnp_interval_s; alpha += g (1 - alpha) and rate x (1 - alpha/2) per CNP; alpha
+                   decay; recovery half way to the target rate each period; additive increase of the target after
+                   `fast_recovery` periods
+    left out       the byte counter beside the recovery timer, hyper increase, rate limits of the NIC's scheduler
+    times          of the paper x 1000, as every time in this testbed (mrc-protocol §11.4)
+
+Neither reacts to loss: RoCE was made for networks without it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from hosts.engine.config import ConfigError
+
+ACK_TIMEOUT_UNIT_S = 4.096e-6
+"""Local ACK Timeout = this x 2**timeout [IBTA]; MRC's unit is a quarter of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RcConfig:
+    """Units are in the names. What both transports need (PMTU, UDP port, DSCPs) is in Config."""
+
+    timeout: int = 14
+    """Local ACK timeout 4.096 us x 2**timeout: 67 ms, as Config.timeout's; 1..31."""
+    retry_cnt: int = 7
+    """Times in a row the requestor goes back, for a timeout or a sequence NAK, without progress; 0..7 (3 bits)."""
+    rnr_retry: int = 7
+    """As often it waits for a posted receive after an RNR NAK; 7 = for ever."""
+    rnr_timer: int = 16
+    """Code of the wait our RNR NAKs ask for, 0..31; 16 = 2.56 ms."""
+    window_packets: int = 0
+    """Packets without acknowledgment; 0 = as many full ones as Config.cwnd_bytes holds, to be fair to both."""
+    ack_every_packets: int = 16
+    """The requestor sets A on every so many packets, besides the last of a message and of the window."""
+    ev_choice: str = "spread"
+    """Which of the EVs given to connect() the QP keeps: "spread" = number qpn modulo how many, so that n QPs have n
+    paths; "random" = as a hash would, collisions included."""
+    control: str = "window"
+    """ "window" or "dcqcn"."""
+    line_rate_bps: float = 100e6
+    """dcqcn: where a QP starts, and its most."""
+    min_rate_bps: float = 1e5
+    g: float = 1 / 16
+    """dcqcn: gain of alpha, the estimate of how much is marked."""
+    alpha_period_s: float = 0.055
+    """dcqcn: alpha x (1 - g) after each such time without CNP."""
+    increase_period_s: float = 0.055
+    """dcqcn: the rate goes half way to its target after each such time."""
+    fast_recovery: int = 5
+    """dcqcn: periods since the last CNP after which the target grows too, by `increase_bps` each."""
+    increase_bps: float = 1e6
+    cnp_interval_s: float = 0.05
+    """dcqcn: the receiver answers CE marks with a CNP no more often than this."""
+    burst_bytes: int = 16384
+    """dcqcn: how much of what the rate allowed and was not used may be sent at once."""
+
+    def __post_init__(self) -> None:
+        for key, (low, high) in _RANGES.items():
+            value = getattr(self, key)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+                raise ConfigError(f"{key} = {value!r}: must be {low} to {high}")
+        for key, allowed in _CHOICES.items():
+            if getattr(self, key) not in allowed:
+                raise ConfigError(f"{key} = {getattr(self, key)!r}: must be one of {', '.join(allowed)}")
+        if self.min_rate_bps > self.line_rate_bps:
+            raise ConfigError(f"min_rate_bps = {self.min_rate_bps}: is more than line_rate_bps = {self.line_rate_bps}")
+
+    @property
+    def timeout_s(self) -> float:
+        return ACK_TIMEOUT_UNIT_S * 2**self.timeout
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> RcConfig:
+        """The defaults with the keys of `data` replaced. Raises ConfigError for an unknown key or a bad value."""
+        known = {f.name for f in fields(cls)}
+        if not isinstance(data, dict):
+            raise ConfigError(f"the baseline's configuration is a table of keys; got {data!r}")
+        if unknown := sorted(map(str, set(data) - known)):
+            raise ConfigError(f"no key {', '.join(unknown)} (has: {', '.join(sorted(known))})")
+        return cls(**data)
+
+
+_RANGES: dict[str, tuple[float, float]] = {
+    "timeout": (1, 31),
+    "retry_cnt": (0, 7),
+    "rnr_retry": (0, 7),
+    "rnr_timer": (0, 31),
+    "window_packets": (0, 1 << 22),
+    "ack_every_packets": (1, 1 << 20),
+    "line_rate_bps": (1e3, 1e13),
+    "min_rate_bps": (1e2, 1e13),
+    "g": (1e-6, 1),
+    "alpha_period_s": (1e-6, 3600),
+    "increase_period_s": (1e-6, 3600),
+    "fast_recovery": (1, 1000),
+    "increase_bps": (1, 1e13),
+    "cnp_interval_s": (1e-6, 3600),
+    "burst_bytes": (1, 1 << 30),
+}
+_CHOICES = {"ev_choice": ("spread", "random"), "control": ("window", "dcqcn")}
+
+
+class LineRate:
+    """No rate: the window alone holds the sender back."""
+
+    __slots__ = ()
+    rate_bps: float | None = None
+
+    def send_at(self, now: float) -> float:
+        """Earliest time of the next packet."""
+        return now
+
+    def on_send(self, size: int, now: float) -> None:
+        """`size` nominal bytes left."""
+
+    def on_cnp(self, now: float) -> None:
+        """The receiver saw CE marks."""
+
+
+class Dcqcn:
+    """See the module. Has no timer: what its timers would have done is made up for before each use."""
+
+    __slots__ = ("_alpha_at", "_config", "_next", "_period", "_periods", "alpha", "rate_bps", "target_bps")
+
+    def __init__(self, config: RcConfig, now: float):
+        self._config = config
+        self.rate_bps = self.target_bps = config.line_rate_bps
+        self.alpha = 1.0
+        self._alpha_at = self._period = now
+        """Since when alpha was not decayed, and the rate not raised."""
+        self._periods = 0
+        """Increase periods since the last CNP."""
+        self._next = now
+
+    def _catch_up(self, now: float) -> None:
+        config = self._config
+        idle = int((now - self._alpha_at) / config.alpha_period_s)
+        if idle > 0:
+            self.alpha *= (1 - config.g) ** idle
+            self._alpha_at += idle * config.alpha_period_s
+        while now - self._period >= config.increase_period_s:
+            if self.rate_bps >= config.line_rate_bps:
+                self._period = now
+                return
+            self._period += config.increase_period_s
+            self._periods += 1
+            if self._periods > config.fast_recovery:
+                self.target_bps = min(self.target_bps + config.increase_bps, config.line_rate_bps)
+            self.rate_bps = (self.rate_bps + self.target_bps) / 2
+            if config.line_rate_bps - self.rate_bps < config.increase_bps / 2:
+                self.rate_bps = self.target_bps = config.line_rate_bps
+
+    def send_at(self, now: float) -> float:
+        """Earliest time of the next packet."""
+        return self._next
+
+    def on_send(self, size: int, now: float) -> None:
+        """`size` nominal bytes left."""
+        self._catch_up(now)
+        credit = self._config.burst_bytes * 8 / self.rate_bps
+        self._next = max(self._next, now - credit) + size * 8 / self.rate_bps
+
+    def on_cnp(self, now: float) -> None:
+        """The receiver saw CE marks: remember the rate as target, and cut it by half of alpha."""
+        self._catch_up(now)
+        config = self._config
+        self.target_bps = self.rate_bps
+        self.rate_bps = max(self.rate_bps * (1 - self.alpha / 2), config.min_rate_bps)
+        self.alpha = (1 - config.g) * self.alpha + config.g
+        self._alpha_at = self._period = now
+        self._periods = 0
+
+
+def rate_control(config: RcConfig, now: float) -> LineRate | Dcqcn:
+    """The one `config.control` names."""
+    return Dcqcn(config, now) if config.control == "dcqcn" else LineRate()

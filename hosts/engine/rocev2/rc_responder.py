@@ -1,0 +1,158 @@
+"""Responder half of a RoCEv2 RC queue pair: takes the next PSN and nothing else. [IBTA]
+
+A packet ahead of its turn is dropped and answered once with a sequence NAK; the next one follows only after the missing
+packet came. Answers are owed, not queued: whatever came in since the last transmit() is acknowledged by one ACK.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from hosts.engine.connection import Context, Counters, TxCredit
+from hosts.engine.events import ReceiveFlushed, Status, WriteImmReceived
+from hosts.engine.memory import AccessError, Memory
+from hosts.engine.rocev2.rc_packets import (
+    RC_END,
+    RC_IMM,
+    RC_START,
+    Cnp,
+    RcAck,
+    RcPacket,
+    RcSyndrome,
+    RcWrite,
+)
+from hosts.engine.rocev2.rc_rate import RcConfig
+from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT
+from hosts.engine.wire.psn import unwrap
+
+
+class RcResponder:
+    """`path`: (EV, plane) our answers take. `receives`: ids of posted receives. `fail` as for MRC's Responder."""
+
+    def __init__(
+        self, context: Context, counters: Counters, memory: Memory, settings: RcConfig, path: tuple[int, int],
+        first_psn: int, receives: deque[int], fail: Callable[[Status, str, int | None, float], None],
+    ):  # fmt: skip
+        self._context, self._counters, self._memory, self._settings = context, counters, memory, settings
+        self._ev, self._plane = path
+        self._receives, self._fail = receives, fail
+        self.expected_psn = first_psn
+        """The only PSN that is taken (unwrapped)."""
+        self._va = self._rkey = self._total = self._left = 0
+        """Of the message begun: next address, R_Key, whole length and what is missing of it; _left 0 = none is."""
+        self._messages = 0
+        self._ack_owed = False
+        self._nak_owed: int | None = None
+        self._nak_psn = 0
+        self._nak_sent = False
+        """The gap in front of us was told already."""
+        self._fatal: RcSyndrome | None = None
+        """Sent when the QP failed, and again for each packet that shows the peer missed it."""
+        self._cnp_owed = False
+        self._cnp_after = float("-inf")
+
+    def on_write(self, packet: RcWrite, now: float) -> None:
+        """Duplicate, gap, or the packet expected."""
+        counters = self._counters
+        if packet.ecn == ECN_CE:
+            counters.marks_received += 1
+            if now >= self._cnp_after and self._settings.control == "dcqcn":
+                self._cnp_owed, self._cnp_after = True, now + self._settings.cnp_interval_s
+        psn = unwrap(packet.psn, self.expected_psn)
+        if psn < self.expected_psn:
+            counters.duplicates += 1
+            self._ack_owed = True
+        elif psn > self.expected_psn:
+            counters.out_of_order += 1
+            if not self._nak_sent:
+                self._nak_sent = True
+                self._nak_owed, self._nak_psn = RcSyndrome.NAK_SEQUENCE, self.expected_psn
+        elif packet.opcode in RC_IMM and not self._receives and self._context.config.no_receive != "deliver":
+            self._nak_sent = True  # what follows is dropped without another word
+            self._nak_owed, self._nak_psn = RcSyndrome.RNR_NAK | self._settings.rnr_timer, psn
+        elif self._place(packet, psn, now):
+            self._accept(packet, now)
+
+    def _place(self, packet: RcWrite, psn: int, now: float) -> bool:
+        """Check and copy. On failure the peer gets a NAK, the QP fails and nothing was written."""
+        opcode, data, pmtu = packet.opcode, packet.payload, self._context.pmtu_bytes
+        length = len(data)
+        begins, ends = opcode in RC_START, opcode in RC_END
+        if begins == bool(self._left):
+            what = "inside a message" if begins else "without a message begun"
+            return self._refuse(packet, psn, RcSyndrome.NAK_INVALID_REQUEST, f"{opcode.name} {what}", now)
+        va, rkey, left = (packet.va, packet.rkey, packet.dma_length) if begins else (self._va, self._rkey, self._left)
+        if length != (left if ends else pmtu) or (length >= left) != ends or length > pmtu:
+            detail = f"{opcode.name} with {length} bytes where {left} of the message are missing, path MTU {pmtu}"
+            return self._refuse(packet, psn, RcSyndrome.NAK_INVALID_REQUEST, detail, now)
+        if left:
+            try:
+                region = self._memory.check(rkey, va, left)
+            except AccessError as error:
+                return self._refuse(packet, psn, RcSyndrome.NAK_REMOTE_ACCESS, str(error), now)
+            self._memory.place(region, va, data)
+        if begins:
+            self._total = left
+        self._va, self._rkey, self._left = va + length, rkey, left - length
+        return True
+
+    def _accept(self, packet: RcWrite, now: float) -> None:
+        counters = self._counters
+        counters.packets_received += 1
+        counters.bytes_received += len(packet.payload)
+        self.expected_psn += 1
+        self._nak_sent, self._nak_owed = False, None
+        self._ack_owed = self._ack_owed or packet.ack_request
+        if packet.opcode in RC_END:
+            self._messages += 1
+        if packet.opcode in RC_IMM:
+            recv_id = self._receives.popleft() if self._receives else 0
+            self._context.events.append(
+                WriteImmReceived(self._context.qpn, packet.imm, self._total, now, recv_id, packet.solicited)
+            )
+
+    def _refuse(self, packet: RcWrite, psn: int, syndrome: RcSyndrome, detail: str, now: float) -> bool:
+        """The peer broke a rule: NAK and QP error. Returns False."""
+        self._fatal = self._nak_owed = syndrome
+        self._nak_psn = psn
+        access = syndrome is RcSyndrome.NAK_REMOTE_ACCESS
+        status = Status.REMOTE_ACCESS if access else Status.REMOTE_INVALID_REQUEST
+        self._fail(status, f"refused PSN {packet.psn:#x} of the peer: {detail}", None, now)
+        return False
+
+    def repeat_nak(self) -> None:
+        """In ERROR: the peer is still sending, so tell it (again) if it was its fault."""
+        self._nak_owed = self._fatal
+
+    # ---- answers ----------------------------------------------------------------------------------------
+
+    def transmit(self, out: list[tuple[int, str, RcPacket]], room: TxCredit) -> None:
+        """What is owed, over the QP's own path: a NAK, which says all an ACK would, or an ACK; and a CNP."""
+        context, counters = self._context, self._counters
+        bit = 1 << self._plane
+        head = (context.remote_qpn, self._ev, self._plane, context.config.dscp_control, ECN_NOT_ECT)
+        if self._cnp_owed and room.free & bit:
+            self._cnp_owed = False
+            counters.cnps_sent += 1  # type: ignore[attr-defined]
+            self._send(Cnp(*head), out, room)
+        if not room.free & bit:
+            return
+        msn = self._messages & 0xFFFFFF
+        if self._nak_owed is not None:
+            counters.nacks_sent += 1
+            syndrome, self._nak_owed, self._ack_owed = self._nak_owed, None, False
+            self._send(RcAck(*head, self._nak_psn & 0xFFFFFF, syndrome, msn), out, room)
+        elif self._ack_owed:
+            counters.acks_sent += 1
+            self._ack_owed = False
+            self._send(RcAck(*head, self.expected_psn - 1 & 0xFFFFFF, RcSyndrome.ACK, msn), out, room)
+
+    def _send(self, packet: RcPacket, out: list[tuple[int, str, RcPacket]], room: TxCredit) -> None:
+        room.take(self._plane)
+        out.append((self._plane, self._context.peer, packet))
+
+    def flush(self, now: float) -> None:
+        """The QP failed: posted receives come back."""
+        while self._receives:
+            self._context.events.append(ReceiveFlushed(self._context.qpn, self._receives.popleft(), now))

@@ -1,0 +1,1 @@
+"""The wire: PSN arithmetic, packet records, header layouts, codec, iCRC, variants."""

@@ -1,0 +1,76 @@
+"""The baseline's records as scapy packets and back, for hosts/scapy/codec.py; layers are those of MRC. [IBTA]"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scapy.packet import Packet as ScapyPacket
+from scapy.packet import Raw
+
+from hosts.engine.errors import WireError
+from hosts.engine.rocev2.rc_packets import (
+    RC_IMM,
+    RC_START,
+    RC_WRITES,
+    Cnp,
+    RcAck,
+    RcOpcode,
+    RcPacket,
+    RcWrite,
+)
+from hosts.engine.wire.packets import NOMINAL_OVERHEAD
+from hosts.scapy.layers import AETH, BTH, ICRC, RETH, ImmDt
+
+BECN = 0x40
+CNP_BYTES = 16
+_BTH, _RETH, _IMM, _AETH = len(BTH()), len(RETH()), len(ImmDt()), len(AETH())
+
+
+def rc_packet(record: RcPacket) -> ScapyPacket:
+    """BTH to ICRC of a record."""
+    if isinstance(record, RcAck):
+        return BTH(opcode=0x11, psn=record.psn) / AETH(syndrome=int(record.syndrome), msn=record.msn) / ICRC()
+    if isinstance(record, Cnp):
+        return BTH(opcode=0x81, variant=BECN) / Raw(bytes(CNP_BYTES)) / ICRC()
+    pad = -len(record.payload) & 3
+    packet = BTH(
+        opcode=int(record.opcode), se=record.solicited, pad=pad, a=record.ack_request, psn=record.psn
+    )  # fmt: skip
+    if record.opcode in RC_START:
+        packet /= RETH(va=record.va, rkey=record.rkey, dma_length=record.dma_length)
+    if record.opcode in RC_IMM:
+        packet /= ImmDt(immediate=record.imm)
+    if record.payload:
+        packet /= Raw(bytes(record.payload))
+    return packet / ICRC(pad=bytes(pad))
+
+
+def rc_record(bth: BTH, common: dict[str, Any], body: int, udp_length: int) -> RcPacket:
+    """The record of a packet whose iCRC is right; `body`: bytes from BTH to the last pad byte. Raises WireError."""
+    opcode = RcOpcode(bth.opcode)
+    if opcode in RC_WRITES:
+        payload = body - _BTH - bth.pad - (_RETH if opcode in RC_START else 0) - (_IMM if opcode in RC_IMM else 0)
+        if payload < 0:
+            raise WireError(f"RC {opcode.name} ends before its headers do")
+        if payload + bth.pad & 3:
+            raise WireError(f"RC {opcode.name}: wrong pad")
+        where = {}
+        if opcode in RC_START:
+            where = {"va": bth[RETH].va, "rkey": bth[RETH].rkey, "dma_length": bth[RETH].dma_length}
+        if opcode in RC_IMM:
+            where["imm"] = bth[ImmDt].immediate
+        return RcWrite(
+            **common,
+            opcode=opcode,
+            psn=bth.psn,
+            payload=bth[Raw].load if payload else b"",
+            size=udp_length + NOMINAL_OVERHEAD,
+            **where,
+            ack_request=bool(bth.a),
+            solicited=bool(bth.se or bth.migreq),
+        )
+    if bth.pad or body - _BTH != (CNP_BYTES if opcode is RcOpcode.CNP else _AETH):
+        raise WireError(f"RC {opcode.name}: wrong length or pad")
+    if opcode is RcOpcode.CNP:
+        return Cnp(**common)
+    return RcAck(**common, psn=bth.psn, syndrome=bth[AETH].syndrome, msn=bth[AETH].msn)

@@ -1,0 +1,283 @@
+"""One file sent from this host to another: attributes exchanged, writes posted in order, both SHA-256 compared.
+
+The management network (the other agent's Unix socket) carries what goes before and after; the bytes themselves
+go as RDMA writes. Chunks are read with pread as they are posted, so that a file which shrinks meanwhile is an
+error and not a SIGBUS, and hashed on the way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hosts.agent.peer_agent import ManagementError, PeerAgent
+from hosts.agent.tasks import Future
+from hosts.engine.events import Completion, Status
+
+if TYPE_CHECKING:
+    from hosts.agent.connections import Connection, Connections
+    from hosts.agent.tasks import Tasks
+
+CHUNK_BYTES = 1 << 18
+"""Length of one write when nothing is asked: 64 packets of 4096 bytes."""
+PACED_CHUNK_S = 0.01
+"""With a rate: about this much of it per write, so that the rate is even."""
+MAX_OUTSTANDING = 8
+"""Writes posted and not completed at one time."""
+MAX_BURST_S = 0.05
+"""Of the time a stalled transfer was behind its rate, this much may be made good in one burst."""
+PROGRESS_S = 0.02
+"""Time between two `progress` events."""
+
+
+class TransferError(Exception):
+    """A transfer that ended without both files being equal."""
+
+
+class Pacer:
+    """When the next bytes may be posted, for `rate_bps` bits of payload per second; None = at once."""
+
+    def __init__(self, rate_bps: float | None, now: float) -> None:
+        self._rate_bps = rate_bps
+        self._next = now
+
+    def next_at(self) -> float:
+        """The earliest time for the next chunk, seconds."""
+        return self._next
+
+    def spend(self, length: int, now: float) -> None:
+        """`length` bytes were posted at `now`."""
+        if self._rate_bps is not None:
+            self._next = max(self._next, now - MAX_BURST_S) + length * 8 / self._rate_bps
+
+
+def chunk_for(rate_bps: float | None, pmtu_bytes: int) -> int:
+    """Bytes per write when the user did not say: CHUNK_BYTES, or 10 ms of the rate in whole packets."""
+    if rate_bps is None:
+        return CHUNK_BYTES
+    packets = int(rate_bps * PACED_CHUNK_S / 8) // pmtu_bytes
+    return min(CHUNK_BYTES, max(1, packets) * pmtu_bytes)
+
+
+@dataclass(slots=True)
+class Request:
+    """What was asked for; `length` is the file's, in bytes."""
+
+    path: Path
+    length: int
+    peer: str
+    dest_path: str | None
+    rate_bps: float | None
+    chunk_bytes: int
+    pmtu_bytes: int
+    fresh: bool
+    transport: str = "mrc"
+
+
+@dataclass(slots=True)
+class Transfer:
+    """One transfer: what was asked, how far it is, how it ended."""
+
+    number: int
+    request: Request
+    state: str = "connecting"
+    """connecting, sending, checking, done or failed."""
+    qpn: int | None = None
+    bytes_posted: int = 0
+    bytes_done: int = 0
+    started_at: float = 0.0
+    """First write posted; CLOCK_MONOTONIC seconds, as all times here."""
+    ended_at: float | None = None
+    """Last write completed, or the failure."""
+    sha256: str | None = None
+    remote_sha256: str | None = None
+    remote_path: str | None = None
+    error: str | None = None
+    counters: dict[str, Any] = field(default_factory=dict)
+    """What the QP's counters grew by during the transfer."""
+    _waiting: list[Future] = field(default_factory=list)
+
+    @property
+    def over(self) -> bool:
+        return self.state in ("done", "failed")
+
+    async def wait(self) -> None:
+        """Return when the transfer is over and everything about it is known."""
+        if not self.over:
+            future = Future()
+            self._waiting.append(future)
+            await future
+
+    def finish(self, state: str, error: str | None = None) -> None:
+        """It is over: `state` is done or failed. Wakes those who wait."""
+        self.state, self.error = state, error
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            future.set()
+
+    def to_json(self) -> dict[str, Any]:
+        duration = (self.ended_at or 0.0) - self.started_at if self.ended_at and self.started_at else None
+        done = duration is not None and duration > 0 and self.state == "done"
+        return {
+            "transfer": self.number,
+            "state": self.state,
+            "path": str(self.request.path),
+            "peer": self.request.peer,
+            "transport": self.request.transport,
+            "qpn": self.qpn,
+            "bytes_total": self.request.length,
+            "bytes_posted": self.bytes_posted,
+            "bytes_done": self.bytes_done,
+            "started_at": self.started_at or None,
+            "ended_at": self.ended_at,
+            "duration_s": duration,
+            "goodput_bps": self.request.length * 8 / duration if done and duration else None,
+            "sha256": self.sha256,
+            "remote_sha256": self.remote_sha256,
+            "remote_path": self.remote_path,
+            "error": self.error,
+            "counters": self.counters,
+        }
+
+
+class Sender:
+    """Carries one transfer out. `run` is a coroutine for hosts.agent.tasks; `on_completion` gets its QP's
+    completions."""
+
+    def __init__(self, transfer: Transfer, connections: Connections, tasks: Tasks, publish: Any) -> None:
+        self.transfer = transfer
+        self._connections = connections
+        self._tasks = tasks
+        self._publish = publish
+        self._digest = hashlib.sha256()
+        self._outstanding: dict[int, int] = {}
+        self._failure: str | None = None
+        self._news = Future()
+        self._told_at = 0.0
+
+    async def run(self) -> None:
+        """From the first contact to the comparison; the outcome is in the transfer, and told as an event."""
+        transfer, request = self.transfer, self.transfer.request
+        agent: PeerAgent | None = None
+        connection: Connection | None = None
+        before: dict[str, Any] = {}
+        failure: str | None = None
+        try:
+            agent = self._connections.dial(request.peer)
+            connection = await self._connections.open(agent, request.pmtu_bytes, request.fresh, request.transport)
+            connection.busy = True
+            transfer.qpn = connection.qp.qpn
+            before = connection.counters()
+            await self._send(agent, connection)
+        except (ManagementError, TransferError, OSError, ValueError) as error:
+            failure = str(error)
+        finally:
+            if transfer.ended_at is None:
+                transfer.ended_at = self._tasks.clock()
+            if connection is not None:
+                connection.busy = False
+                transfer.counters = growth(before, connection.counters())
+            if agent is not None:
+                agent.close()
+        transfer.finish("failed" if failure else "done", failure)
+        self._publish("transfer", **transfer.to_json())
+
+    async def _send(self, agent: PeerAgent, connection: Connection) -> None:
+        transfer, request = self.transfer, self.transfer.request
+        name = request.dest_path or request.path.name
+        target = await agent.call("receive_file", path=name, length=request.length)
+        try:
+            transfer.state, transfer.started_at = "sending", self._tasks.clock()
+            self._publish("transfer", **transfer.to_json())
+            await self._post_all(connection, target["va"], target["rkey"])
+            transfer.state, transfer.ended_at = "checking", self._tasks.clock()
+            transfer.sha256 = self._digest.hexdigest()
+            answer = await agent.call("finish_file", region=target["region"], sha256=transfer.sha256)
+        except BaseException:
+            agent.call("deregister", region=target["region"])
+            raise
+        transfer.remote_sha256, transfer.remote_path = answer["sha256"], answer["path"]
+        if transfer.remote_sha256 != transfer.sha256:
+            raise TransferError(
+                f"{request.peer} received other bytes: SHA-256 {transfer.remote_sha256}, sent {transfer.sha256}"
+            )
+
+    # ---- posting ----------------------------------------------------------------------------------------
+
+    async def _post_all(self, connection: Connection, va: int, rkey: int) -> None:
+        """Post the file chunk by chunk, few at a time, and wait for the last completion. Raises TransferError."""
+        transfer, request = self.transfer, self.transfer.request
+        pacer = Pacer(request.rate_bps, self._tasks.clock())
+        descriptor = os.open(request.path, os.O_RDONLY | os.O_CLOEXEC)
+        connection.on_completion = self._on_completion
+        try:
+            while transfer.bytes_done < request.length:
+                if self._failure is not None:
+                    raise TransferError(self._failure)
+                now = self._tasks.clock()
+                left = request.length - transfer.bytes_posted
+                may_post = left > 0 and len(self._outstanding) < MAX_OUTSTANDING
+                if may_post and now >= pacer.next_at():
+                    length = min(request.chunk_bytes, left)
+                    chunk = _read(descriptor, transfer.bytes_posted, length, request.path)
+                    self._digest.update(chunk)
+                    wr_id = connection.qp.post_write(chunk, va + transfer.bytes_posted, rkey, now=now)
+                    self._outstanding[wr_id] = length
+                    transfer.bytes_posted += length
+                    pacer.spend(length, now)
+                    continue
+                self._news = Future()
+                if may_post:
+                    self._tasks.at(pacer.next_at(), self._news)
+                await self._news
+        finally:
+            connection.on_completion = None
+            os.close(descriptor)
+        self._tell(connection)
+
+    def _on_completion(self, connection: Connection, event: Completion) -> None:
+        length = self._outstanding.pop(event.wr_id, None)
+        if length is None:
+            return
+        if event.status is Status.SUCCESS:
+            self.transfer.bytes_done += length
+        elif self._failure is None:
+            self._failure = f"QP {event.qpn} to {self.transfer.request.peer}: {event.status.value}"
+        if event.at - self._told_at >= PROGRESS_S:
+            self._told_at = event.at
+            self._tell(connection)
+        self._news.set()
+
+    def _tell(self, connection: Connection) -> None:
+        transfer, counters = self.transfer, connection.counters()
+        self._publish(
+            "progress",
+            transfer=transfer.number,
+            qpn=transfer.qpn,
+            bytes_done=transfer.bytes_done,
+            bytes_posted=transfer.bytes_posted,
+            bytes_total=transfer.request.length,
+            counters=counters,
+        )
+
+
+def growth(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """`after` - `before` for every counter, element by element in lists."""
+    out: dict[str, Any] = {}
+    for key, value in after.items():
+        old = before.get(key)
+        if isinstance(value, list):
+            out[key] = [b - a for a, b in zip(old or [0] * len(value), value, strict=True)]
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            out[key] = value - (old or 0)
+    return out
+
+
+def _read(descriptor: int, offset: int, length: int, path: Path) -> bytes:
+    data = os.pread(descriptor, length, offset)
+    if len(data) != length:
+        raise TransferError(f"{path} shrank while it was sent: {len(data)} of {length} bytes at offset {offset}")
+    return data

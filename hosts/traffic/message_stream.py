@@ -1,0 +1,159 @@
+"""Messages over queue pairs: what a flow posts and checks. No clock, no socket.
+
+Live agents (hosts/agent/services/traffic.py) and the virtual fabric (experiments) drive the same objects: they give a
+clock, a way to be called at a time, and the QPs; they pass on completions and received immediates.
+
+    sender = FlowSender(qps, shape, remote, clock, call_at);  sender.start();  sender.completed(completion)
+    sink = FlowSink(view, shape);                             sink.arrived(imm)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from hosts.engine.errors import LocalError
+from hosts.engine.events import Completion, Status
+
+PATTERN_STEP = 257
+"""Message i is the pattern from byte i x this on (modulo): consecutive messages differ in nearly every byte."""
+PATTERN_EXTRA = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class StreamShape:
+    """What a flow sends: `messages` of `message_bytes` (None: until stopped), `depth` posted and not completed.
+
+    `rate_bps`: offered load, None = as fast as it goes. `name` and `seed` make the bytes.
+    """
+
+    name: str
+    message_bytes: int
+    messages: int | None
+    depth: int
+    rate_bps: float | None = None
+    seed: int = 0
+
+    def pattern(self) -> memoryview:
+        """All messages are parts of this."""
+        return memoryview(Random(f"{self.seed}/{self.name}").randbytes(self.message_bytes + PATTERN_EXTRA))
+
+    def part(self, pattern: memoryview, number: int) -> memoryview:
+        """The bytes of message `number`."""
+        start = number * PATTERN_STEP % PATTERN_EXTRA
+        return pattern[start : start + self.message_bytes]
+
+
+class FlowSender:
+    """Posts messages round robin over its QPs, into the receiver's `depth` slots. With `imm`, message i carries i."""
+
+    def __init__(
+        self, qps: Sequence[Any], shape: StreamShape, remote: tuple[int, int], clock: Callable[[], float],
+        call_at: Callable[[float, Callable[[], None]], Any], *, imm: bool = False, latencies: bool = False,
+        check: Callable[[int, int], None] | None = None,
+    ):  # fmt: skip
+        self.qps, self.shape, self._clock, self._call_at = list(qps), shape, clock, call_at
+        self._va, self._rkey = remote
+        self._imm, self._check = imm, check
+        self._pattern = shape.pattern()
+        self._waiting: dict[int, deque[tuple[int, int, float]]] = {qp.qpn: deque() for qp in self.qps}
+        """By QPN: (message, slot, posted at), oldest first."""
+        self._free = deque(range(shape.depth))
+        self._alive = {qp.qpn for qp in self.qps}
+        self._stopped = self._timed = False
+        self._began = 0.0
+        self.posted = self.completed_count = self.failed = 0
+        self.finished_at: float | None = None
+        """Clock of the last good completion."""
+        self.latencies_s: list[float] | None = [] if latencies else None
+
+    def start(self) -> None:
+        """Post the first messages; the offered rate counts from now."""
+        self._began = self._clock()
+        self._post()
+
+    def stop(self) -> None:
+        """Post no more; what is posted still completes."""
+        self._stopped = True
+
+    @property
+    def done(self) -> bool:
+        """Nothing more will happen, if it was started."""
+        over = self._stopped or self.posted == self.shape.messages or not self._alive
+        return over and not any(self._waiting.values())
+
+    def _post(self) -> None:
+        shape = self.shape
+        while self._free and self._alive and not self._stopped and self.posted != shape.messages:
+            now = self._clock()
+            if shape.rate_bps is not None:
+                due = self._began + self.posted * shape.message_bytes * 8 / shape.rate_bps
+                if due > now + 1e-12:
+                    self._at(due)
+                    return
+            alive = [qp for qp in self.qps if qp.qpn in self._alive]
+            qp = min(alive, key=lambda qp: (len(self._waiting[qp.qpn]), qp.qpn))
+            slot = self._free.popleft()
+            options = {"imm": self.posted & 0xFFFFFFFF} if self._imm else {}
+            try:
+                data = shape.part(self._pattern, self.posted)
+                qp.post_write(data, self._va + slot * shape.message_bytes, self._rkey, now=now, **options)
+            except LocalError:  # its peer takes no more WriteIMM now: the next completion goes on
+                self._free.appendleft(slot)
+                if not any(self._waiting.values()):
+                    self._alive.discard(qp.qpn)  # it failed
+                    continue
+                return
+            self._waiting[qp.qpn].append((self.posted, slot, now))
+            self.posted += 1
+
+    def _at(self, due: float) -> None:
+        if not self._timed:
+            self._timed = True
+            self._call_at(due, self._due)
+
+    def _due(self) -> None:
+        self._timed = False
+        self._post()
+
+    def completed(self, completion: Completion) -> None:
+        """A work request of one of our QPs ended."""
+        number, slot, posted_at = self._waiting[completion.qpn].popleft()
+        if completion.status is not Status.SUCCESS:
+            self.failed += 1
+            self._alive.discard(completion.qpn)
+        else:
+            if self._check is not None:
+                self._check(number, slot)
+            self.completed_count += 1
+            self.finished_at = completion.at
+            if self.latencies_s is not None:
+                self.latencies_s.append(completion.at - posted_at)
+        self._free.append(slot)
+        self._post()
+
+
+class FlowSink:
+    """The receiver's memory of a flow: tells whether a message is what was sent."""
+
+    def __init__(self, view: memoryview, shape: StreamShape) -> None:
+        self._view, self.shape = view, shape
+        self._pattern = shape.pattern()
+        self.checked = self.damaged = 0
+
+    def check(self, number: int, slot: int) -> None:
+        """Message `number` is in that slot now."""
+        size = self.shape.message_bytes
+        self.checked += 1
+        if self._view[slot * size : (slot + 1) * size] != self.shape.part(self._pattern, number):
+            self.damaged += 1
+
+    def arrived(self, imm: int) -> None:
+        """A message with that immediate is here, in one of the slots."""
+        size, wanted = self.shape.message_bytes, self.shape.part(self._pattern, imm)
+        self.checked += 1
+        if not any(self._view[slot * size : (slot + 1) * size] == wanted for slot in range(self.shape.depth)):
+            self.damaged += 1

@@ -1,0 +1,1 @@
+"""What processes need to meet: RPC, run folder, child processes, units, errors. A leaf: imports nothing of ours."""

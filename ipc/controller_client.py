@@ -1,0 +1,249 @@
+"""Blocking client of the controller's northbound API (HTTP/JSON and an event stream; docs/northbound.md).
+
+::
+
+    controller = Northbound(run_dir)                 # reads run_dir/controller.json for the address, each time anew
+    controller.request("faults")["faults"]           # GET /v1/faults
+    controller.request("verify", entries=True)       # POST /v1/verify
+    with controller.watch() as watch:                # GET /v1/events
+        event = watch.get(timeout_s=1.0)             # {"event": "fault", "t": ..., ...} or None
+
+Same exceptions and the same feel as `ipc.rpc.JsonlClient`, so a caller need not know what is behind.
+Standard library only, and nothing is kept open between requests: a restarted controller is found by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from ipc.framing import JsonlError, JsonlPeerError, JsonlTimeout, LineBuffer, Message
+
+ADDRESS_FILE = "controller.json"
+"""File of the run folder: {"url": "http://127.0.0.1:9340", "pid": 7}; written when the controller listens."""
+
+OPERATIONS = {
+    "status": ("GET", "/v1/status"),
+    "faults": ("GET", "/v1/faults"),
+    "fault": ("GET", "/v1/faults/{number}"),
+    "links": ("GET", "/v1/links"),
+    "switches": ("GET", "/v1/switches"),
+    "evs": ("GET", "/v1/evs"),
+    "counters": ("GET", "/v1/counters"),
+    "queues": ("GET", "/v1/queues"),
+    "denylist": ("GET", "/v1/denylist"),
+    "set_denylist": ("POST", "/v1/denylist"),
+    "verify": ("POST", "/v1/verify"),
+    "check": ("POST", "/v1/check"),
+    "shutdown": ("POST", "/v1/shutdown"),
+}
+"""`request`'s op -> method and path. Fields in braces fill the path; the others are the query (GET) or JSON (POST)."""
+MAX_HEAD_BYTES = 1 << 16
+
+
+class Northbound:
+    """Client of one controller. `where`: the run folder, or a URL. Threads may share it."""
+
+    def __init__(self, where: Path | str, *, name: str = "controller", timeout_s: float = 10.0) -> None:
+        self.name = name
+        self.timeout_s = timeout_s
+        self._where = where
+
+    @property
+    def url(self) -> str:
+        """`http://127.0.0.1:9340`. Raises JsonlError when no controller has told its address."""
+        if isinstance(self._where, str) and self._where.startswith("http://"):
+            return self._where
+        path = Path(self._where) / ADDRESS_FILE
+        try:
+            return str(json.loads(path.read_text())["url"])
+        except FileNotFoundError:
+            raise JsonlError(f"nobody listens: {path} is missing (is the fabric up? `mrc up`)") from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise JsonlError(f"{path} cannot be read: {error} (is the fabric up? `mrc up`)") from error
+
+    def request(self, op: str, *, timeout_s: float | None = None, **fields: Any) -> Message:
+        """The answer to one request, a JSON object.
+
+        Raises JsonlPeerError when refused, JsonlTimeout, and JsonlError when it could not be carried.
+        """
+        method, path, body = self._call(op, fields)
+        limit = self.timeout_s if timeout_s is None else timeout_s
+        try:
+            where = urlsplit(self.url)
+            connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=max(limit, 0.001))
+            try:
+                headers = {"Content-Type": "application/json"} if body is not None else {}
+                connection.request(method, path, body, headers)
+                answer = connection.getresponse()
+                status, data = answer.status, answer.read()
+            finally:
+                connection.close()
+        except TimeoutError:
+            raise JsonlTimeout(f"{self.name}: {op}: no answer in time") from None
+        except JsonlError as error:
+            raise JsonlError(f"{self.name}: {op}: {error}") from error
+        except (OSError, http.client.HTTPException) as error:
+            raise JsonlError(f"{self.name}: {op}: {_reason(error)}") from error
+        return self._answer(op, status, data)
+
+    def watch(self, *, timeout_s: float | None = None, **fields: Any) -> EventStream:
+        """Open the event stream; returns when the controller has agreed. `events="fault,port"` narrows it.
+
+        Events published after that are all in the stream. `timeout_s` is for agreeing, not for events.
+        """
+        limit = self.timeout_s if timeout_s is None else timeout_s
+        try:
+            return EventStream(self.url, urlencode(fields), limit, self.name)
+        except TimeoutError:
+            raise JsonlTimeout(f"{self.name}: watch: no answer in time") from None
+        except OSError as error:
+            raise JsonlError(f"{self.name}: watch: {_reason(error)}") from error
+
+    def close(self) -> None:
+        """For symmetry with other clients: nothing is open between requests."""
+
+    def __enter__(self) -> Northbound:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _call(self, op: str, fields: dict[str, Any]) -> tuple[str, str, str | None]:
+        if op not in OPERATIONS:
+            raise JsonlPeerError(f"{self.name}: no op {op!r} (has: {', '.join(OPERATIONS)})", f"no op {op!r}")
+        method, path = OPERATIONS[op]
+        inside = [key for key in fields if f"{{{key}}}" in path]
+        path = path.format(**{key: quote(str(fields[key]), safe="") for key in inside})
+        rest = {key: value for key, value in fields.items() if key not in inside and value is not None}
+        if method == "POST":
+            return method, path, json.dumps(rest)
+        return method, path + (f"?{urlencode(rest)}" if rest else ""), None
+
+    def _answer(self, op: str, status: int, data: bytes) -> Message:
+        try:
+            answer = json.loads(data)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise JsonlError(f"{self.name}: {op}: HTTP {status} with no JSON object (is that our controller?)")
+        if status != 200:
+            reason = str(answer.get("error", f"HTTP {status} without a reason"))
+            cure = answer.get("cure")
+            raise JsonlPeerError(f"{self.name}: {op}: {reason}" + (f": {cure}" if cure else ""), reason)
+        return answer
+
+
+class EventStream:
+    """Stream of events: an iterator that ends when the controller goes, and a context manager that closes it.
+
+    Asked with HTTP/1.0, so that the events follow each other with no chunk headers between.
+    """
+
+    def __init__(self, url: str, query: str, timeout_s: float, name: str) -> None:
+        self._name = name
+        where = urlsplit(url)
+        self._socket = socket.create_connection((where.hostname or "", where.port or 80), timeout=timeout_s)
+        self._lines = LineBuffer()
+        self._pending: list[bytes] = []
+        try:
+            path = "/v1/events" + (f"?{query}" if query else "")
+            self._socket.sendall(f"GET {path} HTTP/1.0\r\nHost: {where.netloc}\r\n\r\n".encode())
+            self._take_head(time.monotonic() + timeout_s)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def get(self, timeout_s: float | None = None) -> Message | None:
+        """The next event; None when none came in time. Raises JsonlError when the stream has ended."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            while self._pending:
+                line = self._pending.pop(0)
+                if line.startswith(b"data:"):
+                    return self._event(line)
+            try:
+                self._pending = self._lines.feed(self._receive(deadline))
+            except TimeoutError:
+                return None
+            except OSError as error:
+                raise JsonlError(f"{self._name}: watch: {_reason(error)}") from error
+
+    def fileno(self) -> int:
+        """For `select`. Call `get(0)` until it returns None after each wake-up: events arrive in batches."""
+        return self._socket.fileno()
+
+    def __iter__(self) -> Iterator[Message]:
+        return self
+
+    def __next__(self) -> Message:
+        try:
+            event = self.get()
+        except JsonlError:
+            raise StopIteration from None
+        assert event is not None
+        return event
+
+    def close(self) -> None:
+        """End the stream, also under a thread that waits in `get`. Idempotent."""
+        with contextlib.suppress(OSError):  # the other side has closed already
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def __enter__(self) -> EventStream:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _take_head(self, deadline: float) -> None:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            if len(head) > MAX_HEAD_BYTES:
+                raise JsonlError(f"{self._name}: watch: no end of the HTTP head")
+            head += self._receive(deadline)
+        head, _, rest = head.partition(b"\r\n\r\n")
+        status = head.split(b" ", 2)[1:2]
+        if status != [b"200"]:
+            while len(rest) < MAX_HEAD_BYTES:
+                try:
+                    rest += self._receive(deadline)
+                except (JsonlError, OSError):
+                    break
+            try:
+                reason = str(json.loads(rest)["error"])
+            except (ValueError, KeyError, TypeError, RecursionError):
+                reason = f"HTTP {head[:80]!r}"
+            raise JsonlPeerError(f"{self._name}: watch: {reason}", reason)
+        self._pending = self._lines.feed(rest)
+
+    def _receive(self, deadline: float | None) -> bytes:
+        self._socket.settimeout(None if deadline is None else max(deadline - time.monotonic(), 0.001))
+        data = self._socket.recv(1 << 16)
+        if not data:
+            raise JsonlError(f"{self._name}: watch: the controller closed the connection (did it die? see its log)")
+        return data
+
+    def _event(self, line: bytes) -> Message:
+        try:
+            event = json.loads(line[5:])
+        except (ValueError, RecursionError) as error:
+            raise JsonlError(f"{self._name}: watch: an event that is not JSON: {error}") from error
+        if not isinstance(event, dict):
+            raise JsonlError(f"{self._name}: watch: an event that is no JSON object")
+        return event
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "nobody listens at its address any more (did it die? see log/controller.log in the run folder)"
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}"
+    return f"{error or type(error).__name__}"

@@ -1,0 +1,259 @@
+"""Child processes of a fabric: started, awaited, ended, and never outliving the front process.
+
+Design note. A child must die with the front process even at `kill -9`. PR_SET_PDEATHSIG does that, with two traps:
+
+1. It fires when the *thread* that forked ends, not the process. So one daemon thread, which lives as long as the
+   process, starts every child (`_spawner`).
+2. Python code between fork and exec (`preexec_fn`) can deadlock in a process with threads. So `setpriv`
+   (util-linux) sets the signal and executes the program. `mnexec -a`, which enters a host's namespace, does not
+   fork, so the signal stays set through it.
+
+The instant between fork and `setpriv` is covered by the run's token (rundir.py), as is whatever a child starts.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ipc import procfs
+from ipc.rundir import TOKEN_VARIABLE, FabricError, RunDir
+
+ROOT = Path(__file__).resolve().parents[1]
+"""Where `python -m switch.server` and the others are found: children start in this folder."""
+BYTECODE = Path(os.environ.get("MRC_CACHE_DIR") or Path.home() / ".cache" / "mrc-testbed") / "pyc"
+"""Where children keep their compiled modules, also where the environment or the checkout says not to: a fabric starts
+dozens of interpreters, and compiling what they import costs more than all else."""
+DEATH_SIGNAL = ("setpriv", "--pdeathsig", "KILL")
+ASKING_SHARE = 10
+"""Seconds of peace for each second that asking for readiness took ..."""
+POLL_MAX_S = 0.2
+"""... but no more than this."""
+POLL_S = 0.02
+TAIL_LINES = 15
+
+Probe = Callable[[], bool]
+
+
+class ProcessError(FabricError):
+    """A child did not start, died, or did not become ready; the message ends with the tail of its log."""
+
+
+@dataclass
+class Child:
+    """A process we started; `ready` turns true when its probe has answered."""
+
+    name: str
+    popen: subprocess.Popen[bytes]
+    log: Path
+    ready: bool = field(default=False)
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.popen.poll() is None
+
+    def how_it_ended(self) -> str:
+        """`exited with code 1` or `was killed by SIGKILL`."""
+        code = self.popen.poll()
+        if code is None:
+            return "is running"
+        if code < 0:
+            return f"was killed by {signal.Signals(-code).name}"
+        return f"exited with code {code}"
+
+    def tail(self, lines: int = TAIL_LINES) -> str:
+        """The last lines of its log, indented."""
+        try:
+            text = self.log.read_text(errors="replace").splitlines()
+        except OSError as error:
+            return f"  (no log: {error.strerror})"
+        return "\n".join(f"  {line}" for line in text[-lines:]) or "  (its log is empty)"
+
+
+def popen(argv: Sequence[str], token: str, **options: Any) -> subprocess.Popen[bytes]:
+    """Start a process that dies with this one and carries the run's token. Options are Popen's."""
+    environment = {**(options.pop("env", None) or os.environ), TOKEN_VARIABLE: token}
+    return _spawner.call(lambda: subprocess.Popen([*DEATH_SIGNAL, *argv], env=environment, **options))
+
+
+class Processes:
+    """The child processes of one run, each recorded in the run's state and with a log of its own."""
+
+    def __init__(self, run_dir: RunDir) -> None:
+        self._run_dir = run_dir
+        self._children: dict[str, Child] = {}
+
+    def __iter__(self):
+        return iter(list(self._children.values()))
+
+    def __getitem__(self, name: str) -> Child:
+        return self._children[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._children
+
+    def spawn(self, name: str, argv: Sequence[str], *, in_namespace_of: int | None = None) -> Child:
+        """Start `argv` under a name, in the network namespace of a pid or in ours. Raises ProcessError."""
+        if in_namespace_of is not None:
+            argv = ("mnexec", "-a", str(in_namespace_of), *argv)
+        return _spawner.call(lambda: self._spawn(name, argv))
+
+    def spawn_module(self, name: str, module: str, *args: str, in_namespace_of: int | None = None) -> Child:
+        """Start `python -m module args` with this interpreter."""
+        return self.spawn(name, (sys.executable, "-m", module, *args), in_namespace_of=in_namespace_of)
+
+    def _spawn(self, name: str, argv: Sequence[str]) -> Child:
+        """In the spawner's thread: an interrupt of the front process cannot fall between start and record."""
+        log = self._run_dir.log(name)
+        state = self._run_dir.state
+        environment = {
+            **{key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"},
+            "PYTHONPYCACHEPREFIX": str(BYTECODE),
+            TOKEN_VARIABLE: state.token,
+            "MRC_RUN_DIR": str(self._run_dir.path),
+            "PYTHONUNBUFFERED": "1",
+        }
+        try:
+            with log.open("ab") as output:
+                started = subprocess.Popen(
+                    [*DEATH_SIGNAL, *argv],
+                    env=environment,
+                    cwd=ROOT,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,  # a Ctrl-C at the terminal is for the front process alone
+                )
+        except OSError as error:
+            raise ProcessError(f"cannot start {name} ({argv[0]}): {error.strerror}") from error
+        child = Child(name, started, log)
+        self._children[name] = child
+        state.processes[name] = {
+            "pid": child.pid,
+            "start": procfs.start_time(child.pid),
+            "command": " ".join(argv),
+        }
+        self._run_dir.save()
+        return child
+
+    def wait_ready(
+        self,
+        probes: dict[str, Probe],
+        timeout_s: float = 30.0,
+        on_ready: Callable[[str], None] | None = None,
+    ) -> None:
+        """Wait until the probe of every named child has returned True.
+
+        It is asked every 20 ms, less often when answering takes long: asking shall not slow down who is getting ready.
+        Raises ProcessError when one dies (how, and the tail of its log), or is not ready in `timeout_s`.
+        """
+        deadline = time.monotonic() + timeout_s
+        waiting = dict(probes)
+        while waiting:
+            asked = time.monotonic()
+            for name in list(waiting):
+                if waiting[name]():
+                    self._children[name].ready = True
+                    del waiting[name]
+                    if on_ready:
+                        on_ready(name)
+            self.check()
+            if waiting and time.monotonic() > deadline:
+                child = self._children[next(iter(waiting))]
+                raise ProcessError(
+                    f"{child.name} (pid {child.pid}) is not ready after {timeout_s:g} s; end of its log "
+                    f"{child.log}:\n{child.tail()}"
+                )
+            if waiting:
+                time.sleep(pause_s(time.monotonic() - asked))
+
+    def check(self) -> None:
+        """Raises ProcessError when a child has died: how, and the tail of its log."""
+        for child in self:
+            if not child.alive:
+                how = f"{child.name} {child.how_it_ended()}"
+                raise ProcessError(f"{how}; end of its log {child.log}:\n{child.tail()}")
+
+    def stop(self, *names: str, grace_s: float = 2.0) -> None:
+        """End the named children, all by default: SIGTERM together, SIGKILL for those that stay.
+
+        Raises ProcessError when one survives even that.
+        """
+        ending = [self._children[n] for n in (names or tuple(self._children)) if n in self._children]
+        for child in ending:
+            child.popen.terminate()
+        deadline = time.monotonic() + grace_s
+        for child in ending:
+            self._end(child, deadline)
+            self._children.pop(child.name, None)
+            self._run_dir.state.processes.pop(child.name, None)
+
+    def _end(self, child: Child, deadline: float) -> None:
+        try:
+            child.popen.wait(max(0.0, deadline - time.monotonic()))
+            return
+        except subprocess.TimeoutExpired:
+            child.popen.kill()
+        try:
+            child.popen.wait(5.0)
+        except subprocess.TimeoutExpired:
+            raise ProcessError(f"{child.name} (pid {child.pid}) does not end, not even after SIGKILL") from None
+
+
+def pause_s(asking_s: float) -> float:
+    """How long to leave alone who took `asking_s` seconds to say that it is not ready."""
+    return max(POLL_S, min(POLL_MAX_S, ASKING_SHARE * asking_s))
+
+
+class _Spawner:
+    """One daemon thread that starts every child; see the design note."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def call(self, job: Callable[[], Any]) -> Any:
+        """The result of `job`, run in the spawner's thread. An interrupt ends the waiting, not the job."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="spawner", daemon=True)
+                self._thread.start()
+        future: Future[Any] = Future()
+        self._jobs.put((job, future))
+        return future.result()
+
+    def drain(self) -> None:
+        """Return when every job given so far is done: what was being started is then known."""
+        if self._thread is not None:
+            self.call(lambda: None)
+
+    def _run(self) -> None:
+        while True:
+            job, future = self._jobs.get()
+            try:
+                future.set_result(job())
+            except BaseException as error:
+                future.set_exception(error)
+
+
+_spawner = _Spawner()
+
+
+def drain() -> None:
+    """Return when no child is in the middle of being started (after an interrupt)."""
+    _spawner.drain()

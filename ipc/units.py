@@ -1,0 +1,97 @@
+"""Numbers with units, as people type them: `40M`, `1.25ms`, `64K`, `1%`. One place for CLI, options and scenarios.
+
+Rates are decimal (10M = 10**7 bits/s), sizes binary (64K = 65,536 bytes), times are seconds without a unit.
+"""
+
+from __future__ import annotations
+
+import re
+
+RATE_UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
+SIZE_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
+TIME_UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
+
+_NUMBER = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([a-zA-Z/%]*)\s*$")
+
+
+class UnitError(ValueError):
+    """A text is not a number with a unit that fits; the message says what would be."""
+
+
+def _split(text: object, what: str, examples: str) -> tuple[float, str]:
+    found = _NUMBER.match(str(text)) if isinstance(text, (str, int, float)) and not isinstance(text, bool) else None
+    if found is None:
+        raise UnitError(f"{what} {text!r}: give {examples}")
+    return float(found[1]), found[2]
+
+
+def _scaled(text: object, what: str, units: dict[str, float], examples: str, endings: tuple[str, ...] = ()) -> float:
+    number, unit = _split(text, what, examples)
+    low = unit.lower()
+    for ending in endings:
+        low = low.removesuffix(ending)
+    if low not in units:
+        raise UnitError(f"{what} {text!r}: no unit {unit!r}; give {examples}")
+    return number * units[low]
+
+
+def rate(text: object) -> float:
+    """Bits/s: `10M`, `10Mb/s`, `2.5Gbps`, `500K`, `1e7`. Raises UnitError."""
+    return _scaled(text, "rate", RATE_UNITS, "bits/s, such as 500K, 10M or 1G", ("bit/s", "bps", "b/s"))
+
+
+def size(text: object) -> int:
+    """Bytes: `4096`, `64K`, `64KiB`, `1MB` (binary all of them). Raises UnitError."""
+    value = _scaled(text, "size", SIZE_UNITS, "bytes, such as 4096, 64K or 1M", ("ib", "b"))
+    if value != int(value):
+        raise UnitError(f"size {text!r}: that is not a whole number of bytes")
+    return int(value)
+
+
+def seconds(text: object) -> float:
+    """Seconds: `2`, `2s`, `1.25ms`, `50us`, `4min`. Raises UnitError."""
+    return _scaled(text, "time", TIME_UNITS, "seconds, such as 2, 1.25ms, 50us or 4min")
+
+
+def share(text: object) -> float:
+    """A part of a whole, 0 to 1: `1%`, `0.01`. Raises UnitError."""
+    number, unit = _split(text, "share", "a part, such as 1% or 0.01")
+    if unit not in ("", "%"):
+        raise UnitError(f"share {text!r}: no unit {unit!r}; give a part, such as 1% or 0.01")
+    value = number / 100 if unit == "%" else number
+    if not 0 <= value <= 1:
+        raise UnitError(f"share {text!r}: must be 0 to 1, or 0% to 100%")
+    return value
+
+
+def show_rate(bps: float) -> str:
+    """`9.8 Mb/s`."""
+    for name, unit in (("Gb/s", 1e9), ("Mb/s", 1e6), ("kb/s", 1e3)):
+        if abs(bps) >= unit:
+            return f"{bps / unit:.3g} {name}"
+    return f"{bps:.3g} b/s"
+
+
+def show_seconds(value: float) -> str:
+    """`12.5 ms`."""
+    for name, unit in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if abs(value) >= unit:
+            return f"{value / unit:.3g} {name}"
+    return "0 s" if value == 0 else f"{value / 1e-9:.3g} ns"
+
+
+def show_size(value: int) -> str:
+    """`64 KiB`, and bytes as they are when no unit divides them."""
+    for name, unit in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if value >= unit and value % unit == 0:
+            return f"{value // unit} {name}"
+    return f"{value} B"
+
+
+def bits(rate: float) -> str:
+    """`37.2 Mb/s`: a rate in bits/s for people."""
+    for unit in ("b/s", "kb/s", "Mb/s"):
+        if rate < 1000:
+            return f"{rate:.1f} {unit}"
+        rate /= 1000
+    return f"{rate:.2f} Gb/s"

@@ -1,0 +1,496 @@
+"""The `mrc` command. Each sub-command is thin: it parses, calls one function, prints, and sets the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ipc import units
+from ipc.errors import UsageError
+from mrc.cli.p4 import app as p4_app
+from mrc.cli.scenarios import add_commands as add_scenario_commands
+from mrc.cli.show import add_to as add_asking_commands
+
+app = typer.Typer(
+    name="mrc",
+    help="MRC (Multipath Reliable Connection) on P4 switches, on this machine: spray, cut links, watch it heal.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+bench_app = typer.Typer(
+    help="Benchmarks: ratios measured side by side in one run.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(bench_app, name="bench")
+app.add_typer(p4_app, name="p4")
+add_scenario_commands(app)
+add_asking_commands(app)
+
+NUMBER_MAX = 2**50
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
+
+Planes = Annotated[int, typer.Option("--planes", help="Planes (NIC ports of a host), 1 to 16.")]
+Racks = Annotated[int, typer.Option("--racks", help="Racks: T0 switches in each plane.")]
+Spines = Annotated[int, typer.Option("--spines", help="T1 switches in each plane (uplinks of a T0).")]
+HostsPerRack = Annotated[int, typer.Option("--hosts-per-rack", help="Hosts in each rack.")]
+Target = Annotated[
+    str, typer.Option("--target", help="Switch: `embedded` (ours) or `bmv2` (simple_switch_grpc on PATH).")
+]
+Nic = Annotated[str, typer.Option("--nic", help="Host NIC: `fast` (AF_PACKET) or `scapy` (readable, slow).")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout; progress on stderr.")]
+
+
+def expected_errors() -> tuple[type[Exception], ...]:
+    """Errors that are the user's or the machine's: shown as one message. Anything else is our bug and shows fully."""
+    from experiments.language.yaml_loader import ScenarioError
+    from experiments.results import ResultsError
+    from hosts.engine.errors import LocalError
+    from ipc.agent_client import AgentError
+    from ipc.rpc import JsonlError
+    from ipc.rundir import FabricError
+    from simulator.simtest.schedule import ScheduleError
+    from topologies.plan import PlanError
+
+    return (
+        UsageError, PlanError, JsonlError, FabricError, AgentError, ScheduleError, ScenarioError, ResultsError,
+        LocalError,
+    )  # fmt: skip
+
+
+def require_root(what: str) -> None:
+    """Raises UsageError without root: namespaces, veth pairs and raw sockets need it."""
+    if os.geteuid() != 0:
+        raise UsageError(f"{what} needs root (network namespaces, raw sockets): run it with sudo, or `make {what}`")
+
+
+@app.command(
+    epilog="Examples: `mrc demo` · `mrc demo --file model.bin --json` · "
+    "`mrc demo --planes 2 --racks 3 --spines 2 --hosts-per-rack 1`"
+)
+def demo(
+    planes: Planes = 4,
+    racks: Racks = 2,
+    spines: Spines = 2,
+    hosts_per_rack: HostsPerRack = 2,
+    file: Annotated[Path | None, typer.Option("--file", help="File to send (default: 64 MiB of random bytes).")] = None,
+    rate: Annotated[
+        str | None, typer.Option("--rate", help="Offered load, e.g. 40M (bits/s). Default: the file lasts ~10 s.")
+    ] = None,
+    target: Target = "embedded",
+    nic: Nic = "fast",
+    as_json: Json = False,
+) -> None:
+    """Send a file across the fabric, cut links under it, restore them, and report how the paths healed."""
+    from mrc import demo as demonstration
+    from topologies.plan import Plan
+
+    plan = Plan(planes, racks, spines, hosts_per_rack)
+    options = demonstration.Options(plan=plan, file=file, rate_bps=parse_rate(rate), target=target, nic=nic)
+    demonstration.check(options)
+    require_root("demo")
+    report = demonstration.run(options, console=Console(stderr=as_json, highlight=False))
+    if as_json:
+        print(json.dumps(report.to_json(), indent=2))
+    raise typer.Exit(0 if report.passed else 1)
+
+
+@app.command(
+    epilog="Examples: `mrc up` · `mrc up --mode ecmp` · `mrc up --rate 100M --delay 250us` · `mrc up --rate none` · "
+    "`mrc up --fabric-rate 20M --planes 8 --spines 4` · then, at the prompt: `link p1-t0-0 p1-t1-1 down` · "
+    "`send h0 h2 64M` · `help`"
+)
+def up(
+    planes: Planes = 4,
+    racks: Racks = 2,
+    spines: Spines = 2,
+    hosts_per_rack: HostsPerRack = 2,
+    mode: Annotated[
+        str, typer.Option("--mode", help="Forwarding: `srv6`, `stev`, `ecmp`, `switch-spray` or `flow-ecmp`.")
+    ] = "srv6",
+    rate: Annotated[
+        str | None, typer.Option("--rate", help="Rate of every link, e.g. 10M (bits/s), or `none`. Default: 10M.")
+    ] = None,
+    delay: Annotated[
+        str | None,
+        typer.Option(
+            "--delay", help="One-way delay of every link, e.g. 1.25ms. Default: base RTT of 10 ms; 0 without rate."
+        ),
+    ] = None,
+    host_rate: Annotated[str | None, typer.Option("--host-rate", help="Rate of NIC-T0 links alone.")] = None,
+    host_delay: Annotated[str | None, typer.Option("--host-delay", help="Delay of NIC-T0 links alone.")] = None,
+    fabric_rate: Annotated[str | None, typer.Option("--fabric-rate", help="Rate of T0-T1 links alone.")] = None,
+    fabric_delay: Annotated[str | None, typer.Option("--fabric-delay", help="Delay of T0-T1 links alone.")] = None,
+    pmtu: Annotated[
+        int | None,
+        typer.Option("--pmtu", help="Path MTU, payload bytes of a packet. Default: 1024; 4096 without rate."),
+    ] = None,
+    denylist: Annotated[
+        str, typer.Option("--denylist", help="Faults that take EVs out on the hosts: off, lossy or all.")
+    ] = "off",
+    react_after: Annotated[
+        str,
+        typer.Option(
+            "--react-after",
+            help="ecmp, flow-ecmp, switch-spray: seconds until switches avoid what a failure cut off; now, or never.",
+        ),
+    ] = "now",
+    target: Target = "embedded",
+    nic: Nic = "fast",
+) -> None:
+    """Bring the fabric up and open the Mininet CLI with MRC words; everything is removed on exit."""
+    from controller.denylist import POLICIES
+    from controller.reconvergence import seconds_of
+    from mrc.cli.link_options import LinkOptions
+    from topologies.cli.shell import run_cli
+    from topologies.lab.open_fabric import open_fabric
+
+    links = LinkOptions(mode, rate, delay, host_rate, host_delay, fabric_rate, fabric_delay, pmtu)
+    plan = links.plan(planes, racks, spines, hosts_per_rack)
+    if denylist not in POLICIES:
+        raise UsageError(f"--denylist {denylist}: give one of {', '.join(POLICIES)}")
+    try:
+        react_after_s = seconds_of(react_after)
+    except ValueError as error:
+        raise UsageError(f"--react-after {error}") from None
+    require_root("up")
+    control = {"denylist": denylist, "react_after_s": react_after_s}
+    with open_fabric(plan, target=target, nic=nic, console=Console(highlight=False), **control) as fabric:
+        print(fabric.plan.describe_links())
+        run_cli(fabric)
+
+
+@app.command()
+def clean() -> None:
+    """Remove what a killed run left behind: only what its run folder recorded as made by us."""
+    from ipc.rundir import RunDir, default_run_dir
+
+    require_root("clean")
+    folder = default_run_dir()
+    if not folder.exists():
+        print(f"clean: nothing to do ({folder} does not exist)")
+        return
+    with RunDir(folder) as run_dir:
+        removed = run_dir.clean_leftovers()
+    print(f"clean: removed {', '.join(removed)}" if removed else "clean: nothing was left behind")
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Check what this machine has for the testbed, and print the cure for what it lacks."""
+    from mrc import doctor as checks
+
+    results = list(checks.checks())
+    if as_json:
+        print(json.dumps([vars(check) for check in results], indent=2))
+    else:
+        for check in results:
+            mark = "ok  " if check.ok else ("FAIL" if check.needed else "note")
+            print(f"{mark}  {check.name:<20} {check.found}" + ("" if check.ok else f"\n      cure: {check.cure}"))
+    raise typer.Exit(0 if checks.healthy(results) else 1)
+
+
+@app.command(epilog="Example: `mrc shell p1-t0-0`, while `mrc up` runs in another terminal")
+def shell(switch: Annotated[str, typer.Argument(help="Switch of the running fabric, e.g. p1-t0-0.")]) -> None:
+    """Open p4runtime-shell (in its own Python environment) on a switch of the running fabric, read-only."""
+    from mrc.shell import open_shell
+
+    raise typer.Exit(open_shell(switch))
+
+
+@app.command(
+    epilog="Examples: `mrc pcap p1-t0-0-eth3` · `mrc pcap h0 --seconds 5` · `mrc pcap h0 --out - | tshark -r -`"
+)
+def pcap(
+    where: Annotated[str, typer.Argument(metavar="PORT|NODE", help="Interface, switch or host of the running fabric.")],
+    count: Annotated[int | None, typer.Option("--count", min=1, help="End after this many packets.")] = None,
+    seconds: Annotated[float | None, typer.Option("--seconds", min=0.01, help="End after this long.")] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", help="File; `-` is standard output. Default: NAME.pcap, NODE.pcapng.")
+    ] = None,
+    snap: Annotated[int, typer.Option("--snap", min=64, max=1 << 18, help="Bytes to keep of each packet.")] = 1 << 18,
+    as_json: Json = False,
+) -> None:
+    """Write the packets of any port to a capture file, until Ctrl-C, while `mrc up` runs in another terminal."""
+    from ipc.rundir import default_run_dir
+    from mrc import pcap as capturing
+
+    require_root("pcap")
+    if as_json and out == "-":
+        raise UsageError("--json and --out - both want standard output: give --out a file")
+
+    def ready(ports: list, path: str) -> None:
+        print(f"capturing {', '.join(port.interface for port in ports)} to {path}", file=sys.stderr, flush=True)
+
+    result = capturing.capture(where, default_run_dir(), out=out, count=count, seconds=seconds, snap=snap, ready=ready)
+    print(result, file=sys.stderr)
+    if as_json:
+        print(json.dumps(result.to_json(), indent=2))
+
+
+@app.command(
+    epilog="Examples: `mrc simtest --seeds 20000` · `mrc simtest --seed 93` · `mrc simtest --replay small.json`"
+)
+def simtest(
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many schedules.")] = 2000,
+    first: Annotated[int, typer.Option("--first", min=0, help="First seed.")] = 0,
+    seed: Annotated[int | None, typer.Option("--seed", help="One schedule, told in detail and shrunk.")] = None,
+    replay: Annotated[Path | None, typer.Option("--replay", help="A schedule from a file, told in detail.")] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, max=64, help="Processes.")] = 2,
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Do not stop after 20 failures.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run random schedules on the engines in virtual time and check every invariant all the time (no root)."""
+    from simulator.simtest import command
+
+    raise typer.Exit(command.simtest(seeds, first, seed, replay, jobs, keep_going, as_json))
+
+
+@app.command(
+    epilog="Examples: `mrc fuzz wire --runs 1000000` · `mrc fuzz endpoints --seconds 60` · `mrc fuzz p4 --runs 100`"
+)
+def fuzz(
+    target: Annotated[str, typer.Argument(help="`wire`, `scapy`, `frame`, `jsonl`, `endpoints`, or `p4`.")],
+    programs: Annotated[list[Path] | None, typer.Argument(help="`p4`: these programs, not random ones.")] = None,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Inputs at most; of `p4`, programs.")] = 1_000_000,
+    seconds: Annotated[int, typer.Option("--seconds", min=1, help="Seconds at most.")] = 60,
+    seed: Annotated[int, typer.Option("--seed", min=1, help="Seed of the fuzzer; of `p4`, the first program's.")] = 1,
+    out: Annotated[Path, typer.Option("--out", help="`p4`: where programs with a difference are kept.")] = Path(
+        "fuzz-p4"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Throw bytes at decoders and live endpoints, or random P4 programs at the embedded switch and BMv2 (no root)."""
+    from simulator.simtest import command
+
+    if target == "p4":
+        from bench import p4_fuzz
+        from bench.bmv2 import Bmv2Error
+
+        try:
+            raise typer.Exit(p4_fuzz.fuzz(runs, seed, seconds, out, programs or [], as_json))
+        except (Bmv2Error, OSError) as error:
+            raise UsageError(f"fuzz p4: {error}") from None
+    if programs or as_json:
+        raise UsageError(f"{'programs' if programs else '--json'} belong to `mrc fuzz p4`, not to {target}")
+    raise typer.Exit(command.fuzz(target, runs, seconds, seed))
+
+
+@bench_app.command("switch")
+def bench_switch(as_json: Json = False) -> None:
+    """CPU microseconds per packet and hop: the embedded switch beside a bare AF_PACKET forwarder in C."""
+    from bench import switch
+
+    require_root("bench")
+    result = switch.run(as_json)
+    if as_json:
+        print(json.dumps(result, indent=2))
+
+
+@bench_app.command("mrc")
+def bench_mrc(
+    planes: Planes = 4,
+    racks: Racks = 2,
+    spines: Spines = 2,
+    hosts_per_rack: HostsPerRack = 1,
+    size: Annotated[str, typer.Option("--size", help="Bytes of the transfer, e.g. 256M.")] = "256M",
+    pmtu: Annotated[int, typer.Option("--pmtu", help="Path MTU: payload bytes of a packet.")] = 4096,
+    nic: Nic = "fast",
+    as_json: Json = False,
+) -> None:
+    """What an MRC packet costs: one transfer across the fabric, the endpoint alone, and AF_PACKET beside it."""
+    from bench import mrc
+    from topologies.plan import Plan
+
+    plan = Plan(planes, racks, spines, hosts_per_rack)
+    bytes_total = parse_size(size)
+    if pmtu not in (256, 512, 1024, 2048, 4096):
+        raise UsageError(f"--pmtu {pmtu}: give 256, 512, 1024, 2048 or 4096 bytes")
+    require_root("bench")
+    result = mrc.run(plan, bytes_total, nic=nic, console=Console(stderr=as_json, highlight=False), pmtu=pmtu)
+    if as_json:
+        print(json.dumps(result, indent=2))
+
+
+@app.command(
+    "controller",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+def run_controller(context: typer.Context) -> None:
+    """Run the fabric controller by itself, on the fabric of a run folder (`mrc controller --help`)."""
+    from controller.__main__ import main as controller_main
+
+    raise typer.Exit(controller_main(context.args))
+
+
+@bench_app.command("spray")
+def bench_spray(
+    mode: Annotated[str, typer.Option("--mode", help="switch-spray, ecmp or flow-ecmp.")] = "switch-spray",
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Cuts with the controller.")] = 10,
+    as_json: Json = False,
+) -> None:
+    """A T1-T0 downlink is cut: how long are packets lost, with the controller and without it?"""
+    from bench import spray
+
+    require_root("bench")
+    result = spray.run(mode, rounds, Console(stderr=as_json, highlight=False))
+    if as_json:
+        print(json.dumps(result, indent=2))
+    raise typer.Exit(0 if result["met"] else 1)
+
+
+@bench_app.command(
+    "faults",
+    epilog="Examples: `mrc bench faults --loop 100` · `mrc bench faults --kinds blackhole` · "
+    "`mrc bench faults --virtual --sets 10000 --keep wrong`",
+)
+def bench_faults(
+    planes: Planes = 4,
+    racks: Racks = 2,
+    spines: Spines = 2,
+    hosts_per_rack: HostsPerRack = 2,
+    loop: Annotated[int, typer.Option("--loop", min=0, help="Single faults.")] = 100,
+    pairs: Annotated[int, typer.Option("--pairs", min=0, help="Pairs of simultaneous faults.")] = 10,
+    kinds: Annotated[str | None, typer.Option("--kinds", help="Kinds, with commas between. Default: all.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the places.")] = 1,
+    scaled: Annotated[bool, typer.Option("--scaled", help="Links of 10 Mb/s and a base RTT of 10 ms.")] = False,
+    virtual: Annotated[
+        bool, typer.Option("--virtual", help="Random sets of faults in virtual time, on fabrics of several sizes.")
+    ] = False,
+    sets: Annotated[int, typer.Option("--sets", min=1, help="With --virtual: how many.")] = 1000,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, max=64, help="With --virtual: processes.")] = 1,
+    keep: Annotated[
+        Path | None,
+        typer.Option("--keep", help="With --virtual: folder for the observations of sets that are not named rightly."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Faults of every kind at random places: does the controller name them, how soon, by which source?
+
+    With --virtual no fabric is needed: one to four causes at a time, the observations late, reordered, some of them
+    lost; told is how many sets are named exactly, left open with the truth among the candidates, missed, or wrong.
+    """
+    if virtual:
+        from bench import virtual_faults
+
+        console = Console(stderr=True, highlight=False) if as_json else Console(highlight=False)
+        result = virtual_faults.run(seed, sets, jobs=jobs, folder=keep, console=console)
+        if as_json:
+            print(json.dumps(result, indent=2))
+        raise typer.Exit(0 if result["passed"] else 1)
+    from bench import faults
+    from topologies.plan import Plan
+
+    plan = (Plan.scaled if scaled else Plan)(planes, racks, spines, hosts_per_rack)
+    wanted = [one.strip() for one in kinds.split(",")] if kinds else list(faults.KINDS)
+    if unknown := [one for one in wanted if one not in faults.KINDS]:
+        raise UsageError(f"--kinds: no kind {unknown[0]!r} (has: {', '.join(faults.KINDS)})")
+    require_root("bench")
+    console = Console(stderr=as_json, highlight=False)
+    result = faults.run(plan, loop=loop, pair_count=pairs, kinds=wanted, seed=seed, console=console)
+    if as_json:
+        print(json.dumps(result, indent=2))
+    raise typer.Exit(0 if result["passed"] else 1)
+
+
+@bench_app.command("transport")
+def bench_transport(as_json: Json = False) -> None:
+    """What the transport does (loss, incast, dead paths) beside its targets, in virtual time; needs no root."""
+    from bench import transport
+
+    result = transport.run(Console(stderr=as_json, highlight=False))
+    if as_json:
+        print(json.dumps(result, indent=2))
+    raise typer.Exit(0 if result["met"] else 1)
+
+
+@bench_app.command("provision")
+def bench_provision(
+    planes: Planes = 8,
+    racks: Racks = 4,
+    spines: Spines = 4,
+    hosts_per_rack: HostsPerRack = 1,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often.")] = 3,
+    as_json: Json = False,
+) -> None:
+    """Time from nothing to provisioned switches, 64 of them unless told otherwise, step by step."""
+    from bench import provision
+    from topologies.plan import Plan
+
+    plan = Plan.scaled(planes, racks, spines, hosts_per_rack)
+    require_root("bench")
+    result = provision.run(plan, rounds, Console(stderr=as_json, highlight=False))
+    if as_json:
+        print(json.dumps(result, indent=2))
+    raise typer.Exit(0 if result["met"] else 1)
+
+
+@bench_app.command("incast", epilog="Examples: `mrc bench incast` · `mrc bench incast --rate 10M --rtt 0.01`")
+def bench_incast(
+    rate: Annotated[str, typer.Option("--rate", help="Of every link, bits/s.")] = "5M",
+    rtt: Annotated[float, typer.Option("--rtt", min=0.001, max=10, help="Base round trip, seconds.")] = 0.02,
+    seconds: Annotated[float, typer.Option("--seconds", min=1, max=600, help="Of each measurement.")] = 4.0,
+    senders: Annotated[int, typer.Option("--senders", min=2, max=30, help="Hosts that send to one.")] = 7,
+    variants: Annotated[str | None, typer.Option("--variants", help="With commas between. Default: all.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Seven to one on live P4 switches, and a victim beside it; again without ECN, trimming, both."""
+    from bench import incast
+
+    wanted = [one.strip() for one in variants.split(",")] if variants else list(incast.VARIANTS)
+    if unknown := [one for one in wanted if one not in incast.VARIANTS]:
+        raise UsageError(f"--variants: no variant {unknown[0]!r} (has: {', '.join(incast.VARIANTS)})")
+    rate_bps = parse_rate(rate)
+    assert rate_bps is not None
+    require_root("bench")
+    result = incast.run(
+        rate_bps=rate_bps, rtt_s=rtt, seconds=seconds, variants=wanted, senders=senders,
+        console=Console(stderr=as_json, highlight=False),
+    )  # fmt: skip
+    if as_json:
+        print(json.dumps(result, indent=2))
+    raise typer.Exit(0 if result["met"] else 1)
+
+
+def parse_rate(text: str | None) -> float | None:
+    """`40M` -> 40e6 bits/s (decimal units); None stays None. Raises UsageError."""
+    return None if text is None else _positive(units.rate, text, "rate")
+
+
+def parse_size(text: str) -> int:
+    """`64M` -> 67,108,864 bytes (binary units). Raises UsageError."""
+    return int(_positive(units.size, text, "size"))
+
+
+def _positive(read: Callable[[object], float], text: str, what: str) -> float:
+    try:
+        value = read(text)
+    except units.UnitError as error:
+        raise UsageError(str(error)) from None
+    if not 0 < value < NUMBER_MAX:
+        raise UsageError(f"{what} {text!r}: give a positive number below 2**50")
+    return value
+
+
+def main() -> None:
+    """Entry point of the console script: expected errors become one line and exit code 1; Ctrl-C becomes 130."""
+    try:
+        app(prog_name="mrc")
+    except SystemExit as end:
+        if end.code == INTERRUPTED:  # typer's word for Ctrl-C
+            print("mrc: interrupted; no process or interface of this run is left", file=sys.stderr)
+        raise
+    except expected_errors() as error:
+        print(f"mrc: error: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,248 @@
+"""`mrc p4`: compile, check and test P4 programs on the embedded switch; nothing here needs root."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from switch.compiler import CompiledProgram
+    from switch.compiler.errors import P4Warning
+
+app = typer.Typer(
+    help="Develop P4 in memory, without root: check, compile, test, trace, draw (docs/p4-development.md).",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Program = Annotated[Path, typer.Argument(help="The P4 program.", metavar="PROGRAM.p4")]
+Include = Annotated[list[Path] | None, typer.Option("-I", "--include", help="Folder for #include; may be repeated.")]
+Define = Annotated[list[str] | None, typer.Option("-D", "--define", help="Macro NAME or NAME=VALUE; may be repeated.")]
+
+Errors = Annotated[bool, typer.Option("--Werror", "--werror", help="Warnings are errors.")]
+NoWarn = Annotated[
+    list[str] | None, typer.Option("--Wdisable", metavar="KIND", help="Leave out warnings of a kind; may be repeated.")
+]
+
+FAILED = 1
+
+
+@app.command(epilog="Example: `mrc p4 check p4src/srv6.p4 p4src/spray.p4`")
+def check(
+    programs: Annotated[list[Path], typer.Argument(help="P4 programs.", metavar="PROGRAM.p4...")],
+    include: Include = None,
+    define: Define = None,
+    werror: Errors = False,
+    wdisable: NoWarn = None,
+) -> None:
+    """Check programs: a line `file:line:column: error: message` for each mistake; exit code 1 when there is one.
+
+    Warnings, `file:line:column: warning: message [kind]`, go to stderr, and with --Werror to stdout as errors.
+    """
+    from switch.compiler import P4Error
+    from switch.compiler.compiler import check_program
+
+    _known_kinds(wdisable)
+    failed = False
+    for program in programs:
+        try:
+            found = check_program(program, include=include or (), defines=define or ())
+        except P4Error as error:
+            failed = True
+            print("\n".join(error.lines()))
+            continue
+        failed = _warn(found, werror, wdisable) or failed
+    raise typer.Exit(FAILED if failed else 0)
+
+
+@app.command(epilog="Example: `mrc p4 compile p4src/srv6.p4 -o build` writes srv6.p4info.txtpb, srv6.c, srv6.config.p4")
+def compile(
+    program: Program,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results (made if need be).")] = Path(),
+    include: Include = None,
+    define: Define = None,
+    werror: Errors = False,
+    wdisable: NoWarn = None,
+) -> None:
+    """Compile a program: P4Info (text), the generated C, and the device config that P4Runtime takes.
+
+    Warnings are told as `mrc p4 check` tells them; with --Werror nothing is written then.
+    """
+    from google.protobuf import text_format
+
+    _known_kinds(wdisable)
+    compiled = _compiled(program, include, define, ahead=False)
+    if _warn(compiled.warnings, werror, wdisable):
+        raise typer.Exit(FAILED)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        written = [output / f"{compiled.name}{suffix}" for suffix in (".p4info.txtpb", ".c", ".config.p4")]
+        written[0].write_text(text_format.MessageToString(compiled.p4info))
+        shutil.copyfile(compiled.c_path, written[1])
+        written[2].write_bytes(compiled.config)
+    except OSError as error:
+        _stop(f"{error.filename or output}: {error.strerror}")
+    for path in written:
+        print(path)
+
+
+@app.command(epilog="Example: `mrc p4 test p4src/srv6.p4 tests/p4src/srv6_forward.stf`")
+def test(
+    program: Program,
+    cases: Annotated[list[Path], typer.Argument(help="STF scripts.", metavar="CASE.stf...")],
+    include: Include = None,
+    define: Define = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the program's random().")] = 0,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print failures only.")] = False,
+) -> None:
+    """Run STF scripts against a program in memory, each on a fresh switch; exit code 1 when one fails."""
+    from switch.tools.stf import StfError, read_script
+    from switch.tools.stf_run import run_script
+
+    compiled = _compiled(program, include, define)
+    failed = 0
+    for case in cases:
+        try:
+            report = run_script(compiled, read_script(case), seed=seed)
+        except StfError as error:
+            failed += 1
+            print(f"ERROR {case}\n{error}")
+            continue
+        failed += not report.passed
+        if not report.passed:
+            print(f"FAIL {case}\n{report.text()}")
+        elif not quiet:
+            print(f"ok   {case} ({report.packets_in} packets in, {report.packets_out} out, {report.checks} checks)")
+    if failed:
+        print(f"{failed} of {len(cases)} failed")
+    raise typer.Exit(FAILED if failed else 0)
+
+
+@app.command(epilog="Example: `mrc p4 trace basic.p4 1 ffffffffffff0200000000010800 --stf entries.stf`")
+def trace(
+    program: Program,
+    port: Annotated[int, typer.Argument(help="Port the packet comes in at.")],
+    data: Annotated[str, typer.Argument(help="The packet in hexadecimal.", metavar="HEX")],
+    stf: Annotated[Path | None, typer.Option("--stf", help="STF script to run first: entries, registers.")] = None,
+    include: Include = None,
+    define: Define = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show one packet's way: parser states, each table with key, hit and action, changed fields, why it was dropped."""
+    from switch.device.device import P4Device
+    from switch.device.entities import TableError
+    from switch.tools.stf import StfError, read_script
+    from switch.tools.stf_run import StfRun
+
+    compiled = _compiled(program, include, define)
+    device = P4Device(1, compiled.name)
+    try:
+        device.load(compiled)
+        run = StfRun(device, compiled)
+        for command in read_script(stf) if stf else ():
+            run.command(command)
+        found = device.trace(port, bytes.fromhex(data))
+    except (StfError, TableError) as error:
+        _stop(str(error))
+    except ValueError as error:
+        _stop(f"trace: {error} (want a port and whole bytes in hexadecimal)")
+    finally:
+        device.close()
+    print(json.dumps(found.to_json(), indent=2) if as_json else found.text())
+
+
+@app.command(epilog="Examples: `mrc p4 graph p4src/srv6.p4 -o srv6.svg`; `mrc p4 graph x.p4 --control MyIngress`")
+def graph(
+    program: Program,
+    parser: Annotated[bool, typer.Option("--parser", help="Only the parser, with its sub-parsers.")] = False,
+    control: Annotated[str | None, typer.Option("--control", help="Only this control: ingress, or its name.")] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help="svg or dot; else by -o's ending, else svg.", metavar="svg|dot")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write; else it is printed.")] = None,
+    include: Include = None,
+    define: Define = None,
+) -> None:
+    """Draw a program: parser states and transitions; each control with its tables, conditions and actions."""
+    from switch.compiler import P4Error
+    from switch.compiler.compiler import front
+    from switch.tools.graph import GraphError
+    from switch.tools.graph import graph as draw
+
+    form = form or ("dot" if output is not None and output.suffix in (".dot", ".gv") else "svg")
+    if form not in ("svg", "dot"):
+        _stop(f"--format {form}: there is svg and dot")
+    if parser and control:
+        _stop("--parser and --control: give one of them")
+    try:
+        text = draw(front(program, include=include or (), defines=define or ()), "parser" if parser else control)
+    except P4Error as error:
+        _stop("\n".join(error.lines()))
+    except GraphError as error:
+        _stop(str(error))
+    text = _svg(text) if form == "svg" else text
+    if output is None:
+        print(text, end="")
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        _stop(f"{output}: {error.strerror}")
+    print(output)
+
+
+def _svg(dot: str) -> str:
+    """What graphviz makes of it."""
+    command = shutil.which("dot")
+    if command is None:
+        _stop("a picture needs graphviz's `dot`: install it (apt install graphviz), or use --format dot")
+    done = subprocess.run([command, "-Tsvg"], input=dot, capture_output=True, text=True, check=False, encoding="utf-8")
+    if done.returncode:
+        _stop(f"dot failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _compiled(
+    program: Path, include: list[Path] | None, define: list[str] | None, *, ahead: bool = True
+) -> CompiledProgram:
+    """The program, or the command ends with what is wrong; `ahead`: the runtime is wanted next."""
+    from switch.compiler import P4Error, compile_program
+    from switch.device.native import build_ahead
+
+    if ahead:
+        build_ahead()
+    try:
+        return compile_program(program, include=include or (), defines=define or ())
+    except P4Error as error:
+        _stop("\n".join(error.lines()))
+
+
+def _warn(found: Iterable[P4Warning], werror: bool, wdisable: list[str] | None) -> bool:
+    """Print warnings, but for those of some kinds. Returns whether they are errors."""
+    told = [one for one in found if one.kind not in (wdisable or ())]
+    for one in told:
+        print(one.line("error") if werror else one.line(), file=sys.stdout if werror else sys.stderr)
+    return werror and bool(told)
+
+
+def _known_kinds(kinds: list[str] | None) -> None:
+    """Stop when --Wdisable names no kind of warning."""
+    from switch.compiler.errors import known
+    from switch.compiler.sema.warn import KINDS
+
+    for one in kinds or ():
+        if one not in KINDS:
+            _stop(f"--Wdisable {one}: no kind of warning {known(KINDS)}")
+
+
+def _stop(message: str) -> NoReturn:
+    print(message, file=sys.stderr)
+    raise typer.Exit(FAILED)

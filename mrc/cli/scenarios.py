@@ -1,0 +1,139 @@
+"""`mrc run`, `mrc scenario ...`, `mrc compare` for mrc/cli/app.py; what they do is in experiments/command.py."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ipc.errors import UsageError
+
+scenario_app = typer.Typer(
+    help="Scenario files: check, list, look into.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+CPUS = os.cpu_count() or 1
+
+Files = Annotated[
+    list[str], typer.Argument(metavar="FILE...", help="Scenario files, folders of them, or names (`e10`).")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout; progress on stderr.")]
+
+
+def run(
+    files: Files,
+    virtual: Annotated[bool, typer.Option("--virtual", help="In virtual time: no root, exact, repeatable.")] = False,
+    target: Annotated[str, typer.Option("--target", help="Live switch: `embedded` or `bmv2`.")] = "embedded",
+    seed: Annotated[int | None, typer.Option("--seed", help="Instead of the scenario's.")] = None,
+    repeat: Annotated[int | None, typer.Option("--repeat", min=1, help="Times each run; seeds count up.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder of the results (default: results/NAME-TIME).")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Virtual runs side by side (default: CPUs).")] = CPUS,
+    as_json: Json = False,
+) -> None:
+    """Run scenarios, live in Mininet or in virtual time, and judge them; exit code 0 when every rule held, else 1."""
+    from experiments import command
+
+    if not virtual and os.geteuid() != 0:
+        raise UsageError("a live run needs root (network namespaces, raw sockets): run it with sudo, or give --virtual")
+    where = "virtual" if virtual else "live"
+    options = {} if virtual else {"target": target}
+    raise typer.Exit(
+        command.run(files, where=where, seed=seed, repeat=repeat, out=out, jobs=jobs, as_json=as_json, options=options)
+    )
+
+
+@scenario_app.command(epilog="Example: `mrc scenario validate scenarios/*.yaml`")
+def validate(files: Files, as_json: Json = False) -> None:
+    """Read scenario files and say what is wrong with them, line by line."""
+    from experiments import command
+
+    raise typer.Exit(command.validate(files, as_json))
+
+
+@scenario_app.command("list")
+def list_(as_json: Json = False) -> None:
+    """The scenarios that come with the testbed."""
+    from experiments import command
+
+    raise typer.Exit(command.listing(as_json))
+
+
+@scenario_app.command(epilog="Example: `mrc scenario show e10`")
+def show(name: Annotated[str, typer.Argument(help="Scenario file or name.")], as_json: Json = False) -> None:
+    """A scenario as it will be run: its runs, its faults with all dice thrown, its rules."""
+    from experiments import command
+
+    raise typer.Exit(command.show(name, as_json))
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(help="Folder of results.")],
+    b: Annotated[Path, typer.Argument(help="Folder of results to compare with it.")],
+    as_json: Json = False,
+) -> None:
+    """Metrics of two result folders side by side: two seeds, two commits, live and virtual."""
+    from experiments import command
+
+    raise typer.Exit(command.compare(a, b, as_json))
+
+
+def report(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Folder of results, or one that holds several.")
+    ],
+    summary: Annotated[
+        bool, typer.Option("--summary", help="Sets side by side as Markdown, instead of pages.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Make a self-contained page with pictures for each scenario's results, and an index for a set of them."""
+    import json
+
+    if summary and as_json:
+        raise UsageError("--summary prints Markdown: give one of --summary and --json")
+    if summary:
+        from experiments.report.summary import summary as summed
+
+        print(summed(folders), end="")
+        return
+    from experiments.report.page import report as write
+
+    skipped: list[str] = []
+    pages = [page for folder in folders for page in write(folder, skipped)]
+    for text in skipped:
+        print(f"{'left out':10s} {text}", file=sys.stderr)
+    if as_json:
+        listed = [
+            {
+                "page": str(p.folder / "report.html"),
+                "title": p.title,
+                "where": p.where,
+                "passed": p.passed,
+                "state": p.state,
+            }
+            for p in pages
+        ]
+        print(json.dumps(listed, indent=2))
+        return
+    for page in pages:
+        print(f"{page.state:10s} {page.folder / 'report.html'}")
+    for folder in folders:
+        if (folder / "index.html").exists():
+            print(f"{'index':10s} {folder / 'index.html'}")
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Hang the commands into `mrc`."""
+    app.add_typer(scenario_app, name="scenario")
+    app.command(
+        epilog="Examples: `mrc run e10` · `mrc run scenarios/*.yaml --virtual` · `mrc run my.yaml --virtual --seed 3`"
+    )(run)
+    app.command(epilog="Example: `mrc compare results/e10-live results/e10-virtual`")(compare)
+    app.command(epilog="Example: `mrc report results/` then open results/index.html")(report)

@@ -1,0 +1,157 @@
+"""Words of the CLI as commands of a shell: `mrc links`, `mrc faults`, `mrc evs h0 h2`, `mrc check`, `mrc trace ...`.
+
+They ask the processes of the fabric that `mrc up` runs in another terminal, through its run folder, and print what the
+word would (docs/cli.md). Words that change something belong to the process that has to undo it, and are not here.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ipc.controller_client import Northbound
+from ipc.errors import UsageError
+from ipc.rpc import JsonlClient
+from ipc.rundir import RunDir, default_run_dir
+from topologies.lab.traffic_control import switch_ports
+from topologies.plan import Link
+
+Json = Annotated[bool, typer.Option("--json", help="Print data instead of a table.")]
+
+
+class RunningFabric:
+    """A fabric of another process, for words that read: what topologies.lab.fabric.Fabric offers them, from its run
+    folder."""
+
+    def __init__(self, path: Path) -> None:
+        from mrc.trace import LiveFabric
+
+        self._live = LiveFabric(path)
+        self.plan = self._live.plan
+        self.run_dir = RunDir(path)
+        self.controller = Northbound(path)
+        self.mapper = JsonlClient(self.run_dir.mapper_socket, name="mapper")
+        self.traffic = self._live.traffic
+        self.traffic.touched = set(switch_ports(self.plan))  # whoever set something is another process
+
+    def agent(self, host: str) -> JsonlClient:
+        self.plan.host(host)
+        return JsonlClient(self.run_dir.agent_socket(host), name=host)
+
+    def link_is_up(self, link: Link) -> bool:
+        """Carrier at a switch's end, which needs both ends up."""
+        return self._live.is_up(link.upper)
+
+
+def run_word(name: str, given: Sequence[str], as_json: bool) -> int:
+    """Run a reading word on the running fabric; 0, or 1 when it said that something is bad.
+
+    Raises UsageError and what words raise.
+    """
+    from topologies.cli.commands import WORDS, Answer, CliSession, Style
+    from topologies.cli.commands import CommandError as WordError
+
+    fabric = RunningFabric(default_run_dir())
+    session = CliSession(fabric, sys.stdout, Style.of(sys.stdout))  # type: ignore[arg-type]
+    try:
+        answer = WORDS[name].run(session, given)
+    except WordError as error:
+        raise UsageError(str(error)) from error
+    if isinstance(answer, Answer):
+        print(json.dumps(answer.data, indent=2) if as_json else answer.text)
+    elif answer:
+        print(answer)
+    return 0
+
+
+def check(
+    probes: Annotated[int, typer.Argument(metavar="[PROBES]", min=1, help="Of each link, host and class.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """Pre-job check of the running fabric: probe every link in both classes; exit code 1 when one is bad."""
+    from topologies.cli.commands.check import check_fabric
+    from topologies.cli.commands.table import Style
+
+    fabric = RunningFabric(default_run_dir())
+    result = check_fabric(fabric.mapper, probes, lambda name: fabric.link_is_up(fabric.plan.link(*name.split())))
+    print(json.dumps(result.to_json(), indent=2) if as_json else result.text(Style.of(sys.stdout)))
+    raise typer.Exit(0 if result.ok else 1)
+
+
+def links(node: Annotated[str | None, typer.Argument(help="Of one node only.")] = None, as_json: Json = False) -> None:
+    """State, rate, delay, loss and use of the running fabric's links."""
+    raise typer.Exit(run_word("links", [node] if node else [], as_json))
+
+
+def faults(
+    which: Annotated[str | None, typer.Argument(metavar="[active|all]")] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option("--replay", help="What a controller was told, from its log/observations.jsonl; needs no fabric."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Faults that the running fabric's controller knows: what, since when, seen by whom.
+
+    With --replay: what the controller of this tree makes of a kept run, change by change, in virtual time.
+    """
+    if replay is None:
+        raise typer.Exit(run_word("faults", [which] if which else [], as_json))
+    if which is not None:
+        raise UsageError(f"--replay tells every change of its file: leave out {which!r}")
+    from mrc.replay import replay_faults
+
+    told = replay_faults(replay)
+    print(json.dumps(told.to_json(), indent=2) if as_json else told.text())
+
+
+def evs(source: str, destination: str, as_json: Json = False) -> None:
+    """Every path between two hosts of the running fabric: address, state, RTT, loss."""
+    raise typer.Exit(run_word("evs", [source, destination], as_json))
+
+
+def queues(
+    where: Annotated[str | None, typer.Argument(metavar="[SWITCH|PORT]")] = None, as_json: Json = False
+) -> None:  # fmt: skip
+    """Queues of the running fabric's switch ports: limits, what waits, what was dropped."""
+    raise typer.Exit(run_word("queues", [where] if where else [], as_json))
+
+
+def counters(switch: Annotated[str | None, typer.Argument()] = None, as_json: Json = False) -> None:
+    """What the P4 programs of the running fabric counted, by port and by reason."""
+    raise typer.Exit(run_word("counters", [switch] if switch else [], as_json))
+
+
+def trace(
+    source: Annotated[str, typer.Argument(help="Sending host, e.g. h0.")],
+    destination: Annotated[str, typer.Argument(help="Receiving host, e.g. h2.")],
+    ev: Annotated[str, typer.Argument(help="EV such as 0x0101, or PLANE/UPLINK such as 1/1.")],
+    full: Annotated[bool, typer.Option("--full", help="Every step of the program in each switch.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Follow one packet through the running fabric: each switch's decision, by the tables it has now."""
+    from mrc import trace as tracing
+
+    raise typer.Exit(tracing.run(default_run_dir(), source, destination, ev, full=full, as_json=as_json))
+
+
+EPILOGS = {
+    check: "Examples: `mrc check` · `mrc check 200 --json`, while `mrc up` runs in another terminal",
+    links: "Examples: `mrc links` · `mrc links p1-t0-0`",
+    faults: "Examples: `mrc faults` · `mrc faults all --json` · `mrc faults --replay observations.jsonl`",
+    evs: "Example: `mrc evs h0 h2`",
+    queues: "Examples: `mrc queues` · `mrc queues p0-t0-0`",
+    counters: "Examples: `mrc counters` · `mrc counters p0-t0-0`",
+    trace: "Examples: `mrc trace h0 h2 0x0101` · `mrc trace h0 h2 1/1 --full`",
+}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give `mrc` these commands."""
+    for command, epilog in EPILOGS.items():
+        app.command(epilog=epilog)(command)

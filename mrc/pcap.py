@@ -1,0 +1,232 @@
+"""`mrc pcap PORT|NODE`: the packets of a port, or of all ports of a node, of the running fabric, as a capture file.
+
+PORT is an interface name (p1-t0-0-eth3, h0-eth2), NODE a switch or a host; both of the plan in the run folder. What the
+port receives is read there, what it sends at the other end of its cable (capture.py says why), so frames that a cut
+cable loses on the way out are not seen. Reads only: packet sockets on interfaces that exist, nothing else is touched.
+"""
+
+from __future__ import annotations
+
+import json
+import selectors
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ipc.agent_client import AgentClient, AgentError
+from ipc.errors import UsageError
+from ipc.rundir import FabricError
+from mrc.capture import INBOUND, OUTBOUND, SNAP_BYTES, Captured, PacketReader, PcapFile, PcapngFile
+from topologies.lab.netdev import in_namespace
+from topologies.plan import Plan, Port
+
+POLL_S = 0.2
+"""How often a quiet capture looks whether its interfaces are still there."""
+BATCH = 256
+
+
+@dataclass
+class CaptureResult:
+    """What a capture did. `lost`: frames the kernel had no room for."""
+
+    ports: list[str]
+    path: str
+    packets: int = 0
+    received: int = 0
+    sent: int = 0
+    lost: int = 0
+    ended: str = ""
+    """count, seconds, interrupted, or gone (the fabric ended)."""
+
+    def __str__(self) -> str:
+        ports = self.ports[0] if len(self.ports) == 1 else f"{len(self.ports)} ports"
+        text = f"{self.packets} packets of {ports} ({self.received} received, {self.sent} sent) in {self.path}"
+        return text + (f"; {self.lost} more were lost: the reader was too slow (try --snap 128)" if self.lost else "")
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+@dataclass
+class _Tap:
+    """A reader and what its frames are: those of port number `index`, in one direction."""
+
+    reader: PacketReader
+    index: int
+    direction: int
+
+
+@dataclass
+class _Capture:
+    """Frames read and not written yet wait until everything older must have been read too."""
+
+    taps: list[_Tap]
+    waiting: list[tuple[Captured, _Tap]] = field(default_factory=list)
+
+    def poll(self) -> list[tuple[Captured, _Tap]]:
+        """Read what waits; returns, in order of time, what can be written."""
+        before = time.time_ns()
+        for tap in self.taps:
+            self.waiting += [(packet, tap) for packet in tap.reader.read(BATCH)]
+        self.waiting.sort(key=lambda one: one[0].at_ns)
+        ready = [one for one in self.waiting if one[0].at_ns < before]
+        self.waiting = self.waiting[len(ready) :]
+        return ready
+
+
+# ---- where ------------------------------------------------------------------------------------------------------
+
+
+def running_plan(run_dir: Path) -> Plan:
+    """The plan of the fabric of a run folder. Raises UsageError when none is there."""
+    path = run_dir / "plan.json"
+    try:
+        return Plan.from_json(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise UsageError(
+            f"no fabric is running ({path} is not there): start one with `mrc up` in another terminal"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def ports_of(plan: Plan, name: str) -> list[Port]:
+    """The port with that interface name, or all of a node. Raises UsageError with names that look like it."""
+    every = [end for link in plan.links for end in (link.lower, link.upper)]
+    found = [port for port in every if name in (port.interface, port.node)]
+    if not found:
+        names = list(dict.fromkeys(n for port in every for n in (port.node, port.interface)))
+        close = get_close_matches(name, names, n=4, cutoff=0.5)
+        example = f"such as {every[0].interface}, {every[-1].interface} or {every[-1].node}"
+        hint = f"did you mean {', '.join(close)}?" if close else example
+        raise UsageError(f"no port or node {name!r} in the running fabric ({hint})")
+    return sorted(found, key=lambda port: port.number)
+
+
+def far_end(plan: Plan, port: Port) -> Port:
+    """The port at the other end of the cable."""
+    link = plan.link_of_interface(port.interface)
+    return link.lower if port == link.upper else link.upper
+
+
+def _namespace(plan: Plan, run_dir: Path, node: str) -> int | None:
+    """Pid whose network namespace holds the node's ports: a host's agent; None for switches, which are in ours."""
+    if node not in {host.name for host in plan.hosts}:
+        return None
+    try:
+        with AgentClient(run_dir / "agents" / f"{node}.sock") as agent:
+            return int(agent.hello()["pid"])
+    except AgentError as error:
+        raise UsageError(f"cannot find the namespace of {node}, its agent does not answer: {error}") from error
+
+
+def _open(port: Port, pid: int | None, snap: int) -> PacketReader:
+    """A reader on a port. Raises UsageError naming the cure."""
+    try:
+        if pid is None:
+            return PacketReader(port.interface, snap)
+        return in_namespace(pid, lambda: PacketReader(port.interface, snap))
+    except PermissionError:
+        raise UsageError("a capture needs root (packet sockets): run it with sudo") from None
+    except (OSError, FabricError) as error:
+        raise UsageError(f"{port.interface}: {error}; is the fabric still up?") from error
+
+
+# ---- the capture ------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _interruptible():
+    """A list that gets an item when SIGINT or SIGTERM comes, instead of an exception in the middle of a packet."""
+    stop: list[int] = []
+    old = {number: signal.signal(number, lambda n, _: stop.append(n)) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def _file(out: BinaryIO, ports: list[Port], path: str) -> PcapFile | PcapngFile:
+    """pcap for one port, pcapng for several (it names them), unless the name of the file says which."""
+    suffix = Path(path).suffix
+    if suffix == ".pcapng" or (suffix != ".pcap" and len(ports) > 1):
+        return PcapngFile(out, [port.interface for port in ports])
+    return PcapFile(out)
+
+
+def capture(
+    name: str, run_dir: Path, *, out: str | None = None, count: int | None = None, seconds: float | None = None,
+    snap: int = SNAP_BYTES, ready: Callable[[list[Port], str], None] | None = None,
+) -> CaptureResult:  # fmt: skip
+    """Capture until `count` packets or `seconds` have passed, the fabric ends, or the user interrupts.
+
+    `out`: file, `-` for standard output; by default NAME.pcap, NAME.pcapng for a node. `snap`: bytes kept of a frame.
+    `ready(ports, path)` is called when nothing more is missed. Raises UsageError.
+    """
+    plan = running_plan(run_dir)
+    ports = ports_of(plan, name)
+    path = out or f"{name}.{'pcap' if len(ports) == 1 else 'pcapng'}"
+    result = CaptureResult([port.interface for port in ports], "standard output" if path == "-" else path)
+    with ExitStack() as stack:
+        pids = {node: _namespace(plan, run_dir, node) for node in _nodes(plan, ports)}
+        taps = []
+        for index, port in enumerate(ports):
+            for end, direction in ((port, INBOUND), (far_end(plan, port), OUTBOUND)):
+                reader = _open(end, pids[end.node], snap)
+                stack.callback(reader.close)
+                taps.append(_Tap(reader, index, direction))
+        try:
+            stream = sys.stdout.buffer if path == "-" else stack.enter_context(open(path, "wb"))
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}") from error
+        stop = stack.enter_context(_interruptible())
+        file = _file(stream, ports, path)
+        stream.flush()
+        if ready is not None:
+            ready(ports, result.path)
+        try:
+            result.ended = _run(_Capture(taps), file, stream, result, stop, count, seconds)
+        except BrokenPipeError:
+            result.ended = "the reader of standard output went away"
+        result.lost = sum(tap.reader.count_lost() for tap in taps)
+    return result
+
+
+def _nodes(plan: Plan, ports: list[Port]) -> set[str]:
+    return {end.node for port in ports for end in (port, far_end(plan, port))}
+
+
+def _run(
+    taps: _Capture, file: PcapFile | PcapngFile, stream: BinaryIO, result: CaptureResult, stop: list[int],
+    count: int | None, seconds: float | None,
+) -> str:  # fmt: skip
+    """Write what comes until something ends it; says what."""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    with selectors.DefaultSelector() as selector:
+        for tap in taps.taps:
+            selector.register(tap.reader, selectors.EVENT_READ)
+        while True:
+            late = deadline is not None and time.monotonic() >= deadline
+            for packet, tap in taps.poll():
+                file.write(packet, tap.index, tap.direction)
+                result.packets += 1
+                result.received += tap.direction == INBOUND
+                result.sent += tap.direction == OUTBOUND
+                if result.packets == count:
+                    stream.flush()
+                    return "count"
+            stream.flush()
+            if stop or late:
+                return "interrupted" if stop else "seconds"
+            if not taps.waiting:
+                if any(tap.reader.gone() for tap in taps.taps):
+                    return "gone"
+                left = POLL_S if deadline is None else min(POLL_S, max(0.0, deadline - time.monotonic()))
+                selector.select(left)

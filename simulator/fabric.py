@@ -1,0 +1,490 @@
+"""The fabric of a plan in virtual time: switches, links and queues as events, the real engines at its edges.
+
+    fabric = VirtualFabric(Plan(4, 2, 2, 2), seed=7)
+    qa, qb = fabric.connect("h0", "h2")
+    region = fabric.host("h2").endpoint.register(bytearray(1 << 20))
+    qa.post_write(data, region.va, region.rkey, now=fabric.now)
+    fabric.at(0.010, LinkDown("p0-t0-0", "p0-t1-1"))
+    fabric.run_until(lambda: not qa.outstanding())
+
+Time is float seconds from 0. All randomness comes from `seed`: the same calls give the same run, bit for bit, in any
+process. A run ends when asked to, or when nothing is left to happen.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from itertools import count
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from hosts.engine.config import Config
+from hosts.engine.endpoint import Endpoint
+from hosts.engine.paths.ev_formats import Srv6Format, StructuredFormat
+from hosts.engine.qp import EngineQueuePair
+from hosts.engine.rocev2.rc_packets import Cnp, RcAck
+from hosts.engine.wire.packets import (
+    EndpointRequest,
+    EndpointResponse,
+    Nack,
+    ReliabilityProbe,
+    Sack,
+    TransportAck,
+)
+from simulator.faults import FaultError, VirtualFault
+from simulator.frames import Frame
+from simulator.host import VirtualHost
+from simulator.ports import EgressPort, Handler, Heap, NicPort
+from simulator.profiles import NEVER, HostProfile, LinkProfile, ProfileError, QueueProfile
+from simulator.switches import Chooser, VirtualSwitch, VirtualT0, VirtualT1, find_mode
+from simulator.trace import Hook, TracedNicPort, TracedPort, Tracer
+from topologies.plan import Plan, ev_plane
+from topologies.plan.link_speeds import ETHERNET_BYTES, OUTER_BYTES
+from topologies.plan.modes import ECMP_EVS_PER_UPLINK
+
+if TYPE_CHECKING:
+    from simulator.wire import Wires
+
+_INNER_BYTES = {
+    RcAck: 68, Cnp: 80,
+    Sack: 100, Nack: 84, TransportAck: 68, ReliabilityProbe: 80, EndpointRequest: 80, EndpointResponse: 100,
+}  # fmt: skip
+"""Inner IPv6 header to iCRC of the packets without payload; a write's nominal size is exactly that (§6.2)."""
+
+
+class VirtualFabric:
+    """See the module.
+
+    `links`, `queues`: profiles of all links and switch ports. `mode`: a name of switches.MODES or a function of that
+    kind. `config`: of all engines, or by host name. `keep_events`: hosts collect the engine's events in `.events`.
+    `trace`: a callable (what, time, where, frame) for every packet event, see trace.py; True records a digest only.
+    """
+
+    def __init__(
+        self, plan: Plan, *, seed: int = 0, links: LinkProfile | None = None, queues: QueueProfile | None = None,
+        mode: str | Chooser = "srv6", config: Config | Mapping[str, Config] | None = None,
+        host: HostProfile | None = None, wire: bool = False, keep_events: bool = True,
+        trace: bool | Hook = False, first_qpn: int | None = None,
+    ):  # fmt: skip
+        self.plan = plan
+        self.seed = seed
+        self._first_qpn = first_qpn
+        """Of every host's first life; None: drawn."""
+        self._config = config if config is not None else Config()
+        self._configs: dict[str, Config] = {}
+        """Those asked for so far, by node."""
+        self.rng = Random(f"{seed}/fabric")
+        """Dice of what belongs to no port or host; workloads may use it too."""
+        self.now = 0.0
+        """Virtual time, seconds."""
+        self.heap: Heap = []
+        self.next_serial = count().__next__
+        self.events_done = 0
+        """Entries of the event queue handled so far."""
+        self.links = links or LinkProfile()
+        self.queues = queues or QueueProfile()
+        self.host_profile = host or HostProfile()
+        self.mode, self._choose = find_mode(mode)
+        self.srv6 = self.mode == "srv6"
+        common = self._common = self.config_of(plan.hosts[0].name)
+        self.widths, self.structure = Srv6Format(*common.srv6_widths), StructuredFormat(common.structured_widths)
+        if wire and self.srv6 and self.widths != Srv6Format():
+            raise ProfileError(
+                f"srv6_widths = {common.srv6_widths}: NICs read plane and uplink in 8 bits each; leave wire off"
+            )
+        self.keep_events = keep_events
+        self._frame = Frame
+        self.news = False
+        """A host told its application something since run_until looked."""
+        self.tracer = Tracer(trace if callable(trace) else None) if trace else None
+        self.wires = self._open_wires() if wire else None
+        """The codecs, when packets travel as bytes."""
+        self._overhead = ETHERNET_BYTES + (OUTER_BYTES if self.srv6 else 0)
+        self._links_down: set[tuple[str, str]] = set()
+        self._stalls: dict[str, float] = {}
+        """When the stall of a switch ends."""
+        self.ports: dict[str, EgressPort] = {}
+        """Every egress port by interface name."""
+        self._towards: dict[tuple[str, str], EgressPort] = {}
+        self.switches: dict[str, VirtualSwitch] = {}
+        self.hosts: dict[str, VirtualHost] = {}
+        self._build()
+
+    # ---- making -----------------------------------------------------------------------------------------
+
+    def _open_wires(self) -> Wires:
+        from simulator.wire import WireFrame, Wires  # brings the NICs along, which nothing else here needs
+
+        self._frame = WireFrame
+        return Wires(self.plan, self.srv6, self.config_of(self.plan.hosts[0].name))
+
+    def config_of(self, host: str) -> Config:
+        """The engine configuration of a host. Without `ev_fifo` where switches spray: no EV keeps its order there."""
+        found = self._configs.get(host)
+        if found is None:
+            config = self._config
+            found = config if isinstance(config, Config) else config.get(host) or Config()
+            if self.mode == "switch-spray":
+                found = replace(found, ev_fifo=False)
+            self._configs[host] = found
+        return found
+
+    def _build(self) -> None:
+        plan = self.plan
+        for switch in plan.switches:
+            if self.wires is not None and self.srv6:
+                self.switches[switch.name] = self.wires.switch(switch)
+            elif switch.tier == 0:
+                seed = f"{self.seed}/{switch.name}"
+                self.switches[switch.name] = VirtualT0(
+                    switch.name, switch.plane, switch.number, self._choose, seed, self.widths, self.structure
+                )
+            else:
+                self.switches[switch.name] = VirtualT1(switch.name, switch.plane)
+        for host in plan.hosts:
+            self.hosts[host.name] = VirtualHost(self, host, self._endpoint(host.name, 0))
+        for link in plan.links:
+            self._add_port(link.lower.interface, link.lower.node, link.upper.node, link.plane)
+            self._add_port(link.upper.interface, link.upper.node, link.lower.node, link.plane)
+        for link in plan.links:  # in order of downlinks and T1 numbers, racks
+            down = self._towards[link.upper.node, link.lower.node]
+            up = self._towards[link.lower.node, link.upper.node]
+            if link.lower.node in self.hosts:
+                self.switches[link.upper.node].downlinks.append(down)  # type: ignore[attr-defined]
+                self.hosts[link.lower.node].ports.append(up)  # type: ignore[arg-type]
+            else:
+                self.switches[link.lower.node].uplinks.append(up)  # type: ignore[attr-defined]
+                self.switches[link.upper.node].racks.append(down)  # type: ignore[attr-defined]
+        for switch in self.switches.values():
+            switch.tracer = self.tracer
+            switch.wired(plan)
+
+    def _add_port(self, interface: str, node: str, neighbour: str, plane: int) -> None:
+        config = self.config_of(node if node in self.hosts else neighbour)
+        nic = node in self.hosts or neighbour in self.hosts
+        line = self.links.nic if nic else self.links.fabric
+        common = (
+            interface, node, neighbour, plane, line, self.heap, self.next_serial, f"{self.seed}/{interface}",
+            (config.dscp_trimmed, config.dscp_trimmed_lasthop),
+        )  # fmt: skip
+        if node in self.hosts:
+            host = self.hosts[node]
+            nic_class = NicPort if self.tracer is None else TracedNicPort
+            port: EgressPort = nic_class(*common, ring_packets=self.host_profile.ring_packets, on_room=host.on_room)
+        else:
+            port = (EgressPort if self.tracer is None else TracedPort)(*common, last_hop=nic)
+            port.set_queues(self.queues, self.srv6, config)
+        if self.tracer is not None:
+            port.tracer = self.tracer  # type: ignore[attr-defined]
+        if neighbour in self.switches:
+            port.arrive = self.switches[neighbour].receive
+        elif self.tracer is None:
+            port.arrive = self.hosts[neighbour].take
+        else:
+            port.arrive = self.tracer.delivery(neighbour, self.hosts[neighbour].take)
+        if neighbour in self.hosts and self.host_profile.receive_s:
+            port.extra_delay_s = self.host_profile.receive_s
+            port.set_line(line)
+        self.ports[interface] = port
+        self._towards[node, neighbour] = port
+
+    # ---- the application's side ---------------------------------------------------------------------------
+
+    def host(self, name: str) -> VirtualHost:
+        """The host of that name. Raises PlanError listing the hosts."""
+        return self.hosts[self.plan.host(name).name]
+
+    def connect(
+        self,
+        a: str,
+        b: str,
+        *,
+        evs: Sequence[int] | None = None,
+        transport: str = "mrc",
+        settings: Any = None,
+        **options: Any,
+    ) -> tuple[EngineQueuePair, EngineQueuePair]:
+        """A connected QP at each of two hosts, over all EVs of the plan or over `evs` (both ways).
+
+        `transport`, `settings`: as of Endpoint.create_qp ("rocev2" and an RcConfig make the baseline). `options` go to
+        EngineQueuePair.connect of both ends. Raises PlanError or LocalError.
+        """
+        here, there = self.host(a), self.host(b)
+        made = {} if transport == "mrc" else {"transport": transport, "settings": settings}
+        qa, qb = here.endpoint.create_qp(**made), there.endpoint.create_qp(**made)
+        for mine, other, qp, remote in ((here, there, qa, qb), (there, here, qb, qa)):
+            pairs = self.evs(mine, other) if evs is None else [(ev, self.plane_of(ev)) for ev in evs]
+            qp.connect(other.name, remote.attributes(), pairs, self.now, **options)
+        return qa, qb
+
+    def evs(self, source: VirtualHost, target: VirtualHost) -> list[tuple[int, int]]:
+        """(EV, plane) pairs for a QP: every path of the plan; in ECMP mode random 32-bit values, for hashing."""
+        plan = self.plan
+        inside = source.plan_host.rack == target.plan_host.rack
+        uplinks = range(1 if inside else plan.spines)
+        if self.mode == "structured":
+            return self.structure.evs(range(plan.planes), [uplinks])
+        if self.mode == "srv6" and self.widths != Srv6Format():
+            return self.widths.evs(range(plan.planes), uplinks)
+        if self.mode != "ecmp":
+            return [(ev, ev_plane(ev)) for ev in plan.evs(source.plan_host, target.plan_host)]
+        each = ECMP_EVS_PER_UPLINK * plan.spines
+        drawn: dict[int, int] = {}
+        while len(drawn) < each * plan.planes:
+            drawn.setdefault(self.rng.getrandbits(32), len(drawn) % plan.planes)
+        return list(drawn.items())
+
+    def plane_of(self, ev: int) -> int:
+        """The plane an EV names; in the hashing modes as SRv6 has it."""
+        return self.structure.plane(ev) if self.mode == "structured" else self.widths.plane(ev)
+
+    # ---- time -------------------------------------------------------------------------------------------
+
+    def push(self, at: float, handler: Handler, argument: Any) -> None:
+        """Call `handler(argument, at)` at a time; not before now."""
+        heapq.heappush(self.heap, (max(at, self.now), self.next_serial(), handler, argument))
+
+    def at(self, time: float, what: VirtualFault | Callable[[], Any]) -> None:
+        """Apply a fault, or call a function without arguments, at a time (now, when that has passed)."""
+        self.push(time, self._apply, what)
+
+    def _apply(self, what: VirtualFault | Callable[[], Any], now: float) -> None:
+        if isinstance(what, VirtualFault):
+            what.apply(self)
+        else:
+            what()
+        self.kick()
+
+    def apply(self, fault: VirtualFault) -> None:
+        """Apply a fault now."""
+        fault.apply(self)
+        self.kick()
+
+    def kick(self) -> None:
+        """Let all engines look whether they have something to send; done by itself after `at` and by run_until."""
+        for host in self.hosts.values():
+            host.kick()
+
+    def run_until(self, stop: float | Callable[[], bool], *, limit_s: float = 3600.0) -> bool:
+        """Run to a time, or until a predicate holds; True when it was reached.
+
+        A predicate is asked whenever a host told its application something; False when nothing is left to happen or
+        `limit_s` seconds of virtual time have passed. With a time, `now` is that time afterwards.
+        """
+        self.kick()
+        if callable(stop):
+            return self._run(self.now + limit_s, stop)
+        self._run(stop, None)
+        self.now = max(self.now, stop)
+        return True
+
+    def run_for(self, seconds: float) -> None:
+        """Let time pass."""
+        self.run_until(self.now + seconds)
+
+    def _run(self, end: float, stop: Callable[[], bool] | None) -> bool:
+        heap, pop = self.heap, heapq.heappop
+        done = 0
+        if stop is not None and stop():
+            return True
+        try:
+            while heap and heap[0][0] <= end:
+                now, _, handler, argument = pop(heap)
+                self.now = now
+                done += 1
+                handler(argument, now)
+                if self.news:
+                    self.news = False
+                    if stop is not None and stop():
+                        return True
+        finally:
+            self.events_done += done
+        return False
+
+    def sample(self, every_s: float, hook: Callable[[float], None], until_s: float = NEVER) -> None:
+        """Call `hook(now)` at regular times from now to `until_s`: to look at `data_bytes` of ports, for instance."""
+
+        def tick(_: None, now: float) -> None:
+            hook(now)
+            if now + every_s <= until_s:
+                self.push(now + every_s, tick, None)
+
+        self.push(self.now, tick, None)
+
+    # ---- faults -------------------------------------------------------------------------------------------
+
+    def port_towards(self, a: str, b: str) -> EgressPort:
+        """The egress of `a` towards its neighbour `b`. Raises FaultError naming the neighbours."""
+        port = self._towards.get((a, b))
+        if port is None:
+            near = [y for x, y in self._towards if x == a]
+            known = f"{a} is linked to: {', '.join(near)}" if near else f"no node {a!r}"
+            raise FaultError(f"no link from {a} to {b} ({known})")
+        return port
+
+    def directions(self, a: str, b: str, both: bool) -> list[EgressPort]:
+        """One or both directions of a link. Raises FaultError."""
+        return [self.port_towards(a, b), self.port_towards(b, a)] if both else [self.port_towards(a, b)]
+
+    def set_line(self, a: str, b: str, *, both: bool = True, **changes: Any) -> None:
+        """Change rate_bps, delay_s, jitter_s or fifo of a link. Raises FaultError, ProfileError."""
+        for port in self.directions(a, b, both):
+            port.set_line(replace(port.line, **changes))
+
+    def set_queues(self, a: str, b: str, queues: QueueProfile) -> None:
+        """Give the port of switch `a` towards `b` thresholds of its own."""
+        self.port_towards(a, b).set_queues(queues, self.srv6, self._common)
+
+    def set_link(self, a: str, b: str, *, up: bool) -> None:
+        """Pull a cable or put it back. Raises FaultError."""
+        ports = self.directions(a, b, True)
+        key = (min(a, b), max(a, b))
+        (self._links_down.discard if up else self._links_down.add)(key)
+        self._settle(ports)
+
+    def set_power(self, switch: str, on: bool) -> None:
+        """Stop or start a switch. Raises FaultError."""
+        found = self.switch(switch)
+        if found.power != on:
+            found.power = on
+            for (a, b), port in list(self._towards.items()):
+                if a == switch:
+                    self._settle([port, self._towards[b, a]])
+
+    def set_blackhole(self, switch: str, on: bool) -> None:
+        """Swallow everything, or stop doing so. Raises FaultError."""
+        self.switch(switch).set_blackhole(on)
+
+    def stall_switch(self, switch: str, seconds: float) -> None:
+        """What reaches a switch waits for a while. Raises FaultError."""
+        found = self.switch(switch)
+        until = self._stalls[switch] = max(self._stalls.get(switch, 0.0), self.now + seconds)
+        found.stall()
+        self.push(until, self._resume_switch, found)
+
+    def _resume_switch(self, switch: VirtualSwitch, now: float) -> None:
+        if now >= self._stalls[switch.name]:
+            switch.resume(now)
+
+    def start_process(self, host: str) -> Endpoint:
+        """A new process on a host, in place of the one there is or was (Vanish): an engine that remembers nothing."""
+        found = self.host(host)
+        found.lives += 1
+        endpoint = self._endpoint(found.name, found.lives)
+        found.begin(endpoint)
+        return endpoint
+
+    def _endpoint(self, host: str, life: int) -> Endpoint:
+        seed = f"{self.seed}/{host}/{life}" if life else f"{self.seed}/{host}"
+        first = None if life else self._first_qpn
+        return Endpoint(host, self.config_of(host), planes=self.plan.planes, seed=Random(seed), first_qpn=first)
+
+    def switch(self, name: str) -> VirtualSwitch:
+        """The switch of that name. Raises FaultError."""
+        try:
+            return self.switches[name]
+        except KeyError:
+            raise FaultError(f"no switch {name!r} (has: {', '.join(self.switches)})") from None
+
+    def heal(self) -> None:
+        """Undo every fault."""
+        self._links_down.clear()
+        for switch in self.switches.values():
+            switch.power = True
+            switch.set_blackhole(False)
+        for (a, b), port in self._towards.items():
+            port.clear_impairments()
+            port.set_line(self.links.nic if a in self.hosts or b in self.hosts else self.links.fabric)
+        for (a, b), port in list(self._towards.items()):
+            if a < b:
+                self._settle([port, self._towards[b, a]])
+
+    def _settle(self, ports: list[EgressPort]) -> None:
+        """Bring both directions of one link to the state its cable and switches make."""
+        a, b = ports[0].node, ports[0].neighbour
+        powered = all(self.switches[n].power for n in (a, b) if n in self.switches)
+        up = powered and (min(a, b), max(a, b)) not in self._links_down
+        if ports[0].up == up:
+            return
+        for port in ports:
+            if up:
+                port.go_up()
+            else:
+                port.go_down(self.now)
+            self.push(self.now + self.host_profile.port_event_s, self._port_event, port)
+        if not up:
+            self._clear_wire(ports)
+
+    def _clear_wire(self, ports: list[EgressPort]) -> None:
+        """What is on the wire of a dead link never arrives."""
+        kept = []
+        for entry in self.heap:
+            frame = entry[3]
+            if isinstance(frame, Frame) and any(frame.port is port and entry[2] == port.arrive for port in ports):
+                frame.port._lose(frame, "link_down", self.now)
+            else:
+                kept.append(entry)
+        self.heap[:] = kept
+        heapq.heapify(self.heap)
+
+    def _port_event(self, port: EgressPort, now: float) -> None:
+        """A node learns of its port."""
+        if port.node in self.hosts:
+            self.hosts[port.node].port_changed(port.plane, now)
+        else:
+            self.switches[port.node].port_changed()
+
+    # ---- packets ------------------------------------------------------------------------------------------
+
+    def frame(self, host: VirtualHost, packet: Any, plane: int, peer: str) -> Frame:
+        """What a NIC makes of an engine's record."""
+        target = self.hosts[peer].plan_host
+        inner = _INNER_BYTES.get(type(packet)) or packet.size
+        made = (self._frame)(
+            packet, inner + self._overhead, host.name, peer, target.rack, target.downlink, plane,
+            host.is_control(packet), host.is_trimmable(packet),
+        )  # fmt: skip
+        if self.wires is not None:
+            self.wires.fill(made, host)
+        return made
+
+    # ---- what happened ------------------------------------------------------------------------------------
+
+    def counters(self) -> dict[str, dict[str, Any]]:
+        """Counters of every port that saw a packet, by interface name."""
+        return {
+            name: port.counters() for name, port in self.ports.items() if port.forwarded or port.dropped or port.trimmed
+        }
+
+    def totals(self) -> dict[str, int]:
+        """Packets over all ports: forwarded, marked, trimmed, and each reason of a drop or loss."""
+        out: dict[str, int] = {"forwarded": 0, "marked": 0, "trimmed": 0}
+        for port in self.ports.values():
+            out["forwarded"] += port.forwarded
+            out["marked"] += port.marked
+            out["trimmed"] += port.trimmed
+            for reasons in (port.dropped, port.lost):
+                for reason, number in reasons.items():
+                    out[reason] = out.get(reason, 0) + number
+        for node in (*self.switches.values(), *self.hosts.values()):
+            for reason, number in node.dropped.items():
+                out[reason] = out.get(reason, 0) + number
+        return out
+
+    def trace_digest(self) -> str:
+        """Digest of every packet event so far. Raises ValueError when the fabric was made without `trace`."""
+        if self.tracer is None:
+            raise ValueError("no packet event was recorded: make the fabric with trace=True")
+        return self.tracer.digest()
+
+    def state_digest(self) -> str:
+        """Digest of time, events done, and every counter: two runs that differ at all differ here, very likely."""
+        found = blake2b(digest_size=16)
+        found.update(repr((self.now, self.events_done, sorted(self.counters().items()))).encode())
+        for name, host in self.hosts.items():
+            qps = [(qp.qpn, qp.state.value, repr(qp.counters)) for qp in host.endpoint._qps.values()]
+            found.update(repr((name, host.received, sorted(host.dropped.items()), qps)).encode())
+        return found.hexdigest()

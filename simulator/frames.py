@@ -1,0 +1,80 @@
+"""A packet on the way through a virtual fabric, with what switches look at beside it.
+
+A `Frame` carries the engine's record; marks and trims change the record as the wire would. A `WireFrame` carries the
+real bytes: switches then read and write only those, and the receiving NIC decodes what arrived.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+from hosts.engine.rocev2.rc_packets import RcWrite
+from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, NackReason, Write
+
+if TYPE_CHECKING:
+    from simulator.ports import EgressPort
+
+
+DATA = (Write, RcWrite)
+
+
+class Frame:
+    """One transmission. `size` counts the bytes on the wire, Ethernet header to iCRC."""
+
+    __slots__ = (
+        "control", "corrupt", "downlink", "ect", "ev", "is_data", "marked", "packet", "plane", "port", "rack", "size",
+        "source", "target", "trimmable", "trimmed",
+    )  # fmt: skip
+
+    def __init__(
+        self, packet: Any, size: int, source: str, target: str, rack: int, downlink: int, plane: int, control: bool,
+        trimmable: bool,
+    ):  # fmt: skip
+        self.packet = packet
+        self.size = size
+        self.source, self.target = source, target
+        """Hosts by name."""
+        self.rack, self.downlink = rack, downlink
+        """Where the target stands."""
+        self.plane = plane
+        self.ev = packet.ev
+        self.control = control
+        """Served first, never marked, never trimmed."""
+        self.trimmable = trimmable
+        self.ect = packet.ecn != ECN_NOT_ECT
+        self.is_data = type(packet) in DATA
+        self.marked = self.trimmed = False
+        self.corrupt = False
+        self.port: EgressPort | None = None
+        """The egress it left by last."""
+
+    def copy(self) -> Frame:
+        """The same packet once more: receivers may change what they get."""
+        twin = copy(self)
+        twin.packet = copy(self.packet)
+        return twin
+
+    def mark(self) -> None:
+        """CE."""
+        self.marked = True
+        self.packet.ecn = ECN_CE
+
+    def trim(self, length: int, dscp: int, last_hop: bool) -> None:
+        """Cut after the transport headers and move to the control class; lengths in the headers stay (§4.3)."""
+        packet = self.packet
+        packet.payload = b""
+        packet.va = packet.rkey = packet.dma_length = 0
+        packet.dscp = dscp
+        packet.trimmed = NackReason.TRIMMED_LASTHOP if last_hop else NackReason.TRIMMED
+        self._cut(length)
+
+    def _cut(self, length: int) -> None:
+        self.size = length
+        self.control = self.trimmed = True
+        self.trimmable = self.ect = False
+        self.corrupt = False  # the damage was in what is gone, most likely
+
+    def spoil(self, random: float) -> None:
+        """Flip a bit; `random` in 0..1 says which."""
+        self.corrupt = True

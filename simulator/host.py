@@ -1,0 +1,302 @@
+"""A host of a virtual fabric: one unchanged engine Endpoint behind virtual NIC ports, pumped by the event queue.
+
+The rules of Endpoint are kept here: packets are handed in before the clock when both wait at one instant, `transmit`
+and `events` are drained after each call, `room` says per plane how many packets a port takes now.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from heapq import heappush
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from hosts.engine.endpoint import Endpoint
+from hosts.engine.events import Completion, Event
+from hosts.engine.wire.packets import Write
+from simulator.frames import Frame
+from simulator.ports import Handler, NicPort
+
+if TYPE_CHECKING:
+    from simulator.fabric import VirtualFabric
+    from simulator.wire import WireFrame
+    from topologies.plan import Host
+
+FOREVER_S = 1e8
+"""No run lasts so long."""
+BATCH = 64
+"""Packets asked for at a time."""
+STUCK_AFTER = 10_000
+"""Calls at one instant after which an engine that keeps asking for more is stuck: a bug worth a clear end."""
+
+
+class StuckError(AssertionError):
+    """An engine asks to be called at the same instant for ever."""
+
+
+class VirtualHost:
+    """`endpoint` is the engine; `events` everything it told, in order (with `keep_events` of the fabric)."""
+
+    def __init__(self, fabric: VirtualFabric, host: Host, endpoint: Endpoint):
+        self.fabric = fabric
+        self.plan_host = host
+        self.name = host.name
+        self.endpoint = endpoint
+        self.ports: list[NicPort] = []
+        self.events: list[Event] = []
+        self.dropped: Counter[str] = Counter()
+        """Frames that the NIC did not take: `iCRC`, or another reason of the codec."""
+        self.received = 0
+        self._listeners: list[Callable[[Event], None]] = []
+        self._on_completion: dict[int, Callable[[Completion], None]] = {}
+        self._due = False
+        self._wake: float | None = None
+        """What next_timer() said last."""
+        self._timer: float | None = None
+        """When the earliest timer event in the queue comes."""
+        self.lives = 0
+        """Processes started anew on this host."""
+        self.alive = True
+        self._stalled_until = -1.0
+        self._unread: list[int] | None = None
+        """While ports are read one after the other: planes still to be read, last first. None = see _holds()."""
+        self._gap_s = 0.0
+        self._waiting: list[Any] = []
+        """Frames that wait for the CPU, in the order in which they came."""
+        self._port_news: set[int] = set()
+        """Planes whose port changed meanwhile."""
+        self.take: Handler = self.receive if fabric.wires is None else self.receive_bytes
+        """Where the ports of T0s deliver."""
+        self._dscp_control = endpoint.config.dscp_control
+        self._trimmable = (endpoint.config.dscp_trimmable, endpoint.config.dscp_trimmable_retx)
+
+    # ---- application ------------------------------------------------------------------------------------
+
+    def listen(self, handler: Callable[[Event], None]) -> None:
+        """Call `handler` for every event of the engine, at its time; it may post more work."""
+        self._listeners.append(handler)
+
+    def on_completion(self, qpn: int, handler: Callable[[Completion], None]) -> None:
+        """Call `handler` for every completion of one QP; it may post more work."""
+        self._on_completion[qpn] = handler
+
+    def collect(self) -> bool:
+        """Tell now what the engine has told since it was last asked; True when there was anything."""
+        return self._tell(self.endpoint.events())
+
+    def kick(self) -> None:
+        """Something was posted: let the engine send at this instant."""
+        self._request(self.fabric.now)
+
+    # ---- process ----------------------------------------------------------------------------------------
+
+    def stall(self, seconds: float, order: Sequence[int] | None = None, gap_s: float = 0.0) -> None:
+        """Do nothing for a while; see faults.Stall."""
+        fabric = self.fabric
+        if self._unread is not None:
+            self._stalled_until, self._unread = -1.0, None
+        self._stalled_until = max(self._stalled_until, fabric.now + seconds)
+        self._gap_s = gap_s
+        fabric.push(self._stalled_until, self._resume, None if order is None else tuple(order))
+
+    def _resume(self, order: tuple[int, ...] | None, now: float) -> None:
+        if now < self._stalled_until or not self.alive:
+            return
+        self._stalled_until = -1.0
+        for plane in sorted(self._port_news):
+            self.endpoint.on_port(plane, self.ports[plane].up, now)
+        self._port_news.clear()
+        if order is None:
+            waiting, self._waiting = self._waiting, []
+            for frame in waiting:
+                self.take(frame, now)
+            self._request(now)
+            return
+        planes = [*order, *(plane for plane in range(len(self.ports)) if plane not in order)]
+        self._stalled_until = inf  # until the last one is read
+        self._unread = planes[::-1]
+        self._read_port(None, now)
+
+    def _read_port(self, _: None, now: float) -> None:
+        """Take all that waits on one port; the engine sends what follows before the next one is read."""
+        unread = self._unread
+        if not unread or not self.alive:
+            return
+        plane = unread.pop()
+        mine = [frame for frame in self._waiting if frame.plane == plane]
+        self._waiting = [frame for frame in self._waiting if frame.plane != plane]
+        if not unread:
+            self._stalled_until, self._unread = -1.0, None
+        for frame in mine:
+            self.take(frame, now)
+        self._request(now)
+        if unread:
+            self.fabric.push(now + self._gap_s, self._read_port, None)
+
+    def _holds(self, frame: Frame) -> bool:
+        """During a stall: whether a frame that arrives has to wait. Nothing waits for a process that is gone."""
+        if not self.alive:
+            self.dropped["no process"] += 1
+        elif self._unread is None or frame.plane in self._unread:
+            self._waiting.append(frame)
+        else:
+            return False
+        return True
+
+    @property
+    def stalled(self) -> bool:
+        """It has no CPU now."""
+        return self.fabric.now < self._stalled_until
+
+    @property
+    def stalled_for_ever(self) -> bool:
+        """Its stall has no end in any run."""
+        return self._unread is None and self._stalled_until > FOREVER_S
+
+    def vanish(self) -> None:
+        """The process dies; see faults.Vanish."""
+        self.alive = False
+        self._stalled_until, self._unread = inf, None
+        self._waiting.clear()
+
+    def begin(self, endpoint: Endpoint) -> None:
+        """Another process with an engine of its own; it looks at its ports first."""
+        now = self.fabric.now
+        self.endpoint = endpoint
+        self.alive = True
+        self._stalled_until, self._unread = -1.0, None
+        self._waiting.clear()
+        self._port_news.clear()
+        self._on_completion.clear()
+        self._wake = None
+        for plane, port in enumerate(self.ports):
+            if not port.up:
+                endpoint.on_port(plane, False, now)
+        self._request(now)
+
+    # ---- network ----------------------------------------------------------------------------------------
+
+    def receive(self, frame: Frame, now: float) -> None:
+        """A frame arrived on the port of its plane."""
+        if now < self._stalled_until and self._holds(frame):
+            return
+        if frame.corrupt:
+            self.dropped["iCRC"] += 1
+            return
+        self.received += 1
+        self.endpoint.receive(frame.packet, frame.plane, frame.source, now)
+        if not self._due:
+            self._due = True
+            fabric = self.fabric
+            heappush(fabric.heap, (now, fabric.next_serial(), self._pump, None))
+
+    def receive_bytes(self, frame: WireFrame, now: float) -> None:
+        """As `receive`, with the bytes decoded first."""
+        if now < self._stalled_until and self._holds(frame):
+            return
+        plane = frame.port.plane  # type: ignore[union-attr]
+        found = self.fabric.wires.decode(self, frame, plane)  # type: ignore[union-attr]
+        if found is None:
+            return
+        self.received += 1
+        peer, packet = found
+        self.endpoint.receive(packet, plane, peer, now)
+        self._request(now)
+
+    def port_changed(self, plane: int, now: float) -> None:
+        """The port of a plane may have gone up or down: tell the engine how it stands."""
+        if now < self._stalled_until:
+            self._port_news.add(plane)
+            return
+        self.endpoint.on_port(plane, self.ports[plane].up, now)
+        self._request(now)
+
+    def on_room(self, now: float) -> None:
+        """A port that was full has room again."""
+        self._request(now)
+
+    def _request(self, now: float) -> None:
+        if not self._due:
+            self._due = True
+            self.fabric.push(now, self._pump, None)
+
+    def _on_timer(self, _: None, now: float) -> None:
+        if self._timer is not None and self._timer <= now:
+            self._timer = None
+        self._request(now)
+
+    def _pump(self, _: None, now: float) -> None:
+        """Everything the engine wants at this instant."""
+        self._due = False
+        endpoint = self.endpoint
+        if now < self._stalled_until:
+            if self._unread is not None:  # between two ports; the clock has to wait for the packets in the others
+                while self._transmit(now) or self._tell(endpoint.events()):
+                    pass
+                self._wake = endpoint.next_timer()
+            return
+        if self._wake is not None and self._wake <= now:
+            endpoint.on_timer(now)
+        for _ in range(STUCK_AFTER):
+            more = self._transmit(now)
+            if self._tell(endpoint.events()) or more:
+                continue
+            due = self._wake = endpoint.next_timer()
+            if due is None:
+                return
+            if due > now:
+                break
+            endpoint.on_timer(now)
+        else:
+            raise StuckError(f"{self.name} at {now} s: the engine has something to do for ever; next_timer() {due}")
+        if self._timer is None or due < self._timer:
+            self._timer = due
+            fabric = self.fabric
+            heappush(fabric.heap, (due, fabric.next_serial(), self._on_timer, None))
+
+    def _transmit(self, now: float) -> bool:
+        """Hand packets to the ports as far as they have room; True when there may be more."""
+        fabric = self.fabric
+        ring = fabric.host_profile.ring_packets
+        room = []
+        for port in self.ports:
+            left = ring - port.waiting
+            port.starved = left <= 0
+            room.append(left)
+        sent = self.endpoint.transmit(now, BATCH, room)
+        more = len(sent) >= BATCH
+        for plane, peer, packet in sent:
+            port = self.ports[plane]
+            port.send(fabric.frame(self, packet, plane, peer), now)
+            room[plane] -= 1
+            if port.waiting >= ring:
+                port.starved = True
+            elif room[plane] <= 0:
+                more = True  # the first packet did not wait: there is room again already
+        return more
+
+    def _tell(self, events: list[Event]) -> bool:
+        """Events to those who listen; True when there were any."""
+        if not events:
+            return False
+        fabric = self.fabric
+        fabric.news = True
+        if fabric.keep_events:
+            self.events += events
+        for event in events:
+            if type(event) is Completion:
+                handler = self._on_completion.get(event.qpn)
+                if handler is not None:
+                    handler(event)
+            for listener in self._listeners:
+                listener(event)
+        return True
+
+    def is_control(self, packet: Any) -> bool:
+        """Whether a packet of ours goes into the control class (by its DSCP)."""
+        return packet.dscp == self._dscp_control
+
+    def is_trimmable(self, packet: Any) -> bool:
+        """Whether switches may trim it."""
+        return type(packet) is Write and packet.dscp in self._trimmable

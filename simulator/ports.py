@@ -1,0 +1,314 @@
+"""Egress ports: serialisation, two strict-priority queues, marks, trims, drops, and what the wire does to a packet.
+
+A port owns one direction of a link. Design notes.
+
+1. An idle port needs one event a packet: its arrival at the other end. Only when a packet has to wait is there a second
+   one, when the port is free again. Most hops of a run are of the first kind.
+2. A link that goes down takes what is on its wire along by removing those arrivals from the heap: rare, and so the
+   arrival itself checks nothing.
+3. Tracing replaces the class of the ports (TracedPort), so that it costs nothing when it is off.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from heapq import heappush
+from math import inf
+from random import Random
+from typing import Any
+
+from hosts.engine.config import Config
+from simulator.faults import LatePicker, Picker
+from simulator.frames import Frame
+from simulator.profiles import Line, QueueProfile
+from topologies.plan.link_speeds import OUTER_BYTES, TRIM_BYTES
+
+Handler = Callable[[Any, float], None]
+Heap = list[tuple[float, int, Handler, Any]]
+"""(time, serial number, handler, argument): the handler is called as handler(argument, time)."""
+
+SRV6_TRIM_BYTES, PLAIN_TRIM_BYTES = TRIM_BYTES + OUTER_BYTES, TRIM_BYTES
+"""Default lengths of a trimmed frame with and without an outer header (§4.3)."""
+MEDIUM_SHARE = 1 / 3
+"""Bytes of trimmed packets for each of data, while both wait: a quarter of what control leaves (§4.2)."""
+
+
+class EgressPort:
+    """`node` -> `neighbour`, named after its interface. Counters count since the fabric was made."""
+
+    __slots__ = (
+        "_byte_s", "_control", "_corrupt", "_cut", "_data", "_delay", "_draining", "_dscp", "_ecn_max", "_ecn_min",
+        "_fifo", "_heap", "_impaired", "_jitter", "_last_at", "_late", "_limits", "_loss", "_medium", "_medium_due",
+        "_next", "_repeat", "_rng", "_rng_seed", "_trim_at", "_trim_len", "arrive", "busy_until", "control_bytes",
+        "data_bytes", "dropped", "extra_delay_s", "forwarded", "forwarded_bytes", "last_hop", "line", "lost", "marked",
+        "name", "neighbour", "node", "peak_bytes", "plane", "trimmed", "up",
+    )  # fmt: skip
+
+    def __init__(
+        self, name: str, node: str, neighbour: str, plane: int, line: Line, heap: Heap, serial: Callable[[], int],
+        rng_seed: str, dscp: tuple[int, int], *, last_hop: bool = False,
+    ):  # fmt: skip
+        self.name, self.node, self.neighbour, self.plane = name, node, neighbour, plane
+        self.last_hop = last_hop
+        """Leads to a NIC."""
+        self._heap, self._next, self._rng_seed = heap, serial, rng_seed
+        self._rng: Random | None = None
+        self._dscp = dscp
+        self.arrive: Handler = _nowhere
+        """What receives the packets at the other end; the fabric sets it."""
+        self.up = True
+        self.busy_until = -inf
+        """When the last bit of what is being sent leaves."""
+        self._draining = False
+        self._data: deque[Frame] = deque()
+        self._control: deque[Frame] = deque()
+        self._medium: deque[Frame] | None = None
+        """Trimmed packets, where they have a queue of their own (Config.trimmed_queue); its bytes count as control."""
+        self._medium_due = 0.0
+        """Bytes it may send before data has its turn again."""
+        self.data_bytes = self.control_bytes = 0
+        """Waiting now, without the one being sent."""
+        self.peak_bytes = 0
+        """Deepest the data queue ever was."""
+        self._last_at = -inf
+        self.forwarded = self.forwarded_bytes = self.marked = self.trimmed = 0
+        self.dropped: Counter[str] = Counter()
+        """By reason: `queue_full`, `control_queue_full`, `not_trimmable`, `port_down`."""
+        self.lost: Counter[str] = Counter()
+        """Sent, and never arrived: `cut`, `loss`, `link_down`; `corrupt` counts what arrived damaged."""
+        self._impaired = self._cut = False
+        self.extra_delay_s = 0.0
+        """What the receiving host takes to look at a packet."""
+        self._loss: Picker | None = None
+        self._corrupt: Picker | None = None
+        self._repeat: Picker | None = None
+        self._late: LatePicker | None = None
+        self.set_line(line)
+        self._ecn_min = self._ecn_max = self._trim_at = inf
+        self._trim_len = SRV6_TRIM_BYTES
+        self._limits = (inf, inf, inf, inf)
+
+    # ---- settings ---------------------------------------------------------------------------------------
+
+    @property
+    def rng(self) -> Random:
+        """Randomness of this port alone, so that one fault does not shift the dice of another."""
+        if self._rng is None:
+            self._rng = Random(self._rng_seed)
+        return self._rng
+
+    def set_line(self, line: Line) -> None:
+        """Rate, delay and jitter from the next packet on."""
+        self.line = line
+        self._byte_s = 8 / line.rate_bps
+        self._delay, self._jitter, self._fifo = line.delay_s + self.extra_delay_s, line.jitter_s, line.fifo
+
+    def set_queues(self, queues: QueueProfile, srv6: bool, config: Config | None = None) -> None:
+        """Thresholds and limits from now on; what waits already stays. `config`: its `trimmed_queue` counts, and its
+        `trim_len` where the profile has none.
+        """
+        if config is not None and config.trimmed_queue == "medium":
+            self._medium = deque()
+        ecn = queues.ecn_min_bytes is not None and (not self.last_hop or queues.last_hop_ecn)
+        self._ecn_min = queues.ecn_min_bytes if ecn else inf  # type: ignore[assignment]
+        self._ecn_max = max(self._ecn_min, (queues.ecn_max_bytes or 0) if ecn else inf)
+        trim = queues.trim_bytes
+        if self.last_hop and queues.trim_lasthop_bytes is not None and trim is not None:
+            trim = queues.trim_lasthop_bytes
+        self._trim_at = inf if trim is None else trim
+        self._trim_len = (
+            queues.trim_len
+            or (config.trim_len if config is not None else 0)
+            or (SRV6_TRIM_BYTES if srv6 else PLAIN_TRIM_BYTES)
+        )
+        packets = [inf if n is None else n for n in (queues.data_packets, queues.control_packets)]
+        self._limits = (queues.data_bytes, packets[0], queues.control_bytes, packets[1])
+
+    def set_impairment(self, name: str, value: Any) -> None:
+        """`cut` (bool), `loss`, `corrupt`, `repeat` or `late` (Picker or None)."""
+        setattr(self, f"_{name}", value)
+        self._impaired = bool(self._cut or self._loss or self._corrupt or self._repeat or self._late)
+
+    def clear_impairments(self) -> None:
+        self._cut = self._impaired = False
+        self._loss = self._corrupt = self._repeat = self._late = None
+
+    # ---- packets ----------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """Packets queued, without the one being sent."""
+        return len(self._data) + len(self._control) + len(self._medium or ())
+
+    def send(self, frame: Frame, now: float) -> None:
+        """A packet wants to leave."""
+        if not self.up:
+            self._drop(frame, "port_down", now)
+            return
+        if self.busy_until <= now and not self._draining:
+            self._launch(frame, now)
+            return
+        size = frame.size
+        if not frame.control:
+            depth = self.data_bytes + size
+            if depth > self._trim_at:
+                if frame.trimmable and size > self._trim_len:
+                    self._trim(frame, now)
+                elif depth > self._limits[0]:
+                    self._drop(frame, "not_trimmable", now)
+                    return
+            if not frame.control:
+                if depth > self._limits[0] or len(self._data) >= self._limits[1]:
+                    self._drop(frame, "queue_full", now)
+                    return
+                self._data.append(frame)
+                self.data_bytes = depth
+                if depth > self.peak_bytes:
+                    self.peak_bytes = depth
+        if frame.control:
+            depth = self.control_bytes + frame.size
+            if depth > self._limits[2] or len(self._control) >= self._limits[3]:
+                self._drop(frame, "control_queue_full", now)
+                return
+            if frame.trimmed and self._medium is not None:
+                self._medium.append(frame)
+            else:
+                self._control.append(frame)
+            self.control_bytes = depth
+        if not self._draining:
+            self._draining = True
+            heappush(self._heap, (self.busy_until, self._next(), self._drain, None))
+
+    def _drain(self, _: None, now: float) -> None:
+        """The port is free again: the next packet, control before data."""
+        if self._control:
+            frame = self._control.popleft()
+            self.control_bytes -= frame.size
+        elif self._medium and (self._medium_due > 0 or not self._data):
+            frame = self._medium.popleft()
+            self.control_bytes -= frame.size
+            self._medium_due = max(0.0, self._medium_due - frame.size)
+        elif self._data:
+            frame = self._data.popleft()
+            if self._medium:
+                self._medium_due += frame.size * MEDIUM_SHARE
+            depth = self.data_bytes = self.data_bytes - frame.size
+            if depth > self._ecn_min and frame.ect:
+                low, high = self._ecn_min, self._ecn_max
+                if depth >= high or self.rng.random() * (high - low) < depth - low:
+                    self._mark(frame, now)
+        else:
+            self._draining = False
+            return
+        self._launch(frame, now)
+        if self._control or self._data or self._medium:
+            heappush(self._heap, (self.busy_until, self._next(), self._drain, None))
+        else:
+            self._draining = False
+
+    def _launch(self, frame: Frame, now: float) -> None:
+        """The first bit leaves now."""
+        size = frame.size
+        end = self.busy_until = now + size * self._byte_s
+        self.forwarded += 1
+        self.forwarded_bytes += size
+        if self._impaired and not self._survives(frame, end):
+            return
+        at = end + self._delay
+        if self._jitter:
+            at += self.rng.random() * self._jitter
+        if self._fifo:
+            if at < self._last_at:
+                at = self._last_at
+            self._last_at = at
+        frame.port = self
+        heappush(self._heap, (at, self._next(), self.arrive, frame))
+
+    def _survives(self, frame: Frame, end: float) -> bool:
+        """What the faults of this direction do to a packet; False when it is gone."""
+        if self._cut:
+            self._lose(frame, "cut", end)
+            return False
+        if self._loss is not None and self._loss.hits(frame.is_data):
+            self._lose(frame, "loss", end)
+            return False
+        if self._corrupt is not None and self._corrupt.hits(frame.is_data):
+            self.lost["corrupt"] += 1
+            frame.spoil(self.rng.random())
+        if self._repeat is not None and self._repeat.hits(frame.is_data):
+            twin = frame.copy()
+            twin.port = self
+            heappush(self._heap, (end + self._delay + self._jitter, self._next(), self.arrive, twin))
+        if self._late is not None and self._late.hits(frame.is_data):
+            stray = frame.copy() if self._late.twin else frame
+            stray.port = self
+            heappush(self._heap, (end + self._delay + self._late.seconds, self._next(), self.arrive, stray))
+            return self._late.twin
+        return True
+
+    # ---- what tracing looks at --------------------------------------------------------------------------
+
+    def _mark(self, frame: Frame, now: float) -> None:
+        frame.mark()
+        self.marked += 1
+
+    def _trim(self, frame: Frame, now: float) -> None:
+        frame.trim(self._trim_len, self._dscp[self.last_hop], self.last_hop)
+        self.trimmed += 1
+
+    def _drop(self, frame: Frame, reason: str, now: float) -> None:
+        self.dropped[reason] += 1
+
+    def _lose(self, frame: Frame, reason: str, now: float) -> None:
+        self.lost[reason] += 1
+
+    # ---- link state -------------------------------------------------------------------------------------
+
+    def go_down(self, now: float) -> None:
+        """The link is dead: what waits here is dropped. The fabric removes what is on the wire."""
+        self.up = False
+        for queue in (self._control, self._data, self._medium or deque()):
+            for frame in queue:
+                self._drop(frame, "port_down", now)
+            queue.clear()
+        self.data_bytes = self.control_bytes = 0
+        self.busy_until = min(self.busy_until, now)
+
+    def go_up(self) -> None:
+        self.up = True
+
+    def counters(self) -> dict[str, Any]:
+        """All counters by name."""
+        return {
+            "forwarded": self.forwarded, "forwarded_bytes": self.forwarded_bytes, "marked": self.marked,
+            "trimmed": self.trimmed, "dropped": dict(sorted(self.dropped.items())),
+            "lost": dict(sorted(self.lost.items())), "peak_bytes": self.peak_bytes,
+        }  # fmt: skip
+
+
+class NicPort(EgressPort):
+    """A host's port: no marks, no trims; tells its host when there is room again."""
+
+    __slots__ = ("_low_water", "on_room", "starved")
+
+    def __init__(self, *args: Any, ring_packets: int, on_room: Callable[[float], None]) -> None:
+        super().__init__(*args)
+        self.on_room = on_room
+        self.starved = False
+        """The ring was full when the host last sent: it wants to know."""
+        self._low_water = ring_packets // 2
+
+    def _drain(self, _: None, now: float) -> None:
+        super()._drain(None, now)
+        if self.starved and len(self._data) + len(self._control) <= self._low_water:
+            self.starved = False
+            self.on_room(now)
+
+    def go_up(self) -> None:
+        super().go_up()
+        self.starved = False
+
+
+def _nowhere(frame: Frame, now: float) -> None:
+    raise AssertionError("a port without an other end")

@@ -1,0 +1,69 @@
+"""How many entries the containers of an engine hold, found by walking through its objects: nothing may be missed.
+
+Counted is every list, deque, dict, set and tuple that is reached from an Endpoint through attributes of the engine's
+own classes, whatever their names. What the application gave and will take back is not the engine's state: events not
+read yet, work requests, posted receives, registered memory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from enum import Enum
+from random import Random
+from typing import Any
+
+from hosts.engine.config import Config
+from hosts.engine.endpoint import Endpoint
+from hosts.engine.memory import Memory
+
+_ENGINE = "hosts.engine."
+_CONTAINERS = (list, deque, dict, set, frozenset, tuple)
+_LEFT_OUT = {
+    "Endpoint._events", "PeerTable._events", "EngineQueuePair._events", "Context.events", "EngineQueuePair._receives",
+    "Responder._receives", "Requestor._messages", "Requestor._unsent", "EngineQueuePair._handlers",
+}  # fmt: skip
+"""The application's; handlers are as many as there are kinds of packets."""
+_LEAVES = {Config, Memory, Random, type(None), str, bytes, bytearray, memoryview, bool, int, float}
+
+
+def census(endpoint: Endpoint) -> Counter[str]:
+    """Entries by `Class.attribute`, over all objects of an endpoint."""
+    found: Counter[str] = Counter()
+    seen: set[int] = set()
+    todo: list[Any] = [endpoint]
+    while todo:
+        what = todo.pop()
+        kind = type(what)
+        if kind in _LEAVES or id(what) in seen:
+            continue
+        seen.add(id(what))
+        if kind is dict:
+            todo.extend(what.values())
+            todo.extend(what)
+        elif isinstance(what, _CONTAINERS):
+            todo.extend(what)
+        elif kind.__module__.startswith(_ENGINE) and not isinstance(what, (Enum, type)):
+            for name in _attributes(kind) or vars(what):
+                value = getattr(what, name, None)
+                if type(value) in _LEAVES:
+                    continue
+                label = f"{kind.__name__}.{name}"
+                if label in _LEFT_OUT:
+                    continue
+                if isinstance(value, _CONTAINERS) and id(value) not in seen:
+                    found[label] += len(value)
+                todo.append(value)
+    return found
+
+
+_KNOWN: dict[type, list[str]] = {}
+
+
+def _attributes(kind: type) -> list[str]:
+    """Slots of a class and its bases; none when it has a __dict__."""
+    names = _KNOWN.get(kind)
+    if names is None:
+        slots = [one.__dict__.get("__slots__", ()) for one in kind.__mro__]
+        names = [name for given in slots for name in ((given,) if isinstance(given, str) else given)]
+        _KNOWN[kind] = names
+    return names

@@ -1,0 +1,53 @@
+"""`mrc simtest` and `mrc fuzz`: run, print, exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+from ipc.errors import UsageError
+from simulator.simtest import campaign as campaigns
+from simulator.simtest import fuzz as fuzzing
+from simulator.simtest.schedule import draw
+
+SHRUNK = "simtest-{seed}.json"
+"""Where the shrunk schedule of a failing seed goes, in the working directory."""
+
+
+def simtest(
+    seeds: int, first: int, seed: int | None, replay: Path | None, jobs: int, keep_going: bool, as_json: bool
+) -> int:
+    """Exit code: 0 when no invariant was violated. Raises ScheduleError for a bad file."""
+    if seed is not None or replay is not None:
+        schedule = draw(seed) if seed is not None else campaigns.load(replay)  # type: ignore[arg-type]
+        small = Path(SHRUNK.format(seed=schedule.seed)) if seed is not None else None
+        result, text = campaigns.replay(schedule, small)
+        if as_json:
+            failure = None if result.violation is None else campaigns.failure_json(result)
+            print(json.dumps({"schedule": schedule.to_json(), "stats": result.stats, "failure": failure}, indent=1))
+        else:
+            print(text)
+        return 0 if result.violation is None else 1
+    report = campaigns.campaign(first, seeds, jobs, campaigns.CampaignProgress(seeds), keep_going)
+    print(json.dumps(report.to_json(), indent=1) if as_json else report.text())
+    return 0 if report.passed else 1
+
+
+def fuzz(target: str, runs: int, seconds: int, seed: int) -> int:
+    """Fuzz a target with atheris, else with plain mutations. Raises UsageError for an unknown target."""
+    if target not in fuzzing.TARGETS:
+        raise UsageError(f"no fuzz target {target!r} (has: {', '.join(fuzzing.TARGETS)}, p4)")
+    if find_spec("atheris") is not None:
+        limits = [f"-atheris_runs={runs}", f"-max_total_time={seconds}", f"-seed={seed}"]
+        command = [sys.executable, "-m", "simulator.simtest.fuzz", target, *limits]
+        os.execv(sys.executable, command)
+    print("fuzz: atheris is not installed (pip install 'mrc-testbed[fuzz]'): plain mutations instead", file=sys.stderr)
+    end, done = time.monotonic() + seconds, 0
+    while done < runs and time.monotonic() < end:
+        done += fuzzing.run_mutations(target, seed + done, min(1000, runs - done))
+    print(f"fuzz {target}: {done:,} inputs, nothing found")
+    return 0

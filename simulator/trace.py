@@ -1,0 +1,95 @@
+"""Looking at every packet of a virtual fabric, and the digest that proves two runs equal.
+
+A hook is a callable `(what, time_s, where, frame)`; `where` is the interface, switch or host it happened at::
+
+    send      the first bit leaves a port          deliver   it reached a host
+    mark      CE was set as it left                drop      a port or switch refused it, see the counters for why
+    trim      it was cut                           lose      it left and will not arrive
+
+Tracing is a property of a fabric from its making: its ports are then of the classes below, and when it is off nothing
+anywhere asks for it. (`sample` needs none of this: it is an event like any other.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any
+
+from simulator.frames import Frame
+from simulator.ports import EgressPort, Handler, NicPort
+
+Hook = Callable[[str, float, str, Frame], None]
+
+
+class Tracer:
+    """Calls the hook, if any, and keeps the digest."""
+
+    def __init__(self, hook: Hook | None = None):
+        self.hook = hook
+        self.count = 0
+        self._digest = blake2b(digest_size=16)
+
+    def __call__(self, what: str, now: float, where: str, frame: Frame) -> None:
+        self.count += 1
+        self._digest.update(f"{what} {now!r} {where} {describe(frame)}\n".encode())
+        if self.hook is not None:
+            self.hook(what, now, where, frame)
+
+    def delivery(self, host: str, take: Handler) -> Handler:
+        """`take`, told of first."""
+
+        def deliver(frame: Frame, now: float) -> None:
+            self("deliver", now, host, frame)
+            take(frame, now)
+
+        return deliver
+
+    def digest(self) -> str:
+        """32 hexadecimal digits over everything so far."""
+        return self._digest.hexdigest()
+
+
+def describe(frame: Frame) -> str:
+    """One line: who to whom, what, over which path, in what state."""
+    packet: Any = frame.packet
+    parts = [f"{frame.source}>{frame.target}", type(packet).__name__, f"ev {frame.ev:#06x}", f"{frame.size} B"]
+    psn = getattr(packet, "psn", getattr(packet, "cack_psn", None))
+    if psn is not None:
+        parts.append(f"psn {psn}")
+    parts += [word for word in ("marked", "trimmed", "corrupt") if getattr(frame, word)]
+    return " ".join(parts)
+
+
+class _Traced:
+    """Mixed into a port class: `tracer` is told of everything. (No slots of its own: the ports get a dict.)"""
+
+    tracer: Tracer
+
+    def _launch(self, frame: Frame, now: float) -> None:
+        self.tracer("send", now, self.name, frame)  # type: ignore[attr-defined]
+        super()._launch(frame, now)  # type: ignore[misc]
+
+    def _mark(self, frame: Frame, now: float) -> None:
+        super()._mark(frame, now)  # type: ignore[misc]
+        self.tracer("mark", now, self.name, frame)  # type: ignore[attr-defined]
+
+    def _trim(self, frame: Frame, now: float) -> None:
+        super()._trim(frame, now)  # type: ignore[misc]
+        self.tracer("trim", now, self.name, frame)  # type: ignore[attr-defined]
+
+    def _drop(self, frame: Frame, reason: str, now: float) -> None:
+        super()._drop(frame, reason, now)  # type: ignore[misc]
+        self.tracer("drop", now, self.name, frame)  # type: ignore[attr-defined]
+
+    def _lose(self, frame: Frame, reason: str, now: float) -> None:
+        super()._lose(frame, reason, now)  # type: ignore[misc]
+        self.tracer("lose", now, self.name, frame)  # type: ignore[attr-defined]
+
+
+class TracedPort(_Traced, EgressPort):
+    pass
+
+
+class TracedNicPort(_Traced, NicPort):
+    pass

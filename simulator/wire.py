@@ -1,0 +1,187 @@
+"""Real bytes in the virtual fabric (`wire=True`): the NICs' own codec and encapsulation, switches that work on frames.
+
+In SRv6 mode a switch does what srv6.p4 does (§8.1): match locator and own uSID, shift the list, look the next uSID up
+in the plan's static routes. In the other modes there is no outer header, and the inner addresses decide.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hosts.engine.config import Config
+from hosts.engine.wire.codec import Addressing, Codec, WireError, addresses, fields_to_ev
+from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT
+from hosts.engine.wire.wire_variants import AnyCodec, in_dialect, outer_words
+from hosts.nic.base import drop_reason
+from hosts.nic.encapsulation import Decapsulation, Encapsulation
+from simulator.frames import Frame
+from simulator.ports import EgressPort
+from simulator.switches import VirtualSwitch
+from topologies.plan import LOCATOR, Plan, Switch
+
+if TYPE_CHECKING:
+    from simulator.host import VirtualHost
+
+IP = 14
+"""Where the first IPv6 header begins, the outer one in SRv6 mode."""
+HOP_LIMIT_AT, DESTINATION_AT = IP + 7, IP + 24
+ETHERNET = bytes(12) + b"\x86\xdd"
+
+
+class WireFrame(Frame):
+    """`data`: the frame as it is now. What switches look at beside it is read from it again when a bit flipped."""
+
+    __slots__ = ("data", "wires")
+
+    def mark(self) -> None:
+        self.marked = True
+        self.data[IP + 1] |= ECN_CE << 4
+
+    def trim(self, length: int, dscp: int, last_hop: bool) -> None:
+        del self.data[length:]
+        self._set_dscp(dscp)
+        self._cut(length)
+
+    def _set_dscp(self, dscp: int) -> None:
+        ecn = self.data[IP + 1] >> 4 & 3
+        traffic_class = dscp << 2 | ecn
+        self.data[IP] = 0x60 | traffic_class >> 4
+        self.data[IP + 1] = traffic_class << 4 & 0xF0 | self.data[IP + 1] & 0x0F
+
+    def spoil(self, random: float) -> None:
+        bit = IP * 8 + int(random * (len(self.data) - IP) * 8)
+        self.data[bit // 8] ^= 0x80 >> bit % 8
+        self.wires.look(self)
+
+    def copy(self) -> Frame:
+        twin = super().copy()
+        twin.data = bytearray(self.data)  # type: ignore[attr-defined]
+        return twin
+
+
+class Wires:
+    """The codecs of all NICs of a fabric."""
+
+    def __init__(self, plan: Plan, srv6: bool, config: Config):
+        self._plan, self._srv6 = plan, srv6
+        self._dscp_control = config.dscp_control
+        self._trimmable = (config.dscp_trimmable, config.dscp_trimmable_retx)
+        self._out: dict[tuple[str, int, str], Any] = {}
+        self._in: dict[tuple[str, int], Decapsulation] = {}
+        self._codecs: dict[str, AnyCodec] = {}
+
+    def _codec(self, host: VirtualHost) -> AnyCodec:
+        codec = self._codecs.get(host.name)
+        if codec is None:
+            config = host.endpoint.config
+            codec = self._codecs[host.name] = in_dialect(Codec(config), config, self._srv6)
+        return codec
+
+    @staticmethod
+    def switch(switch: Switch) -> VirtualSwitch:
+        """A switch of SRv6 mode that forwards by bytes."""
+        return Srv6Switch(switch)
+
+    def fill(self, frame: WireFrame, host: VirtualHost) -> None:
+        """Give a frame its bytes."""
+        frame.wires = self
+        frame.data = self.encode(host, frame.packet, frame.plane, frame.target)
+
+    def encode(self, host: VirtualHost, packet: Any, plane: int, peer: str) -> bytearray:
+        """The frame a NIC sends."""
+        key = (host.name, plane, peer)
+        found = self._out.get(key)
+        target = self._plan.host(peer)
+        if found is None:
+            if self._srv6:
+                found = Encapsulation(self._plan, host.plan_host, target, plane)
+            else:
+                ends = (self._plan.address(h, plane).packed for h in (host.plan_host, target))
+                found = Addressing(*ends)
+            self._out[key] = found
+        if self._srv6:
+            codec = self._codec(host)
+            frame, other_word = codec.encode(packet, found.addressing), outer_words(codec)
+            word = frame.header[:4] if other_word is None else other_word(frame.header, packet.ev)
+            return bytearray(found.outer(packet.ev, word, frame.size) + frame.join())
+        return bytearray(ETHERNET + self._codec(host).encode(packet, found).join())
+
+    def decode(self, host: VirtualHost, frame: WireFrame, plane: int) -> tuple[str, Any] | None:
+        """(sender, record) of a frame that arrived, or None: then it was counted by the codec's reason."""
+        try:
+            if self._srv6:
+                taker = self._in.get((host.name, plane))
+                if taker is None:
+                    taker = self._in[host.name, plane] = Decapsulation(
+                        self._plan, host.plan_host, plane, self._codec(host)
+                    )
+                return taker.open(memoryview(frame.data))
+            return self._decode_plain(host, memoryview(frame.data)[IP:], plane)
+        except WireError as error:
+            host.dropped[drop_reason(error)] += 1
+            return None
+
+    def _decode_plain(self, host: VirtualHost, packet: memoryview, plane: int) -> tuple[str, Any]:
+        source, destination = addresses(packet)
+        sender = self._plan.host_of_address(source)
+        if destination != self._plan.address(host.plan_host, plane).packed or sender is None:
+            raise WireError("not ours: address")
+        return sender[0].name, self._codec(host).decode(packet, plane)
+
+    def look(self, frame: WireFrame) -> None:
+        """Read again what switches go by: class, ECN, and without SRv6 the destination and the EV."""
+        data = frame.data
+        traffic_class = (data[IP] << 4 | data[IP + 1] >> 4) & 0xFF
+        dscp, frame.ect = traffic_class >> 2, traffic_class & 3 != ECN_NOT_ECT
+        frame.control = dscp == self._dscp_control or frame.trimmed
+        frame.trimmable = dscp in self._trimmable
+        if self._srv6:
+            return
+        found = self._plan.host_of_address(bytes(data[DESTINATION_AT : DESTINATION_AT + 16]))
+        frame.rack = -1 if found is None else found[0].rack
+        frame.downlink = 0 if found is None else found[0].downlink
+        label = int.from_bytes(data[IP + 2 : IP + 4], "big")
+        frame.ev = fields_to_ev(int.from_bytes(data[IP + 40 : IP + 42], "big"), label)
+
+
+class Srv6Switch(VirtualSwitch):
+    """uN forwarding on the bytes, as T0 or T1."""
+
+    __slots__ = ("_own", "_routes", "_switch")
+
+    def __init__(self, switch: Switch):
+        super().__init__(switch.name, switch.plane)
+        self._switch = switch
+        self._own = LOCATOR << 16 | switch.usid
+        self._routes: dict[int, EgressPort] = {}
+        """Next uSID -> egress."""
+
+    def wired(self, plan: Plan) -> None:
+        ports: dict[int, EgressPort] = {}
+        if self._switch.tier:
+            ports.update({plan.rack_port(r): port for r, port in enumerate(self.racks)})
+        else:
+            ports.update({plan.downlink_port(d): port for d, port in enumerate(self.downlinks)})
+            ports.update({plan.uplink_port(k): port for k, port in enumerate(self.uplinks)})
+        hops = plan.srv6_routes(self._switch).next_hops
+        self._routes = {one: ports[number] for one, number in hops}
+
+    def receive(self, frame: WireFrame, now: float) -> None:
+        if self.idle:
+            self.set_aside(frame, now)
+            return
+        data = frame.data
+        if data[IP] >> 4 != 6 or data[HOP_LIMIT_AT] <= 1:
+            self.drop(frame, "hop_limit", now)
+            return
+        at = DESTINATION_AT
+        if int.from_bytes(data[at : at + 6], "big") != self._own:
+            self.drop(frame, "no_route", now)
+            return
+        data[HOP_LIMIT_AT] -= 1
+        data[at + 4 : at + 16] = data[at + 6 : at + 16] + b"\0\0"
+        port = self._routes.get(int.from_bytes(data[at + 4 : at + 6], "big"))
+        if port is None:
+            self.drop(frame, "no_route", now)
+        else:
+            port.send(frame, now)

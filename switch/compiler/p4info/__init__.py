@@ -1,0 +1,1 @@
+"""P4Info of a program, as p4c writes it."""

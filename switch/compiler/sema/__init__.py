@@ -1,0 +1,1 @@
+"""Semantic analysis: names, types, compile-time values, instances, warnings."""

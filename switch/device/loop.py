@@ -1,0 +1,258 @@
+"""The event loop: interfaces of this machine as ports of devices, forwarded in C by one thread.
+
+    loop = EventLoop()
+    loop.start()
+    loop.attach(device)
+    loop.add_port(device, 1, "p0-t0-0-eth1")
+    selectors: register loop.fileno() for reading; when readable, for event in loop.events(): ...
+
+Ports are AF_PACKET sockets in the namespace of the process; needs CAP_NET_RAW. An interface may go down, come up,
+be deleted and made again under the same name: the port follows and says so by PortEvent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from switch.device import native
+from switch.device.device import CPU_PORT, DROP_PORT, P4Device
+
+
+class PortError(Exception):
+    """A port that cannot be added or used: no such interface, no privilege, number taken. Says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PacketIn:
+    """A frame which a device sent to its CPU port, as deparsed (a packet_in header, if any, in front)."""
+
+    device_id: int
+    frame: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PortEvent:
+    """A port's state changed, or is being reported for the first time (each add_port gives one).
+
+    `up` is the operational state (administratively up and carrier), `admin_up` the administrative one, `ifindex` 0
+    while there is no interface of that name. `at` is CLOCK_MONOTONIC seconds when the loop learnt it.
+    """
+
+    device_id: int
+    port: int
+    interface: str
+    up: bool
+    admin_up: bool
+    ifindex: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class PortStats:
+    """Frames of one port since it was added."""
+
+    interface: str
+    up: bool
+    rx_packets: int
+    rx_bytes: int
+    tx_packets: int
+    tx_bytes: int
+    rx_dropped: int
+    """The receive ring was full."""
+    tx_dropped: int
+    """The kernel refused to send: out of buffers, or longer than the interface's MTU."""
+    tx_down: int
+    """Sent while the interface was down or gone."""
+
+
+class EventLoop:
+    """Owns the forwarding thread. All methods may be called from any thread."""
+
+    def __init__(self, *, cpu_port: int = CPU_PORT, ring_kib: int = 1024):
+        """`ring_kib`: receive ring of each port, KiB of unswappable memory."""
+        self._lib = native.runtime()
+        self.cpu_port = cpu_port
+        why = ctypes.create_string_buffer(256)
+        self._handle = self._lib.rt_loop_create(cpu_port, ring_kib * 1024, why, len(why))
+        if not self._handle:
+            raise PortError(f"cannot make an event loop: {why.value.decode(errors='replace')}")
+        self._lock = threading.RLock()
+        """Guards the fields below, for short calls. Ports come and go under their device's `ports_lock` (taken before):
+        the kernel takes some 15 ms to open a packet socket, waiting, so who only wants events or counts must not wait
+        for that, and devices start in parallel."""
+        self._devices: dict[int, P4Device] = {}
+        self._closing = False
+
+    def start(self) -> None:
+        """Start the thread; nothing happens when it runs already."""
+        with self._lock:
+            error = self._lib.rt_loop_start(self._alive())
+        if error:
+            raise PortError(f"cannot start the forwarding thread: {os.strerror(error)}")
+
+    def close(self) -> None:
+        """Stop the thread, close all ports, detach all devices. May be called twice."""
+        with self._lock:
+            self._closing = True
+            devices = list(self._devices.values())
+        for device in devices:
+            self.detach(device)
+        with self._lock:
+            handle, self._handle = self._handle, None
+            if handle:
+                self._lib.rt_loop_destroy(handle)
+
+    def attach(self, device: P4Device) -> None:
+        """Make a device known. Raises ValueError when its id is taken."""
+        with self._lock:
+            self._alive()
+            if device.virtual:
+                raise ValueError(f"{device.name} lives under a virtual clock")
+            if device.loop not in (None, self):
+                raise ValueError(f"{device.name} is attached to another event loop")
+            if self._devices.setdefault(device.device_id, device) is not device:
+                raise ValueError(f"device id {device.device_id} is taken by {self._devices[device.device_id].name}")
+            device.loop = self
+            self._lib.rt_device_wake(device.handle, self._lib.rt_loop_fd(self._handle))
+
+    def detach(self, device: P4Device) -> None:
+        """Close the device's ports and forget it: power off. Does nothing for a device not attached."""
+        with device.ports_lock:
+            with self._lock:
+                if self._devices.get(device.device_id) is not device:
+                    return
+                del self._devices[device.device_id]
+                handle = self._handle
+            self._lib.rt_loop_detach(handle, device.handle)
+            self._lib.rt_device_wake(device.handle, -1)
+            device.loop = None
+
+    def add_port(self, device: P4Device, number: int, interface: str) -> None:
+        """Bind `interface` as port `number`. Raises PortError.
+
+        The interface must exist; if it goes away later the port stays and waits for it.
+        """
+        with device.ports_lock:
+            self._add_port(self._owner(device), device, number, interface)
+
+    def add_ports(self, device: P4Device, interfaces: Mapping[int, str]) -> None:
+        """Bind several interfaces at once, which takes hardly longer than one. Raises PortError of the first that
+        failed; the others are there then."""
+        if not interfaces:
+            return
+        with device.ports_lock, ThreadPoolExecutor(min(len(interfaces), 32)) as pool:
+            handle = self._owner(device)
+            tasks = [pool.submit(self._add_port, handle, device, *one) for one in sorted(interfaces.items())]
+        for task in tasks:
+            task.result()
+
+    def _add_port(self, handle: int, device: P4Device, number: int, interface: str) -> None:
+        where = f"{device.name}: port {number}"
+        if not 0 < number < DROP_PORT or number == self.cpu_port:
+            raise PortError(f"{where}: ports are numbered 1..{DROP_PORT - 1} without the CPU port {self.cpu_port}")
+        if not 0 < len(interface.encode()) <= 15:
+            raise PortError(f"{where}: {interface!r} is no interface name (1 to 15 characters)")
+        why = ctypes.create_string_buffer(256)
+        error = self._lib.rt_port_add(handle, device.handle, number, interface.encode(), why, len(why))
+        if error == native.EXISTS:
+            raise PortError(f"{where}: the number is taken already")
+        if error:
+            raise PortError(f"{where}: {why.value.decode(errors='replace')}")
+
+    def remove_port(self, device: P4Device, number: int) -> None:
+        """Close one port. Raises PortError when there is none of that number."""
+        with device.ports_lock:
+            if self._lib.rt_port_remove(self._owner(device), device.handle, number):
+                raise PortError(f"{device.name}: no port {number} (has: {self._numbers(device)})")
+
+    def ports(self, device: P4Device) -> dict[int, PortStats]:
+        """Ports of a device with their counts."""
+        with self._lock:
+            count, block = native.take_block(self._lib.rt_ports_read, self._owner(device), device.handle)
+        size = ctypes.sizeof(native.PortCounts)
+        out = {}
+        for position in range(count):
+            raw = native.PortCounts.from_buffer_copy(block, position * size)
+            out[raw.number] = PortStats(
+                raw.interface.decode(errors="replace"), bool(raw.up), raw.rx_packets, raw.rx_bytes, raw.tx_packets,
+                raw.tx_bytes, raw.rx_dropped, raw.tx_dropped, raw.tx_down,
+            )  # fmt: skip
+        return out
+
+    def inject(self, device: P4Device, frame: bytes, port: int | None = None) -> None:
+        """Packet-out: push a frame through the device's pipeline as received on `port` (default: the CPU port)."""
+        if port is not None and not 0 <= port < DROP_PORT:
+            raise PortError(f"{device.name}: port {port} is not in 0..{DROP_PORT - 1}")
+        if len(frame) > native.MAX_FRAME:
+            raise PortError(f"{device.name}: a frame of {len(frame)} bytes (at most {native.MAX_FRAME})")
+        at = self.cpu_port if port is None else port
+        with self._lock:
+            self._lib.rt_loop_inject(self._owner(device), device.handle, at, bytes(frame), len(frame))
+
+    def send(self, device: P4Device, port: int, frame: bytes) -> None:
+        """Send a frame out of a port, past the pipeline. Raises PortError."""
+        with self._lock:
+            error = self._lib.rt_port_send(self._owner(device), device.handle, port, bytes(frame), len(frame))
+            if error:
+                raise PortError(f"{device.name}: no port {port} (has: {self._numbers(device)})")
+
+    def look(self, device: P4Device) -> None:
+        """The traffic settings of a device have changed: see what is due there. Nothing when it is not attached."""
+        with self._lock:
+            if self._handle and self._devices.get(device.device_id) is device:
+                self._lib.rt_loop_look(self._handle, device.handle)
+
+    def fileno(self) -> int:
+        """A descriptor that is readable while events wait."""
+        return self._lib.rt_loop_fd(self._alive())
+
+    def events(self) -> list[PacketIn | PortEvent]:
+        """The waiting events, oldest first; never blocks. At most 1024 frames wait, later ones are dropped."""
+        with self._lock:
+            count, block = native.take_block(self._lib.rt_loop_events, self._alive())
+        out: list[PacketIn | PortEvent] = []
+        at, size = 0, ctypes.sizeof(native.DeviceEvent)
+        for _ in range(count):
+            raw = native.DeviceEvent.from_buffer_copy(block, at)
+            at += size
+            if raw.kind == native.EVENT_FRAME:
+                out.append(PacketIn(raw.device, block[at : at + raw.len]))
+                at += raw.len
+            else:
+                name = raw.interface.decode(errors="replace")
+                up, admin_up = bool(raw.up), bool(raw.admin_up)
+                out.append(PortEvent(raw.device, raw.port, name, up, admin_up, raw.ifindex, raw.at_ns / 1e9))
+        return out
+
+    def lateness(self) -> list[tuple[int, int]]:
+        """How late the loop came to what its devices had to do (dequeue, deliver): (less than so many microseconds, how
+        often), of all devices since it was made. Empty buckets are left out; the last one holds all that was later."""
+        counts = (ctypes.c_uint64 * native.LATE)()
+        self._lib.rt_loop_late(self._alive(), counts)
+        return [(1 << bucket, count) for bucket, count in enumerate(counts) if count]
+
+    @property
+    def frames_lost(self) -> int:
+        """Frames for the CPU port that found the queue full, of all devices."""
+        return self._lib.rt_loop_frames_lost(self._alive())
+
+    def _alive(self) -> int:
+        if self._closing or not self._handle:
+            raise PortError("the event loop is closed")
+        return self._handle
+
+    def _owner(self, device: P4Device) -> int:
+        """The loop's handle, after a check that `device` is attached to it."""
+        with self._lock:
+            handle = self._alive()
+            if self._devices.get(device.device_id) is not device:
+                raise PortError(f"{device.name}: is not attached to this event loop")
+            return handle
+
+    def _numbers(self, device: P4Device) -> str:
+        return ", ".join(map(str, self.ports(device))) or "none"

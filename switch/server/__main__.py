@@ -1,0 +1,56 @@
+"""`python -m switch.server`: the embedded switches of a fabric."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+from switch.build import BuildError
+from switch.device.loop import PortError
+from switch.server.app import ServerConfigError, ServerSettings, run
+from switch.server.chassis import ChassisError
+from switch.server.control import SocketError
+from switch.server.grpc_server import AddressError
+
+
+def parser() -> argparse.ArgumentParser:
+    out = argparse.ArgumentParser(
+        prog="python -m switch.server",
+        description="Embedded P4 switches: P4Runtime, gNMI and a control socket for all devices of a fabric.",
+    )
+    add = out.add_argument
+    add("--p4runtime", "--grpc", default="127.0.0.1:9559", metavar="HOST:PORT", help="P4Runtime, gNMI [%(default)s]")
+    add("--gnmi", default="127.0.0.1:9339", metavar="HOST:PORT", help="gNMI [%(default)s]")
+    add("--control", type=Path, metavar="PATH", help="Unix socket for add_device, power, stats, shutdown")
+    add("--config", type=Path, metavar="FILE", help="devices to begin with: [{name, device_id, ports}]")
+    add("--cpu-port", type=int, default=510, metavar="N", help="packet-in and packet-out [%(default)s]")
+    add("--tls-cert", type=Path, metavar="FILE", help="certificate (PEM): both servers speak TLS")
+    add("--tls-key", type=Path, metavar="FILE", help="its key (PEM)")
+    add("--tls-ca", type=Path, metavar="FILE", help="clients must show a certificate which this CA (PEM) has signed")
+    add("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    return out
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if not 1 <= options.cpu_port <= 510:
+        print(f"switch.server: --cpu-port {options.cpu_port}: want 1 to 510 (511 drops)", file=sys.stderr)
+        return 2
+    settings = ServerSettings(
+        options.p4runtime, options.gnmi, options.control, options.config, options.cpu_port,
+        options.tls_cert, options.tls_key, options.tls_ca,
+    )  # fmt: skip
+    try:
+        asyncio.run(run(settings))
+    except (AddressError, SocketError, ServerConfigError, ChassisError, PortError, BuildError, OSError) as error:
+        print(f"switch.server: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""gNMI server: interfaces and their traffic."""

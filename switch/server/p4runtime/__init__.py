@@ -1,0 +1,1 @@
+"""P4Runtime server: arbitration, pipeline, Write, Read, digests, packet I/O."""

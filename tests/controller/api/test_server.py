@@ -1,0 +1,268 @@
+"""The northbound HTTP server and its client, without a fabric: shapes, refusals, hostile requests, event streams."""
+
+import asyncio
+import contextlib
+import http.client
+import json
+import socket
+import threading
+
+import pytest
+
+from controller.api.server import ADDRESS_FILE, MAX_BODY_BYTES, ApiServer, Refusal, Route
+from ipc.controller_client import OPERATIONS, Northbound
+from ipc.rpc import JsonlError, JsonlPeerError, JsonlTimeout, event_of
+
+
+class Served:
+    """A server in a thread of its own. `publish` may be called from any thread."""
+
+    def __init__(self, run_dir):
+        self.run_dir = run_dir
+        self.asked = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        routes = [
+            Route("GET", "/v1/status", self._take),
+            Route("GET", "/v1/faults/{number}", self._take),
+            Route("POST", "/v1/verify", self._take),
+            Route("GET", "/v1/links", self._refuse),
+            Route("GET", "/v1/switches", self._break),
+            Route("GET", "/v1/queues", self._wait),
+        ]
+        self.server = ApiServer(routes, lambda: [event_of("fault", 1.0, {"first": True})])
+        self.run(self.server.start(run_dir, 0))
+
+    def run(self, what):
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(10)
+
+    def publish(self, event, **fields):
+        self._loop.call_soon_threadsafe(lambda: self.server.publish(event, 2.0, **fields))
+
+    def close(self):
+        self.run(self.server.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    def _take(self, fields):
+        self.asked.append(fields)
+        return {"got": fields}
+
+    async def _refuse(self, fields):
+        raise Refusal(409, "it is not to be had", "ask for another")
+
+    def _break(self, fields):
+        raise KeyError("bug")
+
+    async def _wait(self, fields):
+        await asyncio.sleep(5)
+        return {}
+
+
+@pytest.fixture
+def served(tmp_path):
+    one = Served(tmp_path)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def client(served):
+    return Northbound(served.run_dir, timeout_s=10.0)
+
+
+def raw(served, request):
+    """The answer to a request as it stands: (status, JSON or text)."""
+    host, port = served.server.url[len("http://") :].split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(request)
+        answer = b""
+        while data := connection.recv(1 << 16):
+            answer += data
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status = int(head.split(b" ")[1]) if head else 0
+    try:
+        return status, json.loads(body)
+    except ValueError:
+        return status, body
+
+
+def test_request__query_path_and_body_become_fields(served, client):
+    assert client.request("status") == {"got": {}}
+    assert client.request("fault", number=7) == {"got": {"number": "7"}}
+    assert client.request("verify", entries=True) == {"got": {"entries": True}}
+    assert client.request("status", **{"from": "h0 & co"}) == {"got": {"from": "h0 & co"}}
+    assert served.asked[2] == {"entries": True}
+
+
+def test_request__refusals_are_json_with_cause_and_cure(served, client):
+    with pytest.raises(JsonlPeerError, match="controller: links: it is not to be had: ask for another") as caught:
+        client.request("links")
+    assert caught.value.reason == "it is not to be had"
+    with pytest.raises(JsonlPeerError, match="internal error: KeyError: 'bug'"):
+        client.request("switches")
+    assert raw(served, b"GET /v1/links HTTP/1.0\r\nHost: localhost\r\n\r\n") == (
+        409, {"error": "it is not to be had", "cure": "ask for another"},
+    )  # fmt: skip
+
+
+def test_request__takes_no_longer_than_asked(client):
+    with pytest.raises(JsonlTimeout, match="controller: queues: no answer in time"):
+        client.request("queues", timeout_s=0.05)
+
+
+def test_request__unknown_op_lists_all(client):
+    with pytest.raises(JsonlPeerError, match=r"no op 'x' \(has: status, faults, fault, .*shutdown\)"):
+        client.request("x")
+    assert set(OPERATIONS) >= {"status", "faults", "links", "switches", "evs", "counters", "queues", "denylist"}
+
+
+def test_client__without_a_controller_says_so(tmp_path):
+    with pytest.raises(JsonlError, match=r"controller: status: nobody listens: .*controller.json is missing"):
+        Northbound(tmp_path).request("status")
+    (tmp_path / ADDRESS_FILE).write_text('{"url": "http://127.0.0.1:1", "pid": 1}')
+    with pytest.raises(JsonlError, match="nobody listens at its address any more"):
+        Northbound(tmp_path).request("status")
+    for text in ("", "[]", "null", '{"url": 7}'):
+        (tmp_path / ADDRESS_FILE).write_text(text)
+        with pytest.raises(JsonlError):
+            Northbound(tmp_path).request("status")
+
+
+def test_address_file__goes_with_the_server(tmp_path):
+    served = Served(tmp_path)
+    assert json.loads((tmp_path / ADDRESS_FILE).read_text())["url"] == served.server.url
+    served.close()
+    assert not (tmp_path / ADDRESS_FILE).exists()
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "169.254.0.1"])
+def test_guard__a_host_that_is_not_loopback_is_refused(served, host):
+    status, answer = raw(served, f"GET /v1/status HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+    assert status in (400, 403) and served.asked == []
+    if status == 403:
+        assert "is not loopback" in answer["error"]
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "localhost:9340", "[::1]:80", "LOCALHOST"])
+def test_guard__loopback_by_any_name_is_served(served, host):
+    request = f"GET /v1/status HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    assert raw(served, request.encode())[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ("Content-Type: application/json\r\nOrigin: http://evil.example\r\n", 403),
+        ("Content-Type: application/json\r\nOrigin: null\r\n", 403),
+        ("Content-Type: text/plain\r\n", 415),
+        ("Content-Type: application/x-www-form-urlencoded\r\n", 415),
+        ("", 415),
+        ("Content-Type: application/json\r\n", 200),
+        ("Content-Type: application/json\r\nOrigin: http://localhost\r\n", 200),
+    ],
+)
+def test_guard__posts_of_other_pages_do_nothing(served, headers, status):
+    request = (
+        f"POST /v1/verify HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}Content-Length: 2\r\n\r\n{{}}"
+    )
+    assert raw(served, request.encode())[0] == status
+    assert bool(served.asked) is (status == 200)
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b"7", b"null", b"[" * 60_000, b"\xff\xfe", b'{"a":' * 10_000])
+def test_post__a_body_that_is_no_object_is_refused(served, body):
+    head = "POST /v1/verify HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    status, answer = raw(served, f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    assert status == 400 and answer["error"] and answer["cure"]
+
+
+def test_post__too_long_a_body_is_refused(served):
+    body = b'"' + b"x" * MAX_BODY_BYTES + b'"'
+    head = "POST /v1/verify HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    assert raw(served, f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)[0] == 413
+
+
+@pytest.mark.parametrize(
+    ("line", "status"), [("GET /", 404), ("GET /v1/nothing", 404), ("DELETE /v1/status", 405), ("POST /v1/status", 405)]
+)
+def test_paths__unknown_ones_list_what_there_is(served, line, status):
+    got, answer = raw(served, f"{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+    assert got == status and "GET /v1/events" in answer["cure"]
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\0" * 100, b"GET\r\n\r\n", b"x" * 100_000, b"GET / HTTP/9.9\r\n\r\n"])
+def test_garbage__hurts_nobody_else(served, client, garbage):
+    host, port = served.server.url[len("http://") :].split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(garbage)
+        connection.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # whatever it says to that, it may also just close
+            while connection.recv(1 << 16):
+                pass
+    assert client.request("status") == {"got": {}}
+
+
+# ---- events -------------------------------------------------------------------------------------------------
+
+
+def test_events__snapshot_first_then_all(served, client):
+    with client.watch() as watch:
+        assert watch.get(5) == {"event": "fault", "t": 1.0, "first": True}
+        served.publish("port", interface="x", status="UP")
+        served.publish("fault", n=1)
+        assert watch.get(5) == {"event": "port", "t": 2.0, "interface": "x", "status": "UP"}
+        assert watch.get(5)["n"] == 1
+        assert watch.get(0.01) is None
+        assert watch.fileno() >= 0
+
+
+def test_events__narrowed_to_some(served, client):
+    with client.watch(events="port,switch") as watch:
+        served.publish("fault", n=1)
+        served.publish("port", n=2)
+        assert watch.get(5)["n"] == 2
+
+
+def test_events__a_watcher_that_leaves_or_sleeps_disturbs_nobody(served, client, monkeypatch):
+    monkeypatch.setattr("controller.api.server.MAX_BACKLOG", 50)
+    sleeper, leaver = client.watch(), client.watch()
+    leaver.close()
+    with client.watch() as watch:
+        for number in range(3000):
+            served.publish("port", n=number, pad="x" * 4000)
+            while number % 20 == 0 and watch.get(5).get("n") != number:
+                pass  # this one reads all there is, however long the server takes
+        served.publish("switch", last=True)
+        while (event := watch.get(5)) is not None and event["event"] != "switch":
+            pass
+        assert event["last"] is True
+    with pytest.raises(JsonlError, match="watch: "):
+        while True:
+            assert sleeper.get(5) is not None
+    sleeper.close()
+
+
+def test_events__end_with_the_server(tmp_path):
+    served = Served(tmp_path)
+    watch = Northbound(tmp_path).watch()
+    served.close()
+    assert [event["event"] for event in watch] == ["fault"]
+    with pytest.raises(JsonlError):
+        watch.get(1)
+    watch.close()
+    watch.close()
+
+
+def test_events__other_clients_read_them_too(served):
+    """As a browser or curl does: HTTP/1.1, chunked."""
+    host, port = served.server.url[len("http://") :].split(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=10)
+    connection.request("GET", "/v1/events")
+    answer = connection.getresponse()
+    assert answer.headers["Content-Type"] == "text/event-stream"
+    assert answer.readline() == b"event: fault\n"
+    assert json.loads(answer.readline()[len(b"data:") :])["first"] is True
+    connection.close()

@@ -1,0 +1,171 @@
+"""A real daemon and a real controller as subprocesses, on loopback ports of their own, in a run folder of their own.
+
+`namespace=True` puts both into a private network namespace, so that interfaces can have the names of a plan without
+meeting a fabric's. The Unix sockets are in the run folder and reached from outside; the northbound API is reached from
+a thread that has entered the namespace.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ipc.controller_client import EventStream, Northbound
+from ipc.rpc import JsonlClient
+from topologies.lab.p4_program import compile_program
+from topologies.plan import Plan
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 30.0
+"""How long a test waits for what must happen; reaching it is a failure."""
+
+
+class NamespacedNorthbound(Northbound):
+    """A client whose sockets are made in another network namespace; they stay there wherever they are used."""
+
+    def __init__(self, run_dir: Path, namespace: str, **options: float) -> None:
+        super().__init__(run_dir, **options)
+
+        def enter() -> None:
+            with open(namespace) as handle:
+                if ctypes.CDLL(None, use_errno=True).setns(handle.fileno(), 0) != 0:
+                    raise OSError(ctypes.get_errno(), f"setns {namespace}")
+
+        self._thread = ThreadPoolExecutor(1, initializer=enter)
+
+    def request(self, op, **fields):
+        return self._thread.submit(super().request, op, **fields).result()
+
+    def watch(self, **fields):
+        return self._thread.submit(super().watch, **fields).result()
+
+    def close(self):
+        self._thread.shutdown()
+
+
+class Rig:
+    """Use as a context manager; everything started ends with it."""
+
+    def __init__(self, run_dir: Path, plan: Plan, *, program: str = "srv6", namespace: bool = False) -> None:
+        self.run_dir = run_dir
+        self.plan = plan
+        self.processes: list[subprocess.Popen[str]] = []
+        self.prefix: list[str] = []
+        self.daemon = JsonlClient(run_dir / "switchd.sock", timeout_s=PATIENCE_S)
+        self.controller = Northbound(run_dir, timeout_s=PATIENCE_S)
+        self._namespace = namespace
+        self._program = program
+
+    def __enter__(self) -> Rig:
+        try:
+            if self._namespace:
+                self._unshare()
+            compile_program(self.run_dir / "program", "embedded", self._program)
+            (self.run_dir / "plan.json").write_text(json.dumps(self.plan.to_json()))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.daemon.close()
+        self.controller.close()
+        for process in reversed(self.processes):
+            process.terminate()
+        for process in reversed(self.processes):
+            try:
+                process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _unshare(self) -> None:
+        """A process that holds a namespace open; it ends when its standard input does."""
+        command = ["unshare", "--net", "sh", "-c", "ip link set lo up && echo up && cat"]
+        holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.processes.append(holder)
+        assert holder.stdout is not None and holder.stdout.readline() == "up\n"
+        namespace = f"/proc/{holder.pid}/ns/net"
+        self.prefix = ["nsenter", f"--net={namespace}"]
+        self.controller = NamespacedNorthbound(self.run_dir, namespace, timeout_s=PATIENCE_S)
+
+    def run(self, *command: str) -> None:
+        """Run a command to its end, in the namespace."""
+        subprocess.run([*self.prefix, *command], check=True)
+
+    def start_daemon(self, *, ports: bool = False) -> None:
+        """All switches of the plan; `ports` gives them the plan's interfaces, which must exist."""
+        devices = [
+            {
+                "name": s.name,
+                "device_id": s.device_id,
+                "ports": {str(p.number): p.interface for p in self.plan.ports(s.name)} if ports else {},
+            }
+            for s in self.plan.switches
+        ]
+        (self.run_dir / "devices.json").write_text(json.dumps(devices))
+        options = ["--grpc", "127.0.0.1:0", "--gnmi", "127.0.0.1:0"]
+        options += ["--control", str(self.run_dir / "switchd.sock"), "--config", str(self.run_dir / "devices.json")]
+        line = self._start("switch.server", *options).readline()
+        assert line.startswith("ready "), self.log("switch.server")
+        told = self.daemon.request("devices")
+        address, gnmi = f"127.0.0.1:{told['p4runtime_port']}", f"127.0.0.1:{told['gnmi_port']}"
+        places = {s.name: {"address": address, "device_id": s.device_id, "gnmi": gnmi} for s in self.plan.switches}
+        (self.run_dir / "switches.json").write_text(json.dumps(places))
+
+    def start_controller(self, *options: str) -> None:
+        """Returns when it is ready."""
+        line = self.begin_controller(*options).readline()
+        assert line == "ready\n", self.log("controller")
+
+    def begin_controller(self, *options: str):
+        """Its standard output, at once."""
+        return self._start("controller", "--run-dir", str(self.run_dir), "--http", "0", *options)
+
+    def kill_controller(self) -> None:
+        """SIGKILL, in the middle of whatever it does."""
+        process = self.processes.pop()
+        process.kill()
+        process.wait(PATIENCE_S)
+
+    def stop_controller(self) -> int:
+        """Its exit code."""
+        self.controller.request("shutdown")
+        return self.processes.pop().wait(PATIENCE_S)
+
+    def _start(self, module: str, *options: str):
+        with (self.run_dir / f"{module}.log").open("a") as log:
+            process = subprocess.Popen(
+                [*self.prefix, sys.executable, "-m", module, *options],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT,
+            )  # fmt: skip
+        self.processes.append(process)
+        assert process.stdout is not None
+        return process.stdout
+
+    def log(self, module: str) -> str:
+        return (self.run_dir / f"{module}.log").read_text()
+
+    def switch(self, name: str) -> dict:
+        """A switch's part of `status`."""
+        return self.controller.request("status")["switches"][name]
+
+
+def wait_for(watch: EventStream, event: str, **fields: object) -> dict:
+    """The next event of that kind with those fields."""
+    deadline = time.monotonic() + PATIENCE_S
+    passed = []
+    while (left := deadline - time.monotonic()) > 0:
+        told = watch.get(left)
+        if told is None:
+            break
+        flat = {**told, **told.get("fault", {})}
+        if told["event"] == event and all(flat.get(k) == v for k, v in fields.items()):
+            return told
+        passed.append(told)
+    raise AssertionError(f"no {event} {fields} in {passed}")

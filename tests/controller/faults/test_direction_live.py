@@ -1,0 +1,77 @@
+"""One-way cuts, a whole cut and black holes on a real fabric: the fault list names exactly what is broken."""
+
+import time
+
+import pytest
+
+from mrc.replay import replay_faults
+from topologies.lab.fabric import Fabric
+from topologies.lab.p4_program import compile_program
+from topologies.lab.targets import Ports
+from topologies.plan import Plan
+
+pytestmark = pytest.mark.root
+PLAN = Plan(4, 2, 2, 2)
+
+
+@pytest.fixture(scope="module")
+def fabric(tmp_path_factory):
+    ports = Ports(p4runtime=19769, gnmi=19549)
+    with Fabric(PLAN, tmp_path_factory.mktemp("d"), compile_program=compile_program, ports=ports) as fabric:
+        until(lambda: fabric.mapper.request("status")["states"] == {"ok": 48})
+        until(lambda: fabric.controller.request("status")["sources"]["mapper"]["paths"] == 48)
+        yield fabric
+        fabric.inject.heal()
+
+
+def until(condition, seconds=30.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "did not come true in time"
+        time.sleep(0.05)
+
+
+def active(fabric):
+    faults = fabric.controller.request("faults", state="active")["faults"]
+    return sorted((one["kind"], one["direction"] or one["location"]) for one in faults)
+
+
+def test_each_plane_has_a_fault_of_its_own__named_exactly_and_nothing_else(fabric):
+    """Planes share no switch: a cut up, a cut down, a whole cut and a black hole at the same time."""
+    inject = fabric.inject
+    inject.one_way_cut("p0-t0-0", "p0-t1-1")
+    inject.one_way_cut("p1-t1-1", "p1-t0-0")
+    inject.cut("p2-t0-1", "p2-t1-0")
+    inject.blackhole("p3-t1-0")
+    wanted = [
+        ("blackhole", "p3-t1-0"),
+        ("link", "p2-t0-1 p2-t1-0"),
+        ("lossy link", "p0-t0-0 -> p0-t1-1"),
+        ("lossy link", "p1-t1-1 -> p1-t0-0"),
+    ]
+    until(lambda: active(fabric) == wanted)
+    inject.heal()
+    until(lambda: not active(fabric))
+    listed = fabric.controller.request("faults")["faults"]
+    assert sorted(one["location"] for one in listed) == [
+        "p0-t0-0 p0-t1-1", "p1-t0-0 p1-t1-1", "p2-t0-1 p2-t1-0", "p3-t1-0",
+    ]  # fmt: skip
+    replayed = replay_faults(fabric.run_dir.path / "log" / "observations.jsonl")
+    cleared = [one.fault["location"] for one in replayed.changes if one.change == "cleared"]
+    assert sorted(cleared) == sorted(one["location"] for one in listed)
+
+
+def test_a_t0_that_forwards_nothing_and_a_t1_that_nothing_reaches(fabric):
+    """Probes alone tell neither from a few dead links: loops over the T0 and counters of the T1 do."""
+    inject = fabric.inject
+    inject.blackhole("p0-t0-1")
+    inject.one_way_cut("p1-t0-0", "p1-t1-0")
+    inject.one_way_cut("p1-t0-1", "p1-t1-0")
+    wanted = [
+        ("blackhole", "p0-t0-1"),
+        ("lossy link", "p1-t0-0 -> p1-t1-0"),
+        ("lossy link", "p1-t0-1 -> p1-t1-0"),
+    ]
+    until(lambda: active(fabric) == wanted)
+    inject.heal()
+    until(lambda: not active(fabric))

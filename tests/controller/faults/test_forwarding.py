@@ -1,0 +1,88 @@
+"""What counters of switches say of wires and switches, reading after reading."""
+
+from controller.faults.forwarding import Forwarding, Reading
+from controller.faults.path_segments import PathSegmenter
+from topologies.plan import Plan
+
+PLAN = Plan(1, 2, 2, 1)
+T0, T1 = PLAN.switch("p0-t0-0"), PLAN.switch("p0-t1-0")
+UP, DOWN = "p0-t0-0-eth2", "p0-t1-0-eth1"
+"""Ports at both ends of p0-t0-0 p0-t1-0."""
+
+
+def verdicts(*rounds):
+    """Rounds of (t, sent by the T0 to the T1, received by the T1, forwarded by the T1 to the T0, dropped by it)."""
+    forwarding = Forwarding(PathSegmenter(PLAN))
+    for t, sent, received, forwarded, dropped in rounds:
+        forwarding.read(T0, Reading(t, {UP: forwarded}, {UP: sent}))
+        forwarding.read(T1, Reading(t + 0.05, {DOWN: received}, {DOWN: forwarded}, dropped))
+    return {(one.about, one.works): one.t for one in forwarding.verdicts(0)}
+
+
+def test_all_well():
+    told = verdicts((1.0, 0, 0, 0, 0), (2.0, 10, 10, 10, 0), (3.0, 20, 20, 20, 0))
+    assert told == {
+        ("p0-t0-0 -> p0-t1-0", True): 2.05,
+        ("p0-t1-0 -> p0-t0-0", True): 2.0,
+        ("p0-t0-0", True): 2.0,
+        ("p0-t1-0", True): 2.05,
+    }
+
+
+def test_a_wire_that_loses_everything_is_no_black_hole():
+    told = verdicts((1.0, 50, 50, 50, 0), (2.0, 60, 50, 50, 0), (3.0, 70, 50, 50, 0))
+    assert told[("p0-t0-0 -> p0-t1-0", False)] == 2.0
+    assert ("p0-t1-0", False) not in told
+
+
+def test_a_black_hole_receives():
+    told = verdicts((1.0, 50, 50, 50, 0), (2.0, 60, 60, 50, 0), (3.0, 70, 70, 50, 0))
+    assert told[("p0-t1-0", False)] == 2.05
+    assert ("p0-t0-0 -> p0-t1-0", True) in told
+
+
+def test_a_switch_that_drops_for_a_reason_is_no_black_hole():
+    told = verdicts((1.0, 50, 50, 50, 0), (2.0, 60, 60, 50, 10), (3.0, 70, 70, 50, 20))
+    assert ("p0-t1-0", True) in told
+
+
+def test_a_lossy_wire_delivers():
+    told = verdicts((1.0, 0, 0, 0, 0), (2.0, 40, 4, 4, 0), (3.0, 80, 8, 8, 0))
+    assert ("p0-t0-0 -> p0-t1-0", True) in told
+
+
+def test_what_was_sent_a_moment_ago_may_still_come():
+    """Nothing was sent before the last reading but one."""
+    assert verdicts((1.0, 50, 50, 50, 0), (2.0, 50, 50, 50, 0), (3.0, 90, 50, 50, 0)) == {("p0-t0-0", True): 2.0}
+
+
+def test_a_few_packets_decide_nothing():
+    assert verdicts((1.0, 50, 50, 50, 0), (2.0, 54, 50, 50, 0), (3.0, 54, 50, 50, 0)) == {}
+
+
+def test_two_readings_are_not_enough_and_a_third_at_once_is_none():
+    assert verdicts((1.0, 50, 50, 50, 0), (2.0, 60, 50, 50, 0), (2.1, 60, 50, 50, 0)) == {}
+
+
+def test_a_switch_that_counts_anew_has_no_past():
+    told = verdicts((1.0, 50, 50, 50, 0), (2.0, 60, 60, 3, 0), (3.0, 70, 70, 3, 0))
+    assert not any(about == "p0-t1-0" for about, _ in told)
+
+
+def test_a_switch_that_answers_no_more_accuses_nobody():
+    """The sender's last reading is old; what it sent then arrived before the receiver's first one."""
+    forwarding = Forwarding(PathSegmenter(PLAN))
+    for t, sent in ((1.0, 10), (2.0, 20), (3.0, 30)):
+        forwarding.read(T0, Reading(t, {}, {UP: sent}))
+    for t in (2.0, 3.0, 4.0):
+        forwarding.read(T1, Reading(t, {DOWN: 30}, {}))
+    assert not any(about == "p0-t0-0 -> p0-t1-0" for about in (one.about for one in forwarding.verdicts(0)))
+
+
+def test_a_slow_trickle_decides_over_more_readings():
+    """One loop's probes, five between two readings: too few for two of them, enough for three."""
+    rounds = [(1.0 + n / 2, 50 + 5 * n, 50 + 5 * n, 50, 0) for n in range(4)]
+    assert ("p0-t1-0", False) not in verdicts(*rounds[:3])
+    assert verdicts(*rounds)[("p0-t1-0", False)] == 2.05
+    cut = [(1.0 + n / 2, 50 + 5 * n, 50, 50, 0) for n in range(4)]
+    assert verdicts(*cut)[("p0-t0-0 -> p0-t1-0", False)] == 2.0

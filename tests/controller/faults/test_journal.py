@@ -1,0 +1,188 @@
+"""The fault journal: what is written is there again, whatever ended the writer."""
+
+import json
+import logging
+import os
+
+import pytest
+
+from controller.errors import InputError
+from controller.faults.correlator import FaultCorrelator
+from controller.faults.journal import FILE, Journal
+from ipc.rpc import JsonlError
+from topologies.plan import Plan
+
+
+def write(tmp_path, *faults, ready=False, policy=None, reacted=None):
+    journal = Journal.open(tmp_path)
+    for change, fault in faults:
+        journal.fault(change, fault, 1.0)
+    if ready:
+        journal.ready(2.0)
+    if policy:
+        journal.policy(policy)
+    if reacted is not None:
+        journal.reacted(reacted)
+    journal.close()
+
+
+def read(tmp_path):
+    journal = Journal.open(tmp_path)
+    journal.close()
+    return journal.remembered
+
+
+def test_journal__last_word_on_every_fault(tmp_path):
+    write(tmp_path, ("raised", {"number": 2, "a": 1}), ("raised", {"number": 1}), ("cleared", {"number": 2, "a": 2}))
+    assert read(tmp_path).faults == [{"number": 1}, {"number": 2, "a": 2}]
+    assert (read(tmp_path).was_ready, read(tmp_path).policy) == (False, None)
+
+
+def test_journal__ready_policy_and_reaction_are_remembered(tmp_path):
+    write(tmp_path, ready=True, policy="lossy", reacted=["p0-t0-1 p0-t1-0"])
+    told = read(tmp_path)
+    assert (told.was_ready, told.policy, told.reacted) == (True, "lossy", ["p0-t0-1 p0-t1-0"])
+    write(tmp_path, reacted=[])
+    assert read(tmp_path).reacted == []
+
+
+@pytest.mark.parametrize("torn", [b"{", b'{"kind":"fault","fault":{"number":9', b"\xff\xfe", b"x" * 100_000])
+def test_journal__a_torn_last_line_is_cut_off_and_the_next_one_is_whole(tmp_path, torn):
+    write(tmp_path, ("raised", {"number": 1}))
+    with (tmp_path / FILE).open("ab") as out:
+        out.write(torn)
+    write(tmp_path, ("raised", {"number": 2}))
+    assert [f["number"] for f in read(tmp_path).faults] == [1, 2]
+    assert all(json.loads(line) for line in (tmp_path / FILE).read_text().splitlines())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "nonsense",
+        "[]",
+        "7",
+        "null",
+        "{}",
+        '{"kind": 7}',
+        '{"kind":"fault"}',
+        '{"kind":"fault","fault":7}',
+        "[" * 9999,
+    ],
+)
+def test_journal__nonsense_inside_is_passed_over(tmp_path, line, caplog):
+    write(tmp_path, ("raised", {"number": 1}))
+    with (tmp_path / FILE).open("a") as out:
+        out.write(line + "\n")
+    write(tmp_path, ("raised", {"number": 2}))
+    with caplog.at_level(logging.CRITICAL):
+        assert [f["number"] for f in read(tmp_path).faults] == [1, 2]
+
+
+def test_journal__every_cut_of_the_file_can_be_read(tmp_path):
+    """Whatever byte a kill stops at: a prefix of what was written is known, and nothing else."""
+    write(tmp_path, *(("raised", {"number": n, "text": "ä" * n}) for n in range(1, 4)))
+    data = (tmp_path / FILE).read_bytes()
+    for size in range(len(data) + 1):
+        (tmp_path / FILE).write_bytes(data[:size])
+        numbers = [f["number"] for f in read(tmp_path).faults]
+        assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_journal__one_controller_at_a_time(tmp_path):
+    journal = Journal.open(tmp_path)
+    with pytest.raises(JsonlError, match="another controller runs in this run folder"):
+        Journal.open(tmp_path)
+    journal.close()
+    Journal.open(tmp_path).close()
+
+
+def test_journal__of_another_boot_is_forgotten(tmp_path):
+    write(tmp_path, ("raised", {"number": 1}), ready=True)
+    path = tmp_path / FILE
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(['{"kind":"boot","id":"another"}', *lines[1:]]) + "\n")
+    assert (read(tmp_path).faults, read(tmp_path).was_ready) == ([], False)
+
+
+def test_journal__long_ones_are_compacted_and_stay_locked(tmp_path, monkeypatch):
+    monkeypatch.setattr("controller.faults.journal.COMPACT_BYTES", 2000)
+    many = [("updated", {"number": n % 3, "n": n}) for n in range(200)]
+    write(tmp_path, *many, ready=True, policy="all", reacted=["a"])
+    before = os.path.getsize(tmp_path / FILE)
+    journal = Journal.open(tmp_path)
+    assert os.path.getsize(tmp_path / FILE) < before / 4
+    with pytest.raises(JsonlError):
+        Journal.open(tmp_path)
+    journal.fault("raised", {"number": 7}, 1.0)
+    journal.close()
+    remembered = read(tmp_path)
+    assert [f["number"] for f in remembered.faults] == [0, 1, 2, 7]
+    assert (remembered.was_ready, remembered.policy, remembered.reacted) == (True, "all", ["a"])
+
+
+def test_journal__where_there_can_be_none(tmp_path):
+    (tmp_path / FILE).mkdir()
+    with pytest.raises(InputError, match=FILE):
+        Journal.open(tmp_path)
+
+
+# ---- the list that comes back -------------------------------------------------------------------------------
+
+GNMI = "gnmi x"
+
+
+def with_faults():
+    faults = FaultCorrelator(Plan())
+    faults.port("p0-t0-0-eth3", "DOWN", source=GNMI, now=1.0)
+    faults.port("p1-t0-0-eth3", "DOWN", source=GNMI, now=1.0)
+    faults.on_timer(1.2)
+    faults.port("p1-t0-0-eth3", "UP", source=GNMI, now=3.0)
+    return faults
+
+
+def back(faults, now=10.0):
+    again = FaultCorrelator(Plan())
+    again.restore(json.loads(json.dumps([f.to_json() for f in faults.all()])), now, 4.0)
+    return again
+
+
+def test_restore__the_same_list_word_for_word():
+    faults = with_faults()
+    assert [f.to_json() for f in back(faults).all()] == [f.to_json() for f in faults.all()]
+
+
+def test_restore__seen_again_it_goes_on_with_its_number():
+    again = back(with_faults())
+    again.port("p0-t0-0-eth3", "DOWN", source=GNMI, now=10.5)
+    again.on_timer(11.0)
+    again.on_timer(20.0)
+    (fault,) = again.active()
+    assert (fault.number, fault.first_seen) == (1, 1.0)
+    (evidence,) = fault.evidence()
+    assert (evidence["first_seen"], evidence["last_seen"], evidence["count"]) == (1.0, 10.5, 2)
+
+
+def test_restore__not_seen_it_is_over_in_time():
+    again = back(with_faults())
+    again.on_timer(13.0)
+    assert len(again.active()) == 1
+    again.on_timer(14.1)
+    assert again.active() == [] and [f.number for f in again.all()] == [1, 2]
+    assert [(change, f.number) for change, f in again.changes()] == [("cleared", 1)]
+
+
+def test_restore__new_ones_count_on():
+    again = back(with_faults())
+    again.port("p2-t0-0-eth3", "DOWN", source=GNMI, now=11.0)
+    again.on_timer(11.2)
+    assert [f.number for f in again.active()] == [1, 3]
+
+
+@pytest.mark.parametrize("record", [{}, {"number": "x"}, {"number": 1, "location": "p9-t9-9"}, {"alternatives": 7}])
+def test_restore__records_of_nothing_known_are_passed_over(record):
+    faults = FaultCorrelator(Plan())
+    good = with_faults().all()[0].to_json()
+    faults.restore([record, {**good, "location": "p9-t0-0 p9-t1-0"}, {**good, "how": "odd"}, good], 5.0, 1.0)
+    assert [f.number for f in faults.all()] == [1]

@@ -1,0 +1,170 @@
+"""What a fault list is told is kept, and told again in virtual time; files that are none are refused with a reason."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from controller.errors import InputError
+from controller.faults.correlator import OBSERVATIONS, FaultCorrelator
+from controller.faults.observations import (
+    EARLIER,
+    FILE,
+    VERSION,
+    ObservationRecorder,
+    Observations,
+    header_of,
+    replay,
+    replay_file,
+)
+from ipc.errors import UsageError
+from mrc.cli.app import app
+from topologies.plan import Plan
+
+PLAN = Plan(planes=1, racks=2, spines=2, hosts_per_rack=2)
+GNMI = "gnmi 127.0.0.1:9339"
+
+
+def cut_and_healed(faults, changes):
+    """A link goes and comes back, a host complains of an EV, and the timers ring."""
+
+    def note(now):
+        changes.extend((now, change, fault.text) for change, fault in faults.changes())
+
+    def ring(until):
+        while (due := faults.next_timer()) is not None and due <= until:
+            faults.on_timer(due)
+            note(due)
+
+    plan, traces = faults.plan, faults.traces
+    ev = traces.data(plan.host("h0"), plan.host("h2"), 0x0001)
+    probe = traces.t1_probe("h0", 0, "p0-t1-1")
+    faults.attend("counters", now=0.2)
+    faults.stream("p0-t0-0", True, now=0.5)
+    faults.path("h0 p0-t1-1", probe, "ok", source="mapper", now=1.0)
+    faults.counts("h0 p0-t1-1", probe, 10, 0, source="mapper", now=1.5, through_at=1.4)
+    faults.port("p0-t0-0-eth4", "DOWN", source=GNMI, now=2.0)
+    faults.path("h0 h2 0x0001", ev, "down", source="ev", now=2.05, t=2.01, says="a packet was lost without trace")
+    ring(2.9)
+    faults.digest("p0-t0-0-eth4", "dead next hop", now=2.95)
+    note(2.95)
+    faults.full_queue("p0-t0-0-eth3", now=3.0)
+    faults.port("p0-t0-0-eth4", "UP", source=GNMI, now=4.0)
+    note(4.0)
+    faults.path("h0 h2 0x0001", ev, "ok", source="ev", now=4.5)
+    faults.withdraw("h0 h2 0x0001", 0, source="ev", now=5.0)
+    faults.forget("ev", now=6.0)
+    ring(60.0)
+
+
+def kept(tmp_path, **options):
+    recorder = ObservationRecorder(tmp_path / "log", PLAN, **options)
+    changes = []
+    cut_and_healed(FaultCorrelator(PLAN, tap=recorder), changes)
+    recorder.close()
+    return tmp_path / "log" / FILE, changes
+
+
+def test_replay__the_same_changes_at_the_same_times(tmp_path):
+    path, changes = kept(tmp_path)
+    told = []
+    replay_file(path, lambda now, change, fault: told.append((now, change, fault.text)))
+    assert told == changes
+    assert [change for _, change, _ in changes if change != "updated"] == ["raised", "cleared"]
+
+
+def test_replay__a_list_with_waits_of_its_own_is_rung_although_the_file_rings_no_timer(tmp_path):
+    path, changes = kept(tmp_path)
+    observations = Observations(path)
+    calls = [call for call in observations.calls if call[0] != "on_timer"]
+    assert len(calls) < len(observations.calls)
+    told = []
+    replay(PLAN, calls, lambda now, change, fault: told.append((now, change, fault.text)), late_s=0.0)
+    assert [one[1:] for one in told] == [one[1:] for one in changes]
+
+
+def test_recorder__every_method_that_tells_something_is_heard():
+    told = []
+    faults = FaultCorrelator(PLAN, tap=lambda name, arguments: told.append((name, arguments["now"])))
+    cut_and_healed(faults, [])
+    faults.restore([], now=7.0, confirm_s=1.0)
+    faults.confirm_by(9.0, now=8.0)
+    assert {name for name, _ in told} == set(OBSERVATIONS)
+
+
+def test_recorder__a_file_grown_too_long_begins_anew_with_what_holds(tmp_path):
+    recorder = ObservationRecorder(tmp_path, PLAN, keep_bytes=2000)
+    faults = FaultCorrelator(PLAN, tap=recorder)
+    faults.port("p0-t0-0-eth4", "DOWN", source=GNMI, now=1.0)
+    probe = faults.traces.t0_probe("h0", 0)
+    for number in range(100):
+        faults.counts("h0 p0-t0-0", probe, number, 0, source="mapper", now=2.0 + number, through_at=2.0 + number)
+    recorder.close()
+    assert (tmp_path / EARLIER).exists()
+    assert (tmp_path / FILE).stat().st_size < 4000
+    replayed = replay_file(tmp_path / FILE)
+    assert [fault.text for fault in replayed.active()] == ["T0-T1 link p0-t0-0 p0-t1-1 down"]
+
+
+def test_recorder__what_was_withdrawn_is_not_told_again(tmp_path):
+    recorder = ObservationRecorder(tmp_path, PLAN, keep_bytes=1)
+    faults = FaultCorrelator(PLAN, tap=recorder)
+    probe = faults.traces.t0_probe("h0", 0)
+    faults.path("h0 p0-t0-0", probe, "down", source="mapper", now=1.0)
+    faults.withdraw("h0 p0-t0-0", 0, source="mapper", now=2.0)
+    for number in range(20):
+        faults.stream("p0-t1-0", True, now=3.0 + number)
+    recorder.close()
+    assert "h0" not in (tmp_path / FILE).read_text()
+
+
+def test_recorder__a_folder_that_cannot_be_written_stops_nobody(tmp_path, caplog):
+    (tmp_path / "log").write_text("a file where the folder should be")
+    recorder = ObservationRecorder(tmp_path / "log", PLAN)
+    cut_and_healed(FaultCorrelator(PLAN, tap=recorder), [])
+    assert "not kept" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (b"", "no file of observations"),
+        (b'{"kind": "boot", "id": "8c1f"}\n', "no file of observations"),
+        (b"\x7fELF\n", "line 1 is no JSON object"),
+        (b'{"kind": "observations", "version": 99}\n', f"version 99; this replays {VERSION}"),
+        (b'{"kind": "observations", "version": 1, "plan": {"planes": 0}}\n', "line 1: plan: planes = 0"),
+        (header_of(PLAN) + b'{"of": "port", "now": 1.0, "inter', "line 2 is cut short (33 bytes"),
+        (header_of(PLAN) + b'{"of": "noise", "now": 1.0}\n', "line 2: no observation 'noise'"),
+        (header_of(PLAN) + b'{"of": "on_timer"}\n', "line 2: on_timer: `now` is no time"),
+        (header_of(PLAN) + b'{"of": "port", "now": 1.0}\n', "line 2: port: missing a required argument"),
+        (header_of(PLAN) + b'{"of": "stream", "now": 1.0, "switch": "p9-t0-0", "up": false}\n', "line 2: no switch"),
+        (
+            header_of(PLAN)
+            + b'{"of": "path", "now": 1, "about": "x", "trace": ["h0", "h1"], "state": "ok", "source": "ev"}\n',
+            "line 2: path: no walk of this fabric: h0 h1",
+        ),
+    ],
+)
+def test_replay__a_file_that_is_none_is_refused_with_its_line(tmp_path, lines, reason):
+    path = tmp_path / "observations.jsonl"
+    path.write_bytes(lines)
+    with pytest.raises(InputError) as caught:
+        replay_file(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert reason in str(caught.value)
+
+
+def test_command__tells_the_changes_and_the_end(tmp_path):
+    path, _ = kept(tmp_path)
+    shown = CliRunner().invoke(app, ["faults", "--replay", str(path)])
+    assert shown.exit_code == 0, shown.output
+    assert "0.000 s  raised     1: T0-T1 link p0-t0-0 p0-t1-1 down" in shown.output
+    assert shown.output.endswith("0 active in the end, 3 changes\n")
+    data = json.loads(CliRunner().invoke(app, ["faults", "--replay", str(path), "--json"]).output)
+    assert [one["change"] for one in data["changes"]] == ["raised", "updated", "cleared"]
+    assert data["active"] == []
+
+
+@pytest.mark.parametrize("arguments", [["--replay", "/nowhere/observations.jsonl"], ["all", "--replay", "x"]])
+def test_command__says_what_is_wrong(arguments):
+    assert isinstance(CliRunner().invoke(app, ["faults", *arguments]).exception, UsageError)

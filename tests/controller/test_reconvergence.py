@@ -1,0 +1,91 @@
+"""A slow control plane: when groups follow what has died."""
+
+import math
+
+import pytest
+
+from controller.p4runtime.pruning import Dead, live_entries
+from controller.reconvergence import ReconvergenceDelay, seconds_of
+from topologies.plan import Plan
+
+PLAN = Plan(planes=2, racks=2, spines=2, hosts_per_rack=1)
+ONE, OTHER = (PLAN.link("p0-t0-1", f"p0-t1-{k}") for k in range(2))
+T1 = PLAN.switch("p1-t1-0")
+
+
+def dead(*links, **more):
+    return Dead(ports=frozenset(links), **more)
+
+
+def test_at_once__heeds_what_it_is_told():
+    reaction = ReconvergenceDelay()
+    reaction.told(0, dead(ONE), 1.0)
+    assert (reaction.heeded(0), reaction.due) == (dead(ONE), None)
+
+
+def test_after__the_first_change_starts_the_time_and_all_until_then_are_included():
+    reaction = ReconvergenceDelay(2.0)
+    reaction.told(0, dead(), 1.0)
+    assert reaction.due is None
+    reaction.told(0, dead(ONE), 5.0)
+    reaction.told(0, dead(ONE, OTHER), 6.9)
+    reaction.told(1, dead(silent=frozenset({T1})), 6.9)
+    assert (reaction.heeded(0), reaction.due) == (dead(), 7.0)
+    assert reaction.act() == [0, 1]
+    assert (reaction.heeded(0), reaction.due) == (dead(ONE, OTHER), None)
+    reaction.told(0, dead(ONE, OTHER), 8.0)  # nothing new
+    assert reaction.due is None
+
+
+def test_after__what_was_over_in_time_changes_nothing():
+    reaction = ReconvergenceDelay(2.0)
+    reaction.told(0, dead(ONE), 5.0)
+    reaction.told(0, dead(fresh=frozenset({ONE})), 6.0)
+    assert (reaction.due, reaction.act(), reaction.heeded(0)) == (7.0, [], dead())
+
+
+def test_after__a_return_takes_as_long():
+    reaction = ReconvergenceDelay(2.0)
+    reaction.told(0, dead(ONE), 5.0)
+    reaction.act()
+    reaction.told(0, dead(), 9.0)
+    assert (reaction.heeded(0), reaction.due) == (dead(ONE), 11.0)
+    assert (reaction.act(), reaction.heeded(0)) == ([0], dead())
+
+
+def test_never__groups_stay_as_they_are():
+    reaction = ReconvergenceDelay(math.inf)
+    reaction.told(0, dead(ONE), 5.0)
+    assert (reaction.heeded(0), reaction.due) == (dead(), None)
+
+
+def test_restore__goes_on_with_what_switches_were_told():
+    before = ReconvergenceDelay(2.0)
+    before.told(0, dead(ONE), 5.0)
+    before.told(1, dead(silent=frozenset({T1})), 5.0)
+    before.act()
+    after = ReconvergenceDelay(2.0)
+    after.restore(PLAN, [*before.names(), "p0-t0-9 p0-t1-0", "h7", None, 7])
+    assert [after.heeded(plane) for plane in (0, 1)] == [before.heeded(plane) for plane in (0, 1)]
+    after.told(0, dead(OTHER), 20.0)
+    assert (after.heeded(0), after.due) == (dead(ONE), 22.0)
+
+
+def test_entries__a_dead_port_is_known_at_once_and_groups_wait(spray):
+    def entries(switch, heeded):
+        return [str(e) for e in live_entries(PLAN, "spray", PLAN.switch(switch), spray, dead(ONE), heeded)]
+
+    assert entries("p0-t1-0", dead()) == ["dead_ports egress_port=2 dead()"]
+    assert entries("p0-t0-0", dead()) == []
+    assert len(entries("p0-t0-0", dead(ONE))) == 3
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("now", 0), ("0", 0), ("never", math.inf), ("2.5", 2.5)])
+def test_seconds_of__words_and_numbers(text, seconds):
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-1", "nan", "inf", "1e9"])
+def test_seconds_of__says_what_it_wants(text):
+    with pytest.raises(ValueError, match="`now`, `never` or seconds"):
+        seconds_of(text)

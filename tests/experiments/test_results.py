@@ -1,0 +1,244 @@
+"""Folders of results: never written to twice, kept when a run ended, withdrawn when none did."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from experiments.command import run
+from experiments.language.assertions import ExpectationVerdict
+from experiments.language.yaml_loader import read
+from experiments.results import LoadMeter, Results, ResultsError
+from experiments.runner import Planned, RunReport, carry_out, plan_runs
+from ipc.signals import Terminated
+from tests.experiments.report.test_report import Quiet
+
+SHORT = """\
+title: one link
+fabric: {planes: 1, racks: 2, spines: 1, hosts_per_rack: 1}
+links: {rate: 5M}
+workload: [{stream: h0 h1, name: flow, message: 16K, depth: 2}]
+duration: 100ms
+measure: {every: 50ms}
+"""
+
+
+def planned(folder: Path, text: str = SHORT, where: str = "virtual") -> Planned:
+    path = folder / "short.yaml"
+    path.write_text(text)
+    return plan_runs(read(path), where)
+
+
+def inside(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+class In(Quiet):
+    """Does something when a run has got somewhere; remembers what it was told of the end."""
+
+    def __init__(self, run: str, deed) -> None:
+        self.run, self.deed, self.told = run, deed, []
+
+    def progress(self, run, share, now):
+        if run.name == self.run:
+            self.run = ""
+            self.deed()
+
+    def stops(self, kept, folder):
+        self.told.append((kept, folder))
+
+
+def interrupt(how: type[BaseException] = KeyboardInterrupt):
+    def deed():
+        raise how
+
+    return deed
+
+
+def test_a_start_that_failed_leaves_nothing(tmp_path):
+    live = planned(tmp_path, where="live")
+    with pytest.raises(Exception, match="no such target"):
+        carry_out(live, Quiet(), out=tmp_path / "out" / "a", options={"target": "no such target"})
+    assert inside(tmp_path) == {"short.yaml"}
+    assert carry_out(planned(tmp_path), Quiet(), out=tmp_path / "out" / "a").runs
+
+
+@pytest.mark.parametrize("how", [KeyboardInterrupt, Terminated])
+def test_interrupted_before_a_run_ended_leaves_nothing(tmp_path, how):
+    tell = In("run", interrupt(how))
+    with pytest.raises(how):
+        carry_out(planned(tmp_path), tell, out=tmp_path / "out" / "a")
+    assert inside(tmp_path) == {"short.yaml"}
+    assert tell.told == [(0, tmp_path / "out" / "a")]
+    assert carry_out(planned(tmp_path), Quiet(), out=tmp_path / "out" / "a").runs
+
+
+def test_interrupted_while_the_first_run_is_written_leaves_nothing(tmp_path, monkeypatch):
+    def full(*_args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("experiments.results._write_csv", full)
+    with pytest.raises(OSError, match="No space"):
+        carry_out(planned(tmp_path), Quiet(), out=tmp_path / "out")
+    assert inside(tmp_path) == {"short.yaml"}
+
+
+def test_what_others_wrote_stays(tmp_path):
+    """`--out .` beside the scenario, in a folder with a file of the user's."""
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "scenario.yaml").write_text(SHORT)
+    mine = plan_runs(read(tmp_path / "scenario.yaml"), "virtual")
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(mine, In("run", interrupt()), out=tmp_path)
+    assert inside(tmp_path) == {"notes.txt", "scenario.yaml"}
+    other = planned(tmp_path, SHORT.replace("one link", "another"))
+    with pytest.raises(ResultsError, match=r"scenario\.yaml is another scenario: give another --out, or remove it"):
+        carry_out(other, Quiet(), out=tmp_path)
+    assert inside(tmp_path) == {"notes.txt", "scenario.yaml", "short.yaml"}
+    assert (tmp_path / "scenario.yaml").read_text() == SHORT
+    assert carry_out(mine, Quiet(), out=tmp_path).runs
+
+
+def test_observations_of_a_run_are_put_beside_it(tmp_path):
+    one, out = planned(tmp_path), tmp_path / "out"
+    carry_out(one, Quiet(), out=out)
+    results, (outcome,) = Results.open(out)
+    outcome.observations = b'{"kind":"observations"}\n'
+    results.add(outcome, {})
+    kept = {path for path in inside(out) if "observations" in path}
+    assert kept == {"runs/run_.observations.jsonl"}
+    assert (out / kept.pop()).read_bytes() == b'{"kind":"observations"}\n'
+    assert "observations" not in json.loads((out / "runs/run_.json").read_text())
+
+
+def test_interrupted_after_one_run_keeps_it(tmp_path):
+    two, out = planned(tmp_path, SHORT + "repeat: 2\n"), tmp_path / "out"
+    tell = In("#2", interrupt())
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(two, tell, out=out)
+    assert tell.told == [(1, out)]
+    assert inside(out) == {"manifest.json", "scenario.yaml", "runs", "runs/1.json", "runs/1.csv"}
+    results, outcomes = Results.open(out)
+    assert [outcome.name for outcome in outcomes] == ["#1"] and not results.manifest["complete"]
+    with pytest.raises(ResultsError, match=r"holds results already \(1 of 2 runs ended"):
+        carry_out(two, Quiet(), out=out)
+
+
+@pytest.mark.parametrize("during", ["#1", "#2"])
+def test_a_folder_in_progress_is_refused(tmp_path, during):
+    """Also before its first run has ended: once a second command took it over then."""
+    two, out = planned(tmp_path, SHORT + "repeat: 2\n"), tmp_path / "out"
+
+    def second():
+        before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+        with pytest.raises(ResultsError, match=r"runs ended: they still go on, or were killed\): give another --out"):
+            carry_out(two, Quiet(), out=out)
+        assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+    tell = In(during, second)
+    assert len(carry_out(two, tell, out=out).runs) == 2
+    assert tell.run == "" and tell.told == []
+    assert Results.open(out)[0].manifest["complete"]
+
+
+def test_finished_results_are_never_written_to_again(tmp_path):
+    out = tmp_path / "out"
+    carry_out(planned(tmp_path), Quiet(), out=out)
+    with pytest.raises(ResultsError, match="out holds results already: give another --out, or remove it"):
+        carry_out(planned(tmp_path), Quiet(), out=out)
+    (out / "manifest.json").unlink()
+    with pytest.raises(ResultsError, match="holds results already"):  # runs without a manifest are runs, too
+        carry_out(planned(tmp_path), Quiet(), out=out)
+
+
+def test_a_folder_that_the_last_scenario_cannot_have_is_told_before_the_first_runs(tmp_path):
+    """Once `mrc run a b --out DIR` ran all of `a` first."""
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        planned(tmp_path / folder)
+    (tmp_path / "other.yaml").write_text(SHORT)
+    short, same, other = (str(tmp_path / name) for name in ("a/short.yaml", "b/short.yaml", "other.yaml"))
+
+    def refused(out: Path, *files: str) -> str:
+        with pytest.raises(ResultsError) as error:
+            run(list(files), where="virtual", seed=None, repeat=None, out=out, jobs=1, as_json=False, options={})
+        return str(error.value)
+
+    (tmp_path / "out" / "other" / "runs").mkdir(parents=True)
+    assert "out/other holds results already: give another --out" in refused(tmp_path / "out", short, other)
+    assert "two scenarios would both write to" in refused(tmp_path / "new", short, same)
+    assert inside(tmp_path / "out") == {"other", "other/runs"} and not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_the_command_ends_at_once_with_all_its_processes(tmp_path, how, code):
+    """Once Ctrl-C waited for the runs in progress, and SIGTERM left processes that went on with them."""
+    text = SHORT.replace("100ms", "50000s").replace("every: 50ms", "every: 10s")
+    (tmp_path / "long.yaml").write_text(text + "repeat: 3\n")
+    words = ["run", str(tmp_path / "long.yaml"), "--virtual", "--jobs", "2", "--out", str(tmp_path / "out")]
+    mrc = subprocess.Popen(
+        [sys.executable, "-m", "mrc", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+    manifest = tmp_path / "out" / "manifest.json"
+    while mrc.poll() is None and not manifest.exists():
+        time.sleep(0.05)
+    if how == signal.SIGINT:
+        os.killpg(mrc.pid, how)  # as a terminal does
+    else:
+        mrc.send_signal(how)
+    said = mrc.communicate()[0]  # all that have its stdout are gone
+    assert mrc.returncode == code and "Traceback" not in said, said
+    if how == signal.SIGKILL:
+        assert json.loads(manifest.read_text())["runs"] == []
+        with pytest.raises(ResultsError, match=r"0 of 3 runs ended: .* or were killed\): .* or remove it"):
+            carry_out(plan_runs(read(tmp_path / "long.yaml"), "virtual"), Quiet(), out=tmp_path / "out")
+    else:
+        assert "no run of long had ended: nothing of it is kept" in said and "runs that ended" not in said
+        assert inside(tmp_path) == {"long.yaml"}
+
+
+@pytest.mark.parametrize(
+    ("busy", "stolen", "says"),
+    [
+        (60, 0, "good to a few ms"),
+        (95, 0, "poor: the CPUs were busy 95 % of the time; packets and timers had to wait"),
+        (60, 15, "poor: the CPUs were busy 60 % of the time, 15 % of it for other guests of the host; packets and"),
+    ],
+)
+def test_load__is_judged_by_what_was_busy_and_what_was_stolen(monkeypatch, busy, stolen, says):
+    looks = iter([(0, 0, 0), (1000, 100, 5000), (1000 + busy, 100 + stolen, 5100)])
+    monkeypatch.setattr(LoadMeter, "_read", staticmethod(lambda: next(looks)))
+    meter = LoadMeter()
+    meter.look()
+    meter.look()
+    load = meter.read("live")
+    assert (load["busy"], load["stolen"]) == (busy / 100, stolen / 100)
+    assert load["overloaded"] == says.startswith("poor") and load["times"].startswith(says)
+
+
+def test_report__is_inconclusive_when_only_an_overloaded_machine_may_have_failed_it():
+    def report(overloaded: bool, *verdicts: tuple[bool, bool]) -> RunReport:
+        judged = [ExpectationVerdict("rule", "run", passed, "", "", timed=timed) for passed, timed in verdicts]
+        return RunReport("s", "", [], judged, [], None, 0.0, overloaded)
+
+    assert report(True, (False, True), (True, False)).inconclusive
+    assert not report(False, (False, True)).inconclusive  # the machine had time
+    assert not report(True, (False, True), (False, False)).inconclusive  # bytes are bytes on any machine
+    assert not report(True, (True, True)).inconclusive
+
+
+def test_judge__tells_what_an_overloaded_machine_may_decide(tmp_path):
+    expect = "expect: [{metric: rate.total, at_least: 1}, {metric: qp_errors, at_most: 0}]\n"
+    (tmp_path / "two.yaml").write_text(SHORT + expect)
+    judged = carry_out(plan_runs(read(tmp_path / "two.yaml"), "virtual"), Quiet()).verdicts
+    assert [one.timed for one in judged] == [False, True, False]  # bytes in place; a rate; failed QPs

@@ -1,0 +1,419 @@
+"""Scenarios in virtual time: repeatable to the byte, every metric, verdicts that can fail, results, reports."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from multiprocessing import active_children
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from experiments import command
+from experiments.command import SCENARIOS
+from experiments.language.assertions import judge
+from experiments.language.expand import expand, places_of
+from experiments.language.fault_schedule import steps
+from experiments.language.validate import plan_of
+from experiments.language.yaml_loader import read
+from experiments.live import live_run
+from experiments.metric_values import _WHOLE, Measured
+from experiments.metrics import METRICS
+from experiments.report.page import report
+from experiments.runner import carry_out, plan_runs
+from experiments.virtual.virtual_run import run_virtual
+from experiments.worker_pool import WorkerPool
+from ipc.errors import UsageError
+from mrc.cli.app import app
+
+SMALL = """\
+title: one link of two planes
+fabric: {planes: 2, racks: 2, spines: 2, hosts_per_rack: 1}
+links: {rate: 5M}
+workload:
+  - {stream: h0 h1, name: flow, message: 16K, depth: 2}
+duration: 1.5s
+faults:
+  - {at: 0.5s, cut: p0-t0-0 p0-t1-0, for: 0.3s}
+measure: {every: 100ms, latency: true, queues: [p0-t0-1-eth1]}
+expect:
+  - {metric: qp_errors, at_most: 0}
+figures:
+  - {kind: rate_over_time, metric: rate.flow, of: baseline}
+  - {kind: queue_over_time, metric: queue.p0-t0-1-eth1}
+"""
+
+
+class Quiet:
+    """Tells nobody."""
+
+    def begins(self, runs):
+        self.runs = runs
+
+    def progress(self, run, share, now):
+        assert 0 <= share <= 1
+
+    def ends(self, run, outcome):
+        pass
+
+    def stops(self, kept, folder):
+        pass
+
+
+def document(tmp_path: Path, text: str = SMALL):
+    path = tmp_path / "small.yaml"
+    path.write_text(text)
+    return read(path)
+
+
+def outcome_of(tmp_path: Path, text: str = SMALL, seed: int | None = None):
+    (run,) = expand(document(tmp_path, text), "virtual", seed=seed)
+    return run, run_virtual(run)
+
+
+# ---- runs ---------------------------------------------------------------------------------------------------
+
+
+def test_same_seed_same_bytes(tmp_path):
+    first, second = (json.dumps(outcome_of(tmp_path)[1].to_json()) for _ in range(2))
+    assert first == second
+    assert json.dumps(outcome_of(tmp_path, seed=2)[1].to_json()) != first
+
+
+def test_side_by_side_gives_the_same(tmp_path):
+    planned = plan_runs(document(tmp_path, SMALL + "repeat: 2\n"), "virtual")
+    alone = carry_out(planned, Quiet())
+    with WorkerPool(2) as crew:
+        together = carry_out(planned, Quiet(), begun=crew.hand_in(planned.runs))
+    assert [o.to_json() for _, o in alone.runs] == [o.to_json() for _, o in together.runs]
+    assert [run.seed for run, _ in alone.runs] == [1, 2]
+
+
+def test_a_crew_may_be_ahead_of_the_scenarios_it_works_for(tmp_path):
+    file = document(tmp_path, SMALL + "variants: {one: {}, two: {links: {rate: 6M}}}\n")
+    planned = [plan_runs(file, "virtual", seed=seed) for seed in (1, 2)]
+    with WorkerPool(2) as crew:
+        begun = [crew.hand_in(one.runs) for one in planned]
+        together = [carry_out(one, Quiet(), begun=its) for one, its in zip(planned, begun, strict=True)]
+    for one, made in zip(planned, together, strict=True):
+        alone = carry_out(one, Quiet())
+        assert [o.to_json() for _, o in alone.runs] == [o.to_json() for _, o in made.runs]
+        assert made.wall_s > 0
+
+
+def test_errors_in_other_processes_come_back_with_their_traceback(tmp_path):
+    (run,) = plan_runs(document(tmp_path), "virtual").runs
+    bad = replace(run, scenario=run.scenario.model_copy(update={"workload": None}))
+    with WorkerPool(1) as crew:
+        planned = replace(plan_runs(document(tmp_path), "virtual"), runs=[bad])
+        with pytest.raises(TypeError) as error:
+            carry_out(planned, Quiet(), begun=crew.hand_in([bad]))
+        assert "run_virtual" in str(error.value.__cause__)
+        planned = plan_runs(document(tmp_path), "virtual")
+        assert carry_out(planned, Quiet(), begun=crew.hand_in(planned.runs)).runs
+
+
+def test_a_process_that_is_killed_is_told(tmp_path):
+    planned = plan_runs(document(tmp_path, SMALL.replace("duration: 1.5s", "duration: 5000s")), "virtual")
+    with WorkerPool(1) as crew:
+        begun = crew.hand_in(planned.runs)
+        (child,) = active_children()
+        child.kill()
+        with pytest.raises(UsageError, match="process of run 'run' ended with exit code -9: give fewer --jobs"):
+            carry_out(planned, Quiet(), begun=begun)
+
+
+def test_a_cut_link_is_seen_and_forgotten(tmp_path):
+    run, outcome = outcome_of(tmp_path)
+    measured = Measured(outcome, run.scenario)
+    assert [event["t"] for event in outcome.events if event["what"] == "fault"] == [0.5, 0.8]
+    assert 0 < measured.value("evs.first_bad") < 0.2
+    assert measured.value("lost") == measured.value("retransmitted") == sum(outcome.series.retransmitted) > 0
+    assert [(p["flow"], p["host"], p["peer"], len(p["evs"])) for p in outcome.paths] == [("flow:h0-h1", "h0", "h1", 4)]
+    assert measured.value("damaged") == measured.value("failed") == 0
+    assert measured.value("reorder.max") > 0
+    assert measured.value("latency.flow.p99") >= measured.value("latency.flow.p50") > 0
+    assert 0.8 < measured.value("rate.flow") / outcome.capacity_bps < 1.0
+
+
+def test_the_series_add_up_to_what_was_received(tmp_path):
+    _, outcome = outcome_of(tmp_path)
+    series = outcome.series
+    spans = [b - a for a, b in zip([0.0, *series.times_s[:-1]], series.times_s, strict=True)]
+    summed = sum(rate * span / 8 for rate, span in zip(series.received_bps["flow:h0-h1"], spans, strict=True))
+    assert summed == pytest.approx(outcome.flows[0].received_bytes, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"])
+@pytest.mark.parametrize("transport", ["{kind: mrc}", "{kind: rocev2, qps: 2}"])
+def test_collectives_are_right_under_loss(tmp_path, kind, transport):
+    text = f"""\
+title: collective
+fabric: {{planes: 2, racks: 3, spines: 1, hosts_per_rack: 1}}
+transport: {transport}
+workload: [{{collective: {kind}, size: 20K, iterations: 2, warm_up: 1}}]
+faults: [{{at: 0s, loss: {{into: hosts, rate: 10%}}}}]
+measure: {{evs: false}}
+"""
+    _, outcome = outcome_of(tmp_path, text)
+    (one,) = outcome.collectives
+    assert outcome.finished
+    assert [iteration.wrong for iteration in one.iterations] == [0, 0]
+    assert sum(flow.retransmitted for flow in outcome.flows) > 0
+
+
+def test_queues_of_one_plane_are_no_losses():
+    """In an all-to-all packets of a long queue are lapped by many of other planes; nothing is lost, nobody accused."""
+    runs = expand(read(SCENARIOS / "e16.yaml"), "virtual")
+    (run,) = [one for one in runs if one.label == {"variant": "mrc", "loss": "0%", "size": 1 << 20}]
+    measured = Measured(run_virtual(run), run.scenario)
+    assert measured.value("trimmed") > 100
+    assert (measured.value("lost"), measured.value("evs.bad")) == (0, 0)
+
+
+def test_a_fault_comes_at_its_share_of_the_work(tmp_path):
+    text = (
+        SMALL.replace("depth: 2}", "depth: 2, bytes: 256K}")
+        .replace("duration: 1.5s\n", "")
+        .replace("at: 0.5s", "at: 50%")
+    )
+    _run, outcome = outcome_of(tmp_path, text.replace("at: 0.5s", "at: 50%").replace("for: 0.3s", "for: 0.1s"))
+    begins, ends = [event["t"] for event in outcome.events if event["what"] == "fault"]
+    done = outcome.flows[0].finished_s
+    assert 0.35 * done < begins < 0.65 * done
+    assert ends - begins == pytest.approx(0.1, abs=1e-6)
+
+
+def test_overlapping_cuts_end_with_the_last(tmp_path):
+    text = SMALL.replace("for: 0.3s}", "for: 0.6s}\n  - {at: 0.6s, cut: p0-t0-0 p0-t1-0, for: 0.1s}")
+    _, outcome = outcome_of(tmp_path, text.replace("duration: 1.5s", "duration: 2.5s"))
+    back = [e["t"] for e in outcome.events if e["what"] == "ev" and e["new"] == "good"]
+    assert min(back) > 1.1
+
+
+def test_random_targets_follow_the_seed(tmp_path):
+    text = SMALL.replace("cut: p0-t0-0 p0-t1-0", "cut: {random: fabric-links, count: 2}")
+    drawn = []
+    for seed in (1, 1, 2, 3):
+        (run,) = expand(document(tmp_path, text), "virtual", seed=seed)
+        drawn.append(str(steps(run.scenario, plan_of(run.scenario), run.seed)[0]))
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn)) > 1
+
+
+@pytest.mark.parametrize("none", ["count: 0", "share: 0%"])
+def test_no_random_target_is_no_fault(tmp_path, none):
+    text = SMALL.replace("cut: p0-t0-0 p0-t1-0", f"cut: {{random: links, {none}}}")
+    run, outcome = outcome_of(tmp_path, text)
+    assert [step.targets for step in steps(run.scenario, plan_of(run.scenario), 1)] == [(), ()]
+    assert Measured(outcome, run.scenario).value("lost") == 0
+
+
+def test_live_runs_may_have_values_of_their_own(tmp_path):
+    text = (
+        SMALL
+        + """
+sweep: {size: [64K, 1M, 4M], spare: [a, b]}
+live: {links: {rate: 4M}, sweep: {size: [32K, 128K]}}
+variants: {mrc: {}, fat: {links: {rate: 40M}, live: {links: {rate: 8M}}}}
+"""
+    )
+    text = text.replace(
+        "expect:", "expect:\n  - {metric: lost, at_most: 0, where: {size: last}, compared_to: {size: first}}"
+    )
+    runs = {where: expand(document(tmp_path, text), where) for where in ("virtual", "live")}
+    assert [run.label["size"] for run in runs["live"]] == ["32K", "32K", "128K", "128K"] * 2
+    assert len(runs["virtual"]) == 12
+    rates = {(where, run.label["variant"]): run.scenario.links.rate for where in runs for run in runs[where]}
+    assert rates["live", "mrc"] == 4e6 and rates["live", "fat"] == 8e6 and rates["virtual", "fat"] == 40e6
+    for where, ends in (("virtual", ("64K", "4M")), ("live", ("32K", "128K"))):
+        rule = runs[where][0].scenario.expect[0]
+        assert (rule.compared_to["size"], rule.where["size"]) == ends
+
+
+def test_a_network_that_reacts_gets_its_plane_back(tmp_path):
+    text = SMALL.replace("cut: p0-t0-0 p0-t1-0, for: 0.3s", "cut: p0-t0-1 p0-t1-0").replace("duration: 1.5s\n", "") + (
+        "mode: switch-spray\nduration: 3s\nvariants: {never: {}, soon: {control_plane: {react_after: 100ms}}}\n"
+    )
+    bad = {}
+    for run in expand(document(tmp_path, text), "virtual"):
+        measured = Measured(run_virtual(run), run.scenario)
+        bad[run.label["variant"]] = measured.value("evs.bad")
+        assert (measured.value("control.reacted") is not None) == (run.label["variant"] == "soon")
+    assert bad["never"] > bad["soon"] == 0
+
+
+def test_a_denylist_before_the_start_spares_all_losses(tmp_path):
+    text = SMALL.replace("at: 0.5s, cut: p0-t0-0 p0-t1-0, for: 0.3s", "at: 0s, silent: p0-t0-0 p0-t1-0") + (
+        "variants: {off: {}, all: {control_plane: {denylist: all}}}\n"
+    )
+    lost = {
+        r.label["variant"]: Measured(run_virtual(r), r.scenario) for r in expand(document(tmp_path, text), "virtual")
+    }
+    assert lost["off"].value("lost") > 0
+    assert lost["all"].value("lost") == 0
+    assert lost["all"].value("evs.denied") == 1
+
+
+# ---- metrics, rules, files ------------------------------------------------------------------------------------
+
+
+def test_every_metric_is_computed(tmp_path):
+    assert set(_WHOLE) == {metric.pattern for metric in METRICS if not metric.series}
+    run, outcome = outcome_of(tmp_path)
+    values = Measured(outcome, run.scenario).all()
+    assert len(values) > 35
+    assert values["rate.flow"] == values["rate.total"] > 0
+
+
+def test_a_rule_that_does_not_hold_is_told_with_its_events(tmp_path):
+    text = SMALL.replace("{metric: qp_errors, at_most: 0}", "{metric: lost, at_most: 0, why: there is a cut}")
+    made = carry_out(plan_runs(document(tmp_path, text), "virtual"), Quiet())
+    (bad,) = [verdict for verdict in made.verdicts if not verdict.passed]
+    assert not made.passed
+    assert (bad.rule, bad.expected, bad.why) == ("lost at most 0", "<= 0", "there is a cut")
+    assert any("cut p0-t0-0 p0-t1-0" in line for line in bad.events)
+    assert any("assumed_bad" in line for line in bad.events)
+
+
+def test_results_and_report(tmp_path):
+    out = tmp_path / "out"
+    made = carry_out(plan_runs(document(tmp_path), "virtual"), Quiet(), out=out)
+    assert made.passed
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["complete"] and manifest["passed"] and manifest["machine"]["kernel"]
+    assert (out / "runs" / "run.csv").read_text().startswith("time_s,rate_bps flow:h0-h1,lost")
+    (page,) = report(out)
+    text = (out / "report.html").read_text()
+    assert page.passed and text.count("<svg") >= 4 and not re.search(r"(src|href)=\"[^#d]", text)
+    assert {p.suffix for p in (out / "figures").iterdir()} == {".svg", ".png"}
+    (again,) = report(out)
+    assert again.passed
+
+
+def test_runs_with_names_alike_have_files_of_their_own(tmp_path):
+    text = SMALL.replace("duration: 1.5s", "duration: 100ms").replace("at: 0.5s", "at: 0.05s")
+    carry_out(
+        plan_runs(document(tmp_path, text + "variants: {a+b: {}, a b: {}}\n"), "virtual"), Quiet(), out=tmp_path / "out"
+    )
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert [one["file"] for one in manifest["runs"]] == ["runs/a_b.json", "runs/a_b_.json"]
+
+
+def test_the_command_line_tells_by_its_exit_code(tmp_path):
+    document(tmp_path)
+    path = str(tmp_path / "small.yaml")
+    run = CliRunner().invoke
+    done = run(app, ["run", path, "--virtual", "--out", str(tmp_path / "a"), "--json"])
+    assert done.exit_code == 0 and json.loads(done.stdout)[0]["passed"] is True
+    assert run(app, ["run", path, "--virtual", "--seed", "2", "--out", str(tmp_path / "b")]).exit_code == 0
+    compared = run(app, ["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"])
+    assert compared.exit_code == 0 and len(json.loads(compared.stdout)["rows"]) > 20
+    document(tmp_path, SMALL.replace("qp_errors, at_most: 0", "sent, at_most: 0"))
+    assert run(app, ["run", path, "--virtual", "--out", str(tmp_path / "c")]).exit_code == 1
+    document(tmp_path, "titel: x")
+    assert run(app, ["run", path, "--virtual"]).exit_code == 2
+    assert run(app, ["scenario", "validate", path]).exit_code == 2
+
+
+# ---- the scenarios that come with the testbed -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("where", ["virtual", "live"])
+def test_scenario_is_good(path, where):
+    runs = plan_runs(read(path), where).runs
+    scenario = runs[0].scenario
+    assert scenario.expect and scenario.figures
+    assert path.read_text().startswith("# ")
+    if scenario.paper is not None:
+        assert scenario.paper.saw and scenario.paper.scaled
+
+
+def test_all_experiments_are_here():
+    ids = {plan_runs(read(path), "virtual").runs[0].scenario.paper.id for path in SCENARIOS.glob("e*.yaml")}
+    assert ids == {f"E{number}" for number in range(1, 22)}
+
+
+def test_the_page_lists_every_metric():
+    text = (SCENARIOS.parent / "docs" / "scenarios.md").read_text()
+    assert [m.pattern for m in METRICS if f"| `{m.pattern}` | {m.unit} | {m.text} |" not in text] == []
+
+
+LOST_NACKS = """
+title: links of a congested rack fail
+fabric: {planes: 1, racks: 2, spines: 4, hosts_per_rack: 1}
+links: {rate: 40M, fabric: {rate: 10M}}
+transport: {config: {backup_per_plane: 0}}
+workload:
+  - {stream: h0 h1, name: flow, message: 64K, depth: 8}
+faults:
+  - {at: $first, cut: p0-t0-0 p0-t1-0}
+  - {at: $second, cut: p0-t0-0 p0-t1-1}
+  - {at: $third, cut: p0-t0-0 p0-t1-2}
+duration: $end
+sweep: {first: [GAPs], second: [2GAPs], third: [3GAPs], end: [4GAPs]}
+"""
+
+
+@pytest.mark.parametrize(("gap", "seed"), [(0.5, 8), (1, 3)])
+def test_nacks_lost_with_the_way_back_accuse_nobody(tmp_path, gap, seed):
+    """E18 once took the good EV for the dead one, whose place the floor then kept for two seconds."""
+    text = LOST_NACKS
+    for times in (4, 3, 2, ""):
+        text = text.replace(f"{times}GAP", str((times or 1) * gap))
+    _, outcome = outcome_of(tmp_path, text, seed)
+    bad = [event["ev"] for event in outcome.events if event["what"] == "ev" and event["new"] == "assumed_bad"]
+    assert sorted(bad) == [0, 1, 2]
+
+
+ON_BMV2 = """
+title: Rates for each target
+fabric: {planes: 1, racks: 2, spines: 1, hosts_per_rack: 1}
+workload:
+  - {stream: h0 h1, name: flow}
+duration: 3s
+faults:
+  - {at: 1s, line: {link: h0 p0-t0-0, delay: 5ms}}
+live: {links: {rate: 2M, rtt: 50ms}}
+bmv2: {links: {rate: 1M}}
+variants:
+  a: {}
+  b: {bmv2: {duration: 2s}}
+expect:
+  - {metric: rate.total, at_least: 1, only: bmv2}
+  - {metric: rate.total, at_least: 2, only: [virtual, embedded]}
+  - {metric: rate.total, at_least: 3, only: live}
+"""
+
+
+def test_bmv2__has_parts_and_rules_of_its_own_on_top_of_live(tmp_path):
+    (tmp_path / "mine.yaml").write_text(ON_BMV2)
+    document = read(tmp_path / "mine.yaml")
+    rates = {}
+    for target in ("embedded", "bmv2"):
+        runs = plan_runs(document, "live", target=target).runs
+        rates[target] = [(run.scenario.links.rate, run.scenario.links.rtt, run.scenario.duration) for run in runs]
+    assert rates == {"embedded": [(2e6, 0.05, 3.0)] * 2, "bmv2": [(1e6, 0.05, 3.0), (1e6, 0.05, 2.0)]}
+    scenario = plan_runs(document, "live", target="bmv2").runs[0].scenario
+    rules = [judge(scenario, [], places_of("live", target)) for target in ("embedded", "bmv2")]
+    assert [[one.expected for one in some] for some in rules] == [["a run with "] * 2] * 2
+    assert [[one.rule.split()[-1] for one in some] for some in rules] == [["2", "3"], ["1", "3"]]
+
+
+def test_target__that_does_not_exist_is_said_before_anything_is_read():
+    with pytest.raises(UsageError, match="--target tofino: give one of embedded, bmv2"):
+        command.run(
+            ["e7"], where="live", seed=None, repeat=None, out=None, jobs=1, as_json=False, options={"target": "tofino"}
+        )
+
+
+def test_bmv2__what_it_cannot_do_is_said(tmp_path):
+    (tmp_path / "mine.yaml").write_text(ON_BMV2)
+    scenario = plan_runs(read(tmp_path / "mine.yaml"), "live", target="bmv2").runs[0].scenario
+    round_trip, line = live_run.unlike(scenario, "bmv2")
+    assert "bmv2 cannot delay packets, nor does it serialise a lone one" in round_trip and "the 50 ms of" in round_trip
+    assert "faults that set a link's delay leave it as it is" in line
+    assert live_run.unlike(scenario) == []

@@ -1,0 +1,117 @@
+"""Flows and collectives of scenarios between agents, with real packets; and requests that make no sense."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from ipc.rpc import JsonlClient, JsonlPeerError
+from tests.hosts.agent.test_agent_network import pytestmark, wire  # noqa: F401 - fixture and marks
+
+SHAPE = {"message_bytes": 5000, "messages": 40, "depth": 4, "rate_bps": None, "seed": 3}
+
+
+def clients(wire):  # noqa: F811
+    return [JsonlClient(wire.run_dir / "agents" / f"{name}.sock", name=name) for name in ("h0", "h1")]
+
+
+def qp_pair(a, b, **fields):
+    """QPNs of a connected pair."""
+    mine, theirs = (one.request("flow_qp", peer=peer, **fields) for one, peer in ((a, "h1"), (b, "h0")))
+    for client, own, other in ((a, mine, theirs), (b, theirs, mine)):
+        client.request("flow_connect", qpn=own["qpn"], remote=other["attributes"], config={"no_receive": "deliver"})
+    return mine["qpn"], theirs["qpn"]
+
+
+def until(client, done):
+    """The first answer of flow_read that `done` likes."""
+    while True:
+        read = client.request("flow_read")
+        if done(read):
+            return read
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("transport", ["mrc", "rocev2"])
+def test_flow__every_message_is_checked(wire, transport):  # noqa: F811
+    wire.switches()
+    with wire.agent("h0"), wire.agent("h1"):
+        a, b = clients(wire)
+        here, there = qp_pair(a, b, transport=transport)
+        memory = b.request("flow_sink", flow="f", qpns=[there], shape=SHAPE)
+        start = time.monotonic() + 0.05
+        a.request("flow_source", flow="f", qpns=[here], shape=SHAPE, **memory_of(memory), start_s=start, latencies=True)
+        read = until(a, lambda read: read["sources"]["f"]["done"])["sources"]["f"]
+        assert (read["completed"], read["failed"]) == (40, 0)
+        sink = until(b, lambda read: read["sinks"]["f"]["checked"] == 40)["sinks"]["f"]
+        assert (sink["damaged"], sink["received_bytes"]) == (0, 200_000)
+        a.close(), b.close()
+
+
+def memory_of(answer):
+    return {"va": answer["va"], "rkey": answer["rkey"]}
+
+
+def test_flow__wrong_bytes_are_found(wire):  # noqa: F811
+    wire.switches()
+    with wire.agent("h0"), wire.agent("h1"):
+        a, b = clients(wire)
+        here, there = qp_pair(a, b)
+        memory = b.request("flow_sink", flow="f", qpns=[there], shape={**SHAPE, "seed": 4})
+        a.request("flow_source", flow="f", qpns=[here], shape=SHAPE, **memory_of(memory), start_s=time.monotonic())
+        sink = until(b, lambda read: read["sinks"]["f"]["checked"] == 40)["sinks"]["f"]
+        assert sink["damaged"] == 40
+        a.close(), b.close()
+
+
+def test_collective__between_two_agents(wire):  # noqa: F811
+    wire.switches()
+    with wire.agent("h0"), wire.agent("h1"):
+        both = clients(wire)
+        opened = [
+            one.request(
+                "rank_open", flow="ring", kind="all_reduce", rank=r, ranks=2, size_bytes=30_000, seed=1, iterations=3
+            )
+            for r, one in enumerate(both)
+        ]
+        for r, one in enumerate(both):
+            other = both[1 - r]
+            mine, theirs = (c.request("flow_qp", peer=f"h{p}") for c, p in ((one, 1 - r), (other, r)))
+            for client, own, far in ((one, mine, theirs), (other, theirs, mine)):
+                keys = {"no_receive": "deliver"}
+                client.request("flow_connect", qpn=own["qpn"], remote=far["attributes"], config=keys)
+            one.request("rank_link", flow="ring", peer=1 - r, qpns=[mine["qpn"]], regions=opened[1 - r]["regions"])
+            other.request("rank_link", flow="ring", sources=[[theirs["qpn"], r, 1]])
+        for one in both:
+            one.request("rank_start", flow="ring", start_s=time.monotonic() + 0.05)
+        for one in both:
+            read = until(one, lambda read: read["ranks"]["ring"]["done"])["ranks"]["ring"]
+            assert [wrong for _, wrong in read["ended"]] == [0, 0, 0]
+            one.close()
+
+
+def test_requests_that_make_no_sense_are_refused(wire):  # noqa: F811
+    wire.switches()
+    with wire.agent("h0") as h0, wire.agent("h1"):
+        a, b = clients(wire)
+        here, _ = qp_pair(a, b)
+        for op, fields, text in [
+            ("flow_qp", {"peer": "h0"}, "is this host"),
+            ("flow_qp", {"peer": "h1", "transport": "tcp"}, "no transport 'tcp'"),
+            ("flow_qp", {"peer": "h1", "transport": "rocev2", "settings": {"windw": 1}}, "no key windw"),
+            ("flow_connect", {"qpn": 1, "remote": {}}, "QP 1 was not made for this client"),
+            ("flow_connect", {"qpn": here, "remote": {}, "config": {"cwnd": 1}}, "attributes|remote|config"),
+            ("flow_sink", {"flow": "f", "qpns": [here], "shape": {**SHAPE, "depth": 99}}, "depth = 99"),
+            ("flow_sink", {"flow": "f", "qpns": [here], "shape": {**SHAPE, "message_bytes": 1 << 40}}, "message_bytes"),
+            ("flow_sink", {"flow": "f", "qpns": ["x"], "shape": SHAPE}, "numbers of QPs"),
+            ("flow_source", {"flow": "f", "qpns": [here], "shape": SHAPE, "va": 1}, "needs 'rkey'"),
+            ("rank_open", {"flow": "r", "kind": "gossip", "rank": 0, "ranks": 2, "size_bytes": 9,
+             "iterations": 1}, "no coll"),
+            ("rank_start", {"flow": "r", "start_s": 1.0}, "no rank of 'r' here"),
+            ("rank_link", {"flow": "r", "peer": 1, "qpns": [here], "regions": {"data": 7}}, "no rank of 'r'"),
+        ]:  # fmt: skip
+            with pytest.raises(JsonlPeerError, match=text):
+                a.request(op, **fields)
+        a.close(), b.close()
+        assert h0.status()["qps"] == [] or all(not qp["busy"] for qp in h0.status()["qps"])

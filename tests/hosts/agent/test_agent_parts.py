@@ -1,0 +1,332 @@
+"""The parts an agent is made of, without network: tasks, pacing, regions, link messages, requests."""
+
+from __future__ import annotations
+
+import hashlib
+import selectors
+import struct
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hosts.agent.peer_agent import ManagementError, PeerAgent
+from hosts.agent.regions import RegionError, Regions
+from hosts.agent.services.operations import RequestError, take
+from hosts.agent.tasks import Future, Tasks
+from hosts.engine.memory import Memory
+from hosts.nic import netlink
+from hosts.traffic.file_transfer import CHUNK_BYTES, Pacer, chunk_for, growth
+from ipc.rpc import JsonlError, SelectorServer
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def run(tasks: Tasks, coroutine):
+    """Run one coroutine to its end, time jumping to the next timer; its value, or what it raised."""
+    done = []
+    tasks.spawn(coroutine, done.append)
+    while not done:
+        tasks.clock.now = max(tasks.clock.now, tasks.next_timer())
+        tasks.run()
+    if done[0].error is not None:
+        raise done[0].error
+    return done[0].value
+
+
+# ---- tasks --------------------------------------------------------------------------------------------------
+
+
+def test_tasks__sleep_ends_when_its_time_has_come():
+    tasks = Tasks(Clock())
+
+    async def nap():
+        await tasks.sleep(2.5)
+        return tasks.clock()
+
+    assert run(tasks, nap()) == 102.5
+
+
+def test_tasks__an_error_goes_to_whoever_awaits():
+    tasks, future = Tasks(Clock()), Future()
+
+    async def waits():
+        await future
+
+    future.fail(RegionError("gone"))
+    with pytest.raises(RegionError, match="gone"):
+        run(tasks, waits())
+
+
+def test_tasks__a_timed_future_may_be_set_before():
+    tasks = Tasks(Clock())
+    news = tasks.at(200.0)
+
+    async def waits():
+        await news
+        return tasks.clock()
+
+    news.set()
+    assert run(tasks, waits()) == 100.0
+
+
+def test_tasks__cancel_runs_the_finally_blocks():
+    tasks, log = Tasks(Clock()), []
+
+    async def waits():
+        try:
+            await Future()
+        finally:
+            log.append("closed")
+
+    tasks.spawn(waits(), lambda task: log.append("done"))
+    tasks.run()
+    tasks.cancel_all()
+    assert log == ["closed"]
+    assert tasks.next_timer() is None
+
+
+# ---- pacing -------------------------------------------------------------------------------------------------
+
+
+def test_pacer__spreads_chunks_over_time():
+    pacer = Pacer(8000.0, 0.0)  # 1000 bytes a second
+    times = []
+    for _ in range(4):
+        times.append(pacer.next_at())
+        pacer.spend(500, times[-1])
+    assert times == [0.0, 0.5, 1.0, 1.5]
+
+
+def test_pacer__a_stall_is_made_good_in_part_only():
+    pacer = Pacer(8000.0, 0.0)
+    pacer.spend(10, 5.0)  # 5 s late: as if it had been due 50 ms ago
+    assert pacer.next_at() == pytest.approx(5.0 - 0.05 + 0.01)
+
+
+def test_pacer__without_a_rate_always_at_once():
+    pacer = Pacer(None, 3.0)
+    pacer.spend(1 << 30, 4.0)
+    assert pacer.next_at() == 3.0
+
+
+@pytest.mark.parametrize(
+    ("rate", "pmtu", "chunk"),
+    [(None, 4096, CHUNK_BYTES), (50e6, 4096, 15 * 4096), (1000, 1024, 1024), (1e12, 4096, CHUNK_BYTES)],
+)
+def test_chunk__ten_milliseconds_of_the_rate(rate, pmtu, chunk):
+    assert chunk_for(rate, pmtu) == chunk
+
+
+def test_growth__numbers_and_lists():
+    after = {"lost": 5, "plane_bytes": [3, 4], "state": "rts", "new": 2}
+    assert growth({"lost": 2, "plane_bytes": [1, 4]}, after) == {"lost": 3, "plane_bytes": [2, 0], "new": 2}
+
+
+# ---- regions ------------------------------------------------------------------------------------------------
+
+
+class OnlyMemory:
+    """The engine's register and deregister, and nothing else."""
+
+    def __init__(self) -> None:
+        self.memory = Memory(Random(1))
+        self.register, self.deregister = self.memory.register, self.memory.deregister
+
+
+@pytest.fixture
+def regions():
+    made = Regions(OnlyMemory(), Tasks(Clock()))
+    yield made
+    made.close()
+
+
+def test_receive_file__takes_its_name_when_it_is_whole(regions, tmp_path):
+    region = regions.receive_file(tmp_path / "deep" / "file", 3_000_000)
+    region.memory.view[:5] = b"hello"
+    assert (tmp_path / "deep" / "file.part").stat().st_size == 3_000_000
+    expected = hashlib.sha256(b"hello" + bytes(2_999_995)).hexdigest()
+    assert run(regions._tasks, regions.sha256(region)) == expected
+    assert regions.commit(region) == tmp_path / "deep" / "file"
+    assert (tmp_path / "deep" / "file").read_bytes()[:5] == b"hello"
+    assert list(regions) == [] and not (tmp_path / "deep" / "file.part").exists()
+
+
+def test_receive_file__removed_leaves_nothing_and_keeps_an_old_one(regions, tmp_path):
+    (tmp_path / "file").write_text("old")
+    regions.remove(regions.receive_file(tmp_path / "file", 100))
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "old"
+
+
+def test_receive_file__an_empty_one(regions, tmp_path):
+    region = regions.receive_file(tmp_path / "empty", 0)
+    assert run(regions._tasks, regions.sha256(region)) == hashlib.sha256().hexdigest()
+    regions.commit(region)
+    assert (tmp_path / "empty").stat().st_size == 0
+
+
+def test_receive_file__twice_at_once_is_refused(regions, tmp_path):
+    regions.receive_file(tmp_path / "file", 100)
+    with pytest.raises(RegionError, match="being received already"):
+        regions.receive_file(tmp_path / "file", 100)
+
+
+def test_sha256__of_a_region_removed_meanwhile(regions):
+    region = regions.add_memory(5_000_000)
+    hashing = regions.sha256(region)
+    hashing.send(None)
+    regions.remove(region)
+    with pytest.raises(RegionError, match="was removed"):
+        hashing.send(None)
+
+
+def test_add_file__maps_what_is_there(regions, tmp_path):
+    path = tmp_path / "data"
+    path.write_bytes(b"0123456789")
+    region = regions.add_file(path, None, False)
+    region.memory.view[0:1] = b"X"
+    regions.remove(region)
+    assert path.read_bytes() == b"X123456789"
+
+
+REFUSED = {
+    "no region 7": lambda r, tmp: r.get(7),
+    "1 to": lambda r, tmp: r.add_memory(0),
+    "No such file": lambda r, tmp: r.add_file(tmp / "none", None, False),
+    "fewer than the 11": lambda r, tmp: r.add_file(tmp / "ten", 11, False),
+    "choose another name": lambda r, tmp: r.add_file(tmp / "ten", 5, True),
+    "needs a length": lambda r, tmp: r.add_file(tmp / "new", None, True),
+    "is a folder": lambda r, tmp: r.receive_file(tmp, 5),
+    "a file has 0 to": lambda r, tmp: r.receive_file(tmp / "huge", 1 << 60),
+    "Not a directory": lambda r, tmp: r.receive_file(tmp / "ten" / "file", 5),
+    "no file being received": lambda r, tmp: r.commit(r.add_memory(5)),
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_regions__refuse_and_say_why(regions, tmp_path, said):
+    (tmp_path / "ten").write_bytes(b"0123456789")
+    with pytest.raises(RegionError, match=said):
+        REFUSED[said](regions, tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["ten"]
+
+
+# ---- link messages ------------------------------------------------------------------------------------------
+
+
+def newlink(name: bytes, flags: int, index: int = 5) -> bytes:
+    attribute = struct.pack("=HH", 4 + len(name) + 1, 3) + name + b"\0"
+    return netlink.IFINFOMSG.pack(0, 1, index, flags, 0) + attribute
+
+
+@pytest.mark.parametrize(
+    ("flags", "admin", "carrier"),
+    [(0x10001, True, True), (0x1, True, False), (0x10000, False, True), (0, False, False)],
+)
+def test_links__flags_of_a_message(flags, admin, carrier):
+    name, state = netlink.link_message(netlink.RTM_NEWLINK, newlink(b"h0-eth0", flags))
+    assert (name, state) == ("h0-eth0", netlink.LinkState(5, admin, carrier))
+    assert state.up is (admin and carrier)
+
+
+def test_links__a_deleted_interface_has_no_index():
+    assert netlink.link_message(netlink.RTM_DELLINK, newlink(b"h0-eth0", 0x10001))[1] == netlink.LinkState()
+
+
+@given(st.binary(max_size=200))
+def test_links__hostile_messages_end(noise):
+    for kind, body in netlink.netlink_messages(noise):
+        netlink.link_message(kind, body)
+    netlink.link_message(netlink.RTM_NEWLINK, noise)
+
+
+# ---- requests -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "said"),
+    [
+        ({}, int, "needs 'x'"),
+        ({"x": "5"}, int, "must be of type int"),
+        ({"x": True}, int, "must be of type int"),
+        ({"x": -1}, int, "must be 0 to"),
+        ({"x": 1.5}, int, "must be of type int"),
+        ({"x": ""}, str, "not empty"),
+        ({"x": "a\0b"}, str, "printable"),
+        ({"x": "\ud800"}, str, "printable"),
+        ({"x": float("nan")}, float, "must be 0 to"),
+        ({"x": [1]}, dict, "must be of type dict"),
+    ],
+)
+def test_take__refuses_what_does_not_fit(fields, kind, said):
+    with pytest.raises(RequestError, match=said):
+        take({"op": "test", **fields}, "x", kind)
+
+
+def test_take__defaults_and_floats():
+    assert take({"op": "t"}, "x", int, None) is None
+    assert take({"op": "t", "x": 3}, "x", float) == 3
+
+
+# ---- the management network ---------------------------------------------------------------------------------
+
+
+def pump(selector, tasks, coroutine):
+    """Run a coroutine while the selector serves both ends."""
+    done = []
+    tasks.spawn(coroutine, done.append)
+    for _ in range(100):
+        tasks.run()
+        if done:
+            break
+        for key, mask in selector.select(1.0):
+            key.data(mask)
+    if done[0].error is not None:
+        raise done[0].error
+    return done[0].value
+
+
+def test_management__answers_and_refusals_inside_one_loop(tmp_path):
+    def handler(request, connection):
+        if request["op"] == "bad":
+            raise JsonlError("no such thing (has: good)")
+        return {"twice": request["n"] * 2}
+
+    selector, tasks = selectors.DefaultSelector(), Tasks(Clock())
+    server = SelectorServer(tmp_path / "h2.sock", handler, selector)
+    agent = PeerAgent("h2", tmp_path / "h2.sock", selector)
+
+    async def both():
+        answer = await agent.call("good", n=21)
+        with pytest.raises(ManagementError, match="h2: bad: no such thing"):
+            await agent.call("bad")
+        return answer
+
+    assert pump(selector, tasks, both()) == {"twice": 42}
+    waiting = agent.call("good", n=1)
+    server.close()
+
+    async def waits():
+        await waiting
+
+    with pytest.raises(ManagementError, match="h2: good: its agent"):
+        pump(selector, tasks, waits())
+
+    async def late():
+        await agent.call("good", n=1)
+
+    with pytest.raises(ManagementError, match="has closed the connection"):
+        pump(selector, tasks, late())
+
+
+def test_management__nobody_listens(tmp_path):
+    with pytest.raises(ManagementError, match="h2: no agent answers on"):
+        PeerAgent("h2", tmp_path / "h2.sock", selectors.DefaultSelector())

@@ -1,0 +1,53 @@
+"""What a plan makes of a host's configuration."""
+
+from __future__ import annotations
+
+import pytest
+
+from hosts.agent.engine_defaults import HOST_OVERHEAD_S, baseline_config, host_config, pipe_rate_bps
+from hosts.engine.config import Config, ConfigError
+from topologies.plan import LinkSpeed, Plan
+
+
+def test_config__without_rates_only_the_path_mtu_follows():
+    assert host_config(Plan()) == Config(pmtu_bytes=4096)
+    assert host_config(Plan(pmtu_bytes=1024)) == Config(pmtu_bytes=1024)
+
+
+def test_config__switches_that_spray_keep_no_order():
+    assert not host_config(Plan(mode="switch-spray")).ev_fifo
+    assert host_config(Plan(mode="ecmp")).ev_fifo
+
+
+def test_config__with_rates_nscc_for_the_plans_pipe():
+    config = host_config(Plan.scaled())
+    assert (config.cc_algorithm, config.pmtu_bytes) == ("uet-1.0-nscc", 1024)
+    assert config.base_rtt_s == pytest.approx(0.010 + HOST_OVERHEAD_S)
+    assert config.link_rate_bps == pytest.approx(40e6 * 1112 / 1166)  # nominal bytes of the frames' bits
+    assert config.base_timeout_s > 5 * config.base_rtt_s
+
+
+def test_config__timers_follow_slow_fabrics():
+    config = host_config(Plan.scaled(rtt_s=0.2))
+    assert config.base_timeout_s > 1.0 and config.probe_timeout_s > 1.0
+
+
+def test_config__what_is_given_wins_and_is_checked():
+    assert host_config(Plan.scaled(), {"cc_algorithm": "fixed"}).cc_algorithm == "fixed"
+    with pytest.raises(ConfigError, match="no key"):
+        host_config(Plan(), {"speed": 1})
+
+
+def test_pipe__the_narrowest_tier_counts():
+    slow, fast = LinkSpeed(10e6), LinkSpeed(1e9)
+    ratio = 4184 / 4238
+    assert pipe_rate_bps(Plan(4, 2, 2, 2, host_link=fast, fabric_link=slow)) == pytest.approx(80e6 * ratio)
+    assert pipe_rate_bps(Plan(4, 1, 2, 2, host_link=fast, fabric_link=slow)) == pytest.approx(4e9 * ratio)
+    with pytest.raises(ValueError, match="no rate"):
+        pipe_rate_bps(Plan())
+
+
+def test_baseline__dcqcn_where_links_have_rates():
+    assert baseline_config(Plan()).control == "window"
+    config = baseline_config(Plan.scaled())
+    assert (config.control, config.line_rate_bps) == ("dcqcn", 10e6)

@@ -1,0 +1,275 @@
+"""NSCC beyond its worked examples: what each rule does over time, the receiver, quick adapt after idle, and bounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hosts.engine.cc.nscc import QUADRANTS, Nscc, NsccParameters, Reaction
+
+MTU, RTT = 1500, 0.005
+PIPE = NsccParameters.derive(MTU, 12.5e6, RTT, trimming=True)
+"""100 Mb/s, 5 ms: 41.7 packets of 1500 bytes."""
+
+
+def controller(**state: float) -> Nscc:
+    """In the middle of a transfer: 10 s, a quick-adapt window just begun."""
+    cc = Nscc(PIPE, 10.0)
+    cc.qa_due, cc.inflight = 10.0 + RTT, 60_000
+    for name, value in state.items():
+        setattr(cc, name, value)
+    return cc
+
+
+def one_rtt(cc: Nscc, now: float, delay: float, *, marked: bool = False) -> float:
+    """A window's worth of acknowledgments, evenly over one base RTT; what is acknowledged is sent again."""
+    packets = max(1, round(cc.cwnd / MTU))
+    for i in range(packets):
+        cc.on_send(MTU)
+        cc.on_ack(now + RTT * (i + 1) / packets, MTU, marked, RTT + delay)
+    return now + RTT
+
+
+# ---- the quadrants over a round trip -----------------------------------------------------------------------
+
+
+def test_quadrants__all_four_are_there():
+    assert set(QUADRANTS) == {(marked, late) for marked in (False, True) for late in (False, True)}
+
+
+@pytest.mark.parametrize("start", [15_000, 30_000, 60_000])
+def test_proportional__gain_per_rtt_does_not_depend_on_the_window(start):
+    cc = controller(cwnd=start)
+    one_rtt(cc, 10.0, PIPE.target / 2)
+    expected = PIPE.alpha * PIPE.target / 2 + PIPE.eta
+    assert cc.cwnd - start == pytest.approx(expected, rel=0.25)  # applied late, and the window grows meanwhile
+    assert cc.counts[Reaction.PROPORTIONAL] > 0
+
+
+@pytest.mark.parametrize("start", [15_000, 60_000])
+def test_fair__the_same_bytes_for_small_and_large_windows(start):
+    cc = controller(cwnd=start, wmax=1e9)
+    now = 10.0
+    for _ in range(3):
+        now = one_rtt(cc, now, PIPE.target * 1.1)
+    assert cc.cwnd - start == pytest.approx(3 * (PIPE.fi + PIPE.eta), rel=0.25)
+
+
+def test_decrease__keeps_the_ratio_and_fair_increase_closes_it():
+    """Why two flows meet: increases add the same to both, decreases take the same share."""
+    small, large = controller(cwnd=15_000), controller(cwnd=60_000)
+    now = 10.0
+    for _ in range(40):
+        for cc in (small, large):
+            one_rtt(cc, now, PIPE.target * 1.2)
+            one_rtt(cc, now + RTT, PIPE.target * 1.2, marked=True)
+        now += 2 * RTT
+    assert small.cwnd / large.cwnd > 0.8
+
+
+def test_nothing__a_mark_alone_moves_the_window_by_eta_only():
+    cc = controller(cwnd=60_000)
+    one_rtt(cc, 10.0, PIPE.target / 2, marked=True)
+    assert cc.cwnd == pytest.approx(60_000 + PIPE.eta)
+
+
+def test_fast__exponential_while_there_is_no_queue():
+    cc = controller(cwnd=10_000)
+    now = one_rtt(cc, 10.0, 0.0)  # the window that has to be calm
+    now = one_rtt(cc, now, 0.0)
+    before = cc.cwnd
+    one_rtt(cc, now, 0.0)
+    assert cc.cwnd / before == pytest.approx(1 + PIPE.fi_scale, rel=0.1)
+    assert cc.counts[Reaction.FAST] > 0
+
+
+def test_fast__a_mark_without_delay_does_not_end_it():
+    cc = controller(cwnd=10_000, calm_bytes=20_000, sprint=True)
+    cc.on_ack(10.0, MTU, True, RTT)
+    assert cc.sprint
+    cc.on_ack(10.0, MTU, False, RTT + PIPE.calm)
+    assert (cc.sprint, cc.calm_bytes) == (False, 0)
+
+
+def test_settle__by_bytes_does_not_restart_the_clock_of_eta():
+    cc = controller(cwnd=60_000)
+    for i in range(30):  # three settlements by bytes within one period
+        cc.on_ack(10.0 + i * 1e-5, MTU, False, RTT + PIPE.target / 2)
+    assert cc.t_settle == 10.0
+    before = cc.cwnd
+    cc.on_ack(10.0 + RTT, 0, True, RTT)
+    assert cc.cwnd - before >= PIPE.eta
+    assert cc.t_settle == 10.0 + RTT
+
+
+def test_no_sample__counts_the_bytes_and_nothing_else():
+    cc = controller(cwnd=50_000)
+    assert cc.on_ack(10.0, 3000, False, None) is Reaction.NO_SAMPLE
+    assert (cc.inflight, cc.cwnd, cc.credit, cc.settled_bytes) == (57_000, 50_000, 0, 3000)
+
+
+def test_other_nack__costs_no_window():
+    cc = controller(cwnd=50_000)
+    cc.on_other_nack(MTU)
+    assert (cc.cwnd, cc.inflight) == (50_000, 58_500)
+
+
+# ---- the receiver ------------------------------------------------------------------------------------------
+
+
+def test_penalty__64_in_every_sack_halves_the_window_in_a_round_trip():
+    cc = controller(cwnd=60_000)
+    for _ in range(40):
+        cc.on_send(MTU)
+        cc.on_ack(10.0, MTU, False, RTT, penalty=64)
+    assert cc.cwnd == pytest.approx(30_000, rel=0.05)
+
+
+def test_penalty__127_leaves_about_one_packet():
+    cc = controller(cwnd=60_000)
+    for _ in range(40):
+        cc.on_send(MTU)
+        cc.on_ack(10.0, MTU, False, RTT, penalty=127)
+    assert cc.cwnd < 2 * MTU
+
+
+def test_penalty__without_restore_the_old_window_is_forgotten():
+    cc = controller(cwnd=60_000)
+    cc.on_ack(10.0, MTU, True, RTT, penalty=64)
+    low = cc.cwnd
+    cc.on_ack(10.0, MTU, True, RTT)
+    cc.on_ack(10.0, MTU, True, RTT, restore=True)  # nothing to restore any more
+    assert (cc.cwnd, cc.saved) == (low, 0)
+
+
+def test_penalty__goes_on_while_another_qp_of_the_destination_is_throttled():
+    cc = controller(cwnd=60_000)
+    cc.on_ack(10.0, MTU, True, RTT, penalty=64)
+    cc.on_ack(10.0, MTU, True, RTT, restore=None)
+    assert cc.saved == 60_000
+
+
+# ---- quick adapt -------------------------------------------------------------------------------------------
+
+
+def starved(**state: float) -> Nscc:
+    """At the end of a quick-adapt window in which 3000 bytes arrived of a full window, with a trim."""
+    return controller(cwnd=60_000, qa_due=10.0, won=3000, qa_trim_at=9.999, **state)
+
+
+def test_quick_adapt__one_window_limited_and_starved():
+    cc = starved()
+    assert cc.on_ack(10.0, MTU, False, RTT) is Reaction.QUICK_ADAPT
+    assert (cc.cwnd, cc.mute, cc.qa_trim_at) == (4500, 58_500, None)
+
+
+def test_quick_adapt__not_when_the_application_was_the_limit():
+    """nscc.md §6.5: an old trim and an idle application must not cost the window."""
+    cc = starved(inflight=6000)
+    assert cc.on_ack(10.0, MTU, False, RTT) is not Reaction.QUICK_ADAPT
+    assert cc.cwnd >= 60_000
+
+
+def test_quick_adapt__forgets_a_trim_after_two_windows():
+    cc = controller(cwnd=60_000, qa_due=10.0, won=3000, qa_trim_at=10.0 - 2.1 * (RTT + PIPE.target))
+    assert cc.on_ack(10.0, MTU, False, RTT) is not Reaction.QUICK_ADAPT
+    assert cc.qa_trim_at is None
+
+
+def test_quick_adapt__a_pause_starts_a_new_window():
+    cc = controller(cwnd=60_000, inflight=MTU, qa_due=10.0 + RTT, qa_limited=True)
+    cc.on_trim(10.0, MTU)  # nothing in flight any more
+    cc.on_send(60_000)
+    cc.on_ack(15.0, MTU, False, RTT)  # back after five seconds: little arrived in "the window", which means nothing
+    assert cc.counts[Reaction.QUICK_ADAPT] == 0
+    assert cc.cwnd > 55_000
+    assert cc.qa_due == pytest.approx(15.0 + RTT + PIPE.target)
+
+
+def test_quick_adapt__can_be_switched_off():
+    cc = Nscc(replace(PIPE, quick_adapt=False), 10.0)
+    cc.inflight, cc.qa_due, cc.won = 60_000, 10.0, 10
+    cc.on_trim(10.0, MTU)
+    assert cc.counts[Reaction.QUICK_ADAPT] == 0
+
+
+def test_quick_adapt__unmarked_acks_count_while_muted():
+    cc = starved()
+    cc.on_ack(10.0, MTU, False, RTT)
+    assert cc.on_ack(10.0, MTU, True, 4 * RTT) is Reaction.MUTED
+    assert cc.on_ack(10.0, MTU, False, 4 * RTT) is Reaction.FAIR
+
+
+# ---- base RTT ----------------------------------------------------------------------------------------------
+
+
+def test_base__only_falls_and_takes_the_ceiling_along():
+    cc = controller()
+    for rtt in (RTT * 0.8, RTT * 0.9, RTT * 2):
+        cc.on_ack(10.0, 0, False, rtt)
+    assert cc.base == RTT * 0.8
+    assert cc.wmax == pytest.approx(1.5 * 12.5e6 * RTT * 0.8)
+
+
+def test_base__nonsense_samples_are_no_base():
+    cc = controller()
+    cc.on_ack(10.0, 0, False, 0.0)
+    assert cc.base == RTT
+
+
+def test_base__a_tiny_one_leaves_room_for_a_packet():
+    cc = controller()
+    for i in range(100):
+        cc.on_ack(10.0 + i * RTT, MTU, False, 1e-6)
+    assert cc.cwnd >= MTU
+
+
+# ---- bounds, whatever happens -------------------------------------------------------------------------------
+
+SIGNALS = st.lists(
+    st.tuples(
+        st.sampled_from(["ack", "mark", "trim", "loss", "refused", "penalty", "restore", "blind", "late_arrival"]),
+        st.floats(0, 0.01),
+        st.floats(0, 0.1),
+        st.integers(0, 127),
+    ),
+    max_size=300,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(SIGNALS, st.booleans(), st.sampled_from(["shape", "uet"]), st.integers(0, 1 << 30))
+def test_any_signals__window_within_bounds_and_nothing_stays_in_flight(signals, trimming, scaling, seed):
+    """cwnd in [MTU, ceiling] (a lower ceiling binds from the next settlement on), and inflight returns to zero."""
+    p = NsccParameters.derive(MTU, 12.5e6, RTT, trimming=trimming, scaling=scaling)
+    cc, rng, now, out = Nscc(p), Random(seed), 0.0, 0
+    for kind, pause, delay, penalty in signals:
+        now += pause
+        while cc.inflight + MTU <= cc.cwnd and rng.random() < 0.9:
+            cc.on_send(MTU)
+            out += MTU
+        size = min(out, MTU * rng.randrange(4))
+        out -= size
+        rtt = None if kind == "blind" else RTT / 2 + delay
+        if kind == "trim":
+            cc.on_trim(now, size)
+        elif kind == "loss":
+            cc.on_loss(size)
+        elif kind == "refused":
+            cc.on_other_nack(size)
+        elif kind == "late_arrival":
+            cc.on_loss(size)
+            cc.on_unlost(size)
+            cc.on_ack(now, size, False, None)
+        else:
+            cc.on_ack(now, size, kind == "mark", rtt, penalty if kind == "penalty" else 0, kind == "restore")
+        assert MTU <= cc.cwnd <= p.max_cwnd
+        assert cc.inflight == out
+        assert cc.avg >= 0
+        assert cc.base <= RTT
+    cc.on_ack(now, out, False, RTT)
+    assert cc.inflight == 0

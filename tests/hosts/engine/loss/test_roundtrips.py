@@ -1,0 +1,163 @@
+"""Round trips, timers and the retry budget by themselves (mrc-protocol §5.8, §5.11): every time is an argument."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from hosts.engine.config import Config
+from hosts.engine.loss.roundtrips import LATE_HALVES_S, LATE_MARGIN, REST, RetryBudget, RoundTrips
+from hosts.engine.paths.ev import Ev
+
+RTT_S = 0.010
+CONFIG = Config(timeout=14)
+T = CONFIG.base_timeout_s
+"""16.8 ms: less than four round trips."""
+
+
+def calm(config: Config = CONFIG, samples: int = 200) -> RoundTrips:
+    """So many round trips of RTT_S, in the first 2 s: no deviation is left."""
+    trips = RoundTrips(config)
+    for n in range(samples):
+        trips.measured(RTT_S, n * RTT_S)
+    return trips
+
+
+def test_srtt__follows_with_gain_an_eighth_the_deviation_with_a_quarter() -> None:
+    trips = RoundTrips(CONFIG)
+    assert trips.srtt_s is None
+    trips.measured(0.008, 1.0)
+    assert (trips.srtt_s, trips.deviation_s) == (0.008, 0.004)
+    trips.measured(0.016, 1.1)
+    assert (trips.srtt_s, trips.deviation_s) == (pytest.approx(0.009), pytest.approx(0.005))
+
+
+def test_timer__is_t_and_backs_off_while_nothing_is_known() -> None:
+    trips, config = RoundTrips(CONFIG), CONFIG
+    assert [trips.timer_s(n, 0.0) for n in range(9)] == [config.retry_interval_s(n) for n in range(9)]
+    last = config.linear_cnt + config.exp_cnt
+    assert trips.timer_s(last + 100, 0.0) == trips.timer_s(last, 0.0) > trips.timer_s(0, 0.0) == T
+
+
+def test_timer__is_never_shorter_than_four_round_trips_and_four_deviations() -> None:
+    trips = RoundTrips(CONFIG)
+    trips.measured(RTT_S, 0.0)
+    assert trips.timer_s(0, 0.0) == pytest.approx(4 * RTT_S + 4 * RTT_S / 2)
+    assert calm().timer_s(0, 2.0) == pytest.approx(4 * RTT_S)
+    assert calm().timer_s(8, 2.0) == CONFIG.retry_interval_s(8), "longer anyway"
+    assert calm(Config(timeout=14, timeout_rtts=0)).timer_s(0, 2.0) == T
+    assert calm(Config(timeout=14, timeout_ceiling_s=0.03)).timer_s(0, 2.0) == 0.03
+
+
+def path(*rtts_s: float) -> Ev:
+    """A path on which round trips took that long."""
+    ev = Ev(1, 0, 3)
+    for rtt_s in rtts_s:
+        ev.sampled(rtt_s)
+    return ev
+
+
+def test_timer__goes_by_the_path_where_its_round_trips_are_known() -> None:
+    """A path that takes seconds must not slow down the timers of those that take milliseconds, nor the reverse."""
+    mixed = RoundTrips(CONFIG)
+    for n in range(200):
+        mixed.measured(0.002 if n % 2 else 0.5, n * 0.01)
+    assert mixed.timer_s(0, 2.0) > 1.0
+    assert mixed.timer_s(0, 2.0, path()) > 1.0, "not known"
+    assert mixed.timer_s(0, 2.0, path(*[0.002] * 50)) == T
+    assert mixed.timer_s(0, 2.0, path(*[0.5] * 50)) == pytest.approx(2.0, rel=0.01)
+
+
+def test_timer__leaves_a_slow_path_one_and_a_half_of_its_round_trips() -> None:
+    trips = calm(Config(timeout=14, timeout_rtts=0))
+    assert trips.timer_s(0, 2.0, path(0.2)) == pytest.approx(0.3)
+    assert trips.timer_s(0, 2.0, path(100.0)) == CONFIG.timeout_ceiling_s
+
+
+def test_known__is_what_late_answers_and_the_path_took() -> None:
+    trips = calm()
+    assert trips.known_s(5.0, path()) == 0.0
+    assert trips.known_s(5.0, path(0.2)) == pytest.approx(0.3)
+    trips.answered_late(0.4, 5.0)
+    assert trips.known_s(5.0, path(0.2)) == pytest.approx(LATE_MARGIN * 0.4)
+    assert trips.known_s(5.0 + LATE_HALVES_S, path()) == pytest.approx(LATE_MARGIN * 0.2)
+
+
+def test_ordinary__is_an_answer_within_what_reordering_explains() -> None:
+    unknown = RoundTrips(CONFIG)
+    assert unknown.ordinary(CONFIG.base_timeout_s, path()) and not unknown.ordinary(9.0, path()), (
+        "T is all that is known"
+    )
+    trips = calm()
+    assert trips.ordinary(1.5 * RTT_S, path(RTT_S)) and not trips.ordinary(1.6 * RTT_S, path(RTT_S))
+    assert trips.ordinary(0.2, path(0.15)), "a slow path"
+
+
+def test_late_answer__keeps_the_timer_above_its_round_trip_for_a_while() -> None:
+    trips, now, late = calm(), 5.0, 0.33
+    trips.answered_late(late, now)
+    assert trips.timer_s(0, now) >= LATE_MARGIN * late * 0.99
+    for n in range(1, 201):
+        trips.measured(RTT_S, now + LATE_HALVES_S * n / 200)
+    later = now + LATE_HALVES_S
+    assert trips.timer_s(0, later) == pytest.approx(max(4 * RTT_S, LATE_MARGIN * late / 2), rel=0.01)
+    for n in range(200):
+        trips.measured(RTT_S, now + 8 * LATE_HALVES_S + n * RTT_S)
+    assert trips.timer_s(0, now + 9 * LATE_HALVES_S) == pytest.approx(4 * RTT_S), "forgotten"
+
+
+def test_late_answer__a_shorter_one_does_not_hide_a_longer_one() -> None:
+    now = 5.0
+    floors = []
+    for answers in ((0.33,), (0.33, 0.16)):
+        trips = calm()
+        for late in answers:
+            trips.answered_late(late, now)
+        for n in range(200):
+            trips.measured(RTT_S, now + n * 1e-6)
+        floors.append(trips.timer_s(0, now))
+    assert floors[0] == pytest.approx(floors[1], rel=1e-3)
+
+
+def test_one__is_t_until_a_round_trip_is_known() -> None:
+    assert RoundTrips(CONFIG).one_s() == T
+    assert calm().one_s() == pytest.approx(RTT_S)
+
+
+def test_verdict__waits_for_two_of_the_four_round_trips_of_the_timer() -> None:
+    assert RoundTrips(CONFIG).verdict_s(0.0) == REST * T
+    assert calm().verdict_s(2.0) == pytest.approx(2 * RTT_S)
+    assert calm(Config(timeout=14, timeout_rtts=0)).verdict_s(2.0) == pytest.approx(RTT_S)
+
+
+def charges(config: Config, most: int = 100) -> list[float]:
+    """When a QP that charges as soon as it may does so; it ends with the charge that is refused."""
+    budget, found = RetryBudget(config, RoundTrips(config)), []
+    while len(found) < most:
+        found.append(budget.again_at)
+        if not budget.charge(budget.again_at):
+            break
+    return found
+
+
+def test_budget__is_spent_after_linear_and_exponential_phase() -> None:
+    config = Config(timeout=14, linear_cnt=2, exp_cnt=3)
+    times = charges(config)
+    assert len(times) == 5
+    gaps = [later - before for before, later in pairwise(times)]
+    assert gaps == [pytest.approx(config.retry_interval_s(n)) for n in range(1, 5)]
+
+
+def test_budget__without_end_and_of_one() -> None:
+    assert len(charges(Config(timeout=14, exp_cnt=25))) == 100
+    assert len(charges(Config(timeout=14, timeout_phases="linear", linear_cnt=0))) == 1
+
+
+def test_budget__is_whole_again_after_progress() -> None:
+    config = Config(timeout=14, linear_cnt=1, exp_cnt=1)
+    budget = RetryBudget(config, RoundTrips(config))
+    assert budget.charge(1.0) and budget.again_at > 1.0
+    budget.restore()
+    assert (budget.charges, budget.again_at) == (0, 0.0)
+    assert budget.charge(2.0) and not budget.charge(3.0)

@@ -1,0 +1,217 @@
+"""Which way a path is dead: an answer that is lost on the way back is no fault of the way out."""
+
+from __future__ import annotations
+
+import pytest
+
+from hosts.engine.events import EvChanged, EvProbeResult
+from hosts.engine.paths.ev import EvSignal
+from hosts.engine.wire.packets import EndpointOp, EndpointRequest, EndpointResponse, Packet, ReliabilityProbe
+from simulator import Blackhole, Cut, Flow, LinkDown, VirtualFabric, VirtualFault, scaled
+from tests.hosts.engine.engine_pair import ACKS, MTU, Pair, finished
+from topologies.plan import Plan
+
+PLAN = Plan(planes=4, racks=2, spines=2, hosts_per_rack=2)
+OK, BACK, OUT = "there and back", "out ok, back lost", "out lost"
+
+
+def told(result: EvProbeResult) -> str:
+    return OUT if result.rtt_s is None else BACK if result.back_lost else OK
+
+
+def fabric_of(seed: int = 1) -> VirtualFabric:
+    scale = scaled(PLAN.planes)
+    return VirtualFabric(PLAN, seed=seed, links=scale.links, queues=scale.queues, config=scale.config)
+
+
+def sweep(fabric: VirtualFabric, source: str, target: str, timeout_s: float = 0.2) -> dict[int, str]:
+    """What one probe on each path tells, of those that do not work both ways."""
+    host, asked = fabric.host(source), []
+    for ev, plane in PLAN.ev_planes(PLAN.host(source), PLAN.host(target)):
+        asked.append(host.endpoint.probe_ev(target, ev, plane, now=fabric.now, timeout_s=timeout_s))
+        host.kick()
+        fabric.run_for(0.002)
+    fabric.run_for(timeout_s + 0.1)
+    found = [e for e in host.events if isinstance(e, EvProbeResult) and e.request_id in asked]
+    assert len(found) == len(asked) == 8
+    return {e.ev: told(e) for e in found if told(e) != OK}
+
+
+FAULTS: list[tuple[list[VirtualFault], dict[int, str], dict[int, str]]] = [
+    ([], {}, {}),
+    ([LinkDown("p1-t0-0", "p1-t1-1")], {0x101: OUT}, {0x101: OUT}),
+    ([Cut("p1-t0-0", "p1-t1-1", both=True)], {0x101: OUT}, {0x101: OUT}),
+    ([Cut("p1-t0-0", "p1-t1-1")], {0x101: OUT}, {0x101: BACK}),
+    ([Cut("p1-t1-1", "p1-t0-0")], {0x101: BACK}, {0x101: OUT}),
+    ([Blackhole("p2-t1-0")], {0x200: OUT}, {0x200: OUT}),
+    ([Cut("p0-t0-0", "h0")], {0x000: BACK, 0x001: BACK}, {0x000: OUT, 0x001: OUT}),
+    (
+        [Cut("p1-t1-1", "p1-t0-0"), Cut("p0-t0-1", "p0-t1-0"), Blackhole("p2-t1-0"), Cut("p3-t0-0", "p3-t1-1")],
+        {0x101: BACK, 0x000: BACK, 0x200: OUT, 0x301: OUT},
+        {0x101: OUT, 0x000: OUT, 0x200: OUT, 0x301: BACK},
+    ),
+]
+
+
+@pytest.mark.parametrize("with_qps", [False, True])
+@pytest.mark.parametrize("faults, there, back", FAULTS)
+def test_sweep__says_exactly_the_broken_thing(
+    faults: list[VirtualFault], there: dict[int, str], back: dict[int, str], with_qps: bool
+) -> None:
+    """Without a QP nothing is proven to work; with one, proofs from before the fault are there."""
+    fabric = fabric_of()
+    if with_qps:
+        flow = Flow(fabric, "h0", "h2", messages=20)
+        fabric.run_until(lambda: flow.finished_at is not None)
+    for fault in faults:
+        fabric.apply(fault)
+    for _ in range(2):
+        assert sweep(fabric, "h0", "h2") == there
+        assert sweep(fabric, "h2", "h0") == back
+
+
+@pytest.mark.parametrize("fault, dead", [(faults, there) for faults, there, _ in FAULTS[3:7]])
+@pytest.mark.parametrize("message_bytes", [100, 1 << 16])
+def test_traffic_one_way__convicts_what_is_dead_on_the_way_out_and_nothing_else(
+    fault: list[VirtualFault], dead: dict[int, str], message_bytes: int
+) -> None:
+    for seed in range(3):
+        fabric = fabric_of(seed)
+        flow = Flow(fabric, "h0", "h2", message_bytes=message_bytes, depth=1)
+        fabric.at(0.3, fault[0])
+        fabric.run_until(1.5)
+        states = {row["ev"]: row["state"] for row in flow.qp.ev_states()}
+        bad = {ev for ev, state in states.items() if state not in ("good", "skip")}
+        assert bad == {ev for ev, way in dead.items() if way == OUT}
+        before = flow.completed
+        fabric.run_for(0.3)
+        assert flow.completed > before
+
+
+# ---- what is asked and answered ---------------------------------------------------------------------------
+
+
+def ev_probes(pair: Pair, side: str) -> list[Packet]:
+    return [line.packet for line in pair.sent(EndpointRequest, side) if line.packet.op == EndpointOp.EV_PROBE]  # type: ignore[union-attr]
+
+
+def answers(pair: Pair, side: str) -> list[tuple[int, int]]:
+    """(plane, EV) of answers to EV probes."""
+    sent = pair.sent(EndpointResponse, side)
+    return [(p.plane, p.ev) for line in sent if (p := line.packet).op == EndpointOp.EV_PROBE]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("planes, uplinks", [(4, 2), (1, 2), (2, 1)])
+def test_ev_probe__is_asked_again_and_answered_another_way(planes: int, uplinks: int) -> None:
+    pair = Pair(planes=planes, uplinks=uplinks, framed=True)
+    for ev, plane in pair.evs:  # b has heard of every path
+        pair.a.endpoint.probe_ev("b", ev, plane, now=pair.now)
+    pair.run(0.2)
+    assert answers(pair, "b") == [(plane, ev) for ev, plane in pair.evs] and len(ev_probes(pair, "a")) == len(pair.evs)
+    pair.path("b", 0x000).cut = True
+    asked = pair.a.endpoint.probe_ev("b", 0x000, 0, now=pair.now, timeout_s=0.1)
+    pair.run(0.2)
+    first, second = ev_probes(pair, "a")[-2:]
+    assert (first.ev, first.plane, first.rtx) == (second.ev, second.plane, not second.rtx) == (0x000, 0, False)
+    first_way, *others = answers(pair, "b")[len(pair.evs) :]
+    assert first_way == (0, 0x000) and len(others) == max(1, planes - 1) and 0x000 not in {ev for _, ev in others}
+    (result,) = [e for e in pair.of(EvProbeResult) if e.request_id == asked]
+    assert result.back_lost and result.rtt_s == pytest.approx(0.010)
+
+
+def test_ev_probe__a_late_first_answer_still_says_there_and_back() -> None:
+    pair = Pair(planes=2)
+    pair.path("b", 0x000).delay_s = 0.070
+    pair.a.endpoint.probe_ev("b", 0x000, 0, now=pair.now, timeout_s=0.1)
+    pair.run(0.2)
+    (result,) = pair.of(EvProbeResult)
+    assert told(result) == OK and result.rtt_s == pytest.approx(0.075)
+
+
+def test_ev_probe__nothing_is_kept_of_those_that_ended() -> None:
+    pair = Pair(planes=2)
+    pair.cut(0x000)
+    pair.path("b", 0x001).cut = True
+    for _ in range(5):
+        for ev in (0x000, 0x001, 0x100):
+            pair.a.endpoint.probe_ev("b", ev, ev >> 8, now=pair.now)
+        pair.run(0.15)
+    assert [told(e) for e in pair.of(EvProbeResult)] == [OK, OUT, BACK] * 5
+    assert not pair.a.endpoint._peers._probes
+
+
+def test_reliability_probe__whose_answers_are_lost_does_not_convict() -> None:
+    """b answers on plane 0 over the EV proven to it, which is dead now; its own probes have not shown it yet."""
+    pair = Pair(planes=2, uplinks=2)
+    finished(pair, 100 * MTU)
+    for ev in (0x000, 0x001):
+        pair.path("b", ev).cut = True
+    pair.filter = lambda source, packet: [] if source == "b" and type(packet) is EndpointRequest else None
+    for _ in range(20):
+        pair.a.qp.paths.refresh(pair.a.qp.paths.find(0x100))
+        pair.run(0.25)
+    assert pair.of(EvChanged) == []
+    assert any(line.packet.rtx for line in pair.sent(ReliabilityProbe))  # type: ignore[union-attr]
+
+
+def test_reliability_probes__bring_an_ev_back_whose_usual_way_back_is_dead() -> None:
+    pair = Pair(planes=2, uplinks=2)
+    finished(pair, 100 * MTU)
+    for ev in (0x000, 0x001):
+        pair.path("b", ev).cut = True
+    pair.filter = lambda source, packet: [] if source == "b" and type(packet) is EndpointRequest else None
+    pair.a.qp.paths.signal(pair.a.qp.paths.find(0x000), EvSignal.LOST, pair.now)
+    assert pair.state(0x000) == "assumed_bad"
+    pair.run(3 * 0.2 + 0.2)
+    assert pair.state(0x000) == "good"
+
+
+def test_reliability_probe__of_a_silent_peer_convicts_nobody_and_goes_on() -> None:
+    pair = Pair(planes=2, uplinks=2)
+    finished(pair, 20 * MTU)
+    pair.filter = lambda source, packet: [1.0 - pair.now % 1.0] if source == "b" else None
+    pair.run(1.0 - pair.now % 1.0)
+    pair.write(pair.bytes(MTU))
+    pair.run(0.9)
+    pair.filter = None
+    pair.run(3.0)
+    assert pair.of(EvChanged) == []
+    assert not pair.a.qp.paths._pending and not any(ev.probing for ev in pair.a.qp.paths.profile)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tail_of_a_burst__whose_acknowledgments_are_lost_is_no_loss(seed: int) -> None:
+    """What goes by plane 1 arrives last, so no SACK by plane 0 shows it; those by plane 1 take a way that died."""
+    pair = Pair(planes=2, uplinks=2, seed=seed)
+    for ev in (0x100, 0x101):
+        pair.path("a", ev).delay_s = 0.006
+    finished(pair, 100 * MTU)
+    pair.run(1.0)
+    for ev in (0x100, 0x101):
+        pair.path("b", ev).cut = True
+    for _ in range(3):
+        finished(pair, 40 * MTU)
+        pair.run(1.0)
+    assert pair.of(EvChanged) == []
+
+
+# ---- the responder's way back -----------------------------------------------------------------------------
+
+
+def test_dead_way_back__is_left_by_the_answers_within_a_few_round_trips() -> None:
+    """Traffic one way only: b knows by its own EV probes and by what a sends again."""
+    worst = 0.0
+    for seed in range(8):
+        pair = Pair(planes=2, uplinks=8, seed=seed, config={"cwnd_bytes": 8000}, per_packet_s=0.001, region=1 << 18)
+        pair.write(pair.bytes(800 * MTU))
+        pair.run(0.2)
+        dead = {slot.ev.value for slot in pair.b.endpoint._peers.get("a").reverse._slots}
+        for ev in dead:
+            pair.path("b", ev).cut = True
+        cut_at = pair.now
+        pair.run_until_quiet()
+        answers = [line for line in pair.log if line.source == "b" and isinstance(line.packet, ACKS)]
+        lost = [line.at for line in answers if line.at > cut_at and line.packet.ev in dead]
+        worst = max(worst, max(lost, default=cut_at) - cut_at)
+        assert pair.of(EvChanged) == []
+    assert worst <= 0.1, "ten round trips"

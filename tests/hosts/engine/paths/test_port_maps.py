@@ -1,0 +1,220 @@
+"""What a host believes of its peers' ports, over restarts, lost words and words that come late (peer_table.py)."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from hosts.engine.endpoint import Endpoint
+from hosts.engine.events import PlaneChanged
+from hosts.engine.wire.packets import EndpointOp, EndpointRequest, EndpointResponse, Packet
+from tests.hosts.engine.engine_pair import MTU, Pair, Side, finished
+
+REFRESH_S = 1.0
+"""Config.port_status_refresh_s."""
+LEASE_S = 3.5 * REFRESH_S
+ROUND_TRIP_S = 0.02
+
+
+def restart_b(pair: Pair, first_id: int | None = None, down: tuple[int, ...] = ()) -> None:
+    """A new process at b, which numbers its requests from `first_id`, and a QP between it and a; a keeps its old one.
+
+    `down`: planes whose ports at b are down; those of all others come up.
+    """
+    endpoint = Endpoint("b", pair.b.endpoint.config, planes=pair.planes, seed=Random(pair.rng.getrandbits(32)))
+    if first_id is not None:
+        endpoint._peers._request_id = first_id - 1 & 0xFFFF
+    for plane in range(pair.planes):
+        pair.ports_up["b"][plane] = plane not in down
+        endpoint.on_port(plane, plane not in down, pair.now)
+    pair.b = Side(endpoint, endpoint.create_qp())
+    pair.memory = bytearray(len(pair.memory))
+    pair.region = endpoint.register(pair.memory)
+    pair.a.qp = pair.a.endpoint.create_qp()
+    pair.a.qp.connect("b", pair.b.qp.attributes(pair.region), pair.evs, pair.now)
+    pair.b.qp.connect("a", pair.a.qp.attributes(), pair.evs, pair.now)
+
+
+def updates(pair: Pair, side: str = "b") -> list[Packet]:
+    return [
+        line.packet
+        for line in pair.sent(EndpointRequest, side)
+        if line.packet.op == EndpointOp.PORT_STATUS_UPDATE  # type: ignore[union-attr]
+    ]
+
+
+def update(request_id: int, ports: int) -> EndpointRequest:
+    return EndpointRequest(2, 0x101, 1, 46, 0, request_id, EndpointOp.PORT_STATUS_UPDATE, ports)
+
+
+def arrives(pair: Pair, packet: EndpointRequest) -> None:
+    """At a, from b."""
+    pair.a.endpoint.receive(packet, packet.plane, "b", pair.now)
+    pair.flush()
+
+
+def believed_down(pair: Pair) -> set[int]:
+    """Planes of which a thinks that b's port is down, by what it tells its application."""
+    state = {e.plane: e.up for e in pair.of(PlaneChanged) if e.peer == "b"}
+    return {plane for plane, up in state.items() if not up}
+
+
+def uses_both_planes(pair: Pair) -> bool:
+    before = list(pair.a.qp.counters.plane_packets)
+    finished(pair, 20 * MTU)
+    return min(n - b for n, b in zip(pair.a.qp.counters.plane_packets, before, strict=True)) > 5
+
+
+def with_plane_0_of_b_down() -> Pair:
+    pair = Pair(planes=2, uplinks=2)
+    pair.run(0.1)
+    pair.port("b", 0, up=False)
+    pair.run(0.1)
+    assert believed_down(pair) == {0}
+    return pair
+
+
+@pytest.mark.parametrize("ahead", [1, 100, -100, 0x8000])
+def test_restart__of_a_peer_with_all_ports_up_is_believed_in_a_round_trip(ahead: int) -> None:
+    """A QP to the old process is still there, and the new one numbers its words from anywhere."""
+    pair = with_plane_0_of_b_down()
+    restart_b(pair, updates(pair)[-1].request_id + ahead & 0xFFFF)
+    pair.run(ROUND_TRIP_S)
+    assert believed_down(pair) == set() and uses_both_planes(pair)
+
+
+@pytest.mark.parametrize("ahead", [1, 100, -100, 0x8000])
+def test_restart__of_a_peer_with_another_port_down(ahead: int) -> None:
+    pair = with_plane_0_of_b_down()
+    restart_b(pair, updates(pair)[-1].request_id + ahead & 0xFFFF, down=(1,))
+    pair.run(ROUND_TRIP_S)
+    assert believed_down(pair) == {1}
+    pair.port("b", 1, up=True)
+    pair.run(ROUND_TRIP_S)
+    assert believed_down(pair) == set() and uses_both_planes(pair)
+
+
+def test_first_connect__each_end_tells_its_ports_once_and_is_heard() -> None:
+    pair = Pair(planes=2)
+    pair.run(30.0)
+    for side in ("a", "b"):
+        assert [p.port_mask for p in updates(pair, side)] == [0b11]
+    restart_b(pair)
+    pair.run(30.0)
+    assert len(updates(pair, "a")) == 1, "nothing new at a, and the new b takes it for what it is: all up"
+
+
+def test_first_word__that_comes_before_our_end_has_connected_counts() -> None:
+    pair = Pair(planes=2)
+    pair.a.endpoint.destroy_qp(pair.a.qp.qpn)
+    pair.port("b", 0, up=False)
+    pair.run(0.1)
+    restart_b(pair, down=(0,))
+    assert believed_down(pair) == {0}
+    pair.write(pair.bytes(20 * MTU))
+    pair.run_until_quiet()
+    assert pair.a.qp.counters.plane_packets[0] == 0
+
+
+def test_connect__tells_again_what_nobody_acknowledged() -> None:
+    pair = Pair(planes=2)
+    pair.filter = lambda source, packet: [] if isinstance(packet, EndpointResponse) else None
+    pair.run(0.05)
+    pair.filter = None
+    sent = len(updates(pair, "a"))
+    restart_b(pair)
+    pair.run(ROUND_TRIP_S)
+    assert len(updates(pair, "a")) == sent + 1
+
+
+@pytest.mark.parametrize("down", [False, True])
+def test_update__not_taken_in_is_not_acknowledged_and_said_again(down: bool) -> None:
+    """What comes late from another process (id ahead) hides b's words, until b has said them for a refresh or two."""
+    pair = Pair(planes=2)
+    pair.run(0.1)
+    arrives(pair, update(updates(pair)[-1].request_id + 100 & 0xFFFF, 0b11 if down else 0b10))
+    acknowledged = len(pair.sent(EndpointResponse))
+    pair.port("b", 0, up=False)
+    if not down:
+        pair.port("b", 0, up=True)
+    pair.run(0.05)
+    assert believed_down(pair) == (set() if down else {0}), "the newer word, as far as a can tell"
+    assert len(pair.sent(EndpointResponse)) == acknowledged
+    pair.run(2 * REFRESH_S)
+    assert believed_down(pair) == ({0} if down else set())
+    assert len(pair.sent(EndpointResponse)) > acknowledged
+    said = len(updates(pair))
+    pair.run(5 * REFRESH_S)
+    assert len(updates(pair)) - said == (5 if down else 0), "a refresh a second, and none for ports that are up"
+
+
+def test_update__overtaken_by_a_newer_one_that_says_the_same_is_acknowledged() -> None:
+    pair = Pair(planes=2)
+    pair.run(0.1)
+    newest = updates(pair)[-1].request_id
+    arrives(pair, update(newest + 2, 0b10))
+    arrives(pair, update(newest + 1, 0b10))
+    arrives(pair, update(newest, 0b11))
+    assert [line.packet.request_id for line in pair.sent(EndpointResponse)][-2:] == [newest + 2, newest + 1]
+    assert believed_down(pair) == {0}
+
+
+@pytest.mark.parametrize("ahead", [1, -1])
+@pytest.mark.parametrize("after_s", [0.0, 0.005, 2.0])
+def test_late_word_of_the_old_process__about_a_port_that_is_up_ends(ahead: int, after_s: float) -> None:
+    """It comes after the connect, before or after the new process's own."""
+    pair = with_plane_0_of_b_down()
+    old = updates(pair)[-1]
+    restart_b(pair, old.request_id - ahead & 0xFFFF)
+    pair.run(after_s)
+    arrives(pair, update(old.request_id, 0b10))
+    pair.run(LEASE_S + ROUND_TRIP_S)
+    assert believed_down(pair) == set() and uses_both_planes(pair)
+
+
+def test_late_word_of_the_old_process__about_a_port_that_is_down_now() -> None:
+    pair = Pair(planes=2)
+    pair.run(0.1)
+    old = updates(pair)[-1]
+    restart_b(pair, old.request_id - 1000 & 0xFFFF, down=(0,))
+    pair.run(0.5)
+    assert believed_down(pair) == {0}
+    arrives(pair, update(old.request_id, 0b11))
+    assert believed_down(pair) == set(), "it cannot know better"
+    pair.run(2 * REFRESH_S + ROUND_TRIP_S)
+    assert believed_down(pair) == {0}
+
+
+def test_late_word_of_the_same_process__is_passed_over_however_late_it_is() -> None:
+    pair = with_plane_0_of_b_down()
+    old = updates(pair)[-1]
+    pair.port("b", 0, up=True)
+    pair.run(20.0)
+    arrives(pair, update(old.request_id, 0b10))
+    assert believed_down(pair) == set()
+
+
+def test_lease__ends_when_the_peer_vanished_without_a_word() -> None:
+    pair = with_plane_0_of_b_down()
+    pair.filter = lambda source, packet: [] if source == "b" else None
+    pair.run(LEASE_S - 0.2)
+    assert believed_down(pair) == {0}
+    pair.run(0.2)
+    assert believed_down(pair) == set()
+
+
+def test_lease__holds_while_the_port_is_down_though_words_get_lost() -> None:
+    pair = with_plane_0_of_b_down()
+    rng = Random(3)
+    count = iter(range(10**6))
+
+    def two_of_three_lost(source: str, packet: Packet) -> list[float] | None:
+        is_update = source == "b" and type(packet) is EndpointRequest
+        return [] if is_update and next(count) % 3 else None
+
+    pair.filter = two_of_three_lost
+    seen = len(pair.of(PlaneChanged))
+    for _ in range(120):
+        pair.run(rng.random())
+    assert believed_down(pair) == {0} and len(pair.of(PlaneChanged)) == seen

@@ -1,0 +1,83 @@
+"""docs/mrc-coverage.md names only what exists, and all keys and open points there are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from hosts.engine import config
+from hosts.engine.config import Config
+from hosts.engine.config_limits import CHOICES
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs/mrc-coverage.md").read_text()
+REFERENCE = re.compile(r"`([\w/]+\.py): ([\w.]+)`")
+
+
+def source(file: str) -> Path:
+    """Where a file named on the page is."""
+    if "/" in file:
+        return ROOT / file
+    folder = ROOT / ("tests/hosts" if file.startswith("test_") else "hosts/engine")
+    found = sorted(folder.rglob(file))
+    return found[0] if len(found) == 1 else folder / file
+
+
+def test_page__names_files_and_functions_that_exist() -> None:
+    found = REFERENCE.findall(PAGE)
+    assert len(found) > 200
+    missing = []
+    for file, name in found:
+        path = source(file)
+        text = path.read_text() if path.is_file() else ""
+        for part in name.split("."):
+            if not re.search(rf"^\s*((async )?def|class) {part}\b|^\s*{part}\b( =|:)", text, re.MULTILINE):
+                missing.append(f"{file}: {name}")
+    assert missing == []
+
+
+def test_page__each_rule_has_a_place_and_a_test() -> None:
+    tables = PAGE[: PAGE.index("## §12")]
+    rules = [line for line in tables.splitlines() if line.startswith("| ") and not line.startswith("| Rule ")]
+    assert len(rules) > 100
+    for line in rules:
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        assert len(cells) == 3, line
+        assert REFERENCE.search(cells[1]) and "test_" not in cells[1], line
+        assert all("test_" in file for file, _ in REFERENCE.findall(cells[2])) and REFERENCE.search(cells[2]), line
+
+
+def test_page__knows_every_key_and_no_other() -> None:
+    named = set(re.findall(r"`Config\.(\w+)`", PAGE))
+    known = {field.name for field in fields(Config)}
+    methods = {"retry_interval_s"}
+    assert known - named == set() and named - known - methods == set()
+
+
+def test_page__has_all_44_open_points_each_with_a_key_and_a_test() -> None:
+    rows = re.findall(r"^\| (\d+) \| .+ \| (`Config.+`) \| .+ \| (`test_.+`) \|$", PAGE, re.MULTILINE)
+    assert [number for number, _, _ in rows] == [str(n) for n in range(1, 45)]
+    text = Path(config.__file__).read_text()
+    known = {field.name for field in fields(Config)}
+    for number, keys, tests in rows:
+        names = re.findall(r"`Config\.(\w+)`", keys)
+        assert names and set(names) <= known and REFERENCE.search(tests), number
+        said = [name for name in names if number in row_numbers(doc_of(text, name))]
+        assert said, f"no text of {', '.join(names)} in Config names row {number}"
+
+
+def doc_of(source: str, key: str) -> str:
+    """What stands below a key of Config, down to the next one that has a text of its own."""
+    found = re.search(rf"^    {key}: .*?$\n(?:    \w+: .*\n)*    \"\"\"(.*?)\"\"\"", source, re.MULTILINE | re.DOTALL)
+    return found.group(1) if found else ""
+
+
+def row_numbers(text: str) -> set[str]:
+    """Rows of §12 that a text names."""
+    return {n for found in re.findall(r"§12\s+rows? (\d+(?: and \d+)?)", text) for n in found.split(" and ")}
+
+
+def test_choices__every_key_with_variants_has_its_default_among_them() -> None:
+    for key, allowed in CHOICES.items():
+        assert getattr(Config(), key) in allowed and len(allowed) > 1, key

@@ -1,0 +1,528 @@
+"""Every variant of the open points of §12 that an endpoint or a switch acts on; bytes: test_wire_variants.py."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from hosts.engine.config import Config, ConfigError
+from hosts.engine.connection import Context
+from hosts.engine.events import PacketLost, QpError, Status, WriteImmReceived
+from hosts.engine.paths.ev import Ev, EvProfile, EvSignal, EvState
+from hosts.engine.paths.ev_formats import Srv6Format, StructuredFormat
+from hosts.engine.wire.packets import (
+    EndpointRequest,
+    Nack,
+    NackReason,
+    Opcode,
+    ReliabilityProbe,
+    Sack,
+    Syndrome,
+    TransportAck,
+    Write,
+)
+from hosts.verbs.attributes import check_modify
+from hosts.verbs.enums import MrcQpAttrMask, QpAttrMask, QpState
+from hosts.verbs.errors import VerbsError
+from simulator import Flow, QueueProfile, VirtualFabric, run_all, scaled
+from simulator.frames import Frame
+from simulator.ports import EgressPort
+from simulator.profiles import Line, ProfileError
+from tests.hosts.engine.engine_pair import MTU, Pair, finished, lose_first
+from topologies.plan import Plan
+
+PLAN = Plan(planes=2, racks=2, spines=4, hosts_per_rack=1)
+
+
+def fields(pair: Pair, kind: type, name: str, source: str = "a") -> set[Any]:
+    return {getattr(line.packet, name) for line in pair.sent(kind, source)}
+
+
+def spread(pair: Pair, step_s: float = 0.0005) -> None:
+    """Paths of different lengths, so that packets overtake each other."""
+    for n, (ev, _) in enumerate(pair.evs):
+        pair.path("a", ev).delay_s = 0.004 + step_s * n
+
+
+# ---- the record -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "key, value, why",
+    [
+        ("port_status", "sack", "SETH and CC_STATE have no field"),
+        ("service_time", "on", "no source tells how it is encoded"),
+        ("icrc_scope", "outer", "switches shift uSIDs"),
+    ],
+)
+def test_only__one_value_and_the_reason(key: str, value: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key} = '{value}': only .* can work: {why}"):
+        Config(**{key: value})
+
+
+@pytest.mark.parametrize("widths", [(8,), (0, 8), (20, 20), (8.0, 8), "88", (8, 8, 8), None])
+def test_widths__that_fit_no_ev_are_refused(widths: Any) -> None:
+    with pytest.raises(ConfigError, match="srv6_widths"):
+        Config(srv6_widths=widths)
+
+
+def test_widths__come_back_from_json_as_they_were() -> None:
+    made = Config.from_json({"structured_widths": [4, 4], "srv6_widths": [4, 12]})
+    assert made.structured_widths == (4, 4) and Config.from_json(made.to_json()) == made
+
+
+def test_bool__is_no_number() -> None:
+    with pytest.raises(ConfigError, match="first_msn"):
+        Config(first_msn=True)
+
+
+# ---- rows 7, 8, 9, 11, 12: header fields ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dcids, a_asks, b_answers", [("packet", (7, 9), (9, 7)), ("roles", (7, 9), (7, 9)),
+                                                      ("connection", (7, 7), (7, 7))])  # fmt: skip
+def test_dcids__three_readings(dcids: str, a_asks: tuple, b_answers: tuple) -> None:
+    def ids_of(one: int, other: int) -> tuple[Any, Any]:
+        """(of requests of the first, of answers of the second)."""
+        a, b = (Context(*pair, "x", Config(dcids=dcids), [], 1024, 128, True) for pair in ((one, other), (other, one)))
+        return a.request_ids, b.answer_ids
+
+    assert ids_of(7, 9) == (a_asks, b_answers)
+    pair = Pair(config={"dcids": dcids, "bitmap_packets": 4}, planes=1, uplinks=4, framed=True)
+    spread(pair)
+    pair.a.qp.paths.refresh(None)
+    finished(pair, 12_000)
+    ids = [{(line.packet.spdcid, line.packet.dpdcid) for line in pair.sent(kind, side)}
+           for kind, side in ((ReliabilityProbe, "a"), (Sack, "b"), (Nack, "b"))]  # fmt: skip
+    asks, answers = ids_of(pair.a.qp.qpn, pair.b.qp.qpn)
+    assert ids == [{asks}, {answers}, {answers}]
+
+
+def test_nack_cc_type__is_sent_and_ignored() -> None:
+    pair = Pair(planes=2, uplinks=4, config={"nack_cc_type": 9, "bitmap_packets": 4, "cwnd_bytes": 10_000}, framed=True)
+    spread(pair)
+    finished(pair, 12_000)
+    assert fields(pair, Nack, "cc_type", "b") == {9}
+
+
+@pytest.mark.parametrize("timestamps", [True, False])
+def test_timestamps__off_means_none_in_probes_and_requests_too(timestamps: bool) -> None:
+    pair = Pair(config={"timestamps": timestamps}, planes=2, uplinks=2, framed=True)
+    pair.cut(0x000)
+    finished(pair)
+    pair.port("a", 1, up=False)
+    pair.run(0.5)
+    for kind in (Write, ReliabilityProbe, EndpointRequest):
+        assert {stamp is not None for stamp in fields(pair, kind, "timestamp")} == {timestamps}, kind
+        assert fields(pair, kind, "tsr") == {int(timestamps)}
+
+
+@pytest.mark.parametrize("first_msn, first_rqmsn", [(None, None), (0, 1), (1, 0), (1, 1), (0, 0)])
+def test_meth__counters_start_where_they_should(first_msn: int | None, first_rqmsn: int | None) -> None:
+    """None: as they are by default, both at 0 (§2.3)."""
+    config = {} if first_msn is None else {"first_msn": first_msn, "first_rqmsn": first_rqmsn}
+    pair = Pair(config=config, framed=True, psn=0)
+    first_msn, first_rqmsn = first_msn or 0, first_rqmsn or 0
+    for _ in range(3):
+        pair.b.qp.post_recv()
+    for n in range(3):
+        pair.write(pair.bytes(2 * MTU), 2 * MTU * n, imm=n)
+    pair.run_until_quiet()
+    assert sorted(fields(pair, Write, "msn")) == [first_msn + n for n in range(3)]
+    assert sorted(fields(pair, Write, "rqmsn")) == [first_rqmsn + n for n in range(3)]
+    assert [e.imm for e in pair.of(WriteImmReceived, "b")] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("kind", ["message", "remainder"])
+def test_dma_length__of_the_message_or_of_what_is_left(kind: str) -> None:
+    size = 3 * MTU + 100
+    pair = Pair(config={"dma_length": kind}, framed=True, psn=0)
+    pair.filter = lambda s, p: [pair.rng.random() * 0.02]
+    for _ in range(8):
+        pair.b.qp.post_recv()
+    for n in range(8):
+        data = pair.bytes(size)
+        pair.write(data, size * n, imm=n)
+    pair.run_until_quiet()
+    assert pair.memory[size * 7 : size * 8] == data
+    lengths = {line.packet.psn % 4: line.packet.dma_length for line in pair.sent()}
+    left = {n: size - n * MTU for n in range(4)}
+    assert lengths == ({n: size for n in range(4)} if kind == "message" else left)
+    assert [e.length for e in pair.of(WriteImmReceived, "b")] == [size] * 8, "the length delivered is the message's"
+    assert not pair.b.qp.responder._assembly._held and not pair.b.qp.responder._assembly.ended
+
+
+def test_dma_length__remainder_still_lets_nobody_out_of_the_region() -> None:
+    pair = Pair(config={"dma_length": "remainder"}, region=4096)
+    pair.write(pair.bytes(4000), 200)
+    pair.run_until_quiet()
+    assert pair.of(QpError)[0].status is Status.REMOTE_ACCESS and not any(pair.memory)
+
+
+# ---- rows 14, 15, 17, 18, 19: windows and SACKs -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ours, theirs", [("inclusive",) * 2, ("exclusive",) * 2, ("inclusive", "exclusive"),
+                                          ("exclusive", "inclusive")])  # fmt: skip
+def test_window_end__with_or_without_the_last_psn(ours: str, theirs: str) -> None:
+    base = {"mpr_packets": 128, "cwnd_bytes": 1 << 20, "sack_threshold_bytes": 1}
+    pair = Pair(psn=0, config={**base, "window_end": ours}, config_b={"window_end": theirs})
+    data = pair.bytes(60_000)
+    lose_first(pair, lambda s, p: isinstance(p, Write) and p.psn == 0)
+    pair.write(data)
+    pair.flush()
+    top = 127 if ours == "inclusive" else 126
+    assert max(line.packet.psn for line in pair.sent()) == top, "before any SACK: cack is -1"
+    pair.run_until_quiet()
+    assert pair.memory[: len(data)] == data
+    refused = {line.packet.reason for line in pair.sent(Nack, "b")}
+    assert refused == ({NackReason.PSN_OOR_WINDOW} if (ours, theirs) == ("inclusive", "exclusive") else set())
+
+
+@pytest.mark.parametrize("counts, extra", [("udp+40", None), ("payload+40", 40), ("payload", 0)])
+def test_rcvd_counts__both_ends_agree(counts: str, extra: int | None) -> None:
+    pair = Pair(config={"rcvd_counts": counts, "cwnd_bytes": 5000}, framed=True)
+    size = 30 * MTU + 17
+    finished(pair, size)
+    pair.run(1.0)
+    each = [line.packet.size if extra is None else len(line.packet.payload) + extra for line in pair.sent()]
+    assert pair.sent(Sack, "b")[-1].packet.rcvd_units == -(-sum(each) // 256)
+    assert -256 <= pair.a.qp.requestor._window.inflight <= 0
+    finished(pair, 0)
+
+
+@pytest.mark.parametrize("ours, theirs", [("payload", "udp+40"), ("udp+40", "payload")])
+def test_rcvd_counts__that_differ_are_corrected_by_what_is_outstanding(ours: str, theirs: str) -> None:
+    pair = Pair(config={"rcvd_counts": ours, "cwnd_bytes": 5000}, config_b={"rcvd_counts": theirs})
+    finished(pair)
+
+
+@pytest.mark.parametrize("base", ["turns", "cack"])
+def test_bitmap_base__turns_or_stays(base: str) -> None:
+    pair = Pair(psn=0, config={"bitmap_base": base, "cwnd_bytes": 1 << 20, "sack_threshold_bytes": 1}, framed=True)
+    lose_first(pair, lambda s, p: isinstance(p, Write) and p.psn == 3)
+    finished(pair, 200 * MTU)
+    offsets = {s.packet.sack_offset for s in pair.sent(Sack, "b") if s.packet.cack_psn == 2}
+    assert offsets == {1} if base == "cack" else max(offsets) > 64
+    assert len(pair.retransmissions()) == 1
+
+
+def test_clear_bits__lost_gives_up_what_is_on_its_way() -> None:
+    seen = {}
+    for meaning in ("unknown", "lost"):
+        pair = Pair(psn=0, config={"clear_bits": meaning, "sack_threshold_bytes": 1, "cwnd_bytes": 1 << 20}, planes=2,
+                    uplinks=4, per_packet_s=0.0002)  # fmt: skip
+        slow = next(ev.value for ev in pair.a.qp.paths.profile if ev.active)
+        finished(pair, 60_000)
+        pair.path("a", slow).delay_s = 0.012
+        finished(pair, 60_000)
+        seen[meaning] = len(pair.of(PacketLost))
+    assert seen["unknown"] == 0 < seen["lost"]
+
+
+@pytest.mark.parametrize("echo", [True, False])
+@pytest.mark.parametrize("timestamps", [True, False])
+def test_rtx_echo__is_in_sacks_or_not(echo: bool, timestamps: bool) -> None:
+    pair = Pair(psn=0, config={"rtx_echo": echo, "timestamps": timestamps}, framed=True)
+    lose_first(pair, lambda s, p: isinstance(p, Write) and p.psn == 3)
+    finished(pair)
+    assert len(pair.retransmissions()) == 1
+    assert fields(pair, Sack, "rtx", "b") == ({True, False} if echo else {False})
+
+
+# ---- rows 20, 21, 22, 44: the states of an EV ---------------------------------------------------------------
+
+
+def profile(**keys: Any) -> EvProfile:
+    return EvProfile([(n, 0) for n in range(8)], Config(backup_per_plane=4, ev_min_active=1, **keys), Random(1))
+
+
+def some_active(found: EvProfile) -> Ev:
+    return next(ev for ev in found if ev.active)
+
+
+@pytest.mark.parametrize("where, state", [("skip", EvState.SKIP), ("good", EvState.GOOD)])
+def test_probe_marked__brings_an_ev_back_to_skip_or_to_good(where: str, state: EvState) -> None:
+    found = profile(probe_marked=where)
+    ev = some_active(found)
+    found.signal(ev, EvSignal.LOST, 0.0)
+    found.signal(ev, EvSignal.PROBE_SKIP_ONCE, 1.0)
+    assert ev.state is state
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("signal", [EvSignal.LOST, EvSignal.SACK_ALWAYS_SKIP])
+def test_skip_to_bad__at_once_or_not(direct: bool, signal: EvSignal) -> None:
+    found = profile(skip_to_bad=direct)
+    ev = some_active(found)
+    found.signal(ev, EvSignal.TRIMMED, 0.0)
+    found.signal(ev, signal, 0.0)
+    assert ev.state is (EvState.ASSUMED_BAD if direct else EvState.SKIP)
+    other = next(e for e in found if e.active and e is not ev)
+    found.signal(other, signal, 0.0)
+    assert other.state is EvState.ASSUMED_BAD, "from GOOD it always does"
+
+
+def test_skip_timer__lasts_as_long_as_it_says() -> None:
+    found = profile(skip_mode="timer", skip_timer_s=0.01)
+    ev = some_active(found)
+    found.signal(ev, EvSignal.SACK_SKIP_ONCE, 1.0)
+    found.tick(1.005)
+    assert ev not in {found.choose(1) for _ in range(40)} and ev.state is EvState.SKIP
+    found.signal(ev, EvSignal.SACK_SKIP_ONCE, 1.008)  # does not begin again
+    found.tick(1.01)
+    assert ev.state is EvState.GOOD and ev in {found.choose(1) for _ in range(40)}
+
+
+def test_skip_timer__all_skipped_are_used_all_the_same() -> None:
+    found = profile(skip_mode="timer", skip_timer_s=1.0)
+    for ev in found:
+        found.signal(ev, EvSignal.SACK_SKIP_ONCE, 0.0)
+    assert found.choose(1) is not None
+
+
+def test_skip_timer__in_a_transfer() -> None:
+    pair = Pair(planes=2, uplinks=2, config={"skip_mode": "timer", "skip_timer_s": 0.05})
+    ev = pair.a.qp.paths.profile.choose(~0)
+    pair.a.qp.paths.signal(ev, EvSignal.SACK_SKIP_ONCE, pair.now)
+    finished(pair)
+    assert ev.value not in fields(pair, Write, "ev") and ev.state is EvState.SKIP
+    pair.run(0.05)
+    finished(pair)
+    assert ev.state is EvState.GOOD and ev.value in fields(pair, Write, "ev")
+
+
+@pytest.mark.parametrize("slot", ["empty", "own"])
+def test_revival_slot__a_backup_or_the_old_place(slot: str) -> None:
+    found = profile(revival_slot=slot)
+    ev = some_active(found)
+    move = found.signal(ev, EvSignal.LOST, 0.0)
+    stand_in = move.by
+    found.signal(ev, EvSignal.PROBE_CLEAN, 1.0)
+    assert (ev.active, stand_in.active) == ((True, False) if slot == "own" else (False, True))
+    assert found.active_count == 4
+    drawn = {found.choose(1) for _ in range(40)}
+    assert drawn == {e for e in found if e.active}
+
+
+def test_revival_slot__own_when_the_stand_in_failed_too() -> None:
+    found = profile(revival_slot="own")
+    ev = some_active(found)
+    stand_in = found.signal(ev, EvSignal.LOST, 0.0).by
+    found.signal(stand_in, EvSignal.LOST, 0.0)
+    found.signal(ev, EvSignal.PROBE_CLEAN, 1.0)
+    assert not ev.active and found.active_count == 4, "its slot has another owner: a backup"
+    found.signal(stand_in, EvSignal.PROBE_CLEAN, 1.0)
+    assert stand_in.active and found.active_count == 4
+
+
+# ---- rows 23, 24: loss and time ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", ["all", "distance", "time", "ooo"])
+def test_loss_rule__each_finds_a_loss_without_the_timer(rule: str) -> None:
+    pair = Pair(psn=0, config={"loss_rule": rule, "cwnd_bytes": 4000, "timeout": 18}, planes=2, uplinks=2,
+                per_packet_s=0.0005)  # fmt: skip
+    finished(pair, 20 * MTU)
+    start = pair.a.qp.requestor.flight.next_psn
+    lose_first(pair, lambda s, p: isinstance(p, Write) and p.psn == start + 5)
+    finished(pair, 100 * MTU)
+    causes = {e.cause.name for e in pair.of(PacketLost)}
+    assert causes == {"all": {"OVERTAKEN"}, "time": {"OVERTAKEN"}}.get(rule, {"DISTANCE"})
+    assert {line.packet.psn for line in pair.retransmissions()} >= {start + 5}
+
+
+@pytest.mark.parametrize("rule", ["all", "distance", "time", "ooo"])
+@pytest.mark.parametrize("seed", range(4))
+def test_loss_rule__any_of_them_delivers_everything(rule: str, seed: int) -> None:
+    pair = Pair(config={"loss_rule": rule, "ev_fifo": seed % 2 == 0, "exp_cnt": 25}, planes=2, uplinks=4, seed=seed,
+                framed=True)  # fmt: skip
+    pair.filter = lambda s, p: [] if pair.rng.random() < 0.1 else [pair.rng.random() * 0.003]
+    finished(pair)
+
+
+def test_ooo__leaves_a_little_reordering_alone() -> None:
+    pair = Pair(config={"loss_rule": "ooo"}, planes=2, uplinks=4)
+    spread(pair)
+    finished(pair)
+    assert pair.of(PacketLost) == []
+
+
+@pytest.mark.parametrize(
+    "phases, intervals, limit",
+    [
+        ("linear-exponential", [1, 1, 2, 4, 8], 5),
+        ("linear", [1, 1, 1, 1, 1], 2),
+        ("exponential", [1, 2, 4, 8, 16], 3),
+    ],
+)
+def test_timeout_phases__both_or_one_alone(phases: str, intervals: list[int], limit: int) -> None:
+    config = Config(timeout=10, linear_cnt=2, exp_cnt=3, timeout_phases=phases, timeout_ceiling_s=10)
+    unit = config.base_timeout_s
+    assert [round(config.retry_interval_s(n) / unit) for n in range(5)] == intervals
+    assert config.retry_limit == limit
+    pair = Pair(config={"timeout": 15, "linear_cnt": 2, "exp_cnt": 3, "timeout_phases": phases})
+    pair.filter = lambda s, p: []
+    pair.write(pair.bytes(100))
+    pair.run(20.0)
+    assert pair.of(QpError)[0].status is Status.RETRY_EXCEEDED
+    assert pair.a.qp.counters.retry_charges == limit
+
+
+def test_timeout_phases__for_ever_needs_an_exponential_phase() -> None:
+    assert Config(exp_cnt=25, timeout_phases="exponential").retry_limit is None
+    assert Config(exp_cnt=25, timeout_phases="linear").retry_limit == 3
+
+
+# ---- rows 27, 28, 30, 31, 38 ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("base", [0, 1])
+def test_port_bit_base__on_the_wire(base: int) -> None:
+    pair = Pair(planes=3, uplinks=1, config={"port_bit_base": base}, framed=True)
+    pair.port("b", 2, up=False)
+    pair.run(0.02)
+    assert {line.packet.port_mask for line in pair.sent(EndpointRequest, "b")} == {0b011 << base}
+    assert pair.a.qp.paths.profile.usable == 0b011
+    pair.port("b", 2, up=True)
+    pair.run(0.02)
+    assert pair.a.qp.paths.profile.usable == 0b111
+
+
+@pytest.mark.parametrize("names, ready, active", [("primer", "ready", "active"), ("tool", "active", "ready")])
+def test_scheduler_names__by_the_table(names: str, ready: str, active: str) -> None:
+    pair = Pair(config={"scheduler_names": names, "cwnd_bytes": 3 * MTU}, planes=1, uplinks=1)
+    qp = pair.a.qp
+    assert qp.scheduler_state() == "idle"
+    pair.write(pair.bytes(20 * MTU))
+    assert qp.scheduler_state() == ready, "data, and the window is open"
+    pair.flush()
+    assert qp.scheduler_state() == active, "data, and the window is closed"
+    pair.run_until_quiet()
+    pair.write(pair.bytes(MTU))
+    pair.flush()
+    assert qp.scheduler_state() == "pending", "no data, something in flight"
+    pair.run_until_quiet()
+    assert qp.scheduler_state() == "idle"
+
+
+@pytest.mark.parametrize("code", [Syndrome.NAK_INVALID_REQUEST, 0x33])
+def test_wimm_overflow__says_so_in_the_way_that_was_chosen(code: int) -> None:
+    pair = Pair(config={"wimm_overflow": int(code), "max_wimm": 2}, framed=True, psn=0)
+    for _ in range(8):
+        pair.b.qp.post_recv()
+    pair.a.qp.remote = type(pair.a.qp.remote)(**{**pair.a.qp.remote.to_json(), "max_wimm": 8})  # a liar's peer
+    lose_first(pair, lambda s, p: isinstance(p, Write) and p.psn == 0, times=3)
+    for n in range(5):
+        pair.write(pair.bytes(10), imm=n)
+    pair.run_until_quiet()
+    assert {e.status for side in "ab" for e in pair.of(QpError, side)} == {Status.REMOTE_INVALID_REQUEST}
+    naks = fields(pair, TransportAck, "syndrome", "b") - {Syndrome.ACK}
+    nacks = fields(pair, Nack, "reason", "b")
+    assert (naks, nacks) == (({0x61}, set()) if code == 0x61 else (set(), {0x33}))
+
+
+def test_wimm_overflow__may_not_be_a_reason_that_means_something_else() -> None:
+    with pytest.raises(ConfigError, match="wimm_overflow"):
+        Config(wimm_overflow=int(NackReason.NO_RESOURCE))
+
+
+@pytest.mark.parametrize("reaction", ["no_resource", "ignore", "fail"])
+def test_unknown_nack__three_reactions(reaction: str) -> None:
+    pair = Pair(psn=0, config={"unknown_nack": reaction}, planes=1, uplinks=2)
+    data = pair.bytes(20 * MTU)
+    lose_first(pair, lambda s, p: isinstance(p, Write) and p.psn == 19)
+    pair.write(data)
+    pair.run(0.011)
+    sent = pair.a.qp.requestor.flight.outstanding[19]
+    pair.a.endpoint.receive(
+        Nack(pair.a.qp.qpn, 0, 0, 46, 0, 19, 0x42, sent.ev.value, sent.timestamp or 0), 0, "b", pair.now
+    )
+    assert pair.a.qp.counters.unknown_nacks == 1
+    assert pair.a.qp.counters.refused == (reaction == "no_resource")
+    pair.run_until_quiet()
+    if reaction == "fail":
+        assert pair.of(QpError)[0].status is Status.REMOTE_OPERATION
+    else:
+        assert pair.memory[: len(data)] == data and pair.of(QpError) == []
+        assert pair.a.qp.counters.timeouts == (reaction == "ignore")
+
+
+@pytest.mark.parametrize("name", ["MPR_DEST", "MAX_MPR_DEST"])
+def test_mpr_name__in_messages(name: str) -> None:
+    assert MrcQpAttrMask.MRC_QP_MAX_MPR_DEST is MrcQpAttrMask.MRC_QP_MPR_DEST
+    with pytest.raises(VerbsError) as caught:
+        check_modify(QpState.INIT, QpState.RTR, QpAttrMask.IBV_QP_STATE, MrcQpAttrMask(0), name)
+    assert f"MRC_QP_{name}" in str(caught.value)
+
+
+# ---- rows 33, 35, 36, 42: the virtual fabric --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "mode, key, widths",
+    [
+        ("srv6", "srv6_widths", (4, 3)),
+        ("structured", "structured_widths", (5, 2)),
+        ("structured", "structured_widths", (10, 8, 4)),
+    ],
+)
+def test_widths__are_what_switches_read(mode: str, key: str, widths: tuple[int, ...]) -> None:
+    fabric = VirtualFabric(PLAN, mode=mode, config=Config(**{key: widths, "backup_per_plane": 0}))
+    flow = Flow(fabric, "h0", "h1", message_bytes=1 << 17, messages=1)
+    run_all(fabric, [flow])
+    known = Srv6Format(*widths) if mode == "srv6" else StructuredFormat(widths)
+    choices = [range(4)] if mode == "structured" else range(4)
+    assert {row["ev"] for row in flow.qp.ev_states()} == {ev for ev, _ in known.evs(range(2), choices)}
+    uplinks = [fabric.port_towards(f"p{p}-t0-0", f"p{p}-t1-{k}").forwarded for p in (0, 1) for k in range(4)]
+    assert min(uplinks) > 0
+    assert all(not switch.dropped for switch in fabric.switches.values())
+
+
+def test_widths__of_its_own_cannot_go_with_real_addresses() -> None:
+    with pytest.raises(ProfileError, match="srv6_widths"):
+        VirtualFabric(PLAN, wire=True, config=Config(srv6_widths=(4, 4)))
+
+
+@pytest.mark.parametrize("queue", ["control", "medium"])
+@pytest.mark.parametrize("wire", [False, True])
+def test_trimmed_queue_and_trim_len__both_deliver(queue: str, wire: bool) -> None:
+    scale = scaled(2, config={"trimmed_queue": queue, "trim_len": 122 if queue == "medium" else 0})
+    plan = Plan(planes=2, racks=2, spines=2, hosts_per_rack=3)
+    queues = QueueProfile(data_bytes=20_000, trim_bytes=3000, ecn_min_bytes=None)
+    fabric = VirtualFabric(plan, seed=3, links=scale.links, queues=queues, config=scale.config, wire=wire)
+    flows = [Flow(fabric, f"h{n}", "h5", message_bytes=1 << 16, messages=2) for n in range(3)]
+    port = fabric.port_towards("p0-t0-1", "h5")
+    run_all(fabric, flows)
+    assert fabric.totals()["trimmed"] > 0
+    assert port._trim_len == (122 if queue == "medium" else 138)
+    assert (port._medium is not None) is (queue == "medium")
+
+
+def test_medium_queue__gives_data_its_turn() -> None:
+    """A flood of trimmed headers takes a quarter of the port, never all of it."""
+    shares = {}
+    for queue in ("control", "medium"):
+        heap: list[Any] = []
+        sent: list[Frame] = []
+        port = EgressPort("x", "s", "h", 0, Line(8e6, 0.0), heap, iter(range(1 << 30)).__next__, "seed", (12, 16))
+        queues = QueueProfile(data_bytes=1 << 20, control_bytes=1 << 20, trim_bytes=None, ecn_min_bytes=None)
+        port.set_queues(queues, True, Config(trimmed_queue=queue))
+        port.arrive = lambda frame, now, sent=sent: sent.append(frame)
+        for n in range(200):
+            packet = Write(3, 0, 0, 4, 2, Opcode.WRITE_ONLY, n, 0, 0, 0, 1000, b"", 1000)
+            data = Frame(packet, 1100, "a", "b", 0, 0, 0, False, True)
+            header = Frame(packet, 138, "a", "b", 0, 0, 0, True, False)
+            header.trimmed = True
+            port.send(data, 0.0)
+            port.send(header, 0.0)
+        while heap:
+            heap.sort(key=lambda entry: entry[:2])
+            at, _, handler, argument = heap.pop(0)
+            handler(argument, at)
+        assert len(sent) == 400
+        first = sent[:120]
+        shares[queue] = sum(f.size for f in first if f.trimmed) / sum(f.size for f in first)
+    assert shares["control"] > 0.8 and 0.2 < shares["medium"] < 0.3

@@ -1,0 +1,89 @@
+"""Hosts without CPU answer late: no path is blamed, and what is sent twice stays bounded (mrc-protocol §5.11)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from hosts.engine.events import EvChanged, QpError
+from hosts.engine.wire.packets import Packet
+from tests.hosts.engine.engine_pair import MTU, Pair
+
+
+def busy(seed: int, **config: object) -> Pair:
+    return Pair(
+        planes=4, uplinks=4, seed=seed, config={"cwnd_bytes": 20_000, **config}, per_packet_s=0.0005, region=1 << 18
+    )
+
+
+def hold_back(pair: Pair, spans: list[tuple[float, float]], source: str) -> None:
+    """What `source` sends within a span arrives at its end, in order: its peer had no CPU, or it had none itself."""
+    held = 0
+
+    def decide(sender: str, packet: Packet) -> list[float] | None:
+        nonlocal held
+        for start, end in spans:
+            if sender == source and start <= pair.now < end:
+                held += 1
+                return [end - pair.now + held * 1e-9]
+        return None
+
+    pair.filter = decide
+
+
+def sent_twice(pair: Pair) -> Counter[int]:
+    return Counter(line.packet.psn for line in pair.retransmissions())  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("source", ["a", "b"])
+@pytest.mark.parametrize("stall_s", [0.03, 0.06, 0.12, 0.25])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_stall__blames_no_ev_and_each_packet_is_repeated_a_few_times(source: str, stall_s: float, seed: int) -> None:
+    pair = busy(seed)
+    hold_back(pair, [(0.030, 0.030 + stall_s)], source)
+    data = pair.bytes(200_000)
+    pair.write(data)
+    pair.run_until_quiet()
+    pair.run(0.5)
+    assert pair.memory[: len(data)] == data and pair.completions() == [(1, "SUCCESS")]
+    assert pair.of(EvChanged) == [] and pair.of(QpError) == []
+    repeats = sent_twice(pair)
+    window = 20_000 // MTU
+    rounds = 4  # doubling from 33 ms: 250 ms hold no more
+    assert max(repeats.values(), default=0) <= rounds
+    assert sum(repeats.values()) <= rounds * window
+
+
+def test_stalls__again_and_again_are_learned() -> None:
+    """The true round trips of late answers go into the timer: the tenth stall costs less than the first."""
+    spans = [(0.05 + 0.15 * n, 0.05 + 0.15 * n + 0.06) for n in range(12)]
+    pair = Pair(
+        planes=4, uplinks=4, config={"cwnd_bytes": 20_000, "timeout": 14}, per_packet_s=0.004, region=1 << 19
+    )  # fmt: skip
+    hold_back(pair, spans, "b")
+    pair.write(pair.bytes(1800 * MTU))
+    pair.run_until_quiet()
+    assert pair.of(EvChanged) == []
+    by_stall = Counter(int((line.at - 0.05) / 0.15) for line in pair.retransmissions())
+    assert by_stall[0] > 0 and pair.a.qp.counters.spurious > 0
+    assert sum(by_stall[n] for n in range(6, 12)) < sum(by_stall[n] for n in range(6)) / 2
+
+
+def test_one_slow_plane__is_accused_once_at_most() -> None:
+    """One port is served 30 ms late: a whole window overtakes its packets (rule b). Probes find the path alive and
+    learn its round trip, and from then on its packets get the time they need."""
+    pair = busy(3)
+    for ev, plane in pair.evs:
+        pair.path("a", ev).delay_s = 0.035 if plane == 2 else 0.005
+    data = pair.bytes(200_000)
+    pair.write(data)
+    pair.run_until_quiet()
+    assert pair.memory[: len(data)] == data
+    pair.run(2.0)
+    assert {row["state"] for row in pair.a.qp.ev_states()} == {"good"}
+    before = len(pair.of(EvChanged)), len(pair.retransmissions())
+    for _ in range(3):
+        pair.write(data)
+        pair.run_until_quiet()
+    assert (len(pair.of(EvChanged)), len(pair.retransmissions())) == before

@@ -1,0 +1,202 @@
+"""The compiled half of the fast NIC against the Python one: same bytes out, same records in, nothing more taken."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from dataclasses import fields, replace
+
+import pytest
+
+from hosts.engine.config import Config
+from hosts.engine.wire.codec import UDP_PORTS, Codec, WireError, write_size
+from hosts.engine.wire.packets import IMM_OPCODES, Nack, Opcode, Sack, Write
+from hosts.nic import native as native_module
+from hosts.nic.encapsulation import Decapsulation, Encapsulation
+from hosts.nic.native import NativeError, NativeMissing, build, load
+from topologies.plan import Plan
+
+PLAN = Plan(planes=2, racks=2, spines=2, hosts_per_rack=1)
+H0, H1 = PLAN.hosts
+WRITES = [Opcode(code) for code in range(Opcode.WRITE_FIRST, Opcode.WRITE_ONLY_IMM + 1)]
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    try:
+        return load()
+    except NativeMissing as error:
+        pytest.skip(str(error))
+
+
+class Ends:
+    """h0 sends to h1 over plane 1, with either half on both sides."""
+
+    def __init__(self, module, config: Config, mode: str = "srv6") -> None:
+        self.config, self.codec = config, Codec(config)
+        plan = replace(PLAN, mode=mode)
+        self.there = Encapsulation(plan, H0, H1, 1)
+        self.decapsulation = Decapsulation(plan, H1, 1, self.codec)
+        self.port = module.Port(
+            plane=1, own_usid=self.decapsulation.own_usid, own_address=self.decapsulation.own_address,
+            peers=self.decapsulation.peers, ports=tuple(UDP_PORTS | {config.udp_dport}), dport=config.udp_dport,
+            pkey=config.pkey, low=config.ev_layout == "L", trimmed=(config.dscp_trimmed, config.dscp_trimmed_lasthop),
+        )  # fmt: skip
+        there = self.there
+        self.route = module.Route(there.ethernet, there.source, there.addressing.pair, there.destination)
+
+    def python_frame(self, record) -> bytes:
+        frame = self.codec.encode(record, self.there.addressing)
+        return self.there.outer(record.ev, frame.header[:4], frame.size) + frame.join()
+
+    def arrived(self, frame: bytes) -> bytearray:
+        """As the switches leave it: addressed to the port's own uSID."""
+        if not self.there.outer_header:
+            return bytearray(frame)
+        return bytearray(frame[:38] + self.decapsulation.own_usid + frame[54:])
+
+    def python_opens(self, frame: bytes):
+        """(plane, peer, record), or None where it raises."""
+        try:
+            return 1, *self.decapsulation.open(memoryview(frame))
+        except WireError:
+            return None
+
+
+@pytest.fixture(params=["L", "H", "stev"])
+def ends(request, compiled):
+    """srv6 mode with either layout of the EV, and one without outer header (they are all alike to a NIC)."""
+    if request.param == "stev":
+        return Ends(compiled, Config(), "stev")
+    return Ends(compiled, Config(ev_layout=request.param))
+
+
+def a_write(rng: random.Random) -> Write:
+    opcode = rng.choice(WRITES)
+    payload = rng.randbytes(rng.choice((0, 1, 2, 3, 4, 63, 64, 65, 1000, 4096)))
+    stamp = rng.choice((None, rng.getrandbits(16)))
+    return Write(
+        rng.getrandbits(24), rng.getrandbits(32), 1, rng.choice((0, 4, 46)), rng.getrandbits(2), opcode,
+        rng.getrandbits(24), rng.getrandbits(16), rng.getrandbits(64), rng.getrandbits(32), rng.getrandbits(32),
+        payload,
+        write_size(opcode, len(payload), stamp is not None), rng.getrandbits(16),
+        rng.getrandbits(32) if opcode in IMM_OPCODES else 0, stamp, 0 if stamp is None else rng.getrandbits(1),
+        rng.random() < 0.5, rng.random() < 0.5, rng.random() < 0.5,
+    )  # fmt: skip
+
+
+def a_sack(rng: random.Random) -> Sack:
+    probe = rng.choice((None, rng.getrandbits(16)))
+    return Sack(
+        rng.getrandbits(24), rng.getrandbits(32), 1, 46, 0, rng.getrandbits(24), rng.randrange(-0x8000, 0x8000),
+        rng.getrandbits(64), rng.randrange(-0x8000, 0x8000) if probe is None else 0, probe, rng.getrandbits(32),
+        rng.getrandbits(2), rng.getrandbits(16), rng.getrandbits(24), rng.getrandbits(15), rng.getrandbits(8),
+        rng.getrandbits(7), rng.random() < 0.5, rng.random() < 0.5, rng.getrandbits(16), rng.getrandbits(16),
+        rng.getrandbits(4),
+    )  # fmt: skip
+
+
+def records(count: int, seed: int):
+    rng = random.Random(seed)
+    return [a_write(rng) if rng.random() < 0.6 else a_sack(rng) for _ in range(count)]
+
+
+@pytest.mark.parametrize("fold", [True, False], ids=["folding", "table"])
+def test_crc32__as_zlib(compiled, fold):
+    rng = random.Random(5)
+    for size in (*range(200), 4095, 4096, 9000):
+        data, start = rng.randbytes(size), rng.getrandbits(32)
+        assert compiled.crc32(data, start, fold) == zlib.crc32(data, start)
+
+
+def test_build__the_same_bytes_as_python(ends):
+    for record in records(400, seed=1):
+        assert ends.port.build(ends.route, record) == ends.python_frame(record)
+
+
+def test_open__the_same_records_as_python(ends):
+    for record in records(400, seed=2):
+        frame = ends.arrived(ends.python_frame(record))
+        opened = ends.port.open(frame)
+        assert opened is not None and opened == ends.python_opens(frame) == (1, "h0", record)
+        assert type(opened[2]) is type(record)
+        for field in fields(record):
+            ours, theirs = getattr(opened[2], field.name), getattr(record, field.name)
+            assert type(ours) in (int, bytes) or type(ours) is type(theirs), field.name
+
+
+def test_open__takes_nothing_that_python_refuses(ends):
+    """One to three bits of a good frame flipped, or its length changed: None, or exactly what Python makes of it."""
+    rng = random.Random(3)
+    taken = 0
+    for record in records(1500, seed=4):
+        frame = ends.arrived(ends.python_frame(record))
+        for _ in range(rng.randint(1, 3)):
+            frame[rng.randrange(min(len(frame), 140))] ^= 1 << rng.randrange(8)
+        change = rng.random()
+        if change < 0.1:
+            del frame[rng.randrange(len(frame)) :]
+        elif change < 0.2:
+            frame += rng.randbytes(rng.randint(1, 8))
+        opened = ends.port.open(frame)
+        if opened is not None:
+            taken += 1
+            assert opened == ends.python_opens(frame)
+    assert taken  # what changes in flight (hop limit, DSCP, Ethernet) makes no frame bad
+
+
+def test_open__garbage_of_every_length(ends):
+    rng = random.Random(6)
+    for size in range(300):
+        assert ends.port.open(rng.randbytes(size)) is None
+
+
+def test_build__what_it_does_not_know_is_left_to_python(ends):
+    write, sack = a_write(random.Random(7)), a_sack(random.Random(8))
+    for record in (
+        Nack(5, 1, 1, 46, 0, 9, 1, 7), object(), replace(write, psn=1 << 24), replace(write, va=-1),
+        replace(write, payload="text"), replace(sack, bitmap=1 << 64), replace(sack, penalty=128),
+        replace(write, payload=bytes(70_000)), replace(write, ack_request="yes"),
+    ):  # fmt: skip
+        assert ends.port.build(ends.route, record) is None
+    assert ends.port.build(object(), write) is None
+
+
+def test_open__ce_in_either_header(ends):
+    for inner in range(4):
+        for outer in range(4):
+            frame = ends.arrived(ends.python_frame(replace(a_write(random.Random(9)), ecn=inner)))
+            frame[15] = frame[15] & 0xCF | outer << 4
+            opened = ends.port.open(frame)
+            assert opened is not None and opened == ends.python_opens(frame)
+
+
+def test_setup__refuses_records_with_other_fields(compiled):
+    with pytest.raises(ValueError, match="other fields"):
+        compiled.setup(Write, Nack, Opcode)
+    compiled.setup(Write, Sack, Opcode)
+
+
+def test_port__attach_checks_the_ring(ends):
+    with pytest.raises(ValueError, match="does not fit"):
+        ends.port.attach(0, memoryview(bytearray(4096)), 4096, 1024, 8, 8)
+    with pytest.raises(TypeError, match="attached"):
+        ends.port.receive(1, [], print)
+
+
+def test_build__without_a_compiler_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(native_module.shutil, "which", lambda name: None)
+    with pytest.raises(NativeError, match="apt-get install gcc"):
+        build()
+
+
+def test_build__in_a_folder_that_cannot_be_made(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MRC_CACHE_DIR", str(tmp_path / "file" / "under"))
+    with pytest.raises(NativeError, match="MRC_CACHE_DIR"):
+        build()
+
+
+def test_native__switched_off(monkeypatch):
+    monkeypatch.setenv("MRC_NATIVE", "0")
+    assert native_module.native.__wrapped__() is None

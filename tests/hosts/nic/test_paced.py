@@ -1,0 +1,279 @@
+"""Ports with a rate: order, times, room; and the alarm that wakes the loop for them."""
+
+from __future__ import annotations
+
+import select
+import time
+from dataclasses import replace
+
+import pytest
+
+from hosts.agent.timerfd import TimerFd
+from hosts.engine.config import Config
+from hosts.engine.rocev2.rc_codec import rc_write_size
+from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcWrite
+from hosts.engine.wire.codec import Addressing, Codec, write_size
+from hosts.engine.wire.packets import (
+    EndpointOp,
+    EndpointRequest,
+    EndpointResponse,
+    Nack,
+    Opcode,
+    ReliabilityProbe,
+    Sack,
+    TransportAck,
+    Write,
+)
+from hosts.nic.base import Nic
+from hosts.nic.netlink import LinkState
+from hosts.nic.paced import CONTROL_RING, DATA_MOST, DATA_RING, NO_LIMIT, PacedNic, PacedPort, inner_bytes
+from topologies.plan import Plan
+
+PLAN = Plan(2, 2, 2, 2)
+MS = 1e-3
+FRAME = 1000
+"""Bytes; 8 ms at RATE."""
+RATE = 1e6
+
+
+def port() -> PacedPort:
+    return PacedPort(RATE)
+
+
+def sent(paced: PacedPort, now: float) -> list[str]:
+    return [peer for peer, _ in paced.take(now)]
+
+
+def put(paced: PacedPort, name: str, now: float, control: bool = False, size: int = FRAME) -> bool:
+    return paced.put((name, None), size, control, now)
+
+
+def test_port__a_frame_leaves_when_its_last_bit_has():
+    paced = port()
+    assert put(paced, "a", 1.0)
+    assert paced.next_at == pytest.approx(1.008)
+    assert sent(paced, 1.005) == []
+    assert sent(paced, 1.006) == ["a"]  # a quarter of its time early
+    assert paced.next_at is None
+
+
+def test_port__serialises_and_keeps_the_rate_however_late_the_loop_is():
+    paced = port()
+    for name in "abc":
+        put(paced, name, 0.0)
+    assert sent(paced, 0.0161) == ["a", "b"]
+    assert paced.next_at == pytest.approx(0.024)
+    put(paced, "d", 0.0231)
+    assert sent(paced, 0.1) == ["c", "d"]
+    put(paced, "e", 0.1)
+    assert paced.next_at == pytest.approx(0.108)
+
+
+def test_port__what_left_early_still_takes_its_time():
+    paced = port()
+    put(paced, "a", 0.0)
+    assert sent(paced, 0.006) == ["a"]
+    put(paced, "b", 0.006)
+    assert paced.next_at == pytest.approx(0.016)
+
+
+def test_port__control_goes_before_data_but_interrupts_no_frame():
+    paced = port()
+    for name in "ab":
+        put(paced, name, 0.0)
+    put(paced, "sack", 0.001, control=True, size=100)
+    assert sent(paced, 1.0) == ["a", "sack", "b"]
+
+
+def test_port__counts_what_left_late():
+    paced = port()
+    for name in "ab":
+        put(paced, name, 0.0)
+    assert sent(paced, 0.0089) == ["a"]
+    assert (paced.frames, paced.late) == (1, 0)
+    assert sent(paced, 0.026) == ["b"]
+    assert (paced.frames, paced.late, paced.late_max_s) == (2, 1, pytest.approx(0.010))
+
+
+def test_port__room_is_the_ring_and_the_wire():
+    paced = port()
+    assert paced.room == DATA_RING + 1
+    for n in range(DATA_RING + 1):
+        put(paced, str(n), 0.0)
+    assert paced.room == 0 and paced.control_room == CONTROL_RING
+    assert put(paced, "probe", 0.0)  # something that has to take this port
+    assert paced.room == 0
+    sent(paced, 0.008)
+    assert paced.room == 0
+    sent(paced, 0.016)
+    assert paced.room == 1
+
+
+def test_port__queues_are_bounded():
+    paced = port()
+    assert sum(put(paced, "d", 0.0) for _ in range(200)) == 1 + DATA_MOST
+    assert sum(put(paced, "c", 0.0, control=True) for _ in range(500)) == CONTROL_RING
+    assert paced.control_room == 0
+    assert paced.clear() == 1 + DATA_MOST + CONTROL_RING
+    assert (paced.next_at, paced.room) == (None, DATA_RING + 1)
+
+
+# ---- around a NIC -------------------------------------------------------------------------------------------
+
+
+class Wire(Nic):
+    """A NIC that notes what it is given."""
+
+    kind = "fast"
+
+    def __init__(self, plan: Plan = PLAN) -> None:
+        super().__init__(plan, plan.hosts[0])
+        self.out: list[tuple[int, str]] = []
+
+    def send(self, plane, peer, packet):
+        self.out.append((plane, type(packet).__name__))
+
+    def filenos(self):
+        return {}
+
+    def flush(self):
+        pass
+
+    def receive(self, limit):
+        return []
+
+    def link_changed(self, plane, state):
+        return False
+
+    def close(self):
+        pass
+
+
+def a_write(payload: int = 1024, plane: int = 0) -> Write:
+    size = write_size(Opcode.WRITE_ONLY, payload, True)
+    return Write(7, 0, plane, 4, 2, Opcode.WRITE_ONLY, 9, 1, 0, 2, 5, bytes(payload), size, timestamp=1, tsr=1)
+
+
+SACK = Sack(7, 0, 0, 46, 0, 9, 1, 0, 0, None, 0, 0, 1, 0, 0, 0, 0, False, False, 0, 0)
+
+
+class Rig:
+    def __init__(self, rates: dict[int, float], plan: Plan = PLAN) -> None:
+        self.now = 0.0
+        self.wire = Wire(plan)
+        self.nic = PacedNic(self.wire, rates, Config().dscp_control, lambda: self.now)
+
+
+def test_nic__frames_wait_for_their_port():
+    rig = Rig({0: 10e6, 1: 10e6})
+    assert rig.nic.room() == [DATA_RING + 1] * 2 and rig.nic.next_at() is None
+    rig.nic.send(0, "h2", a_write())
+    rig.nic.send(0, "h2", a_write())
+    rig.nic.send(0, "h2", SACK)
+    rig.nic.send(1, "h2", a_write())
+    rig.nic.flush()
+    assert rig.wire.out == []
+    assert rig.nic.next_at() == pytest.approx(PLAN.frame_bytes(1024) * 8 / 10e6)
+    assert rig.nic.room() == [DATA_RING - 1, DATA_RING]
+    rig.now = rig.nic.next_at()
+    rig.nic.flush()
+    assert rig.wire.out == [(0, "Write"), (1, "Write")]
+    rig.now = 1.0
+    rig.nic.flush()
+    assert rig.wire.out[2:] == [(0, "Sack"), (0, "Write")]
+    assert rig.nic.pacing()["0"]["frames"] == 3
+    rig.nic.send(1, "h2", a_write())  # an idle NIC takes up again
+    assert rig.nic.next_at() > 1.0
+    rig.now = 2.0
+    rig.nic.flush()
+    assert rig.wire.out[-1] == (1, "Write") and rig.nic.pacing()["1"]["late"] == 1
+
+
+def test_nic__ports_without_a_rate_send_at_once():
+    rig = Rig({1: 10e6})
+    rig.nic.send(0, "h2", a_write())
+    assert rig.wire.out == [(0, "Write")]
+    assert rig.nic.room()[0] == rig.nic.control_room()[0] == NO_LIMIT
+    assert Rig({}).nic.room() is None
+
+
+def test_nic__what_waits_at_a_port_that_goes_down_is_lost():
+    rig = Rig({0: 10e6, 1: 10e6})
+    for _ in range(3):
+        rig.nic.send(0, "h2", a_write())
+    rig.nic.link_changed(0, LinkState(5, admin_up=True, carrier=False))
+    assert rig.nic.counters[0].tx_dropped == {"port down": 3}
+    assert rig.nic.next_at() is None
+
+
+def test_nic__rates_change_while_it_runs():
+    rig = Rig({0: 10e6})
+    rig.nic.send(0, "h2", a_write())
+    rig.nic.set_rate(0, None)
+    assert rig.nic.counters[0].tx_dropped == {"rate changed": 1}
+    rig.nic.set_rate(1, 1e6)
+    assert rig.nic.rates == {1: 1e6}
+    for _ in range(100):
+        rig.nic.send(1, "h2", a_write(plane=1))
+    assert rig.nic.counters[1].tx_dropped == {"no buffer": 100 - DATA_MOST - 1}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        a_write(), a_write(5), replace(a_write(), timestamp=None, tsr=0), SACK, Nack(7, 0, 0, 46, 0, 9, 1, 0),
+        TransportAck(7, 0, 0, 46, 0, 9, 31, 1), ReliabilityProbe(7, 0, 0, 4, 2, 1, 1, 1),
+        EndpointRequest(2, 0, 0, 46, 0, 1, EndpointOp.EV_PROBE, 0, 1, 1),
+        EndpointResponse(2, 0, 0, 46, 0, 1, EndpointOp.EV_PROBE, 1),
+        RcWrite(7, 0, 0, 0, 2, RcOpcode.WRITE_ONLY, 9, bytes(6), rc_write_size(RcOpcode.WRITE_ONLY, 6), 1, 2, 6),
+        RcAck(7, 0, 0, 46, 0, 9, 0x1F, 1), Cnp(7, 0, 0, 46, 0),
+    ],
+    ids=lambda record: type(record).__name__,
+)  # fmt: skip
+def test_inner_bytes__what_the_codec_makes(record):
+    addressing = Addressing(bytes(16), bytes(15) + b"\1")
+    assert inner_bytes(record) == len(Codec().encode(record, addressing).join())
+
+
+# ---- the alarm ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alarm():
+    made = TimerFd()
+    yield made
+    made.close()
+    made.close()
+
+
+def rings(alarm: TimerFd, timeout_s: float) -> bool:
+    return bool(select.select([alarm.fileno()], [], [], timeout_s)[0])
+
+
+def test_alarm__rings_at_its_time_and_is_quiet_when_armed_again(alarm):
+    now = time.monotonic()
+    assert alarm.wait(now + 0.002, now) is None
+    assert rings(alarm, 10)
+    assert time.monotonic() >= now + 0.002
+    now = time.monotonic()
+    assert alarm.wait(now + 60, now) is None
+    assert not rings(alarm, 0)
+
+
+def test_alarm__a_time_that_has_come_needs_none(alarm):
+    assert alarm.wait(1.0, 1.0) == 0.0
+    assert alarm.wait(None) is None
+    assert not rings(alarm, 0)
+
+
+def test_alarm__a_later_deadline_keeps_the_earlier_time(alarm, monkeypatch):
+    armed = []
+    monkeypatch.setattr(alarm, "_set", lambda at: (armed.append(at), setattr(alarm, "_armed_for", at)))
+    alarm.wait(20.0, 10.0)
+    alarm.wait(30.0, 11.0)  # rings at 20, nothing to do then
+    alarm.wait(15.0, 12.0)
+    alarm.wait(30.0, 16.0)
+    alarm.wait(None, 17.0)  # as above
+    alarm.wait(None, 31.0)
+    alarm.wait(None, 32.0)
+    assert armed == [20.0, 15.0, 30.0, 0.0]

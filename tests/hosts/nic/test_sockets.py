@@ -1,0 +1,269 @@
+"""The fast NIC on a real cable: hostile frames, a cable pulled, an interface made anew, a kernel that takes no more."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import select
+import socket
+import subprocess
+
+import pytest
+
+from hosts.engine.config import Config
+from hosts.engine.wire.codec import write_size
+from hosts.engine.wire.packets import Opcode, Write
+from hosts.nic import open_nic
+from hosts.nic.base import NicError
+from hosts.nic.encapsulation import Encapsulation
+from hosts.nic.fast import BACKLOG_FRAMES, FastNic
+from hosts.nic.native import NativeMissing, load
+from hosts.nic.netlink import LinkWatcher
+from tests.cables import wait_until_up
+from topologies.plan import Plan
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces and packet sockets"),
+]
+PLAN = Plan(planes=2, racks=2, spines=1, hosts_per_rack=1)
+H0, H1 = PLAN.hosts
+CLONE_NEWNET = 0x40000000
+WAIT_S = 10.0
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+
+
+@contextlib.contextmanager
+def scratch_namespace():
+    """This thread inside a fresh network namespace with the ports of h0 and their cables' ends `far0`, `far1`."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    name = f"zzdnic{os.getpid()}"
+    ip("netns", "add", name)
+    with open("/proc/thread-self/ns/net") as home, open(f"/run/netns/{name}") as there:
+        if libc.setns(there.fileno(), CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "setns")
+        try:
+            for plane in range(PLAN.planes):
+                cable(plane)
+            yield
+        finally:
+            libc.setns(home.fileno(), CLONE_NEWNET)
+            ip("netns", "del", name)
+
+
+def cable(plane: int) -> None:
+    ip("link", "add", f"h0-eth{plane}", "type", "veth", "peer", "name", f"far{plane}")
+    for end in (f"h0-eth{plane}", f"far{plane}"):
+        ip("link", "set", end, "mtu", "9216", "addrgenmode", "none", "up")
+    wait_until_up(f"h0-eth{plane}", f"far{plane}")
+
+
+def far_end(plane: int) -> socket.socket:
+    """A socket on the switch's side of a cable."""
+    opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x86DD))
+    opened.bind((f"far{plane}", 0x86DD))
+    opened.settimeout(WAIT_S)
+    return opened
+
+
+@pytest.fixture
+def namespace():
+    with scratch_namespace():
+        yield
+
+
+@pytest.fixture(params=["python", "compiled"])
+def nic(request, namespace):
+    try:
+        module = load() if request.param == "compiled" else None
+    except NativeMissing as error:
+        pytest.skip(str(error))
+    with contextlib.closing(FastNic(PLAN, H0, Config(), module)) as opened:
+        yield opened
+
+
+def a_write(payload: bytes, ev: int = 0x0000) -> Write:
+    size = write_size(Opcode.WRITE_ONLY, len(payload), True)
+    return Write(7, ev, ev >> 8, 4, 2, Opcode.WRITE_ONLY, 9, 1, 1 << 44, 2, len(payload), payload, size, timestamp=1)
+
+
+def to_h0(nic: FastNic, payload: bytes, plane: int = 0) -> bytearray:
+    """A frame of h1 as it arrives at port `plane` of h0."""
+    there = Encapsulation(PLAN, H1, H0, plane)
+    inner = nic._codec.encode(a_write(payload), there.addressing)
+    frame = bytearray(there.outer(0, inner.header[:4], inner.size) + inner.join())
+    frame[38:54] = PLAN.nic_address(H0, plane).to_bytes(16, "big")
+    return frame
+
+
+def received(nic: FastNic, limit: int = 64) -> list[tuple[int, str, bytes]]:
+    """Everything that waits, after waiting for the first."""
+    assert select.select(list(nic.filenos().values()), [], [], WAIT_S)[0]
+    return [(plane, peer, bytes(packet.payload)) for plane, peer, packet in nic.receive(limit)]
+
+
+def test_send__reaches_the_cable_of_its_plane(nic):
+    with far_end(1) as far:
+        nic.send(1, "h1", a_write(b"x" * 4096, 0x0100))
+        frame = far.recv(10_000)
+    assert len(frame) == 4096 + 142
+    assert frame[38:54].hex() == "fcbbbb00" + "2100" + "1100" + "2101" + "3100" + "0000" * 2
+    assert (nic.counters[1].tx_packets, nic.counters[1].tx_bytes) == (1, len(frame))
+
+
+def test_receive__good_frames_between_hostile_ones(nic):
+    good, wrong_crc = to_h0(nic, b"good"), to_h0(nic, b"bad!")
+    wrong_crc[-1] ^= 1
+    with far_end(0) as far:
+        for frame in (good, wrong_crc, good[:70], bytes(60), to_h0(nic, b"y" * 8192), fast_to_other(nic), good):
+            frame = bytearray(frame)
+            frame[12:14] = b"\x86\xdd"
+            far.sendto(frame, ("far0", 0x86DD))
+    assert received(nic) == [(0, "h1", b"good")] * 2
+    dropped = nic.counters[0].rx_dropped
+    assert dropped.pop("iCRC") == 1
+    assert dropped.pop("longer than the path MTU allows") == 1
+    assert dropped.pop("not ours: outer address") == 1
+    assert sum(dropped.values()) == 2
+    assert nic.counters[0].rx_packets == 2
+
+
+def fast_to_other(nic: FastNic) -> bytearray:
+    frame = to_h0(nic, b"other")
+    frame[42:44] = b"\x31\x01"
+    return frame
+
+
+def test_receive__the_ring_goes_round_and_a_full_one_is_counted(nic):
+    with far_end(0) as far:
+        for turn in range(3):
+            for number in range(400):
+                far.sendto(to_h0(nic, f"{turn} {number}".encode()), ("far0", 0x86DD))
+            assert [p for _, _, p in received(nic, 1000)] == [f"{turn} {n}".encode() for n in range(400)]
+        for _ in range(900):
+            far.sendto(to_h0(nic, b"too many"), ("far0", 0x86DD))
+    taken = len(received(nic, 1000))
+    nic.refresh_counters()
+    assert taken + nic.counters[0].rx_dropped["ring full"] == 900 and taken >= 500
+
+
+def test_link__down_and_up_again(nic):
+    with contextlib.closing(LinkWatcher(["h0-eth0", "h0-eth1"])) as links:
+        ip("link", "set", "h0-eth0", "down")
+        for name, state in links.poll():
+            assert not nic.link_changed(int(name[-1]), state)
+        nic.send(0, "h1", a_write(b"lost"))
+        assert nic.counters[0].tx_dropped == {"port down": 1}
+        assert select.select(list(nic.filenos().values()), [], [], 0)[0] == []  # the error does not keep us awake
+        ip("link", "set", "h0-eth0", "up")
+        for name, state in links.poll():
+            assert not nic.link_changed(int(name[-1]), state)
+        with far_end(0) as far:
+            nic.send(0, "h1", a_write(b"again"))
+            assert b"again" in far.recv(10_000)
+            far.sendto(to_h0(nic, b"back"), ("far0", 0x86DD))
+        assert received(nic) == [(0, "h1", b"back")]
+
+
+def test_link__an_interface_made_anew_is_opened_again(nic):
+    with contextlib.closing(LinkWatcher(["h0-eth0", "h0-eth1"])) as links:
+        before = nic.filenos()[0]
+        ip("link", "del", "h0-eth0")
+        cable(0)
+        opened = [nic.link_changed(0, state) for name, state in links.poll() if name == "h0-eth0"]
+        assert opened.count(True) == 1
+        assert nic.filenos()[0] != before
+        with far_end(0) as far:
+            far.sendto(to_h0(nic, b"anew"), ("far0", 0x86DD))
+        assert received(nic) == [(0, "h1", b"anew")]
+
+
+class FullSocket:
+    """A socket of a kernel without memory: takes `room` frames, then none."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.taken: list[bytes] = []
+
+    def sendmsg(self, pieces) -> None:
+        if not self.room:
+            raise OSError(errno.ENOBUFS, "No buffer space available")
+        self.room -= 1
+        self.taken.append(b"".join(pieces))
+
+
+class FullPort:
+    """The compiled half of a port over a FullSocket."""
+
+    def __init__(self, real, socket: FullSocket) -> None:
+        self.build, self.take_counts, self._socket = real.build, lambda: (len(socket.taken) - 3, 0, 0, 0), socket
+
+    def send(self, route, packet) -> int:
+        try:
+            self._socket.sendmsg((self.build(route, packet),))
+        except OSError as error:
+            return error.errno
+        return 0
+
+
+def test_send__what_the_kernel_does_not_take_waits_in_order_and_then_is_dropped(nic):
+    port = nic._opened[0]
+    real, port.socket = port.socket, FullSocket(2)
+    compiled = port.compiled
+    if compiled is not None:
+        port.compiled = FullPort(compiled, port.socket)
+    try:
+        for number in range(BACKLOG_FRAMES + 5):
+            nic.send(0, "h1", a_write(f"<{number}>".encode()))
+        assert nic.backlog == BACKLOG_FRAMES
+        assert nic._counters[0].tx_dropped == {"no buffer": 3}
+        port.socket.room = 3
+        nic.flush()
+        assert nic.backlog == BACKLOG_FRAMES - 3
+        assert [f"<{n}>".encode() in frame for n, frame in enumerate(port.socket.taken)] == [True] * 5
+        assert nic.counters[0].tx_packets == 5
+    finally:
+        port.socket, port.compiled = real, compiled
+        port.backlog.clear()
+
+
+@pytest.mark.parametrize("kind", ["fast", "scapy"])
+def test_open__an_mtu_too_small_is_explained(namespace, kind):
+    ip("link", "set", "h0-eth1", "mtu", "1500")
+    with pytest.raises(NicError, match=r"h0-eth1: its MTU is 1500 and packets .* need 4\d\d\d: `ip link set"):
+        open_nic(kind, PLAN, H0, Config())
+
+
+@pytest.mark.parametrize("kind", ["fast", "scapy"])
+def test_open__a_missing_interface_is_named(namespace, kind):
+    with pytest.raises(NicError, match="h1-eth0: no such interface"):
+        open_nic(kind, PLAN, H1, Config())
+
+
+@pytest.mark.parametrize("kind", ["fast", "scapy"])
+def test_dialect__of_the_configuration_is_spoken_on_the_cable(kind, namespace):
+    """Variants of §12 that change bytes: the label outside only, SE in bit 6, a computed UDP checksum."""
+    config = Config(flow_label="outer", se_bit=6, udp_checksum="computed")
+    ev = 0xABCD0000
+    with contextlib.closing(open_nic(kind, PLAN, H0, config)) as nic, far_end(0) as far:
+        record = a_write(b"abcd", ev)
+        record.plane, record.solicited = 0, True
+        nic.send(0, "h1", record)
+        nic.flush()
+        frame = far.recv(10_000)
+        assert int.from_bytes(frame[14:18], "big") & 0xFFFFF == 0xABCD
+        assert int.from_bytes(frame[54:58], "big") & 0xFFFFF == 0
+        assert frame[54 + 46 : 54 + 48] != b"\0\0" and frame[54 + 49] & 0xC0 == 0x40
+        there = Encapsulation(PLAN, H1, H0, 0)
+        made = nic._codec.encode(record, there.addressing)
+        back = bytearray(there.outer(0, nic._codec.outer_word(made.header, ev), made.size) + made.join())
+        back[38:54] = PLAN.nic_address(H0, 0).to_bytes(16, "big")
+        far.sendto(back, ("far0", 0x86DD))
+        assert select.select(list(nic.filenos().values()), [], [], WAIT_S)[0]
+        ((plane, peer, packet),) = list(nic.receive(8))
+        assert (plane, peer, packet.ev, bytes(packet.payload)) == (0, "h1", ev, b"abcd") and packet.solicited

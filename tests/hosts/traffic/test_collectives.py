@@ -1,0 +1,106 @@
+"""Collectives without a network: any order of arrival that a network can make gives exact results."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hosts.traffic.collectives import KINDS, CollectiveError, Rank, Send, make, peers_of
+
+
+def run(ranks: list[Rank], iterations: int, dice: random.Random) -> list[int]:
+    """Deliver sends in random order (in order between two ranks, as a QP completes them); returns wrong elements."""
+    wrong: list[int] = []
+    wires: dict[tuple[int, int], list[tuple[int, Send, np.ndarray]]] = {}
+
+    def post(rank: Rank, sends: list[Send]) -> None:
+        for send in sends:
+            data = rank.regions[send.region][send.start : send.start + send.count].copy()
+            wires.setdefault((rank.rank, send.peer), []).append((rank.iteration, send, data))
+
+    def settle(rank: Rank) -> None:
+        while rank.done and rank.iteration >= 0:
+            wrong.append(rank.wrong())
+            if rank.iteration + 1 == iterations:
+                return
+            post(rank, rank.start(rank.iteration + 1))
+
+    order = list(ranks)
+    dice.shuffle(order)
+    for rank in order:  # some begin when others have sent already
+        post(rank, rank.start(0))
+        settle(rank)
+    while busy := [key for key, queue in wires.items() if queue]:
+        key = dice.choice(busy)
+        iteration, send, data = wires[key].pop(0)
+        target = ranks[key[1]]
+        target.regions[send.to_region][send.at : send.at + send.count] = data
+        if not target.done or iteration != target.iteration:
+            post(target, target.arrived(key[0], send.step, iteration))
+        settle(target)
+    return wrong
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=25, deadline=None)
+@given(count=st.integers(2, 7), size=st.integers(1, 3000), seed=st.integers(0, 2**32), iterations=st.integers(1, 3))
+def test_any_order_gives_exact_results(kind, count, size, seed, iterations):
+    ranks = [make(kind, rank=r, ranks=count, size_bytes=size, seed=seed) for r in range(count)]
+    wrong = run(ranks, iterations, random.Random(seed))
+    assert len(wrong) == count * iterations
+    assert sum(wrong) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lost_chunk_shows(kind):
+    ranks = [make(kind, rank=r, ranks=4, size_bytes=4096, seed=1) for r in range(4)]
+    run(ranks, 1, random.Random(1))
+    for array in ranks[2].regions.values():
+        array[:] = 0
+    assert ranks[2].wrong() > 0
+
+
+@pytest.mark.parametrize(("kind", "factor"), [("all_reduce", 1.75), ("all_gather", 0.875), ("send_recv", 1.0)])
+def test_bus_factor_is_that_of_nccl_tests(kind, factor):
+    assert make(kind, rank=0, ranks=8, size_bytes=64).bus_factor == factor
+
+
+def test_ring_sends_each_chunk_once_around():
+    rank = make("all_reduce", rank=1, ranks=4, size_bytes=64)
+    sends = rank.start(0)
+    for step in range(6):
+        sends += rank.arrived(0, step)
+    assert [(s.step, s.start // rank.chunk, s.to_region) for s in sends] == [
+        (0, 1, "scratch"), (1, 0, "scratch"), (2, 3, "scratch"), (3, 2, "data"), (4, 1, "data"), (5, 0, "data"),
+    ]  # fmt: skip
+    assert rank.done
+
+
+def test_peers_are_those_it_sends_to():
+    for kind in KINDS:
+        ranks = [make(kind, rank=r, ranks=5, size_bytes=640) for r in range(5)]
+        assert {s.peer for s in ranks[3].start(0)} <= set(peers_of(kind, 3, 5))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"kind": "allreduce", "rank": 0, "ranks": 2, "size_bytes": 1}, "no collective 'allreduce'"),
+        ({"kind": "all_reduce", "rank": 2, "ranks": 2, "size_bytes": 1}, "rank 2 of 2"),
+        ({"kind": "all_reduce", "rank": 0, "ranks": 2, "size_bytes": 0}, "size 0"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, text):
+    with pytest.raises(CollectiveError, match=text):
+        make(options.pop("kind"), **options)
+
+
+def test_an_unexpected_step_is_refused():
+    rank = make("all_reduce", rank=0, ranks=3, size_bytes=96)
+    rank.start(0)
+    with pytest.raises(CollectiveError, match="waits for step 0"):
+        rank.arrived(2, 1)

@@ -1,0 +1,270 @@
+"""The measuring loop over a transport that is a list and a clock that is ours: what counts, when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hosts.agent.requests import RequestError
+from hosts.agent.services.measurement import shapes_of
+from hosts.agent.session import ClientSessions
+from hosts.agent.tasks import Tasks
+from hosts.engine.errors import LocalError
+from hosts.engine.events import Completion, Status
+from hosts.traffic.write_benchmark import LoadFlow, LoadShape, WriteLoad, drain, measure
+from ipc.rpc import ServerConnection as Client
+
+
+class World:
+    """A clock, the tasks that wait for it, and QPs whose writes take `service_s` each, one after the other."""
+
+    def __init__(self, qps: int = 1, service_s: float = 0.01) -> None:
+        self.now = 0.0
+        self.tasks = Tasks(lambda: self.now)
+        self.service_s = service_s
+        self.queue: deque[tuple[SimpleNamespace, int]] = deque()
+        self.due = 0.0
+        """When the oldest write of the queue completes."""
+        self.deepest = 0
+        self.status = Status.SUCCESS
+        self.connections = [self._connection(n) for n in range(qps)]
+
+    def _connection(self, qpn: int) -> SimpleNamespace:
+        made = SimpleNamespace(peer="h1", on_completion=None, sent=0, refuses=False)
+
+        def post_write(data, va, rkey, *, now):
+            if made.refuses:
+                raise LocalError(f"QP {qpn} is in error")
+            made.sent += 1
+            if not self.queue:
+                self.due = self.now + self.service_s
+            self.queue.append((made, len(data)))
+            self.deepest = max(self.deepest, len(self.queue))
+
+        made.qp = SimpleNamespace(qpn=qpn, post_write=post_write)
+        made.counters = lambda: {"sent": made.sent, "plane_bytes": [made.sent * 100, 0], "flag": None}
+        return made
+
+    def load(self, shape: LoadShape, **options) -> WriteLoad:
+        data = memoryview(bytes(shape.size))
+        return WriteLoad(shape, [LoadFlow(c, data, 0, 0) for c in self.connections], lambda: self.now, **options)
+
+    def complete_one(self) -> None:
+        connection, length = self.queue.popleft()
+        self.due = self.now + self.service_s
+        connection.on_completion(connection, Completion(connection.qp.qpn, 0, self.status, length, self.now))
+
+    def run(self, coroutine):
+        """To the end of the coroutine: the next completion or timer, whichever is first."""
+        done = []
+        self.tasks.spawn(coroutine, done.append)
+        while not done:
+            self.tasks.run()
+            timer = self.tasks.next_timer()
+            if done:
+                break
+            if self.queue and (timer is None or self.due <= timer):
+                self.now = self.due
+                self.complete_one()
+            else:
+                assert timer is not None, "nothing will ever happen"
+                self.now = max(self.now, timer)
+        if done[0].error is not None:
+            raise done[0].error
+        return done[0].value
+
+
+def run_load(world: World, load: WriteLoad, interval_s=None) -> list[dict]:
+    told: list[dict] = []
+    world.run(measure(load, world.tasks, interval_s, told.append))
+    return told
+
+
+@given(
+    qps=st.integers(1, 4), depth=st.integers(1, 9), iterations=st.integers(1, 20), warm_up=st.integers(0, 5),
+)  # fmt: skip
+def test_iterations__exactly_those_are_measured_from_an_empty_pipe(qps, depth, iterations, warm_up):
+    world = World(qps)
+    load = world.load(LoadShape(1000, depth, iterations, None, warm_up))
+    run_load(world, load)
+    result = load.result()
+    assert (result["writes"], load.outstanding, load.failure) == (qps * iterations, 0, None)
+    assert [c.sent for c in world.connections] == [iterations + warm_up] * qps
+    assert world.deepest <= qps * depth
+    assert result["duration_s"] == pytest.approx(qps * iterations * world.service_s)
+    assert result["bw_average_bps"] == pytest.approx(8000 / world.service_s)
+    assert result["bw_peak_bps"] >= result["bw_average_bps"]
+    assert sum(result["plane_bps"]) == pytest.approx(100 * 8 / world.service_s)
+
+
+def test_duration__ends_in_time_and_the_rest_is_drained():
+    world = World(service_s=0.01)
+    load = world.load(LoadShape(1000, 16, None, 1.005, 3))
+    run_load(world, load)
+    result = load.result()
+    assert (result["duration_s"], result["writes"], load.outstanding) == (pytest.approx(1.005), 100, 16)
+    assert world.run(drain(load, world.tasks, 5.0)) and load.outstanding == 0
+    assert load.result()["writes"] == 100
+
+
+def test_duration__ends_though_nothing_completes():
+    world = World(service_s=1e9)
+    load = world.load(LoadShape(1000, 4, None, 1.0))
+    run_load(world, load)
+    result = load.result()
+    assert (world.now, result["writes"], result["bw_average_bps"]) == (1.0, 0, 0.0)
+    assert not world.run(drain(load, world.tasks, 2.0)) and world.now == 3.0
+
+
+def test_drain__waits_as_long_as_something_moves():
+    world = World(service_s=1.5)  # slower than the limit would allow for all of them
+    load = world.load(LoadShape(1000, 8, None, 1.0))
+    run_load(world, load)
+    assert world.run(drain(load, world.tasks, 2.0)) and load.outstanding == 0
+
+
+def test_intervals__add_up_to_the_whole():
+    world = World(service_s=0.00999)
+    load = world.load(LoadShape(1000, 4, None, 1.0))
+    told = run_load(world, load, interval_s=0.25)
+    assert [round(one["to_s"], 6) for one in told] == [0.25, 0.5, 0.75, 1.0]
+    assert sum(one["writes"] for one in told) == load.result()["writes"] == 100
+
+
+def test_latencies__are_from_posting_to_completion():
+    world = World(service_s=0.002)
+    load = world.load(LoadShape(2, 1, 10, None, 2), times=True)
+    run_load(world, load)
+    summary = load.latencies()
+    assert summary["t_min_us"] == summary["p99_9_us"] == pytest.approx(2000)
+
+
+def test_stop__counts_what_was_measured_so_far():
+    world = World(service_s=0.01)
+    load = world.load(LoadShape(1000, 4, 1000, None))
+    world.tasks.spawn(measure(load, world.tasks, None, lambda told: None), lambda task: None)
+    world.tasks.run()
+    for _ in range(10):
+        world.now += 0.01
+        world.complete_one()
+    load.stop()
+    result = load.result()
+    assert (result["writes"], result["stopped"]) == (10, True)
+    assert result["bw_average_bps"] == pytest.approx(1000 * 8 / 0.01)
+    posted = world.connections[0].sent
+    assert not world.run(drain(load, world.tasks, 60.0)) and world.now < 60.0
+    while world.queue:
+        world.complete_one()
+    assert world.connections[0].sent == posted and load.outstanding == 0
+
+
+def test_failure__of_a_write_and_of_a_post_end_the_load_with_words():
+    world = World()
+    world.status = Status.RETRY_EXCEEDED
+    load = world.load(LoadShape(1000, 4, 10, None))
+    run_load(world, load)
+    assert load.failure == "QP 0 to h1: Retry Counter Exceeded" and load.result()["writes"] == 0
+    world = World()
+    world.connections[0].refuses = True
+    load = world.load(LoadShape(1000, 4, 10, None))
+    run_load(world, load)
+    assert load.failure == "QP 0 is in error"
+
+
+# ---- requests -----------------------------------------------------------------------------------------------
+
+
+def test_shapes__depth_is_cut_for_large_writes_unless_asked():
+    request = {"op": "write_bw", "sizes": [64, 8 << 20], "iterations": [5, 6], "warm_up": 1}
+    assert [(s.size, s.depth, s.iterations) for s in shapes_of(request)] == [(64, 128, 5), (8 << 20, 2, 6)]
+    assert [s.depth for s in shapes_of({**request, "depth": 50})] == [50, 50]
+    assert [s.depth for s in shapes_of(request, depth=1)] == [1, 1]
+    assert [s.depth for s in shapes_of(request, rate_bps=40e6)] == [128, 2]
+    assert [s.depth for s in shapes_of({**request, "sizes": [1 << 16, 1 << 18]}, rate_bps=40e6)] == [38, 9]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "needs 'sizes' (list)"),
+        ({"sizes": []}, "1 to 64 numbers"),
+        ({"sizes": [0]}, "1 to 64 numbers"),
+        ({"sizes": [True]}, "1 to 64 numbers"),
+        ({"sizes": [1 << 40]}, "1 to 64 numbers"),
+        ({"sizes": ["2"]}, "1 to 64 numbers"),
+        ({"sizes": [2]}, "either `iterations` or `duration_s`"),
+        ({"sizes": [2], "iterations": [1], "duration_s": 1.0}, "either `iterations` or `duration_s`"),
+        ({"sizes": [2], "iterations": 5}, "must be of type list"),
+        ({"sizes": [2], "iterations": [0]}, "a number of 1 to"),
+        ({"sizes": [2], "iterations": [1, 2]}, "give one number for each size"),
+        ({"sizes": [2], "duration_s": 1e9}, "must be 0.01 to 86400"),
+        ({"sizes": [2], "duration_s": 1, "depth": 0}, "depth = 0: must be 1 to"),
+        ({"sizes": [2], "duration_s": 1, "warm_up": -1}, "warm_up = -1: must be 0 to"),
+    ],
+)
+def test_shapes__what_cannot_be_is_refused(fields, said):
+    with pytest.raises(RequestError) as caught:
+        shapes_of({"op": "write_bw", **fields})
+    assert said in str(caught.value)
+
+
+# ---- session ---------------------------------------------------------------------------------------------
+
+
+class Store(dict):
+    """Stands for the agent's QPs, or its regions: iterates over what there is."""
+
+    def __iter__(self):
+        return iter(list(self.values()))
+
+    def close(self, one) -> None:
+        assert not one.busy
+        del self[one.name]
+
+    def remove(self, one) -> None:
+        del self[one.name]
+
+
+def test_belongings__go_with_the_client_and_nothing_else_does():
+    qps = Store({n: SimpleNamespace(name=n, busy=True, on_completion=1) for n in ("mine", "gone", "other")})
+    regions = Store({n: SimpleNamespace(name=n) for n in ("mine", "other")})
+    clients, client, stopped = ClientSessions(qps, regions), Client(lambda line: None), []
+    session = clients.of(client)
+    assert clients.of(client) is session and clients.of(Client(lambda line: None)) is not session
+    session.connections = {1: dict.get(qps, "mine"), 2: dict.get(qps, "gone")}
+    session.regions = [dict.get(regions, "mine")]
+    session.stops.append(lambda: stopped.append(True))
+    dict.get(qps, "gone").busy = False
+    qps.close(dict.get(qps, "gone"))  # closed by hand before
+    with pytest.raises(RequestError, match="QP 9 was not made for this client"):
+        session.connection(9)
+    client.closed()
+    assert (list(dict.keys(qps)), list(dict.keys(regions)), stopped) == (["other"], ["other"], [True])
+    client.closed()
+
+
+def test_on_close__both_servers_tell_once_that_a_client_has_gone(tmp_path):
+    from ipc.rpc import AsyncServer, JsonlClient
+
+    gone = []
+
+    def handler(request, client):
+        client.on_close(lambda: gone.append(request["op"]))
+        return {}
+
+    async def serve() -> None:
+        server = await AsyncServer.start(tmp_path / "s", handler)
+        client = JsonlClient(tmp_path / "s")
+        await asyncio.to_thread(client.request, "a")
+        client.close()
+        while not gone:
+            await asyncio.sleep(0)
+        await server.close()
+
+    asyncio.run(asyncio.wait_for(serve(), 20))
+    assert gone == ["a"]

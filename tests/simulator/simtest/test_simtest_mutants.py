@@ -1,0 +1,284 @@
+"""The checks can fail: engines broken on purpose, each of which has to be caught within a few seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from random import Random
+from typing import Any
+
+import pytest
+
+from hosts.engine.cc.qpcc import Share
+from hosts.engine.cc.window import FixedWindow
+from hosts.engine.loss.roundtrips import RetryBudget, RoundTrips
+from hosts.engine.memory import Memory
+from hosts.engine.paths.ev import EvProfile, EvSignal, EvState
+from hosts.engine.paths.paths import QpPaths
+from hosts.engine.paths.peer_table import ALL_PORTS, PeerTable
+from hosts.engine.qp import EngineQueuePair
+from hosts.engine.requestor import Requestor
+from hosts.engine.responder import Responder
+from simulator.simtest.run import simulate
+from simulator.simtest.schedule import Schedule, draw, draw_long
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+SEEDS, TRIES = 150, 150
+"""More than any of them needs; schedules of one kind."""
+
+
+def wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> Patch:
+    """Replace a function of a class by `make(the function)`."""
+    return lambda monkeypatch: monkeypatch.setattr(owner, name, make(getattr(owner, name)))
+
+
+def _always(value: Any) -> Callable[[Any], Any]:
+    return lambda old: lambda self, *arguments: value
+
+
+_nothing, _yes, _soon = _always(None), _always(True), _always(1e-4)
+
+
+def _one_too_many(transport_ack: Any) -> Any:
+    def broken(self: Responder) -> Any:
+        ack = transport_ack(self)
+        if ack is not None:
+            ack.psn = ack.psn + 1 & 0xFFFFFF
+        return ack
+
+    return broken
+
+
+def _sack_ahead(sack: Any) -> Any:
+    def broken(self: Responder, *arguments: Any) -> None:
+        self._above, kept = self._above | 1 << 3, self._above
+        sack(self, *arguments)
+        self._above = kept
+
+    return broken
+
+
+def _no_mpr(transmit: Any) -> Any:
+    def broken(self: Requestor, *arguments: Any) -> None:
+        self._mpr = 1 << 20
+        transmit(self, *arguments)
+
+    return broken
+
+
+def _place_too_much(place: Any) -> Any:
+    def broken(region: Any, va: int, data: Any) -> None:
+        start = va - region.va
+        whole = bytes(data) + b"\x01"
+        region.view[start : start + len(whole)] = whole[: len(region.view) - start]
+
+    return staticmethod(broken)
+
+
+def _place_elsewhere(place: Any) -> Any:
+    def broken(region: Any, va: int, data: Any) -> None:
+        place(region, min(va + 1, region.va + region.length - len(data)), data)
+
+    return staticmethod(broken)
+
+
+def _count_twice(accept: Any) -> Any:
+    def broken(self: Responder, packet: Any, *arguments: Any) -> Any:
+        self._rcvd_bytes += packet.size
+        return accept(self, packet, *arguments)
+
+    return broken
+
+
+def _complete_early(on_transport_ack: Any) -> Any:
+    def broken(self: Requestor, ack: Any, now: float) -> None:
+        if self._messages and self.flight.next_psn > self._messages[0].last_psn:
+            ack.psn = self._messages[0].last_psn & 0xFFFFFF
+        on_transport_ack(self, ack, now)
+
+    return broken
+
+
+def _impatient(charge: Any) -> Any:
+    def broken(self: Requestor, *arguments: Any) -> bool:
+        self._budget.again_at = 0.0
+        return charge(self, *arguments)
+
+    return broken
+
+
+def _bad_is_good(signal: Any) -> Any:
+    def broken(self: EvProfile, ev: Any, what: EvSignal, now: float) -> Any:
+        move = signal(self, ev, what, now)
+        if what is EvSignal.LOST and ev.state is EvState.ASSUMED_BAD:
+            ev.state = EvState.GOOD
+        return move
+
+    return broken
+
+
+def _keep_bad(withdraw: Any) -> Any:
+    def broken(self: EvProfile, plane: Any, ev: Any) -> None:
+        return None
+
+    return broken
+
+
+def _one_probe(on_answer: Any) -> Any:
+    def broken(self: QpPaths, sack: Any, now: float) -> None:
+        for ev in self.profile:
+            ev.streak = ev.needed
+        on_answer(self, sack, now)
+
+    return broken
+
+
+def _same_plane_twice(choose: Any) -> Any:
+    def broken(self: EvProfile, free: int, avoid: Any = None) -> Any:
+        if self._round and len(self._round) % 2:
+            self._round.append(self._round[-1])
+        return choose(self, free, avoid)
+
+    return broken
+
+
+MUTANTS: dict[str, tuple[Patch, set[str]]] = {
+    "a responder that acks one PSN too many": (wrap(Responder, "transport_ack", _one_too_many), {"claims"}),
+    "a responder that sacks what is not there": (wrap(Responder, "_sack", _sack_ahead), {"claims"}),
+    "a responder that counts bytes twice": (wrap(Responder, "_accept", _count_twice), {"claims"}),
+    "a responder that writes a byte too many": (wrap(Memory, "place", _place_too_much), {"bounds", "placed"}),
+    "a responder that writes one byte off": (wrap(Memory, "place", _place_elsewhere), {"bounds", "placed"}),
+    "a requestor that ignores MPR": (wrap(Requestor, "transmit", _no_mpr), {"window"}),
+    "a requestor that ignores its window": (wrap(FixedWindow, "may_send", _yes), {"window"}),
+    "a requestor that completes the next write too": (
+        wrap(Requestor, "on_transport_ack", _complete_early), {"placed", "window"},
+    ),
+    "a requestor that never sends again": (wrap(Requestor, "_next_lost", _nothing), {"ends"}),
+    "a requestor whose timers never run": (
+        wrap(Requestor, "next_deadline", _nothing), {"ends", "timers"},
+    ),
+    "a requestor that gives up at once": (wrap(Requestor, "_charge", _impatient), {"budget"}),
+    "a requestor that cries loss": (wrap(RoundTrips, "timer_s", _soon), {"calm", "budget"}),
+    "a profile that uses a plane that is down": (
+        wrap(EvProfile, "set_ports", _nothing), {"paths"},
+    ),
+    "a profile that keeps a bad EV in rotation": (wrap(EvProfile, "_withdraw", _keep_bad), {"paths", "crash"}),
+    "a profile that forgives without a probe": (
+        wrap(EvProfile, "signal", _bad_is_good), {"states", "balance", "paths"},
+    ),
+    "a prober that believes one answer": (wrap(QpPaths, "on_answer", _one_probe), {"states"}),
+    "a rotation that prefers a plane": (wrap(EvProfile, "choose", _same_plane_twice), {"balance"}),
+    "a QP that never flushes a failure": (
+        wrap(Requestor, "flush", _nothing), {"ends", "order", "timers"},
+    ),
+    "a QP that receives in ERROR": (
+        wrap(EngineQueuePair, "_fail", _nothing), {"ends", "crash", "timers"},
+    ),
+}  # fmt: skip
+
+
+def _convict(lost: Any) -> Any:
+    def broken(self: Requestor, sent: Any, cause: Any, now: float) -> None:
+        lost(self, sent, cause, now)
+        self._paths.signal(sent.ev, EvSignal.LOST, now)
+
+    return broken
+
+
+def _hoard(on_sack: Any) -> Any:
+    def broken(self: Requestor, *arguments: Any) -> None:
+        self._deferred.append((float("inf"), 0))
+        on_sack(self, *arguments)
+
+    return broken
+
+
+def _late(next_deadline: Any) -> Any:
+    def broken(self: Requestor) -> float | None:
+        due = next_deadline(self)
+        return None if due is None else due + 0.02
+
+    return broken
+
+
+def _once_more(on_ack: Any) -> Any:
+    def broken(self: FixedWindow, now: float, size: int, *arguments: Any, **more: Any) -> None:
+        on_ack(self, now, size + 512, *arguments, **more)
+
+    return broken
+
+
+def _once(on_update: Any) -> Any:
+    def broken(self: PeerTable, peer: Any, request: Any, now: float) -> None:
+        if peer.ports == ALL_PORTS:
+            on_update(self, peer, request, now)
+            peer.lease_ends = float("inf")
+
+    return broken
+
+
+def _two_at_a_time(may_send: Any) -> Any:
+    def broken(self: Share) -> bool:
+        return self.inflight < 2 * self._mtu if self.parked else may_send(self)
+
+    return broken
+
+
+LATER: dict[str, tuple[Patch, set[str], str]] = {
+    "a requestor that waits for ports for ever": (wrap(Requestor, "watch_paths", _nothing), {"ends"}, "for ever"),
+    "a requestor that never gives up": (wrap(RetryBudget, "charge", _yes), {"ends"}, "for ever"),
+    "a requestor that blames the path of whatever expires": (wrap(Requestor, "_lost", _convict), {"blame"}, "stalled"),
+    "a requestor that forgets nothing": (wrap(Requestor, "on_sack", _hoard), {"memory"}, "long"),
+    "a requestor whose timers are late": (wrap(Requestor, "next_deadline", _late), {"timers"}, "faults"),
+    "a window that counts what did not arrive": (wrap(FixedWindow, "on_ack", _once_more), {"account"}, "faults"),
+    "an end that believes one port update for ever": (
+        wrap(PeerTable, "_on_update", _once),
+        {"ports", "paths"},
+        "restart",
+    ),
+    "a QP that keeps its share of the window in silence": (
+        wrap(Share, "on_silence", _nothing),
+        {"neighbours"},
+        "neighbours",
+    ),
+    "a QP that is not heard and sends more than a packet": (
+        wrap(Share, "may_send", _two_at_a_time),
+        {"window"},
+        "neighbours",
+    ),
+    "round trips that are never measured": (wrap(RoundTrips, "measured", _nothing), {"learns"}, "slow"),
+}
+"""Broken in ways that show only in schedules of one kind."""
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_broken_engine__is_caught_by_schedules_of_a_kind(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    patch, expected, kind = LATER[name]
+    schedules = (schedule for seed in range(20_000) if (schedule := drawn_as(seed, kind)) is not None)
+    patch(monkeypatch)
+    for schedule in islice(schedules, TRIES):
+        violation = simulate(schedule).violation
+        if violation is not None:
+            assert violation.invariant in expected, violation
+            return
+    pytest.fail(f"not caught in {TRIES} schedules of the kind {kind}: {name}")
+
+
+def drawn_as(seed: int, kind: str) -> Schedule | None:
+    """The schedule of a seed when it is of that kind. (Of long ones there are so few that they are asked for.)"""
+    if kind == "long":
+        return draw_long(seed, Random(seed))
+    schedule = draw(seed)
+    return schedule if schedule.kind == kind else None
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_broken_engine__is_caught_within_a_few_seeds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    patch, expected = MUTANTS[name]
+    patch(monkeypatch)
+    for seed in range(SEEDS):
+        violation = simulate(draw(seed)).violation
+        if violation is not None:
+            assert violation.invariant in expected, violation
+            return
+    pytest.fail(f"not caught in {SEEDS} seeds: {name}")

@@ -1,0 +1,88 @@
+"""STF scripts on BMv2, to be compared with what our switch makes of them: bench/bmv2.py has the switch itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.bmv2 import Bmv2, P4cProgram
+from switch.compiler import CompiledProgram
+from switch.device.device import P4Device
+from switch.device.p4data import flatten, p4_data
+from switch.tools.stf import Command
+from switch.tools.stf_run import StfRun
+
+NOT_ON_BMV2 = {
+    **dict.fromkeys(("register_write", "register_reset", "register_read"), "PI has no registers"),
+    "value_set": "PI has no value sets",
+    **dict.fromkeys(("rate", "depth", "delay", "loss"), "P4Runtime has no queues and cables"),
+    "advance": "its meters and queues go by the clock on the wall",
+}
+"""Commands that nothing on BMv2 answers to, and why."""
+LEFT_OUT = {
+    "check_register": "PI has no registers",
+    "check_queue": "P4Runtime has no queues",
+    "expect_digest": "digests are compared apart",
+}
+"""Checks that a script can do without: what the packets show is compared all the same."""
+
+
+def limit(script: list[Command]) -> str:
+    """Why this script cannot run on BMv2; empty: it can."""
+    for one in script:
+        if one.word in NOT_ON_BMV2:
+            return f"{one.where}: no {one.word} on BMv2: {NOT_ON_BMV2[one.word]}"
+        if one.word == "wait" and one.fields["seconds"] is not None:
+            return f"{one.where}: no wait for a time on BMv2: {NOT_ON_BMV2['advance']}"
+    return ""
+
+
+@dataclass
+class Outcome:
+    """What a switch made of a script: frames by port, digests, and what its checks said."""
+
+    frames: dict[int, list[bytes]] = field(default_factory=dict)
+    digests: list[tuple[str, dict[str, int]]] = field(default_factory=list)
+    known: set[str] = field(default_factory=set)
+    """Digests that BMv2 tells of."""
+    failures: list[str] = field(default_factory=list)
+
+
+def _run(device: Any, program: Any, script: list[Command]) -> Outcome:
+    run = StfRun(device, program)
+    for command in script:
+        if command.word not in LEFT_OUT:
+            run.command(command)
+    run.wait()
+    return Outcome({at: many for at, many in sorted(run.out.items()) if many}, failures=run.report.failures)
+
+
+def on_ours(program: CompiledProgram, script: list[Command]) -> Outcome:
+    """The script on the embedded switch, in memory."""
+    device = P4Device(1, program.name)
+    try:
+        device.load(program)
+        out = _run(device, program, script)
+        specs = {one.preamble.id: one for one in program.p4info.digests}
+        for one in device.digests():
+            spec = specs[one.digest_id]
+            data = p4_data(spec.type_spec, program.p4info, one.data)
+            out.digests.append((spec.preamble.name, flatten(spec.type_spec, program.p4info, data)))
+        return out
+    finally:
+        device.close()
+
+
+def on_bmv2(program: P4cProgram, script: list[Command], folder: Path) -> Outcome:
+    """The script on simple_switch_grpc. Raises Bmv2Error when it does not take program or entries."""
+    with Bmv2(folder) as switch:
+        device = switch.load(program)
+        device.ask_for_digests()
+        out = _run(device, program, script)
+        out.known = device.digests_asked
+        specs = {one.preamble.id: one for one in device.p4info.digests}
+        for number, data in device.digest_data() if out.known else ():
+            spec = specs[number]
+            out.digests.append((spec.preamble.name, flatten(spec.type_spec, program.p4info, data)))
+        return out

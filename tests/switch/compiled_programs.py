@@ -1,0 +1,93 @@
+"""What the compiler's tests share: devices running a program, entries by name, frames written by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from switch.compiler import CompiledProgram, compile_program
+from switch.device.device import P4Device
+from switch.device.entities import (
+    ActionCall,
+    FieldMatch,
+    Group,
+    GroupMember,
+    GroupRef,
+    ProfileMember,
+    TableEntry,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = ROOT / "p4src"
+SMALL = Path(__file__).with_name("p4")
+
+
+class Bench:
+    """A device in memory with one program; tables, actions and counters go by their alias."""
+
+    def __init__(self, program: CompiledProgram) -> None:
+        self.info = program.p4info
+        self.device = P4Device(1, program.name)
+        self.device.load(program)
+
+    def _find(self, items: Any, alias: str) -> Any:
+        return next(one for one in items if alias in (one.preamble.alias, one.preamble.name))
+
+    def id(self, alias: str) -> int:
+        groups = (self.info.counters, self.info.registers, self.info.action_profiles)
+        return next(one.preamble.id for group in groups for one in group if one.preamble.alias == alias)
+
+    def call(self, action: str, **params: int) -> ActionCall:
+        found = self._find(self.info.actions, action)
+        given = {one.id: (params[one.name], (one.bitwidth + 7) // 8) for one in found.params}
+        return ActionCall(found.preamble.id, tuple((k, v.to_bytes(n, "big")) for k, (v, n) in given.items()))
+
+    def add(self, table: str, match: tuple[Any, ...], action: Any, priority: int = 0, **params: int) -> None:
+        """Insert an entry. A match is an int (exact), (value, prefix) for lpm, (value, mask) or (low, high)."""
+        found = self._find(self.info.tables, table)
+        fields = []
+        for one, value in zip(found.match_fields, match, strict=False):
+            size = (one.bitwidth + 7) // 8
+            parts = [v.to_bytes(size, "big") for v in (value if isinstance(value, tuple) else (value,))]
+            if one.match_type == one.EXACT:
+                fields.append(FieldMatch.exact(one.id, parts[0]))
+            elif one.match_type == one.LPM:
+                fields.append(FieldMatch.lpm(one.id, parts[0], value[1]))
+            elif one.match_type == one.TERNARY:
+                fields.append(FieldMatch.ternary(one.id, *parts))
+            elif one.match_type == one.RANGE:
+                fields.append(FieldMatch.range(one.id, *parts))
+            else:
+                fields.append(FieldMatch.optional(one.id, parts[0]))
+        run = self.call(action, **params) if isinstance(action, str) else action
+        self.device.insert(TableEntry(found.preamble.id, tuple(fields), run, priority))
+
+    def set_default(self, table: str, action: str, **params: int) -> None:
+        found = self._find(self.info.tables, table)
+        self.device.modify(TableEntry(found.preamble.id, (), self.call(action, **params), is_default=True))
+
+    def group(self, profile: str, group: int, ports: list[int], action: str) -> GroupRef:
+        """A group whose member n sends to ports[n], each watching its port."""
+        found = self.id(profile)
+        for n, port in enumerate(ports, 1):
+            self.device.insert_member(ProfileMember(found, n, self.call(action, port=port)))
+        members = tuple(GroupMember(n, 1, port) for n, port in enumerate(ports, 1))
+        self.device.insert_group(Group(found, group, members))
+        return GroupRef(group)
+
+    def count(self, counter: str, index: int) -> int:
+        """Packets of one cell."""
+        return self.device.read_counter(self.id(counter), index)[0][1].packets
+
+    def send(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        return self.device.process(port, frame)
+
+
+def compile_named(name: str) -> CompiledProgram:
+    """A program of p4src."""
+    return compile_program(PROGRAMS / f"{name}.p4")
+
+
+def small(name: str) -> Bench:
+    """A device with one of the small programs beside this file."""
+    return Bench(compile_program(SMALL / f"{name}.p4"))

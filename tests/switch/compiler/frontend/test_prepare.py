@@ -1,0 +1,20 @@
+"""What all programs share is made once: `switch.compiler.prepare()`, as setup may call it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from tests.switch.compiled_programs import ROOT
+
+
+def test_prepare__runtime_and_grammar_are_in_the_cache_and_stay_as_they_are(tmp_path):
+    code = "import switch.compiler; switch.compiler.prepare()"
+    made = []
+    for _ in range(2):
+        env = {**os.environ, "MRC_CACHE_DIR": str(tmp_path)}
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, check=True)
+        made.append({one.name: one.stat().st_mtime_ns for one in tmp_path.iterdir()})
+    assert sorted(name.partition("-")[0] for name in made[0]) == ["p4", "p4runtime"]
+    assert made[0] == made[1]

@@ -1,0 +1,267 @@
+"""Expressions: worked examples, and random ones against the language's rules computed in Python integers."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import pytest
+
+from switch.compiler import compile_program
+from tests.switch.compiled_programs import Bench
+
+INPUTS = {"a": 8, "b": 8, "c": 16, "d": 33, "e": 64, "f": 7, "w": 128, "x": 100}
+SIGNED = {"sa": 8, "sb": 8, "sd": 33, "sw": 128}
+LONG = {"y": 129, "z": 300}
+LONG_SIGNED = {"sy": 200}
+MOST = 320
+"""Bits of a result, and of the longest number in between."""
+TEMPLATE = """
+#include <core.p4>
+#include <v1model.p4>
+header in_t {{ {inputs} bit<{pad}> pad_; }}
+header out_t {{ {outputs} }}
+struct headers_t {{ in_t i; out_t room; out_t o; }}
+struct meta_t {{ }}
+parser P(packet_in b, out headers_t h, inout meta_t m, inout standard_metadata_t s) {{
+    state start {{ b.extract(h.i); b.extract(h.room); transition accept; }}
+}}
+control V(inout headers_t h, inout meta_t m) {{ apply {{ }} }}
+control I(inout headers_t h, inout meta_t m, inout standard_metadata_t s) {{
+    apply {{
+        s.egress_spec = 1;
+        h.o.setValid();
+{body}
+        h.i.setInvalid();
+        h.room.setInvalid();
+    }}
+}}
+control E(inout headers_t h, inout meta_t m, inout standard_metadata_t s) {{ apply {{ }} }}
+control C(inout headers_t h, inout meta_t m) {{ apply {{ }} }}
+control D(packet_out b, in headers_t h) {{ apply {{ b.emit(h.o); }} }}
+V1Switch(P(), V(), I(), E(), C(), D()) main;
+"""
+WIDTHS = {**INPUTS, **LONG, **SIGNED, **LONG_SIGNED}
+
+
+def run(expressions: list[str], rows: list[dict[str, int]]) -> list[list[int]]:
+    """Values of expressions of type bit<N> for each row of inputs, by compiled code."""
+    inputs = " ".join(f"bit<{n}> {name};" for name, n in (INPUTS | LONG).items())
+    inputs += " " + " ".join(f"int<{n}> {name};" for name, n in (SIGNED | LONG_SIGNED).items())
+    pad = -sum(WIDTHS.values()) % 8 or 8
+    text = TEMPLATE.format(
+        inputs=inputs,
+        pad=pad,
+        outputs=" ".join(f"bit<{MOST}> r{i};" for i in range(len(expressions))),
+        body="\n".join(f"        h.o.r{i} = (bit<{MOST}>)({one});" for i, one in enumerate(expressions)),
+    )
+    bench = Bench(compile_program(text))
+    out = []
+    for row in rows:
+        value = bits = 0
+        for name, n in WIDTHS.items():
+            value, bits = value << n | (row.get(name, 0) & (1 << n) - 1), bits + n
+        size = MOST // 8
+        frame = (value << pad).to_bytes((bits + pad) // 8, "big") + bytes(size * len(expressions))
+        ((_, sent),) = bench.send(1, frame)
+        out.append([int.from_bytes(sent[size * i : size * (i + 1)], "big") for i in range(len(expressions))])
+    return out
+
+
+CASES = [
+    ("h.i.a + h.i.b", {"a": 200, "b": 100}, 44),
+    ("h.i.a - h.i.b", {"a": 1, "b": 2}, 255),
+    ("h.i.a * h.i.b", {"a": 255, "b": 255}, 1),
+    ("h.i.c * h.i.c", {"c": 0xFFFF}, 1),
+    ("h.i.d + 1", {"d": (1 << 33) - 1}, 0),
+    ("h.i.w + 1", {"w": (1 << 128) - 1}, 0),
+    ("-h.i.a", {"a": 1}, 255),
+    ("~h.i.f", {"f": 0b1010101}, 0b0101010),
+    ("h.i.a |+| h.i.b", {"a": 200, "b": 100}, 255),
+    ("h.i.a |-| h.i.b", {"a": 1, "b": 2}, 0),
+    ("h.i.w |+| h.i.w", {"w": 1 << 127}, (1 << 128) - 1),
+    ("(bit<8>)(h.i.sa |+| h.i.sb)", {"sa": 100, "sb": 100}, 127),
+    ("(bit<8>)(h.i.sa |-| h.i.sb)", {"sa": -100, "sb": 100}, 0x80),
+    ("(bit<128>)(h.i.sw |-| 1)", {"sw": 1 << 127}, 1 << 127),
+    ("h.i.a ++ h.i.f", {"a": 0x81, "f": 1}, 0x81 << 7 | 1),
+    ("h.i.e ++ h.i.e", {"e": 0x8000000000000001}, 0x80000000000000018000000000000001),
+    ("h.i.c[11:4]", {"c": 0xABCD}, 0xBC),
+    ("h.i.w[127:80]", {"w": 0xFCBBBB0023011305 << 64}, 0xFCBBBB002301),
+    ("h.i.w[127:64]", {"w": 0x8123456789ABCDEF << 64}, 0x8123456789ABCDEF),
+    ("h.i.a << 3", {"a": 0xFF}, 0xF8),
+    ("h.i.a << 8", {"a": 0xFF}, 0),
+    ("h.i.a << h.i.b", {"a": 1, "b": 7}, 128),
+    ("h.i.a << h.i.b", {"a": 1, "b": 200}, 0),
+    ("h.i.w >> h.i.b", {"w": 1 << 127, "b": 127}, 1),
+    ("h.i.w >> h.i.b", {"w": 1 << 127, "b": 128}, 0),
+    ("(bit<8>)(h.i.sa >> 1)", {"sa": -2}, 0xFF),
+    ("(bit<8>)(h.i.sa >> h.i.b)", {"sa": -2, "b": 255}, 0xFF),
+    ("(bit<8>)(h.i.sa >> 9)", {"sa": 5}, 0),
+    ("(bit<16>)(int<16>)h.i.sa", {"sa": -1}, 0xFFFF),
+    ("(bit<128>)(int<128>)h.i.sd", {"sd": -3}, (1 << 128) - 3),
+    ("(bit<4>)h.i.a", {"a": 0xAB}, 0xB),
+    ("(bit<32>)h.i.f - (bit<32>)h.i.e", {"f": 0, "e": 1 << 63 | 1}, 0xFFFFFFFF),
+    ("h.i.e[31:0] - h.i.e[63:32]", {"e": 1 << 32}, 0xFFFFFFFF),
+    ("(bit<1>)(h.i.sa < h.i.sb)", {"sa": -1, "sb": 1}, 1),
+    ("(bit<1>)(h.i.a < h.i.b)", {"a": 0xFF, "b": 1}, 0),
+    ("(bit<1>)(h.i.sw > 0)", {"sw": 1 << 127}, 0),
+    ("h.i.a > 5 ? h.i.b : 8w7", {"a": 6, "b": 9}, 9),
+    ("h.i.a > 5 ? h.i.b : 8w7", {"a": 5, "b": 9}, 7),
+    ("(bit<1>)(h.i.a == 1 && !(h.i.b == 2) || h.i.c == 3)", {"a": 1, "b": 2, "c": 3}, 1),
+    ("h.i.a & 0x0F | h.i.b ^ 0xFF", {"a": 0xAB, "b": 0xF0}, 0x0F),
+    ("(bit<1>)(bool)h.i.a[0:0]", {"a": 3}, 1),
+    ("8w5 - 8w6 + h.i.a", {"a": 0}, 255),
+    ("(bit<8>)(17 % 5 + 7 / 2)", {}, 5),
+    ("(bit<16>)(16w0xABCD[15:8] ++ 4w0xF ++ 4w0)", {}, 0xABF0),
+    ("h.i.z / 1000", {"z": 10**80 + 7}, 10**77),
+    ("h.i.z % (bit<300>)h.i.e", {"z": 10**80 + 7, "e": 10**9 + 7}, (10**80 + 7) % (10**9 + 7)),
+    ("h.i.z / (bit<300>)h.i.a", {"z": 5}, 0),
+    ("h.i.z % (bit<300>)h.i.a", {"z": 5}, 5),
+    ("h.i.a << h.i.z", {"a": 3, "z": 1 << 299}, 0),
+    ("h.i.z << h.i.y", {"z": 3, "y": 290}, 3 << 290),
+    ("h.i.z[h.i.a +: 160]", {"z": 5 << 200, "a": 200}, 5),
+    ("h.i.z[h.i.c +: 16]", {"z": 5 << 290, "c": 288}, 5 << 2),
+    ("(bit<200>)(h.i.sy |+| h.i.sy)", {"sy": (1 << 199) - 1}, (1 << 199) - 1),
+    ("(bit<200>)(h.i.sy |-| 1)", {"sy": -(1 << 199)}, 1 << 199),
+    ("(bit<200>)(h.i.sy >> 400)", {"sy": -5}, (1 << 200) - 1),
+]
+
+
+def test_worked_examples__widths_wrap_signs_and_shifts():
+    got = run([text for text, _, _ in CASES], [row for _, row, _ in CASES])
+    wrong = [
+        f"{text} with {row}: {got[i][i]:#x}, expected {want:#x}"
+        for i, (text, row, want) in enumerate(CASES)
+        if got[i][i] != want
+    ]
+    assert wrong == []
+
+
+@dataclass
+class Random:
+    """Random expressions with their meaning: (P4 text, width, signed, function of a row of inputs)."""
+
+    rng: random.Random
+    long: bool = False
+    """With numbers of more than 128 bits."""
+
+    def leaf(self, signed: bool):
+        if self.rng.random() < 0.25:
+            n = self.rng.choice([1, 7, 8, 13, 32, 33, 64, 100, 128, *(129, 255, 312) * self.long])
+            n = max(n, 2) if signed else n
+            value = self.rng.choice([0, 1, (1 << n - 1) - 1, (1 << n) - 1, self.rng.getrandbits(n)])
+            value = wrap(value, n, signed)
+            text = f"{n}{'s' if signed else 'w'}{value & (1 << n) - 1}"
+            return text, n, lambda row: value
+        names = [*(SIGNED if signed else INPUTS), *list(LONG_SIGNED if signed else LONG) * 3 * self.long]
+        name = self.rng.choice(names)
+        n = WIDTHS[name]
+        return f"h.i.{name}", n, lambda row: wrap(row[name], n, signed)
+
+    def make(self, depth: int, signed: bool):
+        if depth == 0:
+            return self.leaf(signed)
+        kind = self.rng.choice(["binary", "binary", "shift", "unary", "cast", "ternary", "slice", "concat", "compare"])
+        if signed and kind in ("slice", "concat", "compare"):
+            kind = "binary"
+        return getattr(self, kind)(depth - 1, signed)
+
+    def binary(self, depth: int, signed: bool):
+        op = self.rng.choice(["+", "-", "*", "&", "|", "^", "|+|", "|-|"])
+        left, n, f = self.make(depth, signed)
+        right, _, g = self.make(depth, signed)
+        right = f"({'int' if signed else 'bit'}<{n}>)({right})"
+
+        def value(row):
+            a, b = f(row), wrap(g(row), n, signed)
+            plain = {"+": a + b, "-": a - b, "*": a * b, "&": a & b, "|": a | b, "^": a ^ b}
+            if op in plain:
+                return wrap(plain[op], n, signed)
+            low, high = (-(1 << n - 1), (1 << n - 1) - 1) if signed else (0, (1 << n) - 1)
+            return min(max(a + b if op == "|+|" else a - b, low), high)
+
+        return f"({left} {op} {right})", n, value
+
+    def shift(self, depth: int, signed: bool):
+        op = self.rng.choice(["<<", ">>"])
+        left, n, f = self.make(depth, signed)
+        if self.rng.random() < 0.5:
+            by = self.rng.randrange(340 if self.long else 140)
+            right, g = str(by), lambda row: by
+        else:
+            right, _, g = self.make(0, False)
+        return (
+            f"({left} {op} {right})",
+            n,
+            lambda row: wrap(f(row) << min(g(row), 400) if op == "<<" else f(row) >> min(g(row), 400), n, signed),
+        )
+
+    def unary(self, depth: int, signed: bool):
+        op = self.rng.choice(["-", "~"])
+        text, n, f = self.make(depth, signed)
+        return f"({op}{text})", n, lambda row: wrap(-f(row) if op == "-" else ~f(row), n, signed)
+
+    def cast(self, depth: int, signed: bool):
+        if self.rng.random() < 0.4:
+            text, n, f = self.make(depth, not signed)
+            if n == 1:
+                return self.leaf(signed)
+            return f"(({'int' if signed else 'bit'}<{n}>)({text}))", n, lambda row: wrap(f(row), n, signed)
+        text, _, f = self.make(depth, signed)
+        m = self.rng.choice([2, 7, 8, 16, 31, 32, 33, 63, 64, 65, 128, *(129, 160, 257) * 2 * self.long])
+        return f"(({'int' if signed else 'bit'}<{m}>)({text}))", m, lambda row: wrap(f(row), m, signed)
+
+    def ternary(self, depth: int, signed: bool):
+        test, _, c = self.compare(depth, False)
+        left, n, f = self.make(depth, signed)
+        right, _, g = self.make(depth, signed)
+        text = f"(({test}) == 1 ? {left} : ({'int' if signed else 'bit'}<{n}>)({right}))"
+        return text, n, lambda row: f(row) if c(row) else wrap(g(row), n, signed)
+
+    def slice(self, depth: int, signed: bool):
+        text, n, f = self.make(depth, self.rng.random() < 0.3)
+        low = self.rng.randrange(n)
+        high = self.rng.randrange(low, n)
+        return f"({text})[{high}:{low}]", high - low + 1, lambda row: f(row) >> low & (1 << high - low + 1) - 1
+
+    def concat(self, depth: int, signed: bool):
+        left, n, f = self.make(depth, False)
+        right, m, g = self.make(depth, False)
+        if n + m > (MOST if self.long else 128):
+            return self.leaf(signed)
+        return f"({left} ++ {right})", n + m, lambda row: f(row) << m | g(row)
+
+    def compare(self, depth: int, signed: bool):
+        op = self.rng.choice(["==", "!=", "<", ">", "<=", ">="])
+        of = self.rng.random() < 0.4
+        left, n, f = self.make(depth, of)
+        right, _, g = self.make(depth, of)
+        right = f"({'int' if of else 'bit'}<{n}>)({right})"
+        tests = {
+            "==": int.__eq__, "!=": int.__ne__, "<": int.__lt__, ">": int.__gt__, "<=": int.__le__, ">=": int.__ge__,
+        }  # fmt: skip
+        return f"(bit<1>)({left} {op} {right})", 1, lambda row: int(tests[op](f(row), wrap(g(row), n, of)))
+
+
+def wrap(value: int, n: int, signed: bool) -> int:
+    value &= (1 << n) - 1
+    return value - (1 << n) if signed and value >> n - 1 else value
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_expressions__compiled_code_agrees_with_python(seed):
+    rng, long = random.Random(seed), seed >= 4
+    chosen = []
+    for _ in range(60):
+        signed = rng.random() < 0.3
+        text, n, f = Random(rng, long).make(rng.randrange(1, 4), signed)
+        chosen.append((f"(bit<{n}>)({text})" if signed else text, n, f))
+    rows = [{name: pick(rng, n) for name, n in WIDTHS.items()} for _ in range(25)]
+    got = run([text for text, _, _ in chosen], rows)
+    for row, values in zip(rows, got, strict=True):
+        for (text, n, f), value in zip(chosen, values, strict=True):
+            assert value == f(row) & (1 << n) - 1, f"seed {seed}: {text} with {row}"
+
+
+def pick(rng: random.Random, n: int) -> int:
+    return rng.choice([0, 1, (1 << n) - 1, 1 << n - 1, (1 << n - 1) - 1, rng.getrandbits(n), rng.getrandbits(n)])

@@ -1,0 +1,111 @@
+"""The event loop on real interfaces: a device between veth pairs in a network namespace of the test's own."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from switch.device.device import P4Device
+from switch.device.entities import ActionCall, FieldMatch, TableEntry
+from switch.device.loop import EventLoop, PacketIn, PortEvent
+from tests.cables import wait_until_up
+from tests.switch.mini_program import BY_MAC, FORWARD, mini
+
+CLONE_NEWNET = 0x40000000
+WAIT_S = 10.0
+"""How long a test waits for something that must happen; only a failure takes that long."""
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
+def make_link(ours: str, theirs: str) -> None:
+    ip("link", "add", ours, "type", "veth", "peer", "name", theirs)
+    for name in (ours, theirs):
+        with open(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6", "w") as knob:
+            knob.write("1")
+        ip("link", "set", name, "mtu", "9216", "arp", "off", "up")
+    wait_until_up(ours, theirs)
+
+
+@pytest.fixture(scope="module")
+def namespace() -> Iterator[None]:
+    """The test's thread moves into an empty network namespace, which dies with its last socket."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open("/proc/thread-self/ns/net") as home:
+        if libc.unshare(CLONE_NEWNET):
+            pytest.skip(f"no network namespace: {os.strerror(ctypes.get_errno())}")
+        try:
+            for number in (1, 2, 3):
+                make_link(f"s{number}", f"h{number}")
+            yield
+        finally:
+            libc.setns(home.fileno(), CLONE_NEWNET)
+
+
+class Peer:
+    """The far end of a port's cable."""
+
+    def __init__(self, interface: str):
+        self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+        self.socket.setsockopt(263, 23, 1)  # SOL_PACKET, PACKET_IGNORE_OUTGOING
+        self.socket.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE: a busy machine loses nothing
+        self.socket.bind((interface, 3))
+        self.socket.settimeout(WAIT_S)
+
+    def send(self, data: bytes) -> None:
+        self.socket.send(data)
+
+    def receive(self) -> bytes:
+        return self.socket.recv(20000)
+
+
+class Bench:
+    """A device on ports 1 to 3 with its peers, and the events seen so far."""
+
+    def __init__(self) -> None:
+        self.loop = EventLoop(ring_kib=256)
+        self.loop.start()
+        self.device = P4Device(7, "mini-switch")
+        self.power_on()
+        self.peers = {number: Peer(f"h{number}") for number in (1, 2, 3)}
+        self.seen: list[PacketIn | PortEvent] = []
+        self.waiting: list[PacketIn | PortEvent] = []
+
+    def power_on(self) -> None:
+        self.device.load(mini())
+        self.loop.attach(self.device)
+        self.loop.add_port(self.device, 1, "s1")
+        self.loop.add_ports(self.device, {2: "s2", 3: "s3"})
+
+    def route(self, dst: int, port: int, action: int = FORWARD, *params: int) -> None:
+        values = [(i, v.to_bytes(2, "big")) for i, v in enumerate((port, *params), 1)]
+        match = FieldMatch.exact(1, dst.to_bytes(6, "big"))
+        self.device.insert(TableEntry(BY_MAC, (match,), ActionCall(action, tuple(values))))
+
+    def wait_event(self, wanted: Callable[[PacketIn | PortEvent], bool]) -> PacketIn | PortEvent:
+        """The first event not seen yet that is wanted."""
+        end = time.monotonic() + WAIT_S
+        while time.monotonic() < end:
+            select.select([self.loop], [], [], 0.2)
+            self.waiting += self.loop.events()
+            while self.waiting:
+                event = self.waiting.pop(0)
+                self.seen.append(event)
+                if wanted(event):
+                    return event
+        raise AssertionError(f"no such event among {self.seen}")
+
+    def close(self) -> None:
+        self.loop.close()
+        self.device.close()
+        for peer in self.peers.values():
+            peer.socket.close()

@@ -1,0 +1,99 @@
+"""Meters over P4Runtime: cells, entries, what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import pytest
+from finsy.proto import p4r, rpc_code
+
+from switch.compiler import compile_program
+from switch.device.entities import MeterConfig, TableError
+from tests.switch.compiled_programs import SMALL, small
+from tests.switch.server.running_server import error_details, primary_of, running_daemon
+
+PROGRAM = compile_program(SMALL / "meters.p4")
+BY_PACKET, BY_BYTE = (one.preamble.id for one in PROGRAM.p4info.meters)
+TABLE = PROGRAM.p4info.tables[0]
+CONFIG = p4r.MeterConfig(cir=10, cburst=1, pir=20, pburst=2)
+
+
+def cell(meter: int, index: int, config: p4r.MeterConfig | None) -> p4r.Entity:
+    return p4r.Entity(meter_entry=p4r.MeterEntry(meter_id=meter, index=p4r.Index(index=index), config=config))
+
+
+def row(value: bytes, **fields) -> p4r.TableEntry:
+    entry = p4r.TableEntry(table_id=TABLE.preamble.id, **fields)
+    entry.match.add(field_id=1).exact.value = value
+    return entry
+
+
+def test_p4info():
+    info = PROGRAM.p4info
+    assert [(one.preamble.name, one.spec.unit, one.size) for one in info.meters] == [
+        ("I.by_packet", 2, 8),
+        ("I.by_byte", 1, 8),
+    ]
+    assert info.meters[0].preamble.id >> 24 == 0x14 and info.direct_meters[0].preamble.id >> 24 == 0x15
+    assert list(TABLE.direct_resource_ids) == [info.direct_meters[0].preamble.id]
+
+
+def test_p4runtime__cells_and_entries():
+    async def check():
+        async with running_daemon() as daemon, primary_of(daemon) as client:
+            config = p4r.ForwardingPipelineConfig(p4info=PROGRAM.p4info, p4_device_config=PROGRAM.config)
+            await client.set_pipeline(config)
+            update = p4r.Update
+            action = p4r.TableAction(action=p4r.Action(action_id=TABLE.action_refs[0].id))
+            metered = row(b"\5", action=action, meter_config=CONFIG)
+            await client.write(
+                update(type=update.MODIFY, entity=cell(BY_PACKET, 3, CONFIG)),
+                update(type=update.INSERT, entity=p4r.Entity(table_entry=metered)),
+                update(type=update.INSERT, entity=p4r.Entity(table_entry=row(b"\6", action=action))),
+            )
+            assert await client.read(cell(BY_PACKET, 3, None)) == [cell(BY_PACKET, 3, CONFIG)]
+            assert len(await client.read(p4r.Entity(meter_entry=p4r.MeterEntry()))) == 16
+            wanted = p4r.Entity(direct_meter_entry=p4r.DirectMeterEntry(table_entry=row(b"\5")))
+            (found,) = await client.read(wanted)
+            assert found.direct_meter_entry.config == CONFIG
+            one = p4r.Entity(direct_meter_entry=p4r.DirectMeterEntry(table_entry=row(b"\6"), config=CONFIG))
+            await client.write(update(type=update.MODIFY, entity=one))
+            every = p4r.TableEntry(table_id=TABLE.preamble.id, meter_config=p4r.MeterConfig())
+            entries = [e.table_entry for e in await client.read(p4r.Entity(table_entry=every))]
+            assert [e.meter_config for e in entries] == [CONFIG, CONFIG]
+            await client.write(
+                update(type=update.MODIFY, entity=p4r.Entity(table_entry=row(b"\5", action=action))),
+                update(type=update.MODIFY, entity=cell(BY_PACKET, 3, None)),
+            )
+            (found,) = await client.read(wanted)
+            assert not found.direct_meter_entry.HasField("config")
+            assert await client.read(cell(BY_PACKET, 3, None)) == [cell(BY_PACKET, 3, None)]
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await client.write(
+                    update(type=update.INSERT, entity=cell(BY_PACKET, 3, CONFIG)),
+                    update(type=update.MODIFY, entity=cell(BY_PACKET, 8, CONFIG)),
+                    update(type=update.MODIFY, entity=cell(77, 0, CONFIG)),
+                    update(type=update.MODIFY, entity=cell(BY_BYTE, 0, p4r.MeterConfig(cir=5, pir=4))),
+                    update(type=update.MODIFY, entity=cell(BY_BYTE, 0, p4r.MeterConfig(cir=-1))),
+                    update(type=update.MODIFY, entity=cell(BY_BYTE, 0, p4r.MeterConfig(eburst=1))),
+                )
+            assert [e.canonical_code for e in error_details(caught.value)] == [
+                rpc_code.INVALID_ARGUMENT, rpc_code.OUT_OF_RANGE, rpc_code.INVALID_ARGUMENT,
+                rpc_code.INVALID_ARGUMENT, rpc_code.INVALID_ARGUMENT, rpc_code.INVALID_ARGUMENT,
+            ]  # fmt: skip
+
+    asyncio.run(check())
+
+
+def test_device__the_default_entry_has_a_meter_too():
+    bench = small("meters")
+    from switch.device.entities import TableEntry
+
+    default = TableEntry(TABLE.preamble.id, is_default=True)
+    bench.device.write_direct_meter(default, MeterConfig(1, 1, 1, 1))
+    bench.set_default("entries_of", "metered")
+    assert bench.device.read_direct_meter(default) == MeterConfig(1, 1, 1, 1)
+    assert [bench.send(1, b"\3\1\0")[0][1][2] for _ in range(2)] == [0, 2]
+    with pytest.raises(TableError, match="no direct meter"):
+        small("flow").device.write_direct_meter(TableEntry(small("flow").info.tables[0].preamble.id), None)

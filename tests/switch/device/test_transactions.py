@@ -1,0 +1,206 @@
+"""What a device takes back when a transaction fails, and what packets see of one that is held."""
+
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import replace
+
+import pytest
+
+from switch.device.device import P4Device
+from switch.device.entities import (
+    ActionCall,
+    ActionSet,
+    CloneSession,
+    CounterData,
+    FieldMatch,
+    Group,
+    GroupMember,
+    GroupRef,
+    MeterConfig,
+    MulticastGroup,
+    ProfileMember,
+    Replica,
+    SetMember,
+    TableEntry,
+    TableError,
+    ValueSetMembers,
+)
+from tests.switch.compiled_programs import small
+from tests.switch.mini_program import (
+    BY_ACL,
+    BY_ADDR,
+    BY_HASH,
+    BY_MAC,
+    BY_PORT,
+    FORWARD,
+    SEEN,
+    SPRAY,
+    frame,
+    mini,
+)
+
+
+def forward(port: int) -> ActionCall:
+    return ActionCall(FORWARD, ((1, port.to_bytes(1, "big")),))
+
+
+def mac(number: int, port: int = 1, **fields) -> TableEntry:
+    return TableEntry(BY_MAC, (FieldMatch.exact(1, bytes([number])),), forward(port), **fields)
+
+
+def state(device: P4Device) -> list[object]:
+    """All that can be read, in an order that does not depend on when it was written."""
+    schema = device.schema
+    out: list[object] = sorted(map(repr, device.read(defaults=True)))
+    out += [*device.read_members(), *device.read_groups(), *device.read_multicast(), *device.read_sessions()]
+    out += [device.read_counter(one) for one in schema.counters] + [
+        device.read_register(one) for one in schema.registers
+    ]
+    out += [device.read_meter(one) for one in schema.meters]
+    out += [device.read_direct_meter(one) for one in device.read(defaults=True) if one.table_id in schema.metered]
+    return out + [sorted(map(repr, device.read_value_set(one).members)) for one in schema.value_sets]
+
+
+def settle(device: P4Device) -> list[object]:
+    """`state` without the time since the last hit."""
+    return [one.partition("idle_ns=")[0] if isinstance(one, str) else one for one in state(device)]
+
+
+class Fault(Exception):
+    pass
+
+
+@pytest.fixture
+def device() -> P4Device:
+    device = P4Device(1, "s1")
+    device.load(mini())
+    for number in (1, 2, 3):
+        device.insert_member(ProfileMember(SPRAY, number, forward(number)))
+    device.insert_group(Group(SPRAY, 1, (GroupMember(1, 2, 5), GroupMember(2)), max_size=8))
+    device.insert(TableEntry(BY_HASH, (FieldMatch.exact(1, b"\1"),), GroupRef(1)))
+    for number in range(1, 5):
+        device.insert(mac(number, metadata=bytes([number]), cookie=number, idle_timeout_ns=10**12))
+        device.process(1, frame(0, dst=number))
+    device.insert_replication(MulticastGroup(1, (Replica(1), Replica(2)), b"m"))
+    device.insert_replication(CloneSession(1, (Replica(3),), 2, 100))
+    return device
+
+
+def random_step(device: P4Device, rng: random.Random) -> None:
+    """One change of any kind; most succeed."""
+    number, port = rng.randrange(1, 7), rng.randrange(1, 200)
+    acl = TableEntry(BY_ACL, (FieldMatch.range(2, b"\1", bytes([number + 1])),), forward(port), number)
+    entry = mac(number, port, metadata=bytes([port]), idle_timeout_ns=port, counter=CounterData(port, port))
+    write = rng.choice([device.insert, device.modify, device.delete])
+    kinds = [
+        lambda: write(rng.choice([entry, acl, replace(acl, match=()), mac(number)])),
+        lambda: device.modify(TableEntry(BY_MAC, (), forward(port), is_default=True, metadata=b"d")),
+        lambda: rng.choice([device.insert_member, device.modify_member, device.delete_member])(
+            ProfileMember(SPRAY, number, forward(port))
+        ),
+        lambda: rng.choice([device.insert_group, device.modify_group, device.delete_group])(
+            Group(SPRAY, rng.randrange(1, 3), (GroupMember(rng.randrange(1, 4), 3),), max_size=8)
+        ),
+        lambda: device.write_counter(BY_PORT, rng.choice([None, number]), CounterData(port, port)),
+        lambda: device.write_register(SEEN, rng.choice([None, number % 4]), port),
+        lambda: rng.choice([device.insert_replication, device.modify_replication, device.delete_replication])(
+            rng.choice([MulticastGroup(number, (Replica(port),)), CloneSession(number, (Replica(port),))])
+        ),
+    ]
+    rng.choice(kinds)()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_changes__are_taken_back(device: P4Device, seed: int) -> None:
+    rng, before, done = random.Random(seed), settle(device), 0
+    with pytest.raises(Fault), device.held(), device.transaction():
+        for _ in range(60):
+            try:
+                random_step(device, rng)
+                done += 1
+            except TableError:
+                continue
+        assert settle(device) != before
+        raise Fault
+    assert done > 10 and settle(device) == before
+    device.insert(mac(9))  # and an ordinary write is for good
+    with device.transaction():
+        device.delete(mac(9))
+    assert settle(device) == before
+
+
+def test_a_hit_and_a_meter__come_back_as_they_were(device: P4Device) -> None:
+    ours = device.read_one(mac(1))
+    with pytest.raises(Fault), device.transaction():
+        device.delete(mac(1))
+        raise Fault
+    again = device.read_one(mac(1))
+    assert again == ours and again.idle_ns >= ours.idle_ns
+    bench = small("meters")
+    table = bench.info.tables[0].preamble.id
+    default = TableEntry(table, is_default=True)
+    bench.set_default("entries_of", "metered")
+    bench.device.write_direct_meter(default, MeterConfig(1, 1, 1, 1))
+    assert bench.send(1, b"\3\1\0")[0][1][2] == 0  # the bucket is empty now
+    with pytest.raises(Fault), bench.device.transaction():
+        bench.device.write_direct_meter(default, MeterConfig(9, 9, 9, 9))
+        bench.device.write_meter(bench.info.meters[0].preamble.id, None, MeterConfig(9, 9, 9, 9))
+        raise Fault
+    assert bench.device.read_direct_meter(default) == MeterConfig(1, 1, 1, 1)
+    assert all(config is None for _, config in bench.device.read_meter(bench.info.meters[0].preamble.id))
+    assert bench.send(1, b"\3\1\0")[0][1][2] == 2
+
+
+def test_one_shot_sets_and_value_sets__come_back(device: P4Device) -> None:
+    bench = small("subparsers")
+    number = next(iter(bench.device.schema.value_sets))
+    field = bench.device.schema.value_sets[number].fields[0]
+    bench.device.write_value_set(ValueSetMembers(number, ((FieldMatch(field.id, b"\5", kind=field.match),),)))
+    before = settle(bench.device)
+    with pytest.raises(Fault), bench.device.transaction():
+        bench.device.write_value_set(ValueSetMembers(number))
+        raise Fault
+    assert settle(bench.device) == before
+    fresh = P4Device(2)
+    fresh.load(mini())
+    entry = TableEntry(BY_HASH, (FieldMatch.exact(1, b"\1"),), ActionSet((SetMember(forward(3), 2, 7),)))
+    fresh.insert(entry)
+    for change in (fresh.delete, lambda one: fresh.modify(replace(one, action=ActionSet()))):
+        with pytest.raises(Fault), fresh.transaction():
+            change(entry)
+            raise Fault
+        assert list(fresh.read(BY_HASH)) == [entry]
+
+
+def test_held__packets_see_all_or_nothing(device: P4Device) -> None:
+    """Two prefixes lead to the same port, but for a moment between two writes: nobody ever sees that."""
+
+    def route(prefix: int, port: int) -> TableEntry:
+        return TableEntry(BY_ADDR, (FieldMatch.lpm(1, bytes([prefix, 0, 0, 0]), 8),), forward(port))
+
+    for prefix in (1, 2):
+        device.insert(route(prefix, 1))
+    stop, seen = threading.Event(), set()
+
+    def traffic() -> None:
+        while not stop.is_set():
+            with device.held():
+                seen.add(tuple(device.process(1, frame(1, a=prefix << 24))[0][0] for prefix in (1, 2)))
+
+    threads = [threading.Thread(target=traffic) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for port in range(2, 150):
+        steps = [device.prepared(1, route(prefix, port)) for prefix in (1, 2)]
+        with device.held():
+            for step in steps:
+                step()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert len(seen) > 1 and all(first == second for first, second in seen)
+    with device.held(), device.held():
+        pass
+    assert device.process(1, frame(1, a=1 << 24))[0][0] == 149

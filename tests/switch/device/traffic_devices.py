@@ -1,0 +1,67 @@
+"""A device under a virtual clock with tests/switch/p4/traffic.p4, and its frames."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+
+from switch.compiler import CompiledProgram, compile_program
+from switch.device.device import P4Device
+from tests.switch.compiled_programs import SMALL
+
+IN, OUT = 1, 2
+US, MS, S = 1_000, 1_000_000, 1_000_000_000
+_ORDER = struct.Struct(">HBBHH")
+_SEEN = struct.Struct(">QIIIIQ")
+HEAD = _ORDER.size + _SEEN.size
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A frame that came out: when, and what egress wrote into it."""
+
+    at_ns: int
+    port: int
+    number: int
+    priority: int
+    size: int
+    ingress_us: int
+    enq_us: int
+    enq_depth: int
+    waited_us: int
+    deq_depth: int
+    egress_us: int
+
+
+@lru_cache(maxsize=1)
+def program() -> CompiledProgram:
+    return compile_program(SMALL / "traffic.p4")
+
+
+def device(number: int = 1) -> P4Device:
+    one = P4Device(number, "tm")
+    one.load(program())
+    return one
+
+
+def frame(
+    number: int = 0, *, size: int = 1250, port: int = OUT, priority: int = 0, drops: int = 0, cut: int = 0
+) -> bytes:
+    """A frame of `size` bytes; 1250 bytes are 10,000 bits."""
+    return _ORDER.pack(port, priority, drops, cut, number).ljust(size, b"\0")
+
+
+def look(at_ns: int, port: int, data: bytes) -> Seen:
+    _, priority, _, _, number = _ORDER.unpack_from(data)
+    return Seen(at_ns, port, number, priority, len(data), *_SEEN.unpack_from(data, _ORDER.size))
+
+
+def advance(one: P4Device, now_ns: int) -> list[Seen]:
+    return [look(*out) for out in one.advance(now_ns)]
+
+
+def send(one: P4Device, *numbers: int, now_ns: int = 0, **more: int) -> None:
+    """Frames that arrive together."""
+    for number in numbers:
+        one.inject(IN, frame(number, **more), now_ns)

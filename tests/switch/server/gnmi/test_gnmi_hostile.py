@@ -1,0 +1,121 @@
+"""Mutated Set and Get requests, straight into the service: each is done, or refused in words and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from finsy import GNMIPath
+from finsy.proto import gnmi
+
+from switch.device.device import P4Device
+from switch.device.traffic import NOTHING
+from switch.device.traffic_paths import CONFIG_LEAVES
+from switch.server.chassis import Chassis
+from switch.server.gnmi.interface_traffic import ChassisTraffic
+from switch.server.gnmi.server import GnmiService
+from switch.server.gnmi.tree import GnmiError
+from switch.server.interfaces import Interfaces
+from switch.server.netlink import InterfaceWatcher
+
+REQUESTS = 150
+NAMES = (
+    "qos", "interfaces", "interface", "output", "config", "rate-bps", "queues", "queue", "state", "depth-packets",
+    "impairments", "input", "delay-us", "loss-pattern", "*", "", "name", "interface-id", "x" * 50,
+    "openconfig-qos:config",
+)  # fmt: skip
+ATOMS = (0, 1, -1, 10**30, 1.5, True, None, "", "101", "12", "x", 2**64, "9" * 5000)
+
+
+class Mutant:
+    """Requests near the good ones."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+
+    def elem(self) -> gnmi.PathElem:
+        out = gnmi.PathElem(name=self.rng.choice(NAMES))
+        for _ in range(self.rng.choice([0, 0, 0, 1, 2])):
+            out.key[self.rng.choice(["name", "interface-id", "x", ""])] = self.rng.choice(
+                ["a", "*", "7", "8", "", "\0"]
+            )
+        return out
+
+    def path(self) -> gnmi.Path:
+        rng = self.rng
+        if rng.random() < 0.4:
+            return gnmi.Path(elem=[self.elem() for _ in range(rng.randrange(7))], origin=rng.choice(["", "", "x"]))
+        leaf = rng.choice(list(CONFIG_LEAVES))
+        where = (
+            "interfaces/interface[name=a]" if leaf[0] == "impairments" else "qos/interfaces/interface[interface-id=a]"
+        )
+        out = GNMIPath("/".join((where, *leaf))).path
+        for _ in range(rng.randrange(3)):
+            kind = rng.randrange(4)
+            if kind == 0:
+                del out.elem[rng.randrange(len(out.elem) + 1) :]
+            elif kind == 1:
+                out.elem.append(self.elem())
+            elif kind == 2 and out.elem:
+                out.elem[rng.randrange(len(out.elem))].CopyFrom(self.elem())
+        return out
+
+    def tree(self, depth: int = 0) -> object:
+        rng = self.rng
+        kind = rng.randrange(6) if depth < 5 else 5
+        if kind < 3:
+            return {rng.choice(NAMES): self.tree(depth + 1) for _ in range(rng.randrange(4))}
+        if kind == 3:
+            return [{"name": rng.choice(["7", 7, None, [], {}]), "config": self.tree(depth + 1)}]
+        return rng.choice(ATOMS)
+
+    def value(self) -> gnmi.TypedValue:
+        rng = self.rng
+        return rng.choice(
+            [
+                lambda: gnmi.TypedValue(uint_val=rng.choice([0, 1, 2**64 - 1])),
+                lambda: gnmi.TypedValue(int_val=rng.choice([0, -1, 2**63 - 1])),
+                lambda: gnmi.TypedValue(string_val=rng.choice(["", "101", "x", "0" * 5000])),
+                lambda: gnmi.TypedValue(json_val=json.dumps(self.tree()).encode()),
+                lambda: gnmi.TypedValue(json_ietf_val=json.dumps(self.tree()).encode()),
+                lambda: gnmi.TypedValue(json_val=rng.randbytes(rng.randrange(20))),
+                lambda: gnmi.TypedValue(bool_val=True),
+                gnmi.TypedValue,
+            ]
+        )()
+
+    def request(self) -> gnmi.SetRequest:
+        rng = self.rng
+        out = gnmi.SetRequest(prefix=self.path() if rng.random() < 0.2 else None)
+        for updates in (out.update, out.replace):
+            for _ in range(rng.randrange(3)):
+                updates.add(path=self.path(), val=self.value())
+        out.delete.extend(self.path() for _ in range(rng.randrange(2)))
+        return out
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_requests__mutated_are_done_or_refused(seed):
+    interfaces, traffic = Interfaces(InterfaceWatcher()), ChassisTraffic()
+    chassis = Chassis("s1", 1, {1: "a"}, None)
+    chassis.device = P4Device(1, "s1")
+    traffic.add(chassis)
+    interfaces.add_device("s1", ["a"])
+    service = GnmiService(interfaces, traffic)
+    mutant, done, refused = Mutant(seed), 0, 0
+    for _ in range(REQUESTS):
+        request = mutant.request()
+        get = gnmi.GetRequest(
+            path=[mutant.path()], type=mutant.rng.randrange(4), encoding=mutant.rng.choice([0, 1, 2, 4])
+        )
+        for call in (lambda r=request: service._set(r), lambda g=get: service._get(g)):
+            before = dict(chassis.traffic)
+            try:
+                call()
+                done += 1
+            except GnmiError as error:
+                assert len(str(error)) > 10 and chassis.traffic == before
+                refused += 1
+        chassis.traffic.get(1, NOTHING).check()
+    assert min(done, refused) > 20

@@ -1,0 +1,76 @@
+"""gNMI paths and values, without a server."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+from finsy import GNMIPath
+from finsy.proto import gnmi
+
+from switch.server.gnmi.tree import GnmiError, check_encoding, parse_path, typed_value
+from switch.server.interfaces import COUNTER_LEAVES, LEAVES
+
+NO_PREFIX = gnmi.Path()
+
+
+def selected(path: str, prefix: gnmi.Path = NO_PREFIX) -> tuple[str | None, set[str]]:
+    pattern = parse_path(prefix, GNMIPath(path).path)
+    return pattern.name, {"/".join(leaf) for leaf in pattern.leaves}
+
+
+def test_parse_path__one_leaf_of_one_interface():
+    assert selected("interfaces/interface[name=eth1]/state/oper-status") == ("eth1", {"state/oper-status"})
+
+
+@pytest.mark.parametrize("key", ["[name=*]", ""])
+def test_parse_path__star_and_missing_key_select_all(key):
+    assert selected(f"interfaces/interface{key}/state/ifindex") == (None, {"state/ifindex"})
+
+
+@pytest.mark.parametrize("path", ["interfaces", "interfaces/interface", "*/*"])
+def test_parse_path__a_short_path_is_a_subtree(path):
+    assert selected(path)[1] == {"/".join(leaf) for leaf in LEAVES}
+
+
+def test_parse_path__counters_container_and_star_below_it():
+    want = {"/".join(leaf) for leaf in COUNTER_LEAVES} | {"state/counters/carrier-transitions"}
+    assert selected("interfaces/interface[name=a]/state/counters")[1] == want
+    assert selected("interfaces/interface[name=a]/state/counters/*")[1] == want
+
+
+def test_parse_path__prefix_goes_in_front():
+    prefix = GNMIPath("interfaces/interface[name=eth1]").path
+    assert selected("state/mtu", prefix) == ("eth1", {"state/mtu"})
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "components/component",
+        "interfaces/port",
+        "interfaces/interface[name=a]/config",
+        "interfaces/interface[name=a]/state/oper-status/x",
+        "interfaces/interface[id=1]",
+        "interfaces/interface[name=a]/state/counters/in-frames",
+    ],
+)
+def test_parse_path__unknown_paths_list_the_known(path):
+    with pytest.raises(GnmiError, match=r"oper-status.*in-pkts") as caught:
+        selected(path)
+    assert caught.value.code is grpc.StatusCode.NOT_FOUND
+
+
+def test_parse_path__foreign_origin_and_old_element_form():
+    with pytest.raises(GnmiError, match="openconfig"):
+        parse_path(NO_PREFIX, gnmi.Path(origin="cli"))
+    with pytest.raises(GnmiError, match="elem"):
+        parse_path(NO_PREFIX, gnmi.Path(element=["interfaces"]))
+
+
+def test_typed_value__encodings():
+    assert typed_value("UP", gnmi.PROTO).string_val == "UP"
+    assert typed_value(3, gnmi.PROTO).uint_val == 3
+    assert typed_value("UP", gnmi.JSON).string_val == "UP"  # the default of clients that set no encoding
+    assert typed_value(1 << 40, gnmi.JSON_IETF).json_ietf_val == b'"1099511627776"'
+    with pytest.raises(GnmiError, match="BYTES is not supported"):
+        check_encoding(gnmi.BYTES)

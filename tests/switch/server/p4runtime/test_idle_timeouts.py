@@ -1,0 +1,150 @@
+"""Idle timeouts: time since the last hit and who is told of entries that nothing hits (P4Runtime, "Idle-timeout")."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from finsy.proto import p4r
+
+from switch.compiler import compile_program
+from switch.device.device import P4Device
+from switch.device.entities import ActionCall, FieldMatch, TableEntry, TableError
+from tests.switch.mini_program import BY_ACL, BY_ADDR, BY_MAC, DROP, FORWARD, frame, mini
+from tests.switch.server.p4runtime_entities import entries_of, insert, mac_entry, modify
+from tests.switch.server.running_server import mini_config, primary_of, running_daemon, use_mini_program
+
+MS = 1_000_000
+
+
+def entry(number: int, timeout_ns: int = 0) -> TableEntry:
+    action = ActionCall(FORWARD, ((1, b"\7"),))
+    return TableEntry(BY_MAC, (FieldMatch.exact(1, bytes([number])),), action, idle_timeout_ns=timeout_ns)
+
+
+@pytest.fixture
+def device() -> P4Device:
+    """Under a virtual clock, at 0."""
+    device = P4Device(1, "s1")
+    device.load(mini())
+    device.advance(0)
+    return device
+
+
+def told(device: P4Device) -> tuple[list[int], float | None]:
+    entries, wait_s = device.idle()
+    return [one.match[0].value[0] for one in entries], wait_s
+
+
+def test_idle__told_once_per_timeout_and_not_while_packets_hit(device: P4Device) -> None:
+    device.insert(entry(1, 10 * MS))
+    device.insert(entry(2, 25 * MS))
+    device.insert(entry(3))
+    assert told(device) == ([], 0.010)
+    device.advance(10 * MS - 1000)
+    assert told(device) == ([], 0.000001)
+    device.advance(10 * MS)
+    assert told(device) == ([1], 0.010)
+    device.inject(1, frame(0, dst=1), 15 * MS)
+    device.advance(20 * MS)
+    assert told(device) == ([], 0.005)
+    device.advance(25 * MS)
+    assert told(device) == ([1, 2], 0.010)
+    device.modify(entry(1))
+    device.delete(entry(2))
+    assert told(device) == ([], None)
+
+
+def test_time_since_last_hit__from_the_insertion_or_the_hit(device: P4Device) -> None:
+    device.advance(3 * MS)
+    device.insert(entry(1))
+    device.advance(5 * MS)
+    assert device.read_one(entry(1)).idle_ns == 2 * MS
+    device.inject(1, frame(0, dst=1), 6 * MS)
+    device.advance(7 * MS)
+    device.modify(entry(1, 9 * MS))
+    again = device.read_one(entry(1))
+    assert (again.idle_ns, again.idle_timeout_ns) == (1 * MS, 9 * MS)
+    assert device.read_one(TableEntry(BY_MAC, is_default=True)).idle_ns is None
+
+
+def test_refusals__by_name(device: P4Device) -> None:
+    default = TableEntry(BY_MAC, (), ActionCall(DROP), is_default=True, idle_timeout_ns=1)
+    other = TableEntry(BY_ADDR, (FieldMatch.lpm(1, b"\1", 32),), entry(1).action, idle_timeout_ns=1)
+    for call, one, words in (
+        (device.modify, default, "a default entry has no idle timeout"),
+        (device.insert, other, "without support_timeout"),
+        (device.insert, entry(1, -1), "not in 0"),
+    ):
+        with pytest.raises(TableError, match=words) as caught:
+            call(one)
+        assert caught.value.code == "INVALID_ARGUMENT"
+
+
+def test_support_timeout__of_a_compiled_program() -> None:
+    program = compile_program(
+        """
+#include <core.p4>
+#include <v1model.p4>
+header h_t { bit<8> a; }
+struct headers_t { h_t h; }
+struct metadata_t { }
+parser P(packet_in b, out headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+    state start { b.extract(h.h); transition accept; }
+}
+control V(inout headers_t h, inout metadata_t m) { apply { } }
+control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+    table timed { key = { h.h.a : exact; } actions = { NoAction; } support_timeout = true; }
+    table plain { key = { h.h.a : exact; } actions = { NoAction; } support_timeout = false; }
+    apply { timed.apply(); plain.apply(); s.egress_spec = 1; }
+}
+control E(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) { apply { } }
+control C(inout headers_t h, inout metadata_t m) { apply { } }
+control D(packet_out b, in headers_t h) { apply { b.emit(h.h); } }
+V1Switch(P(), V(), I(), E(), C(), D()) main;
+"""
+    )
+    timed, plain = program.p4info.tables
+    assert timed.idle_timeout_behavior == timed.NOTIFY_CONTROL and plain.idle_timeout_behavior == plain.NO_TIMEOUT
+    device = P4Device(1)
+    device.load(program)
+    device.advance(0)
+    action = ActionCall(timed.action_refs[0].id)
+    device.insert(TableEntry(timed.preamble.id, (FieldMatch.exact(1, b"\5"),), action, idle_timeout_ns=MS))
+    for at in range(1, 4):
+        device.inject(1, b"\5", at * MS - 1000)
+        device.advance(at * MS)
+        assert device.idle()[0] == []
+    device.advance(4 * MS)
+    assert [one.table_id for one in device.idle()[0]] == [timed.preamble.id]
+
+
+def test_server__notifies_the_primary_and_reads_the_times(monkeypatch) -> None:
+    use_mini_program(monkeypatch)
+
+    async def check() -> None:
+        async with running_daemon() as daemon, primary_of(daemon) as client:
+            await client.set_pipeline(mini_config())
+            idle = mac_entry(b"\1", idle_timeout_ns=12 * MS, metadata=b"who", controller_metadata=7)
+            await client.write(insert(idle), insert(mac_entry(b"\2", idle_timeout_ns=10**15)), insert(mac_entry(b"\3")))
+            for _ in range(2):
+                note = (await client.hear()).idle_timeout_notification
+                assert note.timestamp > 0 and [one.match[0].exact.value for one in note.table_entry] == [b"\1"]
+                (one,) = note.table_entry
+                assert (one.idle_timeout_ns, one.metadata, one.controller_metadata) == (12 * MS, b"who", 7)
+            (plain,) = await client.read(entries_of(BY_MAC, match=idle.table_entry.match))
+            assert plain == idle  # read-write symmetry
+            wanted = entries_of(0, time_since_last_hit=p4r.TableEntry.IdleTimeout())
+            read = [one.table_entry for one in await client.read(wanted)]
+            assert [one.HasField("time_since_last_hit") for one in read] == [one.table_id == BY_MAC for one in read]
+            assert next(one for one in read if one.match == idle.table_entry.match).time_since_last_hit.elapsed_ns > 0
+            await client.write(modify(mac_entry(b"\1")))
+            assert (await client.read(entries_of(BY_MAC)))[0].table_entry.idle_timeout_ns == 0
+            for bad in (
+                entries_of(BY_ACL, time_since_last_hit=p4r.TableEntry.IdleTimeout()),
+                entries_of(BY_MAC, is_default_action=True, time_since_last_hit=p4r.TableEntry.IdleTimeout()),
+            ):
+                with pytest.raises(Exception, match="has no idle timeouts"):
+                    await client.read(bad)
+
+    asyncio.run(check())

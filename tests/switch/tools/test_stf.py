@@ -1,0 +1,192 @@
+"""STF: the small programs of this folder against their scripts, and the language itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from mrc.cli.p4 import app
+from switch.compiler import compile_program
+from switch.tools.stf import StfError, parse_script
+from switch.tools.stf_run import difference, run_script
+from tests.switch.compiled_programs import SMALL, compile_named
+
+SCRIPTS = sorted((Path(__file__).parents[1] / "stf").glob("*.stf"))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_script(script):
+    """tests/switch/stf/NAME.stf and NAME-*.stf run against tests/switch/p4/NAME.p4."""
+    program = compile_program(SMALL / f"{script.stem.partition('-')[0]}.p4")
+    report = run_script(program, parse_script(script.read_text(), script.name))
+    assert report.passed, report.text()
+    assert report.checks
+
+
+def run(program, text: str):
+    return run_script(program, parse_script(text, "t.stf"))
+
+
+BAD_LINES = {
+    "pocket 1 00": "t.stf:1: no command 'pocket' (has: add,",
+    "packet 1 0x": "t.stf:1: packet data must be hexadecimal, not '0x'",
+    "packet one 00": "t.stf:1: port: 'one' is no number",
+    "packet -1 00": "t.stf:1: port: -1 is negative",
+    "expect 1 0x12": "t.stf:1: expected data is hexadecimal with * for any digit",
+    "repeat 1000000000 packet 1 00": "t.stf:1: repeat 1000000000: at most",
+    "packet 1 {eth}": "t.stf:1: {eth} is not defined: write `let eth DATA`",
+    "let 1-2 00": "t.stf:1: let takes a name and data",
+    "\n\nwait 3 days": "t.stf:3: '3 days' is no time",
+    "add t": "t.stf:1: add takes TABLE",
+    "add t a b()": "t.stf:1: 'a': keys are written name:value",
+    "add t a:1 b(c)": "t.stf:1: 'c': arguments are written parameter:value",
+    "group p 1 x": "t.stf:1: 'x' is no member",
+    "port 1 sideways": "t.stf:1: port 1: 'sideways' (want up or down)",
+    "rate 1": "t.stf:1: rate takes PORT BITS_PER_SECOND",
+    "rate 1 fast": "t.stf:1: 'fast' is no rate",
+    "check_queue 1 0 length == 1": "t.stf:1: check_queue takes PORT PRIORITY depth|sent|dropped",
+    "check_queue 1 8 depth == 1": "t.stf:1: check_queue: priority 8 is not in 0..7",
+    "delay 1 5ms sideways": "t.stf:1: want PORT VALUE [input|output]",
+    "register_reset a b": "t.stf:1: register_reset takes NAME",
+    "register_read": "t.stf:1: register_read takes NAME [INDEX]",
+    "loss 1 50%": "t.stf:1: loss: '50%' is no pattern",
+    "mc_node_associate 1": "t.stf:1: takes GROUP NODE",
+    "check_counter c(1) ==": "t.stf:1: want NAME(INDEX)",
+    "expect_digest d x": "t.stf:1: expect_digest takes NAME FIELD:VALUE",
+}
+
+
+@pytest.mark.parametrize("line", BAD_LINES)
+def test_language__a_line_that_cannot_be_read_is_named(line):
+    with pytest.raises(StfError) as caught:
+        parse_script(line, "t.stf")
+    assert str(caught.value).startswith(BAD_LINES[line])
+
+
+DIGESTS_BAD = {
+    "add seem hdr.data.mac:1 learn()": "no table seem (has: I.seen)",
+    "add seen hdr.data.make:1 learn()": "table I.seen: no key hdr.data.make (has: hdr.data.mac)",
+    "add seen mac:0x1000000000000 learn()": "hdr.data.mac: 0x1000000000000 does not fit 48 bits",
+    "add seen mac:zz learn()": "hdr.data.mac: 'zz' is no value",
+    "add seen mac:0x1* learn()": "hdr.data.mac: 0x1*: an exact key has no stars",
+    "add seen mac:1 lern()": "no action lern (has: I.learn, NoAction)",
+    "add seen mac:1 learn(port:1)": "I.learn takes none; given: port",
+    "check_counter c(1) == 1": "no counter c (has: none)",
+    "expect_digest learned mac:1": "no digest learned (has: digest_0, learn_t, whole_t)",
+    "add seen mac:1 learn()\nadd seen mac:1 learn()": "seen: entry is there already",
+    "packet 600 00": "port 600 is not in 0..510",
+}
+
+
+@pytest.mark.parametrize("text", DIGESTS_BAD)
+def test_names__what_the_program_lacks_is_named_with_what_it_has(text):
+    program = compile_program(SMALL / "digests.p4")
+    with pytest.raises(StfError) as caught:
+        run(program, text)
+    line = text.count("\n") + 1
+    assert str(caught.value).startswith(f"t.stf:{line}: {DIGESTS_BAD[text]}")
+
+
+def test_macros_and_repeat():
+    lines = parse_script("let a 0102\nlet b {a} 03\nrepeat 3 packet 1 {b}  # comment\n")
+    assert [one.fields["data"] for one in lines] == [b"\1\2\3"] * 3
+
+
+@pytest.mark.parametrize(
+    ("expected", "exact", "got", "found"),
+    [
+        ("0102", False, "0102", ""),
+        ("0102", False, "010203", ""),
+        ("0102", True, "010203", "is too long (3 bytes, expected 2)"),
+        ("01020304", False, "0102", "is too short (2 bytes, expected 4 or more)"),
+        ("0*02", True, "0102", ""),
+        ("0*02", True, "0103", "differs from byte 1 on (2 bytes, expected 2)"),
+        ("", True, "", ""),
+    ],
+)
+def test_difference(expected, exact, got, found):
+    assert difference(expected, exact, bytes.fromhex(got)).split("\n")[0] == found
+
+
+def test_difference__points_at_the_digits():
+    text = difference("010203", True, bytes.fromhex("012204"))
+    assert text.split("\n")[1:] == [
+        "  0000 expected  01 02 03",
+        "       received  01 22 04",
+        "                    ^   ^",
+    ]
+
+
+def test_report__what_came_and_what_did_not():
+    program = compile_program(SMALL / "digests.p4")
+    packet = "packet 3 02 1234 000000000003\n"
+    report = run(program, packet + "expect 1\nexpect 2 00")
+    assert report.failures == ["t.stf:3: port 2 sent 0 of the 1 packets expected of it"]
+    report = run(program, packet + packet + "expect 1 02")
+    assert report.failures == ["packet 2 of port 1 was not expected (9 bytes)\n  0000 02 12 34 00 00 00 00 00 03"]
+    report = run(program, packet + "no_packet\nexpect 1")
+    assert report.failures == ["t.stf:2: no packet expected, but port 1 sent\n  0000 02 12 34 00 00 00 00 00 03"]
+    assert run(program, packet + "expect 1").passed
+    assert run(program, "expect 1").passed  # any packets: none too
+
+
+def test_report__ports_that_the_script_does_not_name_lead_nowhere():
+    """As in p4c's runner, which gives the switch those of the script only; `no_packet` looks at all of them."""
+    program = compile_program(SMALL / "digests.p4")
+    packet = "packet 3 02 1234 000000000003\n"
+    assert run(program, packet).passed
+    assert not run(program, packet + "no_packet").passed
+    assert not run(program, packet + "packet 1 02").passed
+
+
+def test_packet__a_last_digit_alone_is_a_byte():
+    assert [one.fields["data"] for one in parse_script("packet 1 12 3\npacket 1")] == [b"\x12\x03", b""]
+
+
+def test_command__exit_codes_and_a_readable_diff(tmp_path):
+    good, bad, broken = tmp_path / "good.stf", tmp_path / "bad.stf", tmp_path / "broken.stf"
+    good.write_text("packet 3 02 1234 000000000003\nexpect 1 02 1234")
+    bad.write_text("packet 3 02 1234 000000000003\nexpect 1 02 1235")
+    broken.write_text("packet")
+    program = str(SMALL / "digests.p4")
+    done = CliRunner().invoke(app, ["test", program, str(good)])
+    assert (done.exit_code, done.output) == (0, f"ok   {good} (1 packets in, 1 out, 1 checks)\n")
+    done = CliRunner().invoke(app, ["test", program, str(good), str(bad), str(broken), "-q"])
+    assert done.exit_code == 1
+    assert f"FAIL {bad}\n{bad}:2: packet 1 of port 1 differs from byte 2 on" in done.output
+    assert f"ERROR {broken}\n{broken}:1: port: '' is no number" in done.output
+    assert done.output.endswith("2 of 3 failed\n")
+
+
+def test_command__check_and_compile(tmp_path):
+    good, bad = tmp_path / "good.p4", tmp_path / "bad.p4"
+    good.write_bytes((SMALL / "digests.p4").read_bytes())
+    bad.write_text("#include <v1model.p4>\nheader h { }}\n")
+    done = CliRunner().invoke(app, ["check", str(good), str(bad)])
+    assert done.exit_code == 1
+    assert done.output.startswith(f"{bad}:2:13: error: syntax error") and done.output.count("\n") == 1
+    assert CliRunner().invoke(app, ["check", str(good)]).exit_code == 0
+    done = CliRunner().invoke(app, ["compile", str(good), "-o", str(tmp_path / "out")])
+    assert done.exit_code == 0
+    assert {one.name for one in (tmp_path / "out").iterdir()} == {"good.p4info.txtpb", "good.c", "good.config.p4"}
+    config = (tmp_path / "out" / "good.config.p4").read_text()
+    assert compile_program(config).p4info == compile_program(good).p4info
+
+
+def test_program_of_the_repository__runs():
+    assert run(compile_named("srv6"), "packet 1 00\nno_packet").passed
+
+
+@pytest.mark.parametrize(
+    ("packet", "place"), [("ee000000", "P4:18:9"), ("04000006", "P4:49:13"), ("ef000000", "P4:56:13")]
+)
+def test_assert__drops_the_packet_and_fails_the_script(packet, place):
+    """In the parser, the ingress (where the clone asked for goes the same way) and the egress."""
+    program = compile_program(SMALL / "indexed.p4")
+    report = run(program, f"mirroring_add 1 2\npacket 3 {packet}\npacket 3 05\nexpect 1\nexpect 2\nno_packet")
+    place = f"{SMALL / 'indexed.p4'}{place.removeprefix('P4')}"
+    assert [one.partition(":")[2] for one in report.failures] == [
+        place.partition(":")[2] + ": assert or assume was false (1 packets)"
+    ]

@@ -1,6 +1,0 @@
-"""Makes fabric_standins.py importable: pytest's importlib mode leaves sys.path alone."""
-
-import sys
-from pathlib import Path
-
-sys.path.append(str(Path(__file__).parent))

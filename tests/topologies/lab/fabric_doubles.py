@@ -1,0 +1,103 @@
+"""Stand-ins for tests of the fabric's own work: a target without switches, a net without nodes, and a front process.
+
+Run as a program it is the front process of a bare fabric, for tests that kill it::
+
+    python fabric_doubles.py RUN_DIR [stop_at]     prints each step; `up` when up; ends when stdin does
+"""
+
+import io
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT))
+
+from topologies.cli.shell import run_cli  # noqa: E402
+from topologies.lab import fabric as lab_fabric  # noqa: E402
+from topologies.lab import targets  # noqa: E402
+from topologies.lab.cables import Cables  # noqa: E402
+from topologies.lab.traffic_control_thrift import ThriftTraffic  # noqa: E402
+from topologies.plan import Plan  # noqa: E402
+
+CHILD = "import signal, time; print('up', flush=True); time.sleep(1000)"
+
+
+class BareTarget(targets.EmbeddedTarget):
+    """A network without switches in it: interfaces and one child process are real, devices are not."""
+
+    name = "bare"
+
+    def tcp_ports(self):
+        return {}
+
+    def launch(self):
+        child = self.processes.spawn("switchd", (sys.executable, "-c", CHILD))
+        return {"switchd": lambda: "up" in child.log.read_text()}
+
+    def start(self, switch):
+        pass
+
+    def power(self, switch, on):
+        pass
+
+
+class SilentThrift(ThriftTraffic):
+    """Nobody is called: every setting is taken, and nothing waits anywhere."""
+
+    def _ask(self, *_call):
+        return 0
+
+
+class CabledTarget(BareTarget):
+    """The same with cables, as BMv2 has them."""
+
+    name = "cabled"
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.cables = Cables(self.plan)
+
+    def traffic(self):
+        return SilentThrift(self.plan, lambda _id: ("127.0.0.1", 1), self.cables)
+
+
+def bare_fabric(run_dir, plan=None, cabled=False, **options):
+    """A Fabric of BareTarget: 2 planes of 2 + 2 switches unless told otherwise. Nobody else sees that target."""
+    options = {"agents": False, "controller": False, **options}
+    target = CabledTarget if cabled else BareTarget
+    with patch.dict(lab_fabric.TARGETS, {target.name: target}):
+        return lab_fabric.Fabric(plan or Plan(2, 2, 2, 1), run_dir, target=target.name, **options)
+
+
+def commands(fabric, tmp_path, *lines):
+    """What the CLI says to piped commands, and how many failed."""
+    script = tmp_path / "commands"
+    script.write_text("\n".join(lines) + "\n")
+    out = io.StringIO()
+    with script.open() as stdin:
+        failures = run_cli(fabric, stdin=stdin, stdout=out)
+    return out.getvalue(), failures
+
+
+def front(run_dir: str, stop_at: str = "") -> None:
+    """Bring a bare fabric up, saying each step; at the step `stop_at` say so and wait for the signal to come."""
+
+    def progress(step: str) -> None:
+        print(step, flush=True)
+        if stop_at and step.startswith(stop_at):
+            print("waiting", flush=True)
+            sys.stdin.read()
+
+    def compile_program(folder: Path, target: str, program: str) -> None:
+        (folder / "p4info.txtpb").write_text("")
+
+    with bare_fabric(run_dir, compile_program=compile_program, progress=progress) as fabric:
+        # It has left its shell's session before anything here ends: until then a hang-up would take it along.
+        fabric.hosts["h0"].cmd('setsid sleep 1000 & until [ "$(cat /proc/$!/comm)" = sleep ]; do :; done')
+        print("up", flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    front(*sys.argv[1:])

@@ -1,0 +1,111 @@
+"""The fabric with its real processes: embedded switches and host agents (no program, no controller)."""
+
+import os
+import signal
+import socket
+
+import pytest
+
+from ipc import procfs
+from ipc.processes import ProcessError
+from ipc.rundir import FabricError
+from tests.topologies.lab.fabric_doubles import commands
+from topologies.lab.fabric import Fabric, Ports
+from topologies.plan import Plan
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces and raw sockets"),
+]
+PLAN = Plan(2, 2, 1, 1)
+PORTS = Ports(p4runtime=29559, gnmi=29339)
+
+
+def live_fabric(run_dir, **options):
+    return Fabric(PLAN, run_dir, ports=PORTS, controller=False, **options)
+
+
+@pytest.fixture(scope="module")
+def fabric(tmp_path_factory):
+    with live_fabric(tmp_path_factory.mktemp("live") / "run") as up:
+        yield up
+    assert procfs.with_environment(up.run_dir.state.variable) == []
+
+
+def test_devices__one_for_each_switch_with_its_ports(fabric):
+    devices = {d["name"]: d for d in fabric.target.client.request("devices")["devices"]}
+    assert sorted(devices) == sorted(s.name for s in PLAN.switches)
+    for switch in PLAN.switches:
+        device = devices[switch.name]
+        assert device["device_id"] == switch.device_id and device["on"]
+        assert device["ports"] == {str(p.number): p.interface for p in PLAN.ports(switch.name)}
+
+
+def test_agents__answer_for_their_hosts(fabric):
+    for host in PLAN.hosts:
+        hello = fabric.agent(host.name).request("hello")
+        assert hello["host"] == host.name and hello["nic"] == "fast"
+        assert os.readlink(f"/proc/{hello['pid']}/ns/net") == os.readlink(f"/proc/{fabric.hosts[host.name].pid}/ns/net")
+
+
+def test_status__every_process_is_alive(fabric):
+    status = fabric.status()
+    assert {p["name"] for p in status["processes"]} == {"switchd", "h0", "h1"}
+    assert all(p["alive"] for p in status["processes"]) and all(k["up"] for k in status["links"])
+    fabric.check()
+
+
+def test_power__stops_the_device_itself(fabric):
+    def is_on():
+        return {d["name"]: d["on"] for d in fabric.target.client.request("devices")["devices"]}["p1-t1-0"]
+
+    fabric.power("p1-t1-0", False)
+    assert not is_on()
+    fabric.power("p1-t1-0", True)
+    assert is_on() and all(fabric.link_is_up(k) for k in PLAN.links)
+
+
+def test_cli__piped_commands(fabric, tmp_path):
+    said, failures = commands(
+        fabric,
+        tmp_path,
+        "link p1-t0-0 p1-t1-0 down",
+        "links p1-t0-0",
+        "link p1-t0-0 p1-t1-0 up",
+        "p1-t0-0 echo a command in a node",
+        "h0 cat",  # must neither wait for ever nor swallow the commands that follow
+        "h0 cd /proc; greeting='it is kept'",
+        "h0 pwd; echo $greeting",
+        "h0 ip -o link show h0-eth1",
+        "evs h0 h1",
+        "nodes",
+        "xyzzy",
+    )
+    lines = said.splitlines()
+    assert lines[0] == "p1-t0-0 p1-t1-0 is down" and any(
+        line.split()[:4] == ["1", "p1-t0-0", "p1-t1-0", "DOWN"] for line in lines
+    )
+    assert {"a command in a node", "/proc", "it is kept"} <= set(lines)
+    assert "h0 h1 p0-t0-0 p0-t0-1 p0-t1-0 p1-t0-0 p1-t0-1 p1-t1-0" in lines
+    assert any("h0-eth1@" in line and "mtu 9216" in line for line in lines)
+    assert "h0 to h1: 2 paths, mode srv6, no QP now (`send h0 h1 16M` makes one)" in lines
+    assert failures == 1 and [line for line in lines if line.startswith("***")] == [
+        "*** no command or node 'xyzzy'; `help` lists what there is",
+    ]
+
+
+def test_port_taken__refused_before_anything_is_made(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(FabricError, match=rf"port {port} \(gNMI\) cannot be used: pid {os.getpid()} \("):
+            Fabric(PLAN, tmp_path / "run", ports=Ports(p4runtime=29558, gnmi=port), controller=False).start()
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["lock"]
+
+
+def test_dead_agent__is_noticed_with_its_log(fabric):
+    """Last, for it ends an agent of the shared fabric."""
+    fabric.processes["h1"].popen.send_signal(signal.SIGKILL)
+    fabric.processes["h1"].popen.wait(10)
+    with pytest.raises(ProcessError, match=r"h1 was killed by SIGKILL; end of its log .*/log/h1.log"):
+        fabric.check()
+    assert [p["name"] for p in fabric.status()["processes"] if not p["alive"]] == ["h1"]

@@ -1,0 +1,63 @@
+"""What is refused before anything is made, each with cause and cure. No root."""
+
+import os
+import socket
+
+import pytest
+
+from ipc.rundir import FabricError
+from topologies.lab import preflight
+from topologies.lab.fabric import Fabric
+from topologies.plan import Plan
+
+
+def test_root__needed_and_said(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(FabricError, match=r"a fabric needs root .* run it with sudo"):
+        Fabric(Plan(), tmp_path / "run", controller=False).start()
+    assert not (tmp_path / "run").exists()
+
+
+def test_tools__missing_ones_with_their_packages(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(FabricError) as caught:
+        preflight.check_tools()
+    assert str(caught.value).startswith(
+        "not on PATH: mnexec, ip, setpriv, bash: `apt-get install bash iproute2 mininet util-linux`"
+    )
+
+
+def test_port__holder_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(FabricError) as caught:
+            preflight.check_tcp_ports({port: "P4Runtime"})
+    assert f"port {port} (P4Runtime) cannot be used: pid {os.getpid()} (" in str(caught.value)
+    assert "choose another port" in str(caught.value)
+    preflight.check_tcp_ports({port: "P4Runtime"})
+    with pytest.raises(FabricError, match="port 70000"):
+        preflight.check_tcp_ports({70000: "gNMI"})
+
+
+@pytest.mark.parametrize(
+    "options, error",
+    [
+        ({"target": "tofino"}, "no target 'tofino' (has: embedded, bmv2"),
+        ({"nic": "dpdk"}, "no NIC 'dpdk' (has: fast, scapy)"),
+        ({}, "a controller needs a program to push"),
+    ],
+)
+def test_options__that_do_not_exist(options, error, tmp_path):
+    with pytest.raises(FabricError) as caught:
+        Fabric(Plan(), tmp_path / "run", **options)
+    assert error in str(caught.value)
+
+
+def test_namespaces__refused_by_the_kernel_says_why(tmp_path, monkeypatch):
+    """Found in a chroot: mnexec died at once and Mininet waited for its prompt for ever."""
+    fake = tmp_path / "mnexec"
+    fake.write_text("#!/bin/sh\necho 'mount: Invalid argument' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(FabricError, match=r"cannot make a network namespace \(mount: Invalid argument\)"):
+        preflight.check_namespaces()

@@ -1,0 +1,1 @@
+"""The Mininet prompt: the shell and its commands."""

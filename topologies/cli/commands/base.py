@@ -1,0 +1,208 @@
+"""What a word is: a function with a name, help, completion; and what it is given to work with.
+
+A word gets a `CliSession` and its arguments and returns what to say: text, or an `Answer` that is data as well
+(`--json`). Every mistake raises an error whose text is one line with what would have worked: CommandError here,
+PlanError for names, UnitError for numbers, FabricError and JsonlError for what the fabric cannot do.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import IO, TYPE_CHECKING, Any
+
+from topologies.cli.commands.table import Style
+from topologies.plan import Link, Plan
+
+if TYPE_CHECKING:
+    from topologies.cli.commands.transfers import Transfers
+    from topologies.lab.fabric import Fabric
+
+Args = Sequence[str]
+OFF = ("off", "none", "0", "0%")
+"""What takes a loss, a corruption, a rate or a delay away."""
+
+
+class CommandError(Exception):
+    """A word was not used as it must be; the text says how."""
+
+
+@dataclass
+class CliSession:
+    """What words work with: the fabric, where to write, how it looks there."""
+
+    fabric: Fabric
+    out: IO[str]
+    style: Style = field(default_factory=Style)
+    transfers: Transfers | None = None
+    is_terminal: bool = False
+
+    @property
+    def plan(self) -> Plan:
+        return self.fabric.plan
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a reading word found out: text for people, data for `--json`."""
+
+    text: str
+    data: Any
+
+
+Run = Callable[[CliSession, Args], "str | Answer | None"]
+Complete = Callable[["Fabric", list[str]], Iterable[str]]
+
+
+@dataclass(frozen=True)
+class CliCommand:
+    """One word of the CLI."""
+
+    name: str
+    group: str
+    run: Run
+    complete: Complete
+    """(fabric, words before) -> what may come next."""
+    reads: bool
+    """Takes `--json`."""
+
+    @property
+    def help(self) -> str:
+        return inspect.getdoc(self.run) or self.name
+
+    @property
+    def summary(self) -> str:
+        return self.help.splitlines()[0]
+
+
+LOOK, BREAK, SEND, OPEN = "Look", "Break and heal", "Send", "Look inside"
+WORDS: dict[str, CliCommand] = {}
+"""Every word, in the order of `help`."""
+
+
+def command(
+    name: str, group: str, *, complete: Complete | None = None, reads: bool = False
+) -> Callable[[Run], Run]:  # fmt: skip
+    """Make a function a word. Its docstring is the help: a line, then examples."""
+
+    def made(run: Run) -> Run:
+        WORDS[name] = CliCommand(name, group, run, complete or (lambda fabric, before: ()), reads)
+        return run
+
+    return made
+
+
+# ---- arguments ------------------------------------------------------------------------------------------------
+
+
+def arguments(given: Args, usage: str, low: int, high: int | None = None) -> Args:
+    """`given` when its number is right. Raises CommandError."""
+    if not low <= len(given) <= (low if high is None else high):
+        raise CommandError(f"usage: {usage}")
+    return given
+
+
+def known(plan: Plan, name: str) -> str:
+    """`name` when it is a node. Raises CommandError with the names that look like it."""
+    return one_of(name, [node.name for node in (*plan.hosts, *plan.switches)], "node")
+
+
+def host(plan: Plan, name: str) -> str:
+    if name not in {host.name for host in plan.hosts}:
+        raise CommandError(f"no host {name!r} (has: {plan.hosts[0].name} ... {plan.hosts[-1].name})")
+    return name
+
+
+def switch(plan: Plan, name: str) -> str:
+    return one_of(name, [switch.name for switch in plan.switches], "switch")
+
+
+def one_of(name: str, names: Sequence[str], what: str) -> str:
+    if name in names:
+        return name
+    close = get_close_matches(name, names, n=3)
+    hint = f"did you mean {', '.join(close)}?" if close else f"has {names[0]} ... {names[-1]}"
+    raise CommandError(f"no {what} {name!r} ({hint})")
+
+
+def two_hosts(session: CliSession, given: Args, usage: str) -> tuple[str, str]:
+    source, destination = (host(session.plan, name) for name in given[:2])
+    if source == destination:
+        raise CommandError(f"give two hosts: {usage}")
+    return source, destination
+
+
+def take_link(plan: Plan, given: Args, usage: str) -> tuple[Link, str | None, Args]:
+    """(link, sender, what follows): `A B ...` is a link, `A-eth1 ...` one end of it, which then is the sender.
+
+    Also takes `A,B` and `A:B`. Raises CommandError.
+    """
+    if not given:
+        raise CommandError(f"usage: {usage}")
+    first, rest = given[0], list(given[1:])
+    for mark in (",", ":"):
+        if mark in first:
+            first, _, second = first.partition(mark)
+            rest.insert(0, second)
+    ends = {end.interface: (link, end.node) for link in plan.links for end in (link.lower, link.upper)}
+    if first in ends:
+        link, sender = ends[first]
+        return link, sender, rest
+    known_first = known(plan, first)
+    if not rest:
+        raise CommandError(f"{first} has several links: usage: {usage}")
+    return plan.link(known_first, known(plan, rest[0])), None, rest[1:]
+
+
+def is_switch(name: str) -> bool:
+    return not name.startswith("h")
+
+
+# ---- completion -----------------------------------------------------------------------------------------------
+
+
+def neighbours(plan: Plan, name: str) -> list[str]:
+    """Nodes linked to `name`, in port order; none for an unknown name."""
+    return list(dict.fromkeys(n for link in plan.links if name in link.ends for n in sorted(link.ends - {name})))
+
+
+def node_names(fabric: Fabric, before: list[str]) -> Iterable[str]:
+    return [node.name for node in (*fabric.plan.hosts, *fabric.plan.switches)]
+
+
+def host_names(fabric: Fabric, before: list[str]) -> Iterable[str]:
+    return [host.name for host in fabric.plan.hosts]
+
+
+def switch_names(fabric: Fabric, before: list[str]) -> Iterable[str]:
+    return [switch.name for switch in fabric.plan.switches]
+
+
+def interfaces(fabric: Fabric) -> list[str]:
+    return [end.interface for link in fabric.plan.links for end in (link.lower, link.upper)]
+
+
+def nodes_and_ports(fabric: Fabric, before: list[str]) -> Iterable[str]:
+    return [*node_names(fabric, before), *interfaces(fabric)]
+
+
+def link_then(*after: str) -> Complete:
+    """Two ends of a link, then one of `after`."""
+
+    def complete(fabric: Fabric, before: list[str]) -> Iterable[str]:
+        if not before:
+            return node_names(fabric, before)
+        if before[0] in interfaces(fabric):
+            return after
+        return neighbours(fabric.plan, before[0]) if len(before) == 1 else after if len(before) == 2 else ()
+
+    return complete
+
+
+def switch_then(*after: str) -> Complete:
+    def complete(fabric: Fabric, before: list[str]) -> Iterable[str]:
+        return after if before else switch_names(fabric, before)
+
+    return complete

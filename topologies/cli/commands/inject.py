@@ -1,0 +1,250 @@
+"""Words that break things and mend them: rate, delay, loss, corrupt, oneway, blackhole, flap, reboot, injected, heal.
+
+All of them go through `fabric.inject` (topologies/lab/fault_injection.py), which remembers each fault and how to undo
+it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ipc.units import rate as rate_of
+from ipc.units import seconds, share
+from topologies.cli.commands.base import (
+    BREAK,
+    OFF,
+    Answer,
+    Args,
+    CliSession,
+    CommandError,
+    arguments,
+    command,
+    link_then,
+    switch,
+    switch_names,
+    take_link,
+)
+from topologies.cli.commands.table import table
+from topologies.lab.fault_injection import Injection
+from topologies.plan import Link
+
+FLAP_PERIOD_S = 2.0
+_TIMES = re.compile(r"^[x×]?(\d+)$")
+
+
+def said(one: Injection) -> str:
+    """`loss on p0-t0-0 p0-t1-1: 1 %`."""
+    return f"{one.kind.replace('_', ' ')} on {one.where}" + (f": {one.detail}" if one.detail else "")
+
+
+def _undo(session: CliSession, kind: str, link: Link) -> str:
+    """End what was injected of a kind on a link."""
+    ended = [one for one in session.fabric.inject.active if one.kind == kind and one.where == link.name]
+    for one in ended:
+        session.fabric.inject.undo(one)
+    return f"{link.name}: {kind} is as planned again" if ended else f"{link.name}: no {kind} was injected"
+
+
+def _on_link(
+    session: CliSession, given: Args, kind: str, usage: str, make: Callable[[Link, str | None, str], Injection]
+) -> str:
+    """`KIND LINK VALUE|off`; a new value replaces what was injected of that kind there."""
+    link, sender, rest = take_link(session.plan, given, usage)
+    (value,) = arguments(rest, usage, 1)
+    if value.lower() in OFF:
+        return _undo(session, kind, link)
+    old = [
+        one
+        for one in session.fabric.inject.active
+        if one.kind == kind and one.where == link.name and one.detail.endswith(f" from {sender}" if sender else "")
+    ]
+    made = make(link, sender, value)
+    for one in old:
+        session.fabric.inject.undo(one)
+    return said(made)
+
+
+@command("rate", BREAK, complete=link_then("1M", "5M", "off"))
+def rate(session: CliSession, given: Args) -> str:
+    """Limit a link, in bits/s; `off` gives it the plan's rate again.
+
+    rate p0-t0-0 p0-t1-1 5M       both directions
+    rate p0-t0-0-eth3 500K        what this port sends
+    rate p0-t0-0 p0-t1-1 off
+    """
+    usage = "rate LINK RATE|off, as in: rate p0-t0-0 p0-t1-1 5M"
+    inject = session.fabric.inject
+    return _on_link(
+        session, given, "rate", usage,
+        lambda link, sender, value: inject.rate(*_ends(link), rate_of(value), sender=sender),
+    )  # fmt: skip
+
+
+@command("delay", BREAK, complete=link_then("1ms", "10ms", "off"))
+def delay(session: CliSession, given: Args) -> str:
+    """Set the one-way delay of a link; `off` gives it the plan's again.
+
+    delay p0-t0-0 p0-t1-1 5ms     both directions
+    delay p0-t0-0-eth3 2ms        what this port sends
+    delay p0-t0-0 p0-t1-1 off
+    """
+    usage = "delay LINK TIME|off, as in: delay p0-t0-0 p0-t1-1 5ms"
+    inject = session.fabric.inject
+    return _on_link(
+        session, given, "delay", usage,
+        lambda link, sender, value: inject.delay(*_ends(link), seconds(value), sender=sender),
+    )  # fmt: skip
+
+
+@command("loss", BREAK, complete=link_then("1%", "10%", "off"))
+def loss(session: CliSession, given: Args) -> str:
+    """Lose packets of a link by chance or by a pattern; the ports stay up.
+
+    loss p0-t0-0 p0-t1-1 1%       both directions
+    loss p0-t0-0-eth3 1%          what this port sends
+    loss h0 p0-t0-0 0001          each fourth packet (1 = lost, repeated)
+    loss p0-t0-0 p0-t1-1 off
+    """
+    return _chance(session, given, "loss", session.fabric.inject.loss)
+
+
+@command("corrupt", BREAK, complete=link_then("0.1%", "1%", "off"))
+def corrupt(session: CliSession, given: Args) -> str:
+    """Flip a bit of packets of a link, by chance or by a pattern; the receiver finds out by the iCRC.
+
+    corrupt p0-t0-0 p0-t1-1 0.1%
+    corrupt p0-t0-0-eth3 01       each second packet this port sends
+    corrupt p0-t0-0 p0-t1-1 off
+    """
+    return _chance(session, given, "corrupt", session.fabric.inject.corrupt)
+
+
+def _chance(session: CliSession, given: Args, kind: str, inject: Callable[..., Injection]) -> str:
+    usage = f"{kind} LINK SHARE|PATTERN|off, as in: {kind} p0-t0-0 p0-t1-1 1%"
+
+    def make(link: Link, sender: str | None, value: str) -> Injection:
+        if re.fullmatch("[01]{2,}", value):  # a single 0 or 1 is a share
+            return inject(*_ends(link), pattern=value, sender=sender)
+        return inject(*_ends(link), share(value), sender=sender)
+
+    return _on_link(session, given, kind, usage, make)
+
+
+@command("oneway", BREAK, complete=link_then("off"))
+def oneway(session: CliSession, given: Args) -> str:
+    """Cut one direction: nothing that the first node sends arrives at the second; both ports stay up.
+
+    oneway p0-t0-0 p0-t1-1
+    oneway p0-t0-0 p0-t1-1 off
+    """
+    usage = "oneway SENDER RECEIVER [off], as in: oneway p0-t0-0 p0-t1-1"
+    link, sender, rest = take_link(session.plan, given, usage)
+    arguments(rest, usage, 0, 1)
+    sender = sender or given[0].partition(",")[0].partition(":")[0]
+    (receiver,) = link.ends - {sender}
+    if not rest:
+        return said(session.fabric.inject.one_way_cut(sender, receiver))
+    if rest[0].lower() not in OFF:
+        raise CommandError(f"usage: {usage}")
+    ended = [
+        one
+        for one in session.fabric.inject.active
+        if one.kind == "one_way_cut" and one.where == link.name and one.detail == f"from {sender}"
+    ]
+    for one in ended:
+        session.fabric.inject.undo(one)
+    return f"{link.name}: what {sender} sends arrives" + ("" if ended else " (and did before)")
+
+
+@command("blackhole", BREAK, complete=lambda fabric, before: switch_names(fabric, before) if not before else ("off",))
+def blackhole(session: CliSession, given: Args) -> str:
+    """Make a switch lose every packet while its ports stay up and it answers P4Runtime.
+
+    blackhole p1-t1-0
+    blackhole p1-t1-0 off
+    """
+    name, *rest = arguments(given, "blackhole SWITCH [off], as in: blackhole p1-t1-0", 1, 2)
+    switch(session.plan, name)
+    if not rest:
+        return said(session.fabric.inject.blackhole(name))
+    if rest[0].lower() not in OFF:
+        raise CommandError("usage: blackhole SWITCH [off], as in: blackhole p1-t1-0")
+    ended = [one for one in session.fabric.inject.active if one.kind == "blackhole" and one.where == name]
+    for one in ended:
+        session.fabric.inject.undo(one)
+    return f"{name} forwards again" if ended else f"{name} was no black hole"
+
+
+@command("flap", BREAK, complete=link_then("2s", "500ms"))
+def flap(session: CliSession, given: Args) -> str:
+    """Cut a link and restore it, again and again, in the background.
+
+    flap p0-t0-0 p0-t1-1          every 2 s (1 s down, 1 s up), until `heal` or `link ... up`
+    flap p0-t0-0 p0-t1-1 2s x5    five times
+    flap h0 p2-t0-0 500ms x10
+    """
+    usage = "flap LINK [PERIOD] [xTIMES], as in: flap p0-t0-0 p0-t1-1 2s x5"
+    link, sender, rest = take_link(session.plan, given, usage)
+    arguments(rest, usage, 0, 2)
+    if sender is not None:
+        raise CommandError(f"a flap takes the whole link: usage: {usage}")
+    times = None
+    if rest and rest[-1][:1] in "x×" and (found := _TIMES.match(rest[-1])):
+        times, rest = int(found[1]), rest[:-1]
+    if len(rest) > 1:
+        raise CommandError(f"{rest[1]!r}: give how often as x5: usage: {usage}")
+    period_s = seconds(rest[0]) if rest else FLAP_PERIOD_S
+    return said(session.fabric.inject.flap(*_ends(link), period_s, times))
+
+
+@command("reboot", BREAK, complete=switch_names)
+def reboot(session: CliSession, given: Args) -> str:
+    """Take a switch's power and give it back: it comes up empty, and the controller fills it again.
+
+    reboot p1-t1-0
+    reboot p1-t1-0 2s             two seconds without power
+    """
+    name, *rest = arguments(given, "reboot SWITCH [TIME], as in: reboot p1-t1-0 2s", 1, 2)
+    switch(session.plan, name)
+    one = session.fabric.inject.reboot(name, seconds(rest[0]) if rest else 0.0)
+    off_s = (one.ended_at or one.at) - one.at
+    return f"{name} was off for {off_s:.2f} s and is on again, empty: `faults` and `routes` show how it comes back"
+
+
+@command("injected", BREAK, reads=True)
+def injected(session: CliSession, given: Args) -> Answer:
+    """Faults that were injected and hold now: what, where, for how long.
+
+    injected
+    """
+    arguments(given, "injected", 0)
+    now = time.monotonic()
+    active = session.fabric.inject.active
+    data: list[dict[str, Any]] = [one.to_json() for one in active]
+    if not active:
+        return Answer("nothing is injected", data)
+    rows = [
+        [str(one.number), (one.kind.replace("_", " "), "warn"), one.where, one.detail, f"{now - one.at:.1f} s"]
+        for one in active
+    ]
+    return Answer(table(session.style, ("#", "fault", "where", "how", "for"), rows, right=("#", "for")), data)
+
+
+@command("heal", BREAK)
+def heal(session: CliSession, given: Args) -> str:
+    """Undo every injected fault: links up, switches powered, rates, delays and losses as planned.
+
+    heal
+    """
+    arguments(given, "heal", 0)
+    ended = session.fabric.inject.heal()
+    if not ended:
+        return "nothing was injected; links, switches and queues are as planned"
+    return "\n".join([*(f"healed: {said(one)}" for one in ended), f"{len(ended)} undone"])
+
+
+def _ends(link: Link) -> tuple[str, str]:
+    return link.lower.node, link.upper.node

@@ -1,0 +1,152 @@
+"""Words about what switches do to traffic now: queues, counters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from ipc.rpc import JsonlError
+from ipc.rundir import FabricError
+from ipc.units import show_rate
+from topologies.cli.commands.base import (
+    LOOK,
+    Answer,
+    Args,
+    CliSession,
+    arguments,
+    command,
+    nodes_and_ports,
+    one_of,
+    switch_names,
+)
+from topologies.cli.commands.table import table
+from topologies.lab.traffic_control import CONTROL, DATA, Queue
+
+CLASS_NAMES = {DATA: "data", CONTROL: "control"}
+COUNTERS_TIMEOUT_S = 30.0
+
+
+@command("queues", LOOK, complete=nodes_and_ports, reads=True)
+def queues(session: CliSession, given: Args) -> Answer:
+    """Queues of switch ports: limits, what waits now, what passed and what was dropped.
+
+    queues                        those where something waits or was dropped
+    queues p0-t0-0                both classes of every port of a switch
+    queues p0-t0-0-eth3           every priority of one port
+    """
+    arguments(given, "queues [SWITCH|PORT], as in: queues p0-t0-0", 0, 1)
+    plan, traffic = session.plan, session.fabric.traffic
+    names = [end.interface for switch in plan.switches for end in plan.ports(switch.name)]
+    if not given:
+        wanted, keep = names, lambda queue: queue.depth_packets or queue.dropped_pkts
+    elif given[0] in names:
+        wanted, keep = [given[0]], lambda queue: True
+    else:
+        node = one_of(given[0], [*(switch.name for switch in plan.switches), *names], "switch or port")
+        wanted = [end.interface for end in plan.ports(node)]
+        keep = lambda queue: queue.priority in CLASS_NAMES or queue.transmit_pkts  # noqa: E731
+    rows, data, dark = [], [], []
+    for name in wanted:
+        try:
+            port = traffic.read(name)
+        except FabricError as error:
+            if len(wanted) == 1:
+                raise
+            dark.append(str(error))
+            continue
+        chosen = [queue for queue in port.queues if keep(queue)]
+        data += [{"interface": name, "port_rate_bps": port.rate_bps, **asdict(queue)} for queue in chosen]
+        rows += [_queue_row(name, port.rate_bps, queue) for queue in chosen]
+    heads = ("port", "queue", "rate", "limit", "waiting", "bytes", "sent", "dropped")
+    right = ("limit", "waiting", "bytes", "sent", "dropped")
+    lines = [table(session.style, heads, rows, right=right)] if rows else []
+    if not given:
+        lines.append(f"{len(names) - len(dark)} ports read, {len(rows)} queues hold or dropped packets")
+    lines += [f"not read: {len(dark)} ports, the first one: {dark[0]}"] if dark else []
+    return Answer("\n".join(lines), data)
+
+
+def _queue_row(name: str, port_rate: int | None, queue: Queue) -> list:
+    rate = queue.rate_bps or port_rate
+    return [
+        name, f"{queue.priority} {CLASS_NAMES.get(queue.priority, '')}".rstrip(),
+        "-" if rate is None else show_rate(rate),
+        "-" if queue.max_packets is None else f"{queue.max_packets} pkts",
+        (str(queue.depth_packets), "warn" if queue.depth_packets else ""), str(queue.depth_bytes),
+        str(queue.transmit_pkts), (str(queue.dropped_pkts), "bad" if queue.dropped_pkts else ""),
+    ]  # fmt: skip
+
+
+@command("counters", LOOK, complete=switch_names, reads=True)
+def counters(session: CliSession, given: Args) -> Answer:
+    """What the switches' P4 programs counted: packets by port, marked, trimmed, dropped and why.
+
+    counters                      all switches, one line each
+    counters p0-t0-0              every port of one
+
+    in: what came by the port; forwarded, marked, trimmed (before / at the last hop): what left by it; dropped: what
+    came in by it and went no further.
+    """
+    arguments(given, "counters [SWITCH], as in: counters p0-t0-0", 0, 1)
+    names = [one.name for one in session.plan.switches]
+    if given:
+        answer = _read(session, one_of(given[0], names, "switch"))
+        rows = [_counter_row(session, given[0], port, answer["counters"]) for port in answer["ports"]]
+        return Answer(_counter_table(session, ("port", "to"), rows), answer)
+    answers, rows, dark = {}, [], []
+    for name in names:
+        try:
+            answers[name] = answer = _read(session, name)
+        except JsonlError as error:  # it has no power, most likely
+            dark.append(f"{name}: {error}")
+            continue
+        rows.append(
+            [name, *_sum(_counter_row(session, name, port, answer["counters"])[2:] for port in answer["ports"])]
+        )
+    lines = [_counter_table(session, ("switch",), rows)] if rows else []
+    return Answer("\n".join([*lines, *dark]), answers)
+
+
+COUNTED = ("in", "forwarded", "marked", "trimmed", "dropped", "why")
+
+
+def _read(session: CliSession, name: str) -> dict[str, Any]:
+    return session.fabric.controller.request("counters", timeout_s=COUNTERS_TIMEOUT_S, switch=name)
+
+
+def _counter_row(session: CliSession, name: str, port: dict[str, Any], counted: dict[str, list]) -> list:
+    """Port, neighbour, and the columns of COUNTED: numbers, (before, at) the last hop, {reason: number}."""
+    interface = port["interface"]
+    link = session.plan.link_of_interface(interface)
+    mine = {key: [cell for cell in cells if cell["interface"] == interface] for key, cells in counted.items()}
+    trims = {cell["reason"]: cell["packets"] for cell in mine.get("trimmed", ())}
+    why = {cell["reason"]: cell["packets"] for cell in mine.get("drops", ())}
+    total = {key: sum(cell["packets"] for cell in mine.get(key, ())) for key in ("forwarded", "marked")}
+    return [
+        interface, next(iter(link.ends - {name})), port.get("in_pkts", 0), total["forwarded"], total["marked"],
+        Counter(trims), sum(why.values()), Counter(why),
+    ]  # fmt: skip
+
+
+def _sum(rows: Iterable[list]) -> list:
+    """Columns added up: numbers and Counters alike."""
+    total = [0, 0, 0, Counter(), 0, Counter()]
+    for row in rows:
+        total = [a + b for a, b in zip(total, row, strict=True)]
+    return total
+
+
+def _counter_table(session: CliSession, heads: tuple[str, ...], rows: list[list]) -> str:
+    shown = []
+    for row in rows:
+        *left, came, forwarded, marked, trims, dropped, why = row
+        at_last = sum(number for reason, number in trims.items() if "last" in reason)
+        before = sum(trims.values()) - at_last
+        shown.append([
+            *left, str(came), str(forwarded), (str(marked), "warn" if marked else ""),
+            (f"{before} / {at_last}", "warn" if trims else ""), (str(dropped), "bad" if dropped else ""),
+            ", ".join(f"{reason} {number}" for reason, number in sorted(why.items())),
+        ])  # fmt: skip
+    return table(session.style, (*heads, *COUNTED), shown, right=("in", "forwarded", "marked", "trimmed", "dropped"))

@@ -1,0 +1,218 @@
+"""Words that send files: send, wait; and the transfers they began, each followed by a thread that says how it goes."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ipc.rpc import JsonlError, Watch
+from ipc.units import UnitError
+from ipc.units import rate as rate_of
+from ipc.units import size as size_of
+from topologies.cli.commands.base import (
+    SEND,
+    Args,
+    CliSession,
+    CommandError,
+    arguments,
+    command,
+    host,
+    host_names,
+)
+
+if TYPE_CHECKING:
+    from topologies.lab.fabric import Fabric
+
+DEFAULT_SEND = "64M"
+PROGRESS_STEP = 0.25
+"""Share of a transfer between two lines about it."""
+TRANSPORTS = ("mrc", "rocev2")
+
+
+@command(
+    "send", SEND, complete=lambda fabric, before: host_names(fabric, before) if len(before) < 2 else ("64M", "--rocev2")
+)
+def send(session: CliSession, given: Args) -> None:
+    """Send random bytes or a file from host to host, in the background.
+
+    send h0 h2                    64 MiB
+    send h0 h2 16M                that many bytes (K, M, G are powers of 1024)
+    send h0 h2 ./model.bin        a file
+    send h0 h2 1G 40M             at 40 Mb/s
+    send h0 h2 64M --rocev2       by the baseline: RoCEv2 RC over a single path
+    """
+    assert session.transfers is not None
+    session.transfers.begin(given)
+
+
+@command("wait", SEND)
+def wait(session: CliSession, given: Args) -> None:
+    """Wait until every transfer begun with `send` has ended.
+
+    wait
+    """
+    arguments(given, "wait", 0)
+    assert session.transfers is not None
+    if failed := session.transfers.wait():
+        raise CommandError(f"{failed} of the transfers failed")
+
+
+class Transfers:
+    """The transfers begun with `send`: each is followed by a thread that says how it goes."""
+
+    def __init__(self, fabric: Fabric, say: Callable[[str], None]) -> None:
+        self._fabric = fabric
+        self._say = say
+        self._running: dict[threading.Thread, Watch] = {}
+        self._count = 0
+        self._failed = 0
+
+    def begin(self, given: Args) -> None:
+        """`send HOST HOST [SIZE|FILE] [RATE] [--rocev2]`. Raises CommandError; refusals of the agent as JsonlError."""
+        usage = "send HOST HOST [SIZE|FILE] [RATE] [--rocev2], as in: send h0 h2 64M 40M"
+        transport = next((name for name in TRANSPORTS if f"--{name}" in given), None)
+        given = [text for text in given if text not in [f"--{name}" for name in TRANSPORTS]]
+        if unknown := [text for text in given if text.startswith("--")]:
+            raise CommandError(f"no option {unknown[0]!r} (has: --rocev2): {usage}")
+        given = arguments(given, usage, 2, 4)
+        source, destination = (host(self._fabric.plan, name) for name in given[:2])
+        if source == destination:
+            raise CommandError(f"{source} cannot send to itself: {usage}")
+        rate = None
+        if len(given) == 4:
+            rate = rate_of(given[3])
+            if rate < 1:
+                raise CommandError(f"rate {given[3]!r}: give 1 bit/s or more, such as 500K, 40M or 1G")
+        self._count += 1
+        path, is_ours = self._file(given[2] if len(given) > 2 else DEFAULT_SEND)
+        try:
+            self._launch(source, destination, path, is_ours, rate, transport)
+        except BaseException:
+            if is_ours:
+                path.unlink(missing_ok=True)
+            raise
+
+    def wait(self) -> int:
+        """Wait for all; returns how many failed since the last time."""
+        for thread in list(self._running):
+            thread.join()
+        failed, self._failed = self._failed, 0
+        return failed
+
+    def close(self) -> None:
+        """Stop following. Idempotent."""
+        for thread, watch in list(self._running.items()):
+            watch.close()
+            thread.join()
+
+    def _file(self, what: str) -> tuple[Path, bool]:
+        """The file to send, and whether it is a temporary one of ours."""
+        size = _size(what)
+        if size is None:
+            path = Path(what).expanduser().absolute()
+            if not path.is_file():
+                raise CommandError(f"{what!r} is neither a file nor a size such as 4096, 16M or 1G")
+            return path, False
+        path = self._fabric.run_dir.data / f"send-{self._count}"
+        left = size
+        free = os.statvfs(path.parent)
+        if left * 2 > free.f_bavail * free.f_frsize:
+            raise CommandError(f"{path.parent} has no room for two copies of {left:,} bytes: send less, or a file")
+        with path.open("wb") as out:
+            while left > 0:
+                left -= out.write(os.urandom(min(left, 1 << 20)))
+        return path, True
+
+    def _launch(
+        self, source: str, destination: str, path: Path, is_ours: bool, rate: float | None, transport: str | None
+    ) -> None:
+        agent = self._fabric.agent(source)
+        fields: dict[str, Any] = {"path": str(path), "peer": destination}
+        if rate is not None:
+            fields["rate_bps"] = rate
+        if transport is not None:
+            fields["transport"] = transport
+        watch = agent.watch()
+        try:
+            transfer = agent.request("send_file", timeout_s=30.0, **fields)["transfer"]
+        except BaseException:
+            watch.close()
+            raise
+        by = f", {transport}" if transport else ""
+        label = f"send {self._count} ({source} to {destination}, {path.stat().st_size:,} bytes{by})"
+        self._say(f"{label}: begun")
+        follow = _Follow(label, transfer, path.stat().st_size, watch, self._say)
+
+        def run() -> None:
+            if not follow.run():
+                self._failed += 1
+            if is_ours:  # random bytes, at either end of no further use
+                path.unlink(missing_ok=True)
+                if follow.remote_path is not None:
+                    follow.remote_path.unlink(missing_ok=True)
+            self._running.pop(thread, None)
+            watch.close()
+
+        thread = threading.Thread(target=run, name=label, daemon=True)
+        self._running[thread] = watch
+        thread.start()
+
+
+class _Follow:
+    """Says how one transfer goes, from its agent's events."""
+
+    def __init__(self, label: str, transfer: int, size: int, watch: Watch, say: Callable[[str], None]) -> None:
+        self.label, self.transfer, self.size = label, transfer, size
+        self.watch, self.say = watch, say
+        self.began = time.monotonic()
+        self.next_share = PROGRESS_STEP
+        self.remote_path: Path | None = None
+        """Where the bytes are, once they have arrived."""
+
+    def run(self) -> bool:
+        """Until the transfer ends or the watch is closed; whether the bytes arrived."""
+        try:
+            while True:
+                event = self.watch.get()
+                assert event is not None
+                if event.get("transfer") != self.transfer:
+                    continue
+                if event["event"] == "transfer" and event["state"] in ("done", "failed"):
+                    return self._ended(event)
+                if event["event"] == "progress":
+                    self._progress(event)
+        except JsonlError as error:
+            self.say(f"{self.label}: no more news: {error}")
+            return False
+
+    def _progress(self, event: dict[str, Any]) -> None:
+        share = event["bytes_done"] / self.size if self.size else 1.0
+        if self.next_share <= share < 1.0:
+            self.say(f"{self.label}: {share:.0%} after {event['t'] - self.began:.1f} s")
+            self.next_share = (share // PROGRESS_STEP + 1) * PROGRESS_STEP
+
+    def _ended(self, event: dict[str, Any]) -> bool:
+        if event["state"] == "failed":
+            self.say(f"{self.label}: failed after {event['t'] - self.began:.1f} s: {event['error']}")
+            return False
+        self.remote_path = Path(event["remote_path"])
+        counters = event["counters"]
+        rate = f", {event['goodput_bps'] / 1e6:.0f} Mb/s" if event["goodput_bps"] else ""
+        self.say(
+            f"{self.label}: arrived bit for bit in {event['duration_s']:.2f} s{rate}; "
+            f"{counters.get('lost', 0)} packets lost, {counters.get('retransmitted', 0)} retransmitted"
+        )
+        return True
+
+
+def _size(text: str) -> int | None:
+    """Bytes of `16M`; None for what is no size, and so may be a file."""
+    try:
+        value = size_of(text)
+    except UnitError:
+        return None
+    return value if 0 < value < 2**50 else None

@@ -1,0 +1,249 @@
+"""The Mininet CLI with MRC words: `link p1-t0-0 p1-t1-1 down`, `evs h0 h2`, `send h0 h2 64M`, `help`.
+
+The words are in topologies/cli/commands/; this is the conversation: reading, completion, help, errors. Mininet's own
+commands keep working, `pingall` and `iperf` with MRC packets, since fabric interfaces have no kernel addresses. A
+mistake costs one line on the screen, never the session. Commands may also come from a pipe or a file; then there is no
+prompt, and `run_cli` returns how many failed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import shlex
+import sys
+import traceback
+from cmd import Cmd
+from collections.abc import Callable
+from difflib import get_close_matches
+from itertools import groupby
+from typing import IO, Any
+
+from mininet.cli import CLI
+from mininet.log import lg
+
+from ipc.rpc import JsonlError
+from ipc.rundir import FabricError
+from ipc.units import UnitError
+from topologies.cli.commands import WORDS, Answer, CliCommand, CliSession, CommandError, Style, Transfers
+from topologies.lab.fabric import Fabric
+from topologies.plan import PlanError
+
+NOT_HERE = {
+    "iperfudp": "there is no UDP between hosts, only MRC: `bw h0 h2` has options",
+    "dpctl": "switches here speak P4Runtime, not OpenFlow: see `p4sh SWITCH`, `routes` and `counters`",
+}
+"""Mininet's commands that mean nothing in this fabric, and what to use."""
+EXPECTED = (FabricError, PlanError, JsonlError, CommandError, UnitError)
+"""Errors that are the user's or the fabric's: one line. Anything else is our bug."""
+
+
+def run_cli(fabric: Fabric, *, stdin: IO[str] | None = None, stdout: IO[str] | None = None) -> int:
+    """Run commands until `exit` or the end of the input; returns how many failed."""
+    cli = FabricCLI(fabric, stdin or sys.stdin, stdout or sys.stdout)
+    cli.converse()
+    return cli.failures
+
+
+class FabricCLI(CLI):
+    """Mininet's CLI over a running Fabric."""
+
+    identchars = Cmd.identchars + "-"  # or `p1-t0-0 ip link` would be the command `p1`
+
+    def __init__(self, fabric: Fabric, stdin: IO[str], stdout: IO[str]) -> None:
+        self.fabric = fabric
+        self.failures = 0
+        self.transfers = Transfers(fabric, self.say)
+        self.session = CliSession(fabric, stdout, Style.of(stdout), self.transfers)
+        self._begun = False
+        super().__init__(fabric.mininet, stdin=stdin, stdout=stdout)
+        self.locals["fabric"] = fabric
+
+    def run(self) -> None:
+        """Mininet's constructor calls this at its end; the conversation begins with `converse`."""
+        if self._begun:
+            super().run()
+
+    def converse(self) -> None:
+        """Read and do commands until the end."""
+        interactive = self.session.is_terminal = self.isatty()
+        self.use_rawinput = interactive and self.stdin is sys.stdin
+        self.prompt = CLI.prompt if interactive else ""
+        old_streams = [(handler, handler.setStream(self.stdout)) for handler in lg.handlers]  # it talks on stderr
+        try:
+            if interactive:
+                self.say(f"{self.fabric.plan}. `help` lists the commands, `exit` ends and removes everything.")
+            self._begun = True
+            self.fabric.notice = self.say
+            self.run()
+        finally:
+            self._begun = False
+            self.transfers.close()
+            for handler, stream in old_streams:
+                if stream is not None:  # None: it was that stream already
+                    handler.setStream(stream)
+
+    def say(self, text: str) -> None:
+        """Print a line where the user looks."""
+        print(text, file=self.stdout, flush=True)
+
+    def fail(self, text: str) -> None:
+        self.failures += 1
+        self.say(f"*** {text}")
+
+    def do_word(self, word: CliCommand, line: str) -> None:
+        """Run a word of ours and print what it says. Raises EXPECTED."""
+        given = line.split()
+        wants_json = word.reads and "--json" in given
+        if wants_json:
+            given.remove("--json")
+        answer = word.run(self.session, given)
+        if isinstance(answer, Answer):
+            self.say(json.dumps(answer.data, indent=2) if wants_json else answer.text)
+        elif answer:
+            self.say(answer)
+
+    # ---- Cmd's hooks ------------------------------------------------------------------------------------
+
+    def preloop(self) -> None:
+        if self.use_rawinput:
+            import readline
+
+            readline.set_completer_delims(" \t\n")  # node names hold dashes
+
+    def onecmd(self, line: str) -> Any:
+        """One command; whatever goes wrong in it is one line."""
+        try:
+            return super().onecmd(line)
+        except EXPECTED as error:
+            self.fail(str(error))
+        except Exception as error:
+            log = self.fabric.run_dir.log("cli")
+            with log.open("a") as out:
+                traceback.print_exc(file=out)
+            what = f"internal error in {line.split()[0]!r}: {type(error).__name__}: {error}"
+            self.fail(f"{what} (traceback in {log})")
+        return None
+
+    def default(self, line: str) -> None:
+        """`h0 ip link`: a command in a node; anything else is a mistake."""
+        first, command, _ = self.parseline(line)
+        first = first or (line.split() or [""])[0]
+        if first in self.mn:
+            if not command:
+                raise CommandError(f"usage: {first} COMMAND, as in: {first} ip link")
+            if not self.isatty():  # piped input is ours: a command that reads gets the end of its input
+                command = f"eval {shlex.quote(command)} </dev/null"
+            self.mn[first].sendCmd(command)
+            self.waitForNode(self.mn[first])
+            return
+        close = get_close_matches(first, [*self._commands(), *self.mn], n=3, cutoff=0.5)
+        hint = f" (did you mean: {', '.join(close)}?)" if close else ""
+        self.fail(f"no command or node {first!r}{hint}; `help` lists what there is")
+
+    def waitForNode(self, node: Any) -> None:
+        """Show what a command in a node prints; at a terminal it also gets what is typed."""
+        if self.isatty():
+            super().waitForNode(node)
+            return
+        try:
+            while node.waiting:
+                self.stdout.write(node.monitor())
+        finally:
+            if node.waiting:
+                node.sendInt()
+                node.waitOutput()
+        self.stdout.flush()
+
+    def do_help(self, line: str) -> None:
+        """Describe commands: `help`, `help link`."""
+        if line and line not in self._commands():
+            close = get_close_matches(line, self._commands(), n=3)
+            raise CommandError(f"no command {line!r}" + (f" (did you mean: {', '.join(close)}?)" if close else ""))
+        if line:
+            self.say(WORDS[line].help if line in WORDS else _help_of(self, line))
+            return
+        self.say("MRC words (`help WORD` shows examples):")
+        shown = sorted((word for word in WORDS.values() if word.group), key=lambda word: _GROUPS.index(word.group))
+        for group, words in groupby(shown, key=lambda word: word.group):
+            self.say(f" {self.session.style.paint(group, 'head')}")
+            for word in words:
+                self.say(f"  {word.name:<12} {word.summary}")
+        mine = {*WORDS, "EOF", "help", *NOT_HERE}
+        self.say("Mininet's: " + " ".join(c for c in self._commands() if c not in mine))
+        self.say("A command in a node:  h0 mrc-ping h2    h0 ip link    p1-t0-0 ip -s link show p1-t0-0-eth1")
+
+    def _commands(self) -> list[str]:
+        return sorted(name[3:] for name in self.get_names() if name.startswith("do_") and name != "do_word")
+
+    def completenames(self, text: str, *_ignored: Any) -> list[str]:
+        return _starting(text, [*self._commands(), *self.mn])
+
+    # ---- Mininet's, changed -----------------------------------------------------------------------------
+
+    def do_switch(self, line: str) -> None:
+        """Mininet's word for power: `switch p1-t1-0 stop`, `switch p1-t1-0 start`."""
+        given = line.split()
+        if len(given) != 2:
+            raise CommandError("usage: switch SWITCH start|stop")
+        name, what = given
+        if what not in ("start", "stop"):
+            raise CommandError(f"start or stop, not {what!r}: switch SWITCH start|stop")
+        self.do_word(WORDS["power"], f"{name} {'on' if what == 'start' else 'off'}")
+
+    def do_source(self, line: str) -> None:
+        """Do the commands in a file: `source FILE`."""
+        given = line.split()
+        if len(given) != 1:
+            raise CommandError("usage: source FILE")
+        (path,) = given
+        try:
+            with open(path) as commands:
+                lines = commands.read().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise CommandError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+        for one in lines:
+            self.onecmd(self.precmd(one))
+
+
+_GROUPS = list(dict.fromkeys(word.group for word in WORDS.values() if word.group))
+
+
+def _help_of(cli: FabricCLI, name: str) -> str:
+    return inspect.getdoc(getattr(cli, f"do_{name}")) or f"{name}: one of Mininet's"
+
+
+def _starting(text: str, names: Any) -> list[str]:
+    """With a space behind, so that the next word can be typed at once (Python's readline adds none)."""
+    return [f"{name} " for name in names if name.startswith(text)]
+
+
+def _doer(word: CliCommand) -> Callable[[FabricCLI, str], None]:
+    def do(self: FabricCLI, line: str) -> None:
+        self.do_word(word, line)
+
+    do.__doc__ = word.help
+    return do
+
+
+def _completer(word: CliCommand) -> Callable[..., list[str]]:
+    def complete(self: FabricCLI, text: str, line: str, _begin: int, _end: int) -> list[str]:
+        before = line[: len(line) - len(text)].split()[1:]
+        return _starting(text, word.complete(self.fabric, before))
+
+    return complete
+
+
+def _refuser(cure: str) -> Callable[[FabricCLI, str], None]:
+    def do(self: FabricCLI, line: str) -> None:
+        raise CommandError(cure)
+
+    do.__doc__ = f"Not in this fabric: {cure}"
+    return do
+
+
+for _word in WORDS.values():  # cmd.Cmd looks for methods by name
+    setattr(FabricCLI, f"do_{_word.name}", _doer(_word))
+    setattr(FabricCLI, f"complete_{_word.name}", _completer(_word))
+for _name, _cure in NOT_HERE.items():
+    setattr(FabricCLI, f"do_{_name}", _refuser(_cure))

@@ -1,0 +1,499 @@
+"""The fabric in Mininet: network, switches, host agents, controller; all of it up, or nothing of it left.
+
+::
+
+    with Fabric(Plan(), compile_program=compile_program) as fabric:
+        fabric.agent("h0").request("status")
+        cut_at = fabric.link("p1-t0-0", "p1-t1-1", up=False)
+
+Whatever ends the `with` block, or a start in the middle, `close` removes what was made: an exception, Ctrl-C,
+SIGTERM, SIGHUP. What a `kill -9` leaves, the next start removes (rundir.py). The steps of a start:
+
+    1 check     root, tools, run folder, leftovers, TCP ports, interface names; nothing is made before all hold
+    2 switchd   started first: it loads its libraries while the network is made
+    3 network   Mininet nodes, all links in one batch, interfaces set up
+    4 program   compiled by the caller's function into program/
+    5 devices   ports attached
+    6 ends      agents and controller together; meanwhile links get the plan's rates, delays and queue depths
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ipc import processes
+from ipc.controller_client import Northbound
+from ipc.processes import Processes
+from ipc.rpc import JsonlClient, JsonlError
+from ipc.rundir import HOSTS_FILE, FabricError, RunDir, remove_run
+from ipc.signals import ENDING, Terminated, terminate
+from topologies.lab import cables, netdev, preflight
+from topologies.lab.fault_injection import Injector
+from topologies.lab.netdev import IFF_NOARP, IFF_UP, NetDevices, VethEnd
+from topologies.lab.nodes import FabricHost, FabricMininet
+from topologies.lab.targets import TARGETS, FabricSwitch, Ports, Target, answers
+from topologies.lab.traffic_control import TrafficControl, switch_ports
+from topologies.plan import Link, Plan, PlanError
+
+__all__ = ["Fabric", "FabricError", "Ports", "Terminated"]
+
+CONTROLLER = "controller"
+MAPPER = "mapper"
+NICS = ("fast", "scapy")
+CompileProgram = Callable[[Path, str, str], None]
+Progress = Callable[[str], None]
+
+
+class Fabric:
+    """A running fabric. `start` and `close`, or a `with` block.
+
+    plan             dimensions and names
+    run_dir          run folder (default: MRC_RUN_DIR or /run/mrc-testbed)
+    target           "embedded" or "bmv2"
+    program          P4 program of every switch, "srv6" or "spray" (default: that of the plan's mode)
+    compile_program  (folder, target, program) writes p4info.txtpb and the device config into the folder
+    nic              "fast" or "scapy"
+    config           keys of the hosts' engine configuration, beside what follows from the plan
+                     (hosts/agent/engine_defaults.py)
+    agents           start an agent in every host;  controller: start the controller (which needs a program)
+    mapper           start Clustermapper, which probes every link (default: when there are agents and a controller)
+    denylist         which faults the controller takes out of the hosts' EVs: "off", "lossy" or "all"
+    react_after_s    spray modes: from a failure until switches avoid what it cut off; 0: at once, infinite: never
+    discipline       what of the egress discipline is not as the plan has it (controller/p4runtime/qos.py)
+    ports            TCP ports of the servers
+    progress         is told each step in a few words
+    handle_signals   let SIGTERM and SIGHUP end the `with` block as Ctrl-C does (main thread only)
+
+    Raises FabricError (and its kinds RunDirError, ProcessError), JsonlError and what compile_program raises.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        run_dir: Path | str | None = None,
+        *,
+        target: str = "embedded",
+        program: str | None = None,
+        nic: str = "fast",
+        config: Mapping[str, Any] | None = None,
+        compile_program: CompileProgram | None = None,
+        agents: bool = True,
+        controller: bool = True,
+        mapper: bool | None = None,
+        denylist: str = "off",
+        react_after_s: float = 0.0,
+        discipline: Mapping[str, Any] | None = None,
+        ports: Ports | None = None,
+        progress: Progress | None = None,
+        handle_signals: bool = True,
+    ) -> None:
+        if target not in TARGETS:
+            raise FabricError(f"no target {target!r} (has: {', '.join(TARGETS)})")
+        if nic not in NICS:
+            raise FabricError(f"no NIC {nic!r} (has: {', '.join(NICS)})")
+        if controller and compile_program is None:
+            raise FabricError("a controller needs a program to push: give compile_program, or controller=False")
+        self.plan = plan
+        self.run_dir = RunDir(run_dir)
+        self.program = program or plan.mode.program
+        self.nic = nic
+        self.config = dict(config or {})
+        if plan.limited and not TARGETS[target].can_delay:
+            self.config.setdefault("base_rtt_min_s", round(plan.base_rtt_s(), 9))
+        self.processes = Processes(self.run_dir)
+        self.target: Target = TARGETS[target](self.run_dir, self.processes, ports or Ports(), self.plan)
+        self.mininet: FabricMininet | None = None
+        self.switches: dict[str, FabricSwitch] = {}
+        self.hosts: dict[str, FabricHost] = {}
+        self.traffic: TrafficControl = self.target.traffic()
+        """Rates, queues, delays and losses of switch ports; start applies the plan's."""
+        self.removed_leftovers: list[str] = []
+        """What a killed earlier run had left and `start` removed."""
+        self.start_s: float | None = None
+        """Seconds that `start` took."""
+        self._compile_program = compile_program
+        self._want_agents, self._want_controller = agents, controller
+        self._denylist, self._react_after_s = denylist, react_after_s
+        self._discipline = dict(discipline or {})
+        self._want_mapper = (agents and controller) if mapper is None else mapper
+        self._progress = progress or (lambda _text: None)
+        self._handle_signals = handle_signals
+        self._old_handlers: dict[int, Any] = {}
+        self._root: NetDevices | None = None
+        self._watch: cables.CableWatch | None = None
+        self.notice: Callable[[str], None] = self._progress
+        """Is told what happened to the fabric by nobody's command, a line at a time, from any thread."""
+        self.cut: set[str] = set()
+        """Interfaces taken down by `link`, `link_port` or a fault; `power` leaves them down."""
+        self.inject = Injector(self)
+        """Faults by name, with undo."""
+        self._clients: dict[str, JsonlClient] = {}
+        self._state_lock = threading.Lock()
+        self._held = False
+
+    # ---- life -------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Fabric:
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def start(self) -> Fabric:
+        """Bring everything up; returns when every switch, agent and the controller answers."""
+        began = time.monotonic()
+        preflight.check_root()
+        preflight.check_tools()
+        preflight.check_namespaces()
+        self.target.check()
+        try:
+            self._catch_signals()
+            self._claim()
+            self._start()
+            self.start_s = time.monotonic() - began
+            self._progress(f"fabric is up after {self.start_s:.1f} s: {self.plan}")
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Remove everything the run made. Idempotent; signals wait until it is done.
+
+        Raises FabricError when something will not go.
+        """
+        self._ignore_signals()
+        try:
+            if self._held:
+                self._remove()
+        finally:
+            self.run_dir.release()
+            self._held = False
+            self._restore_signals()
+
+    def _claim(self) -> None:
+        """Take the run folder, remove leftovers, and see that nothing is in the way."""
+        self.run_dir.acquire()
+        self._held = True
+        self.removed_leftovers = self.run_dir.clean_leftovers()
+        if self.removed_leftovers:
+            self._progress(f"removed {len(self.removed_leftovers)} processes and interfaces of a killed run")
+        preflight.check_tcp_ports(self.target.tcp_ports())
+        preflight.check_interfaces(self._root_interfaces())
+        self.run_dir.begin()
+        self.run_dir.write_json("plan.json", self.plan.to_json())
+        self.run_dir.write_json("switches.json", self._switch_addresses())
+        if self._discipline:
+            self.run_dir.write_json("discipline.json", self._discipline)
+
+    def _switch_addresses(self) -> dict[str, dict[str, Any]]:
+        return {
+            switch.name: {
+                "address": self.target.address(switch.device_id),
+                "device_id": switch.device_id,
+                "gnmi": self.target.gnmi,
+                **({} if self.target.tells_watch_ports else {"tells_watch_ports": False}),
+            }
+            for switch in self.plan.switches
+        }
+
+    def _start(self) -> None:
+        shared = self.target.launch()
+        self._progress("making the network")
+        self._make_network()
+        if self._compile_program is not None:
+            self._progress(f"compiling {self.program} for {self.target.name}")
+            self._compile_program(self.run_dir.program, self.target.name, self.program)
+        self._progress("starting switches")
+        self.processes.wait_ready(shared)
+        for switch in self.switches.values():
+            switch.start()
+        self.processes.wait_ready(self.target.probes())
+        probes = self._start_endpoints()
+        for lacking in self.traffic.apply_plan():  # while the others load their libraries
+            self._progress(f"links are not quite what the plan says: {lacking}")
+        if probes:
+            self.processes.wait_ready(probes, timeout_s=60.0)
+        if self._want_mapper:
+            self.mapper.request("start")  # not before switches have their routes: each probe would count as a drop
+
+    def _start_endpoints(self) -> dict[str, processes.Probe]:
+        """Start controller, agents and Clustermapper as far as they are wanted; returns their probes."""
+        probes: dict[str, processes.Probe] = {}
+        if self._want_controller or self._want_agents:
+            self._progress("starting controller and host agents")
+        self.run_dir.write_json(HOSTS_FILE, {name: host.pid for name, host in self.hosts.items()})
+        if self._want_controller:
+            self.spawn_controller()
+            probes[CONTROLLER] = answers(self.controller, "status", ready="ready")
+        if self._want_agents:
+            for name, host in self.hosts.items():
+                arguments = ["--host", name, "--run-dir", str(self.run_dir.path), "--nic", self.nic]
+                arguments += [f"--config={key}={json.dumps(value)}" for key, value in self.config.items()]
+                self.processes.spawn_module(name, "hosts.agent", *arguments, in_namespace_of=host.pid)
+                probes[name] = answers(self.agent(name), "status")
+        if self._want_mapper:
+            self.processes.spawn_module(MAPPER, "hosts.clustermapper", "--wait", "--run-dir", str(self.run_dir.path))
+            probes[MAPPER] = answers(self.mapper, "status")
+        return probes
+
+    def spawn_controller(self) -> None:
+        """Start the controller's process, at the start or after it was stopped; `controller` answers soon after."""
+        react = "never" if math.isinf(self._react_after_s) else f"{self._react_after_s:g}"
+        options = ("--run-dir", str(self.run_dir.path), "--denylist", self._denylist, "--react-after", react)
+        self.processes.spawn_module(CONTROLLER, "controller", *options)
+
+    # ---- the network ------------------------------------------------------------------------------------
+
+    def _make_network(self) -> None:
+        state = self.run_dir.state
+        self._root = NetDevices()
+        net = self.mininet = FabricMininet(self.link)
+        for host in self.plan.hosts:
+            run_dir = str(self.run_dir.path)
+            self.hosts[host.name] = net.addHost(host.name, cls=FabricHost, token=state.token, run_dir=run_dir)
+        for device in self.plan.switches:
+            self.switches[device.name] = net.addSwitch(
+                device.name,
+                cls=self.target.switch_class,
+                token=state.token,
+                devices=self._root,
+                device=device,
+                target=self.target,
+                interfaces={port.number: port.interface for port in self.plan.ports(device.name)},
+            )
+        state.interfaces = self._root_interfaces()
+        self.run_dir.save()
+        self._make_links(state.group, {name: host.pid for name, host in self.hosts.items()})
+        for link in self.plan.links:
+            self._add_link(net, link)
+        if self.target.cables is not None:
+            self._watch = cables.CableWatch(
+                self.target.cables, lambda port: self.set_interfaces((port,), False), lambda text: self.notice(text)
+            )
+        net.build()
+
+    def _root_interfaces(self) -> list[str]:
+        """Every interface that the fabric makes in the root namespace."""
+        ports = list(switch_ports(self.plan))
+        return ports if self.target.cables is None else [*ports, *self.target.cables.plugs]
+
+    def _make_links(self, group: int, pids: Mapping[str, int]) -> None:
+        """All veth pairs: one for each link, or two where cables are wanted."""
+        if self.target.cables is not None:
+            self.target.cables.create(group, self.plan.mac, pids)
+            return
+        netdev.create_pairs(
+            [
+                tuple(VethEnd(p.interface, self.plan.mac(p), pids.get(p.node)) for p in (link.upper, link.lower))
+                for link in self.plan.links
+            ],
+            group,
+        )
+
+    def _add_link(self, net: FabricMininet, link: Link) -> None:
+        """Tell Mininet of a link that exists, and set both ends: quiet, as sent, up."""
+        lower, upper = link.lower, link.upper
+        net.addLink(
+            net[lower.node],
+            net[upper.node],
+            port1=lower.number,
+            port2=upper.number,
+            intfName1=lower.interface,
+            intfName2=upper.interface,
+            addr1=self.plan.mac(lower),
+            addr2=self.plan.mac(upper),
+        )
+        for port in (lower, upper):
+            devices = net[port.node].devices
+            if devices is self._root:
+                netdev.quiet(port.interface)  # a host's namespace was quiet before the interface came
+            devices.offloads_off(port.interface)
+            devices.set_flags(port.interface, on=IFF_UP | IFF_NOARP)
+
+    def _remove(self) -> None:
+        """In order: processes while they can still say goodbye, shells, then all that carries the run's marks."""
+        self.inject.stop()
+        if self._watch is not None:
+            self._watch.close()
+        processes.drain()
+        for client in self._clients.values():
+            client.close()
+        self.traffic.close()
+        self.target.close()
+        errors = []
+        for step in (self.processes.stop, self._stop_mininet, lambda: remove_run(self.run_dir.state)):
+            try:
+                step()
+            except FabricError as error:  # the next step still has to be done
+                errors.append(str(error))
+        if self._root is not None:
+            self._root.close()
+        if errors:
+            raise FabricError("; ".join(errors))
+        self.run_dir.remove_files()
+
+    def _stop_mininet(self) -> None:
+        net, self.mininet = self.mininet, None
+        if net is not None:
+            net.stop()
+
+    # ---- faults -----------------------------------------------------------------------------------------
+
+    def link(self, a: str, b: str, up: bool) -> float:
+        """Cut a link (both ends go down) or restore it. Returns the time just before, CLOCK_MONOTONIC seconds.
+
+        An end at a switch without power stays down until that has power again. Raises PlanError for no such link.
+        """
+        link = self.plan.link(a, b)
+        return self.set_interfaces((link.lower.interface, link.upper.interface), up)
+
+    def link_port(self, node: str, port: int | str, up: bool) -> float:
+        """The same for one end, by its number or interface name; the other end loses carrier.
+
+        Raises PlanError listing the ports.
+        """
+        ports = self.plan.ports(node)
+        for one in ports:
+            if port in (one.number, one.interface):
+                return self.set_interfaces((one.interface,), up)
+        has = ", ".join(f"{p.number} ({p.interface})" for p in ports)
+        raise PlanError(f"no port {port!r} on {node} (has: {has})")
+
+    def power(self, switch: str, on: bool) -> float:
+        """Switch a switch off (its device loses all state, its interfaces go down) or on, empty.
+
+        Returns when, CLOCK_MONOTONIC seconds. Links that were cut stay cut. Raises PlanError for no such switch.
+        """
+        self.plan.switch(switch)
+        node = self._running(self.switches, switch)
+        with self._state_lock:
+            at = time.monotonic()
+            if not on:
+                for interface in node.interfaces.values():
+                    self._set_interface(interface, False)
+            node.power(on)
+            if on:
+                self.traffic.restarted(switch)
+                for interface in node.interfaces.values():
+                    self._set_interface(interface, interface not in self.cut)
+        return at
+
+    def set_interfaces(self, interfaces: tuple[str, ...], up: bool) -> float:
+        """The same for interfaces by name; up: those whose switch has power. Returns when, as `link` does."""
+        with self._state_lock:
+            at = time.monotonic()
+            for interface in interfaces:
+                (self.cut.discard if up else self.cut.add)(interface)
+                self._set_interface(interface, up and self._has_power(interface))
+        return at
+
+    def set_nic_rate(self, host: str, plane: int, rate_bps: float | None) -> None:
+        """Pace what a host sends on a plane from now on; None: no limit. Raises FabricError when its agent refuses."""
+        if not self._want_agents:
+            return  # nothing sends
+        try:
+            self.agent(host).request("nic_rate", plane=plane, rate_bps=rate_bps or 0.0)
+        except JsonlError as error:
+            raise FabricError(f"{host}: its NIC's rate cannot be set: {error}") from error
+
+    def _has_power(self, interface: str) -> bool:
+        node = self._node_of(interface)
+        return not isinstance(node, FabricSwitch) or node.powered
+
+    def _set_interface(self, interface: str, up: bool) -> None:
+        if self.target.cables is not None:
+            self.target.cables.set_port(interface, up)
+            return
+        self._node_of(interface).devices.set_flags(interface, on=IFF_UP if up else 0, off=0 if up else IFF_UP)
+
+    def _node_of(self, interface: str) -> FabricHost | FabricSwitch:
+        link = self.plan.link_of_interface(interface)
+        port = link.lower if link.lower.interface == interface else link.upper
+        return self._running({**self.hosts, **self.switches}, port.node)
+
+    @staticmethod
+    def _running(nodes: dict[str, Any], name: str) -> Any:
+        if name not in nodes:
+            raise FabricError("the fabric is not up: start it first")
+        return nodes[name]
+
+    # ---- looking at it ----------------------------------------------------------------------------------
+
+    def agent(self, host: str) -> JsonlClient:
+        """Client of a host's agent. Raises PlanError for no such host."""
+        self.plan.host(host)
+        return self._client(host, self.run_dir.agent_socket(host))
+
+    @property
+    def controller(self) -> Northbound:
+        """Client of the controller's northbound API."""
+        return Northbound(self.run_dir.path, name=CONTROLLER)
+
+    @property
+    def mapper(self) -> JsonlClient:
+        """Client of Clustermapper's socket (docs/telemetry.md)."""
+        return self._client(MAPPER, self.run_dir.mapper_socket)
+
+    def _client(self, name: str, path: Path) -> JsonlClient:
+        if name not in self._clients:
+            self._clients[name] = JsonlClient(path, name=name)
+        return self._clients[name]
+
+    def link_is_up(self, link: Link) -> bool:
+        """Both ends are up and see carrier."""
+        return all(self._node_of(p.interface).devices.is_up(p.interface) for p in (link.lower, link.upper))
+
+    def status(self) -> dict[str, Any]:
+        """What is up, as data: plan, switches, links, processes."""
+        return {
+            "plan": self.plan.to_json(),
+            "target": self.target.name,
+            "program": self.program,
+            "nic": self.nic,
+            "run_dir": str(self.run_dir.path),
+            "start_s": self.start_s,
+            "ports": asdict(self.target.ports),
+            "switches": {
+                name: {**where, "powered": name in self.switches and self.switches[name].powered}
+                for name, where in self._switch_addresses().items()
+            },
+            "links": [
+                {"link": k.name, "plane": k.plane, "up": self.link_is_up(k)} for k in self.plan.links if self.hosts
+            ],
+            "processes": [
+                {"name": child.name, "pid": child.pid, "alive": child.alive, "log": str(child.log)}
+                for child in self.processes
+            ],
+        }
+
+    def check(self) -> None:
+        """Raises ProcessError when a process of the fabric has died: how, and the end of its log."""
+        self.processes.check()
+
+    # ---- signals ----------------------------------------------------------------------------------------
+
+    def _catch_signals(self) -> None:
+        if not self._handle_signals or threading.current_thread() is not threading.main_thread():
+            return
+        for number in ENDING:
+            self._old_handlers[number] = signal.signal(number, terminate)
+        self._old_handlers[signal.SIGINT] = signal.getsignal(signal.SIGINT)
+
+    def _ignore_signals(self) -> None:
+        """While closing: an impatient second Ctrl-C must not leave half of it behind."""
+        for number in self._old_handlers:
+            signal.signal(number, signal.SIG_IGN)
+
+    def _restore_signals(self) -> None:
+        while self._old_handlers:
+            number, handler = self._old_handlers.popitem()
+            signal.signal(number, handler)

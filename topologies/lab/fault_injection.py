@@ -1,0 +1,419 @@
+"""Faults put into a running fabric by name, each with its undo: cuts, losses, delays, black holes, flaps, reboots.
+
+::
+
+    hole = fabric.inject.blackhole("p1-t1-0")      # its ports stay up, it answers P4Runtime, and forwards nothing
+    fabric.inject.loss("p0-t0-0", "p0-t1-1", 0.01)
+    fabric.inject.flap("h0", "p2-t0-0", period_s=2, times=5)
+    print(*fabric.inject.active, sep="\\n")
+    fabric.inject.undo(hole)
+    fabric.inject.heal()                           # everything, also what was cut by hand
+
+Faults may overlap: an interface comes up when nothing holds it down any more, and a rate, delay or loss goes back to
+that of the latest fault which still sets it, or to the plan's. A fault that fails half-way is undone and not listed.
+Calls may come from any thread. Times are CLOCK_MONOTONIC seconds, taken just before the fault.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from ipc.rundir import FabricError
+from topologies.lab import traffic_control
+from topologies.lab.traffic_control import Setting, TrafficError
+from topologies.plan import Link, PlanError
+from topologies.plan.link_speeds import in_units
+
+if TYPE_CHECKING:
+    from topologies.lab.fabric import Fabric
+
+LOG_MAX = 10_000
+FLAP_TIMES_MAX = 100_000
+NicRate = tuple[str, int, float]
+"""(host, plane, bits/s) of what a NIC sends."""
+Key = tuple[str, str, "int | None", "str | None"]
+
+
+class InjectError(FabricError):
+    """A fault that makes no sense here; the message says what would."""
+
+
+@dataclass(eq=False)
+class Injection:
+    """One fault. `kind` is the name of the method that made it."""
+
+    number: int
+    kind: str
+    where: str
+    """A link as `link` names it, or a switch."""
+    detail: str
+    sender: str | None = None
+    """Of a fault that takes one direction of a link: who sends it."""
+    at: float = 0.0
+    ended_at: float | None = None
+    error: str | None = None
+    """Why a fault in the background came to its end too soon."""
+    settings: tuple[Setting, ...] = ()
+    interfaces: tuple[str, ...] = ()
+    """Held down."""
+    nics: tuple[NicRate, ...] = ()
+    switch: str | None = None
+    """Held without power."""
+    stop: threading.Event = field(default_factory=threading.Event)
+    thread: threading.Thread | None = None
+
+    def __str__(self) -> str:
+        return f"{self.number:>3}  {self.kind:<12} {self.where:<22} {self.detail}".rstrip()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "number": self.number, "kind": self.kind, "where": self.where, "detail": self.detail, "sender": self.sender,
+            "at": self.at,
+            "ended_at": self.ended_at, "error": self.error,
+        }  # fmt: skip
+
+
+class Injector:
+    """The faults of one fabric."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._fabric = fabric
+        self._lock = threading.RLock()
+        self._active: dict[int, Injection] = {}
+        self._numbers = count(1)
+        self.log: deque[tuple[float, str, Injection]] = deque(maxlen=LOG_MAX)
+        """(time, "begin" or "end", fault), oldest first."""
+
+    @property
+    def active(self) -> list[Injection]:
+        """Faults that hold now, oldest first; a cut that was restored by hand is none any more."""
+        with self._lock:
+            for one in list(self._active.values()):
+                by_hand = one.kind in ("cut", "cut_port") and not self._fabric.cut.intersection(one.interfaces)
+                if by_hand or (one.kind == "power" and self._fabric.switches[one.switch].powered):
+                    self._end(one, time.monotonic())
+            return list(self._active.values())
+
+    # ---- links ------------------------------------------------------------------------------------------
+
+    def cut(self, a: str, b: str) -> Injection:
+        """Both ends of a link go down."""
+        link = self._link(a, b)
+        return self._begin(Injection(0, "cut", link.name, "", interfaces=(link.lower.interface, link.upper.interface)))
+
+    def cut_port(self, node: str, neighbour: str) -> Injection:
+        """The end at `node` is set down; the other one loses its carrier."""
+        link = self._link(node, neighbour)
+        return self._begin(Injection(0, "cut_port", link.name, f"at {node}", interfaces=(link.end(node).interface,)))
+
+    def one_way_cut(self, sender: str, receiver: str) -> Injection:
+        """Nothing that `sender` sends arrives at `receiver`; ports stay up, the other direction works."""
+        link = self._link(sender, receiver)
+        settings = self._impaired(link, sender, "loss", 1.0, "", 0)
+        return self._begin(Injection(0, "one_way_cut", link.name, f"from {sender}", sender, settings=settings))
+
+    def restore(self, a: str, b: str) -> list[Injection]:
+        """End what holds a link down (cut, cut_port, one_way_cut, flap) and bring both ends up; returns what ended."""
+        link = self._link(a, b)
+        kinds = ("cut", "cut_port", "one_way_cut", "flap")
+        with self._lock:
+            ended = [one for one in self._active.values() if one.where == link.name and one.kind in kinds]
+            for one in ended:
+                self.undo(one)
+            self._raise((link.lower.interface, link.upper.interface))
+        return ended
+
+    def loss(
+        self, a: str, b: str, probability: float = 0.0, *, pattern: str = "", sender: str | None = None, seed: int = 0
+    ) -> Injection:
+        """Lose packets by chance (0 to 1) or by a pattern ("0001" repeated: each fourth); of both directions or one."""
+        return self._impair("loss", a, b, probability, pattern, sender, seed)
+
+    def corrupt(
+        self, a: str, b: str, probability: float = 0.0, *, pattern: str = "", sender: str | None = None, seed: int = 0
+    ) -> Injection:
+        """Flip a bit of packets, chosen as those of `loss` are."""
+        return self._impair("corrupt", a, b, probability, pattern, sender, seed)
+
+    def delay(self, a: str, b: str, delay_s: float, *, sender: str | None = None) -> Injection:
+        """One-way delay, seconds, in place of the plan's; of both directions or one."""
+        link = self._link(a, b)
+        places = [traffic_control.directions_of(self._fabric.plan, link, end) for end in self._senders(link, sender)]
+        settings = tuple(
+            Setting(at, "delay-us", traffic_control.delay_us(delay_s), direction=way) for at, way in places
+        )
+        detail = f"{delay_s * 1e3:.4g} ms{_from(sender)}"
+        return self._begin(Injection(0, "delay", link.name, detail, sender, settings=settings))
+
+    def rate(self, a: str, b: str, rate_bps: float, *, sender: str | None = None) -> Injection:
+        """Rate in place of the plan's, of both directions or one; what a host sends is paced by its agent.
+
+        Where the plan has no rate the queues get the depths that it would have had with this one.
+        """
+        link, plan = self._link(a, b), self._fabric.plan
+        bits, hosts = traffic_control.whole("rate_bps", rate_bps), {host.name for host in plan.hosts}
+        settings: list[Setting] = []
+        nics: list[NicRate] = []
+        for end in (link.end(name) for name in self._senders(link, sender)):
+            if end.node in hosts:
+                nics.append((end.node, link.plane, float(bits)))
+                continue
+            settings.append(Setting(end.interface, "rate-bps", bits))
+            if plan.thresholds(end.node, end.number) is None:
+                limits = plan.thresholds_at(rate_bps, last_hop=link.lower.node in hosts)
+                settings.append(Setting(end.interface, "max-packets", limits.data_limit, traffic_control.DATA))
+                settings.append(Setting(end.interface, "max-packets", limits.control_depth, traffic_control.CONTROL))
+        note = self._fabric.traffic.rate_note(rate_bps) if settings else ""
+        detail = f"{in_units(rate_bps)}b/s{_from(sender)}" + (f" ({note})" if note else "")
+        made = Injection(0, "rate", link.name, detail, sender, settings=tuple(settings), nics=tuple(nics))
+        return self._begin(made)
+
+    def flap(self, a: str, b: str, period_s: float = 2.0, times: int | None = None) -> Injection:
+        """Cut a link and restore it, again and again in the background: half of each period down, half up.
+
+        `times` periods, or until undone.
+        """
+        link = self._link(a, b)
+        if not isinstance(period_s, (int, float)) or not 0.01 <= period_s <= 3600:
+            raise InjectError(f"period_s = {period_s!r}: give 0.01 to 3600 seconds")
+        if times is not None and (not isinstance(times, int) or not 1 <= times <= FLAP_TIMES_MAX):
+            raise InjectError(f"times = {times!r}: give 1 to {FLAP_TIMES_MAX}, or None for until undone")
+        detail = f"every {period_s:g} s" + (f", {times} times" if times else "")
+        one = Injection(0, "flap", link.name, detail)
+        ends = (link.lower.interface, link.upper.interface)
+        one.thread = threading.Thread(target=self._flap, args=(one, ends, period_s / 2, times), daemon=True)
+        self._begin(one)
+        one.thread.start()
+        return one
+
+    # ---- switches ---------------------------------------------------------------------------------------
+
+    def blackhole(self, switch: str) -> Injection:
+        """Everything that reaches a switch is lost while its ports stay up and P4Runtime and gNMI answer."""
+        ports = self._fabric.plan.ports(self._switch(switch))
+        settings = self._fabric.traffic.black_hole(port.interface for port in ports)
+        return self._begin(Injection(0, "blackhole", switch, "ports stay up", settings=tuple(settings)))
+
+    def power(self, switch: str, on: bool = False) -> Injection | None:
+        """Take a switch's power (state lost, ports down), or give it back, which ends the fault; then None."""
+        self._switch(switch)
+        if not on:
+            return self._begin(Injection(0, "power", switch, "off", switch=switch))
+        with self._lock:
+            for one in [one for one in self._active.values() if one.switch == switch]:
+                self.undo(one)
+            self._power(switch, True)
+        return None
+
+    def reboot(self, switch: str, off_s: float = 0.0) -> Injection:
+        """Off and on again, empty, when it returns; `at` is when it went, `ended_at` when it was back."""
+        if not isinstance(off_s, (int, float)) or not 0 <= off_s <= 3600:
+            raise InjectError(f"off_s = {off_s!r}: give 0 to 3600 seconds")
+        self._switch(switch)
+        one = self._begin(Injection(0, "reboot", switch, f"{off_s:g} s off", switch=switch))
+        try:
+            one.stop.wait(off_s)
+        finally:
+            self.undo(one)
+        return one
+
+    # ---- undo -------------------------------------------------------------------------------------------
+
+    def undo(self, which: Injection | int) -> None:
+        """End one fault; nothing when it has ended already. Raises InjectError for a number that never was."""
+        number = which.number if isinstance(which, Injection) else which
+        with self._lock:
+            one = self._active.get(number)
+            if one is None:
+                if not any(past.number == number for _, _, past in self.log):
+                    known = ", ".join(str(n) for n in self._active) or "none is active"
+                    raise InjectError(f"no fault {number!r} (active: {known})")
+                return
+            one.stop.set()
+            del self._active[number]
+            try:
+                self._withdraw(one)
+            except BaseException:
+                self._active[number] = one  # it still holds, at least in part: heal can try again
+                raise
+            self._end(one, time.monotonic())
+        if one.thread is not None and one.thread is not threading.current_thread():
+            one.thread.join(timeout=5.0)
+
+    def heal(self) -> list[Injection]:
+        """Undo every fault, give all switches power, bring all links up, all traffic settings back to the plan's.
+
+        Returns the faults that ended. What fails does not keep the rest from being done; raises FabricError then.
+        """
+        errors, fabric = [], self._fabric
+        with self._lock:
+            ended = self.active
+            steps: list[Callable[[], Any]] = [*(lambda one=one: self.undo(one) for one in reversed(ended))]
+            steps += [
+                lambda name=name: self._power(name, True) for name, node in fabric.switches.items() if not node.powered
+            ]
+            steps += [lambda: self._raise(tuple(fabric.cut)), fabric.traffic.reset]
+            for step in steps:
+                try:
+                    step()
+                except (FabricError, PlanError) as error:
+                    errors.append(str(error))
+        if errors:
+            raise FabricError("not all is healed: " + "; ".join(dict.fromkeys(errors)))
+        return ended
+
+    def stop(self) -> None:
+        """End what runs in the background and leave everything as it is: the fabric is going."""
+        with self._lock:
+            running = list(self._active.values())
+            for one in running:
+                one.stop.set()
+        for one in running:
+            if one.thread is not None:
+                one.thread.join(timeout=5.0)
+
+    # ---- inside -----------------------------------------------------------------------------------------
+
+    def _begin(self, one: Injection) -> Injection:
+        """Give it a number, list it, do it; when it fails, undo what was done and list it no more."""
+        with self._lock:
+            one.number, one.at = next(self._numbers), time.monotonic()
+            self._active[one.number] = one
+            try:
+                if one.switch is not None:
+                    self._power(one.switch, False)
+                if one.interfaces:
+                    one.at = self._fabric.set_interfaces(one.interfaces, False)
+                if one.settings:
+                    self._fabric.traffic.apply(one.settings)
+                for host, plane, rate_bps in one.nics:
+                    self._fabric.set_nic_rate(host, plane, rate_bps)
+            except BaseException:
+                del self._active[one.number]
+                with contextlib.suppress(FabricError):
+                    self._withdraw(one)
+                raise
+            self.log.append((one.at, "begin", one))
+        return one
+
+    def _end(self, one: Injection, at: float) -> None:
+        self._active.pop(one.number, None)
+        one.ended_at = at
+        self.log.append((at, "end", one))
+
+    def _withdraw(self, one: Injection) -> None:
+        """Undo what a fault did that is listed no more."""
+        if one.settings:
+            self._fabric.traffic.apply(self._without(one))
+        for host, plane, _ in one.nics:
+            others = [nic[2] for other in self._active.values() for nic in other.nics if nic[:2] == (host, plane)]
+            self._fabric.set_nic_rate(host, plane, others[-1] if others else self._fabric.plan.host_link.rate_bps)
+        if one.switch is not None and not any(other.switch == one.switch for other in self._active.values()):
+            self._power(one.switch, True)
+        self._raise(one.interfaces)
+
+    def _without(self, one: Injection) -> list[Setting]:
+        """What holds where a fault has set something: the latest of the other faults, else the plan."""
+        keys = {_key(setting): setting for setting in one.settings}
+        ports = [self._fabric.traffic.port(name) for name in {setting.interface for setting in one.settings}]
+        plan = {_key(s): s for s in traffic_control.plan_settings(self._fabric.plan, ports, complete=True)}
+        for other in self._active.values():
+            plan.update({_key(s): s for s in other.settings if _key(s) in keys})
+        return [plan.get(key, replace(setting, value=0)) for key, setting in keys.items()]
+
+    def _raise(self, interfaces: Sequence[str]) -> None:
+        held = {name for one in self._active.values() for name in one.interfaces}
+        if free := tuple(name for name in interfaces if name not in held):
+            self._fabric.set_interfaces(free, True)
+
+    def _power(self, switch: str, on: bool) -> None:
+        if self._fabric.switches[switch].powered != on:
+            self._fabric.power(switch, on)
+
+    def _flap(self, one: Injection, ends: tuple[str, ...], half_s: float, times: int | None) -> None:
+        turns = count() if times is None else range(times)
+        try:
+            for _ in turns:
+                for down in (True, False):
+                    with self._lock:
+                        if one.stop.is_set():
+                            return
+                        one.interfaces = ends if down else ()
+                        if down:
+                            self._fabric.set_interfaces(ends, False)
+                        else:
+                            self._raise(ends)
+                    if one.stop.wait(half_s):
+                        return
+        except FabricError as error:
+            one.error = str(error)
+        with self._lock:
+            if one.number in self._active:
+                self._end(one, time.monotonic())
+
+    def _impair(
+        self, kind: str, a: str, b: str, probability: float, pattern: str, sender: str | None, seed: int
+    ) -> Injection:
+        link = self._link(a, b)
+        if bool(probability) == bool(pattern):
+            raise InjectError(f"{kind} on {link.name}: give a probability above 0, or a pattern such as 0001")
+        settings = [s for end in self._senders(link, sender) for s in self._impaired(
+            link, end, kind, probability, pattern, seed
+        )]  # fmt: skip
+        detail = (f"pattern {pattern}" if pattern else f"{probability:.4%}".rstrip("0%").rstrip(".") + " %") + _from(
+            sender
+        )
+        return self._begin(Injection(0, kind, link.name, detail, sender, settings=tuple(settings)))
+
+    def _impaired(
+        self, link: Link, sender: str, kind: str, probability: float, pattern: str, seed: int
+    ) -> tuple[Setting, ...]:
+        at, way = traffic_control.directions_of(self._fabric.plan, link, sender)
+        return tuple(traffic_control.impairment(at, way, kind, probability, pattern, seed))
+
+    # ---- names ------------------------------------------------------------------------------------------
+
+    def _link(self, a: str, b: str) -> Link:
+        for name in (a, b):
+            _known(name, [node.name for node in (*self._fabric.plan.hosts, *self._fabric.plan.switches)], "node")
+        return self._fabric.plan.link(a, b)
+
+    def _switch(self, name: str) -> str:
+        return _known(name, [switch.name for switch in self._fabric.plan.switches], "switch")
+
+    @staticmethod
+    def _senders(link: Link, sender: str | None) -> tuple[str, ...]:
+        ends = (link.lower.node, link.upper.node)
+        if sender is None:
+            return ends
+        if sender not in ends:
+            raise InjectError(f"sender {sender!r}: the ends of this link are {ends[0]} and {ends[1]}")
+        return (sender,)
+
+
+def _known(name: str, names: Iterable[str], what: str) -> str:
+    names = list(names)
+    if name not in names:
+        close = get_close_matches(str(name), names, n=3)
+        hint = f"did you mean {', '.join(close)}?" if close else f"has {names[0]} ... {names[-1]}"
+        raise InjectError(f"no {what} {name!r} ({hint})")
+    return name
+
+
+def _key(setting: Setting) -> Key:
+    return setting.interface, setting.figure, setting.priority, setting.direction
+
+
+def _from(sender: str | None) -> str:
+    return "" if sender is None else f" from {sender}"
+
+
+__all__ = ["InjectError", "Injection", "Injector", "TrafficError"]

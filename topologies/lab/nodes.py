@@ -1,0 +1,153 @@
+"""Mininet's nodes, interfaces and links, made for our fabric: no ifconfig, no addresses, nothing that outlives us.
+
+Differences from Mininet's own classes, which remain their base, so that its CLI and API keep working:
+
+* interfaces are created by netdev.create_links, all at once, before the `Link` objects that stand for them;
+* shells carry the run's token and die with the front process;
+* nothing is configured by Mininet: a fabric interface has no kernel address, only our packets travel on it;
+* interfaces are removed together by the fabric, not link by link.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import sysconfig
+from collections.abc import Callable
+from typing import Any
+
+from mininet.link import Intf, Link
+from mininet.net import Mininet
+from mininet.node import Host, Node
+
+from ipc import processes
+from ipc.rundir import FabricError
+from topologies.lab.netdev import IFF_UP, NetDevices, in_namespace, prepare_namespace
+
+OPEN_FILES = 16384
+
+
+class FabricIntf(Intf):
+    """An interface that exists already and is set up and down through its node's NetDevices."""
+
+    def config(self, **_params: Any) -> dict[str, Any]:
+        return {}
+
+    def ifconfig(self, *args: str) -> str:
+        """`up` and `down` as Mininet's link commands use it; without them, what `ip addr` shows."""
+        if args in (("up",), ("down",)):
+            self.set_up(args == ("up",))
+            return ""
+        return self.cmd("ip", "addr", "show", "dev", self.name, *args)
+
+    def set_up(self, up: bool) -> None:
+        """Administratively up or down. Raises FabricError."""
+        self.node.devices.set_flags(self.name, on=IFF_UP if up else 0, off=0 if up else IFF_UP)
+
+    def isUp(self, setUp: bool = False) -> bool:
+        if setUp:
+            self.set_up(True)
+        return self.node.devices.is_up(self.name)
+
+    def updateIP(self) -> None:
+        """None: the kernel has no address here. (In the CLI, a node's name in a command stays a name.)"""
+
+    def updateMAC(self) -> str | None:
+        return self.mac
+
+    def updateAddr(self) -> tuple[None, str | None]:
+        return None, self.mac
+
+    def status(self) -> str:
+        try:
+            return "OK" if self.isUp() else "DOWN"
+        except FabricError:
+            return "MISSING"
+
+    def delete(self) -> None:
+        """Forget it; the fabric removes interfaces."""
+        self.node.delIntf(self)
+        self.link = None
+
+
+class FabricLink(Link):
+    """A link over a veth pair that exists already."""
+
+    @classmethod
+    def makeIntfPair(cls, *_args: Any, **_params: Any) -> None:
+        """Nothing: see create_links."""
+
+    def stop(self) -> None:
+        """Nothing: the fabric removes all interfaces in one stroke."""
+
+
+class FabricNode(Node):
+    """A node whose shell and commands belong to the run with that token and whose interfaces are `devices`."""
+
+    def __init__(self, name: str, *, token: str, devices: NetDevices | None = None, **params: Any) -> None:
+        self._token = token
+        Node.__init__(self, name, **params)  # not Switch's, which runs `ifconfig lo up`
+        self.devices = devices if devices is not None else in_namespace(self.pid, prepare_namespace)
+
+    @classmethod
+    def setup(cls) -> None:
+        """Nothing: Mininet would look for ifconfig; what we need is checked before (preflight.py)."""
+
+    def _popen(self, cmd: list[str], **params: Any) -> Any:
+        return processes.popen(cmd, self._token, **params)
+
+    def config(self, **_params: Any) -> dict[str, Any]:
+        return {}
+
+    def terminate(self) -> None:
+        """End the shell and its jobs. SIGKILL: nobody waits for a command somebody left running."""
+        if self.shell and self.shell.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.shell.pid, signal.SIGKILL)
+        self.cleanup()
+
+
+class FabricHost(FabricNode, Host):
+    """A host in its own network namespace, with one interface for each plane.
+
+    Its commands know where they are: MRC_HOST is its name, MRC_RUN_DIR the run folder, and the tools are on PATH.
+    """
+
+    def __init__(self, name: str, *, run_dir: str, **params: Any) -> None:
+        scripts = sysconfig.get_path("scripts")
+        self._environment = {
+            "MRC_HOST": name,
+            "MRC_RUN_DIR": run_dir,
+            "PATH": os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)]),
+        }
+        super().__init__(name, **params)
+
+    def _popen(self, cmd: list[str], **params: Any) -> Any:
+        given = params.pop("env", None) or os.environ
+        return super()._popen(cmd, env={**given, **self._environment}, **params)
+
+    def terminate(self) -> None:
+        self.devices.close()
+        super().terminate()
+
+
+class FabricMininet(Mininet):
+    """Mininet without its changes to the machine: it sets no sysctl, and links change state through the fabric."""
+
+    def __init__(self, set_link: Callable[[str, str, bool], Any]) -> None:
+        self._set_link = set_link
+        super().__init__(link=FabricLink, intf=FabricIntf, controller=None, build=False)
+
+    @classmethod
+    def init(cls) -> None:
+        """Only this process's limit of open files: a shell takes two, a large fabric has hundreds."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+    def configLinkStatus(self, src: str, dst: str, status: str) -> None:
+        """`link a b up|down` of Mininet. Raises PlanError for a link that does not exist."""
+        self._set_link(src, dst, status == "up")

@@ -1,0 +1,74 @@
+"""Compile a P4 program for a target into what P4Runtime wants: P4Info text and the target's device config."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from ipc.errors import UsageError
+
+P4SRC = Path(__file__).resolve().parents[2] / "p4src"
+CONFIG_NAME = {"embedded": "config.p4", "bmv2": "config.json"}
+
+
+class ProgramError(UsageError):
+    """A P4 program does not exist or does not compile; the message carries the compiler's words."""
+
+
+def programs() -> list[str]:
+    """Names of the programs that come with the checkout and have a `main`."""
+    return sorted(p.stem for p in P4SRC.glob("*.p4") if "V1Switch(" in p.read_text(encoding="utf-8"))
+
+
+def source_of(program: str) -> Path:
+    """Path of a program: a name in p4src/ or a path to a .p4 file. Raises ProgramError."""
+    path = Path(program) if program.endswith(".p4") else P4SRC / f"{program}.p4"
+    if not path.is_file():
+        raise ProgramError(f"no P4 program {program!r} (has: {', '.join(programs())}; or a path to a .p4 file)")
+    return path
+
+
+def compile_program(folder: Path, target: str, program: str) -> None:
+    """Write `p4info.txtpb` and the device config of `program` for `target` into `folder`.
+
+    Raises ProgramError with file:line:column messages, or naming the compiler that is missing.
+    """
+    source = source_of(program)
+    folder.mkdir(parents=True, exist_ok=True)
+    if target == "embedded":
+        _compile_embedded(source, folder)
+    elif target == "bmv2":
+        _compile_bmv2(source, folder)
+    else:
+        raise ProgramError(f"no target {target!r} (has: {', '.join(CONFIG_NAME)})")
+
+
+def _compile_embedded(source: Path, folder: Path) -> None:
+    from google.protobuf import text_format
+
+    from switch.compiler import P4Error
+    from switch.compiler import compile_program as compile_p4
+    from switch.device.native import build_ahead
+
+    build_ahead()  # the daemon's; it starts next
+    try:
+        compiled = compile_p4(source)
+    except P4Error as error:
+        raise ProgramError(str(error)) from error
+    (folder / "p4info.txtpb").write_text(text_format.MessageToString(compiled.p4info), encoding="utf-8")
+    (folder / CONFIG_NAME["embedded"]).write_bytes(compiled.config)
+
+
+def _compile_bmv2(source: Path, folder: Path) -> None:
+    compiler = shutil.which("p4c-bm2-ss")
+    if compiler is None:
+        raise ProgramError(
+            "p4c-bm2-ss is not on PATH: install p4c (scripts/install-bmv2 where packages exist), "
+            "or use --target embedded"
+        )
+    command = [compiler, "--std", "p4-16", "--p4runtime-files", str(folder / "p4info.txtpb")]
+    command += ["-o", str(folder / CONFIG_NAME["bmv2"]), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ProgramError(f"p4c-bm2-ss refused {source.name}:\n{done.stderr.strip()}")

@@ -1,0 +1,73 @@
+"""What must hold before a fabric is started; every refusal names cause and cure, and nothing has been made yet."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterable
+
+from ipc import procfs
+from ipc.rundir import FabricError
+
+TOOLS = {"mnexec": "mininet", "ip": "iproute2", "setpriv": "util-linux", "bash": "bash"}
+"""Program -> Debian and Ubuntu package."""
+
+
+def check_root() -> None:
+    if os.geteuid() != 0:
+        raise FabricError("a fabric needs root (network namespaces, raw sockets): run it with sudo")
+
+
+def check_tools() -> None:
+    missing = {tool: package for tool, package in TOOLS.items() if shutil.which(tool) is None}
+    if missing:
+        raise FabricError(
+            f"not on PATH: {', '.join(missing)}: `apt-get install {' '.join(sorted(set(missing.values())))}` "
+            "(or `make setup`)"
+        )
+
+
+def check_namespaces() -> None:
+    """Raises FabricError when mnexec cannot make a namespace: Mininet would wait for its shell for ever."""
+    tried = subprocess.run(["mnexec", "-cn", "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if tried.returncode != 0:
+        why = tried.stderr.decode(errors="replace").strip() or f"exit code {tried.returncode}"
+        raise FabricError(
+            f"`mnexec -cn true` cannot make a network namespace ({why}): in a container run it with --privileged, "
+            "in a chroot make its root a mount point (`mount --bind DIR DIR`)"
+        )
+
+
+def check_tcp_ports(ports: dict[int, str]) -> None:
+    """Raises FabricError naming the first port of {port: purpose} that is taken, and by whom."""
+    for port, purpose in ports.items():
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except (OSError, OverflowError) as error:
+                raise FabricError(
+                    f"port {port} ({purpose}) cannot be used: {_why(port, error)}: end it, or choose another port"
+                ) from error
+
+
+def _why(port: int, error: Exception) -> str:
+    holder = procfs.listener_of(port)
+    if holder is None:
+        return str(getattr(error, "strerror", None) or error)
+    pid, command = holder
+    return f"pid {pid} ({command}) listens on it" if pid else "another process listens on it"
+
+
+def check_interfaces(wanted: Iterable[str]) -> None:
+    """Raises FabricError when interfaces of these names exist: after clean-up they are not ours."""
+    taken = sorted(set(wanted).intersection(os.listdir("/sys/class/net")))
+    if not taken:
+        return
+    more = f" and {len(taken) - 3} more" if len(taken) > 3 else ""
+    raise FabricError(
+        f"interface {', '.join(taken[:3])}{more} exists already and was not made by a fabric of this run folder: "
+        f"end the fabric that uses it (one with another MRC_RUN_DIR?), or remove it: `ip link del {taken[0]}`"
+    )

@@ -1,0 +1,156 @@
+"""What switches have counted since they began: P4 counters, full queues, cables that lose; on both targets.
+
+    fabric.target.counts({"trimmed": [0, 512]}, depths=["p0-t0-0-eth1"])
+
+`cells`: by the name of a P4 counter, offsets; each is answered by the packets in the cells offset + port of all ports
+of a switch. What a target cannot tell is None, never 0. Made to be asked many times a second: embedded switches answer
+all at once over their control socket, each BMv2 over P4Runtime.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+from finsy.proto import p4i, p4r
+from google.protobuf import text_format
+
+from ipc.rpc import JsonlClient, JsonlError
+from ipc.rundir import FabricError, RunDir
+from topologies.lab.cables import Cables
+from topologies.lab.traffic_control import DIRECTIONS, TrafficError
+from topologies.plan import CPU_PORT, Plan, Switch
+
+TIMEOUT_S = 5.0
+CELL_BITS, REASONS = 9, 16
+"""The counter `drops` is indexed by reason and port (p4src/headers.p4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchCounts:
+    """Of one switch; a switch without power knows nothing any more."""
+
+    on: bool
+    cells: Mapping[str, list[int] | None] = field(default_factory=dict)
+    """Counter -> packets by offset; None: its program has no such counter."""
+    queue_drops: list[int] | None = None
+    """Packets that found a queue of the traffic manager full, by priority."""
+    lost: int | None = None
+    """Packets that the settings of its cables lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Of all switches, and bytes that wait in data queues, by interface."""
+
+    switches: dict[str, SwitchCounts]
+    depths: dict[str, int | None]
+
+
+def read_embedded(client: JsonlClient, cells: Mapping[str, Sequence[int]], depths: Sequence[str]) -> Counts:
+    """All embedded switches. Raises FabricError."""
+    try:
+        told = client.request("counts", cells=cells, depths=depths, timeout_s=TIMEOUT_S)
+    except JsonlError as error:
+        raise FabricError(f"the switches' counts cannot be read: {error}") from error
+    switches = {
+        name: SwitchCounts(one["on"], one.get("cells", {}), one.get("queue_drops"), one.get("lost"))
+        for name, one in told["devices"].items()
+    }
+    return Counts(switches, told["depths"])
+
+
+class P4RuntimeCounts:
+    """The same of BMv2: P4 counters over P4Runtime; cables tell what they lost, and `depth_of(interface)` how many
+    packets wait in a data queue. What a queue had no room for is not told: `lost_inside` has it when nothing waits."""
+
+    def __init__(self, plan: Plan, run_dir: RunDir, cables: Cables, depth_of: Callable[[str], int]) -> None:
+        self._plan, self._cables, self._depth_of = plan, cables, depth_of
+        path = run_dir.program / "p4info.txtpb"
+        info = text_format.Parse(path.read_text(), p4i.P4Info())
+        self._ids = {one.preamble.name.rpartition(".")[2]: one.preamble.id for one in info.counters}
+        places = json.loads((run_dir.path / "switches.json").read_text())
+        self._calls = {name: self._call(place["address"]) for name, place in places.items()}
+
+    @staticmethod
+    def _call(address: str) -> tuple[grpc.Channel, Any]:
+        channel = grpc.insecure_channel(address)
+        call = channel.unary_stream(
+            "/p4.v1.P4Runtime/Read",
+            request_serializer=p4r.ReadRequest.SerializeToString,
+            response_deserializer=p4r.ReadResponse.FromString,
+        )
+        return channel, call
+
+    def read(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str]) -> Counts:
+        """All switches; one that does not answer has no power, as far as can be told."""
+        switches = {switch.name: self._read_switch(switch, cells) for switch in self._plan.switches}
+        return Counts(switches, {port: self._depth(port) for port in depths})
+
+    def _depth(self, interface: str) -> int | None:
+        """Bytes that wait in a data queue, were all packets full ones; None: its switch does not answer."""
+        try:
+            return self._depth_of(interface) * self._plan.frame_bytes()
+        except TrafficError:
+            return None
+
+    def lost_inside(self, since: Mapping[str, int]) -> dict[str, int]:
+        """Packets that came to a switch, that its program did not drop, and that did not leave: a full queue, or a
+        port whose packets were not read in time. By switch, since it began; what waits in a queue is counted, and what
+        passes while we look may hide as many. `since`: what had come to switches before they began, which count from 0
+        then. A switch without power is left out. Raises FabricError.
+        """
+        out: dict[str, int] = {}
+        for switch in self._plan.switches:
+            ports = self._plan.ports(switch.name)
+            came = self._cables.came_to(switch.name) - since.get(switch.name, 0)
+            numbers = [port.number for port in ports]
+            cells = {"forwarded": [CPU_PORT, *numbers]}
+            cells["drops"] = [reason << CELL_BITS | number for reason in range(REASONS) for number in numbers]
+            told = self._read(switch, [self._cell(name, index) for name, many in cells.items() for index in many])
+            if told is not None:
+                out[switch.name] = max(0, came - sum(cell.data.packet_count for cell in told))
+        return out
+
+    def _cell(self, counter: str, index: int) -> p4r.Entity:
+        return p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=self._ids[counter], index=p4r.Index(index=index)))
+
+    def _read_switch(self, switch: Switch, cells: Mapping[str, Sequence[int]]) -> SwitchCounts:
+        ports = [port.number for port in self._plan.ports(switch.name)]
+        sums = {name: [0] * len(offsets) for name, offsets in cells.items() if name in self._ids}
+        places: dict[tuple[int, int], tuple[str, int]] = {}
+        for name in sums:
+            for at, offset in enumerate(cells[name]):
+                places |= {(self._ids[name], offset + port): (name, at) for port in ports}
+        entities = [
+            p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=counter, index=p4r.Index(index=index)))
+            for counter, index in places
+        ]
+        told = self._read(switch, entities)
+        if told is None:
+            return SwitchCounts(False)
+        for cell in told:
+            name, at = places[cell.counter_id, cell.index.index]
+            sums[name][at] += cell.data.packet_count
+        ports_of = [port.interface for port in self._plan.ports(switch.name)]
+        lost = sum(self._cables.read(port, way).lost_pkts for port in ports_of for way in DIRECTIONS)
+        return SwitchCounts(True, {name: sums.get(name) for name in cells}, lost=lost)
+
+    def _read(self, switch: Switch, entities: list[p4r.Entity]) -> list[p4r.CounterEntry] | None:
+        """Cells of counters; None: the switch does not answer. Raises FabricError."""
+        request = p4r.ReadRequest(device_id=switch.device_id, entities=entities)
+        try:
+            replies = self._calls[switch.name][1](request, timeout=TIMEOUT_S)
+            return [entity.counter_entry for reply in replies for entity in reply.entities]
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                return None
+            raise FabricError(f"{switch.name}: its counters cannot be read: {error.details()}") from error
+
+    def close(self) -> None:
+        """Hang up. Idempotent."""
+        for channel, _ in self._calls.values():
+            channel.close()

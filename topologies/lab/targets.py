@@ -1,0 +1,419 @@
+"""The two kinds of switch behind one interface: our embedded one and BMv2's simple_switch_grpc.
+
+A *target* starts what its switches share and makes `FabricSwitch`es, Mininet nodes in the root namespace with an
+`address` (P4Runtime), a `device_id`, `start`, `stop` and `power`.
+
+    embedded   one daemon for all switches, `python -m switch.server`; a switch is a device id in it
+    bmv2       one `simple_switch_grpc` process for each, and `python -m switch.server.portstate` for gNMI
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import os
+import shutil
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from mininet.node import Node, Switch
+
+from ipc.controller_client import Northbound
+from ipc.processes import Probe, ProcessError, Processes
+from ipc.rpc import JsonlClient, JsonlError, JsonlPeerError
+from ipc.rundir import DEVICES_FILE, FabricError, RunDir
+from topologies import plan
+from topologies.lab.cables import Cables
+from topologies.lab.nodes import FabricNode
+from topologies.lab.traffic_control import TrafficControl
+from topologies.plan import CPU_PORT, Plan
+
+if TYPE_CHECKING:
+    from topologies.lab.switch_counters import Counts, P4RuntimeCounts  # gRPC takes a while to load
+    from topologies.lab.traffic_control_thrift import ThriftTraffic
+
+LOOPBACK = "127.0.0.1"
+SWITCHD = "switchd"
+PORTSTATE = "portstate"
+PRIORITY_QUEUES = 8
+"""BMv2 drops packets whose priority is at or above this number (docs/design/bmv2.md)."""
+BMV2_PARSER_ERROR = "Target parser returned an error"
+"""What simple_switch_grpc prints, and then runs on, when it did not understand the arguments after `--`."""
+
+
+@dataclass(frozen=True)
+class Ports:
+    """TCP ports of the servers, on loopback. BMv2: a P4Runtime and a Thrift port for each switch, counting up."""
+
+    p4runtime: int = 9559
+    gnmi: int = 9339
+    thrift: int = 9090
+
+
+class FabricSwitch(FabricNode, Switch):
+    """A P4 switch of the fabric: a Mininet switch in the root namespace."""
+
+    def __init__(
+        self, name: str, *, device: plan.Switch, target: Target, interfaces: dict[int, str], **params: Any
+    ) -> None:
+        params.pop("inNamespace", None)
+        self._ended = False
+        FabricNode.__init__(self, name, inNamespace=False, **params)
+        self.dpid = f"{device.device_id:016x}"
+        self.opts, self.listenPort, self.controlIntf = "", None, None
+        self.device_id = device.device_id
+        self.target = target
+        self.interfaces = interfaces
+        """Port number -> interface name."""
+        self.powered = False
+
+    @property
+    def address(self) -> str:
+        """host:port of its P4Runtime server."""
+        return self.target.address(self.device_id)
+
+    def start(self, _controllers: object = ()) -> None:
+        """Make the device; the target's probes tell when it is ready. Raises FabricError."""
+        self.target.start(self)
+        self.powered = True
+
+    def startShell(self, mnopts: str | None = None) -> None:
+        """Not before a command needs it: few switches are ever typed at, and 64 shells take a second to start."""
+
+    def _wake(self) -> None:
+        if self.shell is None and not self._ended:
+            Node.startShell(self)
+
+    def sendCmd(self, *args: Any, **kwargs: Any) -> None:
+        self._wake()
+        super().sendCmd(*args, **kwargs)
+
+    def cmd(self, *args: Any, **kwargs: Any) -> Any:
+        self._wake()
+        return super().cmd(*args, **kwargs)
+
+    def popen(self, *args: Any, **kwargs: Any) -> Any:
+        self._wake()
+        return super().popen(*args, **kwargs)
+
+    def terminate(self) -> None:
+        self._ended = True
+        super().terminate()
+
+    def stop(self, deleteIntfs: bool = True) -> None:
+        """Part of Mininet's stop, when the processes have been ended already: nothing is left to do."""
+
+    def power(self, on: bool) -> None:
+        """Stop the device, which loses its state, or start it empty. Interfaces are the fabric's business."""
+        if on != self.powered:
+            self.target.power(self, on)
+            self.powered = on
+
+    def defaultIntf(self) -> Any:
+        return Node.defaultIntf(self)
+
+
+class EmbeddedSwitch(FabricSwitch):
+    """A device of the embedded daemon."""
+
+
+class BMv2Switch(FabricSwitch):
+    """A simple_switch_grpc process."""
+
+
+class Target(abc.ABC):
+    """What the switches of one kind share."""
+
+    name: str
+    switch_class: type[FabricSwitch]
+    cables: Cables | None = None
+    """What links are made of where a port must never go down itself; None: plain veth pairs, cut at their ends."""
+
+    can_delay = True
+    """Its links have the delays of the plan, and serialise each packet."""
+    tells_watch_ports = True
+    """Its P4Runtime server reads members of a group back with the watch ports that were written."""
+
+    def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
+        self.run_dir = run_dir
+        self.processes = processes
+        self.ports = ports
+        self.plan = fabric
+
+    @property
+    def gnmi(self) -> str:
+        """host:port of the gNMI server of all switches."""
+        return f"{LOOPBACK}:{self.ports.gnmi}"
+
+    @abc.abstractmethod
+    def check(self) -> None:
+        """Raises FabricError when the machine lacks what this target needs."""
+
+    @abc.abstractmethod
+    def tcp_ports(self) -> dict[int, str]:
+        """Every TCP port that will be listened on, and what for."""
+
+    @abc.abstractmethod
+    def address(self, device_id: int) -> str:
+        """host:port of the P4Runtime server of a device."""
+
+    @abc.abstractmethod
+    def launch(self) -> dict[str, Probe]:
+        """Start the shared processes, before there are interfaces; returns probes of those to wait for."""
+
+    @abc.abstractmethod
+    def start(self, switch: FabricSwitch) -> None:
+        """Make the device of a switch, when its interfaces exist."""
+
+    @abc.abstractmethod
+    def probes(self) -> dict[str, Probe]:
+        """Probes of the processes that `start` began."""
+
+    @abc.abstractmethod
+    def power(self, switch: FabricSwitch, on: bool) -> None:
+        """Stop or start a device."""
+
+    @abc.abstractmethod
+    def traffic(self) -> TrafficControl:
+        """What sets rates, queues and impairments of the switches; connects when first used."""
+
+    @abc.abstractmethod
+    def counts(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str] = ()) -> Counts:
+        """What switches have counted, as topologies/lab/switch_counters.py has it. Raises FabricError."""
+
+    def lost_inside(self) -> dict[str, int] | None:
+        """Packets that went into a switch and neither left nor were dropped by its program, by switch; None where
+        `counts` tells of all queues. For a fabric at rest: what waits counts, too. Raises FabricError.
+        """
+        return None
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Let go of connections. Idempotent."""
+
+
+class EmbeddedTarget(Target):
+    """All switches in one daemon, steered through its control socket."""
+
+    name = "embedded"
+    switch_class = EmbeddedSwitch
+
+    def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
+        super().__init__(run_dir, processes, ports, fabric)
+        self.client = JsonlClient(run_dir.switchd_socket, name=SWITCHD)
+        self._looking = JsonlClient(run_dir.switchd_socket, name=SWITCHD)
+        """For counts, so that nobody who switches a device on or off waits for them, nor they for him."""
+
+    def check(self) -> None:
+        """gcc is the P4 compiler's business, which names it."""
+
+    def tcp_ports(self) -> dict[int, str]:
+        return {self.ports.p4runtime: "P4Runtime", self.ports.gnmi: "gNMI"}
+
+    def address(self, device_id: int) -> str:
+        return f"{LOOPBACK}:{self.ports.p4runtime}"
+
+    def launch(self) -> dict[str, Probe]:
+        self.processes.spawn_module(
+            SWITCHD,
+            "switch.server",
+            *("--control", str(self.run_dir.switchd_socket)),
+            *("--grpc", self.address(0)),
+            *("--gnmi", self.gnmi),
+        )
+        return {SWITCHD: answers(self.client, "devices")}
+
+    def start(self, switch: FabricSwitch) -> None:
+        ports = {str(number): interface for number, interface in switch.interfaces.items()}
+        self._request("add_device", name=switch.name, device_id=switch.device_id, ports=ports)
+
+    def probes(self) -> dict[str, Probe]:
+        return {}
+
+    def power(self, switch: FabricSwitch, on: bool) -> None:
+        self._request("power", name=switch.name, on=on, keep_links=True)
+
+    def traffic(self) -> TrafficControl:
+        from topologies.lab.traffic_control_gnmi import (
+            GnmiTraffic,  # gRPC takes a while to load, and not every fabric needs it
+        )
+
+        return GnmiTraffic(self.plan, self.gnmi)
+
+    def counts(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str] = ()) -> Counts:
+        from topologies.lab.switch_counters import read_embedded
+
+        return read_embedded(self._looking, cells, depths)
+
+    def close(self) -> None:
+        self.client.close()
+        self._looking.close()
+
+    def _request(self, op: str, **fields: Any) -> None:
+        try:
+            self.client.request(op, **fields)
+        except JsonlError:
+            self.processes.check()  # when the daemon died, its log says more than the broken connection
+            raise
+
+
+class Bmv2Target(Target):
+    """One simple_switch_grpc for each switch, as installed by the P4 project's packages."""
+
+    name = "bmv2"
+    switch_class = BMv2Switch
+    executable = "simple_switch_grpc"
+    can_delay = False  # what waits for its rate makes up for it: hosts and thresholds keep to the plan's round trip
+    tells_watch_ports = False  # PI gives every member that of the last one
+
+    def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
+        super().__init__(run_dir, processes, ports, fabric)
+        self.cables: Cables = Cables(fabric)
+        self._started: dict[str, FabricSwitch] = {}
+        self._came_before: dict[str, int] = {}
+        """Packets that had come to a switch when it was started last: its own counters begin anew."""
+        self._counting: P4RuntimeCounts | None = None
+
+    def check(self) -> None:
+        missing = [tool for tool in (self.executable, "p4c-bm2-ss") if shutil.which(tool) is None]
+        if missing:
+            raise FabricError(
+                f"--target bmv2 needs {' and '.join(missing)} on PATH: install BMv2 and p4c (packages p4lang-bmv2 "
+                "and p4lang-p4c of the P4 project, or from source), or use --target embedded, which needs neither"
+            )
+
+    def tcp_ports(self) -> dict[int, str]:
+        out = {self.ports.gnmi: "gNMI"}
+        for switch in self.plan.switches:
+            out[self.ports.p4runtime + switch.device_id - 1] = "P4Runtime"
+            out[self.thrift_address(switch.device_id)[1]] = "Thrift"
+        return out
+
+    def address(self, device_id: int) -> str:
+        return f"{LOOPBACK}:{self.ports.p4runtime + device_id - 1}"
+
+    def launch(self) -> dict[str, Probe]:
+        self.run_dir.write_json(DEVICES_FILE, [self._device(switch) for switch in self.plan.switches])
+        devices = str(self.run_dir.path / DEVICES_FILE)
+        self.processes.spawn_module(
+            PORTSTATE, "switch.server.portstate", "--gnmi", self.gnmi, "--interfaces-from", devices
+        )
+        return {PORTSTATE: accepts(self.gnmi)}
+
+    def _device(self, switch: plan.Switch) -> dict[str, Any]:
+        ports = {str(port.number): port.interface for port in self.plan.ports(switch.name)}
+        return {"name": switch.name, "device_id": switch.device_id, "ports": ports}
+
+    def command(self, switch: FabricSwitch) -> list[str]:
+        """Command line of a switch. `--thrift-port` stands before `--`, the target's own options after it.
+
+        `--cpu-port` must be given: its default is the drop port.
+        """
+        command = [self.executable, "--no-p4"]
+        for number, interface in sorted(switch.interfaces.items()):
+            command += ["-i", f"{number}@{interface}"]
+        command += ["--device-id", str(switch.device_id)]
+        command += ["--thrift-port", str(self.thrift_address(switch.device_id)[1]), "--"]
+        command += ["--grpc-server-addr", switch.address, "--cpu-port", str(CPU_PORT)]
+        return [*command, "--priority-queues", str(PRIORITY_QUEUES)]
+
+    def start(self, switch: FabricSwitch) -> None:
+        self._came_before[switch.name] = self.cables.came_to(switch.name)
+        child = self.processes.spawn(switch.name, self.command(switch))
+        if self.plan.limited:  # as embedded switches that keep to rates: what other work does is not the network's
+            priority = os.sched_param(os.sched_get_priority_min(os.SCHED_RR) + 1)
+            with contextlib.suppress(OSError):  # not allowed in some containers: then as ever; or it has ended
+                os.sched_setscheduler(child.pid, os.SCHED_RR, priority)
+        self._started[switch.name] = switch
+
+    def probes(self) -> dict[str, Probe]:
+        return {name: self._probe(switch) for name, switch in self._started.items()}
+
+    def _probe(self, switch: FabricSwitch) -> Probe:
+        listening = accepts(switch.address)
+        child = self.processes[switch.name]
+
+        def probe() -> bool:
+            if BMV2_PARSER_ERROR in child.log.read_text(errors="replace"):
+                raise ProcessError(
+                    f"{switch.name}: this {self.executable} does not know an option we give it; its output:\n"
+                    f"{child.tail()}\nwe ran: {' '.join(self.command(switch))}"
+                )
+            return listening()
+
+        return probe
+
+    def power(self, switch: FabricSwitch, on: bool) -> None:
+        if not on:
+            self.processes.stop(switch.name)
+            return
+        self.start(switch)
+        self.processes.wait_ready({switch.name: self._probe(switch)})
+
+    def thrift_address(self, device_id: int) -> tuple[str, int]:
+        """(host, TCP port) of a switch's Thrift server."""
+        return LOOPBACK, self.ports.thrift + device_id - 1
+
+    @cached_property
+    def thrift(self) -> ThriftTraffic:
+        """What speaks to the switches' Thrift servers."""
+        from topologies.lab.traffic_control_thrift import ThriftTraffic
+
+        return ThriftTraffic(self.plan, self.thrift_address, self.cables)
+
+    def traffic(self) -> TrafficControl:
+        return self.thrift
+
+    def counts(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str] = ()) -> Counts:
+        return self._counter().read(cells, depths)
+
+    def lost_inside(self) -> dict[str, int]:
+        return self._counter().lost_inside(self._came_before)
+
+    def _counter(self) -> P4RuntimeCounts:
+        from topologies.lab.switch_counters import P4RuntimeCounts
+
+        if self._counting is None:
+            self._counting = P4RuntimeCounts(self.plan, self.run_dir, self.cables, self.thrift.depth_packets)
+        return self._counting
+
+    def close(self) -> None:
+        if self._counting is not None:
+            self._counting.close()
+            self._counting = None
+        self.cables.close()
+
+
+TARGETS: dict[str, type[Target]] = {cls.name: cls for cls in (EmbeddedTarget, Bmv2Target)}
+
+
+def answers(client: JsonlClient | Northbound, op: str, ready: str | None = None) -> Probe:
+    """A probe that is true once `op` is answered, and its field `ready` is true when one is named."""
+
+    def probe() -> bool:
+        try:
+            answer = client.request(op, timeout_s=1.0)
+        except JsonlPeerError:
+            raise
+        except JsonlError:
+            return False
+        return ready is None or bool(answer.get(ready))
+
+    return probe
+
+
+def accepts(address: str) -> Probe:
+    """A probe that is true once a TCP connection to host:port is taken."""
+    host, _, port = address.rpartition(":")
+
+    def probe() -> bool:
+        try:
+            socket.create_connection((host, int(port)), timeout=1.0).close()
+        except OSError:
+            return False
+        return True
+
+    return probe

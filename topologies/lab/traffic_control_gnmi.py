@@ -1,0 +1,172 @@
+"""TrafficControl of embedded switches: gNMI Set and Get.
+
+The leaf names are those of switch/device/traffic_paths.py, which a test compares; this folder may not import that one.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import grpc
+from finsy.proto import gnmi, gnmi_grpc
+
+from topologies.lab.traffic_control import (
+    CABLE_FIGURES,
+    DIRECTIONS,
+    PORT_FIGURES,
+    PPM,
+    PRIORITIES,
+    QUEUE_FIGURES,
+    Cable,
+    PortTraffic,
+    Queue,
+    Setting,
+    TrafficControl,
+    TrafficError,
+)
+from topologies.plan import Plan
+
+TIMEOUT_S = 10.0
+UPDATES_PER_SET = 4000
+"""A Set of that many is half a MiB; a fabric of 64 switches needs 1,600."""
+QUEUE_STATES = (
+    "depth-packets", "depth-bytes", "transmit-pkts", "transmit-octets", "dropped-pkts", "dropped-octets",
+    "peak-packets",
+)  # fmt: skip
+CABLE_STATES = ("held-pkts", "lost-pkts", "lost-octets", "corrupted-pkts", "dropped-pkts", "dropped-octets")
+
+Leaf = tuple[str, ...]
+
+
+def leaf_of(setting: Setting) -> Leaf:
+    """Names of a setting's path below its interface, as switch/device/traffic_paths.py writes them."""
+    if setting.direction is not None:
+        return ("impairments", setting.direction, "config", setting.figure)
+    if setting.priority is not None:
+        return ("output", "queues", f"queue[name={setting.priority}]", "config", setting.figure)
+    return ("output", "config", setting.figure)
+
+
+def path_of(interface: str, leaf: Leaf) -> gnmi.Path:
+    """A path from its leaf names; no names: the whole interface."""
+    if leaf and leaf[0] == "impairments":
+        elems = [gnmi.PathElem(name="interfaces"), gnmi.PathElem(name="interface", key={"name": interface})]
+    else:
+        elems = [gnmi.PathElem(name="qos"), gnmi.PathElem(name="interfaces")]
+        elems.append(gnmi.PathElem(name="interface", key={"interface-id": interface}))
+    for name in leaf:
+        name, _, key = name.partition("[name=")
+        elems.append(gnmi.PathElem(name=name, key={"name": key[:-1]} if key else {}))
+    return gnmi.Path(elem=elems)
+
+
+def leaf_at(prefix: gnmi.Path, path: gnmi.Path) -> tuple[str, Leaf] | None:
+    """(interface, leaf names) of an update's path; None for one of another tree."""
+    elems = [*prefix.elem, *path.elem]
+    interface = ""
+    for at, elem in enumerate(elems):
+        if elem.name == "interface":
+            interface = elem.key.get("interface-id") or elem.key.get("name", "")
+            names = [f"{e.name}[name={e.key['name']}]" if "name" in e.key else e.name for e in elems[at + 1 :]]
+            return (interface, tuple(names)) if interface else None
+    return None
+
+
+def value_of(value: gnmi.TypedValue) -> Any:
+    """A leaf's value, whatever its encoding."""
+    kind = value.WhichOneof("value")
+    if kind is None:
+        return None
+    found = getattr(value, kind)
+    if kind in ("json_val", "json_ietf_val"):
+        return json.loads(found)
+    return found
+
+
+class GnmiTraffic(TrafficControl):
+    """`address`: host:port of the server that speaks for all switches of the plan."""
+
+    def __init__(self, plan: Plan, address: str) -> None:
+        super().__init__(plan)
+        self.address = address
+        self._lock = threading.Lock()
+        self._channel: grpc.Channel | None = None
+
+    def _apply(self, settings: list[Setting]) -> None:
+        """One Set, which the switches do as a whole or not at all; more than one only beyond UPDATES_PER_SET."""
+        for at in range(0, len(settings), UPDATES_PER_SET):
+            request = gnmi.SetRequest()
+            for one in settings[at : at + UPDATES_PER_SET]:
+                value = one.value
+                typed = gnmi.TypedValue(string_val=value) if isinstance(value, str) else gnmi.TypedValue(uint_val=value)
+                request.update.append(gnmi.Update(path=path_of(one.interface, leaf_of(one)), val=typed))
+            self._call("Set", request)
+
+    def restarted(self, switch: str) -> None:
+        """Nothing: settings belong to the port and its cable, and survive the device (docs/traffic-manager.md)."""
+
+    def read(self, interface: str) -> PortTraffic:
+        self.port(interface)
+        found = self._leaves(interface)
+
+        def number(leaf: Leaf) -> int:
+            return int(found.get(leaf) or 0)
+
+        queues = []
+        for priority in range(PRIORITIES):
+            base = ("output", "queues", f"queue[name={priority}]")
+            limits = {_field(n): number((*base, "config", n)) or None for n in QUEUE_FIGURES}
+            queues.append(Queue(priority, **limits, **{_field(n): number((*base, "state", n)) for n in QUEUE_STATES}))
+        cables = {}
+        for direction in DIRECTIONS:
+            base = ("impairments", direction)
+            config = {n: found.get((*base, "config", n)) for n in CABLE_FIGURES}
+            cables[direction] = Cable(
+                delay_s=int(config["delay-us"] or 0) / 1e6,
+                loss=int(config["loss-ppm"] or 0) / PPM,
+                loss_pattern=str(config["loss-pattern"] or ""),
+                corruption=int(config["corrupt-ppm"] or 0) / PPM,
+                corrupt_pattern=str(config["corrupt-pattern"] or ""),
+                seed=int(config["seed"] or 0),
+                **{_field(n): number((*base, "state", n)) for n in CABLE_STATES},
+            )
+        rates = {_field(n): number(("output", "config", n)) or None for n in PORT_FIGURES}
+        return PortTraffic(interface, **rates, queues=tuple(queues), **cables)
+
+    def _leaves(self, interface: str) -> dict[Leaf, Any]:
+        request = gnmi.GetRequest(
+            path=[path_of(interface, ()), path_of(interface, ("impairments",))], encoding=gnmi.Encoding.PROTO
+        )
+        out: dict[Leaf, Any] = {}
+        for notification in self._call("Get", request).notification:
+            for update in notification.update:
+                at = leaf_at(notification.prefix, update.path)
+                if at is not None and at[0] == interface:
+                    out[at[1]] = value_of(update.val)
+        return out
+
+    def _call(self, method: str, request: Any) -> Any:
+        with self._lock:
+            if self._channel is None:
+                options = [("grpc.max_receive_message_length", 64 << 20), ("grpc.enable_http_proxy", 0)]
+                self._channel = grpc.insecure_channel(self.address, options)
+            stub = gnmi_grpc.gNMIStub(self._channel)
+        try:
+            return getattr(stub, method)(request, timeout=TIMEOUT_S, wait_for_ready=True)
+        except grpc.RpcError as error:
+            code, text = error.code(), error.details()  # type: ignore[attr-defined]
+            if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+                text = f"no answer in {TIMEOUT_S:g} s: do the switches run?"
+            raise TrafficError(f"gNMI {method} at {self.address}: {text}") from None
+
+    def close(self) -> None:
+        with self._lock:
+            channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+
+
+def _field(leaf: str) -> str:
+    return leaf.replace("-", "_")

@@ -1,0 +1,217 @@
+"""TrafficControl of BMv2: what simple_switch offers over Thrift, and a clear refusal of the rest.
+
+simple_switch counts packets, not bits: a rate in bits/s becomes packets/s of full frames of the plan's path MTU, so
+small data packets leave slower than on a real link (a link of 10 Mb/s carries 1,072 frames of 1,166 bytes a second). A
+rate of a port limits each of its priorities by itself (docs/design/bmv2.md), so it is set for each: the control
+priority gets packets/s of trimmed frames, and has the link's rate again beside the data. simple_switch tells no depths
+and no counters of its queues: the depth of a data queue is what our program keeps of it in a register. Nothing in
+simple_switch delays, loses or corrupts packets; the cables between switches lose and corrupt
+(topologies/lab/cables.py).
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from thriftpy2 import load_fp
+from thriftpy2.protocol import TBinaryProtocol, TMultiplexedProtocol
+from thriftpy2.thrift import TClient, TException
+from thriftpy2.transport import TBufferedTransport, TSocket
+
+from topologies.lab.cables import FIGURES, Cables
+from topologies.lab.traffic_control import (
+    CABLE_FIGURES,
+    CONTROL,
+    DATA,
+    DIRECTIONS,
+    PortTraffic,
+    Queue,
+    Setting,
+    TrafficControl,
+    TrafficError,
+)
+from topologies.plan import Plan
+
+SERVICE, STANDARD_SERVICE = "simple_switch", "standard"
+"""Names under which simple_switch registers the two services in its multiplexed server."""
+IDL = """
+service SimpleSwitch {
+    i32 set_egress_priority_queue_depth(1: i32 port_num, 2: i32 priority, 3: i32 depth_pkts)
+    i32 set_egress_priority_queue_rate(1: i32 port_num, 2: i32 priority, 3: i64 rate_pps)
+}
+service Standard {
+    i64 bm_register_read(1: i32 cxt_id, 2: string register_array_name, 3: i32 idx)
+}
+"""
+DEPTH_REGISTER = "queue_depth"
+"""Packets in the data queue of each port, as the egress discipline last saw it (p4src/egress.p4)."""
+TIMEOUT_MS = 5000
+DEFAULT_DEPTH = 64
+"""Packets that simple_switch queues when nothing is set; it has no "no limit"."""
+SWALLOW = "swallow"
+"""Figure of a port that only this target has: it loses all that would leave by it."""
+CANNOT = {
+    "delay-us": "delay packets",
+    "max-bytes": "limit a queue in bytes (give packets)",
+}
+
+_idl = load_fp(io.StringIO(IDL), "mrc_simple_switch_thrift")
+
+
+class ThriftTraffic(TrafficControl):
+    """`address(device_id)` -> (host, TCP port) of a switch's Thrift server."""
+
+    def __init__(self, plan: Plan, address: Callable[[int], tuple[str, int]], cables: Cables) -> None:
+        super().__init__(plan)
+        self._cables = cables
+        self._address = address
+        self._lock = threading.Lock()
+        self._clients: dict[str, tuple[dict[str, TClient], Any]] = {}
+        """By switch: clients of its services, and the connection they share."""
+        self._swallowing: set[str] = set()
+        """Ports whose queues have no room at all: a black hole."""
+        self._set: dict[str, PortTraffic] = {}
+        """What we have set, for simple_switch cannot be asked."""
+
+    # ---- what can be done -------------------------------------------------------------------------------
+
+    def pps(self, rate_bps: float, priority: int = DATA) -> int:
+        """Packets/s nearest to a rate, one at least: of full frames, or of trimmed ones in the control priority."""
+        size = self.plan.trim_bytes if priority == CONTROL else self.plan.frame_bytes()
+        return max(1, round(rate_bps / 8 / size))
+
+    def rate_note(self, rate_bps: float) -> str:
+        return f"as {self.pps(rate_bps):,} packets/s of {self.plan.frame_bytes()} bytes, for BMv2 counts packets"
+
+    def cannot(self, setting: Setting) -> str | None:
+        if setting.figure not in CANNOT or not setting.value:
+            return None
+        return (
+            f"BMv2 cannot {CANNOT[setting.figure]}; it can limit rates in packets/s and queue depths in packets, its "
+            "cables can lose and corrupt packets, and --target embedded can do all of it"
+        )
+
+    def _apply(self, settings: list[Setting]) -> None:
+        self._cables.apply(one for one in settings if one.figure in FIGURES)
+        with self._lock:
+            for interface in dict.fromkeys(one.interface for one in settings):
+                self._apply_port(interface, [one for one in settings if one.interface == interface])
+
+    def _apply_port(self, interface: str, settings: list[Setting]) -> None:
+        """Change what we remember, and send the queues that differ; a port's rate is that of each of its queues."""
+        old = self._set.get(interface, PortTraffic(interface))
+        new = old
+        for one in settings:
+            if one.figure == SWALLOW:
+                self._swallow(interface, bool(one.value))
+                continue
+            if one.figure in CABLE_FIGURES or one.figure == "max-bytes":
+                continue  # 0, as it is anyway
+            change = {one.figure.replace("-", "_"): int(one.value) or None}
+            if one.priority is None:
+                new = replace(new, **change)
+            else:
+                queues = list(new.queues)
+                queues[one.priority] = replace(queues[one.priority], **change)
+                new = replace(new, queues=tuple(queues))
+        self._send(interface, old, new)
+
+    def _send(self, interface: str, old: PortTraffic, new: PortTraffic) -> None:
+        """Make the switch go from `old` to `new`, and remember it."""
+        port = self.port(interface)
+        for before, after in zip(old.queues, new.queues, strict=True):
+            if (rate := self._queue_pps(new, after)) != self._queue_pps(old, before):
+                self._call(port.node, "set_egress_priority_queue_rate", port.number, after.priority, rate)
+            if after.max_packets != before.max_packets and interface not in self._swallowing:
+                depth = after.max_packets or DEFAULT_DEPTH
+                self._call(port.node, "set_egress_priority_queue_depth", port.number, after.priority, depth)
+        self._set[interface] = new
+
+    def black_hole(self, interfaces: Iterable[str]) -> list[Setting]:
+        return [Setting(one, SWALLOW, 1) for one in interfaces]
+
+    def _swallow(self, interface: str, swallows: bool) -> None:
+        """Queues without room lose packets inside the switch and tell nobody, as a broken one does."""
+        port = self.port(interface)
+        (self._swallowing.add if swallows else self._swallowing.discard)(interface)
+        for queue in self._set.get(interface, PortTraffic(interface)).queues:
+            depth = 0 if swallows else queue.max_packets or DEFAULT_DEPTH
+            self._call(port.node, "set_egress_priority_queue_depth", port.number, queue.priority, depth)
+
+    def _queue_pps(self, port: PortTraffic, queue: Queue) -> int:
+        """Packets/s of a priority: the lowest of all that limits it; 0: no limit."""
+        rates = [one.rate_pps for one in (port, queue) if one.rate_pps]
+        rates += [self.pps(one.rate_bps, queue.priority) for one in (port, queue) if one.rate_bps]
+        return min(rates, default=0)
+
+    def read(self, interface: str) -> PortTraffic:
+        """What has been set through this object, and what waits in the data queue; other counters of queues are 0."""
+        known = self._set.get(interface, PortTraffic(interface))
+        depth = self.depth_packets(interface)
+        data = replace(known.queues[DATA], depth_packets=depth, depth_bytes=depth * self.plan.frame_bytes())
+        ways = {way: self._cables.read(interface, way) for way in DIRECTIONS}
+        return replace(known, queues=tuple(data if one.priority == DATA else one for one in known.queues), **ways)
+
+    def depth_packets(self, interface: str) -> int:
+        """Packets in the data queue of a port. Raises TrafficError."""
+        port = self.port(interface)
+        with self._lock:
+            return self._ask(port.node, STANDARD_SERVICE, "bm_register_read", 0, DEPTH_REGISTER, port.number)
+
+    def restarted(self, switch: str) -> None:
+        """Its queues are as simple_switch makes them: set again what we remember."""
+        with self._lock:
+            self._hang_up(switch)
+            for port in self.plan.ports(switch):
+                wanted = self._set.pop(port.interface, None)
+                if wanted is not None:
+                    self._send(port.interface, PortTraffic(port.interface), wanted)
+                if port.interface in self._swallowing:
+                    self._swallow(port.interface, True)
+
+    # ---- the connections --------------------------------------------------------------------------------
+
+    def _call(self, switch: str, method: str, *arguments: int) -> None:
+        if code := self._ask(switch, SERVICE, method, *arguments):
+            raise TrafficError(f"{switch}: simple_switch refused {method}{arguments} with code {code}")
+
+    def _ask(self, switch: str, service: str, method: str, *arguments: int | str) -> int:
+        try:
+            return getattr(self._client(switch)[service], method)(*arguments)
+        except (OSError, TException, EOFError) as error:
+            self._hang_up(switch)
+            host, port = self._address(self.plan.switch(switch).device_id)
+            raise TrafficError(
+                f"{switch}: its Thrift server at {host}:{port} does not answer {method}: "
+                f"{getattr(error, 'message', None) or error}: does simple_switch_grpc run, built with Thrift?"
+            ) from None
+
+    def _client(self, switch: str) -> dict[str, TClient]:
+        if switch not in self._clients:
+            host, port = self._address(self.plan.switch(switch).device_id)
+            transport = TBufferedTransport(TSocket(host, port, socket_timeout=TIMEOUT_MS))
+            transport.open()
+            services = {SERVICE: _idl.SimpleSwitch, STANDARD_SERVICE: _idl.Standard}
+            clients = {
+                name: TClient(service, TMultiplexedProtocol(TBinaryProtocol(transport), name))
+                for name, service in services.items()
+            }
+            self._clients[switch] = clients, transport
+        return self._clients[switch][0]
+
+    def _hang_up(self, switch: str) -> None:
+        found = self._clients.pop(switch, None)
+        if found is not None:
+            found[1].close()
+
+    def close(self) -> None:
+        with self._lock:
+            for switch in list(self._clients):
+                self._hang_up(switch)
+
+
+__all__ = ["DEFAULT_DEPTH", "IDL", "SERVICE", "ThriftTraffic"]

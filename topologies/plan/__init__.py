@@ -1,0 +1,64 @@
+"""The fabric as pure data, for everybody: `Plan` and what it is made of. Standard library only.
+
+    plan           Plan: names, links, addresses, routes, EVs and paths by mode
+    model          what a fabric is made of, as records
+    addressing     uSIDs, EVs and the addresses made of them
+    modes          forwarding modes
+    link_speeds    rates, delays and the queue thresholds that follow
+
+What others need stands here; the modules inside may change.
+"""
+
+from topologies.plan.plan import (
+    CPU_PORT,
+    DEVICE_MTU,
+    INTERFACE_NAME_MAX,
+    LOCATOR,
+    ROLE_DOWNLINK,
+    ROLE_T0,
+    ROLE_T1,
+    USID_BITS,
+    Host,
+    Link,
+    LinkSpeed,
+    Mode,
+    Plan,
+    PlanError,
+    Port,
+    Switch,
+    SwitchRoutes,
+    Thresholds,
+    carrier,
+    ev_plane,
+    ev_uplink,
+    make_ev,
+    segment_list,
+    usid,
+)
+
+__all__ = [
+    "CPU_PORT",
+    "DEVICE_MTU",
+    "INTERFACE_NAME_MAX",
+    "LOCATOR",
+    "ROLE_DOWNLINK",
+    "ROLE_T0",
+    "ROLE_T1",
+    "USID_BITS",
+    "Host",
+    "Link",
+    "LinkSpeed",
+    "Mode",
+    "Plan",
+    "PlanError",
+    "Port",
+    "Switch",
+    "SwitchRoutes",
+    "Thresholds",
+    "carrier",
+    "ev_plane",
+    "ev_uplink",
+    "make_ev",
+    "segment_list",
+    "usid",
+]

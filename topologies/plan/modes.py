@@ -1,0 +1,90 @@
+"""Forwarding modes: which P4 program, who chooses the T1, and which EVs a QP has (mrc-protocol §8)."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from enum import Enum
+from random import Random
+
+from topologies.plan.addressing import PlanError, make_ev
+
+ECMP_EVS_PER_UPLINK = 4
+"""EVs a plane in ECMP mode, for each uplink of a T0: enough that every uplink is hit, most likely."""
+
+
+class Mode(str, Enum):
+    """How a fabric forwards. The value is what `--mode` takes."""
+
+    SRV6 = "srv6"
+    """uSIDs of the outer address name every hop; the EV is plane and uplink."""
+    STEV = "stev"
+    """Structured EV: the source's T0 reads the uplink from the EV; the same EVs as srv6, no outer header."""
+    ECMP = "ecmp"
+    """Switches hash addresses, ports and flow label; EVs are random numbers, the plane is kept beside each."""
+    SWITCH_SPRAY = "switch-spray"
+    """The T0 throws a die for each packet; one EV a plane."""
+    FLOW_ECMP = "flow-ecmp"
+    """The ECMP of today's networks: a QP keeps one EV, hence one plane and one path."""
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def program(self) -> str:
+        """P4 program of every switch."""
+        return "srv6" if self is Mode.SRV6 else "spray"
+
+    @property
+    def choice(self) -> str | None:
+        """How a T0 of spray.p4 picks the uplink: "structured", "hash" or "random"; None in srv6.p4."""
+        return _CHOICES[self]
+
+    @property
+    def ev_is_path(self) -> bool:
+        """Whether the EV names its path (§8.3), so that it can be located, traced and denied."""
+        return self in (Mode.SRV6, Mode.STEV)
+
+    @property
+    def outer_header(self) -> bool:
+        """Whether packets travel in an outer IPv6 header of 40 bytes."""
+        return self is Mode.SRV6
+
+    @classmethod
+    def named(cls, name: str | Mode) -> Mode:
+        """The mode of that name. Raises PlanError listing them."""
+        try:
+            return cls(name)
+        except ValueError:
+            known = [mode.value for mode in cls]
+            close = get_close_matches(str(name), known, n=1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise PlanError(f"no mode {name!r} ({hint}has: {', '.join(known)})") from None
+
+
+_CHOICES = {
+    Mode.SRV6: None,
+    Mode.STEV: "structured",
+    Mode.ECMP: "hash",
+    Mode.SWITCH_SPRAY: "random",
+    Mode.FLOW_ECMP: "hash",
+}
+
+
+def ev_planes(mode: Mode, planes: int, uplinks: int, seed: str) -> tuple[tuple[int, int], ...]:
+    """(EV, plane) pairs of a QP over `uplinks` paths a plane (1 inside a rack).
+
+    srv6, stev: one a path, plane by plane. ecmp: random, all distinct, as many in each plane. switch-spray: one a
+    plane. flow-ecmp: a single one. Equal seeds give equal EVs.
+    """
+    if mode.ev_is_path:
+        return tuple((make_ev(plane, uplink), plane) for plane in range(planes) for uplink in range(uplinks))
+    if mode is Mode.SWITCH_SPRAY:
+        return tuple((make_ev(plane, 0), plane) for plane in range(planes))
+    rng = Random(f"{mode.value}/{seed}")
+    if mode is Mode.FLOW_ECMP:
+        return ((rng.getrandbits(32), rng.randrange(planes)),)
+    drawn: dict[int, int] = {}
+    wanted = planes * (ECMP_EVS_PER_UPLINK * uplinks if uplinks > 1 else 1)
+    while len(drawn) < wanted:
+        drawn.setdefault(rng.getrandbits(32), len(drawn) % planes)
+    return tuple(drawn.items())
