@@ -23,7 +23,21 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Program = Annotated[Path, typer.Argument(help="The P4 program.", metavar="PROGRAM.p4")]
+
+def _source(text: str) -> Path:
+    """A program as it is typed: a path, or the name of one that comes with mrc-testbed (`srv6`)."""
+    from topologies.lab.p4_program import P4SRC
+
+    own = P4SRC / f"{text}.p4"
+    return own if not Path(text).exists() and "/" not in text and own.is_file() else Path(text)
+
+
+Program = Annotated[
+    Path, typer.Argument(parser=_source, help="The P4 program: a path, or the name of one of ours.", metavar="PROGRAM")
+]
+Programs = Annotated[
+    list[Path], typer.Argument(parser=_source, help="P4 programs: paths, or names of ours.", metavar="PROGRAM...")
+]
 Include = Annotated[list[Path] | None, typer.Option("-I", "--include", help="Folder for #include; may be repeated.")]
 Define = Annotated[list[str] | None, typer.Option("-D", "--define", help="Macro NAME or NAME=VALUE; may be repeated.")]
 
@@ -35,9 +49,9 @@ NoWarn = Annotated[
 FAILED = 1
 
 
-@app.command(epilog="Example: `mrc p4 check p4src/srv6.p4 p4src/spray.p4`")
+@app.command(epilog="Examples: `mrc p4 check mine.p4` · `mrc p4 check srv6 spray`, the two that come with mrc-testbed")
 def check(
-    programs: Annotated[list[Path], typer.Argument(help="P4 programs.", metavar="PROGRAM.p4...")],
+    programs: Programs,
     include: Include = None,
     define: Define = None,
     werror: Errors = False,

@@ -164,3 +164,11 @@ def test_links__of_a_bmv2_fabric_from_another_terminal_claim_neither_delay_nor_l
         assert row["delay_s"] == [0, 0] and None in row["loss"]  # hosts send through the kernel: nothing to ask
     assert show.run_word("links", ["p0-t1-0"], as_json=False) == 0
     assert "?" in capsys.readouterr().out
+
+
+def test_p4__takes_a_path_or_the_name_of_a_program_of_ours(mrc, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.p4").write_text("control c() { apply { x = 1; } }\n")
+    assert mrc("p4", "check", "srv6").returncode == 0
+    broken = mrc("p4", "check", "mine.p4", "srv7")
+    assert broken.returncode == 1 and "mine.p4:1:" in broken.stdout and "srv7: no such file" in broken.stdout
