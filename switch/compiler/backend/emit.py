@@ -5,10 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from switch.compiler.backend.code import Code, bits_of, c_comment, c_name, c_string, where_string
-from switch.compiler.backend.emit_deparser import Deparsers
-from switch.compiler.backend.emit_externs import IMPLIED_LIST
+from switch.compiler.backend.emit_arguments import ArgumentEmitter
+from switch.compiler.backend.emit_assign import AssignmentEmitter
+from switch.compiler.backend.emit_calls import CallEmitter
+from switch.compiler.backend.emit_context import EmitContext
+from switch.compiler.backend.emit_deparser import DeparserEmitter
+from switch.compiler.backend.emit_descriptors import DescriptorEmitter
+from switch.compiler.backend.emit_exits import Exits
+from switch.compiler.backend.emit_expr import ExpressionEmitter
+from switch.compiler.backend.emit_externs import IMPLIED_LIST, ExternEmitter
 from switch.compiler.backend.emit_frame import Lvalue
-from switch.compiler.backend.emit_stmt import CALL, action_constant
+from switch.compiler.backend.emit_functions import CALL, FunctionEmitter, action_constant
+from switch.compiler.backend.emit_packed import PackedEmitter
+from switch.compiler.backend.emit_packet_in import PacketInEmitter
+from switch.compiler.backend.emit_packet_out import PacketOutEmitter
+from switch.compiler.backend.emit_parser import ParserEmitter
+from switch.compiler.backend.emit_places import PlaceEmitter
+from switch.compiler.backend.emit_stmt import StatementEmitter
+from switch.compiler.backend.emit_tables import TableEmitter
+from switch.compiler.backend.emit_wide import WideEmitter
 from switch.compiler.frontend import tree
 from switch.compiler.p4info.p4info import Ids, translated_types
 from switch.compiler.sema.elaborate import ControlInstance, ElaboratedProgram
@@ -17,12 +32,33 @@ from switch.compiler.sema.types import Record, Stack, Varbit, Wide, form, is_sca
 _PHASES = ("verify", "ingress", "egress", "compute")
 
 
-class Emitter(Deparsers):
-    """Writes the C file of one program."""
+class Emitter:
+    """Writes the C file of one program: makes the writers, each with those that it uses."""
 
     def __init__(self, program: ElaboratedProgram, ids: Ids) -> None:
-        super().__init__(program)
-        self.ids = ids
+        self.program = program
+        self.context = context = EmitContext(program)
+        self.types, self.usage = context.types, context.usage
+
+        places = PlaceEmitter(context)
+        wide = WideEmitter(context, places)
+        expressions = ExpressionEmitter(context, places, wide)
+        packed = PackedEmitter(context, places, expressions)
+        packet_in, packet_out = PacketInEmitter(context, places, expressions), PacketOutEmitter(context, places)
+        assignments = AssignmentEmitter(context, places, expressions, wide, packet_in)
+        self.externs = ExternEmitter(context, places, expressions, packed, assignments, packet_in, packet_out)
+        arguments = ArgumentEmitter(context, places, expressions, assignments, self.externs)
+        self.functions = FunctionEmitter(context, expressions, assignments, arguments)
+        exits = Exits()
+        tables = TableEmitter(context, expressions, wide, packed, self.externs, arguments, self.functions, exits)
+        self.parsers = ParserEmitter(context, places, expressions, assignments, arguments)
+        calls = CallEmitter(
+            context, places, assignments, self.externs, arguments, self.functions, tables, self.parsers, exits
+        )
+        context.expressions, context.assignments, context.calls = expressions, assignments, calls
+        context.statements = StatementEmitter(context, places, expressions, assignments, calls)
+        self.deparser = DeparserEmitter(context, packet_out, self.functions)
+        self.descriptors = DescriptorEmitter(program, ids)
 
     def text(self) -> str:
         """The C file."""
@@ -30,14 +66,14 @@ class Emitter(Deparsers):
         headers = form(program.parser.params[1].type)
         meta = form(program.parser.params[2].type)
         if isinstance(headers, Record):
-            self.struct(headers)
-        self.struct(meta)  # type: ignore[arg-type]
-        self.parse_function(self._bind(program.parser.params[1:]))
+            self.types.struct(headers)
+        self.types.struct(meta)  # type: ignore[arg-type]
+        self.parsers.parse(self._bind(program.parser.params[1:]))
         calls = {phase: self._control(getattr(program, phase), phase) for phase in _PHASES}
-        self.deparser(self._bind(program.deparser.decl.params[1:]))
+        self.deparser.deparse(self._bind(program.deparser.decl.params[1:]))
         entry = self._entry_points(calls)
-        descriptors = self.descriptors().text()
-        functions = "\n".join(one.text() for one in self.functions)
+        descriptors = self.descriptors.code().text()
+        functions = "\n".join(one.text() for one in self.context.functions)
         traced = self._trace_fields()
         return "\n".join((self._head(), self._structs(), descriptors, functions, entry.text(), traced, self._program()))
 
@@ -47,7 +83,7 @@ class Emitter(Deparsers):
         return {id(one): Lvalue(c, one.type, key, True) for one, (c, key) in zip(params, places, strict=False)}
 
     def _control(self, control: ControlInstance, phase: str) -> str:
-        return self.control_function(control, self._bind(control.decl.params), phase)
+        return self.functions.control(control, self._bind(control.decl.params), phase)
 
     # ---- parts of the file
 
@@ -58,7 +94,7 @@ class Emitter(Deparsers):
             " *",
             " * Numbers in comments are line and column in the P4 source. Fields of headers that the program",
             " * never names are missing here: they stay in the frame. */",
-            '#include "p4wide.h"' if any(isinstance(one, Wide) for one in self.structs) else '#include "p4ops.h"',
+            '#include "p4wide.h"' if any(isinstance(one, Wide) for one in self.types.structs) else '#include "p4ops.h"',
             "",
         )
         code.open("enum {")
@@ -74,19 +110,19 @@ class Emitter(Deparsers):
 
     def _structs(self) -> str:
         code = Code()
-        for record in self.structs:
+        for record in self.types.structs:
             if isinstance(record, Wide):
-                code.add(f"{self.struct(record)} {{ uint8_t b[{record.bytes}]; }};", "")
+                code.add(f"{self.types.struct(record)} {{ uint8_t b[{record.bytes}]; }};", "")
                 continue
             if isinstance(record, Varbit):
-                code.open(f"{self.struct(record)} {{")
+                code.open(f"{self.types.struct(record)} {{")
                 code.add("uint16_t bits;", f"uint8_t bytes[{(record.width + 7) // 8 or 1}];")
                 code.close("};")
                 code.add("")
                 continue
             if isinstance(record, Stack):
-                code.open(f"{self.struct(record)} {{")
-                element = self.declare_type(record.element, self.program.main.where)
+                code.open(f"{self.types.struct(record)} {{")
+                element = self.types.declare_type(record.element, self.program.main.where)
                 code.add(f"{element} h[{record.size + 1}]; /* the last stands for all beyond the end */")
                 if record.of_headers:
                     code.add("uint32_t next; /* where extract(next) goes */")
@@ -100,12 +136,12 @@ class Emitter(Deparsers):
             for name in names:
                 of = record.fields[name]
                 width = "" if is_scalar(of) and not hasattr(form(of), "width") else f" /* {of} */"
-                code.add(f"{self.declare_type(of, record.decl.where)} {c_name(name)};{width}")
+                code.add(f"{self.types.declare_type(of, record.decl.where)} {c_name(name)};{width}")
             if record.kind != "header" and not names:
                 code.add("uint8_t empty;")
             code.close("};")
             code.add("")
-        headers, meta = (self.declare_type(one.type, one.where) for one in self.program.parser.params[1:3])
+        headers, meta = (self.types.declare_type(one.type, one.where) for one in self.program.parser.params[1:3])
         code.add("/* The packet's state between ingress and egress. */")
         code.open("struct phv {")
         code.add(f"{headers} hdr;", f"{meta} meta;", "uint16_t parsed; /* bytes of headers in the frame */")
@@ -114,7 +150,10 @@ class Emitter(Deparsers):
         code.open("struct variables {")
         for one in self.program.of_kind("direct_meter"):
             code.add(f"const struct p4rt_entry *metered_{one.index}; /* entry of {c_comment(one.name)} */")
-        code.add(*(f"{of} {name};" for of, name in self.variables), *([] if self.variables else ["uint8_t none;"]))
+        code.add(
+            *(f"{of} {name};" for of, name in self.context.variables),
+            *([] if self.context.variables else ["uint8_t none;"]),
+        )
         code.close("};")
         return code.text()
 
@@ -200,7 +239,7 @@ class Emitter(Deparsers):
                 visit(record.fields[one.name], here + ".")
 
         visit(self.program.parser.params[2].type, "")
-        out.update((IMPLIED_LIST + at, fields) for at, fields in enumerate(self.implied_lists))
+        out.update((IMPLIED_LIST + at, fields) for at, fields in enumerate(self.externs.implied_lists))
         return out
 
     def _run(self, phase: str, calls: dict[str, str], code: Code) -> None:

@@ -26,6 +26,11 @@ def field_bits(of: Type, where: Location) -> int:
     return base.width if isinstance(base, Wide) else bits_of(of, where)
 
 
+def bytes_of(of: Type, where: Location) -> int:
+    """Bytes of a field in a key or among the parameters."""
+    return (field_bits(of, where) + 7) // 8
+
+
 def load_field(c: str, base: str, offset: int, bits: int) -> str:
     """C statement: fill the field `c` from `bits` bits that begin `offset` bits after the pointer `base`."""
     if bits <= MAX_BITS:

@@ -7,40 +7,26 @@ more than emit (conditions, variables) always builds them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from switch.compiler.backend.code import Code, c_comment, c_name
-from switch.compiler.backend.emit_bits import scalar_leaves, store_bits
-from switch.compiler.backend.emit_frame import FunctionFrame, Lvalue, parts_of
-from switch.compiler.backend.emit_parser import HeaderShape, Parsers, header_shape
-from switch.compiler.backend.emit_stmt import CALL, SIGNATURE
-from switch.compiler.errors import fail
+from switch.compiler.backend.code import Code, c_comment
+from switch.compiler.backend.emit_context import EmitContext
+from switch.compiler.backend.emit_frame import FunctionFrame, Lvalue
+from switch.compiler.backend.emit_functions import CALL, SIGNATURE, FunctionEmitter
+from switch.compiler.backend.emit_packet_out import EmittedHeader, PacketOutEmitter
 from switch.compiler.frontend import tree
-from switch.compiler.sema.types import Record, Stack, Varbit, form
 
 
-@dataclass(frozen=True)
-class EmittedHeader:
-    """A header that a deparser may send."""
+class DeparserEmitter:
+    """Writes deparse(), and what it needs."""
 
-    place: Lvalue
-    record: Record
-    shape: HeaderShape
+    def __init__(self, context: EmitContext, packet_out: PacketOutEmitter, functions: FunctionEmitter) -> None:
+        self.context = context
+        self.program = context.program
+        self.packet_out = packet_out
+        self.functions = functions
 
-    @property
-    def size(self) -> str:
-        """C expression for its bytes."""
-        return self.shape.size_text(self.place.c)
-
-
-class Deparsers(Parsers):
-    """Writes deparse(), and what follows it."""
-
-    sending: bool = False
-    """Is a deparser that does more than emit being written?"""
-
-    def deparser(self, bindings: dict[int, Lvalue]) -> None:
+    def deparse(self, bindings: dict[int, Lvalue]) -> None:
         """Write deparse()."""
         decl = self.program.deparser.decl
         assert decl.body is not None
@@ -58,27 +44,8 @@ class Deparsers(Parsers):
         out: list[EmittedHeader] = []
         for one in decl.body.body:
             if isinstance(one, tree.CallStatement):
-                self._headers_of(one.call.callee.args[0][1], one.call, frame, out)
+                self.packet_out.headers_of(one.call.callee.args[0][1], one.call, frame, out)
         return out
-
-    def _headers_of(self, e: tree.Expr, call: tree.Call, frame: FunctionFrame, out: list[EmittedHeader]) -> None:
-        """The headers in the argument of an emit."""
-        if isinstance(e, (tree.ListExpr, tree.RecordExpr)):
-            for one in e.items:
-                self._headers_of(one[1] if isinstance(one, tuple) else one, call, frame, out)
-            return
-        self._headers_at(self.place(e, frame), call, out)
-
-    def _headers_at(self, place: Lvalue, call: tree.Call, out: list[EmittedHeader]) -> None:
-        record = form(place.type)
-        if not isinstance(record, (Record, Stack)):
-            fail(call.where, f"emit needs a header, a stack or a struct of headers, not a {place.type}")
-        if isinstance(record, Record) and record.kind == "header":
-            self.note_valid(place)
-            out.append(EmittedHeader(place, record, header_shape(record, call)))
-            return
-        for one in parts_of(place):
-            self._headers_at(one, call, out)
 
     # ---- only emits: in place if possible
 
@@ -101,69 +68,28 @@ class Deparsers(Parsers):
         total = sum(one.shape.most for one in headers)
         code.add(f"uint8_t block[{max(total, 1)}];", "", "at = 0;")
         for one in headers:
-            self._append(one, "block", "at", code)
+            self.packet_out.append(one, "block", "at", code)
         code.add("replace_headers(pkt, p, block, at);")
         code.close()
-        self.functions += [_replace_headers(), code]
+        self.context.functions += [_replace_headers(), code]
 
     def _patched(self, one: EmittedHeader) -> list[str]:
-        lines = self._stores(one, f"(frame + {one.place.c}.at)")
+        lines = self.packet_out.stores(one, f"(frame + {one.place.c}.at)")
         return [f"if ({one.place.c}.is_valid) {{", *("    " + line for line in lines), "}"] if lines else []
-
-    def _append(self, one: EmittedHeader, block: str, at: str, code: Code) -> None:
-        """Put a valid header behind those in `block`: its bytes in the frame, with what was written stored over."""
-        place = one.place
-        code.open(f"if ({place.c}.is_valid) {{")
-        code.open(f"if ({place.c}.at == P4_AT_NONE)")
-        code.add(f"memset({block} + {at}, 0, {one.size});")
-        code.close("else")
-        code.depth += 1
-        code.add(f"memcpy({block} + {at}, pkt->data + {place.c}.at, {one.size});")
-        code.depth -= 1
-        code.late(lambda: self._stores(one, f"({block} + {at})"))
-        code.add(f"{at} += {one.size};")
-        code.close()
-
-    def _stores(self, one: EmittedHeader, base: str) -> list[str]:
-        """Lines that store the written fields of a header at `base`."""
-        lines, offset = [], 0
-        for name, of in one.record.fields.items():
-            c = f"{one.place.c}.{c_name(name)}"
-            if isinstance(form(of), Varbit):
-                lines.append(f"memcpy({base} + {offset // 8}, {c}.bytes, {c}.bits / 8);")
-                base = f"({base} + {c}.bits / 8)"
-                continue
-            for leaf, bits in scalar_leaves(c, of, self.program.main.where):
-                if (one.place.key, name) in self.usage.writes:
-                    lines.append(store_bits(base, offset, bits, leaf))
-                offset += bits
-        return lines
 
     # ---- any deparser: a control that builds the headers
 
     def _building(self, bindings: dict[int, Lvalue]) -> None:
-        self.sending, self.sent_bytes = True, 0
-        function = self.control_function(self.program.deparser, bindings, "deparser")
-        self.sending = False
-        self.variables += [("uint8_t", f"block[{max(self.sent_bytes, 1)}]"), ("uint32_t", "sent")]
+        self.packet_out.sending, self.packet_out.sent_bytes = True, 0
+        function = self.functions.control(self.program.deparser, bindings, "deparser")
+        self.packet_out.sending = False
+        self.context.variables += [("uint8_t", f"block[{max(self.packet_out.sent_bytes, 1)}]"), ("uint32_t", "sent")]
         code = Code()
         code.add(f"static void deparse({SIGNATURE})")
         code.open("{")
         code.add("v->sent = 0;", f"{function}({CALL});", "replace_headers(pkt, p, v->block, v->sent);")
         code.close()
-        self.functions += [_replace_headers(), code]
-
-    def packet_call(self, e: tree.Call, frame: FunctionFrame) -> None:
-        if not self.sending or e.callee.name != "emit":
-            super().packet_call(e, frame)
-            return
-        headers: list[EmittedHeader] = []
-        self._headers_of(e.callee.args[0][1], e, frame, headers)
-        for one in headers:
-            self.sent_bytes += one.shape.most
-            frame.code.open(f"if (v->sent + {one.size} <= sizeof v->block) {{")
-            self._append(one, "v->block", "v->sent", frame.code)
-            frame.code.close()
+        self.context.functions += [_replace_headers(), code]
 
 
 def _only_emits(s: Any) -> bool:

@@ -5,10 +5,15 @@ Values are unsigned C integers with the unused high bits zero (p4ops.h).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
 from switch.compiler.backend.code import bits_of, c_type, literal, masked, narrowed, work_type
 from switch.compiler.backend.emit_bits import load_bits
-from switch.compiler.backend.emit_frame import FunctionFrame, Lvalue, parts_of
+from switch.compiler.backend.emit_context import EmitContext
+from switch.compiler.backend.emit_frame import FunctionFrame, Lvalue, acts, parts_of
 from switch.compiler.backend.emit_places import PlaceEmitter
+from switch.compiler.backend.emit_wide import WideEmitter
 from switch.compiler.errors import unsupported
 from switch.compiler.frontend import tree
 from switch.compiler.sema.types import (
@@ -27,14 +32,40 @@ from switch.compiler.sema.types import (
 )
 
 
-class ExprEmitter(PlaceEmitter):
-    """Writes expressions, each by the method named after its node."""
+class ExpressionEmitter:
+    """Writes expressions, each kind of node by the method that the table below names."""
+
+    def __init__(self, context: EmitContext, places: PlaceEmitter, wide: WideEmitter) -> None:
+        self.context = context
+        self.types = context.types
+        self.usage = context.usage
+        self.places = places
+        self.wide = wide
 
     def value(self, e: tree.Expr, frame: FunctionFrame) -> str:
         """C expression for the value of a scalar."""
         if e.const is not None:
             return self.constant(e)
-        return getattr(self, "_" + type(e).__name__.lower())(e, frame)
+        write = self.KINDS.get(type(e))
+        if write is None:
+            unsupported(e.where, "this as a value")
+        return write(self, e, frame)
+
+    def values(self, exprs: list[tree.Expr], frame: FunctionFrame) -> list[str]:
+        """C values of expressions evaluated from left to right: what a later one may change is taken before it."""
+        out = []
+        for at, e in enumerate(exprs):
+            text = self.value(e, frame)
+            if e.const is None and any(acts(one) for one in exprs[at + 1 :]):
+                name = frame.name("t")
+                frame.code.add(f"{self.types.declare_type(e.type, e.where)} {name} = {text};")
+                text = name
+            out.append(text)
+        return out
+
+    def condition(self, e: tree.Expr, frame: FunctionFrame) -> str:
+        text = self.value(e, frame)
+        return text[1:-1] if text[0] == "(" and _closes_at_end(text) else text
 
     def constant(self, e: tree.Expr) -> str:
         of = form(e.type)
@@ -52,14 +83,14 @@ class ExprEmitter(PlaceEmitter):
             unsupported(e.where, f"the number {e.const}", "give it a width")
         return literal(e.const & (1 << bits) - 1, bits)
 
-    def _pathexpression(self, e: tree.PathExpression, frame: FunctionFrame) -> str:
+    def _path(self, e: tree.PathExpression, frame: FunctionFrame) -> str:
         if isinstance(e.decl, tree.Const):
             return self.value(e.decl.value, frame)
         return self._read(e, frame)
 
     def _read(self, e: tree.Expr, frame: FunctionFrame) -> str:
-        place = self.place(e, frame)
-        self.note(place, False)
+        place = self.places.place(e, frame)
+        self.usage.note(place, False)
         if not isinstance(form(place.type), Record):
             bits_of(place.type, e.where)
         return place.c
@@ -67,38 +98,33 @@ class ExprEmitter(PlaceEmitter):
     def _member(self, e: tree.Member, frame: FunctionFrame) -> str:
         if isinstance(e.base.type, Applied):
             assert isinstance(e.base, tree.Call)
-            call = self.call_value(e.base, frame)
+            if e.name == "action_run":
+                return f"{self.context.calls.value(e.base, frame)}.action"
+            call = self.context.calls.value(e.base, frame)
             return f"{call}.hit" if e.name == "hit" else f"!{call}.hit"
         if isinstance(e.base.type, Stack) and e.name == "lastIndex":
-            return f"({self.place(e.base, frame).c}.next - 1)"
+            return f"({self.places.place(e.base, frame).c}.next - 1)"
         return self._read(e, frame)
 
     def _index(self, e: tree.Index, frame: FunctionFrame) -> str:
         return self._read(e, frame)
 
-    def call_value(self, e: tree.Call, frame: FunctionFrame) -> str:
-        """C expression of a call; statements (emit_stmt.py) knows tables and functions."""
-        raise NotImplementedError
-
     def _call(self, e: tree.Call, frame: FunctionFrame) -> str:
         if e.callee.kind == "header":
-            return self._is_valid(self.place(e.callee.base, frame))
-        return self.call_value(e, frame)
+            return self._is_valid(self.places.place(e.callee.base, frame))
+        return self.context.calls.value(e, frame)
 
     def _is_valid(self, place: Lvalue) -> str:
         record = form(place.type)
         if isinstance(record, Record) and record.kind == "header_union":
             return "(" + " | ".join(self._is_valid(one) for one in parts_of(place)) + ")"
-        self.note_valid(place)
+        self.usage.note_valid(place)
         return f"{place.c}.is_valid"
-
-    def note_valid(self, place: Lvalue) -> None:
-        self.usage.note(place.key, form(place.type), [], False)  # type: ignore[arg-type]
 
     def _slice(self, e: tree.Slice, frame: FunctionFrame) -> str:
         whole = form(e.base.type)
         if isinstance(whole, Wide):
-            return self.wide_part(e, frame)
+            return self.wide.part(e, frame)
         if e.width is not None:
             return self._plus_slice(e, frame)
         high, low = e.high.const, e.low.const
@@ -108,22 +134,6 @@ class ExprEmitter(PlaceEmitter):
         if high < bits - 1:
             text = f"({text} & {literal((1 << high - low + 1) - 1, bits)})"
         return narrowed(text, bits, high - low + 1)
-
-    def wide_part(self, e: tree.Slice, frame: FunctionFrame) -> str:
-        """The same of a number of more than 128 bits; emit_wide.py."""
-        raise NotImplementedError
-
-    def wide_order(self, e: tree.Binary, of: Wide, frame: FunctionFrame) -> str:
-        """<, >, <=, >= of such numbers; emit_wide.py."""
-        raise NotImplementedError
-
-    def wide_operand(self, e: tree.Expr, frame: FunctionFrame, *later: tree.Expr) -> Lvalue:
-        """Where such a number is; emit_wide.py."""
-        raise NotImplementedError
-
-    def amount(self, e: tree.Expr, frame: FunctionFrame) -> str:
-        """C expression for what a shift moves by; emit_wide.py."""
-        raise NotImplementedError
 
     def _plus_slice(self, e: tree.Slice, frame: FunctionFrame) -> str:
         """x[low +: width] with a low end known only at run time; bits beyond the end of x are zeros."""
@@ -141,9 +151,9 @@ class ExprEmitter(PlaceEmitter):
         return masked(f"({e.op}({work_type(bits)}){text})", bits)
 
     def _ternary(self, e: tree.Ternary, frame: FunctionFrame) -> str:
-        if self.acts(e.then) or self.acts(e.other):
+        if acts(e.then) or acts(e.other):
             name = frame.name("t")
-            frame.code.add(f"{self.declare_type(e.type, e.where)} {name};")
+            frame.code.add(f"{self.types.declare_type(e.type, e.where)} {name};")
             frame.code.open(f"if ({self.value(e.condition, frame)}) {{")
             frame.code.add(f"{name} = {self.value(e.then, frame)};")
             frame.code.close("} else {")
@@ -157,8 +167,8 @@ class ExprEmitter(PlaceEmitter):
     def _cast(self, e: tree.Cast, frame: FunctionFrame) -> str:
         of, to = form(e.operand.type), form(e.type)
         if isinstance(of, Wide) and isinstance(to, Bits):
-            place = self.place(e.operand, frame)
-            self.note(place, False)
+            place = self.places.place(e.operand, frame)
+            self.usage.note(place, False)
             return f"({c_type(to.width)}){load_bits(f'{place.c}.b', 8 * of.bytes - to.width, to.width)}"
         text = self.value(e.operand, frame)
         if of in (to, BOOL):
@@ -185,11 +195,11 @@ class ExprEmitter(PlaceEmitter):
             return self._logical(e, frame)
         of = form(e.left.type)
         if isinstance(of, Wide):
-            return self.wide_order(e, of, frame)
+            return self.wide.order(e, of, frame)
         assert isinstance(of, Bits)
         if isinstance(form(e.right.type), Wide) and e.op in ("<<", ">>") and e.right.const is None:
             left = self.value(e.left, frame)
-            return self._shift(e, left, self.amount(e.right, frame), of)
+            return self._shift(e, left, self.wide.amount(e.right, frame), of)
         left, right = self.values([e.left, e.right], frame)
         bits = bits_of(of, e.where)
         if e.op in ("<", ">", "<=", ">="):
@@ -211,7 +221,7 @@ class ExprEmitter(PlaceEmitter):
 
     def _logical(self, e: tree.Binary, frame: FunctionFrame) -> str:
         """&& and ||: the right side is evaluated only when it matters."""
-        if not self.acts(e.right):
+        if not acts(e.right):
             return f"({self.value(e.left, frame)} {e.op} {self.value(e.right, frame)})"
         name = frame.name("t")
         frame.code.add(f"uint8_t {name} = {self.value(e.left, frame)};")
@@ -247,11 +257,11 @@ class ExprEmitter(PlaceEmitter):
                 unsupported(e.where, f"comparing values of type {e.left.type}")
             left_text, right_text = self.values([e.left, e.right], frame)
             return f"({left_text} {e.op} {right_text})"
-        taken = self.acts(e.right) and not isinstance(record, Varbit)
-        left = self.temporary_place(e.left, frame) if taken else self.place(e.left, frame)
-        right = self.place(e.right, frame)
-        self.note_whole(left, False)
-        self.note_whole(right, False)
+        taken = acts(e.right) and not isinstance(record, Varbit)
+        left = self.places.temporary_place(e.left, frame) if taken else self.places.place(e.left, frame)
+        right = self.places.place(e.right, frame)
+        self.usage.note_whole(left, False)
+        self.usage.note_whole(right, False)
         text = self._same(left, right)
         return text if e.op == "==" else f"!{text}"
 
@@ -269,3 +279,34 @@ class ExprEmitter(PlaceEmitter):
             both = f"{left.c}.is_valid == {right.c}.is_valid"
             return f"({both} && (!{left.c}.is_valid || ({body})))"
         return f"({body})"
+
+    KINDS: ClassVar[Mapping[type[tree.Expr], Callable[[ExpressionEmitter, Any, FunctionFrame], str]]] = {
+        tree.PathExpression: _path,
+        tree.Member: _member,
+        tree.Index: _index,
+        tree.Slice: _slice,
+        tree.Unary: _unary,
+        tree.Binary: _binary,
+        tree.Ternary: _ternary,
+        tree.Cast: _cast,
+        tree.Call: _call,
+    }
+    """How the value of a node is written that the compiler does not know."""
+
+    NO_VALUES: ClassVar[frozenset[type[tree.Expr]]] = frozenset({
+        tree.Integer, tree.Boolean, tree.String, tree.TypeMember,  # constants
+        tree.ListExpr, tree.RecordExpr, tree.Invalid, tree.Dots, tree.Default, tree.Construct,  # no scalars
+        tree.Mask, tree.Range, tree.DontCare,  # in key sets and arguments
+        tree.Refused,
+    })  # fmt: skip
+    """Nodes that never come to KINDS."""
+
+
+def _closes_at_end(text: str) -> bool:
+    """Does the parenthesis that opens `text` close at its very end?"""
+    depth = 0
+    for i, char in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(char, 0)
+        if depth == 0:
+            return i == len(text) - 1
+    return False

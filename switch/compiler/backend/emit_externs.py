@@ -6,17 +6,18 @@ which the process of BMv2 ends, drops the packet and is counted. Externs that ar
 
 from __future__ import annotations
 
-from switch.compiler.backend.code import (
-    bits_of,
-    c_comment,
-    c_string,
-    c_type,
-    masked,
-    where_string,
-    work_type,
-)
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+from switch.compiler.backend.code import bits_of, c_comment, c_string, c_type, masked, where_string, work_type
+from switch.compiler.backend.emit_assign import AssignmentEmitter
+from switch.compiler.backend.emit_context import EmitContext
+from switch.compiler.backend.emit_expr import ExpressionEmitter
 from switch.compiler.backend.emit_frame import FunctionFrame
 from switch.compiler.backend.emit_packed import PackedEmitter
+from switch.compiler.backend.emit_packet_in import PacketInEmitter
+from switch.compiler.backend.emit_packet_out import PacketOutEmitter
+from switch.compiler.backend.emit_places import PlaceEmitter
 from switch.compiler.errors import unsupported
 from switch.compiler.frontend import tree
 from switch.compiler.sema.elaborate import ExternInstance
@@ -24,16 +25,34 @@ from switch.compiler.sema.types import Bits, form
 
 _SILENT = {"log_msg", "static_assert"}
 
-
 IMPLIED_LIST = 1 << 16
 """Number of the first field list that a program gives in place, by clone3, resubmit and recirculate."""
 
 
-class Externs(PackedEmitter):
-    """Writes extern calls. Methods are named after the function or `object_method`."""
+class ExternEmitter:
+    """Writes calls of extern functions and of methods of extern objects, each by the method that its table names."""
 
-    def store(self, target: tree.Expr, text: str, frame: FunctionFrame) -> None:
-        raise NotImplementedError
+    def __init__(
+        self,
+        context: EmitContext,
+        places: PlaceEmitter,
+        expressions: ExpressionEmitter,
+        packed: PackedEmitter,
+        assignments: AssignmentEmitter,
+        packet_in: PacketInEmitter,
+        packet_out: PacketOutEmitter,
+    ) -> None:
+        self.program = context.program
+        self.places = places
+        self.expressions = expressions
+        self.packed = packed
+        self.assignments = assignments
+        self.packet_in = packet_in
+        self.packet_out = packet_out
+        self.shared = {id(one.decl): one for one in context.program.externs}
+        """Instances at top level by id() of their declaration."""
+        self.implied_lists: list[list[str]] = []
+        """Field lists given in place: C paths below the metadata."""
 
     def extern(self, e: tree.Call, frame: FunctionFrame) -> ExternInstance:
         """The instance a method is called on."""
@@ -49,41 +68,39 @@ class Externs(PackedEmitter):
         if id(e.decl) in frame.bindings:
             return frame.bindings[id(e.decl)].instance  # type: ignore[no-any-return]
         members = frame.control.members if frame.control else {}
-        return members.get(id(e.decl)) or self.shared_externs.get(id(e.decl))
+        return members.get(id(e.decl)) or self.shared.get(id(e.decl))
 
-    @property
-    def shared_externs(self) -> dict[int, ExternInstance]:
-        return {id(one.decl): one for one in self.program.externs}
-
-    def _call_method(self, e: tree.Call, frame: FunctionFrame) -> None:
-        base = e.callee.base
-        if str(base.type) in ("packet_in", "packet_out"):
-            self.packet_call(e, frame)
+    def method(self, e: tree.Call, frame: FunctionFrame) -> None:
+        """A method of an extern object as a statement."""
+        if str(e.callee.base.type) in ("packet_in", "packet_out"):
+            if self.packet_out.sending and e.callee.name == "emit":
+                self.packet_out.call(e, frame)
+            else:
+                self.packet_in.call(e, frame)
             return
         one = self.extern(e, frame)
-        write = getattr(self, f"_{one.kind}_{e.callee.name}", None)
+        write = self.METHODS.get((one.kind, e.callee.name))
         if write is None:
             unsupported(e.where, f"{one.kind}.{e.callee.name}")
-        write(e, one, frame)
+        write(self, e, one, frame)
 
-    def packet_call(self, e: tree.Call, frame: FunctionFrame) -> None:
-        """Calls of packet_in and packet_out; the parser (emit_parser.py) has them."""
-        unsupported(e.where, f"{e.callee.name} outside a parser")
-
-    def _call_function(self, e: tree.Call, frame: FunctionFrame) -> None:
+    def function(self, e: tree.Call, frame: FunctionFrame) -> None:
+        """An extern function as a statement."""
         name = e.callee.name
         if name in _SILENT:
             if name == "log_msg":
                 text = e.callee.args[0][1].const
                 frame.code.add(f"P4_NOTE({c_string(f'log_msg {text}')}, {where_string(e.where)});")
             return
-        write = getattr(self, "_fn_" + name, None)
+        write = self.FUNCTIONS.get(name)
         if write is None:
             unsupported(e.where, name)
-        write(e, [arg for _, arg in e.callee.args], frame)
+        write(self, e, [arg for _, arg in e.callee.args], frame)
 
-    def function_value(self, e: tree.Call, frame: FunctionFrame) -> str:
+    def value(self, e: tree.Call, frame: FunctionFrame) -> str:
         """Externs that give a value: lookahead and length, which only a parser has, and static_assert."""
+        if frame.in_parser and e.callee.kind == "method":
+            return self.packet_in.value(e, frame)
         if e.callee.name == "static_assert":
             return "1"
         unsupported(e.where, f"{e.callee.name} here")
@@ -91,7 +108,7 @@ class Externs(PackedEmitter):
     # ---- objects
 
     def _counter_count(self, e: tree.Call, one: ExternInstance, frame: FunctionFrame) -> None:
-        index = self.value(e.callee.args[0][1], frame)
+        index = self.expressions.value(e.callee.args[0][1], frame)
         frame.code.add(f"p4rt_count(dev, {one.index} /* {c_comment(one.name)} */, {index}, pkt);")
         frame.code.add(f"P4_COUNT({c_string(one.name)}, {where_string(e.where)}, {index});")
 
@@ -102,21 +119,21 @@ class Externs(PackedEmitter):
         target, index = (arg for _, arg in e.callee.args)
         bits = bits_of(one.cell, e.where)
         number = f"{one.index} /* {c_comment(one.name)} */"
-        cell = f"p4rt_register_read(dev, {number}, {self.value(index, frame)}, {self._before(target, frame)})"
-        self.store(target, f"({c_type(bits)}){cell}", frame)
+        cell = (
+            f"p4rt_register_read(dev, {number}, {self.expressions.value(index, frame)}, {self._before(target, frame)})"
+        )
+        self.assignments.store(target, f"({c_type(bits)}){cell}", frame)
         event = f"P4RT_EV_REGISTER_READ, {c_string(one.name)}, {where_string(e.where)}"
-        frame.code.add(f"P4_REGISTER({event}, {self.value(index, frame)}, {self.loaded(target, frame)});")
+        frame.code.add(
+            f"P4_REGISTER({event}, {self.expressions.value(index, frame)}, {self.assignments.loaded(target, frame)});"
+        )
 
     def _before(self, target: tree.Expr, frame: FunctionFrame) -> str:
         """What an `out` argument holds before the call, as a number: an index out of range leaves it as it is."""
-        return "0" if isinstance(target, tree.DontCare) else self.value(target, frame)
-
-    def loaded(self, target: tree.Expr, frame: FunctionFrame) -> str:
-        """The value just stored, for the tracer: read back without noting a read of the field."""
-        raise NotImplementedError
+        return "0" if isinstance(target, tree.DontCare) else self.expressions.value(target, frame)
 
     def _register_write(self, e: tree.Call, one: ExternInstance, frame: FunctionFrame) -> None:
-        index, value = (self.value(arg, frame) for _, arg in e.callee.args)
+        index, value = (self.expressions.value(arg, frame) for _, arg in e.callee.args)
         frame.code.add(f"p4rt_register_write(dev, {one.index} /* {c_comment(one.name)} */, {index}, {value});")
         event = f"P4RT_EV_REGISTER_WRITE, {c_string(one.name)}, {where_string(e.where)}"
         frame.code.add(f"P4_REGISTER({event}, {index}, {value});")
@@ -124,7 +141,7 @@ class Externs(PackedEmitter):
     def _meter_execute_meter(self, e: tree.Call, one: ExternInstance, frame: FunctionFrame) -> None:
         index, target = (arg for _, arg in e.callee.args)
         number = f"{one.index} /* {c_comment(one.name)} */"
-        text = f"p4rt_meter(dev, {number}, {self.value(index, frame)}, {self._before(target, frame)}, pkt)"
+        text = f"p4rt_meter(dev, {number}, {self.expressions.value(index, frame)}, {self._before(target, frame)}, pkt)"
         self._colour(e, target, text, one, frame)
 
     def _direct_meter_read(self, e: tree.Call, one: ExternInstance, frame: FunctionFrame) -> None:
@@ -136,8 +153,10 @@ class Externs(PackedEmitter):
         if not isinstance(form(target.type), Bits):
             unsupported(e.where, f"the colour of a meter as a {target.type}", "bit<N> is")
         bits = bits_of(target.type, e.where)
-        self.store(target, masked(f"({work_type(bits)}){text}", bits), frame)
-        frame.code.add(f"P4_VALUE({c_string(one.name)}, {where_string(e.where)}, {self.loaded(target, frame)});")
+        self.assignments.store(target, masked(f"({work_type(bits)}){text}", bits), frame)
+        frame.code.add(
+            f"P4_VALUE({c_string(one.name)}, {where_string(e.where)}, {self.assignments.loaded(target, frame)});"
+        )
 
     # ---- functions
 
@@ -147,15 +166,13 @@ class Externs(PackedEmitter):
 
     def _fn_assert(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
         """The packet goes on to the end of its pipeline, which drops it."""
-        frame.code.open(f"if (!{self.value(args[0], frame)}) {{")
+        frame.code.open(f"if (!{self.expressions.value(args[0], frame)}) {{")
         frame.code.add(f"P4_NOTE({c_string(f'{e.callee.name} is false')}, {where_string(e.where)});")
         frame.code.add("pkt->asked |= P4RT_ASK_STOP;", f"dev->false_assert = {where_string(e.where)};")
         frame.code.close()
 
-    _fn_assume = _fn_assert
-
     def _fn_truncate(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
-        frame.code.add(f"pkt->truncate = {self.value(args[0], frame)};")
+        frame.code.add(f"pkt->truncate = {self.expressions.value(args[0], frame)};")
         frame.code.add(f'P4_NOTE_NUMBER("truncate", {where_string(e.where)}, pkt->truncate);')
 
     def _fn_random(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
@@ -163,9 +180,9 @@ class Externs(PackedEmitter):
         bits = bits_of(target.type, e.where)
         if bits > 64:
             unsupported(e.where, f"random of {bits} bits", "up to 64 bits are")
-        text = f"p4rt_random(dev, {self.value(low, frame)}, {self.value(high, frame)})"
-        self.store(target, f"({c_type(bits)}){text}", frame)
-        frame.code.add(f'P4_VALUE("random", {where_string(e.where)}, {self.loaded(target, frame)});')
+        text = f"p4rt_random(dev, {self.expressions.value(low, frame)}, {self.expressions.value(high, frame)})"
+        self.assignments.store(target, f"({c_type(bits)}){text}", frame)
+        frame.code.add(f'P4_VALUE("random", {where_string(e.where)}, {self.assignments.loaded(target, frame)});')
 
     def _fn_clone(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
         self._clone(e, args, "P4RT_NONE", frame)
@@ -181,7 +198,9 @@ class Externs(PackedEmitter):
         if frame.phase != wanted:
             unsupported(e.where, f"CloneType.{args[0].const} outside the {wanted}")
         frame.code.add(f'P4_NOTE("clone", {where_string(e.where)});')
-        frame.code.add("pkt->asked |= P4RT_ASK_CLONE;", f"pkt->clone_session = {self.value(args[1], frame)};")
+        frame.code.add(
+            "pkt->asked |= P4RT_ASK_CLONE;", f"pkt->clone_session = {self.expressions.value(args[1], frame)};"
+        )
         frame.code.add(f"pkt->clone_list = {fields};")
 
     def _fn_resubmit_preserving_field_list(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
@@ -213,7 +232,7 @@ class Externs(PackedEmitter):
             if isinstance(e, tree.ListExpr):
                 todo = [*e.items, *todo]
                 continue
-            place = self.place(e, frame)
+            place = self.places.place(e, frame)
             if place.c.startswith("p->meta.") or place.c == "p->meta":
                 fields.append(place.c.removeprefix("p->meta").lstrip("."))
         if not fields:
@@ -235,7 +254,7 @@ class Externs(PackedEmitter):
         index = next(i for i, one in enumerate(self.program.digests) if one.type == of)
         frame.code.open("{")
         buffer = frame.name("data")
-        size = self.padded(args[1], of, frame, buffer)
+        size = self.packed.padded(args[1], of, frame, buffer)
         name = c_comment(self.program.digests[index].name)
         frame.code.add(f"p4rt_digest(dev, {index} /* {name} */, {buffer}, {size});")
         frame.code.add(f"P4_NOTE({c_string('digest ' + self.program.digests[index].name)}, {where_string(e.where)});")
@@ -245,12 +264,12 @@ class Externs(PackedEmitter):
         target, algorithm, base, data, limit = args
         frame.code.open("{")
         buffer = frame.name("data")
-        size = self.packed([data], frame, buffer, copied=True)
+        size = self.packed.packed([data], frame, buffer, copied=True)
         text = self.hash_of(algorithm, buffer, size)
         bits = bits_of(target.type, e.where)
-        text = f"p4_in_range({text}, {self.value(base, frame)}, {self.value(limit, frame)})"
-        self.store(target, masked(f"({work_type(bits)}){text}", bits), frame)
-        frame.code.add(f'P4_VALUE("hash", {where_string(e.where)}, {self.loaded(target, frame)});')
+        text = f"p4_in_range({text}, {self.expressions.value(base, frame)}, {self.expressions.value(limit, frame)})"
+        self.assignments.store(target, masked(f"({work_type(bits)}){text}", bits), frame)
+        frame.code.add(f'P4_VALUE("hash", {where_string(e.where)}, {self.assignments.loaded(target, frame)});')
         frame.code.close()
 
     def hash_of(self, algorithm: tree.Expr, buffer: str, size: int | str) -> str:
@@ -277,9 +296,9 @@ class Externs(PackedEmitter):
     ) -> tuple[str, tree.Expr]:
         """Open `if (condition) {`, compute; returns the C value and the checksum field."""
         condition, data, field, algorithm = args
-        frame.code.open(f"if ({self.value(condition, frame)}) {{")
+        frame.code.open(f"if ({self.expressions.value(condition, frame)}) {{")
         buffer = frame.name("data")
-        size = self.packed([data], frame, buffer)
+        size = self.packed.packed([data], frame, buffer)
         if payload:
             whole = frame.name("whole")
             frame.code.add(
@@ -299,7 +318,7 @@ class Externs(PackedEmitter):
 
     def _update(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame, payload: bool) -> None:
         text, field = self._checksum(e, args, frame, payload)
-        self.store(field, text, frame)
+        self.assignments.store(field, text, frame)
         frame.code.close()
 
     def _fn_verify_checksum(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
@@ -312,7 +331,47 @@ class Externs(PackedEmitter):
         text, field = self._checksum(e, args, frame, payload)
         valid = ""
         if isinstance(field, (tree.Member, tree.Index)):
-            valid = self.place(field, frame).valid  # a checksum in a header that is not there is not wrong
+            valid = self.places.place(field, frame).valid  # a checksum in a header that is not there is not wrong
         there = f"{valid} && " if valid else ""
-        frame.code.add(f"if ({there}{self.value(field, frame)} != {text})", "    pkt->std.checksum_error = 1;")
+        frame.code.add(
+            f"if ({there}{self.expressions.value(field, frame)} != {text})", "    pkt->std.checksum_error = 1;"
+        )
         frame.code.close()
+
+    def _fn_verify(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
+        self.packet_in.verify(e, args, frame)
+
+    METHODS: ClassVar[
+        Mapping[tuple[str, str], Callable[[ExternEmitter, tree.Call, ExternInstance, FunctionFrame], None]]
+    ] = {
+        ("counter", "count"): _counter_count,
+        ("direct_counter", "count"): _direct_counter_count,
+        ("register", "read"): _register_read,
+        ("register", "write"): _register_write,
+        ("meter", "execute_meter"): _meter_execute_meter,
+        ("direct_meter", "read"): _direct_meter_read,
+    }
+    """By kind of the object and name of the method."""
+
+    FUNCTIONS: ClassVar[Mapping[str, Callable[[ExternEmitter, tree.Call, list[tree.Expr], FunctionFrame], None]]] = {
+        "mark_to_drop": _fn_mark_to_drop,
+        "assert": _fn_assert,
+        "assume": _fn_assert,
+        "truncate": _fn_truncate,
+        "random": _fn_random,
+        "clone": _fn_clone,
+        "clone_preserving_field_list": _fn_clone_preserving_field_list,
+        "resubmit_preserving_field_list": _fn_resubmit_preserving_field_list,
+        "recirculate_preserving_field_list": _fn_recirculate_preserving_field_list,
+        "clone3": _fn_clone3,
+        "resubmit": _fn_resubmit,
+        "recirculate": _fn_recirculate,
+        "digest": _fn_digest,
+        "hash": _fn_hash,
+        "update_checksum": _fn_update_checksum,
+        "update_checksum_with_payload": _fn_update_checksum_with_payload,
+        "verify_checksum": _fn_verify_checksum,
+        "verify_checksum_with_payload": _fn_verify_checksum_with_payload,
+        "verify": _fn_verify,
+    }
+    """By name. Those that are missing are refused."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from switch.compiler.backend.code import Code, c_name
-from switch.compiler.sema.elaborate import ControlInstance
+from switch.compiler.frontend import tree
+from switch.compiler.sema.elaborate import ControlInstance, TableInstance
 from switch.compiler.sema.types import Record, Stack, Type, form
 
 
@@ -34,13 +36,38 @@ class Lvalue:
 
 @dataclass
 class Usage:
-    """Fields of the headers of the program that are read and written anywhere, as (key of the header, field)."""
+    """Fields of the headers of the program that are read and written anywhere, as (key of the header, field).
+
+    The parser loads only these, and the deparser stores only those written.
+    """
 
     reads: set[tuple[str, str]] = field(default_factory=set)
     writes: set[tuple[str, str]] = field(default_factory=set)
     types: dict[str, Record] = field(default_factory=dict)
 
-    def note(self, key: str, record: Record, names: Any, write: bool) -> None:
+    def note(self, place: Lvalue, write: bool) -> None:
+        """A place is read or written: remember which fields of which headers that touches."""
+        if place.field:
+            key, record, name = place.field
+            self._add(key, record, [name], write)
+        self.note_whole(place, write)
+
+    def note_whole(self, place: Lvalue, write: bool) -> None:
+        """A struct or header is read or written as a whole: all fields of all headers in it."""
+        record = form(place.type)
+        if isinstance(record, Stack):
+            self.note_whole(element_of(place, 0), write)
+        elif isinstance(record, Record) and record.kind == "header":
+            self._add(place.key, record, record.fields, write)
+        elif isinstance(record, Record):
+            for one in parts_of(place):
+                self.note_whole(one, write)
+
+    def note_valid(self, place: Lvalue) -> None:
+        """Whether a header is valid is asked or said, of its fields nothing."""
+        self._add(place.key, form(place.type), [], False)  # type: ignore[arg-type]
+
+    def _add(self, key: str, record: Record, names: Iterable[str], write: bool) -> None:
         self.types[key] = record
         (self.writes if write else self.reads).update((key, name) for name in names)
 
@@ -85,6 +112,22 @@ class FunctionFrame:
             out, n = f"{base}_{n}", n + 1
         self.used_names.add(out)
         return out
+
+    def table(self, decl: tree.Table) -> TableInstance:
+        """The instance of a table of this control."""
+        assert self.control is not None
+        table: TableInstance = self.control.members[id(decl)]
+        return table
+
+
+def acts(e: Any) -> bool:
+    """Does evaluating an expression do anything but give a value, or need statements before it?"""
+    return any(
+        isinstance(one, tree.Call)
+        and one.callee is not None
+        and one.callee.kind in ("user", "table", "method", "function")
+        for one in tree.walk(e)
+    )
 
 
 def element_of(stack: Lvalue, index: int) -> Lvalue:

@@ -7,8 +7,10 @@ from itertools import groupby
 
 from switch.compiler.backend.code import bits_of, c_name
 from switch.compiler.backend.emit_bits import store_bits
-from switch.compiler.backend.emit_expr import ExprEmitter
+from switch.compiler.backend.emit_context import EmitContext
+from switch.compiler.backend.emit_expr import ExpressionEmitter
 from switch.compiler.backend.emit_frame import FunctionFrame, Lvalue, parts_of
+from switch.compiler.backend.emit_places import PlaceEmitter
 from switch.compiler.errors import Location, unsupported
 from switch.compiler.frontend import tree
 from switch.compiler.sema.check_calls import data_fields, is_data
@@ -26,8 +28,13 @@ class _Leaf:
     varbit: Varbit | None = None
 
 
-class PackedEmitter(ExprEmitter):
+class PackedEmitter:
     """Lays values out in buffers."""
+
+    def __init__(self, context: EmitContext, places: PlaceEmitter, expressions: ExpressionEmitter) -> None:
+        self.usage = context.usage
+        self.places = places
+        self.expressions = expressions
 
     def packed(self, data: list[tree.Expr], frame: FunctionFrame, buffer: str, *, copied: bool = False) -> int | str:
         """Write statements that lay out values, most significant bit first, in `buffer`; returns its bytes (C).
@@ -125,13 +132,13 @@ class PackedEmitter(ExprEmitter):
             for item, part in zip(items, parts, strict=True):
                 self._padded(item, part, frame, out)
         elif isinstance(base, (Record, Wide)):
-            place = self.place(e, frame)
-            self.note(place, False)
+            place = self.places.place(e, frame)
+            self.usage.note(place, False)
             self._padded_place(place, e.where, out)
         elif of == INT:
             unsupported(e.where, "a number without a width here", "write 8w1, say")
         else:
-            out.append((self.value(e, frame), bits_of(of, e.where)))
+            out.append((self.expressions.value(e, frame), bits_of(of, e.where)))
 
     def _padded_place(self, place: Lvalue, where: Location, out: list[tuple[str, int]]) -> None:
         record = form(place.type)
@@ -147,10 +154,10 @@ class PackedEmitter(ExprEmitter):
         in_place = isinstance(e, (tree.PathExpression, tree.Member, tree.Index)) and e.const is None
         by_itself = in_place and _is_part(e) and not copied
         if not isinstance(form(of), (Record, Stack, Varbit, Wide)) and not by_itself:
-            out.append(_Leaf(self.value(e, frame), bits_of(of, e.where)))
+            out.append(_Leaf(self.expressions.value(e, frame), bits_of(of, e.where)))
             return
-        place = self.place(e, frame)
-        self.note(place, False)
+        place = self.places.place(e, frame)
+        self.usage.note(place, False)
         self._spread(place, e.where, out)
 
     def _spread(self, place: Lvalue, where: Location, out: list[_Leaf]) -> None:

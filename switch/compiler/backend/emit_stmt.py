@@ -1,29 +1,50 @@
-"""Statements -> C statements. Assignments: emit_assign.py; calls and functions: emit_calls.py."""
+"""Statements -> C statements. Assignments: emit_assign.py; calls: emit_calls.py."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 from switch.compiler.backend.code import c_comment
-from switch.compiler.backend.emit_calls import CALL, SIGNATURE, CallEmitter, action_constant
+from switch.compiler.backend.emit_assign import AssignmentEmitter
+from switch.compiler.backend.emit_calls import CallEmitter
+from switch.compiler.backend.emit_context import EmitContext
+from switch.compiler.backend.emit_expr import ExpressionEmitter
 from switch.compiler.backend.emit_frame import FunctionFrame, Lvalue
+from switch.compiler.backend.emit_functions import action_constant
+from switch.compiler.backend.emit_headers import forget_bytes
+from switch.compiler.backend.emit_places import PlaceEmitter
 from switch.compiler.backend.emit_wide import wide_constant
 from switch.compiler.errors import NOWHERE, unsupported
 from switch.compiler.frontend import tree
 from switch.compiler.sema.types import ActionRun, Bits, Type, Wide, form, is_scalar, plain
 
-__all__ = ["CALL", "SIGNATURE", "Statements", "action_constant"]
-
 MAX_ROUNDS = 65536
 """Rounds after which a `for` ends by itself."""
 
 
-class Statements(CallEmitter):
-    """Writes statements, each by the method named after its node."""
+class StatementEmitter:
+    """Writes statements, each kind of node by the method that the table below names."""
+
+    def __init__(
+        self,
+        context: EmitContext,
+        places: PlaceEmitter,
+        expressions: ExpressionEmitter,
+        assignments: AssignmentEmitter,
+        calls: CallEmitter,
+    ) -> None:
+        self.context = context
+        self.types = context.types
+        self.usage = context.usage
+        self.places = places
+        self.expressions = expressions
+        self.assignments = assignments
+        self.calls = calls
 
     def statement(self, s: Any, frame: FunctionFrame) -> None:
         lines, first = frame.code.lines, len(frame.code.lines)
-        getattr(self, "_st_" + type(s).__name__.lower())(s, frame)
+        self.KINDS[type(s)](self, s, frame)
         if len(lines) > first and s.where != NOWHERE:
             depth, line = lines[first]
             if isinstance(line, str) and "/*" not in line:
@@ -33,48 +54,45 @@ class Statements(CallEmitter):
         for one in s.body:
             self.statement(one, frame)
 
-    def _st_block(self, s: tree.Block, frame: FunctionFrame) -> None:
+    def _block(self, s: tree.Block, frame: FunctionFrame) -> None:
         frame.code.open("{")
         self.block(s, frame)
         frame.code.close()
 
-    def _st_empty(self, s: tree.Empty, frame: FunctionFrame) -> None:
+    def _nothing(self, s: tree.Empty | tree.Const, frame: FunctionFrame) -> None:
         pass
 
-    def _st_const(self, s: tree.Const, frame: FunctionFrame) -> None:
-        pass
-
-    def _st_exit(self, s: tree.Exit, frame: FunctionFrame) -> None:
+    def _exit(self, s: tree.Exit, frame: FunctionFrame) -> None:
         frame.code.add(frame.at_exit)
 
-    def _st_return(self, s: tree.Return, frame: FunctionFrame) -> None:
+    def _return(self, s: tree.Return, frame: FunctionFrame) -> None:
         if frame.in_parser:
             unsupported(s.where, "return in a parser")
         if s.value is None:
             frame.code.add("return;" if frame.returns is not None else "return 0;")
         elif is_scalar(s.value.type):
-            frame.code.add(f"return {self.condition(s.value, frame)};")
+            frame.code.add(f"return {self.expressions.condition(s.value, frame)};")
         else:
-            place = self.place(s.value, frame)
-            self.note_whole(place, False)
+            place = self.places.place(s.value, frame)
+            self.usage.note_whole(place, False)
             frame.code.add(f"return {place.c};")
 
-    def _st_var(self, s: tree.Var, frame: FunctionFrame) -> None:
+    def declare(self, s: tree.Var, frame: FunctionFrame) -> None:
         name = frame.name(s.name)
         place = Lvalue(name, s.type, f"local {id(s)}")
-        of = self.declare_type(s.type, s.where)
+        of = self.types.declare_type(s.type, s.where)
         if is_scalar(s.type):
-            start = self.value(s.value, frame) if s.value is not None else "0"
+            start = self.expressions.value(s.value, frame) if s.value is not None else "0"
             frame.code.add(f"{of} {name} = {start};")
         else:
             frame.code.add(f"{of} {name} = {{0}};")
-            self._forget_bytes(place, frame)
+            forget_bytes(place, frame)
             if s.value is not None:
-                self.assign(place, s.value, frame)
+                self.assignments.assign(place, s.value, frame)
         frame.bindings[id(s)] = place
 
-    def _st_if(self, s: tree.If, frame: FunctionFrame) -> None:
-        frame.code.open(f"if ({self.condition(s.condition, frame)}) {{")
+    def _if(self, s: tree.If, frame: FunctionFrame) -> None:
+        frame.code.open(f"if ({self.expressions.condition(s.condition, frame)}) {{")
         self._branch(s.then, frame)
         if s.other is not None:
             frame.code.close("} else {")
@@ -89,14 +107,14 @@ class Statements(CallEmitter):
         else:
             self.statement(s, frame)
 
-    def _st_for(self, s: tree.For, frame: FunctionFrame) -> None:
+    def _for(self, s: tree.For, frame: FunctionFrame) -> None:
         """At most MAX_ROUNDS times: a loop that never ends would hold the switch."""
         code = frame.code
         code.open("{")
         for one in s.start:
             self.statement(one, frame)
         again = self._loop(frame)
-        code.open(f"if (!({self.value(s.condition, frame)}))")
+        code.open(f"if (!({self.expressions.value(s.condition, frame)}))")
         code.add(f"goto {again[0]};")
         code.depth -= 1
         self._body(s.body, frame, again)
@@ -104,12 +122,12 @@ class Statements(CallEmitter):
             self.statement(one, frame)
         self._loop_end(again, frame)
 
-    def _st_forin(self, s: tree.ForIn, frame: FunctionFrame) -> None:
+    def _for_in(self, s: tree.ForIn, frame: FunctionFrame) -> None:
         code, of = frame.code, s.variable.type
         code.open("{")
         place = Lvalue(frame.name(s.variable.name), of, f"local {id(s.variable)}")
         frame.bindings[id(s.variable)] = place
-        kind = self.declare_type(of, s.where)
+        kind = self.types.declare_type(of, s.where)
         if s.high is None:
             base = s.low.type
             items = s.low.items if isinstance(s.low, tree.ListExpr) else range(base.size)
@@ -122,7 +140,7 @@ class Statements(CallEmitter):
                 else:
                     value = tree.Index(s.low.where, s.low, tree.Integer(s.low.where, item, None, False))
                     value.index.const, value.type = item, of
-                self.assign(place, value, frame)
+                self.assignments.assign(place, value, frame)
                 one = (ends[0], f"{ends[1]}_{len(code.lines)}")
                 self._body(s.body, frame, one)
                 code.add("}")
@@ -131,7 +149,7 @@ class Statements(CallEmitter):
             code.close()
             return
         low, high, at = frame.name("low"), frame.name("high"), frame.name("at")
-        wide = f"(uint64_t){self.value(s.low, frame)}", f"(uint64_t){self.value(s.high, frame)}"
+        wide = f"(uint64_t){self.expressions.value(s.low, frame)}", f"(uint64_t){self.expressions.value(s.high, frame)}"
         code.add(f"uint64_t {low} = {wide[0]}, {high} = {wide[1]}, {at} = {low};")
         again = self._loop(frame)
         code.open(f"if ({at} > {high})")
@@ -143,8 +161,8 @@ class Statements(CallEmitter):
         self._loop_end(again, frame)
 
     def _loop_labels(self) -> tuple[str, str]:
-        self.copies += 1
-        return f"break_{self.copies}", f"continue_{self.copies}"
+        self.context.copies += 1
+        return f"break_{self.context.copies}", f"continue_{self.context.copies}"
 
     def _loop(self, frame: FunctionFrame) -> tuple[str, str]:
         labels = self._loop_labels()
@@ -166,21 +184,17 @@ class Statements(CallEmitter):
         frame.code.add(f"{labels[0]}: ;")
         frame.code.close()
 
-    def _st_break(self, s: tree.Break, frame: FunctionFrame) -> None:
+    def _break(self, s: tree.Break, frame: FunctionFrame) -> None:
         frame.code.add(f"goto {frame.loops[-1][0]};")
 
-    def _st_continue(self, s: tree.Continue, frame: FunctionFrame) -> None:
+    def _continue(self, s: tree.Continue, frame: FunctionFrame) -> None:
         frame.code.add(f"goto {frame.loops[-1][1]};")
 
-    def condition(self, e: tree.Expr, frame: FunctionFrame) -> str:
-        text = self.value(e, frame)
-        return text[1:-1] if text[0] == "(" and _closes_at_end(text) else text
-
-    def _st_switchstatement(self, s: tree.SwitchStatement, frame: FunctionFrame) -> None:
+    def _switch(self, s: tree.SwitchStatement, frame: FunctionFrame) -> None:
         """`break` never appears in P4: a body ends its case; labels without a body share the next one."""
         of = s.value.type
         long = isinstance(plain(of), Bits) and plain(of).width > 64  # type: ignore[union-attr]
-        value = self._choice(s, frame) if long else self.value(s.value, frame)
+        value = self._choice(s, frame) if long else self.expressions.value(s.value, frame)
         frame.code.open(f"switch ({value}) {{")
         for number, case in enumerate(s.cases):
             constant = str(number) if long else self._label(case, of, frame)
@@ -198,15 +212,15 @@ class Statements(CallEmitter):
 
     def _choice(self, s: tree.SwitchStatement, frame: FunctionFrame) -> str:
         """The number of the case that a value of more than 64 bits, which C cannot switch on, goes to."""
-        value = self.temporary_place(s.value, frame)
+        value = self.places.temporary_place(s.value, frame)
         wide = form(s.value.type)
         text = f"{len(s.cases)}u"
         for number, case in reversed(list(enumerate(s.cases))):
             if isinstance(case.label, tree.DontCare):
                 continue
-            same = f"{value.c} == {self.constant(case.label)}" if not isinstance(wide, Wide) else ""
+            same = f"{value.c} == {self.expressions.constant(case.label)}" if not isinstance(wide, Wide) else ""
             if isinstance(wide, Wide):
-                constant = f"({self.struct(wide)}){wide_constant(case.label, wide)}"
+                constant = f"({self.types.struct(wide)}){wide_constant(case.label, wide)}"
                 same = f"!memcmp({value.c}.b, {constant}.b, {wide.bytes})"
             text = f"{same} ? {number}u : {text}"
         return text
@@ -215,17 +229,31 @@ class Statements(CallEmitter):
         if isinstance(case.label, tree.DontCare):
             return ""
         if not isinstance(of, ActionRun):
-            return self.constant(case.label)
-        table = self.table_of(of.table, frame)
+            return self.expressions.constant(case.label)
+        table = frame.table(of.table)
         index = [one.name for one in of.table.actions].index(case.label.name)  # type: ignore[attr-defined]
         return action_constant(table.actions[index])
 
+    def _assign(self, s: tree.Assign, frame: FunctionFrame) -> None:
+        self.assignments.statement(s, frame)
 
-def _closes_at_end(text: str) -> bool:
-    """Does the parenthesis that opens `text` close at its very end?"""
-    depth = 0
-    for i, char in enumerate(text):
-        depth += {"(": 1, ")": -1}.get(char, 0)
-        if depth == 0:
-            return i == len(text) - 1
-    return False
+    def _call(self, s: tree.CallStatement | tree.DirectApply, frame: FunctionFrame) -> None:
+        self.calls.statement(s.call, frame)
+
+    KINDS: ClassVar[Mapping[type[tree.Node], Callable[[StatementEmitter, Any, FunctionFrame], None]]] = {
+        tree.Assign: _assign,
+        tree.CallStatement: _call,
+        tree.DirectApply: _call,
+        tree.If: _if,
+        tree.Block: _block,
+        tree.Empty: _nothing,
+        tree.Const: _nothing,
+        tree.Var: declare,
+        tree.Return: _return,
+        tree.Exit: _exit,
+        tree.For: _for,
+        tree.ForIn: _for_in,
+        tree.Break: _break,
+        tree.Continue: _continue,
+        tree.SwitchStatement: _switch,
+    }

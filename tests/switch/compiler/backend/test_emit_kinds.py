@@ -1,0 +1,56 @@
+"""Every kind of node, callee and extern has its line in a table of the emitter, or a reason to have none."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import switch
+from switch.compiler.backend.emit_calls import CallEmitter
+from switch.compiler.backend.emit_expr import ExpressionEmitter
+from switch.compiler.backend.emit_externs import _SILENT, ExternEmitter
+from switch.compiler.backend.emit_stmt import StatementEmitter
+from switch.compiler.backend.emit_wide import WideEmitter
+from switch.compiler.frontend import tree
+from switch.compiler.sema import check_calls
+from switch.compiler.sema.elaborate import EXTERNS
+
+REFUSED = {tree.Instance}
+"""Statements that the checker refuses."""
+V1MODEL = (Path(switch.__file__).parent / "include" / "v1model.p4").read_text()
+
+
+def statements() -> set[type]:
+    return {tree.For, tree.ForIn, tree.Break, tree.Continue, *tree.Statement.__args__}
+
+
+def test_expressions__every_node_is_written_or_never_a_value():
+    assert set(tree.Expr.__subclasses__()) == set(ExpressionEmitter.KINDS) | ExpressionEmitter.NO_VALUES
+    assert not set(ExpressionEmitter.KINDS) & ExpressionEmitter.NO_VALUES
+    assert set(WideEmitter.KINDS) < set(ExpressionEmitter.KINDS)
+
+
+def test_statements__every_node_is_written_or_refused():
+    assert set(StatementEmitter.KINDS) == statements() - REFUSED
+
+
+def test_calls__every_kind_of_callee_is_written():
+    text = Path(check_calls.__file__).read_text()
+    named = set(re.findall(r'Callee\("(\w+)"', text))
+    assert {"table", "action", "header", "method", "function", "user", "stack"} <= named
+    assert set(CallEmitter.KINDS) == named | {"control", "parser"}  # these two by the kind of the object
+
+
+@pytest.mark.parametrize("name", EXTERNS)
+def test_methods__every_object_has_those_that_v1model_declares(name):
+    body = re.search(rf"^extern {name}\b.*?^\}}", V1MODEL, re.S | re.M)
+    assert body
+    declared = set(re.findall(r"void (\w+)[(<]", body[0]))
+    assert {method for of, method in ExternEmitter.METHODS if of == name} == declared
+
+
+def test_functions__every_one_that_v1model_declares_is_written_or_silent():
+    declared = set(re.findall(r"^extern void (\w+)", V1MODEL, re.M))
+    assert declared | {"verify", "static_assert"} == set(ExternEmitter.FUNCTIONS) | _SILENT
