@@ -7,7 +7,10 @@ from typing import Any
 
 from switch.compiler.errors import Location, count, fail, known, unsupported
 from switch.compiler.frontend import tree
-from switch.compiler.sema.check_expr import Expressions, all_known
+from switch.compiler.sema.check_context import CheckContext
+from switch.compiler.sema.check_copies import CopyMaker, numbers_of
+from switch.compiler.sema.check_expr import ExpressionChecker, all_known
+from switch.compiler.sema.check_types import TypeResolver
 from switch.compiler.sema.scope import Scope, undeclared
 from switch.compiler.sema.types import (
     BOOL,
@@ -27,7 +30,7 @@ from switch.compiler.sema.types import (
     plain,
     substitute,
     width_of,
-)  # fmt: skip
+)
 
 HEADER_METHODS = ("isValid", "setValid", "setInvalid", "minSizeInBits", "minSizeInBytes", "maxSizeInBits",
                   "maxSizeInBytes")  # fmt: skip
@@ -47,14 +50,21 @@ class Callee:
     """Types of the type parameters."""
 
 
-class Calls(Expressions):
+class CallChecker:
     """Checks calls: sets `callee` of each Call."""
 
-    in_function: tree.Function | None
-    numbered: dict[int, Object]
-    """Types as declared of the instances, by id(), whose parameters of type int have got their constants."""
+    def __init__(
+        self, context: CheckContext, types: TypeResolver, expressions: ExpressionChecker, copies: CopyMaker
+    ) -> None:
+        self.context = context
+        self.types = types
+        self.expressions = expressions
+        self.copies = copies
+        self.numbered: dict[int, Object] = {}
+        """Types as declared of the instances, by id(), whose parameters of type int have got their constants."""
 
-    def _call(self, e: tree.Call, scope: Scope) -> Type:
+    def check(self, e: tree.Call, scope: Scope) -> Type:
+        """Type of what a call gives; sets what it calls."""
         if isinstance(e.target, tree.Member):
             return self._method_call(e, e.target, scope)
         if not isinstance(e.target, tree.PathExpression):
@@ -67,15 +77,15 @@ class Calls(Expressions):
             found = fits[0] if fits else found[0]
         if isinstance(found, (tree.Action, tree.Function)) and numbers_of(found.params):
             found = self.with_numbers(found, e, scope)
-        if isinstance(found, tree.Action) and (self.in_parser or self.in_function):
-            where = "a parser" if self.in_parser else "a function"
+        if isinstance(found, tree.Action) and (self.context.in_parser or self.context.in_function):
+            where = "a parser" if self.context.in_parser else "a function"
             fail(e.where, f"{where} cannot call an action, {found.name}: make it a function")
         if isinstance(found, tree.Action):
-            return self._finish(e, Callee("action", found, found.name), found.params, VOID, scope)
+            return self.finish(e, Callee("action", found, found.name), found.params, VOID, scope)
         if isinstance(found, tree.Function) and found.type_params:
             found = self._inferred(e, found, scope)
         if isinstance(found, tree.Function):
-            result = self._finish(e, Callee("user", found, found.name), found.params, found.type, scope)
+            result = self.finish(e, Callee("user", found, found.name), found.params, found.type, scope)
             for param, arg in e.callee.args:
                 if not param.direction and is_data(param.type) and not all_known(arg):
                     what = f"argument {param.name} of {found.name}"
@@ -88,22 +98,14 @@ class Calls(Expressions):
             return self._overloaded(e, Callee("function", None, e.target.name), found, scope)
         fail(e.where, f"{e.target.name} cannot be called: it is no action and no function")
 
-    def copy_of(self, decl: Any, args: tuple[Type, ...]) -> Any:
-        """A generic declaration with its type arguments; check.py makes it."""
-        raise NotImplementedError
-
-    def fixed_copy(self, decl: Any, values: tuple[int, ...]) -> Any:
-        """A declaration with constants for its parameters of type int; check.py makes it."""
-        raise NotImplementedError
-
     def with_numbers(self, found: Any, e: tree.Call, scope: Scope) -> Any:
         """`found` for the constants that this call gives its parameters of type int, which leave the call with that."""
         values, rest = [], []
         numbers = list(map(id, numbers_of(found.params)))
-        for param, arg in self.pair(found.name, found.params, e.args, e.where):
+        for param, arg in pair(found.name, found.params, e.args, e.where):
             if id(param) in numbers:
-                self.expr(arg, scope)
-                self.coerce(arg, INT, f"argument {param.name} of {found.name}")
+                self.expressions.expr(arg, scope)
+                self.expressions.coerce(arg, INT, f"argument {param.name} of {found.name}")
                 if arg.const is None:
                     fail(
                         arg.where, f"argument {param.name} of {found.name} is an int: it must be known at compile time"
@@ -112,7 +114,7 @@ class Calls(Expressions):
             elif arg is not param.default:
                 rest.append(tree.Arg(arg.where, param.name, arg))
         e.args = rest
-        return self.fixed_copy(found, tuple(values))
+        return self.copies.with_numbers(found, tuple(values))
 
     def _inferred(self, e: tree.Call, found: tree.Function, scope: Scope) -> tree.Function:
         """A generic function for the type arguments given, or those that the arguments show."""
@@ -121,22 +123,22 @@ class Calls(Expressions):
             if len(e.type_args) != len(found.type_params):
                 wanted = count(len(found.type_params), "type argument")
                 fail(e.where, f"{found.name} takes {wanted}, not {len(e.type_args)}")
-            bound = dict(zip(found.type_params, (self.resolve(one, scope) for one in e.type_args), strict=True))
+            bound = dict(zip(found.type_params, (self.types.resolve(one, scope) for one in e.type_args), strict=True))
         else:
-            inner = Scope(self.home_of(found))  # type: ignore[arg-type]
+            inner = Scope(self.context.top)  # type: ignore[arg-type]
             for name in found.type_params:
                 inner.names[name] = Variable(name)
-            for param, arg in self.pair(found.name, found.params, e.args, e.where):
-                self._bind(self.resolve(param.type_node, inner), self.expr(arg, scope), bound)
+            for param, arg in pair(found.name, found.params, e.args, e.where):
+                self._bind(self.types.resolve(param.type_node, inner), self.expressions.expr(arg, scope), bound)
         for name in found.type_params:
             if bound.get(name) in (None, INT):
                 fail(e.where, f"{found.name}: cannot tell type {name}: write {found.name}<...>(...), or give a width")
-        return self.copy_of(found, tuple(bound[name] for name in found.type_params))
+        return self.copies.with_types(found, tuple(bound[name] for name in found.type_params))
 
     def _method_call(self, e: tree.Call, target: tree.Member, scope: Scope) -> Type:
         if target.name == "apply" and isinstance(target.base, tree.Call):
             fail(e.where, "apply() of a result: only tables and controls can be applied")
-        of = self.expr(target.base, scope)
+        of = self.expressions.expr(target.base, scope)
         if isinstance(of, Record) and of.kind != "struct":
             return self._header_call(e, target, of, scope)
         if isinstance(of, Stack):
@@ -153,9 +155,9 @@ class Calls(Expressions):
             fail(target.where, f"a header stack has no method {target.name} (has: pop_front, push_front)")
         if len(e.args) != 1:
             fail(e.where, f"{target.name} takes 1 argument, not {len(e.args)}")
-        if self.constant(e.args[0].value, scope) < 0:
+        if self.expressions.constant(e.args[0].value, scope) < 0:
             fail(e.args[0].where, f"{target.name} needs a count of at least 0")
-        self.writable(target.base, target.name)
+        self.expressions.writable(target.base, target.name)
         e.callee = Callee("stack", None, target.name, target.base)
         return VOID
 
@@ -167,13 +169,13 @@ class Calls(Expressions):
         if of.kind == "header_union" and target.name != "isValid":
             fail(e.where, f"{target.name} of a header_union: set a member of it")
         if target.name != "isValid":
-            self.writable(target.base, target.name)
+            self.expressions.writable(target.base, target.name)
         result = BOOL if target.name == "isValid" else VOID
-        return self._finish(e, Callee("header", None, target.name, target.base), [], result, scope)
+        return self.finish(e, Callee("header", None, target.name, target.base), [], result, scope)
 
     def _size_call(self, e: tree.Call, target: tree.Member, of: Record, scope: Scope) -> Type:
         """minSizeInBits and its like: known at compile time."""
-        self._finish(e, Callee("header", None, target.name, target.base), [], VOID, scope)
+        self.finish(e, Callee("header", None, target.name, target.base), [], VOID, scope)
         bits = size_in_bits(of, target.name.startswith("max"))
         e.const = (bits + 7) // 8 if target.name.endswith("Bytes") else bits
         return INT
@@ -182,17 +184,17 @@ class Calls(Expressions):
         if of.kind == "table":
             if target.name != "apply":
                 fail(target.where, f"a table has no method {target.name} (has: apply)")
-            self._finish(e, Callee("table", of.decl, "apply", target.base), [], VOID, scope)
+            self.finish(e, Callee("table", of.decl, "apply", target.base), [], VOID, scope)
             return Applied(of.decl)
         if of.kind in ("control", "parser"):
             if target.name != "apply":
                 fail(target.where, f"a {of.kind} has no method {target.name} (has: apply)")
-            if of.kind == "parser" and not self.in_parser:
+            if of.kind == "parser" and not self.context.in_parser:
                 fail(e.where, "a parser can be applied only in a parser")
-            if of.kind == "control" and self.in_parser:
+            if of.kind == "control" and self.context.in_parser:
                 fail(e.where, "a control cannot be applied in a parser")
             of = self._with_numbers_inside(e, target.base, of, scope)
-            return self._finish(e, Callee(of.kind, of.decl, "apply", target.base), of.decl.params, VOID, scope)
+            return self.finish(e, Callee(of.kind, of.decl, "apply", target.base), of.decl.params, VOID, scope)
         if of.kind != "extern":
             fail(e.where, f"a {of.kind} has no methods")
         methods = [one for one in of.decl.methods if one.name == target.name]
@@ -223,7 +225,7 @@ class Calls(Expressions):
         if not fits:
             counts = " or ".join(count(len(one.params), "argument") for one in methods)
             fail(e.where, f"{callee.name} takes {counts}, not {len(e.args)}")
-        if callee.kind == "function" and callee.name == "verify" and not self.in_parser:
+        if callee.kind == "function" and callee.name == "verify" and not self.context.in_parser:
             fail(e.where, "verify stands only in parsers: elsewhere, write if (...) { ... }")
         method = fits[0]
         callee.decl = method
@@ -231,16 +233,16 @@ class Calls(Expressions):
             if len(e.type_args) != len(method.type_params):
                 wanted = count(len(method.type_params), "type argument")
                 fail(e.where, f"{callee.name} takes {wanted}, not {len(e.type_args)}")
-            given = [self.resolve(one, scope) for one in e.type_args]
+            given = [self.types.resolve(one, scope) for one in e.type_args]
             callee.bound.update(
                 (name, of) for name, of in zip(method.type_params, given, strict=False) if of != DONTCARE
             )
-        inner = Scope(self.home_of(method))
+        inner = Scope(self.context.top)
         for name in (*method.type_params, *callee.bound):
             inner.names[name] = Variable(name)
         self.parameters(method.params, inner)
-        result = self.resolve(method.result, inner)
-        self._finish(e, callee, method.params, VOID, scope)
+        result = self.types.resolve(method.result, inner)
+        self.finish(e, callee, method.params, VOID, scope)
         if callee.name == "static_assert" and callee.kind == "function":
             self._static_assert(e)
         return substitute(result, callee.bound)
@@ -254,14 +256,10 @@ class Calls(Expressions):
             fail(e.where, f"static_assert failed{f': {message[0]}' if message else ''}")
         e.const = True
 
-    def home_of(self, method: tree.Method) -> Scope:
-        """Scope in which a method was declared."""
-        raise NotImplementedError
-
     def parameters(self, params: list[tree.Param], scope: Scope) -> None:
         """Resolve the types of parameters."""
         for one in params:
-            one.type = self.resolve(one.type_node, scope)
+            one.type = self.types.resolve(one.type_node, scope)
 
     def defaults(self, params: list[tree.Param], scope: Scope) -> None:
         """Check the default values of parameters where these are declared."""
@@ -269,9 +267,10 @@ class Calls(Expressions):
             if one.default is not None and one.direction in ("out", "inout"):
                 fail(one.where, f"parameter {one.name} is `{one.direction}` and cannot have a default value")
             if one.default is not None:
-                one.default = self.value_for(one.default, one.type, scope, f"default value of {one.name}")
+                one.default = self.expressions.value_for(one.default, one.type, scope, f"default value of {one.name}")
 
-    def _finish(self, e: tree.Call, callee: Callee, params: list[tree.Param], result: Type, scope: Scope) -> Type:
+    def finish(self, e: tree.Call, callee: Callee, params: list[tree.Param], result: Type, scope: Scope) -> Type:
+        """Check the arguments; sets what is called, and returns `result`."""
         self.arguments(callee, params, e.args, e.where, scope)
         e.callee = callee
         return result
@@ -280,14 +279,14 @@ class Calls(Expressions):
         self, callee: Callee, params: list[tree.Param], args: list[tree.Arg], where: Location, scope: Scope
     ) -> None:
         """Match arguments with parameters, by position or by name, and check each. Fills callee.args."""
-        pairs = self.pair(callee.name, params, args, where)
+        pairs = pair(callee.name, params, args, where)
         for param, arg in pairs:
             if isinstance(arg, tree.DontCare):
                 if param.direction != "out":
                     fail(arg.where, f"argument {param.name} of {callee.name}: `_` stands only for an `out` argument")
                 continue
             if arg is not param.default:
-                self.expr(arg, scope)
+                self.expressions.expr(arg, scope)
             self._bind(param.type, arg.type, callee.bound)
         for param, arg in pairs:
             wanted = substitute(param.type, callee.bound)
@@ -299,44 +298,12 @@ class Calls(Expressions):
             elif param.direction in ("out", "inout"):
                 if arg.type != wanted and not isinstance(wanted, Variable):
                     fail(arg.where, f"{what} of type {arg.type} where {wanted} is needed")
-                self.writable(arg, what)
+                self.expressions.writable(arg, what)
             elif not isinstance(wanted, Variable) and wanted != DONTCARE:
-                self.coerce(arg, wanted, what)
+                self.expressions.coerce(arg, wanted, what)
             if callee.kind == "action":
-                self.no_table_in(arg, param, callee.name)
+                no_table_in(arg, param, callee.name)
         callee.args = pairs
-
-    @staticmethod
-    def no_table_in(arg: tree.Expr, param: tree.Param, action: str) -> None:
-        """Raise P4Error when an argument of an action applies a table."""
-        for one in tree.walk(arg):
-            if isinstance(one, tree.Call) and one.callee is not None and one.callee.kind == "table":
-                what = f"argument {param.name} of action {action} applies table {one.callee.decl.name}"
-                fail(one.where, f"{what}: apply it before, and keep what it gives in a variable")
-
-    @staticmethod
-    def pair(
-        name: str, params: list[tree.Param], args: list[tree.Arg], where: Location
-    ) -> list[tuple[tree.Param, tree.Expr]]:
-        """(parameter, argument) in the order of the parameters. Raises P4Error for too many, too few, unknown."""
-        named = [one for one in args if one.name is not None]
-        if named and len(named) != len(args):
-            fail(where, f"{name}: name all arguments or none")
-        if named:
-            values = {one.name: one.value for one in named}
-            for at, one in enumerate(named):
-                if one.name in {other.name for other in named[:at]}:
-                    fail(one.where, f"{name}: the argument {one.name} is given twice")
-                if one.name not in {p.name for p in params}:
-                    fail(one.where, f"{name} has no parameter {one.name} {known(p.name for p in params)}")
-        else:
-            values = {p.name: a.value for p, a in zip(params, args, strict=False)}
-        missing = [p.name for p in params if p.name not in values and p.default is None]
-        pairs = [(p, values.get(p.name, p.default)) for p in params]
-        if len(args) > len(params) or missing:
-            listed = ", ".join(p.name for p in params) or "none"
-            fail(where, f"{name} takes {count(len(params), 'argument')} ({listed}), not {len(args)}")
-        return pairs  # type: ignore[return-value]
 
     def _bind(self, param: Type, arg: Type, bound: dict[str, Type]) -> None:
         """Learn the type parameters in `param` from an argument's type."""
@@ -350,9 +317,36 @@ class Calls(Expressions):
                 self._bind(one, other, bound)
 
 
-def numbers_of(params: list[tree.Param]) -> list[tree.Param]:
-    """Parameters of type int: known at compile time in each call."""
-    return [one for one in params if isinstance(one.type_node, tree.SimpleType) and one.type_node.name == "int"]
+def no_table_in(arg: tree.Expr, param: tree.Param, action: str) -> None:
+    """Raise P4Error when an argument of an action applies a table."""
+    for one in tree.walk(arg):
+        if isinstance(one, tree.Call) and one.callee is not None and one.callee.kind == "table":
+            what = f"argument {param.name} of action {action} applies table {one.callee.decl.name}"
+            fail(one.where, f"{what}: apply it before, and keep what it gives in a variable")
+
+
+def pair(
+    name: str, params: list[tree.Param], args: list[tree.Arg], where: Location
+) -> list[tuple[tree.Param, tree.Expr]]:
+    """(parameter, argument) in the order of the parameters. Raises P4Error for too many, too few, unknown."""
+    named = [one for one in args if one.name is not None]
+    if named and len(named) != len(args):
+        fail(where, f"{name}: name all arguments or none")
+    if named:
+        values = {one.name: one.value for one in named}
+        for at, one in enumerate(named):
+            if one.name in {other.name for other in named[:at]}:
+                fail(one.where, f"{name}: the argument {one.name} is given twice")
+            if one.name not in {p.name for p in params}:
+                fail(one.where, f"{name} has no parameter {one.name} {known(p.name for p in params)}")
+    else:
+        values = {p.name: a.value for p, a in zip(params, args, strict=False)}
+    missing = [p.name for p in params if p.name not in values and p.default is None]
+    pairs = [(p, values.get(p.name, p.default)) for p in params]
+    if len(args) > len(params) or missing:
+        listed = ", ".join(p.name for p in params) or "none"
+        fail(where, f"{name} takes {count(len(params), 'argument')} ({listed}), not {len(args)}")
+    return pairs  # type: ignore[return-value]
 
 
 def data_fields(e: tree.Expr) -> list[tuple[tree.Expr | None, Type]]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NoReturn
 
-from switch.compiler.errors import Location, P4Warning, fail, known, unsupported
+from switch.compiler.errors import Location, fail, known, unsupported
 from switch.compiler.frontend import tree
+from switch.compiler.sema.check_context import CheckContext
+from switch.compiler.sema.check_types import TypeResolver
 from switch.compiler.sema.fold import fold_binary, fold_cast, fold_unary
-from switch.compiler.sema.scope import Scope, TypeResolver, member_type, undeclared
+from switch.compiler.sema.scope import Scope, member_type, undeclared
 from switch.compiler.sema.types import (
     BOOL,
     ERROR,
@@ -28,32 +31,27 @@ from switch.compiler.sema.types import (
     form,
     plain,
     same_signature,
-)  # fmt: skip
+)
 
 _ARITHMETIC = ("+", "-", "*", "/", "%", "&", "|", "^", "|+|", "|-|")
 _ORDER = ("<", ">", "<=", ">=")
 
 
-class Expressions(TypeResolver):
+class ExpressionChecker:
     """Checks expressions: sets `type` and, when known, `const` of each node."""
 
-    errors: list[str]
-    warnings: list[P4Warning]
-    in_parser = False
-    """Is the code of a parser being checked?"""
-
-    def warn(self, kind: str, where: Location, message: str) -> None:
-        """Note what a program may say and hardly means; `kind` as p4c names it."""
-        self.warnings.append(P4Warning(where, kind, message))
+    def __init__(self, context: CheckContext, types: TypeResolver) -> None:
+        self.context = context
+        self.types = types
 
     def _fits(self, value: int, of: Type, where: Location) -> None:
         """Warn of a constant that does not fit its type."""
         base = plain(of)
         assert isinstance(base, Bits)
         if value < 0 and not base.signed:
-            self.warn("mismatch", where, f"{value} is negative and becomes {base.wrap(value)} as {of}")
+            self.context.warn("mismatch", where, f"{value} is negative and becomes {base.wrap(value)} as {of}")
         elif base.wrap(value) != value:
-            self.warn("overflow", where, f"{value} does not fit {of} and becomes {base.wrap(value)}")
+            self.context.warn("overflow", where, f"{value} does not fit {of} and becomes {base.wrap(value)}")
 
     def constant(self, expr: tree.Expr, scope: Scope) -> int:
         """Value of an integer that must be known at compile time."""
@@ -64,7 +62,7 @@ class Expressions(TypeResolver):
 
     def expr(self, e: tree.Expr, scope: Scope) -> Type:
         """Type of an expression. Raises P4Error for what the language forbids."""
-        e.type = getattr(self, "_" + type(e).__name__.lower())(e, scope)
+        e.type = self.KINDS[type(e)](self, e, scope)
         return e.type
 
     def coerce(self, e: tree.Expr, to: Type, what: str = "value") -> None:
@@ -202,11 +200,11 @@ class Expressions(TypeResolver):
 
     def _typemember(self, e: tree.TypeMember, scope: Scope) -> Type:
         if e.of is None:
-            if e.name not in self.errors:
-                fail(e.where, f"error has no member {e.name} {known(self.errors)}")
+            if e.name not in self.context.errors:
+                fail(e.where, f"error has no member {e.name} {known(self.context.errors)}")
             e.const = e.name
             return ERROR
-        of = self.resolve(e.of, scope)
+        of = self.types.resolve(e.of, scope)
         if not isinstance(of, EnumType):
             fail(e.where, f"{of}.{e.name}: only enums have members, and {of} is none")
         if e.name not in of.members:
@@ -245,14 +243,14 @@ class Expressions(TypeResolver):
         if e.name != "size" and not of.of_headers:
             fail(e.where, f"an array of {of.element} has no member {e.name} (has: size)")
         if e.name in ("next", "last"):
-            if not self.in_parser:
+            if not self.context.in_parser:
                 fail(e.where, f"`{e.name}` of a header stack exists only in parsers: use an index")
             return of.element
         if e.name == "size":
             e.const = of.size
             return Bits(32)
         if e.name == "lastIndex":
-            if not self.in_parser:
+            if not self.context.in_parser:
                 fail(e.where, "`lastIndex` of a header stack exists only in parsers: keep it in the metadata there")
             return Bits(32)
         fail(e.where, f"{of} has no member {e.name} (has: last, lastIndex, next, size)")
@@ -422,7 +420,7 @@ class Expressions(TypeResolver):
         return e.then.type
 
     def _cast(self, e: tree.Cast, scope: Scope) -> Type:
-        to = self.resolve(e.to, scope)
+        to = self.types.resolve(e.to, scope)
         if isinstance(plain(to), Bits) and self._is_run_time_int(e.operand, scope):
             e.operand = self._modular(e.operand, plain(to), scope)
             return to
@@ -455,7 +453,7 @@ class Expressions(TypeResolver):
             return self._is_run_time_int(e.left, scope) or self._is_run_time_int(e.right, scope)
         if isinstance(e, tree.Unary) and e.op in ("+", "-"):
             return self._is_run_time_int(e.operand, scope)
-        if not isinstance(e, tree.Cast) or self.resolve(e.to, scope) != INT:
+        if not isinstance(e, tree.Cast) or self.types.resolve(e.to, scope) != INT:
             return False
         return isinstance(plain(self.expr(e.operand, scope)), Bits) and e.operand.const is None
 
@@ -466,7 +464,7 @@ class Expressions(TypeResolver):
             out = tree.Binary(e.where, e.op, self._modular(e.left, to, scope), self._modular(e.right, to, scope))
         elif isinstance(e, tree.Unary) and e.op in ("+", "-"):
             out = tree.Unary(e.where, e.op, self._modular(e.operand, to, scope))
-        elif isinstance(e, tree.Cast) and self.resolve(e.to, scope) == INT:
+        elif isinstance(e, tree.Cast) and self.types.resolve(e.to, scope) == INT:
             if e.operand.type is None:
                 self.expr(e.operand, scope)
             if not isinstance(plain(e.operand.type), Bits) and e.operand.type != INT:
@@ -530,6 +528,34 @@ class Expressions(TypeResolver):
             way = f"has direction `{decl.direction}`" if decl.direction else "has no direction"
             fail(e.where, f"{what}: parameter {e.name} {way}; only `out` and `inout` can be written")
         fail(e.where, f"{what}: {e.name} is {_called(decl)}, which cannot be written to")
+
+    def _call(self, e: tree.Call, scope: Scope) -> Type:
+        return self.context.calls.check(e, scope)
+
+    KINDS: ClassVar[Mapping[type[tree.Expr], Callable[[ExpressionChecker, Any, Scope], Type]]] = {
+        tree.Integer: _integer,
+        tree.Boolean: _boolean,
+        tree.String: _string,
+        tree.PathExpression: _pathexpression,
+        tree.TypeMember: _typemember,
+        tree.Member: _member,
+        tree.Index: _index,
+        tree.Slice: _slice,
+        tree.Unary: _unary,
+        tree.Binary: _binary,
+        tree.Ternary: _ternary,
+        tree.Cast: _cast,
+        tree.Call: _call,
+        tree.Construct: _construct,
+        tree.ListExpr: _listexpr,
+        tree.RecordExpr: _recordexpr,
+        tree.Invalid: _invalid,
+        tree.Dots: _dots,
+        tree.Default: _default,
+        tree.DontCare: _dontcare,
+        tree.Refused: _refused,
+    }
+    """All but masks and ranges: the grammar has these in key sets only, whose checker takes them apart."""
 
 
 def _plain_const(e: tree.Expr) -> Any:

@@ -1,4 +1,4 @@
-"""Actions and tables: their properties, entries, and the rows of a select."""
+"""Actions and tables: their properties and entries."""
 
 from __future__ import annotations
 
@@ -8,84 +8,88 @@ from typing import Any
 
 from switch.compiler.errors import count, fail, known
 from switch.compiler.frontend import tree
-from switch.compiler.sema.check_calls import Calls, numbers_of
+from switch.compiler.sema.check_calls import CallChecker, no_table_in, pair
+from switch.compiler.sema.check_constructors import ConstructorChecker
+from switch.compiler.sema.check_context import CheckContext
+from switch.compiler.sema.check_copies import CopyMaker, numbers_of
+from switch.compiler.sema.check_expr import ExpressionChecker
+from switch.compiler.sema.check_keysets import KeysetChecker
+from switch.compiler.sema.check_statements import StatementChecker
+from switch.compiler.sema.check_types import TypeResolver
 from switch.compiler.sema.scope import Scope, undeclared
-from switch.compiler.sema.types import BOOL, Bits, Object, Record, Tuple, Type, is_value, plain
+from switch.compiler.sema.types import BOOL, Object, is_value
 
 TABLE_PROPERTIES = ("actions", "counters", "default_action", "entries", "implementation", "key",
                     "largest_priority_wins", "meters", "priority_delta", "size", "support_timeout")  # fmt: skip
 
 
-def value_set_fields(of: Type) -> list[Type]:
-    """The types that a member of a value_set of `of` has."""
-    if isinstance(of, (Record, Tuple)):
-        parts = of.fields.values() if isinstance(of, Record) else of.items
-        return [field for one in parts for field in value_set_fields(one)]
-    return [of]
-
-
-class TableChecker(Calls):
+class TableChecker:
     """Checks actions and tables."""
 
-    match_kinds: list[str]
-    in_action: bool
-    owner: Any
-    implicit: dict[int, list[tree.Instance | tree.Action]]
+    def __init__(
+        self,
+        context: CheckContext,
+        types: TypeResolver,
+        expressions: ExpressionChecker,
+        calls: CallChecker,
+        copies: CopyMaker,
+        constructors: ConstructorChecker,
+        statements: StatementChecker,
+        keysets: KeysetChecker,
+    ) -> None:
+        self.context = context
+        self.types = types
+        self.expressions = expressions
+        self.calls = calls
+        self.copies = copies
+        self.constructors = constructors
+        self.statements = statements
+        self.keysets = keysets
 
-    def block(self, node: tree.Block, scope: Scope) -> None:
-        """Check the statements of a block; check.py has them."""
-        raise NotImplementedError
-
-    def construct(self, of: Object, args: list[tree.Arg], node: Any, scope: Scope) -> Object:
-        """Check constructor arguments; check.py."""
-        raise NotImplementedError
-
-    def _needs_numbers(self, node: Any, scope: Scope) -> bool:
-        """Is it checked for each call? check.py."""
-        raise NotImplementedError
-
-    def _declare_action(self, node: tree.Action, scope: Scope) -> None:
-        if self._needs_numbers(node, scope):
+    def action(self, node: tree.Action, scope: Scope) -> None:
+        """Check an action and enter its name."""
+        if self.copies.needs_numbers(node, scope):
             scope.declare(node.name, node, node.where)
             return
         inner = Scope(scope)
         data = False
         for one in node.params:
-            one.type = self.resolve(one.type_node, inner)
+            one.type = self.types.resolve(one.type_node, inner)
             if data and one.direction:
                 fail(one.where, f"action {node.name}: parameters without direction come last")
             data = data or not one.direction
             if not one.direction and not is_value(one.type):
                 fail(one.where, f"action {node.name}: the control plane cannot give a {one.type}")
             inner.declare(one.name, one, one.where)
-        self.defaults(node.params, inner)
-        self.in_action = True
-        self.block(node.body, Scope(inner))
-        self.in_action = False
+        self.calls.defaults(node.params, inner)
+        self.context.in_action = True
+        self.statements.block(node.body, Scope(inner))
+        self.context.in_action = False
         scope.declare(node.name, node, node.where)
 
-    def _declare_table(self, node: tree.Table, scope: Scope) -> None:
+    def table(self, node: tree.Table, scope: Scope) -> None:
+        """Check a table and enter its name."""
         for name, one in node.properties.items():
             if name not in TABLE_PROPERTIES:  # of another target: without a meaning here
                 if difflib.get_close_matches(name, TABLE_PROPERTIES, 1, 0.7):
                     fail(one.where, f"table {node.name}: unknown property {name} {known(TABLE_PROPERTIES)}")
-                self.expr(one.value, scope)
-                self.warn("ignore-prop", one.where, f"table {node.name}: property {name} means nothing here")
+                self.expressions.expr(one.value, scope)
+                self.context.warn("ignore-prop", one.where, f"table {node.name}: property {name} means nothing here")
         if node.entries is not None and not node.key:
             fail(
                 node.where, f"table {node.name} has entries and no key: entries have a value for each field of the key"
             )
         for key in node.key:
-            of = self.expr(key.value, scope)
+            of = self.expressions.expr(key.value, scope)
             if not is_value(of):
                 fail(key.where, f"table {node.name}: a {of} cannot be a key; numbers, bool, enums and errors can")
-            if key.match not in self.match_kinds:
+            if key.match not in self.context.match_kinds:
                 homes = {
                     **dict.fromkeys(("exact", "lpm", "ternary"), "core.p4"),
                     **dict.fromkeys(("range", "optional", "selector"), "v1model.p4"),
                 }
                 home = homes.get(key.match)
-                hint = f"(it is in {home}: write #include <{home}>)" if home else known(self.match_kinds)
+                hint = f"(it is in {home}: write #include <{home}>)" if home else known(self.context.match_kinds)
                 fail(key.where, f"table {node.name}: no match kind {key.match} {hint}")
         for key in [one for one in node.key if one.match == "lpm"][1:]:
             fail(key.where, f"table {node.name}: a second lpm key; BMv2 takes one (make this one ternary)")
@@ -98,13 +102,16 @@ class TableChecker(Calls):
         if default:
             self._default(default, node, scope)
         if "largest_priority_wins" in node.properties:
-            of = self.expr(node.properties["largest_priority_wins"].value, scope)
+            of = self.expressions.expr(node.properties["largest_priority_wins"].value, scope)
             if of != BOOL or node.properties["largest_priority_wins"].value.const is None:
                 fail(node.properties["largest_priority_wins"].where, "largest_priority_wins is true or false")
-        if "priority_delta" in node.properties and self.constant(node.properties["priority_delta"].value, scope) < 1:
+        if (
+            "priority_delta" in node.properties
+            and self.expressions.constant(node.properties["priority_delta"].value, scope) < 1
+        ):
             fail(node.properties["priority_delta"].where, "priority_delta must be at least 1")
         if "size" in node.properties:
-            self.constant(node.properties["size"].value, scope)
+            self.expressions.constant(node.properties["size"].value, scope)
         for name in ("implementation", "counters", "meters", "support_timeout"):
             if name in node.properties:
                 self._special(node.properties[name], node, scope)
@@ -145,10 +152,12 @@ class TableChecker(Calls):
                 now += -step if largest else step
             assert now is not None
             if now in seen:
-                self.warn("duplicate-priorities", where, f"table {node.name}: another entry has priority {now}, too")
+                self.context.warn(
+                    "duplicate-priorities", where, f"table {node.name}: another entry has priority {now}, too"
+                )
             elif before is not None and (now > before if largest else now < before):
                 wins = "it wins over those above it"
-                self.warn(
+                self.context.warn(
                     "entries-out-of-priority-order", where, f"table {node.name}: priority {now} below {before}: {wins}"
                 )
             seen.add(now)
@@ -157,7 +166,7 @@ class TableChecker(Calls):
     def _special(self, one: tree.Property, node: tree.Table, scope: Scope) -> None:
         if isinstance(one.value, tree.Construct):
             self._made_in_place(one, one.value, node, scope)
-        of = self.expr(one.value, scope)
+        of = self.expressions.expr(one.value, scope)
         if one.name == "support_timeout":
             if one.value.const not in (True, False):
                 fail(one.where, f"table {node.name}: support_timeout is true or false")
@@ -172,15 +181,15 @@ class TableChecker(Calls):
     def _made_in_place(self, one: tree.Property, value: tree.Construct, node: tree.Table, scope: Scope) -> None:
         """`counters = direct_counter(...)`: an instance with the name of the table, or of @name on the property."""
         made = tree.Instance(value.where, list(one.annotations), node.name, value.to, value.args, table=node.name)
-        made.type = self.resolve(value.to, scope)
+        made.type = self.types.resolve(value.to, scope)
         if not isinstance(made.type, Object) or made.type.kind != "extern":
             fail(value.where, f"table {node.name}: `{one.name}` needs an extern object")
-        self.construct(made.type, made.args, made, scope)
-        self.implicit.setdefault(id(self.owner), []).append(made)
+        self.constructors.construct(made.type, made.args, made, scope)
+        self.context.implicit.setdefault(id(self.context.owner), []).append(made)
         path = tree.PathExpression(value.where, node.name)
         inner = Scope(scope)
         inner.names[node.name] = made
-        self.expr(path, inner)
+        self.expressions.expr(path, inner)
         one.value = path
         scope.names.setdefault(f" {id(made)}", made)
         path.name = f" {id(made)}"
@@ -204,13 +213,13 @@ class TableChecker(Calls):
             wanted = count(len(directed), "argument")
             fail(ref.where, f"table {table.name}: action {ref.name} needs {wanted} here: those with a direction")
         ref.args = []
-        for param, value in self.pair(ref.name, directed, given, ref.where):
+        for param, value in pair(ref.name, directed, given, ref.where):
             if value is not param.default:
-                self.expr(value, scope)
-            self.coerce(value, param.type, f"argument {param.name} of {ref.name}")
-            self.no_table_in(value, param, ref.name)
+                self.expressions.expr(value, scope)
+            self.expressions.coerce(value, param.type, f"argument {param.name} of {ref.name}")
+            no_table_in(value, param, ref.name)
             if param.direction != "in":
-                self.writable(value, f"argument {param.name} of {ref.name}")
+                self.expressions.writable(value, f"argument {param.name} of {ref.name}")
             ref.args.append(tree.Arg(value.where, None, value))
 
     def _default(self, one: tree.Property, table: tree.Table, scope: Scope) -> None:
@@ -240,69 +249,28 @@ class TableChecker(Calls):
         given = ref.args or []
         names = {one.name for one in given}
         whole = len(given) == len(ref.decl.params) or any(p.direction and p.name in names for p in ref.decl.params)
-        pairs = self.pair(f"action {ref.name}", ref.decl.params if whole else params, given, ref.where)
+        pairs = pair(f"action {ref.name}", ref.decl.params if whole else params, given, ref.where)
         ref.args = []
         listed = iter(match[0].args or [])
         for param, value in pairs:
             if value is not param.default:
-                self.expr(value, scope)
+                self.expressions.expr(value, scope)
             if param.direction:
                 if not _same_source(value, next(listed).value):
                     what = f"table {table.name}: the argument of {ref.name}"
                     fail(value.where, f"{what} must be as it stands in `actions`")
                 continue
-            self.coerce(value, param.type, f"argument {param.name} of {ref.name}")
+            self.expressions.coerce(value, param.type, f"argument {param.name} of {ref.name}")
             if value.const is None:
                 fail(value.where, f"argument {param.name} of {ref.name} must be known at compile time")
             ref.args.append(tree.Arg(value.where, None, value))
 
     def _entry(self, entry: tree.Entry, table: tree.Table, scope: Scope) -> None:
         if entry.priority is not None:
-            self.constant(entry.priority, scope)
+            self.expressions.constant(entry.priority, scope)
         kinds = [(one.value.type, True) for one in table.key]
-        self.keyset(entry.keys, kinds, scope, f"entry of table {table.name}")
+        self.keysets.row(entry.keys, kinds, scope, f"entry of table {table.name}")
         self._listed(entry.action, table, scope, "defaultonly", "the action of an entry")
-
-    def keyset(self, keys: list[tree.Expr], kinds: list[tuple[Type, bool]], scope: Scope, what: str) -> None:
-        """Check one row of a select or of table entries against the types of its keys."""
-        if len(keys) == 1 and isinstance(keys[0], tree.DontCare):
-            return
-        if what == "select" and len(keys) == 1 and self._is_value_set(keys[0], kinds, scope):
-            return
-        listed = [of for of, _ in kinds if isinstance(plain(of), (Record, Tuple))]
-        if len(keys) == 1 and isinstance(keys[0], tree.ListExpr) and not listed:  # { a, b } for (a, b)
-            keys[:] = keys[0].items
-        if len(keys) != len(kinds):
-            fail(keys[0].where, f"{what}: {count(len(keys), 'value')} for {count(len(kinds), 'key')}")
-        for one, (of, _) in zip(keys, kinds, strict=False):
-            if isinstance(one, tree.DontCare):
-                continue
-            parts = (
-                [one.value, one.mask]
-                if isinstance(one, tree.Mask)
-                else ([one.low, one.high] if isinstance(one, tree.Range) else [one])
-            )
-            if len(parts) == 2 and not isinstance(plain(of), Bits):
-                fail(one.where, f"{what}: masks and ranges need numbers, not {of}")
-            for part in parts:
-                self.expr(part, scope)
-                self.coerce(part, plain(of) if len(parts) == 2 else of, what)
-                if part.const is None:
-                    fail(part.where, f"{what}: the value is not known at compile time")
-            if isinstance(one, tree.Range) and one.low.const > one.high.const:
-                fail(one.where, f"{what}: the range {one.low.const}..{one.high.const} is empty")
-
-    def _is_value_set(self, e: tree.Expr, kinds: list[tuple[Type, bool]], scope: Scope) -> bool:
-        """A row of a select that is the name of a value_set: for all keys together."""
-        found = scope.find(e.name) if isinstance(e, tree.PathExpression) else None
-        if not isinstance(found, tree.ValueSet):
-            return False
-        self.expr(e, scope)
-        fields = value_set_fields(found.element)
-        if [plain(one) for one in fields] != [plain(one) for one, _ in kinds]:
-            listed = ", ".join(str(one) for one, _ in kinds)
-            fail(e.where, f"select: value_set {found.name} holds {found.element}, the keys are {listed}")
-        return True
 
 
 def _same_source(one: Any, other: Any) -> bool:

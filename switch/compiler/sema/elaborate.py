@@ -13,7 +13,8 @@ from switch.compiler.backend.code import c_word
 from switch.compiler.errors import NOWHERE, Location, P4Error, P4Warning, fail, unsupported
 from switch.compiler.frontend import tree
 from switch.compiler.frontend.tree import walk
-from switch.compiler.sema.check_calls import Calls, numbers_of
+from switch.compiler.sema.check_calls import pair
+from switch.compiler.sema.check_copies import numbers_of
 from switch.compiler.sema.scope import Scope
 from switch.compiler.sema.types import Bits, Object, Record, Type, is_scalar, plain
 
@@ -329,7 +330,7 @@ class _Elaborator:
         An argument may be a parameter of the constructor of `outer`, the instance around it. Values are in the
         declaration itself (check.py: Template).
         """
-        for param, value in Calls.pair(out.decl.name, out.decl.ctor, args, out.decl.where):
+        for param, value in pair(out.decl.name, out.decl.ctor, args, out.decl.where):
             if isinstance(value, tree.Construct) and isinstance(value.type, Object):
                 made = tree.Instance(value.where, [], param.name, value.to, value.args)
                 made.type = value.type
@@ -376,7 +377,7 @@ class _Elaborator:
             unsupported(node.where, f"the extern {of.decl.name}")
         params = next(one for one in of.decl.constructors if len(one) == len(node.args))
         args = {}
-        for param, value in Calls.pair(of.decl.name, params, node.args, node.where):
+        for param, value in pair(of.decl.name, params, node.args, node.where):
             args[param.name] = value.const
             if param.name == "size" and not 0 < args["size"] <= _MAX_SIZE:
                 fail(value.where, f"{name}: size {args['size']}: must be 1 to {_MAX_SIZE}")

@@ -1,4 +1,4 @@
-"""Names in scope, and types as written turned into types."""
+"""Names in scope."""
 
 from __future__ import annotations
 
@@ -8,34 +8,17 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from switch.compiler.errors import Location, count, fail, known, unsupported
+from switch.compiler.errors import Location, fail, known
 from switch.compiler.frontend import tree
 from switch.compiler.frontend.preprocess import INCLUDE_DIR
 from switch.compiler.sema.types import (
-    BOOL,
-    DONTCARE,
-    ERROR,
-    INT,
-    STRING,
-    VOID,
-    Bits,
-    EnumType,
-    NewType,
     Object,
     Record,
-    Simple,
-    Stack,
-    Tuple,
     Type,
-    Varbit,
-    Variable,
 )  # fmt: skip
 
 MAX_BITS = 2048
 """Widest number the front end takes (p4c's limit); the backend's own is lower."""
-
-_SIMPLE = {"bool": BOOL, "error": ERROR, "string": STRING, "int": INT, "void": VOID, "bit": Bits(1)}
-_TYPES = (Bits, Simple, Varbit, Record, Stack, Tuple, EnumType, NewType, Object, Variable)
 
 
 class Scope:
@@ -82,6 +65,11 @@ class Scope:
         return scope
 
 
+def places_of(nodes: list[Any]) -> dict[str, Location]:
+    """Where the names that a block declares stand."""
+    return {one.name: one.where for one in nodes if isinstance(one, tree.Decl)}
+
+
 def undeclared(where: Location, name: str, scope: Scope, what: str = "") -> None:
     """Raise P4Error for a name that stands for nothing, with the nearest ones that do."""
     one: Scope | None = scope
@@ -116,89 +104,6 @@ def _included() -> dict[str, str]:
 def include_of(name: str) -> str | None:
     """The file of the architecture that declares a name."""
     return _included().get(name)
-
-
-class TypeResolver:
-    """Turns types as written into types. `constant` (check_expr.py) evaluates the sizes."""
-
-    records: dict[tuple[int, tuple[Type, ...]], Record]
-    """Generic structs with their arguments."""
-
-    def constant(self, expr: tree.Expr, scope: Scope) -> int:
-        raise NotImplementedError
-
-    def resolve(self, node: tree.TypeNode, scope: Scope) -> Type:
-        """The type a type expression names. Raises P4Error for unknown names and impossible sizes."""
-        if isinstance(node, tree.SimpleType):
-            return _SIMPLE[node.name]
-        if isinstance(node, tree.SizedType):
-            return self._sized(node, scope)
-        if isinstance(node, tree.NamedType):
-            return self._named(node, scope)
-        if isinstance(node, tree.StackType):
-            element = self.resolve(node.element, scope)
-            if not isinstance(element, (Record, Bits, EnumType, NewType, Tuple, Stack)) and element not in (
-                BOOL,
-                ERROR,
-            ):
-                fail(
-                    node.where,
-                    f"an array of {element}: headers, structs, tuples, numbers, bool, enums and errors can be",
-                )
-            size = self.constant(node.size, scope)
-            if size < 1:
-                fail(node.where, f"an array of {size} elements: it has at least one")
-            return Stack(element, size)
-        if isinstance(node, tree.TupleType):
-            return Tuple(tuple(self.resolve(one, scope) for one in node.args))
-        return DONTCARE
-
-    def specialised(self, found: Object, args: tuple[Type, ...]) -> Type:
-        """A generic parser, control, extern or package with its type arguments."""
-        return Object(found.kind, found.decl, args)
-
-    def _record(self, found: Record, args: tuple[Type, ...], scope: Scope) -> Record:
-        """A generic struct or header with its type arguments; equal arguments give the same type."""
-        key = (id(found), args)
-        if key not in self.records:
-            word = "_".join("".join(c if c.isalnum() else "_" for c in str(one)) for one in args)
-            record = Record(f"{found.name}_{word}", found.kind, {}, found.decl, args)
-            self.records[key] = record
-            inner = Scope(scope.top())
-            inner.names.update(zip(found.decl.type_params, args, strict=True))
-            for one in found.decl.fields:
-                record.fields[one.name] = self.resolve(one.type_node, inner)
-        return self.records[key]
-
-    def _sized(self, node: tree.SizedType, scope: Scope) -> Type:
-        width = self.constant(node.size, scope)
-        low = 1 if node.name == "int" else 0
-        if not low <= width <= MAX_BITS:
-            fail(node.where, f"{node.name}<{width}>: the width must be {low} to {MAX_BITS}")
-        return Varbit(width) if node.name == "varbit" else Bits(width, node.name == "int")
-
-    def _named(self, node: tree.NamedType, scope: Scope) -> Type:
-        found = scope.find(node.name)
-        if found is None and node.name == "list":
-            unsupported(node.where, "list<T> here", "`for (T x in (list<T>){ ... })` is")
-        if found is None:
-            undeclared(node.where, node.name, scope, "type")
-        if not isinstance(found, _TYPES):
-            fail(node.where, f"{node.name} is not a type")
-        args = tuple(self.resolve(one, scope) for one in node.args)
-        if isinstance(found, Object):
-            wanted = len(found.decl.type_params)
-            if args and len(args) != wanted:
-                fail(node.where, f"{node.name} takes {count(wanted, 'type argument')}, not {len(args)}")
-            return self.specialised(found, args) if args else found
-        if isinstance(found, Record) and found.decl.type_params:
-            wanted = len(found.decl.type_params)
-            if len(args) != wanted:
-                fail(node.where, f"{node.name} takes {count(wanted, 'type argument')}, not {len(args)}")
-            return self._record(found, args, scope)
-        if args:
-            fail(node.where, f"{node.name} takes no type arguments")
-        return found
 
 
 def field_place(record: Record, name: str) -> Location:

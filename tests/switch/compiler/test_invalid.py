@@ -231,7 +231,7 @@ def test_bug__has_the_place_of_the_construct_the_compiler_was_at(monkeypatch):
     def broken(*_):
         raise KeyError("nobody thought of this")
 
-    monkeypatch.setattr("switch.compiler.sema.check_expr.Expressions._concat", broken)
+    monkeypatch.setattr("switch.compiler.sema.check_expr.ExpressionChecker._concat", broken)
     text = program(apply="hdr.data.w = hdr.data.a ++ 24w1;")
     assert complaint(text).startswith("program.p4:16:31: internal error in the compiler (KeyError: ")
     monkeypatch.undo()

@@ -22,12 +22,17 @@ REFUSED = {tree.Instance}
 V1MODEL = (Path(switch.__file__).parent / "include" / "v1model.p4").read_text()
 
 
+def nodes_of(base: type) -> set[type]:
+    """The kinds of node of the tree below `base`."""
+    return {one for one in vars(tree).values() if isinstance(one, type) and issubclass(one, base)} - {base}
+
+
 def statements() -> set[type]:
     return {tree.For, tree.ForIn, tree.Break, tree.Continue, *tree.Statement.__args__}
 
 
 def test_expressions__every_node_is_written_or_never_a_value():
-    assert set(tree.Expr.__subclasses__()) == set(ExpressionEmitter.KINDS) | ExpressionEmitter.NO_VALUES
+    assert nodes_of(tree.Expr) == set(ExpressionEmitter.KINDS) | ExpressionEmitter.NO_VALUES
     assert not set(ExpressionEmitter.KINDS) & ExpressionEmitter.NO_VALUES
     assert set(WideEmitter.KINDS) < set(ExpressionEmitter.KINDS)
 

@@ -1,0 +1,33 @@
+"""Every kind of node has its line in a table of the checker, or is no node of that table."""
+
+from __future__ import annotations
+
+from switch.compiler.frontend import tree
+from switch.compiler.sema.check_declarations import DeclarationChecker
+from switch.compiler.sema.check_expr import ExpressionChecker
+from switch.compiler.sema.check_statements import StatementChecker
+
+IN_KEY_SETS = {tree.Mask, tree.Range}
+"""Expressions that check_keysets.py takes apart."""
+PARTS = {tree.Param, tree.Field, tree.State}
+"""Declarations that are checked with what they are parts of."""
+WITHOUT_NAME = {tree.Errors, tree.MatchKinds}
+"""Declarations that add to a list."""
+
+
+def nodes_of(base: type) -> set[type]:
+    """The kinds of node of the tree below `base`."""
+    return {one for one in vars(tree).values() if isinstance(one, type) and issubclass(one, base)} - {base}
+
+
+def test_expressions__every_node_is_checked():
+    assert set(ExpressionChecker.KINDS) == nodes_of(tree.Expr) - IN_KEY_SETS
+
+
+def test_statements__every_node_is_checked():
+    loops = {tree.For, tree.ForIn, tree.Break, tree.Continue}
+    assert set(StatementChecker.KINDS) == loops | set(tree.Statement.__args__)
+
+
+def test_declarations__every_node_is_checked():
+    assert set(DeclarationChecker.KINDS) == (nodes_of(tree.Decl) - PARTS) | WITHOUT_NAME
