@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from switch.compiler.errors import Location
 from switch.compiler.frontend import tree
@@ -215,9 +215,9 @@ class _Drawing:
             return loose
         if isinstance(node, (tree.CallStatement, tree.DirectApply)):
             return self.call(node, loose, one)
-        draw = getattr(self, f"_draw_{type(node).__name__.lower()}", None)
+        draw = self.DRAWN.get(type(node))
         if draw is not None:
-            return draw(node, loose, one)
+            return draw(self, node, loose, one)
         loose = self.tables_in(node, loose, one)
         text = statement(node)
         return self.code(text, loose, node.where) if text else loose
@@ -271,7 +271,7 @@ class _Drawing:
     def condition(self, text: str, loose: Loose, where: Location) -> int:
         return self.box("condition", _titled("", _wrapped(text)), loose, where)
 
-    def _draw_switchstatement(self, node: tree.SwitchStatement, loose: Loose, one: ControlInstance) -> Loose:
+    def _draw_switch(self, node: tree.SwitchStatement, loose: Loose, one: ControlInstance) -> Loose:
         call = node.value.base if isinstance(node.value, tree.Member) and node.value.name == "action_run" else None
         if isinstance(call, tree.Call) and call.callee and call.callee.kind == "table":
             at = self.table(call, loose, one)
@@ -296,7 +296,7 @@ class _Drawing:
         at = self.condition(f"for ({expression(node.condition)})", loose, node.where)
         return self.loop(node.body, at, one, node.updates)
 
-    def _draw_forin(self, node: tree.ForIn, loose: Loose, one: ControlInstance) -> Loose:
+    def _draw_for_in(self, node: tree.ForIn, loose: Loose, one: ControlInstance) -> Loose:
         over = expression(node.low) + (f" .. {expression(node.high)}" if node.high is not None else "")
         name = f"{type_text(node.variable.type_node)} {node.variable.name}"
         return self.loop(node.body, self.condition(f"for ({name} in {over})", loose, node.where), one, [])
@@ -325,6 +325,18 @@ class _Drawing:
     def _draw_exit(self, node: tree.Exit, loose: Loose, one: ControlInstance) -> Loose:
         self.exits += [(at, f"{label}, exit" if label else "exit") for at, label in loose]
         return []
+
+    DRAWN: ClassVar[Mapping[type[tree.Node], Callable[[_Drawing, Any, Loose, ControlInstance], Loose]]] = {
+        tree.If: _draw_if,
+        tree.SwitchStatement: _draw_switch,
+        tree.For: _draw_for,
+        tree.ForIn: _draw_for_in,
+        tree.Break: _draw_break,
+        tree.Continue: _draw_continue,
+        tree.Return: _draw_return,
+        tree.Exit: _draw_exit,
+    }
+    """Statements that turn the way. Blocks and calls have ways of their own in flow(); all others are told as text."""
 
     # ---- text
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import operator
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from switch.device.device import LoadableProgram, P4Device
 from switch.device.entities import (
@@ -94,7 +94,7 @@ class StfRun:
 
     def command(self, command: Command) -> None:
         try:
-            getattr(self, "_do_" + command.word)(command, **command.fields)
+            self.COMMANDS[command.word](self, command, **command.fields)
         except (TableError, ValueError) as error:
             raise StfError(command.where, str(error)) from None
 
@@ -149,8 +149,6 @@ class StfRun:
             self.now_ns = max(self.now_ns, due)
             self._collect(self.device.advance(self.now_ns))
         raise StfError(where, f"still not quiet after {_DUE_MAX} departures: is a packet going round?")
-
-    _do_advance = _do_wait
 
     def finish(self) -> StfReport:
         """Waits until nothing waits, then compares what came out."""
@@ -391,6 +389,40 @@ class StfRun:
                 raise StfError(command.where, f"digest {name} has no field {key} (has: {', '.join(have)})")
             if number(command.where, text, 2048, key) != have[key]:
                 self.fail(command, f"digest {name}: {key} is {have[key]:#x}, expected {text}")
+
+    COMMANDS: ClassVar[Mapping[str, Callable[..., None]]] = {
+        "packet": _do_packet,
+        "expect": _do_expect,
+        "no_packet": _do_no_packet,
+        "wait": _do_wait,
+        "advance": _do_wait,
+        "add": _do_add,
+        "setdefault": _do_setdefault,
+        "remove": _do_remove,
+        "member": _do_member,
+        "group": _do_group,
+        "port": _do_port,
+        "meter": _do_meter,
+        "meter_entry": _do_meter_entry,
+        "value_set": _do_value_set,
+        "mirroring_add": _do_mirroring_add,
+        "mirroring_add_mc": _do_mirroring_add_mc,
+        "mc_mgrp_create": _do_mc_mgrp_create,
+        "mc_node_create": _do_mc_node_create,
+        "mc_node_associate": _do_mc_node_associate,
+        "rate": _do_rate,
+        "depth": _do_depth,
+        "delay": _do_delay,
+        "loss": _do_loss,
+        "check_queue": _do_check_queue,
+        "check_counter": _do_check_counter,
+        "check_register": _do_check_register,
+        "register_read": _do_register_read,
+        "register_reset": _do_register_reset,
+        "register_write": _do_register_write,
+        "expect_digest": _do_expect_digest,
+    }
+    """By the word of a Command (stf.py)."""
 
 
 # ---- differences

@@ -7,9 +7,10 @@ The checker itself warns of constants that do not fit (overflow, mismatch) and o
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, ClassVar
 
 from switch.compiler.errors import Location, P4Warning
 from switch.compiler.frontend import tree
@@ -97,20 +98,20 @@ class Names:
         elif isinstance(node, dict):
             self.visit(list(node.values()))
         elif isinstance(node, tree.Node):
-            method = getattr(self, "_" + type(node).__name__.lower(), None)
-            if method:
-                method(node)
+            look = self.NODES.get(type(node))
+            if look is not None:
+                look(self, node)
             else:
                 self.visit(_parts(node))
 
-    def _pathexpression(self, node: tree.PathExpression) -> None:
+    def _path(self, node: tree.PathExpression) -> None:
         self._use(node.name)
 
-    def _namedtype(self, node: tree.NamedType) -> None:
+    def _named_type(self, node: tree.NamedType) -> None:
         self._use(node.name)
         self.visit(node.args)
 
-    def _actionref(self, node: tree.ActionRef) -> None:
+    def _action_ref(self, node: tree.ActionRef) -> None:
         self._use(node.name)
         self.visit(node.args)
 
@@ -130,7 +131,7 @@ class Names:
     def _table(self, node: tree.Table) -> None:
         self._local(node, "table")
 
-    def _valueset(self, node: tree.ValueSet) -> None:
+    def _value_set(self, node: tree.ValueSet) -> None:
         self._local(node, "value_set")
 
     def _action(self, node: tree.Action) -> None:
@@ -192,17 +193,38 @@ class Names:
         self.visit(_parts(node))
         self._leave()
 
-    def _forin(self, node: tree.ForIn) -> None:
+    def _for_in(self, node: tree.ForIn) -> None:
         self._enter()
         self.visit((node.low, node.high))
         self._local(node.variable, "")
         self.visit(node.body)
         self._leave()
 
-    def _method(self, node: tree.Node) -> None:
+    def _bodiless(self, node: tree.Node) -> None:
         """A declaration without a body has no names of its own to use."""
 
-    _externobject = _package = _method
+    NODES: ClassVar[Mapping[type[tree.Node], Callable[[Names, Any], None]]] = {
+        tree.PathExpression: _path,
+        tree.NamedType: _named_type,
+        tree.ActionRef: _action_ref,
+        tree.Var: _var,
+        tree.Const: _const,
+        tree.Instance: _instance,
+        tree.Table: _table,
+        tree.ValueSet: _value_set,
+        tree.Action: _action,
+        tree.Function: _function,
+        tree.Control: _control,
+        tree.Parser: _parser,
+        tree.State: _state,
+        tree.Block: _block,
+        tree.For: _for,
+        tree.ForIn: _for_in,
+        tree.Method: _bodiless,
+        tree.ExternObject: _bodiless,
+        tree.Package: _bodiless,
+    }
+    """Nodes that use names, declare them or have a scope; of all others the parts are looked at."""
 
 
 def _given(where: Location) -> bool:

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from mrc.cli.p4 import app
 from switch.compiler.compiler import front
-from switch.tools.graph import GraphError, graph
+from switch.compiler.frontend import tree
+from switch.tools.graph import GraphError, _Drawing, graph
 from tests.switch.compiled_programs import PROGRAMS, SMALL
 
 PROGRAM = """
@@ -143,3 +144,10 @@ def test_command__a_picture(tmp_path):
     picture = ElementTree.parse(tmp_path / "srv6.svg").getroot()
     text = [one.text for one in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert {"my_usid", "usid_next", "parse_srh", "ingress: SwitchIngress"} <= set(text)
+
+
+def test_statements__every_node_is_drawn_or_told_as_text():
+    others = {tree.Block, tree.CallStatement, tree.DirectApply}  # drawn by flow() itself
+    text = {tree.Assign, tree.Empty, tree.Const, tree.Var, tree.Instance}
+    loops = {tree.For, tree.ForIn, tree.Break, tree.Continue}
+    assert set(_Drawing.DRAWN) | others | text == loops | set(tree.Statement.__args__)

@@ -9,11 +9,15 @@ from typer.testing import CliRunner
 
 from mrc.cli.p4 import app
 from switch.compiler import compile_program
-from switch.tools.stf import StfError, parse_script
-from switch.tools.stf_run import difference, run_script
+from switch.tools.stf import _READERS, StfError, parse_script
+from switch.tools.stf_run import StfRun, difference, run_script
 from tests.switch.compiled_programs import SMALL, compile_named
 
 SCRIPTS = sorted((Path(__file__).parents[1] / "stf").glob("*.stf"))
+
+
+def test_commands__what_is_read_is_run():
+    assert set(StfRun.COMMANDS) == set(_READERS)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)

@@ -6,6 +6,7 @@ from switch.compiler.frontend import tree
 from switch.compiler.sema.check_declarations import DeclarationChecker
 from switch.compiler.sema.check_expr import ExpressionChecker
 from switch.compiler.sema.check_statements import StatementChecker
+from switch.compiler.sema.warn import Names
 
 IN_KEY_SETS = {tree.Mask, tree.Range}
 """Expressions that check_keysets.py takes apart."""
@@ -27,6 +28,12 @@ def test_expressions__every_node_is_checked():
 def test_statements__every_node_is_checked():
     loops = {tree.For, tree.ForIn, tree.Break, tree.Continue}
     assert set(StatementChecker.KINDS) == loops | set(tree.Statement.__args__)
+
+
+def test_names__every_declaration_is_entered_or_has_no_use():
+    """An unused parameter is told by what has it, a type or a field never; every other declaration has its line."""
+    silent = {tree.Param, tree.Field, tree.Typedef, tree.Aggregate, tree.Enum}
+    assert nodes_of(tree.Decl) - silent == nodes_of(tree.Decl) & set(Names.NODES)
 
 
 def test_declarations__every_node_is_checked():
