@@ -663,7 +663,14 @@ def value_key(e: tree.Expr) -> Any:
     return None if None in parts else parts
 
 
+_CALLED = {
+    tree.Const: "a constant",
+    tree.Instance: "an instance",
+    tree.Table: "a table",
+    tree.Action: "an action",
+}
+
+
 def _called(decl: Any) -> str:
-    return {"Const": "a constant", "Instance": "an instance", "Table": "a table", "Action": "an action"}.get(
-        type(decl).__name__, "no variable"
-    )
+    """What a declaration is, for a message that it cannot be written to."""
+    return _CALLED.get(type(decl), "no variable")
