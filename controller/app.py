@@ -278,16 +278,16 @@ class FabricController:
         silent = frozenset(cause for cause in causes if cause is not None and cause.plane == plane)
         now, due = time.monotonic(), self.reaction.due
         self._dead[plane] = Dead(down, self._fresh(plane, down), silent)
-        self.reaction.told(plane, self._dead[plane], now)
+        self.reaction.update(plane, self._dead[plane], now)
         if due is None and self.reaction.due is not None:
             asyncio.get_running_loop().call_later(self.reaction.due - now, self._react)
         self._want_live(plane)
 
     def _want_live(self, plane: int) -> None:
-        inputs, dead, heeded = self.inputs, self._dead[plane], self.reaction.heeded(plane)
+        inputs, dead, acted_on = self.inputs, self._dead[plane], self.reaction.acted_on(plane)
         for provisioner in self.provisioners.values():
             if (switch := provisioner.target.switch).plane == plane:
-                provisioner.want_live(live_entries(inputs.plan, inputs.program, switch, inputs.catalog, dead, heeded))
+                provisioner.want_live(live_entries(inputs.plan, inputs.program, switch, inputs.catalog, dead, acted_on))
 
     def _react(self) -> None:
         """The control plane has taken its time: switches avoid what is dead, and use again what is back."""

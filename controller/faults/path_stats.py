@@ -1,4 +1,4 @@
-"""What is known of paths that somebody watches: do they forward, what was counted on them, what do they prove. Pure."""
+"""State of watched paths: whether they forward, packets sent and lost, and what that proves of their parts. Pure."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class PathStats:
     def get(self, key: Key, plane: int) -> WatchedPath | None:
         return self._planes[plane].get(key)
 
-    def told(self, key: Key, trace: PathSegments, forwards: bool, t: float) -> None:
+    def report(self, key: Key, trace: PathSegments, forwards: bool, t: float) -> None:
         """Its source calls a path dead, or says that a packet came through at `t`."""
         path = self._of(key, trace)
         path.forwards = forwards
@@ -90,11 +90,11 @@ class PathStats:
         *,
         now: float,
         through_at: float | None,
-        killers: frozenset[Cause],
+        dead_causes: frozenset[Cause],
     ) -> None:
         """Packets sent and lost since the source began; one that was sent at `through_at` came through.
 
-        What `killers` lost, which have a name, is no evidence of a loss beside.
+        Packets that `dead_causes` lost are no evidence of another cause.
         """
         path = self._of(key, trace)
         last = path.counts[-1] if path.counts else None
@@ -105,7 +105,7 @@ class PathStats:
             path.proven_at = max(path.proven_at, through_at)
         if not path.forwards and path.at_death is None:
             path.at_death = (sent, lost)
-        if began_again or self.crosses(trace, killers):
+        if began_again or self.crosses(trace, dead_causes):
             path.counts.clear()
         path.counts.append((now, sent, lost))
 
@@ -158,7 +158,7 @@ class PathStats:
         return out
 
     def lose_nothing(self, plane: int, arcs: Iterable[str], beside: Cause, now: float, *, source: str) -> bool:
-        """What the source lately sent over each of the arcs, on paths that forward and avoid `beside`, came through."""
+        """Whether the source's packets over each arc, on forwarding paths that avoid `beside`, came through lately."""
         sent, lost = dict.fromkeys(arcs, 0), dict.fromkeys(arcs, 0)
         for key, trial in self.trials(plane, now).items():
             path = self._planes[plane][key]  # type: ignore[index]

@@ -1,4 +1,4 @@
-"""All waits of the fault list, in one place; why each is there is told by docs/design/fault-correlation.md."""
+"""Hold-down, soak and suppression times of the fault correlation (docs/design/fault-correlation.md)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FaultTimers:
-    """All waits, seconds (docs/design/fault-correlation.md)."""
+    """All times, seconds."""
 
     together_s: float = 2.0
     """Links of one switch that went down within this time went down together."""
-    gather_hard_s: float = 0.1
-    gather_path_s: float = 0.4
-    gather_ev_s: float = 1.2
+    hold_down_port_s: float = 0.1
+    hold_down_path_s: float = 0.4
+    hold_down_ev_s: float = 1.2
     """An EV that is bad by chance has its path proven by three probes, 0.2 s apart."""
-    gather_lossy_s: float = 1.0
+    hold_down_lossy_s: float = 1.0
     unclear_s: float = 2.5
     """How long a choice waits for somebody to decide it: counters of switches are read three times for that."""
     ev_lossy_s: float = 3.0
@@ -26,7 +26,7 @@ class FaultTimers:
     lossy_direction_s: float = 4.0
     """How long a losing link has to be known before its direction is told; a prober needs about that for a link."""
     settle_s: float = 1.0
-    excused_s: float = 15.0
+    suppress_s: float = 15.0
     recover_s: float = 2.0
     """Paths of a fault without ports that is over come back within so long of each other."""
     flap_s: float = 5.0

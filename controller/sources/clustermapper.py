@@ -124,7 +124,7 @@ class ClustermapperSource:
 
     async def _read_counts(self) -> None:
         while True:
-            is_bad = self._faults.is_puzzled
+            is_bad = self._faults.has_path_symptoms
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._look.wait(), COUNTS_WHEN_BAD_S if is_bad else COUNTS_EVERY_S)
                 self._look.clear()
