@@ -114,7 +114,7 @@ class FabricController:
         """Bring all switches into line, print `ready`, keep them so until stop().
 
         Raises NotReady when that takes longer than `deadline_s` or a switch refuses; JsonlError when another
-        controller has the run folder; whatever a task of ours died of, because that is a bug.
+        controller has the run folder; an exception of an internal task propagates, since it is a bug.
         """
         self._journal = Journal.open(self.inputs.run_dir)
         recorder = self.faults.tap = ObservationRecorder(self.inputs.run_dir / "log", self.inputs.plan)

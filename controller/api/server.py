@@ -35,7 +35,7 @@ Handler = Callable[[Message], "Message | Awaitable[Message]"]
 """Gets the path's and the query's or body's fields, returns the answer. Raises Refusal."""
 
 PATHS: web.AppKey[list[str]] = web.AppKey("paths", list)
-"""Everything that can be asked, for refusals."""
+"""All routes, as 404 responses list them."""
 
 log = logging.getLogger(__name__)
 
