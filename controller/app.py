@@ -41,7 +41,7 @@ PORTS_FIRST_S = 1.5
 """After a restart: how long the switches wait for the state of the ports."""
 
 RESTORE_AFTER_S = 0.2
-"""How long a link has to be up before it carries other racks' traffic again; taking it out takes no time at all."""
+"""Hold-down of a link that came up before it carries other racks' traffic again; a link down has none."""
 NEXT_HOP_REPORT = "next_hop_report"
 DROP_REASONS = {5: "unknown uSID", 6: "no route", 7: "no uplink", 10: "dead next hop"}
 """Reasons of that digest (drop_reason_t of p4src/headers.p4)."""
@@ -54,7 +54,7 @@ STREAM_IS_UP = {
     SwitchState.LOST: False,
     SwitchState.FAILED: None,
 }
-"""What a switch's state tells the fault list; None: nothing."""
+"""Symptom text by state of a switch; None: no symptom."""
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class FabricController:
         """Links that are down, by plane."""
         self._dead: dict[int, Dead] = {}
         self._up_at: dict[Link, float] = {}
-        """When links came up, a moment ago."""
+        """Times at which links came up lately."""
         self.began = False
         """Every switch has equalled the plan once, in this life or an earlier one."""
         self._wanted_policy = denylist
@@ -389,7 +389,7 @@ class FabricController:
         return {"switch": provisioner.target.name, "state": status.state.value, "reason": status.reason}
 
     def _snapshot(self) -> list[Message]:
-        """What a new watcher gets first: the state of all switches, the active faults."""
+        """First events of a new watcher: the state of all switches, the active faults."""
         now = time.monotonic()
         switches = [event_of("switch", now, self._switch_event(k)) for k in self.provisioners.values()]
         active = [{"change": "raised", "fault": fault.to_json()} for fault in self.faults.active()]

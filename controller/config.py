@@ -1,4 +1,4 @@
-"""What the controller is started with: the run folder's plan, switches and program (docs/architecture.md).
+"""Start-up configuration of the controller: the run folder's plan, switches and program (docs/architecture.md).
 
 plan.json        Plan.to_json()
 switches.json    {"p0-t0-0": {"address": "127.0.0.1:9559", "device_id": 1, "gnmi": "127.0.0.1:9339"}, ...}, and
@@ -28,7 +28,7 @@ DEVICE_ID_MAX = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class SwitchAddress:
-    """Where a switch is reached, and what it must hold."""
+    """Address of a switch, and its entries."""
 
     switch: Switch
     address: str

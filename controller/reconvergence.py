@@ -1,4 +1,4 @@
-"""When the control plane acts on what has died: at once, some time after it changed, or never. Pure; the caller has the
+"""Reconvergence delay: the control plane acts on a failure at once, some time later, or never. Pure; the caller has the
 clock.
 
 MRC needs no control plane to act; the networks it is compared with do, and theirs takes seconds (§11, the headline).
@@ -35,7 +35,7 @@ def seconds_of(text: str) -> float:
 
 
 class ReconvergenceDelay:
-    """What is dead, plane by plane, and what of it the switches were told. Times in seconds.
+    """Failures by plane, and those that the switches' groups follow. Times in seconds.
 
     after_s     from the first change to the new tables; infinite: never
     due         when `act` has to be called next; None: nothing waits
@@ -48,7 +48,7 @@ class ReconvergenceDelay:
         self._acted_on: dict[int, Dead] = {}
 
     def acted_on(self, plane: int) -> Dead:
-        """What groups have to follow now."""
+        """Failures that groups follow now."""
         return self._acted_on.get(plane, Dead())
 
     def update(self, plane: int, dead: Dead, now: float) -> None:

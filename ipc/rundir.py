@@ -52,7 +52,7 @@ def default_run_dir() -> Path:
 
 @dataclass
 class RunState:
-    """What a run made or is about to make: the content of `state.json`."""
+    """Content of `state.json`: all that a run has made or is about to make."""
 
     token: str = field(default_factory=lambda: secrets.token_hex(16))
     group: int = field(default_factory=lambda: 0x4000_0000 + secrets.randbits(29))

@@ -1,4 +1,4 @@
-"""What the northbound API answers: one method for each thing that can be asked (docs/northbound.md)."""
+"""Route handlers of the northbound API, one method a resource (docs/northbound.md)."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class ApiServer:
     def __init__(self, routes: Iterable[Route], snapshot: Callable[[], list[Message]]) -> None:
         self._snapshot = snapshot
         self._watchers: dict[asyncio.Queue[Message | None], tuple[frozenset[str], asyncio.Transport | None]] = {}
-        """What each wants to hear of (nothing: all), and its connection, by the queue of what it was not sent yet."""
+        """Watchers by the queue of events not sent yet: kinds of events wanted (none: all), and the connection."""
         self._app = web.Application(middlewares=[_guard], client_max_size=MAX_BODY_BYTES)
         self._paths = []
         for route in routes:
@@ -204,7 +204,7 @@ async def _body(request: web.Request) -> Message:
 
 @web.middleware
 async def _guard(request: web.Request, handler: Callable[..., Awaitable[web.StreamResponse]]) -> web.StreamResponse:
-    """Who may ask, and every error as JSON."""
+    """Check the origin of a request, and answer every error as JSON."""
     try:
         _check_origin(request)
         return await handler(request)

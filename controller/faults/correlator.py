@@ -83,14 +83,14 @@ class FaultCorrelator:
         self.times = times or FaultTimers()
         self.traces = PathSegmenter(plan)
         self._open: dict[tuple[str, str], Symptom] = {}
-        """What is reported bad now, by (source, about)."""
+        """Open symptoms by (source, about)."""
         self._paths = PathStats(self.traces, trial_s=self.times.trial_s)
         self._attending: set[str] = set()
         """Sources that say of switches and wires whether they work, once something is bad."""
         self._answering: set[str] = set()
         """Switches whose P4Runtime stream is open."""
         self._congested: dict[str, float] = {}
-        """When the queue behind an interface was last full, as far as told."""
+        """Time of the last tail drop behind each interface, as reported."""
         self._hold: dict[Switch, float] = {}
         """Switches whose cause ended with links still down, and when we stop waiting for those."""
         self._due: dict[int, float] = {}
@@ -154,7 +154,7 @@ class FaultCorrelator:
         now: float,
         through_at: float | None = None,
     ) -> None:
-        """How many packets a source has sent over a path, and found lost, since it began to count.
+        """Packets that a source has sent over a path, and found lost, since it began to count.
 
         `through_at`: when the last packet that came through was sent, where the source knows.
         """

@@ -56,7 +56,7 @@ class Symptom:
     """By the source's own clock, where it told one."""
     last_seen: float
     heard: float
-    """When its report arrived."""
+    """Arrival of its report."""
     cleared: float | None = None
     is_lossy: bool = False
     attributed: bool = False
@@ -76,7 +76,7 @@ class Fault:
     number: int
     first_seen: float
     raised: float
-    """When it was named."""
+    """Time at which it was named."""
     plane: int
     kind: str = ""
     """`link`, `lossy link`, `NIC port`, `T0`, `T1`, `blackhole` or `unclear`."""
@@ -93,7 +93,7 @@ class Fault:
     flaps: int = 0
     state: FaultState = FaultState.ACTIVE
     cleared: float | None = None
-    """When it was cleared or merged; None while active."""
+    """Time at which it was cleared or merged; None while active."""
     into: list[int] = field(default_factory=list)
     """Numbers of the faults a merged one is part of."""
     symptoms: list[Symptom] = field(default_factory=list)
@@ -106,14 +106,14 @@ class Fault:
 
     @property
     def certain_cause(self) -> Cause | None:
-        """What is broken, when that is one thing and could be told."""
+        """The root cause, when there is exactly one."""
         if len(self.explanations) == 1 and len(self.explanations[0]) == 1:
             return self.explanations[0][0]
         return None
 
     @property
     def last_seen(self) -> float:
-        """When a source last said so."""
+        """Time of the newest symptom."""
         seen = [s.last_seen for s in self.symptoms] + [one["last_seen"] for one in self.past]
         return max(seen, default=self.first_seen)
 
@@ -128,7 +128,7 @@ class Fault:
         return len(alike) < SHOWN_ABOUT and not any(s.about == symptom.about for s in alike)
 
     def forget_cleared(self) -> None:
-        """It is back: what was seen the last time is in the journal, and this time's evidence counts from now."""
+        """Drop the symptoms of its last occurrence, which are in the journal: it is active again."""
         self.symptoms = [s for s in self.symptoms if s.cleared is None]
         self.past = []
 
@@ -187,7 +187,7 @@ class Fault:
         }
 
     def evidence(self) -> list[dict[str, Any]]:
-        """What each source said, in the order they came."""
+        """Evidence by source, in order of arrival."""
         by_source: dict[str, dict[str, Any]] = {one["source"]: {**one, "about": [*one["about"]]} for one in self.past}
         for s in self.symptoms:
             one = by_source.setdefault(

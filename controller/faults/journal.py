@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Remembered:
-    """What a journal tells of the past."""
+    """Content of a journal."""
 
     faults: list[dict[str, Any]] = field(default_factory=list)
     """Last known record of every fault, by number."""

@@ -25,7 +25,7 @@ Key = tuple[str, str]
 
 
 class PathFate(Enum):
-    """What has become of a path that was called dead."""
+    """State of a path that was reported dead."""
 
     DEAD = "dead"  # nothing came through since
     SURVIVES = "survives"  # something did
@@ -35,7 +35,7 @@ class PathFate(Enum):
 
 @dataclass(slots=True)
 class WatchedPath:
-    """What one source says of one path."""
+    """Reports of one source about one path."""
 
     trace: PathSegments
     forwards: bool = True
@@ -45,7 +45,7 @@ class WatchedPath:
     sent_through: int = 0
     """Packets that had been sent when the last reading was made by which another one had come through."""
     proven_at: float = NEVER
-    """When it last forwarded, as far as told."""
+    """Time at which it last forwarded, as reported."""
     counts: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=COUNTS_KEPT))
     """(time, sent, lost) since the source began, oldest first."""
 
@@ -119,7 +119,7 @@ class PathStats:
                 del paths[key]
 
     def has_source(self, source: str, plane: int) -> bool:
-        """It watches some path of the plane."""
+        """Whether it watches some path of the plane."""
         return any(key[0] == source for key in self._planes[plane])
 
     def forget_counts(self, plane: int, causes: frozenset[Cause]) -> None:
@@ -140,7 +140,7 @@ class PathStats:
         )
 
     def proofs(self, plane: int) -> dict[str, float]:
-        """When each part was last known to forward."""
+        """Time at which each part was last known to forward."""
         out: dict[str, float] = {}
         for path in self._planes[plane].values():
             for part in path.trace.parts:

@@ -20,7 +20,7 @@ from ipc.rpc import JsonlError, Message
 from topologies.plan import Host, Plan
 
 ASK_EVERY_S = 0.5
-"""How often the agents are asked while an EV is bad."""
+"""Interval between requests to the agents while an EV is bad."""
 IN_FLIGHT_S = 0.15
 """A packet that is acknowledged now may have crossed the fabric so long ago; or two round trips, where that is more."""
 BAD = "assumed_bad"

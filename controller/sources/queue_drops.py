@@ -94,7 +94,7 @@ class QueueDropSource:
             await self._ask_forwarded(provisioner, ports)
 
     async def _ask_forwarded(self, provisioner: SwitchProvisioner, ports: dict[int, str]) -> None:
-        """What arrived and what went on, at about the same time."""
+        """Packets that arrived and packets that left, read at about the same time."""
         if provisioner.target.gnmi is None:
             return
         dead = [DEAD_NEXT_HOP << CELL_BITS | number for number in ports]

@@ -287,7 +287,7 @@ class Mapper:
         return target_json(target, self.prober.health[target.number])
 
     def _snapshot(self, request: Message) -> list[Message]:
-        """What a new watcher gets first: every target that is known to be well or not."""
+        """First events of a new watcher: the state of every target that is known."""
         now = time.monotonic()
         rows = [self._target_json(self.targets[number]) for number in sorted(self.prober.active)]
         return [

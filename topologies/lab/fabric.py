@@ -116,7 +116,7 @@ class Fabric:
         self.traffic: TrafficControl = self.target.traffic()
         """Rates, queues, delays and losses of switch ports; start applies the plan's."""
         self.removed_leftovers: list[str] = []
-        """What a killed earlier run had left and `start` removed."""
+        """Leftovers of a killed earlier run that `start` removed."""
         self.start_s: float | None = None
         """Seconds that `start` took."""
         self._compile_program = compile_program
@@ -453,7 +453,7 @@ class Fabric:
         return all(self._node_of(p.interface).devices.is_up(p.interface) for p in (link.lower, link.upper))
 
     def status(self) -> dict[str, Any]:
-        """What is up, as data: plan, switches, links, processes."""
+        """State of the fabric as data: plan, switches, links, processes."""
         return {
             "plan": self.plan.to_json(),
             "target": self.target.name,

@@ -321,7 +321,7 @@ class Injector:
         self._raise(one.interfaces)
 
     def _without(self, one: Injection) -> list[Setting]:
-        """What holds where a fault has set something: the latest of the other faults, else the plan."""
+        """Value to restore where a fault has set something: the latest of the other faults, else the plan's."""
         keys = {_key(setting): setting for setting in one.settings}
         ports = [self._fabric.traffic.port(name) for name in {setting.interface for setting in one.settings}]
         plan = {_key(s): s for s in traffic_control.plan_settings(self._fabric.plan, ports, complete=True)}

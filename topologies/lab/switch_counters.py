@@ -1,4 +1,4 @@
-"""What switches have counted since they began: P4 counters, full queues, cables that lose; on both targets.
+"""Counters of switches since their start: P4 counters, full queues, cables that lose; on both targets.
 
     fabric.target.counts({"trimmed": [0, 512]}, depths=["p0-t0-0-eth1"])
 
