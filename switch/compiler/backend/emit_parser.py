@@ -56,7 +56,7 @@ class Parsers(TableEmitter):
         self.functions.append(code)
 
     def _states(self, parser: tree.Parser, frame: FunctionFrame) -> None:
-        """The local variables and states of a parser; it ends at frame.accept or at `done`."""
+        """The local variables and states of a parser; it ends at frame.accept or by frame.at_exit."""
         for one in parser.locals:
             if isinstance(one, tree.Var):
                 self._st_var(one, frame)
@@ -78,16 +78,24 @@ class Parsers(TableEmitter):
         code = frame.code
         code.add(f"{{ /* {c_comment(inner.decl.where.short)}: parser {inner.decl.name}, as {c_comment(inner.name)} */")
         code.depth += 1
-        inside = FunctionFrame(code, bindings, inner, "parser", at_exit="goto done;", in_parser=True, labels=labels)
+        inside = FunctionFrame(code, bindings, inner, "parser", at_exit=frame.at_exit, in_parser=True, labels=labels)
         inside.accept = f"accept_{self.applied}"
+        rejected = f"rejected_{self.applied}"
+        if after:
+            inside.at_exit = f"goto {rejected};"
+            code.add(f"int is_{rejected} = 0;")
         self._states(inner.decl, inside)
         code.depth -= 1
+        if after:  # what was parsed before a reject is copied out, too: BMv2 deparses it
+            code.add(f"{rejected}: is_{rejected} = 1;")
         code.add(f"{inside.accept}: ;")
         code.depth += 1
-        code.close()
         for arg, copy in after:
             self.note_whole(copy, False)
             self.store(arg, copy.c, frame)
+        if after:
+            code.add(f"if (is_{rejected})", f"    {frame.at_exit}")
+        code.close()
 
     applied = 0
 
@@ -99,7 +107,7 @@ class Parsers(TableEmitter):
         code.open("{")
         if cyclic:
             code.open(f"if (++steps > {MAX_STEPS}) {{")
-            code.add("error = P4_ERROR_ParserTimeout;", "goto done;")
+            code.add("error = P4_ERROR_ParserTimeout;", frame.at_exit)
             code.close()
         code.add(f"P4_STATE({c_string(state.name)}, {where_string(state.where)});")
         for one in state.body:
@@ -136,7 +144,7 @@ class Parsers(TableEmitter):
             code.open(f"if ({test}) {{")
             self._goto(case.state, frame)
             code.close()
-        code.add("error = P4_ERROR_NoMatch;", "goto done;")
+        code.add("error = P4_ERROR_NoMatch;", frame.at_exit)
 
     def _matches(self, case: tree.SelectCase, names: list[tuple[str, Type]]) -> str | None:
         """C test for a row of a select; None when it always matches."""
@@ -189,7 +197,10 @@ class Parsers(TableEmitter):
     @staticmethod
     def _goto(name: str, frame: FunctionFrame) -> None:
         """reject without an error set: v1model goes on to the ingress either way."""
-        label = {"accept": frame.accept, "reject": "done"}.get(name, f"state_{frame.labels}{c_word(name)}")
+        if name == "reject":
+            frame.code.add(frame.at_exit)
+            return
+        label = frame.accept if name == "accept" else f"state_{frame.labels}{c_word(name)}"
         frame.code.add(f"goto {label};")
 
     # ---- packet_in
@@ -210,7 +221,7 @@ class Parsers(TableEmitter):
 
     def out_of_bounds(self, when: str, frame: FunctionFrame) -> None:
         frame.code.open(f"if ({when}) {{")
-        frame.code.add("error = P4_ERROR_StackOutOfBounds;", "goto done;")
+        frame.code.add("error = P4_ERROR_StackOutOfBounds;", frame.at_exit)
         frame.code.close()
 
     def last_or_next(self, stack: Lvalue, e: tree.Member, frame: FunctionFrame) -> Lvalue:
@@ -289,16 +300,16 @@ class Parsers(TableEmitter):
         code = frame.code
         code.add(f"uint32_t varbits = {self.condition(length, frame)};")
         code.open(f"if (varbits > {shape.longest}) {{")
-        code.add("error = P4_ERROR_HeaderTooShort;", "goto done;")
+        code.add("error = P4_ERROR_HeaderTooShort;", frame.at_exit)
         code.close()
         code.open("if (varbits % 8) {")
-        code.add("error = P4_ERROR_ParserInvalidArgument;", "goto done;")
+        code.add("error = P4_ERROR_ParserInvalidArgument;", frame.at_exit)
         code.close()
 
     @staticmethod
     def _need(size: int | str, frame: FunctionFrame) -> None:
         frame.code.open(f"if (len - at < {size}) {{")
-        frame.code.add("error = P4_ERROR_PacketTooShort;", "goto done;")
+        frame.code.add("error = P4_ERROR_PacketTooShort;", frame.at_exit)
         frame.code.close()
 
     def _advance(self, e: tree.Call, bits: tree.Expr, frame: FunctionFrame) -> None:
@@ -308,10 +319,10 @@ class Parsers(TableEmitter):
         code.open("{")
         code.add(f"uint32_t skip = {self.value(bits, frame)};")
         code.open("if (skip % 8) {")
-        code.add("error = P4_ERROR_ParserInvalidArgument;", "goto done;")
+        code.add("error = P4_ERROR_ParserInvalidArgument;", frame.at_exit)
         code.close()
         code.open("if (len - at < skip / 8) {")
-        code.add("error = P4_ERROR_PacketTooShort;", "goto done;")
+        code.add("error = P4_ERROR_PacketTooShort;", frame.at_exit)
         code.close()
         code.add("at += skip / 8;")
         code.close()
@@ -320,7 +331,7 @@ class Parsers(TableEmitter):
         if not frame.in_parser:
             fail(e.where, "verify can be called only in a parser")
         frame.code.open(f"if (!{self.value(args[0], frame)}) {{")
-        frame.code.add(f"error = {self.value(args[1], frame)};", "goto done;")
+        frame.code.add(f"error = {self.value(args[1], frame)};", frame.at_exit)
         frame.code.close()
 
     def function_value(self, e: tree.Call, frame: FunctionFrame) -> str:
