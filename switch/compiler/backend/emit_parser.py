@@ -250,10 +250,12 @@ class Parsers(TableEmitter):
         code = frame.code
         if length is not None:
             code.open("{")
-            self._varbit_length(length, shape, frame)
+            self._varbit_length(length, frame)
         size = f"{shape.fixed} + varbits / 8" if length is not None else str(shape.fixed)
         place = None if isinstance(target, tree.DontCare) else self.place(target, frame)  # a full stack comes first
         self._need(size, frame)
+        if length is not None:
+            self._varbit_fits(shape, frame)
         if place is not None:
             self._extract_into(place, record, shape, e, size, frame)
         code.add(f"at += {size};")
@@ -296,15 +298,19 @@ class Parsers(TableEmitter):
 
         code.late(loads)
 
-    def _varbit_length(self, length: tree.Expr, shape: HeaderShape, frame: FunctionFrame) -> None:
+    def _varbit_length(self, length: tree.Expr, frame: FunctionFrame) -> None:
+        """Take the length of an extract: whole bytes. Errors in the order of P4_16 §12.8.2."""
         code = frame.code
         code.add(f"uint32_t varbits = {self.condition(length, frame)};")
-        code.open(f"if (varbits > {shape.longest}) {{")
-        code.add("error = P4_ERROR_HeaderTooShort;", frame.at_exit)
-        code.close()
         code.open("if (varbits % 8) {")
         code.add("error = P4_ERROR_ParserInvalidArgument;", frame.at_exit)
         code.close()
+
+    @staticmethod
+    def _varbit_fits(shape: HeaderShape, frame: FunctionFrame) -> None:
+        frame.code.open(f"if (varbits > {shape.longest}) {{")
+        frame.code.add("error = P4_ERROR_HeaderTooShort;", frame.at_exit)
+        frame.code.close()
 
     @staticmethod
     def _need(size: int | str, frame: FunctionFrame) -> None:
