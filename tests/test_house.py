@@ -73,14 +73,6 @@ CIRCLES: list[set[str]] = [
     {"experiments.report.curves", "experiments.report.figures"},
     {"experiments.report.index", "experiments.report.page"},
     {
-        "hosts.agent.agent",
-        "hosts.agent.services.ev_ping",
-        "hosts.agent.services.measurement",
-        "hosts.agent.services.operations",
-        "hosts.agent.services.traffic",
-        "hosts.agent.session",
-    },
-    {
         "hosts.engine.events",
         "hosts.engine.loss.proof_of_loss",
         "hosts.engine.loss.roundtrips",
