@@ -14,6 +14,8 @@ import signal
 import sys
 from pathlib import Path
 
+from controller.api.handlers import ApiHandlers
+from controller.api.server import ApiServer
 from controller.app import FabricController, NotReady
 from controller.config import read_inputs
 from controller.denylist import POLICIES
@@ -49,11 +51,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 async def _run(options: argparse.Namespace) -> int:
     inputs = read_inputs(options.run_dir, options.program)
-    controller = FabricController(inputs, options.http, options.denylist, options.react_after)
+    controller = FabricController(inputs, options.denylist, options.react_after)
+    server = ApiServer(ApiHandlers(controller).routes(), controller.snapshot)
+    controller.on_event = server.publish
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, controller.stop)
-    await controller.run(options.deadline)
+    with controller.opened():
+        try:
+            await server.start(inputs.run_dir, options.http)
+            await controller.run(options.deadline)
+        finally:
+            await server.close()
     return 0
 
 

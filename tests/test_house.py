@@ -69,7 +69,6 @@ FACES = {
 
 CIRCLES: list[set[str]] = [
     {"bench.switch", "bench.target", "bench.traffic"},
-    {"controller.api.handlers", "controller.app"},
     {"experiments.report.curves", "experiments.report.figures"},
     {"experiments.report.index", "experiments.report.page"},
     {
