@@ -110,7 +110,6 @@ CIRCLES: list[set[str]] = [
         "simulator.trace",
         "simulator.wire",
     },
-    {"switch.device.device", "switch.device.loop", "switch.device.trace", "switch.device.traffic"},
     {"topologies.cli.commands.base", "topologies.cli.commands.transfers"},
     {"topologies.lab.fabric", "topologies.lab.fault_injection"},
 ]
