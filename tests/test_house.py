@@ -99,7 +99,6 @@ CIRCLES: list[set[str]] = [
         "hosts.verbs.memory",
         "hosts.verbs.qp",
     },
-    {"mrc.demo", "mrc.demo_display"},
     {
         "simulator.fabric",
         "simulator.faults",
