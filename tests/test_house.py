@@ -69,8 +69,6 @@ FACES = {
 
 CIRCLES: list[set[str]] = [
     {"bench.switch", "bench.target", "bench.traffic"},
-    {"experiments.report.curves", "experiments.report.figures"},
-    {"experiments.report.index", "experiments.report.page"},
     {
         "hosts.engine.events",
         "hosts.engine.loss.proof_of_loss",
