@@ -68,7 +68,6 @@ FACES = {
 """Package -> modules at its top; None: the package is its modules, whatever they are."""
 
 CIRCLES: list[set[str]] = [
-    {"bench.switch", "bench.target", "bench.traffic"},
     {
         "hosts.engine.events",
         "hosts.engine.loss.proof_of_loss",
