@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import os
 import signal
 import sys
 from pathlib import Path
@@ -23,16 +22,15 @@ from controller.errors import InputError
 from controller.p4runtime.routes import PROGRAMS
 from controller.reconvergence import seconds_of
 from ipc.rpc import JsonlError
+from ipc.rundir import DEFAULT_PATH, default_run_dir
 
 DEADLINE_S = 60.0
-DEFAULT_RUN_DIR = "/run/mrc-testbed"
-"""As ipc/rundir.py has it, which this folder may not import."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     options = _parser().parse_args(arguments)
-    options.run_dir = options.run_dir or Path(os.environ.get("MRC_RUN_DIR") or DEFAULT_RUN_DIR).absolute()
+    options.run_dir = options.run_dir or default_run_dir()
     logging.basicConfig(
         level=logging.DEBUG if options.verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
@@ -77,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         "--run-dir",
         type=Path,
         default=None,
-        help="run folder (default: MRC_RUN_DIR, or /run/mrc-testbed)",
+        help=f"run folder (default: MRC_RUN_DIR, or {DEFAULT_PATH})",
     )
     parser.add_argument("--program", choices=sorted(PROGRAMS), help="P4 program (default: told by its P4Info)")
     parser.add_argument(

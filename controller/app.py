@@ -29,6 +29,7 @@ from controller.sources.gnmi_ports import GnmiPortWatch
 from controller.sources.host_agents import BAD, HostAgentSource
 from controller.sources.queue_drops import QueueDropSource
 from ipc.framing import Message, event_of
+from ipc.rundir import RunFiles
 from topologies.plan import Link, PlanError
 
 CONFIRM_S = 4.0
@@ -121,7 +122,7 @@ class FabricController:
         Raises JsonlError when another controller has the folder.
         """
         self._journal = Journal.open(self.inputs.run_dir)
-        recorder = self.faults.tap = ObservationRecorder(self.inputs.run_dir / "log", self.inputs.plan)
+        recorder = self.faults.tap = ObservationRecorder(RunFiles(self.inputs.run_dir).logs, self.inputs.plan)
         try:
             self._remember(self._journal)
             yield

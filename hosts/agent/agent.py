@@ -41,6 +41,7 @@ from hosts.nic.base import Nic, NicError
 from hosts.nic.netlink import LinkState
 from hosts.nic.qpns import AGENT_QPNS, keep
 from ipc.rpc import JsonlError, SelectorServer
+from ipc.rundir import RunFiles
 from topologies.plan import Plan, PlanError
 
 RECEIVE_BATCH = 8
@@ -69,6 +70,7 @@ class Agent:
         self.plan = plan
         self.host = plan.host(host_name)
         self.config = config
+        files = RunFiles(run_dir)
         self.tasks = Tasks(time.monotonic)
         self._stopping = False
         self._selector = selectors.DefaultSelector()
@@ -82,13 +84,14 @@ class Agent:
         try:
             self.ports = HostPorts(nic, config.dscp_control)
             self.regions = Regions(self.endpoint, self.tasks)
-            agents = run_dir / "agents"
-            self.connections = Connections(plan, self.host, self.endpoint, agents, self._selector, time.monotonic)
+            self.connections = Connections(
+                plan, self.host, self.endpoint, files.agent_socket, self._selector, time.monotonic
+            )
             operations = rpc_server(
                 self.endpoint, config, self.ports, self.connections, self.regions, self.tasks,
-                data_dir=run_dir / "data" / host_name, publish=self.publish, stop=self.stop,
+                data_dir=files.data / host_name, publish=self.publish, stop=self.stop,
             )  # fmt: skip
-            self._server = SelectorServer(agents / f"{host_name}.sock", operations.handle, self._selector)
+            self._server = SelectorServer(files.agent_socket(host_name), operations.handle, self._selector)
         except BaseException:
             self._alarm.close()
             nic.close()
@@ -262,9 +265,10 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _plan(run_dir: Path) -> Plan:
-    path = run_dir / "plan.json"
+    files = RunFiles(run_dir)
+    path = files.plan_file
     try:
-        return Plan.from_json(json.loads(path.read_text()))
+        return Plan.from_json(files.read_plan())
     except FileNotFoundError:
         raise AgentStartError(f"{path}: no such file: bring the fabric up first (`mrc up`)") from None
     except (OSError, ValueError) as error:

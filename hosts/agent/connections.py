@@ -79,21 +79,21 @@ class Connection:
 
 
 class Connections:
-    """All QPs of one agent. `agents` is the folder with the agents' sockets, `now` the clock."""
+    """All QPs of one agent. `agent_socket` says where the agent of a host listens, `now` is the clock."""
 
     def __init__(
         self,
         plan: Plan,
         host: Host,
         endpoint: Endpoint,
-        agents: Path,
+        agent_socket: Callable[[str], Path],
         selector: BaseSelector,
         now: Callable[[], float],
     ) -> None:
         self.plan = plan
         self.host = host
         self._endpoint = endpoint
-        self._agents = agents
+        self._agent_socket = agent_socket
         self._selector = selector
         self._now = now
         self._by_qpn: dict[int, Connection] = {}
@@ -274,7 +274,7 @@ class Connections:
 
     def dial(self, peer: str) -> PeerAgent:
         """A connection to the agent of `peer`. Raises ManagementError."""
-        return PeerAgent(peer, self._agents / f"{peer}.sock", self._selector)
+        return PeerAgent(peer, self._agent_socket(peer), self._selector)
 
     async def open(self, agent: PeerAgent, pmtu_bytes: int, fresh: bool, transport: str = MRC) -> Connection:
         """A connected, idle QP to the host of `agent`: one we have, unless `fresh` or it is gone there, or a new

@@ -53,7 +53,9 @@ class Side:
         self.endpoint = Endpoint(name, config, planes=PLAN.planes, seed=1)
         self.tasks = Tasks(clock)
         self.regions = Regions(self.endpoint, self.tasks)
-        self.connections = Connections(PLAN, PLAN.host(name), self.endpoint, folder, selector, clock)
+        self.connections = Connections(
+            PLAN, PLAN.host(name), self.endpoint, lambda host: folder / f"{host}.sock", selector, clock
+        )
         rpc = rpc_server(
             self.endpoint, config, Ports(), self.connections, self.regions, self.tasks,
             data_dir=folder / "data" / name, publish=self.publish, stop=lambda: None,
