@@ -20,10 +20,10 @@ from aiohttp import web
 
 from controller.errors import ControllerError
 from ipc.rpc import JsonlError, event_of
+from ipc.rundir import RunFiles
 
 PREFERRED_PORT = 9340
 """Taken when it is free; otherwise any port. `controller.json` tells which."""
-ADDRESS_FILE = "controller.json"
 LOOPBACK = "127.0.0.1"
 MAX_BODY_BYTES = 1 << 16
 MAX_BACKLOG = 20_000
@@ -102,7 +102,7 @@ class ApiServer:
                     ) from error
         host, number = self._runner.addresses[0][:2]
         self.url = f"http://{host}:{number}"
-        self._address_file = run_dir / ADDRESS_FILE
+        self._address_file = RunFiles(run_dir).controller_file
         new = self._address_file.with_suffix(".new")
         new.write_text(json.dumps({"url": self.url, "pid": os.getpid()}) + "\n")
         new.replace(self._address_file)

@@ -17,6 +17,7 @@ from typing import Any
 from controller.api.rpc_client import Subscription, ask
 from controller.faults.correlator import EV, FaultCorrelator
 from ipc.rpc import JsonlError, Message
+from ipc.rundir import RunFiles
 from topologies.plan import Host, Plan
 
 ASK_EVERY_S = 0.5
@@ -49,7 +50,7 @@ class HostAgentSource:
         self._on_change = on_change
         self.on_back = on_back
         """Called when an agent's stream was opened: it may have begun anew."""
-        self._paths = {host.name: run_dir / "agents" / f"{host.name}.sock" for host in plan.hosts}
+        self._paths = {host.name: RunFiles(run_dir).agent_socket(host.name) for host in plan.hosts}
         self._acked: dict[str, tuple[int, float]] = {}
         """Packets acknowledged, and when the agent said so, by path name."""
         self._bad: dict[str, set[int]] = {}

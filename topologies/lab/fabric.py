@@ -33,7 +33,7 @@ from ipc import processes
 from ipc.controller_client import Northbound
 from ipc.processes import Processes
 from ipc.rpc import JsonlClient, JsonlError
-from ipc.rundir import HOSTS_FILE, FabricError, RunDir, remove_run
+from ipc.rundir import FabricError, RunDir, remove_run
 from ipc.signals import ENDING, Terminated, terminate
 from topologies.lab import cables, netdev, preflight
 from topologies.lab.fault_injection import Injector
@@ -189,10 +189,10 @@ class Fabric:
         preflight.check_tcp_ports(self.target.tcp_ports())
         preflight.check_interfaces(self._root_interfaces())
         self.run_dir.begin()
-        self.run_dir.write_json("plan.json", self.plan.to_json())
-        self.run_dir.write_json("switches.json", self._switch_addresses())
+        self.run_dir.write_json(self.run_dir.plan_file, self.plan.to_json())
+        self.run_dir.write_json(self.run_dir.switches_file, self._switch_addresses())
         if self._discipline:
-            self.run_dir.write_json("discipline.json", self._discipline)
+            self.run_dir.write_json(self.run_dir.discipline_file, self._discipline)
 
     def _switch_addresses(self) -> dict[str, dict[str, Any]]:
         return {
@@ -230,7 +230,7 @@ class Fabric:
         probes: dict[str, processes.Probe] = {}
         if self._want_controller or self._want_agents:
             self._progress("starting controller and host agents")
-        self.run_dir.write_json(HOSTS_FILE, {name: host.pid for name, host in self.hosts.items()})
+        self.run_dir.write_json(self.run_dir.hosts_file, {name: host.pid for name, host in self.hosts.items()})
         if self._want_controller:
             self.spawn_controller()
             probes[CONTROLLER] = answers(self.controller, "status", ready="ready")

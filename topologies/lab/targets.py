@@ -24,7 +24,7 @@ from mininet.node import Node, Switch
 from ipc.controller_client import Northbound
 from ipc.processes import Probe, ProcessError, Processes
 from ipc.rpc import JsonlClient, JsonlError, JsonlPeerError
-from ipc.rundir import DEVICES_FILE, FabricError, RunDir
+from ipc.rundir import FabricError, RunDir
 from topologies import plan
 from topologies.lab.cables import Cables
 from topologies.lab.nodes import FabricNode
@@ -296,8 +296,8 @@ class Bmv2Target(Target):
         return f"{LOOPBACK}:{self.ports.p4runtime + device_id - 1}"
 
     def launch(self) -> dict[str, Probe]:
-        self.run_dir.write_json(DEVICES_FILE, [self._device(switch) for switch in self.plan.switches])
-        devices = str(self.run_dir.path / DEVICES_FILE)
+        self.run_dir.write_json(self.run_dir.devices_file, [self._device(switch) for switch in self.plan.switches])
+        devices = str(self.run_dir.devices_file)
         self.processes.spawn_module(
             PORTSTATE, "switch.server.portstate", "--gnmi", self.gnmi, "--interfaces-from", devices
         )
