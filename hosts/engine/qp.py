@@ -18,7 +18,8 @@ from hosts.engine.events import Event, QpError, Status
 from hosts.engine.loss.proof_of_loss import ProofOfLoss
 from hosts.engine.loss.roundtrips import RoundTrips
 from hosts.engine.memory import EngineMemoryRegion, Memory
-from hosts.engine.paths.ev import EvProfile, EvSignal
+from hosts.engine.paths.ev import EvProfile
+from hosts.engine.paths.ev_state import EvSignal
 from hosts.engine.paths.paths import QpPaths
 from hosts.engine.paths.peer_table import Peer, PeerTable
 from hosts.engine.requestor import Requestor
@@ -227,7 +228,7 @@ class EngineQueuePair:
         }
         self._dynamic_mpr = context.dynamic_mpr
         self.state = EngineQpState.RTS
-        self._peers.connected(link, self, now)
+        self._peers.connected(link, self, profile, now)
 
     def _check_transport(self, remote: QpAttributes) -> None:
         """Raises LocalError when the peer said that it speaks another one."""
@@ -310,6 +311,11 @@ class EngineQueuePair:
         if self.responder is None or not 0 <= penalty <= PENALTY_MAX:
             raise LocalError(f"QP {self.qpn} in {self.state.value}, penalty {penalty}: needs rts, 0 to {PENALTY_MAX}")
         self.responder.set_penalty(penalty)
+
+    @property
+    def sends(self) -> bool:
+        """In RTS: connected, and not failed."""
+        return self.state is EngineQpState.RTS
 
     def outstanding(self) -> int:
         """Work requests not completed yet."""

@@ -20,9 +20,10 @@ from hosts.engine.events import Completion, LossCause, PacketLost, Status
 from hosts.engine.loss.proof_of_loss import ProofOfLoss
 from hosts.engine.loss.roundtrips import RetryBudget, RoundTrips
 from hosts.engine.loss.send_window import ARRIVED, BITMAP_BITS, GIVEN_UP, IN_FLIGHT, SendWindow, Sent
-from hosts.engine.loss.tail_loss_probe import HeuristicLoss, TailLossProbe
-from hosts.engine.messages import Message, Trial
-from hosts.engine.paths.ev import Ev, EvSignal, EvState, Obstacle
+from hosts.engine.loss.tail_loss_probe import HeuristicLoss, TailLossProbe, Trial
+from hosts.engine.messages import Message
+from hosts.engine.paths.ev import Ev, Obstacle
+from hosts.engine.paths.ev_state import EvSignal, EvState
 from hosts.engine.paths.paths import QpPaths
 from hosts.engine.wire.codec import nominal_size
 from hosts.engine.wire.packets import (

@@ -23,7 +23,6 @@ from hosts.engine.connection import Context, Counters
 from hosts.engine.events import ReceiveFlushed, Status, WriteImmReceived
 from hosts.engine.loss.send_window import BITMAP_BITS
 from hosts.engine.memory import AccessError, Memory
-from hosts.engine.paths.ack_paths import elsewhere
 from hosts.engine.reassembly import Reassembly
 from hosts.engine.resources import Resources
 from hosts.engine.wire.codec import NOMINAL_EXTRA
@@ -44,6 +43,7 @@ from hosts.engine.wire.packets import (
     TransportAck,
     Verdict,
     Write,
+    elsewhere,
 )
 from hosts.engine.wire.psn import unwrap
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hosts.engine.cc.ccprofile import ProfileState
 from hosts.engine.errors import LocalError
 from hosts.engine.events import EvChanged
-from hosts.engine.paths.ev import EvState
+from hosts.engine.paths.ev_state import EvState
 from hosts.verbs.checks import choice, flags, number, record, records, shown
 from hosts.verbs.control_types import (
     AUTO_PROFILE,

@@ -19,7 +19,8 @@ from typing import Any
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.events import Completion, Event, LossCause, PacketLost, QpError, Status, WriteImmReceived
 from hosts.engine.loss.send_window import IN_FLIGHT
-from hosts.engine.paths.ev import Ev, EvProfile, EvSignal, EvState, ev_moves
+from hosts.engine.paths.ev import Ev, EvProfile
+from hosts.engine.paths.ev_state import EvSignal, EvState, ev_moves
 from hosts.engine.paths.peer_table import LEASE_REFRESHES
 from hosts.engine.qp import EngineQpState, EngineQueuePair
 from hosts.engine.wire.codec import NOMINAL_EXTRA

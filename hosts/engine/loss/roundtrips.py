@@ -18,12 +18,8 @@ Design notes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hosts.engine.config import Config
-
-if TYPE_CHECKING:
-    from hosts.engine.paths.ev import Ev
+from hosts.engine.paths.ev import Ev
 
 PATIENCE = 1.5
 """Round trips before distance alone makes a packet suspect."""

@@ -27,7 +27,8 @@ from hosts.engine.connection import Context, Counters, TxCredit
 from hosts.engine.events import EvChanged, EvReplaced
 from hosts.engine.loss.proof_of_loss import ProofOfLoss
 from hosts.engine.paths.ack_paths import AckPaths
-from hosts.engine.paths.ev import Ev, EvProfile, EvSignal, EvState, Move
+from hosts.engine.paths.ev import Ev, EvProfile, Move
+from hosts.engine.paths.ev_state import EvSignal, EvState
 from hosts.engine.wire.packets import ECN_ECT0, Packet, ReliabilityProbe, Sack, Verdict
 
 ASKINGS = 2

@@ -10,8 +10,9 @@ import pytest
 from hosts.engine.config import Config, ConfigError
 from hosts.engine.connection import Context
 from hosts.engine.events import PacketLost, QpError, Status, WriteImmReceived
-from hosts.engine.paths.ev import Ev, EvProfile, EvSignal, EvState
+from hosts.engine.paths.ev import Ev, EvProfile
 from hosts.engine.paths.ev_formats import Srv6Format, StructuredFormat
+from hosts.engine.paths.ev_state import EvSignal, EvState
 from hosts.engine.wire.packets import (
     EndpointRequest,
     Nack,
