@@ -80,17 +80,6 @@ CIRCLES: list[set[str]] = [
         "hosts.agent.services.traffic",
         "hosts.agent.session",
     },
-    {
-        "hosts.verbs.attributes",
-        "hosts.verbs.cc_profiles",
-        "hosts.verbs.control",
-        "hosts.verbs.cq",
-        "hosts.verbs.device",
-        "hosts.verbs.ev_events",
-        "hosts.verbs.ev_profiles",
-        "hosts.verbs.memory",
-        "hosts.verbs.qp",
-    },
     {"mrc.demo", "mrc.demo_display"},
     {
         "simulator.fabric",
