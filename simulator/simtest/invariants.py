@@ -416,7 +416,8 @@ class InvariantChecker:
             if lane is not None and lane.receiver is side:
                 if not lane.guards_hold():
                     raise self.violation("bounds", f"{lane.name}: PSN {packet.psn} wrote outside its region")
-                responder = lane.receiver_qp.responder
+                connected = lane.receiver_qp.connected
+                responder = None if connected is None else connected.responder
                 if responder is not None and responder.cack > lane.cack:
                     raise self.violation("claims", f"{lane.name}: cack {responder.cack} is ahead of {lane.cack}")
         self.on_events(side)

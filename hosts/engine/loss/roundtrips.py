@@ -72,7 +72,8 @@ class RoundTrips:
 
     def _late_left(self, now: float) -> float:
         """What is left of the longest late answer, seconds."""
-        return self._late_s * 0.5 ** ((now - self._late_at) / LATE_HALVES_S)
+        left: float = self._late_s * 0.5 ** ((now - self._late_at) / LATE_HALVES_S)
+        return left
 
     # ---- what follows -----------------------------------------------------------------------------------
 

@@ -288,12 +288,12 @@ class SendWindow:
         proven: list[tuple[Sent, LossCause]] = []
         waiting: list[tuple[Sent, LossCause]] = []
         last = min(base + BITMAP_BITS - 1, seen)
-        known: set[int] = set()
+        listed: set[int] = set()
         for pair in self._suspects:
             sent = pair[0]
-            if sent.state != IN_FLIGHT or sent.serial in known:
+            if sent.state != IN_FLIGHT or sent.serial in listed:
                 continue
-            known.add(sent.serial)
+            listed.add(sent.serial)
             (proven if base <= sent.psn <= last else waiting).append(pair)
         self._suspects = waiting
         return proven
