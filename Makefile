@@ -9,7 +9,7 @@ PYTEST   := $(VENV)/bin/python -m pytest
 AS_ROOT  := $(if $(filter 0,$(shell id -u)),,sudo --preserve-env=MRC_RUN_DIR,MRC_CACHE_DIR,CI)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test unit resilience lint bench clean distclean
+.PHONY: help setup demo up test unit resilience lint types bench clean distclean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,13 +49,16 @@ lint: ready ## style check
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check --diff . >/dev/null || { echo "lint: run $(VENV)/bin/ruff format"; exit 1; }
 
+types: ready-to-test ## static types of the engine (mypy, strict)
+	@$(VENV)/bin/python -m mypy
+
 bench: ready ## switch and transfer benchmarks; ratios from one run
 	@$(AS_ROOT) $(MRC) bench switch
 	@$(AS_ROOT) $(MRC) bench mrc
 
 clean: ## remove what a killed run left behind, caches and build files
 	@if [ -x $(MRC) ]; then $(AS_ROOT) $(MRC) clean; fi
-	@rm -rf build .pytest_cache .hypothesis .ruff_cache *.egg-info
+	@rm -rf build .pytest_cache .hypothesis .mypy_cache .ruff_cache *.egg-info
 	@find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
 
 distclean: clean ## clean, and the virtual environments

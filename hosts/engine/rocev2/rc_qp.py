@@ -59,7 +59,8 @@ class RcQueuePair(EngineQueuePair):
 
     @property
     def _rc(self) -> RcConnected | None:
-        return self.connected  # type: ignore[no-any-return]  # the one place that knows its type
+        connected: RcConnected | None = self.connected
+        return connected
 
     @property
     def path(self) -> tuple[int, int] | None:
