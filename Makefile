@@ -9,7 +9,7 @@ PYTEST   := $(VENV)/bin/python -m pytest
 AS_ROOT  := $(if $(filter 0,$(shell id -u)),,sudo --preserve-env=MRC_RUN_DIR,MRC_CACHE_DIR,CI)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test unit coverage resilience lint format bench clean distclean
+.PHONY: help setup demo up test unit coverage resilience lint format types bench clean distclean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -57,13 +57,16 @@ coverage: ready-to-test ## branch coverage of the tests that need no root; PACKA
 	@$(PYTEST) -m "not root" -n auto --dist worksteal -q $(ARGS) --cov-branch --cov-report=term:skip-covered \
 		$(foreach one,$(or $(PACKAGE),controller experiments hosts ipc mrc simulator switch topologies),--cov=$(one))
 
+types: ready-to-test ## static types of the engine (mypy, strict)
+	@$(VENV)/bin/python -m mypy
+
 bench: ready ## switch and transfer benchmarks; ratios from one run
 	@$(AS_ROOT) $(MRC) bench switch
 	@$(AS_ROOT) $(MRC) bench mrc
 
 clean: ## remove what a killed run left behind, caches and build files
 	@if [ -x $(MRC) ]; then $(AS_ROOT) $(MRC) clean; fi
-	@rm -rf build .pytest_cache .hypothesis .ruff_cache *.egg-info
+	@rm -rf build .pytest_cache .hypothesis .mypy_cache .ruff_cache *.egg-info
 	@find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
 
 distclean: clean ## clean, and the virtual environments

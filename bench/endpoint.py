@@ -63,7 +63,7 @@ class _Host(Agent):
     def _network(self) -> None:
         self.turns += 1
         if self.queue is not None:
-            qp, remote = self.queue, self.queue.remote
+            qp, remote = self.queue, self.queue.connected.remote
             while qp.outstanding() < OUTSTANDING:
                 qp.post_write(self.data, remote.va, remote.rkey, now=time.monotonic())
         super()._network()

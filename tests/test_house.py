@@ -69,34 +69,6 @@ FACES = {
 
 CIRCLES: list[set[str]] = [
     {
-        "hosts.engine.events",
-        "hosts.engine.loss.proof_of_loss",
-        "hosts.engine.loss.roundtrips",
-        "hosts.engine.loss.send_window",
-        "hosts.engine.messages",
-        "hosts.engine.paths.ev",
-    },
-    {
-        "hosts.engine.loss.tail_loss_probe",
-        "hosts.engine.paths.ack_paths",
-        "hosts.engine.paths.paths",
-        "hosts.engine.paths.peer_table",
-        "hosts.engine.qp",
-        "hosts.engine.requestor",
-        "hosts.engine.responder",
-    },
-    {
-        "hosts.verbs.attributes",
-        "hosts.verbs.cc_profiles",
-        "hosts.verbs.control",
-        "hosts.verbs.cq",
-        "hosts.verbs.device",
-        "hosts.verbs.ev_events",
-        "hosts.verbs.ev_profiles",
-        "hosts.verbs.memory",
-        "hosts.verbs.qp",
-    },
-    {
         "simulator.fabric",
         "simulator.faults",
         "simulator.frames",

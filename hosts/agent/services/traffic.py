@@ -259,7 +259,7 @@ def sink_json(sink: FlowSink, connections: list[Connection]) -> Fields:
 
 def held_packets(connections: list[Connection]) -> int:
     """Most packets that a receiving QP holds above a hole now; 0 for the baseline, which keeps none."""
-    return max((getattr(one.qp.responder, "held_packets", 0) for one in connections), default=0)
+    return max((one.qp.held_packets() for one in connections), default=0)
 
 
 def rank_json(driver: RankDriver, sending: list[Connection], receiving: list[Connection]) -> Fields:

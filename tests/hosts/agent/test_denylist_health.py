@@ -13,7 +13,7 @@ from hosts.agent.path_health import PathHealth
 from hosts.agent.requests import RequestError
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.events import EvChanged
-from hosts.engine.paths.ev import EvState
+from hosts.engine.paths.ev_state import EvState
 from ipc.rpc import JsonlClient, JsonlError, SelectorServer
 from topologies.plan import Plan
 
