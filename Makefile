@@ -9,7 +9,7 @@ PYTEST   := $(VENV)/bin/python -m pytest
 AS_ROOT  := $(if $(filter 0,$(shell id -u)),,sudo --preserve-env=MRC_RUN_DIR,MRC_CACHE_DIR,CI)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test unit resilience lint bench clean distclean
+.PHONY: help setup demo up test unit coverage resilience lint format bench clean distclean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,9 +45,18 @@ resilience: ready-to-test ## all resilience tests and scenarios in Mininet (half
 	@$(AS_ROOT) env MRC_SCENARIOS=all MRC_SEED=$(SEED) MRC_RESULTS=results/resilience-$(SEED) \
 		$(PYTEST) tests/resilience $(ARGS)
 
-lint: ready ## style check
+lint: ready ## style, and static types of the engine
 	@$(VENV)/bin/ruff check .
-	@$(VENV)/bin/ruff format --check --diff . >/dev/null || { echo "lint: run $(VENV)/bin/ruff format"; exit 1; }
+	@$(VENV)/bin/ruff format --check --diff . >/dev/null || { echo "lint: run 'make format'"; exit 1; }
+	@$(VENV)/bin/python -m mypy
+
+format: ready ## bring all Python files into the form that `make lint` asks for
+	@$(VENV)/bin/ruff check --fix-only --quiet .
+	@$(VENV)/bin/ruff format .
+
+coverage: ready-to-test ## branch coverage of the tests that need no root; PACKAGE=hosts.engine looks at one package
+	@$(PYTEST) -m "not root" -n auto --dist worksteal -q $(ARGS) --cov-branch --cov-report=term:skip-covered \
+		$(foreach one,$(or $(PACKAGE),controller experiments hosts ipc mrc simulator switch topologies),--cov=$(one))
 
 bench: ready ## switch and transfer benchmarks; ratios from one run
 	@$(AS_ROOT) $(MRC) bench switch
@@ -55,7 +64,7 @@ bench: ready ## switch and transfer benchmarks; ratios from one run
 
 clean: ## remove what a killed run left behind, caches and build files
 	@if [ -x $(MRC) ]; then $(AS_ROOT) $(MRC) clean; fi
-	@rm -rf build .pytest_cache .hypothesis .ruff_cache *.egg-info
+	@rm -rf build .pytest_cache .hypothesis .mypy_cache .ruff_cache *.egg-info
 	@find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
 
 distclean: clean ## clean, and the virtual environments

@@ -63,7 +63,7 @@ class _Host(Agent):
     def _network(self) -> None:
         self.turns += 1
         if self.queue is not None:
-            qp, remote = self.queue, self.queue.remote
+            qp, remote = self.queue, self.queue.connected.remote
             while qp.outstanding() < OUTSTANDING:
                 qp.post_write(self.data, remote.va, remote.rkey, now=time.monotonic())
         super()._network()
@@ -88,7 +88,7 @@ def _child(name: str, arguments: argparse.Namespace) -> None:
     config = Config(pmtu_bytes=arguments.pmtu)
     with tempfile.TemporaryDirectory(prefix="mrc-bench-") as folder:
         (Path(folder) / "agents").mkdir()
-        agent = _Host(PLAN, name, Path(folder), nic="fast", hooks=[], config=config, seed=1)
+        agent = _Host(PLAN, name, Path(folder), nic_kind="fast", hooks=[], config=config, seed=1)
         try:
             for plane in agent.nic.ports:
                 agent.nic.add_route(plane, peer.name, _Cable(here, peer, plane))

@@ -58,7 +58,7 @@ class Load:
         """(seconds since it began, payload bits/s of the interval that ends there)."""
         self.result: dict[str, Any] = {}
         self.end: dict[str, Any] = {}
-        self._client = JsonlClient(fabric.run_dir.path / "agents" / f"{source}.sock", name=source, timeout_s=WAIT_S)
+        self._client = JsonlClient(fabric.run_dir.agent_socket(source), name=source, timeout_s=WAIT_S)
         self._client.request(
             "write_bw", peer=target, sizes=[MESSAGE_BYTES], depth=DEPTH, duration_s=duration_s, interval_s=INTERVAL_S
         )

@@ -135,16 +135,21 @@ class Pair:
     def _theirs(self, case: FuzzCase, commands: list[Command]) -> ObservedRun:
         program = P4cProgram.compile(case.source, self.folder)
         for again in (False, True):
-            if self._bmv2 is None or not self._bmv2.is_alive:
+            is_fresh = self._bmv2 is None or not self._bmv2.is_alive
+            if is_fresh:
                 self._bmv2 = Bmv2(self.folder)
                 self._bmv2.start()
+            assert self._bmv2 is not None
             try:
                 return self._run(self._bmv2.load(program), program, commands)
             except GoneError:
-                self.close()
-                self.restarts += 1
                 if again:
                     raise
+            except Bmv2Error:  # of this program, or of what an earlier one has left behind: a fresh process tells
+                if is_fresh:
+                    raise
+            self.close()
+            self.restarts += 1
         raise AssertionError("not reached")
 
     @staticmethod

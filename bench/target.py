@@ -25,6 +25,7 @@ from typing import Any
 import grpc
 from finsy.proto import U128, p4r, p4r_grpc
 
+from bench.rig import enter_namespace
 from switch.compiler import CompiledProgram, compile_program
 from topologies.plan import LOCATOR, Plan, Switch
 
@@ -273,12 +274,10 @@ def table(result: dict[str, Any]) -> list[str]:
 
 
 def main() -> int:
-    from bench import switch as bench
-
     parser = argparse.ArgumentParser(prog="python -m bench.target", description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()
-    bench.enter_namespace()
+    enter_namespace()
     result = measure()
     print(jsonlib.dumps(result, indent=2) if options.json else "\n".join(table(result)))
     return 0

@@ -18,14 +18,15 @@ import statistics
 import struct
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bench.rig import LOAD, Forwarder, drive, enter_namespace, frame_heads, load_routes, make_cables, thread_ns
 from switch.build import build_program
 from switch.device.device import P4Device
 from switch.device.loop import EventLoop
 from switch.device.traffic import Impairment, PortSettings
+from topologies.plan import Plan
 
 RATES = (10e6, 100e6)
 RATE_SECONDS = 1.5
@@ -36,28 +37,23 @@ COST_PACKETS = 20_000
 COST_ROUNDS = 3
 FAST_BPS = 10**12
 
-Drive = Callable[..., dict[str, Any]]
-"""bench.switch.drive."""
-
 SO_TIMESTAMPNS = 35
 PACKET_IGNORE_OUTGOING = 23
 
 
-def campaign(
-    drive: Drive, loader: Path, device: P4Device, port: int, heads: dict[int, bytes], one: Any
-) -> dict[str, Any]:
+def campaign(loader: Path, device: P4Device, port: int, heads: dict[int, bytes], one: Forwarder) -> dict[str, Any]:
     """All three, on a device that forwards between the cables of `one` and leaves by `port`."""
     try:
         return {
-            "rates": [_rate(drive, loader, device, port, heads[158], one, int(rate)) for rate in RATES],
+            "rates": [_rate(loader, device, port, heads[158], one, int(rate)) for rate in RATES],
             "delays": [_delay(device, port, heads[158], one, delay) for delay in DELAYS_US],
-            "cost": [_cost(drive, loader, device, port, head, one, size) for size, head in heads.items()],
+            "cost": [_cost(loader, device, port, head, one, size) for size, head in heads.items()],
         }
     finally:
         device.traffic.reset()
 
 
-def _rate(drive: Drive, loader: Path, device: P4Device, port: int, head: bytes, one: Any, rate: int) -> dict[str, Any]:
+def _rate(loader: Path, device: P4Device, port: int, head: bytes, one: Forwarder, rate: int) -> dict[str, Any]:
     device.traffic.set(port, PortSettings(rate_bps=rate))
     packets = int(rate * RATE_SECONDS / (RATE_FRAME * 8))
     result = drive(loader, one, head, RATE_FRAME, 512, packets)
@@ -66,7 +62,7 @@ def _rate(drive: Drive, loader: Path, device: P4Device, port: int, head: bytes, 
             "lost": result["lost"]}  # fmt: skip
 
 
-def _delay(device: P4Device, port: int, head: bytes, one: Any, delay_us: int) -> dict[str, Any]:
+def _delay(device: P4Device, port: int, head: bytes, one: Forwarder, delay_us: int) -> dict[str, Any]:
     """Lateness of single frames against the delay, microseconds; with delay 0 it is the way of a frame itself."""
     device.traffic.set(port, PortSettings(output=Impairment(delay_us=delay_us)))
     first, _, _, last = one.interfaces()
@@ -93,7 +89,7 @@ def _delay(device: P4Device, port: int, head: bytes, one: Any, delay_us: int) ->
             "early": sum(value < 0 for value in late)}  # fmt: skip
 
 
-def _cost(drive: Drive, loader: Path, device: P4Device, port: int, head: bytes, one: Any, size: int) -> dict[str, Any]:
+def _cost(loader: Path, device: P4Device, port: int, head: bytes, one: Forwarder, size: int) -> dict[str, Any]:
     samples: dict[str, list[float]] = {"off": [], "on": []}
     for _ in range(COST_ROUNDS):
         for name, settings in (("off", PortSettings()), ("on", PortSettings(rate_bps=FAST_BPS))):
@@ -126,28 +122,25 @@ def table(result: dict[str, Any]) -> list[str]:
 
 
 def main() -> int:
-    from bench import switch as bench
-    from topologies.plan import Plan
-
     parser = argparse.ArgumentParser(prog="python -m bench.traffic", description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()
-    bench.enter_namespace()
+    enter_namespace()
     with contextlib.ExitStack() as stack:
         device = P4Device(1, "p0-t0-0")
         stack.callback(device.close)
         plan = Plan()
-        routes = bench.load_routes(device, plan)
+        routes = load_routes(device, plan)
         loop = EventLoop()
         stack.callback(loop.close)
         loop.attach(device)
         loop.start()
-        one = bench.Forwarder("embedded", "e", lambda: bench.thread_ns(os.getpid(), "p4-forward"))
-        bench.make_cables(one)
+        one = Forwarder("embedded", "e", lambda: thread_ns(os.getpid(), "p4-forward"))
+        make_cables(one)
         port = routes.next_hops[0][1]
         loop.add_ports(device, {1: one.interfaces()[1], port: one.interfaces()[2]})
-        loader = build_program([bench.HERE / "load.c"], tag="bench-load")
-        result = campaign(bench.drive, loader, device, port, bench.frame_heads(plan, routes), one)
+        loader = build_program([LOAD], tag="bench-load")
+        result = campaign(loader, device, port, frame_heads(plan, routes), one)
     print(jsonlib.dumps(result, indent=2) if options.json else "\n".join(table(result)))
     return 0
 

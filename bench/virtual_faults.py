@@ -370,13 +370,13 @@ class World:
         ]  # fmt: skip
         self._reading_due = None
         self._tell("mapper", 0.02, lambda: self._mapper.take_counts(rows, self.now))
-        self._look(self.now + (COUNTS_WHEN_BAD_S if self.faults.is_puzzled else COUNTS_EVERY_S))
+        self._look(self.now + (COUNTS_WHEN_BAD_S if self.faults.has_path_symptoms else COUNTS_EVERY_S))
 
     def _read_counters(self) -> None:
         """Switches that answer are asked what arrived and what they forwarded."""
         if self._full and self._full_until + 1.0 > self.now:
             self.faults.full_queue(self._full, now=self.now)
-        for plane in sorted(self.faults.puzzled_planes):
+        for plane in sorted(self.faults.planes_with_symptoms):
             for switch in self.plan.switches:
                 if switch.plane == plane and switch.name not in self._off:
                     self._forwarding.read(switch, self._reading(switch))

@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import os
 import signal
 import sys
 from pathlib import Path
 
+from controller.api.handlers import ApiHandlers
+from controller.api.server import ApiServer
 from controller.app import FabricController, NotReady
 from controller.config import read_inputs
 from controller.denylist import POLICIES
@@ -21,16 +22,15 @@ from controller.errors import InputError
 from controller.p4runtime.routes import PROGRAMS
 from controller.reconvergence import seconds_of
 from ipc.rpc import JsonlError
+from ipc.rundir import DEFAULT_PATH, default_run_dir
 
 DEADLINE_S = 60.0
-DEFAULT_RUN_DIR = "/run/mrc-testbed"
-"""As ipc/rundir.py has it, which this folder may not import."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     options = _parser().parse_args(arguments)
-    options.run_dir = options.run_dir or Path(os.environ.get("MRC_RUN_DIR") or DEFAULT_RUN_DIR).absolute()
+    options.run_dir = options.run_dir or default_run_dir()
     logging.basicConfig(
         level=logging.DEBUG if options.verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
@@ -49,11 +49,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 async def _run(options: argparse.Namespace) -> int:
     inputs = read_inputs(options.run_dir, options.program)
-    controller = FabricController(inputs, options.http, options.denylist, options.react_after)
+    controller = FabricController(inputs, options.denylist, options.react_after)
+    server = ApiServer(ApiHandlers(controller).routes(), controller.snapshot)
+    controller.on_event = server.publish
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, controller.stop)
-    await controller.run(options.deadline)
+    with controller.opened():
+        try:
+            await server.start(inputs.run_dir, options.http)
+            await controller.run(options.deadline)
+        finally:
+            await server.close()
     return 0
 
 
@@ -68,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         "--run-dir",
         type=Path,
         default=None,
-        help="run folder (default: MRC_RUN_DIR, or /run/mrc-testbed)",
+        help=f"run folder (default: MRC_RUN_DIR, or {DEFAULT_PATH})",
     )
     parser.add_argument("--program", choices=sorted(PROGRAMS), help="P4 program (default: told by its P4Info)")
     parser.add_argument(

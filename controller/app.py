@@ -1,7 +1,8 @@
-"""The controller as a whole: a provisioner for every switch, the sources, the fault list and its journal, the
-northbound API (docs/controller.md).
+"""The controller without its northbound API: a provisioner for every switch, the sources, the fault list and its
+journal (docs/controller.md).
 
-One asyncio process. Nothing here writes to a switch; that is `provisioner`'s alone.
+One asyncio process. Nothing here writes to a switch; that is `provisioner`'s alone. What it does is told by events, to
+whoever listens (`on_event`); `controller/__main__.py` puts it together with the API.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from controller.api.handlers import ApiHandlers
-from controller.api.server import ApiServer, Message
 from controller.config import ControllerConfig
 from controller.denylist import DenylistPolicy
 from controller.faults.correlator import PORT_IS_BAD, Fault, FaultCorrelator
@@ -27,7 +28,8 @@ from controller.sources.clustermapper import ClustermapperSource
 from controller.sources.gnmi_ports import GnmiPortWatch
 from controller.sources.host_agents import BAD, HostAgentSource
 from controller.sources.queue_drops import QueueDropSource
-from ipc.rpc import event_of
+from ipc.framing import Message, event_of
+from ipc.rundir import RunFiles
 from topologies.plan import Link, PlanError
 
 CONFIRM_S = 4.0
@@ -41,7 +43,7 @@ PORTS_FIRST_S = 1.5
 """After a restart: how long the switches wait for the state of the ports."""
 
 RESTORE_AFTER_S = 0.2
-"""How long a link has to be up before it carries other racks' traffic again; taking it out takes no time at all."""
+"""Hold-down of a link that came up before it carries other racks' traffic again; a link down has none."""
 NEXT_HOP_REPORT = "next_hop_report"
 DROP_REASONS = {5: "unknown uSID", 6: "no route", 7: "no uplink", 10: "dead next hop"}
 """Reasons of that digest (drop_reason_t of p4src/headers.p4)."""
@@ -54,7 +56,7 @@ STREAM_IS_UP = {
     SwitchState.LOST: False,
     SwitchState.FAILED: None,
 }
-"""What a switch's state tells the fault list; None: nothing."""
+"""Symptom text by state of a switch; None: no symptom."""
 
 log = logging.getLogger(__name__)
 
@@ -64,12 +66,14 @@ class NotReady(Exception):
 
 
 class FabricController:
-    """Runs until stop() or an error. Use `run()`; everything else is called by its parts."""
+    """Use `opened()`, and in it `run()`, which ends by stop() or an error.
+
+    The rest is called by its parts and the API.
+    """
 
     def __init__(
         self,
         inputs: ControllerConfig,
-        http_port: int | None = None,
         denylist: str | None = None,
         react_after_s: float = 0.0,
     ) -> None:
@@ -95,14 +99,15 @@ class FabricController:
         """Links that are down, by plane."""
         self._dead: dict[int, Dead] = {}
         self._up_at: dict[Link, float] = {}
-        """When links came up, a moment ago."""
+        """Times at which links came up lately."""
         self.began = False
         """Every switch has equalled the plan once, in this life or an earlier one."""
         self._wanted_policy = denylist
         self._seen: set[str] = set()
         """Switches that have been up."""
-        self._http_port = http_port
-        self._server = ApiServer(ApiHandlers(self).routes(), self._snapshot)
+        self.on_event: Callable[..., None] = lambda event, t, **fields: None
+        """Called with (event, t, fields by name) for each of: switch, port, ev, probe, digest, live, denylist, fault,
+        ready."""
         self._journal: Journal | None = None
         self._stopping = False
         self._woken = asyncio.Event()
@@ -110,48 +115,27 @@ class FabricController:
 
     # ---- life -------------------------------------------------------------------------------------------
 
-    async def run(self, deadline_s: float) -> None:
-        """Bring all switches into line, print `ready`, keep them so until stop().
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Hold the run folder: its journal is read and written by us alone.
 
-        Raises NotReady when that takes longer than `deadline_s` or a switch refuses; JsonlError when another
-        controller has the run folder; whatever a task of ours died of, because that is a bug.
+        Raises JsonlError when another controller has the folder.
         """
         self._journal = Journal.open(self.inputs.run_dir)
-        recorder = self.faults.tap = ObservationRecorder(self.inputs.run_dir / "log", self.inputs.plan)
+        recorder = self.faults.tap = ObservationRecorder(RunFiles(self.inputs.run_dir).logs, self.inputs.plan)
         try:
             self._remember(self._journal)
-            await self._server.start(self.inputs.run_dir, self._http_port)
-            await self._keep(deadline_s)
+            yield
         finally:
-            await self._server.close()
             recorder.close()
             self._journal.close()
 
-    def stop(self) -> None:
-        """End run(). Switches keep their tables."""
-        self._stopping = True
-        self._wake()
+    async def run(self, deadline_s: float) -> None:
+        """Bring all switches into line, print `ready`, keep them so until stop().
 
-    @property
-    def ready(self) -> bool:
-        """Every switch equals the plan and every port's state is known; one known to be lost is not waited for."""
-        provisioners = (
-            k.status.verified or (self.began and k.status.state is SwitchState.LOST) for k in self.provisioners.values()
-        )
-        return all(provisioners) and all(w.synced for w in self.watches)
-
-    def _remember(self, journal: Journal) -> None:
-        """Take up what an earlier controller of this run folder knew."""
-        remembered = journal.remembered
-        self.began = remembered.was_ready
-        self.faults.restore(remembered.faults, time.monotonic(), CONFIRM_MAX_S)
-        self.reaction.restore(self.inputs.plan, journal.remembered.reacted)
-        self.denylist.policy = self._wanted_policy or remembered.policy or self.denylist.policy
-        if remembered.faults:
-            active = len(self.faults.active())
-            log.info("remembered %d faults, %d of them active", len(remembered.faults), active)
-
-    async def _keep(self, deadline_s: float) -> None:
+        Raises NotReady when that takes longer than `deadline_s` or a switch refuses; an exception of any internal task
+        propagates, since it is a bug.
+        """
         running = {f"watch {watch.address}": watch.run() for watch in self.watches}
         running |= {f"keep {name}": self._keep_switch(provisioner) for name, provisioner in self.provisioners.items()}
         running |= {
@@ -181,6 +165,30 @@ class FabricController:
                 for task in left:
                     task.cancel()
                 _, left = await asyncio.wait(left, timeout=1.0)
+
+    def stop(self) -> None:
+        """End run(). Switches keep their tables."""
+        self._stopping = True
+        self._wake()
+
+    @property
+    def ready(self) -> bool:
+        """Every switch equals the plan and every port's state is known; one known to be lost is not waited for."""
+        provisioners = (
+            k.status.verified or (self.began and k.status.state is SwitchState.LOST) for k in self.provisioners.values()
+        )
+        return all(provisioners) and all(w.synced for w in self.watches)
+
+    def _remember(self, journal: Journal) -> None:
+        """Take up what an earlier controller of this run folder knew."""
+        remembered = journal.remembered
+        self.began = remembered.was_ready
+        self.faults.restore(remembered.faults, time.monotonic(), CONFIRM_MAX_S)
+        self.reaction.restore(self.inputs.plan, journal.remembered.reacted)
+        self.denylist.policy = self._wanted_policy or remembered.policy or self.denylist.policy
+        if remembered.faults:
+            active = len(self.faults.active())
+            log.info("remembered %d faults, %d of them active", len(remembered.faults), active)
 
     async def _keep_switch(self, provisioner: SwitchProvisioner) -> None:
         """After a restart the ports first: what follows from them is in the switches, and is no difference then."""
@@ -278,16 +286,16 @@ class FabricController:
         silent = frozenset(cause for cause in causes if cause is not None and cause.plane == plane)
         now, due = time.monotonic(), self.reaction.due
         self._dead[plane] = Dead(down, self._fresh(plane, down), silent)
-        self.reaction.told(plane, self._dead[plane], now)
+        self.reaction.update(plane, self._dead[plane], now)
         if due is None and self.reaction.due is not None:
             asyncio.get_running_loop().call_later(self.reaction.due - now, self._react)
         self._want_live(plane)
 
     def _want_live(self, plane: int) -> None:
-        inputs, dead, heeded = self.inputs, self._dead[plane], self.reaction.heeded(plane)
+        inputs, dead, acted_on = self.inputs, self._dead[plane], self.reaction.acted_on(plane)
         for provisioner in self.provisioners.values():
             if (switch := provisioner.target.switch).plane == plane:
-                provisioner.want_live(live_entries(inputs.plan, inputs.program, switch, inputs.catalog, dead, heeded))
+                provisioner.want_live(live_entries(inputs.plan, inputs.program, switch, inputs.catalog, dead, acted_on))
 
     def _react(self) -> None:
         """The control plane has taken its time: switches avoid what is dead, and use again what is back."""
@@ -379,17 +387,18 @@ class FabricController:
         self.faults.on_timer(time.monotonic())
         self.faults_moved()
 
-    # ---- northbound -------------------------------------------------------------------------------------
+    # ---- events -----------------------------------------------------------------------------------------
 
     def publish(self, event: str, t: float, **fields: Any) -> None:
-        self._server.publish(event, t=t, **fields)
+        """Tell whoever listens; `t` is CLOCK_MONOTONIC seconds."""
+        self.on_event(event, t, **fields)
 
     def _switch_event(self, provisioner: SwitchProvisioner) -> dict[str, Any]:
         status = provisioner.status
         return {"switch": provisioner.target.name, "state": status.state.value, "reason": status.reason}
 
-    def _snapshot(self) -> list[Message]:
-        """What a new watcher gets first: the state of all switches, the active faults."""
+    def snapshot(self) -> list[Message]:
+        """First events of a new watcher: the state of all switches, the active faults."""
         now = time.monotonic()
         switches = [event_of("switch", now, self._switch_event(k)) for k in self.provisioners.values()]
         active = [{"change": "raised", "fault": fault.to_json()} for fault in self.faults.active()]

@@ -1,4 +1,4 @@
-"""What the controller is started with: the run folder's plan, switches and program (docs/architecture.md).
+"""Start-up configuration of the controller: the run folder's plan, switches and program (docs/architecture.md).
 
 plan.json        Plan.to_json()
 switches.json    {"p0-t0-0": {"address": "127.0.0.1:9559", "device_id": 1, "gnmi": "127.0.0.1:9339"}, ...}, and
@@ -20,15 +20,15 @@ from controller.errors import InputError
 from controller.p4runtime.entries import Catalog, NamedEntry
 from controller.p4runtime.qos import DEFAULT, Discipline
 from controller.p4runtime.routes import entries_of, recognise
+from ipc.rundir import RunFiles
 from topologies.plan import Plan, PlanError, Switch
 
-DISCIPLINE_FILE = "discipline.json"
 DEVICE_ID_MAX = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchAddress:
-    """Where a switch is reached, and what it must hold."""
+    """Address of a switch, and its entries."""
 
     switch: Switch
     address: str
@@ -68,13 +68,14 @@ def read_inputs(run_dir: Path, program: str | None = None) -> ControllerConfig:
     """
     if not run_dir.is_dir():
         raise InputError(f"no run folder {run_dir}: start the fabric with `mrc up`, or name it with --run-dir")
+    files = RunFiles(run_dir)
     try:
-        plan = Plan.from_json(_read_json(run_dir / "plan.json"))
+        plan = Plan.from_json(_read_json(files.plan_file))
     except (PlanError, TypeError) as error:
-        raise InputError(f"{run_dir / 'plan.json'}: {error}") from error
-    catalog = Catalog(_read_program(run_dir / "program"))
+        raise InputError(f"{files.plan_file}: {error}") from error
+    catalog = Catalog(_read_program(files.program))
     program = program or recognise(catalog)
-    path = run_dir / "switches.json"
+    path = files.switches_file
     places = _read_json(path)
     if not isinstance(places, dict):
         raise InputError(f"{path}: wants an object of switches, each with address, device_id and gnmi")
@@ -83,7 +84,7 @@ def read_inputs(run_dir: Path, program: str | None = None) -> ControllerConfig:
         raise InputError(f"{path}: no entry for {', '.join(missing)}, which the plan ({plan}) has")
     if unknown := sorted(places.keys() - names):
         raise InputError(f"{path}: {', '.join(unknown)} not in the plan ({plan})")
-    discipline = _read_discipline(run_dir / DISCIPLINE_FILE)
+    discipline = _read_discipline(files.discipline_file)
     targets = []
     for switch in plan.switches:
         entries = tuple(entries_of(program, plan, switch, catalog, discipline))

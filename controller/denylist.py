@@ -71,7 +71,7 @@ class DenylistPolicy:
         self.plan = plan
         self.policy = "off"
         self.entries: list[dict[str, Any]] = []
-        """What every agent should have."""
+        """The list that every agent should have."""
         self.agents: dict[str, str] = {}
         """`ok` or the reason, by host, from the last time they were told."""
         self._source = agents

@@ -8,7 +8,7 @@ class ControllerError(Exception):
 
 
 class InputError(ControllerError):
-    """What we were started with cannot work: a file is missing or wrong, plan and program do not fit."""
+    """Start-up configuration that cannot work: a file is missing or wrong, plan and program do not fit."""
 
 
 class SwitchError(ControllerError):

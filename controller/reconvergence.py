@@ -1,4 +1,4 @@
-"""When the control plane acts on what has died: at once, some time after it changed, or never. Pure; the caller has the
+"""Reconvergence delay: the control plane acts on a failure at once, some time later, or never. Pure; the caller has the
 clock.
 
 MRC needs no control plane to act; the networks it is compared with do, and theirs takes seconds (§11, the headline).
@@ -35,7 +35,7 @@ def seconds_of(text: str) -> float:
 
 
 class ReconvergenceDelay:
-    """What is dead, plane by plane, and what of it the switches were told. Times in seconds.
+    """Failures by plane, and those that the switches' groups follow. Times in seconds.
 
     after_s     from the first change to the new tables; infinite: never
     due         when `act` has to be called next; None: nothing waits
@@ -45,33 +45,33 @@ class ReconvergenceDelay:
         self.after_s = after_s
         self.due: float | None = None
         self._present: dict[int, Dead] = {}
-        self._heeded: dict[int, Dead] = {}
+        self._acted_on: dict[int, Dead] = {}
 
-    def heeded(self, plane: int) -> Dead:
-        """What groups have to follow now."""
-        return self._heeded.get(plane, Dead())
+    def acted_on(self, plane: int) -> Dead:
+        """Failures that groups follow now."""
+        return self._acted_on.get(plane, Dead())
 
-    def told(self, plane: int, dead: Dead, now: float) -> None:
+    def update(self, plane: int, dead: Dead, now: float) -> None:
         """This is dead in a plane."""
         if self.after_s == 0.0:
-            self._heeded[plane] = dead
+            self._acted_on[plane] = dead
             return
         self._present[plane] = dead = replace(dead, fresh=frozenset())  # who is late gives a link time enough
-        if dead != self.heeded(plane) and self.due is None and self.after_s < math.inf:
+        if dead != self.acted_on(plane) and self.due is None and self.after_s < math.inf:
             self.due = now + self.after_s
 
     def act(self) -> list[int]:
         """The time is over: heed all that is known. Returns the planes where that differs."""
         self.due = None
-        moved = [plane for plane, dead in self._present.items() if dead != self.heeded(plane)]
-        self._heeded.update(self._present)
+        moved = [plane for plane, dead in self._present.items() if dead != self.acted_on(plane)]
+        self._acted_on.update(self._present)
         return moved
 
     # ---- across restarts --------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        """Links and switches that are heeded, for the journal."""
-        causes = {cause for dead in self._heeded.values() for cause in dead.ports | dead.silent}
+        """Links and switches that routing has acted on, for the journal."""
+        causes = {cause for dead in self._acted_on.values() for cause in dead.ports | dead.silent}
         return sorted(cause.name for cause in causes)
 
     def restore(self, plan: Plan, names: Iterable[Any]) -> None:
@@ -94,4 +94,4 @@ class ReconvergenceDelay:
                 ports=frozenset(one for one in ports if one.plane == plane),
                 silent=frozenset(one for one in silent if one.plane == plane),
             )
-            self._heeded[plane] = mine
+            self._acted_on[plane] = mine

@@ -30,7 +30,8 @@ from hosts.verbs import (
     SendWR,
     establish,
 )
-from hosts.verbs.live import RUN_DIR, open_device
+from hosts.verbs.live import open_device
+from ipc.rundir import default_run_dir
 
 CHUNK = 1 << 18
 DEPTH = 8
@@ -45,7 +46,7 @@ def main() -> int:
     parser.add_argument("--megabytes", type=float, default=8.0)
     parser.add_argument("--rocev2", action="store_true", help="the baseline transport, at both ends")
     parser.add_argument("--thread", action="store_true", help="the device works in the background")
-    parser.add_argument("--run-dir", type=Path, default=Path(os.environ.get("MRC_RUN_DIR", RUN_DIR)))
+    parser.add_argument("--run-dir", type=Path, default=default_run_dir())
     arguments = parser.parse_args()
     if (arguments.role == "write") != (arguments.peer is not None):
         parser.error("`write PEER` or `serve`")

@@ -239,7 +239,7 @@ def _order(path: Path) -> tuple[int, int, str]:
 
 
 def show(name: str, as_json: bool) -> int:
-    """A scenario as it will be run: its runs, faults with all dice thrown, rules."""
+    """A scenario as it will be run: its runs, faults with all random choices resolved, rules."""
     from experiments.language.assertions import describe
     from experiments.language.fault_schedule import steps
     from experiments.language.validate import plan_of

@@ -1,1 +1,1 @@
-"""What processes need to meet: RPC, run folder, child processes, units, errors. A leaf: imports nothing of ours."""
+"""The leaf that processes need to meet: RPC, run folder, child processes, units, errors. Imports nothing of ours."""

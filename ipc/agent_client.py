@@ -38,7 +38,7 @@ class AgentClient:
         self._client = JsonlClient(self.path, name=self.host, timeout_s=timeout_s)
 
     def call(self, op: str, *, timeout_s: float | None = None, **fields: Any) -> dict[str, Any]:
-        """Any operation (hosts/agent/agent.py lists them); the fields of its answer. None fields are left out."""
+        """Any operation (hosts/agent/services); the fields of its answer. None fields are left out."""
         try:
             given = {key: value for key, value in fields.items() if value is not None}
             return self._client.request(op, timeout_s=timeout_s, **given)

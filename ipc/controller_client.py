@@ -25,9 +25,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from ipc.framing import JsonlError, JsonlPeerError, JsonlTimeout, LineBuffer, Message
-
-ADDRESS_FILE = "controller.json"
-"""File of the run folder: {"url": "http://127.0.0.1:9340", "pid": 7}; written when the controller listens."""
+from ipc.rundir import RunFiles
 
 OPERATIONS = {
     "status": ("GET", "/v1/status"),
@@ -61,7 +59,7 @@ class Northbound:
         """`http://127.0.0.1:9340`. Raises JsonlError when no controller has told its address."""
         if isinstance(self._where, str) and self._where.startswith("http://"):
             return self._where
-        path = Path(self._where) / ADDRESS_FILE
+        path = RunFiles(self._where).controller_file
         try:
             return str(json.loads(path.read_text())["url"])
         except FileNotFoundError:

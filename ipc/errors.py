@@ -2,4 +2,4 @@
 
 
 class UsageError(Exception):
-    """What the user asked cannot be done as asked; the message says what can."""
+    """A request of the user that cannot be met as made; the message says what can."""

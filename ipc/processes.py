@@ -30,7 +30,7 @@ from ipc import procfs
 from ipc.rundir import TOKEN_VARIABLE, FabricError, RunDir
 
 ROOT = Path(__file__).resolve().parents[1]
-"""Where `python -m switch.server` and the others are found: children start in this folder."""
+"""Folder in which children start: `python -m switch.server` and the others are found there."""
 BYTECODE = Path(os.environ.get("MRC_CACHE_DIR") or Path.home() / ".cache" / "mrc-testbed") / "pyc"
 """Where children keep their compiled modules, also where the environment or the checkout says not to: a fabric starts
 dozens of interpreters, and compiling what they import costs more than all else."""
@@ -215,7 +215,7 @@ class Processes:
 
 
 def pause_s(asking_s: float) -> float:
-    """How long to leave alone who took `asking_s` seconds to say that it is not ready."""
+    """Seconds until the next probe of a process that took `asking_s` to answer "not ready"."""
     return max(POLL_S, min(POLL_MAX_S, ASKING_SHARE * asking_s))
 
 

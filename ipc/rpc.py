@@ -73,7 +73,7 @@ __all__ = [
 ]
 
 MAX_BACKLOG_BYTES = 16 << 20
-"""What a server keeps for a peer that does not read; beyond it the connection is closed."""
+"""Bytes that a server keeps for a peer that does not read; beyond that it closes the connection."""
 
 Handler = Callable[[Message, "ServerConnection"], "Message | None"]
 AsyncHandler = Callable[[Message, "ServerConnection"], "Message | Awaitable[Message | None] | None"]
@@ -92,7 +92,7 @@ class ServerConnection:
         self._send = send
         self.watching = False
         self.events: frozenset[str] | None = None
-        """What a watcher asked for; None = everything."""
+        """Events a watcher asked for; None = all."""
         self._on_close: list[Callable[[], None]] = []
 
     def watch(self, request: Message) -> None:

@@ -1,4 +1,7 @@
-"""The run folder: who holds the fabric, what it has made, and removing exactly that (docs/architecture.md).
+"""The run folder: where everything is in it, who holds the fabric, what it has made, and removing exactly that
+(docs/architecture.md).
+
+`RunFiles` names the files for every process; a `RunDir` holds the folder, which is the front process's.
 
 Two marks make clean-up exact. Both are random, drawn for one run and in `state.json` before anything is made:
 
@@ -26,13 +29,10 @@ from ipc.rpc import SOCKET_PATH_MAX
 
 DEFAULT_PATH = "/run/mrc-testbed"
 TOKEN_VARIABLE = "MRC_FABRIC"
-DEVICES_FILE = "devices.json"
-HOSTS_FILE = "hosts.json"
-"""host -> pid of a process in its network namespace."""
 _SOCKETS = ("switchd.sock", "mapper.sock")
 _CONTROLLER_FILES = ("controller.json", "controller.new", "faults.jsonl")
 """Address and fault journal of the controller (controller/)."""
-_JSON_FILES = ("plan.json", "switches.json", "discipline.json", DEVICES_FILE, "state.json", HOSTS_FILE)
+_JSON_FILES = ("plan.json", "switches.json", "discipline.json", "devices.json", "state.json", "hosts.json")
 _FOLDERS = ("agents", "program", "data")
 _SYS_NET = Path("/sys/class/net")
 
@@ -52,7 +52,7 @@ def default_run_dir() -> Path:
 
 @dataclass
 class RunState:
-    """What a run made or is about to make: the content of `state.json`."""
+    """Content of `state.json`: all that a run has made or is about to make."""
 
     token: str = field(default_factory=lambda: secrets.token_hex(16))
     group: int = field(default_factory=lambda: 0x4000_0000 + secrets.randbits(29))
@@ -69,20 +69,63 @@ class RunState:
         return f"{TOKEN_VARIABLE}={self.token}"
 
 
-class RunDir:
-    """One run folder. As a context manager it holds the lock::
-
-    with RunDir() as run_dir:               # RunDirError when another fabric holds it
-        removed = run_dir.clean_leftovers()  # of a run that was killed
-        run_dir.begin()                     # an empty folder and a new RunState
-    """
+class RunFiles:
+    """Layout of a run folder (`path` None: the default one). Reads nothing until asked, holds nothing."""
 
     def __init__(self, path: Path | str | None = None) -> None:
-        self.path = Path(path).absolute() if path else default_run_dir()
-        self.state = RunState()
-        self._lock: int | None = None
+        self.path = Path(path) if path else default_run_dir()
 
-    # ---- layout -----------------------------------------------------------------------------------------
+    # ---- JSON files -------------------------------------------------------------------------------------
+
+    @property
+    def plan_file(self) -> Path:
+        """The fabric: Plan.to_json() of topologies.plan."""
+        return self.path / "plan.json"
+
+    @property
+    def switches_file(self) -> Path:
+        """Switch -> {address, device_id, gnmi} of its P4Runtime and gNMI servers."""
+        return self.path / "switches.json"
+
+    @property
+    def discipline_file(self) -> Path:
+        """Settings of the egress discipline, when they are not the default."""
+        return self.path / "discipline.json"
+
+    @property
+    def hosts_file(self) -> Path:
+        """Host -> pid of a process in its network namespace."""
+        return self.path / "hosts.json"
+
+    @property
+    def devices_file(self) -> Path:
+        """BMv2 only: names and ports for switch.server.portstate."""
+        return self.path / "devices.json"
+
+    @property
+    def state_file(self) -> Path:
+        """What the run has made: RunState."""
+        return self.path / "state.json"
+
+    @property
+    def controller_file(self) -> Path:
+        """Address of the controller's northbound API: {url, pid}."""
+        return self.path / "controller.json"
+
+    @property
+    def fault_journal(self) -> Path:
+        """Faults of the controller, JSON lines."""
+        return self.path / "faults.jsonl"
+
+    def read_plan(self) -> Any:
+        """The JSON of the plan. Raises OSError, ValueError."""
+        return read_json(self.plan_file)
+
+    def read_switches(self) -> Any:
+        """The JSON of the switches' addresses. Raises OSError, ValueError."""
+        return read_json(self.switches_file)
+
+    # ---- sockets and folders ------------------------------------------------------------------------------
 
     @property
     def switchd_socket(self) -> Path:
@@ -92,8 +135,13 @@ class RunDir:
     def mapper_socket(self) -> Path:
         return self.path / "mapper.sock"
 
+    @property
+    def agents(self) -> Path:
+        """Folder of the agents' sockets."""
+        return self.path / "agents"
+
     def agent_socket(self, host: str) -> Path:
-        return self.path / "agents" / f"{host}.sock"
+        return self.agents / f"{host}.sock"
 
     @property
     def program(self) -> Path:
@@ -105,9 +153,32 @@ class RunDir:
         """Folder of the files that hosts received; removed when the fabric ends."""
         return self.path / "data"
 
+    @property
+    def logs(self) -> Path:
+        return self.path / "log"
+
     def log(self, name: str) -> Path:
         """Log of the process `name`: stdout and stderr."""
-        return self.path / "log" / f"{name}.log"
+        return self.logs / f"{name}.log"
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file. Raises OSError, ValueError."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+class RunDir(RunFiles):
+    """One run folder that is held. As a context manager it holds the lock::
+
+    with RunDir() as run_dir:               # RunDirError when another fabric holds it
+        removed = run_dir.clean_leftovers()  # of a run that was killed
+        run_dir.begin()                     # an empty folder and a new RunState
+    """
+
+    def __init__(self, path: Path | str | None = None) -> None:
+        super().__init__(Path(path).absolute() if path else None)
+        self.state = RunState()
+        self._lock: int | None = None
 
     # ---- life -------------------------------------------------------------------------------------------
 
@@ -147,13 +218,13 @@ class RunDir:
 
     def save(self) -> None:
         """Write state.json at once: a reader sees the old text or the new one, never half."""
-        self.write_json("state.json", vars(self.state))
+        self.write_json(self.state_file, vars(self.state))
 
-    def write_json(self, name: str, value: Any) -> None:
+    def write_json(self, file: Path, value: Any) -> None:
         """Write a JSON file of the folder atomically."""
-        new = self.path / f"{name}.new"
+        new = file.with_name(f"{file.name}.new")
         new.write_text(json.dumps(value, indent=1) + "\n")
-        new.replace(self.path / name)
+        new.replace(file)
 
     def clean_leftovers(self) -> list[str]:
         """End and remove what the recorded run made and still exists; needs the lock. Returns what it was.
@@ -210,13 +281,13 @@ class RunDir:
 
     def _recorded(self) -> RunState | None:
         try:
-            data = json.loads((self.path / "state.json").read_text())
+            data = read_json(self.state_file)
             return RunState(**data)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError) as error:
             raise RunDirError(
-                f"{self.path / 'state.json'} cannot be read ({error}), so what an earlier run left is unknown: "
+                f"{self.state_file} cannot be read ({error}), so what an earlier run left is unknown: "
                 "look for it (`ip link`, `ps`), then remove that file"
             ) from error
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from rich.console import Console
 from experiments.live.cpu import CpuWatch
 from ipc.errors import UsageError
 from mrc.demo_display import DemoDisplay
+from mrc.demo_report import DemoReport
 from mrc.transfer_monitor import FollowedTransfer
 from topologies.lab.fabric import Fabric
 from topologies.lab.open_fabric import open_fabric
@@ -77,52 +78,6 @@ def check(options: Options) -> None:
             f"{options.file} has {size:,} bytes; the demo needs {MIN_BYTES >> 20} MiB or more to have packets on every "
             "path while links are cut (without --file it sends 64 MiB of random bytes)"
         )
-
-
-@dataclass
-class DemoReport:
-    """What the demo found. `checks` are (what had to hold, whether it did, what was seen)."""
-
-    plan: Plan
-    source: str
-    destination: str
-    size: int
-    seconds: float = 0.0
-    sha256_sent: str = ""
-    sha256_received: str = ""
-    cuts: list[dict[str, Any]] = field(default_factory=list)
-    counters: dict[str, int] = field(default_factory=dict)
-    longest_gap_s: float = 0.0
-    machine: dict[str, Any] = field(default_factory=dict)
-    """What the run took of the CPUs and whether it got it, see CpuWatch.report."""
-    checks: list[tuple[str, bool, str]] = field(default_factory=list)
-
-    @property
-    def passed(self) -> bool:
-        return bool(self.checks) and all(ok for _, ok, _ in self.checks)
-
-    @property
-    def goodput_bps(self) -> float:
-        return self.size * 8 / self.seconds if self.seconds else 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """Schema `mrc-demo/1`: times in seconds, rates in bits/s, sizes in bytes."""
-        return {
-            "schema": "mrc-demo/1",
-            "passed": self.passed,
-            "fabric": self.plan.to_json(),
-            "source": self.source,
-            "destination": self.destination,
-            "bytes": self.size,
-            "seconds": round(self.seconds, 3),
-            "goodput_bps": round(self.goodput_bps),
-            "longest_gap_s": round(self.longest_gap_s, 4),
-            "sha256": {"sent": self.sha256_sent, "received": self.sha256_received},
-            "packets": self.counters,
-            "cuts": self.cuts,
-            "machine": self.machine,
-            "checks": [{"what": what, "ok": ok, "seen": seen} for what, ok, seen in self.checks],
-        }
 
 
 def run(options: Options, console: Console) -> DemoReport:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.bar import Bar
 from rich.console import Console, Group
@@ -15,11 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ipc.units import bits
+from mrc.demo_report import DemoReport
 from mrc.timeline import TimelineRecorder
 from topologies.plan import Plan, ev_plane
-
-if TYPE_CHECKING:
-    from mrc.demo import DemoReport
 
 LINE_EVERY_S = 1.0
 EV_STYLE = {"good": "green", "port down": "yellow", "skip": "cyan", "assumed_bad": "red", "denied": "magenta"}

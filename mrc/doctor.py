@@ -81,9 +81,9 @@ def _processors() -> Iterator[Check]:
 
 
 def _leftovers() -> Iterator[Check]:
-    from ipc.rundir import default_run_dir
+    from ipc.rundir import RunFiles
 
-    state = default_run_dir() / "state.json"
+    state = RunFiles().state_file
     yield Check(
         "leftovers", not state.exists(), f"{state} {'exists' if state.exists() else 'is not there'}",
         "a fabric is up, or a run was killed: mrc clean (the next start does it too)", needed=False,

@@ -7,7 +7,6 @@ cable loses on the way out are not seen. Reads only: packet sockets on interface
 
 from __future__ import annotations
 
-import json
 import selectors
 import signal
 import sys
@@ -21,7 +20,7 @@ from typing import Any, BinaryIO
 
 from ipc.agent_client import AgentClient, AgentError
 from ipc.errors import UsageError
-from ipc.rundir import FabricError
+from ipc.rundir import FabricError, RunFiles
 from mrc.capture import INBOUND, OUTBOUND, SNAP_BYTES, Captured, PacketReader, PcapFile, PcapngFile
 from topologies.lab.netdev import in_namespace
 from topologies.plan import Plan, Port
@@ -85,9 +84,10 @@ class _Capture:
 
 def running_plan(run_dir: Path) -> Plan:
     """The plan of the fabric of a run folder. Raises UsageError when none is there."""
-    path = run_dir / "plan.json"
+    files = RunFiles(run_dir)
+    path = files.plan_file
     try:
-        return Plan.from_json(json.loads(path.read_text(encoding="utf-8")))
+        return Plan.from_json(files.read_plan())
     except FileNotFoundError:
         raise UsageError(
             f"no fabric is running ({path} is not there): start one with `mrc up` in another terminal"
@@ -120,7 +120,7 @@ def _namespace(plan: Plan, run_dir: Path, node: str) -> int | None:
     if node not in {host.name for host in plan.hosts}:
         return None
     try:
-        with AgentClient(run_dir / "agents" / f"{node}.sock") as agent:
+        with AgentClient(RunFiles(run_dir).agent_socket(node)) as agent:
             return int(agent.hello()["pid"])
     except AgentError as error:
         raise UsageError(f"cannot find the namespace of {node}, its agent does not answer: {error}") from error

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 from ipc.errors import UsageError
-from ipc.rundir import default_run_dir
+from ipc.rundir import RunFiles, default_run_dir
 
 SHELL_PYTHON = Path(__file__).resolve().parents[1] / ".venv-p4runtime-shell" / "bin" / "python"
 ELECTION_ID = "0,1"
@@ -17,10 +16,11 @@ ELECTION_ID = "0,1"
 
 def command(switch: str, run_dir: Path) -> list[str]:
     """The command line for a switch. Raises UsageError when no fabric runs, or it has no such switch."""
-    table = run_dir / "switches.json"
+    files = RunFiles(run_dir)
+    table = files.switches_file
     if not table.is_file():
         raise UsageError(f"no fabric is running ({table} is not there): start one with `mrc up` in another terminal")
-    switches = json.loads(table.read_text(encoding="utf-8"))
+    switches = files.read_switches()
     if switch not in switches:
         raise UsageError(f"no switch {switch!r} in the running fabric (has: {', '.join(sorted(switches))})")
     if not SHELL_PYTHON.is_file():

@@ -22,7 +22,7 @@ from hosts.engine.wire.codec import Codec, WireError
 from hosts.engine.wire.packets import Opcode, Write
 from hosts.nic.encapsulation import Decapsulation, Encapsulation
 from ipc.errors import UsageError
-from ipc.rundir import FabricError
+from ipc.rundir import FabricError, RunFiles
 from mrc.live_tables import device_like
 from switch.device.trace import PacketTrace
 from topologies.lab.p4_program import P4SRC
@@ -94,9 +94,10 @@ class LiveFabric:
     """What a run folder tells of a running fabric. Raises UsageError when none runs there."""
 
     def __init__(self, run_dir: Path) -> None:
+        files = RunFiles(run_dir)
         try:
-            self.plan = Plan.from_json(json.loads((run_dir / "plan.json").read_text()))
-            self.switches: dict[str, Any] = json.loads((run_dir / "switches.json").read_text())
+            self.plan = Plan.from_json(files.read_plan())
+            self.switches: dict[str, Any] = files.read_switches()
         except FileNotFoundError as error:
             raise UsageError(f"no fabric is running ({error.filename} is not there): start one with `mrc up`") from None
         except (OSError, ValueError, PlanError) as error:

@@ -68,47 +68,6 @@ FACES = {
 """Package -> modules at its top; None: the package is its modules, whatever they are."""
 
 CIRCLES: list[set[str]] = [
-    {"bench.switch", "bench.target", "bench.traffic"},
-    {"controller.api.handlers", "controller.app"},
-    {"experiments.report.curves", "experiments.report.figures"},
-    {"experiments.report.index", "experiments.report.page"},
-    {
-        "hosts.agent.agent",
-        "hosts.agent.services.ev_ping",
-        "hosts.agent.services.measurement",
-        "hosts.agent.services.operations",
-        "hosts.agent.services.traffic",
-        "hosts.agent.session",
-    },
-    {
-        "hosts.engine.events",
-        "hosts.engine.loss.proof_of_loss",
-        "hosts.engine.loss.roundtrips",
-        "hosts.engine.loss.send_window",
-        "hosts.engine.messages",
-        "hosts.engine.paths.ev",
-    },
-    {
-        "hosts.engine.loss.tail_loss_probe",
-        "hosts.engine.paths.ack_paths",
-        "hosts.engine.paths.paths",
-        "hosts.engine.paths.peer_table",
-        "hosts.engine.qp",
-        "hosts.engine.requestor",
-        "hosts.engine.responder",
-    },
-    {
-        "hosts.verbs.attributes",
-        "hosts.verbs.cc_profiles",
-        "hosts.verbs.control",
-        "hosts.verbs.cq",
-        "hosts.verbs.device",
-        "hosts.verbs.ev_events",
-        "hosts.verbs.ev_profiles",
-        "hosts.verbs.memory",
-        "hosts.verbs.qp",
-    },
-    {"mrc.demo", "mrc.demo_display"},
     {
         "simulator.fabric",
         "simulator.faults",
@@ -119,9 +78,6 @@ CIRCLES: list[set[str]] = [
         "simulator.trace",
         "simulator.wire",
     },
-    {"switch.device.device", "switch.device.loop", "switch.device.trace", "switch.device.traffic"},
-    {"topologies.cli.commands.base", "topologies.cli.commands.transfers"},
-    {"topologies.lab.fabric", "topologies.lab.fault_injection"},
 ]
 """Circles of imports there are, with those under TYPE_CHECKING and inside functions. A new one fails; none is the
 goal."""

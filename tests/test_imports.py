@@ -5,6 +5,7 @@ ipc and topologies.plan are leaves, for all
 """
 
 import ast
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -69,6 +70,15 @@ def broken(folder: str, wrong) -> list[str]:
 def test_folder__imports_only_what_it_may(folder):
     allowed = MAY_IMPORT[folder]
     assert broken(folder, lambda m: m.split(".")[0] in OURS and not is_in(m, allowed)) == []
+
+
+def test_page__has_the_same_arrows():
+    """docs/architecture.md, table by table row: a folder and what it may import beside itself."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    rows = re.findall(r"^\| `([\w/]+)` \| ((?:[\w.]+(?:, )?)*) ?\|$", page, re.MULTILINE)
+    assert {folder: set(filter(None, may.split(", "))) for folder, may in rows} == {
+        folder: {one for one in may if one != folder.replace("/", ".")} for folder, may in MAY_IMPORT.items()
+    }
 
 
 def test_engine__needs_only_the_standard_library():

@@ -1,4 +1,4 @@
-"""What the northbound API answers: one method for each thing that can be asked (docs/northbound.md)."""
+"""Route handlers of the northbound API, one method a resource (docs/northbound.md)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 import math
 from difflib import get_close_matches
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from controller.api.server import Message, Refusal, Route
+from controller.app import FabricController
 from controller.denylist import POLICIES
 from controller.errors import SwitchError
 from controller.faults.correlator import PORT_IS_BAD
@@ -17,9 +17,6 @@ from controller.p4runtime.provisioner import SwitchProvisioner, Verification
 from controller.reconvergence import NEVER
 from ipc.rpc import JsonlError
 from topologies.plan import PlanError
-
-if TYPE_CHECKING:
-    from controller.app import FabricController
 
 READ_AT_ONCE = 32
 """Switches read side by side by `verify`: keeps a big fabric's answers from piling up in memory."""

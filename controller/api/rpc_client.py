@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def pause_s(attempt: int, pauses: tuple[float, ...] = BACKOFF_S) -> float:
-    """How long to wait before attempt number `attempt` + 1."""
+    """Seconds to wait before attempt number `attempt` + 1."""
     return pauses[min(attempt, len(pauses) - 1)] * random.uniform(1 - JITTER, 1 + JITTER)
 
 

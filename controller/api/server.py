@@ -20,10 +20,10 @@ from aiohttp import web
 
 from controller.errors import ControllerError
 from ipc.rpc import JsonlError, event_of
+from ipc.rundir import RunFiles
 
 PREFERRED_PORT = 9340
 """Taken when it is free; otherwise any port. `controller.json` tells which."""
-ADDRESS_FILE = "controller.json"
 LOOPBACK = "127.0.0.1"
 MAX_BODY_BYTES = 1 << 16
 MAX_BACKLOG = 20_000
@@ -35,7 +35,7 @@ Handler = Callable[[Message], "Message | Awaitable[Message]"]
 """Gets the path's and the query's or body's fields, returns the answer. Raises Refusal."""
 
 PATHS: web.AppKey[list[str]] = web.AppKey("paths", list)
-"""Everything that can be asked, for refusals."""
+"""All routes, as 404 responses list them."""
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class ApiServer:
     def __init__(self, routes: Iterable[Route], snapshot: Callable[[], list[Message]]) -> None:
         self._snapshot = snapshot
         self._watchers: dict[asyncio.Queue[Message | None], tuple[frozenset[str], asyncio.Transport | None]] = {}
-        """What each wants to hear of (nothing: all), and its connection, by the queue of what it was not sent yet."""
+        """Watchers by the queue of events not sent yet: kinds of events wanted (none: all), and the connection."""
         self._app = web.Application(middlewares=[_guard], client_max_size=MAX_BODY_BYTES)
         self._paths = []
         for route in routes:
@@ -102,7 +102,7 @@ class ApiServer:
                     ) from error
         host, number = self._runner.addresses[0][:2]
         self.url = f"http://{host}:{number}"
-        self._address_file = run_dir / ADDRESS_FILE
+        self._address_file = RunFiles(run_dir).controller_file
         new = self._address_file.with_suffix(".new")
         new.write_text(json.dumps({"url": self.url, "pid": os.getpid()}) + "\n")
         new.replace(self._address_file)
@@ -204,7 +204,7 @@ async def _body(request: web.Request) -> Message:
 
 @web.middleware
 async def _guard(request: web.Request, handler: Callable[..., Awaitable[web.StreamResponse]]) -> web.StreamResponse:
-    """Who may ask, and every error as JSON."""
+    """Check the origin of a request, and answer every error as JSON."""
     try:
         _check_origin(request)
         return await handler(request)

@@ -1,12 +1,13 @@
-"""Which causes explain what is reported about one plane: fewest causes (mrc-protocol §9). Pure, and without memory.
+"""Root cause analysis of one plane: the fewest causes that explain its symptoms (mrc-protocol §9). Pure and stateless.
 
-Three kinds of report, three ways:
+Three kinds of symptom, three functions:
 
-    ports and streams   `hard`    a port that is down names its link, a lost stream its switch; all links of a switch
-                                  gone together are that switch
-    dead paths          `silent`  something on each of them forwards nothing, and nothing that a good path has crossed
-                                  since does that: the fewest causes that meet all dead paths
-    losing paths        `lossy`   the cause under which the losses of all paths, also of those without, are likeliest
+    ports and streams   `explain_ports`       a port that is down names its link, a lost stream its switch; all links
+                                              of a switch gone together are that switch
+    dead paths          `explain_dead_paths`  something on each of them forwards nothing, and nothing that a good path
+                                              has crossed since does that: the fewest causes that meet all dead paths
+    losing paths        `explain_losses`      the cause under which the losses of all paths, also of those without,
+                                              are likeliest
 
 Two explanations that fit equally well are both returned: who asks has to say "cannot tell".
 """
@@ -23,9 +24,9 @@ from controller.faults.path_segments import Cause, PathSegmenter, PathSegments
 from topologies.plan import Link, Switch
 
 COVER_MAX = 4
-"""Causes at the same time that are looked for in one knot of dead paths."""
+"""Simultaneous causes that are searched for among dead paths which share suspects."""
 EXPLANATIONS_MAX = 6
-"""Equally good explanations told; more of them tell nobody anything."""
+"""Tied explanations that are reported, at most."""
 BACKGROUND_LOSS = 0.001
 """Share of packets that a healthy path of this testbed may lose: a busy machine drops one now and then."""
 EVIDENCE_MIN = 8.0
@@ -87,7 +88,7 @@ def by_name(cause: Cause) -> tuple[int, str]:
 # ---- ports and streams --------------------------------------------------------------------------------------
 
 
-def hard(
+def explain_ports(
     switches: Sequence[Switch],
     links_of: Callable[[Switch], Sequence[Link]],
     down: dict[Link, float],
@@ -138,7 +139,7 @@ def hard(
 # ---- dead paths ---------------------------------------------------------------------------------------------
 
 
-def silent(
+def explain_dead_paths(
     traces: PathSegmenter,
     dead: dict[Hashable, PathSegments],
     proven: Callable[[Hashable, str], bool],
@@ -298,7 +299,7 @@ class Hypothesis:
     lost: int
 
 
-def lossy(
+def explain_losses(
     traces: PathSegmenter,
     trials: dict[Hashable, Hypothesis],
     losing: Iterable[Hashable],

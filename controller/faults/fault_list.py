@@ -1,8 +1,7 @@
-"""The list of faults: raised, updated, narrowed, merged, cleared. What is broken, and when, comes from correlator.py.
-Pure.
+"""Life cycle of faults: raised, updated, narrowed, merged, cleared. The findings come from correlator.py. Pure.
 
-    ledger.line_up(plane, findings, now)   # bring the list into line with what explains a plane's reports
-    ledger.changes()                       # what that changed
+    faults.reconcile(plane, findings, now)   # follow the findings of a plane
+    faults.changes()                         # what that changed
 
 Notes 1, 4, 5 and 7 of correlator.py tell what waits here, and why.
 """
@@ -24,7 +23,7 @@ KEEP_CLOSED = 1000
 """Closed faults remembered; the oldest are forgotten."""
 
 Found = list[tuple[Finding, list[Symptom]]]
-"""Findings, and the sightings that each explains."""
+"""Findings, and the symptoms that each explains."""
 
 
 class FaultList:
@@ -42,12 +41,12 @@ class FaultList:
         self._links_of = links_of
         self.times = times
         self._wait, self._over = wait, over
-        self._linger: dict[int, float] = {}
-        """Flapping or lossy faults that are quiet now, by number, and when they are over."""
+        self._soak: dict[int, float] = {}
+        """Flapping or lossy faults without symptoms now, by number, and the end of their soak time."""
         self._unconfirmed: dict[int, float] = {}
-        """Faults remembered from an earlier life, by number, and when they are over unless they are seen."""
+        """Faults restored from the journal, by number, and when they are cleared unless seen again."""
         self._unclear: dict[int, dict[frozenset[Cause], float]] = {}
-        """Findings of each plane that are not told yet (a choice is left, or it may be chance), and when they are."""
+        """Findings of each plane in hold-down (more than one explanation, or perhaps chance), and its end."""
         self._changes: list[tuple[str, Fault]] = []
         self._numbers = count(1)
 
@@ -60,19 +59,19 @@ class FaultList:
         """Active faults of a plane."""
         return [fault for fault in self.active if fault.plane == plane]
 
-    def lately(self, now: float, within_s: float) -> Iterator[Fault]:
+    def recently_closed(self, now: float, within_s: float) -> Iterator[Fault]:
         """Faults closed no longer than that ago, the last one first."""
         for fault in reversed(self.closed):
             if fault.cleared is None or now > fault.cleared + within_s:
                 break
             yield fault
 
-    def confirm(self, fault: Fault, sighting: Symptom) -> None:
-        """Somebody else saw it, too."""
-        if fault.attach(sighting):
+    def confirm(self, fault: Fault, symptom: Symptom) -> None:
+        """Attach a symptom of another source."""
+        if fault.attach(symptom):
             self._changes.append(("updated", fault))
 
-    # ---- an earlier life --------------------------------------------------------------------------------
+    # ---- restart --------------------------------------------------------------------------------
 
     def restore(self, records: list[dict[str, Any]], traces: PathSegmenter, until: float) -> None:
         """Faults as an earlier controller kept them. Those still active are over at `until` unless they are seen."""
@@ -95,49 +94,49 @@ class FaultList:
     # ---- time -------------------------------------------------------------------------------------------
 
     def next_timer(self) -> float | None:
-        """When the first wait of a fault is over, seconds; None when none waits."""
-        return min((*self._linger.values(), *self._unconfirmed.values()), default=None)
+        """Time at which the first soak time or confirmation ends, seconds, or None."""
+        return min((*self._soak.values(), *self._unconfirmed.values()), default=None)
 
     def planes_due(self, now: float) -> set[int]:
         """Planes with a fault whose wait is over; explain them, then call `waited`."""
-        waits = (self._linger, self._unconfirmed)
+        waits = (self._soak, self._unconfirmed)
         numbers = {number for one in waits for number, until in one.items() if until <= now}
         return {fault.plane for fault in self.active if fault.number in numbers}
 
     def waited(self, now: float) -> None:
-        """Forget the waits that are over."""
-        self._linger = {number: until for number, until in self._linger.items() if until > now}
+        """Forget the waits that have ended."""
+        self._soak = {number: until for number, until in self._soak.items() if until > now}
         self._unconfirmed = {number: until for number, until in self._unconfirmed.items() if until > now}
 
     # ---- the life of a fault ----------------------------------------------------------------------------
 
-    def line_up(self, plane: int, found: Found, now: float) -> None:
-        """Raise, update, narrow, merge and clear until the list says what was found."""
+    def reconcile(self, plane: int, found: Found, now: float) -> None:
+        """Raise, update, narrow, merge and clear faults until the list equals the findings."""
         kept: set[int] = set()
         matched: list[tuple[Finding, list[Symptom], Fault | None]] = []
         free = self.of(plane)
         for match in (_same, _narrower, _wider):  # the best match for all first
-            for finding, sightings in [one for one in found if not any(one[0] is m[0] for m in matched)]:
+            for finding, symptoms in [one for one in found if not any(one[0] is m[0] for m in matched)]:
                 fault = next((f for f in free if match(f, finding)), None)
                 if fault is not None:
                     free.remove(fault)
-                    matched.append((finding, sightings, fault))
+                    matched.append((finding, symptoms, fault))
         matched += [(f, s, None) for f, s in found if not any(f is m[0] for m in matched)]
         homes: dict[int, list[int]] = {}
-        for finding, sightings, fault in matched:
+        for finding, symptoms, fault in matched:
             if fault is None and self._waits_for_clarity(finding, now):
                 continue
-            fault = self._update(fault, finding, sightings, now) if fault else self._raise(finding, sightings, now)
+            fault = self._update(fault, finding, symptoms, now) if fault else self._raise(finding, symptoms, now)
             kept.add(fault.number)
-            self._linger.pop(fault.number, None)
+            self._soak.pop(fault.number, None)
             self._unconfirmed.pop(fault.number, None)
-            for sighting in sightings:
-                sighting.told = True
-                homes.setdefault(id(sighting), []).append(fault.number)
+            for symptom in symptoms:
+                symptom.attributed = True
+                homes.setdefault(id(symptom), []).append(fault.number)
         told = {finding.causes for finding, _ in found}
         self._unclear[plane] = {c: due for c, due in self._unclear.get(plane, {}).items() if c in told}
         for fault in [f for f in self.of(plane) if f.number not in kept]:
-            into = {n for s in fault.sightings if s.cleared is None for n in homes.get(id(s), [])}
+            into = {n for s in fault.symptoms if s.cleared is None for n in homes.get(id(s), [])}
             self._close(fault, sorted(n for n in into if not self._is_part(n, fault)), now)
 
     def _is_part(self, number: int, fault: Fault) -> bool:
@@ -164,11 +163,11 @@ class FaultList:
             at = min([at, *(waiting[causes] for causes in alike)])
         due = waiting.setdefault(finding.causes, at)
         if now < due - 1e-6:
-            self._wait(plane, min(due, now + self.times.gather_path_s))
+            self._wait(plane, min(due, now + self.times.hold_down_path_s))
             return True
         return False
 
-    def _raise(self, finding: Finding, sightings: list[Symptom], now: float) -> Fault:
+    def _raise(self, finding: Finding, symptoms: list[Symptom], now: float) -> Fault:
         again = next((f for f in reversed(self.closed) if self._is_back(f, finding, now)), None)
         if again is not None:
             self.closed.remove(again)
@@ -176,12 +175,12 @@ class FaultList:
             fault.flaps, fault.raised = fault.flaps + 1, now
             fault.forget_cleared()
         else:
-            first = min((s.since for s in sightings), default=now)
+            first = min((s.since for s in symptoms), default=now)
             fault = Fault(next(self._numbers), first, now, _plane_of(finding))
-        fault.describe(finding, self._links_of, sightings)
-        for sighting in sightings:
-            fault.attach(sighting)
-        fault.describe(finding, self._links_of, sightings)
+        fault.describe(finding, self._links_of, symptoms)
+        for symptom in symptoms:
+            fault.attach(symptom)
+        fault.describe(finding, self._links_of, symptoms)
         self.active.append(fault)
         self._changes.append(("raised", fault))
         return fault
@@ -194,13 +193,13 @@ class FaultList:
             and key_of(fault.explanations) == key_of(finding.explanations)
         )
 
-    def _update(self, fault: Fault, finding: Finding, sightings: list[Symptom], now: float) -> Fault:
+    def _update(self, fault: Fault, finding: Finding, symptoms: list[Symptom], now: float) -> Fault:
         if fault.certain_cause is not None and _wider(fault, finding):  # evidence that grows old makes it no less so
             own = next(iter(fault.causes))
             finding = Finding(finding.how, ((own,),), finding.reports, finding.loss)
-        news = [s for s in sightings if fault.attach(s)]
+        news = [s for s in symptoms if fault.attach(s)]
         before = (fault.text, fault.how)
-        fault.describe(finding, self._links_of, sightings)
+        fault.describe(finding, self._links_of, symptoms)
         if news or before != (fault.text, fault.how):
             self._changes.append(("updated", fault))
         return fault
@@ -217,11 +216,11 @@ class FaultList:
                 fault.describe(finding, self._links_of, [])
                 self._changes.append(("updated", fault))
             if fault.flaps >= 2 or fault.how is How.LOSSY:
-                until = self._linger.setdefault(fault.number, now + hold)
+                until = self._soak.setdefault(fault.number, now + hold)
                 if now < until - 1e-6:
                     return
-                self._linger.pop(fault.number, None)
-        self._linger.pop(fault.number, None)
+                self._soak.pop(fault.number, None)
+        self._soak.pop(fault.number, None)
         self._unconfirmed.pop(fault.number, None)
         self.active.remove(fault)
         fault.state = FaultState.MERGED if into else FaultState.CLEARED

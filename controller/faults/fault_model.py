@@ -1,4 +1,4 @@
-"""What the fault list keeps: sightings and faults, and their words. Pure."""
+"""Symptoms and faults, with their texts and JSON. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ P4RUNTIME = "p4runtime"
 EV = "ev"
 MAPPER = "mapper"
 DIGEST = "digest"
-"""Source names of sightings; a gNMI server's is `gnmi` and its address."""
+"""Source names of symptoms; a gNMI server's is `gnmi` and its address."""
 
 COUNTERS = "counters"
 BOTH = "both"
@@ -22,8 +22,8 @@ BOTH = "both"
 
 SHOWN_ABOUT = 12
 """Interfaces and paths that one source's evidence names; the rest is counted."""
-SIGHTINGS_MAX = 256
-"""Sightings kept with one fault."""
+SYMPTOMS_MAX = 256
+"""Symptoms kept with one fault."""
 
 PORT_IS_BAD = {
     "UP": False,
@@ -45,7 +45,7 @@ class FaultState(Enum):
 
 @dataclass(slots=True, eq=False)
 class Symptom:
-    """One source saying that one thing is bad, from `since` to `cleared` (None: still). Times in seconds."""
+    """One source reports that one thing is bad, from `since` to `cleared` (None: still). Times in seconds."""
 
     source: str
     about: str
@@ -56,13 +56,13 @@ class Symptom:
     """By the source's own clock, where it told one."""
     last_seen: float
     heard: float
-    """When it was told to us."""
+    """Arrival of its report."""
     cleared: float | None = None
     is_lossy: bool = False
-    told: bool = False
-    """It is part of a fault."""
-    excused_until: float = float("-inf")
-    """A fault that is over explained it; it accuses nobody before this time."""
+    attributed: bool = False
+    """Whether it is part of a fault."""
+    suppressed_until: float = float("-inf")
+    """A cleared fault explained it: it is no evidence before this time."""
 
     @property
     def plane(self) -> int:
@@ -76,7 +76,7 @@ class Fault:
     number: int
     first_seen: float
     raised: float
-    """When it was named."""
+    """Time at which it was named."""
     plane: int
     kind: str = ""
     """`link`, `lossy link`, `NIC port`, `T0`, `T1`, `blackhole` or `unclear`."""
@@ -93,10 +93,10 @@ class Fault:
     flaps: int = 0
     state: FaultState = FaultState.ACTIVE
     cleared: float | None = None
-    """When it was cleared or merged; None while active."""
+    """Time at which it was cleared or merged; None while active."""
     into: list[int] = field(default_factory=list)
     """Numbers of the faults a merged one is part of."""
-    sightings: list[Symptom] = field(default_factory=list)
+    symptoms: list[Symptom] = field(default_factory=list)
     past: list[dict[str, Any]] = field(default_factory=list)
     """Evidence of an earlier life, as it was written down."""
 
@@ -106,33 +106,33 @@ class Fault:
 
     @property
     def certain_cause(self) -> Cause | None:
-        """What is broken, when that is one thing and could be told."""
+        """The root cause, when there is exactly one."""
         if len(self.explanations) == 1 and len(self.explanations[0]) == 1:
             return self.explanations[0][0]
         return None
 
     @property
     def last_seen(self) -> float:
-        """When a source last said so."""
-        seen = [s.last_seen for s in self.sightings] + [one["last_seen"] for one in self.past]
+        """Time of the newest symptom."""
+        seen = [s.last_seen for s in self.symptoms] + [one["last_seen"] for one in self.past]
         return max(seen, default=self.first_seen)
 
-    def attach(self, sighting: Symptom) -> bool:
-        """Keep a sighting as evidence; False when it is known, or more of the same than anybody wants."""
-        if len(self.sightings) >= SIGHTINGS_MAX or any(s is sighting for s in self.sightings):
+    def attach(self, symptom: Symptom) -> bool:
+        """Keep a symptom as evidence; False when it is known, or one of too many alike."""
+        if len(self.symptoms) >= SYMPTOMS_MAX or any(s is symptom for s in self.symptoms):
             return False
-        alike = [s for s in self.sightings if s.source == sighting.source]
-        self.sightings.append(sighting)
-        if sighting.cleared is None:
-            self.first_seen = min(self.first_seen, sighting.since) if not self.flaps else self.first_seen
-        return len(alike) < SHOWN_ABOUT and not any(s.about == sighting.about for s in alike)
+        alike = [s for s in self.symptoms if s.source == symptom.source]
+        self.symptoms.append(symptom)
+        if symptom.cleared is None:
+            self.first_seen = min(self.first_seen, symptom.since) if not self.flaps else self.first_seen
+        return len(alike) < SHOWN_ABOUT and not any(s.about == symptom.about for s in alike)
 
     def forget_cleared(self) -> None:
-        """It is back: what was seen the last time is in the journal, and this time's evidence counts from now."""
-        self.sightings = [s for s in self.sightings if s.cleared is None]
+        """Drop the symptoms of its last occurrence, which are in the journal: it is active again."""
+        self.symptoms = [s for s in self.symptoms if s.cleared is None]
         self.past = []
 
-    def describe(self, finding: Finding, links_of: dict[str, list[Link]], sightings: list[Symptom]) -> None:
+    def describe(self, finding: Finding, links_of: dict[str, list[Link]], symptoms: list[Symptom]) -> None:
         """Take over what was found, in words. While it lasts the text says what was seen at its worst."""
         self._take_direction(finding)
         self.explanations, self.how = finding.explanations, finding.how
@@ -144,7 +144,7 @@ class Fault:
         cause = self.certain_cause
         if cause is not None:
             self.kind, self.location = kind_of(cause, finding.how), cause.name
-            self.text = _text(cause, finding.how, self.loss, self.direction, self.sightings or sightings, links_of)
+            self.text = _text(cause, finding.how, self.loss, self.direction, self.symptoms or symptoms, links_of)
         else:
             choices = [" and ".join(_name(c) for c in one) for one in finding.explanations]
             places = [" and ".join(c.name for c in one) for one in finding.explanations]
@@ -187,9 +187,9 @@ class Fault:
         }
 
     def evidence(self) -> list[dict[str, Any]]:
-        """What each source said, in the order they came."""
+        """Evidence by source, in order of arrival."""
         by_source: dict[str, dict[str, Any]] = {one["source"]: {**one, "about": [*one["about"]]} for one in self.past}
-        for s in self.sightings:
+        for s in self.symptoms:
             one = by_source.setdefault(
                 s.source,
                 {
@@ -306,7 +306,7 @@ def _name(cause: Cause, direction: str | None = None) -> str:
 
 
 def _text(
-    cause: Cause, how: How, loss: float | None, direction: str | None, sightings: list[Symptom],
+    cause: Cause, how: How, loss: float | None, direction: str | None, symptoms: list[Symptom],
     links_of: dict[str, list[Link]],
 ) -> str:  # fmt: skip
     name = _name(cause, direction)
@@ -319,9 +319,9 @@ def _text(
         return f"{name} loses {share} of its packets"
     if isinstance(cause, Link):
         return f"{name} down"
-    signs = ["P4Runtime stream lost"] if any(s.source == P4RUNTIME for s in sightings) else []
+    signs = ["P4Runtime stream lost"] if any(s.source == P4RUNTIME for s in symptoms) else []
     total = len(links_of[cause.name])
-    bad = len({s.subject for s in sightings if isinstance(s.subject, Link)} & set(links_of[cause.name]))
+    bad = len({s.subject for s in symptoms if isinstance(s.subject, Link)} & set(links_of[cause.name]))
     if bad:
         signs.append(f"all {bad} links down" if bad == total else f"{bad} of {total} links down")
     return f"{name} ({', '.join(signs) or 'as remembered'})"

@@ -1,4 +1,4 @@
-"""What switches received and forwarded, reading after reading: which wires deliver, which switches forward. Pure.
+"""Verdicts from counters: which wires deliver and which switches forward, reading by reading. Pure.
 
 Both ends of a veth pair agree on what crossed it, so their counters alone say nothing. But a P4 program counts a packet
 as forwarded before the wire, and the port behind the wire counts it when it has arrived:
@@ -87,7 +87,7 @@ class Forwarding:
         past.append(reading)
 
     def verdicts(self, plane: int) -> Iterator[ForwardingVerdict]:
-        """What the readings say of a plane's wires and switches; nothing where too few packets were sent."""
+        """Verdicts on a plane's wires and switches; none where too few packets were sent."""
         for here, there in self._wires:
             if self._planes[here.node] == plane:
                 yield from self._of_wire(here.node, here.interface, there.node, there.interface)

@@ -23,8 +23,8 @@ from typing import Any
 
 from controller.errors import InputError
 from ipc.rpc import JsonlError
+from ipc.rundir import RunFiles
 
-FILE = "faults.jsonl"
 COMPACT_BYTES = 8 << 20
 """A journal longer than this is rewritten at the start with one line a fault."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Remembered:
-    """What a journal tells of the past."""
+    """Content of a journal."""
 
     faults: list[dict[str, Any]] = field(default_factory=list)
     """Last known record of every fault, by number."""
@@ -60,7 +60,7 @@ class Journal:
 
         Raises JsonlError when another controller holds it; InputError when the file cannot be used.
         """
-        path = run_dir / FILE
+        path = RunFiles(run_dir).fault_journal
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""What the fault list was told, kept in a file and told again: a live case becomes a test (docs/controller.md).
+"""Record and replay of observations: a live case becomes a test (docs/controller.md).
 
 JSON lines. The first says what the file is and of which fabric; each other one is a call of the fault list, with the
 arguments that are not as their default. Times are CLOCK_MONOTONIC seconds of the live run::
@@ -30,14 +30,14 @@ from topologies.plan import Plan, PlanError
 FILE = "observations.jsonl"
 """In the run folder's `log`, which stays when the fabric goes."""
 EARLIER = "observations.earlier.jsonl"
-"""What was in it before it had grown too long."""
+"""Its older part, moved there when it had grown too long."""
 KEEP_BYTES = 16 << 20
 """A file longer than this becomes `EARLIER`: half an hour of a quiet default fabric."""
 VERSION = 1
 LATE_S = 0.25
 """A timer that is not rung by the file is rung so long after it was due: a list with other waits wants other rings."""
 AFTER_S = 30.0
-"""How long the replayed list may go on waiting after the last observation."""
+"""Longest time that timers run on after the last observation of a replay."""
 STATES = ("port", "stream", "path", "counts", "attend")
 """Calls of which the last one about each thing tells what holds: a new file begins with them."""
 

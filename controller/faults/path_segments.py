@@ -1,4 +1,4 @@
-"""What a probe or the packets of an EV cross, as the parts of the fabric that may be at fault. Pure.
+"""Parts of the fabric that a probe or the packets of an EV cross: the suspects of a path. Pure.
 
 An *arc* is one direction of a link, named by the interface that sends into it. A link that loses packets one way only
 is found because the other way is another arc; it is still one link that is named.
@@ -12,7 +12,7 @@ from itertools import pairwise
 from topologies.plan import Host, Link, Plan, Switch
 
 Cause = Switch | Link
-"""What can be broken."""
+"""A root cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class PathSegmenter:
         return (*(self.ends(arc)[0] for arc in trace.arcs), self.ends(trace.arcs[-1])[1])
 
     def ends(self, arc: str) -> tuple[str, str]:
-        """Who sends into an arc, and who receives. Raises PlanError."""
+        """Sender and receiver of an arc. Raises PlanError."""
         link = self.plan.link_of_interface(arc)
         ends = (link.lower.node, link.upper.node)
         return ends if link.lower.interface == arc else ends[::-1]

@@ -1,4 +1,4 @@
-"""What is known of paths that somebody watches: do they forward, what was counted on them, what do they prove. Pure."""
+"""State of watched paths: whether they forward, packets sent and lost, and what that proves of their parts. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Key = tuple[str, str]
 
 
 class PathFate(Enum):
-    """What has become of a path that was called dead."""
+    """State of a path that was reported dead."""
 
     DEAD = "dead"  # nothing came through since
     SURVIVES = "survives"  # something did
@@ -35,7 +35,7 @@ class PathFate(Enum):
 
 @dataclass(slots=True)
 class WatchedPath:
-    """What one source says of one path."""
+    """Reports of one source about one path."""
 
     trace: PathSegments
     forwards: bool = True
@@ -45,7 +45,7 @@ class WatchedPath:
     sent_through: int = 0
     """Packets that had been sent when the last reading was made by which another one had come through."""
     proven_at: float = NEVER
-    """When it last forwarded, as far as told."""
+    """Time at which it last forwarded, as reported."""
     counts: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=COUNTS_KEPT))
     """(time, sent, lost) since the source began, oldest first."""
 
@@ -74,7 +74,7 @@ class PathStats:
     def get(self, key: Key, plane: int) -> WatchedPath | None:
         return self._planes[plane].get(key)
 
-    def told(self, key: Key, trace: PathSegments, forwards: bool, t: float) -> None:
+    def report(self, key: Key, trace: PathSegments, forwards: bool, t: float) -> None:
         """Its source calls a path dead, or says that a packet came through at `t`."""
         path = self._of(key, trace)
         path.forwards = forwards
@@ -90,11 +90,11 @@ class PathStats:
         *,
         now: float,
         through_at: float | None,
-        killers: frozenset[Cause],
+        dead_causes: frozenset[Cause],
     ) -> None:
         """Packets sent and lost since the source began; one that was sent at `through_at` came through.
 
-        What `killers` lost, which have a name, is no evidence of a loss beside.
+        Packets that `dead_causes` lost are no evidence of another cause.
         """
         path = self._of(key, trace)
         last = path.counts[-1] if path.counts else None
@@ -105,7 +105,7 @@ class PathStats:
             path.proven_at = max(path.proven_at, through_at)
         if not path.forwards and path.at_death is None:
             path.at_death = (sent, lost)
-        if began_again or self.crosses(trace, killers):
+        if began_again or self.crosses(trace, dead_causes):
             path.counts.clear()
         path.counts.append((now, sent, lost))
 
@@ -119,7 +119,7 @@ class PathStats:
                 del paths[key]
 
     def has_source(self, source: str, plane: int) -> bool:
-        """It watches some path of the plane."""
+        """Whether it watches some path of the plane."""
         return any(key[0] == source for key in self._planes[plane])
 
     def forget_counts(self, plane: int, causes: frozenset[Cause]) -> None:
@@ -140,7 +140,7 @@ class PathStats:
         )
 
     def proofs(self, plane: int) -> dict[str, float]:
-        """When each part was last known to forward."""
+        """Time at which each part was last known to forward."""
         out: dict[str, float] = {}
         for path in self._planes[plane].values():
             for part in path.trace.parts:
@@ -158,7 +158,7 @@ class PathStats:
         return out
 
     def lose_nothing(self, plane: int, arcs: Iterable[str], beside: Cause, now: float, *, source: str) -> bool:
-        """What the source lately sent over each of the arcs, on paths that forward and avoid `beside`, came through."""
+        """Whether the source's packets over each arc, on forwarding paths that avoid `beside`, came through lately."""
         sent, lost = dict.fromkeys(arcs, 0), dict.fromkeys(arcs, 0)
         for key, trial in self.trials(plane, now).items():
             path = self._planes[plane][key]  # type: ignore[index]

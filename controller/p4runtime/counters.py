@@ -27,7 +27,7 @@ FULL_QUEUE = (8, 9)
 """Reasons that say: the data queue of the egress port was full. Nothing is broken there."""
 CPU_PORT = 510
 NO_PORT = 0
-"""Where packets are counted that got no port."""
+"""Index of packets that got no port."""
 
 
 async def read_leaves(address: str, paths: Iterable[str]) -> list[tuple[list[tuple[str, dict[str, str]]], Any]]:

@@ -311,7 +311,7 @@ def _members_text(group: p4r.ActionProfileGroup) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where a switch and the plan disagree: `has` is None when missing, `wants` None when too much."""
+    """One difference between switch and plan: `has` is None when missing, `wants` None when surplus."""
 
     has: NamedEntry | None
     wants: NamedEntry | None
@@ -335,7 +335,7 @@ def compare(desired: Iterable[NamedEntry], actual: Iterable[NamedEntry]) -> list
 
 
 def with_watch_ports(actual: Iterable[NamedEntry], known: Iterable[NamedEntry]) -> list[NamedEntry]:
-    """What PI (BMv2's P4Runtime server) read, with the watch ports it keeps but does not tell.
+    """Entries read from PI (BMv2's P4Runtime server), with the watch ports it keeps but does not report.
 
     It reads every member of a group back with the watch port of the one that was added last. A group that differs from
     a known one of its number in nothing else stands for that one; every other entry stays as it was read.

@@ -54,7 +54,7 @@ class SwitchState(Enum):
 
 @dataclass(slots=True)
 class SwitchStatus:
-    """What is known of one switch. Times are CLOCK_MONOTONIC seconds."""
+    """State of one switch's provisioning. Times are CLOCK_MONOTONIC seconds."""
 
     state: SwitchState = SwitchState.CONNECTING
     reason: str = "not tried yet"
@@ -81,7 +81,7 @@ class SwitchStatus:
     live_writes: Counter[str] = field(default_factory=Counter)
     """Writes of those, by reason: dead port, port alive, prune, restore."""
     live_written_s: float | None = None
-    """How long the last of those took from `want` to the switch's answer."""
+    """Duration of the last of those, from `want` to the switch's answer."""
     restarts: int = 0
     """Times it came back without our program."""
     reconnects: int = 0
@@ -139,13 +139,13 @@ class SwitchProvisioner:
         self._on_live = on_live
         self._live: tuple[NamedEntry, ...] = ()
         self._live_written: tuple[NamedEntry, ...] = ()
-        """What the switch has of them, as far as we wrote or read it."""
+        """Those on the switch, as last written or read."""
         self._live_wanted_at = 0.0
         self._live_wake = asyncio.Event()
         self._session: P4RuntimeSession | None = None
         self._reading = asyncio.Lock()
         self._restoring = False
-        """It has restarted and is not verified again yet."""
+        """Whether it has restarted and is not verified again yet."""
 
     async def run(self) -> None:
         """Connect, keep, reconnect; until cancelled, or until the switch refuses what it is sent at the start."""
@@ -169,7 +169,7 @@ class SwitchProvisioner:
             self._live_wake.set()
 
     def give_up_absent(self) -> None:
-        """It has been in line in an earlier life of the controller, and does not answer: it is lost, not late."""
+        """Whether it was provisioned before the controller restarted, and does not answer: it is lost, not late."""
         if self.status.state is SwitchState.CONNECTING:
             self._enter(SwitchState.LOST, self.status.reason)
 

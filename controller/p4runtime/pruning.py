@@ -23,7 +23,7 @@ RACK_GROUPS = 2
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """What forwards nothing at present."""
+    """Links and switches that forward nothing."""
 
     ports: frozenset[Link] = frozenset()
     """Links that a port of theirs says are down."""
@@ -46,16 +46,16 @@ def reach(plan: Plan, plane: int, rack: int, dead: Dead) -> tuple[int, ...]:
 
 
 def live_entries(
-    plan: Plan, program: str, switch: Switch, catalog: Catalog, dead: Dead, heeded: Dead | None = None
+    plan: Plan, program: str, switch: Switch, catalog: Catalog, dead: Dead, acted_on: Dead | None = None
 ) -> tuple[NamedEntry, ...]:
-    """What `switch` must hold beside its static entries. `heeded`: what groups follow (reconvergence.py); None:
+    """Entries of `switch` beside its static ones. `acted_on`: what groups follow (reconvergence.py); None:
     `dead`."""
-    heeded = dead if heeded is None else heeded
+    acted_on = dead if acted_on is None else acted_on
     entries = [dead_port_entry(catalog, number) for number in sorted(_dead_ports(plan, switch, dead.ports))]
     if program == "spray" and switch.tier == 0:
         for rack in range(plan.racks):
             if rack != switch.number:
-                entries += _rack_group(plan, switch, rack, catalog, reach(plan, switch.plane, rack, heeded))
+                entries += _rack_group(plan, switch, rack, catalog, reach(plan, switch.plane, rack, acted_on))
     return tuple(entries)
 
 

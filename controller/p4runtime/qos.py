@@ -16,7 +16,7 @@ from topologies.plan import Plan, Switch, Thresholds
 CONTROL_PRIORITY = 7
 """v1model's first served; data has priority 0 (egress.p4)."""
 SLOPE_UNIT = 1 << 16
-"""What `ecn_slope` counts in: a mark is certain at this value."""
+"""Unit of `ecn_slope`: a mark is certain at this value."""
 OUTER_BYTES = 40
 """Of the outer IPv6 header, which the program counts by itself."""
 HARD_LIMIT_SHARE = 6.0
@@ -27,7 +27,7 @@ SHORTEST_TRIM = 78
 
 @dataclass(frozen=True, slots=True)
 class Discipline:
-    """What an operator may want otherwise. Codepoints: 6 bits, all distinct (§4.1).
+    """Settings of the operator. Codepoints: 6 bits, all distinct (§4.1).
 
     Depths are shares of the plane's BDP; None: the plan's. Raises InputError for what makes no sense.
     """
@@ -108,7 +108,7 @@ def ecn_slope(ecn_min: int, ecn_max: int) -> int:
 
 
 def class_entries(catalog: Catalog, want: Discipline = DEFAULT) -> list[NamedEntry]:
-    """Which codepoint travels in which class, and how trimmed packets are marked: the same on every switch."""
+    """Entries that map codepoints to classes and mark trimmed packets: the same on every switch."""
 
     def data(dscp: int, trimmable: int, retransmission: int) -> NamedEntry:
         params = {"trimmable": trimmable, "retransmission": retransmission}

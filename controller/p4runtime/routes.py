@@ -1,4 +1,4 @@
-"""What a switch of the plan must hold as table entries, one function a program (p4src/srv6.p4, p4src/spray.p4).
+"""Table entries of a switch of the plan, one function a program (p4src/srv6.p4, p4src/spray.p4).
 
 Static routes here; the egress discipline, which both programs share, in qos.py.
 """
@@ -48,7 +48,7 @@ CHOICES: dict[Mode, tuple[str, dict[str, int]]] = {
     Mode.FLOW_ECMP: ("by_hash", {}),
     Mode.SRV6: ("by_hash", {}),  # spray.p4 given by hand in a plan of the other program: hash as ever
 }
-"""How a T0 chooses the uplink: action of `uplink_choice`. The EV's layout is §8.3: uplink in the low 8 bits."""
+"""Choice of the uplink at a T0: action of `uplink_choice`. The EV's layout is §8.3: uplink in the low 8 bits."""
 
 
 def spray_entries(plan: Plan, switch: Switch, catalog: Catalog) -> list[NamedEntry]:
@@ -76,7 +76,7 @@ def spray_entries(plan: Plan, switch: Switch, catalog: Catalog) -> list[NamedEnt
 
 @dataclass(frozen=True, slots=True)
 class ProgramRoutes:
-    """How to fill the tables of one P4 program, and a table only that program has."""
+    """Function that fills the tables of one P4 program, and a table only that program has."""
 
     entries: Callable[[Plan, Switch, Catalog], list[NamedEntry]]
     mark: str
@@ -101,7 +101,7 @@ def recognise(catalog: Catalog) -> str:
 def entries_of(
     program: str, plan: Plan, switch: Switch, catalog: Catalog, discipline: Discipline = DEFAULT
 ) -> list[NamedEntry]:
-    """What a switch must hold. Raises InputError when the P4Info does not fit the program's routes."""
+    """Entries of a switch. Raises InputError when the P4Info does not fit the program's routes."""
     try:
         return PROGRAMS[program].entries(plan, switch, catalog) + discipline_entries(plan, switch, catalog, discipline)
     except InputError as error:

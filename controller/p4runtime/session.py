@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 
 class SessionEvent(Enum):
-    """What the stream tells after it was opened."""
+    """Events of an open stream."""
 
     PRIMARY = "primary"  # we may write
     BACKUP = "backup"  # another controller may, with a higher election id
@@ -291,7 +291,7 @@ class P4RuntimeSession:
 
     @contextmanager
     def _asking(self, what: str) -> Iterator[None]:
-        """Whatever goes wrong while we ask a switch for something becomes a SwitchError that says what."""
+        """Turn any failure of a request to a switch into a SwitchError with its context."""
         try:
             yield
         except asyncio.CancelledError:

@@ -14,8 +14,8 @@ from controller.api.rpc_client import Subscription, ask
 from controller.faults.correlator import MAPPER, FaultCorrelator
 from controller.faults.path_segments import PathSegments
 from ipc.rpc import JsonlError, Message
+from ipc.rundir import RunFiles
 
-SOCKET = "mapper.sock"
 COUNTS_EVERY_S = 2.0
 COUNTS_WHEN_BAD_S = 0.35
 TOGETHER_S = 0.03
@@ -34,7 +34,7 @@ class ClustermapperSource:
     def __init__(
         self, run_dir: Path, faults: FaultCorrelator, on_probe: Callable[[Message], None], on_change: Callable[[], None]
     ) -> None:
-        self.path = run_dir / SOCKET
+        self.path = RunFiles(run_dir).mapper_socket
         self.states: dict[str, str] = {}
         """Last state of every probed path."""
         self._traces: dict[tuple[str, ...], tuple[str, PathSegments]] = {}
@@ -124,7 +124,7 @@ class ClustermapperSource:
 
     async def _read_counts(self) -> None:
         while True:
-            is_bad = self._faults.is_puzzled
+            is_bad = self._faults.has_path_symptoms
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._look.wait(), COUNTS_WHEN_BAD_S if is_bad else COUNTS_EVERY_S)
                 self._look.clear()

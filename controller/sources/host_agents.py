@@ -17,10 +17,11 @@ from typing import Any
 from controller.api.rpc_client import Subscription, ask
 from controller.faults.correlator import EV, FaultCorrelator
 from ipc.rpc import JsonlError, Message
+from ipc.rundir import RunFiles
 from topologies.plan import Host, Plan
 
 ASK_EVERY_S = 0.5
-"""How often the agents are asked while an EV is bad."""
+"""Interval between requests to the agents while an EV is bad."""
 IN_FLIGHT_S = 0.15
 """A packet that is acknowledged now may have crossed the fabric so long ago; or two round trips, where that is more."""
 BAD = "assumed_bad"
@@ -49,7 +50,7 @@ class HostAgentSource:
         self._on_change = on_change
         self.on_back = on_back
         """Called when an agent's stream was opened: it may have begun anew."""
-        self._paths = {host.name: run_dir / "agents" / f"{host.name}.sock" for host in plan.hosts}
+        self._paths = {host.name: RunFiles(run_dir).agent_socket(host.name) for host in plan.hosts}
         self._acked: dict[str, tuple[int, float]] = {}
         """Packets acknowledged, and when the agent said so, by path name."""
         self._bad: dict[str, set[int]] = {}

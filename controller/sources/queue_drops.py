@@ -69,9 +69,9 @@ class QueueDropSource:
             self._faults.attend(COUNTERS, now=time.monotonic())
         while True:
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._look.wait(), ASK_EVERY_S if self._faults.is_puzzled else ASK_IDLE_S)
+                await asyncio.wait_for(self._look.wait(), ASK_EVERY_S if self._faults.has_path_symptoms else ASK_IDLE_S)
                 self._look.clear()
-            planes = self._faults.puzzled_planes
+            planes = self._faults.planes_with_symptoms
             await asyncio.gather(
                 *(self._ask(k) for k in self._provisioners if k.target.switch.plane in planes or not planes)
             )
@@ -90,11 +90,11 @@ class QueueDropSource:
             return
         ports = {port.number: port.interface for port in self._faults.plan.ports(provisioner.target.name)}
         await self._ask_drops(provisioner, ports)
-        if self._faults.is_puzzled:
+        if self._faults.has_path_symptoms:
             await self._ask_forwarded(provisioner, ports)
 
     async def _ask_forwarded(self, provisioner: SwitchProvisioner, ports: dict[int, str]) -> None:
-        """What arrived and what went on, at about the same time."""
+        """Packets that arrived and packets that left, read at about the same time."""
         if provisioner.target.gnmi is None:
             return
         dead = [DEAD_NEXT_HOP << CELL_BITS | number for number in ports]

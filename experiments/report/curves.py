@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from experiments.language.model import Figure, Scenario
 from experiments.repeats import grouped
 from experiments.report import paper_reference
-from experiments.report.figures import Drawn, Runs, canvas_of, legend, scale_of, styles, title_of
+from experiments.report.canvas import Drawn, Runs, canvas_of, legend, scale_of, styles, title_of
 from ipc import units
 
 MARKERS = "osv^D*Xp"

@@ -15,8 +15,8 @@ from experiments.language.model import Scenario
 from experiments.metric_values import Measured
 from experiments.repeats import Spread, base_name, grouped, spread_text
 from experiments.report import paper_reference
+from experiments.report.canvas import INK, Drawn, Runs
 from experiments.report.ev_strips import STATES, EvLane, flow_svg, lanes
-from experiments.report.figures import INK, Drawn, Runs
 from experiments.report.page_frame import e, mark, table
 from experiments.report.timeline import POINTS_MIN, timeline
 from experiments.results import file_name

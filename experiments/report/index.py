@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.report.page_frame import e, mark, shell, table
-
-if TYPE_CHECKING:
-    from experiments.report.page import Page
+from experiments.report.written_page import Page
 
 STATES = {"passed": ("good", "passed"), "FAILED": ("bad", "FAILED"), "unfinished": ("bad", "unfinished")}
 

@@ -9,57 +9,25 @@ done, all numbers, the machine. Of a run that was cut short it shows what there 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from experiments.language.assertions import NO_RUN, ExpectationVerdict, judge
+from experiments.language.assertions import NO_RUN, judge
 from experiments.language.expand import expand
 from experiments.language.model import Scenario
 from experiments.language.yaml_loader import ScenarioError, read
 from experiments.metric_values import Measured
-from experiments.repeats import Spread, base_name, spreads
+from experiments.repeats import base_name, spreads
 from experiments.report import html_parts
-from experiments.report.figures import Runs, asked_for
+from experiments.report.canvas import Runs
+from experiments.report.figures import asked_for
+from experiments.report.index import index
 from experiments.report.page_frame import e, mark, shell
+from experiments.report.written_page import Page
 from experiments.results import Results, ResultsError, trust
 
 DEEP = ("*/manifest.json", "*/*/manifest.json")
 """Where results lie in a folder of them: results/e6, results/live/e6."""
-
-
-@dataclass(slots=True)
-class Page:
-    """What was written for one folder of results."""
-
-    folder: Path
-    title: str
-    manifest: dict[str, Any]
-    verdicts: list[ExpectationVerdict]
-    runs: int
-    repeats: list[Spread] = field(default_factory=list)
-    picture: str | None = None
-    """Name of the first figure's files."""
-
-    @property
-    def complete(self) -> bool:
-        return bool(self.manifest["complete"])
-
-    @property
-    def passed(self) -> bool:
-        """All was run, and every rule held."""
-        return self.complete and all(verdict.passed for verdict in self.verdicts)
-
-    @property
-    def where(self) -> str:
-        """`virtual`, `live`, or live on another target than the usual one."""
-        target = self.manifest.get("target")
-        return str(self.manifest["where"]) + (f" {target}" if target not in (None, "embedded") else "")
-
-    @property
-    def state(self) -> str:
-        """`passed`, `FAILED` or `unfinished`."""
-        return "unfinished" if not self.complete else "passed" if self.passed else "FAILED"
 
 
 def report(folder: Path, skipped: list[str] | None = None) -> list[Page]:
@@ -67,8 +35,6 @@ def report(folder: Path, skipped: list[str] | None = None) -> list[Page]:
 
     Of several folders those that cannot be read (of another version, half removed) are left out; `skipped` gets why.
     """
-    from experiments.report.index import index
-
     if (folder / "manifest.json").exists():
         return [one(folder)]
     inside = sorted({path.parent for pattern in DEEP for path in folder.glob(pattern)})

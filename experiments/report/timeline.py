@@ -14,9 +14,9 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
 
 from experiments.metric_values import Measured
+from experiments.report.canvas import BEGIN, COLOURS, WIDTH, Drawn, mark_faults
 from experiments.report.ev_strips import STATES, EvLane, by_path, shares
 from experiments.report.faults import Bar, fault_bars
-from experiments.report.figures import BEGIN, COLOURS, WIDTH, Drawn, mark_faults
 
 ROWS_MAX = 40
 """Strips of one figure; more are drawn by plane only."""

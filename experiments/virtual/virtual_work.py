@@ -109,7 +109,7 @@ class VirtualFlow:
 
 def held_packets(pairs: list[tuple[Any, Any]]) -> int:
     """Most packets that a receiving QP holds above a hole now; 0 for the baseline, which keeps none."""
-    return max((getattr(receiver.responder, "held_packets", 0) for _, receiver in pairs), default=0)
+    return max((receiver.held_packets() for _, receiver in pairs), default=0)
 
 
 def add_counters(result: FlowOutcome, pairs: list[tuple[Any, Any]]) -> None:

@@ -2,7 +2,7 @@
 state and socket.
 
     DIR/plan.json         the fabric (read)
-    DIR/agents/h0.sock    what can be asked: hosts/agent/services/operations.py; events: hosts/agent/event_json.py
+    DIR/agents/h0.sock    what can be asked: hosts/agent/operations.py; events: hosts/agent/event_json.py
                           (docs/architecture.md)
     DIR/data/h0/          files received
 
@@ -17,9 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import random
-import resource
 import selectors
 import signal
 import socket
@@ -31,18 +29,19 @@ from typing import Any
 from hosts.agent.connections import Connections
 from hosts.agent.engine_defaults import host_config
 from hosts.agent.event_json import event_json
+from hosts.agent.operations import rpc_server
+from hosts.agent.ports import HostPorts
 from hosts.agent.regions import Regions
-from hosts.agent.services.operations import Operations
 from hosts.agent.tasks import Tasks
 from hosts.agent.timerfd import TimerFd
 from hosts.engine.config import Config, ConfigError
 from hosts.engine.endpoint import Endpoint
 from hosts.nic import KINDS, open_nic
-from hosts.nic.base import NicError
-from hosts.nic.netlink import LinkState, LinkWatcher
-from hosts.nic.paced import PacedNic
+from hosts.nic.base import Nic, NicError
+from hosts.nic.netlink import LinkState
 from hosts.nic.qpns import AGENT_QPNS, keep
 from ipc.rpc import JsonlError, SelectorServer
+from ipc.rundir import RunFiles
 from topologies.plan import Plan, PlanError
 
 RECEIVE_BATCH = 8
@@ -50,8 +49,6 @@ RECEIVE_BATCH = 8
 TRANSMIT_BATCH = 64
 ROUNDS = 64
 """Receive-transmit rounds before the management socket gets its turn."""
-REST_BITS, REST_MAX_S = 1000, 500e-6
-"""An agent whose ports all have a rate rests as long as so many bits take, at most so long."""
 PATIENCE = 4
 """Turns in which receiving never came to an end, after which timers are looked at all the same."""
 RETRY_S = 0.001
@@ -68,47 +65,51 @@ class Agent:
     """Everything of one host. Raises AgentStartError, NicError or JsonlError when it cannot be set up."""
 
     def __init__(
-        self, plan: Plan, host_name: str, run_dir: Path, *, nic: str, hooks: list[str], config: Config, seed: int
+        self, plan: Plan, host_name: str, run_dir: Path, *, nic_kind: str, hooks: list[str], config: Config, seed: int
     ) -> None:
         self.plan = plan
         self.host = plan.host(host_name)
         self.config = config
-        self.data_dir = run_dir / "data" / host_name
+        files = RunFiles(run_dir)
         self.tasks = Tasks(time.monotonic)
-        self.started_at = time.monotonic()
         self._stopping = False
         self._selector = selectors.DefaultSelector()
-        self._rest_s = self._rested_until = 0.0
+        self._rested_until = 0.0
         self._undrained_turns = 0
         self._busy = False
         self._link_news = False
-        self._timed = False
-        """Frames leave by the clock: we run with real-time scheduling."""
         self.endpoint = Endpoint(host_name, config, planes=plan.planes, seed=seed, qpns=AGENT_QPNS)
-        self.nic = open_nic(nic, plan, self.host, config, hooks)
+        nic = open_nic(nic_kind, plan, self.host, config, hooks)
         self._alarm = TimerFd()
         try:
-            self._planes = {port.interface: plane for plane, port in self.nic.ports.items()}
-            self._links = LinkWatcher(self._planes)
+            self.ports = HostPorts(nic, config.dscp_control)
             self.regions = Regions(self.endpoint, self.tasks)
-            agents = run_dir / "agents"
-            self.connections = Connections(plan, self.host, self.endpoint, agents, self._selector, time.monotonic)
-            self.operations = Operations(self)
-            self._server = SelectorServer(agents / f"{host_name}.sock", self.operations.handle, self._selector)
+            self.connections = Connections(
+                plan, self.host, self.endpoint, files.agent_socket, self._selector, time.monotonic
+            )
+            operations = rpc_server(
+                self.endpoint, config, self.ports, self.connections, self.regions, self.tasks,
+                data_dir=files.data / host_name, publish=self.publish, stop=self.stop,
+            )  # fmt: skip
+            self._server = SelectorServer(files.agent_socket(host_name), operations.handle, self._selector)
         except BaseException:
             self._alarm.close()
-            self.nic.close()
+            nic.close()
             raise
         self._nic_files: dict[int, int] = {}
         self._watch_files()
-        self._choose_scheduler()
-        log.info("%s: %s NIC, ready on %s", host_name, nic, self._server.path)
+        self.ports.choose_scheduler()
+        log.info("%s: %s NIC, ready on %s", host_name, nic_kind, self._server.path)
+
+    @property
+    def nic(self) -> Nic:
+        return self.ports.nic
 
     def _watch_files(self) -> None:
-        self._selector.register(self._links, selectors.EVENT_READ, self._on_link_news)
+        self._selector.register(self.ports.links, selectors.EVENT_READ, self._on_link_news)
         self._selector.register(self._alarm, selectors.EVENT_READ, lambda mask: None)
         self._watch_nic()
-        for interface, state in self._links.states.items():
+        for interface, state in self.ports.links.states.items():
             if not state.up:
                 self._on_link(interface, state)
 
@@ -146,18 +147,18 @@ class Agent:
 
     def turn(self) -> None:
         """Wait for something to do and do it."""
-        if self._rest_s and (left := self._rested_until - time.monotonic()) > 0:
+        if self.ports.rest_s and (left := self._rested_until - time.monotonic()) > 0:
             time.sleep(left)
         for key, mask in self._selector.select(self._timeout()):
             key.data(mask)
         if self._link_news:
             self._link_news = False
-            for interface, state in self._links.poll():
+            for interface, state in self.ports.links.poll():
                 self._on_link(interface, state)
         self.tasks.run()
         self._network()
-        if self._rest_s:
-            self._rested_until = time.monotonic() + self._rest_s
+        if self.ports.rest_s:
+            self._rested_until = time.monotonic() + self.ports.rest_s
 
     def _on_link_news(self, mask: int) -> None:
         self._link_news = True
@@ -218,7 +219,7 @@ class Agent:
         return bool(events)
 
     def _on_link(self, interface: str, state: LinkState) -> None:
-        plane = self._planes[interface]
+        plane = self.ports.planes[interface]
         try:
             if self.nic.link_changed(plane, state):
                 self._watch_nic()
@@ -228,88 +229,16 @@ class Agent:
         log.info("%s: %s", interface, "up" if state.up else "down")
         self.publish("port", plane=plane, interface=interface, up=state.up, admin_up=state.admin_up)
 
-    # ---- for operations and transfers -----------------------------------------------------------------------
-
     def publish(self, event: str, **fields: Any) -> None:
         """Send an event to every watcher."""
         self._server.publish(event, **fields)
-
-    def report_bug(self, what: str, error: Exception) -> str:
-        """Log an exception that should not have happened; the words for whoever asked."""
-        log.error("%s failed", what, exc_info=error)
-        return f"internal error in {what}: {type(error).__name__}: {error} (traceback in log/{self.host.name}.log)"
-
-    def nic_rates(self) -> dict[int, float]:
-        """Bits/s of our ports that have a rate, by plane."""
-        return self.nic.rates if isinstance(self.nic, PacedNic) else {}
-
-    def set_nic_rate(self, plane: int, rate_bps: float | None) -> None:
-        """Pace a port from now on; None = as fast as the machine."""
-        if not isinstance(self.nic, PacedNic):
-            if rate_bps is None:
-                return
-            self.nic = PacedNic(self.nic, {}, self.config.dscp_control)
-        self.nic.set_rate(plane, rate_bps)
-        self._choose_scheduler()
-
-    def _choose_scheduler(self) -> None:
-        """Real-time scheduling while a port is paced, as the switches' (switch/runtime/event_loop.c): on a machine with
-        other work frames would leave 10 ms late, which congestion control takes for a queue. Without permission: as
-        ever.
-
-        A paced host is idle most of the time, and the kernel keeps 5 % for others whatever happens. It need not wake up
-        for each single frame: between two turns it rests for a part of a frame's time.
-        """
-        rates = self.nic_rates()
-        timed = bool(rates)
-        self._rest_s = min(REST_BITS / max(rates.values()), REST_MAX_S) if len(rates) == len(self.nic.ports) else 0.0
-        if timed != self._timed:
-            self._timed = timed
-            policy = os.SCHED_RR | os.SCHED_RESET_ON_FORK if timed else os.SCHED_OTHER
-            lowest = os.sched_get_priority_min(os.SCHED_RR) if timed else 0
-            try:
-                os.sched_setscheduler(0, policy, os.sched_param(lowest))
-            except OSError as error:
-                log.warning("no real-time scheduling (%s): frames may leave late on a busy machine", error.strerror)
-
-    def ports_json(self) -> dict[str, Any]:
-        return {
-            str(plane): {"interface": interface, "up": self._links.states[interface].up}
-            for interface, plane in self._planes.items()
-        }
-
-    def status_json(self) -> dict[str, Any]:
-        """Host, ports with their counters, CPU seconds and memory of this process.
-
-        `unclaimed`: packets for QPs that do not exist here or belong to another host.
-        """
-        self.nic.refresh_counters()
-        ports = self.ports_json()
-        for plane, counters in self.nic.counters.items():
-            ports[str(plane)].update(counters.to_json())
-        for plane, pacing in self.nic.pacing().items() if isinstance(self.nic, PacedNic) else ():
-            ports[plane]["pacing"] = pacing
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        return {
-            "host": self.host.name,
-            "nic": self.nic.kind,
-            "t": time.monotonic(),
-            "up_s": time.monotonic() - self.started_at,
-            "cpu_s": usage.ru_utime + usage.ru_stime,
-            "cpu_user_s": usage.ru_utime,
-            "cpu_system_s": usage.ru_stime,
-            "max_rss_kib": usage.ru_maxrss,
-            "ports": ports,
-            "unclaimed": self.endpoint.unclaimed,
-        }
 
     def close(self) -> None:
         """End transfers, remove the socket and unfinished files, close the ports. Idempotent."""
         self.tasks.cancel_all()
         self._server.close()
         self.regions.close()
-        self._links.close()
-        self.nic.close()
+        self.ports.close()
         self._selector.close()
         self._alarm.close()
 
@@ -336,9 +265,10 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _plan(run_dir: Path) -> Plan:
-    path = run_dir / "plan.json"
+    files = RunFiles(run_dir)
+    path = files.plan_file
     try:
-        return Plan.from_json(json.loads(path.read_text()))
+        return Plan.from_json(files.read_plan())
     except FileNotFoundError:
         raise AgentStartError(f"{path}: no such file: bring the fabric up first (`mrc up`)") from None
     except (OSError, ValueError) as error:
@@ -356,7 +286,7 @@ def main(argv: list[str] | None = None) -> int:
             plan,
             arguments.host,
             arguments.run_dir,
-            nic=arguments.nic,
+            nic_kind=arguments.nic,
             hooks=arguments.hook,
             config=host_config(plan, dict(arguments.config)),
             seed=seed,

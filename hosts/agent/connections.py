@@ -79,28 +79,28 @@ class Connection:
 
 
 class Connections:
-    """All QPs of one agent. `agents` is the folder with the agents' sockets, `now` the clock."""
+    """All QPs of one agent. `agent_socket` says where the agent of a host listens, `now` is the clock."""
 
     def __init__(
         self,
         plan: Plan,
         host: Host,
         endpoint: Endpoint,
-        agents: Path,
+        agent_socket: Callable[[str], Path],
         selector: BaseSelector,
         now: Callable[[], float],
     ) -> None:
-        self._plan = plan
-        self._host = host
+        self.plan = plan
+        self.host = host
         self._endpoint = endpoint
-        self._agents = agents
+        self._agent_socket = agent_socket
         self._selector = selector
         self._now = now
         self._by_qpn: dict[int, Connection] = {}
         self.denylist = Denylist(plan, host)
-        """Change it with `set_denylist`."""
+        """Call `apply_denylist` after a change."""
         self._health = PathHealth(plan, host)
-        self.on_probe: dict[int, Callable[[EvProbeResult], None]] = {}
+        self._on_probe: dict[int, Callable[[EvProbeResult], None]] = {}
         """Who waits for the result of an EV probe, by request id."""
 
     def __iter__(self):
@@ -116,8 +116,8 @@ class Connections:
 
     def peer_host(self, name: str) -> Host:
         """The host of that name. Raises PlanError for an unknown one, QpUseError for ourselves."""
-        host = self._plan.host(name)
-        if host == self._host:
+        host = self.plan.host(name)
+        if host == self.host:
             raise QpUseError(f"{name} is this host: the fabric carries nothing from a host to itself")
         return host
 
@@ -132,7 +132,7 @@ class Connections:
         """A QP in INIT for `peer`; `keys`: of the baseline's parameters. Raises PlanError, QpUseError, ConfigError."""
         self.peer_host(peer)
         self.transport(transport)
-        settings = None if transport == MRC else baseline_config(self._plan)
+        settings = None if transport == MRC else baseline_config(self.plan)
         if settings is not None and keys:
             settings = RcConfig.from_json({**settings.to_json(), **keys})
         connection = Connection(self._endpoint.create_qp(transport=transport, settings=settings), peer)
@@ -149,8 +149,8 @@ class Connections:
         """
         if connection.qp.state is not EngineQpState.INIT:
             raise QpUseError(f"QP {connection.qp.qpn} is {connection.qp.state.value}: only one in init connects")
-        peer = self._plan.host(connection.peer)
-        evs = self._plan.ev_planes(self._host, peer, seed=connection.qp.qpn)
+        peer = self.plan.host(connection.peer)
+        evs = self.plan.ev_planes(self.host, peer, seed=connection.qp.qpn)
         if only is not None:
             evs = tuple(pair for pair in evs if pair[0] in only)
             if not evs:
@@ -171,6 +171,12 @@ class Connections:
             self._health.leave(connection.peer, connection.qp.ev_states())
         self._endpoint.destroy_qp(connection.qp.qpn)
 
+    def discard(self, connection: Connection) -> None:
+        """End what uses a QP and destroy our end of it, unless that has been done."""
+        if self._by_qpn.get(connection.qp.qpn) is connection:
+            connection.on_completion, connection.on_imm, connection.busy = None, None, False
+            self.close(connection)
+
     async def close_remote(self, connection: Connection) -> str | None:
         """Destroy the other end of a QP closed here; None, or why that could not be done."""
         if connection.remote_qpn is None:
@@ -181,7 +187,7 @@ class Connections:
             return str(error)
         try:
             await agent.call(
-                "close_qp", qpn=connection.remote_qpn, here_only=True, peer=self._host.name,
+                "close_qp", qpn=connection.remote_qpn, here_only=True, peer=self.host.name,
                 remote_qpn=connection.qp.qpn,
             )  # fmt: skip
             return None
@@ -202,16 +208,28 @@ class Connections:
                 connection.on_imm(event.qpn, event.imm)
         elif type(event) is EvProbeResult:
             self._health.probed(event)
-            waiting = self.on_probe.pop(event.request_id, None)
+            waiting = self._on_probe.pop(event.request_id, None)
             if waiting is not None:
                 waiting(event)
 
     # ---- EVs ----------------------------------------------------------------------------------------------
 
+    def probe(
+        self, peer: Host, ev: int, plane: int, timeout_s: float, on_result: Callable[[EvProbeResult], None]
+    ) -> int:
+        """Send an EV probe, which needs no QP (§6.10); its number, by which `forget_probe` takes it back."""
+        number = self._endpoint.probe_ev(peer.name, ev, plane, now=self._now(), timeout_s=timeout_s)
+        self._on_probe[number] = on_result
+        return number
+
+    def forget_probe(self, number: int) -> None:
+        """Nobody waits for its result any longer."""
+        self._on_probe.pop(number, None)
+
     def uplink(self, connection: Connection) -> Callable[[int], int | None]:
         """T0 uplink of an EV of that QP, see health.uplink_of."""
-        peer = self._plan.host(connection.peer)
-        return lambda ev: uplink_of(self._plan, self._host, peer, ev)
+        peer = self.plan.host(connection.peer)
+        return lambda ev: uplink_of(self.plan, self.host, peer, ev)
 
     def apply_denylist(self) -> int:
         """Deny and allow EVs of all QPs so that they match the list; how many changed."""
@@ -220,7 +238,7 @@ class Connections:
             if one.qp.transport != MRC or one.qp.state is not EngineQpState.RTS:
                 continue
             pairs = [(ev["ev"], ev["plane"]) for ev in one.qp.ev_states()]
-            denied = frozenset(self.denylist.denied(self._plan.host(one.peer), pairs))
+            denied = frozenset(self.denylist.denied(self.plan.host(one.peer), pairs))
             for ev in denied ^ one.denied:
                 one.qp.deny_ev(ev, ev in denied, now)
                 changed += 1
@@ -245,18 +263,18 @@ class Connections:
             names = [self.peer_host(peer).name]
         else:
             known = self._health.peers | {one.peer for one in self._judging()}
-            names = [host.name for host in self._plan.hosts if host.name in known]
+            names = [host.name for host in self.plan.hosts if host.name in known]
         out = []
         for name in names:
             qps = [one.qp.ev_states() for one in self._judging() if one.peer == name]
-            out.append(self._health.report(self._plan.host(name), qps, self.denylist.denied))
+            out.append(self._health.report(self.plan.host(name), qps, self.denylist.denied))
         return out
 
     # ---- with the other agent -----------------------------------------------------------------------------
 
     def dial(self, peer: str) -> PeerAgent:
         """A connection to the agent of `peer`. Raises ManagementError."""
-        return PeerAgent(peer, self._agents / f"{peer}.sock", self._selector)
+        return PeerAgent(peer, self._agent_socket(peer), self._selector)
 
     async def open(self, agent: PeerAgent, pmtu_bytes: int, fresh: bool, transport: str = MRC) -> Connection:
         """A connected, idle QP to the host of `agent`: one we have, unless `fresh` or it is gone there, or a new
@@ -283,7 +301,7 @@ class Connections:
     async def _open_new(
         self, agent: PeerAgent, pmtu_bytes: int, transport: str = MRC, reserved: bool = False
     ) -> Connection:
-        answer = await agent.call("create_qp", peer=self._host.name, transport=transport, owned=reserved)
+        answer = await agent.call("create_qp", peer=self.host.name, transport=transport, owned=reserved)
         remote = QpAttributes.from_json(answer.get("attributes"))
         connection = self.create(agent.name, transport)
         connection.reserved = reserved

@@ -144,6 +144,11 @@ class Regions:
         if region.final_path is not None and region.path is not None:
             region.path.unlink(missing_ok=True)
 
+    def discard(self, region: Region) -> None:
+        """Remove a region, unless that has been done."""
+        if self._regions.get(region.number) is region:
+            self.remove(region)
+
     def close(self) -> None:
         """Remove every region."""
         for region in list(self):

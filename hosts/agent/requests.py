@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from hosts.engine.config import PATH_MTUS
+
 Fields = dict[str, Any]
 
 
@@ -26,3 +28,12 @@ def take(request: Fields, name: str, kind: type, default: Any = ..., low: float 
     if kind is str and (not value or "\0" in value or not value.isprintable()):
         raise RequestError(f"{name} = {value!r}: must be a printable text that is not empty")
     return value
+
+
+def pmtu_of(request: Fields, most: int) -> int:
+    """The path MTU asked for, or `most`, the one configured. Raises RequestError."""
+    pmtu = take(request, "pmtu", int, most)
+    if pmtu not in PATH_MTUS or pmtu > most:
+        allowed = [mtu for mtu in PATH_MTUS if mtu <= most]
+        raise RequestError(f"pmtu = {pmtu}: must be one of {', '.join(map(str, allowed))}")
+    return pmtu

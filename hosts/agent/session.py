@@ -1,75 +1,89 @@
-"""What an agent holds for one client of its management socket, and lets go when that client has gone.
+"""Resources owned by one RPC client; released when its connection closes.
 
 A test makes QPs and regions at both ends. Whatever ends it (Ctrl-C, a dead agent, a lost connection), nothing of it
-stays: what was made for a connection goes with the connection.
+stays: what was made for a connection goes with the connection. A service owns what else it keeps for a client by
+`session.own(release)`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
 
+from hosts.agent.connections import Connection, Connections
+from hosts.agent.regions import Region, Regions
 from hosts.agent.requests import RequestError
-
-if TYPE_CHECKING:
-    from hosts.agent.connections import Connection, Connections
-    from hosts.agent.regions import Region, Regions
-    from hosts.agent.services.traffic import Traffic
-    from ipc.rpc import ServerConnection as Client
+from ipc.rpc import ServerConnection as Client
 
 
 class ClientSession:
     """QPs, regions and running work of one client."""
 
     def __init__(self, connections: Connections, regions: Regions) -> None:
-        self._all_connections, self._all_regions = connections, regions
-        self.connections: dict[int, Connection] = {}
+        self._connections, self._regions = connections, regions
+        self._owned = ExitStack()
+        self._qps: dict[int, Connection] = {}
         """By QPN."""
-        self.regions: list[Region] = []
-        self.stops: list[Callable[[], None]] = []
-        """Each ends one running piece of work, soon; harmless when it has ended."""
-        self.traffic: Traffic | None = None
-        """Flows and ranks (traffic.py), when the client has any."""
-        self.running = 0
-        """Tests not ended, those told to stop included."""
+        self._stops: list[Callable[[], None]] = []
 
-    def connection(self, qpn: int) -> Connection:
+    # ---- resources ----------------------------------------------------------------------------------------
+
+    def own(self, release: Callable[[], None]) -> None:
+        """Call `release` with the session's other resources, the newest first."""
+        self._owned.callback(release)
+
+    def own_qp(self, connection: Connection) -> None:
+        """Close a QP with this session, unless it has been closed before."""
+        self._qps[connection.qp.qpn] = connection
+        self.own(lambda: self._connections.discard(connection))
+
+    def own_region(self, region: Region) -> None:
+        """Remove a region with this session, unless it has been removed before."""
+        self.own(lambda: self._regions.discard(region))
+
+    @property
+    def has_qps(self) -> bool:
+        return bool(self._qps)
+
+    def qp(self, qpn: int) -> Connection:
         """The QP of that number, if it belongs to us. Raises RequestError."""
         try:
-            return self.connections[qpn]
+            return self._qps[qpn]
         except KeyError:
             raise RequestError(f"QP {qpn} was not made for this client") from None
 
+    # ---- running work ---------------------------------------------------------------------------------------
+
+    def runs(self, stop: Callable[[], None]) -> None:
+        """Work begins; `stop` ends it soon and is harmless when it has ended."""
+        self._stops.append(stop)
+
+    def ended(self, stop: Callable[[], None]) -> None:
+        """The work of `stop` has ended."""
+        self._stops = [one for one in self._stops if one != stop]
+
     def stop(self) -> None:
         """End what runs."""
-        stops, self.stops = self.stops, []
+        stops, self._stops = self._stops, []
         for stop in stops:
             stop()
 
     def release(self) -> None:
-        """End what runs and let go of everything. Idempotent."""
+        """End what runs and release everything. Idempotent."""
         self.stop()
-        for connection in self.connections.values():
-            if any(one is connection for one in self._all_connections):
-                connection.on_completion, connection.on_imm, connection.busy = None, None, False
-                self._all_connections.close(connection)
-        self.connections = {}
-        for region in self.regions:
-            if any(one is region for one in self._all_regions):
-                self._all_regions.remove(region)
-        self.regions = []
-        self.traffic = None
+        self._qps = {}
+        self._owned.close()
 
 
 class ClientSessions:
-    """The session of all clients of one agent."""
+    """The sessions of all clients of one agent."""
 
     def __init__(self, connections: Connections, regions: Regions) -> None:
         self._connections, self._regions = connections, regions
         self._of: dict[Client, ClientSession] = {}
 
     def of(self, client: Client) -> ClientSession:
-        """Those of `client`, which are released when it goes."""
+        """The session of `client`, released when the client goes."""
         found = self._of.get(client)
         if found is None:
             found = self._of[client] = ClientSession(self._connections, self._regions)

@@ -48,10 +48,9 @@ from hosts.clustermapper.ports import (
 from hosts.clustermapper.prober import Prober, ProberSettings, TargetChange, target_json
 from hosts.clustermapper.targets import ProbeTarget, loops_of, targets_of, uses_srv6
 from ipc.rpc import JsonlError, Message, SelectorServer, ServerConnection, event_of
+from ipc.rundir import RunFiles
 from topologies.plan import Plan, PlanError
 
-SOCKET = "mapper.sock"
-HOSTS_FILE = "hosts.json"
 STREAMS = 255
 NEEDS_SRV6 = "T0-T1 links are not probed in this mode: a self-probe of a T1 needs SRv6"
 
@@ -93,7 +92,7 @@ class Mapper:
         out: dict[tuple[str, int], ProbePort] = {}
         for host in self.plan.hosts:
             if host.name not in pids:
-                raise PortsError(f"{HOSTS_FILE} does not say where {host.name} lives")
+                raise PortsError(f"hosts.json does not say where {host.name} lives")
             with network_namespace(pids[host.name]):
                 for plane in range(self.plan.planes):
                     interface = self.plan.host_port(host, plane).interface
@@ -287,7 +286,7 @@ class Mapper:
         return target_json(target, self.prober.health[target.number])
 
     def _snapshot(self, request: Message) -> list[Message]:
-        """What a new watcher gets first: every target that is known to be well or not."""
+        """First events of a new watcher: the state of every target that is known."""
         now = time.monotonic()
         rows = [self._target_json(self.targets[number]) for number in sorted(self.prober.active)]
         return [
@@ -332,7 +331,7 @@ def _seconds(text: str) -> float:
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="hosts.clustermapper", description="Probes every link of the fabric")
-    parser.add_argument("--run-dir", required=True, type=Path, help=f"run folder with plan.json and {HOSTS_FILE}")
+    parser.add_argument("--run-dir", required=True, type=Path, help="run folder with plan.json and hosts.json")
     parser.add_argument("--interval", type=_seconds, default=0.1, help="seconds between two probes of a target (0.1)")
     parser.add_argument(
         "--data-every", type=int, default=0, metavar="N", help="every Nth round in the data class (0: none)"
@@ -346,10 +345,11 @@ def main(argv: list[str] | None = None) -> int:
     given = _arguments(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        plan = Plan.from_json(_read_json(given.run_dir / "plan.json"))
-        pids = _pids(given.run_dir / HOSTS_FILE)
+        files = RunFiles(given.run_dir)
+        plan = Plan.from_json(_read_json(files.plan_file))
+        pids = _pids(files.hosts_file)
         settings = replace(ProberSettings(), interval_s=given.interval, data_every=max(given.data_every, 0))
-        mapper = Mapper(plan, pids, given.run_dir / SOCKET, settings, given.wait)
+        mapper = Mapper(plan, pids, files.mapper_socket, settings, given.wait)
     except (StartError, PortsError, PlanError, JsonlError, OSError) as error:
         print(f"mapper cannot start: {error}", file=sys.stderr)
         return 1

@@ -26,7 +26,7 @@ LOSSY_SHARE = 0.05
 
 @dataclass(slots=True)
 class BurstTally:
-    """What became of one target's probes of one class. Times in seconds."""
+    """Result of one target's probes of one class. Times in seconds."""
 
     sent: int = 0
     back: int = 0

@@ -1,4 +1,4 @@
-"""What the fate of its probes says about one target: ok, lossy or down (mrc-protocol §9). Pure.
+"""State of one target, judged by its probes: ok, lossy or down (mrc-protocol §9). Pure.
 
     unknown -> ok      the first probe that came back
     ok      -> down    `down_after` losses in a row
@@ -28,7 +28,7 @@ RTT_SHARE = 0.125
 
 
 class ProbeFate(Enum):
-    """What became of one probe."""
+    """Result of one probe."""
 
     BACK = "back"
     LOST = "lost"
@@ -60,10 +60,10 @@ class TargetHealth:
     rules: Rules
     state: TargetState = TargetState.UNKNOWN
     since: float = 0.0
-    """When what made the state began: for down the sending of the first probe lost, for lossy of the first in the
+    """Start of the cause of the state: for down the sending of the first probe lost, for lossy of the first in the
     windows, for ok the return of the first probe of the unbroken row."""
     back_at: float | None = None
-    """When the last of the probes that came back was sent: all it crossed forwarded then."""
+    """Time at which the newest returned probe was sent: all it crossed forwarded then."""
     rtt_s: float | None = None
     """Smoothed."""
     rtt_min_s: float | None = None

@@ -85,7 +85,7 @@ class NotOurs(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PortIdentity:
-    """What a port is known by: how probes leave it and how they look when they are back."""
+    """Templates of a port: frames of probes as they leave, and as they return."""
 
     ethernet: bytes
     address: bytes

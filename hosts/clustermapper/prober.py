@@ -38,13 +38,13 @@ COMMON_ROUNDS = 20
 
 @dataclass(frozen=True, slots=True)
 class ProberSettings:
-    """How to probe. Times in seconds."""
+    """Settings of the prober. Times in seconds."""
 
     interval_s: float = 0.1
     patience_s: float = 0.2
     stall_s: float = 0.05
     start_grace_s: float = 10.0
-    """How long a target that never answered is `unknown`: switches get their routes after this process starts."""
+    """Time for which a target that never answered is `unknown`: switches get their routes after this process starts."""
     data_every: int = 0
     """Every so many rounds go in the data class: finds what loses data alone, as long as trimming is on (without it
     congestion looks like loss). 0: none."""
@@ -113,12 +113,12 @@ class Prober:
 
     @property
     def patience_s(self) -> float:
-        """How long a probe is waited for at present, seconds."""
+        """Time-out of a probe at present, seconds."""
         worst = max(self._quartiles, default=0.0)
         return min(self.settings.patience_s + PATIENCE_RTTS * worst, PATIENCE_MAX_S)
 
     def next_timer(self) -> float:
-        """When a tick is wanted next, seconds: to begin a round, or to give one up."""
+        """Time of the next tick, seconds: to begin a round, or to give one up."""
         waiting = next((one.sent_at + self.patience_s for one in self._open if not one.is_ended), self.next_round_at)
         return min(waiting, self.next_round_at)
 
@@ -237,7 +237,7 @@ class Prober:
         return unknown and now - self.started_at < self.settings.start_grace_s
 
     def _end(self, one: _Round) -> None:
-        """What a round as a whole says about the machine."""
+        """Verdict of a whole round about the machine."""
         if one.rtts:
             self._quartiles.append(sorted(one.rtts.values())[3 * len(one.rtts) // 4])
         if one.void:

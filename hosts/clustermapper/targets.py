@@ -1,4 +1,4 @@
-"""Which host probes which switch (mrc-protocol §9). Pure.
+"""Assignment of probe targets to hosts (mrc-protocol §9). Pure.
 
 Every NIC port probes its T0: there and back over the NIC-T0 link. A T1 is probed by COVER hosts of each rack (fewer in
 a smaller rack), so that each T0-T1 link is seen by two hosts where there are two, and no host probes all of them.
@@ -34,7 +34,7 @@ LOOP_CHOICES = 3
 
 
 class TargetKind(str, Enum):
-    """Where a probe turns round."""
+    """A switch or host at which a probe turns round."""
 
     T0 = "t0"
     T1 = "t1"

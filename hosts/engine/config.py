@@ -295,7 +295,7 @@ class Config:
     @property
     def base_timeout_s(self) -> float:
         """T of §5.11 in seconds."""
-        return TIMEOUT_UNIT_S * 2**self.timeout
+        return TIMEOUT_UNIT_S * 2.0**self.timeout
 
     def retry_interval_s(self, expiries: int) -> float:
         """Timer of a packet that expired `expiries` times: T in the linear phase, then doubling to the ceiling."""

@@ -231,7 +231,7 @@ class Endpoint:
             return out
         control = self._peers.control
         for qp in self._turn:
-            ack = qp.transport_ack() if qp.responder is not None else None
+            ack = qp.transport_ack()
             if ack is not None:
                 control.append((self._peers.get(qp.peer or ""), ack))
         if control:

@@ -1,10 +1,8 @@
-"""What a requestor keeps beside its packets: the work requests, and the EVs that have a packet overdue."""
+"""The work request as a requestor keeps it: its bytes, its PSNs, and the opcode of each packet."""
 
 from __future__ import annotations
 
-from hosts.engine.loss.send_window import Copy
-from hosts.engine.paths.ev import Ev
-from hosts.engine.wire.packets import Opcode, Sack
+from hosts.engine.wire.packets import Opcode
 
 
 class Message:
@@ -37,19 +35,3 @@ class Message:
         if self.first_psn == self.last_psn:
             return Opcode.WRITE_ONLY if self.imm is None else Opcode.WRITE_ONLY_IMM
         return Opcode.WRITE_LAST if self.imm is None else Opcode.WRITE_LAST_IMM
-
-
-class Trial:
-    """An EV whose packet, `copy`, is overdue though its retransmission arrived: to be asked at `verdict_at`."""
-
-    __slots__ = ("ev", "timestamp", "verdict_at")
-
-    def __init__(self, verdict_at: float, copy: Copy):
-        self.verdict_at = verdict_at
-        self.ev, self.timestamp = copy.ev, copy.timestamp
-
-    def acquits(self, ev: Ev, sack: Sack) -> bool:
-        """Whether the SACK was triggered by that very packet, or by one that followed it on its path."""
-        if ev is not self.ev:
-            return False
-        return self.timestamp is None or (sack.timestamp - self.timestamp & 0xFFFF) < 0x8000

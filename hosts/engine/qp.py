@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -18,9 +19,10 @@ from hosts.engine.events import Event, QpError, Status
 from hosts.engine.loss.proof_of_loss import ProofOfLoss
 from hosts.engine.loss.roundtrips import RoundTrips
 from hosts.engine.memory import EngineMemoryRegion, Memory
-from hosts.engine.paths.ev import EvProfile, EvSignal
+from hosts.engine.paths.ev import EvProfile
+from hosts.engine.paths.ev_state import EvSignal
 from hosts.engine.paths.paths import QpPaths
-from hosts.engine.paths.peer_table import Peer, PeerTable
+from hosts.engine.paths.peer_table import PeerTable
 from hosts.engine.requestor import Requestor
 from hosts.engine.resources import PENALTY_MAX
 from hosts.engine.responder import Responder
@@ -108,8 +110,20 @@ _RANGES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """What a queue pair has from connect() on, and keeps in ERROR."""
+
+    remote: QpAttributes
+    """Of the peer."""
+    requestor: Requestor
+    responder: Responder
+    paths: QpPaths
+    window: Window
+
+
 class EngineQueuePair:
-    """Made by Endpoint.create_qp. Requestor and responder exist from connect() on."""
+    """Made by Endpoint.create_qp; `connected` is None until connect()."""
 
     transport = "mrc"
 
@@ -121,22 +135,36 @@ class EngineQueuePair:
         self.first_psn = psn
         self.state = EngineQpState.INIT
         self.peer: str | None = None
-        self.remote: QpAttributes | None = None
+        self.connected: Connected | None = None
         self.counters = Counters(plane_packets=[0] * planes, plane_bytes=[0] * planes)
         self.error: str | None = None
         """Why the QP is in ERROR."""
-        self.paths: QpPaths | None = None
-        self.requestor: Requestor | None = None
-        self.responder: Responder | None = None
         self._planes, self._config, self._memory, self._peers = planes, config, memory, peers
         self._events, self._rng = events, rng
         self._wr_id = self._recv_id = 0
         self._receives: deque[int] = deque()
-        self._link: Peer | None = None
         self._dynamic_mpr = False
         self._cc_profile = DEFAULT_PROFILE
-        self._window: Window | None = None
         self._handlers: dict[type, Callable[[Any, float], None]] = {}
+
+    def _need_connected(self) -> Connected:
+        """Raises LocalError before connect()."""
+        if self.connected is None:
+            raise LocalError(f"QP {self.qpn} is in {self.state.value}: it has no peer before connect()")
+        return self.connected
+
+    @property
+    def requestor(self) -> Requestor:
+        """Raises LocalError before connect(), as do `responder` and `paths`. For tests and tools, not per packet."""
+        return self._need_connected().requestor
+
+    @property
+    def responder(self) -> Responder:
+        return self._need_connected().responder
+
+    @property
+    def paths(self) -> QpPaths:
+        return self._need_connected().paths
 
     # ---- set-up -----------------------------------------------------------------------------------------
 
@@ -168,12 +196,12 @@ class EngineQueuePair:
 
     def cc_state(self) -> dict[str, Any]:
         """Window, base RTT, delay and what moved the window, see qpcc.Qpcc.report; empty before connect()."""
-        return {} if self._window is None else {"profile": self._cc_profile, **self._window.report()}
+        return {} if self.connected is None else {"profile": self._cc_profile, **self.connected.window.report()}
 
     def release(self) -> None:
         """The QP is destroyed: its share of a window and its CC profile are free."""
-        if self._window is not None:
-            self._window.leave()
+        if self.connected is not None:
+            self.connected.window.leave()
         self._peers.qpccs.profiles.give_back(self._cc_profile)
 
     def connect(
@@ -207,27 +235,27 @@ class EngineQueuePair:
                 peer, self._cc_profile, config, nominal_size(config)(Opcode.WRITE_MIDDLE, pmtu, config.timestamps),
                 remote.mpr_packets, remote.trim_nack, now,
             )  # fmt: skip
-        self._window = window
-        self.peer, self.remote = peer, remote
-        link = self._link = self._peers.get(peer)
+        self.peer = peer
+        link = self._peers.get(peer)
         hearing = ProofOfLoss(RoundTrips(config))
-        self.paths = QpPaths(profile, context, self.counters, self._rng, link.reverse, hearing)
-        self.requestor = Requestor(context, self.counters, self.paths, window, hearing, self.first_psn, self._fail)
+        paths = QpPaths(profile, context, self.counters, self._rng, link.reverse, hearing)
+        requestor = Requestor(context, self.counters, paths, window, hearing, self.first_psn, self._fail)
         control = self._peers.control
-        self.responder = Responder(
+        responder = Responder(
             context, self.counters, self._memory, remote.psn, self._receives,
-            lambda packet: control.append((link, packet)), self._fail_responder,
+            lambda packet: control.append((link, packet)), partial(self._fail, blame_own=False),
         )  # fmt: skip
         self._handlers = {
-            Write: self.responder.on_write,
-            Sack: self.requestor.on_sack,
-            Nack: self.requestor.on_nack,
-            TransportAck: self.requestor.on_transport_ack,
-            ReliabilityProbe: self.responder.on_probe,
+            Write: responder.on_write,
+            Sack: requestor.on_sack,
+            Nack: requestor.on_nack,
+            TransportAck: requestor.on_transport_ack,
+            ReliabilityProbe: responder.on_probe,
         }
+        self.connected = Connected(remote, requestor, responder, paths, window)
         self._dynamic_mpr = context.dynamic_mpr
         self.state = EngineQpState.RTS
-        self._peers.connected(link, self, now)
+        self._peers.connected(link, self, profile, now)
 
     def _check_transport(self, remote: QpAttributes) -> None:
         """Raises LocalError when the peer said that it speaks another one."""
@@ -241,10 +269,11 @@ class EngineQueuePair:
 
         `config`: as given to connect(), with other timers and retries. Raises LocalError when it is too late.
         """
-        if self.state is not EngineQpState.RTS or self.requestor is None or self._wr_id:
+        connected = self.connected
+        if self.state is not EngineQpState.RTS or connected is None or self._wr_id:
             raise LocalError(f"QP {self.qpn}: a requestor is set up after connect() and before the first post")
         self.first_psn, self._config = first_psn, config
-        self.requestor.restart(first_psn, remote_mpr, config)
+        connected.requestor.restart(first_psn, remote_mpr, config)
 
     # ---- application ------------------------------------------------------------------------------------
 
@@ -257,7 +286,8 @@ class EngineQueuePair:
         an event at the peer. Raises LocalError when the QP is not in RTS, a value does not fit its field, or the peer
         takes no more WriteIMM now; what it thinks of R_Key and range comes with the Completion.
         """
-        if self.state is not EngineQpState.RTS or self.requestor is None:
+        connected = self.connected
+        if self.state is not EngineQpState.RTS or connected is None:
             why = f": {self.error}" if self.error else ""
             raise LocalError(f"QP {self.qpn} is in {self.state.value}, needs rts{why}")
         data = memoryview(local).cast("B")
@@ -266,13 +296,12 @@ class EngineQueuePair:
                 raise LocalError(f"{name} = {value:#x} does not fit {bits} bits")
         if len(data) >= 1 << 32 or remote_va + len(data) > 1 << 64:
             raise LocalError(f"a write of {len(data)} bytes to {remote_va:#x}: at most 4 GiB - 1, inside 64 bits")
-        limit = self.remote.max_wimm  # type: ignore[union-attr]
-        if imm is not None and self.requestor.wimm_outstanding >= limit:
+        limit, requestor = connected.remote.max_wimm, connected.requestor
+        if imm is not None and requestor.wimm_outstanding >= limit:
             raise LocalError(f"QP {self.qpn}: the peer takes {limit} WriteIMM at a time: wait for a completion (§5.3)")
         self._wr_id += 1
-        self.requestor.post(self._wr_id, data, remote_va, rkey, imm, solicited)
-        if self.paths is not None:
-            self.requestor.watch_paths(now)
+        requestor.post(self._wr_id, data, remote_va, rkey, imm, solicited)
+        requestor.watch_paths(now)
         return self._wr_id
 
     def post_recv(self) -> int:
@@ -296,37 +325,47 @@ class EngineQueuePair:
 
         Raises LocalError when it is off or `packets` is no multiple of 128 up to 32640.
         """
-        if self.responder is None or not self._dynamic_mpr:
+        if self.connected is None or not self._dynamic_mpr:
             raise LocalError(f"QP {self.qpn}: the window is fixed unless both ends connect with dynamic_mpr")
         if packets % MPR_UNIT or not MPR_UNIT <= packets <= 255 * MPR_UNIT:
             raise LocalError(f"MPR of {packets} packets: must be a multiple of {MPR_UNIT}, {MPR_UNIT} to 32640")
-        self.responder.set_mpr(packets)
+        self.connected.responder.set_mpr(packets)
 
     def set_penalty(self, penalty: int) -> None:
         """Ask the peer to slow down (§6.9): 0 = no more, 64 halves its window in a round trip, 127 = to one packet.
 
         Raises LocalError for other values or before connect.
         """
-        if self.responder is None or not 0 <= penalty <= PENALTY_MAX:
+        if self.connected is None or not 0 <= penalty <= PENALTY_MAX:
             raise LocalError(f"QP {self.qpn} in {self.state.value}, penalty {penalty}: needs rts, 0 to {PENALTY_MAX}")
-        self.responder.set_penalty(penalty)
+        self.connected.responder.set_penalty(penalty)
+
+    @property
+    def sends(self) -> bool:
+        """In RTS: connected, and not failed."""
+        return self.state is EngineQpState.RTS
 
     def outstanding(self) -> int:
         """Work requests not completed yet."""
-        return 0 if self.requestor is None else self.requestor.pending()
+        return 0 if self.connected is None else self.connected.requestor.pending()
+
+    def held_packets(self) -> int:
+        """Packets received above a hole: how far the network reorders (ooo_count, §2.8)."""
+        return 0 if self.connected is None else self.connected.responder.held_packets
 
     def scheduler_state(self) -> str:
         """ "idle", "active", "ready" or "pending", by the table of §5.15; `scheduler_names` says whose words."""
-        if self.requestor is None or self.state is not EngineQpState.RTS:
+        if self.connected is None or self.state is not EngineQpState.RTS:
             return "idle"
-        if not self.requestor.has_data():
-            return "pending" if self.requestor.in_flight() else "idle"
-        ready = self.requestor.window_open()
+        requestor = self.connected.requestor
+        if not requestor.has_data():
+            return "pending" if requestor.in_flight() else "idle"
+        ready = requestor.window_open()
         return "ready" if ready is (self._config.scheduler_names == "primer") else "active"
 
     def ev_states(self) -> list[dict[str, Any]]:
         """One dict per EV, by value; `state` in words, `active` = in rotation, `probes_ok` of `probes_needed`."""
-        if self.paths is None:
+        if self.connected is None:
             return []
         return [
             {
@@ -335,7 +374,7 @@ class EngineQueuePair:
                 "rtt_s": ev.rtt_s, "srtt_s": ev.srtt_s, "probes_ok": ev.streak,
                 "probes_needed": ev.needed, "probes_answered": ev.probes_answered, "held_by_floor": ev.held,
             }
-            for ev in self.paths.profile
+            for ev in self.connected.paths.profile
         ]  # fmt: skip
 
     def deny(self, value: int, *, now: float) -> None:
@@ -348,11 +387,12 @@ class EngineQueuePair:
 
     def deny_ev(self, value: int, deny: bool, now: float) -> None:
         """The controller takes an EV out (DENIED) or gives it back (GOOD). Raises LocalError for one it has not."""
-        ev = self.paths.find(value) if self.paths is not None else None
-        if ev is None or self.paths is None:
+        connected = self.connected
+        ev = None if connected is None else connected.paths.find(value)
+        if ev is None or connected is None:
             raise LocalError(f"QP {self.qpn} has no EV {value:#x}")
-        self.paths.signal(ev, EvSignal.DENY if deny else EvSignal.ALLOW, now)
-        self.requestor.watch_paths(now)  # type: ignore[union-attr]
+        connected.paths.signal(ev, EvSignal.DENY if deny else EvSignal.ALLOW, now)
+        connected.requestor.watch_paths(now)
 
     # ---- network and clock ------------------------------------------------------------------------------
 
@@ -362,62 +402,66 @@ class EngineQueuePair:
             handler = self._handlers.get(type(packet))
             if handler is not None:
                 handler(packet, now)
-        elif self.responder is not None and type(packet) in (Write, ReliabilityProbe):
-            self.responder.repeat_nak(packet)  # type: ignore[arg-type]
+        elif self.connected is not None and isinstance(packet, (Write, ReliabilityProbe)):
+            self.connected.responder.repeat_nak(packet)
 
     def on_ports(self, local: int, peer: int, now: float) -> None:
         """Masks of the ports that are up here and at the peer."""
-        if self.paths is not None:
-            self.paths.profile.set_ports(local, peer, now)
-            self.paths.on_ports(now)
-            self.requestor.watch_paths(now)  # type: ignore[union-attr]
+        if self.connected is not None:
+            paths = self.connected.paths
+            paths.profile.set_ports(local, peer, now)
+            paths.on_ports(now)
+            self.connected.requestor.watch_paths(now)
 
     def transmit(self, now: float, out: list[tuple[int, str, Packet]], limit: int, room: TxCredit) -> None:
         """Probes and data, up to `limit` data packets."""
-        if self.state is EngineQpState.RTS:
-            if self.paths.has_probes:  # type: ignore[union-attr]
-                self.paths.transmit(now, out, room)  # type: ignore[union-attr]
-            if self.requestor.wants_to_send():  # type: ignore[union-attr]
-                self.requestor.transmit(now, out, limit, room)  # type: ignore[union-attr]
+        connected = self.connected
+        if connected is not None and self.state is EngineQpState.RTS:
+            if connected.paths.has_probes:
+                connected.paths.transmit(now, out, room)
+            if connected.requestor.wants_to_send():
+                connected.requestor.transmit(now, out, limit, room)
 
     def transport_ack(self) -> TransportAck | None:
         """The Transport ACK owed, if any."""
-        return self.responder.transport_ack() if self.state is EngineQpState.RTS else None  # type: ignore[union-attr]
+        connected = self.connected
+        if connected is None or self.state is not EngineQpState.RTS:
+            return None
+        return connected.responder.transport_ack()
 
     def on_timer(self, now: float) -> None:
-        if self.state is EngineQpState.RTS:
-            self.responder.on_timer(now)  # type: ignore[union-attr]
-            self.paths.on_timer(now)  # type: ignore[union-attr]
-            self.requestor.on_timer(now)  # type: ignore[union-attr]
+        connected = self.connected
+        if connected is not None and self.state is EngineQpState.RTS:
+            connected.responder.on_timer(now)
+            connected.paths.on_timer(now)
+            connected.requestor.on_timer(now)
 
     def next_deadline(self) -> float | None:
         """When on_timer has something to do."""
-        if self.state is not EngineQpState.RTS:
+        connected = self.connected
+        if connected is None or self.state is not EngineQpState.RTS:
             return None
-        parts = (self.requestor, self.responder, self.paths)
-        times = [t for t in (p.next_deadline() for p in parts) if t is not None]  # type: ignore[union-attr]
-        return min(times, default=None)
+        first = connected.requestor.next_deadline()
+        for other in (connected.responder.next_deadline(), connected.paths.next_deadline()):
+            if other is not None and (first is None or other < first):
+                first = other
+        return first
 
     # ---- the end ----------------------------------------------------------------------------------------
 
     def abort(self, detail: str, now: float) -> None:
         """The application ends it: ERROR, work requests are flushed; the peer is not told and learns by its timers."""
-        self._fail_responder(Status.FLUSHED, detail, None, now)
+        self._fail(Status.FLUSHED, detail, None, now, blame_own=False)
 
-    def _fail(self, status: Status, detail: str, psn: int | None, now: float) -> None:
-        """The requestor gave up or was refused: the work request that holds `psn` (else the oldest) is to blame."""
+    def _fail(self, status: Status, detail: str, psn: int | None, now: float, blame_own: bool = True) -> None:
+        """ERROR, once. `blame_own`: the requestor gave up or was refused, and the work request that holds `psn` (else
+        the oldest) is to blame; else the peer broke a rule, and all of ours are flushed.
+        """
         if self.state is EngineQpState.ERROR:
             return
         self.state, self.error = EngineQpState.ERROR, detail
         self._events.append(QpError(self.qpn, self.peer or "", status, detail, now))
-        self.requestor.flush(status, psn, now)  # type: ignore[union-attr]
-        self.responder.flush(now)  # type: ignore[union-attr]
-
-    def _fail_responder(self, status: Status, detail: str, psn: int | None, now: float) -> None:
-        """The peer broke a rule: ERROR, and none of our own work requests is to blame."""
-        if self.state is EngineQpState.ERROR:
-            return
-        self.state, self.error = EngineQpState.ERROR, detail
-        self._events.append(QpError(self.qpn, self.peer or "", status, detail, now))
-        self.requestor.flush(Status.FLUSHED, psn, now)  # type: ignore[union-attr]
-        self.responder.flush(now)  # type: ignore[union-attr]
+        connected = self.connected
+        if connected is not None:
+            connected.requestor.flush(status if blame_own else Status.FLUSHED, psn, now)
+            connected.responder.flush(now)

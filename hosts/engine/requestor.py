@@ -20,9 +20,10 @@ from hosts.engine.events import Completion, LossCause, PacketLost, Status
 from hosts.engine.loss.proof_of_loss import ProofOfLoss
 from hosts.engine.loss.roundtrips import RetryBudget, RoundTrips
 from hosts.engine.loss.send_window import ARRIVED, BITMAP_BITS, GIVEN_UP, IN_FLIGHT, SendWindow, Sent
-from hosts.engine.loss.tail_loss_probe import HeuristicLoss, TailLossProbe
-from hosts.engine.messages import Message, Trial
-from hosts.engine.paths.ev import Ev, EvSignal, EvState, Obstacle
+from hosts.engine.loss.tail_loss_probe import HeuristicLoss, TailLossProbe, Trial
+from hosts.engine.messages import Message
+from hosts.engine.paths.ev import Ev, Obstacle
+from hosts.engine.paths.ev_state import EvSignal, EvState
 from hosts.engine.paths.paths import QpPaths
 from hosts.engine.wire.codec import nominal_size
 from hosts.engine.wire.packets import (
@@ -42,15 +43,18 @@ from hosts.engine.wire.packets import (
 )
 from hosts.engine.wire.psn import PSN_MASK, advance, unwrap
 
-_VERDICTS = {Verdict.SKIP_ONCE: EvSignal.SACK_SKIP_ONCE, Verdict.ALWAYS_SKIP: EvSignal.SACK_ALWAYS_SKIP}
+_VERDICTS: dict[int, EvSignal] = {
+    Verdict.SKIP_ONCE: EvSignal.SACK_SKIP_ONCE,
+    Verdict.ALWAYS_SKIP: EvSignal.SACK_ALWAYS_SKIP,
+}
 _LOSS_COUNTERS = {LossCause.OVERTAKEN: "overtaken", LossCause.DISTANCE: "distant", LossCause.TIMEOUT: "timeouts"}
-_REFUSAL_COUNTERS = {
+_REFUSAL_COUNTERS: dict[int, str] = {
     NackReason.NO_BITMAP: "refused_bitmap",
     NackReason.NO_PKT_BUFFER: "refused_buffer",
     NackReason.NO_RESOURCE: "refused_resource",
     NackReason.PSN_OOR_WINDOW: "refused_window",
 }
-_NAK_STATUS = {
+_NAK_STATUS: dict[int, Status] = {
     Syndrome.NAK_INVALID_REQUEST: Status.REMOTE_INVALID_REQUEST,
     Syndrome.NAK_REMOTE_ACCESS: Status.REMOTE_ACCESS,
     Syndrome.NAK_REMOTE_OPERATION: Status.REMOTE_OPERATION,
@@ -422,7 +426,7 @@ class Requestor:
             self._counters.bad_feedback += 1
             return
         if ack.syndrome != Syndrome.ACK:  # a NAK may name the PSN expected next, when it answers a probe
-            status = _NAK_STATUS.get(ack.syndrome)  # type: ignore[call-overload]
+            status = _NAK_STATUS.get(ack.syndrome)
             if status is None:
                 self._counters.bad_feedback += 1
             elif psn > flight.cack or (self._messages and psn >= self._messages[0].first_psn):

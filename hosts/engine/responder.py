@@ -23,7 +23,6 @@ from hosts.engine.connection import Context, Counters
 from hosts.engine.events import ReceiveFlushed, Status, WriteImmReceived
 from hosts.engine.loss.send_window import BITMAP_BITS
 from hosts.engine.memory import AccessError, Memory
-from hosts.engine.paths.ack_paths import elsewhere
 from hosts.engine.reassembly import Reassembly
 from hosts.engine.resources import Resources
 from hosts.engine.wire.codec import NOMINAL_EXTRA
@@ -44,6 +43,7 @@ from hosts.engine.wire.packets import (
     TransportAck,
     Verdict,
     Write,
+    elsewhere,
 )
 from hosts.engine.wire.psn import unwrap
 
@@ -154,7 +154,7 @@ class Responder:
         if offset >= self.mpr_packets - self._less and psn > self._edge:
             counters.out_of_window += 1
             if self._config.oor_action == "nack":
-                self._nack(packet, NackReason.PSN_OOR_WINDOW)
+                self._nack(packet, NackReason.PSN_OOR_WINDOW, psn)
             return
         rqmsn = None
         if packet.rqmsn or packet.opcode in IMM_OPCODES:
@@ -191,9 +191,12 @@ class Responder:
     def _take(self, packet: Write, offset: int, now: float) -> bool:
         """Whether there are resources for the packet; else it was NACKed."""
         ends = packet.opcode in END_OPCODES or packet.ack_request
-        reason = self._resources.refuse(packet.size, offset, len(self._awaited), ends, now)  # type: ignore[union-attr]
+        resources = self._resources
+        if resources is None:
+            return True
+        reason = resources.refuse(packet.size, offset, len(self._awaited), ends, now)
         if reason is not None:
-            self._nack(packet, reason)
+            self._nack(packet, reason, packet.psn)
         return reason is None
 
     def _place(self, packet: Write, psn: int, now: float) -> bool:
@@ -320,7 +323,7 @@ class Responder:
         if known:
             self._sack(packet, psn, now)
         elif psn <= max(self._edge, self.cack + self.mpr_packets - self._less) and self._config.trim_nack:
-            self._nack(packet, packet.trimmed or NackReason.TRIMMED)
+            self._nack(packet, packet.trimmed or NackReason.TRIMMED, psn)
 
     # ---- answers ----------------------------------------------------------------------------------------
 
@@ -350,7 +353,12 @@ class Responder:
         """Queue a SACK about `trigger`; `psn` None = it answers a probe."""
         context, config = self._context, self._config
         marked = trigger.ecn == ECN_CE
-        near = psn is not None and psn > self.cack and (marked or trigger.ack_request or trigger.rtx)
+        near = (
+            psn is not None
+            and psn > self.cack
+            and isinstance(trigger, Write)
+            and (marked or trigger.ack_request or trigger.rtx)
+        )
         base = self._base(psn if psn is not None else self.cack, near, marked or (near and trigger.rtx))
         self._counters.sacks_sent += 1
         self._unsacked_bytes = 0
@@ -364,7 +372,7 @@ class Responder:
             sack_offset=base - self.cack,
             bitmap=self._above >> base - self.cack - 1 & _BITMAP_MASK,
             ack_psn_offset=0 if psn is None else max(-0x8000, psn - self.cack),
-            probe_id=trigger.probe_id if psn is None else None,
+            probe_id=None if psn is not None or isinstance(trigger, Write) else trigger.probe_id,
             entropy=trigger.ev,
             verdict=self._verdict(trigger.ev) if marked else Verdict.NONE,
             timestamp=trigger.timestamp or 0,
@@ -407,13 +415,13 @@ class Responder:
             Syndrome.ACK, self._messages & 0xFFFFFF,
         )  # fmt: skip
 
-    def _nack(self, packet: Write | ReliabilityProbe, reason: int, psn: int | None = None) -> None:
-        """`psn`: the one refused, when it is not that of `packet`."""
+    def _nack(self, packet: Write | ReliabilityProbe, reason: int, psn: int) -> None:
+        """Queue a NACK of `psn`; `packet` is what it answers."""
         context = self._context
         self._counters.nacks_sent += 1
         self._send(Nack(
             context.remote_qpn, 0, packet.plane, self._config.dscp_control, ECN_NOT_ECT,
-            packet.psn if psn is None else psn & 0xFFFFFF, reason, packet.ev,  # type: ignore[union-attr]
+            psn & 0xFFFFFF, reason, packet.ev,
             packet.timestamp or 0, *context.answer_ids, self._config.nack_cc_type,
         ))  # fmt: skip
 
@@ -433,11 +441,11 @@ class Responder:
         if self._last_nack is not None:
             self._nack(packet, self._last_nack, self._nak_psn)
             return
-        known = self._nak is not None
+        nak = self._nak
         self._send(TransportAck(
             self._context.remote_qpn, 0, packet.plane, self._config.dscp_control, ECN_NOT_ECT,
-            (self._nak_psn if known else packet.psn if type(packet) is Write else self.cack + 1) & 0xFFFFFF,
-            self._nak if known else Syndrome.NAK_REMOTE_ACCESS, self._messages & 0xFFFFFF,
+            (self._nak_psn if nak is not None else packet.psn if type(packet) is Write else self.cack + 1) & 0xFFFFFF,
+            Syndrome.NAK_REMOTE_ACCESS if nak is None else nak, self._messages & 0xFFFFFF,
         ))  # fmt: skip
 
     # ---- windows ----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What the agent sees of a NIC: records out, records in, one port per plane. Two kinds: fast.py and scapy_nic.py.
+"""The NIC interface of an agent: records out, records in, one port per plane. Two kinds: fast.py and scapy_nic.py.
 
     nic.send(plane, peer, packet)                     queue; nic.flush() puts it on the wire
     for plane, peer, packet in nic.receive(limit):    `packet` may look into a buffer: use it before the next one
@@ -28,7 +28,7 @@ from topologies.plan import Host, Plan, Port
 ETHERNET_BYTES = 14
 OUTER_BYTES = 40
 ENCAPSULATION_BYTES = ETHERNET_BYTES + OUTER_BYTES
-"""What a NIC puts before the inner IPv6 header in srv6 mode; in the others ETHERNET_BYTES."""
+"""Bytes before the inner IPv6 header in srv6 mode; in the others ETHERNET_BYTES."""
 SRH_ROOM = 8 + 16 * 4
 """Room for a segment routing header on the way in: up to four segments (§1.1, layer 2a)."""
 INNER_OVERHEAD = 40 + 8 + 12 + 4 + 4 + 16 + 4 + 4
@@ -135,7 +135,7 @@ class Nic(ABC):
         return None
 
     def next_at(self) -> float | None:
-        """When `flush` has something to send by itself; CLOCK_MONOTONIC seconds, None = never."""
+        """Time at which `flush` has something to send by itself; CLOCK_MONOTONIC seconds, None = never."""
         return None
 
     def refresh_counters(self) -> None:  # noqa: B027 - a NIC without a ring has nothing to fetch

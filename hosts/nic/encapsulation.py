@@ -1,4 +1,4 @@
-"""What lies around an MRC packet, put on and taken off: Ethernet, in srv6 mode also the outer header (§1.1, §1.2, §8).
+"""Encapsulation of MRC packets, on and off: Ethernet, in srv6 mode also the outer header (§1.1, §1.2, §8).
 
 srv6: Ethernet 14, outer IPv6 40, then what a codec made. The outer header repeats the first four bytes of the inner one
 (version, DSCP, ECN, flow label; §1.2) and has hop limit 64; only its length and its destination change per packet, the
@@ -40,7 +40,7 @@ class Decoder(Protocol):
 
 
 class Encapsulation:
-    """What comes before the inner packet in one direction: from a port of ours to a peer's port of the same plane."""
+    """Bytes before the inner packet in one direction: from a port of ours to a peer's port of the same plane."""
 
     __slots__ = ("_address", "addressing", "ethernet", "outer_header", "source")
 
@@ -73,7 +73,7 @@ class Encapsulation:
 
 
 class Decapsulation:
-    """What a port of ours takes off an arriving frame, and what it refuses (§8.1, last line)."""
+    """Decapsulation of frames that arrive at a port of ours, and its refusals (§8.1, last line)."""
 
     __slots__ = ("_codec", "_plane", "open", "own_address", "own_usid", "peers")
 
@@ -127,7 +127,7 @@ class Decapsulation:
 
 
 def _after_srh(packet: bytes | memoryview) -> bytes | memoryview:
-    """What follows a segment routing header that is used up. Raises WireError for any other header."""
+    """Offset and kind of the header behind a used-up segment routing header. Raises WireError for any other header."""
     if len(packet) < 8:
         raise WireError("shorter than its headers")
     next_header, units, kind, left = _SRH.unpack_from(packet)

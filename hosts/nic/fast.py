@@ -225,7 +225,7 @@ class FastNic(Nic):
                     yield found
 
     def _take_in_python(self, plane: int, frame: bytes | memoryview | None) -> Received | None:
-        """What a frame holds, or None when it was counted as dropped. A `frame` of None was longer than a slot."""
+        """Record of a frame, or None when it was counted as dropped. A `frame` of None was longer than a slot."""
         counters = self._counters[plane]
         if frame is None:
             counters.rx_dropped["longer than the path MTU allows"] += 1
@@ -259,7 +259,7 @@ class FastNic(Nic):
         return self._counters
 
     def _collect(self, plane: int, port: _Port) -> None:
-        """What the compiled half has counted since the last time."""
+        """Counters of the compiled half since the last call."""
         if port.compiled is not None:
             counters = self._counters[plane]
             tx_packets, tx_bytes, rx_packets, rx_bytes = port.compiled.take_counts()

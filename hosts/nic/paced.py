@@ -127,12 +127,12 @@ class PacedPort:
 
     @property
     def next_at(self) -> float | None:
-        """When the frame on the wire will have been sent."""
+        """End of the frame on the wire."""
         return None if self._now_sending is None else self._done_at
 
     @property
     def may_leave_at(self) -> float:
-        """When it may be taken; NEVER without one."""
+        """Time at which it may be taken; NEVER without one."""
         return NEVER if self._now_sending is None else self._done_at - self._early_s
 
     @property

@@ -30,10 +30,10 @@ _EQUAL, _GREATER, _AT_LEAST, _RETURN = 0x15, 0x25, 0x35, 0x06
 _INSTRUCTION = struct.Struct("=HBBI")  # code, jump if true, jump if false, constant
 WHOLE = 0xFFFFFFFF
 NEXT_HEADER, SRH_LENGTH = 20, 55
-"""Where the first IPv6 header says what follows, and an SRH behind it how long it is (8 bytes, less the first 8)."""
+"""Offsets of the first IPv6 header's next-header field, and of an SRH's length behind it (in 8 bytes, less 8)."""
 UDP, IPV6_IN_IPV6, ROUTING_HEADER = 17, 41, 43
 QPN_OUTER, QPN_PLAIN = 106, 66
-"""Where reserved byte and QPN are with an outer header, without an SRH, and without one."""
+"""Offsets of reserved byte and QPN with an outer header, without an SRH, and without one."""
 
 
 def program(first: int, last: int, strays: bool, outer: bool = True) -> bytes:

@@ -6,7 +6,6 @@ exit code   0 done   1 the test failed, or a path is dead   2 wrong use, or nobo
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import socket
@@ -18,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from ipc.rpc import JsonlClient, JsonlError, JsonlPeerError, Watch
+from ipc.rundir import DEFAULT_PATH, RunFiles
 from topologies.plan import Host, Plan, PlanError
 
-DEFAULT_RUN_DIR = "/run/mrc-testbed"
-"""Where a fabric keeps its sockets unless MRC_RUN_DIR says otherwise (ipc/rundir.py)."""
 OK, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 BEGIN_TIMEOUT_S = 60.0
 """For QPs and memory at both ends to be set up."""
@@ -53,7 +51,7 @@ class MeasuringHost:
 
     @property
     def socket(self) -> Path:
-        return agent_socket(self.run_dir, self.host.name)
+        return RunFiles(self.run_dir).agent_socket(self.host.name)
 
     def peer(self, name: str) -> Host:
         """The host of that name, not our own. Raises ToolError."""
@@ -67,18 +65,15 @@ class MeasuringHost:
         return peer
 
 
-def agent_socket(run_dir: Path, host: str) -> Path:
-    return run_dir / "agents" / f"{host}.sock"
-
-
 def load_plan(run_dir: Path) -> Plan:
     """The plan of the fabric in a run folder. Raises ToolError when there is none."""
-    path = run_dir / "plan.json"
+    files = RunFiles(run_dir)
+    path = files.plan_file
     try:
-        return Plan.from_json(json.loads(path.read_text()))
+        return Plan.from_json(files.read_plan())
     except FileNotFoundError:
         raise ToolError(
-            f"no fabric is running in {run_dir} (no plan.json there): start one with `mrc up`, "
+            f"no fabric is running in {run_dir} (no {path.name} there): start one with `mrc up`, "
             "or name its run folder with MRC_RUN_DIR or --run-dir"
         ) from None
     except PermissionError:
@@ -113,7 +108,7 @@ def find_place(arguments: argparse.Namespace) -> MeasuringHost:
 
 
 def run_dir_of(arguments: argparse.Namespace) -> Path:
-    return Path(arguments.run_dir or os.environ.get("MRC_RUN_DIR") or DEFAULT_RUN_DIR).absolute()
+    return RunFiles(arguments.run_dir).path.absolute()
 
 
 # ---- options ------------------------------------------------------------------------------------------------
@@ -127,7 +122,7 @@ def parser(tool: str, description: str, examples: str) -> argparse.ArgumentParse
     )  # fmt: skip
     made.set_defaults(tool=tool)
     place = made.add_argument_group("where")
-    place.add_argument("--run-dir", metavar="DIR", help=f"run folder (default: MRC_RUN_DIR, or {DEFAULT_RUN_DIR})")
+    place.add_argument("--run-dir", metavar="DIR", help=f"run folder (default: MRC_RUN_DIR, or {DEFAULT_PATH})")
     made.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
     return made
 

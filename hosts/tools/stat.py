@@ -12,6 +12,7 @@ from typing import Any
 from hosts.tools import common
 from hosts.tools.common import Event, ToolError, megabits
 from ipc.rpc import JsonlClient, JsonlError
+from ipc.rundir import RunFiles
 from topologies.plan import Plan, PlanError
 
 TOOL = "mrc-stat"
@@ -256,7 +257,7 @@ def main(argv: list[str] | None = None) -> int:
             names = [plan.host(name).name] if name else [host.name for host in plan.hosts]
         except PlanError as error:
             raise ToolError(str(error)) from error
-        clients = {one: JsonlClient(common.agent_socket(run_dir, one), name=one) for one in names}
+        clients = {one: JsonlClient(RunFiles(run_dir).agent_socket(one), name=one) for one in names}
         hosts = Hosts(clients, one=name is not None)
         looks = given.count
         try:

@@ -14,16 +14,14 @@ device
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hosts.engine.config import PATH_MTUS
 from hosts.verbs.checks import flags, number, record, shown
+from hosts.verbs.cq import CompletionQueue
 from hosts.verbs.enums import AccessFlags, MrcQpAttrMask, MrcQpCap, QpAttrMask, QpState, QpType, names
 from hosts.verbs.errors import VerbsError
-
-if TYPE_CHECKING:
-    from hosts.verbs.cq import CompletionQueue
-    from hosts.verbs.memory import ProtectionDomain
+from hosts.verbs.memory import ProtectionDomain
 
 _I, _M = QpAttrMask, MrcQpAttrMask
 _I_NONE, _M_NONE = QpAttrMask(0), MrcQpAttrMask(0)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hosts.engine.cc.ccprofile import CcProfile, ProfileState
 from hosts.engine.errors import LocalError
+from hosts.engine.qp import EngineQueuePair
+from hosts.verbs.context import DeviceContext
 from hosts.verbs.control_types import (
     AUTO_PROFILE,
     INIT,
@@ -22,10 +24,6 @@ from hosts.verbs.control_types import (
 )
 from hosts.verbs.errors import VerbsError
 
-if TYPE_CHECKING:
-    from hosts.verbs.device import Device
-    from hosts.verbs.qp import QueuePair
-
 
 @dataclass(slots=True)
 class _Entry:
@@ -33,15 +31,15 @@ class _Entry:
 
     state: ProfileState = INIT
     profile: CcProfile = field(default_factory=CcProfile)
-    users: set[QueuePair] = field(default_factory=set)
+    users: set[EngineQueuePair] = field(default_factory=set)
     engine_id: int = 0
 
 
 class CcProfileTable:
-    """The half of the Controller about congestion control."""
+    """The CC profiles of one device."""
 
-    def __init__(self, device: Device) -> None:
-        self._device = device
+    def __init__(self, context: DeviceContext) -> None:
+        self._context = context
         self._cc: dict[int, _Entry] = {}
 
     def modify_cc_profile(
@@ -51,7 +49,7 @@ class CcProfileTable:
 
         `config`: the parameters of §10.4 under their names and in their units (hosts.engine.cc.ccprofile.CcProfile).
         """
-        with self._device.lock:
+        with self._context.lock:
             what = f"CC profile {profile_id}"
             if number_of(profile_id, "CC profile") == AUTO_PROFILE:
                 raise VerbsError("CC profile 0 is the endpoint's configuration: change that instead")
@@ -75,7 +73,7 @@ class CcProfileTable:
             self._cc[profile_id] = entry
 
     def _tell_engine(self, entry: _Entry, profile: CcProfile, online: bool) -> None:
-        table = self._device.driver.endpoint.cc_profiles
+        table = self._context.driver.endpoint.cc_profiles
         if online:
             entry.engine_id = table.create(profile)
             table.move(entry.engine_id, OFFLINE)
@@ -89,7 +87,7 @@ class CcProfileTable:
         entry = self._cc.get(number_of(profile_id, "CC profile")) or _Entry()
         return entry.state, entry.profile
 
-    def check_cc_profile(self, profile_id: int | None, what: str) -> None:
+    def check(self, profile_id: int | None, what: str) -> None:
         """Whether a QP may use it now (called by QPs)."""
         if not profile_id:
             return
@@ -99,15 +97,16 @@ class CcProfileTable:
             text = f"{what}: CC profile {profile_id} is {entry.state.name}, needs ONLINE (online: {online})"
             raise VerbsError(text, errno.ENOENT)
 
-    def engine_cc_profile(self, profile_id: int) -> int:
+    def engine_id(self, profile_id: int) -> int:
         """The engine's number of an ONLINE profile (called by QPs)."""
         return self._cc[profile_id].engine_id
 
-    def cc_users(self, profile_id: int) -> set[QueuePair]:
-        """QPs connected with it."""
-        return self._cc[profile_id].users
+    def attach(self, qp: EngineQueuePair, profile_id: int | None) -> None:
+        """A QP connected with it (None, 0: with the configuration)."""
+        if profile_id:
+            self._cc[profile_id].users.add(qp)
 
-    def forget_cc_user(self, qp: QueuePair) -> None:
+    def detach(self, qp: EngineQueuePair) -> None:
         """A QP is reset or destroyed."""
         for entry in self._cc.values():
             entry.users.discard(qp)

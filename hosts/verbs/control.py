@@ -14,12 +14,13 @@ what a QP without a profile has. The C library asks for CAP_NET_ADMIN; here whoe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from hosts.engine.cc.ccprofile import ALGORITHMS
-from hosts.engine.events import EvChanged, Event, EvProbeResult
+from hosts.engine.events import EvChanged, EvProbeResult
+from hosts.engine.qp import EngineQueuePair
 from hosts.verbs.cc_profiles import CcProfileTable
 from hosts.verbs.checks import number, record, records, shown
+from hosts.verbs.context import DeviceContext
 from hosts.verbs.control_types import (
     MAX_CC_PROFILES,
     MAX_EVS,
@@ -34,20 +35,22 @@ from hosts.verbs.control_types import (
     OptCap,
 )
 from hosts.verbs.errors import VerbsError
-from hosts.verbs.ev_profiles import EvProfiles
+from hosts.verbs.ev_profiles import EvProfileTable
 from hosts.verbs.fields import EvFormat
 
-if TYPE_CHECKING:
-    from hosts.verbs.device import Device
-    from hosts.verbs.qp import QueuePair
 
-
-class Controller(EvProfiles, CcProfileTable):
+class Controller:
     """`device.controller`. All calls raise VerbsError; see the module."""
 
-    def __init__(self, device: Device) -> None:
-        EvProfiles.__init__(self, device)
-        CcProfileTable.__init__(self, device)
+    def __init__(self, context: DeviceContext) -> None:
+        self._context = context
+        ev = self.ev_profiles = EvProfileTable(context)
+        cc = self.cc_profiles = CcProfileTable(context)
+        # Calls of mrc_ctl.h that one of the two carries out.
+        self.modify_ev_fmt_profile, self.query_ev_fmt_profile = ev.modify_ev_fmt_profile, ev.query_ev_fmt_profile
+        self.modify_ev_profile, self.query_ev_profile = ev.modify_ev_profile, ev.query_ev_profile
+        self.ev_op, self.create_ev_event_cq = ev.ev_op, ev.create_ev_event_cq
+        self.modify_cc_profile, self.query_cc_profile = cc.modify_cc_profile, cc.query_cc_profile
         self._probes: dict[int, tuple[EpBatch, EpRequest]] = {}
         """EV probes in flight, by the engine's request id."""
 
@@ -55,64 +58,64 @@ class Controller(EvProfiles, CcProfileTable):
 
     def query_device(self) -> CtlDeviceAttr:
         """Limits and capabilities."""
-        used = sum(len(p.entries) for p in self._profiles.values())
         return CtlDeviceAttr(
             api_version=1, ev_max_fmt_profiles=MAX_PROFILES, ev_max_profiles=MAX_PROFILES, ev_max_count=MAX_EVS,
-            ev_free_count=MAX_EVS - used, ev_max_count_profile=MAX_EVS_PROFILE, ev_count_align=1, ev_max_width=128,
+            ev_free_count=MAX_EVS - self.ev_profiles.ev_count, ev_max_count_profile=MAX_EVS_PROFILE, ev_count_align=1,
+            ev_max_width=128,
             ev_fmt_mode_mask=EvFormat.STEV | EvFormat.SRV6 | EvFormat.UDP,
             ev_mode_mask=EvMode.AUTO | EvMode.EXPLICIT | EvMode.GENERATED, ev_op_max_entries=MAX_OP_ENTRIES,
             cc_max_profiles=MAX_CC_PROFILES, cc_algorithms=ALGORITHMS,
-            phy_port_mask=(1 << self._device.driver.planes) - 1 << 1,
+            phy_port_mask=(1 << self._context.driver.planes) - 1 << 1,
             opt_attr=OptCap.EV_EVENT | OptCap.EV_EVENT_PRECISE_DROP_CNT | OptCap.EP_OP_EV_PROBE,
         )  # fmt: skip
 
     def query_port(self, port_num: int) -> bool:
         """Whether a port (from 1) is enabled and has a link."""
-        return self._device.driver.port_up(self._device.plane_of(port_num))
+        return self._context.driver.port_up(self._context.plane_of(port_num))
 
     def modify_port(self, port_num: int, enabled: bool) -> None:
         """Enable or disable a port administratively: its plane is withdrawn at once, and our peers are told."""
-        self._device.driver.set_port(self._device.plane_of(port_num), bool(enabled))
-        self._device.driver.kick()
+        self._context.driver.set_port(self._context.plane_of(port_num), bool(enabled))
+        self._context.driver.kick()
 
     # ---- for QPs and the device -------------------------------------------------------------------------------
 
     def check_profiles(self, ev_profile_id: int | None, cc_profile_id: int | None, what: str) -> None:
         """Whether a QP may use these now (called by QPs)."""
-        self.check_ev_profile(ev_profile_id, what)
-        self.check_cc_profile(cc_profile_id, what)
+        self.ev_profiles.check(ev_profile_id, what)
+        self.cc_profiles.check(cc_profile_id, what)
 
-    def attach(self, qp: QueuePair, ev_profile_id: int | None, cc_profile_id: int | None) -> None:
+    def attach(self, qp: EngineQueuePair, ev_profile_id: int | None, cc_profile_id: int | None) -> None:
         """A QP connected with these (called by QPs)."""
-        self.ev_users(ev_profile_id).add(qp)
-        if cc_profile_id:
-            self.cc_users(cc_profile_id).add(qp)
+        self.ev_profiles.attach(qp, ev_profile_id)
+        self.cc_profiles.attach(qp, cc_profile_id)
 
-    def detach(self, qp: QueuePair) -> None:
+    def detach(self, qp: EngineQueuePair) -> None:
         """A QP is reset or destroyed (called by QPs)."""
-        self.forget_ev_user(qp)
-        self.forget_cc_user(qp)
+        self.ev_profiles.detach(qp)
+        self.cc_profiles.detach(qp)
 
-    def on_event(self, event: Event) -> None:
-        """The engine's news of EVs and probes (called by the device, lock held)."""
-        if isinstance(event, EvProbeResult):
-            found = self._probes.pop(event.request_id, None)
-            if found is not None:
-                found[0].finish(found[1], event)
-        elif isinstance(event, EvChanged):
-            self.ev_changed(event)
+    def on_ev_changed(self, event: EvChanged) -> None:
+        """An EV of a QP came to another state (called by the device, lock held)."""
+        self.ev_profiles.ev_changed(event)
+
+    def on_probe_result(self, event: EvProbeResult) -> None:
+        """An EV probe ended (called by the device, lock held)."""
+        found = self._probes.pop(event.request_id, None)
+        if found is not None:
+            found[0].finish(found[1], event)
 
     # ---- endpoint operations -----------------------------------------------------------------------------------
 
     def ep_op(self, requests: Sequence[EpRequest]) -> list[EpResponse]:
         """Carry out a batch and wait for all answers or timeouts; responses in the order of the requests."""
         batch = self.post_ep_op(requests)
-        self._device.wait_for(lambda: batch.done)
+        self._context.wait_for(lambda: batch.done)
         return [batch.responses[r.req_id] for r in requests if r.req_id in batch.responses]
 
     def post_ep_op(self, requests: Sequence[EpRequest]) -> EpBatch:
         """As `ep_op`, without waiting: `batch.done` and `batch.responses` (by request id) tell."""
-        device = self._device
+        context = self._context
         requests = records("ep_op", requests, EpRequest)
         ids = [number(f"ep_op, entry {i}: req_id", r.req_id, 0, 0xFFFF) for i, r in enumerate(requests)]
         if len(set(ids)) != len(ids):
@@ -124,15 +127,15 @@ class Controller(EvProfiles, CcProfileTable):
             number(f"ep_op, entry {at}: timeout_ns", r.timeout_ns, 1, 60 * 10**9)
             number(f"ep_op, entry {at}: ev", r.ev, 0, (1 << 32) - 1)
             record(f"ep_op, entry {at}: dgid", r.dgid, str)
-            targets.append((device.driver.resolve(r.dgid), device.plane_of(r.port)))
+            targets.append((context.driver.resolve(r.dgid), context.plane_of(r.port)))
         batch = EpBatch(len(ids))
-        with device.lock:
+        with context.lock:
             for r, (peer, plane) in zip(requests, targets, strict=True):
-                probe = device.driver.endpoint.probe_ev(
-                    peer, r.ev, plane, now=device.now(), timeout_s=r.timeout_ns * 1e-9
+                probe = context.driver.endpoint.probe_ev(
+                    peer, r.ev, plane, now=context.now(), timeout_s=r.timeout_ns * 1e-9
                 )
                 self._probes[probe] = (batch, r)
-            device.after_call()
+            context.after_call()
         return batch
 
 

@@ -7,13 +7,11 @@ import os
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hosts.verbs.context import DeviceContext
 from hosts.verbs.enums import EventType, WcFlags, WcOpcode, WcStatus
 from hosts.verbs.errors import VerbsError
-
-if TYPE_CHECKING:
-    from hosts.verbs.device import Device
 
 NO_FLAGS = WcFlags(0)
 
@@ -49,8 +47,8 @@ class CompletionChannel:
     Events come while the device is being worked on: in a waiting call, in `Device.process`, or by its own thread.
     """
 
-    def __init__(self, device: Device) -> None:
-        self._device = device
+    def __init__(self, context: DeviceContext) -> None:
+        self._context = context
         self._ready: deque[CompletionQueue] = deque()
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.users = 0
@@ -66,8 +64,8 @@ class CompletionChannel:
 
     def get_event(self, timeout_s: float | None = None) -> CompletionQueue | None:
         """The next CQ that was armed and has something; None when `timeout_s` is over."""
-        self._device.wait_for(lambda: bool(self._ready), timeout_s)
-        with self._device.lock:
+        self._context.wait_for(lambda: bool(self._ready), timeout_s)
+        with self._context.lock:
             if not self._ready:
                 return None
             cq = self._ready.popleft()
@@ -87,8 +85,8 @@ class CompletionChannel:
 class CompletionQueue:
     """Made by `Device.create_cq`. Entries come in the order in which requests of one QP end."""
 
-    def __init__(self, device: Device, cqe: int, cq_context: Any, channel: CompletionChannel | None) -> None:
-        self._device = device
+    def __init__(self, context: DeviceContext, cqe: int, cq_context: Any, channel: CompletionChannel | None) -> None:
+        self._context = context
         self.cqe = cqe
         """Entries it can hold; one more is an overrun."""
         self.cq_context = cq_context
@@ -102,6 +100,10 @@ class CompletionQueue:
         if channel is not None:
             channel.users += 1
 
+    def belongs_to(self, context: DeviceContext) -> bool:
+        """Whether a QP of that device may complete here."""
+        return self._context is context and not self.destroyed
+
     def __len__(self) -> int:
         """Entries waiting to be polled."""
         return len(self._entries)
@@ -111,7 +113,7 @@ class CompletionQueue:
 
         Raises VerbsError when the queue was overrun and what it held is polled: completions were lost.
         """
-        with self._device.lock:
+        with self._context.lock:
             entries = self._entries
             if not entries and self.overrun:
                 raise VerbsError(
@@ -126,7 +128,7 @@ class CompletionQueue:
 
         None waits without limit - in virtual time until nothing can happen any more.
         """
-        self._device.wait_for(lambda: len(self._entries) >= count or self.overrun, timeout_s)
+        self._context.wait_for(lambda: len(self._entries) >= count or self.overrun, timeout_s)
         return self.poll(count)
 
     def req_notify(self, solicited_only: bool = False) -> None:
@@ -136,7 +138,7 @@ class CompletionQueue:
         """
         if self.channel is None:
             raise VerbsError("this CQ has no completion channel: create_cq(..., channel=device.create_comp_channel())")
-        with self._device.lock:
+        with self._context.lock:
             self._armed, self._solicited_only = True, solicited_only
 
     def push(self, entries: Sequence[WorkCompletion], solicited: bool = False) -> None:
@@ -145,7 +147,7 @@ class CompletionQueue:
             if len(self._entries) >= self.cqe:
                 if not self.overrun:
                     self.overrun = True
-                    self._device.report(EventType.IBV_EVENT_CQ_ERR, self, f"more than {self.cqe} completions")
+                    self._context.report_async(EventType.IBV_EVENT_CQ_ERR, self, f"more than {self.cqe} completions")
                 continue
             self._entries.append(entry)
         worth = not self._solicited_only or solicited or any(not e.ok for e in entries)
@@ -159,11 +161,10 @@ class CompletionQueue:
 
     def destroy(self) -> None:
         """Raises VerbsError (EBUSY) while a QP uses it."""
-        with self._device.lock:
+        with self._context.lock:
             if self.users:
                 raise VerbsError("QPs still complete into this CQ: destroy these first", errno.EBUSY)
             if not self.destroyed:
                 self.destroyed = True
                 if self.channel is not None:
                     self.channel.users -= 1
-                self._device.forget_cq(self)

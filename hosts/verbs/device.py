@@ -15,12 +15,10 @@ thread of its own: the waiting calls (`cq.wait`, `channel.get_event`, `wait_for`
 from __future__ import annotations
 
 import errno
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hosts.engine.config import Config
 from hosts.engine.errors import LocalError
 from hosts.engine.events import (
     Completion,
@@ -32,13 +30,14 @@ from hosts.engine.events import (
     WriteImmReceived,
 )
 from hosts.verbs.attributes import QpCap, QpHint, QpInitAttr
-from hosts.verbs.checks import choice, flags, number, record, shown
+from hosts.verbs.checks import choice, number, record
+from hosts.verbs.context import AsyncEvent, DeviceContext
 from hosts.verbs.control import Controller
 from hosts.verbs.cq import CompletionChannel, CompletionQueue
 from hosts.verbs.driver import Driver
 from hosts.verbs.enums import UNIT_MPR, AccessFlags, DeviceCap, EventType, PortState, QpType
 from hosts.verbs.errors import VerbsError
-from hosts.verbs.memory import MemoryRegion, ProtectionDomain, QpAccess
+from hosts.verbs.memory import MemoryRegion, ProtectionDomain, RegionTable
 from hosts.verbs.qp import QueuePair
 
 API_VERSION = 1 << 0
@@ -79,36 +78,24 @@ class PortAttr:
     active_mtu: int
 
 
-@dataclass(slots=True)
-class AsyncEvent:
-    """`ibv_async_event`. `element`: the QueuePair, the CompletionQueue, or the port number (from 1)."""
-
-    event_type: EventType
-    element: Any
-    detail: str = ""
-
-
 class Device:
     """One device, on top of one driver. Also a context manager: leaving it closes the driver."""
 
     def __init__(self, driver: Driver) -> None:
-        self.driver = driver
-        self.config: Config = driver.endpoint.config
-        self.lock = driver.lock
-        self.default_pd = ProtectionDomain(self)
+        context = self.context = DeviceContext(driver)
+        self.driver, self.config, self.lock = driver, context.config, context.lock
+        self._regions = RegionTable(context)
+        self.default_pd = ProtectionDomain(self._regions)
         self.observers: list[Callable[[Event], None]] = []
         """Called with every event of the engine, lock held: for tools that print losses and EV changes."""
-        self._regions: dict[int, MemoryRegion] = {}
-        self._cqs: list[CompletionQueue] = []
         self._qps: dict[int, QueuePair] = {}
-        self._async: deque[AsyncEvent] = deque()
-        self.controller = Controller(self)
+        self.controller = Controller(context)
         driver.subscribe(self._on_events)
 
     @property
     def name(self) -> str:
         """Name of the host."""
-        return self.driver.endpoint.name
+        return self.context.name
 
     # ---- queries ------------------------------------------------------------------------------------------
 
@@ -135,15 +122,13 @@ class Device:
 
     def plane_of(self, port_num: int) -> int:
         """Plane of a port number. Raises VerbsError for one that does not exist."""
-        if not isinstance(port_num, int) or isinstance(port_num, bool) or not 1 <= port_num <= self.driver.planes:
-            raise VerbsError(f"no port {shown(port_num)}: ports are 1 to {self.driver.planes}")
-        return port_num - 1
+        return self.context.plane_of(port_num)
 
     # ---- making things ------------------------------------------------------------------------------------
 
     def alloc_pd(self) -> ProtectionDomain:
         """A protection domain of its own; most programs do with `default_pd`."""
-        return ProtectionDomain(self)
+        return ProtectionDomain(self._regions)
 
     def reg_mr(
         self,
@@ -157,46 +142,25 @@ class Device:
 
         The buffer stays the caller's: writes of peers appear in it. Raises LocalError when it cannot be registered.
         """
-        access = flags("reg_mr: access", access, AccessFlags)
-        bad = access & ~(AccessFlags.IBV_ACCESS_LOCAL_WRITE | AccessFlags.IBV_ACCESS_REMOTE_WRITE)
-        if bad:
-            raise VerbsError("reg_mr: MRC has remote writes only (IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE)")
-        pd = pd or self.default_pd
-        with self.lock:
-            remote = bool(access & AccessFlags.IBV_ACCESS_REMOTE_WRITE)
-            region = self.driver.endpoint.register(buffer, va=addr, remote_write=remote)
-            mr = self._regions[region.rkey] = MemoryRegion(pd, region, access)
-            pd.users += 1
-            return mr
+        return self._regions.register(pd or self.default_pd, buffer, access, addr)
 
     def dereg_mr(self, mr: MemoryRegion) -> None:
         """See MemoryRegion.dereg."""
-        with self.lock:
-            if mr.registered:
-                mr.registered = False
-                mr.pd.users -= 1
-                del self._regions[mr.lkey]
-                self.driver.endpoint.deregister(mr.region)
-
-    def limit_access(self, qp: QueuePair) -> None:
-        """Let the peer of a QP write to its own protection domain only (called by QueuePair)."""
-        qp.engine.limit_access(QpAccess(qp, self.driver.endpoint.memory, self._regions))
+        self._regions.deregister(mr)
 
     def region(self, lkey: int) -> MemoryRegion | None:
         """The region of that key."""
-        return self._regions.get(lkey)
+        return self._regions.find(lkey)
 
     def create_comp_channel(self) -> CompletionChannel:
         """A completion channel, for programs that wait with select or epoll."""
-        return CompletionChannel(self)
+        return CompletionChannel(self.context)
 
     def create_cq(self, cqe: int, cq_context: Any = None, channel: CompletionChannel | None = None) -> CompletionQueue:
         """A completion queue with room for `cqe` entries (1 to 2**20)."""
         number("create_cq: cqe", cqe, 1, MAX_CQE)
         with self.lock:
-            cq = CompletionQueue(self, cqe, cq_context, channel)
-            self._cqs.append(cq)
-            return cq
+            return CompletionQueue(self.context, cqe, cq_context, channel)
 
     def create_qp(self, init: QpInitAttr) -> QueuePair:
         """A queue pair in RESET. Its `init.cap` is taken as it is, within the device's limits."""
@@ -212,18 +176,14 @@ class Device:
             if len(self._qps) >= limits.max_qp:
                 raise VerbsError(f"create_qp: the device has {limits.max_qp} QPs, its limit", errno.ENOMEM)
             for cq in (init.send_cq, init.recv_cq or init.send_cq):
-                if cq not in self._cqs:
+                if not isinstance(cq, CompletionQueue) or not cq.belongs_to(self.context):
                     raise VerbsError("create_qp: the CQ is not one of this device")
-            qp = QueuePair(self, init)
+            qp = QueuePair(self.context, self.controller, self.default_pd, init, self._forget_qp)
             self._qps[qp.qp_num] = qp
-            qp.send_cq.users += 1
-            qp.recv_cq.users += 1
-            qp.pd.users += 1
             return qp
 
-    def make_engine_qp(self, qp_type: QpType, qpn: int | None = None) -> Any:
-        """The engine's QP under a QP of the verbs (called by QueuePair)."""
-        return self.driver.endpoint.create_qp(qpn, transport=qp_type.value)
+    def _forget_qp(self, qp: QueuePair) -> None:
+        del self._qps[qp.qp_num]
 
     def create_qp_hint(self, **attributes: Any) -> QpHint:
         """`mrc_create_qp_hint`: expected traffic (num_qps_per_peer, num_send_peers, num_remote_recv_peers)."""
@@ -260,11 +220,7 @@ class Device:
 
     def wait_for(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Work until `condition()`; False when `timeout_s` is over first (None: no limit)."""
-        deadline = None if timeout_s is None else self.driver.now() + timeout_s
-        while not condition():
-            if not self.driver.step(deadline):
-                return condition()
-        return True
+        return self.context.wait_for(condition, timeout_s)
 
     def fileno(self) -> int | None:
         """Readable when `process` has something to do, if the driver has such a descriptor; mind `next_timer` too."""
@@ -275,22 +231,11 @@ class Device:
         with self.lock:
             return self.driver.endpoint.next_timer()
 
-    def after_call(self) -> None:
-        """A verb changed the engine: take its events, and have the driver look (called by QPs, lock held)."""
-        self.driver.collect()
-        self.driver.kick()
-
     # ---- events -------------------------------------------------------------------------------------------
 
     def get_async_event(self, timeout_s: float | None = 0.0) -> AsyncEvent | None:
         """The next asynchronous event; None when there is none within `timeout_s` (None: wait without limit)."""
-        self.wait_for(lambda: bool(self._async), timeout_s)
-        with self.lock:
-            return self._async.popleft() if self._async else None
-
-    def report(self, event_type: EventType, element: Any, detail: str = "") -> None:
-        """Queue an asynchronous event (called by the parts of the device, lock held)."""
-        self._async.append(AsyncEvent(event_type, element, detail))
+        return self.context.next_async(timeout_s)
 
     def _on_events(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -299,43 +244,31 @@ class Device:
                 observer(event)
 
     def _on_event(self, event: Event) -> None:
-        kind = type(event)
-        if kind is Completion or kind is WriteImmReceived or kind is QpError:
-            qp = self._qps.get(event.qpn)  # type: ignore[union-attr]
-            if qp is None:
-                return
-            if kind is Completion:
-                qp.on_completion(event)  # type: ignore[arg-type]
-            elif kind is WriteImmReceived:
-                qp.on_write_imm(event)  # type: ignore[arg-type]
-            else:
-                qp.on_error(event.detail)  # type: ignore[union-attr]
-        elif kind is PlaneChanged:
-            if event.peer is None:  # type: ignore[union-attr]
-                up = event.up  # type: ignore[union-attr]
-                what = EventType.IBV_EVENT_PORT_ACTIVE if up else EventType.IBV_EVENT_PORT_ERR
-                self.report(what, event.plane + 1, "link up" if up else "link down")  # type: ignore[union-attr]
-        elif kind in (EvChanged, EvProbeResult):
-            self.controller.on_event(event)
+        match event:
+            case Completion():
+                if qp := self._qps.get(event.qpn):
+                    qp.on_completion(event)
+            case WriteImmReceived():
+                if qp := self._qps.get(event.qpn):
+                    qp.on_write_imm(event)
+            case QpError():
+                if qp := self._qps.get(event.qpn):
+                    qp.on_error(event.detail)
+            case PlaneChanged(peer=None):
+                what = EventType.IBV_EVENT_PORT_ACTIVE if event.up else EventType.IBV_EVENT_PORT_ERR
+                self.context.report_async(what, event.plane + 1, "link up" if event.up else "link down")
+            case EvChanged():
+                self.controller.on_ev_changed(event)
+            case EvProbeResult():
+                self.controller.on_probe_result(event)
 
     # ---- the end ------------------------------------------------------------------------------------------
-
-    def forget_qp(self, qp: QueuePair) -> None:
-        """Called by QueuePair.destroy."""
-        del self._qps[qp.qp_num]
-        qp.send_cq.users -= 1
-        qp.recv_cq.users -= 1
-        qp.pd.users -= 1
-
-    def forget_cq(self, cq: CompletionQueue) -> None:
-        """Called by CompletionQueue.destroy."""
-        self._cqs.remove(cq)
 
     def close(self) -> None:
         """Destroy everything and close the driver. Idempotent."""
         for qp in self.qps:
             qp.destroy()
-        for mr in list(self._regions.values()):
+        for mr in self._regions:
             mr.dereg()
         self.driver.close()
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from hosts.verbs.device import Device
+from hosts.verbs.context import DeviceContext
 
 
 @dataclass(slots=True)
@@ -31,8 +30,8 @@ class EvEventCq:
     When more than `cqe` EVs have news, the oldest entry is dropped and counted in the one behind it.
     """
 
-    def __init__(self, device: Device, cqe: int) -> None:
-        self._device = device
+    def __init__(self, context: DeviceContext, cqe: int) -> None:
+        self._context = context
         self.cqe = cqe
         self._pending: OrderedDict[tuple[int, Any], EvEvent] = OrderedDict()
 
@@ -50,10 +49,10 @@ class EvEventCq:
 
     def poll(self, count: int = 16) -> list[EvEvent]:
         """Up to `count` events, oldest first; does not wait."""
-        with self._device.lock:
+        with self._context.lock:
             return [self._pending.popitem(last=False)[1] for _ in range(min(count, len(self._pending)))]
 
     def wait(self, count: int = 1, timeout_s: float | None = None) -> list[EvEvent]:
         """Work on the device until `count` EVs have news, and take them; fewer when `timeout_s` is over."""
-        self._device.wait_for(lambda: len(self._pending) >= count, timeout_s)
+        self._context.wait_for(lambda: len(self._pending) >= count, timeout_s)
         return self.poll(count)

@@ -6,13 +6,15 @@ import errno
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hosts.engine.cc.ccprofile import ProfileState
 from hosts.engine.errors import LocalError
 from hosts.engine.events import EvChanged
-from hosts.engine.paths.ev import EvState
+from hosts.engine.paths.ev_state import EvState
+from hosts.engine.qp import EngineQueuePair
 from hosts.verbs.checks import choice, flags, number, record, records, shown
+from hosts.verbs.context import DeviceContext
 from hosts.verbs.control_types import (
     AUTO_PROFILE,
     EV_UNPOPULATED,
@@ -48,11 +50,6 @@ from hosts.verbs.fields import (
     packed_width,
 )
 
-if TYPE_CHECKING:
-    from hosts.verbs.device import Device
-    from hosts.verbs.qp import QueuePair
-
-
 _TOLD = {
     EvState.GOOD: EvStateMask.GOOD,
     EvState.SKIP: EvStateMask.GOOD,
@@ -69,14 +66,14 @@ class _EvProfile:
         self.attr = EvProfileAttr(state=INIT)
         self.entries: list[EvEntry] = []
         self.denied: set[EvEntry] = set()
-        self.users: set[QueuePair] = set()
+        self.users: set[EngineQueuePair] = set()
 
 
-class EvProfiles:
-    """The half of the Controller about EVs."""
+class EvProfileTable:
+    """The EV profiles of one device, with their formats."""
 
-    def __init__(self, device: Device) -> None:
-        self._device = device
+    def __init__(self, context: DeviceContext) -> None:
+        self._context = context
         self._formats: dict[int, EvFmtProfile] = {}
         auto = _EvProfile(AUTO_PROFILE)
         auto.attr = EvProfileAttr(ONLINE, EvMode.AUTO, ev_event_mask=EvStateMask.GOOD | EvStateMask.ASSUMED_BAD)
@@ -97,7 +94,7 @@ class EvProfiles:
 
         To OFFLINE it needs `mode`, to ONLINE `fields`; it is changed OFFLINE only.
         """
-        with self._device.lock:
+        with self._context.lock:
             old = self._formats.get(number_of(profile_id, "EV format profile"), EvFmtProfile())
             what = f"EV format profile {profile_id}"
             new = replace(old, fields=list(old.fields))
@@ -129,6 +126,11 @@ class EvProfiles:
         found = self._formats.get(number_of(profile_id, "EV format profile"), EvFmtProfile())
         return replace(found, fields=list(found.fields))
 
+    @property
+    def ev_count(self) -> int:
+        """EVs in all profiles."""
+        return sum(len(profile.entries) for profile in self._profiles.values())
+
     # ---- EV profiles -----------------------------------------------------------------------------------------
 
     def modify_ev_profile(self, profile_id: int, attr: EvProfileAttr) -> None:
@@ -137,7 +139,7 @@ class EvProfiles:
         INIT -> OFFLINE needs mode and, unless AUTO, ev_fmt_profile_id (ONLINE) and ev_count (GENERATED: fields too).
         OFFLINE -> ONLINE: entries of EXPLICIT profiles must all be filled in; ev_min_active defaults to a quarter.
         """
-        with self._device.lock:
+        with self._context.lock:
             what = f"EV profile {profile_id}"
             _check_attr(record(what, attr, EvProfileAttr), what)
             if number_of(profile_id, "EV profile") == AUTO_PROFILE:
@@ -193,7 +195,7 @@ class EvProfiles:
         if attr.fields:
             check_fields(attr.fields, form.fields)
         for port in attr.ports or ():
-            self._device.plane_of(port)
+            self._context.plane_of(port)
 
     def _go_online(self, profile: _EvProfile, attr: EvProfileAttr, what: str) -> None:
         if attr.mode is EvMode.GENERATED:
@@ -206,8 +208,8 @@ class EvProfiles:
 
     def _generate(self, attr: EvProfileAttr, what: str) -> list[EvEntry]:
         """As many EVs from each port, each a random subset of what the ranges allow (§5.5)."""
-        wanted, rng = attr.ev_count or 0, Random(f"{self._device.name}/{what}")
-        ports = attr.ports or list(range(1, self._device.driver.planes + 1))
+        wanted, rng = attr.ev_count or 0, Random(f"{self._context.name}/{what}")
+        ports = attr.ports or list(range(1, self._context.driver.planes + 1))
         total = count_generated(attr.fields or [])
         if total < wanted:
             raise VerbsError(f"{what}: the ranges of its fields allow {total} EVs, ev_count is {wanted}", errno.E2BIG)
@@ -245,7 +247,7 @@ class EvProfiles:
         The error's `done` is the number of entries carried out, which stay so. QUERY_ARRAY takes no entries and
         returns one per EV of the profile; the others return the entries given.
         """
-        with self._device.lock:
+        with self._context.lock:
             profile = self._profiles.get(number_of(profile_id, "EV profile"))
             if profile is None:
                 raise VerbsError(f"no EV profile {profile_id} (has: {listed(self._profiles)})", errno.ENOENT)
@@ -269,7 +271,7 @@ class EvProfiles:
         for name in ("ev", "ev_new"):
             ev = record(name, getattr(entry, name), EvEntry)
             number(f"{name}.val", ev.val, 0, (1 << 128) - 1)
-            number(f"{name}.port", ev.port, 0, self._device.driver.planes)
+            number(f"{name}.port", ev.port, 0, self._context.driver.planes)
         if op is EvOp.QUERY_STATE:
             entry.state = self._state(profile, self._member(profile, entry.ev))
             return
@@ -300,15 +302,15 @@ class EvProfiles:
             raise VerbsError(f"state {shown(state)}: an EV can be made GOOD or DENIED")
         deny = state is EvStateMask.DENIED
         value = self.engine_ev(profile.attr, ev)[0] if ev != EV_UNPOPULATED else 0
-        now, known = self._device.now(), False
+        now, known = self._context.now(), False
         for qp in profile.users:
-            if any(row["ev"] == value for row in qp.engine.ev_states()):
-                qp.engine.deny_ev(value, deny, now)
+            if any(row["ev"] == value for row in qp.ev_states()):
+                qp.deny_ev(value, deny, now)
                 known = True
         if profile.attr.mode is EvMode.AUTO and not known:
             raise VerbsError(f"EV {value:#x} is in no QP of EV profile {profile.id}", errno.ENOENT)
         (profile.denied.add if deny else profile.denied.discard)(ev)
-        self._device.after_call()
+        self._context.after_call()
 
     def _state(self, profile: _EvProfile, ev: EvEntry) -> EvStateMask:
         """The worst a QP knows of it; DENIED when the controller said so."""
@@ -317,7 +319,7 @@ class EvProfiles:
         if ev in profile.denied:
             return EvStateMask.DENIED
         value = self.engine_ev(profile.attr, ev)[0]
-        rows = [row["state"] for qp in profile.users for row in qp.engine.ev_states() if row["ev"] == value]
+        rows = [row["state"] for qp in profile.users for row in qp.ev_states() if row["ev"] == value]
         if "assumed_bad" in rows:
             return EvStateMask.ASSUMED_BAD
         return EvStateMask.GOOD if rows or profile.attr.mode is not EvMode.AUTO else EvStateMask.UNKNOWN
@@ -342,7 +344,7 @@ class EvProfiles:
 
     def engine_ev(self, attr: EvProfileAttr, ev: EvEntry) -> tuple[int, int]:
         """(EV, plane) as the engine has it. Raises VerbsError for a port or value that cannot be."""
-        plane = self._device.plane_of(ev.port)
+        plane = self._context.plane_of(ev.port)
         if ev.val < 0 or (attr.fields and ev.val >> packed_width(attr.fields)):
             raise VerbsError(f"EV {ev.val:#x} does not fit the {packed_width(attr.fields or [])} bits of its fields")
         value, _ = self._expanded(attr, ev.val)
@@ -350,7 +352,7 @@ class EvProfiles:
             raise VerbsError(f"EV {ev.val:#x} names plane {value >> 8 & 0xFF}, but port {ev.port} is plane {plane}")
         return value, plane
 
-    def check_ev_profile(self, profile_id: int | None, what: str) -> None:
+    def check(self, profile_id: int | None, what: str) -> None:
         """Whether a QP may use it now (called by QPs)."""
         profile = self._profiles.get(profile_id or AUTO_PROFILE)
         if profile is None or profile.attr.state is not ONLINE:
@@ -366,8 +368,8 @@ class EvProfiles:
 
     def evs_for(self, ev_profile_id: int | None, peer: str, what: str) -> list[tuple[int, int]]:
         """(EV, plane) pairs of a QP to `peer`: those of its profile that lead there (called by QPs)."""
-        self.check_ev_profile(ev_profile_id, what)
-        driver = self._device.driver
+        self.check(ev_profile_id, what)
+        driver = self._context.driver
         profile = self._profiles[ev_profile_id or AUTO_PROFILE]
         if profile.attr.mode is EvMode.AUTO:
             return list(driver.evs(peer))
@@ -388,11 +390,11 @@ class EvProfiles:
         profile = self._profiles[profile_id or AUTO_PROFILE]
         return [self.engine_ev(profile.attr, ev)[0] for ev in profile.denied]
 
-    def ev_users(self, profile_id: int | None) -> set[QueuePair]:
-        """QPs connected with a profile."""
-        return self._profiles[profile_id or AUTO_PROFILE].users
+    def attach(self, qp: EngineQueuePair, profile_id: int | None) -> None:
+        """A QP connected with a profile."""
+        self._profiles[profile_id or AUTO_PROFILE].users.add(qp)
 
-    def forget_ev_user(self, qp: QueuePair) -> None:
+    def detach(self, qp: EngineQueuePair) -> None:
         """A QP is reset or destroyed."""
         for profile in self._profiles.values():
             profile.users.discard(qp)
@@ -403,8 +405,8 @@ class EvProfiles:
         """A queue of EV events of all profiles, from now on. It coalesces and cannot overrun; at most `cqe` entries."""
         if not isinstance(cqe, int) or cqe < 1:
             raise VerbsError(f"create_ev_event_cq: cqe = {cqe!r}: must be 1 or more")
-        with self._device.lock:
-            cq = EvEventCq(self._device, cqe)
+        with self._context.lock:
+            cq = EvEventCq(self._context, cqe)
             self._event_cqs.append(cq)
             return cq
 
@@ -414,7 +416,7 @@ class EvProfiles:
         if state is None or not self._event_cqs:
             return
         for profile in self._profiles.values():
-            if state & (profile.attr.ev_event_mask or 0) and any(qp.qp_num == event.qpn for qp in profile.users):
+            if state & (profile.attr.ev_event_mask or 0) and any(qp.qpn == event.qpn for qp in profile.users):
                 entry = self._entry_of(profile, event.ev, event.plane)
                 for cq in self._event_cqs:
                     cq.push(profile.id, entry, state, event.at)

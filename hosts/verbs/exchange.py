@@ -91,11 +91,11 @@ _RANGES = {
 
 def local_info(qp: QueuePair, mr: MemoryRegion | None = None) -> QpInfo:
     """What to tell the peer about a QP and, if given, the region it may write to; from the configuration."""
-    device = qp.device
-    config = device.config
+    context = qp.context
+    config = context.config
     offered = (0, 0, 0) if mr is None else (mr.addr, mr.rkey, mr.length)
     return QpInfo(
-        qp.qp_num, qp.engine.first_psn, device.query_gid(), config.pmtu_bytes, config.mpr_packets // UNIT_MPR,
+        qp.qp_num, qp.engine.first_psn, context.driver.gids()[0], config.pmtu_bytes, config.mpr_packets // UNIT_MPR,
         config.max_wimm, config.dynamic_mpr, config.trim_nack, False, *offered,
     )  # fmt: skip
 
@@ -148,7 +148,7 @@ def connect_pair(
 
 
 def _to_rts(qp: QueuePair, mine: QpInfo, theirs: QpInfo) -> None:
-    config = qp.device.config
+    config = qp.context.config
     mrc = MrcQpAttr(max_wimm=theirs.max_wimm, mpr=theirs.mpr, timeout=config.timeout)
     mrc.linear_cnt, mrc.exp_cnt = config.linear_cnt, config.exp_cnt
     qp.modify(QpAttr(qp_state=QpState.RTS, sq_psn=mine.psn), mrc_attr=mrc)

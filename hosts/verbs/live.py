@@ -38,9 +38,9 @@ from hosts.nic.qpns import VERBS_SLOT_BITS, keep
 from hosts.verbs.device import Device
 from hosts.verbs.errors import VerbsError
 from hosts.verbs.plan_driver import PlanDriver
+from ipc.rundir import DEFAULT_PATH, RunFiles
 from topologies.plan import Host, Plan, PlanError
 
-RUN_DIR = "/run/mrc-testbed"
 SLOTS = range(1, 256)
 RECEIVE_BATCH = 8
 TRANSMIT_BATCH = 64
@@ -55,7 +55,7 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 def open_device(
     host: str | None = None,
     *,
-    run_dir: Path | str = RUN_DIR,
+    run_dir: Path | str = DEFAULT_PATH,
     config: Config | None = None,
     nic: str = "fast",
     thread: bool = False,
@@ -66,7 +66,7 @@ def open_device(
     `host`: its name, if several could be meant. `nic`: "fast" or "scapy". `thread`: work in the background.
     Raises VerbsError naming the cause: no fabric, not in a host, no permission, no free slot.
     """
-    path = Path(run_dir) / "plan.json"
+    path = RunFiles(run_dir).plan_file
     try:
         plan = Plan.from_json(json.loads(path.read_text()))
     except FileNotFoundError:
@@ -100,7 +100,7 @@ class LiveDriver(PlanDriver):
     def __init__(
         self, plan: Plan, host: Host, run_dir: Path, config: Config, *, nic: str, thread: bool, seed: int | None
     ) -> None:
-        self._agent_path = run_dir / "agents" / f"{host.name}.sock"
+        self._agent_path = RunFiles(run_dir).agent_socket(host.name)
         self._agent_seen: tuple[float, bool] = (float("-inf"), False)
         self._closed = self._busy = self._kicked = False
         self._thread: threading.Thread | None = None

@@ -3,29 +3,68 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from hosts.engine.memory import AccessError, Memory
 from hosts.engine.memory import EngineMemoryRegion as EngineRegion
+from hosts.verbs.checks import flags
+from hosts.verbs.context import DeviceContext
 from hosts.verbs.enums import AccessFlags
 from hosts.verbs.errors import VerbsError
 
-if TYPE_CHECKING:
-    from hosts.verbs.device import Device
-    from hosts.verbs.qp import QueuePair
+
+class RegionTable:
+    """The registered regions of one device, by key."""
+
+    def __init__(self, context: DeviceContext) -> None:
+        self._context = context
+        self._by_key: dict[int, MemoryRegion] = {}
+
+    def __iter__(self) -> Iterator[MemoryRegion]:
+        """Those of now; they may be deregistered meanwhile."""
+        return iter(list(self._by_key.values()))
+
+    def find(self, key: int) -> MemoryRegion | None:
+        """The region of that lkey or rkey, which are the same."""
+        return self._by_key.get(key)
+
+    def register(self, pd: ProtectionDomain, buffer: Any, access: int, addr: int | None) -> MemoryRegion:
+        """See Device.reg_mr."""
+        access = flags("reg_mr: access", access, AccessFlags)
+        bad = access & ~(AccessFlags.IBV_ACCESS_LOCAL_WRITE | AccessFlags.IBV_ACCESS_REMOTE_WRITE)
+        if bad:
+            raise VerbsError("reg_mr: MRC has remote writes only (IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE)")
+        with self._context.lock:
+            remote = bool(access & AccessFlags.IBV_ACCESS_REMOTE_WRITE)
+            region = self._context.driver.endpoint.register(buffer, va=addr, remote_write=remote)
+            mr = self._by_key[region.rkey] = MemoryRegion(pd, region, access)
+            pd.users += 1
+            return mr
+
+    def deregister(self, mr: MemoryRegion) -> None:
+        """See MemoryRegion.dereg."""
+        with self._context.lock:
+            if mr.registered:
+                mr.registered = False
+                mr.pd.users -= 1
+                del self._by_key[mr.lkey]
+                self._context.driver.endpoint.deregister(mr.region)
 
 
 class ProtectionDomain:
     """Groups QPs and regions of one device; a QP may only use local regions of its own domain."""
 
-    def __init__(self, device: Device) -> None:
-        self.device = device
+    def __init__(self, regions: RegionTable) -> None:
+        self.regions = regions
         self.users = 0
 
-    def reg_mr(self, buffer: Any, access: int = AccessFlags.IBV_ACCESS_REMOTE_WRITE, **kwargs: Any) -> MemoryRegion:
+    def reg_mr(
+        self, buffer: Any, access: int = AccessFlags.IBV_ACCESS_REMOTE_WRITE, *, addr: int | None = None
+    ) -> MemoryRegion:
         """Device.reg_mr in this domain."""
-        return self.device.reg_mr(buffer, access, pd=self, **kwargs)
+        return self.regions.register(self, buffer, access, addr)
 
     def dealloc(self) -> None:
         """Raises VerbsError (EBUSY) while QPs or regions belong to it."""
@@ -70,16 +109,24 @@ class MemoryRegion:
 
     def dereg(self) -> None:
         """Peers and work requests are refused from now on. Idempotent."""
-        self.pd.device.dereg_mr(self)
+        self.pd.regions.deregister(self)
+
+
+class RemoteWritable(Protocol):
+    """A QP, as QpAccess asks it."""
+
+    pd: ProtectionDomain
+    remote_write: bool
+    """The peer may write (IBV_ACCESS_REMOTE_WRITE)."""
 
 
 class QpAccess:
     """What the peer of one QP may write to: regions of the QP's protection domain, if the QP allows remote writes."""
 
-    __slots__ = ("_check", "_qp", "_regions", "place")
+    __slots__ = ("_check", "_find", "_qp", "place")
 
-    def __init__(self, qp: QueuePair, memory: Memory, regions: dict[int, MemoryRegion]) -> None:
-        self._qp, self._regions = qp, regions
+    def __init__(self, qp: RemoteWritable, memory: Memory) -> None:
+        self._qp, self._find = qp, qp.pd.regions.find
         self._check = memory.check
         self.place = memory.place
 
@@ -88,7 +135,7 @@ class QpAccess:
         found = self._check(rkey, va, length)
         if not self._qp.remote_write:
             raise AccessError("the QP does not allow remote writes (IBV_ACCESS_REMOTE_WRITE)")
-        mr = self._regions.get(rkey)
+        mr = self._find(rkey)
         if mr is None or mr.pd is not self._qp.pd:
             raise AccessError(f"region {rkey:#010x} belongs to another protection domain")
         return found

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hosts.engine.config import Config
 from hosts.engine.errors import LocalError
 from hosts.engine.events import Completion, Status, WriteImmReceived
-from hosts.engine.qp import QpAttributes
+from hosts.engine.qp import EngineQueuePair, QpAttributes
 from hosts.verbs.attributes import (
     FIELDS,
     MRC_FIELDS,
@@ -29,6 +29,8 @@ from hosts.verbs.attributes import (
     given_mrc,
 )
 from hosts.verbs.checks import choice, flags, iterable, number, record, records, shown
+from hosts.verbs.context import DeviceContext
+from hosts.verbs.control import Controller
 from hosts.verbs.cq import CompletionQueue, WorkCompletion
 from hosts.verbs.enums import (
     UNIT_MPR,
@@ -46,10 +48,7 @@ from hosts.verbs.enums import (
     names,
 )
 from hosts.verbs.errors import VerbsError
-from hosts.verbs.memory import Sge
-
-if TYPE_CHECKING:
-    from hosts.verbs.device import Device
+from hosts.verbs.memory import ProtectionDomain, QpAccess, Sge
 
 STATUS = {
     Status.SUCCESS: WcStatus.IBV_WC_SUCCESS,
@@ -99,12 +98,17 @@ class _Posted:
 class QueuePair:
     """Made by `Device.create_qp`, in RESET. All calls raise VerbsError, or LocalError from the engine below."""
 
-    def __init__(self, device: Device, init: QpInitAttr) -> None:
-        self.device = device
+    def __init__(
+        self, context: DeviceContext, controller: Controller, default_pd: ProtectionDomain, init: QpInitAttr,
+        on_destroy: Callable[[QueuePair], None],
+    ) -> None:  # fmt: skip
+        self.context = context
+        self._controller = controller
+        self._on_destroy = on_destroy
         self.init = init
         self.send_cq: CompletionQueue = init.send_cq
         self.recv_cq: CompletionQueue = init.recv_cq or init.send_cq
-        self.pd = init.pd or device.default_pd
+        self.pd = init.pd or default_pd
         self.state = QpState.RESET
         self.peer: str | None = None
         """The engine's name of the other host, from RTR on."""
@@ -119,8 +123,14 @@ class QueuePair:
         self._receives: dict[int, int] = {}
         """Posted receives not used up: number in the engine -> wr_id, oldest first."""
         self._wimm_in_flight = 0
-        self.engine = device.make_engine_qp(init.qp_type)
+        self.engine = self._make_engine_qp()
         self.qp_num: int = self.engine.qpn
+        self.send_cq.users += 1
+        self.recv_cq.users += 1
+        self.pd.users += 1
+
+    def _make_engine_qp(self, qpn: int | None = None) -> EngineQueuePair:
+        return self.context.driver.endpoint.create_qp(qpn, transport=self.init.qp_type.value)
 
     def __repr__(self) -> str:
         return f"QueuePair({self.qp_num:#x}, {self.state.name}{f', to {self.peer}' if self.peer else ''})"
@@ -142,20 +152,20 @@ class QueuePair:
         mrc_attr = record("mrc_attr", MrcQpAttr() if mrc_attr is None else mrc_attr, MrcQpAttr)
         attr = _masked(attr, attr_mask, FIELDS)
         mrc_attr = _masked(mrc_attr, mrc_attr_mask, MRC_FIELDS)
-        with self.device.lock:
+        with self.context.lock:
             self._alive()
             if attr.cur_qp_state is not None and attr.cur_qp_state != self.state:
                 believed = choice("cur_qp_state", attr.cur_qp_state, QpState).name
                 raise VerbsError(f"modify_qp: cur_qp_state is {believed}, but the QP is in {self.state.name}")
             new = self.state if attr.qp_state is None else choice("qp_state", attr.qp_state, QpState)
             what = f"modify_qp {self.state.name}->{new.name}"
-            check_modify(self.state, new, given(attr), given_mrc(mrc_attr), self.device.config.mpr_name)
+            check_modify(self.state, new, given(attr), given_mrc(mrc_attr), self.context.config.mpr_name)
             check_values(attr, mrc_attr, what)
             self._move(new, _merge(self._attr, attr), _merge(self._mrc_attr, mrc_attr), what)
 
     def _move(self, new: QpState, attr: QpAttr, mrc: MrcQpAttr, what: str) -> None:
         """Carry a checked move out; `attr` and `mrc` are old and new attributes together."""
-        old, now = self.state, self.device.now()
+        old, now = self.state, self.context.now()
         if new is QpState.RESET:
             self._reset()
             return
@@ -164,7 +174,7 @@ class QueuePair:
                 self._abort("modify_qp to ERROR")
             return
         if new is QpState.INIT:
-            self.device.controller.check_profiles(mrc.ev_profile_id, mrc.cc_profile_id, what)
+            self._controller.check_profiles(mrc.ev_profile_id, mrc.cc_profile_id, what)
         elif old is QpState.INIT:
             self._connect(attr, mrc, now, what)
         elif old is QpState.RTR:
@@ -173,11 +183,11 @@ class QueuePair:
             self.engine.set_mpr(mrc.mpr_dest * UNIT_MPR)
         self.remote_write = bool((attr.qp_access_flags or 0) & AccessFlags.IBV_ACCESS_REMOTE_WRITE)
         self.state, self._attr, self._mrc_attr = new, attr, mrc
-        self.device.after_call()
+        self.context.after_call()
 
     def _config(self, attr: QpAttr, mrc: MrcQpAttr) -> Config:
         """The device's configuration with what this QP's attributes say."""
-        base = self.device.config
+        base = self.context.config
         changes: dict[str, Any] = {
             "pmtu_bytes": attr.path_mtu,
             "mpr_packets": mrc.mpr_dest * UNIT_MPR,
@@ -187,14 +197,14 @@ class QueuePair:
             "linear_cnt": mrc.linear_cnt,
             "exp_cnt": mrc.exp_cnt,
         }
-        changes.update(self.device.controller.config_changes(mrc.ev_profile_id))
+        changes.update(self._controller.ev_profiles.config_changes(mrc.ev_profile_id))
         return replace(base, **{key: value for key, value in changes.items() if value is not None})
 
     def _connect(self, attr: QpAttr, mrc: MrcQpAttr, now: float, what: str) -> None:
-        device = self.device
-        if attr.path_mtu > device.config.pmtu_bytes:
-            raise VerbsError(f"{what}: path_mtu = {attr.path_mtu}: this device has at most {device.config.pmtu_bytes}")
-        peer = device.driver.resolve(attr.ah_attr.dgid)
+        context, controller = self.context, self._controller
+        if attr.path_mtu > context.config.pmtu_bytes:
+            raise VerbsError(f"{what}: path_mtu = {attr.path_mtu}: this device has at most {context.config.pmtu_bytes}")
+        peer = context.driver.resolve(attr.ah_attr.dgid)
         cap = mrc.cap or MrcQpCap(0)
         remote = QpAttributes(
             qpn=attr.dest_qp_num,
@@ -205,26 +215,25 @@ class QueuePair:
             trim_nack=not cap & MrcQpCap.TRIM_NACK_DEST_UNSUPPORTED,
             dynamic_mpr=_dynamic(mrc),
         )
-        controller = device.controller
-        evs = controller.evs_for(mrc.ev_profile_id, peer, what)
+        evs = controller.ev_profiles.evs_for(mrc.ev_profile_id, peer, what)
         config = self._config(attr, mrc)
         if mrc.cc_profile_id:
-            controller.check_cc_profile(mrc.cc_profile_id, what)
-            self.engine.set_cc_profile(controller.engine_cc_profile(mrc.cc_profile_id))
-        denied = controller.denied_evs(mrc.ev_profile_id)
-        device.limit_access(self)
+            controller.cc_profiles.check(mrc.cc_profile_id, what)
+            self.engine.set_cc_profile(controller.cc_profiles.engine_id(mrc.cc_profile_id))
+        denied = controller.ev_profiles.denied_evs(mrc.ev_profile_id)
+        self.engine.limit_access(QpAccess(self, context.driver.endpoint.memory))
         self.engine.connect(peer, remote, evs, now, config=config, **({"denied": denied} if denied else {}))
-        controller.attach(self, mrc.ev_profile_id, mrc.cc_profile_id)
+        controller.attach(self.engine, mrc.ev_profile_id, mrc.cc_profile_id)
         self.peer = peer
 
     def _reset(self) -> None:
         """Forget everything but number and queues; what was outstanding never completes."""
-        device = self.device
-        device.driver.collect()  # what the old one has told belongs to it
-        device.controller.detach(self)
+        driver = self.context.driver
+        driver.collect()  # what the old one has told belongs to it
+        self._controller.detach(self.engine)
         qpn = self.qp_num
-        device.driver.endpoint.destroy_qp(qpn)
-        self.engine = device.make_engine_qp(self.init.qp_type, qpn)
+        driver.endpoint.destroy_qp(qpn)
+        self.engine = self._make_engine_qp(qpn)
         self._sends.clear()
         self._receives.clear()
         self._wimm_in_flight = 0
@@ -236,27 +245,30 @@ class QueuePair:
 
     def _abort(self, detail: str) -> None:
         if self.state in (QpState.RTR, QpState.RTS):
-            self.engine.abort(detail, self.device.now())
+            self.engine.abort(detail, self.context.now())
         self.state, self.error = QpState.ERROR, self.error or detail
-        self.device.after_call()
+        self.context.after_call()
         self._flush_receives()
 
     def query(self) -> tuple[QpAttr, MrcQpAttr, QpInitAttr]:
         """`mrc_query_qp`: the attributes in force; None where none was set yet."""
-        with self.device.lock:
+        with self.context.lock:
             self._alive()
             attr = replace(self._attr, qp_state=self.state, cur_qp_state=self.state)
             return attr, replace(self._mrc_attr), self.init
 
     def destroy(self) -> None:
         """Packets for it are dropped from now on; what is outstanding never completes. Idempotent."""
-        with self.device.lock:
+        with self.context.lock:
             if self.destroyed:
                 return
-            self.device.controller.detach(self)
-            self.device.driver.endpoint.destroy_qp(self.qp_num)
+            self._controller.detach(self.engine)
+            self.context.driver.endpoint.destroy_qp(self.qp_num)
             self.destroyed = True
-            self.device.forget_qp(self)
+            self.send_cq.users -= 1
+            self.recv_cq.users -= 1
+            self.pd.users -= 1
+            self._on_destroy(self)
 
     def _alive(self) -> None:
         if self.destroyed:
@@ -269,14 +281,14 @@ class QueuePair:
 
         The bytes must stay unchanged until the completion (at once free with IBV_SEND_INLINE).
         """
-        with self.device.lock:
+        with self.context.lock:
             for done, one in enumerate([wr] if isinstance(wr, SendWR) else iterable("post_send", wr)):
                 try:
                     self._post_send(one)
                 except LocalError as error:
                     number = getattr(error, "errno", errno.EINVAL)
                     raise VerbsError(f"post_send: {error}", number, done=done) from None
-            self.device.after_call()
+            self.context.after_call()
 
     def _post_send(self, wr: SendWR) -> None:
         self._alive()
@@ -309,7 +321,7 @@ class QueuePair:
                 f"max_wimm = {self._mrc_attr.max_wimm} WriteIMM are in flight: wait for a completion", errno.ENOMEM
             )
         self.engine.post_write(
-            data, wr.remote_addr, wr.rkey, now=self.device.now(), imm=wr.imm_data, solicited=solicited
+            data, wr.remote_addr, wr.rkey, now=self.context.now(), imm=wr.imm_data, solicited=solicited
         )
         signaled = self.init.sq_sig_all or bool(wr.send_flags & SendFlags.IBV_SEND_SIGNALED)
         self._sends.append(_Posted(wr.wr_id, signaled, wr.opcode))
@@ -335,7 +347,7 @@ class QueuePair:
         return self._local(elements[0]) if len(elements) == 1 else b"".join(map(self._local, elements))
 
     def _local(self, sge: Sge) -> memoryview:
-        region = self.device.region(number("lkey", sge.lkey, 0, (1 << 32) - 1))
+        region = self.pd.regions.find(number("lkey", sge.lkey, 0, (1 << 32) - 1))
         if region is None or region.pd is not self.pd:
             raise VerbsError(f"lkey {sge.lkey:#010x} is no region of this QP's protection domain")
         number("length", sge.length, 0, (1 << 64) - 1)
@@ -349,7 +361,7 @@ class QueuePair:
 
     def post_recv(self, wr: RecvWR | Iterable[RecvWR]) -> None:
         """Post receives, from INIT on. A WriteIMM of the peer that finds none ends the QP (§6.3: there is no RNR)."""
-        with self.device.lock:
+        with self.context.lock:
             for done, one in enumerate([wr] if isinstance(wr, RecvWR) else iterable("post_recv", wr)):
                 self._alive()
                 record(f"post_recv: request {done}", one, RecvWR)
@@ -401,11 +413,11 @@ class QueuePair:
         if self.state is QpState.ERROR:
             return
         self.state, self.error = QpState.ERROR, detail
-        self.device.report(EventType.IBV_EVENT_QP_FATAL, self, detail)
+        self.context.report_async(EventType.IBV_EVENT_QP_FATAL, self, detail)
         self._flush_receives()
 
     def _flush_receives(self) -> None:
-        status, opcode, now = WcStatus.IBV_WC_WR_FLUSH_ERR, WcOpcode.IBV_WC_RECV_RDMA_WITH_IMM, self.device.now()
+        status, opcode, now = WcStatus.IBV_WC_WR_FLUSH_ERR, WcOpcode.IBV_WC_RECV_RDMA_WITH_IMM, self.context.now()
         flushed = [
             WorkCompletion(wr_id, status, opcode, self.qp_num, detail=self.error or "", at=now)
             for wr_id in self._receives.values()
@@ -418,7 +430,7 @@ class QueuePair:
     def ev_states(self) -> list[dict[str, Any]]:
         """One row per EV: ev, plane, state, active, sent, lost, rtt_s ...
         (`hosts.engine.qp.EngineQueuePair.ev_states`)."""
-        with self.device.lock:
+        with self.context.lock:
             return self.engine.ev_states()
 
     @property

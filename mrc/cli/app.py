@@ -51,6 +51,23 @@ Nic = Annotated[str, typer.Option("--nic", help="Host NIC: `fast` (AF_PACKET) or
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout; progress on stderr.")]
 
 
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"mrc-testbed {version('mrc-testbed')} (Python {sys.version.split()[0]})")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of `mrc` itself."""
+
+
 def expected_errors() -> tuple[type[Exception], ...]:
     """Errors that are the user's or the machine's: shown as one message. Anything else is our bug and shows fully."""
     from experiments.language.yaml_loader import ScenarioError

@@ -67,7 +67,7 @@ def list_(as_json: Json = False) -> None:
 
 @scenario_app.command(epilog="Example: `mrc scenario show e10`")
 def show(name: Annotated[str, typer.Argument(help="Scenario file or name.")], as_json: Json = False) -> None:
-    """A scenario as it will be run: its runs, its faults with all dice thrown, its rules."""
+    """A scenario as it will be run: its runs, its faults with all random choices resolved, its rules."""
     from experiments import command
 
     raise typer.Exit(command.show(name, as_json))

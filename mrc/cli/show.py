@@ -1,4 +1,4 @@
-"""Words of the CLI as commands of a shell: `mrc links`, `mrc faults`, `mrc evs h0 h2`, `mrc check`, `mrc trace ...`.
+"""Read-only CLI commands, also available from the shell: `mrc links`, `mrc evs h0 h2`, `mrc trace ...`.
 
 They ask the processes of the fabric that `mrc up` runs in another terminal, through its run folder, and print what the
 word would (docs/cli.md). Words that change something belong to the process that has to undo it, and are not here.

@@ -19,7 +19,8 @@ from typing import Any
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.events import Completion, Event, LossCause, PacketLost, QpError, Status, WriteImmReceived
 from hosts.engine.loss.send_window import IN_FLIGHT
-from hosts.engine.paths.ev import Ev, EvProfile, EvSignal, EvState, ev_moves
+from hosts.engine.paths.ev import Ev, EvProfile
+from hosts.engine.paths.ev_state import EvSignal, EvState, ev_moves
 from hosts.engine.paths.peer_table import LEASE_REFRESHES
 from hosts.engine.qp import EngineQpState, EngineQueuePair
 from hosts.engine.wire.codec import NOMINAL_EXTRA
@@ -415,7 +416,8 @@ class InvariantChecker:
             if lane is not None and lane.receiver is side:
                 if not lane.guards_hold():
                     raise self.violation("bounds", f"{lane.name}: PSN {packet.psn} wrote outside its region")
-                responder = lane.receiver_qp.responder
+                connected = lane.receiver_qp.connected
+                responder = None if connected is None else connected.responder
                 if responder is not None and responder.cack > lane.cack:
                     raise self.violation("claims", f"{lane.name}: cack {responder.cack} is ahead of {lane.cack}")
         self.on_events(side)

@@ -14,7 +14,7 @@ from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.errors import LocalError
 from hosts.engine.events import Completion
-from hosts.engine.paths.ev import EvState
+from hosts.engine.paths.ev_state import EvState
 from hosts.engine.paths.peer_table import LEASE_REFRESHES
 from hosts.engine.qp import EngineQpState, EngineQueuePair
 from simulator import (

@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 from switch.device import native
-from switch.device.base import DROP_PORT, DeviceBase, check, uint32
+from switch.device.base import DeviceBase, check, uint32
 from switch.device.entities import Group, GroupMember, ProfileMember, TableError
+from switch.device.port_numbers import DROP_PORT
 from switch.device.schema import Profile
 
 MAX_WEIGHT = 65536

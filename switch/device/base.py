@@ -10,21 +10,21 @@ from contextlib import contextmanager
 
 from switch.device import native
 from switch.device.entities import TableError
+from switch.device.native_device import NativeDevice
 from switch.device.schema import Schema
-
-DROP_PORT = 511
 
 
 class DeviceBase:
     """The C device and what is loaded."""
 
-    name: str
-    _lib: ctypes.CDLL
-    _lock: threading.RLock
-    _handle: int | None
-    _schema: Schema | None
-    _undo: list[Callable[[], object]] | None = None
-    """In a transaction: what takes back what was done, oldest first."""
+    def __init__(self, device: NativeDevice) -> None:
+        self.name = device.name
+        self._native = device
+        self._lib: ctypes.CDLL = device.lib
+        self._lock: threading.RLock = device.lock
+        self._schema: Schema | None = None
+        self._undo: list[Callable[[], object]] | None = None
+        """In a transaction: what takes back what was done, oldest first."""
 
     @property
     def schema(self) -> Schema:
@@ -36,9 +36,7 @@ class DeviceBase:
     @property
     def handle(self) -> int:
         """struct rt_device *, for the event loop."""
-        if not self._handle:
-            raise ValueError(f"{self.name} is closed")
-        return self._handle
+        return self._native.handle
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -22,21 +22,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from switch.device import native
 from switch.device.arrays import Arrays
-from switch.device.base import DROP_PORT
 from switch.device.entities import CloneSession, DeviceStats, Digest, MulticastGroup, TableError
+from switch.device.native_device import NativeDevice
+from switch.device.port_numbers import DROP_PORT
 from switch.device.replication import Replication
 from switch.device.schema import Schema
 from switch.device.tables import DeviceTables
+from switch.device.trace import PacketTrace, take_trace
 from switch.device.traffic import DeviceTraffic
 
 if TYPE_CHECKING:
     from finsy.proto import p4i
-
-    from switch.device.loop import EventLoop
-    from switch.device.trace import PacketTrace
-
-CPU_PORT = 510
-"""Port of packet-in and packet-out; the event loop can be told another."""
 
 PROCESS_ROOM = 1 << 20
 """Bytes that `process` may give back for one packet, with its copies."""
@@ -53,6 +49,14 @@ class LoadableProgram(Protocol):
     p4info: p4i.P4Info
 
 
+class DeviceLoop(Protocol):
+    """What a device needs of the event loop that it is attached to; switch.device.loop.EventLoop is one."""
+
+    def detach(self, device: P4Device) -> None: ...
+
+    def look(self, device: P4Device) -> None: ...
+
+
 class P4Device(DeviceTables, Arrays, Replication):
     """A device without a program drops everything; `load` gives it one, with empty tables.
 
@@ -61,26 +65,25 @@ class P4Device(DeviceTables, Arrays, Replication):
 
     def __init__(self, device_id: int, name: str = "", *, seed: int = 0):
         self.device_id = device_id
-        self.name = name or f"device {device_id}"
-        self._lib = native.runtime()
-        self._handle = self._lib.rt_device_create(device_id & 0xFFFF_FFFF, seed & (1 << 64) - 1)
-        if not self._handle:
-            raise MemoryError(f"{self.name}: out of memory")
-        self._lock = threading.RLock()
+        super().__init__(NativeDevice(device_id, name or f"device {device_id}", seed))
         self._program: Any = None
-        self._schema: Schema | None = None
         self._multicast: dict[int, MulticastGroup] = {}
         self._sessions: dict[int, CloneSession] = {}
         self._notes = {}
         self._out = threading.local()
         self.ports_lock = threading.Lock()
         """Held by the event loop while it opens or closes ports of this device."""
-        self.loop: EventLoop | None = None
+        self.loop: DeviceLoop | None = None
         """The event loop it is attached to; set by that."""
         self.virtual = False
         """It has been given a virtual clock, and no event loop takes it any more."""
-        self.traffic = DeviceTraffic(self)
+        self.traffic = DeviceTraffic(self._native, self._look)
         """Rates, queues and cables of its ports."""
+
+    def _look(self) -> None:
+        """Settings have changed: the event loop may have something to do sooner."""
+        if self.loop is not None:
+            self.loop.look(self)
 
     # ---- program ----------------------------------------------------------------------------------------------
 
@@ -97,7 +100,7 @@ class P4Device(DeviceTables, Arrays, Replication):
                 schema = Schema(program.p4info, self._lib.rt_device_program(trial).contents)
             finally:
                 self._lib.rt_device_destroy(trial)
-            self._load_into(self._handle, program)
+            self._load_into(self.handle, program)
             self._program, self._schema = program, schema
             self._multicast, self._sessions, self._notes = {}, {}, {}
 
@@ -125,21 +128,15 @@ class P4Device(DeviceTables, Arrays, Replication):
         with self._lock:
             self._program = self._schema = None
             self._multicast, self._sessions, self._notes = {}, {}, {}
-            self._lib.rt_device_unload(self._handle)
+            self._lib.rt_device_unload(self.handle)
 
     def close(self) -> None:
         """Detach from the event loop and free everything; the object is dead after it. May be called twice."""
         if self.loop is not None:
             self.loop.detach(self)
         with self._lock:
-            handle, self._handle = self._handle, None
             self._program = self._schema = None
-            if handle:
-                self._lib.rt_device_destroy(handle)
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self._lib.rt_device_destroy(self._handle)
+            self._native.close()
 
     @property
     def program(self) -> LoadableProgram | None:
@@ -216,9 +213,11 @@ class P4Device(DeviceTables, Arrays, Replication):
 
         Raises TableError FAILED_PRECONDITION, ValueError as `process`.
         """
-        from switch.device.trace import take_trace
-
-        return take_trace(self, port, frame)
+        if self._program is None:
+            raise TableError("FAILED_PRECONDITION", f"{self.name}: no program is loaded")
+        if self.loop is not None:
+            raise TableError("FAILED_PRECONDITION", f"{self.name}: trace a device in memory, not one of an event loop")
+        return take_trace(self._native, self._program, self.schema, port, frame, self.process, self.stats)
 
     def spin(self, port: int, frame: bytes, count: int) -> int:
         """Push a frame through the program `count` times, dropping what comes out; nanoseconds of CPU (benchmarks)."""

@@ -20,7 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from switch.device import native
-from switch.device.device import CPU_PORT, DROP_PORT, P4Device
+from switch.device.device import P4Device
+from switch.device.port_numbers import CPU_PORT, DROP_PORT
 
 
 class PortError(Exception):

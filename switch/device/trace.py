@@ -14,21 +14,20 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from switch.device import native
-from switch.device.entities import TableError
-
-if TYPE_CHECKING:
-    from switch.device.device import P4Device
-    from switch.device.schema import MatchField
+from switch.device.entities import DeviceStats, TableError
+from switch.device.native_device import NativeDevice
+from switch.device.port_numbers import DROP_PORT
+from switch.device.schema import MatchField, Schema
 
 _HEAD = struct.Struct("=6I")  # struct rt_trace_head
 _TABLE = struct.Struct("=7Ii")  # struct p4rt_trace_table
-_DROP = 511
 
 
 class TraceEvent(IntEnum):
@@ -223,29 +222,35 @@ class _Raw:
     phv: bytes
 
 
-def take_trace(device: P4Device, port: int, frame: bytes) -> PacketTrace:
-    """Run `frame` through `device` as if received on `port`. Raises TableError, ValueError."""
-    program = device.program
-    if program is None:
-        raise TableError("FAILED_PRECONDITION", f"{device.name}: no program is loaded")
-    if device.loop is not None:
-        raise TableError("FAILED_PRECONDITION", f"{device.name}: trace a device in memory, not one of an event loop")
+def take_trace(
+    device: NativeDevice,
+    program: Any,
+    schema: Schema,
+    port: int,
+    frame: bytes,
+    process: Callable[[int, bytes], list[tuple[int, bytes]]],
+    stats: Callable[[], DeviceStats],
+) -> PacketTrace:
+    """Run `frame` through `device`, which runs `program`, as if received on `port`; `process` and `stats` are its own.
+
+    Raises TableError, ValueError.
+    """
     build = getattr(program, "traced", None)
     if build is None:
         raise TableError("FAILED_PRECONDITION", f"{device.name}: {program.name} has no traced build")
     library: Path = build()
     why = ctypes.create_string_buffer(512)
-    lib = native.runtime()
+    lib = device.lib
     if lib.rt_trace_start(device.handle, str(library).encode(), why, len(why)):
         raise TableError("FAILED_PRECONDITION", f"{device.name}: {why.value.decode(errors='replace')}")
     try:
         places = _places(lib.rt_device_program(device.handle).contents)
-        before = device.stats()
-        sent = device.process(port, frame)
-        after = device.stats()
+        before = stats()
+        sent = process(port, frame)
+        after = stats()
     finally:
         _, block = native.take_block(lib.rt_trace_end, device.handle)
-    steps = _steps(_records(block), places, device)
+    steps = _steps(_records(block), places, schema)
     return PacketTrace(
         device.name, program.name, port, bytes(frame), steps, sent, "" if sent else _why(before, after, steps)
     )
@@ -294,7 +299,7 @@ def _changes(places: list[_Place], before: _Raw, after: _Raw) -> list[FieldChang
     return out
 
 
-def _steps(records: list[_Raw], places: list[_Place], device: P4Device) -> list[TraceStep]:
+def _steps(records: list[_Raw], places: list[_Place], schema: Schema) -> list[TraceStep]:
     out: list[TraceStep] = []
     open_steps: list[TraceStep] = []
     for at, raw in enumerate(records):
@@ -303,7 +308,7 @@ def _steps(records: list[_Raw], places: list[_Place], device: P4Device) -> list[
                 open_steps.pop()
             step = open_steps[-1] if open_steps else None
         else:
-            step = _step(raw, len(open_steps), device)
+            step = _step(raw, len(open_steps), schema)
             out.append(step)
             if raw.event is TraceEvent.START and raw.name == "egress":
                 step.numbers = tuple(_standard(places, raw, name) for name in ("egress_port", "priority"))
@@ -326,10 +331,10 @@ _POINTS = (TraceEvent.DONE, TraceEvent.REGISTER_READ, TraceEvent.REGISTER_WRITE,
 """Events after which statements follow that are not theirs. (After a note they are: mark_to_drop, truncate.)"""
 
 
-def _step(raw: _Raw, depth: int, device: P4Device) -> TraceStep:
+def _step(raw: _Raw, depth: int, schema: Schema) -> TraceStep:
     step = TraceStep(raw.event.name.lower(), raw.name, raw.where, depth)
     if raw.event is TraceEvent.TABLE:
-        _fill_table(step, raw.data, device)
+        _fill_table(step, raw.data, schema)
     elif raw.event in (TraceEvent.EXTRACT, TraceEvent.PARSED):
         step.numbers = struct.unpack(f"={len(raw.data) // 4}I", raw.data)
     elif raw.data:
@@ -342,9 +347,8 @@ def _step(raw: _Raw, depth: int, device: P4Device) -> TraceStep:
     return step
 
 
-def _fill_table(step: TraceStep, data: bytes, device: P4Device) -> None:
+def _fill_table(step: TraceStep, data: bytes, schema: Schema) -> None:
     index, hit, action, member, group, key_bytes, params_bytes, priority = _TABLE.unpack_from(data)
-    schema = device.schema
     table = next(one for one in schema.tables.values() if one.index == index)
     at = _TABLE.size
     step.hit, step.member, step.group, step.priority = bool(hit), member, group, priority
@@ -383,7 +387,7 @@ def _why(before: Any, after: Any, steps: list[TraceStep]) -> str:
 
 
 def _drops(change: FieldChange) -> bool:
-    return change.name.endswith(".egress_spec") and change.after == _DROP
+    return change.name.endswith(".egress_spec") and change.after == DROP_PORT
 
 
 __all__ = ["FieldChange", "PacketTrace", "TraceStep", "take_trace"]

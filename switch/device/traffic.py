@@ -11,11 +11,12 @@ docs/traffic-manager.md; limits and gNMI paths: switch/device/traffic_paths.py. 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import asdict, astuple, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from switch.device import native
+from switch.device.native_device import NativeDevice
 from switch.device.traffic_paths import (
     DIRECTIONS,
     IMPAIRMENT_CONFIG,
@@ -25,9 +26,6 @@ from switch.device.traffic_paths import (
     QUEUE_CONFIG,
     ConfigLeaf,
 )
-
-if TYPE_CHECKING:
-    from switch.device.device import P4Device
 
 PORT_MAX = 509
 """Traffic settings are of front ports; the CPU port has none."""
@@ -163,12 +161,15 @@ NOTHING = PortSettings()
 
 
 class DeviceTraffic:
-    """The traffic manager of one device, by port number. Any thread may call it while frames flow."""
+    """The traffic manager of one device, by port number. Any thread may call it while frames flow.
 
-    def __init__(self, device: P4Device) -> None:
-        self._device = device
+    `changed` is called after settings have changed.
+    """
+
+    def __init__(self, device: NativeDevice, changed: Callable[[], None]) -> None:
+        self._device, self._changed = device, changed
         self._settings: dict[int, PortSettings] = {}
-        self._lib = native.runtime()
+        self._lib = device.lib
 
     def get(self, port: int) -> PortSettings:
         """What is set."""
@@ -185,9 +186,7 @@ class DeviceTraffic:
         if self._lib.rt_traffic_set(self._device.handle, self._checked(port), ctypes.byref(raw)):
             raise MemoryError(f"{self._device.name}: out of memory")
         self._settings[port] = settings
-        loop = self._device.loop
-        if loop is not None:
-            loop.look(self._device)
+        self._changed()
 
     def reset(self) -> None:
         """No settings on any port."""

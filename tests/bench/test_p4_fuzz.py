@@ -106,3 +106,39 @@ def test_fuzz__without_bmv2_says_what_is_missing(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(bmv2.Bmv2Error, match="not on PATH: p4c-bm2-ss and simple_switch_grpc"):
         p4_fuzz.fuzz(1, 1, 1, tmp_path, [], False)
+
+
+def test_theirs__a_program_refused_after_others_is_tried_again_by_a_fresh_bmv2(monkeypatch, tmp_path):
+    """What one program leaves behind must not count against all that follow."""
+    made: list[object] = []
+
+    class Stuck:
+        """Takes a program or two, and then none."""
+
+        is_alive = True
+
+        def __init__(self, _folder):
+            made.append(self)
+            self.loads = 0
+
+        def start(self):
+            pass
+
+        def stop(self):
+            self.is_alive = False
+
+        def load(self, program):
+            self.loads += 1
+            if program == "bad" or self.loads > 2:
+                raise bmv2.Bmv2Error("Error in first phase of device update")
+
+    monkeypatch.setattr(p4_fuzz, "Bmv2", Stuck)
+    monkeypatch.setattr(p4_fuzz.P4cProgram, "compile", staticmethod(lambda source, _folder: source))
+    monkeypatch.setattr(Pair, "_run", staticmethod(lambda *_: ObservedRun()))
+    pair = Pair(tmp_path)
+    for _ in range(3):
+        pair._theirs(FuzzCase("x", "good", ""), [])
+    assert (len(made), pair.restarts) == (2, 1)
+    with pytest.raises(bmv2.Bmv2Error, match="first phase"):
+        pair._theirs(FuzzCase("x", "bad", ""), [])
+    assert (len(made), pair.restarts) == (3, 2)

@@ -162,7 +162,7 @@ class Mute(FaultCorrelator):
 class Hasty(FaultCorrelator):
     """Asks no witness."""
 
-    def _early(self, *_):
+    def _premature(self, *_):
         return []
 
 
@@ -170,7 +170,7 @@ class Backwards(FaultCorrelator):
     """Takes one direction of a link for the other."""
 
     def changes(self):
-        for fault in self._ledger.active:
+        for fault in self._fault_list.active:
             if fault.direction and " -> " in fault.direction:
                 fault.direction = " -> ".join(reversed(fault.direction.split(" -> ")))
         return super().changes()

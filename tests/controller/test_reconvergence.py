@@ -19,61 +19,61 @@ def dead(*links, **more):
 
 def test_at_once__heeds_what_it_is_told():
     reaction = ReconvergenceDelay()
-    reaction.told(0, dead(ONE), 1.0)
-    assert (reaction.heeded(0), reaction.due) == (dead(ONE), None)
+    reaction.update(0, dead(ONE), 1.0)
+    assert (reaction.acted_on(0), reaction.due) == (dead(ONE), None)
 
 
 def test_after__the_first_change_starts_the_time_and_all_until_then_are_included():
     reaction = ReconvergenceDelay(2.0)
-    reaction.told(0, dead(), 1.0)
+    reaction.update(0, dead(), 1.0)
     assert reaction.due is None
-    reaction.told(0, dead(ONE), 5.0)
-    reaction.told(0, dead(ONE, OTHER), 6.9)
-    reaction.told(1, dead(silent=frozenset({T1})), 6.9)
-    assert (reaction.heeded(0), reaction.due) == (dead(), 7.0)
+    reaction.update(0, dead(ONE), 5.0)
+    reaction.update(0, dead(ONE, OTHER), 6.9)
+    reaction.update(1, dead(silent=frozenset({T1})), 6.9)
+    assert (reaction.acted_on(0), reaction.due) == (dead(), 7.0)
     assert reaction.act() == [0, 1]
-    assert (reaction.heeded(0), reaction.due) == (dead(ONE, OTHER), None)
-    reaction.told(0, dead(ONE, OTHER), 8.0)  # nothing new
+    assert (reaction.acted_on(0), reaction.due) == (dead(ONE, OTHER), None)
+    reaction.update(0, dead(ONE, OTHER), 8.0)  # nothing new
     assert reaction.due is None
 
 
 def test_after__what_was_over_in_time_changes_nothing():
     reaction = ReconvergenceDelay(2.0)
-    reaction.told(0, dead(ONE), 5.0)
-    reaction.told(0, dead(fresh=frozenset({ONE})), 6.0)
-    assert (reaction.due, reaction.act(), reaction.heeded(0)) == (7.0, [], dead())
+    reaction.update(0, dead(ONE), 5.0)
+    reaction.update(0, dead(fresh=frozenset({ONE})), 6.0)
+    assert (reaction.due, reaction.act(), reaction.acted_on(0)) == (7.0, [], dead())
 
 
 def test_after__a_return_takes_as_long():
     reaction = ReconvergenceDelay(2.0)
-    reaction.told(0, dead(ONE), 5.0)
+    reaction.update(0, dead(ONE), 5.0)
     reaction.act()
-    reaction.told(0, dead(), 9.0)
-    assert (reaction.heeded(0), reaction.due) == (dead(ONE), 11.0)
-    assert (reaction.act(), reaction.heeded(0)) == ([0], dead())
+    reaction.update(0, dead(), 9.0)
+    assert (reaction.acted_on(0), reaction.due) == (dead(ONE), 11.0)
+    assert (reaction.act(), reaction.acted_on(0)) == ([0], dead())
 
 
 def test_never__groups_stay_as_they_are():
     reaction = ReconvergenceDelay(math.inf)
-    reaction.told(0, dead(ONE), 5.0)
-    assert (reaction.heeded(0), reaction.due) == (dead(), None)
+    reaction.update(0, dead(ONE), 5.0)
+    assert (reaction.acted_on(0), reaction.due) == (dead(), None)
 
 
 def test_restore__goes_on_with_what_switches_were_told():
     before = ReconvergenceDelay(2.0)
-    before.told(0, dead(ONE), 5.0)
-    before.told(1, dead(silent=frozenset({T1})), 5.0)
+    before.update(0, dead(ONE), 5.0)
+    before.update(1, dead(silent=frozenset({T1})), 5.0)
     before.act()
     after = ReconvergenceDelay(2.0)
     after.restore(PLAN, [*before.names(), "p0-t0-9 p0-t1-0", "h7", None, 7])
-    assert [after.heeded(plane) for plane in (0, 1)] == [before.heeded(plane) for plane in (0, 1)]
-    after.told(0, dead(OTHER), 20.0)
-    assert (after.heeded(0), after.due) == (dead(ONE), 22.0)
+    assert [after.acted_on(plane) for plane in (0, 1)] == [before.acted_on(plane) for plane in (0, 1)]
+    after.update(0, dead(OTHER), 20.0)
+    assert (after.acted_on(0), after.due) == (dead(ONE), 22.0)
 
 
 def test_entries__a_dead_port_is_known_at_once_and_groups_wait(spray):
-    def entries(switch, heeded):
-        return [str(e) for e in live_entries(PLAN, "spray", PLAN.switch(switch), spray, dead(ONE), heeded)]
+    def entries(switch, acted_on):
+        return [str(e) for e in live_entries(PLAN, "spray", PLAN.switch(switch), spray, dead(ONE), acted_on)]
 
     assert entries("p0-t1-0", dead()) == ["dead_ports egress_port=2 dead()"]
     assert entries("p0-t0-0", dead()) == []

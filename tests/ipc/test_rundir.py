@@ -1,5 +1,6 @@
 """The run folder: one holder, state before deeds, and clean-up that touches nothing of anybody else."""
 
+import ast
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ import pytest
 
 from ipc import procfs, rundir
 from ipc.rundir import TOKEN_VARIABLE, RunDir, RunDirError, RunState, kill_run
+from tests.test_imports import CODE, ROOT
 
 SLEEP = (sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()")
 
@@ -189,3 +191,18 @@ def test_delete_group__takes_all_of_it_and_nothing_else():
         assert rundir.delete_group(state.group) == []
     finally:
         subprocess.run(["ip", "link", "del", "zztopoc0"], check=True)
+
+
+def test_files__are_named_here_alone():
+    """Text for people may say `plan.json`; code asks RunFiles."""
+    names = {"plan.json", "switches.json", "hosts.json", "controller.json", "switchd.sock", "mapper.sock"}
+    names |= {rundir.DEFAULT_PATH, "faults.jsonl", "discipline.json"}
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.value}"
+        for folder in CODE
+        for path in (ROOT / folder).rglob("*.py")
+        if path != ROOT / "ipc" / "rundir.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in names
+    ]
+    assert found == []

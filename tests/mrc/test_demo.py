@@ -4,8 +4,8 @@ from io import StringIO
 
 from rich.console import Console
 
-from mrc.demo import DemoReport
 from mrc.demo_display import DemoDisplay
+from mrc.demo_report import DemoReport
 from mrc.timeline import TimelineRecorder
 from topologies.plan import Plan
 

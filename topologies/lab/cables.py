@@ -74,7 +74,7 @@ _KEY, _TARGET, _LOST, _CORRUPT, _OFFSET, _MASK, _BYTE = -4, -16, -24, -32, -40, 
 
 
 def program(wires: int, faults: int, counts: int) -> bytes:
-    """What a plug does with a frame, as eBPF; the maps' file descriptors. The layout of their values stands above.
+    """eBPF program of a plug, given the maps' file descriptors. The layout of their values stands above.
 
     `wires` has by interface the one to hand frames to, the others have a value by interface * 2 + side.
     """
@@ -418,7 +418,7 @@ class Cables:
         self._maps["faults"][key] = _FAULT.pack(*chances, *map(len, patterns), 0, 0, *randoms, *patterns)
 
     def read(self, interface: str, direction: str) -> Cable:
-        """What is set for a direction at a port, and what it has done since the fabric began."""
+        """Settings and counters of a direction at a port, since the fabric began."""
         with self._lock:
             figures = self._set.get((interface, direction), {})
             _, _, lost, octets, corrupted = self._counts(interface, direction)

@@ -33,7 +33,7 @@ from ipc import processes
 from ipc.controller_client import Northbound
 from ipc.processes import Processes
 from ipc.rpc import JsonlClient, JsonlError
-from ipc.rundir import HOSTS_FILE, FabricError, RunDir, remove_run
+from ipc.rundir import FabricError, RunDir, remove_run
 from ipc.signals import ENDING, Terminated, terminate
 from topologies.lab import cables, netdev, preflight
 from topologies.lab.fault_injection import Injector
@@ -116,7 +116,7 @@ class Fabric:
         self.traffic: TrafficControl = self.target.traffic()
         """Rates, queues, delays and losses of switch ports; start applies the plan's."""
         self.removed_leftovers: list[str] = []
-        """What a killed earlier run had left and `start` removed."""
+        """Leftovers of a killed earlier run that `start` removed."""
         self.start_s: float | None = None
         """Seconds that `start` took."""
         self._compile_program = compile_program
@@ -189,10 +189,10 @@ class Fabric:
         preflight.check_tcp_ports(self.target.tcp_ports())
         preflight.check_interfaces(self._root_interfaces())
         self.run_dir.begin()
-        self.run_dir.write_json("plan.json", self.plan.to_json())
-        self.run_dir.write_json("switches.json", self._switch_addresses())
+        self.run_dir.write_json(self.run_dir.plan_file, self.plan.to_json())
+        self.run_dir.write_json(self.run_dir.switches_file, self._switch_addresses())
         if self._discipline:
-            self.run_dir.write_json("discipline.json", self._discipline)
+            self.run_dir.write_json(self.run_dir.discipline_file, self._discipline)
 
     def _switch_addresses(self) -> dict[str, dict[str, Any]]:
         return {
@@ -230,7 +230,7 @@ class Fabric:
         probes: dict[str, processes.Probe] = {}
         if self._want_controller or self._want_agents:
             self._progress("starting controller and host agents")
-        self.run_dir.write_json(HOSTS_FILE, {name: host.pid for name, host in self.hosts.items()})
+        self.run_dir.write_json(self.run_dir.hosts_file, {name: host.pid for name, host in self.hosts.items()})
         if self._want_controller:
             self.spawn_controller()
             probes[CONTROLLER] = answers(self.controller, "status", ready="ready")
@@ -453,7 +453,7 @@ class Fabric:
         return all(self._node_of(p.interface).devices.is_up(p.interface) for p in (link.lower, link.upper))
 
     def status(self) -> dict[str, Any]:
-        """What is up, as data: plan, switches, links, processes."""
+        """State of the fabric as data: plan, switches, links, processes."""
         return {
             "plan": self.plan.to_json(),
             "target": self.target.name,

@@ -20,26 +20,58 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ipc.rundir import FabricError
 from topologies.lab import traffic_control
-from topologies.lab.traffic_control import Setting, TrafficError
-from topologies.plan import Link, PlanError
+from topologies.lab.traffic_control import Setting, TrafficControl, TrafficError
+from topologies.plan import Link, Plan, PlanError
 from topologies.plan.link_speeds import in_units
-
-if TYPE_CHECKING:
-    from topologies.lab.fabric import Fabric
 
 LOG_MAX = 10_000
 FLAP_TIMES_MAX = 100_000
 NicRate = tuple[str, int, float]
 """(host, plane, bits/s) of what a NIC sends."""
 Key = tuple[str, str, "int | None", "str | None"]
+
+
+class SwitchPower(Protocol):
+    """A switch, as far as its power goes."""
+
+    @property
+    def powered(self) -> bool: ...
+
+
+class FabricControl(Protocol):
+    """What faults are made with; topologies.lab.fabric.Fabric is one."""
+
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def traffic(self) -> TrafficControl: ...
+
+    @property
+    def switches(self) -> Mapping[str, SwitchPower]: ...
+
+    @property
+    def cut(self) -> Set[str]:
+        """Interfaces that have been set down."""
+        ...
+
+    def power(self, switch: str, on: bool) -> Any:
+        """Take a switch's power, or give it back."""
+
+    def set_interfaces(self, interfaces: tuple[str, ...], up: bool) -> float:
+        """Set interfaces up or down; when that was, seconds."""
+        ...
+
+    def set_nic_rate(self, host: str, plane: int, rate_bps: float | None) -> None:
+        """Pace what a host sends on a plane; None: no limit."""
 
 
 class InjectError(FabricError):
@@ -84,7 +116,7 @@ class Injection:
 class Injector:
     """The faults of one fabric."""
 
-    def __init__(self, fabric: Fabric) -> None:
+    def __init__(self, fabric: FabricControl) -> None:
         self._fabric = fabric
         self._lock = threading.RLock()
         self._active: dict[int, Injection] = {}
@@ -321,7 +353,7 @@ class Injector:
         self._raise(one.interfaces)
 
     def _without(self, one: Injection) -> list[Setting]:
-        """What holds where a fault has set something: the latest of the other faults, else the plan."""
+        """Value to restore where a fault has set something: the latest of the other faults, else the plan's."""
         keys = {_key(setting): setting for setting in one.settings}
         ports = [self._fabric.traffic.port(name) for name in {setting.interface for setting in one.settings}]
         plan = {_key(s): s for s in traffic_control.plan_settings(self._fabric.plan, ports, complete=True)}

@@ -1,4 +1,4 @@
-"""What must hold before a fabric is started; every refusal names cause and cure, and nothing has been made yet."""
+"""Checks before a fabric is started; every refusal names cause and cure, and nothing has been made yet."""
 
 from __future__ import annotations
 

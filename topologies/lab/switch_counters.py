@@ -1,4 +1,4 @@
-"""What switches have counted since they began: P4 counters, full queues, cables that lose; on both targets.
+"""Counters of switches since their start: P4 counters, full queues, cables that lose; on both targets.
 
     fabric.target.counts({"trimmed": [0, 512]}, depths=["p0-t0-0-eth1"])
 
@@ -9,7 +9,6 @@ all at once over their control socket, each BMv2 over P4Runtime.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,7 +71,7 @@ class P4RuntimeCounts:
         path = run_dir.program / "p4info.txtpb"
         info = text_format.Parse(path.read_text(), p4i.P4Info())
         self._ids = {one.preamble.name.rpartition(".")[2]: one.preamble.id for one in info.counters}
-        places = json.loads((run_dir.path / "switches.json").read_text())
+        places = run_dir.read_switches()
         self._calls = {name: self._call(place["address"]) for name, place in places.items()}
 
     @staticmethod

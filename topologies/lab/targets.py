@@ -24,7 +24,7 @@ from mininet.node import Node, Switch
 from ipc.controller_client import Northbound
 from ipc.processes import Probe, ProcessError, Processes
 from ipc.rpc import JsonlClient, JsonlError, JsonlPeerError
-from ipc.rundir import DEVICES_FILE, FabricError, RunDir
+from ipc.rundir import FabricError, RunDir
 from topologies import plan
 from topologies.lab.cables import Cables
 from topologies.lab.nodes import FabricNode
@@ -41,7 +41,7 @@ PORTSTATE = "portstate"
 PRIORITY_QUEUES = 8
 """BMv2 drops packets whose priority is at or above this number (docs/design/bmv2.md)."""
 BMV2_PARSER_ERROR = "Target parser returned an error"
-"""What simple_switch_grpc prints, and then runs on, when it did not understand the arguments after `--`."""
+"""Output of simple_switch_grpc, which then runs on, when it did not understand the arguments after `--`."""
 
 
 @dataclass(frozen=True)
@@ -125,12 +125,12 @@ class BMv2Switch(FabricSwitch):
 
 
 class Target(abc.ABC):
-    """What the switches of one kind share."""
+    """All switches of one kind: how they are started, reached, powered and counted."""
 
     name: str
     switch_class: type[FabricSwitch]
     cables: Cables | None = None
-    """What links are made of where a port must never go down itself; None: plain veth pairs, cut at their ends."""
+    """Cables, where a port must never go down itself; None: plain veth pairs, cut at their ends."""
 
     can_delay = True
     """Its links have the delays of the plan, and serialise each packet."""
@@ -178,11 +178,11 @@ class Target(abc.ABC):
 
     @abc.abstractmethod
     def traffic(self) -> TrafficControl:
-        """What sets rates, queues and impairments of the switches; connects when first used."""
+        """Traffic control of the switches; connects when first used."""
 
     @abc.abstractmethod
     def counts(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str] = ()) -> Counts:
-        """What switches have counted, as topologies/lab/switch_counters.py has it. Raises FabricError."""
+        """Counters of switches (topologies/lab/switch_counters.py). Raises FabricError."""
 
     def lost_inside(self) -> dict[str, int] | None:
         """Packets that went into a switch and neither left nor were dropped by its program, by switch; None where
@@ -296,8 +296,8 @@ class Bmv2Target(Target):
         return f"{LOOPBACK}:{self.ports.p4runtime + device_id - 1}"
 
     def launch(self) -> dict[str, Probe]:
-        self.run_dir.write_json(DEVICES_FILE, [self._device(switch) for switch in self.plan.switches])
-        devices = str(self.run_dir.path / DEVICES_FILE)
+        self.run_dir.write_json(self.run_dir.devices_file, [self._device(switch) for switch in self.plan.switches])
+        devices = str(self.run_dir.devices_file)
         self.processes.spawn_module(
             PORTSTATE, "switch.server.portstate", "--gnmi", self.gnmi, "--interfaces-from", devices
         )
@@ -359,7 +359,7 @@ class Bmv2Target(Target):
 
     @cached_property
     def thrift(self) -> ThriftTraffic:
-        """What speaks to the switches' Thrift servers."""
+        """Traffic control over the switches' Thrift servers."""
         from topologies.lab.traffic_control_thrift import ThriftTraffic
 
         return ThriftTraffic(self.plan, self.thrift_address, self.cables)

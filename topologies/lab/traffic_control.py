@@ -184,14 +184,14 @@ class TrafficControl(abc.ABC):
 
     @abc.abstractmethod
     def read(self, interface: str) -> PortTraffic:
-        """What is set and what happened, now. Raises TrafficError."""
+        """Settings and counters of a port. Raises TrafficError."""
 
     def queues(self, interface: str) -> tuple[Queue, ...]:
         """The queues of a port, priority 0 first."""
         return self.read(interface).queues
 
     def cannot(self, setting: Setting) -> str | None:
-        """What this target cannot do of a setting ("delay packets"), or None when it can."""
+        """Reason why this target cannot make a setting, or None when it can."""
         return None
 
     @abc.abstractmethod
@@ -199,11 +199,11 @@ class TrafficControl(abc.ABC):
         """A switch has been started anew: give it again what was set."""
 
     def black_hole(self, interfaces: Iterable[str]) -> list[Setting]:
-        """What makes a switch with these ports lose everything that comes to it, and answer as before."""
+        """Settings that make a switch with these ports lose everything that arrives, and answer as before."""
         return [Setting(one, "loss-ppm", PPM, direction=INPUT) for one in interfaces]
 
     def rate_note(self, rate_bps: float) -> str:
-        """What becomes of a rate on this target when it is not exact in bits/s; else empty."""
+        """Note on a rate that this target does not keep exactly in bits/s; else empty."""
         return ""
 
     @abc.abstractmethod
@@ -310,7 +310,7 @@ def switch_ports_of(plan: Plan, link: Link) -> tuple[str, ...]:
 
 
 def plan_settings(plan: Plan, ports: Sequence[Port] | None = None, *, complete: bool = False) -> list[Setting]:
-    """What makes the links of a plan as they should be, for all switch ports or for some.
+    """Settings that give links the plan's rates, delays and queues, for all switch ports or for some.
 
     Rate and queue depths at each output, the delay of each direction once: at its sender's output, for what NICs send
     at the T0's input. NICs keep to the rate themselves. Without `complete`, figures that are at their default are left

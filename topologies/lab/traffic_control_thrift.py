@@ -75,7 +75,7 @@ class ThriftTraffic(TrafficControl):
         self._swallowing: set[str] = set()
         """Ports whose queues have no room at all: a black hole."""
         self._set: dict[str, PortTraffic] = {}
-        """What we have set, for simple_switch cannot be asked."""
+        """Settings made, for simple_switch does not report them."""
 
     # ---- what can be done -------------------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ class ThriftTraffic(TrafficControl):
         return min(rates, default=0)
 
     def read(self, interface: str) -> PortTraffic:
-        """What has been set through this object, and what waits in the data queue; other counters of queues are 0."""
+        """Settings made through this object, and the depth of the data queue; other counters of queues are 0."""
         known = self._set.get(interface, PortTraffic(interface))
         depth = self.depth_packets(interface)
         data = replace(known.queues[DATA], depth_packets=depth, depth_bytes=depth * self.plan.frame_bytes())

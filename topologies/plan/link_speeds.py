@@ -1,4 +1,4 @@
-"""How fast links are, and the queue thresholds that follow (mrc-protocol §4.4, §11.4, Annex C).
+"""Rates and delays of links, and the queue thresholds that follow (mrc-protocol §4.4, §11.4, Annex C).
 
 Rates in bits/s count whole frames without FCS; times in seconds; depths in packets. Pure arithmetic.
 """
@@ -19,7 +19,7 @@ INNER_OVERHEAD = 88
 SACK_BYTES = 100
 """Inner bytes of a SACK: IPv6 40 + UDP 8 + BTH 12 + SETH 28 + CC_STATE 8 + iCRC 4 (§2.8)."""
 TRIM_BYTES = 98
-"""What is left of a trimmed packet without an outer header: up to RETH (§4.3)."""
+"""Bytes of a trimmed packet without an outer header: up to RETH (§4.3)."""
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 
 ECN_MIN, ECN_MAX = 0.2, 0.8
@@ -145,7 +145,7 @@ def round_trip_s(speeds: Iterable[LinkSpeed], pmtu_bytes: int, mode: Mode) -> fl
 
 
 def spare_delay_s(links: list[LinkSpeed], rtt_s: float, pmtu_bytes: int, mode: Mode, silent: int) -> float:
-    """What is left of a round trip over `links` for each of `silent` of them to delay one way, in seconds.
+    """One-way delay, seconds, for each of `silent` of the `links` of a round trip that the others leave.
 
     Raises PlanError when nothing is.
     """

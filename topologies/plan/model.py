@@ -1,4 +1,4 @@
-"""What a fabric is made of: ports, links, hosts, switches, routes and paths, as plain records.
+"""Records of a fabric: ports, links, hosts, switches, routes and paths.
 
 `topologies.plan` makes them and exports them again; import them from there.
 """
@@ -77,7 +77,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class SwitchRoutes:
-    """What `srv6.p4` needs on one switch, written once (§8.1).
+    """Routes of `srv6.p4` on one switch, written once (§8.1).
 
     `own_usid`: the uSID it ends; `next_hops`: (uSID, egress port) of each neighbour; `adjacencies`: (uA uSID,
     egress port) of each port, for lists that name the cable and not the neighbour.
@@ -90,7 +90,7 @@ class SwitchRoutes:
 
 @dataclass(frozen=True, slots=True)
 class SprayRoutes:
-    """What `spray.p4` needs on one switch.
+    """Routes of `spray.p4` on one switch.
 
     `down`: (prefix, prefix length, egress port) by destination; `up`: (prefix, prefix length) that leaves by
     any port of `uplinks`. Both empty-able: a T1 has no uplinks.

@@ -13,7 +13,7 @@ ECMP_EVS_PER_UPLINK = 4
 
 
 class Mode(str, Enum):
-    """How a fabric forwards. The value is what `--mode` takes."""
+    """Forwarding mode of a fabric. The values are those of `--mode`."""
 
     SRV6 = "srv6"
     """uSIDs of the outer address name every hop; the EV is plane and uplink."""
@@ -36,7 +36,7 @@ class Mode(str, Enum):
 
     @property
     def choice(self) -> str | None:
-        """How a T0 of spray.p4 picks the uplink: "structured", "hash" or "random"; None in srv6.p4."""
+        """Choice of the uplink at a T0 of spray.p4: "structured", "hash" or "random"; None in srv6.p4."""
         return _CHOICES[self]
 
     @property

@@ -10,17 +10,15 @@ path. A probe needs no QP (mrc-protocol §6.10). A `probe` event tells what beca
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hosts.agent.path_health import uplink_of
 from hosts.agent.requests import Fields, take
+from hosts.agent.services.local_end import LocalEnd
 from hosts.agent.tasks import Future
 from hosts.engine.events import EvProbeResult
 from ipc.rpc import ServerConnection as Client
 from ipc.rpc import event_of
-
-if TYPE_CHECKING:
-    from hosts.agent.agent import Agent
 
 MAX_COUNT = 1 << 20
 SPREAD = 0.5
@@ -30,13 +28,13 @@ SPREAD = 0.5
 class EvPing:
     """One `ev_sweep`: `peer`, `count` of rounds (0: until stopped) `interval_s` apart, `wait_s` for an answer."""
 
-    def __init__(self, agent: Agent, client: Client, request: Fields) -> None:
-        self._agent, self._client = agent, client
-        self.peer = agent.connections.peer_host(take(request, "peer", str))
+    def __init__(self, local: LocalEnd, client: Client, request: Fields) -> None:
+        self._local, self._client = local, client
+        self.peer = local.connections.peer_host(take(request, "peer", str))
         self.count = take(request, "count", int, 4, high=MAX_COUNT)
         self.interval_s = take(request, "interval_s", float, 0.2, low=0.001, high=3600)
         self.wait_s = take(request, "wait_s", float, 1.0, low=0.001, high=60)
-        self._evs = agent.plan.ev_planes(agent.host, self.peer)
+        self._evs = local.connections.plan.ev_planes(local.connections.host, self.peer)
         self._waiting: set[int] = set()
         self._news = Future()
         self._stopped = False
@@ -48,8 +46,8 @@ class EvPing:
 
     async def run(self, begun: Any) -> str:
         """The whole sweep; `begun(fields)` answers the client. Returns done or stopped."""
-        tasks = self._agent.tasks
-        begun({"host": self._agent.host.name, "peer": self.peer.name, "evs": [list(pair) for pair in self._evs]})
+        tasks = self._local.tasks
+        begun({"host": self._local.host, "peer": self.peer.name, "evs": [list(pair) for pair in self._evs]})
         gap = self.interval_s * SPREAD / len(self._evs)
         start, number = tasks.clock(), 0
         try:
@@ -65,31 +63,28 @@ class EvPing:
                 await self._news
         finally:
             for request_id in self._waiting:
-                self._agent.connections.on_probe.pop(request_id, None)
+                self._local.connections.forget_probe(request_id)
         return "stopped" if self._stopped else "done"
 
     async def _until(self, when: float) -> None:
-        tasks = self._agent.tasks
+        tasks = self._local.tasks
         while not self._stopped and tasks.clock() < when:
             self._news = tasks.at(when)
             await self._news
 
     def _probe(self, ev: int, plane: int, number: int) -> None:
-        agent = self._agent
-        up = agent.ports_json()[str(plane)]["up"]
+        connections = self._local.connections
+        up = self._local.is_port_up(plane)
 
         def on_result(result: EvProbeResult) -> None:
             self._waiting.discard(result.request_id)
             out, lost = result.rtt_s is not None, result.back_lost
             fields = {
                 "round": number, "ev": ev, "plane": plane, "port_up": up,
-                "uplink": uplink_of(agent.plan, agent.host, self.peer, ev),
+                "uplink": uplink_of(connections.plan, connections.host, self.peer, ev),
                 "rtt_s": None if lost else result.rtt_s, "out": out, "back": not lost if out else None,
             }  # fmt: skip
             self._client.send(event_of("probe", result.at, fields))
             self._news.set()
 
-        now = agent.tasks.clock()
-        request_id = agent.endpoint.probe_ev(self.peer.name, ev, plane, now=now, timeout_s=self.wait_s)
-        self._waiting.add(request_id)
-        agent.connections.on_probe[request_id] = on_result
+        self._waiting.add(connections.probe(self.peer, ev, plane, self.wait_s, on_result))

@@ -14,15 +14,17 @@ stopped or failed, and `error`. When the client goes, the test ends and both end
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from hosts.agent.connections import MRC
-from hosts.agent.requests import Fields, RequestError, take
+from hosts.agent.peer_agent import PeerAgent
+from hosts.agent.requests import Fields, RequestError, pmtu_of, take
+from hosts.agent.rpc_server import Later, rpc
 from hosts.agent.services.ev_ping import EvPing
+from hosts.agent.services.local_end import LocalEnd
 from hosts.agent.session import ClientSession, ClientSessions
 from hosts.agent.tasks import Task
-from hosts.engine.config import PATH_MTUS
 from hosts.traffic.write_benchmark import (
     DEPTH_BYTES,
     DRAIN_S,
@@ -34,10 +36,6 @@ from hosts.traffic.write_benchmark import (
 )
 from ipc.rpc import ServerConnection as Client
 from ipc.rpc import event_of
-
-if TYPE_CHECKING:
-    from hosts.agent.agent import Agent
-    from hosts.agent.peer_agent import PeerAgent
 
 MAX_QPS = 256
 MAX_DEPTH = 1 << 16
@@ -54,15 +52,6 @@ class TestFailed(Exception):
     """A test that could not be carried to its end; says why, and what to look at."""
 
     __test__ = False  # no test of pytest's
-
-
-def pmtu_of(request: Fields, agent: Agent) -> int:
-    """The path MTU asked for, or the configured one. Raises RequestError."""
-    pmtu = take(request, "pmtu", int, agent.config.pmtu_bytes)
-    if pmtu not in PATH_MTUS or pmtu > agent.config.pmtu_bytes:
-        allowed = [mtu for mtu in PATH_MTUS if mtu <= agent.config.pmtu_bytes]
-        raise RequestError(f"pmtu = {pmtu}: must be one of {', '.join(map(str, allowed))}")
-    return pmtu
 
 
 def _sizes(request: Fields) -> list[int]:
@@ -109,18 +98,20 @@ def shapes_of(request: Fields, *, depth: int | None = None, rate_bps: float | No
 class WriteTest:
     """One write_bw or write_lat: sets QPs and memory up at both ends, measures size after size, tells the client."""
 
-    def __init__(self, agent: Agent, client: Client, session: ClientSession, request: Fields, *, times: bool) -> None:
-        self._agent, self._client, self._session = agent, client, session
+    def __init__(
+        self, local: LocalEnd, client: Client, session: ClientSession, request: Fields, *, times: bool
+    ) -> None:
+        self._local, self._client, self._session = local, client, session
         self._times = times
-        self.peer = agent.connections.peer_host(take(request, "peer", str)).name
-        rates = agent.nic_rates()
-        rate = sum(rates.values()) if len(rates) == agent.plan.planes else None
+        self.peer = local.connections.peer_host(take(request, "peer", str)).name
+        rates = local.rates()
+        rate = sum(rates.values()) if len(rates) == local.planes else None
         self.shapes = shapes_of(request, depth=1 if times else None, rate_bps=rate)
         self.qps = 1 if times else take(request, "qps", int, 1, low=1, high=MAX_QPS)
         self.bidirectional = not times and take(request, "bidirectional", bool, False)
         self.interval_s = take(request, "interval_s", float, None, low=0.05, high=MAX_DURATION_S)
-        self.transport = agent.connections.transport(take(request, "transport", str, MRC))
-        self.pmtu_bytes = pmtu_of(request, agent)
+        self.transport = local.connections.transport(take(request, "transport", str, MRC))
+        self.pmtu_bytes = pmtu_of(request, local.pmtu_bytes)
         self.largest = max(shape.size for shape in self.shapes)
         if self.largest * self.qps > MAX_TEST_BYTES:
             raise RequestError(f"{self.qps} QPs of {self.largest} bytes: at most {MAX_TEST_BYTES} bytes in all")
@@ -142,7 +133,7 @@ class WriteTest:
 
     async def run(self, begun: Any) -> str:
         """The whole test; `begun(fields)` answers the client. Returns done or stopped. Raises TestFailed, refusals."""
-        agent = self._agent.connections.dial(self.peer)
+        agent = self._local.connections.dial(self.peer)
         agent.on_lost = self._peer_lost
         try:
             flows, here = await self._set_up(agent)
@@ -165,14 +156,14 @@ class WriteTest:
         target = await agent.call("register", length=self.largest * self.qps, owned=True)
         here = {}
         if self.bidirectional:
-            region = self._agent.regions.add_memory(self.largest * self.qps)
-            self._session.regions.append(region)
+            region = self._local.regions.add_memory(self.largest * self.qps)
+            self._session.own_region(region)
             here = {"va": region.memory.va, "rkey": region.memory.rkey}
         data = memoryview(bytearray(self.largest))
         flows = []
         for index in range(self.qps):
-            connection = await self._agent.connections.open_reserved(agent, self.pmtu_bytes, self.transport)
-            self._session.connections[connection.qp.qpn] = connection
+            connection = await self._local.connections.open_reserved(agent, self.pmtu_bytes, self.transport)
+            self._session.own_qp(connection)
             connection.busy = True
             flows.append(LoadFlow(connection, data, target["va"] + index * self.largest, target["rkey"]))
         return flows, here
@@ -180,11 +171,11 @@ class WriteTest:
     def _described(self, flows: list[LoadFlow]) -> Fields:
         connections = [flow.connection for flow in flows]
         return {
-            "host": self._agent.host.name,
+            "host": self._local.host,
             "peer": self.peer,
             "transport": self.transport,
             "pmtu_bytes": connections[0].pmtu_bytes,
-            "planes": self._agent.plan.planes,
+            "planes": self._local.planes,
             "evs": len(connections[0].qp.ev_states()),
             "bidirectional": self.bidirectional,
             "depth": [shape.depth for shape in self.shapes],
@@ -193,7 +184,7 @@ class WriteTest:
 
     async def _measure(self, agent: PeerAgent, shape: LoadShape, flows: list[LoadFlow], here: dict[str, int]) -> None:
         """One size; tells its result. Raises TestFailed."""
-        tasks = self._agent.tasks
+        tasks = self._local.tasks
         flows = [LoadFlow(f.connection, f.data[: shape.size], f.remote_va, f.rkey) for f in flows]
         load = self._load = WriteLoad(shape, flows, tasks.clock, times=self._times)
         other = None
@@ -235,48 +226,56 @@ class WriteTest:
         self._client.send(event_of(event, None, fields))
 
 
-class MeasurementOps:
-    """Mixin of Operations: needs `_agent`, `_clients` and `_later`."""
+class RunningWork(Protocol):
+    """Something that runs for a client: its answer by `begun`, then events; returns done or stopped."""
 
-    _agent: Agent
-    _clients: ClientSessions
-    _last_work = 0
-    _work: dict[int, Any]
+    async def run(self, begun: Callable[[Fields], None]) -> str: ...
 
-    def _later(self, coroutine: Coroutine[Any, None, Fields], request: Fields, client: Client) -> None:
-        raise NotImplementedError
+    def stop(self) -> None: ...
 
-    def _refusal(self, request: Fields, error: Exception) -> str:
-        raise NotImplementedError
 
-    def op_write_bw(self, request: Fields, client: Client) -> None:
+class MeasurementService:
+    """`error_text`: what a client is told of an error that ended its test."""
+
+    def __init__(
+        self, local: LocalEnd, sessions: ClientSessions, error_text: Callable[[Fields, Exception], str]
+    ) -> None:
+        self._local, self._sessions, self._error_text = local, sessions, error_text
+        self._last_work = 0
+        self._work: dict[int, tuple[RunningWork, ClientSession]] = {}
+        """What has not ended, by number; work told to stop included."""
+
+    @rpc("write_bw")
+    def write_bw(self, request: Fields, client: Client) -> None:
         """Bandwidth of writes towards a peer."""
-        self._start_test(WriteTest(self._agent, client, self._fresh(client), request, times=False), request, client)
+        session = self._idle_session(client)
+        self._start(WriteTest(self._local, client, session, request, times=False), session, request, client)
 
-    def op_write_lat(self, request: Fields, client: Client) -> None:
+    @rpc("write_lat")
+    def write_lat(self, request: Fields, client: Client) -> None:
         """Latency of single writes towards a peer, from posting to completion."""
-        self._start_test(WriteTest(self._agent, client, self._fresh(client), request, times=True), request, client)
+        session = self._idle_session(client)
+        self._start(WriteTest(self._local, client, session, request, times=True), session, request, client)
 
-    def op_ev_sweep(self, request: Fields, client: Client) -> None:
+    @rpc("ev_sweep")
+    def ev_sweep(self, request: Fields, client: Client) -> None:
         """EV probes over all paths to a peer."""
-        self._fresh(client)
-        self._start_test(EvPing(self._agent, client, request), request, client)
+        session = self._idle_session(client)
+        self._start(EvPing(self._local, client, request), session, request, client)
 
-    def _fresh(self, client: Client) -> ClientSession:
+    def _idle_session(self, client: Client) -> ClientSession:
         """What a new test may own: a client runs one thing at a time."""
-        session = self._clients.of(client)
-        if session.running or session.connections:
+        session = self._sessions.of(client)
+        if session.has_qps or any(owner is session for _, owner in self._work.values()):
             raise RequestError("this connection has a test running: open another one, or `stop_work` first")
         return session
 
-    def _start_test(self, work: Any, request: Fields, client: Client) -> None:
+    def _start(self, work: RunningWork, session: ClientSession, request: Fields, client: Client) -> None:
         """Run `work`, answer when it has begun, tell the end as an event."""
         self._last_work += 1
         number = self._last_work
-        self._work[number] = work
-        session = self._clients.of(client)
-        session.stops.append(work.stop)
-        session.running += 1
+        self._work[number] = work, session
+        session.runs(work.stop)
         answered = False
 
         def begun(fields: Fields) -> None:
@@ -286,34 +285,36 @@ class MeasurementOps:
 
         def on_done(task: Task) -> None:
             del self._work[number]
-            session.running -= 1
-            session.stops = [stop for stop in session.stops if stop != work.stop]
-            error = None if task.error is None else self._refusal(request, task.error)
+            session.ended(work.stop)
+            error = None if task.error is None else self._error_text(request, task.error)
             if answered:
                 state = task.value if error is None else "failed"
                 client.send(event_of("end", None, {"work": number, "state": state, "error": error}))
             else:
                 client.refuse(request, error or "it ended before it began")
 
-        self._agent.tasks.spawn(work.run(begun), on_done)
+        self._local.tasks.spawn(work.run(begun), on_done)
 
-    def op_stop_work(self, request: Fields, client: Client) -> Fields:
+    @rpc("stop_work")
+    def stop_work(self, request: Fields, client: Client) -> Fields:
         """End a test: the one of that number, or what runs for this client."""
         number = take(request, "work", int, None)
         if number is None:
-            self._clients.of(client).stop()
+            self._sessions.of(client).stop()
         elif number in self._work:
-            self._work[number].stop()
+            self._work[number][0].stop()
         return {}
 
-    def op_release(self, request: Fields, client: Client) -> Fields:
-        """Let go of the QPs and regions made with `owned` on this connection."""
-        self._clients.of(client).release()
+    @rpc("release")
+    def release(self, request: Fields, client: Client) -> Fields:
+        """Release the QPs and regions made with `owned` on this connection."""
+        self._sessions.of(client).release()
         return {}
 
-    def op_run_writes(self, request: Fields, client: Client) -> None:
+    @rpc("run_writes")
+    def run_writes(self, request: Fields, client: Client) -> Later:
         """Post writes on QPs made for this client, towards its region; answered with what was measured."""
-        session = self._clients.of(client)
+        session, tasks = self._sessions.of(client), self._local.tasks
         qpns = take(request, "qpns", list)
         if not 1 <= len(qpns) <= MAX_QPS or not all(type(qpn) is int for qpn in qpns):
             raise RequestError(f"qpns = {qpns!r}: 1 to {MAX_QPS} numbers")
@@ -321,16 +322,16 @@ class MeasurementOps:
         stride = take(request, "stride", int, high=MAX_SIZE)
         va, rkey = take(request, "remote_va", int), take(request, "rkey", int, high=(1 << 32) - 1)
         data = memoryview(bytearray(shape.size))
-        flows = [LoadFlow(session.connection(n), data, va + i * stride, rkey) for i, n in enumerate(qpns)]
-        load = WriteLoad(shape, flows, self._agent.tasks.clock)
-        session.stops.append(load.stop)
+        flows = [LoadFlow(session.qp(n), data, va + i * stride, rkey) for i, n in enumerate(qpns)]
+        load = WriteLoad(shape, flows, tasks.clock)
+        session.runs(load.stop)
 
         async def run() -> Fields:
-            await measure(load, self._agent.tasks, None, lambda fields: None)
-            await drain(load, self._agent.tasks, DRAIN_S)
-            session.stops = [stop for stop in session.stops if stop != load.stop]
+            await measure(load, tasks, None, lambda fields: None)
+            await drain(load, tasks, DRAIN_S)
+            session.ended(load.stop)
             if load.failure is not None:
                 raise RequestError(load.failure)
             return {"result": load.result()}
 
-        self._later(run(), request, client)
+        return run()

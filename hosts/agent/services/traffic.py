@@ -19,20 +19,21 @@ the connection it was made on and goes with it (session.py).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from hosts.agent.connections import MRC
+from hosts.agent.connections import MRC, Connection, Connections
+from hosts.agent.regions import Regions
 from hosts.agent.requests import Fields, RequestError, take
+from hosts.agent.rpc_server import rpc
+from hosts.agent.session import ClientSession, ClientSessions
+from hosts.agent.tasks import Tasks
 from hosts.engine.config import Config, ConfigError
 from hosts.engine.qp import QpAttributes
 from hosts.traffic.message_stream import FlowSender, FlowSink, StreamShape
 from ipc.rpc import ServerConnection as Client
 
 if TYPE_CHECKING:
-    from hosts.agent.agent import Agent
-    from hosts.agent.connections import Connection
-    from hosts.agent.session import ClientSession, ClientSessions
     from hosts.traffic.collective_rank import RankDriver
 
 MAX_MESSAGE = 1 << 26
@@ -42,88 +43,99 @@ MAX_COLLECTIVE = 1 << 26
 LATENCIES_MAX = 100_000
 
 
+@dataclass(slots=True)
 class Traffic:
     """Flows and ranks of one client."""
 
-    def __init__(self) -> None:
-        self.sources: dict[str, tuple[FlowSender, list[Connection]]] = {}
-        self.sinks: dict[str, tuple[FlowSink, list[Connection]]] = {}
-        self.ranks: dict[str, tuple[RankDriver, list[Connection], list[Connection]]] = {}
-        """By flow: the driver, connections that send, connections that receive."""
+    sources: dict[str, tuple[FlowSender, list[Connection]]] = field(default_factory=dict)
+    sinks: dict[str, tuple[FlowSink, list[Connection]]] = field(default_factory=dict)
+    ranks: dict[str, tuple[RankDriver, list[Connection], list[Connection]]] = field(default_factory=dict)
+    """By flow: the driver, connections that send, connections that receive."""
 
 
-class TrafficOps:
-    """Mixin of Operations: needs `_agent` and `_clients`."""
+class TrafficService:
+    """Flows and ranks of all clients. `config`: of the agent's QPs."""
 
-    _agent: Agent
-    _clients: ClientSessions
+    def __init__(
+        self, connections: Connections, regions: Regions, sessions: ClientSessions, tasks: Tasks, config: Config
+    ) -> None:
+        self._connections, self._regions, self._sessions = connections, regions, sessions
+        self._tasks, self._config = tasks, config
+        self._of: dict[ClientSession, Traffic] = {}
 
     def _traffic(self, client: Client) -> tuple[ClientSession, Traffic]:
-        session = self._clients.of(client)
-        if session.traffic is None:
-            session.traffic = Traffic()
-        return session, session.traffic
+        """Those of `client`, forgotten when its session is released."""
+        session = self._sessions.of(client)
+        if session not in self._of:
+            self._of[session] = Traffic()
+            session.own(lambda: self._of.pop(session))
+        return session, self._of[session]
 
     # ---- queue pairs --------------------------------------------------------------------------------------
 
-    def op_flow_qp(self, request: Fields, client: Client) -> Fields:
+    @rpc("flow_qp")
+    def flow_qp(self, request: Fields, client: Client) -> Fields:
         """A QP for flows, which nothing else takes."""
         peer, transport = take(request, "peer", str), take(request, "transport", str, MRC)
         settings = take(request, "settings", dict, {})
-        connection = self._agent.connections.create(peer, transport, settings)
+        connection = self._connections.create(peer, transport, settings)
         connection.reserved = True
-        self._clients.of(client).connections[connection.qp.qpn] = connection
+        self._sessions.of(client).own_qp(connection)
         return {"qpn": connection.qp.qpn, "attributes": connection.qp.attributes().to_json()}
 
-    def op_flow_connect(self, request: Fields, client: Client) -> Fields:
+    @rpc("flow_connect")
+    def flow_connect(self, request: Fields, client: Client) -> Fields:
         """INIT -> RTS; `config`: keys of this QP alone, `evs`: only these."""
-        connection = self._clients.of(client).connection(take(request, "qpn", int))
+        connection = self._sessions.of(client).qp(take(request, "qpn", int))
         remote = QpAttributes.from_json(take(request, "remote", dict))
         keys, evs = take(request, "config", dict, {}), take(request, "evs", list, None)
         try:
-            config = Config.from_json({**self._agent.config.to_json(), **keys}) if keys else None
+            config = Config.from_json({**self._config.to_json(), **keys}) if keys else None
         except ConfigError as error:
             raise RequestError(f"config: {error}") from None
-        pmtu = min(remote.pmtu_bytes, (config or self._agent.config).pmtu_bytes)
-        self._agent.connections.connect(connection, replace(remote, pmtu_bytes=pmtu), config=config, only=evs)
+        pmtu = min(remote.pmtu_bytes, (config or self._config).pmtu_bytes)
+        self._connections.connect(connection, replace(remote, pmtu_bytes=pmtu), config=config, only=evs)
         return {}
 
     # ---- flows --------------------------------------------------------------------------------------------
 
-    def op_flow_sink(self, request: Fields, client: Client) -> Fields:
+    @rpc("flow_sink")
+    def flow_sink(self, request: Fields, client: Client) -> Fields:
         """Memory for a flow, one slot for each message in flight."""
         session, traffic = self._traffic(client)
         name, shape = take(request, "flow", str), shape_of(request)
         connections = self._own(session, take(request, "qpns", list))
-        region = self._agent.regions.add_memory(shape.depth * shape.message_bytes)
-        session.regions.append(region)
+        region = self._regions.add_memory(shape.depth * shape.message_bytes)
+        session.own_region(region)
         sink = FlowSink(region.memory.view, shape)
         traffic.sinks[name] = (sink, connections)
         for connection in connections:
             connection.on_imm = lambda _qpn, imm: sink.arrived(imm)
         return {"va": region.memory.va, "rkey": region.memory.rkey}
 
-    def op_flow_source(self, request: Fields, client: Client) -> Fields:
+    @rpc("flow_source")
+    def flow_source(self, request: Fields, client: Client) -> Fields:
         """Begin to send at `start_s`."""
         session, traffic = self._traffic(client)
         name, shape = take(request, "flow", str), shape_of(request)
         connections = self._own(session, take(request, "qpns", list))
         remote = take(request, "va", int), take(request, "rkey", int, high=(1 << 32) - 1)
         sender = FlowSender(
-            [one.qp for one in connections], shape, remote, self._agent.tasks.clock, self._agent.tasks.call_at,
+            [one.qp for one in connections], shape, remote, self._tasks.clock, self._tasks.call_at,
             imm=True, latencies=take(request, "latencies", bool, False),
         )  # fmt: skip
         traffic.sources[name] = (sender, connections)
         for connection in connections:
             connection.on_completion = lambda _one, completion: sender.completed(completion)
-        session.stops.append(sender.stop)
-        self._agent.tasks.call_at(take(request, "start_s", float), sender.start)
+        session.runs(sender.stop)
+        self._tasks.call_at(take(request, "start_s", float), sender.start)
         stop_s = take(request, "stop_s", float, None)
         if stop_s is not None:
-            self._agent.tasks.call_at(stop_s, sender.stop)
+            self._tasks.call_at(stop_s, sender.stop)
         return {}
 
-    def op_flow_stop(self, request: Fields, client: Client) -> Fields:
+    @rpc("flow_stop")
+    def flow_stop(self, request: Fields, client: Client) -> Fields:
         """Post no more on any flow of this client."""
         for sender, _ in self._traffic(client)[1].sources.values():
             sender.stop()
@@ -131,7 +143,8 @@ class TrafficOps:
 
     # ---- collectives --------------------------------------------------------------------------------------
 
-    def op_rank_open(self, request: Fields, client: Client) -> Fields:
+    @rpc("rank_open")
+    def rank_open(self, request: Fields, client: Client) -> Fields:
         """A rank with its memory."""
         session, traffic = self._traffic(client)
         size = take(request, "size_bytes", int, low=1, high=MAX_COLLECTIVE)
@@ -147,14 +160,15 @@ class TrafficOps:
             raise RequestError(str(error)) from None
         regions = {}
         for name, array in rank.regions.items():
-            region = self._agent.regions.add_buffer(memoryview(array).cast("B"))
-            session.regions.append(region)
+            region = self._regions.add_buffer(memoryview(array).cast("B"))
+            session.own_region(region)
             regions[name] = [region.memory.va, region.memory.rkey]
-        driver = RankDriver(rank, iterations, self._agent.tasks.clock)
+        driver = RankDriver(rank, iterations, self._tasks.clock)
         traffic.ranks[take(request, "flow", str)] = (driver, [], [])
         return {"regions": regions, "size_bytes": rank.size_bytes, "bus_factor": rank.bus_factor}
 
-    def op_rank_link(self, request: Fields, client: Client) -> Fields:
+    @rpc("rank_link")
+    def rank_link(self, request: Fields, client: Client) -> Fields:
         """QPs of a rank: ours towards `peer`, and those on which others write to us."""
         session, traffic = self._traffic(client)
         driver, sending, receiving = self._rank(traffic, request)
@@ -178,10 +192,11 @@ class TrafficOps:
             raise RequestError(f"rank_link: {error}") from None
         return {}
 
-    def op_rank_start(self, request: Fields, client: Client) -> Fields:
+    @rpc("rank_start")
+    def rank_start(self, request: Fields, client: Client) -> Fields:
         """Begin at `start_s`."""
         driver, _, _ = self._rank(self._traffic(client)[1], request)
-        self._agent.tasks.call_at(take(request, "start_s", float), driver.start)
+        self._tasks.call_at(take(request, "start_s", float), driver.start)
         return {}
 
     @staticmethod
@@ -193,11 +208,12 @@ class TrafficOps:
 
     # ---- looking ------------------------------------------------------------------------------------------
 
-    def op_flow_read(self, request: Fields, client: Client) -> Fields:
+    @rpc("flow_read")
+    def flow_read(self, request: Fields, client: Client) -> Fields:
         """How far everything of this client is; `latencies` are those since it was asked last."""
         traffic = self._traffic(client)[1]
         return {
-            "t": self._agent.tasks.clock(),
+            "t": self._tasks.clock(),
             "sources": {name: source_json(*one) for name, one in traffic.sources.items()},
             "sinks": {name: sink_json(*one) for name, one in traffic.sinks.items()},
             "ranks": {name: rank_json(*one) for name, one in traffic.ranks.items()},
@@ -206,7 +222,7 @@ class TrafficOps:
     def _own(self, session: ClientSession, qpns: list[Any]) -> list[Connection]:
         if not qpns or not all(type(qpn) is int for qpn in qpns):
             raise RequestError(f"qpns = {qpns!r}: numbers of QPs made with flow_qp")
-        return [session.connection(qpn) for qpn in qpns]
+        return [session.qp(qpn) for qpn in qpns]
 
 
 def shape_of(request: Fields) -> StreamShape:
@@ -243,7 +259,7 @@ def sink_json(sink: FlowSink, connections: list[Connection]) -> Fields:
 
 def held_packets(connections: list[Connection]) -> int:
     """Most packets that a receiving QP holds above a hole now; 0 for the baseline, which keeps none."""
-    return max((getattr(one.qp.responder, "held_packets", 0) for one in connections), default=0)
+    return max((one.qp.held_packets() for one in connections), default=0)
 
 
 def rank_json(driver: RankDriver, sending: list[Connection], receiving: list[Connection]) -> Fields:

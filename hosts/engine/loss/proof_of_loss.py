@@ -16,12 +16,8 @@ measured by when their packets left. A late answer ends the run. For a packet of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hosts.engine.loss.roundtrips import RoundTrips
-
-if TYPE_CHECKING:
-    from hosts.engine.paths.ev import Ev
+from hosts.engine.paths.ev import Ev
 
 NEVER = float("-inf")
 PLANES = 32

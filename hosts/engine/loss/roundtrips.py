@@ -18,12 +18,8 @@ Design notes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hosts.engine.config import Config
-
-if TYPE_CHECKING:
-    from hosts.engine.paths.ev import Ev
+from hosts.engine.paths.ev import Ev
 
 PATIENCE = 1.5
 """Round trips before distance alone makes a packet suspect."""
@@ -76,7 +72,8 @@ class RoundTrips:
 
     def _late_left(self, now: float) -> float:
         """What is left of the longest late answer, seconds."""
-        return self._late_s * 0.5 ** ((now - self._late_at) / LATE_HALVES_S)
+        left: float = self._late_s * 0.5 ** ((now - self._late_at) / LATE_HALVES_S)
+        return left
 
     # ---- what follows -----------------------------------------------------------------------------------
 

@@ -19,15 +19,12 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from typing import TYPE_CHECKING
 
 from hosts.engine.events import LossCause
 from hosts.engine.loss.proof_of_loss import ProofOfLoss
-
-if TYPE_CHECKING:
-    from hosts.engine.messages import Message
-    from hosts.engine.paths.ev import Ev
-    from hosts.engine.wire.packets import Sack
+from hosts.engine.messages import Message
+from hosts.engine.paths.ev import Ev
+from hosts.engine.wire.packets import Sack
 
 IN_FLIGHT, ARRIVED, GIVEN_UP = 0, 1, 2
 """States of a transmission. GIVEN_UP = lost, trimmed or refused; it waits to be sent again."""
@@ -121,8 +118,8 @@ class SendWindow:
     """`cack`: nothing is missing at or below this PSN. `next_psn`: first PSN never sent. Both unwrapped."""
 
     __slots__ = (
-        "_above", "_age_limits", "_by_age", "_fifo", "_hearing", "_newest", "_suspects", "_timer_limit", "_timers",
-        "bytes", "cack", "next_psn", "outstanding", "serial",
+        "_above", "_age_limits", "_by_age", "_by_ev", "_ev_limits", "_fifo", "_hearing", "_newest", "_suspects",
+        "_timer_limit", "_timers", "bytes", "cack", "next_psn", "outstanding", "serial",
     )  # fmt: skip
 
     def __init__(self, first_psn: int, ev_fifo: bool, hearing: ProofOfLoss):
@@ -140,6 +137,9 @@ class SendWindow:
         self._by_age: dict[int, deque[Sent]] = {}
         """By plane, oldest first."""
         self._age_limits: dict[int, int] = {}
+        self._by_ev: dict[Ev, deque[Sent]] = {}
+        """By EV, oldest first; those no longer in flight go when one behind them arrives."""
+        self._ev_limits: dict[Ev, int] = {}
         self._newest = 0
         """Highest serial known to have arrived, of those where the copy is beyond doubt."""
         self._suspects: list[tuple[Sent, LossCause]] = []
@@ -164,9 +164,12 @@ class SendWindow:
         queue.append(sent)
         if len(queue) > self._age_limits[plane]:
             self._age_limits[plane] = _compact(queue)
-        ev.flight.append(sent)
-        if len(ev.flight) > ev.flight_limit:
-            ev.flight_limit = _compact(ev.flight)
+        queue = self._by_ev.get(ev)
+        if queue is None:
+            queue, self._ev_limits[ev] = self._by_ev.setdefault(ev, deque()), COMPACT_FROM
+        queue.append(sent)
+        if len(queue) > self._ev_limits[ev]:
+            self._ev_limits[ev] = _compact(queue)
         timers = self._timers
         heapq.heappush(timers, (sent.deadline, sent.serial, sent))
         if len(timers) > self._timer_limit:
@@ -241,7 +244,7 @@ class SendWindow:
     def overtake(self, sent: Sent) -> None:
         """`sent` arrived beyond doubt: older packets of its EV that did not become suspects (rule a)."""
         ev = sent.ev
-        queue, serial = ev.flight, sent.serial
+        queue, serial = self._by_ev[ev], sent.serial
         if serial > ev.newest_arrived:
             ev.newest_arrived = serial
         while queue and queue[0].serial <= serial:
@@ -285,12 +288,12 @@ class SendWindow:
         proven: list[tuple[Sent, LossCause]] = []
         waiting: list[tuple[Sent, LossCause]] = []
         last = min(base + BITMAP_BITS - 1, seen)
-        known: set[int] = set()
+        listed: set[int] = set()
         for pair in self._suspects:
             sent = pair[0]
-            if sent.state != IN_FLIGHT or sent.serial in known:
+            if sent.state != IN_FLIGHT or sent.serial in listed:
                 continue
-            known.add(sent.serial)
+            listed.add(sent.serial)
             (proven if base <= sent.psn <= last else waiting).append(pair)
         self._suspects = waiting
         return proven

@@ -1,15 +1,17 @@
 """How a requestor learns of losses beyond rules (a) to (c) of §5.9: by asking when all is silent, and by guessing.
 
 `TailLossProbe` is note 3 of docs/design/requestor.md: halfway to a packet's expiry probes leave over other EVs, and
-their answers tell whether the packet is missing. `HeuristicLoss` is what the variants `clear_bits` "lost" and
-`loss_rule` "ooo" add (§12 rows 18 and 23): holes that are taken for losses without any proof.
+their answers tell whether the packet is missing. `Trial` is an EV that has a packet overdue. `HeuristicLoss` is what
+the variants `clear_bits` "lost" and `loss_rule` "ooo" add (§12 rows 18 and 23): holes that are taken for losses without
+any proof.
 """
 
 from __future__ import annotations
 
 from hosts.engine.config import Config
 from hosts.engine.loss.proof_of_loss import ProofOfLoss
-from hosts.engine.loss.send_window import BITMAP_BITS, SendWindow, Sent
+from hosts.engine.loss.send_window import BITMAP_BITS, Copy, SendWindow, Sent
+from hosts.engine.paths.ev import Ev
 from hosts.engine.paths.paths import QpPaths
 from hosts.engine.wire.packets import Sack
 
@@ -48,6 +50,22 @@ class TailLossProbe:
         if self._paths.profile.usable and not self._hearing.missed(sent.ev, sent.sent_at):
             self._paths.ask(self._paths.profile.sibling(sent.ev))
             self._paths.refresh(sent.ev)
+
+
+class Trial:
+    """An EV whose packet, `copy`, is overdue though its retransmission arrived: to be asked at `verdict_at`."""
+
+    __slots__ = ("ev", "timestamp", "verdict_at")
+
+    def __init__(self, verdict_at: float, copy: Copy):
+        self.verdict_at = verdict_at
+        self.ev, self.timestamp = copy.ev, copy.timestamp
+
+    def acquits(self, ev: Ev, sack: Sack) -> bool:
+        """Whether the SACK was triggered by that very packet, or by one that followed it on its path."""
+        if ev is not self.ev:
+            return False
+        return self.timestamp is None or (sack.timestamp - self.timestamp & 0xFFFF) < 0x8000
 
 
 class HeuristicLoss:

@@ -8,21 +8,14 @@ leave `elsewhere`, the first answer to an EV probe by the way it came. Why: docs
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
 
-from hosts.engine.paths.ev import Ev, EvState, shuffle
-
-if TYPE_CHECKING:
-    from hosts.engine.qp import EngineQueuePair
+from hosts.engine.paths.ev import Ev, EvProfile, shuffle
+from hosts.engine.paths.ev_state import EvState
+from hosts.engine.wire.packets import elsewhere
 
 PLANE_FAILURES = 2
 """EV probes unanswered in a row on a plane, whichever EVs they tried, after which its proven EV is tried again."""
 _WORKING = (EvState.GOOD, EvState.SKIP)
-
-
-def elsewhere(plane: int) -> int:
-    """Plane of a control packet whose trigger came in on `plane`, when the usual way is in doubt. See route()."""
-    return ~plane
 
 
 class Slot:
@@ -47,13 +40,13 @@ class Slot:
 
 
 class AckPaths:
-    """Of one peer. `qps`: the QPs connected to it, whose profiles name the EVs there are."""
+    """Of one peer. `profiles`: those of the QPs connected to it, which name the EVs there are; the owner keeps it."""
 
-    __slots__ = ("_qps", "_rng", "_round", "_slots", "_turn", "_usual_next", "proved_at", "rtt_s")
+    __slots__ = ("_profiles", "_rng", "_round", "_slots", "_turn", "_usual_next", "proved_at", "rtt_s")
 
-    def __init__(self, planes: int, qps: list[EngineQueuePair], rng: Random):
+    def __init__(self, planes: int, profiles: list[EvProfile], rng: Random):
         self._slots = [Slot() for _ in range(planes)]
-        self._qps, self._rng = qps, rng
+        self._profiles, self._rng = profiles, rng
         self._turn = 0
         self._usual_next = False
         """The next answer that is wanted elsewhere leaves by the usual way."""
@@ -112,7 +105,7 @@ class AckPaths:
                 ev = self._round.pop()
                 if free >> ev.plane & 1 and ev.state in _WORKING:
                     return ev
-            self._round = [ev for qp in self._qps[:1] if qp.paths is not None for ev in qp.paths.profile]
+            self._round = [ev for profile in self._profiles[:1] for ev in profile]
             shuffle(self._round, self._rng)
         return None
 
@@ -123,11 +116,10 @@ class AckPaths:
 
     def _any(self, plane: int, avoid: int | None = None) -> Ev | None:
         """One of the plane's EVs that our own data has not found bad, at random, but not `avoid`."""
-        for qp in self._qps:
-            if qp.paths is not None:
-                found = [ev for ev in qp.paths.profile.on_plane(plane) if ev.state in _WORKING and ev.value != avoid]
-                if found:
-                    return found[int(self._rng.random() * len(found))]
+        for profile in self._profiles:
+            found = [ev for ev in profile.on_plane(plane) if ev.state in _WORKING and ev.value != avoid]
+            if found:
+                return found[int(self._rng.random() * len(found))]
         return None
 
     def route(self, plane: int, up: int, free: int) -> tuple[int, int] | None:
@@ -223,7 +215,7 @@ class AckPaths:
             ev = slot.ev = None
         if ev is not None:
             return ev.value
-        if slot.heard is not None and not (slot.failing and self._qps):
+        if slot.heard is not None and not (slot.failing and self._profiles):
             return slot.heard
         ev = self._any(plane)
         return slot.heard if ev is None else ev.value

@@ -27,13 +27,14 @@ from hosts.engine.connection import Context, Counters, TxCredit
 from hosts.engine.events import EvChanged, EvReplaced
 from hosts.engine.loss.proof_of_loss import ProofOfLoss
 from hosts.engine.paths.ack_paths import AckPaths
-from hosts.engine.paths.ev import Ev, EvProfile, EvSignal, EvState, Move
+from hosts.engine.paths.ev import Ev, EvProfile, Move
+from hosts.engine.paths.ev_state import EvSignal, EvState
 from hosts.engine.wire.packets import ECN_ECT0, Packet, ReliabilityProbe, Sack, Verdict
 
 ASKINGS = 2
 """Times that a probe is asked, evenly spread over probe_timeout_s, each with another way back, before it has failed."""
 _SHOWN = (EvState.ASSUMED_BAD, EvState.DENIED)
-_ANSWERS = {
+_ANSWERS: dict[int, EvSignal] = {
     Verdict.SKIP_ONCE: EvSignal.PROBE_SKIP_ONCE,
     Verdict.ALWAYS_SKIP: EvSignal.PROBE_FAILED,
 }
@@ -223,7 +224,7 @@ class QpPaths:
 
     def on_answer(self, sack: Sack, now: float) -> None:
         """A SACK with pr = 1. Unknown ids and ids of another EV are ignored."""
-        found = self._pending.get(sack.probe_id)  # type: ignore[arg-type]
+        found = None if sack.probe_id is None else self._pending.get(sack.probe_id)
         if found is None or sack.entropy != found[0].ev.value:
             return
         probe, sent_at = found

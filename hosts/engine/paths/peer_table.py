@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from hosts.engine.cc.incast import IncastSignal
 from hosts.engine.cc.qpcc import Qpcc, Qpccs
@@ -31,6 +31,7 @@ from hosts.engine.config import Config
 from hosts.engine.connection import TxCredit
 from hosts.engine.events import Event, EvProbeResult, PlaneChanged
 from hosts.engine.paths.ack_paths import AckPaths
+from hosts.engine.paths.ev import Ev, EvProfile
 from hosts.engine.wire.packets import (
     ECN_ECT0,
     ECN_NOT_ECT,
@@ -40,10 +41,6 @@ from hosts.engine.wire.packets import (
     EndpointResponse,
     Packet,
 )
-
-if TYPE_CHECKING:
-    from hosts.engine.paths.ev import Ev
-    from hosts.engine.qp import EngineQueuePair
 
 ALL_PORTS = 0xFFFFFFFF
 REQUEST_BITS = 16
@@ -56,18 +53,44 @@ PROBE_RTTS = 4
 """Round trips that an EV probe for the reverse set waits for its answer, if that is less than probe_timeout_s."""
 
 
+class PortListener(Protocol):
+    """A connected QP as this table sees it."""
+
+    @property
+    def sends(self) -> bool:
+        """Whether it is connected and has not failed."""
+
+    def on_ports(self, local: int, peer: int, now: float) -> None:
+        """Masks of the ports that are up here and at the peer."""
+
+
 class Peer:
     """What is known of one other host."""
 
     __slots__ = (
-        "acknowledged", "last_update", "last_update_at", "lease_ends", "name", "passed_over", "ports", "probe_at",
-        "probes_left", "qps", "reverse", "update_at", "update_id", "update_waits", "updates_sent",
+        "acknowledged",
+        "last_update",
+        "last_update_at",
+        "lease_ends",
+        "listeners",
+        "name",
+        "passed_over",
+        "ports",
+        "probe_at",
+        "probes_left",
+        "profiles",
+        "reverse",
+        "update_at",
+        "update_id",
+        "update_waits",
+        "updates_sent",
     )  # fmt: skip
 
     def __init__(self, name: str, planes: int, rng: Random):
         self.name = name
-        self.qps: list[EngineQueuePair] = []
-        """Connected QPs."""
+        self.listeners: list[PortListener] = []
+        """Connected QPs; `profiles` are theirs, in the same order."""
+        self.profiles: list[EvProfile] = []
         self.ports = ALL_PORTS
         """Bit p: its port of plane p is up, as far as it told us."""
         self.lease_ends: float | None = None
@@ -77,7 +100,7 @@ class Peer:
         self.last_update_at = 0.0
         self.passed_over: int | None = None
         """Request id of the newest update if it was older than that one."""
-        self.reverse = AckPaths(planes, self.qps, rng)
+        self.reverse = AckPaths(planes, self.profiles, rng)
         self.probe_at: float | None = None
         """When an EV probe for the reverse set may leave; None = no data came in since the last one."""
         self.probes_left = 0
@@ -138,26 +161,28 @@ class PeerTable:
             peer = self._by_name[name] = Peer(name, self._planes, self._rng)
         return peer
 
-    def connected(self, peer: Peer, qp: EngineQueuePair, now: float) -> None:
+    def connected(self, peer: Peer, qp: PortListener, profile: EvProfile, now: float) -> None:
         """A QP with that peer is up, and the peer may have been restarted: see the design note.
 
         Its map stays as it is: its word may have been faster than the news that it has connected.
         """
-        first = not peer.qps
+        first = not peer.listeners
         if first:
             peer.reverse.forget()
         peer.last_update = None
-        peer.qps.append(qp)
+        peer.listeners.append(qp)
+        peer.profiles.append(profile)
         qp.on_ports(self.local_ports, peer.ports, now)
         if first or self.local_ports != self._mask or not peer.acknowledged:
             self.tell(peer, now)
 
     @staticmethod
-    def disconnected(peer: Peer, qp: EngineQueuePair) -> None:
+    def disconnected(peer: Peer, qp: PortListener) -> None:
         """A QP with that peer is gone. With the last one goes what would renew the proof of reverse EVs."""
-        if qp in peer.qps:
-            peer.qps.remove(qp)
-            if not peer.qps:
+        if qp in peer.listeners:
+            at = peer.listeners.index(qp)
+            del peer.listeners[at], peer.profiles[at]
+            if not peer.listeners:
                 peer.reverse.forget()
 
     # ---- control packets --------------------------------------------------------------------------------
@@ -216,12 +241,12 @@ class PeerTable:
             self.tell(peer, now)
 
     def _apply(self, peer: Peer, now: float) -> None:
-        for qp in peer.qps:
+        for qp in peer.listeners:
             qp.on_ports(self.local_ports, peer.ports, now)
 
     def tell(self, peer: Peer, now: float) -> None:
         """Start a port status update to a peer with whom a QP is connected."""
-        if peer.qps:
+        if peer.listeners:
             peer.update_id = self._new_id()
             peer.update_at, peer.updates_sent, peer.acknowledged = now, 0, False
 
@@ -387,7 +412,7 @@ class PeerTable:
                 self._believe(peer, ALL_PORTS, now)
             if peer.update_at is None or peer.update_at > now:
                 continue
-            if not any(qp.state.value == "rts" for qp in peer.qps):
+            if not any(qp.sends for qp in peer.listeners):
                 peer.update_at = None  # nobody sends to us; the next connect tells
                 continue
             self._update(peer, now)

@@ -20,7 +20,7 @@ from hosts.engine.rocev2.rc_packets import (
     RcWrite,
 )
 from hosts.engine.wire.headers import AETH, IMMDT, RETH, Layout
-from hosts.engine.wire.packets import NOMINAL_OVERHEAD
+from hosts.engine.wire.packets import NOMINAL_OVERHEAD, Envelope
 
 RC_OPCODES = {int(op): op for op in RcOpcode}
 RC_KINDS = frozenset((RcWrite, RcAck, Cnp))
@@ -74,7 +74,7 @@ def encode_rc(record: RcPacket) -> RcBody:
 
 
 def decode_rc(
-    view: memoryview, at: int, opcode: RcOpcode, flags1: int, word: int, envelope: tuple, length: int
+    view: memoryview, at: int, opcode: RcOpcode, flags1: int, word: int, envelope: Envelope, length: int
 ) -> RcPacket:
     """The record whose first byte after BTH is at `at`; `view` ends with the iCRC, which was found right.
 
@@ -93,8 +93,9 @@ def decode_rc(
             values.update(layout.unpack(view, at))
             at += layout.size
         return RcWrite(
-            *envelope, opcode, word & 0xFFFFFF, view[start:end], length + NOMINAL_OVERHEAD, **values,
-            ack_request=word >> 24 & FLAG_A != 0, solicited=flags1 & FLAGS_SE_OR_M != 0,
+            *envelope, opcode, word & 0xFFFFFF, view[start:end], length + NOMINAL_OVERHEAD,
+            values["va"], values["rkey"], values["dma_length"], values["imm"],
+            word >> 24 & FLAG_A != 0, flags1 & FLAGS_SE_OR_M != 0,
         )  # fmt: skip
     size = CNP_RESERVED if opcode is RcOpcode.CNP else AETH.size
     if pad or end - at != size:

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import Any
 
 from hosts.engine.config import Config
-from hosts.engine.connection import Context, Counters, TxCredit
+from hosts.engine.connection import Context, TxCredit
 from hosts.engine.errors import LocalError
 from hosts.engine.events import Event
 from hosts.engine.memory import EngineMemoryRegion, Memory
 from hosts.engine.paths.peer_table import PeerTable
 from hosts.engine.qp import EngineQpState, EngineQueuePair, QpAttributes
+from hosts.engine.rocev2.rc_counters import RcCounters
 from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcPacket, RcWrite
 from hosts.engine.rocev2.rc_rate import Dcqcn, LineRate, RcConfig, rate_control
 from hosts.engine.rocev2.rc_requestor import RcRequestor
@@ -28,20 +30,24 @@ from hosts.engine.rocev2.rc_responder import RcResponder
 from hosts.engine.wire.packets import Packet
 
 
-@dataclass(slots=True)
-class RcCounters(Counters):
-    """Of a baseline QP: `lost` counts returns, `overtaken` those for a sequence NAK, `nacks_sent` NAKs."""
+@dataclass(frozen=True, slots=True)
+class RcConnected:
+    """What a baseline QP has from connect() on; its halves answer to the calls that EngineQueuePair makes."""
 
-    cnps_sent: int = 0
-    cnps_received: int = 0
-    rnr_naks: int = 0
-    """RNR NAKs received: a WriteIMM found no posted receive at the peer."""
+    remote: QpAttributes
+    requestor: RcRequestor
+    responder: RcResponder
+    path: tuple[int, int]
+    """(EV, plane)"""
 
 
 class RcQueuePair(EngineQueuePair):
     """Made by Endpoint.create_qp(transport="rocev2"). What is not said here is as in EngineQueuePair."""
 
     transport = "rocev2"
+    connected: Any
+    """An RcConnected, of which EngineQueuePair uses what both have; see _rc."""
+    counters: RcCounters
 
     def __init__(
         self, qpn: int, psn: int, planes: int, config: Config, settings: RcConfig, memory: Memory, peers: PeerTable,
@@ -50,10 +56,16 @@ class RcQueuePair(EngineQueuePair):
         super().__init__(qpn, psn, planes, config, memory, peers, events, rng)
         self.counters = RcCounters(plane_packets=[0] * planes, plane_bytes=[0] * planes)
         self.settings = settings
-        self.path: tuple[int, int] | None = None
-        """(EV, plane) once connected; `paths`, the EV profile of MRC, stays None."""
-        self.requestor: RcRequestor | None = None  # type: ignore[assignment]
-        self.responder: RcResponder | None = None  # type: ignore[assignment]
+
+    @property
+    def _rc(self) -> RcConnected | None:
+        connected: RcConnected | None = self.connected
+        return connected
+
+    @property
+    def path(self) -> tuple[int, int] | None:
+        """(EV, plane) once connected; MRC's `paths` it has not."""
+        return None if self._rc is None else self._rc.path
 
     # ---- set-up -----------------------------------------------------------------------------------------
 
@@ -82,24 +94,25 @@ class RcQueuePair(EngineQueuePair):
         if window is not None and not isinstance(window, (LineRate, Dcqcn)):
             raise LocalError(f"window = {type(window).__name__}: a rocev2 QP needs a LineRate or a Dcqcn")
         spread = self.settings.ev_choice == "spread"
-        path = self.path = usable[self.qpn % len(usable)] if spread else self._rng.choice(usable)
+        path = usable[self.qpn % len(usable)] if spread else self._rng.choice(usable)
         config = self._config = config or self._config
         pmtu = min(config.pmtu_bytes, remote.pmtu_bytes)
         context = Context(self.qpn, remote.qpn, peer, config, self._events, pmtu, remote.mpr_packets, False)
-        self.peer, self.remote = peer, remote
-        self.requestor = RcRequestor(
+        self.peer = peer
+        requestor = RcRequestor(
             context, self.counters, self.settings, window or rate_control(self.settings, now), path, self.first_psn,
             self._port_up, self._fail,
         )  # fmt: skip
-        self.responder = RcResponder(
+        responder = RcResponder(
             context, self.counters, self._memory, self.settings, path, remote.psn, self._receives,
-            self._fail_responder,
+            partial(self._fail, blame_own=False),
         )  # fmt: skip
         self._handlers = {
-            RcWrite: self.responder.on_write,
-            RcAck: self.requestor.on_ack,
-            Cnp: self.requestor.on_cnp,
+            RcWrite: responder.on_write,
+            RcAck: requestor.on_ack,
+            Cnp: requestor.on_cnp,
         }
+        self.connected = RcConnected(remote, requestor, responder, path)
         self.state = EngineQpState.RTS
 
     def _port_up(self) -> bool:
@@ -112,18 +125,26 @@ class RcQueuePair(EngineQueuePair):
     ) -> int:
         """As EngineQueuePair's, without its limit of WriteIMM."""
         wr_id = super().post_write(local, remote_va, rkey, now=now, imm=imm, solicited=solicited)
-        self.requestor.start_timer(now)  # type: ignore[union-attr]
+        self.connected.requestor.start_timer(now)
         return wr_id
 
     def set_penalty(self, penalty: int) -> None:
         """Not in this transport: raises LocalError."""
         raise LocalError(f"QP {self.qpn} is rocev2: receiver flow control is MRC's")
 
+    def release(self) -> None:
+        """The QP is destroyed; it has no share of a window to give back."""
+        self._peers.qpccs.profiles.give_back(self._cc_profile)
+
+    def held_packets(self) -> int:
+        """0: what comes out of order is dropped."""
+        return 0
+
     def cc_state(self) -> dict[str, Any]:
         """Control, window and, with DCQCN, rate and alpha; empty before connect()."""
-        requestor = self.requestor
-        if requestor is None:
+        if self._rc is None:
             return {}
+        requestor = self._rc.requestor
         rate = requestor.rate
         return {
             "control": self.settings.control,
@@ -158,27 +179,29 @@ class RcQueuePair(EngineQueuePair):
             handler = self._handlers.get(type(packet))
             if handler is not None:
                 handler(packet, now)
-        elif self.responder is not None and type(packet) is RcWrite:
-            self.responder.repeat_nak()
+        elif self._rc is not None and type(packet) is RcWrite:
+            self._rc.responder.repeat_nak()
 
     def transmit(self, now: float, out: list[Any], limit: int, room: TxCredit) -> None:
         """What the responder owes, and up to `limit` data packets."""
-        if self.responder is None or self.requestor is None:
+        connected = self.connected
+        if connected is None:
             return
-        self.responder.transmit(out, room)
+        connected.responder.transmit(out, room)
         if self.state is EngineQpState.RTS:
-            self.requestor.transmit(now, out, limit, room)
+            connected.requestor.transmit(now, out, limit, room)
 
     def transport_ack(self) -> None:
         """None: ACKs leave with transmit, on the QP's own path."""
         return None
 
     def on_timer(self, now: float) -> None:
-        if self.state is EngineQpState.RTS and self.requestor is not None:
-            self.requestor.on_timer(now)
+        if self.state is EngineQpState.RTS and self.connected is not None:
+            self.connected.requestor.on_timer(now)
 
     def next_deadline(self) -> float | None:
         """When on_timer or transmit has something to do."""
-        if self.state is not EngineQpState.RTS or self.requestor is None:
+        connected = self._rc
+        if self.state is not EngineQpState.RTS or connected is None:
             return None
-        return self.requestor.next_deadline()
+        return connected.requestor.next_deadline()

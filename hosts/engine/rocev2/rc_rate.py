@@ -74,7 +74,7 @@ class RcConfig:
 
     @property
     def timeout_s(self) -> float:
-        return ACK_TIMEOUT_UNIT_S * 2**self.timeout
+        return ACK_TIMEOUT_UNIT_S * 2.0**self.timeout
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

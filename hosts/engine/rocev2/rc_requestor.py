@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hosts.engine.config import Config
-from hosts.engine.connection import Context, Counters, TxCredit
+from hosts.engine.connection import Context, TxCredit
 from hosts.engine.events import Completion, LossCause, PacketLost, Status
 from hosts.engine.rocev2.rc_codec import rc_write_size
+from hosts.engine.rocev2.rc_counters import RcCounters
 from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcPacket, RcSyndrome, RcWrite
 from hosts.engine.rocev2.rc_rate import Dcqcn, LineRate, RcConfig
 from hosts.engine.wire.packets import ECN_ECT0
@@ -26,7 +27,7 @@ _RNR_MS = (
 )  # fmt: skip
 RNR_TIMERS_S = {RcSyndrome.RNR_NAK | code: ms / 1000 for code, ms in enumerate(_RNR_MS)}
 """Syndromes 0x20..0x3F, and how long each asks to wait [IBTA]."""
-_NAK_STATUS = {
+_NAK_STATUS: dict[int, Status] = {
     RcSyndrome.NAK_INVALID_REQUEST: Status.REMOTE_INVALID_REQUEST,
     RcSyndrome.NAK_REMOTE_ACCESS: Status.REMOTE_ACCESS,
     RcSyndrome.NAK_REMOTE_OPERATION: Status.REMOTE_OPERATION,
@@ -60,7 +61,7 @@ class RcRequestor:
     """`ev`, `plane`: the path, for ever. `port_up()`: whether our port of it is. `fail` as for MRC's Requestor."""
 
     def __init__(
-        self, context: Context, counters: Counters, settings: RcConfig, rate: LineRate | Dcqcn, path: tuple[int, int],
+        self, context: Context, counters: RcCounters, settings: RcConfig, rate: LineRate | Dcqcn, path: tuple[int, int],
         first_psn: int, port_up: Callable[[], bool], fail: Callable[[Status, str, int | None, float], None],
     ):  # fmt: skip
         self._context, self._counters, self._settings = context, counters, settings
@@ -102,6 +103,9 @@ class RcRequestor:
     def restart(self, first_psn: int, remote_mpr: int, config: Config) -> None:
         """Before anything was posted: begin at another PSN. Windows of MRC mean nothing here."""
         self.una_psn = self.next_psn = self._sent_psn = self._end_psn = first_psn
+
+    def watch_paths(self, now: float) -> None:
+        """Nothing: the one path is for ever."""
 
     def pending(self) -> int:
         """Messages not completed."""
@@ -179,7 +183,7 @@ class RcRequestor:
 
     def on_cnp(self, packet: Cnp, now: float) -> None:
         """The receiver saw CE marks."""
-        self._counters.cnps_received += 1  # type: ignore[attr-defined]
+        self._counters.cnps_received += 1
         self.rate.on_cnp(now)
 
     def on_ack(self, ack: RcAck, now: float) -> None:
@@ -202,7 +206,7 @@ class RcRequestor:
             self._acknowledge(psn, now)
             self._not_ready(RNR_TIMERS_S[ack.syndrome], now)
         elif ack.syndrome in _NAK_STATUS:
-            status = _NAK_STATUS[ack.syndrome]  # type: ignore[index]
+            status = _NAK_STATUS[ack.syndrome]
             self._fail(status, f"the responder answered PSN {ack.psn:#x} with {status.value}", psn, now)
         else:
             counters.bad_feedback += 1
@@ -255,7 +259,7 @@ class RcRequestor:
         It did get through, so the other retry counter starts anew.
         """
         self._retries = 0
-        self._counters.rnr_naks += 1  # type: ignore[attr-defined]
+        self._counters.rnr_naks += 1
         self._rnr_retries += 1
         limit = self._settings.rnr_retry
         if limit < RNR_FOREVER and self._rnr_retries > limit:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from hosts.engine.connection import Context, Counters, TxCredit
+from hosts.engine.connection import Context, TxCredit
 from hosts.engine.events import ReceiveFlushed, Status, WriteImmReceived
 from hosts.engine.memory import AccessError, Memory
+from hosts.engine.rocev2.rc_counters import RcCounters
 from hosts.engine.rocev2.rc_packets import (
     RC_END,
     RC_IMM,
@@ -31,7 +32,7 @@ class RcResponder:
     """`path`: (EV, plane) our answers take. `receives`: ids of posted receives. `fail` as for MRC's Responder."""
 
     def __init__(
-        self, context: Context, counters: Counters, memory: Memory, settings: RcConfig, path: tuple[int, int],
+        self, context: Context, counters: RcCounters, memory: Memory, settings: RcConfig, path: tuple[int, int],
         first_psn: int, receives: deque[int], fail: Callable[[Status, str, int | None, float], None],
     ):  # fmt: skip
         self._context, self._counters, self._memory, self._settings = context, counters, memory, settings
@@ -134,7 +135,7 @@ class RcResponder:
         head = (context.remote_qpn, self._ev, self._plane, context.config.dscp_control, ECN_NOT_ECT)
         if self._cnp_owed and room.free & bit:
             self._cnp_owed = False
-            counters.cnps_sent += 1  # type: ignore[attr-defined]
+            counters.cnps_sent += 1
             self._send(Cnp(*head), out, room)
         if not room.free & bit:
             return

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from hosts.engine.config import Config
 from hosts.engine.errors import WireError
-from hosts.engine.rocev2.rc_codec import RC_KINDS, RC_OPCODES, decode_rc, encode_rc
-from hosts.engine.rocev2.rc_packets import RcPacket
+from hosts.engine.rocev2.rc_codec import RC_OPCODES, decode_rc, encode_rc
+from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcPacket, RcWrite
 from hosts.engine.wire.headers import (
     AETH,
     BTH,
@@ -42,6 +42,7 @@ from hosts.engine.wire.packets import (
     WRITE_OPCODES,
     EndpointRequest,
     EndpointResponse,
+    Envelope,
     Nack,
     NackReason,
     Opcode,
@@ -58,6 +59,7 @@ PROTOCOL_UDP = 17
 IPV6_SIZE, IPV4_SIZE, UDP_SIZE, BTH_SIZE, ICRC_SIZE = 40, 20, 8, 12, 4
 
 _OPCODES = {int(op): op for op in Opcode}
+_RC_RECORDS = (RcWrite, RcAck, Cnp)
 _WRITE_SIZE = {
     (op, ts): sum(layout.size for layout in write_headers(op, ts)) for op in WRITE_OPCODES for ts in (False, True)
 }
@@ -187,7 +189,7 @@ class Codec:
         """Bytes of a record. Raises ValueError for field values that fit no header (a bug of the caller)."""
         if type(record) is Write:
             return self._encode_write(record, addressing)
-        if type(record) in RC_KINDS:
+        if isinstance(record, _RC_RECORDS):
             return self._encode_rc(record, addressing)
         opcode, flags, psn, body = _control_body(record)
         header, crc = self._start(record, addressing, opcode, 0, flags, psn, len(body))
@@ -279,8 +281,8 @@ class Codec:
             raise WireError(f"UDP port {dport}")
         if udp_length != length:
             raise WireError(f"UDP length {udp_length} in {length} bytes of IP payload")
-        opcode = _OPCODES.get(opbyte) or RC_OPCODES.get(opbyte)
-        if opcode is None:
+        opcode = _OPCODES.get(opbyte)  # None: the baseline's
+        if opcode is None and opbyte not in RC_OPCODES:
             raise WireError(f"opcode {opbyte:#04x}")
         if flags1 & 0x0F:
             raise WireError(f"tver {flags1 & 0x0F}")
@@ -295,6 +297,8 @@ class Codec:
         if trimmed is not None:
             if present > length:
                 raise WireError(f"{present} bytes behind an IP header that announces {length}")
+            if opcode is None:
+                raise WireError(f"{RC_OPCODES[opbyte].name} with a TRIMMED codepoint: only data packets are trimmed")
             return _decode_trimmed(packet, body, opcode, flags1, word, envelope, length, trimmed)
         if present != length:
             raise WireError(f"{present} bytes behind an IP header that announces {length}")
@@ -306,10 +310,10 @@ class Codec:
         crc = (icrc_ipv6 if version == 6 else icrc_ipv4)(view[:-ICRC_SIZE])
         if crc != _ICRC.unpack_from(packet, len(packet) - ICRC_SIZE)[0]:
             raise WireError("iCRC")
+        if opcode is None:
+            return decode_rc(view, body, RC_OPCODES[opbyte], flags1, word, envelope, length)
         if opcode in WRITE_OPCODES:
             return _decode_write(view, body, opcode, flags1, word, envelope, length)
-        if opbyte in RC_OPCODES:
-            return decode_rc(view, body, opcode, flags1, word, envelope, length)
         if flags1 & 0x30 or len(packet) - ICRC_SIZE - body != _CONTROL_SIZE[opcode]:
             raise WireError(f"{opcode.name}: {len(packet) - ICRC_SIZE - body} bytes after BTH, pad {flags1 >> 4 & 3}")
         return _DECODERS[opcode](packet, body, word, envelope)
@@ -365,7 +369,7 @@ def udp_checksum(packet: bytes | bytearray | memoryview, ip: int, version: int) 
 
 
 def _decode_write(
-    view: memoryview, at: int, opcode: Opcode, flags1: int, word: int, envelope: tuple, length: int
+    view: memoryview, at: int, opcode: Opcode, flags1: int, word: int, envelope: Envelope, length: int
 ) -> Write:
     timestamp, tsr, imm = None, 0, 0
     has_timestamp = bool(word >> 24 & FLAG_TS)
@@ -391,7 +395,7 @@ def _decode_write(
 
 
 def _decode_trimmed(
-    packet: bytes | memoryview, at: int, opcode: Opcode, flags1: int, word: int, envelope: tuple, length: int,
+    packet: bytes | memoryview, at: int, opcode: Opcode, flags1: int, word: int, envelope: Envelope, length: int,
     reason: NackReason,
 ) -> Write:  # fmt: skip
     """What is left of a trimmed write: BTH, METH and TSETH; RETH is not looked at (§4.3).
@@ -472,7 +476,7 @@ def _response_body(p: EndpointResponse) -> tuple[Opcode, int, int, bytes]:
     return Opcode.ENDPOINT_RESPONSE, 0, p.request_id, EETH.pack({"op": p.op, "tx_timestamp": p.timestamp})
 
 
-_BODIES = {
+_BODIES: dict[type, Callable[[Any], tuple[Opcode, int, int, bytes]]] = {
     Sack: _sack_body,
     Nack: _nack_body,
     TransportAck: _ack_body,
@@ -482,7 +486,7 @@ _BODIES = {
 }
 
 
-def _decode_sack(packet: bytes | memoryview, at: int, word: int, envelope: tuple) -> Sack:
+def _decode_sack(packet: bytes | memoryview, at: int, word: int, envelope: Envelope) -> Sack:
     (flags, offset, entropy, spdcid, dpdcid, cack, cc, mpr, sack_offset, bitmap, timestamp, ooo, tail) = (
         _SETH_CC.unpack_from(packet, at)
     )
@@ -495,35 +499,35 @@ def _decode_sack(packet: bytes | memoryview, at: int, word: int, envelope: tuple
     )  # fmt: skip
 
 
-def _decode_nack(packet: bytes | memoryview, at: int, word: int, envelope: tuple) -> Nack:
+def _decode_nack(packet: bytes | memoryview, at: int, word: int, envelope: Envelope) -> Nack:
     h = NETH.unpack(packet, at)
     return Nack(*envelope, h["nack_psn"], h["reason"], h["entropy"], h["tx_timestamp"], h["spdcid"], h["dpdcid"],
                 h["cc_type"])  # fmt: skip
 
 
-def _decode_ack(packet: bytes | memoryview, at: int, word: int, envelope: tuple) -> TransportAck:
+def _decode_ack(packet: bytes | memoryview, at: int, word: int, envelope: Envelope) -> TransportAck:
     h = AETH.unpack(packet, at)
     return TransportAck(*envelope, word & 0xFFFFFF, h["syndrome"], h["msn"])
 
 
-def _decode_probe(packet: bytes | memoryview, at: int, word: int, envelope: tuple) -> ReliabilityProbe:
+def _decode_probe(packet: bytes | memoryview, at: int, word: int, envelope: Envelope) -> ReliabilityProbe:
     h = PETH.unpack(packet, at)
     return ReliabilityProbe(*envelope, h["probe_id"], h["tx_timestamp"], h["tsr"], h["spdcid"], h["dpdcid"],
                             word >> 24 & FLAG_RTX != 0)  # fmt: skip
 
 
-def _decode_request(packet: bytes | memoryview, at: int, word: int, envelope: tuple) -> EndpointRequest:
+def _decode_request(packet: bytes | memoryview, at: int, word: int, envelope: Envelope) -> EndpointRequest:
     h = ERTH.unpack(packet, at)
     return EndpointRequest(*envelope, word & 0xFFFF, h["op"], h["port_status_mask"], h["tx_timestamp"], h["tsr"],
                            word >> 24 & FLAG_RTX != 0)  # fmt: skip
 
 
-def _decode_response(packet: bytes | memoryview, at: int, word: int, envelope: tuple) -> EndpointResponse:
+def _decode_response(packet: bytes | memoryview, at: int, word: int, envelope: Envelope) -> EndpointResponse:
     h = EETH.unpack(packet, at)
     return EndpointResponse(*envelope, word & 0xFFFF, h["op"], h["tx_timestamp"])
 
 
-_DECODERS = {
+_DECODERS: dict[Opcode, Callable[[bytes | memoryview, int, int, Envelope], Packet]] = {
     Opcode.SACK: _decode_sack,
     Opcode.NACK: _decode_nack,
     Opcode.ACKNOWLEDGE: _decode_ack,

@@ -96,6 +96,16 @@ class EndpointOp(IntEnum):
     EV_PROBE = 1
 
 
+Envelope = tuple[int, int, int, int, int]
+"""The five fields with which every record starts."""
+
+
+def elsewhere(plane: int) -> int:
+    """`plane` field of a control packet that must not leave by the plane on which its trigger came in, because the
+    usual way is in doubt (AckPaths.route). Its own inverse."""
+    return ~plane
+
+
 @dataclass(slots=True)
 class Write:
     """A data packet, opcodes 0xC6..0xCB (§2.1, §2.3-§2.6)."""

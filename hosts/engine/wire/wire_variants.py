@@ -103,18 +103,17 @@ class WireVariants:
         if is_v6:
             label = 0 if self._label_outside else self.label(record.ev)
             packet[:4] = _WORD.pack(_WORD.unpack_from(packet)[0] & 0xFFF00000 | label)
-        kind = type(record)
-        if kind is Write and record.solicited and config.se_bit != SE_BIT:
+        if type(record) is Write and record.solicited and config.se_bit != SE_BIT:
             packet[bth + 1] = packet[bth + 1] & 0x3F | 1 << config.se_bit
             changed = True
-        elif kind is EndpointResponse and config.eeth_op_shift != EETH_OP_SHIFT:
+        elif type(record) is EndpointResponse and config.eeth_op_shift != EETH_OP_SHIFT:
             packet[bth + BTH_SIZE + 1] = (record.op & 3) << config.eeth_op_shift
             changed = True
-        elif kind is ReliabilityProbe and config.probe_psn == "probe_id":
+        elif type(record) is ReliabilityProbe and config.probe_psn == "probe_id":
             packet[bth + 10 : bth + 12] = _SHORT.pack(record.probe_id)
             changed = True
-        if kind in _FTYPE_AT and record.timestamp is None:
-            at = bth + _FTYPE_AT[kind]
+        if isinstance(record, (ReliabilityProbe, EndpointRequest)) and record.timestamp is None:
+            at = bth + _FTYPE_AT[type(record)]
             packet[at] = packet[at] & 0xF0 | config.ftype_bare
             changed = True
         if changed:

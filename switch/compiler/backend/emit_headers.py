@@ -79,5 +79,5 @@ def set_valid(place: Lvalue, valid: bool, frame: FunctionFrame) -> None:
 def out_of_bounds(when: str, frame: FunctionFrame) -> None:
     """End the parser when a C condition holds."""
     frame.code.open(f"if ({when}) {{")
-    frame.code.add("error = P4_ERROR_StackOutOfBounds;", "goto done;")
+    frame.code.add("error = P4_ERROR_StackOutOfBounds;", frame.at_exit)
     frame.code.close()

@@ -56,12 +56,14 @@ class PacketInEmitter:
         code = frame.code
         if length is not None:
             code.open("{")
-            self._varbit_length(length, shape, frame)
+            self._varbit_length(length, frame)
         size = f"{shape.fixed} + varbits / 8" if length is not None else str(shape.fixed)
         place = (
             None if isinstance(target, tree.DontCare) else self.places.place(target, frame)
         )  # a full stack comes first
         self._need(size, frame)
+        if length is not None:
+            self._varbit_fits(shape, frame)
         if place is not None:
             self._extract_into(place, record, shape, e, size, frame)
         code.add(f"at += {size};")
@@ -104,20 +106,24 @@ class PacketInEmitter:
 
         code.late(loads)
 
-    def _varbit_length(self, length: tree.Expr, shape: HeaderShape, frame: FunctionFrame) -> None:
+    def _varbit_length(self, length: tree.Expr, frame: FunctionFrame) -> None:
+        """Take the length of an extract: whole bytes. Errors in the order of P4_16 §12.8.2."""
         code = frame.code
         code.add(f"uint32_t varbits = {self.expressions.condition(length, frame)};")
-        code.open(f"if (varbits > {shape.longest}) {{")
-        code.add("error = P4_ERROR_HeaderTooShort;", "goto done;")
-        code.close()
         code.open("if (varbits % 8) {")
-        code.add("error = P4_ERROR_ParserInvalidArgument;", "goto done;")
+        code.add("error = P4_ERROR_ParserInvalidArgument;", frame.at_exit)
         code.close()
+
+    @staticmethod
+    def _varbit_fits(shape: HeaderShape, frame: FunctionFrame) -> None:
+        frame.code.open(f"if (varbits > {shape.longest}) {{")
+        frame.code.add("error = P4_ERROR_HeaderTooShort;", frame.at_exit)
+        frame.code.close()
 
     @staticmethod
     def _need(size: int | str, frame: FunctionFrame) -> None:
         frame.code.open(f"if (len - at < {size}) {{")
-        frame.code.add("error = P4_ERROR_PacketTooShort;", "goto done;")
+        frame.code.add("error = P4_ERROR_PacketTooShort;", frame.at_exit)
         frame.code.close()
 
     def _advance(self, e: tree.Call, bits: tree.Expr, frame: FunctionFrame) -> None:
@@ -127,10 +133,10 @@ class PacketInEmitter:
         code.open("{")
         code.add(f"uint32_t skip = {self.expressions.value(bits, frame)};")
         code.open("if (skip % 8) {")
-        code.add("error = P4_ERROR_ParserInvalidArgument;", "goto done;")
+        code.add("error = P4_ERROR_ParserInvalidArgument;", frame.at_exit)
         code.close()
         code.open("if (len - at < skip / 8) {")
-        code.add("error = P4_ERROR_PacketTooShort;", "goto done;")
+        code.add("error = P4_ERROR_PacketTooShort;", frame.at_exit)
         code.close()
         code.add("at += skip / 8;")
         code.close()
@@ -140,7 +146,7 @@ class PacketInEmitter:
         if not frame.in_parser:
             fail(e.where, "verify can be called only in a parser")
         frame.code.open(f"if (!{self.expressions.value(args[0], frame)}) {{")
-        frame.code.add(f"error = {self.expressions.value(args[1], frame)};", "goto done;")
+        frame.code.add(f"error = {self.expressions.value(args[1], frame)};", frame.at_exit)
         frame.code.close()
 
     def value(self, e: tree.Call, frame: FunctionFrame) -> str:

@@ -67,7 +67,7 @@ class ParserEmitter:
         self.context.functions.append(code)
 
     def _states(self, parser: tree.Parser, frame: FunctionFrame) -> None:
-        """The local variables and states of a parser; it ends at frame.accept or at `done`."""
+        """The local variables and states of a parser; it ends at frame.accept or by frame.at_exit."""
         for one in parser.locals:
             if isinstance(one, tree.Var):
                 self.context.statements.declare(one, frame)
@@ -89,16 +89,24 @@ class ParserEmitter:
         code = frame.code
         code.add(f"{{ /* {c_comment(inner.decl.where.short)}: parser {inner.decl.name}, as {c_comment(inner.name)} */")
         code.depth += 1
-        inside = FunctionFrame(code, bindings, inner, "parser", at_exit="goto done;", in_parser=True, labels=labels)
+        inside = FunctionFrame(code, bindings, inner, "parser", at_exit=frame.at_exit, in_parser=True, labels=labels)
         inside.accept = f"accept_{self.applied}"
+        rejected = f"rejected_{self.applied}"
+        if after:
+            inside.at_exit = f"goto {rejected};"
+            code.add(f"int is_{rejected} = 0;")
         self._states(inner.decl, inside)
         code.depth -= 1
+        if after:  # what was parsed before a reject is copied out, too: BMv2 deparses it
+            code.add(f"{rejected}: is_{rejected} = 1;")
         code.add(f"{inside.accept}: ;")
         code.depth += 1
-        code.close()
         for arg, copy in after:
             self.usage.note_whole(copy, False)
             self.assignments.store(arg, copy.c, frame)
+        if after:
+            code.add(f"if (is_{rejected})", f"    {frame.at_exit}")
+        code.close()
 
     def _state_body(self, state: tree.State, frame: FunctionFrame, cyclic: bool) -> None:
         code = frame.code
@@ -108,7 +116,7 @@ class ParserEmitter:
         code.open("{")
         if cyclic:
             code.open(f"if (++steps > {MAX_STEPS}) {{")
-            code.add("error = P4_ERROR_ParserTimeout;", "goto done;")
+            code.add("error = P4_ERROR_ParserTimeout;", frame.at_exit)
             code.close()
         code.add(f"P4_STATE({c_string(state.name)}, {where_string(state.where)});")
         for one in state.body:
@@ -145,7 +153,7 @@ class ParserEmitter:
             code.open(f"if ({test}) {{")
             self._goto(case.state, frame)
             code.close()
-        code.add("error = P4_ERROR_NoMatch;", "goto done;")
+        code.add("error = P4_ERROR_NoMatch;", frame.at_exit)
 
     def _matches(self, case: tree.SelectCase, names: list[tuple[str, Type]]) -> str | None:
         """C test for a row of a select; None when it always matches."""
@@ -200,7 +208,10 @@ class ParserEmitter:
     @staticmethod
     def _goto(name: str, frame: FunctionFrame) -> None:
         """reject without an error set: v1model goes on to the ingress either way."""
-        label = {"accept": frame.accept, "reject": "done"}.get(name, f"state_{frame.labels}{c_word(name)}")
+        if name == "reject":
+            frame.code.add(frame.at_exit)
+            return
+        label = frame.accept if name == "accept" else f"state_{frame.labels}{c_word(name)}"
         frame.code.add(f"goto {label};")
 
 

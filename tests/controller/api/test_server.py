@@ -9,9 +9,10 @@ import threading
 
 import pytest
 
-from controller.api.server import ADDRESS_FILE, MAX_BODY_BYTES, ApiServer, Refusal, Route
+from controller.api.server import MAX_BODY_BYTES, ApiServer, Refusal, Route
 from ipc.controller_client import OPERATIONS, Northbound
 from ipc.rpc import JsonlError, JsonlPeerError, JsonlTimeout, event_of
+from ipc.rundir import RunFiles
 
 
 class Served:
@@ -122,20 +123,20 @@ def test_request__unknown_op_lists_all(client):
 def test_client__without_a_controller_says_so(tmp_path):
     with pytest.raises(JsonlError, match=r"controller: status: nobody listens: .*controller.json is missing"):
         Northbound(tmp_path).request("status")
-    (tmp_path / ADDRESS_FILE).write_text('{"url": "http://127.0.0.1:1", "pid": 1}')
+    RunFiles(tmp_path).controller_file.write_text('{"url": "http://127.0.0.1:1", "pid": 1}')
     with pytest.raises(JsonlError, match="nobody listens at its address any more"):
         Northbound(tmp_path).request("status")
     for text in ("", "[]", "null", '{"url": 7}'):
-        (tmp_path / ADDRESS_FILE).write_text(text)
+        RunFiles(tmp_path).controller_file.write_text(text)
         with pytest.raises(JsonlError):
             Northbound(tmp_path).request("status")
 
 
 def test_address_file__goes_with_the_server(tmp_path):
     served = Served(tmp_path)
-    assert json.loads((tmp_path / ADDRESS_FILE).read_text())["url"] == served.server.url
+    assert json.loads(RunFiles(tmp_path).controller_file.read_text())["url"] == served.server.url
     served.close()
-    assert not (tmp_path / ADDRESS_FILE).exists()
+    assert not RunFiles(tmp_path).controller_file.exists()
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "169.254.0.1"])

@@ -148,7 +148,7 @@ def test_switch__all_links_down_together_name_the_switch():
     assert story.log == ["0.1 raised 1: T1 p1-t1-0 (all 2 links down)"]
     (fault,) = story.faults.all()
     assert (fault.kind, fault.location) == ("T1", "p1-t1-0")
-    assert [s.about for s in fault.sightings] == [
+    assert [s.about for s in fault.symptoms] == [
         "p1-t0-0-eth3", "p1-t1-0-eth1", "p1-t0-1-eth3", "p1-t1-0-eth2",
     ]  # fmt: skip
 

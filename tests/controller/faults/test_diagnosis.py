@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from controller.faults.correlator import EV, MAPPER, FaultCorrelator
-from controller.faults.diagnosis import Hypothesis, lossy
+from controller.faults.diagnosis import Hypothesis, explain_losses
 from controller.faults.path_segments import PathSegmenter
 from topologies.plan import Plan
 
@@ -314,7 +314,7 @@ def directions(*, there, out, back, rest=75):
         "far 1": ((rest, 0), "h1 p0-t0-1 p0-t1-1 p0-t0-1 h1"),
     }
     trials = {key: Hypothesis(traces.along(tuple(walk.split())), *counts) for key, (counts, walk) in trials.items()}
-    findings, _ = lossy(traces, trials, [key for key, trial in trials.items() if trial.lost])
+    findings, _ = explain_losses(traces, trials, [key for key, trial in trials.items() if trial.lost])
     assert [finding.explanations for finding in findings] == [((traces.plan.link("p0-t0-0", "p0-t1-0"),),)]
     return {traces.direction(arc) for arc in findings[0].arcs}
 
@@ -357,7 +357,7 @@ def test_lossy__what_another_cause_explains_accuses_nobody():
         for walk, lost in walks.items()
         for n in range(2 if walk.count("t0") == 3 else 1)  # loops are sent for the links of both T1s
     }
-    findings, unexplained = lossy(traces, trials, [key for key, trial in trials.items() if trial.lost])
+    findings, unexplained = explain_losses(traces, trials, [key for key, trial in trials.items() if trial.lost])
     names = [sorted(cause.name for cause in finding.causes) for finding in findings]
     assert sorted(names) == [[f"h1 {b}", b], [f"h2 {c}", c]] and not unexplained
 

@@ -8,8 +8,9 @@ import pytest
 
 from controller.errors import InputError
 from controller.faults.correlator import FaultCorrelator
-from controller.faults.journal import FILE, Journal
+from controller.faults.journal import Journal
 from ipc.rpc import JsonlError
+from ipc.rundir import RunFiles
 from topologies.plan import Plan
 
 
@@ -49,11 +50,11 @@ def test_journal__ready_policy_and_reaction_are_remembered(tmp_path):
 @pytest.mark.parametrize("torn", [b"{", b'{"kind":"fault","fault":{"number":9', b"\xff\xfe", b"x" * 100_000])
 def test_journal__a_torn_last_line_is_cut_off_and_the_next_one_is_whole(tmp_path, torn):
     write(tmp_path, ("raised", {"number": 1}))
-    with (tmp_path / FILE).open("ab") as out:
+    with RunFiles(tmp_path).fault_journal.open("ab") as out:
         out.write(torn)
     write(tmp_path, ("raised", {"number": 2}))
     assert [f["number"] for f in read(tmp_path).faults] == [1, 2]
-    assert all(json.loads(line) for line in (tmp_path / FILE).read_text().splitlines())
+    assert all(json.loads(line) for line in RunFiles(tmp_path).fault_journal.read_text().splitlines())
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_journal__a_torn_last_line_is_cut_off_and_the_next_one_is_whole(tmp_path
 )
 def test_journal__nonsense_inside_is_passed_over(tmp_path, line, caplog):
     write(tmp_path, ("raised", {"number": 1}))
-    with (tmp_path / FILE).open("a") as out:
+    with RunFiles(tmp_path).fault_journal.open("a") as out:
         out.write(line + "\n")
     write(tmp_path, ("raised", {"number": 2}))
     with caplog.at_level(logging.CRITICAL):
@@ -83,9 +84,9 @@ def test_journal__nonsense_inside_is_passed_over(tmp_path, line, caplog):
 def test_journal__every_cut_of_the_file_can_be_read(tmp_path):
     """Whatever byte a kill stops at: a prefix of what was written is known, and nothing else."""
     write(tmp_path, *(("raised", {"number": n, "text": "ä" * n}) for n in range(1, 4)))
-    data = (tmp_path / FILE).read_bytes()
+    data = RunFiles(tmp_path).fault_journal.read_bytes()
     for size in range(len(data) + 1):
-        (tmp_path / FILE).write_bytes(data[:size])
+        RunFiles(tmp_path).fault_journal.write_bytes(data[:size])
         numbers = [f["number"] for f in read(tmp_path).faults]
         assert numbers == list(range(1, len(numbers) + 1))
 
@@ -100,7 +101,7 @@ def test_journal__one_controller_at_a_time(tmp_path):
 
 def test_journal__of_another_boot_is_forgotten(tmp_path):
     write(tmp_path, ("raised", {"number": 1}), ready=True)
-    path = tmp_path / FILE
+    path = RunFiles(tmp_path).fault_journal
     lines = path.read_text().splitlines()
     path.write_text("\n".join(['{"kind":"boot","id":"another"}', *lines[1:]]) + "\n")
     assert (read(tmp_path).faults, read(tmp_path).was_ready) == ([], False)
@@ -110,9 +111,9 @@ def test_journal__long_ones_are_compacted_and_stay_locked(tmp_path, monkeypatch)
     monkeypatch.setattr("controller.faults.journal.COMPACT_BYTES", 2000)
     many = [("updated", {"number": n % 3, "n": n}) for n in range(200)]
     write(tmp_path, *many, ready=True, policy="all", reacted=["a"])
-    before = os.path.getsize(tmp_path / FILE)
+    before = os.path.getsize(RunFiles(tmp_path).fault_journal)
     journal = Journal.open(tmp_path)
-    assert os.path.getsize(tmp_path / FILE) < before / 4
+    assert os.path.getsize(RunFiles(tmp_path).fault_journal) < before / 4
     with pytest.raises(JsonlError):
         Journal.open(tmp_path)
     journal.fault("raised", {"number": 7}, 1.0)
@@ -123,8 +124,8 @@ def test_journal__long_ones_are_compacted_and_stay_locked(tmp_path, monkeypatch)
 
 
 def test_journal__where_there_can_be_none(tmp_path):
-    (tmp_path / FILE).mkdir()
-    with pytest.raises(InputError, match=FILE):
+    RunFiles(tmp_path).fault_journal.mkdir()
+    with pytest.raises(InputError, match=r"faults\.jsonl"):
         Journal.open(tmp_path)
 
 

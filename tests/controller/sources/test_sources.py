@@ -94,9 +94,9 @@ def test_mapper__snapshot_events_and_counts_reach_the_list(tmp_path):
         async with Peer(tmp_path / "mapper.sock", answers, snapshot) as peer, running(source):
             await until(lambda: len(told) == 3)
             assert source.states == dict.fromkeys(("h0 p0-t0-0", "h0 p0-t1-0", "h1 p0-t0-0"), "ok")
-            assert not faults.is_puzzled
+            assert not faults.has_path_symptoms
             peer.server.publish("probe", **fields_of(probe("h0", "p0-t0-0", "down")))
-            await until(lambda: faults.is_puzzled)
+            await until(lambda: faults.has_path_symptoms)
             await until(lambda: any(one["op"] == "targets" for one in peer.asked), "it did not look at the others")
             assert source.to_json() == {"connected": True, "reason": "following", "paths": 3, "bad": 1}
 
@@ -177,13 +177,13 @@ def test_agents__a_bad_ev_is_a_dead_path_until_its_last_accuser_is_content(tmp_p
             event = {"peer": "h2", "ev": 0, "plane": 0, "cause": "a packet was lost without trace"}
             for qpn in (1, 2):
                 peer.server.publish("ev", qpn=qpn, old="good", new="assumed_bad", **event)
-            await until(lambda: faults.is_puzzled)
+            await until(lambda: faults.has_path_symptoms)
             peer.server.publish("ev", qpn=1, old="assumed_bad", new="good", **event)
             await until(lambda: len(told) == 3)
-            assert faults.is_puzzled and source.to_json()["bad"] == 1
+            assert faults.has_path_symptoms and source.to_json()["bad"] == 1
             health["peers"][0]["evs"][0] = ev_row(0, "good", acked=12)
             peer.server.publish("ev", qpn=2, old="assumed_bad", new="good", **event)
-            await until(lambda: not faults.is_puzzled)
+            await until(lambda: not faults.has_path_symptoms)
             assert told[0] == {
                 "host": "h0", "peer": "h2", "ev": 0, "old": "good", "new": "assumed_bad", "plane": 0,
                 "cause": event["cause"], "t": told[0]["t"],
@@ -198,9 +198,9 @@ def test_agents__what_was_bad_before_we_came_is_asked_for(tmp_path):
         source, _ = agents_of(tmp_path, faults)
         health = {"peers": [{"peer": "h4", "evs": [ev_row(1, "assumed_bad")]}]}
         async with Peer(tmp_path / "agents" / "h3.sock", {"health": lambda _: health}), running(source):
-            await until(lambda: faults.is_puzzled)
+            await until(lambda: faults.has_path_symptoms)
             health["peers"][0]["evs"][0] = ev_row(1, "unknown")  # its QP was closed: nobody knows
-            await until(lambda: not faults.is_puzzled)
+            await until(lambda: not faults.has_path_symptoms)
 
     asyncio.run(story())
 

@@ -10,13 +10,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from experiments.language.model import Figure
 from experiments.language.yaml_loader import read
 from experiments.metric_values import Measured
 from experiments.outcome import FlowOutcome, Outcome, Series
-from experiments.report import ev_strips, figures, html_parts, paper_reference
+from experiments.report import canvas, ev_strips, figures, html_parts, paper_reference
 from experiments.report.faults import ROWS_MAX, fault_bars
 from experiments.report.page import measured_runs, report
 from experiments.report.summary import summary
@@ -348,11 +350,15 @@ def test_lines_of_the_paper_find_their_runs(made):
     }  # fmt: skip
 
 
+def test_figures__every_kind_is_drawn():
+    assert set(figures.FIGURES) == set(get_args(Figure.model_fields["kind"].annotation))
+
+
 def test_lines_that_coincide_are_told():
     lines = {"a": [(0, 1.0), (1, 0.5)], "b": [(0, 1.0), (1, 0.505)], "c": [(0, 1.0), (1, 0.6)]}
     assert figures._same_lines(lines) == [("b", "the same line as a")]
-    looks = figures.styles(["x", "MRC", "y"])
-    assert looks["MRC"]["color"] == figures.COLOURS[0] and len({one["color"] for one in looks.values()}) == 3
+    looks = canvas.styles(["x", "MRC", "y"])
+    assert looks["MRC"]["color"] == canvas.COLOURS[0] and len({one["color"] for one in looks.values()}) == 3
     assert looks["x"]["ls"] != looks["y"]["ls"]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hosts.agent.peer_agent import ManagementError, PeerAgent
 from hosts.agent.regions import RegionError, Regions
-from hosts.agent.services.operations import RequestError, take
+from hosts.agent.requests import RequestError, take
 from hosts.agent.tasks import Future, Tasks
 from hosts.engine.memory import Memory
 from hosts.nic import netlink

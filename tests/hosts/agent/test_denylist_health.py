@@ -13,7 +13,7 @@ from hosts.agent.path_health import PathHealth
 from hosts.agent.requests import RequestError
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.events import EvChanged
-from hosts.engine.paths.ev import EvState
+from hosts.engine.paths.ev_state import EvState
 from ipc.rpc import JsonlClient, JsonlError, SelectorServer
 from topologies.plan import Plan
 
@@ -111,7 +111,9 @@ class Rig:
         self.endpoint = Endpoint("h0", planes=plan.planes, seed=1)
         self.there = Endpoint("h2", planes=plan.planes, seed=2)
         selector = selectors.DefaultSelector()
-        self.connections = Connections(plan, plan.hosts[0], self.endpoint, tmp_path, selector, lambda: self.now)
+        self.connections = Connections(
+            plan, plan.hosts[0], self.endpoint, tmp_path.joinpath, selector, lambda: self.now
+        )
 
     def connect(self, transport: str = "mrc"):
         connection = self.connections.create("h2", transport)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hosts.engine.paths.ev import EvSignal
+from hosts.engine.paths.ev_state import EvSignal
 from hosts.engine.wire.codec import nominal_size
 from hosts.engine.wire.packets import RCVD_UNIT, Opcode, Packet, Sack, Write
 from tests.hosts.engine.engine_pair import Pair
@@ -80,7 +80,7 @@ def test_window__bytes_that_only_a_transport_ack_reported_do_not_fill_a_shrunk_o
 def test_window__rounding_of_the_byte_counter_stays_and_never_adds_up() -> None:
     """The counter is absolute: what it ran ahead it lags behind later. To forget it at rest holds the next packets."""
     pair = Pair(planes=2, uplinks=2)
-    window, sent = pair.a.qp._window, 0
+    window, sent = pair.a.qp.connected.window, 0
     for _ in range(40):
         pair.write(bytes(200))
         sent += nominal_size(pair.config)(Opcode.WRITE_ONLY, 200, True)
@@ -99,7 +99,7 @@ def test_window__a_transport_ack_before_its_sack_counts_no_byte_twice() -> None:
     assert pair.completions() == [(1, "SUCCESS")] and not pair.a.qp.requestor.flight.bytes  # type: ignore[union-attr]
     pair.write(bytes(200))
     pair.flush()
-    window, size = pair.a.qp._window, pair.a.qp.requestor.flight.bytes  # type: ignore[union-attr]
+    window, size = pair.a.qp.connected.window, pair.a.qp.requestor.flight.bytes  # type: ignore[union-attr]
     pair.run(0.008)  # the SACKs of the first write come, the second is under way
     assert size - RCVD_UNIT < window.inflight <= size  # type: ignore[union-attr]
 

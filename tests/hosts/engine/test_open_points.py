@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 from hosts.engine.config import Config, ConfigError
 from hosts.engine.connection import Context
 from hosts.engine.events import PacketLost, QpError, Status, WriteImmReceived
-from hosts.engine.paths.ev import Ev, EvProfile, EvSignal, EvState
+from hosts.engine.paths.ev import Ev, EvProfile
 from hosts.engine.paths.ev_formats import Srv6Format, StructuredFormat
+from hosts.engine.paths.ev_state import EvSignal, EvState
 from hosts.engine.wire.packets import (
     EndpointRequest,
     Nack,
@@ -413,7 +415,8 @@ def test_wimm_overflow__says_so_in_the_way_that_was_chosen(code: int) -> None:
     pair = Pair(config={"wimm_overflow": int(code), "max_wimm": 2}, framed=True, psn=0)
     for _ in range(8):
         pair.b.qp.post_recv()
-    pair.a.qp.remote = type(pair.a.qp.remote)(**{**pair.a.qp.remote.to_json(), "max_wimm": 8})  # a liar's peer
+    connected = pair.a.qp.connected
+    pair.a.qp.connected = replace(connected, remote=replace(connected.remote, max_wimm=8))  # a liar's peer
     lose_first(pair, lambda s, p: isinstance(p, Write) and p.psn == 0, times=3)
     for n in range(5):
         pair.write(pair.bytes(10), imm=n)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -107,7 +108,10 @@ def run_dir(tmp_path, monkeypatch):
 
 def test_run_dir__is_that_of_the_fabric(monkeypatch):
     monkeypatch.delenv("MRC_RUN_DIR", raising=False)
-    assert common.DEFAULT_RUN_DIR == rundir.DEFAULT_PATH
+    assert str(common.run_dir_of(SimpleNamespace(run_dir=None))) == rundir.DEFAULT_PATH
+    monkeypatch.setenv("MRC_RUN_DIR", "/somewhere")
+    assert str(common.run_dir_of(SimpleNamespace(run_dir=None))) == "/somewhere"
+    assert str(common.run_dir_of(SimpleNamespace(run_dir="/else"))) == "/else"
 
 
 @pytest.mark.parametrize("tool", TOOLS)

@@ -217,35 +217,32 @@ def test_shapes__what_cannot_be_is_refused(fields, said):
 
 
 class Store(dict):
-    """Stands for the agent's QPs, or its regions: iterates over what there is."""
+    """Stands for the agent's QPs, or its regions."""
 
-    def __iter__(self):
-        return iter(list(self.values()))
-
-    def close(self, one) -> None:
-        assert not one.busy
-        del self[one.name]
-
-    def remove(self, one) -> None:
-        del self[one.name]
+    def discard(self, one) -> None:
+        self.pop(one.name, None)
 
 
-def test_belongings__go_with_the_client_and_nothing_else_does():
-    qps = Store({n: SimpleNamespace(name=n, busy=True, on_completion=1) for n in ("mine", "gone", "other")})
+def test_session__releases_what_it_owns_with_the_client_and_nothing_else():
+    qps = Store({n: SimpleNamespace(name=n, qp=SimpleNamespace(qpn=n)) for n in ("mine", "gone", "other")})
     regions = Store({n: SimpleNamespace(name=n) for n in ("mine", "other")})
-    clients, client, stopped = ClientSessions(qps, regions), Client(lambda line: None), []
+    clients, client, told = ClientSessions(qps, regions), Client(lambda line: None), []
     session = clients.of(client)
     assert clients.of(client) is session and clients.of(Client(lambda line: None)) is not session
-    session.connections = {1: dict.get(qps, "mine"), 2: dict.get(qps, "gone")}
-    session.regions = [dict.get(regions, "mine")]
-    session.stops.append(lambda: stopped.append(True))
-    dict.get(qps, "gone").busy = False
-    qps.close(dict.get(qps, "gone"))  # closed by hand before
+    session.own_qp(qps["mine"])
+    session.own_qp(qps["gone"])
+    session.own_region(regions["mine"])
+    session.own(lambda: told.append("released"))
+    session.runs(lambda: told.append("stopped"))
+    qps.discard(qps["gone"])  # closed by hand before
+    assert session.qp("mine") is qps["mine"]
     with pytest.raises(RequestError, match="QP 9 was not made for this client"):
-        session.connection(9)
+        session.qp(9)
     client.closed()
-    assert (list(dict.keys(qps)), list(dict.keys(regions)), stopped) == (["other"], ["other"], [True])
+    assert (list(qps), list(regions), told) == (["other"], ["other"], ["stopped", "released"])
     client.closed()
+    session.release()
+    assert told == ["stopped", "released"]
 
 
 def test_on_close__both_servers_tell_once_that_a_client_has_gone(tmp_path):

@@ -13,7 +13,8 @@ from hosts.engine.cc.qpcc import Share
 from hosts.engine.cc.window import FixedWindow
 from hosts.engine.loss.roundtrips import RetryBudget, RoundTrips
 from hosts.engine.memory import Memory
-from hosts.engine.paths.ev import EvProfile, EvSignal, EvState
+from hosts.engine.paths.ev import EvProfile
+from hosts.engine.paths.ev_state import EvSignal, EvState
 from hosts.engine.paths.paths import QpPaths
 from hosts.engine.paths.peer_table import ALL_PORTS, PeerTable
 from hosts.engine.qp import EngineQueuePair

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from switch import build
-from switch.device.device import CPU_PORT, P4Device
+from switch.device.device import P4Device
 from switch.device.entities import (
     ActionCall,
     CounterData,
@@ -23,6 +23,7 @@ from switch.device.entities import (
     TableEntry,
     TableError,
 )
+from switch.device.port_numbers import CPU_PORT
 from switch.device.schema import canonical
 from tests.switch.mini_program import (
     BY_ACL,

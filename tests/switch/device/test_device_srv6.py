@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.switch import FRAME_BYTES, frame_heads, load_routes
+from bench.rig import FRAME_BYTES, frame_heads, load_routes
 from switch.device.device import P4Device
 from switch.device.entities import TableEntry
 from topologies.plan import Plan, carrier

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from switch.device.device import CPU_PORT
 from switch.device.entities import (
     ActionCall,
     FieldMatch,
@@ -20,6 +19,7 @@ from switch.device.entities import (
     TableEntry,
 )
 from switch.device.loop import PacketIn, PortError, PortEvent
+from switch.device.port_numbers import CPU_PORT
 from tests.switch.device.cabled_ports import Bench, Peer, ip, make_link, namespace  # noqa: F401
 from tests.switch.mini_program import BY_ADDR, BY_HASH, BY_MAC, FORWARD, SPRAY, frame
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from switch.device.device import CPU_PORT
+from switch.device.port_numbers import CPU_PORT
 from switch.device.traffic import Impairment, PortSettings, QueueSettings, TrafficSettingError
 from tests.switch.device.traffic_devices import (
     HEAD,

@@ -11,13 +11,12 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from topologies.cli.commands.table import Style
 from topologies.plan import Link, Plan
 
 if TYPE_CHECKING:
-    from topologies.cli.commands.transfers import Transfers
     from topologies.lab.fabric import Fabric
 
 Args = Sequence[str]
@@ -29,6 +28,17 @@ class CommandError(Exception):
     """A word was not used as it must be; the text says how."""
 
 
+class BackgroundTransfers(Protocol):
+    """Transfers that go on beside the prompt; topologies.cli.commands.transfers.Transfers are some."""
+
+    def begin(self, given: Args) -> None:
+        """As the word `send` has it. Raises CommandError."""
+
+    def wait(self) -> int:
+        """Wait for all; how many failed since the last time."""
+        ...
+
+
 @dataclass
 class CliSession:
     """What words work with: the fabric, where to write, how it looks there."""
@@ -36,7 +46,7 @@ class CliSession:
     fabric: Fabric
     out: IO[str]
     style: Style = field(default_factory=Style)
-    transfers: Transfers | None = None
+    transfers: BackgroundTransfers | None = None
     is_terminal: bool = False
 
     @property

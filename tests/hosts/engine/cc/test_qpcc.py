@@ -34,7 +34,7 @@ def fabric(
 
 
 def qpcc_of(flow: Flow) -> Qpcc:
-    window = flow.qp._window
+    window = flow.qp.connected.window
     assert isinstance(window, Share)
     return window.qpcc
 
@@ -85,8 +85,8 @@ def test_share__a_qp_that_ends_takes_its_flight_along():
     doomed, other = (Flow(net, "h0", "h1", message_bytes=1 << 18) for _ in range(2))
     net.run_for(0.05)
     qpcc = qpcc_of(doomed)
-    assert doomed.qp._window is not None
-    assert doomed.qp._window.inflight > 0
+    assert doomed.qp.connected.window is not None
+    assert doomed.qp.connected.window.inflight > 0
     doomed.qp.abort("had enough", net.now)
     assert qpcc.cc.inflight == sum(share.inflight for share in qpcc.shares)
     assert len(qpcc.shares) == 1
@@ -119,7 +119,7 @@ def test_default__a_fixed_window_for_each_qp():
     net = VirtualFabric(Plan(1, 2, 1, 1))
     flows = [Flow(net, "h0", "h1", messages=1) for _ in range(2)]
     assert [flow.qp.cc_state()["algorithm"] for flow in flows] == [FIXED, FIXED]
-    assert flows[0].qp._window is not flows[1].qp._window
+    assert flows[0].qp.connected.window is not flows[1].qp.connected.window
 
 
 def test_none__only_mpr_bounds_what_is_in_flight():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hosts.engine.events import EvChanged, EvProbeResult
-from hosts.engine.paths.ev import EvSignal
+from hosts.engine.paths.ev_state import EvSignal
 from hosts.engine.wire.packets import EndpointOp, EndpointRequest, EndpointResponse, Packet, ReliabilityProbe
 from simulator import Blackhole, Cut, Flow, LinkDown, VirtualFabric, VirtualFault, scaled
 from tests.hosts.engine.engine_pair import ACKS, MTU, Pair, finished

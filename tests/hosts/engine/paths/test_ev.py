@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hosts.engine.config import Config
-from hosts.engine.paths.ev import EV_MOVES, Ev, EvProfile, EvSignal, EvState, Obstacle
+from hosts.engine.paths.ev import Ev, EvProfile, Obstacle
+from hosts.engine.paths.ev_state import EV_MOVES, EvSignal, EvState
 from tests.hosts.engine.engine_pair import make_evs
 
 ALL = ~0

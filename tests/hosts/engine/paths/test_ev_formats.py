@@ -10,7 +10,7 @@ import pytest
 from hosts.engine.config import Config
 from hosts.engine.errors import LocalError
 from hosts.engine.events import EvChanged, EvReplaced
-from hosts.engine.paths.ev import EvProfile, EvState
+from hosts.engine.paths.ev import EvProfile
 from hosts.engine.paths.ev_formats import (
     EcmpFormat,
     EvFormatError,
@@ -18,6 +18,7 @@ from hosts.engine.paths.ev_formats import (
     StructuredFormat,
     distinct_on_ipv4,
 )
+from hosts.engine.paths.ev_state import EvState
 from hosts.engine.wire.packets import EndpointResponse
 from tests.hosts.engine.engine_pair import MTU, Pair, make_evs
 from topologies.plan import ev_plane, ev_uplink, make_ev

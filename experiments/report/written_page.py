@@ -1,0 +1,44 @@
+"""A page that was written, as the index of several needs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from experiments.language.assertions import ExpectationVerdict
+from experiments.repeats import Spread
+
+
+@dataclass(slots=True)
+class Page:
+    """What was written for one folder of results."""
+
+    folder: Path
+    title: str
+    manifest: dict[str, Any]
+    verdicts: list[ExpectationVerdict]
+    runs: int
+    repeats: list[Spread] = field(default_factory=list)
+    picture: str | None = None
+    """Name of the first figure's files."""
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.manifest["complete"])
+
+    @property
+    def passed(self) -> bool:
+        """All was run, and every rule held."""
+        return self.complete and all(verdict.passed for verdict in self.verdicts)
+
+    @property
+    def where(self) -> str:
+        """`virtual`, `live`, or live on another target than the usual one."""
+        target = self.manifest.get("target")
+        return str(self.manifest["where"]) + (f" {target}" if target not in (None, "embedded") else "")
+
+    @property
+    def state(self) -> str:
+        """`passed`, `FAILED` or `unfinished`."""
+        return "unfinished" if not self.complete else "passed" if self.passed else "FAILED"

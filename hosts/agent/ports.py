@@ -1,0 +1,93 @@
+"""The NIC of a host with the links of its ports and their rates."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from hosts.nic.base import Nic
+from hosts.nic.netlink import LinkWatcher
+from hosts.nic.paced import PacedNic
+
+REST_BITS, REST_MAX_S = 1000, 500e-6
+"""An agent whose ports all have a rate rests as long as so many bits take, at most so long."""
+
+log = logging.getLogger("hosts.agent")
+
+
+class HostPorts:
+    """One port per plane. Raises OSError when the kernel tells nothing of links.
+
+    `dscp_control`: packets of that DSCP go first at a paced port.
+    """
+
+    def __init__(self, nic: Nic, dscp_control: int) -> None:
+        self.nic = nic
+        """Changes when the first port gets a rate."""
+        self._dscp_control = dscp_control
+        self.planes = {port.interface: plane for plane, port in nic.ports.items()}
+        self.links = LinkWatcher(self.planes)
+        self.rest_s = 0.0
+        """How long the loop rests between two turns."""
+        self._timed = False
+        """Frames leave by the clock: we run with real-time scheduling."""
+
+    def is_up(self, plane: int) -> bool:
+        return self.links.states[self.nic.ports[plane].interface].up
+
+    @property
+    def rates(self) -> dict[int, float]:
+        """Bits/s of the ports that have a rate, by plane."""
+        return self.nic.rates if isinstance(self.nic, PacedNic) else {}
+
+    def set_rate(self, plane: int, rate_bps: float | None) -> None:
+        """Pace a port from now on; None = as fast as the machine."""
+        if not isinstance(self.nic, PacedNic):
+            if rate_bps is None:
+                return
+            self.nic = PacedNic(self.nic, {}, self._dscp_control)
+        self.nic.set_rate(plane, rate_bps)
+        self.choose_scheduler()
+
+    def choose_scheduler(self) -> None:
+        """Real-time scheduling while a port is paced, as the switches' (switch/runtime/event_loop.c): on a machine with
+        other work frames would leave 10 ms late, which congestion control takes for a queue. Without permission: as
+        ever.
+
+        A paced host is idle most of the time, and the kernel keeps 5 % for others whatever happens. It need not wake up
+        for each single frame: between two turns it rests for a part of a frame's time.
+        """
+        rates = self.rates
+        timed = bool(rates)
+        self.rest_s = min(REST_BITS / max(rates.values()), REST_MAX_S) if len(rates) == len(self.nic.ports) else 0.0
+        if timed != self._timed:
+            self._timed = timed
+            policy = os.SCHED_RR | os.SCHED_RESET_ON_FORK if timed else os.SCHED_OTHER
+            lowest = os.sched_get_priority_min(os.SCHED_RR) if timed else 0
+            try:
+                os.sched_setscheduler(0, policy, os.sched_param(lowest))
+            except OSError as error:
+                log.warning("no real-time scheduling (%s): frames may leave late on a busy machine", error.strerror)
+
+    def to_json(self) -> dict[str, Any]:
+        """Interface and link state by plane."""
+        return {
+            str(plane): {"interface": interface, "up": self.links.states[interface].up}
+            for interface, plane in self.planes.items()
+        }
+
+    def status_json(self) -> dict[str, Any]:
+        """As `to_json`, with counters and, where a port has a rate, how well it keeps it."""
+        self.nic.refresh_counters()
+        ports = self.to_json()
+        for plane, counters in self.nic.counters.items():
+            ports[str(plane)].update(counters.to_json())
+        for plane, pacing in self.nic.pacing().items() if isinstance(self.nic, PacedNic) else ():
+            ports[plane]["pacing"] = pacing
+        return ports
+
+    def close(self) -> None:
+        """Close the ports. Idempotent."""
+        self.links.close()
+        self.nic.close()

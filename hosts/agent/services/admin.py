@@ -1,0 +1,105 @@
+"""The agent itself: who it is, how it does, how fast its ports are, and its end.
+
+hello      -> version, host, nic, pid, ports, config        nic_rate  plane, rate_bps -> rates
+status     -> counters of ports, regions, QPs, transfers    shutdown
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Callable, Iterable
+from importlib.metadata import PackageNotFoundError, version
+
+from hosts.agent.connections import Connections
+from hosts.agent.ports import HostPorts
+from hosts.agent.regions import Regions
+from hosts.agent.requests import Fields, RequestError, take
+from hosts.agent.rpc_server import rpc
+from hosts.engine.config import Config
+from hosts.engine.endpoint import Endpoint
+from hosts.traffic.file_transfer import Transfer
+from ipc.rpc import ServerConnection as Client
+
+
+class AdminService:
+    """`transfers`: those the agent remembers; `stop` ends the agent."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        config: Config,
+        ports: HostPorts,
+        connections: Connections,
+        regions: Regions,
+        *,
+        transfers: Iterable[Transfer],
+        stop: Callable[[], None],
+    ) -> None:
+        self._endpoint, self._config, self._ports = endpoint, config, ports
+        self._connections, self._regions, self._transfers = connections, regions, transfers
+        self._stop = stop
+        self._host = connections.host.name
+        self._started_at = time.monotonic()
+
+    @rpc("hello")
+    def hello(self, request: Fields, client: Client) -> Fields:
+        try:
+            ours = version("mrc-testbed")
+        except PackageNotFoundError:
+            ours = "not installed"
+        return {
+            "version": ours,
+            "host": self._host,
+            "nic": self._ports.nic.kind,
+            "pid": os.getpid(),
+            "ports": self._ports.to_json(),
+            "config": self._config.to_json(),
+        }
+
+    @rpc("status")
+    def status(self, request: Fields, client: Client) -> Fields:
+        """Host, ports with their counters, CPU seconds and memory of this process; regions, QPs and transfers.
+
+        `unclaimed`: packets for QPs that do not exist here or belong to another host.
+        """
+        ports = self._ports.status_json()
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        now = time.monotonic()
+        return {
+            "host": self._host,
+            "nic": self._ports.nic.kind,
+            "t": now,
+            "up_s": now - self._started_at,
+            "cpu_s": usage.ru_utime + usage.ru_stime,
+            "cpu_user_s": usage.ru_utime,
+            "cpu_system_s": usage.ru_stime,
+            "max_rss_kib": usage.ru_maxrss,
+            "ports": ports,
+            "unclaimed": self._endpoint.unclaimed,
+            "regions": [region.to_json() for region in self._regions],
+            "qps": [one.to_json(self._connections.uplink(one)) for one in self._connections],
+            "transfers": [transfer.to_json() for transfer in self._transfers],
+        }
+
+    @rpc("nic_rate")
+    def nic_rate(self, request: Fields, client: Client) -> Fields:
+        """Pace our ports at `rate_bps` (0: no limit), the one of `plane` or all; without a rate, tell what they have.
+
+        The other direction of a link is the switch's. Congestion control keeps the rate it was configured with.
+        """
+        ports = self._ports
+        plane = take(request, "plane", int, None, high=self._connections.plan.planes - 1)
+        rate = take(request, "rate_bps", float, None, high=1e13)
+        if rate is not None:
+            if 0 < rate < 1e3:
+                raise RequestError(f"rate_bps = {rate:g}: at least 1000, or 0 for no limit")
+            for one in ports.nic.ports if plane is None else (plane,):
+                ports.set_rate(one, rate or None)
+        return {"rates": {str(one): ports.rates.get(one) for one in ports.nic.ports}}
+
+    @rpc("shutdown")
+    def shutdown(self, request: Fields, client: Client) -> Fields:
+        self._stop()
+        return {}

@@ -1,0 +1,17 @@
+"""Counters of a baseline QP, both halves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hosts.engine.connection import Counters
+
+
+@dataclass(slots=True)
+class RcCounters(Counters):
+    """Of a baseline QP: `lost` counts returns, `overtaken` those for a sequence NAK, `nacks_sent` NAKs."""
+
+    cnps_sent: int = 0
+    cnps_received: int = 0
+    rnr_naks: int = 0
+    """RNR NAKs received: a WriteIMM found no posted receive at the peer."""

@@ -1,0 +1,74 @@
+"""The context of one device: what its queues, regions and profiles share, and nothing of what they are.
+
+It stands below all of them, as `ibv_context` does: they hold it, the device makes them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hosts.engine.config import Config
+from hosts.verbs.checks import shown
+from hosts.verbs.driver import Driver
+from hosts.verbs.enums import EventType
+from hosts.verbs.errors import VerbsError
+
+
+@dataclass(slots=True)
+class AsyncEvent:
+    """`ibv_async_event`. `element`: the QueuePair, the CompletionQueue, or the port number (from 1)."""
+
+    event_type: EventType
+    element: Any
+    detail: str = ""
+
+
+class DeviceContext:
+    """Lock, clock and driver of a device, waiting on it, and its queue of asynchronous events."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.config: Config = driver.endpoint.config
+        self.lock = driver.lock
+        self._async: deque[AsyncEvent] = deque()
+
+    @property
+    def name(self) -> str:
+        """Name of the host."""
+        return self.driver.endpoint.name
+
+    def now(self) -> float:
+        """The driver's clock, seconds."""
+        return self.driver.now()
+
+    def plane_of(self, port_num: int) -> int:
+        """Plane of a port number. Raises VerbsError for one that does not exist."""
+        if not isinstance(port_num, int) or isinstance(port_num, bool) or not 1 <= port_num <= self.driver.planes:
+            raise VerbsError(f"no port {shown(port_num)}: ports are 1 to {self.driver.planes}")
+        return port_num - 1
+
+    def after_call(self) -> None:
+        """Take the engine's events after a verb changed it, and have the driver look (lock held)."""
+        self.driver.collect()
+        self.driver.kick()
+
+    def wait_for(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Work until `condition()`; False when `timeout_s` is over first (None: no limit)."""
+        deadline = None if timeout_s is None else self.driver.now() + timeout_s
+        while not condition():
+            if not self.driver.step(deadline):
+                return condition()
+        return True
+
+    def report_async(self, event_type: EventType, element: Any, detail: str = "") -> None:
+        """Queue an asynchronous event (lock held)."""
+        self._async.append(AsyncEvent(event_type, element, detail))
+
+    def next_async(self, timeout_s: float | None) -> AsyncEvent | None:
+        """The next asynchronous event; None when there is none within `timeout_s` (None: wait without limit)."""
+        self.wait_for(lambda: bool(self._async), timeout_s)
+        with self.lock:
+            return self._async.popleft() if self._async else None

@@ -1,0 +1,247 @@
+"""The services of two agents over their real sockets, in one process: packets go from engine to engine, no NIC."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import selectors
+import socket
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from hosts.agent.connections import Connections
+from hosts.agent.engine_defaults import host_config
+from hosts.agent.operations import rpc_server
+from hosts.agent.regions import Regions
+from hosts.agent.tasks import Tasks
+from hosts.engine.endpoint import Endpoint
+from ipc.rpc import SelectorServer
+from topologies.plan import Plan
+
+PLAN = Plan(planes=2, racks=2, spines=2, hosts_per_rack=1)
+SHAPE = {"message_bytes": 5000, "messages": 3, "depth": 2}
+
+
+class Ports:
+    """Stands for HostPorts: all up, no rates."""
+
+    def __init__(self) -> None:
+        self.nic = SimpleNamespace(kind="none", ports={0: None, 1: None})
+        self.rates: dict[int, float] = {}
+
+    def set_rate(self, plane, rate_bps) -> None:
+        self.rates[plane] = rate_bps
+
+    def is_up(self, plane) -> bool:
+        return True
+
+    def to_json(self):
+        return {"0": {"up": True}, "1": {"up": True}}
+
+    status_json = to_json
+
+
+class Side:
+    """All of one agent but its loop, its NIC and its links."""
+
+    def __init__(self, name: str, folder: Path, selector: selectors.BaseSelector, clock) -> None:
+        config = host_config(PLAN, {})
+        self.endpoint = Endpoint(name, config, planes=PLAN.planes, seed=1)
+        self.tasks = Tasks(clock)
+        self.regions = Regions(self.endpoint, self.tasks)
+        self.connections = Connections(
+            PLAN, PLAN.host(name), self.endpoint, lambda host: folder / f"{host}.sock", selector, clock
+        )
+        rpc = rpc_server(
+            self.endpoint, config, Ports(), self.connections, self.regions, self.tasks,
+            data_dir=folder / "data" / name, publish=self.publish, stop=lambda: None,
+        )  # fmt: skip
+        self.server = SelectorServer(folder / f"{name}.sock", rpc.handle, selector)
+
+    def publish(self, event: str, **fields) -> None:
+        self.server.publish(event, **fields)
+
+
+class Refused(Exception):
+    """An answer that is an error."""
+
+
+class Client:
+    """One connection to an agent, whose answers and events come one after the other."""
+
+    def __init__(self, path: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(20)
+        self._socket.connect(str(path))
+        self._lines = self._socket.makefile("rb")
+        self._events: list[dict] = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self._lines.close()
+        self._socket.close()
+
+    def request(self, op: str, **fields) -> dict:
+        self._socket.sendall(json.dumps({"op": op, "id": 1, **fields}).encode() + b"\n")
+        while "event" in (line := json.loads(self._lines.readline())):
+            self._events.append(line)
+        if not line.pop("ok"):
+            raise Refused(line["error"])
+        del line["id"]
+        return line
+
+    def events_to_the_end(self) -> list[dict]:
+        while not self._events or self._events[-1]["event"] != "end":
+            self._events.append(json.loads(self._lines.readline()))
+        events, self._events = self._events, []
+        return events
+
+
+class Pair:
+    """Two agents in a thread of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._selector = folder, selectors.DefaultSelector()
+        self.sides = {host.name: Side(host.name, folder, self._selector, time.monotonic) for host in PLAN.hosts}
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            for key, mask in self._selector.select(0.0005):
+                key.data(mask)
+            for side in self.sides.values():
+                side.tasks.run()
+                now = time.monotonic()
+                due = side.endpoint.next_timer()
+                if due is not None and due <= now:
+                    side.endpoint.on_timer(now)
+                for plane, peer, packet in list(side.endpoint.transmit(now, 1000)):
+                    self.sides[peer].endpoint.receive(packet, plane, side.connections.host.name, now)
+            for side in self.sides.values():
+                for event in side.endpoint.events():
+                    side.connections.on_event(event)
+
+    def client(self, name: str) -> Client:
+        return Client(self._folder / f"{name}.sock")
+
+    def close(self) -> None:
+        self._stopping = True
+        self._thread.join(10)
+        for side in self.sides.values():
+            side.tasks.cancel_all()
+            side.server.close()
+            side.regions.close()
+        self._selector.close()
+
+
+@pytest.fixture
+def pair(tmp_path):
+    with contextlib.closing(Pair(tmp_path)) as made:
+        yield made
+
+
+def is_empty(pair: Pair) -> bool:
+    """Whether no agent has a QP or a region left, soon."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        if not any([*side.connections, *side.regions] for side in pair.sides.values()):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_hello_and_status__name_the_host(pair):
+    with pair.client("h0") as agent:
+        assert (agent.request("hello")["host"], agent.request("status")["transfers"]) == ("h0", [])
+        assert agent.request("nic_rate", rate_bps=1e6) == {"rates": {"0": 1e6, "1": 1e6}}
+        with pytest.raises(Refused, match="at least 1000, or 0 for no limit"):
+            agent.request("nic_rate", rate_bps=5)
+
+
+def test_send_file__arrives_whole(pair, tmp_path):
+    sent = tmp_path / "sent.bin"
+    sent.write_bytes(bytes(range(256)) * 1000)
+    with pair.client("h0") as agent:
+        transfer = agent.request("send_file", path=str(sent), peer="h1")["transfer"]
+        done = agent.request("wait", transfer=transfer)
+        assert (done["state"], Path(done["remote_path"]).read_bytes() == sent.read_bytes()) == ("done", True)
+        with pytest.raises(Refused, match=rf"no transfer 9 \(has: {transfer}\)"):
+            agent.request("wait", transfer=9)
+
+
+def test_denylist__is_set_read_and_cleared(pair):
+    with pair.client("h0") as agent:
+        denied = agent.request("deny", entries=[{"scope": "t1", "name": "p1-t1-1"}])
+        assert [one["name"] for one in denied["entries"]] == ["p1-t1-1"] and agent.request("denylist") == denied
+        assert agent.request("denylist", entries=[])["entries"] == []
+        assert agent.request("health")["peers"] == []
+
+
+def test_flows__count_and_go_with_their_client(pair):
+    with pair.client("h0") as here, pair.client("h1") as there:
+        qps = [client.request("flow_qp", peer=peer) for client, peer in ((here, "h1"), (there, "h0"))]
+        for client, mine, other in ((here, *qps), (there, *reversed(qps))):
+            config = {"no_receive": "deliver"}
+            client.request("flow_connect", qpn=mine["qpn"], remote=other["attributes"], config=config)
+        sink = there.request("flow_sink", flow="f", qpns=[qps[1]["qpn"]], shape=SHAPE)
+        here.request(
+            "flow_source", flow="f", qpns=[qps[0]["qpn"]], shape=SHAPE, start_s=time.monotonic(), **sink,
+        )  # fmt: skip
+        deadline = time.monotonic() + 10
+        while not (source := here.request("flow_read")["sources"]["f"])["done"] and time.monotonic() < deadline:
+            time.sleep(0.01)
+        got = there.request("flow_read")["sinks"]["f"]
+        assert (source["completed"], source["failed"], got["checked"], got["damaged"]) == (3, 0, 3, 0)
+        with pytest.raises(Refused, match="was not made for this client"):
+            here.request("flow_sink", flow="g", qpns=[qps[1]["qpn"] + 1000], shape=SHAPE)
+        here.request("release")
+        assert here.request("flow_read")["sources"] == {}
+    assert is_empty(pair)
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_write_bw__measures_and_leaves_nothing(pair, both):
+    with pair.client("h0") as agent:
+        begun = agent.request("write_bw", peer="h1", sizes=[4000], iterations=[20], qps=2, bidirectional=both)
+        assert (begun["host"], begun["peer"], len(begun["qps"]), begun["planes"]) == ("h0", "h1", 2, 2)
+        *_, result, end = agent.events_to_the_end()
+        assert (result["event"], result["writes"], end["state"], end["error"]) == ("result", 40, "done", None)
+        assert ("reverse" in result) is both
+        assert is_empty(pair)
+        again = agent.request("write_lat", peer="h1", sizes=[8], iterations=[5])
+        assert again["work"] == begun["work"] + 1
+
+
+def test_write_bw__one_test_per_connection_until_it_is_stopped(pair):
+    with pair.client("h0") as agent, pair.client("h0") as other:
+        work = agent.request("write_bw", peer="h1", sizes=[1000], duration_s=60.0)["work"]
+        with pytest.raises(Refused, match="this connection has a test running"):
+            agent.request("ev_sweep", peer="h1")
+        other.request("stop_work", work=work)
+        assert agent.events_to_the_end()[-1]["state"] == "stopped"
+    assert is_empty(pair)
+
+
+def test_write_bw__ends_with_its_client(pair):
+    with pair.client("h0") as agent:
+        agent.request("write_bw", peer="h1", sizes=[1000], duration_s=60.0)
+    assert is_empty(pair)
+
+
+def test_ev_sweep__probes_every_path(pair):
+    with pair.client("h0") as agent:
+        begun = agent.request("ev_sweep", peer="h1", count=2, interval_s=0.01)
+        *probes, end = agent.events_to_the_end()
+        assert end["state"] == "done"
+        assert sorted((p["round"], p["ev"]) for p in probes) == sorted(
+            (r, ev) for r in (0, 1) for ev, _ in begun["evs"]
+        )
+        assert all(p["out"] and p["back"] and p["port_up"] for p in probes)
