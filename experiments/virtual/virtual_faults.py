@@ -10,7 +10,7 @@ from typing import Any
 
 from experiments.language.fault_schedule import FaultStep
 from simulator.fabric import VirtualFabric
-from simulator.faults import Loss, Picker
+from simulator.impairment import PatternPicker, Picker
 from simulator.ports import EgressPort
 from topologies.plan import Plan
 
@@ -19,20 +19,6 @@ REBOOT_S = 2.0
 minute or two in the paper (E5)."""
 DRAIN_S = 0.5
 """Between denying a plane's EVs and cutting its links."""
-
-
-class LossPattern:
-    """Hits packets by a text of 0s and 1s, again and again."""
-
-    __slots__ = ("_at", "_pattern")
-
-    def __init__(self, pattern: str) -> None:
-        self._pattern, self._at = pattern, -1
-
-    def hits(self, is_data: bool) -> bool:
-        """Whether the next packet is hit."""
-        self._at = (self._at + 1) % len(self._pattern)
-        return self._pattern[self._at] == "1"
 
 
 class VirtualFaults:
@@ -102,9 +88,9 @@ class VirtualFaults:
     @staticmethod
     def _picker(step: FaultStep, port: EgressPort) -> Any:
         if step.values.get("pattern") is not None:
-            return LossPattern(step.values["pattern"])
+            return PatternPicker(step.values["pattern"])
         rate = step.values["rate"]
-        return Picker(Loss(port.node, port.neighbour, rate=rate), port.rng) if rate else None
+        return Picker(port.rng, rate=rate) if rate else None
 
     def _line(self, step: FaultStep) -> None:
         changes = {"rate_bps": step.values["rate"], "delay_s": step.values["delay"]}
@@ -148,7 +134,7 @@ class VirtualFaults:
     def _corrupts(self, step: FaultStep) -> None:
         for port in self.fabric.ports.values():
             if port.node in step.targets:
-                hit = Picker(Loss(port.node, port.neighbour, rate=step.values["rate"]), port.rng)
+                hit = Picker(port.rng, rate=step.values["rate"])
                 port.set_impairment("corrupt", hit if step.undo is None else None)
 
     def _power_off(self, step: FaultStep) -> None:

@@ -138,6 +138,11 @@ class EngineQueuePair:
         self._window: Window | None = None
         self._handlers: dict[type, Callable[[Any, float], None]] = {}
 
+    @property
+    def config(self) -> Config:
+        """What it goes by."""
+        return self._config
+
     # ---- set-up -----------------------------------------------------------------------------------------
 
     def attributes(self, region: EngineMemoryRegion | None = None) -> QpAttributes:
