@@ -31,6 +31,7 @@ FACES = {
         "runner",
         "worker_pool",
     },
+    "faults": None,
     "hosts": set(),
     "hosts.engine": {
         "config",
@@ -247,7 +248,9 @@ def test_references__lead_to_files_and_modules_that_exist():
             if not (one.exists() or one.with_suffix(".py").exists() or one.with_suffix(".yaml").exists()):
                 dead.append(f"{where}: {found}")
         dead += [
-            f"{where}: {found}" for found in A_MODULE.findall(text) if not (is_module(found) or found.endswith(".json"))
+            f"{where}: {found}"
+            for found in A_MODULE.findall(text)
+            if not (is_module(found) or found.endswith((".json", ".jsonl", ".py")))
         ]
         dead += [f"{where}: {found}" for found in A_FILE.findall(text) if found not in names | NOT_OURS]
     print(f"{len(dead)} dead references")
