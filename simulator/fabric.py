@@ -17,7 +17,6 @@ import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -34,13 +33,14 @@ from hosts.engine.wire.packets import (
     Sack,
     TransportAck,
 )
+from simulator.events import EventQueue, Handler, Heap
 from simulator.faults import FaultError, VirtualFault
-from simulator.frames import Frame
+from simulator.frames import Frame, PacketHook
 from simulator.host import VirtualHost
-from simulator.ports import EgressPort, Handler, Heap, NicPort
+from simulator.ports import EgressPort, NicPort
 from simulator.profiles import NEVER, HostProfile, LinkProfile, ProfileError, QueueProfile
 from simulator.switches import Chooser, VirtualSwitch, VirtualT0, VirtualT1, find_mode
-from simulator.trace import Hook, TracedNicPort, TracedPort, Tracer
+from simulator.trace import Tracer
 from topologies.plan import Plan, ev_plane
 from topologies.plan.link_speeds import ETHERNET_BYTES, OUTER_BYTES
 from topologies.plan.modes import ECMP_EVS_PER_UPLINK
@@ -67,7 +67,7 @@ class VirtualFabric:
         self, plan: Plan, *, seed: int = 0, links: LinkProfile | None = None, queues: QueueProfile | None = None,
         mode: str | Chooser = "srv6", config: Config | Mapping[str, Config] | None = None,
         host: HostProfile | None = None, wire: bool = False, keep_events: bool = True,
-        trace: bool | Hook = False, first_qpn: int | None = None,
+        trace: bool | PacketHook = False, first_qpn: int | None = None,
     ):  # fmt: skip
         self.plan = plan
         self.seed = seed
@@ -78,10 +78,8 @@ class VirtualFabric:
         """Those asked for so far, by node."""
         self.rng = Random(f"{seed}/fabric")
         """Dice of what belongs to no port or host; workloads may use it too."""
-        self.now = 0.0
-        """Virtual time, seconds."""
-        self.heap: Heap = []
-        self.next_serial = count().__next__
+        self.queue = EventQueue()
+        """Time, and what is left to happen."""
         self.events_done = 0
         """Entries of the event queue handled so far."""
         self.links = links or LinkProfile()
@@ -159,7 +157,7 @@ class VirtualFabric:
                 self.switches[link.lower.node].uplinks.append(up)  # type: ignore[attr-defined]
                 self.switches[link.upper.node].racks.append(down)  # type: ignore[attr-defined]
         for switch in self.switches.values():
-            switch.tracer = self.tracer
+            switch.observer = self.tracer
             switch.wired(plan)
 
     def _add_port(self, interface: str, node: str, neighbour: str, plane: int) -> None:
@@ -167,18 +165,16 @@ class VirtualFabric:
         nic = node in self.hosts or neighbour in self.hosts
         line = self.links.nic if nic else self.links.fabric
         common = (
-            interface, node, neighbour, plane, line, self.heap, self.next_serial, f"{self.seed}/{interface}",
-            (config.dscp_trimmed, config.dscp_trimmed_lasthop),
+            interface, node, neighbour, plane, line, self.queue.heap, self.queue.next_serial,
+            f"{self.seed}/{interface}", (config.dscp_trimmed, config.dscp_trimmed_lasthop),
         )  # fmt: skip
         if node in self.hosts:
             host = self.hosts[node]
-            nic_class = NicPort if self.tracer is None else TracedNicPort
-            port: EgressPort = nic_class(*common, ring_packets=self.host_profile.ring_packets, on_room=host.on_room)
+            ring = self.host_profile.ring_packets
+            port: EgressPort = NicPort(*common, ring_packets=ring, on_room=host.on_room, observer=self.tracer)
         else:
-            port = (EgressPort if self.tracer is None else TracedPort)(*common, last_hop=nic)
+            port = EgressPort(*common, last_hop=nic, observer=self.tracer)
             port.set_queues(self.queues, self.srv6, config)
-        if self.tracer is not None:
-            port.tracer = self.tracer  # type: ignore[attr-defined]
         if neighbour in self.switches:
             port.arrive = self.switches[neighbour].receive
         elif self.tracer is None:
@@ -243,9 +239,19 @@ class VirtualFabric:
 
     # ---- time -------------------------------------------------------------------------------------------
 
+    @property
+    def now(self) -> float:
+        """Virtual time, seconds."""
+        return self.queue.now
+
+    @property
+    def heap(self) -> Heap:
+        """What is left to happen."""
+        return self.queue.heap
+
     def push(self, at: float, handler: Handler, argument: Any) -> None:
         """Call `handler(argument, at)` at a time; not before now."""
-        heapq.heappush(self.heap, (max(at, self.now), self.next_serial(), handler, argument))
+        self.queue.push(at, handler, argument)
 
     def at(self, time: float, what: VirtualFault | Callable[[], Any]) -> None:
         """Apply a fault, or call a function without arguments, at a time (now, when that has passed)."""
@@ -278,7 +284,7 @@ class VirtualFabric:
         if callable(stop):
             return self._run(self.now + limit_s, stop)
         self._run(stop, None)
-        self.now = max(self.now, stop)
+        self.queue.now = max(self.now, stop)
         return True
 
     def run_for(self, seconds: float) -> None:
@@ -286,14 +292,15 @@ class VirtualFabric:
         self.run_until(self.now + seconds)
 
     def _run(self, end: float, stop: Callable[[], bool] | None) -> bool:
-        heap, pop = self.heap, heapq.heappop
+        queue, pop = self.queue, heapq.heappop
+        heap = queue.heap
         done = 0
         if stop is not None and stop():
             return True
         try:
             while heap and heap[0][0] <= end:
                 now, _, handler, argument = pop(heap)
-                self.now = now
+                queue.now = now
                 done += 1
                 handler(argument, now)
                 if self.news:
@@ -424,7 +431,7 @@ class VirtualFabric:
         for entry in self.heap:
             frame = entry[3]
             if isinstance(frame, Frame) and any(frame.port is port and entry[2] == port.arrive for port in ports):
-                frame.port._lose(frame, "link_down", self.now)
+                frame.port.lose(frame, "link_down", self.now)
             else:
                 kept.append(entry)
         self.heap[:] = kept

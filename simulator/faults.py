@@ -6,17 +6,53 @@ named by their two nodes, as in the Mininet CLI; faults with a direction act on 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from random import Random
+from typing import Any, ClassVar, Protocol
 
-if TYPE_CHECKING:
-    from random import Random
-
-    from simulator.fabric import VirtualFabric
+from simulator.impairment import Lateness, Picker
+from simulator.ports import EgressPort
+from simulator.switches import VirtualSwitch
 
 
 class FaultError(ValueError):
     """A fault names what does not exist or cannot be; the message says what would do."""
+
+
+class StallingHost(Protocol):
+    """A host whose process faults can hold up or end."""
+
+    def stall(self, seconds: float, order: Sequence[int] | None = None, gap_s: float = 0.0) -> None: ...
+
+    def vanish(self) -> None: ...
+
+
+class FaultyFabric(Protocol):
+    """What faults act on; VirtualFabric says what each of these does."""
+
+    switches: dict[str, VirtualSwitch]
+
+    @property
+    def now(self) -> float: ...
+
+    def at(self, time: float, what: VirtualFault | Callable[[], Any]) -> None: ...
+
+    def directions(self, a: str, b: str, both: bool) -> list[EgressPort]: ...
+
+    def set_link(self, a: str, b: str, *, up: bool) -> None: ...
+
+    def set_line(self, a: str, b: str, *, both: bool = True, **changes: Any) -> None: ...
+
+    def set_power(self, switch: str, on: bool) -> None: ...
+
+    def set_blackhole(self, switch: str, on: bool) -> None: ...
+
+    def stall_switch(self, switch: str, seconds: float) -> None: ...
+
+    def host(self, name: str) -> StallingHost: ...
+
+    def heal(self) -> None: ...
 
 
 KINDS: dict[str, type[VirtualFault]] = {}
@@ -30,7 +66,7 @@ class VirtualFault:
     def __init_subclass__(cls) -> None:
         KINDS[cls.__name__] = cls
 
-    def apply(self, fabric: VirtualFabric) -> None:
+    def apply(self, fabric: FaultyFabric) -> None:
         raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
@@ -66,7 +102,7 @@ class LinkDown(VirtualFault):
     a: str
     b: str
 
-    def apply(self, fabric: VirtualFabric) -> None:
+    def apply(self, fabric: FaultyFabric) -> None:
         fabric.set_link(self.a, self.b, up=False)
 
 
@@ -77,7 +113,7 @@ class LinkUp(VirtualFault):
     a: str
     b: str
 
-    def apply(self, fabric: VirtualFabric) -> None:
+    def apply(self, fabric: FaultyFabric) -> None:
         fabric.set_link(self.a, self.b, up=True)
 
 
@@ -91,7 +127,7 @@ class Flap(VirtualFault):
     up_s: float
     times: int = 1
 
-    def apply(self, fabric: VirtualFabric) -> None:
+    def apply(self, fabric: FaultyFabric) -> None:
         at = fabric.now
         for _ in range(self.times):
             fabric.at(at, LinkDown(self.a, self.b))
@@ -107,7 +143,7 @@ class Cut(VirtualFault):
     b: str
     both: bool = False
 
-    def apply(self, fabric: VirtualFabric) -> None:
+    def apply(self, fabric: FaultyFabric) -> None:
         for port in fabric.directions(self.a, self.b, self.both):
             port.set_impairment("cut", True)
 
@@ -119,7 +155,7 @@ class Mend(VirtualFault):
     a: str
     b: str
 
-    def apply(self, fabric: VirtualFabric) -> None:
+    def apply(self, fabric: FaultyFabric) -> None:
         for port in fabric.directions(self.a, self.b, True):
             port.clear_impairments()
 
@@ -136,7 +172,7 @@ class SetLine(VirtualFault):
     fifo: bool | None = None
     both: bool = True
 
-    def apply(self, fabric: VirtualFabric) -> None:
+    def apply(self, fabric: FaultyFabric) -> None:
         changes = {key: getattr(self, key) for key in ("rate_bps", "delay_s", "jitter_s", "fifo")}
         fabric.set_line(self.a, self.b, both=self.both, **{k: v for k, v in changes.items() if v is not None})
 
@@ -147,7 +183,7 @@ class PowerOff(VirtualFault):
 
     switch: str
 
-    def apply(self, fabric: VirtualFabric) -> None:
+    def apply(self, fabric: FaultyFabric) -> None:
         fabric.set_power(self.switch, False)
 
 
@@ -157,7 +193,7 @@ class PowerOn(VirtualFault):
 
     switch: str
 
-    def apply(self, fabric: VirtualFabric) -> None:
+    def apply(self, fabric: FaultyFabric) -> None:
         fabric.set_power(self.switch, True)
 
 
@@ -168,7 +204,7 @@ class Blackhole(VirtualFault):
     switch: str
     on: bool = True
 
-    def apply(self, fabric: VirtualFabric) -> None:
+    def apply(self, fabric: FaultyFabric) -> None:
         fabric.set_blackhole(self.switch, self.on)
 
 
@@ -191,7 +227,7 @@ class Stall(VirtualFault):
     order: tuple[int, ...] | None = None
     gap_s: float = 0.0
 
-    def apply(self, fabric: VirtualFabric) -> None:
+    def apply(self, fabric: FaultyFabric) -> None:
         if self.node == ALL_SWITCHES:
             turn = {plane: place for place, plane in enumerate(self.order or ())}
             for name, switch in fabric.switches.items():
@@ -209,7 +245,7 @@ class Vanish(VirtualFault):
 
     host: str
 
-    def apply(self, fabric: VirtualFabric) -> None:
+    def apply(self, fabric: FaultyFabric) -> None:
         fabric.host(self.host).vanish()
 
 
@@ -217,7 +253,7 @@ class Vanish(VirtualFault):
 class Heal(VirtualFault):
     """Undo everything: links up, switches on and forwarding, no impairments, lines as at first."""
 
-    def apply(self, fabric: VirtualFabric) -> None:
+    def apply(self, fabric: FaultyFabric) -> None:
         fabric.heal()
 
 
@@ -260,9 +296,16 @@ class Picked(VirtualFault):
         if self.only not in ONLY:
             raise FaultError(f"only = {self.only!r}: must be one of {', '.join(ONLY)}")
 
-    def apply(self, fabric: VirtualFabric) -> None:
+    def picker(self, rng: Random) -> Picker:
+        """What decides for one direction of a link."""
+        return Picker(
+            rng, rate=self.rate, every=self.every, packets=self.packets, burst=self.burst, period=self.period,
+            only=self.only,
+        )  # fmt: skip
+
+    def apply(self, fabric: FaultyFabric) -> None:
         for port in fabric.directions(self.a, self.b, self.both):
-            port.set_impairment(self.impairment, Picker(self, port.rng))
+            port.set_impairment(self.impairment, self.picker(port.rng))
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,43 +342,6 @@ class Late(Picked):
         if self.seconds < 0:
             raise FaultError(f"seconds = {self.seconds}: must be 0 or more")
 
-    def apply(self, fabric: VirtualFabric) -> None:
+    def apply(self, fabric: FaultyFabric) -> None:
         for port in fabric.directions(self.a, self.b, self.both):
-            port.set_impairment(self.impairment, LatePicker(self, port.rng))
-
-
-class Picker:
-    """Decides packet by packet for one direction of a link."""
-
-    __slots__ = ("_burst", "_data", "_every", "_number", "_packets", "_period", "_rate", "_rng")
-
-    def __init__(self, fault: Picked, rng: Random):
-        self._rate, self._every, self._burst, self._period = fault.rate, fault.every, fault.burst, fault.period
-        self._packets = None if fault.packets is None else frozenset(fault.packets)
-        self._data = None if fault.only == "all" else fault.only == "data"
-        self._rng = rng
-        self._number = -1
-
-    def hits(self, is_data: bool) -> bool:
-        """Whether the next packet is one of them."""
-        if self._data is not None and is_data is not self._data:
-            return False
-        if self._rate is not None:
-            return self._rng.random() < self._rate
-        self._number += 1
-        if self._every is not None:
-            return self._number % self._every == self._every - 1
-        if self._packets is not None:
-            return self._number in self._packets
-        number = self._number % self._period if self._period else self._number
-        return number < (self._burst or 0)
-
-
-class LatePicker(Picker):
-    """With how late they are."""
-
-    __slots__ = ("seconds", "twin")
-
-    def __init__(self, fault: Late, rng: Random):
-        super().__init__(fault, rng)
-        self.seconds, self.twin = fault.seconds, fault.twin
+            port.set_impairment(self.impairment, Lateness(self.picker(port.rng), self.seconds, self.twin))

@@ -6,17 +6,21 @@ real bytes: switches then read and write only those, and the receiving NIC decod
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from hosts.engine.rocev2.rc_packets import RcWrite
 from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, NackReason, Write
 
-if TYPE_CHECKING:
-    from simulator.ports import EgressPort
-
-
 DATA = (Write, RcWrite)
+
+
+class LastPort(Protocol):
+    """What a frame tells of the port that it left by last."""
+
+    node: str
+    plane: int
 
 
 class Frame:
@@ -46,7 +50,7 @@ class Frame:
         self.is_data = type(packet) in DATA
         self.marked = self.trimmed = False
         self.corrupt = False
-        self.port: EgressPort | None = None
+        self.port: LastPort | None = None
         """The egress it left by last."""
 
     def copy(self) -> Frame:
@@ -78,3 +82,7 @@ class Frame:
     def spoil(self, random: float) -> None:
         """Flip a bit; `random` in 0..1 says which."""
         self.corrupt = True
+
+
+PacketHook = Callable[[str, float, str, Frame], None]
+"""An observer of packets, called as hook(what, time_s, where, frame); trace.py tells what there is."""

@@ -10,18 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from heapq import heappush
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.events import Completion, Event
 from hosts.engine.wire.packets import Write
+from simulator.events import EventQueue, Handler
 from simulator.frames import Frame
-from simulator.ports import Handler, NicPort
-
-if TYPE_CHECKING:
-    from simulator.fabric import VirtualFabric
-    from simulator.wire import WireFrame
-    from topologies.plan import Host
+from simulator.ports import NicPort
+from simulator.profiles import HostProfile
+from topologies.plan import Host
 
 FOREVER_S = 1e8
 """No run lasts so long."""
@@ -35,11 +33,36 @@ class StuckError(AssertionError):
     """An engine asks to be called at the same instant for ever."""
 
 
+class FrameDecoder(Protocol):
+    """The codecs of NICs, where packets travel as bytes; wire.py has them."""
+
+    def decode(self, host: Any, frame: Any, plane: int) -> tuple[str, Any] | None:
+        """(sender, record) of a frame that arrived, or None: then it was counted by the codec's reason."""
+
+
+class HostNetwork(Protocol):
+    """What a host uses of its fabric."""
+
+    queue: EventQueue
+    host_profile: HostProfile
+    keep_events: bool
+    news: bool
+    """A host told its application something."""
+
+    @property
+    def wires(self) -> FrameDecoder | None:
+        """The codecs, when packets travel as bytes."""
+
+    def frame(self, host: VirtualHost, packet: Any, plane: int, peer: str) -> Frame:
+        """What a NIC makes of an engine's record."""
+
+
 class VirtualHost:
     """`endpoint` is the engine; `events` everything it told, in order (with `keep_events` of the fabric)."""
 
-    def __init__(self, fabric: VirtualFabric, host: Host, endpoint: Endpoint):
-        self.fabric = fabric
+    def __init__(self, fabric: HostNetwork, host: Host, endpoint: Endpoint):
+        self._fabric = fabric
+        self._queue = fabric.queue
         self.plan_host = host
         self.name = host.name
         self.endpoint = endpoint
@@ -87,18 +110,18 @@ class VirtualHost:
 
     def kick(self) -> None:
         """Something was posted: let the engine send at this instant."""
-        self._request(self.fabric.now)
+        self._request(self._queue.now)
 
     # ---- process ----------------------------------------------------------------------------------------
 
     def stall(self, seconds: float, order: Sequence[int] | None = None, gap_s: float = 0.0) -> None:
-        """Do nothing for a while; see faults.Stall."""
-        fabric = self.fabric
+        """Do nothing for a while; see simulator.faults.Stall."""
+        queue = self._queue
         if self._unread is not None:
             self._stalled_until, self._unread = -1.0, None
-        self._stalled_until = max(self._stalled_until, fabric.now + seconds)
+        self._stalled_until = max(self._stalled_until, queue.now + seconds)
         self._gap_s = gap_s
-        fabric.push(self._stalled_until, self._resume, None if order is None else tuple(order))
+        queue.push(self._stalled_until, self._resume, None if order is None else tuple(order))
 
     def _resume(self, order: tuple[int, ...] | None, now: float) -> None:
         if now < self._stalled_until or not self.alive:
@@ -132,7 +155,7 @@ class VirtualHost:
             self.take(frame, now)
         self._request(now)
         if unread:
-            self.fabric.push(now + self._gap_s, self._read_port, None)
+            self._queue.push(now + self._gap_s, self._read_port, None)
 
     def _holds(self, frame: Frame) -> bool:
         """During a stall: whether a frame that arrives has to wait. Nothing waits for a process that is gone."""
@@ -147,7 +170,7 @@ class VirtualHost:
     @property
     def stalled(self) -> bool:
         """It has no CPU now."""
-        return self.fabric.now < self._stalled_until
+        return self._queue.now < self._stalled_until
 
     @property
     def stalled_for_ever(self) -> bool:
@@ -155,14 +178,14 @@ class VirtualHost:
         return self._unread is None and self._stalled_until > FOREVER_S
 
     def vanish(self) -> None:
-        """The process dies; see faults.Vanish."""
+        """The process dies; see simulator.faults.Vanish."""
         self.alive = False
         self._stalled_until, self._unread = inf, None
         self._waiting.clear()
 
     def begin(self, endpoint: Endpoint) -> None:
         """Another process with an engine of its own; it looks at its ports first."""
-        now = self.fabric.now
+        now = self._queue.now
         self.endpoint = endpoint
         self.alive = True
         self._stalled_until, self._unread = -1.0, None
@@ -188,15 +211,15 @@ class VirtualHost:
         self.endpoint.receive(frame.packet, frame.plane, frame.source, now)
         if not self._due:
             self._due = True
-            fabric = self.fabric
-            heappush(fabric.heap, (now, fabric.next_serial(), self._pump, None))
+            queue = self._queue
+            heappush(queue.heap, (now, queue.next_serial(), self._pump, None))
 
-    def receive_bytes(self, frame: WireFrame, now: float) -> None:
+    def receive_bytes(self, frame: Frame, now: float) -> None:
         """As `receive`, with the bytes decoded first."""
         if now < self._stalled_until and self._holds(frame):
             return
         plane = frame.port.plane  # type: ignore[union-attr]
-        found = self.fabric.wires.decode(self, frame, plane)  # type: ignore[union-attr]
+        found = self._fabric.wires.decode(self, frame, plane)  # type: ignore[union-attr]
         if found is None:
             return
         self.received += 1
@@ -219,7 +242,7 @@ class VirtualHost:
     def _request(self, now: float) -> None:
         if not self._due:
             self._due = True
-            self.fabric.push(now, self._pump, None)
+            self._queue.push(now, self._pump, None)
 
     def _on_timer(self, _: None, now: float) -> None:
         if self._timer is not None and self._timer <= now:
@@ -252,12 +275,12 @@ class VirtualHost:
             raise StuckError(f"{self.name} at {now} s: the engine has something to do for ever; next_timer() {due}")
         if self._timer is None or due < self._timer:
             self._timer = due
-            fabric = self.fabric
-            heappush(fabric.heap, (due, fabric.next_serial(), self._on_timer, None))
+            queue = self._queue
+            heappush(queue.heap, (due, queue.next_serial(), self._on_timer, None))
 
     def _transmit(self, now: float) -> bool:
         """Hand packets to the ports as far as they have room; True when there may be more."""
-        fabric = self.fabric
+        fabric = self._fabric
         ring = fabric.host_profile.ring_packets
         room = []
         for port in self.ports:
@@ -280,7 +303,7 @@ class VirtualHost:
         """Events to those who listen; True when there were any."""
         if not events:
             return False
-        fabric = self.fabric
+        fabric = self._fabric
         fabric.news = True
         if fabric.keep_events:
             self.events += events

@@ -6,7 +6,7 @@ A port owns one direction of a link. Design notes.
    one, when the port is free again. Most hops of a run are of the first kind.
 2. A link that goes down takes what is on its wire along by removing those arrivals from the heap: rare, and so the
    arrival itself checks nothing.
-3. Tracing replaces the class of the ports (TracedPort), so that it costs nothing when it is off.
+3. Who looks at packets is an `observer` of the ports: None, and then each packet costs one test for it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,11 @@ from random import Random
 from typing import Any
 
 from hosts.engine.config import Config
-from simulator.faults import LatePicker, Picker
-from simulator.frames import Frame
+from simulator.events import Handler, Heap
+from simulator.frames import Frame, PacketHook
+from simulator.impairment import Lateness, PacketPicker
 from simulator.profiles import Line, QueueProfile
 from topologies.plan.link_speeds import OUTER_BYTES, TRIM_BYTES
-
-Handler = Callable[[Any, float], None]
-Heap = list[tuple[float, int, Handler, Any]]
-"""(time, serial number, handler, argument): the handler is called as handler(argument, time)."""
 
 SRV6_TRIM_BYTES, PLAIN_TRIM_BYTES = TRIM_BYTES + OUTER_BYTES, TRIM_BYTES
 """Default lengths of a trimmed frame with and without an outer header (§4.3)."""
@@ -42,16 +39,18 @@ class EgressPort:
         "_fifo", "_heap", "_impaired", "_jitter", "_last_at", "_late", "_limits", "_loss", "_medium", "_medium_due",
         "_next", "_repeat", "_rng", "_rng_seed", "_trim_at", "_trim_len", "arrive", "busy_until", "control_bytes",
         "data_bytes", "dropped", "extra_delay_s", "forwarded", "forwarded_bytes", "last_hop", "line", "lost", "marked",
-        "name", "neighbour", "node", "peak_bytes", "plane", "trimmed", "up",
+        "name", "neighbour", "node", "observer", "peak_bytes", "plane", "trimmed", "up",
     )  # fmt: skip
 
     def __init__(
         self, name: str, node: str, neighbour: str, plane: int, line: Line, heap: Heap, serial: Callable[[], int],
-        rng_seed: str, dscp: tuple[int, int], *, last_hop: bool = False,
+        rng_seed: str, dscp: tuple[int, int], *, last_hop: bool = False, observer: PacketHook | None = None,
     ):  # fmt: skip
         self.name, self.node, self.neighbour, self.plane = name, node, neighbour, plane
         self.last_hop = last_hop
         """Leads to a NIC."""
+        self.observer = observer
+        """Is told of every packet that is sent, marked, trimmed, dropped or lost."""
         self._heap, self._next, self._rng_seed = heap, serial, rng_seed
         self._rng: Random | None = None
         self._dscp = dscp
@@ -80,10 +79,10 @@ class EgressPort:
         self._impaired = self._cut = False
         self.extra_delay_s = 0.0
         """What the receiving host takes to look at a packet."""
-        self._loss: Picker | None = None
-        self._corrupt: Picker | None = None
-        self._repeat: Picker | None = None
-        self._late: LatePicker | None = None
+        self._loss: PacketPicker | None = None
+        self._corrupt: PacketPicker | None = None
+        self._repeat: PacketPicker | None = None
+        self._late: Lateness | None = None
         self.set_line(line)
         self._ecn_min = self._ecn_max = self._trim_at = inf
         self._trim_len = SRV6_TRIM_BYTES
@@ -126,7 +125,7 @@ class EgressPort:
         self._limits = (queues.data_bytes, packets[0], queues.control_bytes, packets[1])
 
     def set_impairment(self, name: str, value: Any) -> None:
-        """`cut` (bool), `loss`, `corrupt`, `repeat` or `late` (Picker or None)."""
+        """`cut` (bool), `loss`, `corrupt`, `repeat` (PacketPicker or None) or `late` (Lateness or None)."""
         setattr(self, f"_{name}", value)
         self._impaired = bool(self._cut or self._loss or self._corrupt or self._repeat or self._late)
 
@@ -209,6 +208,8 @@ class EgressPort:
 
     def _launch(self, frame: Frame, now: float) -> None:
         """The first bit leaves now."""
+        if self.observer is not None:
+            self.observer("send", now, self.name, frame)
         size = frame.size
         end = self.busy_until = now + size * self._byte_s
         self.forwarded += 1
@@ -228,10 +229,10 @@ class EgressPort:
     def _survives(self, frame: Frame, end: float) -> bool:
         """What the faults of this direction do to a packet; False when it is gone."""
         if self._cut:
-            self._lose(frame, "cut", end)
+            self.lose(frame, "cut", end)
             return False
         if self._loss is not None and self._loss.hits(frame.is_data):
-            self._lose(frame, "loss", end)
+            self.lose(frame, "loss", end)
             return False
         if self._corrupt is not None and self._corrupt.hits(frame.is_data):
             self.lost["corrupt"] += 1
@@ -247,21 +248,30 @@ class EgressPort:
             return self._late.twin
         return True
 
-    # ---- what tracing looks at --------------------------------------------------------------------------
+    # ---- what observers look at -------------------------------------------------------------------------
 
     def _mark(self, frame: Frame, now: float) -> None:
         frame.mark()
         self.marked += 1
+        if self.observer is not None:
+            self.observer("mark", now, self.name, frame)
 
     def _trim(self, frame: Frame, now: float) -> None:
         frame.trim(self._trim_len, self._dscp[self.last_hop], self.last_hop)
         self.trimmed += 1
+        if self.observer is not None:
+            self.observer("trim", now, self.name, frame)
 
     def _drop(self, frame: Frame, reason: str, now: float) -> None:
         self.dropped[reason] += 1
+        if self.observer is not None:
+            self.observer("drop", now, self.name, frame)
 
-    def _lose(self, frame: Frame, reason: str, now: float) -> None:
+    def lose(self, frame: Frame, reason: str, now: float) -> None:
+        """A packet that was sent will not arrive."""
         self.lost[reason] += 1
+        if self.observer is not None:
+            self.observer("lose", now, self.name, frame)
 
     # ---- link state -------------------------------------------------------------------------------------
 
@@ -292,8 +302,10 @@ class NicPort(EgressPort):
 
     __slots__ = ("_low_water", "on_room", "starved")
 
-    def __init__(self, *args: Any, ring_packets: int, on_room: Callable[[float], None]) -> None:
-        super().__init__(*args)
+    def __init__(
+        self, *args: Any, ring_packets: int, on_room: Callable[[float], None], observer: PacketHook | None = None
+    ) -> None:
+        super().__init__(*args, observer=observer)
         self.on_room = on_room
         self.starved = False
         """The ring was full when the host last sent: it wants to know."""

@@ -19,7 +19,7 @@ from typing import Any
 from zlib import crc32
 
 from hosts.engine.paths.ev_formats import Srv6Format, StructuredFormat
-from simulator.frames import Frame
+from simulator.frames import Frame, PacketHook
 from simulator.ports import EgressPort
 from topologies.plan import Plan
 
@@ -30,7 +30,8 @@ class VirtualSwitch:
     """What T0 and T1 share. `dropped`: packets by reason, `no_route`, `blackhole`, `power`."""
 
     __slots__ = (
-        "_waiting", "blackhole", "downlinks", "dropped", "idle", "name", "plane", "power", "racks", "tracer", "uplinks",
+        "_waiting", "blackhole", "downlinks", "dropped", "idle", "name", "observer", "plane", "power", "racks",
+        "uplinks",
     )  # fmt: skip
 
     def __init__(self, name: str, plane: int):
@@ -42,7 +43,8 @@ class VirtualSwitch:
         self._waiting: list[Frame] | None = None
         """What came in during a stall; None = it is not stalled."""
         self.dropped: Counter[str] = Counter()
-        self.tracer: Callable[[str, float, str, Frame], None] | None = None
+        self.observer: PacketHook | None = None
+        """Is told of every packet that is dropped here."""
         self.downlinks: list[EgressPort] = []
         """Of a T0: to its hosts, in order."""
         self.uplinks: list[EgressPort] = []
@@ -52,8 +54,8 @@ class VirtualSwitch:
 
     def drop(self, frame: Frame, reason: str, now: float) -> None:
         self.dropped[reason] += 1
-        if self.tracer is not None:
-            self.tracer("drop", now, self.name, frame)
+        if self.observer is not None:
+            self.observer("drop", now, self.name, frame)
 
     def set_blackhole(self, on: bool) -> None:
         """Swallow every packet from now on, or no longer."""

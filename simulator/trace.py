@@ -6,26 +6,23 @@ A hook is a callable `(what, time_s, where, frame)`; `where` is the interface, s
     mark      CE was set as it left                drop      a port or switch refused it, see the counters for why
     trim      it was cut                           lose      it left and will not arrive
 
-Tracing is a property of a fabric from its making: its ports are then of the classes below, and when it is off nothing
-anywhere asks for it. (`sample` needs none of this: it is an event like any other.)
+A fabric is traced from its making: the Tracer is the observer of its ports and switches. (`sample` needs none of this:
+it is an event like any other.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
 
-from simulator.frames import Frame
-from simulator.ports import EgressPort, Handler, NicPort
-
-Hook = Callable[[str, float, str, Frame], None]
+from simulator.events import Handler
+from simulator.frames import Frame, PacketHook
 
 
 class Tracer:
     """Calls the hook, if any, and keeps the digest."""
 
-    def __init__(self, hook: Hook | None = None):
+    def __init__(self, hook: PacketHook | None = None):
         self.hook = hook
         self.count = 0
         self._digest = blake2b(digest_size=16)
@@ -59,37 +56,3 @@ def describe(frame: Frame) -> str:
         parts.append(f"psn {psn}")
     parts += [word for word in ("marked", "trimmed", "corrupt") if getattr(frame, word)]
     return " ".join(parts)
-
-
-class _Traced:
-    """Mixed into a port class: `tracer` is told of everything. (No slots of its own: the ports get a dict.)"""
-
-    tracer: Tracer
-
-    def _launch(self, frame: Frame, now: float) -> None:
-        self.tracer("send", now, self.name, frame)  # type: ignore[attr-defined]
-        super()._launch(frame, now)  # type: ignore[misc]
-
-    def _mark(self, frame: Frame, now: float) -> None:
-        super()._mark(frame, now)  # type: ignore[misc]
-        self.tracer("mark", now, self.name, frame)  # type: ignore[attr-defined]
-
-    def _trim(self, frame: Frame, now: float) -> None:
-        super()._trim(frame, now)  # type: ignore[misc]
-        self.tracer("trim", now, self.name, frame)  # type: ignore[attr-defined]
-
-    def _drop(self, frame: Frame, reason: str, now: float) -> None:
-        super()._drop(frame, reason, now)  # type: ignore[misc]
-        self.tracer("drop", now, self.name, frame)  # type: ignore[attr-defined]
-
-    def _lose(self, frame: Frame, reason: str, now: float) -> None:
-        super()._lose(frame, reason, now)  # type: ignore[misc]
-        self.tracer("lose", now, self.name, frame)  # type: ignore[attr-defined]
-
-
-class TracedPort(_Traced, EgressPort):
-    pass
-
-
-class TracedNicPort(_Traced, NicPort):
-    pass

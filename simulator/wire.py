@@ -6,7 +6,7 @@ in the plan's static routes. In the other modes there is no outer header, and th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hosts.engine.config import Config
 from hosts.engine.wire.codec import Addressing, Codec, WireError, addresses, fields_to_ev
@@ -15,12 +15,10 @@ from hosts.engine.wire.wire_variants import AnyCodec, in_dialect, outer_words
 from hosts.nic.base import drop_reason
 from hosts.nic.encapsulation import Decapsulation, Encapsulation
 from simulator.frames import Frame
+from simulator.host import VirtualHost
 from simulator.ports import EgressPort
 from simulator.switches import VirtualSwitch
 from topologies.plan import LOCATOR, Plan, Switch
-
-if TYPE_CHECKING:
-    from simulator.host import VirtualHost
 
 IP = 14
 """Where the first IPv6 header begins, the outer one in SRv6 mode."""

@@ -1,6 +1,7 @@
 """Who may import whom, read from the source: also imports inside functions count.
 
 mrc > bench, experiments > simulator > hosts;  mrc > controller;  topologies > switch
+simulator, topologies > faults, which needs leaves alone
 ipc and topologies.plan are leaves, for all
 """
 
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-CODE = ("bench", "controller", "experiments", "hosts", "ipc", "mrc", "simulator", "switch", "topologies")
+CODE = ("bench", "controller", "experiments", "faults", "hosts", "ipc", "mrc", "simulator", "switch", "topologies")
 """Folders of Python outside tests."""
 OURS = (*CODE, "tests", "scenarios")
 LEAVES = ("ipc", "topologies.plan")
@@ -21,12 +22,13 @@ LEAVES = ("ipc", "topologies.plan")
 MAY_IMPORT = {
     "ipc": ("ipc",),
     "topologies/plan": ("topologies.plan",),
+    "faults": ("faults", *LEAVES),
     "switch": ("switch",),
-    "topologies": ("topologies", "switch", "ipc"),
+    "topologies": ("topologies", "faults", "switch", "ipc"),
     "controller": ("controller", *LEAVES),
     "hosts": ("hosts", *LEAVES),
-    "simulator": ("simulator", "hosts", "switch.build", *LEAVES),
-    "experiments": ("experiments", "simulator", "hosts", "controller", "topologies", "ipc"),
+    "simulator": ("simulator", "faults", "hosts", "switch.build", *LEAVES),
+    "experiments": ("experiments", "faults", "simulator", "hosts", "controller", "topologies", "ipc"),
     "bench": ("bench", "experiments", "simulator", "hosts", "controller", "topologies", "switch", "ipc"),
     "mrc": CODE,
 }

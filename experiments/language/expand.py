@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from experiments.language.model import Scenario, suggestion
+from experiments.language.model import Scenario
 from experiments.language.yaml_loader import Document, Loc, Problem, ScenarioError, typed
+from faults.terms import suggestion
 from ipc import units
 
 PLACES = ("virtual", "live", "bmv2")

@@ -6,34 +6,17 @@ that are not here are refused. Nothing in this module touches a fabric.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Discriminator, Field, Tag, create_model, model_validator
 
+from faults import KINDS
+from faults.terms import Part, Rate, Seconds, Share, Size
 from ipc import units
 
 SCHEMA = "mrc-scenario/1"
 MODES = ("srv6", "stev", "ecmp", "switch-spray", "flow-ecmp")
-
-
-def _by(read: Callable[[object], Any]) -> BeforeValidator:
-    def validate(value: object) -> Any:
-        try:
-            return read(value)
-        except units.UnitError as error:
-            raise ValueError(str(error)) from None
-
-    return BeforeValidator(validate)
-
-
-Rate = Annotated[float, _by(units.rate)]
-Size = Annotated[int, _by(units.size)]
-Seconds = Annotated[float, _by(units.seconds)]
-Share = Annotated[float, _by(units.share)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,35 +50,6 @@ def _pair(value: object) -> object:
 
 
 Pair = Annotated[tuple[str, str], BeforeValidator(_pair)]
-
-
-def suggestion(given: object, known: Iterable[str]) -> str:
-    """`did you mean X?`, or all there are: the end of a message about a name that does not exist."""
-    names = list(known)
-    close = get_close_matches(str(given), names, n=3, cutoff=0.6)
-    return f"did you mean {' or '.join(close)}?" if close else f"has: {', '.join(names)}"
-
-
-class Part(BaseModel):
-    """Base of all parts of a file: unknown keys are errors that tell the known ones."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    @classmethod
-    def keys(cls) -> list[str]:
-        """The keys as a file writes them."""
-        return [field.alias or name for name, field in cls.model_fields.items()]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            known = cls.keys()
-            for key in data:
-                if key not in known:
-                    text = f"no key {key!r} here ({suggestion(key, known)})"
-                    raise PydanticCustomError("unknown_key", "{text}", {"text": text, "key": str(key)})
-        return data
 
 
 # ---- the fabric -----------------------------------------------------------------------------------------------
@@ -248,80 +202,6 @@ AnyWork = Annotated[
 # ---- what breaks ------------------------------------------------------------------------------------------------
 
 
-class Random(Part):
-    """Targets drawn by the run's seed."""
-
-    random: Literal["links", "nic-links", "fabric-links", "t0", "t1", "switches"]
-    count: int | None = Field(None, ge=0)
-    """0, as the first value of a sweep: no target."""
-    share: Share | None = None
-    plane: int | None = None
-    host: str | None = None
-    """Only links of this host."""
-
-    @model_validator(mode="after")
-    def _one(self) -> Random:
-        if (self.count is None) == (self.share is None):
-            raise ValueError("give one of count and share (of all there are)")
-        return self
-
-
-def _link(value: object) -> object:
-    return value.split() if isinstance(value, str) and " " in value.strip() else value
-
-
-LinkRef = Annotated[tuple[str, str] | Random, BeforeValidator(_link)]
-Links = LinkRef | list[LinkRef]
-Nodes = str | Random | list[str]
-
-
-class PacketPick(Part):
-    """Packets of a link that are hit."""
-
-    link: Links | None = None
-    into: Literal["hosts"] | str | None = None
-    """Instead of `link`: the receive side of a host's NIC ports, or of all `hosts`."""
-    rate: Share | None = None
-    pattern: str | None = None
-    """0s and 1s, repeated packet by packet; 1 is hit."""
-    direction: Literal["both", "up", "down"] = "both"
-
-    @model_validator(mode="after")
-    def _one(self) -> PacketPick:
-        if (self.link is None) == (self.into is None):
-            raise ValueError("give one of link and into")
-        if (self.rate is None) == (self.pattern is None):
-            raise ValueError("give one of rate and pattern")
-        if self.pattern is not None and (set(self.pattern) - set("01") or not self.pattern):
-            raise ValueError(f"pattern {self.pattern!r}: 0s and 1s, one for each packet")
-        return self
-
-
-class LineChange(Part):
-    """New line properties of a link."""
-
-    link: Links
-    rate: Rate | None = None
-    delay: Seconds | None = None
-    direction: Literal["both", "up", "down"] = "both"
-
-
-class Corrupting(Part):
-    """A switch that flips a bit in a share of what it forwards."""
-
-    switch: str
-    rate: Share
-
-
-class FlapPart(Part):
-    """`times` x (down for `down`, up for `up`)."""
-
-    link: Links
-    down: Seconds = 1.0
-    up: Seconds = 1.0
-    times: int = Field(5, ge=1)
-
-
 class Poisson(Part):
     """A fault again and again, on average `rate` a second between `start` and `stop`."""
 
@@ -330,57 +210,42 @@ class Poisson(Part):
     stop: Seconds
 
 
-class ScenarioFault(Part):
-    """One line of `faults`: when (`at` or `poisson`), what (exactly one action), for how long."""
+class FaultLine(Part):
+    """One line of `faults` without its actions: when (`at` or `poisson`), for how long."""
 
     at: Moment | None = None
     poisson: Poisson | None = None
     duration: Seconds | None = Field(None, alias="for")
     """Undone after this; None: it stays (or until a line that undoes it)."""
 
-    cut: Links | None = None
-    """The cable is pulled: both ends lose their port."""
-    one_way: Links | None = None
-    """Packets from the first node to the second vanish; ports stay up."""
-    silent: Links | None = None
-    """Packets vanish both ways; ports stay up."""
-    restore: Links | None = None
-    """Undo all faults of these links."""
-    loss: PacketPick | None = None
-    corrupt: PacketPick | None = None
-    line: LineChange | None = None
-    flap: FlapPart | None = None
-    blackhole: Nodes | None = None
-    """Switches drop everything while their ports stay up."""
-    corrupts: Corrupting | None = None
-    power_off: Nodes | None = None
-    power_on: Nodes | None = None
-    reboot: Nodes | None = None
-    drain: int | None = None
-    """A plane taken out for maintenance: its EVs denied first, then its links cut."""
-    controller: Literal["kill", "start"] | None = None
-    heal: Literal[True] | None = None
-
     @model_validator(mode="after")
-    def _one(self) -> ScenarioFault:
-        given = [key for key in ACTIONS if getattr(self, key) is not None]
+    def _one(self) -> FaultLine:
+        given = [key for key in KINDS if getattr(self, key) is not None]
         if len(given) != 1:
-            raise ValueError(f"one action a line, out of {', '.join(ACTIONS)}; got {', '.join(given) or 'none'}")
+            raise ValueError(f"one action a line, out of {', '.join(KINDS)}; got {', '.join(given) or 'none'}")
         if (self.at is None) == (self.poisson is None):
             raise ValueError("give one of at and poisson")
-        if self.duration is not None and given[0] in ("restore", "heal", "power_on", "flap", "reboot"):
+        if self.duration is not None and not KINDS[given[0]].lasts:
             raise ValueError(f"`for` makes no sense with {given[0]}")
         return self
 
     @property
     def action(self) -> str:
-        return next(key for key in ACTIONS if getattr(self, key) is not None)
+        """The key of what happens, out of faults.KINDS."""
+        return next(key for key in KINDS if getattr(self, key) is not None)
+
+    @property
+    def value(self) -> Any:
+        """What the file says after that key."""
+        return getattr(self, self.action)
 
 
-ACTIONS = (
-    "cut", "one_way", "silent", "restore", "loss", "corrupt", "line", "flap", "blackhole", "corrupts", "power_off",
-    "power_on", "reboot", "drain", "controller", "heal",
-)  # fmt: skip
+if TYPE_CHECKING:
+    ScenarioFault = FaultLine
+else:
+    actions = {key: (kind.given | None, None) for key, kind in KINDS.items()}
+    ScenarioFault = create_model("ScenarioFault", __base__=FaultLine, **actions)
+"""One line of `faults`, with a key for each kind of them; exactly one is given."""
 
 
 # ---- what is looked at, and what has to come out -----------------------------------------------------------------

@@ -12,15 +12,17 @@ from experiments.language.model import (
     Collective,
     Expect,
     Incast,
-    Links,
     Permutation,
     Scenario,
+    ScenarioFault,
     Stream,
     Transport,
-    suggestion,
 )
 from experiments.language.yaml_loader import Document, Loc, Problem
 from experiments.metrics import all_names, find
+from faults import KINDS
+from faults.places import host_mistakes
+from faults.terms import suggestion
 from hosts.engine.config import Config, ConfigError
 from hosts.engine.errors import LocalError
 from hosts.engine.rocev2.rc_rate import RcConfig
@@ -88,12 +90,6 @@ def _endless(work: Any) -> bool:
     return not isinstance(work, Collective) and work.bytes is None and work.stop is None
 
 
-def _host(plan: Plan, loc: Loc, name: str) -> Iterator[tuple[Loc, str]]:
-    names = [host.name for host in plan.hosts]
-    if name not in names:
-        yield loc, f"no host {name!r} ({suggestion(name, names)})"
-
-
 def _workload(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
     seen: dict[str, int] = {}
     for at, work in enumerate(scenario.workload):
@@ -137,7 +133,7 @@ def _workload(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
                 if ranks < 2 or (work.ranks != "all" and ranks != len(work.ranks)):
                     yield (*loc, "ranks"), "a collective has two different ranks or more"
         for key, name in hosts:
-            yield from _host(plan, (*loc, key), name)
+            yield from (((*loc, key), text) for text in host_mistakes(name, plan))
         if work.transport is not None:
             yield from _transport((*loc, "transport"), work.transport)
 
@@ -153,39 +149,13 @@ def _transport(loc: Loc, transport: Transport) -> Iterator[tuple[Loc, str]]:
         yield (*loc, "config"), f"no key {unknown[0]!r} ({suggestion(unknown[0], known)})" if unknown else str(error)
 
 
-def _fault(loc: Loc, fault: Any, scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
-    action = fault.action
-    value = getattr(fault, action)
-    at = (*loc, action)
-    switches = [switch.name for switch in plan.switches]
-    if action in ("cut", "one_way", "silent", "restore"):
-        yield from _links(at, value, plan)
-    elif action in ("loss", "corrupt") and value.link is None:
-        if value.into != "hosts":
-            yield from _host(plan, (*at, "into"), value.into)
-    elif action in ("loss", "corrupt", "line", "flap"):
-        yield from _links((*at, "link"), value.link, plan)
-    elif action in ("blackhole", "power_off", "power_on", "reboot"):
-        for name in [value] if isinstance(value, str) else value if isinstance(value, list) else []:
-            if name not in switches:
-                yield at, f"no switch {name!r} ({suggestion(name, switches)})"
-    elif action == "corrupts" and value.switch not in switches:
-        yield (*at, "switch"), f"no switch {value.switch!r} ({suggestion(value.switch, switches)})"
-    elif action == "drain" and not 0 <= value < plan.planes:
-        yield at, f"no plane {value} (has: 0 to {plan.planes - 1})"
+def _fault(loc: Loc, fault: ScenarioFault, scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
+    for where, text in KINDS[fault.action].check(fault.value, plan):
+        yield (*loc, fault.action, *where), text
     if fault.at is not None and fault.at.seconds is not None and scenario.duration is not None:
         late = fault.at.seconds >= scenario.duration
         if late:
             yield (*loc, "at"), f"{fault.at} is not before the end of the run ({scenario.duration:g}s)"
-
-
-def _links(loc: Loc, value: Links, plan: Plan) -> Iterator[tuple[Loc, str]]:
-    for one in value if isinstance(value, list) else [value]:
-        if isinstance(one, tuple):
-            try:
-                plan.link(*one)
-            except PlanError as error:
-                yield loc, str(error)
 
 
 def _expectations(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:

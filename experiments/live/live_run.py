@@ -3,8 +3,8 @@
     outcome = run_live(run, progress, target="embedded")
 
 The fabric is brought up for each run and removed after it, healed or not, whatever ends the run. Agents carry the flows
-(live_work.py); this process injects faults on time (live_faults.py), a thread of it looks at agents and switches at
-every interval (samples.py), others listen to events. Times are CLOCK_MONOTONIC, told from the workload's start.
+(live_work.py); this process injects faults on time, a thread of it looks at agents and switches at every interval
+(samples.py), others listen to events. Times are CLOCK_MONOTONIC, told from the workload's start.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any
 from controller.faults import observations
 from experiments.flows import CollectivePlan, FlowPlan
 from experiments.language.expand import Run
-from experiments.language.fault_schedule import FaultStep, steps
+from experiments.language.fault_schedule import FaultStep, StepRunner, steps
 from experiments.language.model import Scenario
 from experiments.live.cpu import CpuWatch
-from experiments.live.live_faults import LiveFaults
 from experiments.live.live_work import LiveWork, flow_name
 from experiments.live.samples import LiveSampler
 from experiments.outcome import CollectiveOutcome, FlowOutcome, Outcome, Series, iterations_of
 from ipc.rpc import JsonlClient, JsonlError
 from ipc.rundir import FabricError
 from topologies.lab.fabric import Fabric
+from topologies.lab.fault_target import LiveFaultTarget
 from topologies.lab.p4_program import compile_program
 from topologies.lab.targets import TARGETS
 from topologies.plan import Plan
@@ -114,7 +114,8 @@ class LiveRun:
             self.plan, target=target, nic=nic, compile_program=compile_program, discipline=discipline_of(run.scenario),
             denylist=control.denylist, react_after_s=math.inf if control.react_after is None else control.react_after,
         )  # fmt: skip
-        self.faults = LiveFaults(self.fabric, self.plan, delays=TARGETS[target].can_delay)
+        self._fault_target = LiveFaultTarget(self.fabric, delays=TARGETS[target].can_delay, note=self._note)
+        self.faults = StepRunner(self._fault_target)
         self.work = LiveWork(run, self.plan)
         share = run.scenario.transport.pmtu / self.plan.frame_bytes()
         rate = self.plan.nic_rate_bps or 0.0
@@ -217,14 +218,12 @@ class LiveRun:
 
     def _apply(self, step: FaultStep) -> None:
         t = self._now() if self.work.begins else 0.0
-        note = self.faults.apply(step)
+        self.faults.apply(step)
         with self._events_lock:
             self.outcome.event(t, "fault", number=step.number, action=step.action, undo=step.undo, text=str(step))
-        if note:
-            self._note(note)
 
     def _heal(self) -> None:
-        self.faults.close()
+        self._fault_target.close()
         self.fabric.inject.heal()
 
     def _note(self, text: str) -> None:

@@ -27,8 +27,8 @@ MAPPER_LOSSY_S = 4.0
 """Two windows of 20 probes (§9)."""
 MAPPER_CLEAR_S = 10.0
 """Five windows without loss (§9)."""
-FOUND_DOWN = ("cut", "one_way", "silent", "blackhole", "power_off")
-FOUND_LOSSY = ("loss", "corrupt", "corrupts")
+FOUND_BY_POLICY = {"off": (), "lossy": ("lossy",), "all": ("lossy", "down")}
+"""Symptoms (InjectedFault.symptom) that a policy denies."""
 
 
 class VirtualControl:
@@ -115,20 +115,18 @@ class VirtualControl:
         """A step was carried out."""
         self._outcome, self._begins = outcome, begins
         self.links_changed()
-        if self.policy == "off" or self.fabric is None or step.action not in self._found():
+        symptom = step.fault.symptom
+        if self.fabric is None or symptom not in FOUND_BY_POLICY[self.policy]:
             return
         before_the_job = now <= begins and step.undo is None
         if step.undo is not None:
             delay = MAPPER_CLEAR_S
         else:
-            delay = 0.0 if before_the_job else MAPPER_LOSSY_S if step.action in FOUND_LOSSY else MAPPER_DOWN_S
+            delay = 0.0 if before_the_job else MAPPER_LOSSY_S if symptom == "lossy" else MAPPER_DOWN_S
         if delay:
             self.fabric.at(now + delay, lambda: self._enter(step))
         else:
             self._enter(step)
-
-    def _found(self) -> tuple[str, ...]:
-        return FOUND_LOSSY if self.policy == "lossy" else FOUND_LOSSY + FOUND_DOWN
 
     def _enter(self, step: FaultStep) -> None:
         if not self.alive:

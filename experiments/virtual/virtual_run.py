@@ -13,18 +13,18 @@ from typing import Any
 
 from experiments.flows import collective_plans, flow_plans
 from experiments.language.expand import Run
-from experiments.language.fault_schedule import FaultStep, steps
+from experiments.language.fault_schedule import FaultStep, StepRunner, steps
 from experiments.language.model import QueuesPart, Scenario, Transport
 from experiments.language.validate import plan_of
 from experiments.outcome import FlowOutcome, Outcome, Series
 from experiments.virtual.control_plane import VirtualControl
-from experiments.virtual.virtual_faults import VirtualFaults
 from experiments.virtual.virtual_work import VirtualCollective, VirtualFlow, held_packets
 from hosts.engine.config import Config
 from hosts.engine.events import EvChanged, EvReplaced, PacketLost, PlaneChanged, QpError
 from hosts.engine.wire.packets import FIRST_QPN
 from simulator import scaled
 from simulator.fabric import VirtualFabric
+from simulator.fault_target import VirtualFaultTarget
 from simulator.profiles import Line, LinkProfile, QueueProfile
 
 SETTLE_S = 0.05
@@ -65,7 +65,7 @@ class VirtualRun:
         )  # fmt: skip
         self.control.attach(self.fabric)
         self._slower_tiers()
-        self.faults = VirtualFaults(self.fabric, self.plan, self.control)
+        self.faults = StepRunner(VirtualFaultTarget(self.fabric, self.control))
         self.begins = SETTLE_S
         senders = {f.source for f in flow_plans(scenario, self.plan, run.seed)}
         senders |= {host for c in collective_plans(scenario, self.plan) for host in c.ranks}

@@ -166,6 +166,11 @@ class EngineQueuePair:
     def paths(self) -> QpPaths:
         return self._need_connected().paths
 
+    @property
+    def config(self) -> Config:
+        """What it goes by."""
+        return self._config
+
     # ---- set-up -----------------------------------------------------------------------------------------
 
     def attributes(self, region: EngineMemoryRegion | None = None) -> QpAttributes:

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hosts.engine.endpoint import Endpoint
@@ -150,8 +151,8 @@ class Lane:
         """When the first answer came."""
         self.busy_at = self.excused_at = 0.0
         """When the QP last got work while it had none; when it last had a good reason to wait."""
-        self.mpr = receiver_qp._config.mpr_packets
-        self.extra = NOMINAL_EXTRA[receiver_qp._config.rcvd_counts]
+        self.mpr = receiver_qp.config.mpr_packets
+        self.extra = NOMINAL_EXTRA[receiver_qp.config.rcvd_counts]
         self.counts = [0] * self.sender.endpoint.planes
         """Data packets by plane since the rotation last was as it should be."""
         self.loose = 0
@@ -266,23 +267,10 @@ class QpSide:
         return bool(known[1] >> plane & 1) or now >= known[2] + lease_s
 
 
-class WatchedProfile(EvProfile):
-    """An EvProfile that reports its signals; a profile becomes one by assigning its class."""
-
-    __slots__ = ()
-    watch: InvariantChecker
-
-    def signal(self, ev: Ev, signal: EvSignal, now: float) -> Any:
-        old = ev.state
-        move = super().signal(ev, signal, now)
-        WatchedProfile.watch.on_signal(self, ev, old, signal, ev.state, now)
-        return move
-
-
 class InvariantChecker:
     """`calm`: the run has no way to lose a packet, and no faults but (`stalled`) hosts and switches without CPU; then
     timers may expire unless all is `in_time`. `dubious`: planes on which a switch stalls; for as long, nobody can tell
-    it from one that is dead, so their EVs may go. One at a time in a process.
+    it from one that is dead, so their EVs may go.
     """
 
     def __init__(
@@ -311,7 +299,6 @@ class InvariantChecker:
         """Probe answers received for an EV since it went bad."""
         self._configs: dict[EvProfile, Any] = {}
         self.sent = self.resent = 0
-        WatchedProfile.watch = self
 
     def violation(self, invariant: str, detail: str) -> Violation:
         return Violation(invariant, detail, self.now)
@@ -372,8 +359,8 @@ class InvariantChecker:
         if self.trip_s is not None:
             lane.sent_at = {}
         profile = lane.sender_qp.paths.profile  # type: ignore[union-attr]
-        profile.__class__ = WatchedProfile
-        self._configs[profile] = lane.sender_qp._config
+        profile.observer = partial(self.on_signal, profile)
+        self._configs[profile] = lane.sender_qp.config
         for ev in profile:
             self._states[ev] = ev.state
             self._answers[ev] = 0
@@ -553,12 +540,12 @@ class InvariantChecker:
             or side.ports != full
             or lane.receiver.name in side.reborn
             or (peer is not None and peer[1] & full != full)
-            or any(ev.state not in _IN_ROTATION for ev in profile._by_value.values())
+            or any(ev.state not in _IN_ROTATION for ev in profile)
         ):
             lane.turns = turns
             self._restart_count(lane)
             return
-        counts = [lane.counts[p] for p in profile._planes]
+        counts = [lane.counts[p] for p in profile.planes]
         if max(counts) - min(counts) > 1 + lane.loose:
             raise self.violation("balance", f"{lane.name}: planes carried {counts} packets with nothing out")
 
@@ -628,7 +615,7 @@ class InvariantChecker:
 
     def _failed(self, lane: Lane, back: Lane, event: QpError) -> None:
         """A QP failed: it must be for lack of any progress, through the whole budget (§5.11)."""
-        config = lane.sender_qp._config
+        config = lane.sender_qp.config
         limit = config.retry_limit
         if event.status is Status.REMOTE_ACCESS and lane.receiver_qp.state is EngineQpState.ERROR:
             return  # the other end gave up, and says so (§6.2 step 3)

@@ -244,7 +244,7 @@ class Simulation:
 
     def post(self, lane: Lane) -> None:
         """Post what is due, but no more WriteIMM than the receiver takes at a time (§5.3: the application's duty)."""
-        limit = lane.receiver_qp._config.max_wimm
+        limit = lane.receiver_qp.config.max_wimm
         while len(lane.posted) < self.due[lane]:
             if lane.imms[len(lane.posted)] is not None and lane.imms_open() >= limit:
                 return
@@ -263,14 +263,14 @@ class Simulation:
                 qp = lane.receiver_qp
                 if fault.kind == "penalty":
                     qp.set_penalty(100 if begin else 0)
-                elif qp._config.dynamic_mpr and lane.sender_qp._config.dynamic_mpr:
+                elif qp.config.dynamic_mpr and lane.sender_qp.config.dynamic_mpr:
                     qp.set_mpr(128 if begin else lane.mpr)
 
     def over(self, lane: Lane) -> bool:
         """Nothing more will come of this direction."""
         if lane.closed or self._mute(lane.sender.name):
             return True
-        if lane.doomed and lane.sender_qp._config.retry_limit is None:
+        if lane.doomed and lane.sender_qp.config.retry_limit is None:
             return True
         if lane.sender_qp.state is EngineQpState.ERROR:
             return lane.ended == len(lane.posted)
@@ -293,7 +293,7 @@ class Simulation:
         """How long a direction may be silent; None = as long as it likes. A QP whose neighbour's peer is gone, and
         nothing else is wrong, gives up its place to what expires once: it waits for two timers at most.
         """
-        config = lane.sender_qp._config
+        config = lane.sender_qp.config
         bound = silence_bound_s(config, self.trip_s)
         faults = self.schedule.faults
         if self.schedule.kind == "neighbours" and all(f.kind == "destroy" and f.value != number for f in faults):
@@ -311,7 +311,7 @@ class Simulation:
         if lane.ended == len(lane.posted) or self._may_wait(lane):
             lane.excused_at = since = now
         elif now - since > bound:
-            which = "ends" if bound == silence_bound_s(lane.sender_qp._config, self.trip_s) else "neighbours"
+            which = "ends" if bound == silence_bound_s(lane.sender_qp.config, self.trip_s) else "neighbours"
             what = f"silent since {since:.6f} s, at most {bound:.6f} s are due"
             raise Violation(which, f"{lane.name}: {what}: {self._state(lane)}", now)
         self.fabric.push(since + bound + 1e-6, partial(self._check_silence, bound), lane)
@@ -325,7 +325,7 @@ class Simulation:
         if all(ev.state is EvState.DENIED for ev in qp.paths.profile):  # type: ignore[union-attr]
             return True
         ends = (self.fabric.host(lane.sender.name).ports, self.fabric.host(lane.receiver.name).ports)
-        return qp._config.all_ports_down == "wait" and not any(a.up and b.up for a, b in zip(*ends, strict=True))
+        return qp.config.all_ports_down == "wait" and not any(a.up and b.up for a, b in zip(*ends, strict=True))
 
     @staticmethod
     def _state(lane: Lane) -> str:

@@ -17,7 +17,7 @@ NIC link from lossy paths behind it is not MRC's work (§9).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from random import Random
 from typing import Any
@@ -187,6 +187,10 @@ class Move:
         self.by = by
 
 
+SignalObserver = Callable[[Ev, EvState, EvSignal, EvState, float], None]
+"""Called as observer(ev, state before, signal, state after, now)."""
+
+
 class EvProfile:
     """The EVs of one QP: who is in the rotation, whose turn it is, and which planes can be used at all.
 
@@ -196,11 +200,14 @@ class EvProfile:
 
     __slots__ = (
         "_by_value", "_config", "_floor", "_local", "_moves", "_peer", "_planes", "_rng", "_round", "_rounds", "_turns",
-        "_usable_count", "skips", "up_since", "usable",
+        "_usable_count", "observer", "skips", "up_since", "usable",
     )  # fmt: skip
 
-    def __init__(self, evs: Iterable[tuple[int, int]], config: Config, rng: Random, denied: Iterable[int] = ()):
+    def __init__(self, evs: Iterable[tuple[int, int]], config: Config, rng: Random, denied: Iterable[int] = (),
+                 observer: SignalObserver | None = None):  # fmt: skip
         self._config, self._rng = config, rng
+        self.observer = observer
+        """Is told of every signal, also of those that change nothing."""
         self._moves = ev_moves(config)
         self.skips: deque[tuple[float, Ev]] | None = deque() if config.skip_mode == "timer" else None
         """skip_mode "timer": when each SKIP ends, oldest first; None in the other modes. See tick()."""
@@ -250,6 +257,11 @@ class EvProfile:
         """All EVs of a plane, whatever their state."""
         found = self._planes.get(plane)
         return found.members if found is not None else []
+
+    @property
+    def planes(self) -> Collection[int]:
+        """Planes that have EVs."""
+        return self._planes.keys()
 
     @property
     def active_count(self) -> int:
@@ -328,6 +340,14 @@ class EvProfile:
 
     def signal(self, ev: Ev, signal: EvSignal, now: float) -> Move | None:
         """Move an EV by the table; None when it stays. Keeps rotation, backups, floor and hold-down in order."""
+        if self.observer is None:
+            return self._signal(ev, signal, now)
+        old = ev.state
+        move = self._signal(ev, signal, now)
+        self.observer(ev, old, signal, ev.state, now)
+        return move
+
+    def _signal(self, ev: Ev, signal: EvSignal, now: float) -> Move | None:
         old = ev.state
         new = self._moves[old, signal]
         if new is old:

@@ -1,0 +1,15 @@
+"""The vocabulary of faults: what can break, in one place for all who break it or speak of it.
+
+    kinds    one frozen class a kind: what a scenario file says of it, its check, its random draws, its words, and what
+             it does to a FaultTarget
+    target   FaultTarget: the verbs that a fabric offers to faults; the live one and the virtual one have them
+    places   links, switches and hosts as a file names or draws them
+    terms    quantities and the base of all parts of a scenario file
+
+A new fault is a class of `kinds` and its name in `KINDS` there.
+"""
+
+from faults.kinds import KINDS, InjectedFault
+from faults.target import FaultTarget, Holds
+
+__all__ = ["KINDS", "FaultTarget", "Holds", "InjectedFault"]

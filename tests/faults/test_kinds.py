@@ -1,0 +1,136 @@
+"""Each kind of fault: what a file says, what it means in a plan, its words, and what it does to a target."""
+
+import random
+from inspect import signature
+
+import pytest
+from pydantic import TypeAdapter
+
+from faults import KINDS, FaultTarget, InjectedFault
+from faults.kinds import DRAIN_S
+from simulator.fault_target import VirtualFaultTarget
+from topologies.lab.fault_target import LiveFaultTarget
+from topologies.plan import Plan
+
+PLAN = Plan(2, 2, 2, 1)
+LINK, BACK = ("p0-t0-0", "p0-t1-0"), ("p0-t1-0", "p0-t0-0")
+VERBS = [name for name in vars(FaultTarget) if not name.startswith("_")]
+
+
+class Listener:
+    """A FaultTarget that notes what it is told; a hold is the note."""
+
+    def __init__(self):
+        self.said = []
+
+    def __getattr__(self, verb):
+        assert verb in VERBS
+
+        def note(*given, **named):
+            signature(getattr(FaultTarget, verb)).bind(self, *given, **named)
+            if verb == "later":
+                self.said.append(f"after {given[0]:g} s")
+                given[1]()
+                return None
+            if verb == "undo":
+                self.said += [f"undo {one}" for one in given[0]]
+                return None
+            words = [verb, *map(str, given), *(f"{key}={value}" for key, value in named.items() if value is not None)]
+            self.said.append(" ".join(words))
+            return [self.said[-1]]
+
+        return note
+
+
+LOSS = {"link": "p0-t0-0 p0-t1-0", "rate": "5%", "direction": "up"}
+CASES = {
+    # kind: (what a file says, words for people, what is done, what its end does)
+    "cut": ("p0-t0-0 p0-t1-0", "cut p0-t0-0 p0-t1-0", ["cut p0-t0-0 p0-t1-0"], ["undo cut p0-t0-0 p0-t1-0"]),
+    "one_way": ("p0-t1-0 p0-t0-0", "one way p0-t1-0 p0-t0-0", ["swallow p0-t1-0 p0-t0-0 both=False"],
+                ["undo swallow p0-t1-0 p0-t0-0 both=False"]),
+    "silent": (["p0-t0-0 p0-t1-0"], "silent p0-t0-0 p0-t1-0", ["swallow p0-t0-0 p0-t1-0 both=True"],
+               ["undo swallow p0-t0-0 p0-t1-0 both=True"]),
+    "restore": ("p0-t0-0 p0-t1-0", "restore p0-t0-0 p0-t1-0", ["restore p0-t0-0 p0-t1-0"], None),
+    "loss": (LOSS, "loss p0-t0-0 p0-t1-0 rate=0.05 direction=up",
+             ["impair loss p0-t0-0 p0-t1-0 rate=0.05 direction=up seed=8"],
+             ["undo impair loss p0-t0-0 p0-t1-0 rate=0.05 direction=up seed=8"]),
+    "corrupt": ({"into": "h1", "pattern": "01"}, "corrupt p0-t0-1 h1, p1-t0-1 h1 pattern=01 direction=one_way",
+                ["impair corrupt p0-t0-1 h1 pattern=01 direction=one_way seed=8",
+                 "impair corrupt p1-t0-1 h1 pattern=01 direction=one_way seed=8"],
+                ["undo impair corrupt p0-t0-1 h1 pattern=01 direction=one_way seed=8",
+                 "undo impair corrupt p1-t0-1 h1 pattern=01 direction=one_way seed=8"]),
+    "line": ({"link": "p0-t0-0 p0-t1-0", "delay": "5ms"}, "line p0-t0-0 p0-t1-0 delay=0.005 direction=both",
+             ["set_line p0-t0-0 p0-t1-0 delay_s=0.005 direction=both"],
+             ["undo set_line p0-t0-0 p0-t1-0 delay_s=0.005 direction=both"]),
+    "flap": ({"link": "p0-t0-0 p0-t1-0", "times": 2}, "flap p0-t0-0 p0-t1-0 down=1.0 up=1.0 times=2",
+             ["flap (('p0-t0-0', 'p0-t1-0'),) down_s=1.0 up_s=1.0 times=2"], None),
+    "blackhole": ("p0-t1-0", "blackhole p0-t1-0", ["blackhole p0-t1-0"], ["undo blackhole p0-t1-0"]),
+    "corrupts": ({"switch": "p0-t1-0", "rate": "1%"}, "corrupts p0-t1-0 rate=0.01", ["corrupt_switch p0-t1-0 0.01"],
+                 ["undo corrupt_switch p0-t1-0 0.01"]),
+    "power_off": (["p0-t1-0", "p1-t1-0"], "power off p0-t1-0, p1-t1-0", ["power_off p0-t1-0", "power_off p1-t1-0"],
+                  ["undo power_off p0-t1-0", "undo power_off p1-t1-0"]),
+    "power_on": ("p0-t1-0", "power on p0-t1-0", ["power_on p0-t1-0"], None),
+    "reboot": ("p0-t1-0", "reboot p0-t1-0", ["reboot p0-t1-0"], None),
+    "drain": (1, "drain plane=1", ["deny_plane 1 True", f"after {DRAIN_S:g} s", "cut_plane 1"],
+              ["restore_plane 1 ['cut_plane 1']", f"after {DRAIN_S:g} s", "deny_plane 1 False"]),
+    "controller": ("kill", "controller what=kill", ["set_controller False"], []),
+    "heal": (True, "heal", ["heal"], None),
+}  # fmt: skip
+
+
+def resolved(kind: str, said, seed=1) -> InjectedFault:
+    value = TypeAdapter(KINDS[kind].given).validate_python(said)
+    assert list(KINDS[kind].check(value, PLAN)) == []
+    return KINDS[kind].resolve(value, PLAN, random.Random(seed))
+
+
+def test_every_kind_has_its_case():
+    assert list(CASES) == list(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kind__says_and_does_what_its_file_asks(kind):
+    said, words, done, undone = CASES[kind]
+    fault, target, held = resolved(kind, said), Listener(), []
+    assert type(fault) is KINDS[kind] and str(fault) == words
+    fault.begin(target, held, 7)
+    assert target.said == done
+    assert KINDS[kind].lasts is (undone is not None)
+    if undone is not None:
+        target.said.clear()
+        fault.end(target, held)
+        assert target.said == undone
+
+
+@pytest.mark.parametrize(("kind", "said", "where", "text"), [
+    ("cut", "p0-t0-0 p1-t1-0", (), "no link between p0-t0-0 and p1-t1-0"),
+    ("flap", {"link": "p0-t0-0 p0-t1-9"}, ("link",), "no node 'p0-t1-9'"),
+    ("loss", {"link": "h0 p9-t0-0", "rate": 0.1}, ("link",), "no node 'p9-t0-0'"),
+    ("corrupt", {"into": "h9", "rate": 0.1}, ("into",), "no host 'h9' (has: h0, h1)"),
+    ("blackhole", ["p0-t1-0", "p0-t2-0"], (), "no switch 'p0-t2-0' (did you mean p0-t1-0"),
+    ("corrupts", {"switch": "x", "rate": 0.1}, ("switch",), "no switch 'x' (has: p0-t0-0,"),
+    ("drain", 2, (), "no plane 2 (has: 0 to 1)"),
+])  # fmt: skip
+def test_check__names_what_does_not_exist(kind, said, where, text):
+    value = TypeAdapter(KINDS[kind].given).validate_python(said)
+    (found,) = KINDS[kind].check(value, PLAN)
+    assert found[0] == where and found[1].startswith(text)
+
+
+def test_draws__follow_the_dice_and_stay_inside_what_was_asked():
+    asked = {"random": "fabric-links", "count": 3, "plane": 1}
+    first, again = (resolved("cut", asked, seed=4) for _ in range(2))
+    assert first == again and len(first.targets) == 3
+    assert all(a.startswith("p1-t0") and b.startswith("p1-t1") for a, b in first.targets)
+    ways = {resolved("one_way", {"random": "links", "count": 1}, seed).targets[0][0][:2] for seed in range(20)}
+    assert {"h0", "p0"} <= ways  # also from the upper end
+    assert len(resolved("reboot", {"random": "t1", "share": "50%"}).targets) == 2
+    assert resolved("cut", {"random": "nic-links", "count": 9, "host": "h0"}).targets != ()
+    assert resolved("blackhole", {"random": "switches", "count": 0}).targets == ()
+
+
+@pytest.mark.parametrize("target", [VirtualFaultTarget, LiveFaultTarget])
+@pytest.mark.parametrize("verb", VERBS)
+def test_targets__have_every_verb(target, verb):
+    wanted = signature(getattr(FaultTarget, verb)).parameters
+    assert list(signature(getattr(target, verb)).parameters) == list(wanted)

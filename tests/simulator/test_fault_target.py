@@ -1,0 +1,118 @@
+"""Faults on the virtual fabric: what each verb does to ports and switches, and what overlapping ones leave."""
+
+import pytest
+
+from simulator import FaultError, VirtualFabric
+from simulator.fault_target import REBOOT_S, VirtualFaultTarget
+from topologies.plan import Plan
+
+A, B = "p0-t0-0", "p0-t1-0"
+
+
+class ControlDouble:
+    def __init__(self):
+        self.told = []
+
+    def drain(self, plane, on):
+        self.told.append(("drain", plane, on))
+
+    def set_alive(self, alive):
+        self.told.append(("alive", alive))
+
+    def links_changed(self):
+        self.told.append("links")
+
+
+@pytest.fixture
+def target():
+    return VirtualFaultTarget(VirtualFabric(Plan(2, 2, 2, 1)), ControlDouble())
+
+
+def is_up(target, a=A, b=B):
+    return target.fabric.port_towards(a, b).up
+
+
+def test_cut__link_is_up_when_all_who_cut_it_are_done(target):
+    first, second = target.cut(A, B), target.cut(A, B)
+    target.undo(first)
+    target.undo(first)  # once more: nothing is left of it
+    assert not is_up(target)
+    target.undo(second)
+    assert is_up(target)
+
+
+def test_restore__ends_cuts_of_others(target):
+    held = target.cut(A, B) + target.swallow(A, B, both=True)
+    target.restore(B, A)
+    assert is_up(target) and not target.fabric.port_towards(A, B)._cut
+    later = target.cut(A, B)
+    target.undo(held)
+    assert not is_up(target)
+    target.undo(later)
+    assert is_up(target)
+
+
+@pytest.mark.parametrize(("direction", "ways"), [("both", {A, B}), ("up", {A}), ("one_way", {A}), ("down", {B})])
+def test_impair__hits_the_direction_that_is_named(target, direction, ways):
+    held = target.impair("loss", A, B, rate=None, pattern="1", direction=direction, seed=1)
+    assert {port.node for port in target.fabric.ports.values() if port._loss} == ways
+    target.undo(held)
+    assert not any(port._loss for port in target.fabric.ports.values())
+
+
+def test_set_line__goes_back_to_the_first_one(target):
+    before = target.fabric.port_towards(A, B).line
+    held = target.set_line(A, B, rate_bps=1e6, delay_s=None, direction="up")
+    now = target.fabric.port_towards(A, B).line
+    assert (now.rate_bps, now.delay_s) == (1e6, before.delay_s)
+    assert target.fabric.port_towards(B, A).line.rate_bps == before.rate_bps
+    target.undo(held)
+    assert target.fabric.port_towards(A, B).line == before
+
+
+def test_reboot__forgets_a_black_hole(target):
+    held = target.blackhole(B)
+    target.reboot(B)
+    target.fabric.run_for(REBOOT_S / 2)
+    assert not is_up(target)
+    target.fabric.run_for(REBOOT_S)
+    assert is_up(target) and not target.fabric.switches[B].blackhole and "links" in target.control.told
+    target.undo(held)
+
+
+def test_power__is_back_when_all_are_done_or_by_hand(target):
+    held = target.power_off(B) + target.power_off(B)
+    target.undo(held[:1])
+    assert not is_up(target)
+    target.power_on(B)
+    assert is_up(target)
+
+
+def test_flap__down_and_up_as_often_as_asked(target):
+    target.flap([(A, B)], down_s=0.2, up_s=0.1, times=2)
+    target.fabric.run_for(0.05)
+    seen = [is_up(target)]
+    for _ in range(5):
+        target.fabric.run_for(0.1)
+        seen.append(is_up(target))
+    assert seen == [False, False, True, False, False, True]
+    assert target.control.told.count("links") == 4
+
+
+def test_planes_controller_and_heal(target):
+    target.deny_plane(1, True)
+    held = target.cut_plane(1)
+    assert not is_up(target, "p1-t0-0", "p1-t1-0") and is_up(target)
+    target.restore_plane(1, held)
+    target.set_controller(False)
+    assert is_up(target, "p1-t0-0", "p1-t1-0")
+    assert target.control.told == [("drain", 1, True), "links", "links", ("alive", False)]
+    target.corrupt_switch(B, 0.5)
+    target.blackhole(A)
+    target.heal()
+    assert not target.fabric.switches[A].blackhole and not any(p._corrupt for p in target.fabric.ports.values())
+
+
+def test_verbs__name_what_does_not_exist(target):
+    with pytest.raises(FaultError, match="no link from p0-t0-0 to p9"):
+        target.cut(A, "p9")

@@ -1,0 +1,102 @@
+"""Faults on a live fabric: which injections each verb makes, and in what order they are undone."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from topologies.lab.fabric import CONTROLLER
+from topologies.lab.fault_target import LiveFaultTarget
+from topologies.plan import Plan
+
+A, B = "p0-t0-0", "p0-t1-0"
+
+
+class FabricDouble:
+    """Notes what an Injector, an agent and the processes are asked for."""
+
+    def __init__(self):
+        self.plan, self.said, self.active = Plan(2, 2, 2, 1), [], []
+        self.inject = self
+        self.processes = SimpleNamespace(stop=lambda name, grace_s: self.said.append(("stop", name)))
+
+    def __getattr__(self, verb):
+        def note(*given, **named):
+            self.said.append((verb, *given, *named.items()))
+            return self.said[-1]
+
+        return note
+
+    def agent(self, host):
+        return SimpleNamespace(request=lambda what, entries: self.said.append((host, what, len(entries))))
+
+
+@pytest.fixture
+def fabric():
+    return FabricDouble()
+
+
+def test_swallow__both_ways_are_two_injections_undone_last_first(fabric):
+    target = LiveFaultTarget(fabric)
+    held = target.swallow(A, B, both=True)
+    assert fabric.said == [("one_way_cut", A, B), ("one_way_cut", B, A)]
+    target.undo(held)
+    assert [one[1] for one in fabric.said[2:]] == held[::-1]
+
+
+@pytest.mark.parametrize(("direction", "sender"), [("both", None), ("up", A), ("one_way", A), ("down", B)])
+def test_impair__sender_by_direction(fabric, direction, sender):
+    LiveFaultTarget(fabric).impair("loss", A, B, rate=0.1, pattern=None, direction=direction, seed=3)
+    assert fabric.said == [("loss", A, B, 0.1, ("pattern", ""), ("sender", sender), ("seed", 3))]
+
+
+def test_impair__share_of_zero_is_nothing(fabric):
+    assert LiveFaultTarget(fabric).impair("loss", A, B, rate=0.0, pattern=None, direction="up", seed=1) == []
+
+
+@pytest.mark.parametrize("delays", [True, False])
+def test_set_line__delay_where_links_have_some(fabric, delays):
+    made = LiveFaultTarget(fabric, delays=delays).set_line(A, B, rate_bps=1e6, delay_s=0.01, direction="both")
+    assert [one[0] for one in made] == (["rate", "delay"] if delays else ["rate"])
+
+
+def test_flap__tells_that_both_halves_are_equal(fabric):
+    notes = []
+    target = LiveFaultTarget(fabric, note=notes.append)
+    target.flap([(A, B)], down_s=1, up_s=1, times=2)
+    assert notes == []
+    target.flap([(A, B)], down_s=1, up_s=3, times=2)
+    assert notes == ["flaps of 1 s down and 3 s up: live, both take 2 s"]
+
+
+def test_corrupt_switch__all_that_it_sends(fabric):
+    made = LiveFaultTarget(fabric).corrupt_switch(B, 0.1)
+    assert [one[:3] for one in made] == [("corrupt", B, "p0-t0-0"), ("corrupt", B, "p0-t0-1")]
+
+
+def test_reboot__forgets_what_held_the_switch(fabric):
+    hole = SimpleNamespace(where=B)
+    fabric.active = [hole, SimpleNamespace(where=A)]
+    LiveFaultTarget(fabric).reboot(B)
+    assert fabric.said == [("undo", hole), ("reboot", B, ("off_s", 1.0))]
+
+
+def test_planes_and_controller(fabric):
+    target = LiveFaultTarget(fabric)
+    target.deny_plane(1, True)
+    target.deny_plane(1, False)
+    assert fabric.said == [("h0", "denylist", 2), ("h1", "denylist", 2), ("h0", "denylist", 0), ("h1", "denylist", 0)]
+    assert len(target.cut_plane(1)) == sum(link.plane == 1 for link in fabric.plan.links)
+    target.set_controller(False)
+    target.set_controller(True)
+    assert fabric.said[-2:] == [("stop", CONTROLLER), ("spawn_controller",)]
+
+
+def test_later__happens_unless_closed(fabric):
+    target, done = LiveFaultTarget(fabric), threading.Event()
+    target.later(0.01, done.set)
+    assert done.wait(5)
+    never = threading.Event()
+    target.later(30, never.set)
+    target.close()
+    assert all(not timer.is_alive() or timer.join(5) is None for timer in target._timers) and not never.is_set()

@@ -1,0 +1,135 @@
+"""The verbs of faults on a live fabric: its Injector, the agents' denylists, the controller itself."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from faults.target import Direction, Holds
+from topologies.lab.fabric import CONTROLLER, Fabric
+
+REBOOT_OFF_S = 1.0
+"""How long a switch that reboots has no power."""
+
+
+class LiveFaultTarget:
+    """faults.FaultTarget on a live fabric; what it holds are Injections.
+
+    `delays`: links have some. `note` is called with a text when something could not be done as asked. `close` ends what
+    runs in the background.
+    """
+
+    def __init__(self, fabric: Fabric, *, delays: bool = True, note: Callable[[str], None] = lambda text: None) -> None:
+        self.fabric, self._delays, self._note = fabric, delays, note
+        self._timers: list[threading.Timer] = []
+
+    def close(self) -> None:
+        """No timer of ours fires any more."""
+        for timer in self._timers:
+            timer.cancel()
+
+    def undo(self, holds: Holds) -> None:
+        for one in reversed(holds):
+            with contextlib.suppress(KeyError):
+                self.fabric.inject.undo(one)
+
+    def later(self, delay_s: float, action: Callable[[], None]) -> None:
+        timer = threading.Timer(delay_s, action)
+        timer.daemon = True
+        self._timers.append(timer)
+        timer.start()
+
+    # ---- links ------------------------------------------------------------------------------------------
+
+    def cut(self, a: str, b: str) -> Holds:
+        return [self.fabric.inject.cut(a, b)]
+
+    def swallow(self, a: str, b: str, *, both: bool) -> Holds:
+        inject = self.fabric.inject
+        return [inject.one_way_cut(*ends) for ends in (((a, b), (b, a)) if both else ((a, b),))]
+
+    def restore(self, a: str, b: str) -> None:
+        self.fabric.inject.restore(a, b)
+
+    def impair(
+        self, kind: Literal["loss", "corrupt"], a: str, b: str, *, rate: float | None, pattern: str | None,
+        direction: Direction, seed: int,
+    ) -> Holds:  # fmt: skip
+        if not rate and not pattern:
+            return []
+        inject = self.fabric.inject.loss if kind == "loss" else self.fabric.inject.corrupt
+        sender = _sender(a, b, direction)
+        return [inject(a, b, rate or 0.0, pattern=pattern or "", sender=sender, seed=seed)]
+
+    def set_line(self, a: str, b: str, *, rate_bps: float | None, delay_s: float | None, direction: Direction) -> Holds:
+        sender, made = _sender(a, b, direction), Holds()
+        if rate_bps is not None:
+            made.append(self.fabric.inject.rate(a, b, rate_bps, sender=sender))
+        if delay_s is not None and self._delays:
+            made.append(self.fabric.inject.delay(a, b, delay_s, sender=sender))
+        return made
+
+    def flap(self, links: Sequence[tuple[str, str]], *, down_s: float, up_s: float, times: int) -> Holds:
+        made = [self.fabric.inject.flap(a, b, period_s=down_s + up_s, times=times) for a, b in links]
+        if down_s != up_s:
+            half = (down_s + up_s) / 2
+            self._note(f"flaps of {down_s:g} s down and {up_s:g} s up: live, both take {half:g} s")
+        return made
+
+    # ---- switches ---------------------------------------------------------------------------------------
+
+    def blackhole(self, switch: str) -> Holds:
+        return [self.fabric.inject.blackhole(switch)]
+
+    def corrupt_switch(self, switch: str, rate: float) -> Holds:
+        made: Holds = []
+        for link in self.fabric.plan.links:
+            if switch in link.ends:
+                (other,) = link.ends - {switch}
+                made.append(self.fabric.inject.corrupt(switch, other, rate, sender=switch))
+        return made
+
+    def power_off(self, switch: str) -> Holds:
+        one = self.fabric.inject.power(switch, False)
+        return [] if one is None else [one]
+
+    def power_on(self, switch: str) -> None:
+        self.fabric.inject.power(switch, True)
+
+    def reboot(self, switch: str) -> None:
+        """See FaultTarget. A switch that boots has forgotten what made it a black hole."""
+        for one in list(self.fabric.inject.active):
+            if one.where == switch:
+                self.fabric.inject.undo(one)
+        self.fabric.inject.reboot(switch, off_s=REBOOT_OFF_S)
+
+    # ---- planes, control plane, everything --------------------------------------------------------------
+
+    def deny_plane(self, plane: int, on: bool) -> None:
+        hosts = self.fabric.plan.hosts
+        for host in hosts:
+            entries = [{"scope": "nic-plane", "host": one.name, "plane": plane} for one in hosts] if on else []
+            self.fabric.agent(host.name).request("denylist", entries=entries)
+
+    def cut_plane(self, plane: int) -> Holds:
+        links = [link for link in self.fabric.plan.links if link.plane == plane]
+        return [self.fabric.inject.cut(link.lower.node, link.upper.node) for link in links]
+
+    def restore_plane(self, plane: int, holds: Holds) -> None:
+        self.undo(holds)
+
+    def set_controller(self, alive: bool) -> None:
+        if alive:
+            self.fabric.spawn_controller()
+        else:
+            self.fabric.processes.stop(CONTROLLER, grace_s=0.0)
+
+    def heal(self) -> None:
+        self.fabric.inject.heal()
+
+
+def _sender(a: str, b: str, direction: Direction) -> str | None:
+    """Who sends what a fault of one direction hits."""
+    return {"both": None, "up": a, "one_way": a, "down": b}[direction]
