@@ -1,2 +1,3 @@
 """Scenarios: an experiment as a file (docs/scenarios.md). model: what a file may say; load: YAML in, errors with lines;
-expand: variants, sweeps and repeats into single runs."""
+expand: variants, sweeps and repeats into single runs.
+"""

@@ -68,7 +68,7 @@ class VirtualFabric:
         mode: str | Chooser = "srv6", config: Config | Mapping[str, Config] | None = None,
         host: HostProfile | None = None, wire: bool = False, keep_events: bool = True,
         trace: bool | PacketHook = False, first_qpn: int | None = None,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         self.plan = plan
         self.seed = seed
         self._first_qpn = first_qpn

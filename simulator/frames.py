@@ -34,7 +34,7 @@ class Frame:
     def __init__(
         self, packet: Any, size: int, source: str, target: str, rack: int, downlink: int, plane: int, control: bool,
         trimmable: bool,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         self.packet = packet
         self.size = size
         self.source, self.target = source, target

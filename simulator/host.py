@@ -60,7 +60,7 @@ class HostNetwork(Protocol):
 class VirtualHost:
     """`endpoint` is the engine; `events` everything it told, in order (with `keep_events` of the fabric)."""
 
-    def __init__(self, fabric: HostNetwork, host: Host, endpoint: Endpoint):
+    def __init__(self, fabric: HostNetwork, host: Host, endpoint: Endpoint) -> None:
         self._fabric = fabric
         self._queue = fabric.queue
         self.plan_host = host

@@ -22,7 +22,7 @@ class Picker:
     def __init__(
         self, rng: Random, *, rate: float | None = None, every: int | None = None,
         packets: Iterable[int] | None = None, burst: int | None = None, period: int | None = None, only: str = "all",
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         self._rate, self._every, self._burst, self._period = rate, every, burst, period
         self._packets = None if packets is None else frozenset(packets)
         self._data = None if only == "all" else only == "data"

@@ -45,7 +45,7 @@ class EgressPort:
     def __init__(
         self, name: str, node: str, neighbour: str, plane: int, line: Line, heap: Heap, serial: Callable[[], int],
         rng_seed: str, dscp: tuple[int, int], *, last_hop: bool = False, observer: PacketHook | None = None,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         self.name, self.node, self.neighbour, self.plane = name, node, neighbour, plane
         self.last_hop = last_hop
         """Leads to a NIC."""

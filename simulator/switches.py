@@ -34,7 +34,7 @@ class VirtualSwitch:
         "uplinks",
     )  # fmt: skip
 
-    def __init__(self, name: str, plane: int):
+    def __init__(self, name: str, plane: int) -> None:
         self.name, self.plane = name, plane
         self.power = True
         self.blackhole = False
@@ -101,7 +101,7 @@ class VirtualT0(VirtualSwitch):
     def __init__(
         self, name: str, plane: int, rack: int, choose: Chooser, seed: str, widths: Srv6Format | None = None,
         structure: StructuredFormat | None = None,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         super().__init__(name, plane)
         self.rack = rack
         self.widths = widths or Srv6Format()

@@ -22,7 +22,7 @@ from simulator.frames import Frame, PacketHook
 class Tracer:
     """Calls the hook, if any, and keeps the digest."""
 
-    def __init__(self, hook: PacketHook | None = None):
+    def __init__(self, hook: PacketHook | None = None) -> None:
         self.hook = hook
         self.count = 0
         self._digest = blake2b(digest_size=16)

@@ -60,7 +60,7 @@ class WireFrame(Frame):
 class Wires:
     """The codecs of all NICs of a fabric."""
 
-    def __init__(self, plan: Plan, srv6: bool, config: Config):
+    def __init__(self, plan: Plan, srv6: bool, config: Config) -> None:
         self._plan, self._srv6 = plan, srv6
         self._dscp_control = config.dscp_control
         self._trimmable = (config.dscp_trimmable, config.dscp_trimmable_retx)
@@ -147,7 +147,7 @@ class Srv6Switch(VirtualSwitch):
 
     __slots__ = ("_own", "_routes", "_switch")
 
-    def __init__(self, switch: Switch):
+    def __init__(self, switch: Switch) -> None:
         super().__init__(switch.name, switch.plane)
         self._switch = switch
         self._own = LOCATOR << 16 | switch.usid

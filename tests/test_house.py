@@ -1,5 +1,6 @@
 """The house in order: names that stand once, circles of imports, packages without bags, references that lead
-somewhere."""
+somewhere.
+"""
 
 from __future__ import annotations
 

@@ -171,7 +171,8 @@ def explain_dead_paths(
 
 def _with_links(finding: Finding, suspects: dict[Hashable, frozenset[Cause]]) -> Finding:
     """The finding of one switch, and beside it the few links of it that explain the same, unless a path is dead that
-    only the switch explains."""
+    only the switch explains.
+    """
     switch = next(iter(finding.causes))
     if len(finding.causes) != 1 or not isinstance(switch, Switch):
         return finding

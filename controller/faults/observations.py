@@ -50,7 +50,8 @@ _SIGNATURES = {name: inspect.signature(getattr(FaultCorrelator, name)) for name 
 
 class ObservationRecorder:
     """Writes what a fault list is told; give it as the list's `tap`. A file that cannot be written ends the keeping,
-    never the controller."""
+    never the controller.
+    """
 
     def __init__(self, folder: Path, plan: Plan, keep_bytes: int = KEEP_BYTES) -> None:
         self.path = folder / FILE

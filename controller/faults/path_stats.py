@@ -51,7 +51,8 @@ class WatchedPath:
 
     def fate(self, lossy: bool) -> PathFate:
         """`lossy`: the path is over something known to lose packets, which may lose a few in a row: ask for more, and
-        for all of them."""
+        for all of them.
+        """
         if self.at_death is None or not self.counts:
             return PathFate.UNCOUNTED
         _, now_sent, now_lost = self.counts[-1]

@@ -49,7 +49,8 @@ def live_entries(
     plan: Plan, program: str, switch: Switch, catalog: Catalog, dead: Dead, acted_on: Dead | None = None
 ) -> tuple[NamedEntry, ...]:
     """Entries of `switch` beside its static ones. `acted_on`: what groups follow (reconvergence.py); None:
-    `dead`."""
+    `dead`.
+    """
     acted_on = dead if acted_on is None else acted_on
     entries = [dead_port_entry(catalog, number) for number in sorted(_dead_ports(plan, switch, dead.ports))]
     if program == "spray" and switch.tier == 0:

@@ -58,7 +58,8 @@ class CpuWatch:
 
     def waits(self) -> dict[str, float]:
         """Of each process: the share of the time since `begin` that one of its threads, the worst, had no CPU and could
-        have used one."""
+        have used one.
+        """
         return {name: max((waited for _, waited in threads), default=0.0) for name, threads in self._since().items()}
 
     def used(self) -> float:
@@ -79,7 +80,8 @@ class CpuWatch:
 
     def report(self) -> dict[str, Any]:
         """What was needed and whether it was there, for a report: `cpus` of the machine, `used` of them, `waited` by
-        process (`waits`), `notes`, and `needed` in words."""
+        process (`waits`), `notes`, and `needed` in words.
+        """
         cpus, used, waits = len(os.sched_getaffinity(0)), self.used(), self.waits()
         worst = max(waits, key=waits.__getitem__, default="")
         told = f"the fabric took {used:.1f} of {cpus} CPUs"
@@ -98,7 +100,8 @@ def _told(shares: Mapping[str, float], least: float) -> str:
 
 def thread_seconds(pid: int) -> dict[str, tuple[float, float]]:
     """Of every thread of a process: CPU seconds so far, and seconds for which it waited for a CPU (0 where the kernel
-    does not count them); none when the process has gone."""
+    does not count them); none when the process has gone.
+    """
     out = {}
     try:
         for task in Path(f"/proc/{pid}/task").iterdir():

@@ -1,5 +1,6 @@
 """The work of a live run: QPs, memory and ranks at the agents (hosts/agent/services/traffic.py), started at one
-instant."""
+instant.
+"""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class VirtualFlow:
     def __init__(
         self, fabric: VirtualFabric, plan: Plan, flow: FlowPlan, begins: float, config: Config | None, control: Any,
         scenario: Scenario,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         self.fabric, self.plan, self.begins = fabric, flow, begins
         self.name = f"{flow.work}:{flow.source}-{flow.target}"
         depth = max(flow.depth, flow.transport.qps)
@@ -126,7 +126,7 @@ def add_counters(result: FlowOutcome, pairs: list[tuple[Any, Any]]) -> None:
 class RankFlow:
     """The writes of one rank to one peer: what looks like a flow in the series."""
 
-    def __init__(self, name: str, source: str, target: str, pairs: list[tuple[Any, Any]]):
+    def __init__(self, name: str, source: str, target: str, pairs: list[tuple[Any, Any]]) -> None:
         self.name, self.source, self.target, self.pairs = name, source, target, pairs
         self.reorder_max = 0
 
@@ -140,7 +140,7 @@ class VirtualCollective:
 
     def __init__(
         self, fabric: VirtualFabric, plan: CollectivePlan, begins: float, config: Config | None, control: Any, seed: int
-    ):
+    ) -> None:
         self.fabric, self.plan, self.begins = fabric, plan, begins
         count = len(plan.ranks)
         iterations = plan.warm_up + plan.iterations

@@ -52,7 +52,7 @@ class Future:
 class Task:
     """A running coroutine; `cancel()` closes it at its next await (its `finally` blocks run)."""
 
-    def __init__(self, tasks: Tasks, coroutine: Coroutine[Future, None, Any], on_done: Callable[[Task], None]):
+    def __init__(self, tasks: Tasks, coroutine: Coroutine[Future, None, Any], on_done: Callable[[Task], None]) -> None:
         self._tasks = tasks
         self._coroutine = coroutine
         self._on_done = on_done

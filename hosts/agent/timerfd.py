@@ -46,7 +46,8 @@ class TimerFd:
 
     def wait(self, deadline: float | None, now: float | None = None) -> float | None:
         """The timeout for `select`: 0 when `deadline` has come, else None, and the alarm goes off at `deadline` or
-        earlier. `now`: CLOCK_MONOTONIC, read here when left out."""
+        earlier. `now`: CLOCK_MONOTONIC, read here when left out.
+        """
         now = time.monotonic() if now is None else now
         if deadline is not None and deadline <= now:
             return 0.0

@@ -104,7 +104,7 @@ class TxCredit:
 
     __slots__ = ("_left", "free")
 
-    def __init__(self, planes: int, room: Sequence[int] | None, up: int):
+    def __init__(self, planes: int, room: Sequence[int] | None, up: int) -> None:
         self.free = up & (1 << planes) - 1
         self._left = None
         if room is not None:

@@ -23,7 +23,7 @@ class EngineMemoryRegion:
 
     __slots__ = ("length", "remote_write", "rkey", "va", "view")
 
-    def __init__(self, view: memoryview, va: int, rkey: int, remote_write: bool):
+    def __init__(self, view: memoryview, va: int, rkey: int, remote_write: bool) -> None:
         self.view = view
         """The registered buffer itself, as bytes."""
         self.va, self.length, self.rkey = va, len(view), rkey
@@ -40,7 +40,7 @@ class Memory:
 
     __slots__ = ("_next_va", "_regions", "_rng")
 
-    def __init__(self, rng: Random):
+    def __init__(self, rng: Random) -> None:
         self._regions: dict[int, EngineMemoryRegion] = {}
         self._rng = rng
         self._next_va = VA_BASE

@@ -15,7 +15,7 @@ class Message:
     def __init__(
         self, wr_id: int, data: memoryview, va: int, rkey: int, first_psn: int, pmtu: int, msn: int, rqmsn: int,
         imm: int | None, solicited: bool,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         self.wr_id = wr_id
         self.data, self.length = data, len(data)
         self.va, self.rkey = va, rkey

@@ -130,7 +130,7 @@ class EngineQueuePair:
     def __init__(
         self, qpn: int, psn: int, planes: int, config: Config, memory: Memory, peers: PeerTable, events: list[Event],
         rng: Random,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         self.qpn = qpn
         self.first_psn = psn
         self.state = EngineQpState.INIT

@@ -23,7 +23,7 @@ class Reassembly:
 
     __slots__ = ("_held", "_ids", "_left", "_length", "_remainder", "_va", "ended")
 
-    def __init__(self, remainder: bool):
+    def __init__(self, remainder: bool) -> None:
         self._remainder = remainder
         self._held: dict[int, _Part] = {}
         """By PSN (unwrapped): packets here above a hole."""

@@ -77,7 +77,7 @@ class Requestor:
         hearing: ProofOfLoss,
         first_psn: int,
         fail: Callable[[Status, str, int | None, float], None],
-    ):
+    ) -> None:
         self._context, self._counters, self._paths, self._window = context, counters, paths, window
         self._hearing = hearing
         self._fail = fail

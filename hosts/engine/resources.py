@@ -20,7 +20,7 @@ class Resources:
 
     __slots__ = ("_at", "_bits", "_buffer", "_drain", "_flow_control", "_slots", "_start", "full")
 
-    def __init__(self, config: Config):
+    def __init__(self, config: Config) -> None:
         self._bits = config.bitmap_packets or 1 << 30
         self._slots = config.work_slots or 1 << 30
         self._buffer = config.rx_buffer_bytes

@@ -61,7 +61,7 @@ class Awaited:
 
     __slots__ = ("ask", "ends", "imm", "psn", "rqmsn", "solicited")
 
-    def __init__(self, psn: int, packet: Write, ends: bool, rqmsn: int | None):
+    def __init__(self, psn: int, packet: Write, ends: bool, rqmsn: int | None) -> None:
         self.psn, self.ask, self.ends = psn, packet.ack_request, ends
         self.rqmsn = rqmsn
         """Unwrapped; None = the message is a plain write."""
@@ -73,12 +73,13 @@ class Awaited:
 
 class Responder:
     """`receives`: ids of posted receives. `send(packet)` queues a control packet for the plane in it; `fail` as for the
-    Requestor."""
+    Requestor.
+    """
 
     def __init__(
         self, context: Context, counters: Counters, memory: Memory, first_psn: int, receives: deque[int],
         send: Callable[[Packet], None], fail: Callable[[Status, str, int | None, float], None],
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         self._context, self._counters, self._memory = context, counters, memory
         self._receives, self._send, self._fail = receives, send, fail
         config = self._config = context.config

@@ -38,7 +38,8 @@ QPN_OUTER, QPN_PLAIN = 106, 66
 
 def program(first: int, last: int, strays: bool, outer: bool = True) -> bytes:
     """The filter for QPNs `first` to `last`; `outer`: packets have an outer header. Jumps count instructions to pass
-    over; those below name where they lead: `find` is where the QPN is looked up with X = bytes of an SRH."""
+    over; those below name where they lead: `find` is where the QPN is looked up with X = bytes of an SRH.
+    """
     at = QPN_OUTER if outer else QPN_PLAIN
     if outer:
         head = [
@@ -79,7 +80,8 @@ def program(first: int, last: int, strays: bool, outer: bool = True) -> bytes:
 
 def keep(descriptor: int, qpns: range, *, outer: bool, strays: bool = False) -> None:
     """Put the filter on a packet socket; what it holds back costs this process nothing. `outer`: the fabric's packets
-    have an outer header. Raises OSError."""
+    have an outer header. Raises OSError.
+    """
     code = program(qpns[0], qpns[-1], strays, outer)
     buffer = ctypes.create_string_buffer(code, len(code))
     with socket.socket(fileno=os.dup(descriptor)) as sock:

@@ -257,7 +257,8 @@ def _trimmed_write(
     rest: bytes, bth: BTH, opcode: Opcode, common: dict[str, Any], udp_length: int, reason: NackReason
 ) -> Write:
     """What is left of a trimmed write: BTH, METH and, unless the cut is in front of it, TSETH; read from `rest` since
-    nothing says where it ends."""
+    nothing says where it ends.
+    """
     if opcode not in WRITE_OPCODES:
         raise WireError(f"{opcode.name} with a TRIMMED codepoint: only data packets are trimmed")
     at = FIXED[BTH]

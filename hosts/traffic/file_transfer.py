@@ -145,7 +145,8 @@ class Transfer:
 
 class Sender:
     """Carries one transfer out. `run` is a coroutine for hosts.agent.tasks; `on_completion` gets its QP's
-    completions."""
+    completions.
+    """
 
     def __init__(self, transfer: Transfer, connections: Connections, tasks: Tasks, publish: Any) -> None:
         self.transfer = transfer

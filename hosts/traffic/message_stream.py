@@ -54,7 +54,7 @@ class FlowSender:
         self, qps: Sequence[Any], shape: StreamShape, remote: tuple[int, int], clock: Callable[[], float],
         call_at: Callable[[float, Callable[[], None]], Any], *, imm: bool = False, latencies: bool = False,
         check: Callable[[int, int], None] | None = None,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         self.qps, self.shape, self._clock, self._call_at = list(qps), shape, clock, call_at
         self._va, self._rkey = remote
         self._imm, self._check = imm, check

@@ -429,7 +429,8 @@ class QueuePair:
 
     def ev_states(self) -> list[dict[str, Any]]:
         """One row per EV: ev, plane, state, active, sent, lost, rtt_s ...
-        (`hosts.engine.qp.EngineQueuePair.ev_states`)."""
+        (`hosts.engine.qp.EngineQueuePair.ev_states`).
+        """
         with self.context.lock:
             return self.engine.ev_states()
 

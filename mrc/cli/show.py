@@ -26,7 +26,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print data instead of a tabl
 
 class RunningFabric:
     """A fabric of another process, for words that read: what topologies.lab.fabric.Fabric offers them, from its run
-    folder."""
+    folder.
+    """
 
     def __init__(self, path: Path) -> None:
         from mrc.trace import LiveFabric

@@ -136,7 +136,7 @@ def campaign(
 class CampaignProgress:
     """On stderr: one line every `every_s` seconds, and each finding at once."""
 
-    def __init__(self, total: int, every_s: float = 10.0, stream: TextIO | None = None):
+    def __init__(self, total: int, every_s: float = 10.0, stream: TextIO | None = None) -> None:
         self._total, self._every_s, self._stream = total, every_s, stream or sys.stderr
         self._next_s = every_s
         self._told = 0

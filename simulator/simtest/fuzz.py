@@ -181,7 +181,7 @@ def jsonl(data: bytes) -> None:
 class Feed:
     """Numbers out of the fuzzer's bytes; zeros when they are used up."""
 
-    def __init__(self, data: bytes):
+    def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
 
     def __bool__(self) -> bool:

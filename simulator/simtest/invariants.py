@@ -81,7 +81,7 @@ _IN_ROTATION = (EvState.GOOD, EvState.SKIP)
 class Violation(AssertionError):
     """An invariant does not hold. `invariant` is its key in INVARIANTS."""
 
-    def __init__(self, invariant: str, detail: str, at: float = 0.0):
+    def __init__(self, invariant: str, detail: str, at: float = 0.0) -> None:
         super().__init__(f"{invariant}: {detail} (at {at:.6f} s)")
         self.invariant, self.detail, self.at = invariant, detail, at
 
@@ -104,7 +104,7 @@ class Posted:
 class Lane:
     """One direction of one connection: memory at its end, and what has been posted, sent, received and claimed."""
 
-    def __init__(self, sender: QpSide, receiver: QpSide, pieces: Sequence[bytes], imms: Sequence[int | None]):
+    def __init__(self, sender: QpSide, receiver: QpSide, pieces: Sequence[bytes], imms: Sequence[int | None]) -> None:
         self.sender, self.receiver = sender, receiver
         self.name = f"{sender.name}->{receiver.name}"
         self.pieces, self.imms = pieces, imms
@@ -242,7 +242,7 @@ class Lane:
 class QpSide:
     """A host under watch."""
 
-    def __init__(self, name: str, endpoint: Endpoint):
+    def __init__(self, name: str, endpoint: Endpoint) -> None:
         self.name, self.endpoint = name, endpoint
         self.ports = (1 << endpoint.planes) - 1
         """Our ports that are up."""
@@ -275,7 +275,7 @@ class InvariantChecker:
 
     def __init__(
         self, calm: bool = False, stalled: bool = False, in_time: bool = True, dubious: frozenset[int] = frozenset()
-    ):
+    ) -> None:
         self.calm = calm
         self._dubious = dubious
         self._innocent = "blame" if stalled else "calm"

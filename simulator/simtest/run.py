@@ -76,7 +76,7 @@ class SimResult:
 class Simulation:
     """A schedule, made ready to run."""
 
-    def __init__(self, schedule: Schedule):
+    def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         network = schedule.network
         self.plan = schedule.plan_of()
@@ -318,7 +318,8 @@ class Simulation:
 
     def _may_wait(self, lane: Lane) -> bool:
         """A QP all of whose EVs are denied waits for the controller; with `all_ports_down` "wait", for a port; and
-        any for the CPU of its host."""
+        any for the CPU of its host.
+        """
         qp = lane.sender_qp
         if self.fabric.host(lane.sender.name).stalled:
             return True
@@ -398,7 +399,7 @@ class Simulation:
 
 
 class _Poster:
-    def __init__(self, simulation: Simulation, lane: Lane):
+    def __init__(self, simulation: Simulation, lane: Lane) -> None:
         self.simulation, self.lane = simulation, lane
 
     def __call__(self) -> None:
@@ -409,7 +410,7 @@ class _Poster:
 class _Listener:
     """Completions make room for WriteIMM that had to wait."""
 
-    def __init__(self, simulation: Simulation, host: str):
+    def __init__(self, simulation: Simulation, host: str) -> None:
         self.simulation, self.host = simulation, host
 
     def __call__(self, event: Any) -> None:

@@ -135,7 +135,8 @@ class Profiles(DeviceBase):
         profile: Profile, what: str, places: list[tuple[int, int | None]], max_size: int, code: str
     ) -> None:
         """Weights, watch ports and size of a group, or of a one-shot set. Raises TableError with `code` when it is too
-        large, else INVALID_ARGUMENT. The size is the sum of the weights, or the number of members."""
+        large, else INVALID_ARGUMENT. The size is the sum of the weights, or the number of members.
+        """
         most = profile.max_member_weight or MAX_WEIGHT
         for weight, port in places:
             if not 0 < weight <= most:

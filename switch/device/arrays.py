@@ -109,7 +109,8 @@ class Arrays(DeviceBase):
 
     def _raw_meter(self, at: tuple[int, bytes, bytes, int], cell: native.MeterCell | None) -> native.MeterCell:
         """The direct meter of the entry with this table index, key, aux and priority (-1: the default entry), with what
-        is in its buckets; `cell`, if given, takes its place."""
+        is in its buckets; `cell`, if given, takes its place.
+        """
         index, key, aux, priority = at
         found, where = cell or native.MeterCell(), (None, None, 0) if priority < 0 else (key, aux, priority)
         self._lib.rt_entry_meter(self.handle, index, *where, ctypes.byref(found), 0 if cell is None else 2)

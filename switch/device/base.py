@@ -1,5 +1,6 @@
 """What the parts of a device (switch/device/device.py) share: the C device, its lock, its program's schema, and
-errors."""
+errors.
+"""
 
 from __future__ import annotations
 

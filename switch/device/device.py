@@ -63,7 +63,7 @@ class P4Device(DeviceTables, Arrays, Replication):
     `device_id` is P4Runtime's, `name` appears in messages. `seed` makes the program's random() repeatable.
     """
 
-    def __init__(self, device_id: int, name: str = "", *, seed: int = 0):
+    def __init__(self, device_id: int, name: str = "", *, seed: int = 0) -> None:
         self.device_id = device_id
         super().__init__(NativeDevice(device_id, name or f"device {device_id}", seed))
         self._program: Any = None

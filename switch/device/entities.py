@@ -20,7 +20,7 @@ class TableError(Exception):
     wide, counter or register index), UNIMPLEMENTED. The message names the object and lists what would have worked.
     """
 
-    def __init__(self, code: str, message: str):
+    def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
@@ -225,7 +225,8 @@ class ValueSetMembers:
 @dataclass(frozen=True, slots=True)
 class Digest:
     """What a program sent by digest(). `data` is laid out as switch/compiler/p4info/typespec.py says; `at_us` since
-    load."""
+    load.
+    """
 
     digest_id: int
     data: bytes

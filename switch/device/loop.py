@@ -74,7 +74,7 @@ class PortStats:
 class EventLoop:
     """Owns the forwarding thread. All methods may be called from any thread."""
 
-    def __init__(self, *, cpu_port: int = CPU_PORT, ring_kib: int = 1024):
+    def __init__(self, *, cpu_port: int = CPU_PORT, ring_kib: int = 1024) -> None:
         """`ring_kib`: receive ring of each port, KiB of unswappable memory."""
         self._lib = native.runtime()
         self.cpu_port = cpu_port
@@ -143,7 +143,8 @@ class EventLoop:
 
     def add_ports(self, device: P4Device, interfaces: Mapping[int, str]) -> None:
         """Bind several interfaces at once, which takes hardly longer than one. Raises PortError of the first that
-        failed; the others are there then."""
+        failed; the others are there then.
+        """
         if not interfaces:
             return
         with device.ports_lock, ThreadPoolExecutor(min(len(interfaces), 32)) as pool:
@@ -232,7 +233,8 @@ class EventLoop:
 
     def lateness(self) -> list[tuple[int, int]]:
         """How late the loop came to what its devices had to do (dequeue, deliver): (less than so many microseconds, how
-        often), of all devices since it was made. Empty buckets are left out; the last one holds all that was later."""
+        often), of all devices since it was made. Empty buckets are left out; the last one holds all that was later.
+        """
         counts = (ctypes.c_uint64 * native.LATE)()
         self._lib.rt_loop_late(self._alive(), counts)
         return [(1 << bucket, count) for bucket, count in enumerate(counts) if count]

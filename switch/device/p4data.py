@@ -1,5 +1,6 @@
 """Bytes of a program -> P4Data, by the type in P4Info (the layout: switch/compiler/p4info/typespec.py); cells of
-registers back."""
+registers back.
+"""
 
 from __future__ import annotations
 

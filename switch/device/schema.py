@@ -181,7 +181,7 @@ def names(things: Iterable[Any]) -> str:
 class Schema:
     """Everything a program holds, by P4Info id. Raises TableError when P4Info and compiled program disagree."""
 
-    def __init__(self, info: p4i.P4Info, program: ProgramDesc):
+    def __init__(self, info: p4i.P4Info, program: ProgramDesc) -> None:
         self.actions: dict[int, ActionSchema] = {}
         self.tables: dict[int, TableSchema] = {}
         self.profiles: dict[int, Profile] = {}

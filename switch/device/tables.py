@@ -321,7 +321,8 @@ class DeviceTables(Profiles):
 
     def idle(self) -> tuple[list[TableEntry], float | None]:
         """Entries that no packet has hit for their idle timeout, each once per timeout; and the seconds until the
-        next can be, None: there will be none."""
+        next can be, None: there will be none.
+        """
         with self._lock:
             wait_us = ctypes.c_uint64()
             tables = {one.index: one for one in self.schema.tables.values()}

@@ -139,7 +139,8 @@ def read_credentials(
     certificate: Path | None, key: Path | None, authority: Path | None
 ) -> grpc.ServerCredentials | None:
     """Credentials for TLS from PEM files; None when none is given. With `authority` clients must show a certificate
-    that it has signed. Raises AddressError, also for files that no connection could use."""
+    that it has signed. Raises AddressError, also for files that no connection could use.
+    """
     if certificate is None and key is None and authority is None:
         return None
     if certificate is None or key is None:

@@ -110,7 +110,8 @@ class P4Switch:
         **more: Value,
     ) -> TableEntry:
         """An entry. Keys left out match anything (exact ones: 0); the larger priority wins. Parameters of the action
-        are keywords, or in `params` when one is called `priority` or `params`."""
+        are keywords, or in `params` when one is called `priority` or `params`.
+        """
         call = StfCall(action, tuple((k, _text(v)) for k, v in {**(params or {}), **more}.items()))
         where = self.program.name
         found = find(where, self._run.info.tables, table, "table")

@@ -194,7 +194,8 @@ class StfRun:
         self, where: str, table: str, match: Iterable[tuple[str, str]], action: StfCall, priority: int = 1
     ) -> TableEntry:
         """An entry by its names. Exact keys left out are 0, others match anything; `priority` is P4Runtime's, for
-        tables that have one. Raises StfError."""
+        tables that have one. Raises StfError.
+        """
         found = find(where, self.info.tables, table, "table")
         given = {key_field(where, found, name).id: text for name, text in match}
         fields = []

@@ -64,7 +64,8 @@ def read_embedded(client: JsonlClient, cells: Mapping[str, Sequence[int]], depth
 
 class P4RuntimeCounts:
     """The same of BMv2: P4 counters over P4Runtime; cables tell what they lost, and `depth_of(interface)` how many
-    packets wait in a data queue. What a queue had no room for is not told: `lost_inside` has it when nothing waits."""
+    packets wait in a data queue. What a queue had no room for is not told: `lost_inside` has it when nothing waits.
+    """
 
     def __init__(self, plan: Plan, run_dir: RunDir, cables: Cables, depth_of: Callable[[str], int]) -> None:
         self._plan, self._cables, self._depth_of = plan, cables, depth_of

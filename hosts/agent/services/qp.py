@@ -57,7 +57,8 @@ class QpService:
     @rpc("close_qp")
     def close_qp(self, request: Fields, client: Client) -> Answer:
         """Close both ends; `remote_error` says why the other end could not be. With `here_only` this end alone,
-        and only if it is connected to `remote_qpn` of `peer` when those are given."""
+        and only if it is connected to `remote_qpn` of `peer` when those are given.
+        """
         connections = self._connections
         connection = connections.get(take(request, "qpn", int))
         peer = take(request, "peer", str, connection.peer)

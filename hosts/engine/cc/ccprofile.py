@@ -131,7 +131,7 @@ PROFILE_MOVES: dict[ProfileState, tuple[ProfileState, ...]] = {
 class _Entry:
     __slots__ = ("name", "profile", "state", "users")
 
-    def __init__(self, name: str, profile: CcProfile, state: ProfileState):
+    def __init__(self, name: str, profile: CcProfile, state: ProfileState) -> None:
         self.name, self.profile, self.state = name, profile, state
         self.users = 0
         """QPs made with it and not destroyed."""
@@ -144,7 +144,7 @@ DEFAULT_PROFILE = 0
 class CcProfiles:
     """The profiles of one endpoint, by id. Every call raises LocalError for an id that does not exist."""
 
-    def __init__(self, default: CcProfile, limit: int = 64):
+    def __init__(self, default: CcProfile, limit: int = 64) -> None:
         self._limit = limit
         self._entries = {DEFAULT_PROFILE: _Entry("default", default, ProfileState.ONLINE)}
         self._next_id = DEFAULT_PROFILE + 1

@@ -13,7 +13,7 @@ class IncastSignal:
 
     __slots__ = ("_hold_s", "_penalty", "_until")
 
-    def __init__(self, penalty: int = 0, hold_s: float = 0.0):
+    def __init__(self, penalty: int = 0, hold_s: float = 0.0) -> None:
         self._penalty, self._hold_s = penalty, hold_s
         self._until = float("-inf")
 

@@ -158,7 +158,7 @@ class Nscc:
         "qa_limited", "qa_trim_at", "saved", "settled_bytes", "sprint", "t_avg", "t_cut", "t_settle", "wmax", "won",
     )  # fmt: skip
 
-    def __init__(self, parameters: NsccParameters, now: float = 0.0):
+    def __init__(self, parameters: NsccParameters, now: float = 0.0) -> None:
         self.p = parameters
         self.base = parameters.base_rtt
         """Smallest round trip seen, and never above the configured one."""

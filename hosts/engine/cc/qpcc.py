@@ -64,7 +64,7 @@ class Share:
 
     __slots__ = ("_always_ask", "_cc", "_fits", "_mtu", "inflight", "parked", "qpcc")
 
-    def __init__(self, qpcc: Qpcc, config: Config):
+    def __init__(self, qpcc: Qpcc, config: Config) -> None:
         self.qpcc = qpcc
         self._cc = qpcc.cc
         self._mtu = qpcc.cc.p.mtu
@@ -165,7 +165,7 @@ class Qpcc:
     def __init__(
         self, peer: str, profile: CcProfile, config: Config, planes: int, mtu: int, trimming: bool,
         probe: Callable[[Qpcc, float], bool], now: float,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         self.peer = peer
         self.shares: list[Share] = []
         self._profile, self._config, self._planes, self._mtu = profile, config, planes, mtu
@@ -305,7 +305,7 @@ def default_profile(config: Config) -> CcProfile:
 class Qpccs:
     """All QPCCs of an endpoint, and the CC profiles that QPs choose from."""
 
-    def __init__(self, config: Config, planes: int, probe: Callable[[Qpcc, float], bool]):
+    def __init__(self, config: Config, planes: int, probe: Callable[[Qpcc, float], bool]) -> None:
         self.profiles = CcProfiles(default_profile(config))
         self._planes, self._probe = planes, probe
         self._by_key: dict[tuple[Any, ...], Qpcc] = {}

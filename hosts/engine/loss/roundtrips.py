@@ -41,7 +41,7 @@ class RoundTrips:
         "_base_s", "_ceiling_s", "_intervals", "_late_at", "_late_s", "_rtts", "deviation_s", "srtt_s",
     )  # fmt: skip
 
-    def __init__(self, config: Config):
+    def __init__(self, config: Config) -> None:
         self.srtt_s: float | None = None
         """Smoothed RTT (gain 1/8); None before the first sample."""
         self.deviation_s = 0.0
@@ -139,7 +139,7 @@ class RetryBudget:
 
     __slots__ = ("_limit", "_trips", "again_at", "charges")
 
-    def __init__(self, config: Config, trips: RoundTrips):
+    def __init__(self, config: Config, trips: RoundTrips) -> None:
         self._limit = config.retry_limit
         self._trips = trips
         self.charges = 0

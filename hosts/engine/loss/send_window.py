@@ -42,7 +42,7 @@ class Copy:
 
     __slots__ = ("accused", "ev", "sent_at", "timestamp")
 
-    def __init__(self, sent: Sent, accused: bool):
+    def __init__(self, sent: Sent, accused: bool) -> None:
         self.ev, self.sent_at, self.timestamp = sent.ev, sent.sent_at, sent.timestamp
         self.accused = accused
         """It timed out and nothing proves it lost: its EV is put on trial when a later copy arrives."""
@@ -59,7 +59,7 @@ class Sent:
     def __init__(
         self, psn: int, message: Message, ev: Ev, size: int, serial: int, attempt: int, expiries: int, now: float,
         deadline: float, timestamp: int | None, copies: tuple[Copy, ...] = (), second_chance: bool = False,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         self.psn = psn
         """Unwrapped."""
         self.message = message
@@ -102,7 +102,8 @@ class Sent:
 
     def fresh_timestamp(self, timestamp: int | None, ev: Ev) -> int | None:
         """For a copy that leaves over `ev` after this one: unlike those of earlier copies there. 16 bits wrap, at the
-        default unit in exactly eight retry timers."""
+        default unit in exactly eight retry timers.
+        """
         if timestamp is not None:
             taken = [copy.timestamp for copy in self.as_copies() if copy.ev is ev]
             while timestamp in taken:
@@ -122,7 +123,7 @@ class SendWindow:
         "_timer_limit", "_timers", "bytes", "cack", "next_psn", "outstanding", "serial",
     )  # fmt: skip
 
-    def __init__(self, first_psn: int, ev_fifo: bool, hearing: ProofOfLoss):
+    def __init__(self, first_psn: int, ev_fifo: bool, hearing: ProofOfLoss) -> None:
         self._hearing = hearing
         self.cack = first_psn - 1
         self.next_psn = first_psn

@@ -26,7 +26,7 @@ class TailLossProbe:
 
     __slots__ = ("_hearing", "_paths", "_probed")
 
-    def __init__(self, paths: QpPaths, hearing: ProofOfLoss):
+    def __init__(self, paths: QpPaths, hearing: ProofOfLoss) -> None:
         self._paths, self._hearing = paths, hearing
         self._probed = 0
         """Serial of the last packet for which probes asked, or were not needed."""
@@ -57,7 +57,7 @@ class Trial:
 
     __slots__ = ("ev", "timestamp", "verdict_at")
 
-    def __init__(self, verdict_at: float, copy: Copy):
+    def __init__(self, verdict_at: float, copy: Copy) -> None:
         self.verdict_at = verdict_at
         self.ev, self.timestamp = copy.ev, copy.timestamp
 
@@ -73,7 +73,7 @@ class HeuristicLoss:
 
     __slots__ = ("_clear_is_lost", "_ooo", "_recovery")
 
-    def __init__(self, config: Config):
+    def __init__(self, config: Config) -> None:
         self._clear_is_lost = config.clear_bits == "lost"
         self._ooo = config.loss_rule == "ooo"
         self._recovery: int | None = None

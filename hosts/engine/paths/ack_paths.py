@@ -44,7 +44,7 @@ class AckPaths:
 
     __slots__ = ("_profiles", "_rng", "_round", "_slots", "_turn", "_usual_next", "proved_at", "rtt_s")
 
-    def __init__(self, planes: int, profiles: list[EvProfile], rng: Random):
+    def __init__(self, planes: int, profiles: list[EvProfile], rng: Random) -> None:
         self._slots = [Slot() for _ in range(planes)]
         self._profiles, self._rng = profiles, rng
         self._turn = 0
@@ -96,7 +96,8 @@ class AckPaths:
 
     def draw(self, free: int) -> Ev | None:
         """An EV for the next probe, from the planes in `free`: one whose proof is in doubt, else each in turn, in
-        random order; None: no QP has one."""
+        random order; None: no QP has one.
+        """
         for plane, slot in enumerate(self._slots):
             if free >> plane & 1 and slot.failed >= PLANE_FAILURES and slot.ev is not None:
                 return slot.ev

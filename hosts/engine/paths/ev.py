@@ -47,7 +47,7 @@ class Ev:
         "stand_in", "state", "streak", "trimmed", "trimmed_at", "value",
     )  # fmt: skip
 
-    def __init__(self, value: int, plane: int, needed: int):
+    def __init__(self, value: int, plane: int, needed: int) -> None:
         self.value = value
         self.plane = plane
         self.state = EvState.GOOD
@@ -121,7 +121,7 @@ class _Plane:
 
     __slots__ = ("backups", "by_cursor", "cursor", "members", "number", "order", "size", "whole_rotation")
 
-    def __init__(self, number: int, evs: list[Ev], size: int, skip_mode: str = "cursor"):
+    def __init__(self, number: int, evs: list[Ev], size: int, skip_mode: str = "cursor") -> None:
         self.number = number
         self.by_cursor = skip_mode == "cursor"
         self.whole_rotation = skip_mode == "rotation"
@@ -180,7 +180,7 @@ class Move:
 
     __slots__ = ("by", "left", "new", "old")
 
-    def __init__(self, old: EvState, new: EvState, left: bool, by: Ev | None):
+    def __init__(self, old: EvState, new: EvState, left: bool, by: Ev | None) -> None:
         self.old, self.new = old, new
         self.left = left
         """It left the rotation; `by` (None: nobody) has its slot now."""
@@ -204,7 +204,7 @@ class EvProfile:
     )  # fmt: skip
 
     def __init__(self, evs: Iterable[tuple[int, int]], config: Config, rng: Random, denied: Iterable[int] = (),
-                 observer: SignalObserver | None = None):  # fmt: skip
+                 observer: SignalObserver | None = None) -> None:  # fmt: skip
         self._config, self._rng = config, rng
         self.observer = observer
         """Is told of every signal, also of those that change nothing."""
@@ -276,7 +276,8 @@ class EvProfile:
     @property
     def floor(self) -> int:
         """Losses and failed probes leave at least this many EVs in the rotation of planes that are up (ev_min_active;
-        by default a quarter of what these planes have)."""
+        by default a quarter of what these planes have).
+        """
         return self._floor
 
     # ---- choice -----------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ class _Probe:
 
     __slots__ = ("asked", "asked_at", "began_at", "ev", "ids", "over")
 
-    def __init__(self, ev: Ev):
+    def __init__(self, ev: Ev) -> None:
         self.ev = ev
         self.asked = 0
         """How often."""
@@ -68,7 +68,7 @@ class QpPaths:
     def __init__(
         self, profile: EvProfile, context: Context, counters: Counters, rng: Random, reverse: AckPaths,
         hearing: ProofOfLoss,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         self.profile, self._hearing = profile, hearing
         self.choose, self.find = profile.choose, profile.find
         self.proved = reverse.proved

@@ -86,7 +86,7 @@ class Peer:
         "updates_sent",
     )  # fmt: skip
 
-    def __init__(self, name: str, planes: int, rng: Random):
+    def __init__(self, name: str, planes: int, rng: Random) -> None:
         self.name = name
         self.listeners: list[PortListener] = []
         """Connected QPs; `profiles` are theirs, in the same order."""
@@ -139,7 +139,7 @@ class EvProbe:
 class PeerTable:
     """All other hosts an endpoint has heard of. `local_ports`: mask of our own ports that are up."""
 
-    def __init__(self, planes: int, config: Config, events: list[Event], rng: Random):
+    def __init__(self, planes: int, config: Config, events: list[Event], rng: Random) -> None:
         self._planes, self._config, self._events = planes, config, events
         self._mask = (1 << planes) - 1
         self._by_name: dict[str, Peer] = {}

@@ -52,7 +52,7 @@ class RcQueuePair(EngineQueuePair):
     def __init__(
         self, qpn: int, psn: int, planes: int, config: Config, settings: RcConfig, memory: Memory, peers: PeerTable,
         events: list[Event], rng: Random,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         super().__init__(qpn, psn, planes, config, memory, peers, events, rng)
         self.counters = RcCounters(plane_packets=[0] * planes, plane_bytes=[0] * planes)
         self.settings = settings

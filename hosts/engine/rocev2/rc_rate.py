@@ -132,7 +132,7 @@ class Dcqcn:
 
     __slots__ = ("_alpha_at", "_config", "_next", "_period", "_periods", "alpha", "rate_bps", "target_bps")
 
-    def __init__(self, config: RcConfig, now: float):
+    def __init__(self, config: RcConfig, now: float) -> None:
         self._config = config
         self.rate_bps = self.target_bps = config.line_rate_bps
         self.alpha = 1.0

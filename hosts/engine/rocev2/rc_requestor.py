@@ -42,7 +42,7 @@ class RcMessage:
     def __init__(
         self, wr_id: int, data: memoryview, va: int, rkey: int, first_psn: int, pmtu: int, imm: int | None,
         solicited: bool,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         self.wr_id, self.data, self.length = wr_id, data, len(data)
         self.va, self.rkey, self.imm, self.solicited = va, rkey, imm, solicited
         self.first_psn = first_psn
@@ -63,7 +63,7 @@ class RcRequestor:
     def __init__(
         self, context: Context, counters: RcCounters, settings: RcConfig, rate: LineRate | Dcqcn, path: tuple[int, int],
         first_psn: int, port_up: Callable[[], bool], fail: Callable[[Status, str, int | None, float], None],
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         self._context, self._counters, self._settings = context, counters, settings
         self.rate = rate
         self._ev, self._plane = path

@@ -34,7 +34,7 @@ class RcResponder:
     def __init__(
         self, context: Context, counters: RcCounters, memory: Memory, settings: RcConfig, path: tuple[int, int],
         first_psn: int, receives: deque[int], fail: Callable[[Status, str, int | None, float], None],
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         self._context, self._counters, self._memory, self._settings = context, counters, memory, settings
         self._ev, self._plane = path
         self._receives, self._fail = receives, fail

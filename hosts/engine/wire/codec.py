@@ -112,7 +112,7 @@ class Addressing:
 
     __slots__ = ("_prefix_crc", "hop_limit", "is_ipv4", "pair")
 
-    def __init__(self, source: bytes, destination: bytes, hop_limit: int = 64):
+    def __init__(self, source: bytes, destination: bytes, hop_limit: int = 64) -> None:
         if len(source) != len(destination) or len(source) not in (4, 16):
             raise ValueError(f"addresses of {len(source)} and {len(destination)} bytes: need 16 (IPv6) or 4 (IPv4)")
         self.pair = bytes(source) + bytes(destination)
@@ -172,7 +172,7 @@ class Codec:
 
     __slots__ = ("_control", "_layout", "_pkey", "_ports", "_trimmed", "dport")
 
-    def __init__(self, config: Config | None = None):
+    def __init__(self, config: Config | None = None) -> None:
         config = config or Config()
         self.dport = config.udp_dport
         self._ports = UDP_PORTS | {config.udp_dport}

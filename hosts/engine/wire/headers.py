@@ -17,7 +17,7 @@ class Layout:
 
     __slots__ = ("_fields", "bits", "name", "size")
 
-    def __init__(self, name: str, fields: Iterable[tuple[str, int]]):
+    def __init__(self, name: str, fields: Iterable[tuple[str, int]]) -> None:
         self.name = name
         self.bits: dict[str, int] = {}
         for field, bits in fields:

@@ -102,7 +102,8 @@ Envelope = tuple[int, int, int, int, int]
 
 def elsewhere(plane: int) -> int:
     """`plane` field of a control packet that must not leave by the plane on which its trigger came in, because the
-    usual way is in doubt (AckPaths.route). Its own inverse."""
+    usual way is in doubt (AckPaths.route). Its own inverse.
+    """
     return ~plane
 
 

@@ -84,7 +84,7 @@ class WireVariants:
 
     __slots__ = ("_config", "_label_outside", "_layout", "dport", "frame_codec")
 
-    def __init__(self, codec: AnyCodec, config: Config, outer_header: bool = True):
+    def __init__(self, codec: AnyCodec, config: Config, outer_header: bool = True) -> None:
         self.frame_codec, self._config = codec, config
         self._label_outside = outer_header and config.flow_label == "outer"
         self._layout = config.ev_layout

@@ -120,7 +120,8 @@ def _lines_of(file: str, stamp: int) -> list[str]:
 
 def _blank_comments(text: str) -> str:
     """`text` with comments replaced by as many blanks, lines kept. Strings are left alone: one may span lines, and
-    what looks like a comment in it is part of it. cpp does not know these, so it leaves the comments in (-C)."""
+    what looks like a comment in it is part of it. cpp does not know these, so it leaves the comments in (-C).
+    """
     pattern = r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/'
 
     def blank(match: re.Match[str]) -> str:

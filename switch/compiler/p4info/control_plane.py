@@ -83,7 +83,8 @@ class Plane:
 
     def _body(self, control: ControlInstance, calls: list[ActionInstance], others: list[tree.Call]) -> None:
         """What the code of a control reaches: tables, the actions and functions it calls, and all that by the controls
-        it applies."""
+        it applies.
+        """
         self._reached.append(control)
         todo: list[Any] = [*(one for one in control.decl.locals if isinstance(one, tree.Var)), control.decl.body]
         while todo:

@@ -96,7 +96,8 @@ class TableInstance:
     @staticmethod
     def _noted_priorities(noted: list[tree.Annotation | None]) -> list[int]:
         """By @priority(n), which p4c had before the language had priorities: the smallest wins, without it n is the
-        position of the entry."""
+        position of the entry.
+        """
         out = []
         for at, note in enumerate(noted, 1):
             number = note.number() if note else at

@@ -1,5 +1,6 @@
 """Traffic settings and counts as gNMI leaves: what switch/device/traffic.py holds, named by
-switch/device/traffic_paths.py."""
+switch/device/traffic_paths.py.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def config_values(settings: PortSettings) -> dict[Leaf, Value]:
 
 def with_values(settings: PortSettings, changes: Mapping[Leaf, Value]) -> PortSettings:
     """The settings with some config leaves changed; values are checked elsewhere
-    (switch.device.traffic.check_value)."""
+    (switch.device.traffic.check_value).
+    """
     values = {**config_values(settings), **changes}
     queues = []
     for priority, queue in enumerate(settings.queues):

@@ -302,7 +302,8 @@ OUT, BACK = "p0-t0-0 -> p0-t1-0", "p0-t1-0 -> p0-t0-0"
 
 def directions(*, there, out, back, rest=75):
     """What is told of p0-t0-0 p0-t1-0 when (sent, lost) are of probes there and back over it, and of loops that cross
-    it outwards and backwards; `rest`: probes, none of them lost, over links of the other T1 that the loops cross."""
+    it outwards and backwards; `rest`: probes, none of them lost, over links of the other T1 that the loops cross.
+    """
     traces = PathSegmenter(Plan(planes=1, racks=2, spines=2, hosts_per_rack=1))
     trials = {
         "there": (there, "h0 p0-t0-0 p0-t1-0 p0-t0-0 h0"),
@@ -328,7 +329,8 @@ def test_lossy__the_direction_is_told_when_enough_packets_tell_it():
 
 def test_lossy__what_crosses_a_link_twice_has_two_chances_to_lose():
     """Probes there and back lose twice what the loops outwards do: that speaks for both ways, whatever a few loops
-    backwards did not lose."""
+    backwards did not lose.
+    """
     assert directions(there=(75, 33), out=(73, 14), back=(30, 0)) == set()
     assert directions(there=(75, 20), out=(73, 20), back=(50, 0)) == {OUT}
 
@@ -342,7 +344,8 @@ def test_lossy__a_loop_that_loses_elsewhere_maybe_tells_no_direction():
 
 def test_lossy__what_another_cause_explains_accuses_nobody():
     """Two NICs lose. The loops of one of them over the T0 of the other lose what they lose at their own end, and are no
-    evidence against that T0 or its uplinks; nor is it told for both which it is, NIC link or T0."""
+    evidence against that T0 or its uplinks; nor is it told for both which it is, NIC link or T0.
+    """
     traces = PathSegmenter(Plan(planes=1, racks=3, spines=2, hosts_per_rack=1))
     a, b, c, s, t = "p0-t0-0", "p0-t0-1", "p0-t0-2", "p0-t1-0", "p0-t1-1"
     walks = {

@@ -72,7 +72,8 @@ def test_stalls__again_and_again_are_learned() -> None:
 
 def test_one_slow_plane__is_accused_once_at_most() -> None:
     """One port is served 30 ms late: a whole window overtakes its packets (rule b). Probes find the path alive and
-    learn its round trip, and from then on its packets get the time they need."""
+    learn its round trip, and from then on its packets get the time they need.
+    """
     pair = busy(3)
     for ev, plane in pair.evs:
         pair.path("a", ev).delay_s = 0.035 if plane == 2 else 0.005
