@@ -20,6 +20,8 @@ from msgspec import Meta
 
 from ipc.framing import Message
 
+UNFIT = (msgspec.ValidationError, UnicodeEncodeError)
+"""What msgspec raises: the second for half of a surrogate pair, which JSON can carry and UTF-8 cannot."""
 U64_MAX = (1 << 64) - 1
 """msgspec's own bounds end at 2**63 - 1."""
 
@@ -60,7 +62,7 @@ def parse_part(kind: type[AnyPart], given: Message, where: str) -> AnyPart:
     given = {name: value for name, value in given.items() if value is not None}
     try:
         made = msgspec.convert(given, kind)
-    except msgspec.ValidationError as error:
+    except UNFIT as error:
         raise RequestError(_refusal(kind, given, where) or f"{where}: {error}") from None
     for name, value in given.items():
         if isinstance(value, str):
@@ -73,13 +75,17 @@ def parse_part(kind: type[AnyPart], given: Message, where: str) -> AnyPart:
 def check_text(name: str, value: str) -> None:
     """Raises RequestError for a text that is empty or cannot be printed."""
     if not value or not value.isprintable():
-        raise RequestError(f"{name} = {value!r}: must be a printable text that is not empty")
+        raise RequestError(_text_refusal(name, value))
 
 
 def check_range(name: str, value: float, low: float, high: float) -> None:
     """Raises RequestError for a number outside of bounds that only the running process knows."""
     if not low <= value <= high:
         raise RequestError(_range_text(name, value, low, high))
+
+
+def _text_refusal(name: str, value: str) -> str:
+    return f"{name} = {value!r}: must be a printable text that is not empty"
 
 
 def _range_text(name: str, value: float, low: float | None, high: float | None) -> str:
@@ -103,7 +109,7 @@ def _refusal(kind: type[msgspec.Struct], given: Message, where: str) -> str | No
             continue
         try:
             msgspec.convert(value, field.type)
-        except msgspec.ValidationError:
+        except UNFIT:
             return _wrong_value(name, value, field.type, where)
     return None
 
@@ -137,6 +143,8 @@ def _wrong_value(name: str, value: Any, annotation: object, where: str) -> str:
     if isinstance(value, dict) and hasattr(info, "cls"):
         part = {key: one for key, one in value.items() if one is not None}
         return _refusal(info.cls, part, where) or f"{name} = {value!r}: cannot be"
+    if isinstance(value, str):
+        return _text_refusal(name, value)
     if isinstance(value, (int, float)):
         return _range_text(name, value, getattr(info, "ge", None), getattr(info, "le", None))
     return f"{name} = {value!r}: cannot be"

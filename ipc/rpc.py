@@ -55,13 +55,13 @@ __all__ = [
     "MAX_BACKLOG_BYTES",
     "MAX_LINE_BYTES",
     "SOCKET_PATH_MAX",
-    "Call",
     "JsonlClient",
     "JsonlError",
     "JsonlPeerError",
     "JsonlTimeoutError",
     "LineBuffer",
     "Message",
+    "RpcCall",
     "RpcClient",
     "RpcServer",
     "ServerConnection",
@@ -79,7 +79,7 @@ MAX_BACKLOG_BYTES = 16 << 20
 """Bytes that a server keeps for a peer that does not read; beyond that it closes the connection."""
 
 Answer = Message | Awaitable[Message] | None
-"""Of a request: now, later, or None when its handler answers through the Call itself."""
+"""Of a request: now, later, or None when its handler answers through the RpcCall itself."""
 OnWatch = Callable[[Message], Iterable[Message]]
 
 log = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class ServerConnection:
         self.send_line(encode(message))
 
 
-class Call:
+class RpcCall:
     """One request of one client. `answer` and `refuse` serve it when its handler returned None."""
 
     __slots__ = ("_request", "client")
@@ -152,7 +152,7 @@ class Call:
         self.client.send_line(encode_answer(self._request, refusal_for(self._request, error)))
 
 
-Handler = Callable[[Message, Call], Answer]
+Handler = Callable[[Message, RpcCall], Answer]
 
 
 class RpcServer:
@@ -212,10 +212,10 @@ class RpcServer:
 
     def serve_line(self, connection: ServerConnection, line: bytes) -> None:
         """Serve one line of one client (called by its connection)."""
-        call = Call(connection, {})
+        call = RpcCall(connection, {})
         try:
             request = decode_request(line)
-            call = Call(connection, request)
+            call = RpcCall(connection, request)
             if request["op"] == "watch":
                 self._watch(request, call)
                 return
@@ -232,7 +232,7 @@ class RpcServer:
         self._awaited.add(task)
         task.add_done_callback(self._awaited.discard)
 
-    def _watch(self, request: Message, call: Call) -> None:
+    def _watch(self, request: Message, call: RpcCall) -> None:
         first = list(self._on_watch(request)) if self._on_watch else []
         call.client.watch(request)
         call.answer({})
@@ -240,7 +240,7 @@ class RpcServer:
             call.client.send(event)
 
     @staticmethod
-    async def _answer_later(answer: Awaitable[Message], call: Call) -> None:
+    async def _answer_later(answer: Awaitable[Message], call: RpcCall) -> None:
         try:
             call.answer(await answer)
         except Exception as error:
@@ -265,7 +265,7 @@ class _ServerProtocol(asyncio.Protocol):
         try:
             lines = self._lines.feed(data)
         except JsonlError as error:  # where the next line starts is unknown: say so and end
-            Call(self.connection, {}).refuse(str(error))
+            RpcCall(self.connection, {}).refuse(str(error))
             if self._transport is not None:
                 self._transport.close()
             return

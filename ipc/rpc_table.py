@@ -2,7 +2,7 @@
 
     class MemoryService:
         @rpc(Deregister)
-        def deregister(self, request: Deregister, call: Call) -> Message: ...
+        def deregister(self, request: Deregister, call: RpcCall) -> Message: ...
 
     table = RpcTable(refusals=(RequestError, OSError), log_file="log/h0.log")
     table.register(MemoryService(regions, sessions, data_dir))
@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from ipc.requests import AnyRequest, Request, RequestError, op_of, parse
-from ipc.rpc import Answer, Call, JsonlError, Message
+from ipc.rpc import Answer, JsonlError, Message, RpcCall
 
 AnyService = TypeVar("AnyService")
 Later = Awaitable[Message]
@@ -39,20 +39,20 @@ _KINDS: dict[object, type[Request]] = {}
 def rpc(
     kind: type[AnyRequest],
 ) -> Callable[
-    [Callable[[AnyService, AnyRequest, Call], AnyAnswer]], Callable[[AnyService, AnyRequest, Call], AnyAnswer]
+    [Callable[[AnyService, AnyRequest, RpcCall], AnyAnswer]], Callable[[AnyService, AnyRequest, RpcCall], AnyAnswer]
 ]:
     """Mark a method of a service as the one that serves requests of that kind."""
 
     def mark(
-        method: Callable[[AnyService, AnyRequest, Call], AnyAnswer],
-    ) -> Callable[[AnyService, AnyRequest, Call], AnyAnswer]:
+        method: Callable[[AnyService, AnyRequest, RpcCall], AnyAnswer],
+    ) -> Callable[[AnyService, AnyRequest, RpcCall], AnyAnswer]:
         _KINDS[method] = kind
         return method
 
     return mark
 
 
-def operations_of(service: object) -> dict[str, tuple[type[Request], Callable[[Any, Call], Answer]]]:
+def operations_of(service: object) -> dict[str, tuple[type[Request], Callable[[Any, RpcCall], Answer]]]:
     """The marked methods of a service by op, each with its kind of request. Raises TypeError when there is none."""
     found = {}
     for name, member in vars(type(service)).items():
@@ -73,7 +73,7 @@ class RpcTable:
     def __init__(self, *, refusals: tuple[type[Exception], ...], log_file: str) -> None:
         self._refusals: tuple[type[Exception], ...] = (RequestError, *refusals)
         self._log_file = log_file
-        self._methods: dict[str, tuple[type[Request], Callable[[Any, Call], Answer]]] = {}
+        self._methods: dict[str, tuple[type[Request], Callable[[Any, RpcCall], Answer]]] = {}
 
     @property
     def ops(self) -> list[str]:
@@ -88,7 +88,7 @@ class RpcTable:
             raise ValueError(f"{type(service).__name__}: {', '.join(twice)}: served already")
         self._methods |= methods
 
-    def handle(self, request: Message, call: Call) -> Answer:
+    def handle(self, request: Message, call: RpcCall) -> Answer:
         """Handler of an RpcServer. Raises JsonlError to refuse."""
         found = self._methods.get(request["op"])
         if found is None:
@@ -100,13 +100,13 @@ class RpcTable:
             raise JsonlError(str(error)) from error
         return answer if answer is None or isinstance(answer, dict) else self._awaited(answer, call)
 
-    async def _awaited(self, answer: Later, call: Call) -> Message:
+    async def _awaited(self, answer: Later, call: RpcCall) -> Message:
         try:
             return await answer
         except Exception as error:
             raise JsonlError(self.error_text(call, error)) from error
 
-    def error_text(self, call: Call, error: Exception) -> str:
+    def error_text(self, call: RpcCall, error: Exception) -> str:
         """Text for the client of an error that ended an op."""
         known = isinstance(error, (JsonlError, *self._refusals))
         return str(error) if known else self.report_bug(f"op {call.op}", error)

@@ -1,4 +1,4 @@
-"""A timer that a `selectors` loop can wait for, precise to some 50 us: epoll's own timeout counts milliseconds.
+"""A timer that a selector can wait for, precise to some 50 us: epoll's own timeout counts milliseconds.
 
     alarm = TimerFd()
     selector.register(alarm, EVENT_READ, lambda mask: None)

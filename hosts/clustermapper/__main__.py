@@ -48,7 +48,7 @@ from hosts.clustermapper.ports import (
 from hosts.clustermapper.prober import Prober, ProberSettings, TargetChange, target_json
 from hosts.clustermapper.targets import ProbeTarget, loops_of, targets_of, uses_srv6
 from ipc.requests import Request, RequestError
-from ipc.rpc import Call, JsonlError, Message, RpcServer, event_of
+from ipc.rpc import JsonlError, Message, RpcCall, RpcServer, event_of
 from ipc.rpc_table import RpcTable, rpc
 from ipc.rundir import RunFiles
 from ipc.service import run_service, wait_until
@@ -64,15 +64,15 @@ class StartError(Exception):
     """The mapper cannot start; the message says why and what would do."""
 
 
-class Status(Request, tag="status"):
+class MapperStatusRequest(Request, tag="status"):
     """How are you?"""
 
 
-class Targets(Request, tag="targets"):
+class TargetsRequest(Request, tag="targets"):
     """How is every target?"""
 
 
-class ProbeAll(Request, tag="probe_all"):
+class ProbeAllRequest(Request, tag="probe_all"):
     """A burst over every link."""
 
     count: Annotated[int, Meta(description="give a number of probes")] = bursts.COUNT
@@ -85,11 +85,11 @@ class ProbeAll(Request, tag="probe_all"):
     ) = None
 
 
-class Start(Request, tag="start"):
+class MapperStartRequest(Request, tag="start"):
     """Begin to probe."""
 
 
-class Shutdown(Request, tag="shutdown"):
+class MapperShutdownRequest(Request, tag="shutdown"):
     """End."""
 
 
@@ -111,7 +111,7 @@ class Mapper:
         self.prober = Prober(self.targets, settings, self.started_at)
         self._probing = not wait
         self._burst: Burst | None = None
-        self._burst_for: Call | None = None
+        self._burst_for: RpcCall | None = None
         self._stream = 0
         self._stop = stop
         self._news = asyncio.Event()
@@ -207,8 +207,8 @@ class Mapper:
 
     # ---- bursts -------------------------------------------------------------------------------------------
 
-    @rpc(ProbeAll)
-    def probe_all(self, request: ProbeAll, call: Call) -> None:
+    @rpc(ProbeAllRequest)
+    def probe_all(self, request: ProbeAllRequest, call: RpcCall) -> None:
         """Begin a burst, one at a time; answered when it is over."""
         if self._burst is not None:
             raise RequestError("a probe_all is running already: wait for its answer")
@@ -247,15 +247,15 @@ class Mapper:
 
     # ---- what can be asked --------------------------------------------------------------------------------
 
-    @rpc(Targets)
-    def list_targets(self, _request: Targets, _call: Call) -> Message:
+    @rpc(TargetsRequest)
+    def list_targets(self, _request: TargetsRequest, _call: RpcCall) -> Message:
         """Every target with its health, and the loops that are sent now."""
         loops = [self.targets[n] for n in sorted(self.prober.active) if n >= len(self._self_probes)]
         targets, others = ([self._target_json(t) for t in some] for some in (self._self_probes, loops))
         return {"targets": targets, "loops": others, "note": self._note}
 
-    @rpc(Start)
-    def start(self, _request: Start, _call: Call) -> Message:
+    @rpc(MapperStartRequest)
+    def start(self, _request: MapperStartRequest, _call: RpcCall) -> Message:
         """Begin to probe; nothing when it probes already."""
         if not self._probing:
             self._probing = True
@@ -263,8 +263,8 @@ class Mapper:
             self._news.set()
         return {}
 
-    @rpc(Shutdown)
-    def shutdown(self, _request: Shutdown, _call: Call) -> Message:
+    @rpc(MapperShutdownRequest)
+    def shutdown(self, _request: MapperShutdownRequest, _call: RpcCall) -> Message:
         """End the process."""
         self._stop.set()
         return {}
@@ -273,8 +273,8 @@ class Mapper:
     def _note(self) -> str:
         return "" if uses_srv6(self.plan) else NEEDS_SRV6
 
-    @rpc(Status)
-    def status(self, _request: Status, _call: Call) -> Message:
+    @rpc(MapperStatusRequest)
+    def status(self, _request: MapperStatusRequest, _call: RpcCall) -> Message:
         """How it does: targets by state, rounds, lateness, CPU."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         cpu_s, up_s = usage.ru_utime + usage.ru_stime, time.monotonic() - self.started_at

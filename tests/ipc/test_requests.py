@@ -59,6 +59,7 @@ def test_parse__defaults_nulls_and_whole_numbers_as_floats():
         ({"many": 5}, "many = 5: must be of type list"),
         ({"many": []}, "many = []: 1 or more numbers"),
         ({"many": [1, "2"]}, "many = [1, '2']: 1 or more numbers"),
+        ({"many": ["\ud800"]}, "many = ['\\ud800']: 1 or more numbers"),
         ({"any": [1]}, "any = [1]: must be of type dict"),
         ({"part": 5}, "part = 5: must be of type dict"),
         ({"part": {}}, "ask needs 'size' (int)"),
@@ -85,8 +86,10 @@ def test_check_range__of_bounds_known_late():
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just("\ud800"),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | st.just("\ud800"), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 

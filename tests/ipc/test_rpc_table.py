@@ -10,7 +10,7 @@ import pytest
 
 from hosts.agent.services import admin, measurement, memory, paths, qp, traffic, transfers
 from ipc.requests import Request, RequestError
-from ipc.rpc import Call, JsonlError, ServerConnection
+from ipc.rpc import JsonlError, RpcCall, ServerConnection
 from ipc.rpc_table import RpcTable, operations_of, rpc
 from tests.test_imports import ROOT
 
@@ -71,7 +71,7 @@ def table():
 def asked(table: RpcTable, **request):
     """The fields of the answer. Raises JsonlError when it is refused."""
     request = {"id": 1, **request}
-    answer = table.handle(request, Call(ServerConnection(lambda line: None), request))
+    answer = table.handle(request, RpcCall(ServerConnection(lambda line: None), request))
     return answer if isinstance(answer, dict) else asyncio.run(answer)
 
 

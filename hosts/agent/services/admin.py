@@ -21,26 +21,26 @@ from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
 from hosts.traffic.file_transfer import Transfer
 from ipc.requests import Number, Request, RequestError, check_range
-from ipc.rpc import Call, Message
+from ipc.rpc import Message, RpcCall
 from ipc.rpc_table import rpc
 
 
-class Hello(Request, tag="hello"):
+class HelloRequest(Request, tag="hello"):
     """Who are you?"""
 
 
-class Status(Request, tag="status"):
+class AgentStatusRequest(Request, tag="status"):
     """How are you?"""
 
 
-class NicRate(Request, tag="nic_rate"):
+class NicRateRequest(Request, tag="nic_rate"):
     """Pace the port of `plane` (None: all) at `rate_bps` (0: no limit; None: leave it)."""
 
     plane: Number | None = None
     rate_bps: Annotated[float, Meta(ge=0, le=1e13)] | None = None
 
 
-class Shutdown(Request, tag="shutdown"):
+class AgentShutdownRequest(Request, tag="shutdown"):
     """End."""
 
 
@@ -64,8 +64,8 @@ class AdminService:
         self._host = connections.host.name
         self._started_at = time.monotonic()
 
-    @rpc(Hello)
-    def hello(self, _request: Hello, _call: Call) -> Message:
+    @rpc(HelloRequest)
+    def hello(self, _request: HelloRequest, _call: RpcCall) -> Message:
         """Version, host, NIC, ports and configuration."""
         from importlib.metadata import PackageNotFoundError, version  # slow to import, and nothing starts with it
 
@@ -82,8 +82,8 @@ class AdminService:
             "config": self._config.to_json(),
         }
 
-    @rpc(Status)
-    def status(self, _request: Status, _call: Call) -> Message:
+    @rpc(AgentStatusRequest)
+    def status(self, _request: AgentStatusRequest, _call: RpcCall) -> Message:
         """Host, ports with their counters, CPU seconds and memory of this process; regions, QPs and transfers.
 
         `unclaimed`: packets for QPs that do not exist here or belong to another host.
@@ -107,8 +107,8 @@ class AdminService:
             "transfers": [transfer.to_json() for transfer in self._transfers],
         }
 
-    @rpc(NicRate)
-    def nic_rate(self, request: NicRate, _call: Call) -> Message:
+    @rpc(NicRateRequest)
+    def nic_rate(self, request: NicRateRequest, _call: RpcCall) -> Message:
         """Pace our ports at `rate_bps` (0: no limit), the one of `plane` or all; without a rate, tell what they have.
 
         The other direction of a link is the switch's. Congestion control keeps the rate it was configured with.
@@ -124,8 +124,8 @@ class AdminService:
                 ports.set_rate(one, rate or None)
         return {"rates": {str(one): ports.rates.get(one) for one in ports.nic.ports}}
 
-    @rpc(Shutdown)
-    def shutdown(self, _request: Shutdown, _call: Call) -> Message:
+    @rpc(AgentShutdownRequest)
+    def shutdown(self, _request: AgentShutdownRequest, _call: RpcCall) -> Message:
         """End the agent."""
         self._stop()
         return {}

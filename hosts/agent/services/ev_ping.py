@@ -28,7 +28,7 @@ SPREAD = 0.5
 """Share of the interval over which the probes of a round leave."""
 
 
-class EvSweep(Request, tag="ev_sweep"):
+class EvSweepRequest(Request, tag="ev_sweep"):
     """`count` rounds (0: until stopped), `interval_s` apart; an answer is waited for `wait_s`."""
 
     peer: str
@@ -38,9 +38,9 @@ class EvSweep(Request, tag="ev_sweep"):
 
 
 class EvPing:
-    """One EvSweep under way, for one client."""
+    """One EvSweepRequest under way, for one client."""
 
-    def __init__(self, local: LocalEnd, client: ServerConnection, request: EvSweep) -> None:
+    def __init__(self, local: LocalEnd, client: ServerConnection, request: EvSweepRequest) -> None:
         self._local, self._client = local, client
         self.peer = local.connections.peer_host(request.peer)
         self.count, self.interval_s, self.wait_s = request.count, request.interval_s, request.wait_s

@@ -21,7 +21,7 @@ from typing import Annotated, Protocol
 from msgspec import Meta
 
 from hosts.agent.connections import MRC
-from hosts.agent.services.ev_ping import EvPing, EvSweep
+from hosts.agent.services.ev_ping import EvPing, EvSweepRequest
 from hosts.agent.services.local_end import LocalEnd, checked_pmtu
 from hosts.agent.session import ClientSession, ClientSessions
 from hosts.traffic.write_benchmark import (
@@ -34,7 +34,7 @@ from hosts.traffic.write_benchmark import (
     measure,
 )
 from ipc.requests import Number, Request, RequestError, Rkey
-from ipc.rpc import Call, Message, RpcClient, ServerConnection, event_of
+from ipc.rpc import Message, RpcCall, RpcClient, ServerConnection, event_of
 from ipc.rpc_table import Later, rpc
 
 MAX_QPS = 256
@@ -85,16 +85,16 @@ class _PeerWrites(_Writes, kw_only=True):
     interval_s: Annotated[float, Meta(ge=0.05, le=MAX_DURATION_S)] | None = None
 
 
-class WriteBw(_PeerWrites, tag="write_bw"):
+class WriteBwRequest(_PeerWrites, tag="write_bw"):
     """Measure bandwidth; tell how it goes every `interval_s`."""
 
 
-class WriteLat(_PeerWrites, tag="write_lat"):
+class WriteLatRequest(_PeerWrites, tag="write_lat"):
     """Measure the latency of single writes: one QP, one write at a time, one direction, whatever is asked for."""
 
 
-class RunWrites(_Writes, tag="run_writes", kw_only=True):
-    """The other direction of a WriteBw: on QPs made for this client, to its region."""
+class RunWritesRequest(_Writes, tag="run_writes", kw_only=True):
+    """The other direction of a WriteBwRequest: on QPs made for this client, to its region."""
 
     qpns: Annotated[list[Number], Meta(min_length=1, max_length=MAX_QPS, description=f"1 to {MAX_QPS} numbers")]
     stride: Annotated[int, Meta(ge=0, le=MAX_SIZE)]
@@ -102,13 +102,13 @@ class RunWrites(_Writes, tag="run_writes", kw_only=True):
     rkey: Rkey
 
 
-class StopWork(Request, tag="stop_work"):
+class StopWorkRequest(Request, tag="stop_work"):
     """End a test: the one of that number, or what runs for this client."""
 
     work: Number | None = None
 
 
-class Release(Request, tag="release"):
+class ReleaseRequest(Request, tag="release"):
     """Let go of what was made for this client."""
 
 
@@ -176,7 +176,7 @@ class WriteTest:
             self._load.fail(why)
 
     async def run(self, begun: Callable[[Message], None]) -> str:
-        """The whole test; `begun(fields)` answers the client. Returns done or stopped. Raises TestFailedError, refusals."""
+        """The whole test; `begun(fields)` answers the client. Returns done or stopped, raises TestFailedError."""
         agent = await self._local.connections.dial(self.peer)
         agent.on_lost = self._peer_lost
         try:
@@ -280,29 +280,32 @@ class RunningWork(Protocol):
         """End soon."""
 
 
+ErrorText = Callable[[RpcCall, Exception], str]
+
+
 class MeasurementService:
     """`error_text`: what a client is told of an error that ended its test."""
 
-    def __init__(self, local: LocalEnd, sessions: ClientSessions, error_text: Callable[[Call, Exception], str]) -> None:
+    def __init__(self, local: LocalEnd, sessions: ClientSessions, error_text: ErrorText) -> None:
         self._local, self._sessions, self._error_text = local, sessions, error_text
         self._last_work = 0
         self._work: dict[int, tuple[RunningWork, ClientSession, asyncio.Task[str]]] = {}
         """What has not ended, by number; work told to stop included."""
 
-    @rpc(WriteBw)
-    def write_bw(self, request: WriteBw, call: Call) -> None:
+    @rpc(WriteBwRequest)
+    def write_bw(self, request: WriteBwRequest, call: RpcCall) -> None:
         """Bandwidth of writes towards a peer."""
         session = self._idle_session(call.client)
         self._start(WriteTest(self._local, call.client, session, request, times=False), session, call)
 
-    @rpc(WriteLat)
-    def write_lat(self, request: WriteLat, call: Call) -> None:
+    @rpc(WriteLatRequest)
+    def write_lat(self, request: WriteLatRequest, call: RpcCall) -> None:
         """Latency of single writes towards a peer, from posting to completion."""
         session = self._idle_session(call.client)
         self._start(WriteTest(self._local, call.client, session, request, times=True), session, call)
 
-    @rpc(EvSweep)
-    def ev_sweep(self, request: EvSweep, call: Call) -> None:
+    @rpc(EvSweepRequest)
+    def ev_sweep(self, request: EvSweepRequest, call: RpcCall) -> None:
         """EV probes over all paths to a peer."""
         session = self._idle_session(call.client)
         self._start(EvPing(self._local, call.client, request), session, call)
@@ -314,7 +317,7 @@ class MeasurementService:
             raise RequestError("this connection has a test running: open another one, or `stop_work` first")
         return session
 
-    def _start(self, work: RunningWork, session: ClientSession, call: Call) -> None:
+    def _start(self, work: RunningWork, session: ClientSession, call: RpcCall) -> None:
         """Run `work`, answer when it has begun, tell the end as an event."""
         self._last_work += 1
         number = self._last_work
@@ -343,8 +346,8 @@ class MeasurementService:
         self._work[number] = work, session, task
         task.add_done_callback(on_done)
 
-    @rpc(StopWork)
-    def stop_work(self, request: StopWork, call: Call) -> Message:
+    @rpc(StopWorkRequest)
+    def stop_work(self, request: StopWorkRequest, call: RpcCall) -> Message:
         """End a test: the one of that number, or what runs for this client."""
         number = request.work
         if number is None:
@@ -353,14 +356,14 @@ class MeasurementService:
             self._work[number][0].stop()
         return {}
 
-    @rpc(Release)
-    def release(self, _request: Release, call: Call) -> Message:
+    @rpc(ReleaseRequest)
+    def release(self, _request: ReleaseRequest, call: RpcCall) -> Message:
         """Release the QPs and regions made with `owned` on this connection."""
         self._sessions.of(call.client).release()
         return {}
 
-    @rpc(RunWrites)
-    def run_writes(self, request: RunWrites, call: Call) -> Later:
+    @rpc(RunWritesRequest)
+    def run_writes(self, request: RunWritesRequest, call: RpcCall) -> Later:
         """Post writes on QPs made for this client, towards its region; answered with what was measured."""
         session = self._sessions.of(call.client)
         (shape, *_) = shapes_of(request)

@@ -15,20 +15,20 @@ from msgspec import Meta
 from hosts.agent.regions import MAX_REGION_BYTES, Regions
 from hosts.agent.session import ClientSessions
 from ipc.requests import Number, Request, RequestError
-from ipc.rpc import Call, Message
+from ipc.rpc import Message, RpcCall
 from ipc.rpc_table import Later, rpc
 
 Length = Annotated[int, Meta(ge=1, le=MAX_REGION_BYTES)]
 
 
-class Register(Request, tag="register"):
+class RegisterRequest(Request, tag="register"):
     """Zeroed memory; with `owned` it goes when this client does."""
 
     length: Length
     owned: bool = False
 
 
-class RegisterFile(Request, tag="register_file"):
+class RegisterFileRequest(Request, tag="register_file"):
     """A file mapped shared: an existing one, or with `create` a new one of `length` bytes."""
 
     path: str
@@ -36,26 +36,26 @@ class RegisterFile(Request, tag="register_file"):
     create: bool = False
 
 
-class Deregister(Request, tag="deregister"):
+class DeregisterRequest(Request, tag="deregister"):
     """Let go of a region."""
 
     region: Number
 
 
-class Sha256(Request, tag="sha256"):
+class Sha256Request(Request, tag="sha256"):
     """Hash a region."""
 
     region: Number
 
 
-class ReceiveFile(Request, tag="receive_file"):
+class ReceiveFileRequest(Request, tag="receive_file"):
     """Room for a file."""
 
     path: str
     length: Annotated[int, Meta(ge=0, le=MAX_REGION_BYTES)]
 
 
-class FinishFile(Request, tag="finish_file"):
+class FinishFileRequest(Request, tag="finish_file"):
     """All of a received file is there, with that hash in hexadecimal."""
 
     region: Number
@@ -68,27 +68,27 @@ class MemoryService:
     def __init__(self, regions: Regions, sessions: ClientSessions, data_dir: Path) -> None:
         self._regions, self._sessions, self._data_dir = regions, sessions, data_dir
 
-    @rpc(Register)
-    def register(self, request: Register, call: Call) -> Message:
+    @rpc(RegisterRequest)
+    def register(self, request: RegisterRequest, call: RpcCall) -> Message:
         """Zeroed memory; with `owned` it goes when this client does."""
         region = self._regions.add_memory(request.length)
         if request.owned:
             self._sessions.of(call.client).own_region(region)
         return region.to_json()
 
-    @rpc(RegisterFile)
-    def register_file(self, request: RegisterFile, _call: Call) -> Message:
+    @rpc(RegisterFileRequest)
+    def register_file(self, request: RegisterFileRequest, _call: RpcCall) -> Message:
         """A file mapped shared."""
         return self._regions.add_file(Path(request.path), request.length, request.create).to_json()
 
-    @rpc(Deregister)
-    def deregister(self, request: Deregister, _call: Call) -> Message:
+    @rpc(DeregisterRequest)
+    def deregister(self, request: DeregisterRequest, _call: RpcCall) -> Message:
         """Let go of a region."""
         self._regions.remove(self._regions.get(request.region))
         return {}
 
-    @rpc(Sha256)
-    def sha256(self, request: Sha256, _call: Call) -> Later:
+    @rpc(Sha256Request)
+    def sha256(self, request: Sha256Request, _call: RpcCall) -> Later:
         """Hash a region step by step."""
         region = self._regions.get(request.region)
 
@@ -97,8 +97,8 @@ class MemoryService:
 
         return hash_it()
 
-    @rpc(ReceiveFile)
-    def receive_file(self, request: ReceiveFile, _call: Call) -> Message:
+    @rpc(ReceiveFileRequest)
+    def receive_file(self, request: ReceiveFileRequest, _call: RpcCall) -> Message:
         """Room for a file at an absolute `path`, or at one inside this host's data folder of the run folder."""
         asked = Path(request.path)
         path = self._data_dir / asked
@@ -106,8 +106,8 @@ class MemoryService:
             raise RequestError(f"path = {str(asked)!r} leaves {self._data_dir}: give an absolute path for that")
         return self._regions.receive_file(path, request.length).to_json()
 
-    @rpc(FinishFile)
-    def finish_file(self, request: FinishFile, _call: Call) -> Later:
+    @rpc(FinishFileRequest)
+    def finish_file(self, request: FinishFileRequest, _call: RpcCall) -> Later:
         """Hash a received file; it gets its name when `sha256` is right, else it is removed. Answers our hash."""
         regions = self._regions
         region = regions.get(request.region)

@@ -12,29 +12,29 @@ from typing import Any
 from hosts.agent.connections import Connections
 from hosts.agent.denylist import DenylistEntry
 from ipc.requests import Request
-from ipc.rpc import Call, Message
+from ipc.rpc import Message, RpcCall
 from ipc.rpc_table import rpc
 
 
-class Health(Request, tag="health"):
+class HealthRequest(Request, tag="health"):
     """What is known of each path to `peer`; None: to all."""
 
     peer: str | None = None
 
 
-class SetDenylist(Request, tag="denylist"):
+class DenylistRequest(Request, tag="denylist"):
     """The whole list; None: read it."""
 
     entries: list[Any] | None = None
 
 
-class Deny(Request, tag="deny"):
+class DenyRequest(Request, tag="deny"):
     """Entries to add."""
 
     entries: list[Any]
 
 
-class Allow(Request, tag="allow"):
+class AllowRequest(Request, tag="allow"):
     """Entries to remove."""
 
     entries: list[Any]
@@ -46,8 +46,8 @@ class PathService:
     def __init__(self, connections: Connections, clock: Callable[[], float]) -> None:
         self._connections, self._clock = connections, clock
 
-    @rpc(Health)
-    def health(self, request: Health, _call: Call) -> Message:
+    @rpc(HealthRequest)
+    def health(self, request: HealthRequest, _call: RpcCall) -> Message:
         """What is known of each path to `peer`, or to all peers: hosts/agent/path_health.py."""
         connections = self._connections
         return {
@@ -57,8 +57,8 @@ class PathService:
             "peers": connections.health(request.peer),
         }
 
-    @rpc(SetDenylist)
-    def denylist(self, request: SetDenylist, _call: Call) -> Message:
+    @rpc(DenylistRequest)
+    def denylist(self, request: DenylistRequest, _call: RpcCall) -> Message:
         """Set the whole list to `entries` (hosts/agent/denylist.py), or read it when none are given.
 
         Holds for all QPs of this agent, those made later too. Answers the list, the EVs it has taken out by peer, and
@@ -66,13 +66,13 @@ class PathService:
         """
         return self._change(request.entries, self._connections.denylist.set)
 
-    @rpc(Deny)
-    def deny(self, request: Deny, _call: Call) -> Message:
+    @rpc(DenyRequest)
+    def deny(self, request: DenyRequest, _call: RpcCall) -> Message:
         """Add `entries` to the denylist."""
         return self._change(request.entries, self._connections.denylist.add)
 
-    @rpc(Allow)
-    def allow(self, request: Allow, _call: Call) -> Message:
+    @rpc(AllowRequest)
+    def allow(self, request: AllowRequest, _call: RpcCall) -> Message:
         """Take `entries` off the denylist; those that are not on it are no error."""
         return self._change(request.entries, self._connections.denylist.remove)
 

@@ -15,11 +15,11 @@ from hosts.agent.regions import Regions
 from hosts.agent.session import ClientSessions
 from hosts.engine.qp import QpAttributes
 from ipc.requests import Number, Request, RequestError, Rkey, check_range
-from ipc.rpc import Answer, Call, Message
+from ipc.rpc import Answer, Message, RpcCall
 from ipc.rpc_table import rpc
 
 
-class CreateQp(Request, tag="create_qp"):
+class CreateQpRequest(Request, tag="create_qp"):
     """A QP for `peer`; with `owned` it goes when this client does."""
 
     peer: str
@@ -27,20 +27,20 @@ class CreateQp(Request, tag="create_qp"):
     owned: bool = False
 
 
-class ConnectQp(Request, tag="connect_qp"):
+class ConnectQpRequest(Request, tag="connect_qp"):
     """Connect a QP to one with the attributes `remote` (QpAttributes)."""
 
     qpn: Number
     remote: dict[str, Any]
 
 
-class QpState(Request, tag="qp_state"):
+class QpStateRequest(Request, tag="qp_state"):
     """How is it?"""
 
     qpn: Number
 
 
-class CloseQp(Request, tag="close_qp"):
+class CloseQpRequest(Request, tag="close_qp"):
     """Close both ends, with `here_only` this one; only if it is connected to `remote_qpn` of `peer`, when given."""
 
     qpn: Number
@@ -49,7 +49,7 @@ class CloseQp(Request, tag="close_qp"):
     remote_qpn: Number | None = None
 
 
-class PostWrite(Request, tag="post_write", kw_only=True):
+class PostWriteRequest(Request, tag="post_write", kw_only=True):
     """Write `length` bytes (None: the rest) from `offset` of a region to `remote_va`."""
 
     qpn: Number
@@ -68,8 +68,8 @@ class QpService:
     ) -> None:
         self._connections, self._regions, self._sessions, self._clock = connections, regions, sessions, clock
 
-    @rpc(CreateQp)
-    def create_qp(self, request: CreateQp, call: Call) -> Message:
+    @rpc(CreateQpRequest)
+    def create_qp(self, request: CreateQpRequest, call: RpcCall) -> Message:
         """A QP in INIT; with `owned` it goes when this client does, and no transfer takes it."""
         connection = self._connections.create(request.peer, request.transport)
         if request.owned:
@@ -77,15 +77,15 @@ class QpService:
             self._sessions.of(call.client).own_qp(connection)
         return {"qpn": connection.qp.qpn, "attributes": connection.qp.attributes().to_json()}
 
-    @rpc(ConnectQp)
-    def connect_qp(self, request: ConnectQp, _call: Call) -> Message:
+    @rpc(ConnectQpRequest)
+    def connect_qp(self, request: ConnectQpRequest, _call: RpcCall) -> Message:
         """INIT -> RTS towards `remote`."""
         connection = self._connections.get(request.qpn)
         self._connections.connect(connection, QpAttributes.from_json(request.remote))
         return {"state": connection.qp.state.value}
 
-    @rpc(QpState)
-    def qp_state(self, request: QpState, _call: Call) -> Message:
+    @rpc(QpStateRequest)
+    def qp_state(self, request: QpStateRequest, _call: RpcCall) -> Message:
         """State of a QP, and whom it is connected to."""
         connection = self._connections.get(request.qpn)
         return {
@@ -95,8 +95,8 @@ class QpService:
             "outstanding": connection.qp.outstanding(),
         }
 
-    @rpc(CloseQp)
-    def close_qp(self, request: CloseQp, _call: Call) -> Answer:
+    @rpc(CloseQpRequest)
+    def close_qp(self, request: CloseQpRequest, _call: RpcCall) -> Answer:
         """Close both ends; `remote_error` says why the other end could not be. With `here_only` this end alone,
         and only if it is connected to `remote_qpn` of `peer` when those are given.
         """
@@ -115,8 +115,8 @@ class QpService:
 
         return close_other()
 
-    @rpc(PostWrite)
-    def post_write(self, request: PostWrite, _call: Call) -> Message:
+    @rpc(PostWriteRequest)
+    def post_write(self, request: PostWriteRequest, _call: RpcCall) -> Message:
         """One write; what became of it is told by a `completion` event with this wr_id."""
         connection = self._connections.get(request.qpn)
         region = self._regions.get(request.region)

@@ -32,7 +32,7 @@ from hosts.engine.config import Config, ConfigError
 from hosts.engine.qp import QpAttributes
 from hosts.traffic.message_stream import FlowSender, FlowSink, StreamShape
 from ipc.requests import Number, Request, RequestError, RequestPart, Rkey, Seconds
-from ipc.rpc import Call, Message, ServerConnection
+from ipc.rpc import Message, RpcCall, ServerConnection
 from ipc.rpc_table import rpc
 
 if TYPE_CHECKING:
@@ -47,10 +47,13 @@ LATENCIES_MAX = 100_000
 Qpns = Annotated[list[Number], Meta(min_length=1, description="numbers of QPs made with flow_qp")]
 
 
+RankRegions = Annotated[
+    dict[str, tuple[Number, Rkey]], Meta(description="the address and R_Key of each region, by its name")
+]
 Sources = Annotated[list[tuple[Number, Number, Number]], Meta(description="a list of [qpn, rank, parts]")]
 
 
-class FlowQp(Request, tag="flow_qp"):
+class FlowQpRequest(Request, tag="flow_qp"):
     """A QP in INIT; `settings`: of the baseline's parameters."""
 
     peer: str
@@ -58,7 +61,7 @@ class FlowQp(Request, tag="flow_qp"):
     settings: dict[str, Any] | None = None
 
 
-class FlowConnect(Request, tag="flow_connect"):
+class FlowConnectRequest(Request, tag="flow_connect"):
     """INIT -> RTS; `config`: keys of this QP alone, `evs`: only these."""
 
     qpn: Number
@@ -81,7 +84,7 @@ class Shape(RequestPart, kw_only=True):
         return StreamShape(flow, self.message_bytes, self.messages, self.depth, self.rate_bps, self.seed)
 
 
-class OpenSink(Request, tag="flow_sink"):
+class FlowSinkRequest(Request, tag="flow_sink"):
     """Memory for a flow that arrives on these QPs."""
 
     flow: str
@@ -89,7 +92,7 @@ class OpenSink(Request, tag="flow_sink"):
     shape: Shape
 
 
-class OpenSource(Request, tag="flow_source"):
+class FlowSourceRequest(Request, tag="flow_source"):
     """Send a flow on these QPs, into the memory at `va`, from `start_s` to `stop_s`."""
 
     flow: str
@@ -102,15 +105,15 @@ class OpenSource(Request, tag="flow_source"):
     latencies: bool = False
 
 
-class FlowStop(Request, tag="flow_stop"):
+class FlowStopRequest(Request, tag="flow_stop"):
     """Post no more on any flow."""
 
 
-class FlowRead(Request, tag="flow_read"):
+class FlowReadRequest(Request, tag="flow_read"):
     """How far is everything?"""
 
 
-class RankOpen(Request, tag="rank_open"):
+class RankOpenRequest(Request, tag="rank_open"):
     """A rank of a collective."""
 
     flow: str
@@ -122,17 +125,17 @@ class RankOpen(Request, tag="rank_open"):
     seed: Number = 1
 
 
-class LinkRank(Request, tag="rank_link"):
+class RankLinkRequest(Request, tag="rank_link"):
     """Our QPs to `peer` with its `regions`; [qpn, rank, parts] of those who write to us."""
 
     flow: str
     peer: Number | None = None
     qpns: Annotated[list[Number], Meta(description="numbers of QPs made with flow_qp")] | None = None
-    regions: dict[str, tuple[Number, Rkey]] | None = None
+    regions: RankRegions | None = None
     sources: Sources | None = None
 
 
-class RankStart(Request, tag="rank_start"):
+class RankStartRequest(Request, tag="rank_start"):
     """Begin at `start_s`."""
 
     flow: str
@@ -177,16 +180,16 @@ class TrafficService:
 
     # ---- queue pairs --------------------------------------------------------------------------------------
 
-    @rpc(FlowQp)
-    def flow_qp(self, request: FlowQp, call: Call) -> Message:
+    @rpc(FlowQpRequest)
+    def flow_qp(self, request: FlowQpRequest, call: RpcCall) -> Message:
         """A QP for flows, which nothing else takes."""
         connection = self._connections.create(request.peer, request.transport, request.settings)
         connection.reserved = True
         self._sessions.of(call.client).own_qp(connection)
         return {"qpn": connection.qp.qpn, "attributes": connection.qp.attributes().to_json()}
 
-    @rpc(FlowConnect)
-    def flow_connect(self, request: FlowConnect, call: Call) -> Message:
+    @rpc(FlowConnectRequest)
+    def flow_connect(self, request: FlowConnectRequest, call: RpcCall) -> Message:
         """INIT -> RTS; `config`: keys of this QP alone, `evs`: only these."""
         connection = self._sessions.of(call.client).qp(request.qpn)
         remote = QpAttributes.from_json(request.remote)
@@ -200,8 +203,8 @@ class TrafficService:
 
     # ---- flows --------------------------------------------------------------------------------------------
 
-    @rpc(OpenSink)
-    def flow_sink(self, request: OpenSink, call: Call) -> Message:
+    @rpc(FlowSinkRequest)
+    def flow_sink(self, request: FlowSinkRequest, call: RpcCall) -> Message:
         """Memory for a flow, one slot for each message in flight."""
         session, traffic = self._traffic(call.client)
         shape = request.shape.of(request.flow)
@@ -214,8 +217,8 @@ class TrafficService:
             connection.on_imm = lambda _qpn, imm: sink.arrived(imm)
         return {"va": region.memory.va, "rkey": region.memory.rkey}
 
-    @rpc(OpenSource)
-    def flow_source(self, request: OpenSource, call: Call) -> Message:
+    @rpc(FlowSourceRequest)
+    def flow_source(self, request: FlowSourceRequest, call: RpcCall) -> Message:
         """Begin to send at `start_s`."""
         session, traffic = self._traffic(call.client)
         connections = self._own(session, request.qpns)
@@ -237,8 +240,8 @@ class TrafficService:
             self._loop.call_at(request.stop_s, sender.stop)
         return {}
 
-    @rpc(FlowStop)
-    def flow_stop(self, _request: FlowStop, call: Call) -> Message:
+    @rpc(FlowStopRequest)
+    def flow_stop(self, _request: FlowStopRequest, call: RpcCall) -> Message:
         """Post no more on any flow of this client."""
         for sender, _ in self._traffic(call.client)[1].sources.values():
             sender.stop()
@@ -246,8 +249,8 @@ class TrafficService:
 
     # ---- collectives --------------------------------------------------------------------------------------
 
-    @rpc(RankOpen)
-    def rank_open(self, request: RankOpen, call: Call) -> Message:
+    @rpc(RankOpenRequest)
+    def rank_open(self, request: RankOpenRequest, call: RpcCall) -> Message:
         """A rank with its memory."""
         session, traffic = self._traffic(call.client)
         from hosts.traffic.collective_rank import RankDriver
@@ -268,8 +271,8 @@ class TrafficService:
         traffic.ranks[request.flow] = (driver, [], [])
         return {"regions": regions, "size_bytes": rank.size_bytes, "bus_factor": rank.bus_factor}
 
-    @rpc(LinkRank)
-    def rank_link(self, request: LinkRank, call: Call) -> Message:
+    @rpc(RankLinkRequest)
+    def rank_link(self, request: RankLinkRequest, call: RpcCall) -> Message:
         """QPs of a rank: ours towards `peer`, and those on which others write to us."""
         session, traffic = self._traffic(call.client)
         driver, sending, receiving = self._rank(traffic, request.flow)
@@ -293,8 +296,8 @@ class TrafficService:
             raise RequestError(f"rank_link: {error}") from None
         return {}
 
-    @rpc(RankStart)
-    def rank_start(self, request: RankStart, call: Call) -> Message:
+    @rpc(RankStartRequest)
+    def rank_start(self, request: RankStartRequest, call: RpcCall) -> Message:
         """Begin at `start_s`."""
         driver, _, _ = self._rank(self._traffic(call.client)[1], request.flow)
         self._loop.call_at(request.start_s, driver.start)
@@ -308,8 +311,8 @@ class TrafficService:
 
     # ---- looking ------------------------------------------------------------------------------------------
 
-    @rpc(FlowRead)
-    def flow_read(self, _request: FlowRead, call: Call) -> Message:
+    @rpc(FlowReadRequest)
+    def flow_read(self, _request: FlowReadRequest, call: RpcCall) -> Message:
         """How far everything of this client is; `latencies` are those since it was asked last."""
         traffic = self._traffic(call.client)[1]
         return {

@@ -18,14 +18,14 @@ from hosts.agent.connections import MRC, Connections
 from hosts.agent.services.local_end import checked_pmtu
 from hosts.traffic.file_transfer import Sender, Transfer, TransferRequest, chunk_for
 from ipc.requests import Number, Request, RequestError
-from ipc.rpc import Call, Message
+from ipc.rpc import Message, RpcCall
 from ipc.rpc_table import Later, rpc
 
 KEPT_TRANSFERS = 1000
 """Ended transfers an agent remembers for `wait` and `status`."""
 
 
-class SendFile(Request, tag="send_file"):
+class SendFileRequest(Request, tag="send_file"):
     """Begin to send the file at `path`; `fresh`: on a QP of its own."""
 
     path: str
@@ -38,7 +38,7 @@ class SendFile(Request, tag="send_file"):
     transport: str = MRC
 
 
-class WaitTransfer(Request, tag="wait"):
+class WaitRequest(Request, tag="wait"):
     """Answer when it has ended."""
 
     transfer: Number
@@ -64,8 +64,8 @@ class TransferService:
     def __iter__(self) -> Iterator[Transfer]:
         return iter(self._transfers.values())
 
-    @rpc(SendFile)
-    def send_file(self, request: SendFile, _call: Call) -> Message:
+    @rpc(SendFileRequest)
+    def send_file(self, request: SendFileRequest, _call: RpcCall) -> Message:
         """Begin to send a file; answers at once, `wait` and the events `transfer` and `progress` tell the rest."""
         path, rate_bps = Path(request.path), request.rate_bps
         peer = self._connections.peer_host(request.peer).name
@@ -95,8 +95,8 @@ class TransferService:
         task.add_done_callback(on_done)
         return transfer
 
-    @rpc(WaitTransfer)
-    def wait(self, request: WaitTransfer, _call: Call) -> Later:
+    @rpc(WaitRequest)
+    def wait(self, request: WaitRequest, _call: RpcCall) -> Later:
         """Answers when the transfer has ended: its fields, or a refusal with its error."""
         number = request.transfer
         transfer = self._transfers.get(number)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.agent.services.measurement import WriteBw, shapes_of
+from hosts.agent.services.measurement import WriteBwRequest, shapes_of
 from hosts.agent.session import ClientSessions
 from hosts.engine.errors import LocalError
 from hosts.engine.events import Completion, Status
@@ -165,7 +165,7 @@ def test_failure__of_a_write_and_of_a_post_end_the_load_with_words():
 
 def test_shapes__depth_is_cut_for_large_writes_unless_asked():
     def shapes(fields, **options):
-        return shapes_of(parse(WriteBw, {"op": "write_bw", "peer": "h1", **fields}), **options)
+        return shapes_of(parse(WriteBwRequest, {"op": "write_bw", "peer": "h1", **fields}), **options)
 
     request = {"sizes": [64, 8 << 20], "iterations": [5, 6], "warm_up": 1}
     assert [(s.size, s.depth, s.iterations) for s in shapes(request)] == [(64, 128, 5), (8 << 20, 2, 6)]
@@ -196,7 +196,7 @@ def test_shapes__depth_is_cut_for_large_writes_unless_asked():
 )
 def test_shapes__what_cannot_be_is_refused(fields, said):
     with pytest.raises(RequestError) as caught:
-        shapes_of(parse(WriteBw, {"op": "write_bw", "peer": "h1", **fields}))
+        shapes_of(parse(WriteBwRequest, {"op": "write_bw", "peer": "h1", **fields}))
     assert said in str(caught.value)
 
 
