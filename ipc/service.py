@@ -14,6 +14,7 @@ Host agents and Clustermapper live this way.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Callable, Coroutine
 from selectors import BaseSelector
@@ -26,14 +27,22 @@ def run_service(
 ) -> None:
     """Run `serve(stop)` to its end in a loop around `selector` (None: the platform's); a signal sets `stop`.
 
-    Raises what `serve` raises. Main thread only.
+    Raises what `serve` or the selector raises, after `serve` has cleaned up. Main thread only.
     """
     loop = asyncio.SelectorEventLoop(selector)
+    serving: asyncio.Task[None] | None = None
     try:
         stop = asyncio.Event()
         for number in ENDING:
             loop.add_signal_handler(number, stop.set)
-        loop.run_until_complete(_and_cancel_rest(serve(stop)))
+        serving = loop.create_task(_and_cancel_rest(serve(stop)))
+        loop.run_until_complete(serving)
+    except BaseException:
+        if serving is not None and not serving.done():  # the selector raised: clean up all the same
+            serving.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                loop.run_until_complete(serving)
+        raise
     finally:
         loop.close()
 

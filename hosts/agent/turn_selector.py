@@ -52,7 +52,11 @@ class TurnSelector(selectors.EpollSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """One wait of asyncio's, after a turn."""
         called_at = time.monotonic()
-        due = self.turn()
+        try:
+            due = self.turn()
+        except BaseException:
+            self.turn = no_turn  # the loop has to clean up yet
+            raise
         if timeout is not None:
             if timeout <= 0:
                 due = 0.0

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from hosts.agent.turn_selector import TurnSelector
+from ipc.service import run_service
 
 
 @pytest.fixture
@@ -108,3 +109,22 @@ def test_wake_for__a_descriptor_that_only_the_turn_reads(loop, selector):
     assert read == [b"frame"]
     selector.wake_for(())
     os.close(reader), os.close(writer)
+
+
+def test_turn__what_it_raises_ends_the_service_once_that_has_cleaned_up(selector):
+    told = []
+
+    def turn():
+        raise LookupError("a bug of ours")
+
+    async def serve(stop):
+        selector.turn = turn
+        try:
+            await stop.wait()
+        finally:
+            await asyncio.sleep(0)
+            told.append("closed")
+
+    with pytest.raises(LookupError, match="a bug of ours"):
+        run_service(serve, selector)
+    assert told == ["closed"]
