@@ -329,7 +329,7 @@ class RpcClient(asyncio.Protocol):
         """Ask for `op` now; await the future for the fields of the answer."""
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         if self._transport is None:
-            future.set_exception(JsonlError(f"{self.name}: {op}: {self._peer} has closed the connection"))
+            _fail(future, JsonlError(f"{self.name}: {op}: {self._peer} has closed the connection"))
             return future
         self._last_id += 1
         self._waiting[self._last_id] = (op, future)
@@ -338,7 +338,7 @@ class RpcClient(asyncio.Protocol):
 
     def tell(self, op: str, **fields: Any) -> None:
         """Ask for `op`; what becomes of it does not matter."""
-        self.call(op, **fields).add_done_callback(lambda done: done.cancelled() or done.exception())
+        self.call(op, **fields)
 
     async def watch(self, **fields: Any) -> AsyncGenerator[Message, None]:
         """Events, from the moment the server has agreed to it: that comes first, as an event without a name.
@@ -386,7 +386,7 @@ class RpcClient(asyncio.Protocol):
         waiting, self._waiting = self._waiting, {}
         for op, future in waiting.values():
             if not future.done():
-                future.set_exception(JsonlError(f"{self.name}: {op}: {reason}"))
+                _fail(future, JsonlError(f"{self.name}: {op}: {reason}"))
         if self.on_lost is not None:
             self.on_lost(f"{self.name}: {reason}")
 
@@ -398,7 +398,13 @@ class RpcClient(asyncio.Protocol):
         try:
             future.set_result(accepted(answer, f"{self.name}: {op}"))
         except JsonlError as error:
-            future.set_exception(error)
+            _fail(future, error)
+
+
+def _fail(future: asyncio.Future[Message], error: JsonlError) -> None:
+    """Fail a call, whose caller may have given up on it: asyncio is not to log that nobody asked for the error."""
+    future.set_exception(error)
+    future.exception()
 
 
 # ---- blocking client -----------------------------------------------------------------------------------------

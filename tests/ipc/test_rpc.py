@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import socket
 import threading
@@ -282,11 +283,24 @@ def test_call__one_that_waits_holds_up_no_other(tmp_path):
         with pytest.raises(JsonlPeerError, match="h2: awaited: n is negative"):
             await bad
         client.tell("refuse")
+        await client.call("add", a=1, b=2)
         client.close()
         with pytest.raises(JsonlError, match="h2: never: the connection was closed here"):
             await never
 
     served(tmp_path, story)
+
+
+def test_call__that_nobody_awaits_is_not_logged(tmp_path, caplog):
+    async def story(server, client):
+        client.call("never")
+        client.tell("refuse")
+        await client.call("add", a=1, b=2)
+        client.close()
+        gc.collect()
+
+    served(tmp_path, story)
+    assert "never retrieved" not in caplog.text
 
 
 def test_connect__nobody_listens(tmp_path):
