@@ -8,20 +8,24 @@ file. CPU is user + system time of each agent by data packet (getrusage), SACKs 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+import math
 import resource
-import selectors
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from bench.cabled_namespaces import joined, say, serve
 from hosts.agent.agent import Agent
+from hosts.agent.turn_selector import TurnSelector
 from hosts.engine.config import Config
 from hosts.engine.qp import QpAttributes
 from hosts.nic.encapsulation import Encapsulation
+from ipc.service import run_service
 from topologies.plan import Plan
 
 SCHEMA = "mrc-bench-endpoint/1"
@@ -60,25 +64,38 @@ class _Host(Agent):
     turns = 0
     """Of the loop, with packets or without."""
 
-    def _network(self) -> None:
+    packets: Callable[[], float] = staticmethod(lambda: 0.0)
+    """Data packets so far."""
+
+    goal = math.inf
+    """`reached` is set when `packets` is that many."""
+
+    reached: asyncio.Event
+
+    def turn(self) -> float | None:
+        """As an agent's, with its application before and after."""
         self.turns += 1
-        if self.queue is not None:
-            qp, remote = self.queue, self.queue.connected.remote
+        qp = self.queue
+        if qp is not None:
+            remote = qp.connected.remote
             while qp.outstanding() < OUTSTANDING:
                 qp.post_write(self.data, remote.va, remote.rkey, now=time.monotonic())
-        super()._network()
+        due = super().turn()
+        if self.packets() >= self.goal:
+            self.goal = math.inf
+            self.reached.set()
+            return 0.0
         # What completed in there makes room for the next write; nothing else would wake the loop for it.
-        self._busy = self._busy or (self.queue is not None and self.queue.outstanding() < OUTSTANDING)
+        return 0.0 if qp is not None and qp.outstanding() < OUTSTANDING else due
 
-    def serve_until_told(self) -> None:
-        """The peer still wants its answers; the parent closes our standard input when it has them."""
-        self._selector.register(sys.stdin, selectors.EVENT_READ, lambda mask: self.stop())
-        while not self._stopping:
-            self.turn()
+    async def until(self, goal: float) -> None:
+        """Return when that many data packets have come or gone."""
+        self.reached, self.goal = asyncio.Event(), goal
+        await self.reached.wait()
 
     def begin(self, qp: Any) -> None:
         """Write for ever."""
-        self.data, self.queue, self._busy = bytes(WRITE_BYTES), qp, True
+        self.data, self.queue = bytes(WRITE_BYTES), qp
 
 
 def _child(name: str, arguments: argparse.Namespace) -> None:
@@ -86,18 +103,27 @@ def _child(name: str, arguments: argparse.Namespace) -> None:
     serve()
     here, peer = (PLAN.host(name), PLAN.hosts[1 - PLAN.hosts.index(PLAN.host(name))])
     config = Config(pmtu_bytes=arguments.pmtu)
-    with tempfile.TemporaryDirectory(prefix="mrc-bench-") as folder:
-        (Path(folder) / "agents").mkdir()
-        agent = _Host(PLAN, name, Path(folder), nic_kind="fast", hooks=[], config=config, seed=1)
+    selector = TurnSelector()
+
+    async def serve_host(stop: asyncio.Event) -> None:
+        agent = _Host(PLAN, name, Path(folder), selector, stop.set, nic_kind="fast", hooks=[], config=config, seed=1)
         try:
+            await agent.start()
             for plane in agent.nic.ports:
                 agent.nic.add_route(plane, peer.name, _Cable(here, peer, plane))
-            _run(agent, peer.name, arguments)
+            await _run(agent, peer.name, arguments)
+            # The peer still wants its answers; the parent closes our standard input when it has them.
+            asyncio.get_running_loop().add_reader(sys.stdin, stop.set)
+            await stop.wait()
         finally:
-            agent.close()
+            await agent.close()
+
+    with tempfile.TemporaryDirectory(prefix="mrc-bench-") as folder:
+        (Path(folder) / "agents").mkdir()
+        run_service(serve_host, selector)
 
 
-def _run(agent: _Host, peer: str, arguments: argparse.Namespace) -> None:
+async def _run(agent: _Host, peer: str, arguments: argparse.Namespace) -> None:
     endpoint = agent.endpoint
     qp = endpoint.create_qp()
     region = endpoint.register(bytearray(WRITE_BYTES))
@@ -114,15 +140,12 @@ def _run(agent: _Host, peer: str, arguments: argparse.Namespace) -> None:
     def data_packets() -> int:
         return counters.packets_sent if writes else counters.packets_received
 
-    def until(total: float) -> None:
-        while data_packets() < total:
-            agent.turn()
-
-    until(arguments.packets * EDGE)
+    agent.packets = data_packets
+    await agent.until(arguments.packets * EDGE)
     before, began, at = _usage(), time.monotonic(), data_packets()
     turns = agent.turns
     sacks = counters.sacks_received + counters.sacks_sent
-    until(at + arguments.packets)
+    await agent.until(at + arguments.packets)
     used, seconds, done = _usage(), time.monotonic() - began, data_packets() - at
     say({
         "user_us": (used[0] - before[0]) / done * 1e6, "system_us": (used[1] - before[1]) / done * 1e6,
@@ -130,7 +153,6 @@ def _run(agent: _Host, peer: str, arguments: argparse.Namespace) -> None:
         "retransmitted": counters.retransmitted, "compiled": agent.nic.is_compiled,
         "sacks_per_packet": (counters.sacks_received + counters.sacks_sent - sacks) / done,
     })  # fmt: skip
-    agent.serve_until_told()
 
 
 def measure(packets: int, pmtu: int) -> dict[str, Any]:

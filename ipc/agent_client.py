@@ -72,7 +72,8 @@ class AgentClient:
     def watch(self, *events: str) -> AgentWatch:
         """Events from now on (of those names, or all), on a connection of their own."""
         try:
-            return AgentWatch(self._client.watch(**({"events": list(events)} if events else {})), self.host)
+            watch = self._client.watch(events=list(events)) if events else self._client.watch()
+            return AgentWatch(watch, self.host)
         except JsonlError as error:
             raise AgentError(str(error), self.host, isinstance(error, JsonlPeerError)) from error
 

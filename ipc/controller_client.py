@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from ipc.framing import JsonlError, JsonlPeerError, JsonlTimeout, LineBuffer, Message
+from ipc.framing import JsonlError, JsonlPeerError, JsonlTimeoutError, LineBuffer, Message
 from ipc.rundir import RunFiles
 
 OPERATIONS = {
@@ -70,7 +70,7 @@ class Northbound:
     def request(self, op: str, *, timeout_s: float | None = None, **fields: Any) -> Message:
         """The answer to one request, a JSON object.
 
-        Raises JsonlPeerError when refused, JsonlTimeout, and JsonlError when it could not be carried.
+        Raises JsonlPeerError when refused, JsonlTimeoutError, and JsonlError when it could not be carried.
         """
         method, path, body = self._call(op, fields)
         limit = self.timeout_s if timeout_s is None else timeout_s
@@ -85,7 +85,7 @@ class Northbound:
             finally:
                 connection.close()
         except TimeoutError:
-            raise JsonlTimeout(f"{self.name}: {op}: no answer in time") from None
+            raise JsonlTimeoutError(f"{self.name}: {op}: no answer in time") from None
         except JsonlError as error:
             raise JsonlError(f"{self.name}: {op}: {error}") from error
         except (OSError, http.client.HTTPException) as error:
@@ -101,7 +101,7 @@ class Northbound:
         try:
             return EventStream(self.url, urlencode(fields), limit, self.name)
         except TimeoutError:
-            raise JsonlTimeout(f"{self.name}: watch: no answer in time") from None
+            raise JsonlTimeoutError(f"{self.name}: watch: no answer in time") from None
         except OSError as error:
             raise JsonlError(f"{self.name}: watch: {_reason(error)}") from error
 

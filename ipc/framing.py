@@ -38,7 +38,7 @@ class JsonlPeerError(JsonlError):
         self.reason = reason
 
 
-class JsonlTimeout(JsonlError):
+class JsonlTimeoutError(JsonlError):
     """No answer within the time given. The request may still be carried out."""
 
 
@@ -101,6 +101,15 @@ def refusal_of(request: Message, error: str) -> Message:
     return {"id": request.get("id"), "ok": False, "error": error}
 
 
+def accepted(answer: Message, where: str) -> Message:
+    """The fields of an answer, without `id` and `ok`. Raises JsonlPeerError, beginning with `where`, if it refuses."""
+    if answer.pop("ok", None) is not True:
+        reason = str(answer.get("error", "refused without a reason"))
+        raise JsonlPeerError(f"{where}: {reason}", reason)
+    answer.pop("id", None)
+    return answer
+
+
 def event_of(event: str, t: float | None, fields: Message) -> Message:
     """An event line; `t` is CLOCK_MONOTONIC seconds, now when None."""
     return {"event": event, "t": time.monotonic() if t is None else t, **fields}
@@ -122,6 +131,7 @@ def refusal_for(request: Message, error: Exception) -> Message:
 
 
 def encode_answer(request: Message, answer: Message) -> bytes:
+    """One line; a refusal when JSON cannot carry the answer."""
     try:
         return encode(answer)
     except JsonlError as error:
@@ -164,6 +174,7 @@ def listen(path: Path | str) -> socket.socket:
 
 
 def check_socket_path(path: Path) -> None:
+    """Raises JsonlError for a path that is too long for a socket."""
     if len(os.fsencode(path)) > SOCKET_PATH_MAX:
         raise JsonlError(
             f"socket path {path} has {len(os.fsencode(path))} bytes and the kernel takes {SOCKET_PATH_MAX}: "

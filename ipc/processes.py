@@ -20,11 +20,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ipc import procfs
 from ipc.rundir import TOKEN_VARIABLE, FabricError, RunDir
@@ -43,6 +43,7 @@ POLL_S = 0.02
 TAIL_LINES = 15
 
 Probe = Callable[[], bool]
+Result = TypeVar("Result")
 
 
 class ProcessError(FabricError):
@@ -97,7 +98,7 @@ class Processes:
         self._run_dir = run_dir
         self._children: dict[str, Child] = {}
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Child]:
         return iter(list(self._children.values()))
 
     def __getitem__(self, name: str) -> Child:
@@ -227,13 +228,13 @@ class _Spawner:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def call(self, job: Callable[[], Any]) -> Any:
+    def call(self, job: Callable[[], Result]) -> Result:
         """The result of `job`, run in the spawner's thread. An interrupt ends the waiting, not the job."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="spawner", daemon=True)
                 self._thread.start()
-        future: Future[Any] = Future()
+        future: Future[Result] = Future()
         self._jobs.put((job, future))
         return future.result()
 

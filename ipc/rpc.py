@@ -6,25 +6,26 @@ turns the connection into a stream of ``{"event": "...", "t": seconds, ...}`` li
 those names alone. Each ``t`` is CLOCK_MONOTONIC: all processes of a machine share it, so times of different processes
 can be subtracted.
 
-* `SelectorServer` for a loop around `selectors` (host agents),
-* `AsyncServer` for asyncio (the controller),
-* `JsonlClient`, blocking, and `Watch`, its stream of events (front process, tests).
+* `RpcServer`, for asyncio (host agents, Clustermapper),
+* `RpcClient`, for asyncio (agents among each other, the controller),
+* `JsonlClient`, its blocking face with the same framing, and `Watch`, its stream of events (front process, tools).
 
-Whatever arrives, a server answers it or closes that one connection; it never raises into its loop. It imports only
-the standard library, so that an agent starts fast.
+Whatever arrives, a server answers it or closes that one connection; it never raises into its loop.
+
+Why not HTTP and server-sent events, as the controller serves its users: an agent is started for each host, 16 to 64
+of them on one machine, and imports this module before it can answer. aiohttp takes 0.18 s of CPU to import, half
+as much again as all that an agent starts with; asyncio takes 0.05 s, and has to be there in either case.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import inspect
 import logging
-import selectors
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,10 @@ from ipc.framing import (
     SOCKET_PATH_MAX,
     JsonlError,
     JsonlPeerError,
-    JsonlTimeout,
+    JsonlTimeoutError,
     LineBuffer,
     Message,
+    accepted,
     answer_of,
     check_socket_path,
     decode,
@@ -53,14 +55,15 @@ __all__ = [
     "MAX_BACKLOG_BYTES",
     "MAX_LINE_BYTES",
     "SOCKET_PATH_MAX",
-    "AsyncServer",
     "JsonlClient",
     "JsonlError",
     "JsonlPeerError",
-    "JsonlTimeout",
+    "JsonlTimeoutError",
     "LineBuffer",
     "Message",
-    "SelectorServer",
+    "RpcCall",
+    "RpcClient",
+    "RpcServer",
     "ServerConnection",
     "Watch",
     "answer_of",
@@ -75,21 +78,21 @@ __all__ = [
 MAX_BACKLOG_BYTES = 16 << 20
 """Bytes that a server keeps for a peer that does not read; beyond that it closes the connection."""
 
-Handler = Callable[[Message, "ServerConnection"], "Message | None"]
-AsyncHandler = Callable[[Message, "ServerConnection"], "Message | Awaitable[Message | None] | None"]
+Answer = Message | Awaitable[Message] | None
+"""Of a request: now, later, or None when its handler answers through the RpcCall itself."""
 OnWatch = Callable[[Message], Iterable[Message]]
 
 log = logging.getLogger(__name__)
 
 
-# ---- servers ------------------------------------------------------------------------------------------------
+# ---- server -------------------------------------------------------------------------------------------------
 
 
 class ServerConnection:
-    """The server's end of one client. `answer` and `refuse` serve a request whose handler returned None."""
+    """The server's end of one client."""
 
     def __init__(self, send: Callable[[bytes], None]) -> None:
-        self._send = send
+        self.send_line = send
         self.watching = False
         self.events: frozenset[str] | None = None
         """Events a watcher asked for; None = all."""
@@ -119,263 +122,292 @@ class ServerConnection:
 
     def send(self, message: Message) -> None:
         """Queue one line. Does nothing once the client is gone. Raises JsonlError for what JSON cannot carry."""
-        self._send(encode(message))
-
-    def answer(self, request: Message, **fields: Any) -> None:
-        """Answer `request` later than its handler returned."""
-        self._send(encode_answer(request, answer_of(request, fields)))
-
-    def refuse(self, request: Message, error: str) -> None:
-        """Refuse `request` later than its handler returned."""
-        self._send(encode_answer(request, refusal_of(request, error)))
+        self.send_line(encode(message))
 
 
-class SelectorServer:
-    """Serves a Unix socket from a `selectors` loop, whose every key has a callable `data`::
+class RpcCall:
+    """One request of one client. `answer` and `refuse` serve it when its handler returned None."""
 
-        for key, mask in selector.select(timeout):
-            key.data(mask)
+    __slots__ = ("_request", "client")
 
-    `handler(request, connection)` returns the fields of the answer, or None to answer later through `connection`,
-    or raises JsonlError to refuse. `watch` is served here: `on_watch(request)` gives the events a new watcher gets
-    first (a snapshot), `publish` sends one to all. Raises JsonlError as `listen` does.
-    """
+    def __init__(self, client: ServerConnection, request: Message) -> None:
+        self.client = client
+        self._request = {"op": request.get("op"), "id": request.get("id")}
 
-    def __init__(
-        self,
-        path: Path | str,
-        handler: Handler,
-        selector: selectors.BaseSelector,
-        *,
-        on_watch: OnWatch | None = None,
-    ) -> None:
-        self.path = Path(path)
-        self._handler = handler
-        self._on_watch = on_watch
-        self._selector = selector
-        self._socket = listen(path)
-        self._inode = self.path.stat().st_ino
-        self._peers: set[_SelectorPeer] = set()
-        selector.register(self._socket, selectors.EVENT_READ, self._accept)
+    @property
+    def op(self) -> str:
+        """The operation asked for."""
+        return str(self._request["op"])
 
-    def publish(self, event: str, *, t: float | None = None, **fields: Any) -> None:
-        """Send an event to every watcher; `t` is CLOCK_MONOTONIC seconds, now when None."""
-        watching = [peer for peer in self._peers if peer.connection.wants(event)]
-        if watching:
-            line = encode(event_of(event, t, fields))
-            for peer in watching:
-                peer.send(line)
+    def answer(self, fields: Message) -> None:
+        """Answer with these fields."""
+        self.client.send_line(encode_answer(self._request, answer_of(self._request, fields)))
 
-    def close(self) -> None:
-        """Close all connections and remove the socket file. Idempotent."""
-        for peer in list(self._peers):
-            peer.close()
-        if self._socket.fileno() >= 0:
-            self._selector.unregister(self._socket)
-            self._socket.close()
-            remove_own(self.path, self._inode)
+    def refuse(self, error: str) -> None:
+        """Refuse in these words."""
+        self.client.send_line(encode_answer(self._request, refusal_of(self._request, error)))
 
-    def _accept(self, mask: int) -> None:
-        try:
-            peer_socket, _ = self._socket.accept()
-        except BlockingIOError:
-            return
-        except OSError as error:  # out of descriptors, or the client left already
-            log.warning("%s: accept: %s", self.path, error)
-            return
-        peer_socket.setblocking(False)
-        self._peers.add(_SelectorPeer(self, peer_socket))
-
-    def serve_line(self, connection: ServerConnection, line: bytes) -> None:
-        """Answer one line of one client (called by its connection)."""
-        request: Message = {}
-        try:
-            request = decode_request(line)
-            if request["op"] == "watch":
-                first = list(self._on_watch(request)) if self._on_watch else []
-                connection.watch(request)
-                connection.answer(request)
-                for event in first:
-                    connection.send(event)
-                return
-            fields = self._handler(request, connection)
-        except Exception as error:
-            connection._send(encode_answer(request, refusal_for(request, error)))
-            return
-        if fields is not None:
-            connection.answer(request, **fields)
+    def failed(self, error: Exception) -> None:
+        """Refuse for whatever the handler raised; what is no JsonlError is a bug of ours and goes to the log."""
+        self.client.send_line(encode_answer(self._request, refusal_for(self._request, error)))
 
 
-class _SelectorPeer:
-    """One client of a SelectorServer: its socket, the line being read, the bytes it has not taken yet."""
-
-    def __init__(self, server: SelectorServer, peer_socket: socket.socket) -> None:
-        self.server = server
-        self.socket = peer_socket
-        self.lines = LineBuffer()
-        self.unsent = bytearray()
-        self.connection = ServerConnection(self.send)
-        server._selector.register(peer_socket, selectors.EVENT_READ, self.on_ready)
-
-    def on_ready(self, mask: int) -> None:
-        if mask & selectors.EVENT_WRITE:
-            self._flush()
-        if mask & selectors.EVENT_READ and self.socket.fileno() >= 0:
-            self._read()
-
-    def send(self, line: bytes) -> None:
-        if self.socket.fileno() < 0:
-            return
-        self.unsent += line
-        self._flush()
-        if len(self.unsent) > MAX_BACKLOG_BYTES:
-            log.warning("%s: a client does not read; connection closed", self.server.path)
-            self.close()
-
-    def close(self) -> None:
-        self.server._peers.discard(self)
-        if self.socket.fileno() >= 0:
-            self.server._selector.unregister(self.socket)
-            self.socket.close()
-            self.connection.closed()
-
-    def _flush(self) -> None:
-        try:
-            while self.unsent:
-                del self.unsent[: self.socket.send(self.unsent)]
-        except BlockingIOError:
-            pass  # the selector calls again when there is room
-        except OSError:
-            self.close()
-            return
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self.unsent else 0)
-        self.server._selector.modify(self.socket, wanted, self.on_ready)
-
-    def _read(self) -> None:
-        try:
-            data = self.socket.recv(1 << 16)
-            lines = self.lines.feed(data)
-        except BlockingIOError:
-            return
-        except OSError:
-            self.close()
-            return
-        except JsonlError as error:  # where the next line starts is unknown: say so and end
-            self.connection.refuse({}, str(error))
-            self.close()
-            return
-        if not data:
-            self.close()
-            return
-        for line in lines:
-            self.server.serve_line(self.connection, line)
+Handler = Callable[[Message, RpcCall], Answer]
 
 
-class AsyncServer:
-    """Serves a Unix socket from asyncio. The handler is as SelectorServer's and may be a coroutine function.
+class RpcServer:
+    """Serves a Unix socket from asyncio.
 
-    Requests of one client are handled one after the other, clients side by side::
-
-        server = await AsyncServer.start(path, handler)
+        server = await RpcServer.start(path, handler)
         server.publish("fault", link="p1-t0-0 p1-t1-1")
         await server.close()
+
+    `handler(request, call)` returns the fields of the answer, or an awaitable of them, or None to answer later through
+    `call`; it raises JsonlError to refuse. Requests of a client are begun in the order in which they came; one whose
+    answer is awaited holds up no other. `watch` is served here: `on_watch(request)` gives the events a new watcher
+    gets first (a snapshot), `publish` sends one to all.
     """
 
-    def __init__(self, path: Path | str, handler: AsyncHandler, on_watch: OnWatch | None) -> None:
-        self.path = Path(path)
+    def __init__(self, path: Path, handler: Handler, on_watch: OnWatch | None) -> None:
+        self.path = path
         self._handler = handler
         self._on_watch = on_watch
-        self._peers: dict[asyncio.StreamWriter, ServerConnection] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._peers: set[_ServerProtocol] = set()
+        self._awaited: set[asyncio.Task[None]] = set()
         self._server: asyncio.AbstractServer | None = None
         self._inode = 0
 
     @classmethod
-    async def start(cls, path: Path | str, handler: AsyncHandler, *, on_watch: OnWatch | None = None) -> AsyncServer:
+    async def start(cls, path: Path | str, handler: Handler, *, on_watch: OnWatch | None = None) -> RpcServer:
         """Listen on `path`. Raises JsonlError as `listen` does."""
-        self = cls(path, handler, on_watch)
-        self._server = await asyncio.start_unix_server(self._serve, sock=listen(path))
+        self = cls(Path(path), handler, on_watch)
+        listening = listen(path)
         self._inode = self.path.stat().st_ino
+        self._server = await asyncio.get_running_loop().create_unix_server(
+            lambda: _ServerProtocol(self), sock=listening
+        )
         return self
 
     def publish(self, event: str, *, t: float | None = None, **fields: Any) -> None:
         """Send an event to every watcher; `t` is CLOCK_MONOTONIC seconds, now when None."""
-        line = encode(event_of(event, t, fields))
-        for connection in [c for c in self._peers.values() if c.wants(event)]:
-            connection._send(line)
+        watching = [peer.connection for peer in self._peers if peer.connection.wants(event)]
+        if watching:
+            line = encode(event_of(event, t, fields))
+            for connection in watching:
+                connection.send_line(line)
 
     async def close(self) -> None:
-        """Close all connections and remove the socket file. Idempotent."""
+        """Close all connections, cancel what they wait for and remove the socket file. Idempotent."""
         if self._server is None:
             return
         server, self._server = self._server, None
         server.close()
-        for task in self._tasks:
+        for peer in list(self._peers):
+            peer.abort()
+        for task in self._awaited:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._awaited, return_exceptions=True)
+        await asyncio.sleep(0)  # for connections to be told that they are closed
         remove_own(self.path, self._inode)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        connection = ServerConnection(lambda line: self._write(writer, line))
-        self._peers[writer] = connection
-        try:
-            await self._serve_lines(reader, writer, connection)
-        except (OSError, asyncio.CancelledError):
-            pass  # the client left, or we close: either way this connection is over
-        finally:
-            self._peers.pop(writer, None)
-            self._tasks.discard(task)
-            writer.close()
-            connection.closed()
-
-    async def _serve_lines(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: ServerConnection
-    ) -> None:
-        lines = LineBuffer()
-        while data := await reader.read(1 << 16):
-            try:
-                whole = lines.feed(data)
-            except JsonlError as error:
-                connection.refuse({}, str(error))
-                await writer.drain()
-                return
-            for line in whole:
-                await self._serve_line(connection, line)
-                await writer.drain()
-
-    async def _serve_line(self, connection: ServerConnection, line: bytes) -> None:
-        request: Message = {}
+    def serve_line(self, connection: ServerConnection, line: bytes) -> None:
+        """Serve one line of one client (called by its connection)."""
+        call = RpcCall(connection, {})
         try:
             request = decode_request(line)
+            call = RpcCall(connection, request)
             if request["op"] == "watch":
-                first = list(self._on_watch(request)) if self._on_watch else []
-                connection.watch(request)
-                connection.answer(request)
-                for event in first:
-                    connection.send(event)
+                self._watch(request, call)
                 return
-            fields = self._handler(request, connection)
-            if inspect.isawaitable(fields):
-                fields = await fields
+            answer = self._handler(request, call)
+            if answer is None:
+                return
+            if isinstance(answer, dict):
+                call.answer(answer)
+                return
         except Exception as error:
-            connection._send(encode_answer(request, refusal_for(request, error)))
+            call.failed(error)
             return
-        if fields is not None:
-            connection.answer(request, **fields)
+        task = asyncio.get_running_loop().create_task(self._answer_later(answer, call))
+        self._awaited.add(task)
+        task.add_done_callback(self._awaited.discard)
 
-    def _write(self, writer: asyncio.StreamWriter, line: bytes) -> None:
-        if writer.is_closing():
+    def _watch(self, request: Message, call: RpcCall) -> None:
+        first = list(self._on_watch(request)) if self._on_watch else []
+        call.client.watch(request)
+        call.answer({})
+        for event in first:
+            call.client.send(event)
+
+    @staticmethod
+    async def _answer_later(answer: Awaitable[Message], call: RpcCall) -> None:
+        try:
+            call.answer(await answer)
+        except Exception as error:
+            call.failed(error)
+
+
+class _ServerProtocol(asyncio.Protocol):
+    """One client of an RpcServer: its socket, and the line being read."""
+
+    def __init__(self, server: RpcServer) -> None:
+        self._server = server
+        self._lines = LineBuffer()
+        self._transport: asyncio.Transport | None = None
+        self.connection = ServerConnection(self._send)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._server._peers.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            lines = self._lines.feed(data)
+        except JsonlError as error:  # where the next line starts is unknown: say so and end
+            RpcCall(self.connection, {}).refuse(str(error))
+            if self._transport is not None:
+                self._transport.close()
             return
-        writer.write(line)
-        if writer.transport.get_write_buffer_size() > MAX_BACKLOG_BYTES:
-            log.warning("%s: a client does not read; connection closed", self.path)
-            writer.transport.abort()
+        for line in lines:
+            self._server.serve_line(self.connection, line)
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self._server._peers.discard(self)
+        self.connection.closed()
+
+    def _send(self, line: bytes) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        transport.write(line)
+        if transport.get_write_buffer_size() > MAX_BACKLOG_BYTES:
+            log.warning("%s: a client does not read; connection closed", self._server.path)
+            transport.abort()
+
+    def abort(self) -> None:
+        """Close, whatever has not been sent."""
+        if self._transport is not None:
+            self._transport.abort()
 
 
-# ---- client -------------------------------------------------------------------------------------------------
+# ---- client for asyncio ---------------------------------------------------------------------------------------
+
+
+class RpcClient(asyncio.Protocol):
+    """One connection to a server; any number of requests may wait for their answers.
+
+        client = await RpcClient.connect(path)
+        answer = await client.call("create_qp", peer="h0")
+        async for event in client.watch(events=["ev"]): ...
+        client.close()
+
+    A failed call raises JsonlPeerError when the server refused, else JsonlError. `peer` and `hint` say in errors who
+    is gone and where to look: "h2: send: its agent closed the connection (see log/h2.log)".
+    """
+
+    def __init__(self, name: str, peer: str, hint: str) -> None:
+        self.name = name
+        self._peer, self._hint = peer, hint
+        self.on_lost: Callable[[str], None] | None = None
+        """Called with the reason when the server ends the connection or dies."""
+        self._transport: asyncio.Transport | None = None
+        self._lines = LineBuffer()
+        self._waiting: dict[int, tuple[str, asyncio.Future[Message]]] = {}
+        self._events: asyncio.Queue[Message | JsonlError | None] = asyncio.Queue()
+        """Read by `watch`, in which an error or None is the end."""
+        self._last_id = 0
+
+    @classmethod
+    async def connect(cls, path: Path | str, *, name: str | None = None, peer: str = "it", hint: str = "") -> RpcClient:
+        """A connection to the server on `path`; `name` goes before errors. Raises OSError when nobody listens."""
+        made = cls(name or Path(path).stem, peer, hint)
+        await asyncio.get_running_loop().create_unix_connection(lambda: made, str(path))
+        return made
+
+    def call(self, op: str, **fields: Any) -> asyncio.Future[Message]:
+        """Ask for `op` now; await the future for the fields of the answer."""
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        if self._transport is None:
+            _fail(future, JsonlError(f"{self.name}: {op}: {self._peer} has closed the connection"))
+            return future
+        self._last_id += 1
+        self._waiting[self._last_id] = (op, future)
+        self._transport.write(encode({"op": op, "id": self._last_id, **fields}))
+        return future
+
+    def tell(self, op: str, **fields: Any) -> None:
+        """Ask for `op`; what becomes of it does not matter."""
+        self.call(op, **fields)
+
+    async def watch(self, **fields: Any) -> AsyncGenerator[Message, None]:
+        """Events, from the moment the server has agreed to it: that comes first, as an event without a name.
+
+        Ends with the connection. Raises JsonlError when the server refuses or talks nonsense.
+        """
+        yield await self.call("watch", **fields)
+        while (event := await self._events.get()) is not None:
+            if isinstance(event, JsonlError):
+                raise event
+            yield event
+
+    def close(self, reason: str = "the connection was closed here") -> None:
+        """Close the connection; calls that wait fail with `reason`. Idempotent."""
+        self.on_lost = None
+        self._end(reason)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            messages = [decode(line) for line in self._lines.feed(data)]
+        except JsonlError as error:
+            self._events.put_nowait(error)
+            self._end(f"{self._peer} answers nonsense ({error})")
+            return
+        for message in messages:
+            if "event" in message:
+                self._events.put_nowait(message)
+            else:
+                self._settle(message)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        gone = f"{self._peer} closed the connection" if exc is None else f"{self._peer} is gone ({exc})"
+        self._end(gone + self._hint)
+
+    def _end(self, reason: str) -> None:
+        if self._transport is None:
+            return
+        self._transport.close()
+        self._transport = None
+        self._events.put_nowait(None)
+        waiting, self._waiting = self._waiting, {}
+        for op, future in waiting.values():
+            if not future.done():
+                _fail(future, JsonlError(f"{self.name}: {op}: {reason}"))
+        if self.on_lost is not None:
+            self.on_lost(f"{self.name}: {reason}")
+
+    def _settle(self, answer: Message) -> None:
+        number = answer.get("id")
+        op, future = self._waiting.pop(number, ("", None)) if isinstance(number, int) else ("", None)
+        if future is None or future.done():
+            return
+        try:
+            future.set_result(accepted(answer, f"{self.name}: {op}"))
+        except JsonlError as error:
+            _fail(future, error)
+
+
+def _fail(future: asyncio.Future[Message], error: JsonlError) -> None:
+    """Fail a call, whose caller may have given up on it: asyncio is not to log that nobody asked for the error."""
+    future.set_exception(error)
+    future.exception()
+
+
+# ---- blocking client -----------------------------------------------------------------------------------------
 
 
 class JsonlClient:
@@ -397,7 +429,7 @@ class JsonlClient:
     def request(self, op: str, *, timeout_s: float | None = None, **fields: Any) -> Message:
         """The answer to one request, without `id` and `ok`.
 
-        Raises JsonlPeerError when refused, JsonlTimeout, and JsonlError when it could not be carried.
+        Raises JsonlPeerError when refused, JsonlTimeoutError, and JsonlError when it could not be carried.
         """
         deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         with self._lock:
@@ -407,15 +439,11 @@ class JsonlClient:
                 self._send(encode(request), deadline)
                 answer = self._answer_to(request, deadline)
             except TimeoutError:
-                raise JsonlTimeout(f"{self.name}: {op}: no answer in time ({self.path})") from None
+                raise JsonlTimeoutError(f"{self.name}: {op}: no answer in time ({self.path})") from None
             except (OSError, JsonlError) as error:
                 self._disconnect()
                 raise JsonlError(f"{self.name}: {op}: {_reason(error, self.path)}") from error
-        if answer.pop("ok", None) is not True:
-            reason = str(answer.get("error", "refused without a reason"))
-            raise JsonlPeerError(f"{self.name}: {op}: {reason}", reason)
-        answer.pop("id", None)
-        return answer
+        return accepted(answer, f"{self.name}: {op}")
 
     def watch(self, *, timeout_s: float | None = None, **fields: Any) -> Watch:
         """Open a stream of events on a connection of its own; returns when the server has agreed to it.

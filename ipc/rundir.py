@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ipc import procfs
-from ipc.rpc import SOCKET_PATH_MAX
+from ipc.framing import SOCKET_PATH_MAX
 
 DEFAULT_PATH = "/run/mrc-testbed"
 TOKEN_VARIABLE = "MRC_FABRIC"
@@ -168,7 +168,7 @@ def read_json(path: Path) -> Any:
 
 
 class RunDir(RunFiles):
-    """One run folder that is held. As a context manager it holds the lock::
+    """One run folder that is held. As a context manager it holds the lock.
 
     with RunDir() as run_dir:               # RunDirError when another fabric holds it
         removed = run_dir.clean_leftovers()  # of a run that was killed

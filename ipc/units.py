@@ -6,6 +6,7 @@ Rates are decimal (10M = 10**7 bits/s), sizes binary (64K = 65,536 bytes), times
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 RATE_UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 SIZE_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
@@ -25,7 +26,7 @@ def _split(text: object, what: str, examples: str) -> tuple[float, str]:
     return float(found[1]), found[2]
 
 
-def _scaled(text: object, what: str, units: dict[str, float], examples: str, endings: tuple[str, ...] = ()) -> float:
+def _scaled(text: object, what: str, units: Mapping[str, float], examples: str, endings: tuple[str, ...] = ()) -> float:
     number, unit = _split(text, what, examples)
     low = unit.lower()
     for ending in endings:

@@ -158,7 +158,7 @@ class ApiHandlers:
 
     async def _check(self, fields: Message) -> Message:
         """The pre-job check: a burst of probes over every link, and what the controller knows already."""
-        allowed = {key: fields[key] for key in ("count", "classes", "gap_s") if key in fields}
+        allowed = {key: fields[key] for key in ("count", "classes") if key in fields}
         try:
             burst = await self._app.mapper.probe_all(**allowed)
         except JsonlError as error:

@@ -9,11 +9,11 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ipc.rpc import JsonlError, LineBuffer, Message, decode, encode
+from ipc.rpc import JsonlError, Message, RpcClient
 
 BACKOFF_S = (0.1, 0.2, 0.4, 0.8, 1.0)
 """Pauses between attempts to reach somebody, seconds; the last one repeats. A rebooted switch has its routes within a
@@ -32,19 +32,17 @@ def pause_s(attempt: int, pauses: tuple[float, ...] = BACKOFF_S) -> float:
 
 async def ask(path: Path, op: str, *, timeout_s: float = ASK_TIMEOUT_S, **fields: Any) -> Message:
     """The answer to one request, without `id` and `ok`. Raises JsonlError with the server's reason or ours."""
+    client = None
     try:
-        async with contextlib.aclosing(_lines(path, {"op": op, "id": 1, **fields})) as lines:
-            answer = await asyncio.wait_for(anext(lines), timeout_s)
+        client = await RpcClient.connect(path)
+        return await asyncio.wait_for(client.call(op, **fields), timeout_s)
     except asyncio.TimeoutError:
         raise JsonlError(f"{path.stem}: {op}: no answer in {timeout_s:g} s") from None
-    except StopAsyncIteration:
-        raise JsonlError(f"{path.stem}: {op}: it closed the connection") from None
     except OSError as error:
         raise JsonlError(f"{path.stem}: {op}: {error.strerror or error} ({path})") from error
-    if answer.pop("ok", None) is not True:
-        raise JsonlError(f"{path.stem}: {op}: {answer.get('error', 'refused without a reason')}")
-    answer.pop("id", None)
-    return answer
+    finally:
+        if client is not None:
+            client.close()
 
 
 class Subscription:
@@ -66,7 +64,7 @@ class Subscription:
         self.reason = "not tried yet"
         self._on_event = on_event
         self._on_link = on_link
-        self._watch = {"op": "watch", **watch}
+        self._watch = watch
 
     async def run(self) -> None:
         """Connect, follow, and again with pauses; until cancelled."""
@@ -84,31 +82,20 @@ class Subscription:
             attempt += 1
 
     async def _follow(self) -> None:
-        async with contextlib.aclosing(_lines(self.path, self._watch)) as lines:
-            async for message in lines:
-                if "ok" in message:
-                    if message["ok"] is not True:
-                        raise JsonlError(str(message.get("error", "refused without a reason")))
-                    self.connected, self.reason = True, "following"
-                    self._on_link(True)
-                elif self.connected:
-                    self._take(message)
+        client = await RpcClient.connect(self.path)
+        try:
+            async with contextlib.aclosing(client.watch(**self._watch)) as events:
+                async for event in events:
+                    if self.connected:
+                        self._take(event)
+                    else:
+                        self.connected, self.reason = True, "following"
+                        self._on_link(True)
+        finally:
+            client.close()
 
     def _take(self, message: Message) -> None:
         try:
             self._on_event(message)
         except (KeyError, TypeError, ValueError) as error:  # PlanError too: not an event of this fabric, or no event
             log.warning("%s: passed over %.200r: %r", self.path.name, message, error)
-
-
-async def _lines(path: Path, request: Message) -> AsyncIterator[Message]:
-    """Send one request and yield what comes back."""
-    reader, writer = await asyncio.open_unix_connection(str(path))
-    try:
-        writer.write(encode(request))
-        buffer = LineBuffer()
-        while data := await reader.read(1 << 16):
-            for line in buffer.feed(data):
-                yield decode(line)
-    finally:
-        writer.close()

@@ -42,7 +42,7 @@ class ClustermapperSource:
         self._faults = faults
         self._on_probe = on_probe
         self._on_change = on_change
-        self._following = Subscription(self.path, self._heard, lambda connected: None)
+        self._following = Subscription(self.path, self._heard, lambda _connected: None)
         self._look = asyncio.Event()
         """Something is bad: what the others know is wanted at once."""
         self.errors = 0

@@ -8,6 +8,7 @@ asked for the health of all their paths: an EV that got packets through without 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable
@@ -58,9 +59,7 @@ class HostAgentSource:
         self._planes: dict[str, int] = {}
         self._wake = asyncio.Event()
         self._following = {
-            name: Subscription(
-                path, lambda event, name=name: self._heard(name, event), lambda up: self._link(up), events=["ev"]
-            )
+            name: Subscription(path, functools.partial(self._heard, name), self._link, events=["ev"])
             for name, path in self._paths.items()
         }
 
@@ -86,8 +85,10 @@ class HostAgentSource:
 
     async def health(self, host: str, peer: str | None = None) -> list[Message]:
         """The agent's `health` of its paths, by peer. Raises JsonlError."""
-        fields = {"peer": peer} if peer else {}
-        return (await ask(self._paths[host], "health", **fields))["peers"]
+        path = self._paths[host]
+        answer = await (ask(path, "health") if peer is None else ask(path, "health", peer=peer))
+        peers: list[Message] = answer["peers"]
+        return peers
 
     async def set_denylist(self, entries: list[Message]) -> dict[str, str]:
         """Give every agent this list; "ok" or the reason by host."""

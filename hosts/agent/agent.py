@@ -1,5 +1,5 @@
-"""The process in each host: `python -m hosts.agent --host h0 --run-dir DIR`. One loop around NIC, clock, link
-state and socket.
+"""The process in each host: `python -m hosts.agent --host h0 --run-dir DIR`. One asyncio loop around NIC, clock, link
+state and socket, with the NIC's turn in its selector (hosts/agent/turn_selector.py).
 
     DIR/plan.json         the fabric (read)
     DIR/agents/h0.sock    what can be asked: hosts/agent/operations.py; events: hosts/agent/event_json.py
@@ -15,33 +15,32 @@ with nothing to do the loop sleeps until the next timer.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import logging
 import random
-import selectors
-import signal
-import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from hosts.agent.connections import Connections
 from hosts.agent.engine_defaults import host_config
 from hosts.agent.event_json import event_json
-from hosts.agent.operations import rpc_server
+from hosts.agent.operations import rpc_table
 from hosts.agent.ports import HostPorts
 from hosts.agent.regions import Regions
-from hosts.agent.tasks import Tasks
-from hosts.agent.timerfd import TimerFd
+from hosts.agent.turn_selector import TurnSelector, no_turn
 from hosts.engine.config import Config, ConfigError
 from hosts.engine.endpoint import Endpoint
 from hosts.nic import KINDS, open_nic
 from hosts.nic.base import Nic, NicError
 from hosts.nic.netlink import LinkState
 from hosts.nic.qpns import AGENT_QPNS, keep
-from ipc.rpc import JsonlError, SelectorServer
+from ipc.rpc import JsonlError, RpcServer
 from ipc.rundir import RunFiles
+from ipc.service import cancel_others, run_service
 from topologies.plan import Plan, PlanError
 
 RECEIVE_BATCH = 8
@@ -62,119 +61,98 @@ class AgentStartError(Exception):
 
 
 class Agent:
-    """Everything of one host. Raises AgentStartError, NicError or JsonlError when it cannot be set up."""
+    """Everything of one host, inside a running loop around `selector`. `stop` ends its process.
+
+    Raises NicError or OSError when it cannot be set up, `start` JsonlError.
+    """
 
     def __init__(
-        self, plan: Plan, host_name: str, run_dir: Path, *, nic_kind: str, hooks: list[str], config: Config, seed: int
+        self,
+        plan: Plan,
+        host_name: str,
+        run_dir: Path,
+        selector: TurnSelector,
+        stop: Callable[[], None],
+        *,
+        nic_kind: str,
+        hooks: list[str],
+        config: Config,
+        seed: int,
     ) -> None:
         self.plan = plan
         self.host = plan.host(host_name)
         self.config = config
-        files = RunFiles(run_dir)
-        self.tasks = Tasks(time.monotonic)
-        self._stopping = False
-        self._selector = selectors.DefaultSelector()
-        self._rested_until = 0.0
+        self._files = RunFiles(run_dir)
+        self._loop = asyncio.get_running_loop()
+        self._selector = selector
         self._undrained_turns = 0
-        self._busy = False
         self._link_news = False
+        self._server: RpcServer | None = None
         self.endpoint = Endpoint(host_name, config, planes=plan.planes, seed=seed, qpns=AGENT_QPNS)
         nic = open_nic(nic_kind, plan, self.host, config, hooks)
-        self._alarm = TimerFd()
         try:
             self.ports = HostPorts(nic, config.dscp_control)
-            self.regions = Regions(self.endpoint, self.tasks)
-            self.connections = Connections(
-                plan, self.host, self.endpoint, files.agent_socket, self._selector, time.monotonic
-            )
-            operations = rpc_server(
-                self.endpoint, config, self.ports, self.connections, self.regions, self.tasks,
-                data_dir=files.data / host_name, publish=self.publish, stop=self.stop,
-            )  # fmt: skip
-            self._server = SelectorServer(files.agent_socket(host_name), operations.handle, self._selector)
         except BaseException:
-            self._alarm.close()
             nic.close()
             raise
-        self._nic_files: dict[int, int] = {}
-        self._watch_files()
-        self.ports.choose_scheduler()
-        log.info("%s: %s NIC, ready on %s", host_name, nic_kind, self._server.path)
+        self.regions = Regions(self.endpoint)
+        self.connections = Connections(plan, self.host, self.endpoint, self._files.agent_socket, time.monotonic)
+        self._operations = rpc_table(
+            self.endpoint, config, self.ports, self.connections, self.regions, self._loop,
+            data_dir=self._files.data / host_name, publish=self.publish, stop=stop,
+        )  # fmt: skip
 
-    @property
-    def nic(self) -> Nic:
-        return self.ports.nic
-
-    def _watch_files(self) -> None:
-        self._selector.register(self.ports.links, selectors.EVENT_READ, self._on_link_news)
-        self._selector.register(self._alarm, selectors.EVENT_READ, lambda mask: None)
+    async def start(self) -> None:
+        """Answer requests and move packets from now on. Raises JsonlError when the socket cannot be had."""
+        name = self.host.name
+        self._server = await RpcServer.start(self._files.agent_socket(name), self._operations.handle)
+        self._loop.add_reader(self.ports.links, self._on_link_news)
         self._watch_nic()
         for interface, state in self.ports.links.states.items():
             if not state.up:
                 self._on_link(interface, state)
+        self.ports.choose_scheduler()
+        self._selector.turn = self.turn
+        log.info("%s: %s NIC, ready on %s", name, self.nic.kind, self._server.path)
+
+    @property
+    def nic(self) -> Nic:
+        """The NIC: another one from when the first port gets a rate."""
+        return self.ports.nic
 
     def _watch_nic(self) -> None:
-        for number in self._nic_files.values():
-            self._selector.unregister(number)
-        self._nic_files = self.nic.filenos()
-        for number in self._nic_files.values():
+        numbers = self.nic.filenos().values()
+        for number in numbers:
             keep(number, AGENT_QPNS, outer=self.plan.mode.outer_header, strays=True)
-            self._selector.register(number, selectors.EVENT_READ, lambda mask: None)
+        self._selector.wake_for(numbers)
 
-    # ---- the loop -----------------------------------------------------------------------------------------
+    # ---- a turn -------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Serve until `stop` or SIGTERM."""
-        wake, woken = socket.socketpair()
-        for end in (wake, woken):
-            end.setblocking(False)
-        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self.stop())
-        self._selector.register(woken, selectors.EVENT_READ, lambda mask: None)
-        try:
-            while not self._stopping:
-                self.turn()
-        finally:
-            signal.set_wakeup_fd(-1)
-            self._selector.unregister(woken)
-            wake.close()
-            woken.close()
-
-    def stop(self) -> None:
-        """End `run` after this turn."""
-        self._stopping = True
-
-    def turn(self) -> None:
-        """Wait for something to do and do it."""
-        if self.ports.rest_s and (left := self._rested_until - time.monotonic()) > 0:
-            time.sleep(left)
-        for key, mask in self._selector.select(self._timeout()):
-            key.data(mask)
-        if self._link_news:
-            self._link_news = False
+    def turn(self) -> float | None:
+        """Everything that links, NIC and engine have to do now; when there is more (turn_selector.py)."""
+        news, self._link_news = self._link_news, False
+        if news:
             for interface, state in self.ports.links.poll():
                 self._on_link(interface, state)
-        self.tasks.run()
-        self._network()
+        more = self._network() or news
         if self.ports.rest_s:
-            self._rested_until = time.monotonic() + self.ports.rest_s
+            time.sleep(self.ports.rest_s)
+        return 0.0 if more else self._next_timer()
 
-    def _on_link_news(self, mask: int) -> None:
+    def _on_link_news(self) -> None:
         self._link_news = True
 
-    def _timeout(self) -> float | None:
-        """Seconds to sleep at most; None = until something happens."""
-        if self._busy or self._stopping:
-            return 0.0
-        nic, now = self.nic, time.monotonic()
+    def _next_timer(self) -> float | None:
+        nic = self.nic
         times = (
-            self.endpoint.next_timer(), self.tasks.next_timer(), nic.next_at(), now + RETRY_S if nic.backlog else None,
+            self.endpoint.next_timer(), nic.next_at(), time.monotonic() + RETRY_S if nic.backlog else None,
         )  # fmt: skip
-        return self._alarm.wait(min((t for t in times if t is not None), default=None), now)
+        return min((t for t in times if t is not None), default=None)
 
-    def _network(self) -> None:
+    def _network(self) -> bool:
+        """Receive, look at timers, send. Whether there is more to do, or somebody else has something to do now."""
         endpoint, nic = self.endpoint, self.nic
+        told = False
         nic.flush()
         drained = False
         for _ in range(ROUNDS):
@@ -195,14 +173,16 @@ class Agent:
                     nic.send(plane, peer, packet)
                     sent += 1
                 nic.flush()
-            if not self._on_events() and received < RECEIVE_BATCH and sent < TRANSMIT_BATCH:
+            if self._on_events():
+                told = True
+            elif received < RECEIVE_BATCH and sent < TRANSMIT_BATCH:
                 received = sent = 0  # all that could be done has been; what comes now wakes us
                 break
-        self._busy = bool(received or sent)
         self._undrained_turns = 0 if drained else self._undrained_turns + 1
         if self._undrained_turns >= PATIENCE:
             self._undrained_turns = 0
             self._on_timer(time.monotonic())
+        return told or received > 0 or sent > 0
 
     def _on_timer(self, now: float) -> None:
         due = self.endpoint.next_timer()
@@ -214,7 +194,7 @@ class Agent:
         events = self.endpoint.events()
         for event in events:
             name, fields = event_json(event, self.plan.mode.ev_is_path)
-            self._server.publish(name, t=event.at, **fields)
+            self.publish(name, t=event.at, **fields)
             self.connections.on_event(event)
         return bool(events)
 
@@ -231,16 +211,19 @@ class Agent:
 
     def publish(self, event: str, **fields: Any) -> None:
         """Send an event to every watcher."""
-        self._server.publish(event, **fields)
+        if self._server is not None:
+            self._server.publish(event, **fields)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End transfers, remove the socket and unfinished files, close the ports. Idempotent."""
-        self.tasks.cancel_all()
-        self._server.close()
+        self._selector.turn = no_turn
+        self._selector.wake_for(())
+        await cancel_others()
+        if self._server is not None:
+            await self._server.close()
+        self._loop.remove_reader(self.ports.links)
         self.regions.close()
         self.ports.close()
-        self._selector.close()
-        self._alarm.close()
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -279,23 +262,43 @@ def main(argv: list[str] | None = None) -> int:
     """Run an agent; 0 after SIGTERM or `shutdown`, 1 with a message when it cannot start."""
     arguments = _arguments(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    selector = TurnSelector()
+
+    async def serve(stop: asyncio.Event) -> None:
+        agent = await _started(arguments, selector, stop.set)
+        try:
+            await stop.wait()
+        finally:
+            await agent.close()
+
+    try:
+        run_service(serve, selector)
+    except AgentStartError as error:
+        print(f"{arguments.host}: agent cannot start: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _started(arguments: argparse.Namespace, selector: TurnSelector, stop: Callable[[], None]) -> Agent:
+    """An agent as asked for, ready. Raises AgentStartError."""
     seed = random.SystemRandom().getrandbits(64) if arguments.seed is None else arguments.seed
+    agent = None
     try:
         plan = _plan(arguments.run_dir)
         agent = Agent(
             plan,
             arguments.host,
             arguments.run_dir,
+            selector,
+            stop,
             nic_kind=arguments.nic,
             hooks=arguments.hook,
             config=host_config(plan, dict(arguments.config)),
             seed=seed,
         )
-    except (AgentStartError, NicError, JsonlError, PlanError, ConfigError, OSError) as error:
-        print(f"{arguments.host}: agent cannot start: {error}", file=sys.stderr)
-        return 1
-    try:
-        agent.run()
-    finally:
-        agent.close()
-    return 0
+        await agent.start()
+    except (NicError, JsonlError, PlanError, ConfigError, OSError) as error:
+        if agent is not None:
+            await agent.close()
+        raise AgentStartError(str(error)) from error
+    return agent

@@ -6,21 +6,20 @@ with what it has learned. Attributes travel over the management network (mrc-pro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from selectors import BaseSelector
 from typing import TYPE_CHECKING, Any
 
 from hosts.agent.denylist import Denylist
 from hosts.agent.engine_defaults import baseline_config
 from hosts.agent.path_health import PathHealth, uplink_of
-from hosts.agent.peer_agent import ManagementError, PeerAgent
 from hosts.engine.config import Config
 from hosts.engine.endpoint import TRANSPORTS
 from hosts.engine.events import Completion, Event, EvProbeResult, WriteImmReceived
 from hosts.engine.qp import EngineQpState, QpAttributes
 from hosts.engine.rocev2.rc_rate import RcConfig
+from ipc.rpc import JsonlError, RpcClient
 from topologies.plan import Host, Plan
 
 if TYPE_CHECKING:
@@ -87,14 +86,12 @@ class Connections:
         host: Host,
         endpoint: Endpoint,
         agent_socket: Callable[[str], Path],
-        selector: BaseSelector,
         now: Callable[[], float],
     ) -> None:
         self.plan = plan
         self.host = host
         self._endpoint = endpoint
         self._agent_socket = agent_socket
-        self._selector = selector
         self._now = now
         self._by_qpn: dict[int, Connection] = {}
         self.denylist = Denylist(plan, host)
@@ -103,7 +100,7 @@ class Connections:
         self._on_probe: dict[int, Callable[[EvProbeResult], None]] = {}
         """Who waits for the result of an EV probe, by request id."""
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Connection]:
         return iter(self._by_qpn.values())
 
     def get(self, qpn: int) -> Connection:
@@ -182,8 +179,8 @@ class Connections:
         if connection.remote_qpn is None:
             return None
         try:
-            agent = self.dial(connection.peer)
-        except ManagementError as error:
+            agent = await self.dial(connection.peer)
+        except JsonlError as error:
             return str(error)
         try:
             await agent.call(
@@ -191,7 +188,7 @@ class Connections:
                 remote_qpn=connection.qp.qpn,
             )  # fmt: skip
             return None
-        except ManagementError as error:
+        except JsonlError as error:
             return str(error)
         finally:
             agent.close()
@@ -272,34 +269,38 @@ class Connections:
 
     # ---- with the other agent -----------------------------------------------------------------------------
 
-    def dial(self, peer: str) -> PeerAgent:
-        """A connection to the agent of `peer`. Raises ManagementError."""
-        return PeerAgent(peer, self._agent_socket(peer), self._selector)
+    async def dial(self, peer: str) -> RpcClient:
+        """A connection to the agent of `peer`. Raises JsonlError when nobody answers."""
+        path = self._agent_socket(peer)
+        try:
+            return await RpcClient.connect(path, name=peer, peer="its agent", hint=f" (did it die? see log/{peer}.log)")
+        except OSError as error:
+            raise JsonlError(f"{peer}: no agent answers on {path}: {error.strerror or error}") from error
 
-    async def open(self, agent: PeerAgent, pmtu_bytes: int, fresh: bool, transport: str = MRC) -> Connection:
+    async def open(self, agent: RpcClient, pmtu_bytes: int, fresh: bool, transport: str = MRC) -> Connection:
         """A connected, idle QP to the host of `agent`: one we have, unless `fresh` or it is gone there, or a new
         one.
 
-        Raises ManagementError when the other agent refuses.
+        Raises JsonlError when the other agent refuses.
         """
         known = () if fresh else [c for c in self if self._is_free(c, agent.name, pmtu_bytes, transport)]
         for connection in known:
             connection.busy = True  # nobody else takes it while we ask
             try:
                 state = await agent.call("qp_state", qpn=connection.remote_qpn)
-            except ManagementError:
+            except JsonlError:
                 state = {}  # the other agent was restarted: its QP went with it
             connection.busy = False
             if state.get("state") == EngineQpState.RTS.value and state.get("remote_qpn") == connection.qp.qpn:
                 return connection
         return await self._open_new(agent, pmtu_bytes, transport)
 
-    async def open_reserved(self, agent: PeerAgent, pmtu_bytes: int, transport: str) -> Connection:
-        """A connected QP for one test; its other end goes when `agent` is closed. Raises ManagementError."""
+    async def open_reserved(self, agent: RpcClient, pmtu_bytes: int, transport: str) -> Connection:
+        """A connected QP for one test; its other end goes when `agent` is closed. Raises JsonlError."""
         return await self._open_new(agent, pmtu_bytes, transport, reserved=True)
 
     async def _open_new(
-        self, agent: PeerAgent, pmtu_bytes: int, transport: str = MRC, reserved: bool = False
+        self, agent: RpcClient, pmtu_bytes: int, transport: str = MRC, reserved: bool = False
     ) -> Connection:
         answer = await agent.call("create_qp", peer=self.host.name, transport=transport, owned=reserved)
         remote = QpAttributes.from_json(answer.get("attributes"))
@@ -311,7 +312,7 @@ class Connections:
             self.connect(connection, replace(remote, pmtu_bytes=min(pmtu_bytes, remote.pmtu_bytes)))
         except BaseException:
             self.close(connection)
-            agent.call("close_qp", qpn=remote.qpn, here_only=True)
+            agent.tell("close_qp", qpn=remote.qpn, here_only=True)
             raise
         return connection
 

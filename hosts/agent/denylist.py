@@ -15,13 +15,29 @@ kept and deny nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from hosts.agent.requests import Fields, RequestError, take
+import msgspec
+
+from ipc.framing import Message
+from ipc.requests import Number, RequestError, check_range, parse_part
 from topologies.plan import Host, Link, Plan, PlanError
 
 MAX_ENTRIES = 4096
+
+
+class EntryFields(msgspec.Struct, kw_only=True):
+    """An entry as it is given; which fields it needs depends on its scope. What else there is says nothing."""
+
+    scope: str
+    cause: str = ""
+    name: str | None = None
+    plane: Number | None = None
+    t0: Number | None = None
+    t1: Number | None = None
+    uplink: Number | None = None
+    host: str | None = None
 
 
 class DenylistEntry:
@@ -32,12 +48,12 @@ class DenylistEntry:
     def __init__(self, plan: Plan, data: Any) -> None:
         if not isinstance(data, dict):
             raise RequestError(f"a denylist entry is an object with a scope; got {data!r}")
-        fields: Fields = {"op": "a denylist entry", **data}
-        self.scope = take(fields, "scope", str)
+        fields = parse_part(EntryFields, data, "a denylist entry")
+        self.scope = fields.scope
         find = _SCOPES.get(self.scope)
         if find is None:
             raise RequestError(f"no scope {self.scope!r} (has: {', '.join(_SCOPES)})")
-        self.cause = take(fields, "cause", str, "")
+        self.cause = fields.cause
         try:
             self.place: Link | str = find(plan, fields)
             """A link, or the name of a switch."""
@@ -46,6 +62,7 @@ class DenylistEntry:
 
     @property
     def name(self) -> str:
+        """The place, as the plan names it."""
         return self.place.name if isinstance(self.place, Link) else self.place
 
     @property
@@ -53,26 +70,32 @@ class DenylistEntry:
         """Two entries with the same key are the same."""
         return self.scope, self.name
 
-    def to_json(self) -> Fields:
+    def to_json(self) -> Message:
+        """Scope, name and cause: an entry that is equal to this one."""
         return {"scope": self.scope, "name": self.name, "cause": self.cause}
 
     def crosses(self, nodes: Sequence[str], links: Sequence[Link]) -> bool:
+        """Whether a path of these nodes and links goes through the place."""
         return self.place in links if isinstance(self.place, Link) else self.place in nodes
 
 
-def _number(fields: Fields, key: str, most: int) -> int:
-    return take(fields, key, int, high=most - 1)
+def _number(value: int | None, key: str, count: int) -> int:
+    """A number below `count`. Raises RequestError."""
+    if value is None:
+        raise RequestError(f"a denylist entry needs {key!r} (int)")
+    check_range(key, value, 0, count - 1)
+    return value
 
 
-def _link(plan: Plan, fields: Fields) -> Link:
-    if name := take(fields, "name", str, None):
+def _link(plan: Plan, fields: EntryFields) -> Link:
+    if name := fields.name:
         link = _named_link(plan, name)
         if link.lower.node.startswith("h"):
             raise RequestError(f"{name!r} is a NIC's link: its scope is nic-plane")
         return link
-    plane = _number(fields, "plane", plan.planes)
-    t0 = plan.t0_name(plane, _number(fields, "t0", plan.racks))
-    return plan.link(t0, plan.t1_name(plane, _number(fields, "uplink", plan.spines)))
+    plane = _number(fields.plane, "plane", plan.planes)
+    t0 = plan.t0_name(plane, _number(fields.t0, "t0", plan.racks))
+    return plan.link(t0, plan.t1_name(plane, _number(fields.uplink, "uplink", plan.spines)))
 
 
 def _named_link(plan: Plan, name: str) -> Link:
@@ -81,37 +104,39 @@ def _named_link(plan: Plan, name: str) -> Link:
         return plan.link_of_interface(ends[0])
     if len(ends) != 2:
         raise RequestError(f"name = {name!r}: a link is two nodes, such as 'p1-t0-0 p1-t1-1', or one interface")
-    return plan.link(*ends)
+    return plan.link(ends[0], ends[1])
 
 
-def _t1(plan: Plan, fields: Fields) -> str:
-    return _switch(plan, fields, 1, "t1", plan.spines)
+def _t1(plan: Plan, fields: EntryFields) -> str:
+    return _switch(plan, fields, 1, fields.t1, plan.spines)
 
 
-def _t0(plan: Plan, fields: Fields) -> str:
-    return _switch(plan, fields, 0, "t0", plan.racks)
+def _t0(plan: Plan, fields: EntryFields) -> str:
+    return _switch(plan, fields, 0, fields.t0, plan.racks)
 
 
-def _switch(plan: Plan, fields: Fields, tier: int, key: str, count: int) -> str:
-    if name := take(fields, "name", str, None):
+def _switch(plan: Plan, fields: EntryFields, tier: int, number: int | None, count: int) -> str:
+    if name := fields.name:
         if plan.switch(name).tier != tier:
-            raise RequestError(f"{name!r} is no {key.upper()}: its scope is {'t0' if tier else 't1'}")
+            raise RequestError(f"{name!r} is no T{tier}: its scope is {'t0' if tier else 't1'}")
         return name
-    plane = _number(fields, "plane", plan.planes)
-    number = _number(fields, key, count)
+    plane = _number(fields.plane, "plane", plan.planes)
+    number = _number(number, f"t{tier}", count)
     return plan.t1_name(plane, number) if tier else plan.t0_name(plane, number)
 
 
-def _nic(plan: Plan, fields: Fields) -> Link:
-    if name := take(fields, "name", str, None):
+def _nic(plan: Plan, fields: EntryFields) -> Link:
+    if name := fields.name:
         link = _named_link(plan, name)
         plan.host(link.lower.node)
         return link
-    plane = _number(fields, "plane", plan.planes)
-    return plan.link_of_interface(plan.host_port(plan.host(take(fields, "host", str)), plane).interface)
+    plane = _number(fields.plane, "plane", plan.planes)
+    if fields.host is None:
+        raise RequestError("a denylist entry needs 'host' (str)")
+    return plan.link_of_interface(plan.host_port(plan.host(fields.host), plane).interface)
 
 
-_SCOPES = {"link": _link, "t1": _t1, "t0": _t0, "nic-plane": _nic}
+_SCOPES: dict[str, Callable[[Plan, EntryFields], Link | str]] = {"link": _link, "t1": _t1, "t0": _t0, "nic-plane": _nic}
 
 
 class Denylist:
@@ -121,7 +146,7 @@ class Denylist:
         self._plan, self._here = plan, here
         self._entries: dict[tuple[str, str], DenylistEntry] = {}
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[DenylistEntry]:
         return iter(self._entries.values())
 
     def parse(self, entries: Iterable[Any]) -> list[DenylistEntry]:

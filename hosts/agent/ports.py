@@ -83,8 +83,9 @@ class HostPorts:
         ports = self.to_json()
         for plane, counters in self.nic.counters.items():
             ports[str(plane)].update(counters.to_json())
-        for plane, pacing in self.nic.pacing().items() if isinstance(self.nic, PacedNic) else ():
-            ports[plane]["pacing"] = pacing
+        if isinstance(self.nic, PacedNic):
+            for name, pacing in self.nic.pacing().items():
+                ports[name]["pacing"] = pacing
         return ports
 
     def close(self) -> None:

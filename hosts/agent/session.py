@@ -12,7 +12,7 @@ from contextlib import ExitStack
 
 from hosts.agent.connections import Connection, Connections
 from hosts.agent.regions import Region, Regions
-from hosts.agent.requests import RequestError
+from ipc.requests import RequestError
 from ipc.rpc import ServerConnection as Client
 
 

@@ -1,4 +1,4 @@
-"""A timer that a `selectors` loop can wait for, precise to some 50 us: epoll's own timeout counts milliseconds.
+"""A timer that a selector can wait for, precise to some 50 us: epoll's own timeout counts milliseconds.
 
     alarm = TimerFd()
     selector.register(alarm, EVENT_READ, lambda mask: None)
@@ -34,7 +34,7 @@ class TimerFd:
     """One timerfd. Raises OSError when the kernel gives none."""
 
     def __init__(self) -> None:
-        self._fd = _libc.timerfd_create(_CLOCK_MONOTONIC, _TFD_NONBLOCK | _TFD_CLOEXEC)
+        self._fd: int = _libc.timerfd_create(_CLOCK_MONOTONIC, _TFD_NONBLOCK | _TFD_CLOEXEC)
         if self._fd < 0:
             raise _error("timerfd_create")
         self._spec = _Itimerspec()
@@ -42,6 +42,7 @@ class TimerFd:
         """When it goes off, or did; 0 = never armed."""
 
     def fileno(self) -> int:
+        """The descriptor to wait for."""
         return self._fd
 
     def wait(self, deadline: float | None, now: float | None = None) -> float | None:

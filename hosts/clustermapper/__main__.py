@@ -6,7 +6,7 @@
 
     status            how many targets are in which state, rounds, void rounds, patience, CPU
     targets           every target with its health; the loops that are sent now
-    probe_all {count?, classes?, gap_s?}    a burst over every link: a row for each link (burst.py)
+    probe_all {count?, classes?}    a burst over every link: a row for each link (burst.py)
     watch             events `probe` {t, host, plane, target, kind, link, state, old, loss, rtt_s, since, walk,
                       direction}; the state of every known target first
     start             begin to probe, after `--wait`; switches without routes would count every probe as dropped
@@ -19,19 +19,19 @@ arrival are the kernel's.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import logging
 import os
 import resource
-import selectors
-import signal
-import socket
 import sys
 import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from hosts.clustermapper import burst as bursts
 from hosts.clustermapper.burst import Burst
@@ -47,8 +47,11 @@ from hosts.clustermapper.ports import (
 )
 from hosts.clustermapper.prober import Prober, ProberSettings, TargetChange, target_json
 from hosts.clustermapper.targets import ProbeTarget, loops_of, targets_of, uses_srv6
-from ipc.rpc import JsonlError, Message, SelectorServer, ServerConnection, event_of
+from ipc.requests import Request, RequestError
+from ipc.rpc import JsonlError, Message, RpcCall, RpcServer, event_of
+from ipc.rpc_table import RpcTable, rpc
 from ipc.rundir import RunFiles
+from ipc.service import run_service, wait_until
 from topologies.plan import Plan, PlanError
 
 STREAMS = 255
@@ -61,11 +64,40 @@ class StartError(Exception):
     """The mapper cannot start; the message says why and what would do."""
 
 
+class MapperStatusRequest(Request, tag="status"):
+    """How are you?"""
+
+
+class TargetsRequest(Request, tag="targets"):
+    """How is every target?"""
+
+
+class ProbeAllRequest(Request, tag="probe_all"):
+    """A burst over every link."""
+
+    count: Annotated[int, Meta(description="give a number of probes")] = bursts.COUNT
+    classes: (
+        Annotated[
+            list[Literal["control", "data"]],
+            Meta(min_length=1, description=f"give a list of {', '.join(c.label for c in ServiceClass)}"),
+        ]
+        | None
+    ) = None
+
+
+class MapperStartRequest(Request, tag="start"):
+    """Begin to probe."""
+
+
+class MapperShutdownRequest(Request, tag="shutdown"):
+    """End."""
+
+
 class Mapper:
-    """The agents of all hosts. Raises PortsError and JsonlError when it cannot be set up."""
+    """The agents of all hosts. `stop` ends its process. Raises PortsError and StartError when it cannot be set up."""
 
     def __init__(
-        self, plan: Plan, pids: dict[str, int], socket_path: Path, settings: ProberSettings, wait: bool
+        self, plan: Plan, pids: dict[str, int], settings: ProberSettings, wait: bool, stop: asyncio.Event
     ) -> None:
         self.plan = plan
         self._self_probes = targets_of(plan)
@@ -75,15 +107,16 @@ class Mapper:
         self._key = os.urandom(16)
         self.ports = self._open_ports(pids)
         self._templates: dict[tuple[int, ServiceClass, int], ProbeTemplate] = {}
-        self._selector = selectors.DefaultSelector()
         self.started_at = time.monotonic()
         self.prober = Prober(self.targets, settings, self.started_at)
         self._probing = not wait
         self._burst: Burst | None = None
-        self._burst_for: tuple[ServerConnection, Message] | None = None
+        self._burst_for: RpcCall | None = None
         self._stream = 0
-        self._stopping = False
-        self._server = SelectorServer(socket_path, self._answer, self._selector, on_watch=self._snapshot)
+        self._stop = stop
+        self._news = asyncio.Event()
+        """Timers may be others than before."""
+        self._server: RpcServer | None = None
         log.info("%d hosts, %d ports, %d targets", len(plan.hosts), len(self.ports), len(self._self_probes))
 
     def _open_ports(self, pids: dict[str, int]) -> dict[tuple[str, int], ProbePort]:
@@ -102,44 +135,37 @@ class Mapper:
 
     # ---- the loop -----------------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Probe and serve until `shutdown` or SIGTERM."""
-        wake, woken = socket.socketpair()
-        for end in (wake, woken):
-            end.setblocking(False)
-        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self.stop())
-        self._selector.register(woken, selectors.EVENT_READ, lambda mask: None)
-        try:
-            while not self._stopping:
-                self.turn()
-        finally:
-            signal.set_wakeup_fd(-1)
-            wake.close()
-            woken.close()
+    async def listen(self, path: Path) -> RpcServer:
+        """Serve requests on `path`. Raises JsonlError when the socket cannot be had."""
+        table = RpcTable(refusals=(), log_file="log/mapper.log")
+        table.register(self)
+        self._server = await RpcServer.start(path, table.handle, on_watch=self._snapshot)
+        return self._server
 
-    def stop(self) -> None:
-        self._stopping = True
+    async def run(self) -> None:
+        """Probe until `stop` is set."""
+        probing = asyncio.ensure_future(self._probe())
+        stopped = asyncio.ensure_future(self._stop.wait())
+        done, _ = await asyncio.wait((probing, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if probing in done:
+            probing.result()  # raises: it does not end by itself
 
     def close(self) -> None:
-        """Idempotent."""
-        self._server.close()
-        self._selector.close()
+        """Close all ports. Idempotent."""
         for port in self.ports.values():
             port.socket.close()
 
-    def turn(self) -> None:
-        """Wait for the next tick or a request, and do it."""
-        timers = [self.prober.next_timer()] if self._probing else []
-        timers += [self._burst.next_timer()] if self._burst is not None else []
-        due = min(timers, default=None)
-        for key, mask in self._selector.select(None if due is None else max(0.0, due - time.monotonic())):
-            key.data(mask)
-        now = time.monotonic()
-        if due is not None and now >= due:
-            self._note_lateness(now - due)
-            self._tick(now)
+    async def _probe(self) -> None:
+        """Do each tick when its time has come."""
+        while True:
+            timers = [self.prober.next_timer()] if self._probing else []
+            timers += [self._burst.next_timer()] if self._burst is not None else []
+            due = min(timers, default=None)
+            await wait_until(self._news, due)
+            now = time.monotonic()
+            if due is not None and now >= due:
+                self._note_lateness(now - due)
+                self._tick(now)
 
     def _note_lateness(self, late_s: float) -> None:
         self.prober.stalled(late_s)
@@ -181,23 +207,20 @@ class Mapper:
 
     # ---- bursts -------------------------------------------------------------------------------------------
 
-    def _begin_burst(self, request: Message, connection: ServerConnection) -> None:
+    @rpc(ProbeAllRequest)
+    def probe_all(self, request: ProbeAllRequest, call: RpcCall) -> None:
+        """Begin a burst, one at a time; answered when it is over."""
         if self._burst is not None:
-            raise JsonlError("a probe_all is running already: wait for its answer")
-        names = request.get("classes", [c.label for c in ServiceClass])
-        known = {c.label: c for c in ServiceClass}
-        if not isinstance(names, list) or not names or not all(isinstance(n, str) and n in known for n in names):
-            raise JsonlError(f"classes = {names!r}: give a list of {', '.join(known)}")
-        count = request.get("count", bursts.COUNT)
-        if not isinstance(count, int) or isinstance(count, bool):
-            raise JsonlError(f"count = {count!r}: give a number of probes")
+            raise RequestError("a probe_all is running already: wait for its answer")
         self._stream = self._stream % STREAMS + 1
-        classes = tuple(known[name] for name in dict.fromkeys(names))
+        known = {c.label: c for c in ServiceClass}
+        classes = tuple(known[name] for name in dict.fromkeys(request.classes or known))
         try:
-            self._burst = Burst(self._self_probes, classes, count, self._stream, time.monotonic())
+            self._burst = Burst(self._self_probes, classes, request.count, self._stream, time.monotonic())
         except ValueError as error:
-            raise JsonlError(str(error)) from None
-        self._burst_for = (connection, request)
+            raise RequestError(str(error)) from None
+        self._burst_for = call
+        self._news.set()
 
     def _continue_burst(self, burst: Burst, now: float) -> None:
         if (sequence := burst.due(now)) is not None:
@@ -207,52 +230,52 @@ class Mapper:
                         burst.sent(target.number, service_class)
         elif burst.is_over(now):
             assert self._burst_for is not None
-            connection, request = self._burst_for
+            call = self._burst_for
             self._burst = self._burst_for = None
             self._templates = {key: one for key, one in self._templates.items() if key[2] == 0}
-            connection.answer(
-                request,
-                t=now,
-                duration_s=now - burst.began_at,
-                count=burst.count,
-                classes=[c.label for c in burst.classes],
-                stalled_s=burst.stalled_s,
-                links=burst.links_json(self.plan),
-                note=self._note,
+            call.answer(
+                {
+                    "t": now,
+                    "duration_s": now - burst.began_at,
+                    "count": burst.count,
+                    "classes": [c.label for c in burst.classes],
+                    "stalled_s": burst.stalled_s,
+                    "links": burst.links_json(self.plan),
+                    "note": self._note,
+                }
             )
 
     # ---- what can be asked --------------------------------------------------------------------------------
 
-    def _answer(self, request: Message, connection: ServerConnection) -> Message | None:
-        match request["op"]:
-            case "status":
-                return self._status()
-            case "targets":
-                loops = [self.targets[n] for n in sorted(self.prober.active) if n >= len(self._self_probes)]
-                targets, others = ([self._target_json(t) for t in some] for some in (self._self_probes, loops))
-                return {"targets": targets, "loops": others, "note": self._note}
-            case "probe_all":
-                return self._begin_burst(request, connection)
-            case "start":
-                self._start_probing()
-                return {}
-            case "shutdown":
-                self.stop()
-                return {}
-            case other:
-                raise JsonlError(f"no op {other!r} (has: status, targets, probe_all, watch, start, shutdown)")
+    @rpc(TargetsRequest)
+    def list_targets(self, _request: TargetsRequest, _call: RpcCall) -> Message:
+        """Every target with its health, and the loops that are sent now."""
+        loops = [self.targets[n] for n in sorted(self.prober.active) if n >= len(self._self_probes)]
+        targets, others = ([self._target_json(t) for t in some] for some in (self._self_probes, loops))
+        return {"targets": targets, "loops": others, "note": self._note}
 
-    def _start_probing(self) -> None:
-        """Nothing when it probes already."""
+    @rpc(MapperStartRequest)
+    def start(self, _request: MapperStartRequest, _call: RpcCall) -> Message:
+        """Begin to probe; nothing when it probes already."""
         if not self._probing:
             self._probing = True
             self.prober = Prober(self.targets, self.prober.settings, time.monotonic())
+            self._news.set()
+        return {}
+
+    @rpc(MapperShutdownRequest)
+    def shutdown(self, _request: MapperShutdownRequest, _call: RpcCall) -> Message:
+        """End the process."""
+        self._stop.set()
+        return {}
 
     @property
     def _note(self) -> str:
         return "" if uses_srv6(self.plan) else NEEDS_SRV6
 
-    def _status(self) -> Message:
+    @rpc(MapperStatusRequest)
+    def status(self, _request: MapperStatusRequest, _call: RpcCall) -> Message:
+        """How it does: targets by state, rounds, lateness, CPU."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         cpu_s, up_s = usage.ru_utime + usage.ru_stime, time.monotonic() - self.started_at
         prober = self.prober
@@ -285,7 +308,7 @@ class Mapper:
     def _target_json(self, target: ProbeTarget) -> dict[str, Any]:
         return target_json(target, self.prober.health[target.number])
 
-    def _snapshot(self, request: Message) -> list[Message]:
+    def _snapshot(self, _request: Message) -> list[Message]:
         """First events of a new watcher: the state of every target that is known."""
         now = time.monotonic()
         rows = [self._target_json(self.targets[number]) for number in sorted(self.prober.active)]
@@ -300,7 +323,8 @@ class Mapper:
                 "%s: %s of plane %d: %s, was %s (loss %.0f %%)",
                 *(row["host"], row["target"], row["plane"], row["state"], change.old.value, 100 * row["loss"]),
             )
-        self._server.publish("probe", **row, old=change.old.value)
+        if self._server is not None:
+            self._server.publish("probe", **row, old=change.old.value)
 
 
 # ---- start ------------------------------------------------------------------------------------------------
@@ -344,19 +368,30 @@ def main(argv: list[str] | None = None) -> int:
     """Run until told to end; 0 then, 1 with a message when it cannot start."""
     given = _arguments(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    async def serve(stop: asyncio.Event) -> None:
+        mapper = None
+        try:
+            files = RunFiles(given.run_dir)
+            plan = Plan.from_json(_read_json(files.plan_file))
+            settings = replace(ProberSettings(), interval_s=given.interval, data_every=max(given.data_every, 0))
+            mapper = Mapper(plan, _pids(files.hosts_file), settings, given.wait, stop)
+            server = await mapper.listen(files.mapper_socket)
+        except (PortsError, PlanError, JsonlError, OSError) as error:
+            if mapper is not None:
+                mapper.close()
+            raise StartError(str(error)) from error
+        try:
+            await mapper.run()
+        finally:
+            await server.close()
+            mapper.close()
+
     try:
-        files = RunFiles(given.run_dir)
-        plan = Plan.from_json(_read_json(files.plan_file))
-        pids = _pids(files.hosts_file)
-        settings = replace(ProberSettings(), interval_s=given.interval, data_every=max(given.data_every, 0))
-        mapper = Mapper(plan, pids, files.mapper_socket, settings, given.wait)
-    except (StartError, PortsError, PlanError, JsonlError, OSError) as error:
+        run_service(serve)
+    except StartError as error:
         print(f"mapper cannot start: {error}", file=sys.stderr)
         return 1
-    try:
-        mapper.run()
-    finally:
-        mapper.close()
     return 0
 
 

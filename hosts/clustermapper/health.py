@@ -36,6 +36,8 @@ class ProbeFate(Enum):
 
 
 class TargetState(str, Enum):
+    """What the probes of a target say of its path."""
+
     UNKNOWN = "unknown"  # no probe has come back yet, and it is too early to call that a loss
     OK = "ok"
     LOSSY = "lossy"
@@ -51,6 +53,15 @@ class Rules:
     up_after: int = 3
     lossy_share: float = 0.05
     clear_windows: int = 5
+
+
+@dataclass(slots=True)
+class SentProbe:
+    """One probe of the last two windows."""
+
+    sequence: int
+    sent_at: float
+    fate: ProbeFate
 
 
 @dataclass(slots=True)
@@ -71,8 +82,7 @@ class TargetHealth:
     lost: int = 0
     late: int = 0
     """Probes that came back after they had been given up: not lost."""
-    _history: deque[list] = field(default_factory=deque)
-    """[sequence, sent_at, Fate] of the last two windows."""
+    _history: deque[SentProbe] = field(default_factory=deque)
     _lost_in_a_row: int = 0
     _back_in_a_row: int = 0
 
@@ -97,16 +107,16 @@ class TargetHealth:
     def came_late(self, sequence: int, rtt_s: float) -> bool:
         """A probe given up has come back after all: it was not lost. False when it is none of those (a copy)."""
         for one in self._history:
-            if one[0] == sequence and one[2] is not ProbeFate.BACK:
-                one[2] = ProbeFate.BACK
-                self._came_back(one[1])
+            if one.sequence == sequence and one.fate is not ProbeFate.BACK:
+                one.fate = ProbeFate.BACK
+                self._came_back(one.sent_at)
                 self.lost -= 1
                 self.late += 1
                 self._timed(rtt_s)
                 self._lost_in_a_row = sum(1 for _ in takewhile(_is_lost, reversed(self._history)))
                 if self.state is TargetState.DOWN and self._lost_in_a_row < self.rules.down_after:
                     self._excuse()  # the others of that outage are late too, most likely
-                    self._become(TargetState.OK, self._history[-1][1])
+                    self._become(TargetState.OK, self._history[-1].sent_at)
                 return True
         return False
 
@@ -120,7 +130,7 @@ class TargetHealth:
     def _judged(self, sequence: int, sent_at: float, lost: bool) -> None:
         self.sent += 1
         self.lost += lost
-        self._history.append([sequence, sent_at, ProbeFate.LOST if lost else ProbeFate.BACK])
+        self._history.append(SentProbe(sequence, sent_at, ProbeFate.LOST if lost else ProbeFate.BACK))
         self._lost_in_a_row = self._lost_in_a_row + 1 if lost else 0
         self._back_in_a_row = 0 if lost else self._back_in_a_row + 1
         self._move(sent_at)
@@ -133,15 +143,15 @@ class TargetHealth:
             wanted = LOSSY_DOWN_AFTER if state is TargetState.LOSSY else rules.down_after
             if self._lost_in_a_row >= wanted:
                 first = min(self._lost_in_a_row, len(self._history))
-                self._become(TargetState.DOWN, self._history[-first][1])
+                self._become(TargetState.DOWN, self._history[-first].sent_at)
             elif state is TargetState.OK and self._is_lossy():
                 self._become(TargetState.LOSSY, self._first_loss())
         elif state is TargetState.UNKNOWN:
             self._become(TargetState.OK, sent_at)
         elif state is TargetState.DOWN and self._back_in_a_row >= rules.up_after:
-            self._answers_again(self._history[-rules.up_after][1])
+            self._answers_again(self._history[-rules.up_after].sent_at)
         elif state is TargetState.LOSSY and self._back_in_a_row >= rules.clear_windows * rules.window:
-            self._become(TargetState.OK, self._history[0][1])
+            self._become(TargetState.OK, self._history[0].sent_at)
         elif state is TargetState.OK and self._is_lossy():
             self._become(TargetState.LOSSY, self._first_loss())
 
@@ -154,8 +164,8 @@ class TargetHealth:
     def _excuse(self) -> None:
         """The losses so far have had their cause, an outage, and count no more."""
         for one in self._history:
-            if one[2] is ProbeFate.LOST:
-                one[2] = ProbeFate.EXCUSED
+            if one.fate is ProbeFate.LOST:
+                one.fate = ProbeFate.EXCUSED
         self._lost_in_a_row = 0
 
     def _is_lossy(self) -> bool:
@@ -175,11 +185,11 @@ class TargetHealth:
         return bursts
 
     def _first_loss(self) -> float:
-        return next(one[1] for one in self._history if _is_lost(one))
+        return next(one.sent_at for one in self._history if _is_lost(one))
 
     def _become(self, state: TargetState, since: float) -> None:
         self.state, self.since = state, since
 
 
-def _is_lost(one: list) -> bool:
-    return one[2] is ProbeFate.LOST
+def _is_lost(one: SentProbe) -> bool:
+    return one.fate is ProbeFate.LOST

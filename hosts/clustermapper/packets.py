@@ -79,7 +79,7 @@ class ReturnedProbe(NamedTuple):
     marked: bool
 
 
-class NotOurs(Exception):
+class NotOursError(Exception):
     """A frame that is no whole probe of this process; the text is a counter's key and has no numbers in it."""
 
 
@@ -140,38 +140,38 @@ def _digest(signed: bytes, key: bytes) -> bytes:
 
 
 def read(frame: bytes, port: PortIdentity, key: bytes) -> ReturnedProbe:
-    """The probe in a frame that came in by `port`. Raises NotOurs for every other frame."""
+    """The probe in a frame that came in by `port`. Raises NotOursError for every other frame."""
     at = ETHERNET
     if len(frame) < at + IPV6.size or frame[12:14] != b"\x86\xdd":
-        raise NotOurs("no IPv6")
+        raise NotOursError("no IPv6")
     word, length, next_header, _, _, destination = IPV6.unpack_from(frame, at)
     traffic_class = word >> 20 & 0xFF
     marked = traffic_class & 3 == CE
     if port.own_usid is not None:
         at += IPV6.size
         if next_header != 41 or destination != port.own_usid:
-            raise NotOurs("outer address")
+            raise NotOursError("outer address")
         if len(frame) < at + IPV6.size:
-            raise NotOurs("short")
+            raise NotOursError("short")
         word, length, next_header, _, _, destination = IPV6.unpack_from(frame, at)
         marked |= word >> 20 & 3 == CE
     source = frame[at + 8 : at + 24]
     at += IPV6.size
     if next_header != 17 or source != port.address or destination != port.address:
-        raise NotOurs("inner address")
+        raise NotOursError("inner address")
     payload_at = at + UDP.size
     if len(frame) < payload_at + PAYLOAD.size:
-        raise NotOurs("short")
+        raise NotOursError("short")
     if UDP.unpack_from(frame, at)[1] != UDP_PORT:
-        raise NotOurs("UDP port")
+        raise NotOursError("UDP port")
     magic, no_qp, target, service_class, stream, sequence, sent_ns, digest, crc = PAYLOAD.unpack_from(frame, payload_at)
     if magic != MAGIC or no_qp != NO_QP:
-        raise NotOurs("payload")
+        raise NotOursError("payload")
     if digest != _digest(frame[payload_at : payload_at + SIGNED_BYTES], key):
-        raise NotOurs("digest")
+        raise NotOursError("digest")
     trimmed = traffic_class >> 2 in TRIMMED
     if not trimmed and zlib.crc32(frame[payload_at + PAYLOAD.size : at + length]) != crc:
-        raise NotOurs("padding")
+        raise NotOursError("padding")
     return ReturnedProbe(target, service_class, stream, sequence, sent_ns, trimmed, marked)
 
 

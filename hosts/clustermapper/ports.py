@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from hosts.clustermapper.packets import (
     SO_ATTACH_FILTER,
-    NotOurs,
+    NotOursError,
     PortIdentity,
     ReturnedProbe,
     filter_option,
@@ -77,7 +77,7 @@ class ProbePort:
                 continue
             try:
                 seen = read(frame, self.identity, key)
-            except NotOurs as reason:
+            except NotOursError as reason:
                 self.refused[str(reason)] += 1
                 continue
             yield seen, self._rtt(seen, extra, wall_offset_ns)

@@ -89,7 +89,7 @@ def targets_of(plan: Plan) -> tuple[ProbeTarget, ...]:
             t0 = plan.t0_name(plane, host.rack)
             ev = make_ev(plane, 0)
             outer = to_t0.address(ev) if srv6 else None
-            walk = (host.name, t0, host.name)
+            walk: tuple[str, ...] = (host.name, t0, host.name)
             out.append(
                 ProbeTarget(len(out), host.name, plane, TargetKind.T0, t0, ev, plan.link(host.name, t0), outer, walk)
             )

@@ -7,19 +7,20 @@ error and not a SIGBUS, and hashed on the way.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hosts.agent.peer_agent import ManagementError, PeerAgent
-from hosts.agent.tasks import Future
 from hosts.engine.events import Completion, Status
+from ipc.rpc import JsonlError, RpcClient
+from ipc.service import wait_until
 
 if TYPE_CHECKING:
     from hosts.agent.connections import Connection, Connections
-    from hosts.agent.tasks import Tasks
 
 CHUNK_BYTES = 1 << 18
 """Length of one write when nothing is asked: 64 packets of 4096 bytes."""
@@ -63,7 +64,7 @@ def chunk_for(rate_bps: float | None, pmtu_bytes: int) -> int:
 
 
 @dataclass(slots=True)
-class Request:
+class TransferRequest:
     """What was asked for; `length` is the file's, in bytes."""
 
     path: Path
@@ -82,7 +83,7 @@ class Transfer:
     """One transfer: what was asked, how far it is, how it ended."""
 
     number: int
-    request: Request
+    request: TransferRequest
     state: str = "connecting"
     """connecting, sending, checking, done or failed."""
     qpn: int | None = None
@@ -98,7 +99,7 @@ class Transfer:
     error: str | None = None
     counters: dict[str, Any] = field(default_factory=dict)
     """What the QP's counters grew by during the transfer."""
-    _waiting: list[Future] = field(default_factory=list)
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def over(self) -> bool:
@@ -106,17 +107,12 @@ class Transfer:
 
     async def wait(self) -> None:
         """Return when the transfer is over and everything about it is known."""
-        if not self.over:
-            future = Future()
-            self._waiting.append(future)
-            await future
+        await self._ended.wait()
 
     def finish(self, state: str, error: str | None = None) -> None:
         """It is over: `state` is done or failed. Wakes those who wait."""
         self.state, self.error = state, error
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            future.set()
+        self._ended.set()
 
     def to_json(self) -> dict[str, Any]:
         duration = (self.ended_at or 0.0) - self.started_at if self.ended_at and self.started_at else None
@@ -144,40 +140,38 @@ class Transfer:
 
 
 class Sender:
-    """Carries one transfer out. `run` is a coroutine for hosts.agent.tasks; `on_completion` gets its QP's
-    completions.
-    """
+    """Carries one transfer out by its coroutine `run`. `publish` sends an event to every watcher."""
 
-    def __init__(self, transfer: Transfer, connections: Connections, tasks: Tasks, publish: Any) -> None:
+    def __init__(self, transfer: Transfer, connections: Connections, publish: Callable[..., None]) -> None:
         self.transfer = transfer
         self._connections = connections
-        self._tasks = tasks
+        self._clock = asyncio.get_running_loop().time
         self._publish = publish
         self._digest = hashlib.sha256()
         self._outstanding: dict[int, int] = {}
         self._failure: str | None = None
-        self._news = Future()
+        self._news = asyncio.Event()
         self._told_at = 0.0
 
     async def run(self) -> None:
         """From the first contact to the comparison; the outcome is in the transfer, and told as an event."""
         transfer, request = self.transfer, self.transfer.request
-        agent: PeerAgent | None = None
+        agent: RpcClient | None = None
         connection: Connection | None = None
         before: dict[str, Any] = {}
         failure: str | None = None
         try:
-            agent = self._connections.dial(request.peer)
+            agent = await self._connections.dial(request.peer)
             connection = await self._connections.open(agent, request.pmtu_bytes, request.fresh, request.transport)
             connection.busy = True
             transfer.qpn = connection.qp.qpn
             before = connection.counters()
             await self._send(agent, connection)
-        except (ManagementError, TransferError, OSError, ValueError) as error:
+        except (JsonlError, TransferError, OSError, ValueError) as error:
             failure = str(error)
         finally:
             if transfer.ended_at is None:
-                transfer.ended_at = self._tasks.clock()
+                transfer.ended_at = self._clock()
             if connection is not None:
                 connection.busy = False
                 transfer.counters = growth(before, connection.counters())
@@ -186,19 +180,19 @@ class Sender:
         transfer.finish("failed" if failure else "done", failure)
         self._publish("transfer", **transfer.to_json())
 
-    async def _send(self, agent: PeerAgent, connection: Connection) -> None:
+    async def _send(self, agent: RpcClient, connection: Connection) -> None:
         transfer, request = self.transfer, self.transfer.request
         name = request.dest_path or request.path.name
         target = await agent.call("receive_file", path=name, length=request.length)
         try:
-            transfer.state, transfer.started_at = "sending", self._tasks.clock()
+            transfer.state, transfer.started_at = "sending", self._clock()
             self._publish("transfer", **transfer.to_json())
             await self._post_all(connection, target["va"], target["rkey"])
-            transfer.state, transfer.ended_at = "checking", self._tasks.clock()
+            transfer.state, transfer.ended_at = "checking", self._clock()
             transfer.sha256 = self._digest.hexdigest()
             answer = await agent.call("finish_file", region=target["region"], sha256=transfer.sha256)
         except BaseException:
-            agent.call("deregister", region=target["region"])
+            agent.tell("deregister", region=target["region"])
             raise
         transfer.remote_sha256, transfer.remote_path = answer["sha256"], answer["path"]
         if transfer.remote_sha256 != transfer.sha256:
@@ -211,14 +205,14 @@ class Sender:
     async def _post_all(self, connection: Connection, va: int, rkey: int) -> None:
         """Post the file chunk by chunk, few at a time, and wait for the last completion. Raises TransferError."""
         transfer, request = self.transfer, self.transfer.request
-        pacer = Pacer(request.rate_bps, self._tasks.clock())
+        pacer = Pacer(request.rate_bps, self._clock())
         descriptor = os.open(request.path, os.O_RDONLY | os.O_CLOEXEC)
         connection.on_completion = self._on_completion
         try:
             while transfer.bytes_done < request.length:
                 if self._failure is not None:
                     raise TransferError(self._failure)
-                now = self._tasks.clock()
+                now = self._clock()
                 left = request.length - transfer.bytes_posted
                 may_post = left > 0 and len(self._outstanding) < MAX_OUTSTANDING
                 if may_post and now >= pacer.next_at():
@@ -230,10 +224,7 @@ class Sender:
                     transfer.bytes_posted += length
                     pacer.spend(length, now)
                     continue
-                self._news = Future()
-                if may_post:
-                    self._tasks.at(pacer.next_at(), self._news)
-                await self._news
+                await wait_until(self._news, pacer.next_at() if may_post else None)
         finally:
             connection.on_completion = None
             os.close(descriptor)

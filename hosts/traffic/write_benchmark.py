@@ -1,8 +1,8 @@
 """Writes posted as fast as they complete, on one or more QPs, and what that measured. The core of mrc-write-bw/-lat.
 
     load = WriteLoad(shape, flows, clock)
-    await measure(load, tasks, interval_s, on_interval)    # posts, waits for the end; load.result() tells
-    await drain(load, tasks, DRAIN_S)
+    await measure(load, interval_s, on_interval)    # posts, waits for the end; load.result() tells
+    await drain(load, DRAIN_S)
 
 A flow is one QP with the buffer to send and the address to write it to. The next write is posted by the completion
 before it, inside the loop's turn, so that `depth` writes of each flow are always posted. When the `warm_up` writes of
@@ -11,21 +11,21 @@ all flows have completed, the measurement begins, with nothing in flight: what i
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hosts.agent.tasks import Future
 from hosts.engine.errors import LocalError
 from hosts.engine.events import Completion, Status
 from hosts.traffic.file_transfer import growth
 from hosts.traffic.statistics import PeakMeter, latency_summary
+from ipc.service import wait_until
 
 if TYPE_CHECKING:
     from hosts.agent.connections import Connection
-    from hosts.agent.tasks import Tasks
 
 DRAIN_S = 2.0
 """How long writes posted and not completed are waited for when a measurement has ended."""
@@ -81,7 +81,7 @@ class WriteLoad:
         self._before: dict[str, Any] = {}
         self._after: dict[str, Any] = {}
         self._last_at = 0.0
-        self.news = Future()
+        self.news = asyncio.Event()
         """Set when there is something for whoever waits to look at."""
         self.over = False
         self.stopped = False
@@ -284,10 +284,9 @@ class Interval:
         }
 
 
-async def measure(
-    load: WriteLoad, tasks: Tasks, interval_s: float | None, on_interval: Callable[[dict[str, Any]], None]
-) -> None:
+async def measure(load: WriteLoad, interval_s: float | None, on_interval: Callable[[dict[str, Any]], None]) -> None:
     """Run a load to its end, telling every `interval_s` how it goes. Its outcome is in the load."""
+    clock = asyncio.get_running_loop().time
     load.start()
     interval: Interval | None = None
     next_look = None
@@ -295,11 +294,8 @@ async def measure(
         if interval_s is not None and interval is None and load.started_at is not None:
             interval, next_look = Interval(load, load.started_at), load.started_at + interval_s
         times = [t for t in (load.stop_at, next_look) if t is not None]
-        load.news = Future()
-        if times:
-            tasks.at(min(times), load.news)
-        await load.news
-        now = tasks.clock()
+        await wait_until(load.news, min(times, default=None))
+        now = clock()
         load.on_clock(now)
         if interval is not None and next_look is not None and interval_s is not None and now >= next_look:
             on_interval(interval.next(now))
@@ -307,15 +303,15 @@ async def measure(
                 next_look += interval_s
 
 
-async def drain(load: WriteLoad, tasks: Tasks, limit_s: float) -> bool:
+async def drain(load: WriteLoad, limit_s: float) -> bool:
     """Wait for what is posted to complete; False when nothing moves for `limit_s`, or `stop` cut it short."""
-    deadline, seen = tasks.clock() + limit_s, load.progress()
+    clock = asyncio.get_running_loop().time
+    deadline, seen = clock() + limit_s, load.progress()
     while load.outstanding and load.failure is None and not load.hurried:
-        load.news = tasks.at(deadline)
-        await load.news
-        if tasks.clock() >= deadline:
+        await wait_until(load.news, deadline)
+        if clock() >= deadline:
             before, seen = seen, load.progress()
             if seen == before:
                 break
-            deadline = tasks.clock() + limit_s  # links with a rate take their time
+            deadline = clock() + limit_s  # links with a rate take their time
     return not load.outstanding

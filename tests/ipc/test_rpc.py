@@ -1,9 +1,9 @@
-"""The JSON-lines protocol: both servers answer alike, and nothing a client sends takes one down."""
+"""The JSON-lines protocol: what the server answers, that nothing a client sends takes it down, and both clients."""
 
 import asyncio
 import contextlib
+import gc
 import json
-import selectors
 import socket
 import threading
 
@@ -11,17 +11,24 @@ import pytest
 
 from ipc import rpc
 from ipc.rpc import (
-    AsyncServer,
     JsonlClient,
     JsonlError,
     JsonlPeerError,
-    JsonlTimeout,
+    JsonlTimeoutError,
     LineBuffer,
-    SelectorServer,
+    RpcClient,
+    RpcServer,
 )
 
 
-def handle(request, connection):
+async def awaited(request):
+    await asyncio.sleep(0.05)
+    if request["n"] < 0:
+        raise JsonlError("n is negative")
+    return {"n": request["n"]}
+
+
+def handle(request, call):
     match request["op"]:
         case "add":
             return {"sum": request["a"] + request["b"]}
@@ -32,57 +39,22 @@ def handle(request, connection):
         case "never":
             return None
         case "later":
-            connection.answer(request, late=True)
+            call.answer({"late": True})
             return None
+        case "awaited":
+            return awaited(request)
         case other:
             raise JsonlError(f"no op {other!r} (has: add, refuse)")
 
 
-class SelectorThread:
-    """A SelectorServer in a thread, as a host agent would run it."""
-
-    def __init__(self, path):
-        self.selector = selectors.DefaultSelector()
-        self.server = SelectorServer(path, handle, self.selector, on_watch=lambda request: [{"event": "hello"}])
-        self.wake, self.wait = socket.socketpair()
-        self.todo = []
-        self.selector.register(self.wait, selectors.EVENT_READ, self.on_wake)
-        self.running = True
-        self.thread = threading.Thread(target=self.run)
-        self.thread.start()
-
-    def on_wake(self, mask):
-        self.wait.recv(100)
-        while self.todo:
-            self.todo.pop(0)()
-
-    def run(self):
-        while self.running:
-            for key, mask in self.selector.select(5):
-                key.data(mask)
-        self.server.close()
-
-    def publish(self, event, **fields):
-        self.todo.append(lambda: self.server.publish(event, **fields))
-        self.wake.send(b"x")
-
-    def stop(self):
-        self.running = False
-        self.wake.send(b"x")
-        self.thread.join()
-        self.selector.close()
-        self.wake.close()
-        self.wait.close()
-
-
-class AsyncThread:
-    """An AsyncServer in a thread, as the controller would run it."""
+class ServerThread:
+    """An RpcServer in a thread."""
 
     def __init__(self, path):
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever)
         self.thread.start()
-        start = AsyncServer.start(path, handle, on_watch=lambda request: [{"event": "hello"}])
+        start = RpcServer.start(path, handle, on_watch=lambda request: [{"event": "hello"}])
         try:
             self.server = asyncio.run_coroutine_threadsafe(start, self.loop).result()
         except BaseException:
@@ -102,14 +74,9 @@ class AsyncThread:
         self.loop.close()
 
 
-@pytest.fixture(params=[SelectorThread, AsyncThread])
-def kind(request):
-    return request.param
-
-
 @pytest.fixture
-def server(kind, tmp_path):
-    running = kind(tmp_path / "h0.sock")
+def server(tmp_path):
+    running = ServerThread(tmp_path / "h0.sock")
     yield running
     running.stop()
 
@@ -154,7 +121,7 @@ def test_request__bug_in_handler_is_an_answer(client):
 
 
 def test_request__timeout_then_next_request_gets_its_own_answer(client):
-    with pytest.raises(JsonlTimeout, match="h0: never: no answer in time"):
+    with pytest.raises(JsonlTimeoutError, match="h0: never: no answer in time"):
         client.request("never", timeout_s=0.05)
     assert client.request("add", a=2, b=2) == {"sum": 4}
 
@@ -198,8 +165,8 @@ def test_server__endless_line_ends_that_connection_only(server, client, tmp_path
     assert client.request("add", a=1, b=1) == {"sum": 2}
 
 
-def test_watch__snapshot_then_events_then_end(kind, tmp_path):
-    running = kind(tmp_path / "h0.sock")
+def test_watch__snapshot_then_events_then_end(tmp_path):
+    running = ServerThread(tmp_path / "h0.sock")
     watch = JsonlClient(tmp_path / "h0.sock").watch()
     assert watch.get(5) == {"event": "hello"}
     assert watch.get(0.01) is None
@@ -220,27 +187,27 @@ def test_watch__client_that_left_does_not_disturb(server, client):
     assert client.request("add", a=1, b=1) == {"sum": 2}
 
 
-def test_client__reconnects_to_a_restarted_server(kind, tmp_path):
-    first = kind(tmp_path / "h0.sock")
+def test_client__reconnects_to_a_restarted_server(tmp_path):
+    first = ServerThread(tmp_path / "h0.sock")
     client = JsonlClient(tmp_path / "h0.sock")
     assert client.request("add", a=1, b=1) == {"sum": 2}
     first.stop()
     assert not (tmp_path / "h0.sock").exists()
     with pytest.raises(JsonlError, match="nobody listens"):
         client.request("add", a=1, b=1)
-    second = kind(tmp_path / "h0.sock")
+    second = ServerThread(tmp_path / "h0.sock")
     assert client.request("add", a=1, b=1) == {"sum": 2}
     client.close()
     second.stop()
 
 
-def test_listen__stale_file_replaced_live_one_refused(kind, tmp_path):
+def test_listen__stale_file_replaced_live_one_refused(tmp_path):
     path = tmp_path / "h0.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
-    running = kind(path)
+    running = ServerThread(path)
     with pytest.raises(JsonlError, match="another process answers there"):
-        kind(path)
+        ServerThread(path)
     running.stop()
 
 
@@ -268,3 +235,110 @@ def test_line_buffer__any_cut_gives_the_same_lines():
         buffer = LineBuffer()
         assert buffer.feed(data[:cut]) + buffer.feed(data[cut:]) == [b'{"a":1}', b'{"b":2}']
         assert buffer.feed(b"\n") == [b"rest"]
+
+
+# ---- the asyncio client -------------------------------------------------------------------------------------
+
+
+def served(tmp_path, story, on_watch=None):
+    """Run `story(server, client)` in one loop."""
+
+    async def run():
+        server = await RpcServer.start(tmp_path / "h2.sock", handle, on_watch=on_watch)
+        client = await RpcClient.connect(tmp_path / "h2.sock", peer="its agent", hint=" (see log/h2.log)")
+        try:
+            await story(server, client)
+        finally:
+            client.close()
+            await server.close()
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_call__answers_refusals_and_the_end_of_the_server(tmp_path):
+    lost = []
+
+    async def story(server, client):
+        client.on_lost = lost.append
+        assert await client.call("add", a=1, b=2) == {"sum": 3}
+        with pytest.raises(JsonlPeerError, match=r"^h2: refuse: no host 'h9' \(has: h0, h1\)$"):
+            await client.call("refuse")
+        waiting = client.call("never")
+        await client.call("add", a=1, b=2)  # by then the server has read what is before it
+        await server.close()
+        with pytest.raises(JsonlError, match=r"^h2: never: its agent closed the connection \(see log/h2.log\)$"):
+            await waiting
+        with pytest.raises(JsonlError, match="h2: add: its agent has closed the connection"):
+            await client.call("add", a=1, b=2)
+
+    served(tmp_path, story)
+    assert lost == ["h2: its agent closed the connection (see log/h2.log)"]
+
+
+def test_call__one_that_waits_holds_up_no_other(tmp_path):
+    async def story(server, client):
+        slow, never, bad = client.call("awaited", n=1), client.call("never"), client.call("awaited", n=-1)
+        assert await client.call("add", a=1, b=2) == {"sum": 3} and not slow.done()
+        assert await slow == {"n": 1}
+        with pytest.raises(JsonlPeerError, match="h2: awaited: n is negative"):
+            await bad
+        client.tell("refuse")
+        await client.call("add", a=1, b=2)
+        client.close()
+        with pytest.raises(JsonlError, match="h2: never: the connection was closed here"):
+            await never
+
+    served(tmp_path, story)
+
+
+def test_call__that_nobody_awaits_is_not_logged(tmp_path, caplog):
+    async def story(server, client):
+        client.call("never")
+        client.tell("refuse")
+        await client.call("add", a=1, b=2)
+        client.close()
+        gc.collect()
+
+    served(tmp_path, story)
+    assert "never retrieved" not in caplog.text
+
+
+def test_connect__nobody_listens(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        asyncio.run(RpcClient.connect(tmp_path / "h2.sock"))
+
+
+def test_watch__begins_with_the_agreement_and_ends_with_the_server(tmp_path):
+    seen = []
+
+    async def story(server, client):
+        async for event in client.watch(events=["port"]):
+            seen.append(event)
+            if len(seen) == 1:
+                server.publish("ev", t=1.0)
+                server.publish("port", t=2.0)
+            elif event["event"] == "port":
+                await server.close()
+
+    served(tmp_path, story, on_watch=lambda request: [{"event": "hello"}])
+    assert seen == [{}, {"event": "hello"}, {"event": "port", "t": 2.0}]
+
+
+def test_on_close__tells_once_that_a_client_has_gone(tmp_path):
+    gone = []
+
+    def handler(request, call):
+        call.client.on_close(lambda: gone.append(request["op"]))
+        return {}
+
+    async def run():
+        server = await RpcServer.start(tmp_path / "s", handler)
+        client = await RpcClient.connect(tmp_path / "s")
+        await client.call("a")
+        client.close()
+        while not gone:
+            await asyncio.sleep(0)
+        await server.close()
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+    assert gone == ["a"]

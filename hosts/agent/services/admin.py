@@ -10,17 +10,38 @@ import os
 import resource
 import time
 from collections.abc import Callable, Iterable
-from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
+
+from msgspec import Meta
 
 from hosts.agent.connections import Connections
 from hosts.agent.ports import HostPorts
 from hosts.agent.regions import Regions
-from hosts.agent.requests import Fields, RequestError, take
-from hosts.agent.rpc_server import rpc
 from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
 from hosts.traffic.file_transfer import Transfer
-from ipc.rpc import ServerConnection as Client
+from ipc.requests import Number, Request, RequestError, check_range
+from ipc.rpc import Message, RpcCall
+from ipc.rpc_table import rpc
+
+
+class HelloRequest(Request, tag="hello"):
+    """Who are you?"""
+
+
+class AgentStatusRequest(Request, tag="status"):
+    """How are you?"""
+
+
+class NicRateRequest(Request, tag="nic_rate"):
+    """Pace the port of `plane` (None: all) at `rate_bps` (0: no limit; None: leave it)."""
+
+    plane: Number | None = None
+    rate_bps: Annotated[float, Meta(ge=0, le=1e13)] | None = None
+
+
+class AgentShutdownRequest(Request, tag="shutdown"):
+    """End."""
 
 
 class AdminService:
@@ -43,8 +64,11 @@ class AdminService:
         self._host = connections.host.name
         self._started_at = time.monotonic()
 
-    @rpc("hello")
-    def hello(self, request: Fields, client: Client) -> Fields:
+    @rpc(HelloRequest)
+    def hello(self, _request: HelloRequest, _call: RpcCall) -> Message:
+        """Version, host, NIC, ports and configuration."""
+        from importlib.metadata import PackageNotFoundError, version  # slow to import, and nothing starts with it
+
         try:
             ours = version("mrc-testbed")
         except PackageNotFoundError:
@@ -58,8 +82,8 @@ class AdminService:
             "config": self._config.to_json(),
         }
 
-    @rpc("status")
-    def status(self, request: Fields, client: Client) -> Fields:
+    @rpc(AgentStatusRequest)
+    def status(self, _request: AgentStatusRequest, _call: RpcCall) -> Message:
         """Host, ports with their counters, CPU seconds and memory of this process; regions, QPs and transfers.
 
         `unclaimed`: packets for QPs that do not exist here or belong to another host.
@@ -83,15 +107,16 @@ class AdminService:
             "transfers": [transfer.to_json() for transfer in self._transfers],
         }
 
-    @rpc("nic_rate")
-    def nic_rate(self, request: Fields, client: Client) -> Fields:
+    @rpc(NicRateRequest)
+    def nic_rate(self, request: NicRateRequest, _call: RpcCall) -> Message:
         """Pace our ports at `rate_bps` (0: no limit), the one of `plane` or all; without a rate, tell what they have.
 
         The other direction of a link is the switch's. Congestion control keeps the rate it was configured with.
         """
         ports = self._ports
-        plane = take(request, "plane", int, None, high=self._connections.plan.planes - 1)
-        rate = take(request, "rate_bps", float, None, high=1e13)
+        plane, rate = request.plane, request.rate_bps
+        if plane is not None:
+            check_range("plane", plane, 0, self._connections.plan.planes - 1)
         if rate is not None:
             if 0 < rate < 1e3:
                 raise RequestError(f"rate_bps = {rate:g}: at least 1000, or 0 for no limit")
@@ -99,7 +124,8 @@ class AdminService:
                 ports.set_rate(one, rate or None)
         return {"rates": {str(one): ports.rates.get(one) for one in ports.nic.ports}}
 
-    @rpc("shutdown")
-    def shutdown(self, request: Fields, client: Client) -> Fields:
+    @rpc(AgentShutdownRequest)
+    def shutdown(self, _request: AgentShutdownRequest, _call: RpcCall) -> Message:
+        """End the agent."""
         self._stop()
         return {}

@@ -10,33 +10,43 @@ path. A probe needs no QP (mrc-protocol §6.10). A `probe` event tells what beca
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import Callable
+from typing import Annotated
+
+from msgspec import Meta
 
 from hosts.agent.path_health import uplink_of
-from hosts.agent.requests import Fields, take
 from hosts.agent.services.local_end import LocalEnd
-from hosts.agent.tasks import Future
 from hosts.engine.events import EvProbeResult
-from ipc.rpc import ServerConnection as Client
-from ipc.rpc import event_of
+from ipc.requests import Request
+from ipc.rpc import Message, ServerConnection, event_of
+from ipc.service import wait_until
 
 MAX_COUNT = 1 << 20
 SPREAD = 0.5
 """Share of the interval over which the probes of a round leave."""
 
 
-class EvPing:
-    """One `ev_sweep`: `peer`, `count` of rounds (0: until stopped) `interval_s` apart, `wait_s` for an answer."""
+class EvSweepRequest(Request, tag="ev_sweep"):
+    """`count` rounds (0: until stopped), `interval_s` apart; an answer is waited for `wait_s`."""
 
-    def __init__(self, local: LocalEnd, client: Client, request: Fields) -> None:
+    peer: str
+    count: Annotated[int, Meta(ge=0, le=MAX_COUNT)] = 4
+    interval_s: Annotated[float, Meta(ge=0.001, le=3600)] = 0.2
+    wait_s: Annotated[float, Meta(ge=0.001, le=60)] = 1.0
+
+
+class EvPing:
+    """One EvSweepRequest under way, for one client."""
+
+    def __init__(self, local: LocalEnd, client: ServerConnection, request: EvSweepRequest) -> None:
         self._local, self._client = local, client
-        self.peer = local.connections.peer_host(take(request, "peer", str))
-        self.count = take(request, "count", int, 4, high=MAX_COUNT)
-        self.interval_s = take(request, "interval_s", float, 0.2, low=0.001, high=3600)
-        self.wait_s = take(request, "wait_s", float, 1.0, low=0.001, high=60)
+        self.peer = local.connections.peer_host(request.peer)
+        self.count, self.interval_s, self.wait_s = request.count, request.interval_s, request.wait_s
         self._evs = local.connections.plan.ev_planes(local.connections.host, self.peer)
         self._waiting: set[int] = set()
-        self._news = Future()
+        self._news = asyncio.Event()
         self._stopped = False
 
     def stop(self) -> None:
@@ -44,12 +54,12 @@ class EvPing:
         self._stopped = True
         self._news.set()
 
-    async def run(self, begun: Any) -> str:
+    async def run(self, begun: Callable[[Message], None]) -> str:
         """The whole sweep; `begun(fields)` answers the client. Returns done or stopped."""
-        tasks = self._local.tasks
+        clock = asyncio.get_running_loop().time
         begun({"host": self._local.host, "peer": self.peer.name, "evs": [list(pair) for pair in self._evs]})
         gap = self.interval_s * SPREAD / len(self._evs)
-        start, number = tasks.clock(), 0
+        start, number = clock(), 0
         try:
             while not self._stopped and (number < self.count or not self.count):
                 for index, (ev, plane) in enumerate(self._evs):
@@ -59,18 +69,16 @@ class EvPing:
                     self._probe(ev, plane, number)
                 number += 1
             while self._waiting and not self._stopped:
-                self._news = Future()
-                await self._news
+                await wait_until(self._news, None)
         finally:
             for request_id in self._waiting:
                 self._local.connections.forget_probe(request_id)
         return "stopped" if self._stopped else "done"
 
     async def _until(self, when: float) -> None:
-        tasks = self._local.tasks
-        while not self._stopped and tasks.clock() < when:
-            self._news = tasks.at(when)
-            await self._news
+        clock = asyncio.get_running_loop().time
+        while not self._stopped and clock() < when:
+            await wait_until(self._news, when)
 
     def _probe(self, ev: int, plane: int, number: int) -> None:
         connections = self._local.connections

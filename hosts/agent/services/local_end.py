@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from hosts.agent.connections import Connections
 from hosts.agent.regions import Regions
-from hosts.agent.tasks import Tasks
+from hosts.engine.config import PATH_MTUS
+from ipc.requests import RequestError
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,6 @@ class LocalEnd:
 
     connections: Connections
     regions: Regions
-    tasks: Tasks
     pmtu_bytes: int
     """Largest path MTU configured."""
     rates: Callable[[], dict[int, float]]
@@ -31,3 +31,12 @@ class LocalEnd:
     @property
     def planes(self) -> int:
         return self.connections.plan.planes
+
+
+def checked_pmtu(asked: int | None, most: int) -> int:
+    """The path MTU asked for, or `most`, the one configured. Raises RequestError."""
+    pmtu = most if asked is None else asked
+    if pmtu not in PATH_MTUS or pmtu > most:
+        allowed = [mtu for mtu in PATH_MTUS if mtu <= most]
+        raise RequestError(f"pmtu = {pmtu}: must be one of {', '.join(map(str, allowed))}")
+    return pmtu

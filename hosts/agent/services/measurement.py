@@ -14,17 +14,16 @@ stopped or failed, and `error`. When the client goes, the test ends and both end
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Annotated, Protocol
+
+from msgspec import Meta
 
 from hosts.agent.connections import MRC
-from hosts.agent.peer_agent import PeerAgent
-from hosts.agent.requests import Fields, RequestError, pmtu_of, take
-from hosts.agent.rpc_server import Later, rpc
-from hosts.agent.services.ev_ping import EvPing
-from hosts.agent.services.local_end import LocalEnd
+from hosts.agent.services.ev_ping import EvPing, EvSweepRequest
+from hosts.agent.services.local_end import LocalEnd, checked_pmtu
 from hosts.agent.session import ClientSession, ClientSessions
-from hosts.agent.tasks import Task
 from hosts.traffic.write_benchmark import (
     DEPTH_BYTES,
     DRAIN_S,
@@ -34,8 +33,9 @@ from hosts.traffic.write_benchmark import (
     drain,
     measure,
 )
-from ipc.rpc import ServerConnection as Client
-from ipc.rpc import event_of
+from ipc.requests import Number, Request, RequestError, Rkey
+from ipc.rpc import Message, RpcCall, RpcClient, ServerConnection, event_of
+from ipc.rpc_table import Later, rpc
 
 MAX_QPS = 256
 MAX_DEPTH = 1 << 16
@@ -48,50 +48,88 @@ DEPTH = 128
 """perftest's default."""
 
 
-class TestFailed(Exception):
+class TestFailedError(Exception):
     """A test that could not be carried to its end; says why, and what to look at."""
 
     __test__ = False  # no test of pytest's
 
 
-def _sizes(request: Fields) -> list[int]:
-    sizes = take(request, "sizes", list)
-    if not 1 <= len(sizes) <= 64 or not all(type(s) is int and 1 <= s <= MAX_SIZE for s in sizes):
-        raise RequestError(f"sizes = {sizes!r}: 1 to 64 numbers of 1 to {MAX_SIZE} bytes")
-    return sizes
+WriteSizes = Annotated[
+    list[Annotated[int, Meta(ge=1, le=MAX_SIZE)]],
+    Meta(min_length=1, max_length=64, description=f"1 to 64 numbers of 1 to {MAX_SIZE} bytes"),
+]
+WriteCounts = Annotated[
+    list[Annotated[int, Meta(ge=1, le=MAX_ITERATIONS)]],
+    Meta(description=f"a number of 1 to {MAX_ITERATIONS} for each size"),
+]
 
 
-def _ends(request: Fields) -> tuple[list[int] | None, float | None]:
-    """(iterations of each size, duration in seconds), one of them None. Raises RequestError."""
-    duration = take(request, "duration_s", float, None, low=0.01, high=MAX_DURATION_S)
-    given = request.get("iterations")
-    if (given is None) == (duration is None):
-        raise RequestError("give either `iterations` or `duration_s`")
-    if duration is not None:
-        return None, duration
-    iterations = take(request, "iterations", list)
-    if not all(type(n) is int and 1 <= n <= MAX_ITERATIONS for n in iterations):
-        raise RequestError(f"iterations = {iterations!r}: a number of 1 to {MAX_ITERATIONS} for each size")
-    return iterations, None
+class _Writes(Request):
+    """What to write, size after size: for `duration_s`, or a number of `iterations` of each size."""
+
+    sizes: WriteSizes
+    iterations: WriteCounts | None = None
+    duration_s: Annotated[float, Meta(ge=0.01, le=MAX_DURATION_S)] | None = None
+    depth: Annotated[int, Meta(ge=1, le=MAX_DEPTH)] | None = None
+    warm_up: Annotated[int, Meta(ge=0, le=MAX_ITERATIONS)] = 0
+
+
+class _PeerWrites(_Writes, kw_only=True):
+    """Writes towards a peer, over QPs made for them."""
+
+    peer: str
+    transport: str = MRC
+    pmtu: Number | None = None
+    qps: Annotated[int, Meta(ge=1, le=MAX_QPS)] = 1
+    bidirectional: bool = False
+    interval_s: Annotated[float, Meta(ge=0.05, le=MAX_DURATION_S)] | None = None
+
+
+class WriteBwRequest(_PeerWrites, tag="write_bw"):
+    """Measure bandwidth; tell how it goes every `interval_s`."""
+
+
+class WriteLatRequest(_PeerWrites, tag="write_lat"):
+    """Measure the latency of single writes: one QP, one write at a time, one direction, whatever is asked for."""
+
+
+class RunWritesRequest(_Writes, tag="run_writes", kw_only=True):
+    """The other direction of a WriteBwRequest: on QPs made for this client, to its region."""
+
+    qpns: Annotated[list[Number], Meta(min_length=1, max_length=MAX_QPS, description=f"1 to {MAX_QPS} numbers")]
+    stride: Annotated[int, Meta(ge=0, le=MAX_SIZE)]
+    remote_va: Number
+    rkey: Rkey
+
+
+class StopWorkRequest(Request, tag="stop_work"):
+    """End a test: the one of that number, or what runs for this client."""
+
+    work: Number | None = None
+
+
+class ReleaseRequest(Request, tag="release"):
+    """Let go of what was made for this client."""
 
 
 AHEAD_S = 0.5
 """Where ports have a rate: as much of it is posted at a time when nothing is asked."""
 
 
-def shapes_of(request: Fields, *, depth: int | None = None, rate_bps: float | None = None) -> list[LoadShape]:
-    """What to measure, one Shape for each size; `rate_bps`: of our ports together. Raises RequestError."""
-    sizes = _sizes(request)
-    iterations, duration = _ends(request)
+def shapes_of(request: _Writes, *, depth: int | None = None, rate_bps: float | None = None) -> list[LoadShape]:
+    """What to measure, one shape for each size; `rate_bps`: of our ports together. Raises RequestError."""
+    sizes, iterations, duration = request.sizes, request.iterations, request.duration_s
+    if (iterations is None) == (duration is None):
+        raise RequestError("give either `iterations` or `duration_s`")
     if iterations is not None and len(iterations) != len(sizes):
         raise RequestError(f"{len(sizes)} sizes and {len(iterations)} iterations: give one number for each size")
-    asked = take(request, "depth", int, None, low=1, high=MAX_DEPTH) if depth is None else depth
-    warm_up = take(request, "warm_up", int, 0, high=MAX_ITERATIONS)
+    asked = request.depth if depth is None else depth
     ahead = DEPTH_BYTES if rate_bps is None else min(DEPTH_BYTES, int(rate_bps / 8 * AHEAD_S))
     out = []
     for index, size in enumerate(sizes):
         deep = asked or max(2, min(DEPTH, ahead // size))
-        out.append(LoadShape(size, deep, None if iterations is None else iterations[index], duration, warm_up))
+        each = None if iterations is None else iterations[index]
+        out.append(LoadShape(size, deep, each, duration, request.warm_up))
     return out
 
 
@@ -99,19 +137,25 @@ class WriteTest:
     """One write_bw or write_lat: sets QPs and memory up at both ends, measures size after size, tells the client."""
 
     def __init__(
-        self, local: LocalEnd, client: Client, session: ClientSession, request: Fields, *, times: bool
+        self,
+        local: LocalEnd,
+        client: ServerConnection,
+        session: ClientSession,
+        request: _PeerWrites,
+        *,
+        times: bool,
     ) -> None:
         self._local, self._client, self._session = local, client, session
         self._times = times
-        self.peer = local.connections.peer_host(take(request, "peer", str)).name
+        self.peer = local.connections.peer_host(request.peer).name
         rates = local.rates()
         rate = sum(rates.values()) if len(rates) == local.planes else None
         self.shapes = shapes_of(request, depth=1 if times else None, rate_bps=rate)
-        self.qps = 1 if times else take(request, "qps", int, 1, low=1, high=MAX_QPS)
-        self.bidirectional = not times and take(request, "bidirectional", bool, False)
-        self.interval_s = take(request, "interval_s", float, None, low=0.05, high=MAX_DURATION_S)
-        self.transport = local.connections.transport(take(request, "transport", str, MRC))
-        self.pmtu_bytes = pmtu_of(request, local.pmtu_bytes)
+        self.qps = 1 if times else request.qps
+        self.bidirectional = not times and request.bidirectional
+        self.interval_s = request.interval_s
+        self.transport = local.connections.transport(request.transport)
+        self.pmtu_bytes = checked_pmtu(request.pmtu, local.pmtu_bytes)
         self.largest = max(shape.size for shape in self.shapes)
         if self.largest * self.qps > MAX_TEST_BYTES:
             raise RequestError(f"{self.qps} QPs of {self.largest} bytes: at most {MAX_TEST_BYTES} bytes in all")
@@ -131,9 +175,9 @@ class WriteTest:
         if self._load is not None:
             self._load.fail(why)
 
-    async def run(self, begun: Any) -> str:
-        """The whole test; `begun(fields)` answers the client. Returns done or stopped. Raises TestFailed, refusals."""
-        agent = self._local.connections.dial(self.peer)
+    async def run(self, begun: Callable[[Message], None]) -> str:
+        """The whole test; `begun(fields)` answers the client. Returns done or stopped, raises TestFailedError."""
+        agent = await self._local.connections.dial(self.peer)
         agent.on_lost = self._peer_lost
         try:
             flows, here = await self._set_up(agent)
@@ -151,7 +195,7 @@ class WriteTest:
             agent.close()
             self._session.release()
 
-    async def _set_up(self, agent: PeerAgent) -> tuple[list[LoadFlow], dict[str, int]]:
+    async def _set_up(self, agent: RpcClient) -> tuple[list[LoadFlow], dict[str, int]]:
         """Flows of QPs towards the peer, and the address of our region for its writes towards us."""
         target = await agent.call("register", length=self.largest * self.qps, owned=True)
         here = {}
@@ -168,7 +212,7 @@ class WriteTest:
             flows.append(LoadFlow(connection, data, target["va"] + index * self.largest, target["rkey"]))
         return flows, here
 
-    def _described(self, flows: list[LoadFlow]) -> Fields:
+    def _described(self, flows: list[LoadFlow]) -> Message:
         connections = [flow.connection for flow in flows]
         return {
             "host": self._local.host,
@@ -182,20 +226,20 @@ class WriteTest:
             "qps": [{"qpn": one.qp.qpn, "remote_qpn": one.remote_qpn} for one in connections],
         }
 
-    async def _measure(self, agent: PeerAgent, shape: LoadShape, flows: list[LoadFlow], here: dict[str, int]) -> None:
-        """One size; tells its result. Raises TestFailed."""
-        tasks = self._local.tasks
+    async def _measure(self, agent: RpcClient, shape: LoadShape, flows: list[LoadFlow], here: dict[str, int]) -> None:
+        """One size; tells its result. Raises TestFailedError."""
+        clock = asyncio.get_running_loop().time
         flows = [LoadFlow(f.connection, f.data[: shape.size], f.remote_va, f.rkey) for f in flows]
-        load = self._load = WriteLoad(shape, flows, tasks.clock, times=self._times)
+        load = self._load = WriteLoad(shape, flows, clock, times=self._times)
         other = None
         if self.bidirectional:
             other = agent.call("run_writes", **self._mirror(shape, flows, here))
-        await measure(load, tasks, self.interval_s, lambda fields: self.tell("interval", bytes=shape.size, **fields))
+        await measure(load, self.interval_s, lambda fields: self.tell("interval", bytes=shape.size, **fields))
         if load.stopped and other is not None:
-            agent.call("stop_work")
-        drained = await drain(load, tasks, DRAIN_S)
+            agent.tell("stop_work")
+        drained = await drain(load, DRAIN_S)
         if load.failure is not None:
-            raise TestFailed(self._explained(load.failure))
+            raise TestFailedError(self._explained(load.failure))
         result = load.result()
         if self._times:
             result |= load.latencies()
@@ -203,12 +247,12 @@ class WriteTest:
             result["reverse"] = (await other)["result"]
         self.tell("result", **result)
         if not drained and not self._stopped:
-            raise TestFailed(
+            raise TestFailedError(
                 f"{load.outstanding} writes to {self.peer} did not complete, and nothing moves since {DRAIN_S:g} s "
                 f"(is a path left? `mrc-ping {self.peer}`)"
             )
 
-    def _mirror(self, shape: LoadShape, flows: list[LoadFlow], here: dict[str, int]) -> Fields:
+    def _mirror(self, shape: LoadShape, flows: list[LoadFlow], here: dict[str, int]) -> Message:
         """The request for the other direction."""
         ends = {"duration_s": shape.duration_s} if shape.iterations is None else {"iterations": [shape.iterations]}
         return {
@@ -221,7 +265,7 @@ class WriteTest:
             return failure
         return f"{failure}: nothing came back over any path (see `mrc-ping {self.peer}`, and log/{self.peer}.log)"
 
-    def tell(self, event: str, **fields: Any) -> None:
+    def tell(self, event: str, **fields: object) -> None:
         """An event for the client."""
         self._client.send(event_of(event, None, fields))
 
@@ -229,106 +273,111 @@ class WriteTest:
 class RunningWork(Protocol):
     """Something that runs for a client: its answer by `begun`, then events; returns done or stopped."""
 
-    async def run(self, begun: Callable[[Fields], None]) -> str: ...
+    async def run(self, begun: Callable[[Message], None]) -> str:
+        """To the end."""
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        """End soon."""
+
+
+ErrorText = Callable[[RpcCall, Exception], str]
 
 
 class MeasurementService:
     """`error_text`: what a client is told of an error that ended its test."""
 
-    def __init__(
-        self, local: LocalEnd, sessions: ClientSessions, error_text: Callable[[Fields, Exception], str]
-    ) -> None:
+    def __init__(self, local: LocalEnd, sessions: ClientSessions, error_text: ErrorText) -> None:
         self._local, self._sessions, self._error_text = local, sessions, error_text
         self._last_work = 0
-        self._work: dict[int, tuple[RunningWork, ClientSession]] = {}
+        self._work: dict[int, tuple[RunningWork, ClientSession, asyncio.Task[str]]] = {}
         """What has not ended, by number; work told to stop included."""
 
-    @rpc("write_bw")
-    def write_bw(self, request: Fields, client: Client) -> None:
+    @rpc(WriteBwRequest)
+    def write_bw(self, request: WriteBwRequest, call: RpcCall) -> None:
         """Bandwidth of writes towards a peer."""
-        session = self._idle_session(client)
-        self._start(WriteTest(self._local, client, session, request, times=False), session, request, client)
+        session = self._idle_session(call.client)
+        self._start(WriteTest(self._local, call.client, session, request, times=False), session, call)
 
-    @rpc("write_lat")
-    def write_lat(self, request: Fields, client: Client) -> None:
+    @rpc(WriteLatRequest)
+    def write_lat(self, request: WriteLatRequest, call: RpcCall) -> None:
         """Latency of single writes towards a peer, from posting to completion."""
-        session = self._idle_session(client)
-        self._start(WriteTest(self._local, client, session, request, times=True), session, request, client)
+        session = self._idle_session(call.client)
+        self._start(WriteTest(self._local, call.client, session, request, times=True), session, call)
 
-    @rpc("ev_sweep")
-    def ev_sweep(self, request: Fields, client: Client) -> None:
+    @rpc(EvSweepRequest)
+    def ev_sweep(self, request: EvSweepRequest, call: RpcCall) -> None:
         """EV probes over all paths to a peer."""
-        session = self._idle_session(client)
-        self._start(EvPing(self._local, client, request), session, request, client)
+        session = self._idle_session(call.client)
+        self._start(EvPing(self._local, call.client, request), session, call)
 
-    def _idle_session(self, client: Client) -> ClientSession:
+    def _idle_session(self, client: ServerConnection) -> ClientSession:
         """What a new test may own: a client runs one thing at a time."""
         session = self._sessions.of(client)
-        if session.has_qps or any(owner is session for _, owner in self._work.values()):
+        if session.has_qps or any(owner is session for _, owner, _ in self._work.values()):
             raise RequestError("this connection has a test running: open another one, or `stop_work` first")
         return session
 
-    def _start(self, work: RunningWork, session: ClientSession, request: Fields, client: Client) -> None:
+    def _start(self, work: RunningWork, session: ClientSession, call: RpcCall) -> None:
         """Run `work`, answer when it has begun, tell the end as an event."""
         self._last_work += 1
         number = self._last_work
-        self._work[number] = work, session
         session.runs(work.stop)
         answered = False
 
-        def begun(fields: Fields) -> None:
+        def begun(fields: Message) -> None:
             nonlocal answered
             answered = True
-            client.answer(request, work=number, **fields)
+            call.answer({"work": number, **fields})
 
-        def on_done(task: Task) -> None:
+        def on_done(task: asyncio.Task[str]) -> None:
             del self._work[number]
             session.ended(work.stop)
-            error = None if task.error is None else self._error_text(request, task.error)
+            if task.cancelled():
+                return
+            failure = task.exception()
+            error = self._error_text(call, failure) if isinstance(failure, Exception) else None
             if answered:
-                state = task.value if error is None else "failed"
-                client.send(event_of("end", None, {"work": number, "state": state, "error": error}))
+                state = task.result() if error is None else "failed"
+                call.client.send(event_of("end", None, {"work": number, "state": state, "error": error}))
             else:
-                client.refuse(request, error or "it ended before it began")
+                call.refuse(error or "it ended before it began")
 
-        self._local.tasks.spawn(work.run(begun), on_done)
+        task = asyncio.get_running_loop().create_task(work.run(begun))
+        self._work[number] = work, session, task
+        task.add_done_callback(on_done)
 
-    @rpc("stop_work")
-    def stop_work(self, request: Fields, client: Client) -> Fields:
+    @rpc(StopWorkRequest)
+    def stop_work(self, request: StopWorkRequest, call: RpcCall) -> Message:
         """End a test: the one of that number, or what runs for this client."""
-        number = take(request, "work", int, None)
+        number = request.work
         if number is None:
-            self._sessions.of(client).stop()
+            self._sessions.of(call.client).stop()
         elif number in self._work:
             self._work[number][0].stop()
         return {}
 
-    @rpc("release")
-    def release(self, request: Fields, client: Client) -> Fields:
+    @rpc(ReleaseRequest)
+    def release(self, _request: ReleaseRequest, call: RpcCall) -> Message:
         """Release the QPs and regions made with `owned` on this connection."""
-        self._sessions.of(client).release()
+        self._sessions.of(call.client).release()
         return {}
 
-    @rpc("run_writes")
-    def run_writes(self, request: Fields, client: Client) -> Later:
+    @rpc(RunWritesRequest)
+    def run_writes(self, request: RunWritesRequest, call: RpcCall) -> Later:
         """Post writes on QPs made for this client, towards its region; answered with what was measured."""
-        session, tasks = self._sessions.of(client), self._local.tasks
-        qpns = take(request, "qpns", list)
-        if not 1 <= len(qpns) <= MAX_QPS or not all(type(qpn) is int for qpn in qpns):
-            raise RequestError(f"qpns = {qpns!r}: 1 to {MAX_QPS} numbers")
+        session = self._sessions.of(call.client)
         (shape, *_) = shapes_of(request)
-        stride = take(request, "stride", int, high=MAX_SIZE)
-        va, rkey = take(request, "remote_va", int), take(request, "rkey", int, high=(1 << 32) - 1)
         data = memoryview(bytearray(shape.size))
-        flows = [LoadFlow(session.qp(n), data, va + i * stride, rkey) for i, n in enumerate(qpns)]
-        load = WriteLoad(shape, flows, tasks.clock)
+        flows = [
+            LoadFlow(session.qp(qpn), data, request.remote_va + index * request.stride, request.rkey)
+            for index, qpn in enumerate(request.qpns)
+        ]
+        load = WriteLoad(shape, flows, asyncio.get_running_loop().time)
         session.runs(load.stop)
 
-        async def run() -> Fields:
-            await measure(load, tasks, None, lambda fields: None)
-            await drain(load, tasks, DRAIN_S)
+        async def run() -> Message:
+            await measure(load, None, lambda _fields: None)
+            await drain(load, DRAIN_S)
             session.ended(load.stop)
             if load.failure is not None:
                 raise RequestError(load.failure)

@@ -8,12 +8,58 @@ receive_file    path, length           -> region      finish_file    region, sha
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from hosts.agent.regions import MAX_REGION_BYTES, Regions
-from hosts.agent.requests import Fields, RequestError, take
-from hosts.agent.rpc_server import Later, rpc
 from hosts.agent.session import ClientSessions
-from ipc.rpc import ServerConnection as Client
+from ipc.requests import Number, Request, RequestError
+from ipc.rpc import Message, RpcCall
+from ipc.rpc_table import Later, rpc
+
+Length = Annotated[int, Meta(ge=1, le=MAX_REGION_BYTES)]
+
+
+class RegisterRequest(Request, tag="register"):
+    """Zeroed memory; with `owned` it goes when this client does."""
+
+    length: Length
+    owned: bool = False
+
+
+class RegisterFileRequest(Request, tag="register_file"):
+    """A file mapped shared: an existing one, or with `create` a new one of `length` bytes."""
+
+    path: str
+    length: Length | None = None
+    create: bool = False
+
+
+class DeregisterRequest(Request, tag="deregister"):
+    """Let go of a region."""
+
+    region: Number
+
+
+class Sha256Request(Request, tag="sha256"):
+    """Hash a region."""
+
+    region: Number
+
+
+class ReceiveFileRequest(Request, tag="receive_file"):
+    """Room for a file."""
+
+    path: str
+    length: Annotated[int, Meta(ge=0, le=MAX_REGION_BYTES)]
+
+
+class FinishFileRequest(Request, tag="finish_file"):
+    """All of a received file is there, with that hash in hexadecimal."""
+
+    region: Number
+    sha256: str
 
 
 class MemoryService:
@@ -22,57 +68,53 @@ class MemoryService:
     def __init__(self, regions: Regions, sessions: ClientSessions, data_dir: Path) -> None:
         self._regions, self._sessions, self._data_dir = regions, sessions, data_dir
 
-    @rpc("register")
-    def register(self, request: Fields, client: Client) -> Fields:
+    @rpc(RegisterRequest)
+    def register(self, request: RegisterRequest, call: RpcCall) -> Message:
         """Zeroed memory; with `owned` it goes when this client does."""
-        length = take(request, "length", int, low=1, high=MAX_REGION_BYTES)
-        owned = take(request, "owned", bool, False)
-        region = self._regions.add_memory(length)
-        if owned:
-            self._sessions.of(client).own_region(region)
+        region = self._regions.add_memory(request.length)
+        if request.owned:
+            self._sessions.of(call.client).own_region(region)
         return region.to_json()
 
-    @rpc("register_file")
-    def register_file(self, request: Fields, client: Client) -> Fields:
-        path = Path(take(request, "path", str))
-        length = take(request, "length", int, None, low=1, high=MAX_REGION_BYTES)
-        create = take(request, "create", bool, False)
-        return self._regions.add_file(path, length, create).to_json()
+    @rpc(RegisterFileRequest)
+    def register_file(self, request: RegisterFileRequest, _call: RpcCall) -> Message:
+        """A file mapped shared."""
+        return self._regions.add_file(Path(request.path), request.length, request.create).to_json()
 
-    @rpc("deregister")
-    def deregister(self, request: Fields, client: Client) -> Fields:
-        self._regions.remove(self._regions.get(take(request, "region", int)))
+    @rpc(DeregisterRequest)
+    def deregister(self, request: DeregisterRequest, _call: RpcCall) -> Message:
+        """Let go of a region."""
+        self._regions.remove(self._regions.get(request.region))
         return {}
 
-    @rpc("sha256")
-    def sha256(self, request: Fields, client: Client) -> Later:
-        region = self._regions.get(take(request, "region", int))
+    @rpc(Sha256Request)
+    def sha256(self, request: Sha256Request, _call: RpcCall) -> Later:
+        """Hash a region step by step."""
+        region = self._regions.get(request.region)
 
-        async def hash_it() -> Fields:
+        async def hash_it() -> Message:
             return {"region": region.number, "sha256": await self._regions.sha256(region)}
 
         return hash_it()
 
-    @rpc("receive_file")
-    def receive_file(self, request: Fields, client: Client) -> Fields:
+    @rpc(ReceiveFileRequest)
+    def receive_file(self, request: ReceiveFileRequest, _call: RpcCall) -> Message:
         """Room for a file at an absolute `path`, or at one inside this host's data folder of the run folder."""
-        asked = Path(take(request, "path", str))
+        asked = Path(request.path)
         path = self._data_dir / asked
         if not asked.is_absolute() and not path.resolve().is_relative_to(self._data_dir.resolve()):
             raise RequestError(f"path = {str(asked)!r} leaves {self._data_dir}: give an absolute path for that")
-        length = take(request, "length", int, high=MAX_REGION_BYTES)
-        return self._regions.receive_file(path, length).to_json()
+        return self._regions.receive_file(path, request.length).to_json()
 
-    @rpc("finish_file")
-    def finish_file(self, request: Fields, client: Client) -> Later:
+    @rpc(FinishFileRequest)
+    def finish_file(self, request: FinishFileRequest, _call: RpcCall) -> Later:
         """Hash a received file; it gets its name when `sha256` is right, else it is removed. Answers our hash."""
         regions = self._regions
-        region = regions.get(take(request, "region", int))
-        expected = take(request, "sha256", str)
+        region = regions.get(request.region)
 
-        async def finish() -> Fields:
+        async def finish() -> Message:
             found = await regions.sha256(region)
-            if found != expected:
+            if found != request.sha256:
                 regions.remove(region)
                 return {"sha256": found, "path": None}
             return {"sha256": found, "path": str(regions.commit(region))}

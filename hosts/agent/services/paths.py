@@ -7,12 +7,37 @@ denylist   entries?          the whole list (hosts/agent/denylist.py); `deny`, `
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from hosts.agent.connections import Connections
 from hosts.agent.denylist import DenylistEntry
-from hosts.agent.requests import Fields, take
-from hosts.agent.rpc_server import rpc
-from ipc.rpc import ServerConnection as Client
+from ipc.requests import Request
+from ipc.rpc import Message, RpcCall
+from ipc.rpc_table import rpc
+
+
+class HealthRequest(Request, tag="health"):
+    """What is known of each path to `peer`; None: to all."""
+
+    peer: str | None = None
+
+
+class DenylistRequest(Request, tag="denylist"):
+    """The whole list; None: read it."""
+
+    entries: list[Any] | None = None
+
+
+class DenyRequest(Request, tag="deny"):
+    """Entries to add."""
+
+    entries: list[Any]
+
+
+class AllowRequest(Request, tag="allow"):
+    """Entries to remove."""
+
+    entries: list[Any]
 
 
 class PathService:
@@ -21,37 +46,37 @@ class PathService:
     def __init__(self, connections: Connections, clock: Callable[[], float]) -> None:
         self._connections, self._clock = connections, clock
 
-    @rpc("health")
-    def health(self, request: Fields, client: Client) -> Fields:
+    @rpc(HealthRequest)
+    def health(self, request: HealthRequest, _call: RpcCall) -> Message:
         """What is known of each path to `peer`, or to all peers: hosts/agent/path_health.py."""
         connections = self._connections
         return {
             "t": self._clock(),
             "host": connections.host.name,
             "mode": connections.plan.mode.value,
-            "peers": connections.health(take(request, "peer", str, None)),
+            "peers": connections.health(request.peer),
         }
 
-    @rpc("denylist")
-    def denylist(self, request: Fields, client: Client) -> Fields:
+    @rpc(DenylistRequest)
+    def denylist(self, request: DenylistRequest, _call: RpcCall) -> Message:
         """Set the whole list to `entries` (hosts/agent/denylist.py), or read it when none are given.
 
         Holds for all QPs of this agent, those made later too. Answers the list, the EVs it has taken out by peer, and
         how many EVs of QPs it changed. An EV whose last entry goes is GOOD again.
         """
-        return self._change(take(request, "entries", list, None), self._connections.denylist.set)
+        return self._change(request.entries, self._connections.denylist.set)
 
-    @rpc("deny")
-    def deny(self, request: Fields, client: Client) -> Fields:
+    @rpc(DenyRequest)
+    def deny(self, request: DenyRequest, _call: RpcCall) -> Message:
         """Add `entries` to the denylist."""
-        return self._change(take(request, "entries", list), self._connections.denylist.add)
+        return self._change(request.entries, self._connections.denylist.add)
 
-    @rpc("allow")
-    def allow(self, request: Fields, client: Client) -> Fields:
+    @rpc(AllowRequest)
+    def allow(self, request: AllowRequest, _call: RpcCall) -> Message:
         """Take `entries` off the denylist; those that are not on it are no error."""
-        return self._change(take(request, "entries", list), self._connections.denylist.remove)
+        return self._change(request.entries, self._connections.denylist.remove)
 
-    def _change(self, given: list | None, change: Callable[[list[DenylistEntry]], None]) -> Fields:
+    def _change(self, given: list[Any] | None, change: Callable[[list[DenylistEntry]], None]) -> Message:
         connections = self._connections
         changed = 0
         if given is not None:

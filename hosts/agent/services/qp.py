@@ -8,14 +8,56 @@ post_write   qpn, region, offset, length, remote_va, rkey    -> wr_id
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from hosts.agent.connections import MRC, Connections, QpUseError
 from hosts.agent.regions import Regions
-from hosts.agent.requests import Fields, RequestError, take
-from hosts.agent.rpc_server import Answer, rpc
 from hosts.agent.session import ClientSessions
 from hosts.engine.qp import QpAttributes
-from ipc.rpc import ServerConnection as Client
+from ipc.requests import Number, Request, RequestError, Rkey, check_range
+from ipc.rpc import Answer, Message, RpcCall
+from ipc.rpc_table import rpc
+
+
+class CreateQpRequest(Request, tag="create_qp"):
+    """A QP for `peer`; with `owned` it goes when this client does."""
+
+    peer: str
+    transport: str = MRC
+    owned: bool = False
+
+
+class ConnectQpRequest(Request, tag="connect_qp"):
+    """Connect a QP to one with the attributes `remote` (QpAttributes)."""
+
+    qpn: Number
+    remote: dict[str, Any]
+
+
+class QpStateRequest(Request, tag="qp_state"):
+    """How is it?"""
+
+    qpn: Number
+
+
+class CloseQpRequest(Request, tag="close_qp"):
+    """Close both ends, with `here_only` this one; only if it is connected to `remote_qpn` of `peer`, when given."""
+
+    qpn: Number
+    here_only: bool = False
+    peer: str | None = None
+    remote_qpn: Number | None = None
+
+
+class PostWriteRequest(Request, tag="post_write", kw_only=True):
+    """Write `length` bytes (None: the rest) from `offset` of a region to `remote_va`."""
+
+    qpn: Number
+    region: Number
+    offset: Number = 0
+    length: Number | None = None
+    remote_va: Number
+    rkey: Rkey
 
 
 class QpService:
@@ -26,27 +68,26 @@ class QpService:
     ) -> None:
         self._connections, self._regions, self._sessions, self._clock = connections, regions, sessions, clock
 
-    @rpc("create_qp")
-    def create_qp(self, request: Fields, client: Client) -> Fields:
+    @rpc(CreateQpRequest)
+    def create_qp(self, request: CreateQpRequest, call: RpcCall) -> Message:
         """A QP in INIT; with `owned` it goes when this client does, and no transfer takes it."""
-        peer, transport = take(request, "peer", str), take(request, "transport", str, MRC)
-        owned = take(request, "owned", bool, False)
-        connection = self._connections.create(peer, transport)
-        if owned:
+        connection = self._connections.create(request.peer, request.transport)
+        if request.owned:
             connection.reserved = True
-            self._sessions.of(client).own_qp(connection)
+            self._sessions.of(call.client).own_qp(connection)
         return {"qpn": connection.qp.qpn, "attributes": connection.qp.attributes().to_json()}
 
-    @rpc("connect_qp")
-    def connect_qp(self, request: Fields, client: Client) -> Fields:
-        connection = self._connections.get(take(request, "qpn", int))
-        remote = QpAttributes.from_json(take(request, "remote", dict))
-        self._connections.connect(connection, remote)
+    @rpc(ConnectQpRequest)
+    def connect_qp(self, request: ConnectQpRequest, _call: RpcCall) -> Message:
+        """INIT -> RTS towards `remote`."""
+        connection = self._connections.get(request.qpn)
+        self._connections.connect(connection, QpAttributes.from_json(request.remote))
         return {"state": connection.qp.state.value}
 
-    @rpc("qp_state")
-    def qp_state(self, request: Fields, client: Client) -> Fields:
-        connection = self._connections.get(take(request, "qpn", int))
+    @rpc(QpStateRequest)
+    def qp_state(self, request: QpStateRequest, _call: RpcCall) -> Message:
+        """State of a QP, and whom it is connected to."""
+        connection = self._connections.get(request.qpn)
         return {
             "state": connection.qp.state.value,
             "peer": connection.peer,
@@ -54,40 +95,37 @@ class QpService:
             "outstanding": connection.qp.outstanding(),
         }
 
-    @rpc("close_qp")
-    def close_qp(self, request: Fields, client: Client) -> Answer:
+    @rpc(CloseQpRequest)
+    def close_qp(self, request: CloseQpRequest, _call: RpcCall) -> Answer:
         """Close both ends; `remote_error` says why the other end could not be. With `here_only` this end alone,
         and only if it is connected to `remote_qpn` of `peer` when those are given.
         """
         connections = self._connections
-        connection = connections.get(take(request, "qpn", int))
-        peer = take(request, "peer", str, connection.peer)
-        remote_qpn = take(request, "remote_qpn", int, connection.remote_qpn)
+        connection = connections.get(request.qpn)
+        peer = connection.peer if request.peer is None else request.peer
+        remote_qpn = connection.remote_qpn if request.remote_qpn is None else request.remote_qpn
         if (peer, remote_qpn) != (connection.peer, connection.remote_qpn):
             raise QpUseError(f"QP {connection.qp.qpn} is not connected to QP {remote_qpn} of {peer}")
         connections.close(connection)
-        if take(request, "here_only", bool, False):
+        if request.here_only:
             return {"remote_error": None}
 
-        async def close_other() -> Fields:
+        async def close_other() -> Message:
             return {"remote_error": await connections.close_remote(connection)}
 
         return close_other()
 
-    @rpc("post_write")
-    def post_write(self, request: Fields, client: Client) -> Fields:
+    @rpc(PostWriteRequest)
+    def post_write(self, request: PostWriteRequest, _call: RpcCall) -> Message:
         """One write; what became of it is told by a `completion` event with this wr_id."""
-        connection = self._connections.get(take(request, "qpn", int))
-        region = self._regions.get(take(request, "region", int))
-        offset = take(request, "offset", int, 0, high=region.length)
-        length = take(request, "length", int, region.length - offset)
+        connection = self._connections.get(request.qpn)
+        region = self._regions.get(request.region)
+        offset = request.offset
+        check_range("offset", offset, 0, region.length)
+        length = region.length - offset if request.length is None else request.length
         if offset + length > region.length:
             where = f"region {region.number} ({region.length} bytes)"
             raise RequestError(f"{length} bytes at offset {offset} leave {where}")
-        wr_id = connection.qp.post_write(
-            region.memory.view[offset : offset + length],
-            take(request, "remote_va", int, high=(1 << 64) - 1),
-            take(request, "rkey", int, high=(1 << 32) - 1),
-            now=self._clock(),
-        )
+        data = region.memory.view[offset : offset + length]
+        wr_id = connection.qp.post_write(data, request.remote_va, request.rkey, now=self._clock())
         return {"wr_id": wr_id}

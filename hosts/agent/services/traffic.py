@@ -19,19 +19,21 @@ the connection it was made on and goes with it (session.py).
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta
 
 from hosts.agent.connections import MRC, Connection, Connections
 from hosts.agent.regions import Regions
-from hosts.agent.requests import Fields, RequestError, take
-from hosts.agent.rpc_server import rpc
 from hosts.agent.session import ClientSession, ClientSessions
-from hosts.agent.tasks import Tasks
 from hosts.engine.config import Config, ConfigError
 from hosts.engine.qp import QpAttributes
 from hosts.traffic.message_stream import FlowSender, FlowSink, StreamShape
-from ipc.rpc import ServerConnection as Client
+from ipc.requests import Number, Request, RequestError, RequestPart, Rkey, Seconds
+from ipc.rpc import Message, RpcCall, ServerConnection
+from ipc.rpc_table import rpc
 
 if TYPE_CHECKING:
     from hosts.traffic.collective_rank import RankDriver
@@ -41,6 +43,103 @@ MAX_DEPTH = 32
 """Messages of a flow in flight: as many WriteIMM as a peer takes (§5.3)."""
 MAX_COLLECTIVE = 1 << 26
 LATENCIES_MAX = 100_000
+
+Qpns = Annotated[list[Number], Meta(min_length=1, description="numbers of QPs made with flow_qp")]
+
+
+RankRegions = Annotated[
+    dict[str, tuple[Number, Rkey]], Meta(description="the address and R_Key of each region, by its name")
+]
+Sources = Annotated[list[tuple[Number, Number, Number]], Meta(description="a list of [qpn, rank, parts]")]
+
+
+class FlowQpRequest(Request, tag="flow_qp"):
+    """A QP in INIT; `settings`: of the baseline's parameters."""
+
+    peer: str
+    transport: str = MRC
+    settings: dict[str, Any] | None = None
+
+
+class FlowConnectRequest(Request, tag="flow_connect"):
+    """INIT -> RTS; `config`: keys of this QP alone, `evs`: only these."""
+
+    qpn: Number
+    remote: dict[str, Any]
+    config: dict[str, Any] | None = None
+    evs: list[Any] | None = None
+
+
+class Shape(RequestPart, kw_only=True):
+    """What a flow sends (StreamShape)."""
+
+    message_bytes: Annotated[int, Meta(ge=1, le=MAX_MESSAGE)]
+    messages: Annotated[int, Meta(ge=1)] | None = None
+    depth: Annotated[int, Meta(ge=1, le=MAX_DEPTH)]
+    rate_bps: Annotated[float, Meta(ge=1, le=1e13)] | None = None
+    seed: Number = 0
+
+    def of(self, flow: str) -> StreamShape:
+        """The shape of the flow of that name."""
+        return StreamShape(flow, self.message_bytes, self.messages, self.depth, self.rate_bps, self.seed)
+
+
+class FlowSinkRequest(Request, tag="flow_sink"):
+    """Memory for a flow that arrives on these QPs."""
+
+    flow: str
+    qpns: Qpns
+    shape: Shape
+
+
+class FlowSourceRequest(Request, tag="flow_source"):
+    """Send a flow on these QPs, into the memory at `va`, from `start_s` to `stop_s`."""
+
+    flow: str
+    qpns: Qpns
+    shape: Shape
+    va: Number
+    rkey: Rkey
+    start_s: Seconds
+    stop_s: Seconds | None = None
+    latencies: bool = False
+
+
+class FlowStopRequest(Request, tag="flow_stop"):
+    """Post no more on any flow."""
+
+
+class FlowReadRequest(Request, tag="flow_read"):
+    """How far is everything?"""
+
+
+class RankOpenRequest(Request, tag="rank_open"):
+    """A rank of a collective."""
+
+    flow: str
+    kind: str
+    rank: Number
+    ranks: Annotated[int, Meta(ge=0, le=4096)]
+    size_bytes: Annotated[int, Meta(ge=1, le=MAX_COLLECTIVE)]
+    iterations: Annotated[int, Meta(ge=1, le=1 << 12)]
+    seed: Number = 1
+
+
+class RankLinkRequest(Request, tag="rank_link"):
+    """Our QPs to `peer` with its `regions`; [qpn, rank, parts] of those who write to us."""
+
+    flow: str
+    peer: Number | None = None
+    qpns: Annotated[list[Number], Meta(description="numbers of QPs made with flow_qp")] | None = None
+    regions: RankRegions | None = None
+    sources: Sources | None = None
+
+
+class RankStartRequest(Request, tag="rank_start"):
+    """Begin at `start_s`."""
+
+    flow: str
+    start_s: Seconds
 
 
 @dataclass(slots=True)
@@ -57,188 +156,178 @@ class TrafficService:
     """Flows and ranks of all clients. `config`: of the agent's QPs."""
 
     def __init__(
-        self, connections: Connections, regions: Regions, sessions: ClientSessions, tasks: Tasks, config: Config
+        self,
+        connections: Connections,
+        regions: Regions,
+        sessions: ClientSessions,
+        loop: asyncio.AbstractEventLoop,
+        config: Config,
     ) -> None:
         self._connections, self._regions, self._sessions = connections, regions, sessions
-        self._tasks, self._config = tasks, config
+        self._loop, self._config = loop, config
         self._of: dict[ClientSession, Traffic] = {}
 
-    def _traffic(self, client: Client) -> tuple[ClientSession, Traffic]:
+    def _traffic(self, client: ServerConnection) -> tuple[ClientSession, Traffic]:
         """Those of `client`, forgotten when its session is released."""
         session = self._sessions.of(client)
         if session not in self._of:
             self._of[session] = Traffic()
-            session.own(lambda: self._of.pop(session))
+            session.own(lambda: self._forget(session))
         return session, self._of[session]
+
+    def _forget(self, session: ClientSession) -> None:
+        del self._of[session]
 
     # ---- queue pairs --------------------------------------------------------------------------------------
 
-    @rpc("flow_qp")
-    def flow_qp(self, request: Fields, client: Client) -> Fields:
+    @rpc(FlowQpRequest)
+    def flow_qp(self, request: FlowQpRequest, call: RpcCall) -> Message:
         """A QP for flows, which nothing else takes."""
-        peer, transport = take(request, "peer", str), take(request, "transport", str, MRC)
-        settings = take(request, "settings", dict, {})
-        connection = self._connections.create(peer, transport, settings)
+        connection = self._connections.create(request.peer, request.transport, request.settings)
         connection.reserved = True
-        self._sessions.of(client).own_qp(connection)
+        self._sessions.of(call.client).own_qp(connection)
         return {"qpn": connection.qp.qpn, "attributes": connection.qp.attributes().to_json()}
 
-    @rpc("flow_connect")
-    def flow_connect(self, request: Fields, client: Client) -> Fields:
+    @rpc(FlowConnectRequest)
+    def flow_connect(self, request: FlowConnectRequest, call: RpcCall) -> Message:
         """INIT -> RTS; `config`: keys of this QP alone, `evs`: only these."""
-        connection = self._sessions.of(client).qp(take(request, "qpn", int))
-        remote = QpAttributes.from_json(take(request, "remote", dict))
-        keys, evs = take(request, "config", dict, {}), take(request, "evs", list, None)
+        connection = self._sessions.of(call.client).qp(request.qpn)
+        remote = QpAttributes.from_json(request.remote)
         try:
-            config = Config.from_json({**self._config.to_json(), **keys}) if keys else None
+            config = Config.from_json({**self._config.to_json(), **request.config}) if request.config else None
         except ConfigError as error:
             raise RequestError(f"config: {error}") from None
         pmtu = min(remote.pmtu_bytes, (config or self._config).pmtu_bytes)
-        self._connections.connect(connection, replace(remote, pmtu_bytes=pmtu), config=config, only=evs)
+        self._connections.connect(connection, replace(remote, pmtu_bytes=pmtu), config=config, only=request.evs)
         return {}
 
     # ---- flows --------------------------------------------------------------------------------------------
 
-    @rpc("flow_sink")
-    def flow_sink(self, request: Fields, client: Client) -> Fields:
+    @rpc(FlowSinkRequest)
+    def flow_sink(self, request: FlowSinkRequest, call: RpcCall) -> Message:
         """Memory for a flow, one slot for each message in flight."""
-        session, traffic = self._traffic(client)
-        name, shape = take(request, "flow", str), shape_of(request)
-        connections = self._own(session, take(request, "qpns", list))
+        session, traffic = self._traffic(call.client)
+        shape = request.shape.of(request.flow)
+        connections = self._own(session, request.qpns)
         region = self._regions.add_memory(shape.depth * shape.message_bytes)
         session.own_region(region)
         sink = FlowSink(region.memory.view, shape)
-        traffic.sinks[name] = (sink, connections)
+        traffic.sinks[request.flow] = (sink, connections)
         for connection in connections:
             connection.on_imm = lambda _qpn, imm: sink.arrived(imm)
         return {"va": region.memory.va, "rkey": region.memory.rkey}
 
-    @rpc("flow_source")
-    def flow_source(self, request: Fields, client: Client) -> Fields:
+    @rpc(FlowSourceRequest)
+    def flow_source(self, request: FlowSourceRequest, call: RpcCall) -> Message:
         """Begin to send at `start_s`."""
-        session, traffic = self._traffic(client)
-        name, shape = take(request, "flow", str), shape_of(request)
-        connections = self._own(session, take(request, "qpns", list))
-        remote = take(request, "va", int), take(request, "rkey", int, high=(1 << 32) - 1)
+        session, traffic = self._traffic(call.client)
+        connections = self._own(session, request.qpns)
         sender = FlowSender(
-            [one.qp for one in connections], shape, remote, self._tasks.clock, self._tasks.call_at,
-            imm=True, latencies=take(request, "latencies", bool, False),
-        )  # fmt: skip
-        traffic.sources[name] = (sender, connections)
+            [one.qp for one in connections],
+            request.shape.of(request.flow),
+            (request.va, request.rkey),
+            self._loop.time,
+            self._loop.call_at,
+            imm=True,
+            latencies=request.latencies,
+        )
+        traffic.sources[request.flow] = (sender, connections)
         for connection in connections:
             connection.on_completion = lambda _one, completion: sender.completed(completion)
         session.runs(sender.stop)
-        self._tasks.call_at(take(request, "start_s", float), sender.start)
-        stop_s = take(request, "stop_s", float, None)
-        if stop_s is not None:
-            self._tasks.call_at(stop_s, sender.stop)
+        self._loop.call_at(request.start_s, sender.start)
+        if request.stop_s is not None:
+            self._loop.call_at(request.stop_s, sender.stop)
         return {}
 
-    @rpc("flow_stop")
-    def flow_stop(self, request: Fields, client: Client) -> Fields:
+    @rpc(FlowStopRequest)
+    def flow_stop(self, _request: FlowStopRequest, call: RpcCall) -> Message:
         """Post no more on any flow of this client."""
-        for sender, _ in self._traffic(client)[1].sources.values():
+        for sender, _ in self._traffic(call.client)[1].sources.values():
             sender.stop()
         return {}
 
     # ---- collectives --------------------------------------------------------------------------------------
 
-    @rpc("rank_open")
-    def rank_open(self, request: Fields, client: Client) -> Fields:
+    @rpc(RankOpenRequest)
+    def rank_open(self, request: RankOpenRequest, call: RpcCall) -> Message:
         """A rank with its memory."""
-        session, traffic = self._traffic(client)
-        size = take(request, "size_bytes", int, low=1, high=MAX_COLLECTIVE)
-        iterations = take(request, "iterations", int, low=1, high=1 << 12)
+        session, traffic = self._traffic(call.client)
         from hosts.traffic.collective_rank import RankDriver
         from hosts.traffic.collectives import CollectiveError, make  # numpy: only agents that take part in one load it
 
-        number, ranks = take(request, "rank", int), take(request, "ranks", int, high=4096)
-        kind, seed = take(request, "kind", str), take(request, "seed", int, 1)
         try:
-            rank = make(kind, rank=number, ranks=ranks, size_bytes=size, seed=seed)
+            rank = make(
+                request.kind, rank=request.rank, ranks=request.ranks, size_bytes=request.size_bytes, seed=request.seed
+            )
         except CollectiveError as error:
             raise RequestError(str(error)) from None
         regions = {}
         for name, array in rank.regions.items():
-            region = self._regions.add_buffer(memoryview(array).cast("B"))
+            region = self._regions.add_buffer(array.data.cast("B"))
             session.own_region(region)
             regions[name] = [region.memory.va, region.memory.rkey]
-        driver = RankDriver(rank, iterations, self._tasks.clock)
-        traffic.ranks[take(request, "flow", str)] = (driver, [], [])
+        driver = RankDriver(rank, request.iterations, self._loop.time)
+        traffic.ranks[request.flow] = (driver, [], [])
         return {"regions": regions, "size_bytes": rank.size_bytes, "bus_factor": rank.bus_factor}
 
-    @rpc("rank_link")
-    def rank_link(self, request: Fields, client: Client) -> Fields:
+    @rpc(RankLinkRequest)
+    def rank_link(self, request: RankLinkRequest, call: RpcCall) -> Message:
         """QPs of a rank: ours towards `peer`, and those on which others write to us."""
-        session, traffic = self._traffic(client)
-        driver, sending, receiving = self._rank(traffic, request)
-        qpns = take(request, "qpns", list, [])
+        session, traffic = self._traffic(call.client)
+        driver, sending, receiving = self._rank(traffic, request.flow)
         try:
-            if qpns:
-                mine = self._own(session, qpns)
-                regions = {
-                    str(name): (int(va), int(rkey)) for name, (va, rkey) in take(request, "regions", dict).items()
-                }
-                driver.connect(take(request, "peer", int), [one.qp for one in mine], regions)
+            if request.qpns:
+                mine = self._own(session, request.qpns)
+                if request.peer is None or request.regions is None:
+                    raise RequestError("rank_link needs 'peer' (int) and 'regions' (dict) with 'qpns'")
+                driver.connect(request.peer, [one.qp for one in mine], request.regions)
                 sending += mine
                 for connection in mine:
                     connection.on_completion = lambda _one, completion: driver.completed(completion)
-            for qpn, rank, parts in take(request, "sources", list, []):
+            for qpn, rank, parts in request.sources or ():
                 (connection,) = self._own(session, [qpn])
                 driver.receives_from(qpn, rank, parts)
                 receiving.append(connection)
                 connection.on_imm = driver.arrived
+        except RequestError:
+            raise
         except (TypeError, ValueError) as error:
             raise RequestError(f"rank_link: {error}") from None
         return {}
 
-    @rpc("rank_start")
-    def rank_start(self, request: Fields, client: Client) -> Fields:
+    @rpc(RankStartRequest)
+    def rank_start(self, request: RankStartRequest, call: RpcCall) -> Message:
         """Begin at `start_s`."""
-        driver, _, _ = self._rank(self._traffic(client)[1], request)
-        self._tasks.call_at(take(request, "start_s", float), driver.start)
+        driver, _, _ = self._rank(self._traffic(call.client)[1], request.flow)
+        self._loop.call_at(request.start_s, driver.start)
         return {}
 
     @staticmethod
-    def _rank(traffic: Traffic, request: Fields) -> tuple[RankDriver, list[Connection], list[Connection]]:
-        name = take(request, "flow", str)
+    def _rank(traffic: Traffic, name: str) -> tuple[RankDriver, list[Connection], list[Connection]]:
         if name not in traffic.ranks:
             raise RequestError(f"no rank of {name!r} here (has: {', '.join(traffic.ranks) or 'none'})")
         return traffic.ranks[name]
 
     # ---- looking ------------------------------------------------------------------------------------------
 
-    @rpc("flow_read")
-    def flow_read(self, request: Fields, client: Client) -> Fields:
+    @rpc(FlowReadRequest)
+    def flow_read(self, _request: FlowReadRequest, call: RpcCall) -> Message:
         """How far everything of this client is; `latencies` are those since it was asked last."""
-        traffic = self._traffic(client)[1]
+        traffic = self._traffic(call.client)[1]
         return {
-            "t": self._tasks.clock(),
+            "t": self._loop.time(),
             "sources": {name: source_json(*one) for name, one in traffic.sources.items()},
             "sinks": {name: sink_json(*one) for name, one in traffic.sinks.items()},
             "ranks": {name: rank_json(*one) for name, one in traffic.ranks.items()},
         }
 
-    def _own(self, session: ClientSession, qpns: list[Any]) -> list[Connection]:
-        if not qpns or not all(type(qpn) is int for qpn in qpns):
-            raise RequestError(f"qpns = {qpns!r}: numbers of QPs made with flow_qp")
+    @staticmethod
+    def _own(session: ClientSession, qpns: list[int]) -> list[Connection]:
         return [session.qp(qpn) for qpn in qpns]
 
 
-def shape_of(request: Fields) -> StreamShape:
-    """The shape in a request. Raises RequestError."""
-    fields = {"op": request.get("op"), **take(request, "shape", dict)}
-    return StreamShape(
-        take(request, "flow", str),
-        take(fields, "message_bytes", int, low=1, high=MAX_MESSAGE),
-        take(fields, "messages", int, None, low=1),
-        take(fields, "depth", int, low=1, high=MAX_DEPTH),
-        take(fields, "rate_bps", float, None, low=1, high=1e13),
-        take(fields, "seed", int, 0),
-    )
-
-
-def source_json(sender: FlowSender, connections: list[Connection]) -> Fields:
+def source_json(sender: FlowSender, connections: list[Connection]) -> Message:
     """Progress of a sending flow, and what its QPs counted."""
     latencies = []
     if sender.latencies_s is not None:
@@ -249,7 +338,7 @@ def source_json(sender: FlowSender, connections: list[Connection]) -> Fields:
     }  # fmt: skip
 
 
-def sink_json(sink: FlowSink, connections: list[Connection]) -> Fields:
+def sink_json(sink: FlowSink, connections: list[Connection]) -> Message:
     """Progress of a receiving flow."""
     return {
         "received_bytes": sum(one.qp.counters.bytes_received for one in connections),
@@ -262,7 +351,7 @@ def held_packets(connections: list[Connection]) -> int:
     return max((one.qp.held_packets() for one in connections), default=0)
 
 
-def rank_json(driver: RankDriver, sending: list[Connection], receiving: list[Connection]) -> Fields:
+def rank_json(driver: RankDriver, sending: list[Connection], receiving: list[Connection]) -> Message:
     """Progress of a rank; `received` by the peer that sent it."""
     received: dict[str, int] = {}
     for one in receiving:
@@ -274,7 +363,7 @@ def rank_json(driver: RankDriver, sending: list[Connection], receiving: list[Con
     }  # fmt: skip
 
 
-def qp_json(connection: Connection) -> Fields:
+def qp_json(connection: Connection) -> Message:
     """Counters of a QP that a scenario looks at."""
     counters = connection.qp.counters
     return {

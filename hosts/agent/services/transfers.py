@@ -6,20 +6,42 @@ wait         transfer                                                           
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from msgspec import Meta
 
 from hosts.agent.connections import MRC, Connections
-from hosts.agent.requests import Fields, RequestError, pmtu_of, take
-from hosts.agent.rpc_server import Later, rpc
-from hosts.agent.tasks import Task, Tasks
-from hosts.traffic.file_transfer import Request, Sender, Transfer, chunk_for
-from ipc.rpc import ServerConnection as Client
+from hosts.agent.services.local_end import checked_pmtu
+from hosts.traffic.file_transfer import Sender, Transfer, TransferRequest, chunk_for
+from ipc.requests import Number, Request, RequestError
+from ipc.rpc import Message, RpcCall
+from ipc.rpc_table import Later, rpc
 
 KEPT_TRANSFERS = 1000
 """Ended transfers an agent remembers for `wait` and `status`."""
+
+
+class SendFileRequest(Request, tag="send_file"):
+    """Begin to send the file at `path`; `fresh`: on a QP of its own."""
+
+    path: str
+    peer: str
+    dest_path: str | None = None
+    rate_bps: Annotated[float, Meta(ge=1, le=1e12)] | None = None
+    chunk_bytes: Annotated[int, Meta(ge=1, le=1 << 30)] | None = None
+    pmtu: Number | None = None
+    fresh: bool = False
+    transport: str = MRC
+
+
+class WaitRequest(Request, tag="wait"):
+    """Answer when it has ended."""
+
+    transfer: Number
 
 
 class TransferService:
@@ -28,60 +50,61 @@ class TransferService:
     def __init__(
         self,
         connections: Connections,
-        tasks: Tasks,
         pmtu_bytes: int,
         *,
         publish: Callable[..., None],
-        report_bug: Callable[[str, Exception], str],
+        report_bug: Callable[[str, BaseException], str],
     ) -> None:
-        self._connections, self._tasks, self._pmtu_bytes = connections, tasks, pmtu_bytes
+        self._connections, self._pmtu_bytes = connections, pmtu_bytes
         self._publish, self._report_bug = publish, report_bug
         self._transfers: dict[int, Transfer] = {}
         self._last_transfer = 0
+        self._running: set[asyncio.Task[None]] = set()
 
     def __iter__(self) -> Iterator[Transfer]:
         return iter(self._transfers.values())
 
-    @rpc("send_file")
-    def send_file(self, request: Fields, client: Client) -> Fields:
+    @rpc(SendFileRequest)
+    def send_file(self, request: SendFileRequest, _call: RpcCall) -> Message:
         """Begin to send a file; answers at once, `wait` and the events `transfer` and `progress` tell the rest."""
-        path = Path(take(request, "path", str))
-        peer = self._connections.peer_host(take(request, "peer", str)).name
-        pmtu = pmtu_of(request, self._pmtu_bytes)
-        rate_bps = take(request, "rate_bps", float, None, low=1, high=1e12)
-        chunk = take(request, "chunk_bytes", int, chunk_for(rate_bps, pmtu), low=1, high=1 << 30)
+        path, rate_bps = Path(request.path), request.rate_bps
+        peer = self._connections.peer_host(request.peer).name
+        pmtu = checked_pmtu(request.pmtu, self._pmtu_bytes)
+        chunk = chunk_for(rate_bps, pmtu) if request.chunk_bytes is None else request.chunk_bytes
         length = _length_of(path)
-        dest_path, fresh = take(request, "dest_path", str, None), take(request, "fresh", bool, False)
-        transport = self._connections.transport(take(request, "transport", str, MRC))
-        asked = Request(path, length, peer, dest_path, rate_bps, chunk, pmtu, fresh, transport)
+        transport = self._connections.transport(request.transport)
+        asked = TransferRequest(path, length, peer, request.dest_path, rate_bps, chunk, pmtu, request.fresh, transport)
         return self._start(asked).to_json()
 
-    def _start(self, asked: Request) -> Transfer:
+    def _start(self, asked: TransferRequest) -> Transfer:
         self._last_transfer += 1
         transfer = Transfer(self._last_transfer, asked)
         ended = [number for number, one in self._transfers.items() if one.over]
         for number in ended[: max(0, len(self._transfers) - KEPT_TRANSFERS)]:
             del self._transfers[number]
         self._transfers[transfer.number] = transfer
-        sender = Sender(transfer, self._connections, self._tasks, self._publish)
+        sender = Sender(transfer, self._connections, self._publish)
 
-        def on_done(task: Task) -> None:
-            if task.error is not None:
-                transfer.finish("failed", self._report_bug(f"transfer {transfer.number}", task.error))
+        def on_done(task: asyncio.Task[None]) -> None:
+            self._running.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                transfer.finish("failed", self._report_bug(f"transfer {transfer.number}", error))
 
-        self._tasks.spawn(sender.run(), on_done)
+        task = asyncio.get_running_loop().create_task(sender.run())
+        self._running.add(task)
+        task.add_done_callback(on_done)
         return transfer
 
-    @rpc("wait")
-    def wait(self, request: Fields, client: Client) -> Later:
+    @rpc(WaitRequest)
+    def wait(self, request: WaitRequest, _call: RpcCall) -> Later:
         """Answers when the transfer has ended: its fields, or a refusal with its error."""
-        number = take(request, "transfer", int)
+        number = request.transfer
         transfer = self._transfers.get(number)
         if transfer is None:
             known = ", ".join(map(str, list(self._transfers)[-8:])) or "none"
             raise RequestError(f"no transfer {number} (has: {known})")
 
-        async def ended() -> dict[str, Any]:
+        async def ended() -> Message:
             await transfer.wait()
             if transfer.error is not None:
                 raise RequestError(f"transfer {number} to {transfer.request.peer} failed: {transfer.error}")

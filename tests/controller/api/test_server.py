@@ -11,7 +11,7 @@ import pytest
 
 from controller.api.server import MAX_BODY_BYTES, ApiServer, Refusal, Route
 from ipc.controller_client import OPERATIONS, Northbound
-from ipc.rpc import JsonlError, JsonlPeerError, JsonlTimeout, event_of
+from ipc.rpc import JsonlError, JsonlPeerError, JsonlTimeoutError, event_of
 from ipc.rundir import RunFiles
 
 
@@ -110,7 +110,7 @@ def test_request__refusals_are_json_with_cause_and_cure(served, client):
 
 
 def test_request__takes_no_longer_than_asked(client):
-    with pytest.raises(JsonlTimeout, match="controller: queues: no answer in time"):
+    with pytest.raises(JsonlTimeoutError, match="controller: queues: no answer in time"):
         client.request("queues", timeout_s=0.05)
 
 

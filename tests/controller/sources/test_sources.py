@@ -14,7 +14,7 @@ from controller.p4runtime.provisioner import SwitchState
 from controller.sources.clustermapper import ClustermapperSource
 from controller.sources.host_agents import HostAgentSource
 from controller.sources.queue_drops import QueueDropSource
-from ipc.rpc import AsyncServer, JsonlError
+from ipc.rpc import JsonlError, RpcServer
 from topologies.plan import Plan
 
 PLAN = Plan(planes=1, racks=3, spines=2, hosts_per_rack=2)
@@ -30,7 +30,7 @@ class Peer:
 
     async def __aenter__(self):
         self.path.parent.mkdir(exist_ok=True)
-        self.server = await AsyncServer.start(self.path, self._answer, on_watch=lambda _: self._snapshot)
+        self.server = await RpcServer.start(self.path, self._answer, on_watch=lambda _: self._snapshot)
         return self
 
     async def __aexit__(self, *exc):

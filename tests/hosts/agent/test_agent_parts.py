@@ -1,9 +1,9 @@
-"""The parts an agent is made of, without network: tasks, pacing, regions, link messages, requests."""
+"""The parts an agent is made of, without network: pacing, regions, link messages."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-import selectors
 import struct
 from random import Random
 
@@ -11,87 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.agent.peer_agent import ManagementError, PeerAgent
 from hosts.agent.regions import RegionError, Regions
-from hosts.agent.requests import RequestError, take
-from hosts.agent.tasks import Future, Tasks
 from hosts.engine.memory import Memory
 from hosts.nic import netlink
 from hosts.traffic.file_transfer import CHUNK_BYTES, Pacer, chunk_for, growth
-from ipc.rpc import JsonlError, SelectorServer
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def run(tasks: Tasks, coroutine):
-    """Run one coroutine to its end, time jumping to the next timer; its value, or what it raised."""
-    done = []
-    tasks.spawn(coroutine, done.append)
-    while not done:
-        tasks.clock.now = max(tasks.clock.now, tasks.next_timer())
-        tasks.run()
-    if done[0].error is not None:
-        raise done[0].error
-    return done[0].value
-
-
-# ---- tasks --------------------------------------------------------------------------------------------------
-
-
-def test_tasks__sleep_ends_when_its_time_has_come():
-    tasks = Tasks(Clock())
-
-    async def nap():
-        await tasks.sleep(2.5)
-        return tasks.clock()
-
-    assert run(tasks, nap()) == 102.5
-
-
-def test_tasks__an_error_goes_to_whoever_awaits():
-    tasks, future = Tasks(Clock()), Future()
-
-    async def waits():
-        await future
-
-    future.fail(RegionError("gone"))
-    with pytest.raises(RegionError, match="gone"):
-        run(tasks, waits())
-
-
-def test_tasks__a_timed_future_may_be_set_before():
-    tasks = Tasks(Clock())
-    news = tasks.at(200.0)
-
-    async def waits():
-        await news
-        return tasks.clock()
-
-    news.set()
-    assert run(tasks, waits()) == 100.0
-
-
-def test_tasks__cancel_runs_the_finally_blocks():
-    tasks, log = Tasks(Clock()), []
-
-    async def waits():
-        try:
-            await Future()
-        finally:
-            log.append("closed")
-
-    tasks.spawn(waits(), lambda task: log.append("done"))
-    tasks.run()
-    tasks.cancel_all()
-    assert log == ["closed"]
-    assert tasks.next_timer() is None
-
 
 # ---- pacing -------------------------------------------------------------------------------------------------
 
@@ -143,7 +66,7 @@ class OnlyMemory:
 
 @pytest.fixture
 def regions():
-    made = Regions(OnlyMemory(), Tasks(Clock()))
+    made = Regions(OnlyMemory())
     yield made
     made.close()
 
@@ -153,7 +76,7 @@ def test_receive_file__takes_its_name_when_it_is_whole(regions, tmp_path):
     region.memory.view[:5] = b"hello"
     assert (tmp_path / "deep" / "file.part").stat().st_size == 3_000_000
     expected = hashlib.sha256(b"hello" + bytes(2_999_995)).hexdigest()
-    assert run(regions._tasks, regions.sha256(region)) == expected
+    assert asyncio.run(regions.sha256(region)) == expected
     assert regions.commit(region) == tmp_path / "deep" / "file"
     assert (tmp_path / "deep" / "file").read_bytes()[:5] == b"hello"
     assert list(regions) == [] and not (tmp_path / "deep" / "file.part").exists()
@@ -168,7 +91,7 @@ def test_receive_file__removed_leaves_nothing_and_keeps_an_old_one(regions, tmp_
 
 def test_receive_file__an_empty_one(regions, tmp_path):
     region = regions.receive_file(tmp_path / "empty", 0)
-    assert run(regions._tasks, regions.sha256(region)) == hashlib.sha256().hexdigest()
+    assert asyncio.run(regions.sha256(region)) == hashlib.sha256().hexdigest()
     regions.commit(region)
     assert (tmp_path / "empty").stat().st_size == 0
 
@@ -246,87 +169,3 @@ def test_links__hostile_messages_end(noise):
     for kind, body in netlink.netlink_messages(noise):
         netlink.link_message(kind, body)
     netlink.link_message(netlink.RTM_NEWLINK, noise)
-
-
-# ---- requests -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("fields", "kind", "said"),
-    [
-        ({}, int, "needs 'x'"),
-        ({"x": "5"}, int, "must be of type int"),
-        ({"x": True}, int, "must be of type int"),
-        ({"x": -1}, int, "must be 0 to"),
-        ({"x": 1.5}, int, "must be of type int"),
-        ({"x": ""}, str, "not empty"),
-        ({"x": "a\0b"}, str, "printable"),
-        ({"x": "\ud800"}, str, "printable"),
-        ({"x": float("nan")}, float, "must be 0 to"),
-        ({"x": [1]}, dict, "must be of type dict"),
-    ],
-)
-def test_take__refuses_what_does_not_fit(fields, kind, said):
-    with pytest.raises(RequestError, match=said):
-        take({"op": "test", **fields}, "x", kind)
-
-
-def test_take__defaults_and_floats():
-    assert take({"op": "t"}, "x", int, None) is None
-    assert take({"op": "t", "x": 3}, "x", float) == 3
-
-
-# ---- the management network ---------------------------------------------------------------------------------
-
-
-def pump(selector, tasks, coroutine):
-    """Run a coroutine while the selector serves both ends."""
-    done = []
-    tasks.spawn(coroutine, done.append)
-    for _ in range(100):
-        tasks.run()
-        if done:
-            break
-        for key, mask in selector.select(1.0):
-            key.data(mask)
-    if done[0].error is not None:
-        raise done[0].error
-    return done[0].value
-
-
-def test_management__answers_and_refusals_inside_one_loop(tmp_path):
-    def handler(request, connection):
-        if request["op"] == "bad":
-            raise JsonlError("no such thing (has: good)")
-        return {"twice": request["n"] * 2}
-
-    selector, tasks = selectors.DefaultSelector(), Tasks(Clock())
-    server = SelectorServer(tmp_path / "h2.sock", handler, selector)
-    agent = PeerAgent("h2", tmp_path / "h2.sock", selector)
-
-    async def both():
-        answer = await agent.call("good", n=21)
-        with pytest.raises(ManagementError, match="h2: bad: no such thing"):
-            await agent.call("bad")
-        return answer
-
-    assert pump(selector, tasks, both()) == {"twice": 42}
-    waiting = agent.call("good", n=1)
-    server.close()
-
-    async def waits():
-        await waiting
-
-    with pytest.raises(ManagementError, match="h2: good: its agent"):
-        pump(selector, tasks, waits())
-
-    async def late():
-        await agent.call("good", n=1)
-
-    with pytest.raises(ManagementError, match="has closed the connection"):
-        pump(selector, tasks, late())
-
-
-def test_management__nobody_listens(tmp_path):
-    with pytest.raises(ManagementError, match="h2: no agent answers on"):
-        PeerAgent("h2", tmp_path / "h2.sock", selectors.DefaultSelector())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import selectors
+import asyncio
+import threading
 
 import pytest
 
@@ -10,11 +11,11 @@ from hosts.agent.connections import Connections
 from hosts.agent.denylist import Denylist
 from hosts.agent.event_json import event_json
 from hosts.agent.path_health import PathHealth
-from hosts.agent.requests import RequestError
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.events import EvChanged
 from hosts.engine.paths.ev_state import EvState
-from ipc.rpc import JsonlClient, JsonlError, SelectorServer
+from ipc.requests import RequestError
+from ipc.rpc import JsonlClient, JsonlError, RpcServer
 from topologies.plan import Plan
 
 PLAN = Plan(planes=2, racks=2, spines=2, hosts_per_rack=2)
@@ -110,10 +111,7 @@ class Rig:
         self.plan = plan
         self.endpoint = Endpoint("h0", planes=plan.planes, seed=1)
         self.there = Endpoint("h2", planes=plan.planes, seed=2)
-        selector = selectors.DefaultSelector()
-        self.connections = Connections(
-            plan, plan.hosts[0], self.endpoint, tmp_path.joinpath, selector, lambda: self.now
-        )
+        self.connections = Connections(plan, plan.hosts[0], self.endpoint, tmp_path.joinpath, lambda: self.now)
 
     def connect(self, transport: str = "mrc"):
         connection = self.connections.create("h2", transport)
@@ -209,32 +207,26 @@ def test_event__uplink_only_where_the_ev_names_one():
 
 
 def test_watch__a_client_gets_the_events_it_asked_for(tmp_path):
-    import threading
-
-    selector = selectors.DefaultSelector()
-    server = SelectorServer(tmp_path / "s.sock", lambda request, client: {}, selector)
-    stop = threading.Event()
-
-    def serve():
-        while not stop.is_set():
-            for key, mask in selector.select(0.02):
-                key.data(mask)
-
-    thread = threading.Thread(target=serve)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
     thread.start()
+
+    def inside(coroutine):
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(10)
+
+    server = inside(RpcServer.start(tmp_path / "s.sock", lambda request, call: {}))
     try:
         client = JsonlClient(tmp_path / "s.sock")
         with pytest.raises(JsonlError, match="list of event names"):
             client.watch(events="ev")
         with client.watch(events=["ev"]) as few, client.watch() as every:
-            stop.set()
-            thread.join()
-            server.publish("lost", psn=1)
-            server.publish("ev", ev=2)
-            assert few.get(1)["event"] == "ev"
-            assert every.get(1)["event"] == "lost"
+            loop.call_soon_threadsafe(lambda: server.publish("lost", psn=1))
+            loop.call_soon_threadsafe(lambda: server.publish("ev", ev=2))
+            assert few.get(5)["event"] == "ev"
+            assert every.get(5)["event"] == "lost"
         client.close()
     finally:
-        stop.set()
+        inside(server.close())
+        loop.call_soon_threadsafe(loop.stop)
         thread.join()
-        server.close()
+        loop.close()

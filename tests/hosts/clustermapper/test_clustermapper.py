@@ -11,7 +11,7 @@ from hosts.clustermapper.health import Rules, TargetHealth, TargetState
 from hosts.clustermapper.packets import (
     ETHERNET,
     SO_ATTACH_FILTER,
-    NotOurs,
+    NotOursError,
     PortIdentity,
     ProbeTemplate,
     ReturnedProbe,
@@ -141,7 +141,7 @@ def test_probe__trimmed_and_marked():
 def test_probe__a_cut_one_that_does_not_say_so_is_lost():
     frame, identity = a_probe(ServiceClass.DATA)
     for length in range(len(frame)):
-        with pytest.raises(NotOurs):
+        with pytest.raises(NotOursError):
             read(frame[:length], identity, KEY)
 
 
@@ -150,7 +150,7 @@ def test_probe__one_wrong_bit_in_what_it_says_is_lost():
     for bit in range(8 * PAYLOAD_AT, 8 * len(frame)):
         bad = bytearray(frame)
         bad[bit // 8] ^= 1 << bit % 8
-        with pytest.raises(NotOurs):
+        with pytest.raises(NotOursError):
             read(bytes(bad), identity, KEY)
 
 
@@ -159,7 +159,7 @@ def test_probe__of_another_process_or_port_and_noise():
     _, other = a_probe(number=4)
     rng = random.Random(1)
     for bad, key, port in [(frame, b"x" * 16, identity), (frame, KEY, other)]:
-        with pytest.raises(NotOurs):
+        with pytest.raises(NotOursError):
             read(bad, port, key)
     for _ in range(2000):
         noise = bytearray(frame)
@@ -168,7 +168,7 @@ def test_probe__of_another_process_or_port_and_noise():
         noise = bytes(noise[: rng.randrange(len(noise) + 1)])
         try:
             seen = read(noise, identity, KEY)
-        except NotOurs:
+        except NotOursError:
             continue
         assert (seen.target, seen.sequence, seen.sent_ns) == (1, 99, 12345)  # only headers were hit
 

@@ -109,7 +109,7 @@ def test_hostile_packets__change_nothing(fabric):
 @pytest.mark.parametrize(
     "request_, says",
     [
-        ({"op": "dance"}, "no op 'dance' (has: status, targets, probe_all, watch, start, shutdown)"),
+        ({"op": "dance"}, "no op 'dance' (has: probe_all, shutdown, start, status, targets, watch)"),
         ({"op": "probe_all", "count": 0}, "give 1 to 10000 probes"),
         ({"op": "probe_all", "count": "many"}, "give a number of probes"),
         ({"op": "probe_all", "classes": ["gold"]}, "give a list of control, data"),

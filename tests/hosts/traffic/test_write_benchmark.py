@@ -10,29 +10,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.agent.requests import RequestError
-from hosts.agent.services.measurement import shapes_of
+from hosts.agent.services.measurement import WriteBwRequest, shapes_of
 from hosts.agent.session import ClientSessions
-from hosts.agent.tasks import Tasks
 from hosts.engine.errors import LocalError
 from hosts.engine.events import Completion, Status
 from hosts.traffic.write_benchmark import LoadFlow, LoadShape, WriteLoad, drain, measure
+from ipc.requests import RequestError, parse
 from ipc.rpc import ServerConnection as Client
+from tests.jumping_loop import JumpingLoop
 
 
 class World:
-    """A clock, the tasks that wait for it, and QPs whose writes take `service_s` each, one after the other."""
+    """A loop whose clock jumps, and QPs whose writes take `service_s` each, one after the other."""
 
     def __init__(self, qps: int = 1, service_s: float = 0.01) -> None:
-        self.now = 0.0
-        self.tasks = Tasks(lambda: self.now)
+        self.loop = JumpingLoop()
         self.service_s = service_s
         self.queue: deque[tuple[SimpleNamespace, int]] = deque()
-        self.due = 0.0
-        """When the oldest write of the queue completes."""
         self.deepest = 0
         self.status = Status.SUCCESS
         self.connections = [self._connection(n) for n in range(qps)]
+
+    @property
+    def now(self) -> float:
+        return self.loop.time()
 
     def _connection(self, qpn: int) -> SimpleNamespace:
         made = SimpleNamespace(peer="h1", on_completion=None, sent=0, refuses=False)
@@ -41,9 +42,9 @@ class World:
             if made.refuses:
                 raise LocalError(f"QP {qpn} is in error")
             made.sent += 1
-            if not self.queue:
-                self.due = self.now + self.service_s
             self.queue.append((made, len(data)))
+            if len(self.queue) == 1:
+                self.loop.call_later(self.service_s, self.complete_one)
             self.deepest = max(self.deepest, len(self.queue))
 
         made.qp = SimpleNamespace(qpn=qpn, post_write=post_write)
@@ -56,32 +57,18 @@ class World:
 
     def complete_one(self) -> None:
         connection, length = self.queue.popleft()
-        self.due = self.now + self.service_s
+        if self.queue:
+            self.loop.call_later(self.service_s, self.complete_one)
         connection.on_completion(connection, Completion(connection.qp.qpn, 0, self.status, length, self.now))
 
     def run(self, coroutine):
-        """To the end of the coroutine: the next completion or timer, whichever is first."""
-        done = []
-        self.tasks.spawn(coroutine, done.append)
-        while not done:
-            self.tasks.run()
-            timer = self.tasks.next_timer()
-            if done:
-                break
-            if self.queue and (timer is None or self.due <= timer):
-                self.now = self.due
-                self.complete_one()
-            else:
-                assert timer is not None, "nothing will ever happen"
-                self.now = max(self.now, timer)
-        if done[0].error is not None:
-            raise done[0].error
-        return done[0].value
+        """To the end of the coroutine."""
+        return self.loop.run_until_complete(coroutine)
 
 
 def run_load(world: World, load: WriteLoad, interval_s=None) -> list[dict]:
     told: list[dict] = []
-    world.run(measure(load, world.tasks, interval_s, told.append))
+    world.run(measure(load, interval_s, told.append))
     return told
 
 
@@ -108,7 +95,7 @@ def test_duration__ends_in_time_and_the_rest_is_drained():
     run_load(world, load)
     result = load.result()
     assert (result["duration_s"], result["writes"], load.outstanding) == (pytest.approx(1.005), 100, 16)
-    assert world.run(drain(load, world.tasks, 5.0)) and load.outstanding == 0
+    assert world.run(drain(load, 5.0)) and load.outstanding == 0
     assert load.result()["writes"] == 100
 
 
@@ -117,15 +104,15 @@ def test_duration__ends_though_nothing_completes():
     load = world.load(LoadShape(1000, 4, None, 1.0))
     run_load(world, load)
     result = load.result()
-    assert (world.now, result["writes"], result["bw_average_bps"]) == (1.0, 0, 0.0)
-    assert not world.run(drain(load, world.tasks, 2.0)) and world.now == 3.0
+    assert (world.now, result["writes"], result["bw_average_bps"]) == (pytest.approx(1.0), 0, 0.0)
+    assert not world.run(drain(load, 2.0)) and world.now == pytest.approx(3.0)
 
 
 def test_drain__waits_as_long_as_something_moves():
     world = World(service_s=1.5)  # slower than the limit would allow for all of them
     load = world.load(LoadShape(1000, 8, None, 1.0))
     run_load(world, load)
-    assert world.run(drain(load, world.tasks, 2.0)) and load.outstanding == 0
+    assert world.run(drain(load, 2.0)) and load.outstanding == 0
 
 
 def test_intervals__add_up_to_the_whole():
@@ -147,19 +134,16 @@ def test_latencies__are_from_posting_to_completion():
 def test_stop__counts_what_was_measured_so_far():
     world = World(service_s=0.01)
     load = world.load(LoadShape(1000, 4, 1000, None))
-    world.tasks.spawn(measure(load, world.tasks, None, lambda told: None), lambda task: None)
-    world.tasks.run()
-    for _ in range(10):
-        world.now += 0.01
-        world.complete_one()
+    measuring = world.loop.create_task(measure(load, None, lambda told: None))
+    world.run(asyncio.sleep(0.105))
     load.stop()
     result = load.result()
     assert (result["writes"], result["stopped"]) == (10, True)
     assert result["bw_average_bps"] == pytest.approx(1000 * 8 / 0.01)
     posted = world.connections[0].sent
-    assert not world.run(drain(load, world.tasks, 60.0)) and world.now < 60.0
-    while world.queue:
-        world.complete_one()
+    assert not world.run(drain(load, 60.0)) and world.now < 60.0
+    world.run(asyncio.sleep(1.0))
+    assert measuring.done() and not world.queue
     assert world.connections[0].sent == posted and load.outstanding == 0
 
 
@@ -180,12 +164,15 @@ def test_failure__of_a_write_and_of_a_post_end_the_load_with_words():
 
 
 def test_shapes__depth_is_cut_for_large_writes_unless_asked():
-    request = {"op": "write_bw", "sizes": [64, 8 << 20], "iterations": [5, 6], "warm_up": 1}
-    assert [(s.size, s.depth, s.iterations) for s in shapes_of(request)] == [(64, 128, 5), (8 << 20, 2, 6)]
-    assert [s.depth for s in shapes_of({**request, "depth": 50})] == [50, 50]
-    assert [s.depth for s in shapes_of(request, depth=1)] == [1, 1]
-    assert [s.depth for s in shapes_of(request, rate_bps=40e6)] == [128, 2]
-    assert [s.depth for s in shapes_of({**request, "sizes": [1 << 16, 1 << 18]}, rate_bps=40e6)] == [38, 9]
+    def shapes(fields, **options):
+        return shapes_of(parse(WriteBwRequest, {"op": "write_bw", "peer": "h1", **fields}), **options)
+
+    request = {"sizes": [64, 8 << 20], "iterations": [5, 6], "warm_up": 1}
+    assert [(s.size, s.depth, s.iterations) for s in shapes(request)] == [(64, 128, 5), (8 << 20, 2, 6)]
+    assert [s.depth for s in shapes({**request, "depth": 50})] == [50, 50]
+    assert [s.depth for s in shapes(request, depth=1)] == [1, 1]
+    assert [s.depth for s in shapes(request, rate_bps=40e6)] == [128, 2]
+    assert [s.depth for s in shapes({**request, "sizes": [1 << 16, 1 << 18]}, rate_bps=40e6)] == [38, 9]
 
 
 @pytest.mark.parametrize(
@@ -209,7 +196,7 @@ def test_shapes__depth_is_cut_for_large_writes_unless_asked():
 )
 def test_shapes__what_cannot_be_is_refused(fields, said):
     with pytest.raises(RequestError) as caught:
-        shapes_of({"op": "write_bw", **fields})
+        shapes_of(parse(WriteBwRequest, {"op": "write_bw", "peer": "h1", **fields}))
     assert said in str(caught.value)
 
 
@@ -243,25 +230,3 @@ def test_session__releases_what_it_owns_with_the_client_and_nothing_else():
     client.closed()
     session.release()
     assert told == ["stopped", "released"]
-
-
-def test_on_close__both_servers_tell_once_that_a_client_has_gone(tmp_path):
-    from ipc.rpc import AsyncServer, JsonlClient
-
-    gone = []
-
-    def handler(request, client):
-        client.on_close(lambda: gone.append(request["op"]))
-        return {}
-
-    async def serve() -> None:
-        server = await AsyncServer.start(tmp_path / "s", handler)
-        client = JsonlClient(tmp_path / "s")
-        await asyncio.to_thread(client.request, "a")
-        client.close()
-        while not gone:
-            await asyncio.sleep(0)
-        await server.close()
-
-    asyncio.run(asyncio.wait_for(serve(), 20))
-    assert gone == ["a"]

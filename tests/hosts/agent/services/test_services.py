@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
-import selectors
 import socket
 import threading
 import time
@@ -15,11 +15,12 @@ import pytest
 
 from hosts.agent.connections import Connections
 from hosts.agent.engine_defaults import host_config
-from hosts.agent.operations import rpc_server
+from hosts.agent.operations import rpc_table
 from hosts.agent.regions import Regions
-from hosts.agent.tasks import Tasks
+from hosts.agent.turn_selector import TurnSelector, no_turn
 from hosts.engine.endpoint import Endpoint
-from ipc.rpc import SelectorServer
+from ipc.rpc import RpcServer
+from ipc.service import cancel_others
 from topologies.plan import Plan
 
 PLAN = Plan(planes=2, racks=2, spines=2, hosts_per_rack=1)
@@ -48,19 +49,22 @@ class Ports:
 class Side:
     """All of one agent but its loop, its NIC and its links."""
 
-    def __init__(self, name: str, folder: Path, selector: selectors.BaseSelector, clock) -> None:
-        config = host_config(PLAN, {})
+    def __init__(self, name: str, folder: Path) -> None:
+        config, loop = host_config(PLAN, {}), asyncio.get_running_loop()
         self.endpoint = Endpoint(name, config, planes=PLAN.planes, seed=1)
-        self.tasks = Tasks(clock)
-        self.regions = Regions(self.endpoint, self.tasks)
+        self.regions = Regions(self.endpoint)
         self.connections = Connections(
-            PLAN, PLAN.host(name), self.endpoint, lambda host: folder / f"{host}.sock", selector, clock
+            PLAN, PLAN.host(name), self.endpoint, lambda host: folder / f"{host}.sock", loop.time
         )
-        rpc = rpc_server(
-            self.endpoint, config, Ports(), self.connections, self.regions, self.tasks,
+        self.table = rpc_table(
+            self.endpoint, config, Ports(), self.connections, self.regions, loop,
             data_dir=folder / "data" / name, publish=self.publish, stop=lambda: None,
         )  # fmt: skip
-        self.server = SelectorServer(folder / f"{name}.sock", rpc.handle, selector)
+        self.path = folder / f"{name}.sock"
+        self.server: RpcServer | None = None
+
+    async def start(self) -> None:
+        self.server = await RpcServer.start(self.path, self.table.handle)
 
     def publish(self, event: str, **fields) -> None:
         self.server.publish(event, **fields)
@@ -104,42 +108,57 @@ class Client:
 
 
 class Pair:
-    """Two agents in a thread of their own."""
+    """Two agents in a thread of their own, their packets moved in the turns of their loop."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._selector = folder, selectors.DefaultSelector()
-        self.sides = {host.name: Side(host.name, folder, self._selector, time.monotonic) for host in PLAN.hosts}
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._folder = folder
+        self._selector = TurnSelector()
+        self._loop = asyncio.SelectorEventLoop(self._selector)
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
+        self.sides: dict[str, Side] = {}
+        self._inside(self._start())
 
-    def _run(self) -> None:
-        while not self._stopping:
-            for key, mask in self._selector.select(0.0005):
-                key.data(mask)
-            for side in self.sides.values():
-                side.tasks.run()
-                now = time.monotonic()
-                due = side.endpoint.next_timer()
-                if due is not None and due <= now:
-                    side.endpoint.on_timer(now)
-                for plane, peer, packet in list(side.endpoint.transmit(now, 1000)):
-                    self.sides[peer].endpoint.receive(packet, plane, side.connections.host.name, now)
-            for side in self.sides.values():
-                for event in side.endpoint.events():
-                    side.connections.on_event(event)
+    def _inside(self, coroutine):
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(20)
+
+    async def _start(self) -> None:
+        for host in PLAN.hosts:
+            self.sides[host.name] = Side(host.name, self._folder)
+            await self.sides[host.name].start()
+        self._selector.turn = self._turn
+
+    def _turn(self) -> float | None:
+        sides, moved, now = self.sides.values(), 0, time.monotonic()
+        for side in sides:
+            due = side.endpoint.next_timer()
+            if due is not None and due <= now:
+                side.endpoint.on_timer(now)
+            for plane, peer, packet in list(side.endpoint.transmit(now, 1000)):
+                self.sides[peer].endpoint.receive(packet, plane, side.connections.host.name, now)
+                moved += 1
+        for side in sides:
+            for event in side.endpoint.events():
+                side.connections.on_event(event)
+                moved += 1
+        times = [due for side in sides if (due := side.endpoint.next_timer()) is not None]
+        return 0.0 if moved else min(times, default=None)
 
     def client(self, name: str) -> Client:
         return Client(self._folder / f"{name}.sock")
 
-    def close(self) -> None:
-        self._stopping = True
-        self._thread.join(10)
+    async def _stop(self) -> None:
+        self._selector.turn = no_turn
+        await cancel_others()
         for side in self.sides.values():
-            side.tasks.cancel_all()
-            side.server.close()
+            await side.server.close()
             side.regions.close()
-        self._selector.close()
+
+    def close(self) -> None:
+        self._inside(self._stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
 
 
 @pytest.fixture
@@ -245,3 +264,24 @@ def test_ev_sweep__probes_every_path(pair):
             (r, ev) for r in (0, 1) for ev, _ in begun["evs"]
         )
         assert all(p["out"] and p["back"] and p["port_up"] for p in probes)
+
+
+def test_requests__unknown_and_missing_fields_are_named(pair):
+    with pair.client("h0") as agent:
+        for op, fields, said in [
+            ("send_file", {"path": "x", "peer": "h1", "rate": 5}, "send_file has no field 'rate' (has: path, peer, "),
+            ("send_file", {"path": "x"}, "send_file needs 'peer' (str)"),
+            ("hello", {"x": 1}, "hello has no field 'x' (has: none)"),
+            ("flow_sink", {"flow": "f", "qpns": ["x"], "shape": SHAPE}, "qpns = ['x']: numbers of QPs"),
+            ("flow_sink", {"flow": "f", "qpns": [1], "shape": {**SHAPE, "depth": 99}}, "depth = 99: must be 1 to 32"),
+            ("flow_sink", {"flow": "f", "qpns": [1], "shape": {"depth": 1}}, "flow_sink needs 'message_bytes' (int)"),
+            (
+                "post_write",
+                {"qpn": 1, "region": 1, "remote_va": 1 << 64, "rkey": 1},
+                "remote_va = 18446744073709551616",
+            ),
+            ("run_writes", {"sizes": [1], "duration_s": 1, "qpns": []}, "qpns = []: 1 to 256 numbers"),
+        ]:
+            with pytest.raises(Refused) as caught:
+                agent.request(op, **fields)
+            assert said in str(caught.value)

@@ -109,7 +109,8 @@ def test_requests_that_make_no_sense_are_refused(wire):  # noqa: F811
             ("rank_open", {"flow": "r", "kind": "gossip", "rank": 0, "ranks": 2, "size_bytes": 9,
              "iterations": 1}, "no coll"),
             ("rank_start", {"flow": "r", "start_s": 1.0}, "no rank of 'r' here"),
-            ("rank_link", {"flow": "r", "peer": 1, "qpns": [here], "regions": {"data": 7}}, "no rank of 'r'"),
+            ("rank_link", {"flow": "r", "peer": 1, "qpns": [here], "regions": {"data": 7}}, "address and R_Key"),
+            ("rank_link", {"flow": "r", "peer": 1, "qpns": [here], "regions": {"data": [7, 7]}}, "no rank of 'r'"),
         ]:  # fmt: skip
             with pytest.raises(JsonlPeerError, match=text):
                 a.request(op, **fields)
