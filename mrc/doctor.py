@@ -63,7 +63,7 @@ def _tools() -> Iterator[Check]:
 
 
 def _packages() -> Iterator[Check]:
-    for module in ("mininet", "finsy", "lark", "scapy", "pyroute2", "rich"):
+    for module in ("mininet", "finsy", "jinja2", "lark", "psutil", "pyroute2", "rich", "scapy"):
         here = importlib.util.find_spec(module) is not None
         yield Check(f"python {module}", here, "importable" if here else "missing", "make setup")
 

@@ -1,4 +1,4 @@
-"""What the paper shows, as numbers, and how far from it a run is, in words.
+"""The paper's results as numbers, and a run's distance to them in words.
 
 Lines over time and single ratios stand in the scenario files (`paper: series:`, `expect: paper:`). Here are the curves
 of Figs 16 and 17 (mrc-protocol §11.3, read off the plots), which are too many for a file.
