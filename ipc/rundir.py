@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from ipc import procfs
 from ipc.rpc import SOCKET_PATH_MAX
 
@@ -313,7 +315,7 @@ def kill_run(state: RunState, wait_s: float = 5.0) -> list[str]:
 
     ended: list[str] = []
     seen: set[int] = set()
-    while found := [pid for pid in procfs.pids() if pid not in seen and is_ours(pid)]:  # again: one may have forked
+    while found := [pid for pid in psutil.pids() if pid not in seen and is_ours(pid)]:  # again: one may have forked
         seen.update(found)
         commands = {pid: procfs.command(pid) for pid in found}
         try:

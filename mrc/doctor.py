@@ -100,6 +100,7 @@ def _bmv2() -> Iterator[Check]:
 
 
 def healthy(results: list[Check]) -> bool:
+    """Whether nothing that is needed is missing."""
     return all(check.ok for check in results if check.needed)
 
 
