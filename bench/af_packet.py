@@ -90,6 +90,7 @@ def limits(pmtu: int, frames: int = 60_000) -> dict[str, Any]:
 
 
 def main() -> int:
+    """Command line: CPU per frame, as JSON."""
     parser = argparse.ArgumentParser(description="CPU per frame of AF_PACKET from Python")
     parser.add_argument("--size", type=int, default=data_frame_bytes(4096), help="bytes of a frame")
     parser.add_argument("--frames", type=int, default=60_000)

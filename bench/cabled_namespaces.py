@@ -94,6 +94,7 @@ def serve() -> None:
 
 
 def say_line(line: str) -> None:
+    """In a child: one line of text to the parent."""
     print(line, flush=True)
 
 

@@ -22,6 +22,7 @@ from hosts.agent.agent import Agent
 from hosts.engine.config import Config
 from hosts.engine.qp import QpAttributes
 from hosts.nic.encapsulation import Encapsulation
+from hosts.nic.fast import FastNic
 from topologies.plan import Plan
 
 SCHEMA = "mrc-bench-endpoint/1"
@@ -42,7 +43,7 @@ class _Cable(Encapsulation):
         super().__init__(PLAN, here, peer, plane)
         self._own = PLAN.nic_address(peer, plane).to_bytes(16, "big")
 
-    def destination(self, ev: int) -> bytes:
+    def destination(self, _ev: int) -> bytes:
         return self._own
 
 
@@ -53,6 +54,8 @@ def _usage() -> tuple[float, float]:
 
 class _Host(Agent):
     """An agent whose application posts writes as long as there is something to send."""
+
+    nic: FastNic
 
     queue: Any = None
     """The QP to post on; None = this host only receives."""
@@ -72,7 +75,7 @@ class _Host(Agent):
 
     def serve_until_told(self) -> None:
         """The peer still wants its answers; the parent closes our standard input when it has them."""
-        self._selector.register(sys.stdin, selectors.EVENT_READ, lambda mask: self.stop())
+        self._selector.register(sys.stdin, selectors.EVENT_READ, lambda _mask: self.stop())
         while not self._stopping:
             self.turn()
 
@@ -154,6 +157,7 @@ def measure(packets: int, pmtu: int) -> dict[str, Any]:
 
 
 def main() -> int:
+    """Command line: CPU per packet of two endpoints, as JSON."""
     parser = argparse.ArgumentParser(description="CPU per data packet of two MRC endpoints back to back")
     parser.add_argument("--packets", type=int, default=100_000)
     parser.add_argument("--pmtu", type=int, default=4096)

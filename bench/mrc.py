@@ -150,7 +150,7 @@ def _endpoint(pmtu: int) -> dict[str, Any]:
 
 def cost(side: dict[str, Any]) -> float:
     """CPU microseconds of one side by data packet."""
-    return side["user_us"] + side["system_us"]
+    return float(side["user_us"] + side["system_us"])
 
 
 def _raw(pmtu: int, alone: dict[str, Any]) -> dict[str, Any]:

@@ -122,6 +122,7 @@ def table(result: dict[str, Any]) -> list[str]:
 
 
 def main() -> int:
+    """Command line: the figures, in a namespace of their own."""
     parser = argparse.ArgumentParser(prog="python -m bench.traffic", description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()

@@ -204,7 +204,7 @@ def dead_path() -> Iterator[Row]:
     yield Row(group, "busy, writes of one packet: after, most", max(small), "<= 2", "RTT")
     calm = [found for seed in range(SEEDS) if (found := _cut_calm(seed)) is not None]
     yield Row(group, "half-busy sender: out of use after, most", max(calm), "<= 2", "RTT")
-    lone = [found for seed in range(SEEDS) if (found := _one_at_a_time(seed)) is not None]
+    lone = [run for seed in range(SEEDS) if (run := _one_at_a_time(seed)) is not None]
     yield Row(group, "one at a time: runs", len(lone))
     yield Row(group, "one at a time: lost to it, most", max(run.lost for run in lone), "", "packets")
     yield Row(group, "one at a time: last sent over it, most", max(run.last_use for run in lone), "<= 1",
@@ -218,7 +218,11 @@ def _cut_path(seed: int, message_bytes: int, depth: int) -> float | None:
     _, fabric = make(seed)
     flow = Flow(fabric, "h0", "h1", message_bytes=message_bytes, depth=depth)
     rtt = [0.0]
-    fabric.at(0.3, lambda: rtt.append(flow.qp.requestor.trips.srtt_s))
+
+    def measure() -> None:
+        rtt.append(flow.qp.requestor.trips.srtt_s or 0.0)
+
+    fabric.at(0.3, measure)
     fabric.at(0.3, Cut("p1-t0-0", "p1-t1-2"))
     fabric.run_until(0.6)
     return _out_of_use(fabric, 1, 2, rtt[-1])

@@ -86,7 +86,7 @@ class Display:
     def progress(self, run: Run, share: float, now: float) -> None:
         self._show(share, escape(f"{self._name}: {run.name} at {now:.1f} s"))
 
-    def ends(self, run: Run, outcome: Outcome) -> None:
+    def ends(self, run: Run, _outcome: Outcome) -> None:
         self._ended += 1
         self._show(0.0, escape(f"{self._name}: {run.name}"))
 
@@ -186,7 +186,7 @@ def validate(names: list[str], as_json: bool) -> int:
     found = []
     for path in find(names):
         problems: list[Any] = []
-        runs = {}
+        runs: dict[str, int] = {}
         for where, target in (("virtual", "embedded"), ("live", "embedded"), ("live", "bmv2")):
             try:
                 runs.setdefault(where, len(plan_runs(read(path), where, target=target).runs))

@@ -6,7 +6,7 @@ Repeats of a run count as one, by their median. Runs are matched by name; a run 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -212,7 +212,7 @@ def _apart(row: dict[str, Any]) -> float:
     return high / low if low else 0.0
 
 
-def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
+def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
     table = Table(box=None, pad_edge=False)
     for head in heads:
         table.add_column(head, overflow="fold")

@@ -74,7 +74,7 @@ def again(path: Path, where: str, seed: int | None, repeat: int | None, options:
 
 def machine() -> dict[str, Any]:
     """What ran it: versions, kernel, CPU, commit."""
-    versions = {}
+    versions: dict[str, str | None] = {}
     for package in PACKAGES:
         try:
             versions[package] = metadata.version(package)
@@ -356,8 +356,8 @@ class LoadMeter:
     def read(self, where: str) -> dict[str, Any]:
         """Share of all CPUs busy, what that means for the times of a live run, and seconds since the meter's start."""
         first, last = (self._first, self._last) if self._first else (self._started, self._read())
-        busy, stolen, passed = (after - before for before, after in zip(first, last, strict=True))
-        busy, stolen = (busy / passed, stolen / passed) if passed else (0.0, 0.0)
+        ticks = [after - before for before, after in zip(first, last, strict=True)]
+        busy, stolen = (ticks[0] / ticks[2], ticks[1] / ticks[2]) if ticks[2] else (0.0, 0.0)
         overloaded = where == "live" and (busy > OVERLOAD or stolen > STOLEN)
         trust = "exact: virtual time" if where == "virtual" else "good to a few ms"
         if overloaded:

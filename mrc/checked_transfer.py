@@ -63,4 +63,5 @@ class CheckedTransfer(FollowedTransfer):
 
 
 def digest(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

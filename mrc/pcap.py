@@ -11,7 +11,7 @@ import selectors
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -142,7 +142,7 @@ def _open(port: Port, pid: int | None, snap: int) -> PacketReader:
 
 
 @contextmanager
-def _interruptible():
+def _interruptible() -> Iterator[list[int]]:
     """A list that gets an item when SIGINT or SIGTERM comes, instead of an exception in the middle of a packet."""
     stop: list[int] = []
     old = {number: signal.signal(number, lambda n, _: stop.append(n)) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from hosts.engine.config import Config
-from hosts.engine.wire.codec import Codec, WireError
+from hosts.engine.errors import WireError
+from hosts.engine.wire.codec import Codec
 from hosts.engine.wire.packets import Opcode, Write
 from hosts.nic.encapsulation import Decapsulation, Encapsulation
 from ipc.errors import UsageError

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ipc.agent_client import AgentClient
+from ipc.agent_client import AgentClient, AgentWatch
+from ipc.controller_client import EventStream
 from mrc.timeline import CutRecord, TimelineRecorder
 from topologies.lab.fabric import Fabric
 from topologies.plan import Host, Link
@@ -45,7 +46,7 @@ class FollowedTransfer:
         self._note = note or (lambda _t, _text: None)
         self._transfer = 0
         self.agent = AgentClient(fabric.run_dir.agent_socket(source))
-        self._watches = [self.agent.watch(), fabric.controller.watch()]
+        self._watches: list[AgentWatch | EventStream] = [self.agent.watch(), fabric.controller.watch()]
 
     def __enter__(self) -> FollowedTransfer:
         return self
@@ -108,9 +109,10 @@ class FollowedTransfer:
 
     def restore(self, cut: CutRecord) -> None:
         """Bring a link up again."""
-        self.recorder.restore(cut, time.monotonic())
+        at = time.monotonic()
+        self.recorder.restore(cut, at)
         self.fabric.link(cut.link.lower.node, cut.link.upper.node, up=True)
-        self._note(cut.restored_at, f"[green]restored[/green] {cut.link.name}")
+        self._note(at, f"[green]restored[/green] {cut.link.name}")
 
     # ---- events -----------------------------------------------------------------------------------------
 

@@ -118,7 +118,9 @@ def _name_ends(raw: dict[str, Any], sweeps: dict[str, list[Any]]) -> None:
     for rule in [*(raw.get("expect") or []), *(raw.get("figures") or [])]:
         for key in ("where", "compared_to"):
             named = rule.get(key) if isinstance(rule, dict) else None
-            for name, value in (named or {}).items() if isinstance(named, dict) else ():
+            if not isinstance(named, dict):
+                continue
+            for name, value in named.items():
                 if name in sweeps and isinstance(value, str) and value in ENDS:
                     named[name] = sweeps[name][ENDS[value]]
 
@@ -131,7 +133,8 @@ def _without_sweep(document: Document) -> dict[str, Any]:
         for name, values in sweep.items():
             found = _values_of(document, ("sweep", name), values)
             firsts[name] = found[0]
-    return _resolved(document, document.raw, firsts, ())
+    resolved: dict[str, Any] = _resolved(document, document.raw, firsts, ())
+    return resolved
 
 
 def _sweep_values(document: Document, scenario: Scenario, places: tuple[str, ...]) -> dict[str, list[Any]]:

@@ -15,7 +15,6 @@ from faults import KINDS
 from faults.terms import Part, Rate, Seconds, Share, Size
 from ipc import units
 
-SCHEMA = "mrc-scenario/1"
 MODES = ("srv6", "stev", "ecmp", "switch-spray", "flow-ecmp")
 
 
@@ -114,7 +113,7 @@ class Transport(Part):
     """`mrc`, or the baseline `rocev2` (RC, one path a QP, Go-Back-N)."""
 
     kind: Literal["mrc", "rocev2"] = "mrc"
-    qps: int = Field(1, ge=1, le=256)
+    qps: Annotated[int, Field(ge=1, le=256)] = 1
     """QPs a flow is spread over; each has its own window."""
     pmtu: Literal[256, 512, 1024, 2048, 4096] = 1024
     config: dict[str, Any] = {}
@@ -344,7 +343,7 @@ class Span(Part):
 class Scenario(Part):
     """A whole file."""
 
-    schema_: Literal["mrc-scenario/1"] = Field(SCHEMA, alias="schema")
+    schema_: Literal["mrc-scenario/1"] = Field("mrc-scenario/1", alias="schema")
     name: str = ""
     title: str
     paper: Reference | None = None

@@ -23,7 +23,7 @@ Numbers = dict[str, int | None]
 
 
 def numbers_of(one: SwitchCounts) -> Numbers:
-    """By key; None: this switch does not tell."""
+    """Numbers by key; None where this switch does not count them."""
     marked, trimmed, drops = (one.cells.get(name) for name in CELLS)
     out: Numbers = dict.fromkeys(KEYS)
     out["link_lost"] = one.lost
@@ -32,9 +32,9 @@ def numbers_of(one: SwitchCounts) -> Numbers:
         out["trimmed"], out["trimmed_last_hop"] = sum(trimmed), trimmed[1]
     if drops is not None:
         full = one.queue_drops or [0]  # BMv2: what its program decided to drop; the rest is told at the end
-        out["dropped_queue"] = sum(drops[: len(FULL_QUEUE)]) + full[0]
-        out["dropped_control"] = sum(full[1:])
-        out["dropped"] = out["dropped_queue"] + out["dropped_control"] + drops[-1]
+        in_queues, control = sum(drops[: len(FULL_QUEUE)]) + full[0], sum(full[1:])
+        out["dropped_queue"], out["dropped_control"] = in_queues, control
+        out["dropped"] = in_queues + control + drops[-1]
     return out
 
 

@@ -31,7 +31,7 @@ from topologies.lab.fabric import Fabric
 from topologies.lab.fault_target import LiveFaultTarget
 from topologies.lab.p4_program import compile_program
 from topologies.lab.targets import TARGETS
-from topologies.plan import Plan
+from topologies.plan import Mode, Plan
 from topologies.plan.link_speeds import LinkSpeed, scaled_speed
 
 SETTLE_S = 0.5
@@ -60,7 +60,8 @@ def run_live(run: Run, progress: Progress, *, target: str = "embedded", nic: str
 def plan_of(scenario: Scenario) -> Plan:
     """The plan with the scenario's mode, rates and delays. Raises PlanError."""
     part, links, pmtu = scenario.fabric, scenario.links, scenario.transport.pmtu
-    base = scaled_speed(links.rate, links.rtt, pmtu, Plan(mode=scenario.mode).mode)
+    mode = Mode(scenario.mode)
+    base = scaled_speed(links.rate, links.rtt, pmtu, mode)
 
     def speed(tier: Any) -> LinkSpeed:
         return LinkSpeed(
@@ -69,7 +70,7 @@ def plan_of(scenario: Scenario) -> Plan:
         )
 
     return Plan(
-        part.planes, part.racks, part.spines, part.hosts_per_rack, mode=scenario.mode,
+        part.planes, part.racks, part.spines, part.hosts_per_rack, mode=mode,
         host_link=speed(links.host), fabric_link=speed(links.fabric), pmtu_bytes=pmtu,
     )  # fmt: skip
 
@@ -94,7 +95,7 @@ def unlike(scenario: Scenario, target: str = "embedded") -> list[str]:
                 f"{target} cannot delay packets, nor does it serialise a lone one: an idle round trip takes a few ms; "
                 f"hosts and queues are set for the {plan.base_rtt_s() * 1e3:.3g} ms of a full pipe"
             )
-        if any(fault.line is not None and fault.line.delay is not None for fault in scenario.faults):
+        if any(fault.action == "line" and fault.value.delay is not None for fault in scenario.faults):
             out.append(f"{target} cannot delay packets: faults that set a link's delay leave it as it is")
     if scenario.links.jitter:
         out.append("links.jitter is for virtual runs: live, delays are constant")

@@ -27,6 +27,7 @@ Answers = dict[str, dict[str, Any]]
 
 
 def flow_name(flow: FlowPlan) -> str:
+    """`WORK:SOURCE-TARGET`, a flow's name in results."""
     return f"{flow.work}:{flow.source}-{flow.target}"
 
 

@@ -3,8 +3,8 @@
 DIR/report.html, DIR/figures/NAME.svg and NAME.png; DIR/index.html when DIR holds several folders of results.
 
 A page has, in this order: the verdict and how far the numbers can be trusted, the rules, the scenario's figures with
-the paper's lines and the distance to them in words, everything over time run by run, every path of every flow, events, all
-numbers, the machine. The page of an unfinished run shows the results so far, and says so.
+the paper's lines and the distance to them in words, everything over time run by run, every path of every flow, events,
+all numbers, the machine. The page of an unfinished run shows the results so far, and says so.
 """
 
 from __future__ import annotations

@@ -108,8 +108,8 @@ def compile(
         print(path)
 
 
-@app.command(epilog="Example: `mrc p4 test p4src/srv6.p4 tests/p4src/srv6_forward.stf`")
-def test(
+@app.command("test", epilog="Example: `mrc p4 test p4src/srv6.p4 tests/p4src/srv6_forward.stf`")
+def run_stf(
     program: Program,
     cases: Annotated[list[Path], typer.Argument(help="STF scripts.", metavar="CASE.stf...")],
     include: Include = None,
