@@ -1,8 +1,8 @@
-"""What AF_PACKET costs from Python, with nothing done to the frames: the limit under `mrc bench mrc`.
+"""CPU cost of AF_PACKET from Python with nothing done to the frames: the limit under `mrc bench mrc`.
 
 One process sends the same frame with `socket.send`, the other takes frames from the receive ring and looks at none,
 over a veth pair of their own, with the socket options and the ring of the fast NIC (hosts/nic/port.py). Every 256
-frames the receiver answers with one, so that no frame is dropped for want of room. CPU is user + system time by frame
+frames the receiver answers with one, so that no frame is dropped by a full ring. CPU is user + system time by frame
 (getrusage).
 """
 

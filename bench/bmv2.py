@@ -51,7 +51,7 @@ RPC_S = 20.0
 PACKET_S = 5.0
 """A packet that is still in the switch after that goes round for ever."""
 DIGEST_S = 0.3
-"""Digests come on another stream than packets do; none for so long: there is none."""
+"""Seconds to wait for a digest, which comes on another stream than packets."""
 COMPILE_S = 120.0
 QUEUES = 8
 PORT_DOWN, PORT_UP = 1, 2
@@ -59,7 +59,7 @@ SERVICE = "/p4.bm.DataplaneInterface/"
 
 
 class Bmv2Error(Exception):
-    """BMv2 or its compiler did not do what was asked of it; says which and why."""
+    """BMv2 or its compiler refused or failed; the message says which and why."""
 
 
 class RefusedError(Bmv2Error):
@@ -96,7 +96,7 @@ class P4cProgram:
 
     @classmethod
     def compile(cls, source: Path, folder: Path) -> P4cProgram:
-        """Raises RefusedError with what p4c says."""
+        """Raises RefusedError with p4c's message."""
         try:
             done = subprocess.run(
                 compile_command(source, folder), capture_output=True, text=True, errors="replace", check=False,
@@ -163,7 +163,7 @@ class Bmv2:
         self.stop()
 
     def command(self, control: str, packets: str, thrift_port: int) -> list[str]:
-        """What is BMv2's own stands before `--`, the target's options after it."""
+        """BMv2's own options stand before `--`, the target's after it."""
         ports = [word for port, name in self.interfaces.items() for word in ("-i", f"{port}@{name}")]
         in_memory = [] if ports else ["--dp-grpc-server-addr", packets]
         return [
@@ -261,9 +261,9 @@ def known_to_pi(p4info: p4i.P4Info) -> p4i.P4Info:
 def describe(error: grpc.RpcError) -> str:
     """Code and text of an error; of a failed Write those of its updates, too."""
     out = [f"{error.code().name}: {error.details()}"]
-    for key, value in error.trailing_metadata() or ():
-        if key == "grpc-status-details-bin":
-            for any_one in rpc_status.Status.FromString(value).details:
+    for metadatum in error.trailing_metadata() or ():
+        if metadatum.key == "grpc-status-details-bin":
+            for any_one in rpc_status.Status.FromString(metadatum.value).details:
                 one = p4r.Error()
                 if any_one.Unpack(one) and one.canonical_code and one.message:
                     out.append(one.message)
@@ -289,7 +289,7 @@ class RemoteDevice:
         self._profile_groups: set[tuple[int, int]] = set()
         self._ports_down: set[int] = set()
         self.digests_asked: set[str] = set()
-        """Names of the digests that it will tell of."""
+        """Names of the digests that it reports."""
         self._stub = p4r_grpc.P4RuntimeStub(control)
         self._election = U128.encode(1)
         self._asked: queue.SimpleQueue[p4r.StreamMessageRequest | None] = queue.SimpleQueue()

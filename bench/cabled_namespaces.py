@@ -88,7 +88,7 @@ def _ip_in(pid: str, *words: str) -> None:
 
 
 def serve() -> None:
-    """In a child: say that we run, then wait until the parent says that the cables are there."""
+    """In a child: report that it runs, then wait until the parent has made the cables."""
     say_line("ready")
     sys.stdin.readline()
 

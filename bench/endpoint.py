@@ -74,7 +74,7 @@ class _Host(Agent):
         self._busy = self._busy or (self.queue is not None and self.queue.outstanding() < OUTSTANDING)
 
     def serve_until_told(self) -> None:
-        """The peer still wants its answers; the parent closes our standard input when it has them."""
+        """The peer still needs its answers; the parent closes our standard input when it has them."""
         self._selector.register(sys.stdin, selectors.EVENT_READ, lambda _mask: self.stop())
         while not self._stopping:
             self.turn()

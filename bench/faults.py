@@ -35,19 +35,19 @@ from topologies.plan import Link, Plan, Switch
 
 SOURCES = ("gnmi", "p4runtime", "digest", "mapper", "ev")
 LINGER_S = 2.5
-"""After a fault was named: time for the slower sources to tell of it too."""
+"""Seconds after a fault was named in which slower sources may report it too."""
 CLEAR_S = 40.0
-"""How long a fault may stay in the list after it was undone; a lossy link clears after 100 good probes."""
+"""Longest time of a fault in the list after it was undone, seconds; a lossy link clears after 100 good probes."""
 RATE_BPS = 2e6
 FILE_BYTES = 8 << 20
 POLL_S = 0.02
 QUIET_S = 1.0
-"""Nothing may be raised for so long before a round begins."""
+"""Seconds without a new fault before a round begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class FaultKind:
-    """A kind of fault: where it can be, how it is made, and what the controller has to call it."""
+    """A kind of fault: its places, how it is injected, and the name that the controller has to give it."""
 
     name: str
     places: Callable[[Plan, int], list[Any]]
@@ -124,7 +124,7 @@ KINDS = {
 
 @dataclass(slots=True)
 class FaultRound:
-    """What came of one round."""
+    """Result of one round."""
 
     kind: str
     plane: int
@@ -136,9 +136,9 @@ class FaultRound:
     """From the (first) fault to each source's word of it."""
     cleared_s: float | None = None
     unclear: str | None = None
-    """What the controller said when it could not tell."""
+    """The controller's text when it reported several explanations."""
     wrong: list[str] = field(default_factory=list)
-    """What it raised beside; or what it did not say in time."""
+    """False alarms, and faults not named in time."""
 
     @property
     def where(self) -> str:
@@ -156,7 +156,7 @@ class FaultRound:
 
 
 class RoundLedger:
-    """The controller's fault list as its event stream tells it, by plane. A thread of its own reads it."""
+    """The controller's fault list by plane, from its event stream, which a thread reads."""
 
     def __init__(self, fabric: Fabric) -> None:
         self._watch = fabric.controller.watch(events="fault")
@@ -196,7 +196,7 @@ class RoundLedger:
             return {(kind, location) for n, kind, location, _ in self._first if n == number}
 
     def named_at(self, fault: dict[str, Any], since: float) -> float:
-        """When it was first called what it is called now, after `since`."""
+        """Time at which it first had its present name, after `since`."""
         with self._lock:
             name = (fault["number"], fault["kind"], fault["location"])
             return min(t for (*who, _), t in self._first.items() if tuple(who) == name and t >= since)
@@ -220,7 +220,7 @@ def run_round(
     *,
     may_be_unclear: bool = False,
 ) -> FaultRound:
-    """Make some faults at once, see what the controller says, undo them, see them cleared."""
+    """Inject faults at once, compare the controller's names, undo them, wait until they are cleared."""
     expected = [kind.expected(place) for kind, place in faults]
     out = FaultRound(" + ".join(kind.name for kind, _ in faults), plane, expected)
     began = time.monotonic()
@@ -339,7 +339,7 @@ def pairs(plan: Plan, plane: int, rng: random.Random) -> Iterator[tuple[list[tup
 
 @contextmanager
 def traffic(fabric: Fabric, folder: Path) -> Iterator[None]:
-    """Every host sends to one in another rack, over and over, so that EVs have something to tell."""
+    """Every host sends to one in another rack, over and over, so that EVs carry packets."""
     plan, stop = fabric.plan, threading.Event()
     source = folder / "data"
     with source.open("wb") as out:

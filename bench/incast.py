@@ -1,7 +1,7 @@
 """`mrc bench incast`: seven hosts of one rack send to one host of another; what does a flow to its neighbour feel?
 
 Live: Mininet, the P4 switches at the plan's rates, host agents with NSCC. The fabric has one plane and more spines than
-senders, so that the only port asked for too much is the one to the receiver's NIC (mrc-protocol §11, E17). First the
+senders, so that the only overloaded port is the one to the receiver's NIC (mrc-protocol §11, E17). First the
 victim flow is alone, then the incast joins it. The same again with parts of the egress discipline switched off
 (controller/p4runtime/qos.py), for the difference. What switches did is read from the counters of the P4 program
 (p4src/README.md) and of the traffic manager, before and after.
@@ -101,7 +101,7 @@ def switch_counts(fabric: Fabric) -> Counter[str]:
 
 @contextmanager
 def fabric_with(plan: Plan, want: Discipline) -> Iterator[Fabric]:
-    """A live fabric whose egress queues are set as asked for."""
+    """A live fabric with this egress discipline."""
     with Fabric(plan, compile_program=compile_program, mapper=False, discipline=want.to_json()) as fabric:
         yield fabric
 

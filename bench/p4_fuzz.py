@@ -41,7 +41,7 @@ STATE = frozenset((
     "add", "setdefault", "mirroring_add", "mirroring_add_mc", "mc_mgrp_create", "mc_node_create", "mc_node_associate",
     "member", "group", "meter", "meter_entry",
 ))  # fmt: skip
-"""What of a program's own script is kept."""
+"""Commands of a program's own script that are kept."""
 NOT_THE_SAME_TWICE = re.compile(r"\brandom\s*[(<]|_timestamp\b|\btimedelta\b|\bdigest\s*[(<]|\bregister_|execute_meter")
 """Programs that read chance or a clock."""
 
@@ -61,7 +61,7 @@ class FuzzCase:
 
 @dataclass
 class ObservedRun:
-    """What a switch did."""
+    """Observed behaviour of a switch."""
 
     frames: list[dict[int, list[bytes]]] = field(default_factory=list)
     """Of each packet: by port, in order."""
@@ -78,7 +78,7 @@ class ObservedRun:
 
 @dataclass
 class FuzzVerdict:
-    """What became of a case. `kind`: same, differs, theirs (only p4c or BMv2 refuses), ours (only we refuse), both."""
+    """Verdict on a case. `kind`: same, differs, theirs (only p4c or BMv2 refuses), ours (only we refuse), both."""
 
     kind: str
     why: str = ""

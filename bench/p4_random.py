@@ -1,4 +1,4 @@
-"""Random valid P4 programs, with packets and entries for them: what the fuzz of both switches and a unit test run.
+"""Random valid P4 programs, with packets and entries for them, for the fuzz of both switches and a unit test.
 
 A `Maker` writes statements and expressions as a tree of tuples, which `lines` turns into P4 and the interpreter of
 tests/switch/compiler/test_random_programs.py runs. A `Whole` is a program around such statements: a parser with
@@ -555,7 +555,7 @@ class Whole(Maker):
         return [("run", table.name, rows, inner())]
 
     def _special(self) -> list[Node]:
-        """What only a switch has: headers that come and go, registers, hashes, counters, tables."""
+        """Features of a switch alone: headers that come and go, registers, hashes, counters, tables."""
         rng = self.rng
         some = rng.choice(OPTIONAL)
         element = f"st[{rng.randrange(STACK)}]"
@@ -599,7 +599,7 @@ class Whole(Maker):
                 return self._apply(self.waiting.pop()) if self.waiting else []
 
     def _ways(self) -> list[Node]:
-        """Where a packet goes, by its kind."""
+        """Destination of a packet, by its kind."""
         rng = self.rng
         ways = {
             "mark": [("raw", "mark_to_drop(std);")],

@@ -26,7 +26,7 @@ from topologies.plan import Mode, Plan
 PACKETS_PER_S = 2000
 BURST = 2
 WATCH_S = 1.5
-"""How long a cut is watched."""
+"""Seconds for which a cut is watched."""
 SETTLE_S = 0.5
 TARGET_S = 0.2
 """Longest time of losses with the controller that we accept; its work is a few milliseconds, the machine is shared."""
@@ -84,7 +84,7 @@ class ProbeStream:
         self.into.close()
 
     def lost_between(self, begin: float, end: float) -> list[float]:
-        """When each packet was sent that was sent in that time and did not arrive."""
+        """Sending times of the packets of that interval that did not arrive."""
         return [t for number, t in self.sent.items() if begin <= t < end and number not in self.arrived]
 
     def sent_between(self, begin: float, end: float) -> int:

@@ -1,4 +1,4 @@
-"""What one hop costs: the embedded switch running srv6.p4 beside the least that Linux allows.
+"""CPU cost of one hop: the embedded switch running srv6.p4 beside the least that Linux allows.
 
 `mrc bench switch`, or `python -m bench.switch [--json]`; with it what bench/traffic.py and bench/target.py measure. In
 a network namespace of its own (which ends with the process, however that ends) three forwarders stand side by side,
@@ -288,7 +288,7 @@ def bmv2_rows(loader: Path, plan: Plan, heads: dict[int, bytes], embedded: Forwa
 
 
 def load_ports(plan: Plan) -> tuple[int, int]:
-    """Where the load comes in, and where it goes out."""
+    """Interfaces of the load: in and out."""
     return 1, plan.srv6_routes(plan.switches[0]).next_hops[0][1]
 
 

@@ -1,4 +1,4 @@
-"""What the embedded switch costs apart from packets: part of `mrc bench switch`, alone `python -m bench.target`.
+"""Cost of the embedded switch apart from packets: part of `mrc bench switch`, alone `python -m bench.target`.
 
     compile   srv6.p4 compiled and loaded into a device, new and from the cache, each in a process of its own, after
               `switch.compiler.prepare()`: runtime and grammar tables are made once a machine

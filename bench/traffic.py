@@ -1,4 +1,4 @@
-"""What the traffic manager does and costs on real interfaces: part of `mrc bench switch`; `python -m bench.traffic`.
+"""Behaviour and cost of the traffic manager on real interfaces: part of `mrc bench switch`; `python -m bench.traffic`.
 
 rates     frames in a closed loop through a port with a rate: what arrives, in bits/s of frames
 delays    single frames at random times through a port with a delay: how late they are, kernel timestamps

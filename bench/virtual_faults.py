@@ -2,7 +2,7 @@
 
 A model of a fabric has one to four things break in it, at once or one after the other, and makes the observations that
 the real sources would make of it: port states of both ends, lost streams, Clustermapper's verdicts and counts (its own
-prober, told what became of each probe), EV events and counts of hosts with QPs between random pairs, counters of
+prober, with the fate of each probe), EV events and counts of hosts with QPs between random pairs, counters of
 switches, digests. Each comes with a delay of its own, sources overtake each other, and some of it is lost. What the
 correlator named is compared with what was broken.
 
@@ -49,7 +49,7 @@ FABRICS = (
 )  # fmt: skip
 """(planes, racks, spines, hosts in a rack); each set takes one."""
 QUIET_S = 2.0
-"""Everything works for so long first, seconds."""
+"""Seconds without faults at the beginning."""
 WATCHED_S, WATCHED_LOSSY_S = 8.0, 14.0
 """From the last fault to the judgement; a lossy link takes two windows of probes and the time for a choice."""
 CHUNK = 25
@@ -170,7 +170,7 @@ class World:
         self.faults = make(plan, tap=tap)
         self.traces = self.faults.traces
         self.named: dict[tuple[str, str, str | None], float] = {}
-        """(kind, location, direction) that was told as certain, and when first."""
+        """(kind, location, direction) reported as certain, and the time of the first report."""
         self.now = 0.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
@@ -207,7 +207,7 @@ class World:
 
     @property
     def probes(self) -> list[PathSegments]:
-        """What Clustermapper's self-probes cross."""
+        """Path segments of Clustermapper's self-probes."""
         return [walk for walk, target in zip(self._walks, self._targets, strict=True) if target.about is None]
 
     def _random_paths(self) -> list[WatchedFlow]:
@@ -265,7 +265,7 @@ class World:
         heappush(self._events, (at, next(self._order), what))
 
     def _tell(self, source: str, typical_s: float, what: Callable[[], None]) -> None:
-        """A source tells something: later, in the order of its own stream, unless the controller does not hear it."""
+        """Delayed report of a source, in the order of its own stream, unless it is lost."""
         start, end = self._deaf.get(source, (0.0, 0.0))
         if start <= self.now < end:
             return
@@ -312,7 +312,7 @@ class World:
         self.faults.stream(switch, False, now=self.now)
 
     def _goes_down(self, link: Link) -> None:
-        """Both ends tell, as far as they are switches."""
+        """Both ends report, as far as they are switches."""
         self.down.add(link)
         self._down_arcs.update(self.traces.arcs(link))
         for port in (link.lower, link.upper):
@@ -380,7 +380,7 @@ class World:
         self._look(self.now + (COUNTS_WHEN_BAD_S if self.faults.has_path_symptoms else COUNTS_EVERY_S))
 
     def _read_counters(self) -> None:
-        """Switches that answer are asked what arrived and what they forwarded."""
+        """Read received and forwarded packets of the switches that answer."""
         if self._full and self._full_until + 1.0 > self.now:
             self.faults.full_queue(self._full, now=self.now)
         for plane in sorted(self.faults.planes_with_symptoms):
@@ -483,7 +483,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class CaseVerdict:
-    """What became of a set. `seen`: causes that somebody could see; `exact` and so on: how many of them are what."""
+    """Verdict on a set. `seen`: causes that somebody could see; `exact` and so on: how many of them are what."""
 
     result: str
     seen: int
@@ -497,7 +497,7 @@ class CaseVerdict:
 
 
 def is_seen(world: World, one: Broken) -> bool:
-    """Some source tells of it although the others are broken, too. Losses are told only where nothing else loses."""
+    """Some source tells of it although the others are broken, too. Losses count only where nothing else loses."""
     others = [other for other in world.broken if other is not one]
     if one.kind == "switch dead":
         return True
@@ -517,7 +517,7 @@ def _arcs_of_dead_switches(world: World) -> frozenset[str]:
 
 
 def judge(world: World) -> CaseVerdict:
-    """Compare what was named with what was broken."""
+    """Compare the named faults with the injected ones."""
     wrong = [
         f"{kind} {direction or location}, named at {at:.2f}"
         for (kind, location, direction), at in world.named.items()
@@ -574,7 +574,7 @@ def _direction(one: Broken) -> str:
 
 
 def _is_of_dead_switch(world: World, kind: str, location: str) -> bool:
-    """A link of a switch that has gone is down, whoever says so first."""
+    """A link of a switch that has gone is down, whichever source reports it first."""
     dead = {one.place.name for one in world.broken if one.kind == "switch dead"}
     return kind in ("link", "NIC port") and not dead.isdisjoint(location.split())
 

@@ -8,7 +8,7 @@ DIR/scenario.yaml        the file as it was
 DIR/runs/NAME.json       schema mrc-run/1: everything of one run (outcome.py)
 DIR/runs/NAME.csv        its time series: time_s, rate_bps of flows, lost, retransmitted, marked, trimmed, dropped,
                          planes, queues
-DIR/runs/NAME.observations.jsonl   live: what the controller was told, for `mrc faults --replay` (docs/controller.md)
+DIR/runs/NAME.observations.jsonl   live: observations of the controller, for `mrc faults --replay` (docs/controller.md)
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PACKAGES = ("finsy", "pydantic", "numpy", "scapy", "mininet", "pyroute2")
 
 
 class ResultsError(Exception):
-    """A folder is not one of results; the text says what is missing."""
+    """A folder is not one of results; the text names the missing part."""
 
 
 def default_folder(scenario: str, base: Path | None = None) -> Path:
@@ -73,7 +73,7 @@ def again(path: Path, where: str, seed: int | None, repeat: int | None, options:
 
 
 def machine() -> dict[str, Any]:
-    """What ran it: versions, kernel, CPU, commit."""
+    """The machine and its software: versions, kernel, CPU, commit."""
     versions: dict[str, str | None] = {}
     for package in PACKAGES:
         try:
@@ -248,7 +248,7 @@ class Results:
 
 
 def _missing(folder: Path, file: Path) -> str:
-    """What is wrong with a folder that is none of results, and what would be right."""
+    """Mistake and cure for a folder that has no results."""
     if not folder.is_dir():
         return f"no folder {folder}: give one that `mrc run --out` made"
     inside = sorted(path.parent.name for path in folder.glob("*/manifest.json"))

@@ -131,11 +131,11 @@ class PacketReader:
             yield Captured(at_ns, bytes(self._view[:length]), length)
 
     def gone(self) -> bool:
-        """The interface does not exist any more."""
+        """The interface has gone."""
         return not self._socket.getsockname()[0]
 
     def count_lost(self) -> int:
-        """Frames lost so far for want of room in the socket."""
+        """Frames lost so far because the socket's buffer was full."""
         _, lost = _STATISTICS.unpack(self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, _STATISTICS.size))
         self.lost += lost
         return self.lost

@@ -56,7 +56,7 @@ class Options:
 
 
 class DemoError(UsageError):
-    """The demonstration cannot be given as asked; the message says what would do."""
+    """The demonstration cannot run with these options; the message names the cure."""
 
 
 def check(options: Options) -> None:

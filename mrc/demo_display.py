@@ -1,4 +1,4 @@
-"""What `mrc demo` shows: a live picture in a terminal, one line a second elsewhere, and the report at the end."""
+"""Display of `mrc demo`: a live picture in a terminal, one line a second elsewhere, and the report at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures for everyone who writes tests on top of the testbed: `pip install` of it is enough to have them.
+"""Fixtures for tests on top of the testbed; `pip install` of it makes them available.
 
 In memory, no root (docs/p4-development.md):
 

@@ -28,13 +28,13 @@ from faults.terms import suggestion
 from ipc import units
 
 PLACES = ("virtual", "live", "bmv2")
-"""Keys with what is different there, at the top of a file and in a variant."""
+"""Keys of the settings that differ there, at the top of a file and in a variant."""
 RUNS_MAX = 2000
 """Runs of one scenario; more is a mistake in a sweep."""
 ONLY_AT_TOP = ("variants", "sweep", *PLACES, "repeat", "seed", "name", "schema", "expect", "figures", "paper")
 """Keys that an override cannot change; but those of PLACES may give other values to a sweep."""
 ENDS = {"first": 0, "last": -1}
-"""What rules may say for a value of a sweep."""
+"""Words that stand for a value of a sweep in rules."""
 _REFERENCE = re.compile(r"\$([A-Za-z_]\w*)")
 
 
@@ -55,7 +55,7 @@ class Run:
 
 
 def told_apart(label: dict[str, Any]) -> list[str]:
-    """What tells a run from the others of its scenario, as parts of its name: `mrc`, `loss=1%`."""
+    """Parts of a run's name that distinguish it within its scenario: `mrc`, `loss=1%`."""
     return [str(value) if key == "variant" else f"{key}={value}" for key, value in label.items()]
 
 

@@ -41,7 +41,7 @@ def plan_of(scenario: Scenario) -> Plan:
 
 
 def work_names(scenario: Scenario) -> list[str]:
-    """What each workload is called: its `name`, or what it does; numbered when that is not unique."""
+    """Names of the workloads: `name`, or the kind; numbered when that is not unique."""
     out: list[str] = []
     for work in scenario.workload:
         name = work.name or _default_name(work)

@@ -1,4 +1,4 @@
-"""What the processes of a fabric took of the CPUs, and whether they got it when they needed it.
+"""CPU time of a fabric's processes, and their waiting for a CPU.
 
     watch = CpuWatch({"h0": pid, ...}); watch.begin(); ...; notes += watch.notes()
 
@@ -79,7 +79,7 @@ class CpuWatch:
         return out
 
     def report(self) -> dict[str, Any]:
-        """What was needed and whether it was there, for a report: `cpus` of the machine, `used` of them, `waited` by
+        """CPU demand and supply for a report: `cpus` of the machine, `used` of them, `waited` by
         process (`waits`), `notes`, and `needed` in words.
         """
         cpus, used, waits = len(os.sched_getaffinity(0)), self.used(), self.waits()

@@ -130,7 +130,7 @@ def _draw_line(
 def _order(
     mine: list[_Line], theirs: dict[int, paper_reference.Points], panel_key: str | None
 ) -> list[tuple[str, str]]:
-    """Which curve is on top at the largest size, here and in the paper."""
+    """Order of the curves at the largest size, here and in the paper."""
     here = {line.name(panel_key): max(line.points)[1] for line in mine}
     there = {
         line.name(panel_key): paper_reference.value_at(theirs[id(line)], max(line.points)[0])

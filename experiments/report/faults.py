@@ -17,7 +17,7 @@ Bar = tuple[float, float]
 
 
 def fault_times(measured: Measured) -> list[tuple[float, str, bool]]:
-    """(seconds, words, whether it begins) of every fault of a run; not of what was broken before the work began."""
+    """(seconds, text, whether it begins) of every fault of a run, those from before its start left out."""
     return [
         (event["t"], event["text"], _begins(event))
         for event in measured.outcome.events

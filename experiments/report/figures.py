@@ -36,13 +36,13 @@ from experiments.report.faults import MARKS_MAX, fault_times
 from ipc import units
 
 RUNS_MAX = 8
-"""Lines of one figure; more cannot be told apart."""
+"""Most lines of one figure; more cannot be distinguished."""
 COINCIDE = 0.01
 """Lines that are nowhere farther apart than this are reported as the same."""
 
 
 def asked_for(scenario: Scenario, runs: Runs) -> list[Drawn]:
-    """The figures of the scenario; then the times of messages where these were measured and not asked for."""
+    """The figures of the scenario; then the times of messages where these were measured and no figure shows them."""
     out = []
     for number, figure in enumerate(scenario.figures):
         out.append(FIGURES[figure.kind](f"figure{number + 1}", figure, scenario, _chosen(runs, figure.where)))

@@ -29,7 +29,7 @@ from experiments.report.written_page import Page
 from experiments.results import Results, ResultsError, trust
 
 DEEP = ("*/manifest.json", "*/*/manifest.json")
-"""Where results lie in a folder of them: results/e6, results/live/e6."""
+"""Places of results in a folder of them: results/e6, results/live/e6."""
 
 
 def report(folder: Path, skipped: list[str] | None = None) -> list[Page]:
@@ -98,7 +98,7 @@ def measured_runs(folder: Path) -> tuple[Results, list[tuple[str, dict[str, Any]
 
 
 def _values(page: Page) -> dict[str, Any]:
-    """What every page has: verdict in a word, how it was made, how far to trust it, the machine."""
+    """Values of every page: verdict in a word, command, seeds, remarks on trust, the machine."""
     manifest = page.manifest
     remarks = trust(manifest)
     warnings = [text for text in remarks if text.startswith(("Unfinished", "The machine"))]
@@ -118,7 +118,7 @@ def _values(page: Page) -> dict[str, Any]:
 
 
 def _values_of_runs(scenario: Scenario, runs: Runs, page: Page, figures: Path) -> dict[str, Any]:
-    """What a page has of the runs that ended; writes their pictures to `figures`."""
+    """Values of a page with runs that ended; writes their pictures to `figures`."""
     figures.mkdir(exist_ok=True)
     for old in [*figures.glob("*.svg"), *figures.glob("*.png")]:  # of an earlier report, which may have drawn others
         old.unlink()

@@ -29,7 +29,7 @@ class _Rule:
     held: int = 0
     of: int = 0
     failed: list[str] = field(default_factory=list)
-    """What was seen where it did not hold."""
+    """Measured values where it did not hold."""
 
 
 Kinds = dict[str, dict[str, list[dict[str, Any]]]]

@@ -150,7 +150,7 @@ def _state_text(found: list[EvLane]) -> str:
 
 
 def _planes(axes: Axes, measured: Measured) -> None:
-    """What hosts sent over each plane, one on top of the other."""
+    """Bytes that hosts sent over each plane, stacked."""
     series = measured.outcome.series
     count = len(series.plane_bps[0])
     columns = [[values[p] / 1e6 for values in series.plane_bps] for p in range(count)]

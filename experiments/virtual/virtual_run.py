@@ -36,7 +36,7 @@ TICK_SHARE = 0.5
 """Faults at a share of the work are looked for this often, as a part of the sampling interval."""
 
 Progress = Callable[[float, float], None]
-"""Told (share done 0..1, virtual seconds) now and then."""
+"""Called with (share done 0..1, virtual seconds) now and then."""
 
 
 def run_virtual(run: Run, progress: Progress | None = None) -> Outcome:
@@ -343,7 +343,7 @@ def _line(base: Line, tier: Any, jitter: float) -> Line:
 
 
 def queue_settings(queues: QueuesPart, bdp: float) -> dict[str, Any]:
-    """What the scenario says of queues, in bytes, for QueueProfile."""
+    """Queue settings of the scenario in bytes, for QueueProfile."""
     out: dict[str, Any] = {"last_hop_ecn": queues.last_hop_ecn}
     if queues.ecn:
         out |= {"ecn_min_bytes": int(bdp * queues.ecn_min), "ecn_max_bytes": int(bdp * queues.ecn_max)}

@@ -40,7 +40,7 @@ def connect(
 
 
 def rc_settings(fabric: VirtualFabric, transport: Transport) -> RcConfig:
-    """The baseline's parameters; its line rate is that of the NIC unless the scenario says another."""
+    """The baseline's parameters; its line rate is that of the NIC unless the scenario sets another."""
     defaults = {"line_rate_bps": fabric.links.nic.rate_bps}
     return RcConfig.from_json({**defaults, **transport.config})
 

@@ -319,7 +319,7 @@ def _names(what: str, given: str | None, known: Collection[str]) -> list[str]:
 
 
 def _end(result: dict[str, Any], as_json: bool, *, met: bool = True) -> NoReturn:
-    """End of a benchmark: its figures as JSON where asked for; exit code 1 when a target was missed."""
+    """End of a benchmark: its figures as JSON with --json; exit code 1 when a target was missed."""
     if as_json:
         print(json.dumps(result, indent=2))
     raise typer.Exit(0 if met else 1)

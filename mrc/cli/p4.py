@@ -88,7 +88,7 @@ def compile(
 ) -> None:
     """Compile a program: P4Info (text), the generated C, and the device config that P4Runtime takes.
 
-    Warnings are told as `mrc p4 check` tells them; with --Werror nothing is written then.
+    Warnings are printed as by `mrc p4 check`; with --Werror nothing is written then.
     """
     from google.protobuf import text_format
 
@@ -214,7 +214,7 @@ def graph(
 
 
 def _svg(dot: str) -> str:
-    """What graphviz makes of it."""
+    """The picture that graphviz draws."""
     command = shutil.which("dot")
     if command is None:
         _stop("a picture needs graphviz's `dot`: install it (apt install graphviz), or use --format dot")

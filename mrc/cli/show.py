@@ -50,7 +50,7 @@ class RunningFabric:
 
 
 def run_word(name: str, given: Sequence[str], as_json: bool) -> int:
-    """Run a reading word on the running fabric; 0, or 1 when it said that something is bad.
+    """Run a read-only command on the running fabric; returns the exit code, 1 when it found something bad.
 
     Raises UsageError and what words raise.
     """
