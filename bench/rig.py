@@ -46,7 +46,7 @@ class Forwarder:
 
     def interfaces(self) -> tuple[str, str, str, str]:
         """(load in, switch in, switch out, load out)."""
-        return tuple(f"b{self.key}{end}" for end in ("la", "sa", "sb", "lb"))  # type: ignore[return-value]
+        return f"b{self.key}la", f"b{self.key}sa", f"b{self.key}sb", f"b{self.key}lb"
 
 
 def load_routes(device: P4Device, plan: Plan) -> SwitchRoutes:

@@ -43,14 +43,14 @@ class CpuWatch:
     def _since(self) -> dict[str, list[tuple[float, float]]]:
         """Of each thread of each process: (on a CPU, waiting for one) since `begin`, in CPUs."""
         passed = max(time.monotonic() - self._began, _TICK_S)
-        out = {}
+        out: dict[str, list[tuple[float, float]]] = {}
         for name, pid in self._pids.items():
             before = self._before.get(name, {})
-            out[name] = [
-                tuple((now - then) / passed for now, then in zip(spent, before.get(thread, (0.0, 0.0)), strict=True))
-                for thread, spent in thread_seconds(pid).items()
-            ]
-        return out  # type: ignore[return-value]
+            shares = out[name] = []
+            for thread, (used, waited) in thread_seconds(pid).items():
+                used_then, waited_then = before.get(thread, (0.0, 0.0))
+                shares.append(((used - used_then) / passed, (waited - waited_then) / passed))
+        return out
 
     def shares(self) -> dict[str, float]:
         """Of each process: the share of a CPU that its busiest thread has had since `begin`."""
