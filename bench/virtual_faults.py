@@ -661,12 +661,14 @@ def run(seed: int, sets: int, *, jobs: int, folder: Path | None, console: Consol
     tally = CauseTally()
     chunks = [range(first, min(first + CHUNK, sets)) for first in range(0, sets, CHUNK)]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress, ProcessPoolExecutor(jobs) as pool:
-        task = progress.add_task("sets of faults", total=sets)
+    with ProcessPoolExecutor(jobs) as pool:
+        # Forks here, before the progress bar has its thread: a child could inherit a lock that the thread holds.
         pending = {pool.submit(run_sets, seed, chunk): chunk for chunk in chunks}
-        for one in as_completed(pending):
-            tally.merge(one.result())
-            progress.update(task, advance=len(pending[one]), description=f"{tally.sets[WRONG]} wrong")
+        with Progress(*columns, console=console) as progress:
+            task = progress.add_task("sets of faults", total=sets)
+            for one in as_completed(pending):
+                tally.merge(one.result())
+                progress.update(task, advance=len(pending[one]), description=f"{tally.sets[WRONG]} wrong")
     result = {"seed": seed, "drawn": sets, **tally.to_json()}
     result["passed"] = not tally.sets[WRONG]
     for one in result["details"]:
