@@ -40,6 +40,10 @@ BYTECODE := $(or $(MRC_CACHE_DIR),$(HOME)/.cache/mrc-testbed)/pyc
 unit: ready-to-test ## the tests that need no root (about two minutes)
 	@PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(BYTECODE) $(PYTEST) -m "not root" -n auto --dist worksteal $(ARGS)
 
+.PHONY: matrix
+matrix: ready-to-test ## the tests of `unit` with each of Python 3.10 to 3.13 at hand; PYTHONS="3.10 3.13", ARGS="-k name"
+	@scripts/matrix $(ARGS)
+
 SEED ?= 1
 resilience: ready-to-test ## all resilience tests and scenarios in Mininet (half an hour); SEED=2, ARGS="-k t1"
 	@$(AS_ROOT) env MRC_SCENARIOS=all MRC_SEED=$(SEED) MRC_RESULTS=results/resilience-$(SEED) \

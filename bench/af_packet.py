@@ -1,8 +1,8 @@
-"""What AF_PACKET costs from Python, with nothing done to the frames: the limit under `mrc bench mrc`.
+"""CPU cost of AF_PACKET from Python with nothing done to the frames: the limit under `mrc bench mrc`.
 
 One process sends the same frame with `socket.send`, the other takes frames from the receive ring and looks at none,
 over a veth pair of their own, with the socket options and the ring of the fast NIC (hosts/nic/port.py). Every 256
-frames the receiver answers with one, so that no frame is dropped for want of room. CPU is user + system time by frame
+frames the receiver answers with one, so that no frame is dropped by a full ring. CPU is user + system time by frame
 (getrusage).
 """
 
@@ -90,6 +90,7 @@ def limits(pmtu: int, frames: int = 60_000) -> dict[str, Any]:
 
 
 def main() -> int:
+    """Command line: CPU per frame, as JSON."""
     parser = argparse.ArgumentParser(description="CPU per frame of AF_PACKET from Python")
     parser.add_argument("--size", type=int, default=data_frame_bytes(4096), help="bytes of a frame")
     parser.add_argument("--frames", type=int, default=60_000)

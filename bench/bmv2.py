@@ -51,7 +51,7 @@ RPC_S = 20.0
 PACKET_S = 5.0
 """A packet that is still in the switch after that goes round for ever."""
 DIGEST_S = 0.3
-"""Digests come on another stream than packets do; none for so long: there is none."""
+"""Seconds to wait for a digest, which comes on another stream than packets."""
 COMPILE_S = 120.0
 QUEUES = 8
 PORT_DOWN, PORT_UP = 1, 2
@@ -59,7 +59,7 @@ SERVICE = "/p4.bm.DataplaneInterface/"
 
 
 class Bmv2Error(Exception):
-    """BMv2 or its compiler did not do what was asked of it; says which and why."""
+    """BMv2 or its compiler refused or failed; the message says which and why."""
 
 
 class RefusedError(Bmv2Error):
@@ -71,6 +71,7 @@ class GoneError(Bmv2Error):
 
 
 def missing_tools() -> list[str]:
+    """Tools of BMv2 and p4c that are not on PATH."""
     return [tool for tool in TOOLS if shutil.which(tool) is None]
 
 
@@ -78,6 +79,7 @@ def missing_tools() -> list[str]:
 
 
 def compile_command(source: Path, folder: Path) -> list[str]:
+    """Command that has p4c write P4Info and the program's JSON to `folder`."""
     return [
         COMPILER, "--std", "p4-16", "--p4runtime-files", str(folder / "p4info.txtpb"), "-o", str(folder / "bmv2.json"),
         str(source),
@@ -94,7 +96,7 @@ class P4cProgram:
 
     @classmethod
     def compile(cls, source: Path, folder: Path) -> P4cProgram:
-        """Raises RefusedError with what p4c says."""
+        """Raises RefusedError with p4c's message."""
         try:
             done = subprocess.run(
                 compile_command(source, folder), capture_output=True, text=True, errors="replace", check=False,
@@ -130,11 +132,12 @@ def dataplane_messages() -> tuple[Any, Any]:
     for name, fields in shapes.items():
         message = file.message_type.add(name=name)
         for number, (field, kind) in enumerate(fields.items(), 1):
-            message.field.add(name=field, number=number, type=kinds[kind], label=1)  # type: ignore[arg-type]
+            message.field.add(name=field, number=number, type=kinds[kind], label=1)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     found = (message_factory.GetMessageClass(pool.FindMessageTypeByName(f"p4.bm.{name}")) for name in shapes)
-    return tuple(found)  # type: ignore[return-value]
+    packet, status = found
+    return packet, status
 
 
 # ---- the switch
@@ -160,7 +163,7 @@ class Bmv2:
         self.stop()
 
     def command(self, control: str, packets: str, thrift_port: int) -> list[str]:
-        """What is BMv2's own stands before `--`, the target's options after it."""
+        """BMv2's own options stand before `--`, the target's after it."""
         ports = [word for port, name in self.interfaces.items() for word in ("-i", f"{port}@{name}")]
         in_memory = [] if ports else ["--dp-grpc-server-addr", packets]
         return [
@@ -257,10 +260,10 @@ def known_to_pi(p4info: p4i.P4Info) -> p4i.P4Info:
 
 def describe(error: grpc.RpcError) -> str:
     """Code and text of an error; of a failed Write those of its updates, too."""
-    out = [f"{error.code().name}: {error.details()}"]  # type: ignore[attr-defined]
-    for key, value in error.trailing_metadata() or ():  # type: ignore[attr-defined]
-        if key == "grpc-status-details-bin":
-            for any_one in rpc_status.Status.FromString(value).details:
+    out = [f"{error.code().name}: {error.details()}"]
+    for metadatum in error.trailing_metadata() or ():
+        if metadatum.key == "grpc-status-details-bin":
+            for any_one in rpc_status.Status.FromString(metadatum.value).details:
                 one = p4r.Error()
                 if any_one.Unpack(one) and one.canonical_code and one.message:
                     out.append(one.message)
@@ -268,11 +271,11 @@ def describe(error: grpc.RpcError) -> str:
 
 
 def _packed(message: Any) -> bytes:
-    return message.SerializeToString()
+    return bytes(message.SerializeToString())
 
 
 class RemoteDevice:
-    """What a StfRun asks of a Device, asked of a P4Runtime server; without `packets`, of that alone."""
+    """A StfRun's device behind a P4Runtime server; without `packets`, of that alone."""
 
     next_ns = None
     """Nothing ever waits: `inject` returns when the packet has left."""
@@ -286,7 +289,7 @@ class RemoteDevice:
         self._profile_groups: set[tuple[int, int]] = set()
         self._ports_down: set[int] = set()
         self.digests_asked: set[str] = set()
-        """Names of the digests that it will tell of."""
+        """Names of the digests that it reports."""
         self._stub = p4r_grpc.P4RuntimeStub(control)
         self._election = U128.encode(1)
         self._asked: queue.SimpleQueue[p4r.StreamMessageRequest | None] = queue.SimpleQueue()
@@ -320,7 +323,8 @@ class RemoteDevice:
 
     def load(self, program: P4cProgram) -> None:
         """This program and nothing else: clone sessions and groups of the last one, which BMv2 keeps, go, too."""
-        for entry in (*self._sessions.values(), *self._groups.values()):
+        replicas: list[MulticastGroup | CloneSession] = [*self._sessions.values(), *self._groups.values()]
+        for entry in replicas:
             self._write(p4r.Update.DELETE, packet_replication_engine_entry=replication_out(entry))
         for port in list(self._ports_down):
             self.set_port_up(port, True)
@@ -336,7 +340,7 @@ class RemoteDevice:
 
     # ---- packets
 
-    def inject(self, port: int, frame: bytes, now_ns: int) -> None:
+    def inject(self, port: int, frame: bytes, _now_ns: int) -> None:
         """The packet goes in, and all that becomes of it comes out, before this returns. Raises GoneError."""
         if not frame:
             return  # BMv2 takes no notice of them either
@@ -449,7 +453,8 @@ class RemoteDevice:
         found = [one for answer in self._stub.Read(request, timeout=RPC_S) for one in answer.entities]
         if len(found) != 1:
             raise Bmv2Error(f"{len(found)} entities where one was asked for: {entity}")
-        return found[0]
+        entity_found: p4r.Entity = found[0]
+        return entity_found
 
     def read_counter(self, counter_id: int, index: int) -> list[tuple[int, CounterData]]:
         wanted = p4r.CounterEntry(counter_id=counter_id, index=p4r.Index(index=index))
@@ -465,6 +470,7 @@ class RemoteDevice:
 
 
 def listens(port: int) -> bool:
+    """Whether a process listens on a TCP port of this machine."""
     with socket.socket() as sock:
         return sock.connect_ex(("127.0.0.1", port)) == 0
 

@@ -28,20 +28,22 @@ class NamespaceChild:
             ["unshare", "-n", sys.executable, "-m", module, *arguments],
             cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self._requests, self._answers = self.process.stdin, self.process.stdout
         self.name = module
         if self._line() != "ready":
             raise RuntimeError(f"{module} did not start")
 
     def _line(self) -> str:
-        line = self.process.stdout.readline()  # type: ignore[union-attr]
+        line = self._answers.readline()
         if not line:
             raise RuntimeError(f"{self.name} ended with {self.process.wait()}: see the error above")
         return line.strip()
 
     def tell(self, message: Any) -> None:
         """Give the child one line."""
-        self.process.stdin.write(json.dumps(message) + "\n")  # type: ignore[union-attr]
-        self.process.stdin.flush()  # type: ignore[union-attr]
+        self._requests.write(json.dumps(message) + "\n")
+        self._requests.flush()
 
     def answer(self) -> Any:
         """The next line of the child. Raises RuntimeError when it ended instead."""
@@ -49,13 +51,13 @@ class NamespaceChild:
 
     def close(self) -> None:
         """End it; its namespace and interfaces go with it."""
-        self.process.stdin.close()  # type: ignore[union-attr]
+        self._requests.close()
         try:
             self.process.wait(5)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self.process.stdout.close()  # type: ignore[union-attr]
+        self._answers.close()
 
 
 @contextlib.contextmanager
@@ -88,12 +90,13 @@ def _ip_in(pid: str, *words: str) -> None:
 
 
 def serve() -> None:
-    """In a child: say that we run, then wait until the parent says that the cables are there."""
+    """In a child: report that it runs, then wait until the parent has made the cables."""
     say_line("ready")
     sys.stdin.readline()
 
 
 def say_line(line: str) -> None:
+    """In a child: one line of text to the parent."""
     print(line, flush=True)
 
 

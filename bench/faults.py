@@ -31,23 +31,23 @@ from ipc.rundir import FabricError
 from topologies.lab.fabric import Fabric
 from topologies.lab.fault_injection import Injection
 from topologies.lab.open_fabric import open_fabric
-from topologies.plan import Link, Plan
+from topologies.plan import Link, Plan, Switch
 
 SOURCES = ("gnmi", "p4runtime", "digest", "mapper", "ev")
 LINGER_S = 2.5
-"""After a fault was named: time for the slower sources to tell of it too."""
+"""Seconds after a fault was named in which slower sources may report it too."""
 CLEAR_S = 40.0
-"""How long a fault may stay in the list after it was undone; a lossy link clears after 100 good probes."""
+"""Longest time of a fault in the list after it was undone, seconds; a lossy link clears after 100 good probes."""
 RATE_BPS = 2e6
 FILE_BYTES = 8 << 20
 POLL_S = 0.02
 QUIET_S = 1.0
-"""Nothing may be raised for so long before a round begins."""
+"""Seconds without a new fault before a round begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class FaultKind:
-    """A kind of fault: where it can be, how it is made, and what the controller has to call it."""
+    """A kind of fault: its places, how it is injected, and the name that the controller has to give it."""
 
     name: str
     places: Callable[[Plan, int], list[Any]]
@@ -72,23 +72,33 @@ def _hosts(plan: Plan) -> set[str]:
 
 
 def fabric_links(plan: Plan, plane: int) -> list[Link]:
+    """T0-T1 links of a plane."""
     return [k for k in plan.links if k.plane == plane and k.lower.node not in _hosts(plan)]
 
 
 def nic_links(plan: Plan, plane: int) -> list[Link]:
+    """Host-T0 links of a plane."""
     return [k for k in plan.links if k.plane == plane and k.lower.node in _hosts(plan)]
 
 
 def all_links(plan: Plan, plane: int) -> list[Link]:
+    """All links of a plane."""
     return [k for k in plan.links if k.plane == plane]
 
 
 def switches(plan: Plan, plane: int) -> list[Any]:
+    """All switches of a plane."""
     return [s for s in plan.switches if s.plane == plane]
 
 
 def _ends(link: Link) -> tuple[str, str]:
     return link.lower.node, link.upper.node
+
+
+def _power_off(fabric: Fabric, switch: Switch) -> Injection:
+    made = fabric.inject.power(switch.name)
+    assert made is not None  # only giving power back makes none
+    return made
 
 
 def _flap(fabric: Fabric, link: Link) -> Injection:
@@ -100,7 +110,7 @@ KINDS = {
     for kind in (
         FaultKind("link cut", fabric_links, lambda f, k: f.inject.cut(*_ends(k)), "link", 5.0),
         FaultKind("NIC port down", nic_links, lambda f, k: f.inject.cut_port(*_ends(k)), "NIC port", 5.0),
-        FaultKind("switch off", switches, lambda f, s: f.inject.power(s.name), None, 5.0),
+        FaultKind("switch off", switches, _power_off, None, 5.0),
         FaultKind("blackhole", switches, lambda f, s: f.inject.blackhole(s.name), "blackhole", 10.0),
         FaultKind(
             "one-way cut", fabric_links, lambda f, k: f.inject.one_way_cut(*_ends(k)), "lossy link", 10.0, one_way=True
@@ -114,7 +124,7 @@ KINDS = {
 
 @dataclass(slots=True)
 class FaultRound:
-    """What came of one round."""
+    """Result of one round."""
 
     kind: str
     plane: int
@@ -126,9 +136,9 @@ class FaultRound:
     """From the (first) fault to each source's word of it."""
     cleared_s: float | None = None
     unclear: str | None = None
-    """What the controller said when it could not tell."""
+    """The controller's text when it reported several explanations."""
     wrong: list[str] = field(default_factory=list)
-    """What it raised beside; or what it did not say in time."""
+    """False alarms, and faults not named in time."""
 
     @property
     def where(self) -> str:
@@ -146,7 +156,7 @@ class FaultRound:
 
 
 class RoundLedger:
-    """The controller's fault list as its event stream tells it, by plane. A thread of its own reads it."""
+    """The controller's fault list by plane, from its event stream, which a thread reads."""
 
     def __init__(self, fabric: Fabric) -> None:
         self._watch = fabric.controller.watch(events="fault")
@@ -186,13 +196,14 @@ class RoundLedger:
             return {(kind, location) for n, kind, location, _ in self._first if n == number}
 
     def named_at(self, fault: dict[str, Any], since: float) -> float:
-        """When it was first called what it is called now, after `since`."""
+        """Time at which it first had its present name, after `since`."""
         with self._lock:
             name = (fault["number"], fault["kind"], fault["location"])
             return min(t for (*who, _), t in self._first.items() if tuple(who) == name and t >= since)
 
 
 def wait_until(true: Callable[[], bool], limit_s: float) -> bool:
+    """Whether `true()` has become true within `limit_s` seconds."""
     deadline = time.monotonic() + limit_s
     while not true():
         if time.monotonic() > deadline:
@@ -209,7 +220,7 @@ def run_round(
     *,
     may_be_unclear: bool = False,
 ) -> FaultRound:
-    """Make some faults at once, see what the controller says, undo them, see them cleared."""
+    """Inject faults at once, compare the controller's names, undo them, wait until they are cleared."""
     expected = [kind.expected(place) for kind, place in faults]
     out = FaultRound(" + ".join(kind.name for kind, _ in faults), plane, expected)
     began = time.monotonic()
@@ -231,16 +242,8 @@ def run_round(
     if passes and len({fault["number"] for fault in told}) > len(expected):
         out.wrong.append(f"a shower of {len(told)} faults: {'; '.join(fault['text'] for fault in told)}")
     _judge(out, told, ledger, at, may_be_unclear)
-    directions = {place.name: " -> ".join(_ends(place)) for kind, place in faults if kind.one_way}
-    for fault in told:
-        wanted = directions.get(fault["location"])
-        if wanted not in (None, fault["direction"]):
-            out.wrong.append(f"direction of {fault['location']}: {fault['direction']}, and not {wanted}")
-    for fault in [f for f in told if not f["flaps"]]:  # of one that came again only the last evidence is known
-        for one in fault["evidence"]:
-            source = one["source"].split()[0]
-            if one["heard"] >= at:
-                out.by_source[source] = min(out.by_source.get(source, 1e9), one["heard"] - at)
+    _check_directions(out, told, faults)
+    _time_sources(out, told, at)
     undone = time.monotonic()
     for one in made:
         fabric.inject.undo(one)
@@ -249,8 +252,31 @@ def run_round(
     else:
         out.wrong.append(f"not cleared in {CLEAR_S:g} s: {', '.join(f['text'] for f in ledger.active(plane))}")
     time.sleep(QUIET_S)
+    _check_names(out, told, ledger, plane, began)
+    return out
+
+
+def _check_directions(out: FaultRound, told: list[dict[str, Any]], faults: list[tuple[FaultKind, Any]]) -> None:
+    directions = {place.name: " -> ".join(_ends(place)) for kind, place in faults if kind.one_way}
+    for fault in told:
+        wanted = directions.get(fault["location"])
+        if wanted not in (None, fault["direction"]):
+            out.wrong.append(f"direction of {fault['location']}: {fault['direction']}, and not {wanted}")
+
+
+def _time_sources(out: FaultRound, told: list[dict[str, Any]], at: float) -> None:
+    """Seconds from the fault to the first word of each source."""
+    for fault in [f for f in told if not f["flaps"]]:  # of one that came again only the last evidence is known
+        for one in fault["evidence"]:
+            source = one["source"].split()[0]
+            if one["heard"] >= at:
+                out.by_source[source] = min(out.by_source.get(source, 1e9), one["heard"] - at)
+
+
+def _check_names(out: FaultRound, told: list[dict[str, Any]], ledger: RoundLedger, plane: int, began: float) -> None:
+    """False alarms, and names that a fault of this round had only for a while."""
     known = {f["number"] for f in told}
-    places = {location for _, location in expected}
+    places = {location for _, location in out.expected}
     for number in known:
         for kind, location in sorted(ledger.names(number)):
             if kind != "unclear" and location not in places:
@@ -258,7 +284,6 @@ def run_round(
     for fault in ledger.raised_since(plane, began):
         if fault["number"] not in known and not (set(fault["into"]) & known):
             out.wrong.append(f"false alarm: {fault['text']}")
-    return out
 
 
 def _judge(out: FaultRound, told: list[dict[str, Any]], ledger: RoundLedger, at: float, may_be_unclear: bool) -> None:
@@ -314,7 +339,7 @@ def pairs(plan: Plan, plane: int, rng: random.Random) -> Iterator[tuple[list[tup
 
 @contextmanager
 def traffic(fabric: Fabric, folder: Path) -> Iterator[None]:
-    """Every host sends to one in another rack, over and over, so that EVs have something to tell."""
+    """Every host sends to one in another rack, over and over, so that EVs carry packets."""
     plan, stop = fabric.plan, threading.Event()
     source = folder / "data"
     with source.open("wb") as out:

@@ -1,7 +1,7 @@
 """`mrc bench incast`: seven hosts of one rack send to one host of another; what does a flow to its neighbour feel?
 
 Live: Mininet, the P4 switches at the plan's rates, host agents with NSCC. The fabric has one plane and more spines than
-senders, so that the only port asked for too much is the one to the receiver's NIC (mrc-protocol §11, E17). First the
+senders, so that the only overloaded port is the one to the receiver's NIC (mrc-protocol §11, E17). First the
 victim flow is alone, then the incast joins it. The same again with parts of the egress discipline switched off
 (controller/p4runtime/qos.py), for the difference. What switches did is read from the counters of the P4 program
 (p4src/README.md) and of the traffic manager, before and after.
@@ -100,17 +100,18 @@ def switch_counts(fabric: Fabric) -> Counter[str]:
 
 
 @contextmanager
-def fabric_with(plan: Plan, want: Discipline, console: Console) -> Iterator[Fabric]:
+def fabric_with(plan: Plan, want: Discipline) -> Iterator[Fabric]:
+    """A live fabric with this egress discipline."""
     with Fabric(plan, compile_program=compile_program, mapper=False, discipline=want.to_json()) as fabric:
         yield fabric
 
 
-def measure(plan: Plan, want: Discipline, seconds: float, console: Console) -> dict[str, Any]:
+def measure(plan: Plan, want: Discipline, seconds: float) -> dict[str, Any]:
     """One variant: the victim alone, then with the incast."""
     per_rack = plan.hosts_per_rack
     receiver, neighbour = "h0", "h1"
     senders, victim = [f"h{per_rack + n}" for n in range(per_rack - 1)], f"h{2 * per_rack - 1}"
-    with fabric_with(plan, want, console) as fabric:
+    with fabric_with(plan, want) as fabric:
         alone = Load(fabric, victim, neighbour, seconds).wait()
         before = switch_counts(fabric)
         watched = Load(fabric, victim, neighbour, seconds + SETTLE_S)
@@ -145,7 +146,7 @@ def run(
     out: dict[str, Any] = {"schema": SCHEMA, "plan": plan.to_json(), "seconds": seconds, "variants": {}}
     for name in variants:
         console.print(f"[dim]{name}: {senders} to 1, {plan.describe_links()}[/dim]")
-        out["variants"][name] = measure(plan, VARIANTS[name], seconds, console)
+        out["variants"][name] = measure(plan, VARIANTS[name], seconds)
     first = out["variants"].get("as designed")
     out["met"] = first is None or judge(first)
     console.print(table(out))

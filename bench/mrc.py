@@ -120,7 +120,7 @@ def _measure(fabric: Fabric, plan: Plan, size: int, pmtu: int) -> dict[str, Any]
 
 
 def packets_per_s(cpu_us: float) -> int | None:
-    """What one processor carries at that cost; None when there was too little to measure."""
+    """Rate that one processor carries at that cost, bits/s; None when there was too little to measure."""
     return round(1e6 / cpu_us) if cpu_us > 0 else None
 
 
@@ -150,11 +150,11 @@ def _endpoint(pmtu: int) -> dict[str, Any]:
 
 def cost(side: dict[str, Any]) -> float:
     """CPU microseconds of one side by data packet."""
-    return side["user_us"] + side["system_us"]
+    return float(side["user_us"] + side["system_us"])
 
 
 def _raw(pmtu: int, alone: dict[str, Any]) -> dict[str, Any]:
-    """AF_PACKET alone, and what the endpoint takes in units of it."""
+    """AF_PACKET alone, and the endpoint's cost in units of it."""
     frames = af_packet.limits(pmtu, RAW_FRAMES)
     data, sack, share = frames["data"], frames["sack"], alone["sacks_per_packet"]
     limits = {

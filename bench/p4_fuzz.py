@@ -41,7 +41,7 @@ STATE = frozenset((
     "add", "setdefault", "mirroring_add", "mirroring_add_mc", "mc_mgrp_create", "mc_node_create", "mc_node_associate",
     "member", "group", "meter", "meter_entry",
 ))  # fmt: skip
-"""What of a program's own script is kept."""
+"""Commands of a program's own script that are kept."""
 NOT_THE_SAME_TWICE = re.compile(r"\brandom\s*[(<]|_timestamp\b|\btimedelta\b|\bdigest\s*[(<]|\bregister_|execute_meter")
 """Programs that read chance or a clock."""
 
@@ -61,7 +61,7 @@ class FuzzCase:
 
 @dataclass
 class ObservedRun:
-    """What a switch did."""
+    """Observed behaviour of a switch."""
 
     frames: list[dict[int, list[bytes]]] = field(default_factory=list)
     """Of each packet: by port, in order."""
@@ -78,7 +78,7 @@ class ObservedRun:
 
 @dataclass
 class FuzzVerdict:
-    """What became of a case. `kind`: same, differs, theirs (only p4c or BMv2 refuses), ours (only we refuse), both."""
+    """Verdict on a case. `kind`: same, differs, theirs (only p4c or BMv2 refuses), ours (only we refuse), both."""
 
     kind: str
     why: str = ""
@@ -115,16 +115,14 @@ class Pair:
             theirs: ObservedRun | str = self._theirs(case, commands)
         except (Bmv2Error, StfError) as error:
             theirs = str(error)
-        match ours, theirs:
-            case str(), str():
+        if isinstance(ours, str):
+            if isinstance(theirs, str):
                 return FuzzVerdict("both", f"ours: {ours}\ntheirs: {theirs}")
-            case str(), ObservedRun():
-                return FuzzVerdict("ours", ours, theirs=theirs)
-            case ObservedRun(), str():
-                return FuzzVerdict("theirs", theirs, ours=ours)
-            case _:
-                why = difference(ours, theirs)
-                return FuzzVerdict("differs" if why else "same", why, packets, ours, theirs)
+            return FuzzVerdict("ours", ours, theirs=theirs)
+        if isinstance(theirs, str):
+            return FuzzVerdict("theirs", theirs, ours=ours)
+        why = difference(ours, theirs)
+        return FuzzVerdict("differs" if why else "same", why, packets, ours, theirs)
 
     def _ours(self, case: FuzzCase, commands: list[Command]) -> ObservedRun:
         program = compile_program(case.source, include=case.include)
@@ -178,9 +176,9 @@ def difference(ours: ObservedRun, theirs: ObservedRun) -> str:
             if left != right:
                 return f"packet {number}, port {port}: ours {', '.join(left) or '-'}; BMv2's {', '.join(right) or '-'}"
     for name, cells in ours.counters.items():
-        for at, (mine, other) in enumerate(zip(cells, theirs.counters.get(name, []), strict=False)):
-            if mine != other:
-                return f"{name}({at}): (bytes, packets) ours {mine}, BMv2's {other}"
+        for at, (cell, their_cell) in enumerate(zip(cells, theirs.counters.get(name, []), strict=False)):
+            if cell != their_cell:
+                return f"{name}({at}): (bytes, packets) ours {cell}, BMv2's {their_cell}"
     return ""
 
 
@@ -294,6 +292,7 @@ def campaign(cases: Iterable[FuzzCase], runs: int, seconds: float, out: Path, no
 
 
 def keep(folder: Path, case: FuzzCase, verdict: FuzzVerdict) -> None:
+    """Write a finding to `folder`: program, script, the difference, and both runs."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "program.p4").write_bytes(case.source.read_bytes())
     (folder / "script.stf").write_text(case.script)
@@ -333,6 +332,7 @@ def fuzz(runs: int, seed: int, seconds: float, out: Path, programs: list[Path], 
 
 
 def main() -> int:
+    """Command line: random programs on both switches; exit code 1 when they differ."""
     parser = argparse.ArgumentParser(prog="python -m bench.p4_fuzz", description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=1000, help="programs at most")
     parser.add_argument("--seed", type=int, default=1, help="the first program's")

@@ -1,4 +1,4 @@
-"""Random valid P4 programs, with packets and entries for them: what the fuzz of both switches and a unit test run.
+"""Random valid P4 programs, with packets and entries for them, for the fuzz of both switches and a unit test.
 
 A `Maker` writes statements and expressions as a tree of tuples, which `lines` turns into P4 and the interpreter of
 tests/switch/compiler/test_random_programs.py runs. A `Whole` is a program around such statements: a parser with
@@ -92,7 +92,8 @@ class Maker:
         self, scope: dict[str, int], depth: int, calls: list[Routine], functions: list[Routine], *,
         may_return: bool, size: int, writable: dict[str, int] | None = None, kind: str = "",
     ) -> list[Node]:  # fmt: skip
-        rng, out = self.rng, []
+        rng = self.rng
+        out: list[Node] = []
         scope = dict(scope)
         writable = dict(scope if writable is None else writable)
         more: dict[str, Any] = {"may_return": may_return, "kind": kind}
@@ -226,11 +227,12 @@ class Maker:
 
 
 def text(e: Node) -> str:
+    """An expression as P4."""
     match e[0]:
         case "const":
             return f"{e[2]}w{e[1]}"
         case "name":
-            return e[1]
+            return str(e[1])
         case "cast":
             return f"(bit<{e[2]}>) ({text(e[1])})"
         case "choose":
@@ -258,6 +260,7 @@ def text(e: Node) -> str:
 
 
 def lines(block: list[Node], pad: str) -> list[str]:
+    """The statements of a block as lines of P4, indented by `pad`."""
     out = []
     for s in block:
         match s[0]:
@@ -303,6 +306,7 @@ def _switch(by: str, rows: list[Any], other: list[Node], pad: str) -> list[str]:
 
 
 def params(of: Routine) -> str:
+    """The parameters of a routine as P4."""
     return ", ".join(f"{way} bit<{bits}> {name}".strip() for way, name, bits in of.params)
 
 
@@ -424,7 +428,7 @@ class Whole(Maker):
         """Tables that nothing applies so far: BMv2 has each once."""
         self.readable = self.scalars | {"std.packet_length": 32, "hdr.first.kind": 8}
         ingress = self._ingress()
-        self.egress_tables = []
+        self.egress_tables: list[Any] = []
         egress = self._egress()
         self.program = self._text(ingress, egress)
         self.script = "\n".join([*self._state(), *self._packets(packets)]) + "\n"
@@ -551,7 +555,7 @@ class Whole(Maker):
         return [("run", table.name, rows, inner())]
 
     def _special(self) -> list[Node]:
-        """What only a switch has: headers that come and go, registers, hashes, counters, tables."""
+        """Features of a switch alone: headers that come and go, registers, hashes, counters, tables."""
         rng = self.rng
         some = rng.choice(OPTIONAL)
         element = f"st[{rng.randrange(STACK)}]"
@@ -595,7 +599,7 @@ class Whole(Maker):
                 return self._apply(self.waiting.pop()) if self.waiting else []
 
     def _ways(self) -> list[Node]:
-        """Where a packet goes, by its kind."""
+        """Destination of a packet, by its kind."""
         rng = self.rng
         ways = {
             "mark": [("raw", "mark_to_drop(std);")],
@@ -617,9 +621,8 @@ class Whole(Maker):
         rng = self.rng
         scope = {k: v for k, v in self.scalars.items() if k.startswith("hdr")}
         saved, self.scalars = self.scalars, scope
-        self.parts, self.like = (
-            {k: v for k, v in one.items() if k.startswith("hdr")} for one in (self.parts, self.like)
-        )
+        self.parts = {k: v for k, v in self.parts.items() if k.startswith("hdr")}
+        self.like = {k: v for k, v in self.like.items() if k.startswith("hdr")}
         readable = scope | {
             "std.egress_port": 9,
             "std.instance_type": 32,

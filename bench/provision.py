@@ -71,7 +71,7 @@ class Steps:
 
 
 def one_round(plan: Plan) -> ProvisionRound:
-    """Bring the fabric up, ask the controller what it wrote and read, and take everything down."""
+    """Bring the fabric up, read the controller's counts of writes and reads, and take everything down."""
     used = _cpu_s()
     steps = Steps()
     with Fabric(plan, compile_program=compile_program, agents=False, progress=steps) as fabric:

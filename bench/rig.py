@@ -46,7 +46,7 @@ class Forwarder:
 
     def interfaces(self) -> tuple[str, str, str, str]:
         """(load in, switch in, switch out, load out)."""
-        return tuple(f"b{self.key}{end}" for end in ("la", "sa", "sb", "lb"))  # type: ignore[return-value]
+        return f"b{self.key}la", f"b{self.key}sa", f"b{self.key}sb", f"b{self.key}lb"
 
 
 def load_routes(device: P4Device, plan: Plan) -> SwitchRoutes:
@@ -95,6 +95,7 @@ def make_cables(one: Forwarder) -> None:
 
 
 def ip(*arguments: str) -> None:
+    """Run iproute2's `ip`. Raises RuntimeError."""
     done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
@@ -107,7 +108,8 @@ def drive(loader: Path, one: Forwarder, head: bytes, size: int, window: int, pac
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     if done.returncode:
         raise RuntimeError(f"bench/load.c failed: {done.stderr.strip()}")
-    return json.loads(done.stdout)
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
 
 
 def thread_ns(pid: int, name: str | None = None) -> int:

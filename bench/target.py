@@ -1,4 +1,4 @@
-"""What the embedded switch costs apart from packets: part of `mrc bench switch`, alone `python -m bench.target`.
+"""Cost of the embedded switch apart from packets: part of `mrc bench switch`, alone `python -m bench.target`.
 
     compile   srv6.p4 compiled and loaded into a device, new and from the cache, each in a process of its own, after
               `switch.compiler.prepare()`: runtime and grammar tables are made once a machine
@@ -179,7 +179,7 @@ async def daemon_figures(plan: Plan, program: CompiledProgram, lpm: CompiledProg
         devices = [
             {"name": name, "device_id": n, "ports": ports} for n, (name, ports) in enumerate(interfaces.items(), 1)
         ]
-        sizes = []
+        sizes: list[tuple[float, float]] = []
         for count in (0, len(devices)):
             config.write_text(jsonlib.dumps([*devices[:count], {"name": "spare", "device_id": 99, "ports": {}}]))
             begun = time.monotonic()
@@ -209,7 +209,7 @@ async def daemon_figures(plan: Plan, program: CompiledProgram, lpm: CompiledProg
                 child.terminate()
                 child.wait()
     all_kib, ring_kib = ((after - before) / len(devices) for before, after in zip(*sizes, strict=True))
-    ports = [len(device["ports"]) for device in devices]
+    ports = [len(names) for names in interfaces.values()]
     return {
         "devices": len(devices), "ports": sum(ports) / len(ports), "start_s": round(start_s, 2),
         "start_cpu_s": round(start_cpu_s, 2), **entries,
@@ -247,7 +247,7 @@ def measure() -> dict[str, Any]:
     """All figures; called in a fresh network namespace."""
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     source = HERE.parent / "p4src" / "srv6.p4"
-    out = compile_times(source)
+    out: dict[str, Any] = dict(compile_times(source))
     out.update(asyncio.run(daemon_figures(Plan(), compile_program(source), compile_program(LPM_PROGRAM))))
     out["goals"] = GOALS
     return out
@@ -274,6 +274,7 @@ def table(result: dict[str, Any]) -> list[str]:
 
 
 def main() -> int:
+    """Command line: the figures, in a namespace of their own."""
     parser = argparse.ArgumentParser(prog="python -m bench.target", description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()

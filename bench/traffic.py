@@ -1,4 +1,4 @@
-"""What the traffic manager does and costs on real interfaces: part of `mrc bench switch`; `python -m bench.traffic`.
+"""Behaviour and cost of the traffic manager on real interfaces: part of `mrc bench switch`; `python -m bench.traffic`.
 
 rates     frames in a closed loop through a port with a rate: what arrives, in bits/s of frames
 delays    single frames at random times through a port with a delay: how late they are, kernel timestamps
@@ -122,6 +122,7 @@ def table(result: dict[str, Any]) -> list[str]:
 
 
 def main() -> int:
+    """Command line: the figures, in a namespace of their own."""
     parser = argparse.ArgumentParser(prog="python -m bench.traffic", description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()

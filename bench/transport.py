@@ -1,4 +1,4 @@
-"""`mrc bench transport`: what the transport does, in numbers beside their targets, on the virtual-time fabric.
+"""`mrc bench transport`: figures of the transport beside their targets, on the virtual-time fabric.
 
 The unchanged engines run over the model of simulator at the scale of §11.4 (10 Mb/s a port, 10 ms round
 trip, PMTU 1024, thresholds from the BDP, NSCC). All is virtual time from fixed seeds: the numbers do not depend on the
@@ -28,7 +28,7 @@ INCAST_PLAN = Plan(planes=4, racks=2, spines=8, hosts_per_rack=8)
 SEEDS = 16
 LOSS_RATE = 0.01
 PIPES = (("pipe of 43 packets", 40e6), ("pipe of 86 packets", 80e6), ("pipe of 240 packets", 224e6))
-"""Host rates at which so many packets fit one round trip of 10 ms. The recipe (§11.4) is to keep the number of packets
+"""Host rates by the packets that fit one round trip of 10 ms. The recipe (§11.4) is to keep the number of packets
 per BDP, that of 800 Gb/s x 10 us or 1 MB. In jumbo frames, which MRC sends, it comes to some 100: the second. RoCE's
 packets hold 4 KiB at most, so that its pipe is 1 MB / 4 KiB = 244 of them: the third. The first is half the second."""
 ROCE_PIPE_BPS = PIPES[-1][1]
@@ -67,13 +67,13 @@ def make(seed: int, plan: Plan = PLAN, **options: Any) -> tuple[Scale, VirtualFa
 class _Single:
     retransmitted: int
     later_rtts: float
-    """How much later the write completed than without the loss."""
+    """Delay of the write's completion against that without the loss."""
     tail: bool
     """Nothing younger went over the same path, or the timer had to find it."""
 
 
 def _lose_one(seed: int, packets: int) -> _Single | None:
-    """One write of so many packets, one of which is lost somewhere in the fabric; None when the dice hit no packet.
+    """One write of `packets` packets, one of which is lost somewhere in the fabric; None when no packet was hit.
 
     Each packet has its own SACK here (Annex C: so in functional tests), for coalescing would add its own delay.
     """
@@ -130,7 +130,7 @@ def large_writes() -> Iterator[Row]:
 
 
 def _payload_bps(scale: Scale) -> float:
-    """What all planes of a host leave for payload."""
+    """Payload rate of all planes of a host."""
     return scale.planes * scale.rate_bps * scale.payload_share
 
 
@@ -204,7 +204,7 @@ def dead_path() -> Iterator[Row]:
     yield Row(group, "busy, writes of one packet: after, most", max(small), "<= 2", "RTT")
     calm = [found for seed in range(SEEDS) if (found := _cut_calm(seed)) is not None]
     yield Row(group, "half-busy sender: out of use after, most", max(calm), "<= 2", "RTT")
-    lone = [found for seed in range(SEEDS) if (found := _one_at_a_time(seed)) is not None]
+    lone = [run for seed in range(SEEDS) if (run := _one_at_a_time(seed)) is not None]
     yield Row(group, "one at a time: runs", len(lone))
     yield Row(group, "one at a time: lost to it, most", max(run.lost for run in lone), "", "packets")
     yield Row(group, "one at a time: last sent over it, most", max(run.last_use for run in lone), "<= 1",
@@ -218,7 +218,11 @@ def _cut_path(seed: int, message_bytes: int, depth: int) -> float | None:
     _, fabric = make(seed)
     flow = Flow(fabric, "h0", "h1", message_bytes=message_bytes, depth=depth)
     rtt = [0.0]
-    fabric.at(0.3, lambda: rtt.append(flow.qp.requestor.trips.srtt_s))
+
+    def measure() -> None:
+        rtt.append(flow.qp.requestor.trips.srtt_s or 0.0)
+
+    fabric.at(0.3, measure)
     fabric.at(0.3, Cut("p1-t0-0", "p1-t1-2"))
     fabric.run_until(0.6)
     return _out_of_use(fabric, 1, 2, rtt[-1])

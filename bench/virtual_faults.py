@@ -2,7 +2,7 @@
 
 A model of a fabric has one to four things break in it, at once or one after the other, and makes the observations that
 the real sources would make of it: port states of both ends, lost streams, Clustermapper's verdicts and counts (its own
-prober, told what became of each probe), EV events and counts of hosts with QPs between random pairs, counters of
+prober, with the fate of each probe), EV events and counts of hosts with QPs between random pairs, counters of
 switches, digests. Each comes with a delay of its own, sources overtake each other, and some of it is lost. What the
 correlator named is compared with what was broken.
 
@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
@@ -48,7 +49,7 @@ FABRICS = (
 )  # fmt: skip
 """(planes, racks, spines, hosts in a rack); each set takes one."""
 QUIET_S = 2.0
-"""Everything works for so long first, seconds."""
+"""Seconds without faults at the beginning."""
 WATCHED_S, WATCHED_LOSSY_S = 8.0, 14.0
 """From the last fault to the judgement; a lossy link takes two windows of probes and the time for a choice."""
 CHUNK = 25
@@ -169,7 +170,7 @@ class World:
         self.faults = make(plan, tap=tap)
         self.traces = self.faults.traces
         self.named: dict[tuple[str, str, str | None], float] = {}
-        """(kind, location, direction) that was told as certain, and when first."""
+        """(kind, location, direction) reported as certain, and the time of the first report."""
         self.now = 0.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
@@ -194,8 +195,8 @@ class World:
         self._prober = Prober(self._targets, ProberSettings(), 0.0)
         self._rows = [target_json(*pair) for pair in zip(self._targets, self._prober.health, strict=True)]
         folder = Path()
-        self._mapper = ClustermapperSource(folder, self.faults, lambda event: None, lambda: None)
-        self._agents = HostAgentSource(folder, plan, self.faults, lambda event: None, lambda: None)
+        self._mapper = ClustermapperSource(folder, self.faults, lambda _event: None, lambda: None)
+        self._agents = HostAgentSource(folder, plan, self.faults, lambda _event: None, lambda: None)
         self._forwarding = Forwarding(self.traces)
         self._reading_due: float | None = None
         self._full, self._full_until = "", 0.0
@@ -206,12 +207,12 @@ class World:
 
     @property
     def probes(self) -> list[PathSegments]:
-        """What Clustermapper's self-probes cross."""
+        """Path segments of Clustermapper's self-probes."""
         return [walk for walk, target in zip(self._walks, self._targets, strict=True) if target.about is None]
 
     def _random_paths(self) -> list[WatchedFlow]:
         """QPs between random pairs of hosts, with every EV of theirs or a few."""
-        out = []
+        out: list[WatchedFlow] = []
         for _ in range(self.rng.choice((0, 1, 2, 4))):
             source, peer = self.rng.sample(self.plan.hosts, 2)
             evs = list(self.plan.evs(source, peer))
@@ -222,11 +223,16 @@ class World:
 
     # ---- what happens to a packet -----------------------------------------------------------------------
 
+    def _hop(self, arc: str) -> tuple[str, str, str]:
+        """An arc, the switch that sends it, the switch that receives it; "" where that is a host."""
+        here, there = map(self._switch, self.traces.ends(arc))
+        return arc, here, there
+
     def walks(self, trace: PathSegments) -> bool:
         """Send a packet along; False when it is lost. Counts at switches."""
         hops = self._hops.get(id(trace))
         if hops is None:
-            hops = self._hops[id(trace)] = [(arc, *map(self._switch, self.traces.ends(arc))) for arc in trace.arcs]
+            hops = self._hops[id(trace)] = [self._hop(arc) for arc in trace.arcs]
         received, forwarded, losses = self._received, self._forwarded, self._losses
         for arc, here, there in hops:
             if here:
@@ -259,7 +265,7 @@ class World:
         heappush(self._events, (at, next(self._order), what))
 
     def _tell(self, source: str, typical_s: float, what: Callable[[], None]) -> None:
-        """A source tells something: later, in the order of its own stream, unless the controller does not hear it."""
+        """Delayed report of a source, in the order of its own stream, unless it is lost."""
         start, end = self._deaf.get(source, (0.0, 0.0))
         if start <= self.now < end:
             return
@@ -306,12 +312,12 @@ class World:
         self.faults.stream(switch, False, now=self.now)
 
     def _goes_down(self, link: Link) -> None:
-        """Both ends tell, as far as they are switches."""
+        """Both ends report, as far as they are switches."""
         self.down.add(link)
         self._down_arcs.update(self.traces.arcs(link))
         for port in (link.lower, link.upper):
             if port.node.startswith("p"):
-                self._tell(GNMI, 0.02, lambda name=port.interface: self._port(name, "DOWN"))
+                self._tell(GNMI, 0.02, partial(self._port, port.interface, "DOWN"))
 
     def _port(self, interface: str, status: str) -> None:
         self.faults.port(interface, status, source=GNMI, now=self.now)
@@ -333,8 +339,9 @@ class World:
         for number in sorted(prober.active):
             if not self.walks(self._walks[number]):
                 continue
-            if change := prober.returned(number, sequence, self.rng.uniform(0.0005, 0.01)):
-                self._probe_told(change.target.number)
+            answer = prober.returned(number, sequence, self.rng.uniform(0.0005, 0.01))
+            if answer is not None:
+                self._probe_told(answer.target.number)
         self._after(now + ROUND_S, self._round)
 
     def _probe_told(self, number: int) -> None:
@@ -373,7 +380,7 @@ class World:
         self._look(self.now + (COUNTS_WHEN_BAD_S if self.faults.has_path_symptoms else COUNTS_EVERY_S))
 
     def _read_counters(self) -> None:
-        """Switches that answer are asked what arrived and what they forwarded."""
+        """Read received and forwarded packets of the switches that answer."""
         if self._full and self._full_until + 1.0 > self.now:
             self.faults.full_queue(self._full, now=self.now)
         for plane in sorted(self.faults.planes_with_symptoms):
@@ -450,14 +457,14 @@ class World:
         self.faults.attend(COUNTERS, now=0.0)
         self._all_ports()
         for one in self.broken:
-            self._after(one.at, lambda one=one: self._break(one))
+            self._after(one.at, partial(self._break, one))
         self._goes_deaf()
         self._after(0.0, self._round)
         self._look(0.5)
         self._after(0.7, self._read_counters)
         self._after(0.8, self._ask_agents)
         for path in self.paths:
-            self._after(self.rng.random() * SEND_S, lambda path=path: self._send(path))
+            self._after(self.rng.random() * SEND_S, partial(self._send, path))
         if self.rng.random() < 0.2:
             self._after(self.rng.uniform(1.0, self._ends_at - 5.0), self._fill)
         while self._events and self._events[0][0] <= self._ends_at:
@@ -476,7 +483,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class CaseVerdict:
-    """What became of a set. `seen`: causes that somebody could see; `exact` and so on: how many of them are what."""
+    """Verdict on a set. `seen`: causes that somebody could see; `exact` and so on: how many of them are what."""
 
     result: str
     seen: int
@@ -490,7 +497,7 @@ class CaseVerdict:
 
 
 def is_seen(world: World, one: Broken) -> bool:
-    """Some source tells of it although the others are broken, too. Losses are told only where nothing else loses."""
+    """Some source tells of it although the others are broken, too. Losses count only where nothing else loses."""
     others = [other for other in world.broken if other is not one]
     if one.kind == "switch dead":
         return True
@@ -510,7 +517,7 @@ def _arcs_of_dead_switches(world: World) -> frozenset[str]:
 
 
 def judge(world: World) -> CaseVerdict:
-    """Compare what was named with what was broken."""
+    """Compare the named faults with the injected ones."""
     wrong = [
         f"{kind} {direction or location}, named at {at:.2f}"
         for (kind, location, direction), at in world.named.items()
@@ -537,7 +544,10 @@ def judge(world: World) -> CaseVerdict:
     exact = [one for one in seen if one.place.name in named]
     told = [one for one in seen if one not in exact and one.place in candidates]
     missed = tuple(str(one) for one in seen if one not in exact and one not in told)
-    asked = [one for one in exact if one.kind == "one-way cut" and one.place.lower.node.startswith("p")]
+    asked = [
+        one for one in exact
+        if one.kind == "one-way cut" and isinstance(one.place, Link) and one.place.lower.node.startswith("p")
+    ]  # fmt: skip
     result = WRONG if wrong else MISSED if missed else CANNOT_TELL if told or open_ else EXACT
     return CaseVerdict(
         result, len(seen), len(exact), len(told), missed, tuple(wrong), len(asked),
@@ -564,7 +574,7 @@ def _direction(one: Broken) -> str:
 
 
 def _is_of_dead_switch(world: World, kind: str, location: str) -> bool:
-    """A link of a switch that has gone is down, whoever says so first."""
+    """A link of a switch that has gone is down, whichever source reports it first."""
     dead = {one.place.name for one in world.broken if one.kind == "switch dead"}
     return kind in ("link", "NIC port") and not dead.isdisjoint(location.split())
 
@@ -651,12 +661,14 @@ def run(seed: int, sets: int, *, jobs: int, folder: Path | None, console: Consol
     tally = CauseTally()
     chunks = [range(first, min(first + CHUNK, sets)) for first in range(0, sets, CHUNK)]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress, ProcessPoolExecutor(jobs) as pool:
-        task = progress.add_task("sets of faults", total=sets)
+    with ProcessPoolExecutor(jobs) as pool:
+        # Forks here, before the progress bar has its thread: a child could inherit a lock that the thread holds.
         pending = {pool.submit(run_sets, seed, chunk): chunk for chunk in chunks}
-        for one in as_completed(pending):
-            tally.merge(one.result())
-            progress.update(task, advance=len(pending[one]), description=f"{tally.sets[WRONG]} wrong")
+        with Progress(*columns, console=console) as progress:
+            task = progress.add_task("sets of faults", total=sets)
+            for one in as_completed(pending):
+                tally.merge(one.result())
+                progress.update(task, advance=len(pending[one]), description=f"{tally.sets[WRONG]} wrong")
     result = {"seed": seed, "drawn": sets, **tally.to_json()}
     result["passed"] = not tally.sets[WRONG]
     for one in result["details"]:

@@ -1,3 +1,11 @@
-"""Scenarios: an experiment as a file (docs/scenarios.md). model: what a file may say; load: YAML in, errors with lines;
-expand: variants, sweeps and repeats into single runs.
+"""Experiments: scenario files (docs/scenarios.md), the runs they describe, their results and reports.
+
+From a file to a page:
+
+    language    types of a file, YAML with line numbers, expansion into runs, fault schedule, assertions
+    runner      plan_runs(), carry_out(): every run of a file, virtual or live, with verdicts
+    virtual     runs in virtual time;  live: runs in Mininet
+    results     the folder of results;  outcome, metrics, metric_values, repeats: what is in it
+    report      HTML pages and figures;  console_summary: the same in a terminal;  compare: two folders
+    command     `mrc run`, `mrc scenario`, `mrc compare`
 """

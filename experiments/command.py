@@ -1,4 +1,4 @@
-"""`mrc run`, `mrc scenario validate|list|show`, `mrc compare`: what they print and return. mrc/cli/app.py parses."""
+"""`mrc run`, `mrc scenario validate|list|show`, `mrc compare`: their output and exit codes. mrc/cli/app.py parses."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Display:
     def progress(self, run: Run, share: float, now: float) -> None:
         self._show(share, escape(f"{self._name}: {run.name} at {now:.1f} s"))
 
-    def ends(self, run: Run, outcome: Outcome) -> None:
+    def ends(self, run: Run, _outcome: Outcome) -> None:
         self._ended += 1
         self._show(0.0, escape(f"{self._name}: {run.name}"))
 
@@ -107,7 +107,7 @@ def run(
     names: list[str], *, where: str, seed: int | None, repeat: int | None, out: Path | None, jobs: int, as_json: bool,
     options: dict[str, Any],
 ) -> int:  # fmt: skip
-    """Run scenarios; the exit code tells. Every file is read before the first one runs."""
+    """Run scenarios; returns the exit code. Every file is read before the first one runs."""
     console = Console(stderr=as_json, highlight=False)
     target = options.get("target", "embedded")
     if target not in TARGETS:
@@ -150,7 +150,7 @@ def run(
 
 
 def _tell_limits(console: Console, planned: Planned) -> None:
-    """What its runs ask for and these switches do otherwise or not at all, before they begin."""
+    """Print, before the runs begin, the settings that these switches do not support or support differently."""
     from experiments.live.live_run import unlike
 
     told: dict[str, list[str]] = {}
@@ -182,11 +182,11 @@ def print_report(console: Console, report: RunReport) -> None:
 
 
 def validate(names: list[str], as_json: bool) -> int:
-    """Read scenarios for both back ends and say what is wrong with them."""
+    """Read scenarios for both back ends and print their mistakes."""
     found = []
     for path in find(names):
         problems: list[Any] = []
-        runs = {}
+        runs: dict[str, int] = {}
         for where, target in (("virtual", "embedded"), ("live", "embedded"), ("live", "bmv2")):
             try:
                 runs.setdefault(where, len(plan_runs(read(path), where, target=target).runs))
@@ -271,7 +271,7 @@ def show(name: str, as_json: bool) -> int:
 
 
 def compare(a: Path, b: Path, as_json: bool) -> int:
-    """What differs between two result folders; the exit code is always 0."""
+    """Print the differences of two result folders; the exit code is always 0."""
     from experiments import compare as comparing
 
     data = comparing.compared(a, b)

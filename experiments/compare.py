@@ -1,4 +1,4 @@
-"""`mrc compare A B`: what differs between two folders of results: what was run and on what, verdicts, metrics.
+"""`mrc compare A B`: differences of two folders of results: scenario, machine, verdicts, metrics.
 
 Repeats of a run count as one, by their median. Runs are matched by name; a run that only one side has is named.
 """
@@ -6,7 +6,7 @@ Repeats of a run count as one, by their median. Runs are matched by name; a run 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -25,13 +25,13 @@ MANIFEST = (
     "scenario", "title", "where", "target", "seed", "command", "machine.commit", "machine.kernel", "machine.cpu",
     "machine.cpus", "machine.python", "machine.packages",
 )  # fmt: skip
-"""What of two manifests is compared."""
+"""Keys of two manifests that are compared."""
 RATES = ("rate.", "algbw.", "busbw.")
 """Metrics in bits/s; where the links of two sides differ, shares of the NICs' capacity are compared as well."""
 SHOWN = 60
 """Metrics printed a run; --json has all."""
 CALM = ("Virtual", "Live")
-"""Beginnings of what `trust` says that is no warning."""
+"""Beginnings of `trust` texts that are no warnings."""
 CELL = 160
 """Characters of a cell; a whole list of faults would push the rest away."""
 
@@ -158,7 +158,7 @@ def _median(repeats: list[Outcome], metric: str) -> float | None:
 
 
 def show(data: dict[str, Any], console: Console) -> None:
-    """What `compared` found, for people."""
+    """Print the differences that `compared` found."""
     console.print(f"A  {escape(data['a'])}\nB  {escape(data['b'])}", soft_wrap=True)
     for name in ("a", "b"):
         for text in data["trust"][name]:
@@ -204,7 +204,7 @@ def _show_metrics(rows: list[dict[str, Any]], console: Console) -> None:
 
 
 def _apart(row: dict[str, Any]) -> float:
-    """How far two values are from each other, as a factor; the unmeasured first."""
+    """Ratio of two values; infinite where one is unmeasured, so that it is sorted first."""
     a, b = row["a"], row["b"]
     if a is None or b is None or (a == 0) != (b == 0):
         return float("inf")
@@ -212,7 +212,7 @@ def _apart(row: dict[str, Any]) -> float:
     return high / low if low else 0.0
 
 
-def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
+def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
     table = Table(box=None, pad_edge=False)
     for head in heads:
         table.add_column(head, overflow="fold")

@@ -1,9 +1,9 @@
-"""What `mrc run` says of a scenario that has run, line by line, to be read in 80 columns.
+"""Summary of a finished scenario as `mrc run` prints it, line by line, for 80 columns.
 
 for style, line in told(report, width=80): ...       # style: "", "good", "bad", "note", "soft"
 
-A rule that held takes a line or two; one that did not tells what was expected, what was seen and the events around it.
-With repeats a rule is told once, with the median and the spread of its values and in how many repeats it held.
+A rule that held takes a line or two; one that did not shows expected and measured value and the events around.
+With repeats a rule is printed once, with the median and the spread of its values and in how many repeats it held.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _verdict(verdict: ExpectationVerdict, several: bool, width: int) -> Iterator
 
 
 def _failed(verdict: ExpectationVerdict, width: int) -> Iterator[Line]:
-    """What was expected, what was seen, what happened around it."""
+    """The expected value, the measured one, the events around it."""
     for key, text in (("expected", verdict.expected), ("seen", verdict.seen), ("why", verdict.why)):
         if text:
             yield from _wrapped("", f"        {key:9s} ", text, width)

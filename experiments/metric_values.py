@@ -1,4 +1,4 @@
-"""The metrics of a run (metrics.py tells each), computed from its Outcome and nothing else.
+"""The metrics of a run (metrics.py lists them), computed from its Outcome and nothing else.
 
     measured = Measured(outcome, scenario)
     measured.value("rate.flow")                                # the whole run
@@ -36,7 +36,7 @@ class Measured:
         faults = [event for event in outcome.events if event["what"] == "fault" and event["t"] > 0]
         self.first_fault_s: float | None = min((event["t"] for event in faults), default=None)
         self.last_fault_s: float | None = max((event["t"] for event in faults), default=None)
-        """When the last fault began or ended, whichever was later."""
+        """Time of the last beginning or end of a fault."""
         self._flows: dict[str, list[FlowOutcome]] = {}
         for flow in outcome.flows:
             self._flows.setdefault(flow.work, []).append(flow)
@@ -332,7 +332,7 @@ _WHOLE: dict[str, Callable[[Measured, str], float | None]] = {
     "control.reacted": Measured.reacted,
     "table_writes": lambda m, _: m.counter("table_writes"),
 }
-"""How each metric that is one number for the run is computed; the test holds this beside METRICS."""
+"""Function of each metric that is one number for the run; a test compares the names with METRICS."""
 
 
 def mean(values: list[float]) -> float | None:

@@ -1,6 +1,6 @@
 """The metrics a run has, by name: what expectations and figures may ask for. docs/scenarios.md is checked against this.
 
-A name is parts joined by dots; NAME is a workload's name, PORT an interface. Metrics marked as series may be asked for
+A name is parts joined by dots; NAME is a workload's name, PORT an interface. Metrics marked as series may be evaluated
 over a part of a run (`from`, `to`, `each`), and are then means over it; others are one number for the whole run.
 """
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`pattern`: the name; `unit`; `series`: may be asked over a part of a run.
+    """`pattern`: the name; `unit`; `series`: can be evaluated over a part of a run.
 
-    `timed`: a machine without time to spare may change it; what is not is right on any machine.
+    `timed`: an overloaded machine may change it; the others are exact on any machine.
     """
 
     pattern: str

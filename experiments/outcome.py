@@ -1,4 +1,4 @@
-"""What came of one run, whichever back end made it: flows, time series, events, counters. metrics come from it alone.
+"""Outcome of one run of either back end: flows, time series, events, counters. metrics come from it alone.
 
 Times are seconds from the start of the workload; rates are payload bits/s; `to_json` has schema `mrc-run/1`.
 """
@@ -42,7 +42,7 @@ class FlowOutcome:
     reorder_max: int = 0
     """Most packets its responders held above a hole."""
     latencies_s: list[float] = field(default_factory=list)
-    """Posting to completion of each message, where asked for."""
+    """Seconds from posting to completion of each message, where `measure` has `latency`."""
 
     @property
     def name(self) -> str:
@@ -59,7 +59,7 @@ class Iteration:
     slowest: str
     """Host that ended last."""
     wrong: int
-    """Elements that are not what they have to be."""
+    """Elements with a wrong value."""
 
 
 @dataclass(slots=True)
@@ -139,7 +139,7 @@ class Outcome:
     """Payload that the senders' NICs could carry together, full packets."""
     duration_s: float = 0.0
     finished: bool = True
-    """The work, or the duration asked for, came to its end within the limit."""
+    """The work, or the scenario's duration, ended within the limit."""
     flows: list[FlowOutcome] = field(default_factory=list)
     collectives: list[CollectiveOutcome] = field(default_factory=list)
     series: Series = field(default_factory=lambda: Series(0.1))
@@ -154,9 +154,9 @@ class Outcome:
     evs_denied: int = 0
     metrics: dict[str, float | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    """What a reader must know: overload, a fault that could not be injected."""
+    """Notes for the reader: overload, a fault that could not be injected."""
     observations: bytes = field(default=b"", repr=False)
-    """What the controller was told in a live run (controller/faults/observations.py): a file of its own, not in
+    """Observations of the controller in a live run (controller/faults/observations.py): a file of its own, not in
     `to_json`."""
 
     def event(self, t: float, what: str, **fields: Any) -> None:
@@ -183,7 +183,7 @@ class Outcome:
 
     @classmethod
     def from_json(cls, data: Any) -> Outcome:
-        """Inverse of to_json. Raises ValueError for what is no such file."""
+        """Inverse of to_json. Raises ValueError for other data."""
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             raise ValueError(
                 f"not a run of this version: schema {data.get('schema') if isinstance(data, dict) else data!r}"

@@ -3,7 +3,7 @@
     for one in spreads(scenario, runs, verdicts):
         one.run, one.what, one.median, one.low, one.high     # "mrc loss=1%", "rate.total at least 0.9 ...", ...
 
-How repeats are judged: every rule must hold in every repeat. A rule that holds in 2 of 3 has failed, and says `2 of 3`.
+How repeats are judged: every rule must hold in every repeat. A rule that holds in 2 of 3 has failed, shown as `2 of 3`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ DIR/scenario.yaml        the file as it was
 DIR/runs/NAME.json       schema mrc-run/1: everything of one run (outcome.py)
 DIR/runs/NAME.csv        its time series: time_s, rate_bps of flows, lost, retransmitted, marked, trimmed, dropped,
                          planes, queues
-DIR/runs/NAME.observations.jsonl   live: what the controller was told, for `mrc faults --replay` (docs/controller.md)
+DIR/runs/NAME.observations.jsonl   live: observations of the controller, for `mrc faults --replay` (docs/controller.md)
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PACKAGES = ("finsy", "pydantic", "numpy", "scapy", "mininet", "pyroute2")
 
 
 class ResultsError(Exception):
-    """A folder is not one of results; the text says what is missing."""
+    """A folder is not one of results; the text names the missing part."""
 
 
 def default_folder(scenario: str, base: Path | None = None) -> Path:
@@ -73,8 +73,8 @@ def again(path: Path, where: str, seed: int | None, repeat: int | None, options:
 
 
 def machine() -> dict[str, Any]:
-    """What ran it: versions, kernel, CPU, commit."""
-    versions = {}
+    """The machine and its software: versions, kernel, CPU, commit."""
+    versions: dict[str, str | None] = {}
     for package in PACKAGES:
         try:
             versions[package] = metadata.version(package)
@@ -248,7 +248,7 @@ class Results:
 
 
 def _missing(folder: Path, file: Path) -> str:
-    """What is wrong with a folder that is none of results, and what would be right."""
+    """Mistake and cure for a folder that has no results."""
     if not folder.is_dir():
         return f"no folder {folder}: give one that `mrc run --out` made"
     inside = sorted(path.parent.name for path in folder.glob("*/manifest.json"))
@@ -356,8 +356,8 @@ class LoadMeter:
     def read(self, where: str) -> dict[str, Any]:
         """Share of all CPUs busy, what that means for the times of a live run, and seconds since the meter's start."""
         first, last = (self._first, self._last) if self._first else (self._started, self._read())
-        busy, stolen, passed = (after - before for before, after in zip(first, last, strict=True))
-        busy, stolen = (busy / passed, stolen / passed) if passed else (0.0, 0.0)
+        ticks = [after - before for before, after in zip(first, last, strict=True)]
+        busy, stolen = (ticks[0] / ticks[2], ticks[1] / ticks[2]) if ticks[2] else (0.0, 0.0)
         overloaded = where == "live" and (busy > OVERLOAD or stolen > STOLEN)
         trust = "exact: virtual time" if where == "virtual" else "good to a few ms"
         if overloaded:

@@ -23,16 +23,16 @@ from experiments.worker_pool import Begun
 
 
 class Tell(Protocol):
-    """Who is told how it goes."""
+    """Listener of a run's progress."""
 
     def begins(self, runs: list[Run]) -> None: ...
 
     def progress(self, run: Run, share: float, now: float) -> None: ...
 
-    def ends(self, run: Run, outcome: Outcome) -> None: ...
+    def ends(self, run: Run, outcome: Outcome, /) -> None: ...
 
     def stops(self, kept: int, folder: Path) -> None:
-        """An exception ends it: so many runs are kept in the folder; 0: nothing of it is."""
+        """An exception ended the scenario; `kept`: runs that stay in the folder."""
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class Planned:
     """"virtual" or "live"."""
     runs: list[Run]
     seed: int | None
-    """As asked for; None: the file's. So is `repeat`."""
+    """As requested; None: the file's. So is `repeat`."""
     repeat: int | None
     target: str = "embedded"
     """Switches of live runs."""

@@ -8,7 +8,7 @@
     with controller.watch() as watch:                # GET /v1/events
         event = watch.get(timeout_s=1.0)             # {"event": "fault", "t": ..., ...} or None
 
-Same exceptions and the same feel as `ipc.rpc.JsonlClient`, so a caller need not know what is behind.
+Same methods and exceptions as `ipc.rpc.JsonlClient`, so callers are independent of the transport.
 Standard library only, and nothing is kept open between requests: a restarted controller is found by itself.
 """
 
@@ -56,7 +56,7 @@ class Northbound:
 
     @property
     def url(self) -> str:
-        """`http://127.0.0.1:9340`. Raises JsonlError when no controller has told its address."""
+        """`http://127.0.0.1:9340`. Raises JsonlError when no controller has published its address."""
         if isinstance(self._where, str) and self._where.startswith("http://"):
             return self._where
         path = RunFiles(self._where).controller_file

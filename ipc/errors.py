@@ -2,4 +2,4 @@
 
 
 class UsageError(Exception):
-    """A request of the user that cannot be met as made; the message says what can."""
+    """A mistake in the user's request; the message names the cure."""

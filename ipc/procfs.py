@@ -1,7 +1,8 @@
-"""Facts about processes, read from /proc, and ending them without ever hitting a stranger.
+"""Processes of this machine: identity, environment, listeners; and ending them without ever hitting a stranger.
 
 A pid alone names nothing: it is reused. A process is ours when its start time is the one we recorded or its
 environment carries the token of our run; the check is made on a pidfd, which keeps meaning that process only.
+psutil reads the rest, but not these two: its create_time() moves with the wall clock, and it kills by pid.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-_PROC = Path("/proc")
-_TCP_LISTEN = "0A"
+import psutil
 
 
 def start_time(pid: int) -> int | None:
@@ -23,7 +23,7 @@ def start_time(pid: int) -> int | None:
     A zombie has one too: its threads may still be closing sockets and interfaces (`kill` waits for them).
     """
     try:
-        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
     fields = text.rpartition(")")[2].split()  # the command before it may hold spaces and parentheses
@@ -33,48 +33,36 @@ def start_time(pid: int) -> int | None:
 def command(pid: int) -> str:
     """Command line of a process, or "?" when it cannot be read."""
     try:
-        words = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
-    except OSError:
+        return " ".join(word for word in psutil.Process(pid).cmdline() if word) or "?"
+    except (psutil.Error, OSError):
         return "?"
-    return " ".join(word.decode(errors="replace") for word in words if word) or "?"
 
 
 def has_environment(pid: int, variable: str) -> bool:
-    """`variable` is `NAME=value`: is it in the environment the process was started with?"""
+    """Whether a process was started with `variable`, `NAME=value`, in its environment."""
+    name, _, value = variable.partition("=")
     try:
-        return variable.encode() in (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
-    except OSError:
+        return psutil.Process(pid).environ().get(name) == value
+    except (psutil.Error, OSError):
         return False
-
-
-def pids() -> list[int]:
-    return [int(name) for name in os.listdir(_PROC) if name.isdigit()]
 
 
 def lineage() -> set[int]:
     """This process and its ancestors: never to be ended by us."""
-    out: set[int] = set()
-    pid = os.getpid()
-    while pid and pid not in out:
-        out.add(pid)
-        try:
-            text = (_PROC / str(pid) / "stat").read_text(errors="replace")
-        except OSError:
-            break
-        pid = int(text.rpartition(")")[2].split()[1])
-    return out
+    this = psutil.Process()
+    return {this.pid, *(parent.pid for parent in this.parents())}
 
 
 def with_environment(variable: str) -> list[int]:
     """Processes that carry `NAME=value`, except this one and its ancestors."""
     spared = lineage()
-    return [pid for pid in pids() if pid not in spared and has_environment(pid, variable)]
+    return [pid for pid in psutil.pids() if pid not in spared and has_environment(pid, variable)]
 
 
 def kill(candidates: Iterable[int], is_ours: Callable[[int], bool], wait_s: float = 5.0) -> list[int]:
     """SIGKILL those of `candidates` that are still ours and wait until they are gone; returns those that were alive.
 
-    `is_ours` is asked while a pidfd holds the process, so that a reused pid is never hit. Gone means that all of
+    `is_ours` is called while a pidfd holds the process, so that a reused pid is never hit. Gone means that all of
     its threads have ended and its files are closed; it may remain a zombie.
     Raises TimeoutError naming a process that did not go in `wait_s` seconds.
     """
@@ -128,22 +116,8 @@ def listener_of(port: int) -> tuple[int, str] | None:
 
     pid 0 stands for a holder whose descriptors cannot be read.
     """
-    inodes = set()
-    for name in ("tcp", "tcp6"):
-        try:
-            rows = (_PROC / "net" / name).read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for fields in (row.split() for row in rows):
-            if fields[3] == _TCP_LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
-                inodes.add(f"socket:[{fields[9]}]")
-    if not inodes:
+    listening = (one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN)
+    pids = [one.pid or 0 for one in listening if one.laddr and one.laddr.port == port]
+    if not pids:
         return None
-    for pid in pids():
-        try:
-            files = [os.readlink(entry.path) for entry in os.scandir(_PROC / str(pid) / "fd")]
-        except OSError:
-            continue
-        if not inodes.isdisjoint(files):
-            return pid, command(pid)
-    return 0, "?"
+    return max(pids), command(max(pids)) if max(pids) else "?"

@@ -1,4 +1,4 @@
-"""The run folder: where everything is in it, who holds the fabric, what it has made, and removing exactly that
+"""The run folder: its layout, its lock, the record of what a run has made, and the removal of exactly that
 (docs/architecture.md).
 
 `RunFiles` names the files for every process; a `RunDir` holds the folder, which is the front process's.
@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from ipc import procfs
 from ipc.framing import SOCKET_PATH_MAX
 
@@ -38,7 +40,7 @@ _SYS_NET = Path("/sys/class/net")
 
 
 class FabricError(Exception):
-    """The fabric cannot do what was asked; the message names cause and cure."""
+    """The fabric refuses a request; the message names cause and cure."""
 
 
 class RunDirError(FabricError):
@@ -70,7 +72,7 @@ class RunState:
 
 
 class RunFiles:
-    """Layout of a run folder (`path` None: the default one). Reads nothing until asked, holds nothing."""
+    """Layout of a run folder (`path` None: the default one). Neither reads nor holds anything by itself."""
 
     def __init__(self, path: Path | str | None = None) -> None:
         self.path = Path(path) if path else default_run_dir()
@@ -104,7 +106,7 @@ class RunFiles:
 
     @property
     def state_file(self) -> Path:
-        """What the run has made: RunState."""
+        """Record of the run's processes and interfaces: RunState."""
         return self.path / "state.json"
 
     @property
@@ -313,7 +315,7 @@ def kill_run(state: RunState, wait_s: float = 5.0) -> list[str]:
 
     ended: list[str] = []
     seen: set[int] = set()
-    while found := [pid for pid in procfs.pids() if pid not in seen and is_ours(pid)]:  # again: one may have forked
+    while found := [pid for pid in psutil.pids() if pid not in seen and is_ours(pid)]:  # again: one may have forked
         seen.update(found)
         commands = {pid: procfs.command(pid) for pid in found}
         try:

@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([a-zA-Z/%]*)
 
 
 class UnitError(ValueError):
-    """A text is not a number with a unit that fits; the message says what would be."""
+    """A text is not a number with a fitting unit; the message has examples."""
 
 
 def _split(text: object, what: str, examples: str) -> tuple[float, str]:

@@ -55,7 +55,7 @@ class PcapFile:
         self._out = out
         out.write(_PCAP_HEADER.pack(PCAP_NANOSECONDS, 2, 4, 0, 0, SNAP_BYTES, LINKTYPE_ETHERNET))
 
-    def write(self, packet: Captured, interface: int = 0, direction: int = 0) -> None:
+    def write(self, packet: Captured, _interface: int = 0, _direction: int = 0) -> None:
         """Append a packet; the format has no place for interface and direction."""
         seconds, nanoseconds = divmod(packet.at_ns, 10**9)
         self._out.write(_PCAP_RECORD.pack(seconds, nanoseconds, len(packet.frame), packet.length) + packet.frame)
@@ -131,11 +131,11 @@ class PacketReader:
             yield Captured(at_ns, bytes(self._view[:length]), length)
 
     def gone(self) -> bool:
-        """The interface does not exist any more."""
+        """The interface has gone."""
         return not self._socket.getsockname()[0]
 
     def count_lost(self) -> int:
-        """Frames lost so far for want of room in the socket."""
+        """Frames lost so far because the socket's buffer was full."""
         _, lost = _STATISTICS.unpack(self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, _STATISTICS.size))
         self.lost += lost
         return self.lost

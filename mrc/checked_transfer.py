@@ -31,7 +31,7 @@ class CheckedTransfer(FollowedTransfer):
         assert not self.over, f"over before {share:.0%} was seen: {self.outcome}"
 
     def finish(self) -> None:
-        """Wait for the end and compare the files' bytes, not what the agents say of them."""
+        """Wait for the end and compare the files' bytes, not the agents' reports."""
         assert self.wait_until(lambda: self.over, LIMIT_S), f"stuck at {self.share:.0%}"
         assert self.outcome is not None and self.outcome["state"] == "done", self.outcome
         assert digest(self.received) == digest(self.sent), "the bytes that arrived are others than those sent"
@@ -63,4 +63,5 @@ class CheckedTransfer(FollowedTransfer):
 
 
 def digest(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,8 @@ STALL_LIMIT_S = 30.0
 
 @dataclass(frozen=True)
 class Options:
+    """Options of `mrc demo`."""
+
     plan: Plan
     file: Path | None = None
     rate_bps: float | None = None
@@ -53,7 +56,7 @@ class Options:
 
 
 class DemoError(UsageError):
-    """The demonstration cannot be given as asked; the message says what would do."""
+    """The demonstration cannot run with these options; the message names the cure."""
 
 
 def check(options: Options) -> None:
@@ -206,7 +209,9 @@ class _Show:
         report.checks = list(self._checks(report, outcome, tables_before, tables_after))
         return report
 
-    def _checks(self, report: DemoReport, outcome: dict[str, Any], before: dict[str, Any], after: dict[str, Any]):
+    def _checks(
+        self, report: DemoReport, outcome: dict[str, Any], before: dict[str, Any], after: dict[str, Any]
+    ) -> Iterator[tuple[str, bool, str]]:
         equal = bool(report.sha256_sent) and report.sha256_sent == report.sha256_received
         yield "every byte arrived", equal, f"SHA-256 {report.sha256_received[:16] or 'missing'}..."
         error = self.stalled or outcome.get("error")

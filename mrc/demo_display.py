@@ -1,4 +1,4 @@
-"""What `mrc demo` shows: a live picture in a terminal, one line a second elsewhere, and the report at the end."""
+"""Display of `mrc demo`: a live picture in a terminal, one line a second elsewhere, and the report at the end."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class DemoDisplay:
         """Show bytes done, rate of each plane, state of each EV."""
         now = time.monotonic()
         self._planes.append((now, [port["tx_bytes"] for port in status["ports"].values()]))
-        evs = next((qp["evs"] for qp in status["qps"]), [])
+        evs: list[dict[str, Any]] = next((qp["evs"] for qp in status["qps"]), [])
         if self._live is not None:
             self._live.update(self._picture(done, evs, recorder), refresh=True)
         elif now - self._last_line_at >= LINE_EVERY_S:

@@ -1,4 +1,4 @@
-"""What `mrc demo` found, as data; mrc/demo_display.py shows it."""
+"""Report of `mrc demo` as data; mrc/demo_display.py prints it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from topologies.plan import Plan
 
 @dataclass
 class DemoReport:
-    """What the demo found. `checks` are (what had to hold, whether it did, what was seen)."""
+    """Result of the demonstration. `checks` are (condition, whether it held, measured value)."""
 
     plan: Plan
     source: str
@@ -23,7 +23,7 @@ class DemoReport:
     counters: dict[str, int] = field(default_factory=dict)
     longest_gap_s: float = 0.0
     machine: dict[str, Any] = field(default_factory=dict)
-    """What the run took of the CPUs and whether it got it, see CpuWatch.report."""
+    """CPU demand and supply of the run, see CpuWatch.report."""
     checks: list[tuple[str, bool, str]] = field(default_factory=list)
 
     @property

@@ -63,7 +63,7 @@ def _tools() -> Iterator[Check]:
 
 
 def _packages() -> Iterator[Check]:
-    for module in ("mininet", "finsy", "lark", "msgspec", "scapy", "pyroute2", "rich"):
+    for module in ("mininet", "finsy", "jinja2", "lark", "msgspec", "psutil", "pyroute2", "rich", "scapy"):
         here = importlib.util.find_spec(module) is not None
         yield Check(f"python {module}", here, "importable" if here else "missing", "make setup")
 
@@ -100,6 +100,7 @@ def _bmv2() -> Iterator[Check]:
 
 
 def healthy(results: list[Check]) -> bool:
+    """Whether nothing that is needed is missing."""
     return all(check.ok for check in results if check.needed)
 
 

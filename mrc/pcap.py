@@ -11,7 +11,7 @@ import selectors
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -26,13 +26,13 @@ from topologies.lab.netdev import in_namespace
 from topologies.plan import Plan, Port
 
 POLL_S = 0.2
-"""How often a quiet capture looks whether its interfaces are still there."""
+"""Seconds between checks that the interfaces of a quiet capture still exist."""
 BATCH = 256
 
 
 @dataclass
 class CaptureResult:
-    """What a capture did. `lost`: frames the kernel had no room for."""
+    """Result of a capture. `lost`: frames the kernel had no room for."""
 
     ports: list[str]
     path: str
@@ -142,7 +142,7 @@ def _open(port: Port, pid: int | None, snap: int) -> PacketReader:
 
 
 @contextmanager
-def _interruptible():
+def _interruptible() -> Iterator[list[int]]:
     """A list that gets an item when SIGINT or SIGTERM comes, instead of an exception in the middle of a packet."""
     stop: list[int] = []
     old = {number: signal.signal(number, lambda n, _: stop.append(n)) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -154,7 +154,7 @@ def _interruptible():
 
 
 def _file(out: BinaryIO, ports: list[Port], path: str) -> PcapFile | PcapngFile:
-    """pcap for one port, pcapng for several (it names them), unless the name of the file says which."""
+    """pcap for one port, pcapng for several (it names them), unless the file's name has one of these endings."""
     suffix = Path(path).suffix
     if suffix == ".pcapng" or (suffix != ".pcap" and len(ports) > 1):
         return PcapngFile(out, [port.interface for port in ports])
@@ -207,7 +207,7 @@ def _run(
     taps: _Capture, file: PcapFile | PcapngFile, stream: BinaryIO, result: CaptureResult, stop: list[int],
     count: int | None, seconds: float | None,
 ) -> str:  # fmt: skip
-    """Write what comes until something ends it; says what."""
+    """Write packets until the capture ends; returns the cause."""
     deadline = None if seconds is None else time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
         for tap in taps.taps:

@@ -1,4 +1,4 @@
-"""Fixtures for everyone who writes tests on top of the testbed: `pip install` of it is enough to have them.
+"""Fixtures for tests on top of the testbed; `pip install` of it makes them available.
 
 In memory, no root (docs/p4-development.md):
 
@@ -35,12 +35,16 @@ if TYPE_CHECKING:
 
 
 class CompileProgram(Protocol):
+    """Fixture `compile_program`."""
+
     def __call__(
         self, source: Path | str, *, include: Sequence[Path | str] = (), defines: Sequence[str] = ()
     ) -> CompiledProgram: ...
 
 
 class MakeSwitch(Protocol):
+    """Fixture that makes switches."""
+
     def __call__(
         self,
         source: Path | str,
@@ -117,6 +121,8 @@ def fabric(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 class Begin(Protocol):
+    """Fixture that begins a transfer of random bytes."""
+
     def __call__(
         self, source: str = "h0", destination: str = "h2", *, size: int = ..., rate_bps: float | None = ...
     ) -> CheckedTransfer: ...

@@ -1,4 +1,4 @@
-"""`mrc faults --replay FILE`: what the controller makes of a run that was kept (docs/controller.md)."""
+"""`mrc faults --replay FILE`: the controller's diagnosis of a recorded run (docs/controller.md)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FaultChange:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """All changes in their order, and the faults that are left when nothing more is told."""
+    """All changes in their order, and the faults left at the end of the recording."""
 
     changes: tuple[FaultChange, ...]
     active: tuple[dict[str, Any], ...]

@@ -1,4 +1,4 @@
-"""What happened around each cut link, worked out from events: pure, no clock, no I/O.
+"""Timeline of each cut link, derived from events: pure, no clock, no I/O.
 
 Feed a `TimelineRecorder` with what agents and controller report (times are CLOCK_MONOTONIC seconds, one clock for the
 whole machine), then ask it for the story of each cut: first loss, EVs withdrawn, rate back, restored, EVs back.
@@ -38,11 +38,11 @@ class CutRecord:
     first_loss_at: float | None = None
     lost_packets: int = 0
     withdrawn_at: dict[int, float] = field(default_factory=dict)
-    """When each EV left the rotation; `cut_at` for those that were out when the command began."""
+    """Time at which each EV left the rotation; `cut_at` for those that were out when the command began."""
     out_before: set[int] = field(default_factory=set)
     """Those: no packet was on their paths, so that the cut had nothing to take out."""
     back_at: dict[int, float] = field(default_factory=dict)
-    """When each EV became usable after the link was restored; gone again while it is not."""
+    """Time at which each EV became usable after the link was restored; gone again while it is not."""
     seen_down_at: float | None = None
     seen_up_at: float | None = None
 

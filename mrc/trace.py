@@ -2,8 +2,8 @@
 
 From hop to hop: the switch's program and tables are read over P4Runtime and loaded into a device in memory
 (live_tables.py), with the port states of now; the frame is pushed through (switch/device/trace.py tells every step),
-and what comes out goes over the cable that the plan says is there. Nothing is sent on the fabric and no counter moves.
-What only the fabric knows is told at the cable: a port that is down, a cable that loses packets.
+and what comes out goes over the cable of the plan. Nothing is sent on the fabric and no counter moves.
+Facts of the fabric are shown at the cable: a port that is down, a cable that loses packets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from hosts.engine.config import Config
-from hosts.engine.wire.codec import Codec, WireError
+from hosts.engine.errors import WireError
+from hosts.engine.wire.codec import Codec
 from hosts.engine.wire.packets import Opcode, Write
 from hosts.nic.encapsulation import Decapsulation, Encapsulation
 from ipc.errors import UsageError
@@ -40,7 +41,7 @@ _CARRIER = "/sys/class/net/{}/carrier"
 
 @dataclass
 class Hop:
-    """One switch: what came in, what it decided, where that went."""
+    """One switch: the packet in, the decision, the way out."""
 
     switch: str
     arrived: Port
@@ -48,7 +49,7 @@ class Hop:
     left: Port | None = None
     """Egress port; None when the packet ended here."""
     note: str = ""
-    """What the cable behind that port does to it."""
+    """Effect of the cable behind that port."""
 
 
 @dataclass
@@ -62,7 +63,7 @@ class Way:
     frame: bytes
     hops: list[Hop] = field(default_factory=list)
     end: str = ""
-    """Where it ends, in words."""
+    """End of the way, in words."""
     arrived: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -91,7 +92,7 @@ class Way:
 
 
 class LiveFabric:
-    """What a run folder tells of a running fabric. Raises UsageError when none runs there."""
+    """State of a running fabric, read through its run folder. Raises UsageError when none runs there."""
 
     def __init__(self, run_dir: Path) -> None:
         files = RunFiles(run_dir)
@@ -113,7 +114,7 @@ class LiveFabric:
             return False
 
     def cable(self, interface: str, direction: str) -> Cable:
-        """What is injected into one direction of a switch's port; nothing where it cannot be asked."""
+        """Impairment injected into one direction of a switch's port; none where it cannot be read."""
         try:
             port = self.traffic.read(interface)
         except FabricError:
@@ -125,7 +126,7 @@ class LiveFabric:
 
 
 def follow(fabric: LiveFabric, source: str, destination: str, ev: str) -> Way:
-    """The way of a packet of an EV (as parse_ev takes it). Raises PlanError for what is not in the plan, UsageError."""
+    """Way of a packet of an EV (as parse_ev takes it). Raises PlanError for unknown names, UsageError."""
     plan = fabric.plan
     here, there = plan.host(source), plan.host(destination)
     if here == there:
@@ -190,7 +191,7 @@ def _through(fabric: LiveFabric, at: Port, frame: bytes) -> PacketTrace:
 
 
 def _over(fabric: LiveFabric, link: Link, left: Port, far: Port) -> tuple[str, bool]:
-    """(what the cable does to it, whether it ends there)."""
+    """(effect of the cable, whether the packet ends there)."""
     if not fabric.is_up(left):
         return f"{link.name} is down", True
     notes = [_lost(fabric.cable(left.interface, "output"))]
@@ -201,7 +202,7 @@ def _over(fabric: LiveFabric, link: Link, left: Port, far: Port) -> tuple[str, b
 
 
 def _lost(cable: Cable) -> str:
-    """What is injected there, in words."""
+    """Injected impairment of a cable, in words."""
     if cable.loss >= 1 or (cable.loss_pattern and "0" not in cable.loss_pattern):
         return "loses everything (injected)"
     if cable.loss or cable.loss_pattern:
@@ -211,7 +212,7 @@ def _lost(cable: Cable) -> str:
 
 
 def _received(plan: Plan, way: Way, there: Host, at: Port, frame: bytes) -> None:
-    """What the NIC at the end says to the frame."""
+    """Verdict of the NIC at the end on the frame."""
     host, plane = plan.host(at.node), at.number - 1
     try:
         peer, packet = Decapsulation(plan, host, plane, Codec(Config())).open(frame)

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ipc.agent_client import AgentClient
+from ipc.agent_client import AgentClient, AgentWatch
+from ipc.controller_client import EventStream
 from mrc.timeline import CutRecord, TimelineRecorder
 from topologies.lab.fabric import Fabric
 from topologies.plan import Host, Link
 
 POLL_S = 0.05
-"""How often events are taken while waiting, seconds."""
+"""Seconds between readings of events while waiting."""
 START_LIMIT_S = 30.0
 USABLE_STATES = ("good", "skip")
 
@@ -27,7 +28,7 @@ Note = Callable[[float, str], None]
 class FollowedTransfer:
     """A file on its way from one host to another, with the story of every link cut meanwhile.
 
-    `note(t, text)` is told each event in words (rich markup). Close it, or use it as a context manager; the fabric
+    `note(t, text)` gets each event in words (rich markup). Close it, or use it as a context manager; the fabric
     stays as it is, so restore what you cut. Raises the errors of the fabric and of the agents.
     """
 
@@ -41,11 +42,11 @@ class FollowedTransfer:
         self.last_progress_at = 0.0
         """CLOCK_MONOTONIC seconds of the last byte acknowledged."""
         self.outcome: dict[str, Any] | None = None
-        """The agent's last word on the transfer, once it is done or failed."""
+        """The agent's last event of the transfer, once it is done or failed."""
         self._note = note or (lambda _t, _text: None)
         self._transfer = 0
         self.agent = AgentClient(fabric.run_dir.agent_socket(source))
-        self._watches = [self.agent.watch(), fabric.controller.watch()]
+        self._watches: list[AgentWatch | EventStream] = [self.agent.watch(), fabric.controller.watch()]
 
     def __enter__(self) -> FollowedTransfer:
         return self
@@ -108,9 +109,10 @@ class FollowedTransfer:
 
     def restore(self, cut: CutRecord) -> None:
         """Bring a link up again."""
-        self.recorder.restore(cut, time.monotonic())
+        at = time.monotonic()
+        self.recorder.restore(cut, at)
         self.fabric.link(cut.link.lower.node, cut.link.upper.node, up=True)
-        self._note(cut.restored_at, f"[green]restored[/green] {cut.link.name}")
+        self._note(at, f"[green]restored[/green] {cut.link.name}")
 
     # ---- events -----------------------------------------------------------------------------------------
 

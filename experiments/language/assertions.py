@@ -1,4 +1,4 @@
-"""Acceptance rules against what was measured: for each rule a verdict that says what was expected and what was seen.
+"""Acceptance rules applied to measurements: for each rule a verdict with the expected and the measured value.
 
 verdicts = judge(scenario, [(run.label, Measured), ...], places=("virtual",))
 all(verdict.passed for verdict in verdicts)
@@ -16,10 +16,10 @@ from experiments.metrics import find
 from ipc import units
 
 EVENTS_AROUND = 12
-"""Lines of events told beside a rule that failed."""
+"""Most lines of events printed with a rule that failed."""
 AROUND_S = 1.0
 TOGETHER_S = 0.25
-"""Events of one kind, host and cause that follow each other this closely are told in one line."""
+"""Events of one kind, host and cause that follow each other this closely are merged into one line."""
 EVENT_KINDS = ("fault", "ev", "plane", "qp_error", "control", "detected")
 
 
@@ -40,12 +40,12 @@ class ExpectationVerdict:
     seen: str
     why: str = ""
     value: float | None = None
-    """What was compared: the worst value seen, as a share where the rule has `of`."""
+    """The compared value: the worst one, as a share where the rule has `of`."""
     unit: str = ""
     """Of `value`; empty for a share."""
     paper: float | None = None
     events: list[str] = field(default_factory=list)
-    """What happened around, when it failed ..."""
+    """Events around the failure ..."""
     around: str = ""
     """... and from when to when that is."""
     timed: bool = False
@@ -101,7 +101,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _nobody(rule: Expect, runs: Measurements) -> ExpectationVerdict:
-    """No run has the labels that a rule asks for."""
+    """Verdict of a rule whose labels no run has."""
     have = {key: list(dict.fromkeys(str(label.get(key)) for _, label, _ in runs)) for key in rule.where}
     seen = "; ".join(f"{key}: {', '.join(values)}" for key, values in have.items())
     return ExpectationVerdict(
@@ -181,7 +181,7 @@ def _judge(
 
 
 def _scale(rule: Expect, label: dict[str, Any], measured: Measured, runs: Measurements) -> float | None:
-    """What a value is divided by before it is compared."""
+    """Divisor of a value before it is compared."""
     if rule.of is None and rule.compared_to is None:
         return 1.0
     other = measured
@@ -249,7 +249,7 @@ def show(name: str, value: float, measured: Measured) -> str:
 
 
 def events_around(measured: Measured, low: float, high: float, metric: str = "") -> list[str]:
-    """What happened from a second before `low` to `high`, in lines.
+    """Lines of the events from a second before `low` to `high`.
 
     When that is more than there is room for: the first and the last of what counts most (faults; for `evs.` metrics
     what EVs did, too).

@@ -28,13 +28,13 @@ from faults.terms import suggestion
 from ipc import units
 
 PLACES = ("virtual", "live", "bmv2")
-"""Keys with what is different there, at the top of a file and in a variant."""
+"""Keys of the settings that differ there, at the top of a file and in a variant."""
 RUNS_MAX = 2000
 """Runs of one scenario; more is a mistake in a sweep."""
 ONLY_AT_TOP = ("variants", "sweep", *PLACES, "repeat", "seed", "name", "schema", "expect", "figures", "paper")
 """Keys that an override cannot change; but those of PLACES may give other values to a sweep."""
 ENDS = {"first": 0, "last": -1}
-"""What rules may say for a value of a sweep."""
+"""Words that stand for a value of a sweep in rules."""
 _REFERENCE = re.compile(r"\$([A-Za-z_]\w*)")
 
 
@@ -55,7 +55,7 @@ class Run:
 
 
 def told_apart(label: dict[str, Any]) -> list[str]:
-    """What tells a run from the others of its scenario, as parts of its name: `mrc`, `loss=1%`."""
+    """Parts of a run's name that distinguish it within its scenario: `mrc`, `loss=1%`."""
     return [str(value) if key == "variant" else f"{key}={value}" for key, value in label.items()]
 
 
@@ -118,7 +118,9 @@ def _name_ends(raw: dict[str, Any], sweeps: dict[str, list[Any]]) -> None:
     for rule in [*(raw.get("expect") or []), *(raw.get("figures") or [])]:
         for key in ("where", "compared_to"):
             named = rule.get(key) if isinstance(rule, dict) else None
-            for name, value in (named or {}).items() if isinstance(named, dict) else ():
+            if not isinstance(named, dict):
+                continue
+            for name, value in named.items():
                 if name in sweeps and isinstance(value, str) and value in ENDS:
                     named[name] = sweeps[name][ENDS[value]]
 
@@ -131,7 +133,8 @@ def _without_sweep(document: Document) -> dict[str, Any]:
         for name, values in sweep.items():
             found = _values_of(document, ("sweep", name), values)
             firsts[name] = found[0]
-    return _resolved(document, document.raw, firsts, ())
+    resolved: dict[str, Any] = _resolved(document, document.raw, firsts, ())
+    return resolved
 
 
 def _sweep_values(document: Document, scenario: Scenario, places: tuple[str, ...]) -> dict[str, list[Any]]:

@@ -33,7 +33,7 @@ class FaultStep:
 
     @property
     def action(self) -> str:
-        """The kind of its fault, as the file says it."""
+        """Kind of its fault, the key in the file."""
         return self.fault.action
 
     @property

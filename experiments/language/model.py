@@ -1,4 +1,4 @@
-"""What a scenario file may say, as types. yaml_loader.py reads YAML into them, expand.py makes runs of them.
+"""Types of a scenario file. yaml_loader.py reads YAML into them, expand.py makes runs of them.
 
 A quantity in a file is a text with a unit (ipc/units.py); here it is a float in bits/s, bytes or seconds. Keys
 that are not here are refused. Nothing in this module touches a fabric.
@@ -15,7 +15,6 @@ from faults import KINDS
 from faults.terms import Part, Rate, Seconds, Share, Size
 from ipc import units
 
-SCHEMA = "mrc-scenario/1"
 MODES = ("srv6", "stev", "ecmp", "switch-spray", "flow-ecmp")
 
 
@@ -99,10 +98,10 @@ class QueuesPart(Part):
 
 
 class ControlPlane(Part):
-    """What the network's control plane does: for baselines whose switches route around failures."""
+    """Behaviour of the network's control plane, for baselines whose switches route around failures."""
 
     react_after: Seconds | None = None
-    """Time from a failure until switches no longer use what it cut off; None: never."""
+    """Time from a failure until switches avoid the paths it cut off; None: never."""
     denylist: Literal["off", "lossy", "all"] = "off"
     """Policy of the controller towards hosts (§9)."""
 
@@ -114,7 +113,7 @@ class Transport(Part):
     """`mrc`, or the baseline `rocev2` (RC, one path a QP, Go-Back-N)."""
 
     kind: Literal["mrc", "rocev2"] = "mrc"
-    qps: int = Field(1, ge=1, le=256)
+    qps: Annotated[int, Field(ge=1, le=256)] = 1
     """QPs a flow is spread over; each has its own window."""
     pmtu: Literal[256, 512, 1024, 2048, 4096] = 1024
     config: dict[str, Any] = {}
@@ -183,7 +182,7 @@ WORK_KINDS = {"stream": Stream, "permutation": Permutation, "incast": Incast, "c
 
 
 def _work_kind(value: Any) -> str | None:
-    """Which kind of work a mapping is, by the key that only that kind has; None: none, or more than one."""
+    """Kind of work of a mapping, by the key that only this kind has; None: no kind, or more than one."""
     if isinstance(value, Work):
         return next(kind for kind, cls in WORK_KINDS.items() if type(value) is cls)
     found = [kind for kind in WORK_KINDS if isinstance(value, dict) and kind in value]
@@ -236,7 +235,7 @@ class FaultLine(Part):
 
     @property
     def value(self) -> Any:
-        """What the file says after that key."""
+        """Value of that key."""
         return getattr(self, self.action)
 
 
@@ -245,14 +244,14 @@ if TYPE_CHECKING:
 else:
     actions = {key: (kind.given | None, None) for key, kind in KINDS.items()}
     ScenarioFault = create_model("ScenarioFault", __base__=FaultLine, **actions)
-"""One line of `faults`, with a key for each kind of them; exactly one is given."""
+"""One line of `faults`, with a key for each kind; exactly one is set."""
 
 
 # ---- what is looked at, and what has to come out -----------------------------------------------------------------
 
 
 class Measure(Part):
-    """What is recorded beside the rates of all flows."""
+    """Measurements beside the rates of all flows."""
 
     every: Seconds = 0.1
     """Interval of the time series."""
@@ -260,32 +259,32 @@ class Measure(Part):
     """Interfaces whose queue depth is recorded; `last-hop` = the T0 downlinks of all targets."""
     evs: bool = True
     latency: bool = False
-    """How long each message took."""
+    """Completion time of each message."""
 
 
 class Reference(Part):
-    """What the paper shows, for the report: `series` by label, points as [x, y], y normalised as the figure says."""
+    """The paper's result, for the report: `series` by label, points as [x, y], y normalised as the figure says."""
 
     id: str
     figure: str = ""
     saw: str = ""
     """In our words."""
     scaled: str = ""
-    """What is scaled here, and how."""
+    """The scaling of this scenario."""
     cannot: str = ""
-    """What this testbed cannot show."""
+    """The part that this testbed cannot show."""
     series: dict[str, list[tuple[float, float]]] = {}
 
 
 class Figure(Part):
-    """How the report draws it."""
+    """Kind of figure."""
 
     kind: Literal["rate_over_time", "size_curve", "bars", "latency_cdf", "queue_over_time"] = "rate_over_time"
     x: str | None = None
     """Name of the swept value on the x axis, for size_curve and bars."""
     metric: str = "rate.total"
     of: str | None = None
-    """What it is normalised to: a variant's name, `baseline` or `capacity`."""
+    """Reference of the values: a variant's name, `baseline` or `capacity`."""
     where: dict[str, Any] = {}
     """Only runs with these variant and sweep values."""
     title: str = ""
@@ -318,7 +317,7 @@ class Expect(Part):
     only: Place | list[Place] | None = None
     """Where it holds: in live runs, in virtual ones, in live ones with these switches, or at any place of a list."""
     paper: float | None = None
-    """What the paper shows for the same thing, for the report; no bound."""
+    """The paper's value of the same quantity, for the report; no bound."""
     why: str = ""
 
     @model_validator(mode="after")
@@ -344,7 +343,7 @@ class Span(Part):
 class Scenario(Part):
     """A whole file."""
 
-    schema_: Literal["mrc-scenario/1"] = Field(SCHEMA, alias="schema")
+    schema_: Literal["mrc-scenario/1"] = Field("mrc-scenario/1", alias="schema")
     name: str = ""
     title: str
     paper: Reference | None = None
@@ -375,6 +374,6 @@ class Scenario(Part):
     virtual: dict[str, Any] = {}
     """Parts that are different in virtual time."""
     baseline: Span | None = None
-    """What rules call `baseline`: the mean over this part; None: what was before the first fault, without the start."""
+    """`baseline` of the rules: the mean over this part; None: before the first fault, without the start."""
     expect: list[Expect] = []
     figures: list[Figure] = []

@@ -17,6 +17,7 @@ from experiments.language.model import (
     ScenarioFault,
     Stream,
     Transport,
+    Work,
 )
 from experiments.language.yaml_loader import Document, Loc, Problem
 from experiments.metrics import all_names, find
@@ -40,7 +41,7 @@ def plan_of(scenario: Scenario) -> Plan:
 
 
 def work_names(scenario: Scenario) -> list[str]:
-    """What each workload is called: its `name`, or what it does; numbered when that is not unique."""
+    """Names of the workloads: `name`, or the kind; numbered when that is not unique."""
     out: list[str] = []
     for work in scenario.workload:
         name = work.name or _default_name(work)
@@ -99,43 +100,52 @@ def _workload(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
         seen.setdefault(work.name, at)
         if "." in work.name or work.name == "total":
             yield (*loc, "name"), f"{work.name!r}: a name has no dots and is not `total`"
-        hosts: list[tuple[str, str]] = []
-        match work:
-            case Stream():
-                hosts = [("stream", name) for name in work.stream]
-                if work.stream[0] == work.stream[1]:
-                    yield (*loc, "stream"), f"{work.stream[0]} cannot send to itself"
-                nodes = [node.name for node in (*plan.hosts, *plan.switches)]
-                for node in work.pin or ():
-                    if node not in nodes:
-                        yield (*loc, "pin"), f"no node {node!r} ({suggestion(node, nodes)})"
-                if work.pin and scenario.mode not in MODES_WITH_PATHS:
-                    yield (
-                        (*loc, "pin"),
-                        f"in mode {scenario.mode} an EV names no path (modes: {', '.join(MODES_WITH_PATHS)})",
-                    )
-            case Permutation():
-                if work.permutation != "all":
-                    senders, receivers = work.permutation
-                    hosts = [("permutation", name) for name in (*senders, *receivers)]
-                    if len(senders) != len(receivers):
-                        yield (
-                            (*loc, "permutation"),
-                            f"{len(senders)} senders and {len(receivers)} receivers: as many of each",
-                        )
-            case Incast():
-                hosts = [("incast", work.incast), *(("sources", name) for name in work.sources)]
-                if work.incast in work.sources:
-                    yield (*loc, "sources"), f"{work.incast} cannot send to itself"
-            case Collective():
-                ranks = len(plan.hosts) if work.ranks == "all" else len(set(work.ranks))
-                hosts = [] if work.ranks == "all" else [("ranks", name) for name in work.ranks]
-                if ranks < 2 or (work.ranks != "all" and ranks != len(work.ranks)):
-                    yield (*loc, "ranks"), "a collective has two different ranks or more"
-        for key, name in hosts:
+        for key, text in _work(work, scenario, plan):
+            yield (*loc, key), text
+        for key, name in _hosts_of(work):
             yield from (((*loc, key), text) for text in host_mistakes(name, plan))
         if work.transport is not None:
             yield from _transport((*loc, "transport"), work.transport)
+
+
+def _hosts_of(work: Work) -> list[tuple[str, str]]:
+    """(key, name) of every host that a workload names."""
+    match work:
+        case Stream():
+            return [("stream", name) for name in work.stream]
+        case Permutation() if work.permutation != "all":
+            senders, receivers = work.permutation
+            return [("permutation", name) for name in (*senders, *receivers)]
+        case Incast():
+            return [("incast", work.incast), *(("sources", name) for name in work.sources)]
+        case Collective() if work.ranks != "all":
+            return [("ranks", name) for name in work.ranks]
+    return []
+
+
+def _work(work: Work, scenario: Scenario, plan: Plan) -> Iterator[tuple[str, str]]:
+    """(key, mistake) of one workload, names of hosts apart."""
+    match work:
+        case Stream():
+            if work.stream[0] == work.stream[1]:
+                yield "stream", f"{work.stream[0]} cannot send to itself"
+            nodes = [*(host.name for host in plan.hosts), *(switch.name for switch in plan.switches)]
+            for node in work.pin or ():
+                if node not in nodes:
+                    yield "pin", f"no node {node!r} ({suggestion(node, nodes)})"
+            if work.pin and scenario.mode not in MODES_WITH_PATHS:
+                yield "pin", f"in mode {scenario.mode} an EV names no path (modes: {', '.join(MODES_WITH_PATHS)})"
+        case Permutation() if work.permutation != "all":
+            senders, receivers = work.permutation
+            if len(senders) != len(receivers):
+                yield "permutation", f"{len(senders)} senders and {len(receivers)} receivers: as many of each"
+        case Incast():
+            if work.incast in work.sources:
+                yield "sources", f"{work.incast} cannot send to itself"
+        case Collective():
+            ranks = len(plan.hosts) if work.ranks == "all" else len(set(work.ranks))
+            if ranks < 2 or (work.ranks != "all" and ranks != len(work.ranks)):
+                yield "ranks", "a collective has two different ranks or more"
 
 
 def _transport(loc: Loc, transport: Transport) -> Iterator[tuple[Loc, str]]:

@@ -1,4 +1,4 @@
-"""A scenario file into a Scenario, or into errors a person can act on: file, line, what is wrong, what would do.
+"""Loading a scenario file: a Scenario, or errors a person can act on: file, line, mistake, cure.
 
     scenario = load(Path("scenarios/e10.yaml"))        # raises ScenarioError with all problems found
     document = read(path); document.raw, document.line_of(("faults", 0, "cut"))
@@ -44,7 +44,7 @@ class Problem:
 
 
 class ScenarioError(ValueError):
-    """A file is not a scenario; `problems` says why, each with its line."""
+    """A file is not a scenario; `problems` has the mistakes, each with its line."""
 
     def __init__(self, path: Path, problems: Sequence[Problem]) -> None:
         self.path = path

@@ -1,6 +1,6 @@
-"""What switches counted, look by look, as virtual runs count it (simulator/ports.py). Pure.
+"""Switch counters per interval, in the terms of virtual runs (simulator/ports.py). Pure.
 
-A switch that loses its power takes what it counted since the last look along: that interval is unknown, None; while
+A switch that loses its power loses its counts since the last reading: that interval is unknown, None; while
 it is off it counts nothing, and afterwards from 0.
 """
 
@@ -16,14 +16,14 @@ CELLS = {
     "trimmed": [0, 1 << CELL_BITS],
     "drops": [reason << CELL_BITS for reason in (*FULL_QUEUE, DEAD_NEXT_HOP)],
 }
-"""What to ask switches for (topologies/lab/switch_counters.py)."""
+"""Counters read from switches (topologies/lab/switch_counters.py)."""
 KEYS = ("marked", "trimmed", "trimmed_last_hop", "dropped_queue", "dropped_control", "dropped", "link_lost")
 
 Numbers = dict[str, int | None]
 
 
 def numbers_of(one: SwitchCounts) -> Numbers:
-    """By key; None: this switch does not tell."""
+    """Numbers by key; None where this switch does not count them."""
     marked, trimmed, drops = (one.cells.get(name) for name in CELLS)
     out: Numbers = dict.fromkeys(KEYS)
     out["link_lost"] = one.lost
@@ -32,14 +32,14 @@ def numbers_of(one: SwitchCounts) -> Numbers:
         out["trimmed"], out["trimmed_last_hop"] = sum(trimmed), trimmed[1]
     if drops is not None:
         full = one.queue_drops or [0]  # BMv2: what its program decided to drop; the rest is told at the end
-        out["dropped_queue"] = sum(drops[: len(FULL_QUEUE)]) + full[0]
-        out["dropped_control"] = sum(full[1:])
-        out["dropped"] = out["dropped_queue"] + out["dropped_control"] + drops[-1]
+        in_queues, control = sum(drops[: len(FULL_QUEUE)]) + full[0], sum(full[1:])
+        out["dropped_queue"], out["dropped_control"] = in_queues, control
+        out["dropped"] = in_queues + control + drops[-1]
     return out
 
 
 class SwitchTotals:
-    """Sums over switches and looks. `totals`: since the first look, as far as could be read; None: never told."""
+    """Sums over switches and looks. `totals`: since the first look, as far as could be read; None: never counted."""
 
     def __init__(self) -> None:
         self.totals: Numbers = dict.fromkeys(KEYS)
@@ -48,11 +48,11 @@ class SwitchTotals:
         self._missed = False
 
     def missed(self) -> None:
-        """A look failed: what the next one finds is of more than one interval."""
+        """A reading failed: the next one covers more than one interval."""
         self._missed = True
 
     def look(self, counts: Counts) -> Numbers:
-        """What was counted since the last look; None where that cannot be told. The first look begins at 0."""
+        """Counts since the last reading; None where unknown. The first reading begins at 0."""
         first, missed, self._missed = not self._before, self._missed, False
         news: Numbers = dict.fromkeys(KEYS, 0)
         for name, one in counts.switches.items():

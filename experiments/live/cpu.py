@@ -1,4 +1,4 @@
-"""What the processes of a fabric took of the CPUs, and whether they got it when they needed it.
+"""CPU time of a fabric's processes, and their waiting for a CPU.
 
     watch = CpuWatch({"h0": pid, ...}); watch.begin(); ...; notes += watch.notes()
 
@@ -43,14 +43,14 @@ class CpuWatch:
     def _since(self) -> dict[str, list[tuple[float, float]]]:
         """Of each thread of each process: (on a CPU, waiting for one) since `begin`, in CPUs."""
         passed = max(time.monotonic() - self._began, _TICK_S)
-        out = {}
+        out: dict[str, list[tuple[float, float]]] = {}
         for name, pid in self._pids.items():
             before = self._before.get(name, {})
-            out[name] = [
-                tuple((now - then) / passed for now, then in zip(spent, before.get(thread, (0.0, 0.0)), strict=True))
-                for thread, spent in thread_seconds(pid).items()
-            ]
-        return out  # type: ignore[return-value]
+            shares = out[name] = []
+            for thread, (used, waited) in thread_seconds(pid).items():
+                used_then, waited_then = before.get(thread, (0.0, 0.0))
+                shares.append(((used - used_then) / passed, (waited - waited_then) / passed))
+        return out
 
     def shares(self) -> dict[str, float]:
         """Of each process: the share of a CPU that its busiest thread has had since `begin`."""
@@ -79,7 +79,7 @@ class CpuWatch:
         return out
 
     def report(self) -> dict[str, Any]:
-        """What was needed and whether it was there, for a report: `cpus` of the machine, `used` of them, `waited` by
+        """CPU demand and supply for a report: `cpus` of the machine, `used` of them, `waited` by
         process (`waits`), `notes`, and `needed` in words.
         """
         cpus, used, waits = len(os.sched_getaffinity(0)), self.used(), self.waits()

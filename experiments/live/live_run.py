@@ -4,7 +4,7 @@
 
 The fabric is brought up for each run and removed after it, healed or not, whatever ends the run. Agents carry the flows
 (live_work.py); this process injects faults on time, a thread of it looks at agents and switches at every interval
-(samples.py), others listen to events. Times are CLOCK_MONOTONIC, told from the workload's start.
+(samples.py), others listen to events. Times are CLOCK_MONOTONIC, recorded relative to the workload's start.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from topologies.lab.fabric import Fabric
 from topologies.lab.fault_target import LiveFaultTarget
 from topologies.lab.p4_program import compile_program
 from topologies.lab.targets import TARGETS
-from topologies.plan import Plan
+from topologies.plan import Mode, Plan
 from topologies.plan.link_speeds import LinkSpeed, scaled_speed
 
 SETTLE_S = 0.5
 """Between the fabric being up and the first request."""
 DENYLIST_STEADY_S, DENYLIST_LIMIT_S = 3.0, 20.0
-"""No new entry for so long: the controller knows what there is to know; and when to go on anyway."""
+"""Seconds without a new entry after which the denylist counts as settled, and limit of that wait."""
 DRAIN_S = 0.3
-"""How long flows that were stopped may take for what they have posted."""
+"""Seconds that stopped flows may take to complete their posted writes."""
 NOT_CORRUPT = ("not ours", "no buffer", "ring full")
 """Reasons of a NIC's drops that say nothing about the frame's bytes."""
 
@@ -51,7 +51,7 @@ Progress = Callable[[float, float], None]
 
 
 def run_live(run: Run, progress: Progress, *, target: str = "embedded", nic: str = "fast") -> Outcome:
-    """Carry out a run. Raises FabricError, JsonlError, PlanError for what the machine or the fabric refuses."""
+    """Carry out a run. Raises FabricError, JsonlError or PlanError when the machine or the fabric refuses it."""
     live = LiveRun(run, target, nic)
     with live.fabric:
         return live.carry_out(progress)
@@ -60,7 +60,8 @@ def run_live(run: Run, progress: Progress, *, target: str = "embedded", nic: str
 def plan_of(scenario: Scenario) -> Plan:
     """The plan with the scenario's mode, rates and delays. Raises PlanError."""
     part, links, pmtu = scenario.fabric, scenario.links, scenario.transport.pmtu
-    base = scaled_speed(links.rate, links.rtt, pmtu, Plan(mode=scenario.mode).mode)
+    mode = Mode(scenario.mode)
+    base = scaled_speed(links.rate, links.rtt, pmtu, mode)
 
     def speed(tier: Any) -> LinkSpeed:
         return LinkSpeed(
@@ -69,13 +70,13 @@ def plan_of(scenario: Scenario) -> Plan:
         )
 
     return Plan(
-        part.planes, part.racks, part.spines, part.hosts_per_rack, mode=scenario.mode,
+        part.planes, part.racks, part.spines, part.hosts_per_rack, mode=mode,
         host_link=speed(links.host), fabric_link=speed(links.fabric), pmtu_bytes=pmtu,
     )  # fmt: skip
 
 
 def discipline_of(scenario: Scenario) -> dict[str, Any]:
-    """What the controller is told of the egress discipline (controller/p4runtime/qos.py)."""
+    """Egress discipline for the controller (controller/p4runtime/qos.py)."""
     queues = scenario.queues
     return {
         "ecn": queues.ecn, "trimming": queues.trim, "last_hop_ecn": queues.last_hop_ecn,
@@ -85,7 +86,7 @@ def discipline_of(scenario: Scenario) -> dict[str, Any]:
 
 
 def unlike(scenario: Scenario, target: str = "embedded") -> list[str]:
-    """What the scenario asks for and the live fabric does otherwise: a reader of the results has to know."""
+    """Settings of the scenario that the live fabric does not follow, as notes for the reader of the results."""
     out = []
     if not TARGETS[target].can_delay:
         plan = plan_of(scenario)
@@ -94,7 +95,7 @@ def unlike(scenario: Scenario, target: str = "embedded") -> list[str]:
                 f"{target} cannot delay packets, nor does it serialise a lone one: an idle round trip takes a few ms; "
                 f"hosts and queues are set for the {plan.base_rtt_s() * 1e3:.3g} ms of a full pipe"
             )
-        if any(fault.line is not None and fault.line.delay is not None for fault in scenario.faults):
+        if any(fault.action == "line" and fault.value.delay is not None for fault in scenario.faults):
             out.append(f"{target} cannot delay packets: faults that set a link's delay leave it as it is")
     if scenario.links.jitter:
         out.append("links.jitter is for virtual runs: live, delays are constant")
@@ -171,7 +172,7 @@ class LiveRun:
             self.outcome.observations = data[: data.rfind(b"\n") + 1]
 
     def _await_denylist(self) -> None:
-        """A job starts on a fabric whose faults are known: wait until the controller has denied what it finds."""
+        """Wait until the denylist has the faults made so far: a job starts on a fabric whose faults are known."""
         known, since, limit = None, time.monotonic(), time.monotonic() + DENYLIST_LIMIT_S
         while (now := time.monotonic()) < limit and (not known or now - since < DENYLIST_STEADY_S):
             entries = self.fabric.controller.request("denylist")["entries"]
@@ -266,7 +267,7 @@ class LiveRun:
                     self.outcome.event(t, "qp_error", host=host, qpn=event["qpn"], peer=event["peer"], text=text)
 
     def _watch_controller(self) -> None:
-        """Faults the controller names, and what it changes in switches. Starts anew when it was killed and is back."""
+        """The controller's faults and table writes. Subscribes again when a killed controller is back."""
         while not self._stop.is_set():
             try:
                 with self.fabric.controller.watch(timeout_s=2.0, events="fault,live,denylist") as watch:
@@ -343,7 +344,7 @@ class LiveRun:
                 self.outcome.flows.append(result)
 
     def _count(self) -> None:
-        """Marks, trims and drops of all switches, and what the controller wrote."""
+        """Marks, trims and drops of all switches, and the controller's table writes."""
         counted = {key: value for key, value in self.sampler.counted.totals.items() if value is not None}
         self.outcome.counters = {**counted, "corrupted": self._corrupted()}
         try:
@@ -359,7 +360,7 @@ class LiveRun:
             self.outcome.counters["peak_queue_bytes"] = deepest
 
     def _tell_lost_inside(self) -> None:
-        """What switches lost that cannot count it themselves."""
+        """Losses of switches that do not count them."""
         try:
             lost = self.fabric.target.lost_inside()
         except FabricError as error:
@@ -376,7 +377,7 @@ class LiveRun:
                 )
 
     def _corrupted(self) -> int:
-        """Frames that NICs refused for what was in them: a flipped bit breaks the iCRC, or the header it hits."""
+        """Frames that NICs refused as invalid: a flipped bit breaks the iCRC, or the header it hits."""
         answers = self.work.ask_all("status")
         drops = [port["rx_dropped"] for one in answers.values() for port in one["ports"].values()]
         return sum(count for one in drops for reason, count in one.items() if reason not in NOT_CORRUPT)

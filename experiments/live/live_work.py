@@ -20,13 +20,14 @@ from topologies.lab.fabric import Fabric
 from topologies.plan import Plan
 
 LEAD_S = 0.3
-"""Between asking for flows and their start: all agents have to be told."""
+"""Seconds between the requests for flows and their start: every agent has to have its request."""
 
 Answers = dict[str, dict[str, Any]]
 """By host."""
 
 
 def flow_name(flow: FlowPlan) -> str:
+    """`WORK:SOURCE-TARGET`, a flow's name in results."""
     return f"{flow.work}:{flow.source}-{flow.target}"
 
 
@@ -38,7 +39,7 @@ class LiveWork:
         self.flows = flow_plans(run.scenario, plan, run.seed)
         self.groups = collective_plans(run.scenario, plan)
         self.begins = 0.0
-        """When all of it starts, CLOCK_MONOTONIC seconds."""
+        """Common start, CLOCK_MONOTONIC seconds."""
         self.sizes: dict[str, tuple[int, float]] = {}
         """Bytes of a collective as made, and its bus factor."""
         self._clients: dict[str, JsonlClient] = {}
@@ -64,7 +65,7 @@ class LiveWork:
         stack.callback(self._pool.shutdown)
 
     def ask_all(self, op: str) -> Answers:
-        """The answers of all agents, asked at once."""
+        """Answers of all agents to requests made in parallel."""
         assert self._pool is not None
         asked = {host: self._pool.submit(client.request, op) for host, client in self._clients.items()}
         return {host: one.result() for host, one in asked.items()}

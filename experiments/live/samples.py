@@ -1,7 +1,7 @@
 """The time series of a live run: one look at agents and switches an interval, in a thread of its own.
 
 Faults come on time whatever a look takes; a look that is late makes its interval longer, and the next one shorter.
-What could not be read is None.
+Values that could not be read are None.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from topologies.lab.fabric import Fabric
 EV_FLOWS_MAX = 8
 """Packets by EV are recorded in runs of at most this many flows."""
 LATE_INTERVALS = 3.0
-"""A look so many intervals after the one before is told: rates there are means over longer times."""
+"""A reading this many intervals after the one before is noted: its rates are means over a longer time."""
 SHORTEST_SHARE = 0.2
-"""Shortest interval after a late look, as a part of the one asked for."""
+"""Shortest interval after a late reading, as a part of the configured one."""
 
 
 class LiveSampler:
@@ -37,7 +37,7 @@ class LiveSampler:
         self.latencies: dict[str, list[float]] = {}
         self.counted = SwitchTotals()
         self.last: Answers = {}
-        """What agents said last."""
+        """Last answers of the agents."""
         self.error: Exception | None = None
         """Why there are no more samples."""
         self._note = note
@@ -52,7 +52,7 @@ class LiveSampler:
     # ---- its thread -------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """The work starts now: what was before does not count."""
+        """Start of the work: earlier counts are left out."""
         self._look_at_switches()
         self._before = self._reading()
         if self.scenario.measure.evs:
@@ -71,7 +71,7 @@ class LiveSampler:
             self._note(f"the machine was too busy: up to {self._longest_s:.2g} s between two looks at the hosts")
 
     def stop(self) -> None:
-        """No look begins any more. Idempotent."""
+        """Stop reading. Idempotent."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -108,11 +108,11 @@ class LiveSampler:
     # ---- a look -----------------------------------------------------------------------------------------
 
     def _reading(self) -> dict[str, Any]:
-        """What all agents say now; the totals of flows and planes."""
+        """Current answers of all agents; the totals of flows and planes."""
         read = self.last = self.work.ask_all("flow_read")
         received: dict[str, int] = {}
         at: dict[str, float] = {}
-        """When each flow's receiver was read, by its own account: a busy host answers late."""
+        """Time of each flow's reading by the receiver's own clock: a busy host answers late."""
         packets: dict[str, dict[str, int]] = {}
         planes, lost, again = [0] * self.plan.planes, 0, 0
         for host, one in read.items():
@@ -168,7 +168,7 @@ class LiveSampler:
             series.queues.setdefault(port, []).append(depths.get(port))
 
     def _look_at_switches(self) -> tuple[dict[str, int | None], dict[str, int | None]]:
-        """What they counted since the last look, and the depths of the recorded queues."""
+        """Switch counts since the last reading, and the depths of the recorded queues."""
         try:
             counts = self.fabric.target.counts(CELLS, self._ports)
         except FabricError as error:

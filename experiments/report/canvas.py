@@ -1,7 +1,7 @@
-"""What the figures of a report have in common: the canvas with its colours, axes, legends and marks of faults.
+"""Canvas of the report's figures: colours, axes, legends and marks of faults.
 
 Colours are a set that people with colour blindness tell apart (Okabe and Ito), one a run, the same in every figure;
-what the paper shows is dashed, in the colour of the run it belongs to. What is drawn in INK becomes the page's own text
+the paper's lines are dashed, in the colour of the run it belongs to. What is drawn in INK becomes the page's own text
 colour.
 """
 
@@ -27,7 +27,7 @@ GREY = "#8a8f96"
 BEGIN, END = "#c74040", "#9aa0a6"
 """Lines where faults begin and end."""
 WIDTH, HEIGHT = 8.0, 3.4
-"""Inches."""
+"""Size of a figure, inches."""
 DASHES = ("-", (0, (5, 3)), (0, (2, 2)), (0, (7, 2, 2, 2)))
 AT_ONCE = 0.01
 """Faults of two runs are at the same time when they are nearer than this share of the run."""
@@ -51,18 +51,19 @@ Runs = Sequence[tuple[str, dict[str, Any], Measured]]
 
 @dataclass(slots=True)
 class Drawn:
-    """A figure with a name for its files and words for who cannot see it."""
+    """A figure, the name of its files, and its description in words."""
 
     name: str
     title: str
     text: str
-    """What is to be seen, in words: caption and alternative text."""
+    """Caption and alternative text."""
     canvas: Canvas
     beside: list[tuple[str, str]] = field(default_factory=list)
-    """(what, in words) told beside it: distances to the paper, how deep and how long it fell."""
+    """(subject, words) printed beside it: distances to the paper, depth and length of a fall."""
 
 
 def canvas_of(title: str, height: float = HEIGHT, columns: int = 1) -> tuple[Canvas, list[Axes]]:
+    """A figure `height` inches high with `columns` panels side by side; the first has the title."""
     canvas = Canvas(figsize=(WIDTH, height), layout="constrained")
     axes = canvas.subplots(1, columns, sharey=True, squeeze=False)[0]
     axes[0].set_title(title)
@@ -77,7 +78,7 @@ def legend(canvas: Canvas, axes: Axes, columns: int = 4) -> None:
 
 
 def scale_of(figure: Figure, measured: Measured, runs: Runs) -> tuple[float, str]:
-    """What values are divided by, and the name of the axis."""
+    """Divisor of the values, and the name of the axis."""
     unit = unit_of(figure.metric, measured)
     if figure.of == "baseline":
         return measured.baseline(figure.metric) or 1.0, "share of the rate before the fault"

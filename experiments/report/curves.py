@@ -28,7 +28,7 @@ def curve(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawn:
     panels = list(dict.fromkeys(str(line.label.get(panel_key)) for line in lines)) if panel_key else [""]
     canvas, axes = canvas_of(title, 4.0, len(panels))
     theirs = {id(line): paper_reference.curve_of(scenario, line.label) for line in lines}
-    top, label = _top(figure, scenario, lines, any(theirs.values())), ""
+    top, label = _top(figure, lines, any(theirs.values())), ""
     names = list(dict.fromkeys(line.name(panel_key) for line in lines))
     beside, looks = [], styles(names)
     for panel, one in zip(panels, axes, strict=True):
@@ -94,7 +94,7 @@ def _panel_key(figure: Figure, runs: Runs) -> str | None:
     return keys[0]
 
 
-def _top(figure: Figure, scenario: Scenario, lines: list[_Line], paper_has: bool) -> float | None:
+def _top(figure: Figure, lines: list[_Line], paper_has: bool) -> float | None:
     """Our value that counts as 1, where the paper's curves are normalised the same way."""
     if not paper_has or figure.of is not None:
         return None
@@ -130,7 +130,7 @@ def _draw_line(
 def _order(
     mine: list[_Line], theirs: dict[int, paper_reference.Points], panel_key: str | None
 ) -> list[tuple[str, str]]:
-    """Which curve is on top at the largest size, here and in the paper."""
+    """Order of the curves at the largest size, here and in the paper."""
     here = {line.name(panel_key): max(line.points)[1] for line in mine}
     there = {
         line.name(panel_key): paper_reference.value_at(theirs[id(line)], max(line.points)[0])

@@ -1,4 +1,4 @@
-"""What every path of every flow was, when: strips of EV states out of a run's events.
+"""Strips of EV states over time, one a path of a flow, from a run's events.
 
     found = lanes(measured)                      # one a QP and EV: its states over time
     rows = by_path(measured, found)              # aggregated: one row a plane and T1, over all flows
@@ -30,16 +30,16 @@ STATES = {
 LABEL, WIDE, TOP = 190, 810, 4
 """Of flow_svg, in its units: width of the labels, of the strips; room above."""
 ROWS = ((3, 40), (8, 26))
-"""Up to so many EVs: height of a row. A few are drawn large enough to read the packets of each; more at ROW."""
+"""(EVs, height of a row) for up to that many EVs, large enough to read the packets of each; more are drawn at ROW."""
 ROW = 15
 STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
 """Seconds between two numbers of an axis."""
 EDGES_MAX = 400
-"""Moments of one strip of all flows."""
+"""Most points in time of one strip of all flows."""
 NARROW = 0.8
 """The narrowest rectangle of a strip, in its units."""
 TITLES_MAX = 100
-"""Rectangles of a lane that tell their times when pointed at."""
+"""Most rectangles of a lane that have a tooltip with their times."""
 TRAFFIC_POINTS = 120
 Span = tuple[float, float, str]
 """(from, to, state), seconds."""
@@ -215,7 +215,7 @@ def flow_svg(flow: str, found: list[EvLane], measured: Measured) -> str:
 
 
 def _strip(lane: EvLane, y: float, row: int, end: float) -> list[str]:
-    """A lane as rectangles: all of it good, upon that what was not; those too near to be told apart are one."""
+    """A lane as rectangles: a good one for all of it, upon it the others; near neighbours are merged."""
     merged: list[Span] = []
     near = NARROW * end / WIDE
     for span in (one for one in lane.spans if one[2] != "good"):
@@ -267,9 +267,7 @@ def _faults(measured: Measured, end: float, bottom: float) -> str:
 
 def _axis(end: float, y: float) -> str:
     """Seconds below the strips, at up to seven round numbers."""
-    step = next(
-        s for s in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000) if end / s <= 7 or s == 10_000
-    )
+    step = next((s for s in STEPS if end / s <= 7), STEPS[-1])
     out = []
     for number in range(int(end / step + 1e-9) + 1):
         x = LABEL + WIDE * number * step / end

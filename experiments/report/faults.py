@@ -17,7 +17,7 @@ Bar = tuple[float, float]
 
 
 def fault_times(measured: Measured) -> list[tuple[float, str, bool]]:
-    """(seconds, words, whether it begins) of every fault of a run; not of what was broken before the work began."""
+    """(seconds, text, whether it begins) of every fault of a run, those from before its start left out."""
     return [
         (event["t"], event["text"], _begins(event))
         for event in measured.outcome.events
@@ -26,7 +26,7 @@ def fault_times(measured: Measured) -> list[tuple[float, str, bool]]:
 
 
 def _begins(event: dict[str, Any]) -> bool:
-    return event["undo"] is None and event["action"] not in ENDING and event["text"] != "controller start"
+    return event["undo"] is None and event["action"] not in ENDING and bool(event["text"] != "controller start")
 
 
 def fault_bars(measured: Measured) -> dict[str, list[Bar]]:
@@ -68,14 +68,15 @@ def _lasts(event: dict[str, Any]) -> float | None:
 def _ends(event: dict[str, Any], fault: dict[str, Any]) -> bool:
     """Whether `event` ends `fault`: undoes it, restores its links, powers its switch on, heals everything."""
     if event["undo"] is not None:
-        return event["undo"] == fault["number"]
-    match event["action"]:
+        return bool(event["undo"] == fault["number"])
+    action, text, broken = str(event["action"]), str(event["text"]), str(fault["text"])
+    match action:
         case "heal":
             return True
         case "restore":
-            return event["text"].removeprefix("restore ") in fault["text"]
+            return text.removeprefix("restore ") in broken
         case "power_on":
-            return fault["action"] == "power_off" and fault["text"].endswith(event["text"].removeprefix("power on"))
+            return fault["action"] == "power_off" and broken.endswith(text.removeprefix("power on"))
         case "controller":
-            return fault["action"] == "controller"
+            return bool(fault["action"] == "controller")
     return False

@@ -1,4 +1,4 @@
-"""Figures that a scenario asks for, drawn with matplotlib: Figure objects that page.py saves as SVG and PNG.
+"""Figures that a scenario asks for, drawn with matplotlib: Figure objects that pictures.py saves as SVG and PNG.
 
 Repeats of a run are one line, the median, in a band from the lowest to the highest. A kind of figure is a function in
 FIGURES; what they share is in canvas.py.
@@ -36,13 +36,13 @@ from experiments.report.faults import MARKS_MAX, fault_times
 from ipc import units
 
 RUNS_MAX = 8
-"""Lines of one figure; more cannot be told apart."""
+"""Most lines of one figure; more cannot be distinguished."""
 COINCIDE = 0.01
-"""Lines that are nowhere farther apart than this are told to be the same."""
+"""Lines that are nowhere farther apart than this are reported as the same."""
 
 
 def asked_for(scenario: Scenario, runs: Runs) -> list[Drawn]:
-    """The figures of the scenario; then the times of messages where these were measured and not asked for."""
+    """The figures of the scenario; then the times of messages where these were measured and no figure shows them."""
     out = []
     for number, figure in enumerate(scenario.figures):
         out.append(FIGURES[figure.kind](f"figure{number + 1}", figure, scenario, _chosen(runs, figure.where)))
@@ -188,7 +188,7 @@ def _paper_lines(axes: Axes, scenario: Scenario, drawn: dict[str, Any]) -> list[
 # ---- one number a run ----------------------------------------------------------------------------------------
 
 
-def bars(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawn:
+def bars(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawn:
     """One bar a run, with its number; repeats as the median with a line from the lowest to the highest."""
     title = title_of(figure, runs)
     groups = grouped(runs)
@@ -226,8 +226,8 @@ def bars(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawn:
     return Drawn(name, title, f"{title}, {label}. {said}.", canvas)
 
 
-def cdf(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawn:
-    """How long messages took: the share of them that took at most x. Repeats count together."""
+def cdf(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawn:
+    """Distribution of message completion times: the share of messages that took at most x. Repeats count together."""
     title = figure.title or "Time of a message"
     canvas, (axes,) = canvas_of(title)
     found: dict[tuple[str, str], list[float]] = {}
@@ -265,4 +265,4 @@ FIGURES: dict[str, Callable[[str, Figure, Scenario, Runs], Drawn]] = {
     "bars": bars,
     "latency_cdf": cdf,
 }
-"""How each kind of figure is drawn: (name, what is asked for, scenario, runs that it shows)."""
+"""How each kind of figure is drawn: (name, figure of the scenario, scenario, runs to show)."""

@@ -2,9 +2,9 @@
 
 DIR/report.html, DIR/figures/NAME.svg and NAME.png; DIR/index.html when DIR holds several folders of results.
 
-A page tells, in this order: what failed and what held, how far the numbers can be trusted, the scenario's figures with
-the paper's lines and the distance to them in words, everything over time run by run, every path of every flow, what was
-done, all numbers, the machine. Of a run that was cut short it shows what there is, and says so.
+A page has, in this order: the verdict and how far the numbers can be trusted, the rules, the scenario's figures with
+the paper's lines and the distance to them in words, everything over time run by run, every path of every flow, events,
+all numbers, the machine. The page of an unfinished run shows the results so far, and says so.
 """
 
 from __future__ import annotations
@@ -12,22 +12,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from experiments.language.assertions import NO_RUN, judge
+from experiments.language.assertions import ALWAYS, NO_RUN, judge
 from experiments.language.expand import expand
 from experiments.language.model import Scenario
 from experiments.language.yaml_loader import ScenarioError, read
 from experiments.metric_values import Measured
-from experiments.repeats import base_name, spreads
-from experiments.report import html_parts
+from experiments.repeats import base_name, grouped, spreads
+from experiments.report import sections
 from experiments.report.canvas import Runs
+from experiments.report.ev_strips import STATES
 from experiments.report.figures import asked_for
 from experiments.report.index import index
-from experiments.report.page_frame import e, mark, shell
+from experiments.report.pictures import file_of, save
+from experiments.report.rendering import render
 from experiments.report.written_page import Page
 from experiments.results import Results, ResultsError, trust
 
 DEEP = ("*/manifest.json", "*/*/manifest.json")
-"""Where results lie in a folder of them: results/e6, results/live/e6."""
+"""Places of results in a folder of them: results/e6, results/live/e6."""
 
 
 def report(folder: Path, skipped: list[str] | None = None) -> list[Page]:
@@ -64,15 +66,15 @@ def one(folder: Path) -> Page:
     where = manifest["where"]
     if not runs:
         page = Page(folder, str(manifest["title"]), manifest, [], 0)
-        (folder / "report.html").write_text(shell(page.title, _head(page) + html_parts.machine(manifest)))
+        (folder / "report.html").write_text(render("page.html", **_values(page), runs=[]))
         return page
     scenario = runs[0][2].scenario
     verdicts = judge(scenario, runs, where)
     if not manifest["complete"]:  # a rule for runs that are still to come has not failed
         verdicts = [verdict for verdict in verdicts if verdict.run != NO_RUN]
     page = Page(folder, scenario.title, manifest, verdicts, len(runs), spreads(scenario, runs, verdicts))
-    body = [_head(page), _body(scenario, runs, page, folder / "figures")]
-    (folder / "report.html").write_text(shell(scenario.title, "\n".join(body)))
+    values = _values(page) | _values_of_runs(scenario, runs, page, folder / "figures")
+    (folder / "report.html").write_text(render("page.html", **values))
     return page
 
 
@@ -95,44 +97,49 @@ def measured_runs(folder: Path) -> tuple[Results, list[tuple[str, dict[str, Any]
     return results, runs
 
 
-def _head(page: Page) -> str:
-    """Title, verdict in a word, how it was made, how far to trust it."""
+def _values(page: Page) -> dict[str, Any]:
+    """Values of every page: verdict in a word, command, seeds, remarks on trust, the machine."""
     manifest = page.manifest
-    good = sum(verdict.passed for verdict in page.verdicts)
-    state = mark(page.passed) if page.complete else '<span class="bad">unfinished</span>'
-    seeds = sorted({one["seed"] for one in manifest["runs"]}) or [manifest["seed"]]
-    seed_text = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
-    lasted = sum(one["duration_s"] for one in manifest["runs"])
-    runs = f"{page.runs} run{'' if page.runs == 1 else 's'}, {lasted:.1f} s"
-    line = f"{state} · {good} of {len(page.verdicts)} rules held · {e(page.where)} · {runs} · {seed_text}"
-    made = f"<br>Made by <code>{e(manifest['command'])}</code>" if manifest.get("command") else ""
-    warned = [text for text in trust(manifest) if text.startswith(("Unfinished", "The machine"))]
-    calm = [text for text in trust(manifest) if text not in warned]
-    return "\n".join(
-        [
-            f"<h1>{e(page.title)}</h1>",
-            f'<p>{line}<br><span class="soft">{e(manifest["scenario"])}, {e(manifest["began"])}{made}</span></p>',
-            *(f'<p class="warn" role="note">{e(text)}</p>' for text in warned),
-            html_parts.planned(manifest),
-            *(f'<p class="soft">{e(text)}</p>' for text in calm),
-        ]
-    )
+    remarks = trust(manifest)
+    warnings = [text for text in remarks if text.startswith(("Unfinished", "The machine"))]
+    there = {one["name"] for one in manifest["runs"]}
+    return {
+        "page": page,
+        "title": page.title,
+        "manifest": manifest,
+        "command": manifest.get("command"),
+        "seeds": sorted({one["seed"] for one in manifest["runs"]}) or [manifest["seed"]],
+        "lasted_s": sum(one["duration_s"] for one in manifest["runs"]),
+        "warnings": warnings,
+        "remarks": [text for text in remarks if text not in warnings],
+        "missing": [name for name in manifest["planned"] if name not in there],
+        "machine": sections.machine(manifest),
+    }
 
 
-def _body(scenario: Scenario, runs: Runs, page: Page, figures: Path) -> str:
+def _values_of_runs(scenario: Scenario, runs: Runs, page: Page, figures: Path) -> dict[str, Any]:
+    """Values of a page with runs that ended; writes their pictures to `figures`."""
     figures.mkdir(exist_ok=True)
     for old in [*figures.glob("*.svg"), *figures.glob("*.png")]:  # of an earlier report, which may have drawn others
         old.unlink()
     drawn = asked_for(scenario, runs)
-    page.picture = html_parts.file_of(drawn[0]) if drawn else None
-    return "\n".join(
-        [
-            "<h2>What was expected, what was seen</h2>", html_parts.verdicts(page.verdicts, page.repeats),
-            html_parts.reference(scenario),
-            "<h2>Figures</h2>" if drawn else "", *(html_parts.figure(one, figures) for one in drawn),
-            "<h2>Everything over time, run by run</h2>", html_parts.timelines(runs, figures),
-            "<h2>What was done</h2>", html_parts.done(scenario, runs),
-            "<h2>Numbers</h2>", html_parts.numbers(runs, page.repeats),
-            "<h2>On what</h2>", html_parts.machine(page.manifest),
-        ]
-    )  # fmt: skip
+    page.picture = file_of(drawn[0]) if drawn else None
+    groups = grouped(runs)
+    numbers, unmeasured = sections.numbers(runs)
+    return {
+        "scenario": scenario,
+        "runs": runs,
+        "rules": sections.rule_rows(page.verdicts, page.repeats),
+        "intact_runs": sum(verdict.rule == ALWAYS for verdict in page.verdicts),
+        "figures": [save(one, figures) for one in drawn],
+        "timelines": sections.timelines(runs, figures),
+        "groups": len(groups),
+        "some_too_short": not all(sections.is_long_enough(repeats[0][2]) for repeats in groups.values()),
+        "limits": sections.LIMITS,
+        "states": list(STATES.values()),
+        "fabric": sections.fabric_text(scenario),
+        "logs": sections.event_logs(runs),
+        "numbers": numbers,
+        "unmeasured": unmeasured,
+        "repeats": sections.repeat_table(page.repeats),
+    }

@@ -1,4 +1,4 @@
-"""What the paper shows, as numbers, and how far from it a run is, in words.
+"""The paper's results as numbers, and a run's distance to them in words.
 
 Lines over time and single ratios stand in the scenario files (`paper: series:`, `expect: paper:`). Here are the curves
 of Figs 16 and 17 (mrc-protocol §11.3, read off the plots), which are too many for a file.
@@ -119,7 +119,7 @@ def value_at(points: Points, x: float) -> float:
 
 
 def ratio_distance(value: float | None, theirs: float | None) -> str:
-    """How far from the paper's number: `as in the paper, within 2 %`, `12 % less than in the paper`."""
+    """Distance to the paper's number: `as in the paper, within 2 %`, `12 % less than in the paper`."""
     if theirs is None:
         return ""
     if value is None:
@@ -135,7 +135,7 @@ def ratio_distance(value: float | None, theirs: float | None) -> str:
 
 
 def line_distance(points: Sequence[tuple[float, float]], theirs: Points) -> str | None:
-    """How far a line over time is from the paper's: points are (seconds, share)."""
+    """Distance of a line over time to the paper's: points are (seconds, share)."""
     apart = [(abs(y - value_at(theirs, x)), x) for x, y in points if theirs[0][0] <= x <= theirs[-1][0] and x > 0.5]
     if not apart:
         return None
@@ -144,7 +144,7 @@ def line_distance(points: Sequence[tuple[float, float]], theirs: Points) -> str 
 
 
 def curve_distance(points: Points, theirs: Points) -> str | None:
-    """How far a curve over sizes is from the paper's, where both have points: (bytes, share)."""
+    """Distance of a curve over sizes to the paper's, where both have points: (bytes, share)."""
     theirs = [(log2(x), y) for x, y in theirs]
     both = [(x, y) for x, y in points if theirs and theirs[0][0] - 0.01 <= log2(x) <= theirs[-1][0] + 0.01]
     if not both:

@@ -3,7 +3,7 @@
 mrc report SET... --summary            # a set: a folder of results, or a folder of such folders
 
 Results of one kind (virtual, live, live on another target) become one column, whatever set they are in: seeds 1, 2 and
-3 in three sets, or `--repeat 3` in one, are three values, told as median and spread.
+3 in three sets, or `--repeat 3` in one, are three values, shown as median and spread.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Rule:
     held: int = 0
     of: int = 0
     failed: list[str] = field(default_factory=list)
-    """What was seen where it did not hold."""
+    """Measured values where it did not hold."""
 
 
 Kinds = dict[str, dict[str, list[dict[str, Any]]]]

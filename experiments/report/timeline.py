@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
@@ -24,14 +25,14 @@ QUEUES_MAX = 6
 LABEL_MAX = 30
 """Characters of a fault's name at the side; the events have it whole."""
 POINTS_MIN = 4
-"""Intervals below which a time line shows nothing."""
+"""Fewest intervals of a run that has a timeline."""
 KINDS = {"marked": "marked CE", "trimmed": "trimmed", "dropped": "dropped", "link_lost": "lost on links"}
 LOSSES = {"lost": "found lost", "retransmitted": "sent again"}
 
 
 @dataclass(slots=True)
 class _Panel:
-    """A panel: its height in inches and who draws it."""
+    """A panel: its height in inches and the function that draws it."""
 
     height: float
     draw: Callable[[Axes], None]
@@ -55,7 +56,7 @@ def timeline(name: str, measured: Measured, found: list[EvLane]) -> Drawn:
         text, drawn = _counts_text(measured, kinds)
         said.append(text)
         if drawn:
-            panels.append(_Panel(1.3, lambda axes, drawn=drawn, kinds=kinds: _counts(axes, measured, drawn, kinds)))
+            panels.append(_Panel(1.3, partial(_counts, measured=measured, drawn=drawn, kinds=kinds)))
     if any(depth for depths in series.queues.values() for depth in depths):
         panels.append(_Panel(1.3, lambda axes: _queues(axes, measured)))
     said.append(_queue_text(measured))
@@ -149,7 +150,7 @@ def _state_text(found: list[EvLane]) -> str:
 
 
 def _planes(axes: Axes, measured: Measured) -> None:
-    """What hosts sent over each plane, one on top of the other."""
+    """Bytes that hosts sent over each plane, stacked."""
     series = measured.outcome.series
     count = len(series.plane_bps[0])
     columns = [[values[p] / 1e6 for values in series.plane_bps] for p in range(count)]
@@ -161,7 +162,7 @@ def _planes(axes: Axes, measured: Measured) -> None:
 
 
 def _counts_text(measured: Measured, kinds: dict[str, str]) -> tuple[str, list[str]]:
-    """What was counted of some kinds, in words; and those that are worth a line."""
+    """Totals of some kinds of packets in words, and the kinds that are worth a line."""
     words, drawn = [], []
     for key, text in kinds.items():
         values = getattr(measured.outcome.series, key)

@@ -1,4 +1,4 @@
-"""A page that was written, as the index of several needs it."""
+"""A written page, as templates and the index need it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from experiments.repeats import Spread
 
 @dataclass(slots=True)
 class Page:
-    """What was written for one folder of results."""
+    """Page of one folder of results."""
 
     folder: Path
     title: str
@@ -31,6 +31,24 @@ class Page:
     def passed(self) -> bool:
         """All was run, and every rule held."""
         return self.complete and all(verdict.passed for verdict in self.verdicts)
+
+    @property
+    def held(self) -> int:
+        """Rules that held."""
+        return sum(verdict.passed for verdict in self.verdicts)
+
+    @property
+    def has_repeated_rules(self) -> bool:
+        return any(one.rule and one.of > 1 for one in self.repeats)
+
+    @property
+    def overloaded(self) -> bool:
+        """The machine was, in one run at least."""
+        return any(one["load"]["overloaded"] for one in self.manifest["runs"])
+
+    @property
+    def is_live(self) -> bool:
+        return self.where != "virtual"
 
     @property
     def where(self) -> str:

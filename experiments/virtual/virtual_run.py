@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from experiments.flows import collective_plans, flow_plans
 from experiments.language.expand import Run
 from experiments.language.fault_schedule import FaultStep, StepRunner, steps
-from experiments.language.model import QueuesPart, Scenario, Transport
+from experiments.language.model import QueuesPart, Transport
 from experiments.language.validate import plan_of
 from experiments.outcome import FlowOutcome, Outcome, Series
 from experiments.virtual.control_plane import VirtualControl
@@ -35,7 +36,7 @@ TICK_SHARE = 0.5
 """Faults at a share of the work are looked for this often, as a part of the sampling interval."""
 
 Progress = Callable[[float, float], None]
-"""Told (share done 0..1, virtual seconds) now and then."""
+"""Called with (share done 0..1, virtual seconds) now and then."""
 
 
 def run_virtual(run: Run, progress: Progress | None = None) -> Outcome:
@@ -43,7 +44,7 @@ def run_virtual(run: Run, progress: Progress | None = None) -> Outcome:
     return VirtualRun(run).carry_out(progress or (lambda _share, _now: None))
 
 
-def engine_settings(scenario: Scenario, transport: Transport) -> dict[str, Any]:
+def engine_settings(transport: Transport) -> dict[str, Any]:
     """Config keys of a transport beside those of the scaling recipe."""
     keys = dict(transport.config) if transport.kind == "mrc" else {}
     return {"pmtu_bytes": transport.pmtu, "no_receive": "deliver", **keys}
@@ -88,7 +89,7 @@ class VirtualRun:
         links, queues = self.scenario.links, self.scenario.queues
         return scaled(
             self.plan.planes, rate_bps=links.rate, rtt_s=links.rtt, pmtu_bytes=transport.pmtu,
-            ecn=queues.ecn, trim=queues.trim, config=engine_settings(self.scenario, transport),
+            ecn=queues.ecn, trim=queues.trim, config=engine_settings(transport),
             queues=queue_settings(queues, links.rate * links.rtt / 8),
         )  # fmt: skip
 
@@ -122,7 +123,8 @@ class VirtualRun:
         """Configuration of a QP whose transport is not the scenario's; None: the fabric's."""
         if transport == self.scenario.transport:
             return None
-        return replace(self.scale.config, **engine_settings(self.scenario, transport))
+        config: Config = self.scale.config
+        return replace(config, **engine_settings(transport))
 
     # ---- running ----------------------------------------------------------------------------------------
 
@@ -130,7 +132,7 @@ class VirtualRun:
         """Everything, in order: early faults, connections, work, samples, the end."""
         fabric, scenario, outcome = self.fabric, self.scenario, self.outcome
         for host in fabric.hosts.values():
-            host.listen(lambda event, name=host.name: self._event(name, event))
+            host.listen(partial(self._event, host.name))
         timeline = steps(scenario, self.plan, self.run.seed)
         early = [s for s in timeline if s.when.seconds is not None and s.when.seconds <= 0]
         for step in early:
@@ -139,7 +141,7 @@ class VirtualRun:
         self._make_work()
         for step in timeline:
             if step.when.seconds is not None and step.when.seconds > 0:
-                fabric.at(self.begins + step.when.seconds, lambda step=step: self._apply(step))
+                fabric.at(self.begins + step.when.seconds, partial(self._apply, step))
         self._shares = [(s.when.share or 0.0, s) for s in timeline if s.when.seconds is None and s.undo is None]
         self._undo_of_share = {s.undo: s for s in timeline if s.when.seconds is None and s.undo is not None}
         self._begin_sampling()
@@ -170,13 +172,14 @@ class VirtualRun:
     def _share_done(self) -> float:
         if not self._total_bytes:
             return 0.0
-        return sum(flow.received_bytes for flow in (*self.flows, *self.collectives)) / self._total_bytes
+        received = sum(flow.received_bytes for flow in self.flows)
+        return (received + sum(one.received_bytes for one in self.collectives)) / self._total_bytes
 
     def _make_work(self) -> None:
         scenario, seed = self.scenario, self.run.seed
         for plan in flow_plans(scenario, self.plan, seed):
             config = self.config_for(plan.transport)
-            self.flows.append(VirtualFlow(self.fabric, self.plan, plan, self.begins, config, self.control, scenario))
+            self.flows.append(VirtualFlow(self.fabric, plan, self.begins, config, self.control, scenario))
             self._total_bytes += plan.total_bytes or 0
         for group in collective_plans(scenario, self.plan):
             config = self.config_for(group.transport)
@@ -201,7 +204,7 @@ class VirtualRun:
             self._apply(step)
             undo = self._undo_of_share.get(step.number)
             if undo is not None:
-                self.fabric.at(now + (undo.after or 0.0), lambda undo=undo: self._apply(undo))
+                self.fabric.at(now + (undo.after or 0.0), partial(self._apply, undo))
 
     # ---- looking ----------------------------------------------------------------------------------------
 
@@ -340,7 +343,7 @@ def _line(base: Line, tier: Any, jitter: float) -> Line:
 
 
 def queue_settings(queues: QueuesPart, bdp: float) -> dict[str, Any]:
-    """What the scenario says of queues, in bytes, for QueueProfile."""
+    """Queue settings of the scenario in bytes, for QueueProfile."""
     out: dict[str, Any] = {"last_hop_ecn": queues.last_hop_ecn}
     if queues.ecn:
         out |= {"ecn_min_bytes": int(bdp * queues.ecn_min), "ecn_max_bytes": int(bdp * queues.ecn_max)}

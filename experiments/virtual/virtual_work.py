@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from experiments.flows import CollectivePlan, FlowPlan
@@ -39,7 +40,7 @@ def connect(
 
 
 def rc_settings(fabric: VirtualFabric, transport: Transport) -> RcConfig:
-    """The baseline's parameters; its line rate is that of the NIC unless the scenario says another."""
+    """The baseline's parameters; its line rate is that of the NIC unless the scenario sets another."""
     defaults = {"line_rate_bps": fabric.links.nic.rate_bps}
     return RcConfig.from_json({**defaults, **transport.config})
 
@@ -57,7 +58,7 @@ class VirtualFlow:
     """Messages of one flow; see hosts/traffic/message_stream.py."""
 
     def __init__(
-        self, fabric: VirtualFabric, plan: Plan, flow: FlowPlan, begins: float, config: Config | None, control: Any,
+        self, fabric: VirtualFabric, flow: FlowPlan, begins: float, config: Config | None, control: Any,
         scenario: Scenario,
     ) -> None:  # fmt: skip
         self.fabric, self.plan, self.begins = fabric, flow, begins
@@ -148,7 +149,7 @@ class VirtualCollective:
         self.drivers = [RankDriver(rank, iterations, lambda: fabric.now) for rank in ranks]
         regions = [
             {
-                name: fabric.host(host).endpoint.register(memoryview(array).cast("B"))
+                name: fabric.host(host).endpoint.register(memoryview(array.data).cast("B"))
                 for name, array in driver.rank.regions.items()
             }
             for host, driver in zip(plan.ranks, self.drivers, strict=True)
@@ -166,7 +167,7 @@ class VirtualCollective:
                     fabric.host(host).on_completion(sender.qpn, self.drivers[r].completed)
                     self.drivers[peer].receives_from(receiver.qpn, r, qps)
         for host, driver in zip(plan.ranks, self.drivers, strict=True):
-            fabric.host(host).listen(lambda event, driver=driver: self._event(driver, event))
+            fabric.host(host).listen(partial(self._event, driver))
             fabric.at(begins + plan.start_s, driver.start)
 
     @staticmethod

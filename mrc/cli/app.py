@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -181,8 +181,9 @@ def up(
     except ValueError as error:
         raise UsageError(f"--react-after {error}") from None
     require_root("up")
-    control = {"denylist": denylist, "react_after_s": react_after_s}
-    with open_fabric(plan, target=target, nic=nic, console=Console(highlight=False), **control) as fabric:
+    with open_fabric(
+        plan, target=target, nic=nic, console=Console(highlight=False), denylist=denylist, react_after_s=react_after_s
+    ) as fabric:
         print(fabric.plan.describe_links())
         run_cli(fabric)
 
@@ -241,12 +242,13 @@ def pcap(
     """Write the packets of any port to a capture file, until Ctrl-C, while `mrc up` runs in another terminal."""
     from ipc.rundir import default_run_dir
     from mrc import pcap as capturing
+    from topologies.plan import Port
 
     require_root("pcap")
     if as_json and out == "-":
         raise UsageError("--json and --out - both want standard output: give --out a file")
 
-    def ready(ports: list, path: str) -> None:
+    def ready(ports: list[Port], path: str) -> None:
         print(f"capturing {', '.join(port.interface for port in ports)} to {path}", file=sys.stderr, flush=True)
 
     result = capturing.capture(where, default_run_dir(), out=out, count=count, seconds=seconds, snap=snap, ready=ready)
@@ -303,6 +305,26 @@ def fuzz(
     raise typer.Exit(command.fuzz(target, runs, seconds, seed))
 
 
+def _console(as_json: bool) -> Console:
+    """Console for tables and progress: standard error where standard output is for JSON."""
+    return Console(stderr=as_json, highlight=False)
+
+
+def _names(what: str, given: str | None, known: Collection[str]) -> list[str]:
+    """Names of an option `--WHATs` with commas between; all of `known` by default. Raises UsageError."""
+    names = [name.strip() for name in given.split(",")] if given else list(known)
+    if unknown := [name for name in names if name not in known]:
+        raise UsageError(f"--{what}s: no {what} {unknown[0]!r} (has: {', '.join(known)})")
+    return names
+
+
+def _end(result: dict[str, Any], as_json: bool, *, met: bool = True) -> NoReturn:
+    """End of a benchmark: its figures as JSON with --json; exit code 1 when a target was missed."""
+    if as_json:
+        print(json.dumps(result, indent=2))
+    raise typer.Exit(0 if met else 1)
+
+
 @bench_app.command("switch")
 def bench_switch(as_json: Json = False) -> None:
     """CPU microseconds per packet and hop: the embedded switch beside a bare AF_PACKET forwarder in C."""
@@ -310,8 +332,7 @@ def bench_switch(as_json: Json = False) -> None:
 
     require_root("bench")
     result = switch.run(as_json)
-    if as_json:
-        print(json.dumps(result, indent=2))
+    _end(result, as_json)
 
 
 @bench_app.command("mrc")
@@ -334,9 +355,8 @@ def bench_mrc(
     if pmtu not in (256, 512, 1024, 2048, 4096):
         raise UsageError(f"--pmtu {pmtu}: give 256, 512, 1024, 2048 or 4096 bytes")
     require_root("bench")
-    result = mrc.run(plan, bytes_total, nic=nic, console=Console(stderr=as_json, highlight=False), pmtu=pmtu)
-    if as_json:
-        print(json.dumps(result, indent=2))
+    result = mrc.run(plan, bytes_total, nic=nic, console=_console(as_json), pmtu=pmtu)
+    _end(result, as_json)
 
 
 @app.command(
@@ -361,10 +381,8 @@ def bench_spray(
     from bench import spray
 
     require_root("bench")
-    result = spray.run(mode, rounds, Console(stderr=as_json, highlight=False))
-    if as_json:
-        print(json.dumps(result, indent=2))
-    raise typer.Exit(0 if result["met"] else 1)
+    result = spray.run(mode, rounds, _console(as_json))
+    _end(result, as_json, met=result["met"])
 
 
 @bench_app.command(
@@ -401,24 +419,16 @@ def bench_faults(
     if virtual:
         from bench import virtual_faults
 
-        console = Console(stderr=True, highlight=False) if as_json else Console(highlight=False)
-        result = virtual_faults.run(seed, sets, jobs=jobs, folder=keep, console=console)
-        if as_json:
-            print(json.dumps(result, indent=2))
-        raise typer.Exit(0 if result["passed"] else 1)
+        result = virtual_faults.run(seed, sets, jobs=jobs, folder=keep, console=_console(as_json))
+        _end(result, as_json, met=result["passed"])
     from bench import faults
     from topologies.plan import Plan
 
     plan = (Plan.scaled if scaled else Plan)(planes, racks, spines, hosts_per_rack)
-    wanted = [one.strip() for one in kinds.split(",")] if kinds else list(faults.KINDS)
-    if unknown := [one for one in wanted if one not in faults.KINDS]:
-        raise UsageError(f"--kinds: no kind {unknown[0]!r} (has: {', '.join(faults.KINDS)})")
+    wanted = _names("kind", kinds, faults.KINDS)
     require_root("bench")
-    console = Console(stderr=as_json, highlight=False)
-    result = faults.run(plan, loop=loop, pair_count=pairs, kinds=wanted, seed=seed, console=console)
-    if as_json:
-        print(json.dumps(result, indent=2))
-    raise typer.Exit(0 if result["passed"] else 1)
+    result = faults.run(plan, loop=loop, pair_count=pairs, kinds=wanted, seed=seed, console=_console(as_json))
+    _end(result, as_json, met=result["passed"])
 
 
 @bench_app.command("transport")
@@ -426,10 +436,8 @@ def bench_transport(as_json: Json = False) -> None:
     """What the transport does (loss, incast, dead paths) beside its targets, in virtual time; needs no root."""
     from bench import transport
 
-    result = transport.run(Console(stderr=as_json, highlight=False))
-    if as_json:
-        print(json.dumps(result, indent=2))
-    raise typer.Exit(0 if result["met"] else 1)
+    result = transport.run(_console(as_json))
+    _end(result, as_json, met=result["met"])
 
 
 @bench_app.command("provision")
@@ -447,10 +455,8 @@ def bench_provision(
 
     plan = Plan.scaled(planes, racks, spines, hosts_per_rack)
     require_root("bench")
-    result = provision.run(plan, rounds, Console(stderr=as_json, highlight=False))
-    if as_json:
-        print(json.dumps(result, indent=2))
-    raise typer.Exit(0 if result["met"] else 1)
+    result = provision.run(plan, rounds, _console(as_json))
+    _end(result, as_json, met=result["met"])
 
 
 @bench_app.command("incast", epilog="Examples: `mrc bench incast` · `mrc bench incast --rate 10M --rtt 0.01`")
@@ -465,19 +471,15 @@ def bench_incast(
     """Seven to one on live P4 switches, and a victim beside it; again without ECN, trimming, both."""
     from bench import incast
 
-    wanted = [one.strip() for one in variants.split(",")] if variants else list(incast.VARIANTS)
-    if unknown := [one for one in wanted if one not in incast.VARIANTS]:
-        raise UsageError(f"--variants: no variant {unknown[0]!r} (has: {', '.join(incast.VARIANTS)})")
+    wanted = _names("variant", variants, incast.VARIANTS)
     rate_bps = parse_rate(rate)
     assert rate_bps is not None
     require_root("bench")
     result = incast.run(
         rate_bps=rate_bps, rtt_s=rtt, seconds=seconds, variants=wanted, senders=senders,
-        console=Console(stderr=as_json, highlight=False),
+        console=_console(as_json),
     )  # fmt: skip
-    if as_json:
-        print(json.dumps(result, indent=2))
-    raise typer.Exit(0 if result["met"] else 1)
+    _end(result, as_json, met=result["met"])
 
 
 def parse_rate(text: str | None) -> float | None:

@@ -1,6 +1,6 @@
-"""From what a user says of links (`--rate 10M --delay 1.25ms`) to a plan; `mrc up` and its like share it.
+"""Plan from the CLI's link options (`--rate 10M --delay 1.25ms`), which several commands share.
 
-Said for both tiers, or for one: NIC-T0 (`host`) or T0-T1 (`fabric`). What is not said follows §11.4: 10 Mb/s, a path
+Said for both tiers, or for one: NIC-T0 (`host`) or T0-T1 (`fabric`). Defaults follow §11.4: 10 Mb/s, a path
 MTU of 1024, and delays that make the base RTT 10 ms. Without any rate: no delays, a path MTU of 4096, as fast as the
 machine.
 """
@@ -20,7 +20,7 @@ UNLIMITED_PMTU = 4096
 
 @dataclass(frozen=True, slots=True)
 class LinkOptions:
-    """What the user said; None: nothing. A tier's own word wins over that for both."""
+    """Options as given; None: not given. A tier's own option wins over that for both."""
 
     mode: str = Mode.SRV6.value
     rate: str | None = None

@@ -88,7 +88,7 @@ def compile(
 ) -> None:
     """Compile a program: P4Info (text), the generated C, and the device config that P4Runtime takes.
 
-    Warnings are told as `mrc p4 check` tells them; with --Werror nothing is written then.
+    Warnings are printed as by `mrc p4 check`; with --Werror nothing is written then.
     """
     from google.protobuf import text_format
 
@@ -108,8 +108,8 @@ def compile(
         print(path)
 
 
-@app.command(epilog="Example: `mrc p4 test p4src/srv6.p4 tests/p4src/srv6_forward.stf`")
-def test(
+@app.command("test", epilog="Example: `mrc p4 test p4src/srv6.p4 tests/p4src/srv6_forward.stf`")
+def run_stf(
     program: Program,
     cases: Annotated[list[Path], typer.Argument(help="STF scripts.", metavar="CASE.stf...")],
     include: Include = None,
@@ -214,7 +214,7 @@ def graph(
 
 
 def _svg(dot: str) -> str:
-    """What graphviz makes of it."""
+    """The picture that graphviz draws."""
     command = shutil.which("dot")
     if command is None:
         _stop("a picture needs graphviz's `dot`: install it (apt install graphviz), or use --format dot")

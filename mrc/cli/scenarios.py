@@ -1,4 +1,4 @@
-"""`mrc run`, `mrc scenario ...`, `mrc compare` for mrc/cli/app.py; what they do is in experiments/command.py."""
+"""`mrc run`, `mrc scenario ...`, `mrc compare` for mrc/cli/app.py; experiments/command.py carries them out."""
 
 from __future__ import annotations
 

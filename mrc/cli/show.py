@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +19,7 @@ from ipc.errors import UsageError
 from ipc.rpc import JsonlClient
 from ipc.rundir import RunDir, default_run_dir
 from topologies.lab.traffic_control import switch_ports
-from topologies.plan import Link
+from topologies.plan import Link, Plan
 
 Json = Annotated[bool, typer.Option("--json", help="Print data instead of a table.")]
 
@@ -50,7 +50,7 @@ class RunningFabric:
 
 
 def run_word(name: str, given: Sequence[str], as_json: bool) -> int:
-    """Run a reading word on the running fabric; 0, or 1 when it said that something is bad.
+    """Run a read-only command on the running fabric; returns the exit code, 1 when it found something bad.
 
     Raises UsageError and what words raise.
     """
@@ -70,6 +70,12 @@ def run_word(name: str, given: Sequence[str], as_json: bool) -> int:
     return 0
 
 
+def _link(plan: Plan, name: str) -> Link:
+    """The link called `LOWER UPPER`."""
+    lower, upper = name.split()
+    return plan.link(lower, upper)
+
+
 def check(
     probes: Annotated[int, typer.Argument(metavar="[PROBES]", min=1, help="Of each link, host and class.")] = 50,
     as_json: Json = False,
@@ -79,7 +85,7 @@ def check(
     from topologies.cli.commands.table import Style
 
     fabric = RunningFabric(default_run_dir())
-    result = check_fabric(fabric.mapper, probes, lambda name: fabric.link_is_up(fabric.plan.link(*name.split())))
+    result = check_fabric(fabric.mapper, probes, lambda name: fabric.link_is_up(_link(fabric.plan, name)))
     print(json.dumps(result.to_json(), indent=2) if as_json else result.text(Style.of(sys.stdout)))
     raise typer.Exit(0 if result.ok else 1)
 
@@ -141,7 +147,7 @@ def trace(
     raise typer.Exit(tracing.run(default_run_dir(), source, destination, ev, full=full, as_json=as_json))
 
 
-EPILOGS = {
+EPILOGS: dict[Callable[..., None], str] = {
     check: "Examples: `mrc check` · `mrc check 200 --json`, while `mrc up` runs in another terminal",
     links: "Examples: `mrc links` · `mrc links p1-t0-0`",
     faults: "Examples: `mrc faults` · `mrc faults all --json` · `mrc faults --replay observations.jsonl`",

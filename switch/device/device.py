@@ -44,9 +44,14 @@ _DIGEST_HEAD = struct.Struct("=IIQ")  # struct rt_digest_head
 class LoadableProgram(Protocol):
     """What `load` needs of a compiled program; switch.compiler.CompiledProgram is one."""
 
-    name: str
-    library: Path
-    p4info: p4i.P4Info
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def library(self) -> Path: ...
+
+    @property
+    def p4info(self) -> p4i.P4Info: ...
 
 
 class DeviceLoop(Protocol):

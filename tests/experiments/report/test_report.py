@@ -18,7 +18,7 @@ from experiments.language.model import Figure
 from experiments.language.yaml_loader import read
 from experiments.metric_values import Measured
 from experiments.outcome import FlowOutcome, Outcome, Series
-from experiments.report import canvas, ev_strips, figures, html_parts, paper_reference
+from experiments.report import canvas, ev_strips, figures, paper_reference, pictures
 from experiments.report.faults import ROWS_MAX, fault_bars
 from experiments.report.page import measured_runs, report
 from experiments.report.summary import summary
@@ -127,7 +127,7 @@ def test_a_figure_may_show_some_of_the_runs(tmp_path):
     folder = make(tmp_path / "some", text.replace("depth: 2}", "depth: $depth}"), repeat=2)
     _, runs = measured_runs(folder)
     (only,) = (one for one in figures.asked_for(runs[0][2].scenario, runs) if one.name == "figure1")
-    picture = html_parts.figure(only, tmp_path)
+    picture = pictures.save(only, tmp_path).svg
     assert "b depth=2</text>" in picture and "a depth" not in picture and "depth=1" not in picture
 
 

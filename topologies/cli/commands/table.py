@@ -5,9 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import StringIO
 from typing import IO
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 Cell = "str | tuple[str, str]"
+WIDTH_MAX = 10_000
+"""Columns that a table may take: more than any has, so that a pipe gets each row as one line."""
 _CODES = {"good": "32", "bad": "1;31", "warn": "33", "dim": "2", "head": "1"}
 
 
@@ -29,27 +36,18 @@ class Style:
         return f"\033[{code}m{text}\033[0m" if self.colour and code and text else text
 
 
-def table(style: Style, heads: Sequence[str], rows: Sequence[Sequence], *, right: Sequence[str] = ()) -> str:
-    """Lines of a table; columns named in `right` are aligned to the right. No line ends in spaces."""
-    cells = [[_pair(cell) for cell in row] for row in rows]
-    widths = [
-        max([len(head), *(len(row[at][0]) for row in cells)]) if cells else len(head) for at, head in enumerate(heads)
-    ]
-    lines = [_line(style, [(head, "head") for head in heads], widths, heads, right)]
-    lines += [_line(style, row, widths, heads, right) for row in cells]
-    return "\n".join(lines)
+def table(style: Style, heads: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[str] = ()) -> str:
+    """Lines of a table; columns named in `right` are aligned to the right. No line ends in spaces, none is wrapped."""
+    grid = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    for head in heads:
+        grid.add_column(justify="right" if head in right else "left", no_wrap=True)
+    for row in ([(head, "head") for head in heads], *rows):
+        grid.add_row(*(_text(style, cell) for cell in row))
+    out = StringIO()
+    Console(file=out, width=WIDTH_MAX, force_terminal=style.colour, color_system="standard", no_color=False).print(grid)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def _pair(cell) -> tuple[str, str]:
-    return cell if isinstance(cell, tuple) else (str(cell), "")
-
-
-def _line(
-    style: Style, row: Sequence[tuple[str, str]], widths: Sequence[int], heads: Sequence[str], right: Sequence[str]
-) -> str:
-    out = []
-    for (text, look), width, head in zip(row, widths, heads, strict=True):
-        space = " " * (width - len(text))
-        painted = style.paint(text, look)
-        out.append(space + painted if head in right else painted + space)
-    return "  ".join(out).rstrip()
+def _text(style: Style, cell: object) -> Text:
+    text, look = cell if isinstance(cell, tuple) else (str(cell), "")
+    return Text.from_ansi(style.paint(text, look))

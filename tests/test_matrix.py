@@ -1,0 +1,35 @@
+"""scripts/matrix: which interpreters it takes, and what it says of those it does not find."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.test_imports import ROOT
+
+
+def matrix(tmp_path, version: str) -> subprocess.CompletedProcess[str]:
+    """A run with no pyenv and a PATH whose `pythonVERSION` is this interpreter."""
+    bare = tmp_path / "bin"
+    bare.mkdir()
+    (bare / f"python{version}").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (bare / f"python{version}").chmod(0o755)
+    env = {"PATH": f"{bare}:{os.defpath}", "PYENV_ROOT": str(tmp_path), "MRC_CACHE_DIR": str(tmp_path / "cache")}
+    (tmp_path / "cache").write_text("a file: no environment can be made in it")
+    return subprocess.run(
+        [ROOT / "scripts" / "matrix"], env=env | {"HOME": str(tmp_path), "PYTHONS": version},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+
+def test_matrix__an_interpreter_that_answers_for_another_version_is_not_found(tmp_path):
+    done = matrix(tmp_path, "3.99")
+    assert done.returncode == 1 and done.stdout == "matrix: Python 3.99 not found\n"
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="not a supported version")
+def test_matrix__an_environment_that_cannot_be_made_has_failed(tmp_path):
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    done = matrix(tmp_path, version)
+    assert done.returncode == 1 and f"matrix: Python {version} FAILED: its packages" in done.stdout
