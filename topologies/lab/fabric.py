@@ -251,6 +251,10 @@ class Fabric:
         options = ("--run-dir", str(self.run_dir.path), "--denylist", self._denylist, "--react-after", react)
         self.processes.spawn_module(CONTROLLER, "controller", *options)
 
+    def kill_controller(self) -> None:
+        """End the controller's process without a word; spawn_controller() begins another one."""
+        self.processes.stop(CONTROLLER, grace_s=0.0)
+
     # ---- the network ------------------------------------------------------------------------------------
 
     def _make_network(self) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from faults.target import Direction, Holds
-from topologies.lab.fabric import CONTROLLER, Fabric
+
+if TYPE_CHECKING:
+    from topologies.lab.fabric import Fabric  # brings Mininet along, which words at a prompt do not need
 
 REBOOT_OFF_S = 1.0
 """How long a switch that reboots has no power."""
@@ -124,7 +126,7 @@ class LiveFaultTarget:
         if alive:
             self.fabric.spawn_controller()
         else:
-            self.fabric.processes.stop(CONTROLLER, grace_s=0.0)
+            self.fabric.kill_controller()
 
     def heal(self) -> None:
         self.fabric.inject.heal()

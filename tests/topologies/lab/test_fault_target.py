@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from topologies.lab.fabric import CONTROLLER
 from topologies.lab.fault_target import LiveFaultTarget
 from topologies.plan import Plan
 
@@ -18,7 +17,6 @@ class FabricDouble:
     def __init__(self):
         self.plan, self.said, self.active = Plan(2, 2, 2, 1), [], []
         self.inject = self
-        self.processes = SimpleNamespace(stop=lambda name, grace_s: self.said.append(("stop", name)))
 
     def __getattr__(self, verb):
         def note(*given, **named):
@@ -89,7 +87,7 @@ def test_planes_and_controller(fabric):
     assert len(target.cut_plane(1)) == sum(link.plane == 1 for link in fabric.plan.links)
     target.set_controller(False)
     target.set_controller(True)
-    assert fabric.said[-2:] == [("stop", CONTROLLER), ("spawn_controller",)]
+    assert fabric.said[-2:] == [("kill_controller",), ("spawn_controller",)]
 
 
 def test_later__happens_unless_closed(fabric):
