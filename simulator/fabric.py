@@ -4,7 +4,7 @@
     qa, qb = fabric.connect("h0", "h2")
     region = fabric.host("h2").endpoint.register(bytearray(1 << 20))
     qa.post_write(data, region.va, region.rkey, now=fabric.now)
-    fabric.at(0.010, LinkDown("p0-t0-0", "p0-t1-1"))
+    fabric.at(0.010, CutFault.on("p0-t0-0 p0-t1-1"), until=0.030)
     fabric.run_until(lambda: not qa.outstanding())
 
 Time is float seconds from 0. All randomness comes from `seed`: the same calls give the same run, bit for bit, in any
@@ -16,10 +16,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from faults import FaultError, Held, InjectedFault
 from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.paths.ev_formats import Srv6Format, StructuredFormat
@@ -34,7 +36,7 @@ from hosts.engine.wire.packets import (
     TransportAck,
 )
 from simulator.events import EventQueue, Handler, Heap
-from simulator.faults import FaultError, VirtualFault
+from simulator.fault_target import VirtualFaultTarget
 from simulator.frames import Frame, PacketHook
 from simulator.host import VirtualHost
 from simulator.ports import EgressPort, NicPort
@@ -109,6 +111,8 @@ class VirtualFabric:
         self._towards: dict[tuple[str, str], EgressPort] = {}
         self.switches: dict[str, VirtualSwitch] = {}
         self.hosts: dict[str, VirtualHost] = {}
+        self.faults = VirtualFaultTarget(self)
+        """What faults given to at() and apply() act on."""
         self._build()
 
     # ---- making -----------------------------------------------------------------------------------------
@@ -253,21 +257,29 @@ class VirtualFabric:
         """Call `handler(argument, at)` at a time; not before now."""
         self.queue.push(at, handler, argument)
 
-    def at(self, time: float, what: VirtualFault | Callable[[], Any]) -> None:
-        """Apply a fault, or call a function without arguments, at a time (now, when that has passed)."""
-        self.push(time, self._apply, what)
+    def at(self, time: float, what: InjectedFault | Callable[[], object], *, until: float | None = None) -> None:
+        """Begin a fault, or call a function without arguments, at a time (now, when that has passed).
 
-    def _apply(self, what: VirtualFault | Callable[[], Any], now: float) -> None:
-        if isinstance(what, VirtualFault):
-            what.apply(self)
-        else:
-            what()
+        `until`: when the fault ends; None: by another one (RestoreFault, PowerOnFault, HealFault), if at all.
+        """
+        if not isinstance(what, InjectedFault):
+            self.push(time, self._call, what)
+            return
+        held = Held()
+        self.push(time, self._call, partial(what.begin, self.faults, held, 0))
+        if until is not None:
+            self.push(until, self._call, partial(what.end, self.faults, held))
+
+    def _call(self, what: Callable[[], object], _now: float) -> None:
+        what()
         self.kick()
 
-    def apply(self, fault: VirtualFault) -> None:
-        """Apply a fault now."""
-        fault.apply(self)
+    def apply(self, fault: InjectedFault) -> Held:
+        """Begin a fault now; what it holds is for `fault.end(fabric.faults, held)`."""
+        held = Held()
+        fault.begin(self.faults, held, 0)
         self.kick()
+        return held
 
     def kick(self) -> None:
         """Let all engines look whether they have something to send; done by itself after `at` and by run_until."""
@@ -339,7 +351,7 @@ class VirtualFabric:
     def set_line(self, a: str, b: str, *, both: bool = True, **changes: Any) -> None:
         """Change rate_bps, delay_s, jitter_s or fifo of a link. Raises FaultError, ProfileError."""
         for port in self.directions(a, b, both):
-            port.set_line(replace(port.line, **changes))
+            port.change_line(**changes)
 
     def set_queues(self, a: str, b: str, queues: QueueProfile) -> None:
         """Give the port of switch `a` towards `b` thresholds of its own."""
@@ -377,7 +389,7 @@ class VirtualFabric:
             switch.resume(now)
 
     def start_process(self, host: str) -> Endpoint:
-        """A new process on a host, in place of the one there is or was (Vanish): an engine that remembers nothing."""
+        """Start a process on a host, in place of the one there is or was (VanishFault): an engine without memory."""
         found = self.host(host)
         found.lives += 1
         endpoint = self._endpoint(found.name, found.lives)

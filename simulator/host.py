@@ -115,7 +115,7 @@ class VirtualHost:
     # ---- process ----------------------------------------------------------------------------------------
 
     def stall(self, seconds: float, order: Sequence[int] | None = None, gap_s: float = 0.0) -> None:
-        """Do nothing for a while; see simulator.faults.Stall."""
+        """Do nothing for a while; see faults.StallFault."""
         queue = self._queue
         if self._unread is not None:
             self._stalled_until, self._unread = -1.0, None
@@ -178,7 +178,7 @@ class VirtualHost:
         return self._unread is None and self._stalled_until > FOREVER_S
 
     def vanish(self) -> None:
-        """The process dies; see simulator.faults.Vanish."""
+        """The process dies; see faults.VanishFault."""
         self.alive = False
         self._stalled_until, self._unread = inf, None
         self._waiting.clear()

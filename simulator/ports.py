@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import replace
 from heapq import heappush
 from math import inf
 from random import Random
@@ -21,7 +22,7 @@ from typing import Any
 from hosts.engine.config import Config
 from simulator.events import Handler, Heap
 from simulator.frames import Frame, PacketHook
-from simulator.impairment import Lateness, PacketPicker
+from simulator.impairment import Lateness, Picker
 from simulator.profiles import Line, QueueProfile
 from topologies.plan.link_speeds import OUTER_BYTES, TRIM_BYTES
 
@@ -79,9 +80,9 @@ class EgressPort:
         self._impaired = self._cut = False
         self.extra_delay_s = 0.0
         """What the receiving host takes to look at a packet."""
-        self._loss: PacketPicker | None = None
-        self._corrupt: PacketPicker | None = None
-        self._repeat: PacketPicker | None = None
+        self._loss: Picker | None = None
+        self._corrupt: Picker | None = None
+        self._repeat: Picker | None = None
         self._late: Lateness | None = None
         self.set_line(line)
         self._ecn_min = self._ecn_max = self._trim_at = inf
@@ -102,6 +103,10 @@ class EgressPort:
         self.line = line
         self._byte_s = 8 / line.rate_bps
         self._delay, self._jitter, self._fifo = line.delay_s + self.extra_delay_s, line.jitter_s, line.fifo
+
+    def change_line(self, **changes: Any) -> None:
+        """New rate_bps, delay_s, jitter_s or fifo, the rest as it is. Raises ProfileError."""
+        self.set_line(replace(self.line, **changes))
 
     def set_queues(self, queues: QueueProfile, srv6: bool, config: Config | None = None) -> None:
         """Thresholds and limits from now on; what waits already stays. `config`: its `trimmed_queue` counts, and its
@@ -125,7 +130,7 @@ class EgressPort:
         self._limits = (queues.data_bytes, packets[0], queues.control_bytes, packets[1])
 
     def set_impairment(self, name: str, value: Any) -> None:
-        """`cut` (bool), `loss`, `corrupt`, `repeat` (PacketPicker or None) or `late` (Lateness or None)."""
+        """`cut` (bool), `loss`, `corrupt`, `repeat` (Picker or None) or `late` (Lateness or None)."""
         setattr(self, f"_{name}", value)
         self._impaired = bool(self._cut or self._loss or self._corrupt or self._repeat or self._late)
 

@@ -4,7 +4,7 @@
     a, b = open_device(fabric, "h0"), open_device(fabric, "h2")
 
 Any waiting call of any device lets the whole fabric run until something is told to an application, so that one program
-can hold both ends. Faults are the fabric's: `fabric.at(0.01, LinkDown(...))`.
+can hold both ends. Faults are the fabric's: `fabric.at(0.01, CutFault.on("p0-t0-0 p0-t1-1"))`.
 """
 
 from __future__ import annotations

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import Any
 
+from faults import (
+    BlackholeFault,
+    CorruptFault,
+    CutFault,
+    DuplicateFault,
+    FlapFault,
+    HealFault,
+    Held,
+    InjectedFault,
+    LateFault,
+    LineFault,
+    LossFault,
+    OneWayFault,
+    PowerOffFault,
+    StallFault,
+    VanishFault,
+)
 from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.errors import LocalError
@@ -17,30 +34,8 @@ from hosts.engine.events import Completion
 from hosts.engine.paths.ev_state import EvState
 from hosts.engine.paths.peer_table import LEASE_REFRESHES
 from hosts.engine.qp import EngineQpState, EngineQueuePair
-from simulator import (
-    Blackhole,
-    Corrupt,
-    Cut,
-    Flap,
-    Heal,
-    HostProfile,
-    Late,
-    Line,
-    LinkDown,
-    LinkProfile,
-    LinkUp,
-    Loss,
-    Mend,
-    PowerOff,
-    PowerOn,
-    QueueProfile,
-    Repeat,
-    SetLine,
-    Stall,
-    Vanish,
-    VirtualFabric,
-)
-from simulator.faults import VirtualFault as FabricFault
+from simulator import HostProfile, Line, LinkProfile, QueueProfile, VirtualFabric
+from simulator.fault_target import LastWordFaultTarget
 from simulator.simtest.bounds import silence_bound_s
 from simulator.simtest.invariants import InvariantChecker, Lane, QpSide, Violation
 from simulator.simtest.schedule import HEALED_S, LATE_ONE_IN, SURE, Schedule, SimFault
@@ -90,6 +85,7 @@ class Simulation:
             config={**switches, **configs},  # the fabric asks for those of switches too
             host=HostProfile(ring_packets=network["ring_packets"]), wire=network["wire"], keep_events=False,
         )  # fmt: skip
+        self._faults = LastWordFaultTarget(self.fabric)
         self.trip_s = longest_trip_s(schedule)
         busy_s = sum((f.until or FOREVER_S) - f.at + self.plan.planes * f.value for f in schedule.faults)
         patient = busy_s + self.trip_s + max(config.sack_flush_s for config in configs.values())
@@ -124,14 +120,20 @@ class Simulation:
                 if fault.until is not None:
                     self.fabric.at(fault.until, partial(self._order, fault, False))
             else:
-                for at, what in fabric_faults(fault, network["delay_s"]):
-                    self.fabric.at(at, what)
+                self._inject(fault, injected(fault, network["delay_s"]))
         if not schedule.lasting:
-            self.fabric.at(HEALED_S, Heal())
+            self.fabric.at(HEALED_S, HealFault())
         for name in self.sides:
             self.fabric.host(name).listen(_Listener(self, name))
         if schedule.kind == "long":
             self.fabric.sample(CENSUS_S, lambda now: self.watch.check_memory(), schedule.watched_s or 0.0)
+
+    def _inject(self, fault: SimFault, what: InjectedFault) -> None:
+        held = Held()
+        self.fabric.at(fault.at, partial(what.begin, self._faults, held, 0))
+        if what.lasts:
+            until = fault.until if fault.until is not None else fault.at + FOREVER_S
+            self.fabric.at(until, partial(what.end, self._faults, held))
 
     def _side(self, name: str, endpoint: Endpoint, ports: int | None = None) -> QpSide:
         side = self.watch.side(name, endpoint, ports)
@@ -508,46 +510,50 @@ def _edges(fault: SimFault) -> list[float]:
     return [fault.at, fault.until, fault.until + longer.get(fault.kind, 0.0)]
 
 
-def fabric_faults(fault: SimFault, delay_s: float) -> list[tuple[float, FabricFault]]:
-    """What the fabric has to be told, and when."""
-    at, value, kind = fault.at, fault.value, fault.kind
-    until = fault.until if fault.until is not None else at + FOREVER_S
-    if kind == "blackhole":
-        return [(at, Blackhole(fault.where)), (until, Blackhole(fault.where, False))]
-    if kind == "vanish":
-        return [(at, Vanish(fault.where))]
-    if kind == "switch_off":
-        return [(at, PowerOff(fault.where)), (until, PowerOn(fault.where))]
-    if kind == "stall":
-        order = tuple(map(int, fault.pattern.split())) if fault.pattern else None
-        return [(at, Stall(fault.where, until - at, order, value))]
-    a, b = fault.where.split(" ")
-    if kind in ("link_down", "port_down"):
-        return [(at, LinkDown(a, b)), (until, LinkUp(a, b))]
-    if kind == "flap":
-        return [(at, Flap(a, b, value, value, max(1, min(20, int((until - at) / (2 * value))))))]
-    if kind == "delay":
-        return [(at, SetLine(a, b, delay_s=delay_s + value)), (until, SetLine(a, b, delay_s=delay_s))]
-    if kind == "reorder":
-        return [
-            (at, SetLine(a, b, jitter_s=value, fifo=False)),
-            (until, SetLine(a, b, jitter_s=0.0, fifo=True)),
-        ]
-    if fault.reverse:
-        a, b = b, a
-    if kind == "one_way":
-        begin: FabricFault = Cut(a, b)
-    elif kind == "loss":
-        begin = Loss(a, b, rate=value)
-    elif kind == "corrupt":
-        begin = Corrupt(a, b, rate=value)
-    elif kind == "duplicate":
-        begin = Repeat(a, b, rate=value)
-    elif kind == "late":
-        begin = Late(a, b, rate=1 / LATE_ONE_IN, seconds=value, twin=fault.pattern == "twin")
-    elif fault.pattern.startswith("0"):
-        burst = len(fault.pattern) - len(fault.pattern.lstrip("0"))
-        begin = Loss(a, b, burst=burst, period=len(fault.pattern))
-    else:
-        begin = Loss(a, b, every=len(fault.pattern))
-    return [(at, begin), (until, Mend(a, b))]
+def injected(fault: SimFault, delay_s: float) -> InjectedFault:
+    """The kind of fault that a record means on links of `delay_s`."""
+    return MEANINGS[fault.kind](fault, delay_s)
+
+
+def _pattern(fault: SimFault, _: float) -> InjectedFault:
+    return LossFault((fault.way,), pattern=fault.pattern.translate(_LOST), direction="one_way")
+
+
+def _late(fault: SimFault, _: float) -> InjectedFault:
+    return LateFault(
+        (fault.way,), 1 / LATE_ONE_IN, direction="one_way", seconds=fault.value, twin=fault.pattern == "twin"
+    )  # fmt: skip
+
+
+def _stall(fault: SimFault, _: float) -> InjectedFault:
+    until = fault.until if fault.until is not None else fault.at + FOREVER_S
+    order = tuple(map(int, fault.pattern.split())) if fault.pattern else None
+    return StallFault((fault.where,), until - fault.at, order, fault.value)
+
+
+def _flap(fault: SimFault, _: float) -> InjectedFault:
+    until = fault.until if fault.until is not None else fault.at + FOREVER_S
+    times = max(1, min(20, int((until - fault.at) / (2 * fault.value))))
+    return FlapFault((fault.ends,), fault.value, fault.value, times)
+
+
+_LOST = str.maketrans("01", "10")
+"""From patterns of what passes to those of what is hit."""
+MEANINGS: dict[str, Callable[[SimFault, float], InjectedFault]] = {
+    "link_down": lambda fault, _: CutFault((fault.ends,)),
+    "port_down": lambda fault, _: CutFault((fault.ends,)),
+    "one_way": lambda fault, _: OneWayFault((fault.way,)),
+    "loss": lambda fault, _: LossFault((fault.way,), fault.value, direction="one_way"),
+    "corrupt": lambda fault, _: CorruptFault((fault.way,), fault.value, direction="one_way"),
+    "duplicate": lambda fault, _: DuplicateFault((fault.way,), fault.value, direction="one_way"),
+    "pattern": _pattern,
+    "late": _late,
+    "delay": lambda fault, delay_s: LineFault((fault.ends,), delay=delay_s + fault.value),
+    "reorder": lambda fault, _: LineFault((fault.ends,), jitter=fault.value, in_order=False),
+    "flap": _flap,
+    "blackhole": lambda fault, _: BlackholeFault((fault.where,)),
+    "switch_off": lambda fault, _: PowerOffFault((fault.where,)),
+    "stall": _stall,
+    "vanish": lambda fault, _: VanishFault((fault.where,)),
+}
+"""What the records mean that are faults of the network, of its switches and of hosts."""

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from random import Random
 from typing import Any
 
+from faults import ALL_SWITCHES
 from hosts.engine.config import Config, ConfigError
-from simulator.faults import ALL_SWITCHES
 from topologies.plan import Plan, PlanError
 
 FAULTS = (
@@ -79,7 +79,19 @@ class SimFault:
     value: float = 0.0
     pattern: str = ""
     reverse: bool = False
-    """one_way, loss, pattern, corrupt, duplicate: towards the lower end of the link instead of the upper one."""
+    """one_way, loss, pattern, corrupt, duplicate, late: from the second node of the link to the first."""
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The nodes of its link."""
+        a, b = self.where.split(" ")
+        return a, b
+
+    @property
+    def way(self) -> tuple[str, str]:
+        """The direction of its link, from and to."""
+        a, b = self.ends
+        return (b, a) if self.reverse else (a, b)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from simulator.faults import ALL_SWITCHES
+from faults import ALL_SWITCHES
 from simulator.simtest.run import SimResult, simulate
 from simulator.simtest.schedule import Post, Schedule, ScheduleError
 

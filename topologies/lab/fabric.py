@@ -246,7 +246,9 @@ class Fabric:
         return probes
 
     def spawn_controller(self) -> None:
-        """Start the controller's process, at the start or after it was stopped; `controller` answers soon after."""
+        """Start the controller's process unless it runs already; `controller` answers soon after."""
+        if CONTROLLER in self.processes and self.processes[CONTROLLER].alive:
+            return
         react = "never" if math.isinf(self._react_after_s) else f"{self._react_after_s:g}"
         options = ("--run-dir", str(self.run_dir.path), "--denylist", self._denylist, "--react-after", react)
         self.processes.spawn_module(CONTROLLER, "controller", *options)

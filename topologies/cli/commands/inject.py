@@ -11,10 +11,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from faults import Holds, InjectedFault
-from faults.kinds import BlackholeFault, CorruptFault, LineFault, LossFault, OneWayFault
+from faults import (
+    BlackholeFault,
+    CorruptFault,
+    Direction,
+    FlapFault,
+    Held,
+    InjectedFault,
+    LineFault,
+    LossFault,
+    OneWayFault,
+    RebootFault,
+)
 from faults.places import Ends
-from faults.target import Direction
 from ipc.units import rate as rate_of
 from ipc.units import seconds, share
 from topologies.cli.commands.base import (
@@ -49,12 +58,13 @@ def said(one: Injection) -> str:
 
 def begin(session: CliSession, fault: InjectedFault) -> Injection:
     """Do a fault of one place; what the injector made of it."""
-    made: Holds = []
+    made = Held()
     fault.begin(LiveFaultTarget(session.fabric), made, NO_STEP)
     if not made:  # a share of none, which a sweep may have
         place = session.plan.link(*fault.targets[0]).name
         raise CommandError(f"{fault.action} on {place}: give a probability above 0, or a pattern such as 0001")
-    return made[0]
+    one: Injection = made[0]
+    return one
 
 
 def _undo(session: CliSession, kind: str, link: Link) -> str:
@@ -212,7 +222,7 @@ def flap(session: CliSession, given: Args) -> str:
     if len(rest) > 1:
         raise CommandError(f"{rest[1]!r}: give how often as x5: usage: {usage}")
     period_s = seconds(rest[0]) if rest else FLAP_PERIOD_S
-    return said(session.fabric.inject.flap(*_ends(link), period_s, times))
+    return said(begin(session, FlapFault((_ends(link),), period_s / 2, period_s / 2, times)))
 
 
 @command("reboot", BREAK, complete=switch_names)
@@ -224,7 +234,7 @@ def reboot(session: CliSession, given: Args) -> str:
     """
     name, *rest = arguments(given, "reboot SWITCH [TIME], as in: reboot p1-t1-0 2s", 1, 2)
     switch(session.plan, name)
-    one = session.fabric.inject.reboot(name, seconds(rest[0]) if rest else 0.0)
+    one = begin(session, RebootFault((name,), seconds(rest[0]) if rest else 0.0))
     off_s = (one.ended_at or one.at) - one.at
     return f"{name} was off for {off_s:.2f} s and is on again, empty: `faults` and `routes` show how it comes back"
 
