@@ -96,7 +96,6 @@ class VirtualFabric:
                 f"srv6_widths = {common.srv6_widths}: NICs read plane and uplink in 8 bits each; leave wire off"
             )
         self.keep_events = keep_events
-        self._frame = Frame
         self.news = False
         """A host told its application something since run_until looked."""
         self.tracer = Tracer(trace if callable(trace) else None) if trace else None
@@ -118,9 +117,8 @@ class VirtualFabric:
     # ---- making -----------------------------------------------------------------------------------------
 
     def _open_wires(self) -> Wires:
-        from simulator.wire import WireFrame, Wires  # brings the NICs along, which nothing else here needs
+        from simulator.wire import Wires  # brings the NICs along, which nothing else here needs
 
-        self._frame = WireFrame
         return Wires(self.plan, self.srv6, self.config_of(self.plan.hosts[0].name))
 
     def config_of(self, host: str) -> Config:
@@ -136,16 +134,16 @@ class VirtualFabric:
 
     def _build(self) -> None:
         plan = self.plan
-        for switch in plan.switches:
+        for node in plan.switches:
             if self.wires is not None and self.srv6:
-                self.switches[switch.name] = self.wires.switch(switch)
-            elif switch.tier == 0:
-                seed = f"{self.seed}/{switch.name}"
-                self.switches[switch.name] = VirtualT0(
-                    switch.name, switch.plane, switch.number, self._choose, seed, self.widths, self.structure
+                self.switches[node.name] = self.wires.switch(node)
+            elif node.tier == 0:
+                seed = f"{self.seed}/{node.name}"
+                self.switches[node.name] = VirtualT0(
+                    node.name, node.plane, node.number, self._choose, seed, self.widths, self.structure
                 )
             else:
-                self.switches[switch.name] = VirtualT1(switch.name, switch.plane)
+                self.switches[node.name] = VirtualT1(node.name, node.plane)
         for host in plan.hosts:
             self.hosts[host.name] = VirtualHost(self, host, self._endpoint(host.name, 0))
         for link in plan.links:
@@ -155,11 +153,12 @@ class VirtualFabric:
             down = self._towards[link.upper.node, link.lower.node]
             up = self._towards[link.lower.node, link.upper.node]
             if link.lower.node in self.hosts:
-                self.switches[link.upper.node].downlinks.append(down)  # type: ignore[attr-defined]
-                self.hosts[link.lower.node].ports.append(up)  # type: ignore[arg-type]
+                self.switches[link.upper.node].downlinks.append(down)
+                assert isinstance(up, NicPort)
+                self.hosts[link.lower.node].ports.append(up)
             else:
-                self.switches[link.lower.node].uplinks.append(up)  # type: ignore[attr-defined]
-                self.switches[link.upper.node].racks.append(down)  # type: ignore[attr-defined]
+                self.switches[link.lower.node].uplinks.append(up)
+                self.switches[link.upper.node].racks.append(down)
         for switch in self.switches.values():
             switch.observer = self.tracer
             switch.wired(plan)
@@ -442,8 +441,9 @@ class VirtualFabric:
         kept = []
         for entry in self.heap:
             frame = entry[3]
-            if isinstance(frame, Frame) and any(frame.port is port and entry[2] == port.arrive for port in ports):
-                frame.port.lose(frame, "link_down", self.now)
+            sender = frame.port if isinstance(frame, Frame) else None
+            if sender is not None and any(sender is port and entry[2] == port.arrive for port in ports):
+                sender.lose(frame, "link_down", self.now)
             else:
                 kept.append(entry)
         self.heap[:] = kept
@@ -462,13 +462,11 @@ class VirtualFabric:
         """What a NIC makes of an engine's record."""
         target = self.hosts[peer].plan_host
         inner = _INNER_BYTES.get(type(packet)) or packet.size
-        made = (self._frame)(
+        common = (
             packet, inner + self._overhead, host.name, peer, target.rack, target.downlink, plane,
             host.is_control(packet), host.is_trimmable(packet),
         )  # fmt: skip
-        if self.wires is not None:
-            self.wires.fill(made, host)
-        return made
+        return Frame(*common) if self.wires is None else self.wires.frame(host, *common)
 
     # ---- what happened ------------------------------------------------------------------------------------
 
@@ -488,7 +486,8 @@ class VirtualFabric:
             for reasons in (port.dropped, port.lost):
                 for reason, number in reasons.items():
                     out[reason] = out.get(reason, 0) + number
-        for node in (*self.switches.values(), *self.hosts.values()):
+        nodes: list[VirtualSwitch | VirtualHost] = [*self.switches.values(), *self.hosts.values()]
+        for node in nodes:
             for reason, number in node.dropped.items():
                 out[reason] = out.get(reason, 0) + number
         return out

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate, repeat
 from typing import Any, Protocol
 
 from faults.kinds import ALL_SWITCHES
@@ -113,18 +114,18 @@ class _Flapping:
         self._target, self._links, self._down_s, self._up_s = target, links, down_s, up_s
         self._stopped = False
 
-    def schedule(self, begin: float) -> float:
-        """One turn at a time, seconds; when the next one may begin."""
+    def schedule(self, begin: float) -> None:
+        """One turn that begins at a time, seconds."""
         for link in self._links:
             self._target.fabric.at(begin, partial(self._set, link, up=False))
             self._target.fabric.at(begin + self._down_s, partial(self._set, link, up=True))
-        return begin + (self._down_s + self._up_s)
 
     def go_on(self) -> None:
         """Turns without end."""
         if not self._stopped:
             fabric = self._target.fabric
-            fabric.at(self.schedule(fabric.now), self.go_on)
+            self.schedule(fabric.now)
+            fabric.at(fabric.now + self._down_s + self._up_s, self.go_on)
 
     def stop(self) -> None:
         """End it, links up."""
@@ -239,12 +240,16 @@ class VirtualFaultTarget:
         return self.fabric.directions(a, b, False)
 
     def flap(self, links: Sequence[Ends], *, down_s: float, up_s: float, times: int | None) -> Holds:
-        flapping, begin = _Flapping(self, links, down_s, up_s), self.fabric.now
+        flapping = _Flapping(self, links, down_s, up_s)
         if times is None:
             flapping.go_on()
-        for _ in range(times or 0):
-            begin = flapping.schedule(begin)
+        for begin in self._turns(down_s + up_s, times or 0):
+            flapping.schedule(begin)
         return [_Hold(None, flapping.stop)]
+
+    def _turns(self, period_s: float, times: int) -> list[float]:
+        """When the turns of a flap begin, from now on."""
+        return [self.fabric.now + number * period_s for number in range(times)]
 
     # ---- switches ---------------------------------------------------------------------------------------
 
@@ -320,11 +325,12 @@ class VirtualFaultTarget:
 class LastWordFaultTarget(VirtualFaultTarget):
     """A FaultTarget where at each place the fault that began or ended last has its way.
 
-    The end of what hits packets of a link ends all that does; lines are without jitter then. For schedules whose faults
+    The end of what hits packets of a link ends all that does; lines are without jitter then; each turn of a flap begins
+    where the one before ended. For schedules whose faults
     are removed one by one: what is left does what it did, whoever else was there.
     """
 
-    def _take(self, place: Place, change: Callable[[bool], None]) -> Holds:
+    def _take(self, _place: Place, change: Callable[[bool], None]) -> Holds:
         change(True)
         return [_Hold(None, partial(change, False))]
 
@@ -340,6 +346,9 @@ class LastWordFaultTarget(VirtualFaultTarget):
     def _clear(self, a: str, b: str) -> None:
         for port in self.fabric.directions(a, b, True):
             port.clear_impairments()
+
+    def _turns(self, period_s: float, times: int) -> list[float]:
+        return list(accumulate(repeat(period_s, times - 1), initial=self.fabric.now))
 
     def _planned(self, port: EgressPort) -> Line:
         return replace(super()._planned(port), jitter_s=0.0, fifo=True)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from hosts.engine.rocev2.rc_packets import RcWrite
 from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, NackReason, Write
 
 DATA = (Write, RcWrite)
+AnyFrame = TypeVar("AnyFrame", bound="Frame")
 
 
 class LastPort(Protocol):
@@ -21,6 +22,9 @@ class LastPort(Protocol):
 
     node: str
     plane: int
+
+    def lose(self, frame: Frame, reason: str, now: float) -> None:
+        """Count a packet that was sent and will not arrive."""
 
 
 class Frame:
@@ -53,7 +57,7 @@ class Frame:
         self.port: LastPort | None = None
         """The egress it left by last."""
 
-    def copy(self) -> Frame:
+    def copy(self: AnyFrame) -> AnyFrame:
         """The same packet once more: receivers may change what they get."""
         twin = copy(self)
         twin.packet = copy(self.packet)
@@ -79,8 +83,8 @@ class Frame:
         self.trimmable = self.ect = False
         self.corrupt = False  # the damage was in what is gone, most likely
 
-    def spoil(self, random: float) -> None:
-        """Flip a bit; `random` in 0..1 says which."""
+    def spoil(self, _where: float) -> None:
+        """Flip the bit at a share (0 to 1) of the packet's length."""
         self.corrupt = True
 
 

@@ -115,7 +115,7 @@ class EgressPort:
         if config is not None and config.trimmed_queue == "medium":
             self._medium = deque()
         ecn = queues.ecn_min_bytes is not None and (not self.last_hop or queues.last_hop_ecn)
-        self._ecn_min = queues.ecn_min_bytes if ecn else inf  # type: ignore[assignment]
+        self._ecn_min = queues.ecn_min_bytes if ecn and queues.ecn_min_bytes is not None else inf
         self._ecn_max = max(self._ecn_min, (queues.ecn_max_bytes or 0) if ecn else inf)
         trim = queues.trim_bytes
         if self.last_hop and queues.trim_lasthop_bytes is not None and trim is not None:
@@ -184,7 +184,7 @@ class EgressPort:
             self._draining = True
             heappush(self._heap, (self.busy_until, self._next(), self._drain, None))
 
-    def _drain(self, _: None, now: float) -> None:
+    def _drain(self, _: object, now: float) -> None:
         """The port is free again: the next packet, control before data."""
         if self._control:
             frame = self._control.popleft()
@@ -316,7 +316,7 @@ class NicPort(EgressPort):
         """The ring was full when the host last sent: it wants to know."""
         self._low_water = ring_packets // 2
 
-    def _drain(self, _: None, now: float) -> None:
+    def _drain(self, _: object, now: float) -> None:
         super()._drain(None, now)
         if self.starved and len(self._data) + len(self._control) <= self._low_water:
             self.starved = False
@@ -327,5 +327,5 @@ class NicPort(EgressPort):
         self.starved = False
 
 
-def _nowhere(frame: Frame, now: float) -> None:
+def _nowhere(_frame: Frame, _now: float) -> None:
     raise AssertionError("a port without an other end")

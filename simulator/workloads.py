@@ -70,9 +70,9 @@ class Flow:
         ends = self._stopped or self.failures
         while not ends and self.posted - self.completed < self.depth and self.posted != self.messages:
             slot = self.posted % self.depth * self.message_bytes
-            imm = {"imm": self.posted & 0xFFFFFFFF} if self._imm else {}
+            imm = self.posted & 0xFFFFFFFF if self._imm else None
             self.qp.post_write(
-                self.data(self.posted), self.region.va + slot, self.region.rkey, now=self.fabric.now, **imm
+                self.data(self.posted), self.region.va + slot, self.region.rkey, now=self.fabric.now, imm=imm
             )
             self.posted += 1
 

@@ -126,7 +126,7 @@ class Simulation:
         for name in self.sides:
             self.fabric.host(name).listen(_Listener(self, name))
         if schedule.kind == "long":
-            self.fabric.sample(CENSUS_S, lambda now: self.watch.check_memory(), schedule.watched_s or 0.0)
+            self.fabric.sample(CENSUS_S, lambda _: self.watch.check_memory(), schedule.watched_s or 0.0)
 
     def _inject(self, fault: SimFault, what: InjectedFault) -> None:
         held = Held()
@@ -138,6 +138,7 @@ class Simulation:
     def _side(self, name: str, endpoint: Endpoint, ports: int | None = None) -> QpSide:
         side = self.watch.side(name, endpoint, ports)
         host = self.fabric.host(name)
+        host.engine = side.engine
         side.stalled = lambda: host.stalled
         return side
 
@@ -325,7 +326,7 @@ class Simulation:
         qp = lane.sender_qp
         if self.fabric.host(lane.sender.name).stalled:
             return True
-        if all(ev.state is EvState.DENIED for ev in qp.paths.profile):  # type: ignore[union-attr]
+        if all(ev.state is EvState.DENIED for ev in qp.paths.profile):
             return True
         ends = (self.fabric.host(lane.sender.name).ports, self.fabric.host(lane.receiver.name).ports)
         return qp.config.all_ports_down == "wait" and not any(a.up and b.up for a, b in zip(*ends, strict=True))
@@ -334,8 +335,8 @@ class Simulation:
     def _state(lane: Lane) -> str:
         """A stuck direction in a line."""
         qp = lane.sender_qp
-        states = Counter(ev.state.name for ev in qp.paths.profile)  # type: ignore[union-attr]
-        flight = qp.requestor.flight  # type: ignore[union-attr]
+        states = Counter(ev.state.name for ev in qp.paths.profile)
+        flight = qp.requestor.flight
         return (
             f"{len(lane.posted) - lane.ended} writes left, {flight.bytes} bytes in flight, EVs {dict(states)}, "
             f"next_deadline {qp.next_deadline()}"
@@ -498,8 +499,9 @@ def longest_trip_s(schedule: Schedule) -> float:
     network = schedule.network
     wire_bytes = sum(post.size + 200 * (2 + post.size // 256) for post in schedule.posts)
     extra = sum(2 * fault.value for fault in schedule.faults if fault.kind in ("delay", "reorder"))
-    takes = wire_bytes * 8 / network["rate_bps"] / network["spine_share"]
-    return takes + 10 * (network["delay_s"] + network["jitter_s"]) + extra
+    takes: float = wire_bytes * 8 / network["rate_bps"] / network["spine_share"]
+    extra += 10 * (network["delay_s"] + network["jitter_s"])
+    return takes + extra
 
 
 def _edges(fault: SimFault) -> list[float]:

@@ -49,7 +49,8 @@ def _sound(schedule: Schedule) -> bool:
     """Names in it exist."""
     try:
         Schedule.from_json(schedule.to_json())
-        nodes = {node.name for node in (*schedule.plan_of().hosts, *schedule.plan_of().switches)}
+        plan = schedule.plan_of()
+        nodes = {host.name for host in plan.hosts} | {switch.name for switch in plan.switches}
     except ScheduleError:
         return False
     return all(name in nodes or name == ALL_SWITCHES for fault in schedule.faults for name in fault.where.split(" "))
