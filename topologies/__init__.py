@@ -1,0 +1,1 @@
+"""Topologies: the fabric as data (plan), the same in Mininet (lab), and its prompt (cli)."""

@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 
 
 class SwitchState(Enum):
+    """State of the provisioning of one switch."""
+
     CONNECTING = "connecting"  # no stream yet, or not again
     SYNCING = "syncing"  # stream open: comparing and writing
     VERIFIED = "verified"  # read back, equal to the plan

@@ -499,9 +499,9 @@ def longest_trip_s(schedule: Schedule) -> float:
     network = schedule.network
     wire_bytes = sum(post.size + 200 * (2 + post.size // 256) for post in schedule.posts)
     extra = sum(2 * fault.value for fault in schedule.faults if fault.kind in ("delay", "reorder"))
-    takes: float = wire_bytes * 8 / network["rate_bps"] / network["spine_share"]
-    extra += 10 * (network["delay_s"] + network["jitter_s"])
-    return takes + extra
+    takes = wire_bytes * 8 / network["rate_bps"] / network["spine_share"]
+    trip_s: float = takes + 10 * (network["delay_s"] + network["jitter_s"]) + extra
+    return trip_s
 
 
 def _edges(fault: SimFault) -> list[float]:

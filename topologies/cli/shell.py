@@ -235,7 +235,7 @@ def _completer(word: CliCommand) -> Callable[..., list[str]]:
 
 
 def _refuser(cure: str) -> Callable[[FabricCLI, str], None]:
-    def do(self: FabricCLI, line: str) -> None:
+    def do(_self: FabricCLI, _line: str) -> None:
         raise CommandError(cure)
 
     do.__doc__ = f"Not in this fabric: {cure}"

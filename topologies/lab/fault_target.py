@@ -24,7 +24,9 @@ class LiveFaultTarget:
     runs in the background.
     """
 
-    def __init__(self, fabric: Fabric, *, delays: bool = True, note: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(
+        self, fabric: Fabric, *, delays: bool = True, note: Callable[[str], None] = lambda _text: None
+    ) -> None:
         self.fabric, self._delays, self._note = fabric, delays, note
         self._timers: list[threading.Timer] = []
 
@@ -68,7 +70,7 @@ class LiveFaultTarget:
         return [inject(a, b, choice.rate or 0.0, pattern=choice.pattern or "", sender=sender, seed=choice.seed)]
 
     def hold_up(
-        self, a: str, b: str, choice: PacketChoice, *, seconds: float, twin: bool, direction: Direction
+        self, a: str, b: str, choice: PacketChoice, *, seconds: float, twin: bool, direction: Direction,  # noqa: ARG002 - refused
     ) -> Holds:  # fmt: skip
         raise FaultError(f"late packets on {a} {b}: {_VIRTUAL_ONLY}")
 
@@ -121,7 +123,9 @@ class LiveFaultTarget:
 
     # ---- CPUs -------------------------------------------------------------------------------------------
 
-    def stall(self, node: str, seconds: float, *, order: Sequence[int] | None, gap_s: float) -> None:
+    def stall(
+        self, node: str, seconds: float, *, order: Sequence[int] | None, gap_s: float,  # noqa: ARG002 - refused
+    ) -> None:  # fmt: skip
         raise FaultError(f"a stall of {node}: {_VIRTUAL_ONLY}")
 
     def vanish(self, host: str) -> None:

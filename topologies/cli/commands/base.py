@@ -92,13 +92,17 @@ WORDS: dict[str, CliCommand] = {}
 """Every word, in the order of `help`."""
 
 
+def _no_words(_fabric: Fabric, _before: list[str]) -> Iterable[str]:
+    return ()
+
+
 def command(
     name: str, group: str, *, complete: Complete | None = None, reads: bool = False
 ) -> Callable[[Run], Run]:  # fmt: skip
     """Make a function a word. Its docstring is the help: a line, then examples."""
 
     def made(run: Run) -> Run:
-        WORDS[name] = CliCommand(name, group, run, complete or (lambda fabric, before: ()), reads)
+        WORDS[name] = CliCommand(name, group, run, complete or _no_words, reads)
         return run
 
     return made
@@ -116,20 +120,23 @@ def arguments(given: Args, usage: str, low: int, high: int | None = None) -> Arg
 
 def known(plan: Plan, name: str) -> str:
     """`name` when it is a node. Raises CommandError with the names that look like it."""
-    return one_of(name, [node.name for node in (*plan.hosts, *plan.switches)], "node")
+    return one_of(name, plan.node_names, "node")
 
 
 def host(plan: Plan, name: str) -> str:
+    """`name` when it is a host. Raises CommandError."""
     if name not in {host.name for host in plan.hosts}:
         raise CommandError(f"no host {name!r} (has: {plan.hosts[0].name} ... {plan.hosts[-1].name})")
     return name
 
 
 def switch(plan: Plan, name: str) -> str:
+    """`name` when it is a switch. Raises CommandError with the names that look like it."""
     return one_of(name, [switch.name for switch in plan.switches], "switch")
 
 
 def one_of(name: str, names: Sequence[str], what: str) -> str:
+    """`name` when it is one of those. Raises CommandError with the names that look like it."""
     if name in names:
         return name
     close = get_close_matches(name, names, n=3)
@@ -138,6 +145,7 @@ def one_of(name: str, names: Sequence[str], what: str) -> str:
 
 
 def two_hosts(session: CliSession, given: Args, usage: str) -> tuple[str, str]:
+    """The two different hosts that were given. Raises CommandError."""
     source, destination = (host(session.plan, name) for name in given[:2])
     if source == destination:
         raise CommandError(f"give two hosts: {usage}")
@@ -167,6 +175,7 @@ def take_link(plan: Plan, given: Args, usage: str) -> tuple[Link, str | None, Ar
 
 
 def is_switch(name: str) -> bool:
+    """Whether a node's name is that of a switch."""
     return not name.startswith("h")
 
 
@@ -178,23 +187,28 @@ def neighbours(plan: Plan, name: str) -> list[str]:
     return list(dict.fromkeys(n for link in plan.links if name in link.ends for n in sorted(link.ends - {name})))
 
 
-def node_names(fabric: Fabric, before: list[str]) -> Iterable[str]:
-    return [node.name for node in (*fabric.plan.hosts, *fabric.plan.switches)]
+def node_names(fabric: Fabric, _before: list[str]) -> Iterable[str]:
+    """Every node."""
+    return fabric.plan.node_names
 
 
-def host_names(fabric: Fabric, before: list[str]) -> Iterable[str]:
+def host_names(fabric: Fabric, _before: list[str]) -> Iterable[str]:
+    """Every host."""
     return [host.name for host in fabric.plan.hosts]
 
 
-def switch_names(fabric: Fabric, before: list[str]) -> Iterable[str]:
+def switch_names(fabric: Fabric, _before: list[str]) -> Iterable[str]:
+    """Every switch."""
     return [switch.name for switch in fabric.plan.switches]
 
 
 def interfaces(fabric: Fabric) -> list[str]:
+    """Every interface of the fabric, NICs included."""
     return [end.interface for link in fabric.plan.links for end in (link.lower, link.upper)]
 
 
 def nodes_and_ports(fabric: Fabric, before: list[str]) -> Iterable[str]:
+    """Every node and every interface."""
     return [*node_names(fabric, before), *interfaces(fabric)]
 
 
@@ -212,6 +226,8 @@ def link_then(*after: str) -> Complete:
 
 
 def switch_then(*after: str) -> Complete:
+    """A switch, then one of `after`."""
+
     def complete(fabric: Fabric, before: list[str]) -> Iterable[str]:
         return after if before else switch_names(fabric, before)
 

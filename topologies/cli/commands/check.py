@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipc.rpc import JsonlClient
-from topologies.cli.commands.table import Style, table
+from topologies.cli.commands.table import Cell, Style, table
 
 CLASSES = ("control", "data")
 TIMEOUT_S = 300.0
@@ -47,7 +47,8 @@ class CheckResult:
         total = len(self.rows)
         if self.ok:
             probed = sum(row["state"] == "ok" for row in self.rows)
-            return f"{probed} of {total} links probed, all well" + (", the others have carrier" * (probed < total))
+            rest = ", the others have carrier" if probed < total else ""
+            return f"{probed} of {total} links probed, all well{rest}"
         counts = {state: sum(row["state"] == state for row in self.bad) for state in ("down", "lossy", "unknown")}
         unknown = counts.pop("unknown")
         what = [f"{count} {state}" for state, count in counts.items() if count]
@@ -80,7 +81,7 @@ class CheckResult:
         }
 
 
-def _cells(row: dict[str, Any]) -> list:
+def _cells(row: dict[str, Any]) -> list[Cell]:
     def lost(name: str) -> str:
         tally = row.get(name)
         return f"{tally['sent'] - tally['back']}/{tally['sent']}" if tally else "-"

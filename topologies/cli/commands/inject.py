@@ -40,7 +40,7 @@ from topologies.cli.commands.base import (
     switch_names,
     take_link,
 )
-from topologies.cli.commands.table import table
+from topologies.cli.commands.table import Cell, table
 from topologies.lab.fault_injection import Injection
 from topologies.lab.fault_target import LiveFaultTarget
 from topologies.plan import Link
@@ -251,7 +251,7 @@ def injected(session: CliSession, given: Args) -> Answer:
     data: list[dict[str, Any]] = [one.to_json() for one in active]
     if not active:
         return Answer("nothing is injected", data)
-    rows = [
+    rows: list[list[Cell]] = [
         [str(one.number), (one.kind.replace("_", " "), "warn"), one.where, one.detail, f"{now - one.at:.1f} s"]
         for one in active
     ]

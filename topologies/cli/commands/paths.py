@@ -22,7 +22,7 @@ from topologies.cli.commands.base import (
     node_names,
     two_hosts,
 )
-from topologies.cli.commands.table import Style, table
+from topologies.cli.commands.table import Cell, Style, table
 
 LOOKS = {"good": "good", "skip": "warn", "assumed_bad": "bad", "denied": "bad", "unknown": "dim"}
 PROBE_WAIT_S = 1.0
@@ -52,7 +52,7 @@ def evs(session: CliSession, given: Args) -> Answer:
     for one in peer["evs"]:
         one["probes"] = _counted(probes[one["ev"]])
     rows = [_ev_row(one, digits) for one in peer["evs"]]
-    heads = ("EV", "plane", "uplink", "uSID address", "state", "sent", "lost", "loss", "now", "path")
+    heads: tuple[str, ...] = ("EV", "plane", "uplink", "uSID address", "state", "sent", "lost", "loss", "now", "path")
     if not any(one["address"] for one in peer["evs"]):  # modes without an outer header
         heads, rows = heads[:3] + heads[4:], [row[:3] + row[4:] for row in rows]
     right = ("plane", "uplink", "sent", "lost", "loss")
@@ -79,7 +79,7 @@ def _now(probes: dict[str, Any]) -> tuple[str, str]:
     return show_seconds(probes["rtt_s"]), ""
 
 
-def _ev_row(one: dict[str, Any], digits: int) -> list:
+def _ev_row(one: dict[str, Any], digits: int) -> list[Cell]:
     state, sent, lost = one["state"], one["sent"], one["lost"]
     mark = "*" if one["active"] else ""
     why = f" by {', '.join(one['denied_by'])}" if one["denied_by"] else ""
@@ -116,7 +116,7 @@ def sweep(
 
 
 @command("pingall", SEND)
-def pingall(session: CliSession, given: Args) -> str:
+def pingall(session: CliSession, _given: Args) -> str:
     """Probe every path between all pairs of hosts once, as Mininet's pingall does with its one path.
 
     pingall
@@ -128,7 +128,7 @@ def pingall(session: CliSession, given: Args) -> str:
 
 
 @command("pingallfull", SEND)
-def pingallfull(session: CliSession, given: Args) -> str:
+def pingallfull(session: CliSession, _given: Args) -> str:
     """As pingall, with the RTT over the fastest and the slowest path.
 
     pingallfull
@@ -137,7 +137,7 @@ def pingallfull(session: CliSession, given: Args) -> str:
 
 
 @command("pingpair", SEND)
-def pingpair(session: CliSession, given: Args) -> str:
+def pingpair(session: CliSession, _given: Args) -> str:
     """pingall between the first host and the first one in another rack.
 
     pingpair
@@ -147,7 +147,7 @@ def pingpair(session: CliSession, given: Args) -> str:
 
 
 @command("pingpairfull", SEND)
-def pingpairfull(session: CliSession, given: Args) -> str:
+def pingpairfull(session: CliSession, _given: Args) -> str:
     """pingpair with RTTs.
 
     pingpairfull
@@ -252,7 +252,7 @@ def _change_denylist(session: CliSession, given: Args, op: str) -> str:
 def _place(session: CliSession, given: Args) -> dict[str, str]:
     plan = session.plan
     if len(given) == 2:
-        link = plan.link(*given)
+        link = plan.link(given[0], given[1])
         is_nic = link.lower.node in {one.name for one in plan.hosts}
         return {"scope": "nic-plane" if is_nic else "link", "name": link.name}
     tier = plan.switch(given[0]).tier

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO
 
-Cell = "str | tuple[str, str]"
+Cell = str | tuple[str, str]
 _CODES = {"good": "32", "bad": "1;31", "warn": "33", "dim": "2", "head": "1"}
 
 
@@ -29,7 +29,7 @@ class Style:
         return f"\033[{code}m{text}\033[0m" if self.colour and code and text else text
 
 
-def table(style: Style, heads: Sequence[str], rows: Sequence[Sequence], *, right: Sequence[str] = ()) -> str:
+def table(style: Style, heads: Sequence[str], rows: Sequence[Sequence[Cell]], *, right: Sequence[str] = ()) -> str:
     """Lines of a table; columns named in `right` are aligned to the right. No line ends in spaces."""
     cells = [[_pair(cell) for cell in row] for row in rows]
     widths = [
@@ -40,7 +40,7 @@ def table(style: Style, heads: Sequence[str], rows: Sequence[Sequence], *, right
     return "\n".join(lines)
 
 
-def _pair(cell) -> tuple[str, str]:
+def _pair(cell: Cell) -> tuple[str, str]:
     return cell if isinstance(cell, tuple) else (str(cell), "")
 
 

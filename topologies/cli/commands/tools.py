@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, Any
 
 from ipc import processes
 from topologies.cli.commands.base import (
@@ -28,6 +28,9 @@ from topologies.cli.commands.base import (
     switch_names,
     two_hosts,
 )
+
+if TYPE_CHECKING:
+    from topologies.lab.fabric import Fabric
 
 TOOLS = {"bw": "write_bw", "lat": "write_lat", "ping": "ping", "stat": "stat"}
 """Word -> module of hosts.tools."""
@@ -142,7 +145,7 @@ def pcap(session: CliSession, given: Args) -> None:
     capture(session, given)
 
 
-def _trace_complete(fabric, before: list[str]) -> Sequence[str]:
+def _trace_complete(fabric: Fabric, before: list[str]) -> Sequence[str]:
     if len(before) < 2:
         return [one.name for one in fabric.plan.hosts]
     try:
@@ -246,13 +249,13 @@ def run(
         raise CommandError(f"{called}: ended with exit code {code}")
 
 
-def _copy(running: subprocess.Popen[str], out: IO[str]) -> int:
+def _copy(running: subprocess.Popen[Any], out: IO[str]) -> int:
     """Copy what a process says until it ends; its exit code. In a session of its own, it gets our Ctrl-C once."""
     while True:
         try:
             for line in running.stdout or ():
                 out.write(line)
                 out.flush()
-            return running.wait()
+            return int(running.wait())
         except KeyboardInterrupt:
             running.send_signal(signal.SIGINT)
