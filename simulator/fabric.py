@@ -79,9 +79,9 @@ class VirtualFabric:
         self._configs: dict[str, Config] = {}
         """Those asked for so far, by node."""
         self.rng = Random(f"{seed}/fabric")
-        """Dice of what belongs to no port or host; workloads may use it too."""
+        """Random source of whatever belongs to no port or host; workloads may use it too."""
         self.queue = EventQueue()
-        """Time, and what is left to happen."""
+        """Virtual time and the events still to come."""
         self.events_done = 0
         """Entries of the event queue handled so far."""
         self.links = links or LinkProfile()
@@ -97,7 +97,7 @@ class VirtualFabric:
             )
         self.keep_events = keep_events
         self.news = False
-        """A host told its application something since run_until looked."""
+        """An application got an event since run_until last looked."""
         self.tracer = Tracer(trace if callable(trace) else None) if trace else None
         self.wires = self._open_wires() if wire else None
         """The codecs, when packets travel as bytes."""
@@ -122,7 +122,7 @@ class VirtualFabric:
         return Wires(self.plan, self.srv6, self.config_of(self.plan.hosts[0].name))
 
     def config_of(self, host: str) -> Config:
-        """The engine configuration of a host. Without `ev_fifo` where switches spray: no EV keeps its order there."""
+        """Engine configuration of a host. Without `ev_fifo` where switches spray: no EV keeps its order there."""
         found = self._configs.get(host)
         if found is None:
             config = self._config
@@ -249,7 +249,7 @@ class VirtualFabric:
 
     @property
     def heap(self) -> Heap:
-        """What is left to happen."""
+        """Events still to come."""
         return self.queue.heap
 
     def push(self, at: float, handler: Handler, argument: Any) -> None:
@@ -281,14 +281,14 @@ class VirtualFabric:
         return held
 
     def kick(self) -> None:
-        """Let all engines look whether they have something to send; done by itself after `at` and by run_until."""
+        """Ask every engine for packets to send; `at` and run_until do so by themselves."""
         for host in self.hosts.values():
             host.kick()
 
     def run_until(self, stop: float | Callable[[], bool], *, limit_s: float = 3600.0) -> bool:
         """Run to a time, or until a predicate holds; True when it was reached.
 
-        A predicate is asked whenever a host told its application something; False when nothing is left to happen or
+        A predicate is evaluated whenever an application got an event; False when no event is left or
         `limit_s` seconds of virtual time have passed. With a time, `now` is that time afterwards.
         """
         self.kick()
@@ -299,7 +299,7 @@ class VirtualFabric:
         return True
 
     def run_for(self, seconds: float) -> None:
-        """Let time pass."""
+        """Run for a while."""
         self.run_until(self.now + seconds)
 
     def _run(self, end: float, stop: Callable[[], bool] | None) -> bool:
@@ -437,7 +437,7 @@ class VirtualFabric:
             self._clear_wire(ports)
 
     def _clear_wire(self, ports: list[EgressPort]) -> None:
-        """What is on the wire of a dead link never arrives."""
+        """Lose the packets on the wire of a dead link."""
         kept = []
         for entry in self.heap:
             frame = entry[3]
@@ -450,7 +450,7 @@ class VirtualFabric:
         heapq.heapify(self.heap)
 
     def _port_event(self, port: EgressPort, now: float) -> None:
-        """A node learns of its port."""
+        """Tell a node of its port's state."""
         if port.node in self.hosts:
             self.hosts[port.node].port_changed(port.plane, now)
         else:
@@ -459,7 +459,7 @@ class VirtualFabric:
     # ---- packets ------------------------------------------------------------------------------------------
 
     def frame(self, host: VirtualHost, packet: Any, plane: int, peer: str) -> Frame:
-        """What a NIC makes of an engine's record."""
+        """Frame of an engine's packet record."""
         target = self.hosts[peer].plan_host
         inner = _INNER_BYTES.get(type(packet)) or packet.size
         common = (

@@ -99,7 +99,7 @@ class NoControlPlane:
 
 
 class _Hold:
-    """One fault's share in a place: `free` is called when it was the last one there."""
+    """Share of one fault in a place; `free` is called when the last one there ends."""
 
     __slots__ = ("free", "place")
 
@@ -115,13 +115,13 @@ class _Flapping:
         self._stopped = False
 
     def schedule(self, begin: float) -> None:
-        """One turn that begins at a time, seconds."""
+        """Schedule one turn that begins at a time, seconds."""
         for link in self._links:
             self._target.fabric.at(begin, partial(self._set, link, up=False))
             self._target.fabric.at(begin + self._down_s, partial(self._set, link, up=True))
 
     def go_on(self) -> None:
-        """Turns without end."""
+        """Schedule turns without end."""
         if not self._stopped:
             fabric = self._target.fabric
             self.schedule(fabric.now)
@@ -227,7 +227,7 @@ class VirtualFaultTarget:
         return holds
 
     def _planned(self, port: EgressPort) -> Line:
-        """The line of a port as at first."""
+        """Line of a port as the fabric was made with."""
         hosts, links = self.fabric.hosts, self.fabric.links
         return links.nic if port.node in hosts or port.neighbour in hosts else links.fabric
 
@@ -248,7 +248,7 @@ class VirtualFaultTarget:
         return [_Hold(None, flapping.stop)]
 
     def _turns(self, period_s: float, times: int) -> list[float]:
-        """When the turns of a flap begin, from now on."""
+        """Times at which the turns of a flap begin, from now on."""
         return [self.fabric.now + number * period_s for number in range(times)]
 
     # ---- switches ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A packet on the way through a virtual fabric, with what switches look at beside it.
+"""Packets on their way through a virtual fabric, with the fields that switches look at.
 
 A `Frame` carries the engine's record; marks and trims change the record as the wire would. A `WireFrame` carries the
 real bytes: switches then read and write only those, and the receiving NIC decodes what arrived.
@@ -18,7 +18,7 @@ AnyFrame = TypeVar("AnyFrame", bound="Frame")
 
 
 class LastPort(Protocol):
-    """What a frame tells of the port that it left by last."""
+    """Egress port that a frame left by last."""
 
     node: str
     plane: int
@@ -64,7 +64,7 @@ class Frame:
         return twin
 
     def mark(self) -> None:
-        """CE."""
+        """Set CE."""
         self.marked = True
         self.packet.ecn = ECN_CE
 

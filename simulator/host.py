@@ -59,20 +59,20 @@ class HostEngine(Protocol):
 
 
 class HostNetwork(Protocol):
-    """What a host uses of its fabric."""
+    """Interface of a fabric to its hosts."""
 
     queue: EventQueue
     host_profile: HostProfile
     keep_events: bool
     news: bool
-    """A host told its application something."""
+    """An application got an event."""
 
     @property
     def wires(self) -> FrameDecoder | None:
         """The codecs, when packets travel as bytes."""
 
     def frame(self, host: VirtualHost, packet: Any, plane: int, peer: str) -> Frame:
-        """What a NIC makes of an engine's record."""
+        """Frame of an engine's packet record."""
 
 
 class VirtualHost:
@@ -85,7 +85,7 @@ class VirtualHost:
         self.name = host.name
         self.endpoint = endpoint
         self.engine: HostEngine = endpoint
-        """What is called of it: the endpoint itself, or who watches it."""
+        """Where its calls go: the endpoint, or the stand-in that watches it."""
         self.ports: list[NicPort] = []
         self.events: list[Event] = []
         self.dropped: Counter[str] = Counter()
@@ -95,7 +95,7 @@ class VirtualHost:
         self._on_completion: dict[int, Callable[[Completion], None]] = {}
         self._due = False
         self._wake: float | None = None
-        """What next_timer() said last."""
+        """Last value of next_timer()."""
         self._timer: float | None = None
         """When the earliest timer event in the queue comes."""
         self.lives = 0
@@ -125,17 +125,17 @@ class VirtualHost:
         self._on_completion[qpn] = handler
 
     def collect(self) -> bool:
-        """Tell now what the engine has told since it was last asked; True when there was anything."""
+        """Pass on the engine's pending events now; True when there were any."""
         return self._tell(self.engine.events())
 
     def kick(self) -> None:
-        """Something was posted: let the engine send at this instant."""
+        """Let the engine send at this instant: work was posted."""
         self._request(self._queue.now)
 
     # ---- process ----------------------------------------------------------------------------------------
 
     def stall(self, seconds: float, order: Sequence[int] | None = None, gap_s: float = 0.0) -> None:
-        """Do nothing for a while; see faults.StallFault."""
+        """Take the CPU for a while; see faults.StallFault."""
         queue = self._queue
         if self._unread is not None:
             self._stalled_until, self._unread = -1.0, None
@@ -189,22 +189,22 @@ class VirtualHost:
 
     @property
     def stalled(self) -> bool:
-        """It has no CPU now."""
+        """Whether it has no CPU now."""
         return self._queue.now < self._stalled_until
 
     @property
     def stalled_for_ever(self) -> bool:
-        """Its stall has no end in any run."""
+        """Whether its stall outlasts every run."""
         return self._unread is None and self._stalled_until > FOREVER_S
 
     def vanish(self) -> None:
-        """The process dies; see faults.VanishFault."""
+        """End the process; see faults.VanishFault."""
         self.alive = False
         self._stalled_until, self._unread = inf, None
         self._waiting.clear()
 
     def begin(self, endpoint: Endpoint) -> None:
-        """Another process with an engine of its own; it looks at its ports first."""
+        """Begin another process with an engine of its own; it looks at its ports first."""
         now = self._queue.now
         self.endpoint = self.engine = endpoint
         self.alive = True
@@ -221,7 +221,7 @@ class VirtualHost:
     # ---- network ----------------------------------------------------------------------------------------
 
     def receive(self, frame: Frame, now: float) -> None:
-        """A frame arrived on the port of its plane."""
+        """Take a frame that arrived on the port of its plane."""
         if now < self._stalled_until and self._holds(frame):
             return
         if frame.corrupt:
@@ -235,7 +235,7 @@ class VirtualHost:
             heappush(queue.heap, (now, queue.next_serial(), self._pump, None))
 
     def receive_bytes(self, frame: Frame, now: float) -> None:
-        """As `receive`, with the bytes decoded first."""
+        """Decode the bytes of a frame, then do as `receive` does."""
         if now < self._stalled_until and self._holds(frame):
             return
         port, wires = frame.port, self._fabric.wires
@@ -249,7 +249,7 @@ class VirtualHost:
         self._request(now)
 
     def port_changed(self, plane: int, now: float) -> None:
-        """The port of a plane may have gone up or down: tell the engine how it stands."""
+        """Tell the engine the state of a plane's port, which may have changed."""
         if now < self._stalled_until:
             self._port_news.add(plane)
             return
@@ -257,7 +257,7 @@ class VirtualHost:
         self._request(now)
 
     def on_room(self, now: float) -> None:
-        """A port that was full has room again."""
+        """Let the engine send: a port that was full has room again."""
         self._request(now)
 
     def _request(self, now: float) -> None:
@@ -271,7 +271,7 @@ class VirtualHost:
         self._request(now)
 
     def _pump(self, _: object, now: float) -> None:
-        """Everything the engine wants at this instant."""
+        """Do everything the engine wants at this instant."""
         self._due = False
         engine = self.engine
         if now < self._stalled_until:
@@ -321,7 +321,7 @@ class VirtualHost:
         return more
 
     def _tell(self, events: list[Event]) -> bool:
-        """Events to those who listen; True when there were any."""
+        """Pass events on to the listeners; True when there were any."""
         if not events:
             return False
         fabric = self._fabric

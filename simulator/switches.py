@@ -27,7 +27,7 @@ Chooser = Callable[["VirtualT0", Frame], "int | None"]
 
 
 class VirtualSwitch:
-    """What T0 and T1 share. `dropped`: packets by reason, `no_route`, `blackhole`, `power`."""
+    """Base of T0 and T1. `dropped`: packets by reason, `no_route`, `blackhole`, `power`."""
 
     __slots__ = (
         "_waiting", "blackhole", "downlinks", "dropped", "idle", "name", "observer", "plane", "power", "racks",
@@ -87,14 +87,14 @@ class VirtualSwitch:
         self.port_changed()
 
     def port_changed(self) -> None:
-        """A port of ours went up or down."""
+        """Note that a port went up or down."""
 
     def receive(self, frame: Frame, now: float) -> None:
         raise NotImplementedError
 
 
 class VirtualT0(VirtualSwitch):
-    """The leaf of a rack."""
+    """T0 of a rack."""
 
     __slots__ = ("_choose", "live", "pruned", "rack", "rng", "seed", "structure", "widths")
 
@@ -146,12 +146,12 @@ class VirtualT0(VirtualSwitch):
         return frame.port is not None and frame.port.node[0] == "h"
 
     def _choose_own(self, frame: Frame) -> bool:
-        """Inside a rack the EV decides nothing, but in SRv6 its plane must be this one."""
+        """Whether the EV fits a path inside the rack: in SRv6 its plane must be this one, else any will do."""
         return self._choose is not srv6 or self.widths.plane(frame.ev) == self.plane
 
 
 class VirtualT1(VirtualSwitch):
-    """A spine."""
+    """T1 of a plane."""
 
     __slots__ = ()
 
@@ -195,13 +195,13 @@ def flow_ecmp(t0: VirtualT0, frame: Frame) -> int | None:
 
 
 def switch_spray(t0: VirtualT0, frame: Frame) -> int | None:
-    """Dice."""
+    """Random live uplink."""
     live = t0.live_towards(frame.rack)
     return live[int(t0.rng.random() * len(live))] if live else None
 
 
 def _hash(key: str) -> int:
-    """Spread well in its low bits, which a CRC of similar keys is not; the same in every run of Python."""
+    """Hash of a key, well spread in its low bits, unlike a CRC of similar keys; the same in every run of Python."""
     value = crc32(key.encode()) * 0x9E3779B1 & 0xFFFFFFFF
     return value >> 16 ^ value & 0xFFFF
 

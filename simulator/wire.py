@@ -88,14 +88,14 @@ class Wires:
 
     @staticmethod
     def switch(switch: Switch) -> VirtualSwitch:
-        """A switch of SRv6 mode that forwards by bytes."""
+        """SRv6 switch that forwards by bytes."""
         return Srv6Switch(switch)
 
     def frame(
         self, host: VirtualHost, packet: Any, size: int, source: str, target: str, rack: int, downlink: int, plane: int,
         control: bool, trimmable: bool,
     ) -> WireFrame:  # fmt: skip
-        """A frame with its bytes."""
+        """Frame of a packet with its bytes."""
         data = self.encode(host, packet, plane, target)
         return WireFrame(packet, size, source, target, rack, downlink, plane, control, trimmable, self, data)
 
@@ -142,7 +142,7 @@ class Wires:
         return sender[0].name, self._codec(host).decode(packet, plane)
 
     def look(self, frame: WireFrame) -> None:
-        """Read again what switches go by: class, ECN, and without SRv6 the destination and the EV."""
+        """Read the fields that switches go by again: class, ECN, and without SRv6 the destination and the EV."""
         data = frame.data
         traffic_class = (data[IP] << 4 | data[IP + 1] >> 4) & 0xFF
         dscp, frame.ect = traffic_class >> 2, traffic_class & 3 != ECN_NOT_ECT

@@ -66,7 +66,7 @@ def observation(method: Callable[P, None]) -> Callable[P, None]:
 
     @functools.wraps(method)
     def heard(*given: P.args, **named: P.kwargs) -> None:
-        tap = given[0].tap  # type: ignore[attr-defined]
+        tap: Tap | None = getattr(given[0], "tap", None)
         if tap is not None:
             tap(method.__name__, {**dict(zip(names, given[1:], strict=False)), **named})
         method(*given, **named)
@@ -513,7 +513,7 @@ class FaultCorrelator:
         return found
 
     def _forwards(self, key: Hashable, plane: int) -> bool:
-        path = self._paths.get(key, plane)  # type: ignore[arg-type]
+        path = self._paths.get(key, plane) if isinstance(key, tuple) else None
         return path is not None and path.forwards
 
     def _with_sure_direction(self, finding: Finding, by_key: dict[Hashable, Symptom], now: float) -> Finding:

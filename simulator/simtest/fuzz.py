@@ -1,4 +1,4 @@
-"""What is fuzzed: each target takes arbitrary bytes and must come through without an exception of its own.
+"""Fuzz targets: each takes arbitrary bytes and must come through without an exception of its own.
 
     wire        the struct codec: a record or WireError; what is accepted survives encoding and decoding again
     scapy       the scapy codec, held against the struct codec: same verdict, same record
@@ -222,7 +222,7 @@ class Victims:
             self.qps[name].connect(peer, self.qps[peer].attributes(self.regions[peer]), evs, 0.0)
 
     def honest(self, seconds: float, limit: int = 40) -> None:
-        """Let the two talk for a while."""
+        """Let the two endpoints exchange packets for a while."""
         end = self.now + seconds
         for _ in range(limit):
             moved = False
@@ -242,7 +242,7 @@ class Victims:
         self.now = max(self.now, end)
 
     def check(self) -> None:
-        """Fences stand, and nothing grows with what a packet claims."""
+        """Check that fences stand and that nothing grows with the claims of packets."""
         for name in "ab":
             memory, qp, endpoint = self.memory[name], self.qps[name], self.ends[name]
             assert memory.startswith(_FENCE) and memory.endswith(_FENCE), "written outside the region"

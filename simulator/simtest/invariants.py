@@ -80,7 +80,7 @@ _IN_ROTATION = (EvState.GOOD, EvState.SKIP)
 
 
 class Violation(AssertionError):  # noqa: N818 - a finding of a run, not an error of the program
-    """An invariant does not hold. `invariant` is its key in INVARIANTS."""
+    """Violation of an invariant; `invariant` is its key in INVARIANTS."""
 
     def __init__(self, invariant: str, detail: str, at: float = 0.0) -> None:
         super().__init__(f"{invariant}: {detail} (at {at:.6f} s)")
@@ -130,7 +130,7 @@ class Lane:
         self.imms_due: deque[Posted] = deque()
 
     def connect(self, sender_qp: EngineQueuePair, receiver_qp: EngineQueuePair, pmtu: int) -> None:
-        """Both QPs exist and their first PSNs are known."""
+        """Begin the account: both QPs exist and their first PSNs are known."""
         self.sender_qp, self.receiver_qp, self.pmtu = sender_qp, receiver_qp, pmtu
         self.first_psn = self.next_psn = self.end_psn = sender_qp.first_psn
         self.cack = self.known = self.first_psn - 1
@@ -180,13 +180,13 @@ class Lane:
             self.imms_due.append(posted)
 
     def imms_open(self) -> int:
-        """WriteIMM posted and not completed."""
+        """Number of WriteIMM posted and not completed."""
         return sum(p.imm is not None for p in self.posted[self.ended :])
 
     # ---- what arrives at the receiver -------------------------------------------------------------------
 
     def arrived(self, packet: Write) -> None:
-        """A whole data packet is about to be handed to the receiver's engine."""
+        """Note a whole data packet that is about to be handed to the receiver's engine."""
         psn = unwrap(packet.psn, self.cack)
         offset = psn - self.cack - 1
         if offset < 0 or offset >= self.mpr or self.above >> offset & 1:
@@ -207,7 +207,7 @@ class Lane:
     # ---- what the receiver says -------------------------------------------------------------------------
 
     def claims(self, packet: Packet) -> str | None:
-        """What a SACK or Transport ACK of the receiver claims without right, or None."""
+        """False claim of a SACK or Transport ACK of the receiver, in words; None when all is true."""
         if type(packet) is Sack:
             cack = unwrap(packet.cack_psn, self.cack)
             if cack > self.cack:
@@ -227,7 +227,7 @@ class Lane:
         return None
 
     def heard(self, packet: Packet, now: float) -> None:
-        """A SACK or ACK is about to be handed to the sender's engine."""
+        """Note a SACK or ACK that is about to be handed to the sender's engine."""
         if type(packet) is Sack:
             cack = unwrap(packet.cack_psn, self.known)
         elif type(packet) is TransportAck and packet.syndrome == Syndrome.ACK:
@@ -241,7 +241,7 @@ class Lane:
 
 
 class QpSide:
-    """A host under watch."""
+    """Watched host: its endpoint, ports, and what it has heard of peers."""
 
     def __init__(self, name: str, endpoint: Endpoint) -> None:
         self.name, self.endpoint = name, endpoint
@@ -262,7 +262,7 @@ class QpSide:
         """What the host calls."""
 
     def peer_up(self, peer: str, plane: int, now: float) -> bool:
-        """Whether the peer's port may be taken for up, by what it told last, which counts for a while only."""
+        """Whether the peer's port may be taken for up, by its last port status update, whose lease ends."""
         known = self.peer_ports.get(peer)
         if known is None or peer in self.reborn:
             return True
@@ -374,7 +374,7 @@ class InvariantChecker:
         self.on_events(side)
 
     def on_sent(self, side: QpSide, out: list[tuple[int, str, Packet]], all_free: bool, now: float) -> None:
-        """What an endpoint sends in one call."""
+        """Check the packets of one transmit call."""
         lanes: set[Lane] = set()
         last: dict[int, tuple[Lane, Write]] = {}
         for plane, peer, packet in out:
@@ -402,7 +402,7 @@ class InvariantChecker:
             self.on_events(side)
 
     def _lane_of(self, side: QpSide, peer: str, packet: Write) -> Lane | None:
-        """Whose packet it is; other lives of a connection have other R_Keys."""
+        """Lane of a packet; other lives of a connection have other R_Keys."""
         for lane in self._to.get((peer, packet.dest_qp), ()):
             if lane.sender is side and lane.region.rkey == packet.rkey:
                 return lane
@@ -476,7 +476,7 @@ class InvariantChecker:
                         raise self.violation("timers", f"{lane.name}: PSN {sent.psn} is still in flight, {late}")
 
     def check_memory(self) -> None:
-        """State is bounded by what was ever in flight at one time, and by the EVs there are."""
+        """Check that state is bounded by the most that was ever in flight, and by the number of EVs."""
         for side in self.sides.values():
             limit = SPARE_ENTRIES
             for lane in self.lanes:
@@ -489,7 +489,7 @@ class InvariantChecker:
                     raise self.violation("memory", f"{side.name}: {entries:,} entries in {where}, {plenty} are plenty")
 
     def check_balance(self, lane: Lane, all_free: bool) -> None:
-        """§5.5: all ports up and free, every EV in its place: planes differ by one packet at most.
+        """Check §5.5: with all ports up and free and every EV in its place, planes differ by one packet at most.
 
         Whatever takes a turn without a new data packet (a probe, a packet sent again elsewhere) starts the count anew.
         """
@@ -545,7 +545,7 @@ class InvariantChecker:
                 raise self.violation(self._innocent, what)
 
     def _hasty(self, event: PacketLost) -> bool:
-        """A packet is judged lost before its timer, which no silence of a host justifies."""
+        """Whether a packet was judged lost before its timer, which no silence of a host justifies."""
         return event.cause is not LossCause.TIMEOUT and event.plane not in self._dubious
 
     def _completed(self, lane: Lane, event: Completion) -> None:
@@ -577,7 +577,7 @@ class InvariantChecker:
             raise self.violation("placed", f"{lane.name}: immediate {event.imm:#x} comes before its bytes")
 
     def _failed(self, lane: Lane, back: Lane, event: QpError) -> None:
-        """A QP failed: it must be for lack of any progress, through the whole budget (§5.11)."""
+        """Check a QP's failure: only a whole budget without progress justifies it (§5.11)."""
         config = lane.sender_qp.config
         limit = config.retry_limit
         if event.status is Status.REMOTE_ACCESS and lane.receiver_qp.state is EngineQpState.ERROR:
@@ -596,7 +596,7 @@ class InvariantChecker:
     # ---- EV signals -------------------------------------------------------------------------------------
 
     def on_signal(self, profile: EvProfile, ev: Ev, old: EvState, signal: EvSignal, new: EvState, _now: float) -> None:
-        """An EV was told something: the move must be the table's, and what the signal says must have happened."""
+        """Check an EV signal: the move must be the table's, and its cause must have happened."""
         known = self._states[ev]
         if old is not known and not (known is EvState.SKIP and old is EvState.GOOD):
             raise self.violation("states", f"{ev!r} was {known.name}, is {old.name} without a signal")
@@ -630,7 +630,7 @@ class InvariantChecker:
     # ---- the end ----------------------------------------------------------------------------------------
 
     def at_the_end(self) -> None:
-        """Nothing is on its way any more: the last account."""
+        """Check the final account, with no packet in flight."""
         for side in self.sides.values():
             self.on_events(side)
         for lane in self.lanes:

@@ -56,7 +56,7 @@ AFTERMATH_S = 0.05
 
 @dataclass
 class SimResult:
-    """How a run went."""
+    """Result of a run."""
 
     seed: int
     violation: Violation | None = None
@@ -96,7 +96,7 @@ class Simulation:
         if schedule.kind == "slow" and not schedule.faults:
             self.watch.trip_s = self.trip_s
         self.edges = sorted({0.0, *(edge for fault in schedule.faults for edge in _edges(fault))})
-        """When something breaks or is mended."""
+        """Times at which something breaks or is mended."""
         named = sorted({name for pair in schedule.qps for name in pair})
         self.sides = {name: self._side(name, self.fabric.host(name).endpoint) for name in named}
         self.lanes: dict[tuple[int, int], Lane] = {}
@@ -207,7 +207,7 @@ class Simulation:
     # ---- processes and QPs that come and go -------------------------------------------------------------
 
     def _die(self, fault: SimFault) -> None:
-        """The process of a host is gone, with all that it wanted to send."""
+        """End the process of a host, with all that it wanted to send."""
         self.fabric.host(fault.where).vanish()
         for lane in self.lanes.values():
             if lane.sender.name == fault.where:
@@ -221,7 +221,7 @@ class Simulation:
             side.reborn.add(fault.where)
 
     def _reconnect(self, fault: SimFault) -> None:
-        """Somebody told both ends out of band: their connections are made anew."""
+        """Make the connections of a host anew, as if both ends had been told out of band."""
         for number, names in enumerate(self.schedule.qps):
             if fault.where not in names:
                 continue
@@ -234,7 +234,7 @@ class Simulation:
             self._connect(number, fault.until or 0.0, FOREVER_S, fault)
 
     def _destroy(self, fault: SimFault) -> None:
-        """A host forgets one QP, and its peer hears nothing of it."""
+        """Destroy one QP of a host; its peer hears nothing of it."""
         for side in (0, 1):
             lane = self.lanes[int(fault.value), side]
             if lane.receiver.name == fault.where:
@@ -256,7 +256,7 @@ class Simulation:
             lane.post(self.fabric.now)
 
     def _order(self, fault: SimFault, begin: bool) -> None:
-        """An order of the controller or the application to one host, or its withdrawal."""
+        """Give an order of the controller or the application to one host, or withdraw it."""
         for lane in self.lanes.values():
             if fault.kind == "deny":
                 if lane.sender.name == fault.where:
@@ -270,7 +270,7 @@ class Simulation:
                     qp.set_mpr(128 if begin else lane.mpr)
 
     def over(self, lane: Lane) -> bool:
-        """Nothing more will come of this direction."""
+        """Whether this direction is done."""
         if lane.closed or self._mute(lane.sender.name):
             return True
         if lane.doomed and lane.sender_qp.config.retry_limit is None:
@@ -283,17 +283,17 @@ class Simulation:
         return all(self.over(lane) for lane in (*self.lanes.values(), *self.old_lanes)) and not self._reborn_later()
 
     def _reborn_later(self) -> bool:
-        """A connection will be made anew, with work of its own."""
+        """Whether a connection will be made anew, with work of its own."""
         now = self.fabric.now
         return any(f.kind == "restart" and f.until is not None and now < f.until for f in self.schedule.faults)
 
     def _mute(self, host: str) -> bool:
-        """A host whose process is gone, or has no CPU for ever."""
+        """Whether a host's process is gone, or has no CPU for ever."""
         found = self.fabric.host(host)
         return not found.alive or found.stalled_for_ever
 
     def _bound(self, lane: Lane, number: int) -> float | None:
-        """How long a direction may be silent; None = as long as it likes. A QP whose neighbour's peer is gone, and
+        """Longest silence of a direction, seconds; None: no bound. A QP whose neighbour's peer is gone, and
         nothing else is wrong, gives up its place to what expires once: it waits for two timers at most.
         """
         config = lane.sender_qp.config
@@ -333,7 +333,7 @@ class Simulation:
 
     @staticmethod
     def _state(lane: Lane) -> str:
-        """A stuck direction in a line."""
+        """State of a stuck direction in a line."""
         qp = lane.sender_qp
         states = Counter(ev.state.name for ev in qp.paths.profile)
         flight = qp.requestor.flight
@@ -345,7 +345,7 @@ class Simulation:
     # ---- running ----------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """To the end. Raises Violation."""
+        """Run to the end. Raises Violation."""
         fabric = self.fabric
         last = max([HEALED_S, *(post.at for post in self.schedule.posts)])
         try:
@@ -369,7 +369,7 @@ class Simulation:
         self.watch.at_the_end()
 
     def _check_ports(self, last: float) -> None:
-        """*ports*: when what was told before holds no longer, everybody knows what everybody's ports are like."""
+        """*ports*: raises Violation unless, with all leases over, each end knows the other's ports."""
         fabric = self.fabric
         refresh = max(side.endpoint.config.port_status_refresh_s for side in self.sides.values())
         fabric.run_until(max(fabric.now, last) + (LEASE_REFRESHES + 1) * refresh + 2 * self.trip_s + 0.5)
@@ -411,7 +411,7 @@ class _Poster:
 
 
 class _Listener:
-    """Completions make room for WriteIMM that had to wait."""
+    """Listener of a host: completions make room for WriteIMM that had to wait."""
 
     def __init__(self, simulation: Simulation, host: str) -> None:
         self.simulation, self.host = simulation, host
@@ -465,7 +465,7 @@ _REFUSING = ("bitmap_packets", "work_slots", "rx_buffer_bytes", "dynamic_mpr")
 
 
 def is_calm(schedule: Schedule, configs: dict[str, Config]) -> bool:
-    """No faults, queues that hold everything, and timers longer than all of it takes: nothing may ever be lost."""
+    """Whether nothing may ever be lost: no faults, queues that hold everything, timers longer than the whole run."""
     network = schedule.network
     if network["jitter_s"] or any(fault.kind != "stall" or fault.until is None for fault in schedule.faults):
         return False
@@ -484,7 +484,7 @@ def is_calm(schedule: Schedule, configs: dict[str, Config]) -> bool:
 
 
 def _stops_between_ports(schedule: Schedule) -> bool:
-    """A host is held up once more before it has come round its ports: one of them is left unread for longer than an
+    """Whether a host stalls again before it has read all its ports: one of them is left unread for longer than an
     engine allows for (RoundTrips.rest_s), while what was read before is answered.
     """
     stalls = [fault for fault in schedule.faults if fault.kind == "stall" and fault.until is not None]
@@ -505,7 +505,7 @@ def longest_trip_s(schedule: Schedule) -> float:
 
 
 def _edges(fault: SimFault) -> list[float]:
-    """When a fault begins and ends, and when the last of what it does is over: frames late, ports read with gaps."""
+    """Times at which a fault begins, ends, and has had its last effect: late frames, ports read with gaps."""
     if fault.until is None:
         return [fault.at]
     longer = {"flap": 2 * fault.value, "late": fault.value, "stall": 32 * fault.value}

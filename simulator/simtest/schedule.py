@@ -1,4 +1,4 @@
-"""What one simulated run does: a record of plain values, drawn from a seed, stored as JSON, shrunk piece by piece.
+"""Schedule of one simulated run: a record of plain values, drawn from a seed, stored as JSON, shrunk piece by piece.
 
 Times are seconds of virtual time from the start. Links are named as in the Mininet CLI (`p0-t0-0 p0-t1-1`), switches
 and hosts by their names in the plan. Everything here is data: run.py gives it meaning.
@@ -37,7 +37,7 @@ STALL_S = 1.0
 
 
 class ScheduleError(ValueError):
-    """A schedule file does not say what a schedule has to; the message says what is wrong."""
+    """Bad schedule file; the message says what is wrong."""
 
 
 @dataclass(frozen=True)
@@ -120,11 +120,11 @@ class Schedule:
 
     @property
     def lasting(self) -> bool:
-        """Some fault never ends."""
+        """Whether some fault never ends."""
         return any(fault.until is None for fault in self.faults if fault.kind not in ("restart", "destroy"))
 
     def plan_of(self) -> Plan:
-        """Raises PlanError."""
+        """Plan of its fabric. Raises PlanError."""
         return Plan.from_json(self.plan)
 
     def configs(self) -> dict[str, Config]:
@@ -399,7 +399,7 @@ SURE = 1 << 16
 
 
 def draw_config(rng: Random) -> dict[str, Any]:
-    """Some keys off their defaults."""
+    """Configuration with some keys off their defaults."""
     config: dict[str, Any] = {"pmtu_bytes": rng.choice((256, 256, 256, 512, 1024)), "timeout": 14}
     eager = rng.choice((0.1, 0.3, 0.7))
     for key, values in _KEYS.items():
@@ -565,7 +565,7 @@ def _lasting(rng: Random, plan: Plan, named: list[str]) -> SimFault:
 
 
 def _stalled(rng: Random, plan: Plan, named: list[str]) -> tuple[str, float, str]:
-    """Who has no CPU, seconds between the ports it reads afterwards, and their order."""
+    """Node without CPU, seconds between the ports it reads afterwards, and their order."""
     who = rng.random()
     if who < 0.15:
         return rng.choice(plan.switches).name, 0.0, ""

@@ -46,7 +46,7 @@ def shrink(
 
 
 def _sound(schedule: Schedule) -> bool:
-    """Names in it exist."""
+    """Whether all names in it exist."""
     try:
         Schedule.from_json(schedule.to_json())
         plan = schedule.plan_of()

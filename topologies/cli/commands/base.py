@@ -1,4 +1,4 @@
-"""What a word is: a function with a name, help, completion; and what it is given to work with.
+"""Commands of the CLI: a function with a name, help and completion; its session and arguments.
 
 A word gets a `CliSession` and its arguments and returns what to say: text, or an `Answer` that is data as well
 (`--json`). Every mistake raises an error whose text is one line with what would have worked: CommandError here,
@@ -25,23 +25,23 @@ OFF = ("off", "none", "0", "0%")
 
 
 class CommandError(Exception):
-    """A word was not used as it must be; the text says how."""
+    """Wrong use of a command; the text says what would be right."""
 
 
 class BackgroundTransfers(Protocol):
-    """Transfers that go on beside the prompt; topologies.cli.commands.transfers.Transfers are some."""
+    """Transfers in the background, as topologies.cli.commands.transfers.Transfers has them."""
 
     def begin(self, given: Args) -> None:
-        """As the word `send` has it. Raises CommandError."""
+        """Begin a transfer, with the arguments of `send`. Raises CommandError."""
 
     def wait(self) -> int:
-        """Wait for all; how many failed since the last time."""
+        """Wait for all; the number that failed since the last call."""
         ...
 
 
 @dataclass
 class CliSession:
-    """What words work with: the fabric, where to write, how it looks there."""
+    """Session of a CLI: the fabric, the output stream and its style."""
 
     fabric: Fabric
     out: IO[str]
@@ -56,7 +56,7 @@ class CliSession:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a reading word found out: text for people, data for `--json`."""
+    """Result of a reading command: text for people, data for `--json`."""
 
     text: str
     data: Any
@@ -68,7 +68,7 @@ Complete = Callable[["Fabric", list[str]], Iterable[str]]
 
 @dataclass(frozen=True)
 class CliCommand:
-    """One word of the CLI."""
+    """One command of the CLI."""
 
     name: str
     group: str
@@ -89,7 +89,7 @@ class CliCommand:
 
 LOOK, BREAK, SEND, OPEN = "Look", "Break and heal", "Send", "Look inside"
 WORDS: dict[str, CliCommand] = {}
-"""Every word, in the order of `help`."""
+"""Every command, in the order of `help`."""
 
 
 def _no_words(_fabric: Fabric, _before: list[str]) -> Iterable[str]:
@@ -99,7 +99,7 @@ def _no_words(_fabric: Fabric, _before: list[str]) -> Iterable[str]:
 def command(
     name: str, group: str, *, complete: Complete | None = None, reads: bool = False
 ) -> Callable[[Run], Run]:  # fmt: skip
-    """Make a function a word. Its docstring is the help: a line, then examples."""
+    """Register a function as a command. Its docstring is the help: a line, then examples."""
 
     def made(run: Run) -> Run:
         WORDS[name] = CliCommand(name, group, run, complete or _no_words, reads)

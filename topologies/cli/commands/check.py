@@ -1,4 +1,4 @@
-"""The pre-job check: every link probed in both classes by Clustermapper, and what is bad said in one place.
+"""Pre-job check: every link probed in both classes by Clustermapper, with the bad ones in one table.
 
 Used by the word `check` and by `mrc check`. Knows nothing of the controller: it is what one runs before trusting it.
 """
@@ -21,7 +21,7 @@ OVERLOADED_S = 0.2
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a burst found. `rows` are as `probe_all` tells them (hosts/clustermapper/burst.py)."""
+    """Result of a burst of probes. `rows` are as `probe_all` tells them (hosts/clustermapper/burst.py)."""
 
     rows: list[dict[str, Any]]
     suspects: list[str]
@@ -43,7 +43,7 @@ class CheckResult:
 
     @property
     def verdict(self) -> str:
-        """One line."""
+        """Summary in one line."""
         total = len(self.rows)
         if self.ok:
             probed = sum(row["state"] == "ok" for row in self.rows)
@@ -57,7 +57,7 @@ class CheckResult:
         return f"{', '.join(what)} of {total} links{where}"
 
     def text(self, style: Style) -> str:
-        """Bad links as a table, then what else there is to know."""
+        """Table of bad links, then notes and the verdict."""
         lines = []
         if self.bad:
             heads = ("link", "state", "control lost", "data lost", "trimmed", "RTT", "probed by")

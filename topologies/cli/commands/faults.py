@@ -1,4 +1,4 @@
-"""Words about what is broken and who knows it: faults, routes, check."""
+"""Commands about faults as the controller knows them: faults, routes, check."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _injection_of(fault: dict[str, Any], begun: list[Injection]) -> Injection | 
 
 
 def _explains(fault: dict[str, Any], one: Injection) -> bool:
-    """A fault names the place of an injection, and not the other direction of it alone."""
+    """Whether a fault names the place of an injection, and not only the other direction of it."""
     if fault["location"] == one.where:
         direction = fault.get("direction")
         return one.sender is None or direction in (None, "both") or direction.startswith(f"{one.sender} -> ")
@@ -120,7 +120,7 @@ def _explains(fault: dict[str, Any], one: Injection) -> bool:
 
 
 def _active_injections(session: CliSession) -> list[Injection]:
-    """Those that a controller ought to find: a slower or a longer link is no fault."""
+    """Injections that a controller ought to find: a slower or a longer link is no fault."""
     inject = getattr(session.fabric, "inject", None)
     return [one for one in inject.active if one.kind not in ("rate", "delay")] if inject else []
 

@@ -1,4 +1,4 @@
-"""Words that break things and mend them: rate, delay, loss, corrupt, oneway, blackhole, flap, reboot, injected, heal.
+"""Commands that inject and heal faults: rate, delay, loss, corrupt, oneway, blackhole, flap, reboot, injected, heal.
 
 Those that a scenario knows as well are kinds of `faults`, done by `topologies/lab/fault_target.py`. `fabric.inject`
 (topologies/lab/fault_injection.py) remembers each fault and how to undo it.
@@ -52,12 +52,12 @@ _TIMES = re.compile(r"^[x×]?(\d+)$")
 
 
 def said(one: Injection) -> str:
-    """`loss on p0-t0-0 p0-t1-1: 1 %`."""
+    """Text of an injection: `loss on p0-t0-0 p0-t1-1: 1 %`."""
     return f"{one.kind.replace('_', ' ')} on {one.where}" + (f": {one.detail}" if one.detail else "")
 
 
 def begin(session: CliSession, fault: InjectedFault) -> Injection:
-    """Do a fault of one place; what the injector made of it."""
+    """Begin a fault of one place; its injection."""
     made = Held()
     fault.begin(LiveFaultTarget(session.fabric), made, NO_STEP)
     if not made:  # a share of none, which a sweep may have
@@ -68,7 +68,7 @@ def begin(session: CliSession, fault: InjectedFault) -> Injection:
 
 
 def _undo(session: CliSession, kind: str, link: Link) -> str:
-    """End what was injected of a kind on a link."""
+    """End the injections of a kind on a link."""
     ended = [one for one in session.fabric.inject.active if one.kind == kind and one.where == link.name]
     for one in ended:
         session.fabric.inject.undo(one)

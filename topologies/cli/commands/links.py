@@ -1,4 +1,4 @@
-"""Words about links and switches as they are: link, links, power."""
+"""Commands about the state of links and switches: link, links, power."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words about the paths between two hosts: evs, ping, pingall and the other commands of Mininet that need addresses."""
+"""Commands about the paths between two hosts: evs, ping, pingall and others of Mininet that need addresses."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def evs(session: CliSession, given: Args) -> Answer:
 
 
 def _counted(probes: list[dict[str, Any]]) -> dict[str, Any]:
-    """What became of the probes of one path: how many arrived, how many answers came back by it, the fastest (s)."""
+    """Tally of one path's probes: sent, arrived, answered, and the shortest round trip in seconds."""
     rtts = [one["rtt_s"] for one in probes if one["rtt_s"] is not None]
     out = sum(one["out"] for one in probes)
     return {"sent": len(probes), "out": out, "back": len(rtts), "rtt_s": min(rtts, default=None)}
 
 
 def _now(probes: dict[str, Any]) -> tuple[str, str]:
-    """A path as its probes saw it, and how that looks."""
+    """State of a path by its probes, and its colour."""
     sent, out, back = probes["sent"], probes["out"], probes["back"]
     if not out or not back:
         return ("back lost" if out else "out lost"), "bad"
@@ -176,7 +176,7 @@ def _ping_pairs(session: CliSession, names: list[str], times: bool) -> str:
 
 
 def _reached(style: Style, name: str, probes: list[dict[str, Any]], times: bool) -> str:
-    """A host as pingall names it, by one probe on each path."""
+    """Name of a host in the output of pingall, by one probe on each path."""
     out = sum(one["out"] for one in probes)
     if not out:
         return style.paint("X", "bad")

@@ -1,4 +1,4 @@
-"""Words about what switches do to traffic now: queues, counters."""
+"""Commands about traffic in switches: queues, counters."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _counter_row(
 
 
 def _sum(rows: Iterable[list[Any]]) -> list[Any]:
-    """Columns added up: numbers and Counters alike."""
+    """Sums of columns, numbers and Counters alike."""
     total: list[Any] = [0, 0, 0, Counter(), 0, Counter()]
     for row in rows:
         total = [a + b for a, b in zip(total, row, strict=True)]

@@ -19,18 +19,18 @@ class Style:
 
     @classmethod
     def of(cls, out: IO[str]) -> Style:
-        """What suits a stream."""
+        """Style that suits a stream."""
         is_terminal = out.isatty() if hasattr(out, "isatty") else False
         return cls(is_terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb")
 
     def paint(self, text: str, look: str) -> str:
-        """`look`: good, bad, warn, dim, head, or "" for as it is."""
+        """Colour a text by its `look`: good, bad, warn, dim, head, or "" for none."""
         code = _CODES.get(look)
         return f"\033[{code}m{text}\033[0m" if self.colour and code and text else text
 
 
 def table(style: Style, heads: Sequence[str], rows: Sequence[Sequence[Cell]], *, right: Sequence[str] = ()) -> str:
-    """Lines of a table; columns named in `right` are aligned to the right. No line ends in spaces."""
+    """Table as text; columns named in `right` are aligned to the right. No line ends in spaces."""
     cells = [[_pair(cell) for cell in row] for row in rows]
     widths = [
         max([len(head), *(len(row[at][0]) for row in cells)]) if cells else len(head) for at, head in enumerate(heads)
