@@ -171,3 +171,11 @@ def test_last_word__has_its_way():
     fabric.run_until(4.0)
     port = fabric.port_towards(A, B)
     assert port.up and port._loss is None, "the first of two ends what both do"
+
+
+def test_pruned__uplinks_are_out_of_use_and_stay_live(target):
+    t0 = target.fabric.switches["p0-t0-0"]
+    live = t0.live
+    t0.pruned = frozenset({(1, 0), (0, 1)})
+    assert t0.live_towards(1) == [1] and t0.live_towards(0) == [0]
+    assert t0.live is live and live == [0, 1]
