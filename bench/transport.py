@@ -18,8 +18,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from faults import LossFault, OneWayFault
 from hosts.engine.events import EvChanged, PacketLost
-from simulator import Cut, Flow, Loss, Scale, VirtualFabric, incast, jain, rates_bps, run_all, scaled
+from simulator import Flow, Scale, VirtualFabric, incast, jain, rates_bps, run_all, scaled
 from topologies.plan import Plan, ev_uplink
 
 SCHEMA = "mrc-bench-transport/1"
@@ -84,7 +85,8 @@ def _lose_one(seed: int, packets: int) -> _Single | None:
         scale, fabric = make(seed, config={"sack_threshold_bytes": 1})
         flow = Flow(fabric, "h0", "h1", message_bytes=packets * scale.config.pmtu_bytes, messages=1, depth=1)
         if lose:
-            fabric.apply(Loss(f"p{plane}-t0-0", f"p{plane}-t1-{uplink}", packets=(number,), only="data"))
+            link = f"p{plane}-t0-0 p{plane}-t1-{uplink}"
+            fabric.apply(LossFault.on(link, packets=(number,), only="data", direction="one_way"))
         run_all(fabric, [flow])
         done.append(flow)
     losses = [e for e in done[1].fabric.host("h0").events if isinstance(e, PacketLost)]
@@ -181,7 +183,7 @@ def random_loss() -> Iterator[Row]:
                 flow = Flow(fabric, "h0", "h1", message_bytes=1 << 20, transport=transport)
                 for plane in range(planes if loss else 0):
                     for host in (0, 1):
-                        fabric.apply(Loss(f"p{plane}-t0-{host}", f"h{host}", rate=loss))
+                        fabric.apply(LossFault.on(f"p{plane}-t0-{host} h{host}", rate=loss, direction="one_way"))
                 shares += rates_bps(fabric, [flow], 0.5, 4.0)
             word = "MRC" if transport == "mrc" else "Go-Back-N"
             deep = transport == "mrc" or rate == ROCE_PIPE_BPS
@@ -223,7 +225,7 @@ def _cut_path(seed: int, message_bytes: int, depth: int) -> float | None:
         rtt.append(flow.qp.requestor.trips.srtt_s or 0.0)
 
     fabric.at(0.3, measure)
-    fabric.at(0.3, Cut("p1-t0-0", "p1-t1-2"))
+    fabric.at(0.3, OneWayFault.on("p1-t0-0 p1-t1-2"))
     fabric.run_until(0.6)
     return _out_of_use(fabric, 1, 2, rtt[-1])
 
@@ -240,7 +242,7 @@ def _cut_calm(seed: int) -> float | None:
         fabric.at(fabric.now + 0.002, post)
 
     fabric.at(0.0, post)
-    fabric.at(0.3, Cut("p1-t0-0", "p1-t1-2"))
+    fabric.at(0.3, OneWayFault.on("p1-t0-0 p1-t1-2"))
     fabric.run_until(0.6)
     return _out_of_use(fabric, 1, 2, scale.rtt_s)
 
@@ -267,7 +269,7 @@ def _one_at_a_time(seed: int) -> _Lone | None:
     """A sender that waits for each small write before the next: nothing younger is under way when one is lost."""
     scale, fabric = make(seed)
     Flow(fabric, "h0", "h1", message_bytes=100, messages=150, depth=1)
-    fabric.at(0.3, Cut("p1-t0-0", "p1-t1-2"))
+    fabric.at(0.3, OneWayFault.on("p1-t0-0 p1-t1-2"))
     fabric.run_until(3.0)
     events = fabric.host("h0").events
     sent = [e.sent_at for e in events if isinstance(e, PacketLost)]

@@ -61,7 +61,7 @@ STREAM_IS_UP = {
 log = logging.getLogger(__name__)
 
 
-class NotReady(Exception):
+class NotReady(Exception):  # noqa: N818 - a state of the fabric, which the text explains
     """The fabric did not come into line; the text names every switch that is missing, and why."""
 
 
@@ -105,7 +105,7 @@ class FabricController:
         self._wanted_policy = denylist
         self._seen: set[str] = set()
         """Switches that have been up."""
-        self.on_event: Callable[..., None] = lambda event, t, **fields: None
+        self.on_event: Callable[..., None] = lambda _event, _t, **_fields: None
         """Called with (event, t, fields by name) for each of: switch, port, ev, probe, digest, live, denylist, fault,
         ready."""
         self._journal: Journal | None = None

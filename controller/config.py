@@ -49,6 +49,8 @@ class SwitchAddress:
 
 @dataclass(frozen=True, slots=True)
 class ControllerConfig:
+    """Start-up configuration, checked: the fabric, its program, and where its switches answer."""
+
     run_dir: Path
     program: str
     plan: Plan

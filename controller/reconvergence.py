@@ -84,7 +84,7 @@ class ReconvergenceDelay:
             try:
                 ends = str(name).split()
                 if len(ends) == 2:
-                    ports.add(plan.link(*ends))
+                    ports.add(plan.link(ends[0], ends[1]))
                 else:
                     silent.add(plan.switch(str(name)))
             except PlanError:

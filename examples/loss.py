@@ -4,9 +4,10 @@
 A QP type is all that differs. 4 MiB from h0 to h1 over 2 planes x 2 spines, in virtual time.
 """
 
+from faults import LossFault
 from hosts.engine.config import Config
 from hosts.verbs import QpInitAttr, QpType, SendWR, connect_pair
-from simulator import Loss, VirtualFabric
+from simulator import VirtualFabric
 from simulator.verbs import open_device
 from topologies.plan import Plan
 
@@ -19,7 +20,7 @@ def run(qp_type: QpType, loss: float) -> float:
     if loss:
         for spine in range(2):
             for plane in range(2):
-                fabric.apply(Loss(f"p{plane}-t0-0", f"p{plane}-t1-{spine}", rate=loss))
+                fabric.apply(LossFault.on(f"p{plane}-t0-0 p{plane}-t1-{spine}", rate=loss, direction="one_way"))
     a, b = open_device(fabric, "h0"), open_device(fabric, "h1")
     source, target = a.reg_mr(bytearray(TOTAL)), b.reg_mr(bytearray(TOTAL))
     cq_a, cq_b = a.create_cq(64), b.create_cq(64)

@@ -2,14 +2,73 @@
 
     kinds    one frozen class a kind: what a scenario file says of it, its check, its random draws, its words, and what
              it does to a FaultTarget
-    target   FaultTarget: the verbs that a fabric offers to faults; the live one and the virtual one have them
+    target   FaultTarget: the operations that a fabric offers to faults; the live one and the virtual one have them
     places   links, switches and hosts as a file names or draws them
     terms    quantities and the base of all parts of a scenario file
 
 A new fault is a class of `kinds` and its name in `KINDS` there.
 """
 
-from faults.kinds import KINDS, InjectedFault
-from faults.target import FaultTarget, Holds
+from faults.kinds import (
+    ALL_SWITCHES,
+    KINDS,
+    VIRTUAL_KINDS,
+    BlackholeFault,
+    ControllerFault,
+    CorruptFault,
+    CorruptingSwitchFault,
+    CutFault,
+    DrainFault,
+    DuplicateFault,
+    FlapFault,
+    HealFault,
+    InjectedFault,
+    LateFault,
+    LineFault,
+    LossFault,
+    OneWayFault,
+    PowerOffFault,
+    PowerOnFault,
+    RebootFault,
+    RestoreFault,
+    SilentFault,
+    StallFault,
+    VanishFault,
+    fault_from_json,
+)
+from faults.target import Delayed, Direction, FaultError, FaultTarget, Held, Holds, PacketChoice
 
-__all__ = ["KINDS", "FaultTarget", "Holds", "InjectedFault"]
+__all__ = [
+    "ALL_SWITCHES",
+    "KINDS",
+    "VIRTUAL_KINDS",
+    "BlackholeFault",
+    "ControllerFault",
+    "CorruptFault",
+    "CorruptingSwitchFault",
+    "CutFault",
+    "Delayed",
+    "Direction",
+    "DrainFault",
+    "DuplicateFault",
+    "FaultError",
+    "FaultTarget",
+    "FlapFault",
+    "HealFault",
+    "Held",
+    "Holds",
+    "InjectedFault",
+    "LateFault",
+    "LineFault",
+    "LossFault",
+    "OneWayFault",
+    "PacketChoice",
+    "PowerOffFault",
+    "PowerOnFault",
+    "RebootFault",
+    "RestoreFault",
+    "SilentFault",
+    "StallFault",
+    "VanishFault",
+    "fault_from_json",
+]

@@ -1,19 +1,20 @@
-"""Every kind of fault: what a scenario file says of it, what it means in a plan, and what it does.
+"""Kinds of faults: what a scenario file says of each, what it means in a plan, and what it does.
 
     value = CutFault.given ...                       # what the file says after `cut:`, checked by its type
     mistakes = list(CutFault.check(value, plan))     # names that do not exist
     fault = CutFault.resolve(value, plan, dice)      # all draws made; str(fault) says it to people
+    fault = CutFault.on("p0-t0-0 p0-t1-1")           # the same by hand
     fault.begin(target, held, number);  fault.end(target, held)
 
-To add one: a class here, and its place in KINDS. Its order there is that of messages.
+To add one: a class here, and its place in KINDS (those of scenario files, in the order of messages) or VIRTUAL_KINDS.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -28,12 +29,14 @@ from faults.places import (
     switch_mistakes,
     switches_of,
 )
-from faults.target import Direction, FaultTarget, Holds
+from faults.target import Damage, Direction, FaultError, FaultTarget, Held, PacketChoice
 from faults.terms import Part, Rate, Seconds, Share
 from topologies.plan import Plan
 
 DRAIN_S = 0.5
 """Between denying a plane's EVs and cutting its links."""
+
+Kind = TypeVar("Kind", bound="InjectedFault")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +48,22 @@ class InjectedFault:
 
     targets: tuple[Any, ...] = ()
     action: ClassVar[str]
-    """Its key in a scenario file."""
+    """Its name: the key in a scenario file."""
     given: ClassVar[Any]
     """Type of its value there."""
     lasts: ClassVar[bool] = True
-    """It holds until it is undone: `for` makes sense."""
+    """It holds until end(): `for` makes sense."""
     symptom: ClassVar[Literal["down", "lossy"] | None] = None
     """What probes find of it: packets that never arrive, or some that do not."""
+
+    @classmethod
+    def on(cls: type[Kind], *places: str, **figures: Any) -> Kind:
+        """The fault of some links ("p0-t0-0 p0-t1-1"), switches or hosts. Raises FaultError for wrong figures."""
+        targets = tuple(tuple(place.split()) if " " in place else place for place in places)
+        try:
+            return cls(targets, **figures)
+        except TypeError as error:
+            raise FaultError(f"{cls.action}: {error}") from None
 
     @classmethod
     def check(cls, value: Any, plan: Plan) -> Iterator[Mistake]:
@@ -63,13 +75,17 @@ class InjectedFault:
         """The fault that a file's value means in a plan, every draw made."""
         raise NotImplementedError
 
-    def begin(self, target: FaultTarget, held: Holds, number: int) -> None:
+    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
         """Do it; `held` takes what end() gives back. `number`: of the step, for dice of its own."""
         raise NotImplementedError
 
-    def end(self, target: FaultTarget, held: Holds) -> None:
+    def end(self, target: FaultTarget, held: Held) -> None:
         """Undo it."""
         target.undo(held)
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"fault": "cut", "targets": [["p0-t0-0", "p0-t1-1"]], ...}`; fault_from_json() is the inverse."""
+        return {"fault": self.action, **asdict(self)}
 
     @property
     def values(self) -> dict[str, Any]:
@@ -107,7 +123,7 @@ class CutFault(LinkFault):
     action: ClassVar[str] = "cut"
     symptom: ClassVar[Literal["down", "lossy"] | None] = "down"
 
-    def begin(self, target: FaultTarget, held: Holds, number: int) -> None:
+    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
         for a, b in self.targets:
             held += target.cut(a, b)
 
@@ -123,7 +139,7 @@ class OneWayFault(LinkFault):
     def resolve(cls, value: Links, plan: Plan, dice: random.Random) -> InjectedFault:
         return cls(directions_of(value, plan, dice))
 
-    def begin(self, target: FaultTarget, held: Holds, number: int) -> None:
+    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
         for a, b in self.targets:
             held += target.swallow(a, b, both=False)
 
@@ -135,7 +151,7 @@ class SilentFault(LinkFault):
     action: ClassVar[str] = "silent"
     symptom: ClassVar[Literal["down", "lossy"] | None] = "down"
 
-    def begin(self, target: FaultTarget, held: Holds, number: int) -> None:
+    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
         for a, b in self.targets:
             held += target.swallow(a, b, both=True)
 
@@ -147,7 +163,7 @@ class RestoreFault(LinkFault):
     action: ClassVar[str] = "restore"
     lasts: ClassVar[bool] = False
 
-    def begin(self, target: FaultTarget, held: Holds, number: int) -> None:
+    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
         for a, b in self.targets:
             target.restore(a, b)
 
@@ -176,14 +192,24 @@ class PacketPick(Part):
 
 @dataclass(frozen=True, slots=True)
 class LossFault(InjectedFault):
-    """Packets are lost by a share or a pattern; ports stay up."""
+    """Packets are lost, by one of `rate`, `pattern` and `packets`; ports stay up. See PacketChoice."""
 
     rate: float | None = None
     pattern: str | None = None
     direction: Direction = "both"
+    packets: tuple[int, ...] | None = None
+    only: Literal["data", "control"] | None = None
     action: ClassVar[str] = "loss"
     given: ClassVar[Any] = PacketPick
     symptom: ClassVar[Literal["down", "lossy"] | None] = "lossy"
+    damage: ClassVar[Damage] = "loss"
+
+    def __post_init__(self) -> None:
+        self.choice(0)  # raises FaultError for figures that choose nothing
+
+    def choice(self, number: int) -> PacketChoice:
+        """The packets that are hit, of step `number`."""
+        return PacketChoice(self.rate, self.pattern, self.packets, self.only, seed=number + 1)
 
     @classmethod
     def check(cls, value: PacketPick, plan: Plan) -> Iterator[Mistake]:
@@ -200,12 +226,9 @@ class LossFault(InjectedFault):
         links = [k for k in plan.links if k.lower.node in hosts]
         return cls(tuple((k.upper.node, k.lower.node) for k in links), value.rate, value.pattern, "one_way")
 
-    def begin(self, target: FaultTarget, held: Holds, number: int) -> None:
+    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
         for a, b in self.targets:
-            held += target.impair(
-                self.action, a, b, rate=self.rate, pattern=self.pattern,  # type: ignore[arg-type]
-                direction=self.direction, seed=number + 1,
-            )  # fmt: skip
+            held += target.impair(self.damage, a, b, self.choice(number), direction=self.direction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +236,37 @@ class CorruptFault(LossFault):
     """A bit of packets flips, chosen as those of a loss are."""
 
     action: ClassVar[str] = "corrupt"
+    damage: ClassVar[Damage] = "corrupt"
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateFault(LossFault):
+    """Packets arrive twice, chosen as those of a loss are. Only in virtual time."""
+
+    action: ClassVar[str] = "duplicate"
+    symptom: ClassVar[Literal["down", "lossy"] | None] = None
+    damage: ClassVar[Damage] = "duplicate"
+
+
+@dataclass(frozen=True, slots=True)
+class LateFault(LossFault):
+    """Packets, or (`twin`) copies of them, arrive `seconds` late; chosen as for a loss. Only in virtual time."""
+
+    seconds: float = 1.0
+    twin: bool = False
+    action: ClassVar[str] = "late"
+    symptom: ClassVar[Literal["down", "lossy"] | None] = None
+
+    def __post_init__(self) -> None:
+        LossFault.__post_init__(self)
+        if self.seconds < 0:
+            raise FaultError(f"seconds = {self.seconds}: must be 0 or more")
+
+    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
+        for a, b in self.targets:
+            held += target.hold_up(
+                a, b, self.choice(number), seconds=self.seconds, twin=self.twin, direction=self.direction
+            )  # fmt: skip
 
 
 class LineChange(Part):
@@ -226,11 +280,13 @@ class LineChange(Part):
 
 @dataclass(frozen=True, slots=True)
 class LineFault(InjectedFault):
-    """A link has another rate or delay."""
+    """A link has another rate, delay or jitter, or packets overtake each other on it (both only in virtual time)."""
 
     rate: float | None = None
     delay: float | None = None
     direction: Direction = "both"
+    jitter: float | None = None
+    in_order: bool | None = None
     action: ClassVar[str] = "line"
     given: ClassVar[Any] = LineChange
 
@@ -242,9 +298,12 @@ class LineFault(InjectedFault):
     def resolve(cls, value: LineChange, plan: Plan, dice: random.Random) -> InjectedFault:
         return cls(links_of(value.link, plan, dice), value.rate, value.delay, value.direction)
 
-    def begin(self, target: FaultTarget, held: Holds, number: int) -> None:
+    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
         for a, b in self.targets:
-            held += target.set_line(a, b, rate_bps=self.rate, delay_s=self.delay, direction=self.direction)
+            held += target.set_line(
+                a, b, rate_bps=self.rate, delay_s=self.delay, jitter_s=self.jitter, in_order=self.in_order,
+                direction=self.direction,
+            )  # fmt: skip
 
 
 class FlapPart(Part):
@@ -258,11 +317,11 @@ class FlapPart(Part):
 
 @dataclass(frozen=True, slots=True)
 class FlapFault(InjectedFault):
-    """Links are cut and restored, again and again."""
+    """Links are cut and restored, again and again; `times` None: until it is undone."""
 
     down: float = 1.0
     up: float = 1.0
-    times: int = 5
+    times: int | None = 5
     action: ClassVar[str] = "flap"
     given: ClassVar[Any] = FlapPart
     lasts: ClassVar[bool] = False
@@ -275,7 +334,7 @@ class FlapFault(InjectedFault):
     def resolve(cls, value: FlapPart, plan: Plan, dice: random.Random) -> InjectedFault:
         return cls(links_of(value.link, plan, dice), value.down, value.up, value.times)
 
-    def begin(self, target: FaultTarget, held: Holds, number: int) -> None:
+    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
         held += target.flap(self.targets, down_s=self.down, up_s=self.up, times=self.times)
 
 
@@ -304,7 +363,7 @@ class BlackholeFault(SwitchFault):
     action: ClassVar[str] = "blackhole"
     symptom: ClassVar[Literal["down", "lossy"] | None] = "down"
 
-    def begin(self, target: FaultTarget, held: Holds, number: int) -> None:
+    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
         for switch in self.targets:
             held += target.blackhole(switch)
 
@@ -333,7 +392,7 @@ class CorruptingSwitchFault(InjectedFault):
     def resolve(cls, value: Corrupting, plan: Plan, dice: random.Random) -> InjectedFault:
         return cls((value.switch,), value.rate)
 
-    def begin(self, target: FaultTarget, held: Holds, number: int) -> None:
+    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
         for switch in self.targets:
             held += target.corrupt_switch(switch, self.rate)
 
@@ -345,7 +404,7 @@ class PowerOffFault(SwitchFault):
     action: ClassVar[str] = "power_off"
     symptom: ClassVar[Literal["down", "lossy"] | None] = "down"
 
-    def begin(self, target: FaultTarget, held: Holds, number: int) -> None:
+    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
         for switch in self.targets:
             held += target.power_off(switch)
 
@@ -357,21 +416,63 @@ class PowerOnFault(SwitchFault):
     action: ClassVar[str] = "power_on"
     lasts: ClassVar[bool] = False
 
-    def begin(self, target: FaultTarget, held: Holds, number: int) -> None:
+    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
         for switch in self.targets:
             target.power_on(switch)
 
 
 @dataclass(frozen=True, slots=True)
 class RebootFault(SwitchFault):
-    """Switches go and come back empty."""
+    """Switches go and come back empty, `off` seconds later (None: as long as fits the fabric)."""
 
+    off: float | None = None
     action: ClassVar[str] = "reboot"
     lasts: ClassVar[bool] = False
 
-    def begin(self, target: FaultTarget, held: Holds, number: int) -> None:
+    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
         for switch in self.targets:
-            target.reboot(switch)
+            held += target.reboot(switch, self.off)
+
+
+# ---- CPUs -------------------------------------------------------------------------------------------------
+
+ALL_SWITCHES = "switches"
+"""Target of a stall: the one process that forwards for all switches of a live fabric."""
+
+
+@dataclass(frozen=True, slots=True)
+class StallFault(InjectedFault):
+    """A host or a switch has no CPU for a while: what arrives waits, nothing leaves, timers come late. Only in virtual
+    time.
+
+    `order`: planes in the order in which a host then reads its ports, `gap_s` apart: all that waited on the first one
+    is read and acknowledged before the second is looked at, as a live host does that is held up. Planes not named
+    come last. None: everything is read at once, in the order in which it came. ALL_SWITCHES stall together, and go on
+    one plane after the other.
+    """
+
+    seconds: float = 1.0
+    order: tuple[int, ...] | None = None
+    gap_s: float = 0.0
+    action: ClassVar[str] = "stall"
+    lasts: ClassVar[bool] = False
+
+    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
+        for node in self.targets:
+            target.stall(node, self.seconds, order=self.order, gap_s=self.gap_s)
+
+
+@dataclass(frozen=True, slots=True)
+class VanishFault(InjectedFault):
+    """The process of a host dies without a word: its ports stay up, nobody answers. Only in virtual time."""
+
+    action: ClassVar[str] = "vanish"
+    lasts: ClassVar[bool] = False
+    symptom: ClassVar[Literal["down", "lossy"] | None] = "down"
+
+    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
+        for host in self.targets:
+            target.vanish(host)
 
 
 # ---- planes, control plane, everything --------------------------------------------------------------------
@@ -394,12 +495,15 @@ class DrainFault(InjectedFault):
     def resolve(cls, value: int, plan: Plan, dice: random.Random) -> InjectedFault:
         return cls((), value)
 
-    def begin(self, target: FaultTarget, held: Holds, number: int) -> None:
+    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
         target.deny_plane(self.plane, True)
-        target.later(DRAIN_S, lambda: held.extend(target.cut_plane(self.plane)))
+        held.delayed = target.later(DRAIN_S, lambda: held.extend(target.cut_plane(self.plane)))
 
-    def end(self, target: FaultTarget, held: Holds) -> None:
-        target.restore_plane(self.plane, held)
+    def end(self, target: FaultTarget, held: Held) -> None:
+        if held.delayed is not None and held.delayed.call_off():
+            target.deny_plane(self.plane, False)
+            return
+        target.undo(held)
         target.later(DRAIN_S, lambda: target.deny_plane(self.plane, False))
 
 
@@ -415,8 +519,11 @@ class ControllerFault(InjectedFault):
     def resolve(cls, value: Literal["kill", "start"], plan: Plan, dice: random.Random) -> InjectedFault:
         return cls((), value)
 
-    def begin(self, target: FaultTarget, held: Holds, number: int) -> None:
+    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
         target.set_controller(self.what == "start")
+
+    def end(self, target: FaultTarget, held: Held) -> None:
+        target.set_controller(self.what == "kill")
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,7 +538,7 @@ class HealFault(InjectedFault):
     def resolve(cls, value: Literal[True], plan: Plan, dice: random.Random) -> InjectedFault:
         return cls()
 
-    def begin(self, target: FaultTarget, held: Holds, number: int) -> None:
+    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
         target.heal()
 
 
@@ -442,4 +549,25 @@ KINDS: dict[str, type[InjectedFault]] = {
         CorruptingSwitchFault, PowerOffFault, PowerOnFault, RebootFault, DrainFault, ControllerFault, HealFault,
     )
 }  # fmt: skip
-"""Every kind by its key in a scenario file."""
+"""Kinds by their keys in a scenario file."""
+VIRTUAL_KINDS: dict[str, type[InjectedFault]] = {
+    kind.action: kind for kind in (DuplicateFault, LateFault, StallFault, VanishFault)
+}
+"""Kinds that only a virtual fabric has, and no scenario file says."""
+
+
+def fault_from_json(data: Any) -> InjectedFault:
+    """The fault that InjectedFault.to_json() wrote. Raises FaultError."""
+    known = KINDS | VIRTUAL_KINDS
+    if not isinstance(data, dict) or data.get("fault") not in known:
+        raise FaultError(f"a fault has a key `fault`, one of {', '.join(sorted(known))}; got {data!r}")
+    kind = known[data["fault"]]
+    values = {key: _tuples(value) for key, value in data.items() if key != "fault"}
+    names = [field.name for field in fields(kind)]
+    if unknown := sorted(set(values) - set(names)):
+        raise FaultError(f"{kind.action} has no {', '.join(unknown)} (has: {', '.join(names)})")
+    return kind(**values)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value

@@ -5,14 +5,16 @@ A draw is made of the plan's own order with the dice given, so that a seed gives
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from random import Random as Dice
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from faults.terms import Part, Share, suggestion
 from topologies.plan import Link, Plan, PlanError
+
+Drawn = TypeVar("Drawn", Link, str)
 
 Ends = tuple[str, str]
 """A link as its nodes (lower, upper), one direction of it as (from, to)."""
@@ -37,10 +39,14 @@ class Random(Part):
             raise ValueError("give one of count and share (of all there are)")
         return self
 
-    def draw(self, known: list[Any], dice: random.Random) -> list[Any]:
+    def draw(self, known: list[Drawn], dice: Dice) -> list[Drawn]:
         """So many of those there are."""
-        count = self.count if self.share is None else max(self.share > 0, round(self.share * len(known)))
-        return dice.sample(known, min(count, len(known)))  # type: ignore[type-var]
+        if self.share is None:
+            assert self.count is not None  # the model allows nothing else
+            count = self.count
+        else:
+            count = max(int(self.share > 0), round(self.share * len(known)))
+        return dice.sample(known, min(count, len(known)))
 
     def links(self, plan: Plan) -> list[Link]:
         """The links it may be."""
@@ -71,7 +77,7 @@ Nodes = str | Random | list[str]
 # ---- made concrete ----------------------------------------------------------------------------------------
 
 
-def links_of(value: Links, plan: Plan, dice: random.Random) -> tuple[Ends, ...]:
+def links_of(value: Links, plan: Plan, dice: Dice) -> tuple[Ends, ...]:
     """The links that a file names or draws, each once."""
     out: list[Ends] = []
     for one in value if isinstance(value, list) else [value]:
@@ -80,7 +86,7 @@ def links_of(value: Links, plan: Plan, dice: random.Random) -> tuple[Ends, ...]:
     return tuple(dict.fromkeys(out))
 
 
-def directions_of(value: Links, plan: Plan, dice: random.Random) -> tuple[Ends, ...]:
+def directions_of(value: Links, plan: Plan, dice: Dice) -> tuple[Ends, ...]:
     """One direction of each link: as given where it is given; of a drawn link the one that the dice say."""
     out: list[Ends] = []
     for one in value if isinstance(value, list) else [value]:
@@ -93,7 +99,7 @@ def directions_of(value: Links, plan: Plan, dice: random.Random) -> tuple[Ends, 
     return tuple(dict.fromkeys(out))
 
 
-def switches_of(value: Nodes, plan: Plan, dice: random.Random) -> tuple[str, ...]:
+def switches_of(value: Nodes, plan: Plan, dice: Dice) -> tuple[str, ...]:
     """The switches that a file names or draws."""
     if isinstance(value, Random):
         return tuple(value.draw(value.switches(plan), dice))

@@ -29,13 +29,12 @@ from switch.device.trace import PacketTrace
 from topologies.lab.p4_program import P4SRC
 from topologies.lab.traffic_control import Cable, TrafficControl, UnreachableTraffic
 from topologies.lab.traffic_control_gnmi import GnmiTraffic
-from topologies.plan import Host, Link, Plan, PlanError, Port, make_ev
+from topologies.plan import CPU_PORT, Host, Link, Plan, PlanError, Port, make_ev
 
 PAYLOAD_BYTES = 256
 HOPS_MAX = 16
 NOT_ARRIVED = 3
 """Exit code of `mrc trace` when the packet ends on its way: a finding, not a failure."""
-CPU_PORT = 510
 _CARRIER = "/sys/class/net/{}/carrier"
 
 

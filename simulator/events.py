@@ -21,7 +21,7 @@ class EventQueue:
         self.now = 0.0
         """Virtual time, seconds."""
         self.heap: Heap = []
-        """The queue itself: ports and hosts, which know their times to be right, push into it directly."""
+        """Its entries: ports and hosts, which know their times to be right, push into it directly."""
         self.next_serial: Callable[[], int] = count().__next__
 
     def push(self, at: float, handler: Handler, argument: Any) -> None:

@@ -4,7 +4,7 @@
     qa, qb = fabric.connect("h0", "h2")
     region = fabric.host("h2").endpoint.register(bytearray(1 << 20))
     qa.post_write(data, region.va, region.rkey, now=fabric.now)
-    fabric.at(0.010, LinkDown("p0-t0-0", "p0-t1-1"))
+    fabric.at(0.010, CutFault.on("p0-t0-0 p0-t1-1"), until=0.030)
     fabric.run_until(lambda: not qa.outstanding())
 
 Time is float seconds from 0. All randomness comes from `seed`: the same calls give the same run, bit for bit, in any
@@ -16,10 +16,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from faults import FaultError, Held, InjectedFault
 from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.paths.ev_formats import Srv6Format, StructuredFormat
@@ -34,7 +36,7 @@ from hosts.engine.wire.packets import (
     TransportAck,
 )
 from simulator.events import EventQueue, Handler, Heap
-from simulator.faults import FaultError, VirtualFault
+from simulator.fault_target import VirtualFaultTarget
 from simulator.frames import Frame, PacketHook
 from simulator.host import VirtualHost
 from simulator.ports import EgressPort, NicPort
@@ -77,9 +79,9 @@ class VirtualFabric:
         self._configs: dict[str, Config] = {}
         """Those asked for so far, by node."""
         self.rng = Random(f"{seed}/fabric")
-        """Dice of what belongs to no port or host; workloads may use it too."""
+        """Random source of whatever belongs to no port or host; workloads may use it too."""
         self.queue = EventQueue()
-        """Time, and what is left to happen."""
+        """Virtual time and the events still to come."""
         self.events_done = 0
         """Entries of the event queue handled so far."""
         self.links = links or LinkProfile()
@@ -94,9 +96,8 @@ class VirtualFabric:
                 f"srv6_widths = {common.srv6_widths}: NICs read plane and uplink in 8 bits each; leave wire off"
             )
         self.keep_events = keep_events
-        self._frame = Frame
         self.news = False
-        """A host told its application something since run_until looked."""
+        """An application got an event since run_until last looked."""
         self.tracer = Tracer(trace if callable(trace) else None) if trace else None
         self.wires = self._open_wires() if wire else None
         """The codecs, when packets travel as bytes."""
@@ -109,18 +110,19 @@ class VirtualFabric:
         self._towards: dict[tuple[str, str], EgressPort] = {}
         self.switches: dict[str, VirtualSwitch] = {}
         self.hosts: dict[str, VirtualHost] = {}
+        self.faults = VirtualFaultTarget(self)
+        """What faults given to at() and apply() act on."""
         self._build()
 
     # ---- making -----------------------------------------------------------------------------------------
 
     def _open_wires(self) -> Wires:
-        from simulator.wire import WireFrame, Wires  # brings the NICs along, which nothing else here needs
+        from simulator.wire import Wires  # brings the NICs along, which nothing else here needs
 
-        self._frame = WireFrame
         return Wires(self.plan, self.srv6, self.config_of(self.plan.hosts[0].name))
 
     def config_of(self, host: str) -> Config:
-        """The engine configuration of a host. Without `ev_fifo` where switches spray: no EV keeps its order there."""
+        """Engine configuration of a host. Without `ev_fifo` where switches spray: no EV keeps its order there."""
         found = self._configs.get(host)
         if found is None:
             config = self._config
@@ -132,16 +134,16 @@ class VirtualFabric:
 
     def _build(self) -> None:
         plan = self.plan
-        for switch in plan.switches:
+        for node in plan.switches:
             if self.wires is not None and self.srv6:
-                self.switches[switch.name] = self.wires.switch(switch)
-            elif switch.tier == 0:
-                seed = f"{self.seed}/{switch.name}"
-                self.switches[switch.name] = VirtualT0(
-                    switch.name, switch.plane, switch.number, self._choose, seed, self.widths, self.structure
+                self.switches[node.name] = self.wires.switch(node)
+            elif node.tier == 0:
+                seed = f"{self.seed}/{node.name}"
+                self.switches[node.name] = VirtualT0(
+                    node.name, node.plane, node.number, self._choose, seed, self.widths, self.structure
                 )
             else:
-                self.switches[switch.name] = VirtualT1(switch.name, switch.plane)
+                self.switches[node.name] = VirtualT1(node.name, node.plane)
         for host in plan.hosts:
             self.hosts[host.name] = VirtualHost(self, host, self._endpoint(host.name, 0))
         for link in plan.links:
@@ -151,11 +153,12 @@ class VirtualFabric:
             down = self._towards[link.upper.node, link.lower.node]
             up = self._towards[link.lower.node, link.upper.node]
             if link.lower.node in self.hosts:
-                self.switches[link.upper.node].downlinks.append(down)  # type: ignore[attr-defined]
-                self.hosts[link.lower.node].ports.append(up)  # type: ignore[arg-type]
+                self.switches[link.upper.node].downlinks.append(down)
+                assert isinstance(up, NicPort)
+                self.hosts[link.lower.node].ports.append(up)
             else:
-                self.switches[link.lower.node].uplinks.append(up)  # type: ignore[attr-defined]
-                self.switches[link.upper.node].racks.append(down)  # type: ignore[attr-defined]
+                self.switches[link.lower.node].uplinks.append(up)
+                self.switches[link.upper.node].racks.append(down)
         for switch in self.switches.values():
             switch.observer = self.tracer
             switch.wired(plan)
@@ -246,38 +249,46 @@ class VirtualFabric:
 
     @property
     def heap(self) -> Heap:
-        """What is left to happen."""
+        """Events still to come."""
         return self.queue.heap
 
     def push(self, at: float, handler: Handler, argument: Any) -> None:
         """Call `handler(argument, at)` at a time; not before now."""
         self.queue.push(at, handler, argument)
 
-    def at(self, time: float, what: VirtualFault | Callable[[], Any]) -> None:
-        """Apply a fault, or call a function without arguments, at a time (now, when that has passed)."""
-        self.push(time, self._apply, what)
+    def at(self, time: float, what: InjectedFault | Callable[[], object], *, until: float | None = None) -> None:
+        """Begin a fault, or call a function without arguments, at a time (now, when that has passed).
 
-    def _apply(self, what: VirtualFault | Callable[[], Any], now: float) -> None:
-        if isinstance(what, VirtualFault):
-            what.apply(self)
-        else:
-            what()
+        `until`: when the fault ends; None: by another one (RestoreFault, PowerOnFault, HealFault), if at all.
+        """
+        if not isinstance(what, InjectedFault):
+            self.push(time, self._call, what)
+            return
+        held = Held()
+        self.push(time, self._call, partial(what.begin, self.faults, held, 0))
+        if until is not None:
+            self.push(until, self._call, partial(what.end, self.faults, held))
+
+    def _call(self, what: Callable[[], object], _now: float) -> None:
+        what()
         self.kick()
 
-    def apply(self, fault: VirtualFault) -> None:
-        """Apply a fault now."""
-        fault.apply(self)
+    def apply(self, fault: InjectedFault) -> Held:
+        """Begin a fault now; what it holds is for `fault.end(fabric.faults, held)`."""
+        held = Held()
+        fault.begin(self.faults, held, 0)
         self.kick()
+        return held
 
     def kick(self) -> None:
-        """Let all engines look whether they have something to send; done by itself after `at` and by run_until."""
+        """Ask every engine for packets to send; `at` and run_until do so by themselves."""
         for host in self.hosts.values():
             host.kick()
 
     def run_until(self, stop: float | Callable[[], bool], *, limit_s: float = 3600.0) -> bool:
         """Run to a time, or until a predicate holds; True when it was reached.
 
-        A predicate is asked whenever a host told its application something; False when nothing is left to happen or
+        A predicate is evaluated whenever an application got an event; False when no event is left or
         `limit_s` seconds of virtual time have passed. With a time, `now` is that time afterwards.
         """
         self.kick()
@@ -288,7 +299,7 @@ class VirtualFabric:
         return True
 
     def run_for(self, seconds: float) -> None:
-        """Let time pass."""
+        """Run for a while."""
         self.run_until(self.now + seconds)
 
     def _run(self, end: float, stop: Callable[[], bool] | None) -> bool:
@@ -339,7 +350,7 @@ class VirtualFabric:
     def set_line(self, a: str, b: str, *, both: bool = True, **changes: Any) -> None:
         """Change rate_bps, delay_s, jitter_s or fifo of a link. Raises FaultError, ProfileError."""
         for port in self.directions(a, b, both):
-            port.set_line(replace(port.line, **changes))
+            port.change_line(**changes)
 
     def set_queues(self, a: str, b: str, queues: QueueProfile) -> None:
         """Give the port of switch `a` towards `b` thresholds of its own."""
@@ -377,7 +388,7 @@ class VirtualFabric:
             switch.resume(now)
 
     def start_process(self, host: str) -> Endpoint:
-        """A new process on a host, in place of the one there is or was (Vanish): an engine that remembers nothing."""
+        """Start a process on a host, in place of the one there is or was (VanishFault): an engine without memory."""
         found = self.host(host)
         found.lives += 1
         endpoint = self._endpoint(found.name, found.lives)
@@ -426,19 +437,20 @@ class VirtualFabric:
             self._clear_wire(ports)
 
     def _clear_wire(self, ports: list[EgressPort]) -> None:
-        """What is on the wire of a dead link never arrives."""
+        """Lose the packets on the wire of a dead link."""
         kept = []
         for entry in self.heap:
             frame = entry[3]
-            if isinstance(frame, Frame) and any(frame.port is port and entry[2] == port.arrive for port in ports):
-                frame.port.lose(frame, "link_down", self.now)
+            sender = frame.port if isinstance(frame, Frame) else None
+            if sender is not None and any(sender is port and entry[2] == port.arrive for port in ports):
+                sender.lose(frame, "link_down", self.now)
             else:
                 kept.append(entry)
         self.heap[:] = kept
         heapq.heapify(self.heap)
 
     def _port_event(self, port: EgressPort, now: float) -> None:
-        """A node learns of its port."""
+        """Tell a node of its port's state."""
         if port.node in self.hosts:
             self.hosts[port.node].port_changed(port.plane, now)
         else:
@@ -447,16 +459,14 @@ class VirtualFabric:
     # ---- packets ------------------------------------------------------------------------------------------
 
     def frame(self, host: VirtualHost, packet: Any, plane: int, peer: str) -> Frame:
-        """What a NIC makes of an engine's record."""
+        """Frame of an engine's packet record."""
         target = self.hosts[peer].plan_host
         inner = _INNER_BYTES.get(type(packet)) or packet.size
-        made = (self._frame)(
+        common = (
             packet, inner + self._overhead, host.name, peer, target.rack, target.downlink, plane,
             host.is_control(packet), host.is_trimmable(packet),
         )  # fmt: skip
-        if self.wires is not None:
-            self.wires.fill(made, host)
-        return made
+        return Frame(*common) if self.wires is None else self.wires.frame(host, *common)
 
     # ---- what happened ------------------------------------------------------------------------------------
 
@@ -476,7 +486,8 @@ class VirtualFabric:
             for reasons in (port.dropped, port.lost):
                 for reason, number in reasons.items():
                     out[reason] = out.get(reason, 0) + number
-        for node in (*self.switches.values(), *self.hosts.values()):
+        nodes: list[VirtualSwitch | VirtualHost] = [*self.switches.values(), *self.hosts.values()]
+        for node in nodes:
             for reason, number in node.dropped.items():
                 out[reason] = out.get(reason, 0) + number
         return out

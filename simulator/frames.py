@@ -1,4 +1,4 @@
-"""A packet on the way through a virtual fabric, with what switches look at beside it.
+"""Packets on their way through a virtual fabric, with the fields that switches look at.
 
 A `Frame` carries the engine's record; marks and trims change the record as the wire would. A `WireFrame` carries the
 real bytes: switches then read and write only those, and the receiving NIC decodes what arrived.
@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from hosts.engine.rocev2.rc_packets import RcWrite
 from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, NackReason, Write
 
 DATA = (Write, RcWrite)
+AnyFrame = TypeVar("AnyFrame", bound="Frame")
 
 
 class LastPort(Protocol):
-    """What a frame tells of the port that it left by last."""
+    """Egress port that a frame left by last."""
 
     node: str
     plane: int
+
+    def lose(self, frame: Frame, reason: str, now: float) -> None:
+        """Count a packet that was sent and will not arrive."""
 
 
 class Frame:
@@ -53,14 +57,14 @@ class Frame:
         self.port: LastPort | None = None
         """The egress it left by last."""
 
-    def copy(self) -> Frame:
+    def copy(self: AnyFrame) -> AnyFrame:
         """The same packet once more: receivers may change what they get."""
         twin = copy(self)
         twin.packet = copy(self.packet)
         return twin
 
     def mark(self) -> None:
-        """CE."""
+        """Set CE."""
         self.marked = True
         self.packet.ecn = ECN_CE
 
@@ -79,8 +83,8 @@ class Frame:
         self.trimmable = self.ect = False
         self.corrupt = False  # the damage was in what is gone, most likely
 
-    def spoil(self, random: float) -> None:
-        """Flip a bit; `random` in 0..1 says which."""
+    def spoil(self, _where: float) -> None:
+        """Flip the bit at a share (0 to 1) of the packet's length."""
         self.corrupt = True
 
 

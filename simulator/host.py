@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.events import Completion, Event
-from hosts.engine.wire.packets import Write
+from hosts.engine.wire.packets import Packet, Write
 from simulator.events import EventQueue, Handler
 from simulator.frames import Frame
 from simulator.ports import NicPort
@@ -40,25 +40,43 @@ class FrameDecoder(Protocol):
         """(sender, record) of a frame that arrived, or None: then it was counted by the codec's reason."""
 
 
+class HostEngine(Protocol):
+    """Calls of a host on its engine; Endpoint has them, and whoever stands in its place to watch it."""
+
+    def receive(self, packet: Packet, plane: int, peer: str, now: float) -> None: ...
+
+    def transmit(
+        self, now: float, limit: int = 64, room: Sequence[int] | None = None
+    ) -> list[tuple[int, str, Packet]]: ...  # fmt: skip
+
+    def on_timer(self, now: float) -> None: ...
+
+    def on_port(self, plane: int, up: bool, now: float) -> None: ...
+
+    def events(self) -> list[Event]: ...
+
+    def next_timer(self) -> float | None: ...
+
+
 class HostNetwork(Protocol):
-    """What a host uses of its fabric."""
+    """Interface of a fabric to its hosts."""
 
     queue: EventQueue
     host_profile: HostProfile
     keep_events: bool
     news: bool
-    """A host told its application something."""
+    """An application got an event."""
 
     @property
     def wires(self) -> FrameDecoder | None:
         """The codecs, when packets travel as bytes."""
 
     def frame(self, host: VirtualHost, packet: Any, plane: int, peer: str) -> Frame:
-        """What a NIC makes of an engine's record."""
+        """Frame of an engine's packet record."""
 
 
 class VirtualHost:
-    """`endpoint` is the engine; `events` everything it told, in order (with `keep_events` of the fabric)."""
+    """`endpoint` is the engine; `events` all its events, in order (with `keep_events` of the fabric)."""
 
     def __init__(self, fabric: HostNetwork, host: Host, endpoint: Endpoint) -> None:
         self._fabric = fabric
@@ -66,6 +84,8 @@ class VirtualHost:
         self.plan_host = host
         self.name = host.name
         self.endpoint = endpoint
+        self.engine: HostEngine = endpoint
+        """Where its calls go: the endpoint, or the stand-in that watches it."""
         self.ports: list[NicPort] = []
         self.events: list[Event] = []
         self.dropped: Counter[str] = Counter()
@@ -75,7 +95,7 @@ class VirtualHost:
         self._on_completion: dict[int, Callable[[Completion], None]] = {}
         self._due = False
         self._wake: float | None = None
-        """What next_timer() said last."""
+        """Last value of next_timer()."""
         self._timer: float | None = None
         """When the earliest timer event in the queue comes."""
         self.lives = 0
@@ -105,17 +125,17 @@ class VirtualHost:
         self._on_completion[qpn] = handler
 
     def collect(self) -> bool:
-        """Tell now what the engine has told since it was last asked; True when there was anything."""
-        return self._tell(self.endpoint.events())
+        """Pass on the engine's pending events now; True when there were any."""
+        return self._tell(self.engine.events())
 
     def kick(self) -> None:
-        """Something was posted: let the engine send at this instant."""
+        """Let the engine send at this instant: work was posted."""
         self._request(self._queue.now)
 
     # ---- process ----------------------------------------------------------------------------------------
 
     def stall(self, seconds: float, order: Sequence[int] | None = None, gap_s: float = 0.0) -> None:
-        """Do nothing for a while; see simulator.faults.Stall."""
+        """Take the CPU for a while; see faults.StallFault."""
         queue = self._queue
         if self._unread is not None:
             self._stalled_until, self._unread = -1.0, None
@@ -128,7 +148,7 @@ class VirtualHost:
             return
         self._stalled_until = -1.0
         for plane in sorted(self._port_news):
-            self.endpoint.on_port(plane, self.ports[plane].up, now)
+            self.engine.on_port(plane, self.ports[plane].up, now)
         self._port_news.clear()
         if order is None:
             waiting, self._waiting = self._waiting, []
@@ -141,7 +161,7 @@ class VirtualHost:
         self._unread = planes[::-1]
         self._read_port(None, now)
 
-    def _read_port(self, _: None, now: float) -> None:
+    def _read_port(self, _: object, now: float) -> None:
         """Take all that waits on one port; the engine sends what follows before the next one is read."""
         unread = self._unread
         if not unread or not self.alive:
@@ -169,24 +189,24 @@ class VirtualHost:
 
     @property
     def stalled(self) -> bool:
-        """It has no CPU now."""
+        """Whether it has no CPU now."""
         return self._queue.now < self._stalled_until
 
     @property
     def stalled_for_ever(self) -> bool:
-        """Its stall has no end in any run."""
+        """Whether its stall outlasts every run."""
         return self._unread is None and self._stalled_until > FOREVER_S
 
     def vanish(self) -> None:
-        """The process dies; see simulator.faults.Vanish."""
+        """End the process; see faults.VanishFault."""
         self.alive = False
         self._stalled_until, self._unread = inf, None
         self._waiting.clear()
 
     def begin(self, endpoint: Endpoint) -> None:
-        """Another process with an engine of its own; it looks at its ports first."""
+        """Begin another process with an engine of its own; it looks at its ports first."""
         now = self._queue.now
-        self.endpoint = endpoint
+        self.endpoint = self.engine = endpoint
         self.alive = True
         self._stalled_until, self._unread = -1.0, None
         self._waiting.clear()
@@ -201,42 +221,43 @@ class VirtualHost:
     # ---- network ----------------------------------------------------------------------------------------
 
     def receive(self, frame: Frame, now: float) -> None:
-        """A frame arrived on the port of its plane."""
+        """Take a frame that arrived on the port of its plane."""
         if now < self._stalled_until and self._holds(frame):
             return
         if frame.corrupt:
             self.dropped["iCRC"] += 1
             return
         self.received += 1
-        self.endpoint.receive(frame.packet, frame.plane, frame.source, now)
+        self.engine.receive(frame.packet, frame.plane, frame.source, now)
         if not self._due:
             self._due = True
             queue = self._queue
             heappush(queue.heap, (now, queue.next_serial(), self._pump, None))
 
     def receive_bytes(self, frame: Frame, now: float) -> None:
-        """As `receive`, with the bytes decoded first."""
+        """Decode the bytes of a frame, then do as `receive` does."""
         if now < self._stalled_until and self._holds(frame):
             return
-        plane = frame.port.plane  # type: ignore[union-attr]
-        found = self._fabric.wires.decode(self, frame, plane)  # type: ignore[union-attr]
+        port, wires = frame.port, self._fabric.wires
+        assert port is not None and wires is not None
+        found = wires.decode(self, frame, plane := port.plane)
         if found is None:
             return
         self.received += 1
         peer, packet = found
-        self.endpoint.receive(packet, plane, peer, now)
+        self.engine.receive(packet, plane, peer, now)
         self._request(now)
 
     def port_changed(self, plane: int, now: float) -> None:
-        """The port of a plane may have gone up or down: tell the engine how it stands."""
+        """Tell the engine the state of a plane's port, which may have changed."""
         if now < self._stalled_until:
             self._port_news.add(plane)
             return
-        self.endpoint.on_port(plane, self.ports[plane].up, now)
+        self.engine.on_port(plane, self.ports[plane].up, now)
         self._request(now)
 
     def on_room(self, now: float) -> None:
-        """A port that was full has room again."""
+        """Let the engine send: a port that was full has room again."""
         self._request(now)
 
     def _request(self, now: float) -> None:
@@ -244,33 +265,33 @@ class VirtualHost:
             self._due = True
             self._queue.push(now, self._pump, None)
 
-    def _on_timer(self, _: None, now: float) -> None:
+    def _on_timer(self, _: object, now: float) -> None:
         if self._timer is not None and self._timer <= now:
             self._timer = None
         self._request(now)
 
-    def _pump(self, _: None, now: float) -> None:
-        """Everything the engine wants at this instant."""
+    def _pump(self, _: object, now: float) -> None:
+        """Do everything the engine wants at this instant."""
         self._due = False
-        endpoint = self.endpoint
+        engine = self.engine
         if now < self._stalled_until:
             if self._unread is not None:  # between two ports; the clock has to wait for the packets in the others
-                while self._transmit(now) or self._tell(endpoint.events()):
+                while self._transmit(now) or self._tell(engine.events()):
                     pass
-                self._wake = endpoint.next_timer()
+                self._wake = engine.next_timer()
             return
         if self._wake is not None and self._wake <= now:
-            endpoint.on_timer(now)
+            engine.on_timer(now)
         for _ in range(STUCK_AFTER):
             more = self._transmit(now)
-            if self._tell(endpoint.events()) or more:
+            if self._tell(engine.events()) or more:
                 continue
-            due = self._wake = endpoint.next_timer()
+            due = self._wake = engine.next_timer()
             if due is None:
                 return
             if due > now:
                 break
-            endpoint.on_timer(now)
+            engine.on_timer(now)
         else:
             raise StuckError(f"{self.name} at {now} s: the engine has something to do for ever; next_timer() {due}")
         if self._timer is None or due < self._timer:
@@ -287,7 +308,7 @@ class VirtualHost:
             left = ring - port.waiting
             port.starved = left <= 0
             room.append(left)
-        sent = self.endpoint.transmit(now, BATCH, room)
+        sent = self.engine.transmit(now, BATCH, room)
         more = len(sent) >= BATCH
         for plane, peer, packet in sent:
             port = self.ports[plane]
@@ -300,7 +321,7 @@ class VirtualHost:
         return more
 
     def _tell(self, events: list[Event]) -> bool:
-        """Events to those who listen; True when there were any."""
+        """Pass events on to the listeners; True when there were any."""
         if not events:
             return False
         fabric = self._fabric
@@ -318,7 +339,7 @@ class VirtualHost:
 
     def is_control(self, packet: Any) -> bool:
         """Whether a packet of ours goes into the control class (by its DSCP)."""
-        return packet.dscp == self._dscp_control
+        return bool(packet.dscp == self._dscp_control)
 
     def is_trimmable(self, packet: Any) -> bool:
         """Whether switches may trim it."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import replace
 from heapq import heappush
 from math import inf
 from random import Random
@@ -21,7 +22,7 @@ from typing import Any
 from hosts.engine.config import Config
 from simulator.events import Handler, Heap
 from simulator.frames import Frame, PacketHook
-from simulator.impairment import Lateness, PacketPicker
+from simulator.impairment import Lateness, Picker
 from simulator.profiles import Line, QueueProfile
 from topologies.plan.link_speeds import OUTER_BYTES, TRIM_BYTES
 
@@ -79,9 +80,9 @@ class EgressPort:
         self._impaired = self._cut = False
         self.extra_delay_s = 0.0
         """What the receiving host takes to look at a packet."""
-        self._loss: PacketPicker | None = None
-        self._corrupt: PacketPicker | None = None
-        self._repeat: PacketPicker | None = None
+        self._loss: Picker | None = None
+        self._corrupt: Picker | None = None
+        self._repeat: Picker | None = None
         self._late: Lateness | None = None
         self.set_line(line)
         self._ecn_min = self._ecn_max = self._trim_at = inf
@@ -92,25 +93,29 @@ class EgressPort:
 
     @property
     def rng(self) -> Random:
-        """Randomness of this port alone, so that one fault does not shift the dice of another."""
+        """Random source of this port alone, so that one fault does not shift the draws of another."""
         if self._rng is None:
             self._rng = Random(self._rng_seed)
         return self._rng
 
     def set_line(self, line: Line) -> None:
-        """Rate, delay and jitter from the next packet on."""
+        """Set rate, delay and jitter from the next packet on."""
         self.line = line
         self._byte_s = 8 / line.rate_bps
         self._delay, self._jitter, self._fifo = line.delay_s + self.extra_delay_s, line.jitter_s, line.fifo
 
+    def change_line(self, **changes: Any) -> None:
+        """Change rate_bps, delay_s, jitter_s or fifo and keep the rest. Raises ProfileError."""
+        self.set_line(replace(self.line, **changes))
+
     def set_queues(self, queues: QueueProfile, srv6: bool, config: Config | None = None) -> None:
-        """Thresholds and limits from now on; what waits already stays. `config`: its `trimmed_queue` counts, and its
-        `trim_len` where the profile has none.
+        """Set thresholds and limits from now on; what waits already stays. `config`: its `trimmed_queue` counts, and
+        its `trim_len` where the profile has none.
         """
         if config is not None and config.trimmed_queue == "medium":
             self._medium = deque()
         ecn = queues.ecn_min_bytes is not None and (not self.last_hop or queues.last_hop_ecn)
-        self._ecn_min = queues.ecn_min_bytes if ecn else inf  # type: ignore[assignment]
+        self._ecn_min = queues.ecn_min_bytes if ecn and queues.ecn_min_bytes is not None else inf
         self._ecn_max = max(self._ecn_min, (queues.ecn_max_bytes or 0) if ecn else inf)
         trim = queues.trim_bytes
         if self.last_hop and queues.trim_lasthop_bytes is not None and trim is not None:
@@ -125,7 +130,7 @@ class EgressPort:
         self._limits = (queues.data_bytes, packets[0], queues.control_bytes, packets[1])
 
     def set_impairment(self, name: str, value: Any) -> None:
-        """`cut` (bool), `loss`, `corrupt`, `repeat` (PacketPicker or None) or `late` (Lateness or None)."""
+        """Set `cut` (bool), `loss`, `corrupt`, `repeat` (Picker or None) or `late` (Lateness or None)."""
         setattr(self, f"_{name}", value)
         self._impaired = bool(self._cut or self._loss or self._corrupt or self._repeat or self._late)
 
@@ -141,7 +146,7 @@ class EgressPort:
         return len(self._data) + len(self._control) + len(self._medium or ())
 
     def send(self, frame: Frame, now: float) -> None:
-        """A packet wants to leave."""
+        """Send, queue, trim or drop a packet."""
         if not self.up:
             self._drop(frame, "port_down", now)
             return
@@ -179,8 +184,8 @@ class EgressPort:
             self._draining = True
             heappush(self._heap, (self.busy_until, self._next(), self._drain, None))
 
-    def _drain(self, _: None, now: float) -> None:
-        """The port is free again: the next packet, control before data."""
+    def _drain(self, _: object, now: float) -> None:
+        """Send the next packet, control before data: the port is free again."""
         if self._control:
             frame = self._control.popleft()
             self.control_bytes -= frame.size
@@ -207,7 +212,7 @@ class EgressPort:
             self._draining = False
 
     def _launch(self, frame: Frame, now: float) -> None:
-        """The first bit leaves now."""
+        """Put a packet on the wire now."""
         if self.observer is not None:
             self.observer("send", now, self.name, frame)
         size = frame.size
@@ -227,7 +232,7 @@ class EgressPort:
         heappush(self._heap, (at, self._next(), self.arrive, frame))
 
     def _survives(self, frame: Frame, end: float) -> bool:
-        """What the faults of this direction do to a packet; False when it is gone."""
+        """Apply the faults of this direction to a packet; False when it is lost."""
         if self._cut:
             self.lose(frame, "cut", end)
             return False
@@ -268,7 +273,7 @@ class EgressPort:
             self.observer("drop", now, self.name, frame)
 
     def lose(self, frame: Frame, reason: str, now: float) -> None:
-        """A packet that was sent will not arrive."""
+        """Count a packet that was sent and will not arrive."""
         self.lost[reason] += 1
         if self.observer is not None:
             self.observer("lose", now, self.name, frame)
@@ -276,7 +281,7 @@ class EgressPort:
     # ---- link state -------------------------------------------------------------------------------------
 
     def go_down(self, now: float) -> None:
-        """The link is dead: what waits here is dropped. The fabric removes what is on the wire."""
+        """Drop what waits here: the link is dead. The fabric removes what is on the wire."""
         self.up = False
         for queue in (self._control, self._data, self._medium or deque()):
             for frame in queue:
@@ -311,7 +316,7 @@ class NicPort(EgressPort):
         """The ring was full when the host last sent: it wants to know."""
         self._low_water = ring_packets // 2
 
-    def _drain(self, _: None, now: float) -> None:
+    def _drain(self, _: object, now: float) -> None:
         super()._drain(None, now)
         if self.starved and len(self._data) + len(self._control) <= self._low_water:
             self.starved = False
@@ -322,5 +327,5 @@ class NicPort(EgressPort):
         self.starved = False
 
 
-def _nowhere(frame: Frame, now: float) -> None:
+def _nowhere(_frame: Frame, _now: float) -> None:
     raise AssertionError("a port without an other end")

@@ -1,4 +1,4 @@
-"""What links, queues and hosts of a virtual fabric are like, and the scaling recipe that sets them all at once.
+"""Profiles of links, queues and hosts of a virtual fabric, and the scaling recipe that sets them all at once.
 
 Rates in bits/s, times in seconds, depths in bytes of whole frames (Ethernet header to iCRC). BDP here is that of one
 plane: port rate x unloaded round trip.
@@ -59,7 +59,7 @@ class LinkProfile:
 
     @classmethod
     def uniform(cls, rate_bps: float, delay_s: float, jitter_s: float = 0.0) -> LinkProfile:
-        """All links alike."""
+        """Profile with all links alike."""
         line = Line(rate_bps, delay_s, jitter_s)
         return cls(line, line)
 
@@ -119,7 +119,7 @@ UNLIMITED = QueueProfile(data_bytes=1 << 40, control_bytes=1 << 40, ecn_min_byte
 
 @dataclass(frozen=True, slots=True)
 class HostProfile:
-    """What a NIC and its host add."""
+    """Delays and ring sizes of NICs and hosts."""
 
     ring_packets: int = 4
     """Packets a port takes before it says it has no room; those wait behind the one being sent."""

@@ -27,7 +27,7 @@ Chooser = Callable[["VirtualT0", Frame], "int | None"]
 
 
 class VirtualSwitch:
-    """What T0 and T1 share. `dropped`: packets by reason, `no_route`, `blackhole`, `power`."""
+    """Base of T0 and T1. `dropped`: packets by reason, `no_route`, `blackhole`, `power`."""
 
     __slots__ = (
         "_waiting", "blackhole", "downlinks", "dropped", "idle", "name", "observer", "plane", "power", "racks",
@@ -63,7 +63,7 @@ class VirtualSwitch:
         self.idle = on or self._waiting is not None
 
     def stall(self) -> None:
-        """Forward nothing until resume(): what comes in waits. (What is queued at ports leaves.)"""
+        """Forward nothing until resume(): what comes in waits; what is queued at ports leaves."""
         if self._waiting is None:
             self._waiting = []
         self.idle = True
@@ -82,21 +82,21 @@ class VirtualSwitch:
         elif self._waiting is not None:
             self._waiting.append(frame)
 
-    def wired(self, plan: Plan) -> None:
-        """All ports are there: make what is looked up per packet."""
+    def wired(self, _plan: Plan) -> None:
+        """Make what is looked up per packet: all ports are there."""
         self.port_changed()
 
     def port_changed(self) -> None:
-        """A port of ours went up or down."""
+        """Note that a port went up or down."""
 
     def receive(self, frame: Frame, now: float) -> None:
         raise NotImplementedError
 
 
 class VirtualT0(VirtualSwitch):
-    """The leaf of a rack."""
+    """T0 of a rack."""
 
-    __slots__ = ("_choose", "live", "rack", "rng", "seed", "structure", "widths")
+    __slots__ = ("_choose", "live", "pruned", "rack", "rng", "seed", "structure", "widths")
 
     def __init__(
         self, name: str, plane: int, rack: int, choose: Chooser, seed: str, widths: Srv6Format | None = None,
@@ -110,6 +110,8 @@ class VirtualT0(VirtualSwitch):
         self._choose = choose
         self.live: list[int] = []
         """Uplinks whose port is up, as the selector of the hashing modes knows."""
+        self.pruned: frozenset[tuple[int, int]] = frozenset()
+        """(T1 number, rack): what the control plane has the hashing modes not use."""
         self.seed = seed
         """Of the fabric, with the switch's name."""
         self.rng = Random(seed)
@@ -122,7 +124,7 @@ class VirtualT0(VirtualSwitch):
             self.set_aside(frame, now)
             return
         if frame.rack == self.rack:
-            if frame.port.node[0] == "h" and not self._choose_own(frame):  # type: ignore[union-attr]
+            if self._from_host(frame) and not self._choose_own(frame):
                 self.drop(frame, "no_route", now)
                 return
             self.downlinks[frame.downlink].send(frame, now)
@@ -133,13 +135,23 @@ class VirtualT0(VirtualSwitch):
         else:
             self.uplinks[uplink].send(frame, now)
 
+    def live_towards(self, rack: int) -> list[int]:
+        """Uplinks that the hashing modes may use towards a rack."""
+        if not self.pruned:
+            return self.live
+        return [number for number in self.live if (number, rack) not in self.pruned]
+
+    @staticmethod
+    def _from_host(frame: Frame) -> bool:
+        return frame.port is not None and frame.port.node[0] == "h"
+
     def _choose_own(self, frame: Frame) -> bool:
-        """Inside a rack the EV decides nothing, but in SRv6 its plane must be this one."""
+        """Whether the EV fits a path inside the rack: in SRv6 its plane must be this one, else any will do."""
         return self._choose is not srv6 or self.widths.plane(frame.ev) == self.plane
 
 
 class VirtualT1(VirtualSwitch):
-    """A spine."""
+    """T1 of a plane."""
 
     __slots__ = ()
 
@@ -170,26 +182,26 @@ def structured(t0: VirtualT0, frame: Frame) -> int | None:
 
 def ecmp(t0: VirtualT0, frame: Frame) -> int | None:
     """Hash with the EV in it."""
-    live = t0.live
+    live = t0.live_towards(frame.rack)
     key = f"{frame.source}>{frame.target}/{frame.ev}@{t0.name}"
     return live[_hash(key) % len(live)] if live else None
 
 
 def flow_ecmp(t0: VirtualT0, frame: Frame) -> int | None:
     """Hash of the flow: hosts and destination QP, and the seed in place of the source port that a real QP draws."""
-    live = t0.live
+    live = t0.live_towards(frame.rack)
     key = f"{frame.source}>{frame.target}/{frame.packet.dest_qp}@{t0.seed}"
     return live[_hash(key) % len(live)] if live else None
 
 
 def switch_spray(t0: VirtualT0, frame: Frame) -> int | None:
-    """Dice."""
-    live = t0.live
+    """Random live uplink."""
+    live = t0.live_towards(frame.rack)
     return live[int(t0.rng.random() * len(live))] if live else None
 
 
 def _hash(key: str) -> int:
-    """Spread well in its low bits, which a CRC of similar keys is not; the same in every run of Python."""
+    """Hash of a key, well spread in its low bits, unlike a CRC of similar keys; the same in every run of Python."""
     value = crc32(key.encode()) * 0x9E3779B1 & 0xFFFFFFFF
     return value >> 16 ^ value & 0xFFFF
 

@@ -20,7 +20,7 @@ from simulator.frames import Frame, PacketHook
 
 
 class Tracer:
-    """Calls the hook, if any, and keeps the digest."""
+    """Observer of packet events: calls the hook, if any, and keeps the digest."""
 
     def __init__(self, hook: PacketHook | None = None) -> None:
         self.hook = hook
@@ -34,7 +34,7 @@ class Tracer:
             self.hook(what, now, where, frame)
 
     def delivery(self, host: str, take: Handler) -> Handler:
-        """`take`, told of first."""
+        """`take`, with a `deliver` event before each call."""
 
         def deliver(frame: Frame, now: float) -> None:
             self("deliver", now, host, frame)
@@ -48,7 +48,7 @@ class Tracer:
 
 
 def describe(frame: Frame) -> str:
-    """One line: who to whom, what, over which path, in what state."""
+    """One line about a frame: source, target, kind, path, state."""
     packet: Any = frame.packet
     parts = [f"{frame.source}>{frame.target}", type(packet).__name__, f"ev {frame.ev:#06x}", f"{frame.size} B"]
     psn = getattr(packet, "psn", getattr(packet, "cack_psn", None))

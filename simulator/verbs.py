@@ -4,7 +4,7 @@
     a, b = open_device(fabric, "h0"), open_device(fabric, "h2")
 
 Any waiting call of any device lets the whole fabric run until something is told to an application, so that one program
-can hold both ends. Faults are the fabric's: `fabric.at(0.01, LinkDown(...))`.
+can hold both ends. Faults are the fabric's: `fabric.at(0.01, CutFault.on("p0-t0-0 p0-t1-1"))`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from simulator.host import VirtualHost
 
 
 def open_device(fabric: VirtualFabric, host: str) -> Device:
-    """The device of a host. Raises PlanError for a host there is not."""
+    """Verbs device of a host. Raises PlanError for an unknown host."""
     return Device(FabricDriver(fabric, fabric.host(host)))
 
 
 class FabricDriver(PlanDriver):
-    """One host's end. All devices of a fabric share its time; nothing here is for threads."""
+    """Verbs driver of one host. All devices of a fabric share its time; not for threads."""
 
     def __init__(self, fabric: VirtualFabric, host: VirtualHost) -> None:
         super().__init__(fabric.plan, host.plan_host, host.endpoint)
@@ -61,5 +61,5 @@ class FabricDriver(PlanDriver):
         return self._host.ports[plane].up
 
     def set_port(self, plane: int, enabled: bool) -> None:
-        """Pulls the cable of the port, or puts it back."""
+        """Pull the cable of a port, or put it back."""
         self.fabric.set_link(self._host.name, self.plan.t0_name(plane, self.host.rack), up=enabled)

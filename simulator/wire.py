@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from hosts.engine.config import Config
-from hosts.engine.wire.codec import Addressing, Codec, WireError, addresses, fields_to_ev
+from hosts.engine.errors import WireError
+from hosts.engine.wire.codec import Addressing, Codec, addresses, fields_to_ev
 from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT
 from hosts.engine.wire.wire_variants import AnyCodec, in_dialect, outer_words
 from hosts.nic.base import drop_reason
@@ -31,11 +32,18 @@ class WireFrame(Frame):
 
     __slots__ = ("data", "wires")
 
+    def __init__(
+        self, packet: Any, size: int, source: str, target: str, rack: int, downlink: int, plane: int, control: bool,
+        trimmable: bool, wires: Wires, data: bytearray,
+    ) -> None:  # fmt: skip
+        super().__init__(packet, size, source, target, rack, downlink, plane, control, trimmable)
+        self.wires, self.data = wires, data
+
     def mark(self) -> None:
         self.marked = True
         self.data[IP + 1] |= ECN_CE << 4
 
-    def trim(self, length: int, dscp: int, last_hop: bool) -> None:
+    def trim(self, length: int, dscp: int, _last_hop: bool) -> None:
         del self.data[length:]
         self._set_dscp(dscp)
         self._cut(length)
@@ -46,14 +54,14 @@ class WireFrame(Frame):
         self.data[IP] = 0x60 | traffic_class >> 4
         self.data[IP + 1] = traffic_class << 4 & 0xF0 | self.data[IP + 1] & 0x0F
 
-    def spoil(self, random: float) -> None:
-        bit = IP * 8 + int(random * (len(self.data) - IP) * 8)
+    def spoil(self, where: float) -> None:
+        bit = IP * 8 + int(where * (len(self.data) - IP) * 8)
         self.data[bit // 8] ^= 0x80 >> bit % 8
         self.wires.look(self)
 
-    def copy(self) -> Frame:
+    def copy(self) -> WireFrame:
         twin = super().copy()
-        twin.data = bytearray(self.data)  # type: ignore[attr-defined]
+        twin.data = bytearray(self.data)
         return twin
 
 
@@ -64,7 +72,10 @@ class Wires:
         self._plan, self._srv6 = plan, srv6
         self._dscp_control = config.dscp_control
         self._trimmable = (config.dscp_trimmable, config.dscp_trimmable_retx)
-        self._out: dict[tuple[str, int, str], Any] = {}
+        self._out: dict[tuple[str, int, str], Encapsulation] = {}
+        """By host, plane and peer, in SRv6 mode."""
+        self._plain: dict[tuple[str, int, str], Addressing] = {}
+        """The same in the other modes."""
         self._in: dict[tuple[str, int], Decapsulation] = {}
         self._codecs: dict[str, AnyCodec] = {}
 
@@ -77,35 +88,39 @@ class Wires:
 
     @staticmethod
     def switch(switch: Switch) -> VirtualSwitch:
-        """A switch of SRv6 mode that forwards by bytes."""
+        """SRv6 switch that forwards by bytes."""
         return Srv6Switch(switch)
 
-    def fill(self, frame: WireFrame, host: VirtualHost) -> None:
-        """Give a frame its bytes."""
-        frame.wires = self
-        frame.data = self.encode(host, frame.packet, frame.plane, frame.target)
+    def frame(
+        self, host: VirtualHost, packet: Any, size: int, source: str, target: str, rack: int, downlink: int, plane: int,
+        control: bool, trimmable: bool,
+    ) -> WireFrame:  # fmt: skip
+        """Frame of a packet with its bytes."""
+        data = self.encode(host, packet, plane, target)
+        return WireFrame(packet, size, source, target, rack, downlink, plane, control, trimmable, self, data)
 
     def encode(self, host: VirtualHost, packet: Any, plane: int, peer: str) -> bytearray:
-        """The frame a NIC sends."""
-        key = (host.name, plane, peer)
-        found = self._out.get(key)
-        target = self._plan.host(peer)
-        if found is None:
-            if self._srv6:
-                found = Encapsulation(self._plan, host.plan_host, target, plane)
-            else:
-                ends = (self._plan.address(h, plane).packed for h in (host.plan_host, target))
-                found = Addressing(*ends)
-            self._out[key] = found
-        if self._srv6:
-            codec = self._codec(host)
-            frame, other_word = codec.encode(packet, found.addressing), outer_words(codec)
-            word = frame.header[:4] if other_word is None else other_word(frame.header, packet.ev)
-            return bytearray(found.outer(packet.ev, word, frame.size) + frame.join())
-        return bytearray(ETHERNET + self._codec(host).encode(packet, found).join())
+        """Bytes of the frame that a NIC sends."""
+        key, codec = (host.name, plane, peer), self._codec(host)
+        if not self._srv6:
+            addressing = self._plain.get(key)
+            if addressing is None:
+                addressing = self._plain[key] = self._addressing(host, plane, peer)
+            return bytearray(ETHERNET + codec.encode(packet, addressing).join())
+        out = self._out.get(key)
+        if out is None:
+            out = self._out[key] = Encapsulation(self._plan, host.plan_host, self._plan.host(peer), plane)
+        frame, other_word = codec.encode(packet, out.addressing), outer_words(codec)
+        word = frame.header[:4] if other_word is None else other_word(frame.header, packet.ev)
+        return bytearray(out.outer(packet.ev, word, frame.size) + frame.join())
 
-    def decode(self, host: VirtualHost, frame: WireFrame, plane: int) -> tuple[str, Any] | None:
+    def _addressing(self, host: VirtualHost, plane: int, peer: str) -> Addressing:
+        plan = self._plan
+        return Addressing(plan.address(host.plan_host, plane).packed, plan.address(plan.host(peer), plane).packed)
+
+    def decode(self, host: VirtualHost, frame: Frame, plane: int) -> tuple[str, Any] | None:
         """(sender, record) of a frame that arrived, or None: then it was counted by the codec's reason."""
+        assert isinstance(frame, WireFrame)
         try:
             if self._srv6:
                 taker = self._in.get((host.name, plane))
@@ -127,7 +142,7 @@ class Wires:
         return sender[0].name, self._codec(host).decode(packet, plane)
 
     def look(self, frame: WireFrame) -> None:
-        """Read again what switches go by: class, ECN, and without SRv6 the destination and the EV."""
+        """Read the fields that switches go by again: class, ECN, and without SRv6 the destination and the EV."""
         data = frame.data
         traffic_class = (data[IP] << 4 | data[IP + 1] >> 4) & 0xFF
         dscp, frame.ect = traffic_class >> 2, traffic_class & 3 != ECN_NOT_ECT
@@ -164,7 +179,8 @@ class Srv6Switch(VirtualSwitch):
         hops = plan.srv6_routes(self._switch).next_hops
         self._routes = {one: ports[number] for one, number in hops}
 
-    def receive(self, frame: WireFrame, now: float) -> None:
+    def receive(self, frame: Frame, now: float) -> None:
+        assert isinstance(frame, WireFrame)
         if self.idle:
             self.set_aside(frame, now)
             return

@@ -63,21 +63,21 @@ class Flow:
         self._post()
 
     def stop(self) -> None:
-        """Post no more; what is posted still completes."""
+        """Post no more messages; those posted still complete."""
         self._stopped = True
 
     def _post(self) -> None:
         ends = self._stopped or self.failures
         while not ends and self.posted - self.completed < self.depth and self.posted != self.messages:
             slot = self.posted % self.depth * self.message_bytes
-            imm = {"imm": self.posted & 0xFFFFFFFF} if self._imm else {}
+            imm = self.posted & 0xFFFFFFFF if self._imm else None
             self.qp.post_write(
-                self.data(self.posted), self.region.va + slot, self.region.rkey, now=self.fabric.now, **imm
+                self.data(self.posted), self.region.va + slot, self.region.rkey, now=self.fabric.now, imm=imm
             )
             self.posted += 1
 
     def data(self, number: int) -> memoryview:
-        """The bytes of a message."""
+        """Bytes of a message."""
         start = number * PATTERN_STEP % PATTERN_EXTRA
         return self._pattern[start : start + self.message_bytes]
 
@@ -101,13 +101,13 @@ class Flow:
 
     @property
     def done(self) -> bool:
-        """Nothing more will happen: all messages completed, or the QP failed, or it was stopped and ran dry."""
+        """Whether nothing more will happen: all messages completed, or the QP failed, or it was stopped and ran dry."""
         over = self.posted == self.messages or self._stopped or bool(self.failures)
         return self.started_at is not None and over and not self.qp.outstanding()
 
     @property
     def intact(self) -> bool:
-        """Every completed message was whole, and nothing beside the region was written."""
+        """Whether every completed message was whole and nothing beside the region was written."""
         guards = self.memory[:GUARD_BYTES] + self.memory[-GUARD_BYTES:]
         return not self.corrupt and not any(guards)
 
@@ -118,12 +118,12 @@ class Flow:
 
     @property
     def duration_s(self) -> float:
-        """From the start to the last completion (so far)."""
+        """Seconds from the start to the last completion so far."""
         return (self.finished_at or self.fabric.now) - (self.started_at or 0.0)
 
     @property
     def goodput_bps(self) -> float:
-        """Completed payload over `duration_s`."""
+        """Completed payload over `duration_s`, bits/s."""
         return self.completed * self.message_bytes * 8 / self.duration_s if self.completed else 0.0
 
 
@@ -136,7 +136,7 @@ def incast(fabric: VirtualFabric, sources: Sequence[str], target: str, **options
 
 
 def permutation(fabric: VirtualFabric, **options: Any) -> list[Flow]:
-    """One flow out of and one into every host, chosen by the fabric's dice; nobody sends to himself."""
+    """One flow out of and one into every host, chosen by the fabric's dice; no host sends to itself."""
     names = [host.name for host in fabric.plan.hosts]
     targets = names[:]
     while any(a == b for a, b in zip(names, targets, strict=True)):
@@ -145,7 +145,7 @@ def permutation(fabric: VirtualFabric, **options: Any) -> list[Flow]:
 
 
 def run_all(fabric: VirtualFabric, flows: Sequence[Flow], limit_s: float = 600.0) -> bool:
-    """Until every flow is done; False when the limit came first."""
+    """Run until every flow is done; False when the limit came first."""
     return fabric.run_until(lambda: all(flow.done for flow in flows), limit_s=limit_s)
 
 

@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "hosts": ("hosts", *LEAVES),
     "simulator": ("simulator", "faults", "hosts", "switch.build", *LEAVES),
     "experiments": ("experiments", "faults", "simulator", "hosts", "controller", "topologies", "ipc"),
-    "bench": ("bench", "experiments", "simulator", "hosts", "controller", "topologies", "switch", "ipc"),
+    "bench": ("bench", "experiments", "faults", "simulator", "hosts", "controller", "topologies", "switch", "ipc"),
     "mrc": CODE,
 }
 """Folder -> modules of ours it may import."""

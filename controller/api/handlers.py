@@ -12,11 +12,11 @@ from controller.app import FabricController
 from controller.denylist import POLICIES
 from controller.errors import SwitchError
 from controller.faults.correlator import PORT_IS_BAD
-from controller.p4runtime.counters import CPU_PORT, NO_PORT, counters_by_name, read_ports, read_queues
+from controller.p4runtime.counters import NO_PORT, counters_by_name, read_ports, read_queues
 from controller.p4runtime.provisioner import SwitchProvisioner, Verification
 from controller.reconvergence import NEVER
 from ipc.rpc import JsonlError
-from topologies.plan import PlanError
+from topologies.plan import CPU_PORT, PlanError
 
 READ_AT_ONCE = 32
 """Switches read side by side by `verify`: keeps a big fabric's answers from piling up in memory."""

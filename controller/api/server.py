@@ -34,13 +34,13 @@ Message = dict[str, Any]
 Handler = Callable[[Message], "Message | Awaitable[Message]"]
 """Gets the path's and the query's or body's fields, returns the answer. Raises Refusal."""
 
-PATHS: web.AppKey[list[str]] = web.AppKey("paths", list)
+PATHS: web.AppKey[Iterable[str]] = web.AppKey("paths", list)
 """All routes, as 404 responses list them."""
 
 log = logging.getLogger(__name__)
 
 
-class Refusal(ControllerError):
+class Refusal(ControllerError):  # noqa: N818 - an answer with its status, not an error of ours
     """A request that cannot be served: HTTP status, what and why, and what would have worked."""
 
     def __init__(self, status: int, error: str, cure: str | None = None) -> None:

@@ -66,7 +66,7 @@ def observation(method: Callable[P, None]) -> Callable[P, None]:
 
     @functools.wraps(method)
     def heard(*given: P.args, **named: P.kwargs) -> None:
-        tap = given[0].tap  # type: ignore[attr-defined]
+        tap: Tap | None = getattr(given[0], "tap", None)
         if tap is not None:
             tap(method.__name__, {**dict(zip(names, given[1:], strict=False)), **named})
         method(*given, **named)
@@ -182,7 +182,7 @@ class FaultCorrelator:
                 self._fault_list.confirm(fault, Symptom(DIGEST, interface, link, says, now, now, now, cleared=now))
 
     @observation
-    def attend(self, source: str, *, now: float) -> None:
+    def attend(self, source: str, *, now: float) -> None:  # noqa: ARG002 - observations have their time, for replay
         """A source will say of switches and wires whether they work, while some path is bad."""
         self._attending.add(source)
 
@@ -341,7 +341,7 @@ class FaultCorrelator:
     def _suppress_late_symptom(self, symptom: Symptom) -> None:
         """Design note 3: it began while a fault was active that has been cleared since."""
         for fault in self._fault_list.recently_closed(symptom.heard, self.times.suppress_s):
-            if fault.state is FaultState.CLEARED:
+            if fault.state is FaultState.CLEARED and fault.cleared is not None:
                 began_before = symptom.since <= fault.cleared + self.times.hold_down_path_s
                 if began_before and self._is_over(symptom, fault.causes):
                     hard = fault.how is How.DOWN
@@ -504,7 +504,7 @@ class FaultCorrelator:
                 if not self._paths.crosses(trial.trace, causes) and (key in losing or self._forwards(key, plane))
             }
             known = frozenset(c for f in self._fault_list.of(plane) if f.how is How.LOSSY for c in f.causes)
-            losses, unexplained = explain_losses(self.traces, trials, losing, lambda key: key[0] == MAPPER, known)
+            losses, unexplained = explain_losses(self.traces, trials, losing, _is_of_mapper, known)
             losses = [self._with_settled_direction(finding, plane, now) for finding in losses]
             found += [(f, [by_key[key] for key in f.reports]) for f in losses]
             is_open = any(len(f.causes) > 1 or not f.arcs for f in losses)
@@ -513,7 +513,7 @@ class FaultCorrelator:
         return found
 
     def _forwards(self, key: Hashable, plane: int) -> bool:
-        path = self._paths.get(key, plane)  # type: ignore[arg-type]
+        path = self._paths.get(key, plane) if isinstance(key, tuple) else None
         return path is not None and path.forwards
 
     def _with_sure_direction(self, finding: Finding, by_key: dict[Hashable, Symptom], now: float) -> Finding:
@@ -663,3 +663,8 @@ class FaultCorrelator:
             if self._is_over(symptom, fault.causes):
                 symptom.suppressed_until = now + suppress_s
         self._paths.forget_counts(fault.plane, fault.causes)
+
+
+def _is_of_mapper(path: Hashable) -> bool:
+    """Whether Clustermapper sends the packets of a path."""
+    return isinstance(path, tuple) and path[0] == MAPPER

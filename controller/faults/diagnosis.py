@@ -143,7 +143,7 @@ def explain_dead_paths(
     traces: PathSegmenter,
     dead: dict[Hashable, PathSegments],
     proven: Callable[[Hashable, str], bool],
-    sure: Callable[[Hashable, Link], bool] = lambda path, link: True,
+    sure: Callable[[Hashable, Link], bool] = lambda _path, _link: True,
     confirming: bool = False,
 ) -> tuple[list[Finding], list[Hashable]]:
     """Causes of dead paths, and the paths that nothing can explain.
@@ -228,12 +228,12 @@ def _knots(suspects: dict[Hashable, frozenset[Cause]]) -> list[list[Hashable]]:
     return [keys for _, keys in groups]
 
 
-def _least_covers(paths: list[frozenset[Cause]]) -> list[frozenset[Cause]]:
+def _least_covers(paths: Iterable[frozenset[Cause]]) -> list[frozenset[Cause]]:
     """All smallest sets of causes that meet every path; none when COVER_MAX causes are not enough."""
-    paths = sorted(set(paths), key=len)
+    shortest_first = sorted(set(paths), key=len)
     for size in range(1, COVER_MAX + 1):
         found: set[frozenset[Cause]] = set()
-        _grow(paths, frozenset(), size, found)
+        _grow(shortest_first, frozenset(), size, found)
         if found:
             return sorted(found, key=lambda cover: sorted(map(by_name, cover)))
     return []
@@ -304,7 +304,7 @@ def explain_losses(
     traces: PathSegmenter,
     trials: dict[Hashable, Hypothesis],
     losing: Iterable[Hashable],
-    even: Callable[[Hashable], bool] = lambda path: True,
+    even: Callable[[Hashable], bool] = lambda _path: True,
     known: frozenset[Cause] = frozenset(),
 ) -> tuple[list[Finding], list[Hashable]]:
     """Causes of the losses of one plane's paths, and the losing paths that none of them explains.

@@ -126,7 +126,7 @@ class FaultList:
         for finding, symptoms, fault in matched:
             if fault is None and self._waits_for_clarity(finding, now):
                 continue
-            fault = self._update(fault, finding, symptoms, now) if fault else self._raise(finding, symptoms, now)
+            fault = self._update(fault, finding, symptoms) if fault else self._raise(finding, symptoms, now)
             kept.add(fault.number)
             self._soak.pop(fault.number, None)
             self._unconfirmed.pop(fault.number, None)
@@ -193,7 +193,7 @@ class FaultList:
             and key_of(fault.explanations) == key_of(finding.explanations)
         )
 
-    def _update(self, fault: Fault, finding: Finding, symptoms: list[Symptom], now: float) -> Fault:
+    def _update(self, fault: Fault, finding: Finding, symptoms: list[Symptom]) -> Fault:
         if fault.certain_cause is not None and _wider(fault, finding):  # evidence that grows old makes it no less so
             own = next(iter(fault.causes))
             finding = Finding(finding.how, ((own,),), finding.reports, finding.loss)

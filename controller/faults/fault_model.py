@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -38,6 +39,8 @@ PORT_IS_BAD = {
 
 
 class FaultState(Enum):
+    """State in the life cycle of a fault."""
+
     ACTIVE = "active"
     CLEARED = "cleared"  # nothing reports it any more
     MERGED = "merged"  # turned out to be part of the faults in `into`
@@ -132,7 +135,7 @@ class Fault:
         self.symptoms = [s for s in self.symptoms if s.cleared is None]
         self.past = []
 
-    def describe(self, finding: Finding, links_of: dict[str, list[Link]], symptoms: list[Symptom]) -> None:
+    def describe(self, finding: Finding, links_of: Mapping[str, Sequence[Link]], symptoms: list[Symptom]) -> None:
         """Take over what was found, in words. While it lasts the text says what was seen at its worst."""
         self._take_direction(finding)
         self.explanations, self.how = finding.explanations, finding.how
@@ -256,6 +259,8 @@ def _arcs(explanations: tuple[Explanation, ...], direction: str | None) -> froze
     if direction is None:
         return frozenset()
     ((link,),) = explanations
+    if not isinstance(link, Link):
+        raise ValueError(f"{direction}: {link.name} has no direction")
     for arcs in ({link.lower.interface}, {link.upper.interface}, {link.lower.interface, link.upper.interface}):
         if direction_of(explanations, frozenset(arcs)) == direction:
             return frozenset(arcs)
@@ -282,6 +287,7 @@ def key_of(explanations: tuple[Explanation, ...]) -> frozenset[frozenset[Cause]]
 
 
 def named_alike(fault: Fault, finding: Finding) -> bool:
+    """Whether a fault has the explanations of a finding."""
     return key_of(fault.explanations) == key_of(finding.explanations)
 
 
@@ -291,6 +297,7 @@ def is_nic(cause: Cause) -> bool:
 
 
 def kind_of(cause: Cause, how: How) -> str:
+    """Kind of a cause in words: blackhole, T1, lossy link, NIC port, ..."""
     if isinstance(cause, Switch):
         return "blackhole" if how is How.SILENT else f"T{cause.tier}"
     if how is not How.DOWN:
@@ -307,7 +314,7 @@ def _name(cause: Cause, direction: str | None = None) -> str:
 
 def _text(
     cause: Cause, how: How, loss: float | None, direction: str | None, symptoms: list[Symptom],
-    links_of: dict[str, list[Link]],
+    links_of: Mapping[str, Sequence[Link]],
 ) -> str:  # fmt: skip
     name = _name(cause, direction)
     if how is How.SILENT:

@@ -185,7 +185,7 @@ class Observations:
 def replay(
     plan: Plan,
     calls: Iterable[tuple[str, dict[str, Any]]],
-    told: Told = lambda now, change, fault: None,
+    told: Told = lambda _now, _change, _fault: None,
     *,
     times: FaultTimers | None = None,
     late_s: float = LATE_S,
@@ -214,7 +214,7 @@ def replay(
     return faults
 
 
-def replay_file(path: Path, told: Told = lambda now, change, fault: None) -> FaultCorrelator:
+def replay_file(path: Path, told: Told = lambda _now, _change, _fault: None) -> FaultCorrelator:
     """The same with a file. Raises InputError, also for names that its fabric does not have."""
     observations = Observations(path)
     number = 1

@@ -59,7 +59,7 @@ class PathSegmenter:
             raise ValueError(f"no walk of this fabric: {' '.join(nodes)}")
         if len(nodes) == 2:
             return self.wire(self._arcs[nodes[0], nodes[1]])
-        return self.over(self.plan.link(*nodes[:2]).plane, nodes)
+        return self.over(self.plan.link(nodes[0], nodes[1]).plane, nodes)
 
     def nodes(self, trace: PathSegments) -> tuple[str, ...]:
         """The nodes of a trace in the order they are met."""

@@ -161,9 +161,10 @@ class PathStats:
     def lose_nothing(self, plane: int, arcs: Iterable[str], beside: Cause, now: float, *, source: str) -> bool:
         """Whether the source's packets over each arc, on forwarding paths that avoid `beside`, came through lately."""
         sent, lost = dict.fromkeys(arcs, 0), dict.fromkeys(arcs, 0)
-        for key, trial in self.trials(plane, now).items():
-            path = self._planes[plane][key]  # type: ignore[index]
-            if path.forwards and key[0] == source and not self._traces.crosses(trial.trace, beside):  # type: ignore[index]
+        trials = self.trials(plane, now)
+        for key, path in self._planes[plane].items():
+            trial = trials.get(key) if path.forwards and key[0] == source else None
+            if trial is not None and not self._traces.crosses(trial.trace, beside):
                 for arc in sent.keys() & set(trial.trace.arcs):
                     sent[arc] += trial.sent
                     lost[arc] += trial.lost

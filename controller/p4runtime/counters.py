@@ -11,6 +11,7 @@ from finsy.proto import gnmi, p4r
 
 from controller.errors import SwitchError
 from controller.p4runtime.entries import Catalog, short
+from topologies.plan import CPU_PORT
 
 COUNTERS = "interfaces/interface[name={}]/state/counters"
 QUEUES = "qos/interfaces/interface[interface-id={}]/output/queues/queue[name=*]/state"
@@ -25,7 +26,6 @@ TRIMS = {0: "trimmed", 1: "trimmed last hop"}
 DEAD_NEXT_HOP = 10
 FULL_QUEUE = (8, 9)
 """Reasons that say: the data queue of the egress port was full. Nothing is broken there."""
-CPU_PORT = 510
 NO_PORT = 0
 """Index of packets that got no port."""
 

@@ -316,6 +316,12 @@ class Difference:
     has: NamedEntry | None
     wants: NamedEntry | None
 
+    @property
+    def what(self) -> str:
+        """Name of the entry: table and match."""
+        one = self.wants or self.has
+        return "" if one is None else one.what
+
     def __str__(self) -> str:
         if self.has is None:
             return f"{self.wants.what} is missing (plan: {self.wants.value})" if self.wants else ""

@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 
 
 class SwitchState(Enum):
+    """State of the provisioning of one switch."""
+
     CONNECTING = "connecting"  # no stream yet, or not again
     SYNCING = "syncing"  # stream open: comparing and writing
     VERIFIED = "verified"  # read back, equal to the plan
@@ -305,8 +307,7 @@ class SwitchProvisioner:
         status.live_entries, status.live_written_s = len(self._live_written), took_s
         told: Counter[str] = Counter()
         for one in differences:
-            what = (one.wants or one.has).what  # type: ignore[union-attr]
-            told[reason_of(what, one.wants is not None)] += 1
+            told[reason_of(one.what, one.wants is not None)] += 1
         status.live_writes.update(told)
         for reason, number in told.items():
             log.info("%s: %s: %d entries, %.1f ms", self.target.name, reason, number, 1e3 * took_s)
@@ -327,10 +328,10 @@ class SwitchProvisioner:
 
     def _count_writes(self, differences: list[Difference]) -> None:
         follows = {e.what for e in (*self._live, *self._live_written)}
-        live = [d for d in differences if (d.wants or d.has).what in follows]  # type: ignore[union-attr]
+        live = [d for d in differences if d.what in follows]
         differences = [d for d in differences if d not in live]
         for one in live:
-            self.status.live_writes[reason_of((one.wants or one.has).what, one.wants is not None)] += 1  # type: ignore
+            self.status.live_writes[reason_of(one.what, one.wants is not None)] += 1
         self.status.writes += len(differences)
         if not differences:
             return

@@ -52,7 +52,7 @@ def live_entries(
     `dead`.
     """
     acted_on = dead if acted_on is None else acted_on
-    entries = [dead_port_entry(catalog, number) for number in sorted(_dead_ports(plan, switch, dead.ports))]
+    entries = [dead_port_entry(catalog, number) for number in sorted(_dead_ports(switch, dead.ports))]
     if program == "spray" and switch.tier == 0:
         for rack in range(plan.racks):
             if rack != switch.number:
@@ -60,7 +60,7 @@ def live_entries(
     return tuple(entries)
 
 
-def _dead_ports(plan: Plan, switch: Switch, links: Iterable[Link]) -> set[int]:
+def _dead_ports(switch: Switch, links: Iterable[Link]) -> set[int]:
     ends = [port for link in links if switch.name in link.ends for port in (link.lower, link.upper)]
     return {port.number for port in ends if port.node == switch.name}
 

@@ -170,7 +170,8 @@ def depths_of(plan: Plan, switch: Switch, port: int, want: Discipline = DEFAULT)
         shares["trim_at"] = at_nic
     elif depths.last_hop:
         shares.pop("trim_at", None)
-    return replace(depths, **{name: max(1, round(share * bdp_packets)) for name, share in shares.items()})
+    packets: dict[str, Any] = {name: max(1, round(share * bdp_packets)) for name, share in shares.items()}
+    return replace(depths, **packets)
 
 
 def discipline_entries(plan: Plan, switch: Switch, catalog: Catalog, want: Discipline = DEFAULT) -> list[NamedEntry]:

@@ -153,7 +153,7 @@ class P4RuntimeSession:
 
     async def read_counters(self, ports: Iterable[int]) -> list[p4r.CounterEntry]:
         """The cells of these ports in every counter that is indexed by port, with or without a reason before it; the
-        whole of other counters. (All cells would be ten thousand a switch, nearly all of them 0.)
+        whole of other counters. All cells would be ten thousand a switch, nearly all of them 0.
         """
         wanted = []
         for counter in self._catalog.schema.counters:

@@ -73,7 +73,7 @@ class GnmiPortWatch:
         """From connecting to the end of the stream. Ends with a SwitchError."""
         try:
             async with GNMIClient(self.address) as client:
-                subscription = client.subscribe()
+                subscription: Any = client.subscribe()  # finsy's types hide that its updates() can be closed
                 subscription.on_change(GNMIPath(OPER_STATUS))
                 try:
                     await asyncio.wait_for(self._first_values(subscription), SYNC_TIMEOUT_S)

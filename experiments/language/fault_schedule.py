@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.language.model import Scenario, ScenarioFault, When
-from faults import KINDS, FaultTarget, Holds, InjectedFault
+from faults import KINDS, FaultTarget, Held, InjectedFault
 from topologies.plan import Plan
 
 
@@ -85,14 +85,14 @@ class StepRunner:
 
     def __init__(self, target: FaultTarget) -> None:
         self._target = target
-        self._held: dict[int, Holds] = {}
+        self._held: dict[int, Held] = {}
         """By step number."""
 
     def apply(self, step: FaultStep) -> None:
         """Do a step, or undo the one that it ends. Raises the target's error."""
         if step.undo is not None:
-            step.fault.end(self._target, self._held.pop(step.undo, []))
+            step.fault.end(self._target, self._held.pop(step.undo, Held()))
             return
-        held: Holds = []
+        held = Held()
         step.fault.begin(self._target, held, step.number)
         self._held[step.number] = held

@@ -17,8 +17,7 @@ from experiments.language.fault_schedule import FaultStep
 from experiments.language.model import Scenario
 from experiments.outcome import Outcome
 from simulator.fabric import VirtualFabric
-from simulator.frames import Frame
-from simulator.switches import VirtualT0, find_mode
+from simulator.switches import VirtualT0
 from topologies.plan import Link, Plan, ev_plane
 
 MAPPER_DOWN_S = 0.3
@@ -52,28 +51,8 @@ class VirtualControl:
 
     # ---- switches ---------------------------------------------------------------------------------------
 
-    def chooser(self) -> Any:
-        """The mode for VirtualFabric: a name, or in hashing modes a function that heeds what was pruned."""
-        name, choose = find_mode(self.scenario.mode)
-        if name in ("srv6", "structured") or self.react_after is None:
-            return self.scenario.mode
-        pruned = self._pruned
-
-        def pruning(t0: VirtualT0, frame: Frame) -> int | None:
-            if not pruned:
-                return choose(t0, frame)
-            live = t0.live
-            t0.live = [k for k in live if (t0.plane, k, frame.rack) not in pruned]
-            try:
-                return choose(t0, frame)
-            finally:
-                t0.live = live
-
-        pruning.__name__ = name
-        return pruning
-
     def attach(self, fabric: VirtualFabric) -> None:
-        """The fabric that was made with chooser()."""
+        """The fabric of the run."""
         self.fabric = fabric
 
     def set_alive(self, alive: bool) -> None:
@@ -101,8 +80,10 @@ class VirtualControl:
                 pruned |= {(switch.plane, switch.number, r) for r, port in enumerate(racks) if not port.up}
         if pruned != self._pruned:
             self.table_writes += len(pruned ^ self._pruned)
-            self._pruned.clear()
-            self._pruned.update(pruned)
+            self._pruned = pruned
+            for t0 in fabric.switches.values():
+                if isinstance(t0, VirtualT0):
+                    t0.pruned = frozenset((number, rack) for plane, number, rack in pruned if plane == t0.plane)
             self._tell("tables changed")
 
     def _tell(self, text: str) -> None:

@@ -62,7 +62,7 @@ class VirtualRun:
         # Flow-ECMP hashes QPNs: they count from the first, as on a NIC, and what collides is the seed's draw alone.
         self.fabric = VirtualFabric(
             self.plan, seed=run.seed, links=self._links(), queues=self.scale.queues,
-            mode=self.control.chooser(), config=self.scale.config, keep_events=False, first_qpn=FIRST_QPN,
+            mode=scenario.mode, config=self.scale.config, keep_events=False, first_qpn=FIRST_QPN,
         )  # fmt: skip
         self.control.attach(self.fabric)
         self._slower_tiers()

@@ -1,4 +1,4 @@
-"""How long a queue pair may be silent, from its configuration alone: what the invariant *ends* measures."""
+"""Longest silence of a queue pair, from its configuration alone: the bound of the invariant *ends*."""
 
 from __future__ import annotations
 

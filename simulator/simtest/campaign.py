@@ -25,7 +25,7 @@ STOP_AFTER = 20
 
 @dataclass
 class CampaignReport:
-    """Of a campaign. `failures`: results with a violation, by seed."""
+    """Counts and findings of a campaign. `failures`: results with a violation, by seed."""
 
     first: int
     seeds: int = 0
@@ -51,7 +51,7 @@ class CampaignReport:
         }  # fmt: skip
 
     def text(self) -> str:
-        """A few lines for people."""
+        """Summary in a few lines."""
         counts = ", ".join(f"{number:,} {what}" for what, number in self.stats.items() if what != "schedules")
         lines = [
             f"{self.seeds:,} schedules (seeds {self.first} to {self.first + self.seeds - 1}) in {self.wall_s:.0f} s, "
@@ -73,7 +73,7 @@ class CampaignReport:
 
 
 def failure_json(result: SimResult) -> dict[str, Any]:
-    """A finding."""
+    """JSON of a finding."""
     violation = result.violation
     assert violation is not None
     return {
@@ -134,7 +134,7 @@ def campaign(
 
 
 class CampaignProgress:
-    """On stderr: one line every `every_s` seconds, and each finding at once."""
+    """Progress on stderr: one line every `every_s` seconds, and each finding at once."""
 
     def __init__(self, total: int, every_s: float = 10.0, stream: TextIO | None = None) -> None:
         self._total, self._every_s, self._stream = total, every_s, stream or sys.stderr
@@ -186,7 +186,7 @@ def replay(schedule: Schedule, shrunk_to: Path | None = None) -> tuple[SimResult
 
 
 def shape(schedule: Schedule) -> str:
-    """A schedule in a line."""
+    """Summary of a schedule in a line."""
     size = sum(post.size * post.times for post in schedule.posts)
     writes = sum(post.times for post in schedule.posts)
     keys = len(schedule.config) + sum(map(len, schedule.config_of.values()))

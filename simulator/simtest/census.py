@@ -1,4 +1,4 @@
-"""How many entries the containers of an engine hold, found by walking through its objects: nothing may be missed.
+"""Number of entries in the containers of an engine, found by walking through all its objects.
 
 Counted is every list, deque, dict, set and tuple that is reached from an Endpoint through attributes of the engine's
 own classes, whatever their names. What the application gave and will take back is not the engine's state: events not

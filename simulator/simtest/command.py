@@ -21,9 +21,9 @@ SHRUNK = "simtest-{seed}.json"
 def simtest(
     seeds: int, first: int, seed: int | None, replay: Path | None, jobs: int, keep_going: bool, as_json: bool
 ) -> int:
-    """Exit code: 0 when no invariant was violated. Raises ScheduleError for a bad file."""
+    """Run schedules and print the result; exit code 0 when no invariant was violated. Raises ScheduleError."""
     if seed is not None or replay is not None:
-        schedule = draw(seed) if seed is not None else campaigns.load(replay)  # type: ignore[arg-type]
+        schedule = campaigns.load(replay) if replay is not None and seed is None else draw(seed or 0)
         small = Path(SHRUNK.format(seed=schedule.seed)) if seed is not None else None
         result, text = campaigns.replay(schedule, small)
         if as_json:

@@ -1,4 +1,4 @@
-"""What is fuzzed: each target takes arbitrary bytes and must come through without an exception of its own.
+"""Fuzz targets: each takes arbitrary bytes and must come through without an exception of its own.
 
     wire        the struct codec: a record or WireError; what is accepted survives encoding and decoding again
     scapy       the scapy codec, held against the struct codec: same verdict, same record
@@ -21,8 +21,9 @@ from typing import Any
 
 from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
+from hosts.engine.errors import WireError
 from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcPacket, RcWrite
-from hosts.engine.wire.codec import Addressing, Codec, WireError
+from hosts.engine.wire.codec import Addressing, Codec
 from hosts.engine.wire.icrc import icrc_ipv4, icrc_ipv6
 from hosts.engine.wire.packets import (
     ECN_CE,
@@ -221,7 +222,7 @@ class Victims:
             self.qps[name].connect(peer, self.qps[peer].attributes(self.regions[peer]), evs, 0.0)
 
     def honest(self, seconds: float, limit: int = 40) -> None:
-        """Let the two talk for a while."""
+        """Let the two endpoints exchange packets for a while."""
         end = self.now + seconds
         for _ in range(limit):
             moved = False
@@ -241,14 +242,14 @@ class Victims:
         self.now = max(self.now, end)
 
     def check(self) -> None:
-        """Fences stand, and nothing grows with what a packet claims."""
+        """Check that fences stand and that nothing grows with the claims of packets."""
         for name in "ab":
             memory, qp, endpoint = self.memory[name], self.qps[name], self.ends[name]
             assert memory.startswith(_FENCE) and memory.endswith(_FENCE), "written outside the region"
-            responder, flight = qp.responder, qp.requestor.flight  # type: ignore[union-attr]
+            responder, flight = qp.responder, qp.requestor.flight
             window = self.config.mpr_packets
-            assert responder._above.bit_length() <= window  # type: ignore[union-attr]
-            assert len(responder._awaited) <= window + 1  # type: ignore[union-attr]
+            assert responder._above.bit_length() <= window
+            assert len(responder._awaited) <= window + 1
             assert flight.bytes >= 0 and flight.cack < flight.next_psn
             assert len(endpoint._peers.control) <= 1 << 14
 
@@ -256,7 +257,7 @@ class Victims:
 def _hostile(feed: Feed, victims: Victims, name: str) -> Packet:
     """A record with fields around the right ones, or far from them."""
     qp, region = victims.qps[name], victims.regions[name]
-    flight, responder = qp.requestor.flight, qp.responder  # type: ignore[union-attr]
+    flight, responder = qp.requestor.flight, qp.responder
     kind = feed.number()
     who = qp.qpn if kind < 240 else feed.number(3)
     evs = (0x000, 0x001, 0x100, 0x101)
@@ -272,7 +273,7 @@ def _hostile(feed: Feed, victims: Victims, name: str) -> Packet:
         rkey = region.rkey if how & 0x80 else feed.near(region.rkey, 32)
         total = len(payload) if how & 8 else feed.near(len(payload), 32)
         trimmed = (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP)[how & 1] if feed.number() < 20 else None
-        psn = feed.near(responder.cack + 1, 24)  # type: ignore[union-attr]
+        psn = feed.near(responder.cack + 1, 24)
         return Write(
             *envelope, opcode, psn, feed.number(2), va, rkey, total, payload, len(payload) + 104, feed.number(2),
             feed.number(4), feed.number(2) if how & 4 else None, 1, bool(how & 2), bool(how & 16), trimmed=trimmed,
@@ -282,7 +283,7 @@ def _hostile(feed: Feed, victims: Victims, name: str) -> Packet:
             *envelope, feed.near(cack, 24), feed.near(4, 16) - (0x10000 if feed.number() < 16 else 4),
             feed.number(8), feed.near(0, 15), feed.number(2) if feed.number() < 60 else None,
             evs[feed.number() & 3] if feed.number() < 200 else feed.number(4), feed.number() & 3, feed.number(2),
-            feed.near(qp.requestor._rcvd_units, 24), feed.number(2) & 0x7FFF, feed.number(), feed.number() & 127,  # type: ignore[union-attr]
+            feed.near(qp.requestor._rcvd_units, 24), feed.number(2) & 0x7FFF, feed.number(), feed.number() & 127,
             bool(feed.number() & 1), bool(feed.number() & 1),
         )  # fmt: skip
     if which == 3:

@@ -39,6 +39,7 @@ from hosts.engine.wire.packets import (
     Write,
 )
 from hosts.engine.wire.psn import unwrap
+from simulator.host import HostEngine
 from simulator.simtest.census import census
 
 INVARIANTS = {
@@ -78,8 +79,8 @@ _GUARD_BYTES = FILL * GUARD
 _IN_ROTATION = (EvState.GOOD, EvState.SKIP)
 
 
-class Violation(AssertionError):
-    """An invariant does not hold. `invariant` is its key in INVARIANTS."""
+class Violation(AssertionError):  # noqa: N818 - a finding of a run, not an error of the program
+    """Violation of an invariant; `invariant` is its key in INVARIANTS."""
 
     def __init__(self, invariant: str, detail: str, at: float = 0.0) -> None:
         super().__init__(f"{invariant}: {detail} (at {at:.6f} s)")
@@ -129,7 +130,7 @@ class Lane:
         self.imms_due: deque[Posted] = deque()
 
     def connect(self, sender_qp: EngineQueuePair, receiver_qp: EngineQueuePair, pmtu: int) -> None:
-        """Both QPs exist and their first PSNs are known."""
+        """Begin the account: both QPs exist and their first PSNs are known."""
         self.sender_qp, self.receiver_qp, self.pmtu = sender_qp, receiver_qp, pmtu
         self.first_psn = self.next_psn = self.end_psn = sender_qp.first_psn
         self.cack = self.known = self.first_psn - 1
@@ -179,13 +180,13 @@ class Lane:
             self.imms_due.append(posted)
 
     def imms_open(self) -> int:
-        """WriteIMM posted and not completed."""
+        """Number of WriteIMM posted and not completed."""
         return sum(p.imm is not None for p in self.posted[self.ended :])
 
     # ---- what arrives at the receiver -------------------------------------------------------------------
 
     def arrived(self, packet: Write) -> None:
-        """A whole data packet is about to be handed to the receiver's engine."""
+        """Note a whole data packet that is about to be handed to the receiver's engine."""
         psn = unwrap(packet.psn, self.cack)
         offset = psn - self.cack - 1
         if offset < 0 or offset >= self.mpr or self.above >> offset & 1:
@@ -206,7 +207,7 @@ class Lane:
     # ---- what the receiver says -------------------------------------------------------------------------
 
     def claims(self, packet: Packet) -> str | None:
-        """What a SACK or Transport ACK of the receiver claims without right, or None."""
+        """False claim of a SACK or Transport ACK of the receiver, in words; None when all is true."""
         if type(packet) is Sack:
             cack = unwrap(packet.cack_psn, self.cack)
             if cack > self.cack:
@@ -226,7 +227,7 @@ class Lane:
         return None
 
     def heard(self, packet: Packet, now: float) -> None:
-        """A SACK or ACK is about to be handed to the sender's engine."""
+        """Note a SACK or ACK that is about to be handed to the sender's engine."""
         if type(packet) is Sack:
             cack = unwrap(packet.cack_psn, self.known)
         elif type(packet) is TransportAck and packet.syndrome == Syndrome.ACK:
@@ -240,7 +241,7 @@ class Lane:
 
 
 class QpSide:
-    """A host under watch."""
+    """Watched host: its endpoint, ports, and what it has heard of peers."""
 
     def __init__(self, name: str, endpoint: Endpoint) -> None:
         self.name, self.endpoint = name, endpoint
@@ -257,9 +258,11 @@ class QpSide:
         """Whether its host has no CPU, or reads its ports one by one: then the clock has to wait."""
         self.timers_at = 0.0
         """When its timers are looked at again."""
+        self.engine: HostEngine = endpoint
+        """What the host calls."""
 
     def peer_up(self, peer: str, plane: int, now: float) -> bool:
-        """Whether the peer's port may be taken for up, by what it told last, which counts for a while only."""
+        """Whether the peer's port may be taken for up, by its last port status update, whose lease ends."""
         known = self.peer_ports.get(peer)
         if known is None or peer in self.reborn:
             return True
@@ -306,49 +309,11 @@ class InvariantChecker:
     # ---- set-up -----------------------------------------------------------------------------------------
 
     def side(self, name: str, endpoint: Endpoint, ports: int | None = None) -> QpSide:
-        """Watch an endpoint: what the fabric calls on it goes through here. `ports`: those that are up, if not all."""
+        """Watch an endpoint, by `side.engine` in its place. `ports`: those that are up, if not all."""
         side = self.sides[name] = QpSide(name, endpoint)
         if ports is not None:
             side.ports = ports
-        receive, transmit = endpoint.receive, endpoint.transmit
-        on_timer, on_port = endpoint.on_timer, endpoint.on_port
-        events = endpoint.events
-
-        def watched_receive(packet: Packet, plane: int, peer: str, now: float) -> None:
-            self.before_receive(side, packet, plane, peer, now)
-            receive(packet, plane, peer, now)
-            self.after_receive(side, packet, peer)
-
-        def watched_transmit(now: float, limit: int = 64, room: Sequence[int] | None = None) -> Any:
-            self.now = now
-            if now >= side.timers_at:
-                side.timers_at = now + TIMERS_EVERY_S
-                self.check_timers(side)
-            out = transmit(now, limit, room)
-            if out:
-                self.on_sent(side, out, room is None or min(room) >= len(out), now)
-            return out
-
-        def watched_timer(now: float) -> None:
-            self.now = now
-            on_timer(now)
-            self.on_events(side)
-
-        def watched_port(plane: int, up: bool, now: float) -> None:
-            self.now = now
-            side.ports = side.ports | 1 << plane if up else side.ports & ~(1 << plane)
-            on_port(plane, up, now)
-            self.on_events(side)
-            self._rotation_broken(name)
-
-        def watched_events() -> list[Event]:
-            self.on_events(side)
-            side.seen = 0
-            return events()
-
-        endpoint.receive, endpoint.transmit = watched_receive, watched_transmit  # type: ignore[method-assign]
-        endpoint.on_timer, endpoint.on_port = watched_timer, watched_port  # type: ignore[method-assign]
-        endpoint.events = watched_events  # type: ignore[method-assign]
+        side.engine = WatchedEngine(self, side)
         return side
 
     def lane(self, lane: Lane) -> None:
@@ -358,7 +323,7 @@ class InvariantChecker:
         self._from.setdefault((lane.sender.name, lane.sender_qp.qpn), []).append(lane)
         if self.trip_s is not None:
             lane.sent_at = {}
-        profile = lane.sender_qp.paths.profile  # type: ignore[union-attr]
+        profile = lane.sender_qp.paths.profile
         profile.observer = partial(self.on_signal, profile)
         self._configs[profile] = lane.sender_qp.config
         for ev in profile:
@@ -367,36 +332,35 @@ class InvariantChecker:
 
     # ---- packets ----------------------------------------------------------------------------------------
 
-    def before_receive(self, side: QpSide, packet: Packet, plane: int, peer: str, now: float) -> None:
+    def before_receive(self, side: QpSide, packet: Packet, peer: str, now: float) -> None:
         self.now = now
         self._packet = packet
         self.trace.append((now, side.name, "got", packet))
-        kind = type(packet)
-        if kind is Write:
+        if type(packet) is Write:
             lanes = self._to.get((side.name, packet.dest_qp))
-            if lanes and packet.trimmed is None:  # type: ignore[union-attr]
+            if lanes and packet.trimmed is None:
                 lane = lanes[-1]
                 if lane.sender.name == peer and lane.receiver is side:
-                    if lane.region.rkey == packet.rkey:  # type: ignore[union-attr]
-                        lane.arrived(packet)  # type: ignore[arg-type]
+                    if lane.region.rkey == packet.rkey:
+                        lane.arrived(packet)
                     else:
                         lane.foreign = True
-        elif kind is EndpointRequest and packet.op == EndpointOp.PORT_STATUS_UPDATE:  # type: ignore[union-attr]
+        elif type(packet) is EndpointRequest and packet.op == EndpointOp.PORT_STATUS_UPDATE:
             known = side.peer_ports.get(peer)
-            if known is None or (packet.request_id - known[0] & 0xFFFF) < 0x8000:  # type: ignore[union-attr]
-                mask = packet.port_mask >> side.endpoint.config.port_bit_base  # type: ignore[union-attr]
-                side.peer_ports[peer] = packet.request_id, mask, now  # type: ignore[union-attr]
-                self._rotation_broken(side.name)
-        elif kind is Sack or kind is TransportAck:
-            lane = next(reversed(self._from.get((side.name, packet.dest_qp), ())), None)
-            if lane is not None and lane.receiver.name == peer and lane.sender is side:
-                lane.heard(packet, now)
-                if kind is Sack and packet.probe_id is not None:  # type: ignore[union-attr]
-                    ev = lane.sender_qp.paths.find(packet.entropy)  # type: ignore[union-attr]
+            if known is None or (packet.request_id - known[0] & 0xFFFF) < 0x8000:
+                mask = packet.port_mask >> side.endpoint.config.port_bit_base
+                side.peer_ports[peer] = packet.request_id, mask, now
+                self.rotation_broken(side.name)
+        elif type(packet) is Sack or type(packet) is TransportAck:
+            about = next(reversed(self._from.get((side.name, packet.dest_qp), ())), None)
+            if about is not None and about.receiver.name == peer and about.sender is side:
+                about.heard(packet, now)
+                if type(packet) is Sack and packet.probe_id is not None:
+                    ev = about.sender_qp.paths.find(packet.entropy)
                     if ev is not None:
                         self._answers[ev] += 1
 
-    def after_receive(self, side: QpSide, packet: Packet, peer: str) -> None:
+    def after_receive(self, side: QpSide, packet: Packet) -> None:
         self._packet = None
         if type(packet) is Write:
             lane = next(reversed(self._to.get((side.name, packet.dest_qp), ())), None)
@@ -410,7 +374,7 @@ class InvariantChecker:
         self.on_events(side)
 
     def on_sent(self, side: QpSide, out: list[tuple[int, str, Packet]], all_free: bool, now: float) -> None:
-        """What an endpoint sends in one call."""
+        """Check the packets of one transmit call."""
         lanes: set[Lane] = set()
         last: dict[int, tuple[Lane, Write]] = {}
         for plane, peer, packet in out:
@@ -423,7 +387,7 @@ class InvariantChecker:
                     raise self.violation("packets", f"{side.name} writes to QP {packet.dest_qp} of {peer}")
                 self.on_write_sent(lane, packet, plane)
                 lanes.add(lane)
-                window = lane.sender_qp.requestor._window  # type: ignore[union-attr]
+                window = lane.sender_qp.requestor._window
                 last[id(getattr(window, "_cc", window))] = lane, packet
             else:
                 about = [one for one in self._from.get((peer, packet.dest_qp), ()) if one.receiver is side]
@@ -438,7 +402,7 @@ class InvariantChecker:
             self.on_events(side)
 
     def _lane_of(self, side: QpSide, peer: str, packet: Write) -> Lane | None:
-        """Whose packet it is; other lives of a connection have other R_Keys."""
+        """Lane of a packet; other lives of a connection have other R_Keys."""
         for lane in self._to.get((peer, packet.dest_qp), ()):
             if lane.sender is side and lane.region.rkey == packet.rkey:
                 return lane
@@ -474,9 +438,9 @@ class InvariantChecker:
         if psn > lane.known + lane.mpr:
             raise self.violation("window", f"{lane.name}: PSN {psn} > cack {lane.known} + MPR {lane.mpr}")
         at = packet.va - lane.region.va + GUARD
-        if at < GUARD or lane.want[at : at + len(packet.payload)] != packet.payload:
+        if at < GUARD or not lane.want.startswith(packet.payload, at):
             raise self.violation("packets", f"{lane.name}: PSN {psn} carries other bytes than were posted")
-        ev = lane.sender_qp.paths.find(packet.ev)  # type: ignore[union-attr]
+        ev = lane.sender_qp.paths.find(packet.ev)
         if ev is None or ev.plane != plane or not ev.active or ev.state not in _IN_ROTATION:
             raise self.violation("paths", f"{lane.name}: PSN {psn} on plane {plane} uses {ev!r}, not in rotation")
         if not lane.sender.peer_up(lane.receiver.name, plane, self.now):
@@ -488,7 +452,7 @@ class InvariantChecker:
         a parked QP sends is outside the window, and one packet at a time (docs/design/congestion-window.md, note 4).
         """
         requestor = lane.sender_qp.requestor
-        window, flight = requestor._window, requestor.flight  # type: ignore[union-attr]
+        window, flight = requestor._window, requestor.flight
         is_parked = getattr(window, "parked", False)
         inflight = (window if is_parked else getattr(window, "_cc", window)).inflight - last.size
         cwnd = 1.0 if is_parked else window.cwnd
@@ -501,23 +465,23 @@ class InvariantChecker:
             raise self.violation("account", f"{lane.name}: {window.inflight - last.size} bytes in flight")
 
     def check_timers(self, side: QpSide) -> None:
-        """§5.11: each packet has a timer of its own, whatever paths the others take. (Timers had their turn.)"""
+        """Check the timer of each packet, its own whatever paths the others take (§5.11); timers had their turn."""
         if side.stalled():
             return
         for lane in self.lanes:
             if lane.sender is side and not lane.closed:
-                for sent in lane.sender_qp.requestor.flight.outstanding.values():  # type: ignore[union-attr]
+                for sent in lane.sender_qp.requestor.flight.outstanding.values():
                     if sent.deadline < self.now and sent.state == IN_FLIGHT:
                         late = f"its timer ran out at {sent.deadline:.6f} s"
                         raise self.violation("timers", f"{lane.name}: PSN {sent.psn} is still in flight, {late}")
 
     def check_memory(self) -> None:
-        """State is bounded by what was ever in flight at one time, and by the EVs there are."""
+        """Check that state is bounded by the most that was ever in flight, and by the number of EVs."""
         for side in self.sides.values():
             limit = SPARE_ENTRIES
             for lane in self.lanes:
                 if side in (lane.sender, lane.receiver):
-                    evs = len(lane.sender_qp.paths.profile)  # type: ignore[union-attr]
+                    evs = len(lane.sender_qp.paths.profile)
                     limit += ENTRIES_PER_PACKET * lane.peak + ENTRIES_PER_EV * evs
             for where, entries in census(side.endpoint).items():
                 plenty = limit * COPIES if where.startswith("Sent.") else limit
@@ -525,12 +489,12 @@ class InvariantChecker:
                     raise self.violation("memory", f"{side.name}: {entries:,} entries in {where}, {plenty} are plenty")
 
     def check_balance(self, lane: Lane, all_free: bool) -> None:
-        """§5.5: all ports up and free, every EV in its place: planes differ by one packet at most.
+        """Check §5.5: with all ports up and free and every EV in its place, planes differ by one packet at most.
 
         Whatever takes a turn without a new data packet (a probe, a packet sent again elsewhere) starts the count anew.
         """
         side, qp = lane.sender, lane.sender_qp
-        profile, counters = qp.paths.profile, qp.counters  # type: ignore[union-attr]
+        profile, counters = qp.paths.profile, qp.counters
         turns = (counters.probes_sent, counters.retry_charges, counters.lost, counters.retransmitted)
         full = (1 << side.endpoint.planes) - 1
         peer = side.peer_ports.get(lane.receiver.name)
@@ -549,7 +513,7 @@ class InvariantChecker:
         if max(counts) - min(counts) > 1 + lane.loose:
             raise self.violation("balance", f"{lane.name}: planes carried {counts} packets with nothing out")
 
-    def _rotation_broken(self, host: str) -> None:
+    def rotation_broken(self, host: str) -> None:
         for lane in self.lanes:
             if host in (lane.sender.name, lane.receiver.name):
                 self._restart_count(lane)
@@ -570,19 +534,18 @@ class InvariantChecker:
         side.seen = len(events)
         for event in fresh:
             self.trace.append((self.now, side.name, "event", event))
-            kind = type(event)
-            if kind is Completion:
+            if type(event) is Completion:
                 self._completed(self._from[side.name, event.qpn][-1], event)
-            elif kind is WriteImmReceived:
+            elif type(event) is WriteImmReceived:
                 self._imm(self._to[side.name, event.qpn][-1], event)
-            elif kind is QpError:
+            elif type(event) is QpError:
                 self._failed(self._from[side.name, event.qpn][-1], self._to[side.name, event.qpn][-1], event)
-            elif kind is PacketLost and self.calm and (self._patient or self._hasty(event)):
+            elif type(event) is PacketLost and self.calm and (self._patient or self._hasty(event)):
                 what = f"{side.name} takes PSN {event.psn} on EV {event.ev:#06x} for lost: {event.cause.value}"
                 raise self.violation(self._innocent, what)
 
     def _hasty(self, event: PacketLost) -> bool:
-        """A packet is judged lost before its timer, which no silence of a host justifies."""
+        """Whether a packet was judged lost before its timer, which no silence of a host justifies."""
         return event.cause is not LossCause.TIMEOUT and event.plane not in self._dubious
 
     def _completed(self, lane: Lane, event: Completion) -> None:
@@ -614,7 +577,7 @@ class InvariantChecker:
             raise self.violation("placed", f"{lane.name}: immediate {event.imm:#x} comes before its bytes")
 
     def _failed(self, lane: Lane, back: Lane, event: QpError) -> None:
-        """A QP failed: it must be for lack of any progress, through the whole budget (§5.11)."""
+        """Check a QP's failure: only a whole budget without progress justifies it (§5.11)."""
         config = lane.sender_qp.config
         limit = config.retry_limit
         if event.status is Status.REMOTE_ACCESS and lane.receiver_qp.state is EngineQpState.ERROR:
@@ -632,8 +595,8 @@ class InvariantChecker:
 
     # ---- EV signals -------------------------------------------------------------------------------------
 
-    def on_signal(self, profile: EvProfile, ev: Ev, old: EvState, signal: EvSignal, new: EvState, now: float) -> None:
-        """An EV was told something: the move must be the table's, and what the signal says must have happened."""
+    def on_signal(self, profile: EvProfile, ev: Ev, old: EvState, signal: EvSignal, new: EvState, _now: float) -> None:
+        """Check an EV signal: the move must be the table's, and its cause must have happened."""
         known = self._states[ev]
         if old is not known and not (known is EvState.SKIP and old is EvState.GOOD):
             raise self.violation("states", f"{ev!r} was {known.name}, is {old.name} without a signal")
@@ -648,8 +611,8 @@ class InvariantChecker:
             named = type(packet) is Nack and packet.reason == NackReason.TRIMMED and packet.entropy == ev.value
             good = named or (ev.trimmed > 0 and ev.lost > 0)  # a loss that may have been a trim with its NACK
         elif signal in (EvSignal.PROBE_CLEAN, EvSignal.PROBE_SKIP_ONCE):
-            others = [one for one in profile.on_plane(ev.plane) if one.active and one is not ev] or [ev.stand_in]
-            at_a_loss = all(one is not None and one.in_doubt for one in others)
+            others: list[Ev | None] = [one for one in profile.on_plane(ev.plane) if one.active and one is not ev]
+            at_a_loss = all(one is not None and one.in_doubt for one in others or [ev.stand_in])
             good = self._answers[ev] >= (1 if at_a_loss else self._configs[profile].probe_ok_count)
         else:
             good = True
@@ -667,7 +630,7 @@ class InvariantChecker:
     # ---- the end ----------------------------------------------------------------------------------------
 
     def at_the_end(self) -> None:
-        """Nothing is on its way any more: the last account."""
+        """Check the final account, with no packet in flight."""
         for side in self.sides.values():
             self.on_events(side)
         for lane in self.lanes:
@@ -685,10 +648,53 @@ class InvariantChecker:
             done = lane.failed is None and lane.ended == len(lane.posted)
             if done and lane.receiver_qp.state is EngineQpState.RTS and lane.imms_due:
                 raise self.violation("order", f"{lane.name}: {len(lane.imms_due)} immediates were never delivered")
-            flight = lane.sender_qp.requestor.flight  # type: ignore[union-attr]
+            flight = lane.sender_qp.requestor.flight
             if lane.ended == len(lane.posted) and (flight.bytes or flight.outstanding):
                 raise self.violation("window", f"{lane.name}: {flight.bytes} bytes in flight after all completed")
-            window = lane.sender_qp.requestor._window  # type: ignore[union-attr]
+            window = lane.sender_qp.requestor._window
             if lane.ended == len(lane.posted) and not -RCVD_UNIT <= window.inflight <= 0:
                 raise self.violation("account", f"{lane.name}: {window.inflight} bytes in flight after all completed")
         self.check_memory()
+
+
+class WatchedEngine:
+    """An Endpoint under watch: the calls of its host go through the checker."""
+
+    def __init__(self, checker: InvariantChecker, side: QpSide) -> None:
+        self._checker, self._side = checker, side
+        self._endpoint = side.endpoint
+        self.next_timer = side.endpoint.next_timer
+
+    def receive(self, packet: Packet, plane: int, peer: str, now: float) -> None:
+        self._checker.before_receive(self._side, packet, peer, now)
+        self._endpoint.receive(packet, plane, peer, now)
+        self._checker.after_receive(self._side, packet)
+
+    def transmit(self, now: float, limit: int = 64, room: Sequence[int] | None = None) -> list[tuple[int, str, Packet]]:
+        checker, side = self._checker, self._side
+        checker.now = now
+        if now >= side.timers_at:
+            side.timers_at = now + TIMERS_EVERY_S
+            checker.check_timers(side)
+        out = self._endpoint.transmit(now, limit, room)
+        if out:
+            checker.on_sent(side, out, room is None or min(room) >= len(out), now)
+        return out
+
+    def on_timer(self, now: float) -> None:
+        self._checker.now = now
+        self._endpoint.on_timer(now)
+        self._checker.on_events(self._side)
+
+    def on_port(self, plane: int, up: bool, now: float) -> None:
+        checker, side = self._checker, self._side
+        checker.now = now
+        side.ports = side.ports | 1 << plane if up else side.ports & ~(1 << plane)
+        self._endpoint.on_port(plane, up, now)
+        checker.on_events(side)
+        checker.rotation_broken(side.name)
+
+    def events(self) -> list[Event]:
+        self._checker.on_events(self._side)
+        self._side.seen = 0
+        return self._endpoint.events()

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import Any
 
+from faults import (
+    BlackholeFault,
+    CorruptFault,
+    CutFault,
+    DuplicateFault,
+    FlapFault,
+    HealFault,
+    Held,
+    InjectedFault,
+    LateFault,
+    LineFault,
+    LossFault,
+    OneWayFault,
+    PowerOffFault,
+    StallFault,
+    VanishFault,
+)
 from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.errors import LocalError
@@ -17,30 +34,8 @@ from hosts.engine.events import Completion
 from hosts.engine.paths.ev_state import EvState
 from hosts.engine.paths.peer_table import LEASE_REFRESHES
 from hosts.engine.qp import EngineQpState, EngineQueuePair
-from simulator import (
-    Blackhole,
-    Corrupt,
-    Cut,
-    Flap,
-    Heal,
-    HostProfile,
-    Late,
-    Line,
-    LinkDown,
-    LinkProfile,
-    LinkUp,
-    Loss,
-    Mend,
-    PowerOff,
-    PowerOn,
-    QueueProfile,
-    Repeat,
-    SetLine,
-    Stall,
-    Vanish,
-    VirtualFabric,
-)
-from simulator.faults import VirtualFault as FabricFault
+from simulator import HostProfile, Line, LinkProfile, QueueProfile, VirtualFabric
+from simulator.fault_target import LastWordFaultTarget
 from simulator.simtest.bounds import silence_bound_s
 from simulator.simtest.invariants import InvariantChecker, Lane, QpSide, Violation
 from simulator.simtest.schedule import HEALED_S, LATE_ONE_IN, SURE, Schedule, SimFault
@@ -61,7 +56,7 @@ AFTERMATH_S = 0.05
 
 @dataclass
 class SimResult:
-    """How a run went."""
+    """Result of a run."""
 
     seed: int
     violation: Violation | None = None
@@ -90,6 +85,7 @@ class Simulation:
             config={**switches, **configs},  # the fabric asks for those of switches too
             host=HostProfile(ring_packets=network["ring_packets"]), wire=network["wire"], keep_events=False,
         )  # fmt: skip
+        self._faults = LastWordFaultTarget(self.fabric)
         self.trip_s = longest_trip_s(schedule)
         busy_s = sum((f.until or FOREVER_S) - f.at + self.plan.planes * f.value for f in schedule.faults)
         patient = busy_s + self.trip_s + max(config.sack_flush_s for config in configs.values())
@@ -100,7 +96,7 @@ class Simulation:
         if schedule.kind == "slow" and not schedule.faults:
             self.watch.trip_s = self.trip_s
         self.edges = sorted({0.0, *(edge for fault in schedule.faults for edge in _edges(fault))})
-        """When something breaks or is mended."""
+        """Times at which something breaks or is mended."""
         named = sorted({name for pair in schedule.qps for name in pair})
         self.sides = {name: self._side(name, self.fabric.host(name).endpoint) for name in named}
         self.lanes: dict[tuple[int, int], Lane] = {}
@@ -124,18 +120,25 @@ class Simulation:
                 if fault.until is not None:
                     self.fabric.at(fault.until, partial(self._order, fault, False))
             else:
-                for at, what in fabric_faults(fault, network["delay_s"]):
-                    self.fabric.at(at, what)
+                self._inject(fault, injected(fault, network["delay_s"]))
         if not schedule.lasting:
-            self.fabric.at(HEALED_S, Heal())
+            self.fabric.at(HEALED_S, HealFault())
         for name in self.sides:
             self.fabric.host(name).listen(_Listener(self, name))
         if schedule.kind == "long":
-            self.fabric.sample(CENSUS_S, lambda now: self.watch.check_memory(), schedule.watched_s or 0.0)
+            self.fabric.sample(CENSUS_S, lambda _: self.watch.check_memory(), schedule.watched_s or 0.0)
+
+    def _inject(self, fault: SimFault, what: InjectedFault) -> None:
+        held = Held()
+        self.fabric.at(fault.at, partial(what.begin, self._faults, held, 0))
+        if what.lasts:
+            until = fault.until if fault.until is not None else fault.at + FOREVER_S
+            self.fabric.at(until, partial(what.end, self._faults, held))
 
     def _side(self, name: str, endpoint: Endpoint, ports: int | None = None) -> QpSide:
         side = self.watch.side(name, endpoint, ports)
         host = self.fabric.host(name)
+        host.engine = side.engine
         side.stalled = lambda: host.stalled
         return side
 
@@ -204,7 +207,7 @@ class Simulation:
     # ---- processes and QPs that come and go -------------------------------------------------------------
 
     def _die(self, fault: SimFault) -> None:
-        """The process of a host is gone, with all that it wanted to send."""
+        """End the process of a host, with all that it wanted to send."""
         self.fabric.host(fault.where).vanish()
         for lane in self.lanes.values():
             if lane.sender.name == fault.where:
@@ -218,7 +221,7 @@ class Simulation:
             side.reborn.add(fault.where)
 
     def _reconnect(self, fault: SimFault) -> None:
-        """Somebody told both ends out of band: their connections are made anew."""
+        """Make the connections of a host anew, as if both ends had been told out of band."""
         for number, names in enumerate(self.schedule.qps):
             if fault.where not in names:
                 continue
@@ -231,7 +234,7 @@ class Simulation:
             self._connect(number, fault.until or 0.0, FOREVER_S, fault)
 
     def _destroy(self, fault: SimFault) -> None:
-        """A host forgets one QP, and its peer hears nothing of it."""
+        """Destroy one QP of a host; its peer hears nothing of it."""
         for side in (0, 1):
             lane = self.lanes[int(fault.value), side]
             if lane.receiver.name == fault.where:
@@ -253,7 +256,7 @@ class Simulation:
             lane.post(self.fabric.now)
 
     def _order(self, fault: SimFault, begin: bool) -> None:
-        """An order of the controller or the application to one host, or its withdrawal."""
+        """Give an order of the controller or the application to one host, or withdraw it."""
         for lane in self.lanes.values():
             if fault.kind == "deny":
                 if lane.sender.name == fault.where:
@@ -267,7 +270,7 @@ class Simulation:
                     qp.set_mpr(128 if begin else lane.mpr)
 
     def over(self, lane: Lane) -> bool:
-        """Nothing more will come of this direction."""
+        """Whether this direction is done."""
         if lane.closed or self._mute(lane.sender.name):
             return True
         if lane.doomed and lane.sender_qp.config.retry_limit is None:
@@ -280,17 +283,17 @@ class Simulation:
         return all(self.over(lane) for lane in (*self.lanes.values(), *self.old_lanes)) and not self._reborn_later()
 
     def _reborn_later(self) -> bool:
-        """A connection will be made anew, with work of its own."""
+        """Whether a connection will be made anew, with work of its own."""
         now = self.fabric.now
         return any(f.kind == "restart" and f.until is not None and now < f.until for f in self.schedule.faults)
 
     def _mute(self, host: str) -> bool:
-        """A host whose process is gone, or has no CPU for ever."""
+        """Whether a host's process is gone, or has no CPU for ever."""
         found = self.fabric.host(host)
         return not found.alive or found.stalled_for_ever
 
     def _bound(self, lane: Lane, number: int) -> float | None:
-        """How long a direction may be silent; None = as long as it likes. A QP whose neighbour's peer is gone, and
+        """Longest silence of a direction, seconds; None: no bound. A QP whose neighbour's peer is gone, and
         nothing else is wrong, gives up its place to what expires once: it waits for two timers at most.
         """
         config = lane.sender_qp.config
@@ -323,17 +326,17 @@ class Simulation:
         qp = lane.sender_qp
         if self.fabric.host(lane.sender.name).stalled:
             return True
-        if all(ev.state is EvState.DENIED for ev in qp.paths.profile):  # type: ignore[union-attr]
+        if all(ev.state is EvState.DENIED for ev in qp.paths.profile):
             return True
         ends = (self.fabric.host(lane.sender.name).ports, self.fabric.host(lane.receiver.name).ports)
         return qp.config.all_ports_down == "wait" and not any(a.up and b.up for a, b in zip(*ends, strict=True))
 
     @staticmethod
     def _state(lane: Lane) -> str:
-        """A stuck direction in a line."""
+        """State of a stuck direction in a line."""
         qp = lane.sender_qp
-        states = Counter(ev.state.name for ev in qp.paths.profile)  # type: ignore[union-attr]
-        flight = qp.requestor.flight  # type: ignore[union-attr]
+        states = Counter(ev.state.name for ev in qp.paths.profile)
+        flight = qp.requestor.flight
         return (
             f"{len(lane.posted) - lane.ended} writes left, {flight.bytes} bytes in flight, EVs {dict(states)}, "
             f"next_deadline {qp.next_deadline()}"
@@ -342,7 +345,7 @@ class Simulation:
     # ---- running ----------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """To the end. Raises Violation."""
+        """Run to the end. Raises Violation."""
         fabric = self.fabric
         last = max([HEALED_S, *(post.at for post in self.schedule.posts)])
         try:
@@ -366,7 +369,7 @@ class Simulation:
         self.watch.at_the_end()
 
     def _check_ports(self, last: float) -> None:
-        """*ports*: when what was told before holds no longer, everybody knows what everybody's ports are like."""
+        """*ports*: raises Violation unless, with all leases over, each end knows the other's ports."""
         fabric = self.fabric
         refresh = max(side.endpoint.config.port_status_refresh_s for side in self.sides.values())
         fabric.run_until(max(fabric.now, last) + (LEASE_REFRESHES + 1) * refresh + 2 * self.trip_s + 0.5)
@@ -408,7 +411,7 @@ class _Poster:
 
 
 class _Listener:
-    """Completions make room for WriteIMM that had to wait."""
+    """Listener of a host: completions make room for WriteIMM that had to wait."""
 
     def __init__(self, simulation: Simulation, host: str) -> None:
         self.simulation, self.host = simulation, host
@@ -462,7 +465,7 @@ _REFUSING = ("bitmap_packets", "work_slots", "rx_buffer_bytes", "dynamic_mpr")
 
 
 def is_calm(schedule: Schedule, configs: dict[str, Config]) -> bool:
-    """No faults, queues that hold everything, and timers longer than all of it takes: nothing may ever be lost."""
+    """Whether nothing may ever be lost: no faults, queues that hold everything, timers longer than the whole run."""
     network = schedule.network
     if network["jitter_s"] or any(fault.kind != "stall" or fault.until is None for fault in schedule.faults):
         return False
@@ -481,7 +484,7 @@ def is_calm(schedule: Schedule, configs: dict[str, Config]) -> bool:
 
 
 def _stops_between_ports(schedule: Schedule) -> bool:
-    """A host is held up once more before it has come round its ports: one of them is left unread for longer than an
+    """Whether a host stalls again before it has read all its ports: one of them is left unread for longer than an
     engine allows for (RoundTrips.rest_s), while what was read before is answered.
     """
     stalls = [fault for fault in schedule.faults if fault.kind == "stall" and fault.until is not None]
@@ -497,57 +500,62 @@ def longest_trip_s(schedule: Schedule) -> float:
     wire_bytes = sum(post.size + 200 * (2 + post.size // 256) for post in schedule.posts)
     extra = sum(2 * fault.value for fault in schedule.faults if fault.kind in ("delay", "reorder"))
     takes = wire_bytes * 8 / network["rate_bps"] / network["spine_share"]
-    return takes + 10 * (network["delay_s"] + network["jitter_s"]) + extra
+    trip_s: float = takes + 10 * (network["delay_s"] + network["jitter_s"]) + extra
+    return trip_s
 
 
 def _edges(fault: SimFault) -> list[float]:
-    """When a fault begins and ends, and when the last of what it does is over: frames late, ports read with gaps."""
+    """Times at which a fault begins, ends, and has had its last effect: late frames, ports read with gaps."""
     if fault.until is None:
         return [fault.at]
     longer = {"flap": 2 * fault.value, "late": fault.value, "stall": 32 * fault.value}
     return [fault.at, fault.until, fault.until + longer.get(fault.kind, 0.0)]
 
 
-def fabric_faults(fault: SimFault, delay_s: float) -> list[tuple[float, FabricFault]]:
-    """What the fabric has to be told, and when."""
-    at, value, kind = fault.at, fault.value, fault.kind
-    until = fault.until if fault.until is not None else at + FOREVER_S
-    if kind == "blackhole":
-        return [(at, Blackhole(fault.where)), (until, Blackhole(fault.where, False))]
-    if kind == "vanish":
-        return [(at, Vanish(fault.where))]
-    if kind == "switch_off":
-        return [(at, PowerOff(fault.where)), (until, PowerOn(fault.where))]
-    if kind == "stall":
-        order = tuple(map(int, fault.pattern.split())) if fault.pattern else None
-        return [(at, Stall(fault.where, until - at, order, value))]
-    a, b = fault.where.split(" ")
-    if kind in ("link_down", "port_down"):
-        return [(at, LinkDown(a, b)), (until, LinkUp(a, b))]
-    if kind == "flap":
-        return [(at, Flap(a, b, value, value, max(1, min(20, int((until - at) / (2 * value))))))]
-    if kind == "delay":
-        return [(at, SetLine(a, b, delay_s=delay_s + value)), (until, SetLine(a, b, delay_s=delay_s))]
-    if kind == "reorder":
-        return [
-            (at, SetLine(a, b, jitter_s=value, fifo=False)),
-            (until, SetLine(a, b, jitter_s=0.0, fifo=True)),
-        ]
-    if fault.reverse:
-        a, b = b, a
-    if kind == "one_way":
-        begin: FabricFault = Cut(a, b)
-    elif kind == "loss":
-        begin = Loss(a, b, rate=value)
-    elif kind == "corrupt":
-        begin = Corrupt(a, b, rate=value)
-    elif kind == "duplicate":
-        begin = Repeat(a, b, rate=value)
-    elif kind == "late":
-        begin = Late(a, b, rate=1 / LATE_ONE_IN, seconds=value, twin=fault.pattern == "twin")
-    elif fault.pattern.startswith("0"):
-        burst = len(fault.pattern) - len(fault.pattern.lstrip("0"))
-        begin = Loss(a, b, burst=burst, period=len(fault.pattern))
-    else:
-        begin = Loss(a, b, every=len(fault.pattern))
-    return [(at, begin), (until, Mend(a, b))]
+def injected(fault: SimFault, delay_s: float) -> InjectedFault:
+    """The kind of fault that a record means on links of `delay_s`."""
+    return MEANINGS[fault.kind](fault, delay_s)
+
+
+def _pattern(fault: SimFault, _: float) -> InjectedFault:
+    return LossFault((fault.way,), pattern=fault.pattern.translate(_LOST), direction="one_way")
+
+
+def _late(fault: SimFault, _: float) -> InjectedFault:
+    return LateFault(
+        (fault.way,), 1 / LATE_ONE_IN, direction="one_way", seconds=fault.value, twin=fault.pattern == "twin"
+    )  # fmt: skip
+
+
+def _stall(fault: SimFault, _: float) -> InjectedFault:
+    until = fault.until if fault.until is not None else fault.at + FOREVER_S
+    order = tuple(map(int, fault.pattern.split())) if fault.pattern else None
+    return StallFault((fault.where,), until - fault.at, order, fault.value)
+
+
+def _flap(fault: SimFault, _: float) -> InjectedFault:
+    until = fault.until if fault.until is not None else fault.at + FOREVER_S
+    times = max(1, min(20, int((until - fault.at) / (2 * fault.value))))
+    return FlapFault((fault.ends,), fault.value, fault.value, times)
+
+
+_LOST = str.maketrans("01", "10")
+"""From patterns of what passes to those of what is hit."""
+MEANINGS: dict[str, Callable[[SimFault, float], InjectedFault]] = {
+    "link_down": lambda fault, _: CutFault((fault.ends,)),
+    "port_down": lambda fault, _: CutFault((fault.ends,)),
+    "one_way": lambda fault, _: OneWayFault((fault.way,)),
+    "loss": lambda fault, _: LossFault((fault.way,), fault.value, direction="one_way"),
+    "corrupt": lambda fault, _: CorruptFault((fault.way,), fault.value, direction="one_way"),
+    "duplicate": lambda fault, _: DuplicateFault((fault.way,), fault.value, direction="one_way"),
+    "pattern": _pattern,
+    "late": _late,
+    "delay": lambda fault, delay_s: LineFault((fault.ends,), delay=delay_s + fault.value),
+    "reorder": lambda fault, _: LineFault((fault.ends,), jitter=fault.value, in_order=False),
+    "flap": _flap,
+    "blackhole": lambda fault, _: BlackholeFault((fault.where,)),
+    "switch_off": lambda fault, _: PowerOffFault((fault.where,)),
+    "stall": _stall,
+    "vanish": lambda fault, _: VanishFault((fault.where,)),
+}
+"""What the records mean that are faults of the network, of its switches and of hosts."""

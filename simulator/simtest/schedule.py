@@ -1,4 +1,4 @@
-"""What one simulated run does: a record of plain values, drawn from a seed, stored as JSON, shrunk piece by piece.
+"""Schedule of one simulated run: a record of plain values, drawn from a seed, stored as JSON, shrunk piece by piece.
 
 Times are seconds of virtual time from the start. Links are named as in the Mininet CLI (`p0-t0-0 p0-t1-1`), switches
 and hosts by their names in the plan. Everything here is data: run.py gives it meaning.
@@ -7,12 +7,13 @@ and hosts by their names in the plan. Everything here is data: run.py gives it m
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
 from random import Random
 from typing import Any
 
+from faults import ALL_SWITCHES
 from hosts.engine.config import Config, ConfigError
-from simulator.faults import ALL_SWITCHES
 from topologies.plan import Plan, PlanError
 
 FAULTS = (
@@ -36,7 +37,7 @@ STALL_S = 1.0
 
 
 class ScheduleError(ValueError):
-    """A schedule file does not say what a schedule has to; the message says what is wrong."""
+    """Bad schedule file; the message says what is wrong."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,25 @@ class SimFault:
     value: float = 0.0
     pattern: str = ""
     reverse: bool = False
-    """one_way, loss, pattern, corrupt, duplicate: towards the lower end of the link instead of the upper one."""
+    """one_way, loss, pattern, corrupt, duplicate, late: from the second node of the link to the first."""
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The nodes of its link."""
+        a, b = self.where.split(" ")
+        return a, b
+
+    @property
+    def way(self) -> tuple[str, str]:
+        """The direction of its link, from and to."""
+        a, b = self.ends
+        return (b, a) if self.reverse else (a, b)
 
 
 @dataclass(frozen=True)
 class Schedule:
+    """A fabric, its configuration, and what happens on it."""
+
     seed: int
     plan: dict[str, int]
     network: dict[str, Any]
@@ -105,11 +120,11 @@ class Schedule:
 
     @property
     def lasting(self) -> bool:
-        """Some fault never ends."""
+        """Whether some fault never ends."""
         return any(fault.until is None for fault in self.faults if fault.kind not in ("restart", "destroy"))
 
     def plan_of(self) -> Plan:
-        """Raises PlanError."""
+        """Plan of its fabric. Raises PlanError."""
         return Plan.from_json(self.plan)
 
     def configs(self) -> dict[str, Config]:
@@ -134,20 +149,17 @@ class Schedule:
         if not isinstance(data, dict) or not set(data) <= known:
             raise ScheduleError(f"a schedule has the keys {', '.join(sorted(known))}")
         try:
-            found = cls(**data)
-            found = replace(
-                found,
-                posts=[Post(**p) for p in found.posts],
-                faults=[SimFault(**f) for f in found.faults],  # type: ignore[arg-type]
-            )
+            posts = [Post(**post) for post in data.get("posts", ())]
+            faults = [SimFault(**fault) for fault in data.get("faults", ())]
+            found = cls(**{**data, "posts": posts, "faults": faults})
             hosts = set(found.configs())
             named = {name for pair in found.qps for name in pair} | set(found.config_of)
             if not named <= hosts:
                 raise ScheduleError(f"no host {', '.join(sorted(named - hosts))} in this plan")
             if bad := [f.kind for f in found.faults if f.kind not in FAULTS]:
                 raise ScheduleError(f"no fault {bad[0]!r} (has: {', '.join(FAULTS)})")
-            if bad := [f for f in found.faults if f.kind == "destroy" and not 0 <= f.value < len(found.qps)]:
-                raise ScheduleError(f"{bad[0]} names a connection that does not exist")
+            if lost := [f for f in found.faults if f.kind == "destroy" and not 0 <= f.value < len(found.qps)]:
+                raise ScheduleError(f"{lost[0]} names a connection that does not exist")
             if any(not 0 <= p.qp < len(found.qps) or p.side not in (0, 1) for p in found.posts):
                 raise ScheduleError("a write names a connection that does not exist")
         except (TypeError, PlanError, ConfigError) as error:
@@ -191,66 +203,107 @@ def draw(seed: int) -> Schedule:
         config["pmtu_bytes"] = 1024
     posts = draw_posts(rng, len(qps), config.get("pmtu_bytes", 256), kind)
     faults = [] if kind == "calm" else [draw_fault(rng, whole, busy) for _ in range(rng.choice((1, 1, 2, 3, 5)))]
-    if kind == "for ever":
-        faults = draw_lasting(rng, whole, busy)
-        config |= draw_budget(rng)
-        for keys in config_of.values():
-            for key in _BUDGET:
-                keys.pop(key, None)
-    elif kind == "stalled":
-        faults = draw_stalls(rng, whole, busy)
-    elif kind == "restart":
-        faults = draw_restart(rng, whole, busy)
-        again_at = faults[0].until
-        if again_at is not None:  # some of the work comes after it
-            posts = [replace(p, at=round(again_at + p.at, 6)) if rng.random() < 0.5 else p for p in posts]
-            posts.sort(key=lambda p: p.at)
-        config = {key: value for key, value in config.items() if key not in _BUDGET} | {"timeout": 14}
-        config_of = {}
-    if kind in ("calm", "stalled"):
-        config = {key: value for key, value in config.items() if key not in _UNSETTLING}
-        config |= {"timeout": 16, "reorder_threshold": SURE}
-        config_of = {}
-        if kind == "stalled":
-            config = {key: value for key, value in config.items() if key not in (*_BUDGET, *_HASTY)}
-            config["timeout"] = 16
-    elif kind == "window":
-        config |= {"mpr_packets": 128, "cwnd_bytes": 1 << 20}
-        if network["trim_bytes"] is not None:  # headers of many small packets starve data, too, if they come first
-            config["trimmed_queue"] = "medium"
-    elif kind == "cut off":
-        config |= {"timeout": rng.choice((12, 14)), "linear_cnt": rng.choice((0, 2)), "exp_cnt": rng.choice((1, 3))}
-        at = round(rng.random() * 0.01, 6)
-        nics = [link for link in whole.links if link.lower.node == busy[0]]
-        faults = [SimFault(rng.choice(("link_down", "one_way")), link.name, at, HEALED_S) for link in nics]
-    psn = rng.choice((None, None, 0, 0xFFFFF0, 0x7FFFF8))
-    if kind == "slow":
-        plan = {"planes": rng.choice((1, 2)), "racks": 2, "spines": 1, "hosts_per_rack": 1}
-        network |= {"mode": "srv6", "rate_bps": 100e6, "delay_s": rng.uniform(0.15, 0.3) / 8, "jitter_s": 0.0}
-        network |= {"queue_bytes": 1 << 20, "mark_bytes": None, "trim_bytes": None}
-        config = {key: value for key, value in config.items() if key not in (*_BUDGET, *_UNSETTLING, "timeout_rtts")}
-        config |= {"timeout": 16, "timestamps": True, "clear_bits": rng.choice(("unknown", "unknown", "lost"))}
-        config_of, faults, psn = {}, [], None
-        qps = [["h0", "h1"]]
-        posts = [Post(0.0, 0, 0, config["pmtu_bytes"] * rng.choice((60, 100, 200)))]
-    elif kind == "neighbours":
-        qps = [qps[0], list(qps[0])]
-        config = {"timeout": 14, "cc_algorithm": "uet-1.0-nscc", "pmtu_bytes": 256, "exp_cnt": rng.choice((2, 5, 25))}
-        network |= {"mode": "srv6", "queue_bytes": 1 << 20, "mark_bytes": None, "trim_bytes": None, "rate_bps": 20e6}
-        config |= {"link_rate_bps": 20e6, "base_rtt_s": 0.002}
-        config_of = {}
-        posts = [Post(0.0, number, 0, 256 * rng.choice((200, 400))) for number in (0, 1)]
-        at = round(rng.random() * 0.03, 6)
-        faults = [SimFault("destroy", qps[0][1], at, at, float(rng.randrange(2)))]
-    elif kind == "restart":
-        psn = None
-    return Schedule(
-        seed=seed, plan=plan, network=network, config=config, config_of=config_of, qps=qps,
-        posts=posts,
-        faults=faults,
-        psn=psn,
+    made = Schedule(
+        seed=seed, plan=plan, network=network, config=config, config_of=config_of, qps=qps, posts=posts, faults=faults,
         kind=kind,
     )  # fmt: skip
+    if kind in _SHAPED:
+        made = _SHAPED[kind](rng, made, whole, busy)
+    made = replace(made, psn=rng.choice((None, None, 0, 0xFFFFF0, 0x7FFFF8)))
+    return _SHAPED_AGAIN[kind](rng, made) if kind in _SHAPED_AGAIN else made
+
+
+# ---- kinds --------------------------------------------------------------------------------------------------
+
+
+def _without(config: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key not in keys}
+
+
+def _for_ever(rng: Random, made: Schedule, plan: Plan, busy: list[str]) -> Schedule:
+    faults = draw_lasting(rng, plan, busy)
+    config_of = {host: _without(keys, *_BUDGET) for host, keys in made.config_of.items()}
+    return replace(made, faults=faults, config=made.config | draw_budget(rng), config_of=config_of)
+
+
+def _calm(_rng: Random, made: Schedule, _plan: Plan, _busy: list[str]) -> Schedule:
+    config = _without(made.config, *_UNSETTLING) | {"timeout": 16, "reorder_threshold": SURE}
+    return replace(made, config=config, config_of={})
+
+
+def _without_cpu(rng: Random, made: Schedule, plan: Plan, busy: list[str]) -> Schedule:
+    made = _calm(rng, replace(made, faults=draw_stalls(rng, plan, busy)), plan, busy)
+    return replace(made, config=_without(made.config, *_BUDGET, *_HASTY) | {"timeout": 16})
+
+
+def _restarted(rng: Random, made: Schedule, plan: Plan, busy: list[str]) -> Schedule:
+    faults, posts = draw_restart(rng, plan, busy), made.posts
+    again_at = faults[0].until
+    if again_at is not None:  # some of the work comes after it
+        posts = [replace(p, at=round(again_at + p.at, 6)) if rng.random() < 0.5 else p for p in posts]
+        posts.sort(key=lambda p: p.at)
+    config = _without(made.config, *_BUDGET) | {"timeout": 14}
+    return replace(made, faults=faults, posts=posts, config=config, config_of={})
+
+
+def _window(_rng: Random, made: Schedule, _plan: Plan, _busy: list[str]) -> Schedule:
+    config = made.config | {"mpr_packets": 128, "cwnd_bytes": 1 << 20}
+    if made.network["trim_bytes"] is not None:  # headers of many small packets starve data, too, if they come first
+        config["trimmed_queue"] = "medium"
+    return replace(made, config=config)
+
+
+def _cut_off(rng: Random, made: Schedule, plan: Plan, busy: list[str]) -> Schedule:
+    budget = {"timeout": rng.choice((12, 14)), "linear_cnt": rng.choice((0, 2)), "exp_cnt": rng.choice((1, 3))}
+    at = round(rng.random() * 0.01, 6)
+    nics = [link for link in plan.links if link.lower.node == busy[0]]
+    faults = [SimFault(rng.choice(("link_down", "one_way")), link.name, at, HEALED_S) for link in nics]
+    return replace(made, config=made.config | budget, faults=faults)
+
+
+_SHAPED: dict[str, Callable[[Random, Schedule, Plan, list[str]], Schedule]] = {
+    "for ever": _for_ever, "stalled": _without_cpu, "restart": _restarted, "calm": _calm, "window": _window,
+    "cut off": _cut_off,
+}  # fmt: skip
+
+
+def _slow(rng: Random, made: Schedule) -> Schedule:
+    plan = {"planes": rng.choice((1, 2)), "racks": 2, "spines": 1, "hosts_per_rack": 1}
+    network = made.network | {
+        "mode": "srv6", "rate_bps": 100e6, "delay_s": rng.uniform(0.15, 0.3) / 8, "jitter_s": 0.0,
+        "queue_bytes": 1 << 20, "mark_bytes": None, "trim_bytes": None,
+    }  # fmt: skip
+    config = _without(made.config, *_BUDGET, *_UNSETTLING, "timeout_rtts")
+    config |= {"timeout": 16, "timestamps": True, "clear_bits": rng.choice(("unknown", "unknown", "lost"))}
+    posts = [Post(0.0, 0, 0, config["pmtu_bytes"] * rng.choice((60, 100, 200)))]
+    return replace(
+        made, plan=plan, network=network, config=config, config_of={}, faults=[], psn=None, qps=[["h0", "h1"]],
+        posts=posts,
+    )  # fmt: skip
+
+
+def _neighbours(rng: Random, made: Schedule) -> Schedule:
+    qps = [made.qps[0], list(made.qps[0])]
+    config = {
+        "timeout": 14, "cc_algorithm": "uet-1.0-nscc", "pmtu_bytes": 256, "exp_cnt": rng.choice((2, 5, 25)),
+        "link_rate_bps": 20e6, "base_rtt_s": 0.002,
+    }  # fmt: skip
+    network = made.network | {
+        "mode": "srv6", "queue_bytes": 1 << 20, "mark_bytes": None, "trim_bytes": None, "rate_bps": 20e6,
+    }  # fmt: skip
+    posts = [Post(0.0, number, 0, 256 * rng.choice((200, 400))) for number in (0, 1)]
+    at = round(rng.random() * 0.03, 6)
+    faults = [SimFault("destroy", qps[0][1], at, at, float(rng.randrange(2)))]
+    return replace(made, network=network, config=config, config_of={}, qps=qps, posts=posts, faults=faults)
+
+
+def _with_drawn_psns(_rng: Random, made: Schedule) -> Schedule:
+    return replace(made, psn=None)
+
+
+_SHAPED_AGAIN: dict[str, Callable[[Random, Schedule], Schedule]] = {
+    "slow": _slow, "neighbours": _neighbours, "restart": _with_drawn_psns,
+}  # fmt: skip
 
 
 _ONE_SIDED = frozenset((
@@ -346,7 +399,7 @@ SURE = 1 << 16
 
 
 def draw_config(rng: Random) -> dict[str, Any]:
-    """Some keys off their defaults."""
+    """Configuration with some keys off their defaults."""
     config: dict[str, Any] = {"pmtu_bytes": rng.choice((256, 256, 256, 512, 1024)), "timeout": 14}
     eager = rng.choice((0.1, 0.3, 0.7))
     for key, values in _KEYS.items():
@@ -512,7 +565,7 @@ def _lasting(rng: Random, plan: Plan, named: list[str]) -> SimFault:
 
 
 def _stalled(rng: Random, plan: Plan, named: list[str]) -> tuple[str, float, str]:
-    """Who has no CPU, seconds between the ports it reads afterwards, and their order."""
+    """Node without CPU, seconds between the ports it reads afterwards, and their order."""
     who = rng.random()
     if who < 0.15:
         return rng.choice(plan.switches).name, 0.0, ""

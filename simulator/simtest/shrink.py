@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from simulator.faults import ALL_SWITCHES
+from faults import ALL_SWITCHES
 from simulator.simtest.run import SimResult, simulate
 from simulator.simtest.schedule import Post, Schedule, ScheduleError
 
@@ -46,10 +46,11 @@ def shrink(
 
 
 def _sound(schedule: Schedule) -> bool:
-    """Names in it exist."""
+    """Whether all names in it exist."""
     try:
         Schedule.from_json(schedule.to_json())
-        nodes = {node.name for node in (*schedule.plan_of().hosts, *schedule.plan_of().switches)}
+        plan = schedule.plan_of()
+        nodes = {host.name for host in plan.hosts} | {switch.name for switch in plan.switches}
     except ScheduleError:
         return False
     return all(name in nodes or name == ALL_SWITCHES for fault in schedule.faults for name in fault.where.split(" "))

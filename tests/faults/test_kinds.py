@@ -1,12 +1,31 @@
 """Each kind of fault: what a file says, what it means in a plan, its words, and what it does to a target."""
 
+import json
 import random
 from inspect import signature
 
 import pytest
 from pydantic import TypeAdapter
 
-from faults import KINDS, FaultTarget, InjectedFault
+from faults import (
+    KINDS,
+    VIRTUAL_KINDS,
+    CutFault,
+    Delayed,
+    DrainFault,
+    DuplicateFault,
+    FaultError,
+    FaultTarget,
+    Held,
+    InjectedFault,
+    LateFault,
+    LineFault,
+    LossFault,
+    PacketChoice,
+    StallFault,
+    VanishFault,
+    fault_from_json,
+)
 from faults.kinds import DRAIN_S
 from simulator.fault_target import VirtualFaultTarget
 from topologies.lab.fault_target import LiveFaultTarget
@@ -20,8 +39,8 @@ VERBS = [name for name in vars(FaultTarget) if not name.startswith("_")]
 class Listener:
     """A FaultTarget that notes what it is told; a hold is the note."""
 
-    def __init__(self):
-        self.said = []
+    def __init__(self, waits=False):
+        self.said, self.waits = [], waits
 
     def __getattr__(self, verb):
         assert verb in VERBS
@@ -30,16 +49,29 @@ class Listener:
             signature(getattr(FaultTarget, verb)).bind(self, *given, **named)
             if verb == "later":
                 self.said.append(f"after {given[0]:g} s")
-                given[1]()
-                return None
+                delayed = Delayed(given[1])
+                if not self.waits:
+                    delayed()
+                return delayed
             if verb == "undo":
                 self.said += [f"undo {one}" for one in given[0]]
                 return None
-            words = [verb, *map(str, given), *(f"{key}={value}" for key, value in named.items() if value is not None)]
+            words = [
+                verb,
+                *map(words_of, given),
+                *(f"{key}={value}" for key, value in named.items() if value is not None),
+            ]
             self.said.append(" ".join(words))
             return [self.said[-1]]
 
         return note
+
+
+def words_of(what) -> str:
+    if not isinstance(what, PacketChoice):
+        return str(what)
+    figures = {name: getattr(what, name) for name in what.__slots__}
+    return " ".join(f"{name}={value}" for name, value in figures.items() if value is not None)
 
 
 LOSS = {"link": "p0-t0-0 p0-t1-0", "rate": "5%", "direction": "up"}
@@ -52,13 +84,13 @@ CASES = {
                ["undo swallow p0-t0-0 p0-t1-0 both=True"]),
     "restore": ("p0-t0-0 p0-t1-0", "restore p0-t0-0 p0-t1-0", ["restore p0-t0-0 p0-t1-0"], None),
     "loss": (LOSS, "loss p0-t0-0 p0-t1-0 rate=0.05 direction=up",
-             ["impair loss p0-t0-0 p0-t1-0 rate=0.05 direction=up seed=8"],
-             ["undo impair loss p0-t0-0 p0-t1-0 rate=0.05 direction=up seed=8"]),
+             ["impair loss p0-t0-0 p0-t1-0 rate=0.05 seed=8 direction=up"],
+             ["undo impair loss p0-t0-0 p0-t1-0 rate=0.05 seed=8 direction=up"]),
     "corrupt": ({"into": "h1", "pattern": "01"}, "corrupt p0-t0-1 h1, p1-t0-1 h1 pattern=01 direction=one_way",
-                ["impair corrupt p0-t0-1 h1 pattern=01 direction=one_way seed=8",
-                 "impair corrupt p1-t0-1 h1 pattern=01 direction=one_way seed=8"],
-                ["undo impair corrupt p0-t0-1 h1 pattern=01 direction=one_way seed=8",
-                 "undo impair corrupt p1-t0-1 h1 pattern=01 direction=one_way seed=8"]),
+                ["impair corrupt p0-t0-1 h1 pattern=01 seed=8 direction=one_way",
+                 "impair corrupt p1-t0-1 h1 pattern=01 seed=8 direction=one_way"],
+                ["undo impair corrupt p0-t0-1 h1 pattern=01 seed=8 direction=one_way",
+                 "undo impair corrupt p1-t0-1 h1 pattern=01 seed=8 direction=one_way"]),
     "line": ({"link": "p0-t0-0 p0-t1-0", "delay": "5ms"}, "line p0-t0-0 p0-t1-0 delay=0.005 direction=both",
              ["set_line p0-t0-0 p0-t1-0 delay_s=0.005 direction=both"],
              ["undo set_line p0-t0-0 p0-t1-0 delay_s=0.005 direction=both"]),
@@ -70,10 +102,10 @@ CASES = {
     "power_off": (["p0-t1-0", "p1-t1-0"], "power off p0-t1-0, p1-t1-0", ["power_off p0-t1-0", "power_off p1-t1-0"],
                   ["undo power_off p0-t1-0", "undo power_off p1-t1-0"]),
     "power_on": ("p0-t1-0", "power on p0-t1-0", ["power_on p0-t1-0"], None),
-    "reboot": ("p0-t1-0", "reboot p0-t1-0", ["reboot p0-t1-0"], None),
+    "reboot": ("p0-t1-0", "reboot p0-t1-0", ["reboot p0-t1-0 None"], None),
     "drain": (1, "drain plane=1", ["deny_plane 1 True", f"after {DRAIN_S:g} s", "cut_plane 1"],
-              ["restore_plane 1 ['cut_plane 1']", f"after {DRAIN_S:g} s", "deny_plane 1 False"]),
-    "controller": ("kill", "controller what=kill", ["set_controller False"], []),
+              ["undo cut_plane 1", f"after {DRAIN_S:g} s", "deny_plane 1 False"]),
+    "controller": ("kill", "controller what=kill", ["set_controller False"], ["set_controller True"]),
     "heal": (True, "heal", ["heal"], None),
 }  # fmt: skip
 
@@ -91,7 +123,7 @@ def test_every_kind_has_its_case():
 @pytest.mark.parametrize("kind", KINDS)
 def test_kind__says_and_does_what_its_file_asks(kind):
     said, words, done, undone = CASES[kind]
-    fault, target, held = resolved(kind, said), Listener(), []
+    fault, target, held = resolved(kind, said), Listener(), Held()
     assert type(fault) is KINDS[kind] and str(fault) == words
     fault.begin(target, held, 7)
     assert target.said == done
@@ -134,3 +166,79 @@ def test_draws__follow_the_dice_and_stay_inside_what_was_asked():
 def test_targets__have_every_verb(target, verb):
     wanted = signature(getattr(FaultTarget, verb)).parameters
     assert list(signature(getattr(target, verb)).parameters) == list(wanted)
+
+
+VIRTUAL = {
+    "duplicate": (DuplicateFault.on("p0-t0-0 h0", rate=0.1), "duplicate p0-t0-0 h0 rate=0.1 direction=both",
+                  ["impair duplicate p0-t0-0 h0 rate=0.1 seed=8 direction=both"]),
+    "late": (LateFault.on("p0-t0-0 h0", packets=(1,), seconds=2.0, twin=True),
+             "late p0-t0-0 h0 direction=both packets=(1,) seconds=2.0 twin=True",
+             ["hold_up p0-t0-0 h0 packets=(1,) seed=8 seconds=2.0 twin=True direction=both"]),
+    "stall": (StallFault.on("h0", "p0-t0-0", seconds=0.1), "stall h0, p0-t0-0 seconds=0.1 gap_s=0.0",
+              ["stall h0 0.1 gap_s=0.0", "stall p0-t0-0 0.1 gap_s=0.0"]),
+    "vanish": (VanishFault.on("h1"), "vanish h1", ["vanish h1"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", VIRTUAL_KINDS)
+def test_virtual_kind__says_and_does_what_is_asked(kind):
+    fault, words, done = VIRTUAL[kind]
+    target = Listener()
+    fault.begin(target, Held(), 7)
+    assert (type(fault), str(fault), target.said) == (VIRTUAL_KINDS[kind], words, done)
+
+
+def test_drain__that_ends_before_its_links_were_cut_cuts_none():
+    target, held, fault = Listener(waits=True), Held(), DrainFault(plane=1)
+    fault.begin(target, held, 0)
+    fault.end(target, held)
+    assert target.said == ["deny_plane 1 True", f"after {DRAIN_S:g} s", "deny_plane 1 False"]
+    held.delayed()
+    assert target.said[-1] == "deny_plane 1 False"
+
+
+def test_delayed__happens_once_or_never():
+    done = []
+    delayed = Delayed(lambda: done.append(1))
+    delayed()
+    delayed()
+    assert done == [1] and not delayed.call_off()
+    late = Delayed(lambda: done.append(2))
+    assert late.call_off() and late.call_off()
+    late()
+    assert done == [1]
+
+
+FIGURES = [
+    *(resolved(kind, said) for kind, (said, *_) in CASES.items()), *(fault for fault, *_ in VIRTUAL.values()),
+    LineFault.on("a b", jitter=0.1, in_order=False), StallFault.on("h0", order=(1, 0)),
+    LossFault.on("a b", packets=(1, 5)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FIGURES, ids=str)
+def test_fault__goes_through_json(fault):
+    assert fault_from_json(json.loads(json.dumps(fault.to_json()))) == fault
+
+
+@pytest.mark.parametrize(("data", "says"), [
+    ({"fault": "meteor"}, "one of blackhole"), ([], "a key `fault`"),
+    ({"fault": "cut", "targets": [], "c": 1}, r"cut has no c \(has: targets\)"),
+    ({"fault": "loss", "targets": [["x", "y"]]}, "give one"),
+])  # fmt: skip
+def test_fault_from_json__says_what_is_wrong(data, says):
+    with pytest.raises(FaultError, match=says):
+        fault_from_json(data)
+
+
+@pytest.mark.parametrize("wrong", [
+    {}, {"rate": 0.1, "pattern": "01"}, {"rate": 1.5}, {"pattern": "012"}, {"pattern": ""},
+    {"rate": 0.1, "only": "acks"}, {"rate": 0.1, "often": True},
+])  # fmt: skip
+def test_figures__that_choose_nothing_are_refused(wrong):
+    with pytest.raises(FaultError):
+        LossFault.on("a b", **wrong)
+
+
+def test_on__names_links_and_nodes():
+    assert CutFault.on("a b", "c d").targets == (("a", "b"), ("c", "d")) and VanishFault.on("h1").targets == ("h1",)

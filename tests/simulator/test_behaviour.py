@@ -2,8 +2,9 @@
 
 import pytest
 
+from faults import LossFault, OneWayFault
 from hosts.engine.events import EvChanged, PacketLost
-from simulator import Cut, Flow, Loss, VirtualFabric, rates_bps, run_all, scaled
+from simulator import Flow, VirtualFabric, rates_bps, run_all, scaled
 from topologies.plan import Plan
 
 PLAN = Plan(4, 2, 4, 1)
@@ -25,8 +26,8 @@ def test_random_loss_everywhere__no_plane_falls_out():
     scale, fabric = make()
     flow = Flow(fabric, "h0", "h1", message_bytes=1 << 20)
     for plane in range(4):
-        fabric.apply(Loss(f"p{plane}-t0-1", "h1", rate=0.01))
-        fabric.apply(Loss(f"p{plane}-t0-0", "h0", rate=0.01))
+        fabric.apply(LossFault.on(f"p{plane}-t0-1 h1", rate=0.01, direction="one_way"))
+        fabric.apply(LossFault.on(f"p{plane}-t0-0 h0", rate=0.01, direction="one_way"))
     rate = rates_bps(fabric, [flow], 1.0, 1.0)[0]
     assert all(active_by_plane(flow)) and min(flow.qp.counters.plane_packets) > 1500
     assert rate > 0.9 * 40e6 * scale.payload_share
@@ -36,7 +37,7 @@ def test_random_loss_everywhere__no_plane_falls_out():
 def test_dead_plane__falls_out_though_its_ports_are_up(ends):
     _, fabric = make()
     flow = Flow(fabric, "h0", "h1", message_bytes=1 << 18)
-    fabric.at(0.3, Cut(*ends))
+    fabric.at(0.3, OneWayFault((ends,)))
     fabric.run_until(1.5)
     assert active_by_plane(flow)[2] == 0
     flow.stop()
@@ -46,7 +47,7 @@ def test_dead_plane__falls_out_though_its_ports_are_up(ends):
 def test_very_lossy_plane__is_not_spared():
     _, fabric = make()
     flow = Flow(fabric, "h0", "h1", message_bytes=1 << 18)
-    fabric.apply(Loss("p2-t0-1", "h1", rate=0.4))
+    fabric.apply(LossFault.on("p2-t0-1 h1", rate=0.4, direction="one_way"))
     fabric.run_until(1.5)
     assert active_by_plane(flow)[2] == 0
     bad = [e for e in fabric.host("h0").events if isinstance(e, EvChanged) and e.new.name == "ASSUMED_BAD"]
@@ -63,7 +64,7 @@ def test_dead_path__is_found_by_a_sender_with_little_to_send():
         fabric.at(fabric.now + 0.002, post)
 
     post()
-    fabric.at(0.3, Cut("p1-t0-0", "p1-t1-2"))
+    fabric.at(0.3, OneWayFault.on("p1-t0-0 p1-t1-2"))
     fabric.run_until(0.5)
     events = fabric.host("h0").events
     lost = [e for e in events if isinstance(e, PacketLost)]

@@ -2,8 +2,10 @@
 
 import pytest
 
-from simulator import FaultError, VirtualFabric
-from simulator.fault_target import REBOOT_S, VirtualFaultTarget
+from faults import ControllerFault, CutFault, DrainFault, FaultError, LossFault, OneWayFault, PacketChoice
+from faults.kinds import DRAIN_S
+from simulator import VirtualFabric
+from simulator.fault_target import REBOOT_S, LastWordFaultTarget, VirtualFaultTarget
 from topologies.plan import Plan
 
 A, B = "p0-t0-0", "p0-t1-0"
@@ -54,7 +56,7 @@ def test_restore__ends_cuts_of_others(target):
 
 @pytest.mark.parametrize(("direction", "ways"), [("both", {A, B}), ("up", {A}), ("one_way", {A}), ("down", {B})])
 def test_impair__hits_the_direction_that_is_named(target, direction, ways):
-    held = target.impair("loss", A, B, rate=None, pattern="1", direction=direction, seed=1)
+    held = target.impair("loss", A, B, PacketChoice(pattern="1"), direction=direction)
     assert {port.node for port in target.fabric.ports.values() if port._loss} == ways
     target.undo(held)
     assert not any(port._loss for port in target.fabric.ports.values())
@@ -62,9 +64,9 @@ def test_impair__hits_the_direction_that_is_named(target, direction, ways):
 
 def test_set_line__goes_back_to_the_first_one(target):
     before = target.fabric.port_towards(A, B).line
-    held = target.set_line(A, B, rate_bps=1e6, delay_s=None, direction="up")
+    held = target.set_line(A, B, rate_bps=1e6, delay_s=None, jitter_s=0.01, in_order=None, direction="up")
     now = target.fabric.port_towards(A, B).line
-    assert (now.rate_bps, now.delay_s) == (1e6, before.delay_s)
+    assert (now.rate_bps, now.delay_s, now.jitter_s) == (1e6, before.delay_s, 0.01)
     assert target.fabric.port_towards(B, A).line.rate_bps == before.rate_bps
     target.undo(held)
     assert target.fabric.port_towards(A, B).line == before
@@ -72,7 +74,7 @@ def test_set_line__goes_back_to_the_first_one(target):
 
 def test_reboot__forgets_a_black_hole(target):
     held = target.blackhole(B)
-    target.reboot(B)
+    target.reboot(B, None)
     target.fabric.run_for(REBOOT_S / 2)
     assert not is_up(target)
     target.fabric.run_for(REBOOT_S)
@@ -103,7 +105,7 @@ def test_planes_controller_and_heal(target):
     target.deny_plane(1, True)
     held = target.cut_plane(1)
     assert not is_up(target, "p1-t0-0", "p1-t1-0") and is_up(target)
-    target.restore_plane(1, held)
+    target.undo(held)
     target.set_controller(False)
     assert is_up(target, "p1-t0-0", "p1-t1-0")
     assert target.control.told == [("drain", 1, True), "links", "links", ("alive", False)]
@@ -116,3 +118,64 @@ def test_planes_controller_and_heal(target):
 def test_verbs__name_what_does_not_exist(target):
     with pytest.raises(FaultError, match="no link from p0-t0-0 to p9"):
         target.cut(A, "p9")
+
+
+def test_flap__without_end_until_undone(target):
+    held = target.flap([(A, B)], down_s=0.2, up_s=0.1, times=None)
+    target.fabric.run_until(3.05)
+    assert not is_up(target)
+    target.undo(held)
+    assert is_up(target)
+    target.fabric.run_for(1.0)
+    assert is_up(target) and not target.fabric.heap
+
+
+def test_drain__shorter_than_its_delay_leaves_the_plane_up(target):
+    fabric, ups = target.fabric, []
+    fabric.faults = target
+    fabric.at(1.0, DrainFault(plane=1), until=1.0 + DRAIN_S / 2)
+    fabric.sample(0.05, lambda _: ups.append(is_up(target, "p1-t0-0", "p1-t1-0")), 3.0)
+    fabric.run_until(3.0)
+    assert all(ups) and target.control.told == [("drain", 1, True), ("drain", 1, False)]
+
+
+def test_drain__cuts_and_restores_its_plane(target):
+    fabric = target.fabric
+    fabric.faults = target
+    fabric.at(1.0, DrainFault(plane=1), until=3.0)
+    fabric.run_until(2.0)
+    assert not is_up(target, "p1-t0-0", "p1-t1-0") and is_up(target)
+    fabric.run_until(4.0)
+    assert is_up(target, "p1-t0-0", "p1-t1-0") and target.control.told[-1] == ("drain", 1, False)
+
+
+def test_controller__killed_for_a_while_is_started_again(target):
+    target.fabric.faults = target
+    target.fabric.at(1.0, ControllerFault(what="kill"), until=2.0)
+    target.fabric.run_until(3.0)
+    assert target.control.told == [("alive", False), ("alive", True)]
+
+
+def test_fabric__without_a_control_plane_says_so():
+    with pytest.raises(FaultError, match="no controller"):
+        VirtualFabric(Plan(2, 2, 2, 1)).apply(ControllerFault())
+
+
+def test_last_word__has_its_way():
+    fabric = VirtualFabric(Plan(2, 2, 2, 1))
+    fabric.faults = LastWordFaultTarget(fabric)
+    fabric.at(1.0, CutFault.on(f"{A} {B}"), until=3.0)
+    fabric.at(2.0, CutFault.on(f"{A} {B}"), until=5.0)
+    fabric.at(1.0, LossFault.on(f"{A} {B}", rate=0.5), until=5.0)
+    fabric.at(1.0, OneWayFault.on(f"{B} {A}"), until=3.0)
+    fabric.run_until(4.0)
+    port = fabric.port_towards(A, B)
+    assert port.up and port._loss is None, "the first of two ends what both do"
+
+
+def test_pruned__uplinks_are_out_of_use_and_stay_live(target):
+    t0 = target.fabric.switches["p0-t0-0"]
+    live = t0.live
+    t0.pruned = frozenset({(1, 0), (0, 1)})
+    assert t0.live_towards(1) == [1] and t0.live_towards(0) == [0]
+    assert t0.live is live and live == [0, 1]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from faults import CorruptFault, LossFault
 from hosts.engine.config import Config
 from hosts.engine.rocev2.rc_packets import Cnp, RcAck
 from hosts.engine.wire.codec import Addressing, Codec
@@ -21,11 +22,9 @@ from hosts.engine.wire.packets import (
 )
 from simulator import (
     UNLIMITED,
-    Corrupt,
     Flow,
     HostProfile,
     LinkProfile,
-    Loss,
     ProfileError,
     VirtualFabric,
     incast,
@@ -54,8 +53,8 @@ def loaded(**options):
     fabric = fabric_of(Plan(2, 2, 2, 3), **options)
     flows = incast(fabric, ["h3", "h4", "h5"], "h0", message_bytes=40_000, messages=3)
     flows.append(Flow(fabric, "h1", "h4", message_bytes=5_000, messages=20, depth=4))
-    fabric.at(0.0, Loss("p0-t0-0", "p0-t1-0", rate=0.05, both=True))
-    fabric.at(0.0, Loss("p1-t0-1", "h4", every=40))
+    fabric.at(0.0, LossFault.on("p0-t0-0 p0-t1-0", rate=0.05))
+    fabric.at(0.0, LossFault.on("p1-t0-1 h4", pattern="0" * 39 + "1", direction="one_way"))
     assert run_all(fabric, flows, 30.0)
     assert all(flow.intact and not flow.failures for flow in flows)
     return fabric
@@ -179,7 +178,7 @@ def test_wire__damage_is_found_by_the_codec_and_repaired():
     fabric = fabric_of(wire=True)
     flow = Flow(fabric, "h0", "h2", message_bytes=200_000, messages=2)
     for plane in (0, 1):
-        fabric.at(0.0, Corrupt(f"p{plane}-t0-0", f"p{plane}-t1-0", rate=0.05, both=True))
+        fabric.at(0.0, CorruptFault.on(f"p{plane}-t0-0 p{plane}-t1-0", rate=0.05))
     assert run_all(fabric, [flow]) and flow.intact and not flow.failures
     assert fabric.totals()["corrupt"] > 3 and fabric.host("h2").dropped["iCRC"] > 0
 

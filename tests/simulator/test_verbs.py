@@ -2,6 +2,7 @@
 
 import random
 
+from faults import CutFault
 from hosts.engine.config import Config
 from hosts.verbs import (
     IBV_EVENT_PORT_ERR,
@@ -12,7 +13,7 @@ from hosts.verbs import (
     SendWR,
     connect_pair,
 )
-from simulator import LinkDown, VirtualFabric
+from simulator import VirtualFabric
 from simulator.verbs import open_device
 from topologies.plan import Plan
 
@@ -31,7 +32,7 @@ def two(qp_type=QpType.MRC, size=1 << 18, **fabric):
 def test_verbs__a_write_around_a_cut_link():
     fabric, (_, cq, qp, source), (_, cq_b, qp_b, target) = two()
     source.view[:] = random.Random(1).randbytes(source.length)
-    fabric.at(0.002, LinkDown("p0-t0-0", "p0-t1-1"))
+    fabric.at(0.002, CutFault.on("p0-t0-0 p0-t1-1"))
     qp_b.post_recv(RecvWR(5))
     step = source.length // 8
     for i in range(8):

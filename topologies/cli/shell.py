@@ -1,4 +1,4 @@
-"""The Mininet CLI with MRC words: `link p1-t0-0 p1-t1-1 down`, `evs h0 h2`, `send h0 h2 64M`, `help`.
+"""Mininet's CLI with MRC commands: `link p1-t0-0 p1-t1-1 down`, `evs h0 h2`, `send h0 h2 64M`, `help`.
 
 The words are in topologies/cli/commands/; this is the conversation: reading, completion, help, errors. Mininet's own
 commands keep working, `pingall` and `iperf` with MRC packets, since fabric interfaces have no kernel addresses. A
@@ -60,12 +60,12 @@ class FabricCLI(CLI):
         self.locals["fabric"] = fabric
 
     def run(self) -> None:
-        """Mininet's constructor calls this at its end; the conversation begins with `converse`."""
+        """Do nothing at the end of Mininet's constructor, which calls this; `converse` begins the conversation."""
         if self._begun:
             super().run()
 
     def converse(self) -> None:
-        """Read and do commands until the end."""
+        """Read and run commands until the end of the input."""
         interactive = self.session.is_terminal = self.isatty()
         self.use_rawinput = interactive and self.stdin is sys.stdin
         self.prompt = CLI.prompt if interactive else ""
@@ -84,7 +84,7 @@ class FabricCLI(CLI):
                     handler.setStream(stream)
 
     def say(self, text: str) -> None:
-        """Print a line where the user looks."""
+        """Print a line on the session's output."""
         print(text, file=self.stdout, flush=True)
 
     def fail(self, text: str) -> None:
@@ -92,7 +92,7 @@ class FabricCLI(CLI):
         self.say(f"*** {text}")
 
     def do_word(self, word: CliCommand, line: str) -> None:
-        """Run a word of ours and print what it says. Raises EXPECTED."""
+        """Run one of our commands and print its result. Raises EXPECTED."""
         given = line.split()
         wants_json = word.reads and "--json" in given
         if wants_json:
@@ -112,7 +112,7 @@ class FabricCLI(CLI):
             readline.set_completer_delims(" \t\n")  # node names hold dashes
 
     def onecmd(self, line: str) -> Any:
-        """One command; whatever goes wrong in it is one line."""
+        """Run one command line; any failure is reported in one line."""
         try:
             return super().onecmd(line)
         except EXPECTED as error:
@@ -126,7 +126,7 @@ class FabricCLI(CLI):
         return None
 
     def default(self, line: str) -> None:
-        """`h0 ip link`: a command in a node; anything else is a mistake."""
+        """Run a command in a node (`h0 ip link`); anything else is a mistake."""
         first, command, _ = self.parseline(line)
         first = first or (line.split() or [""])[0]
         if first in self.mn:
@@ -192,7 +192,7 @@ class FabricCLI(CLI):
         self.do_word(WORDS["power"], f"{name} {'on' if what == 'start' else 'off'}")
 
     def do_source(self, line: str) -> None:
-        """Do the commands in a file: `source FILE`."""
+        """Run the commands in a file: `source FILE`."""
         given = line.split()
         if len(given) != 1:
             raise CommandError("usage: source FILE")
@@ -214,7 +214,7 @@ def _help_of(cli: FabricCLI, name: str) -> str:
 
 
 def _starting(text: str, names: Any) -> list[str]:
-    """With a space behind, so that the next word can be typed at once (Python's readline adds none)."""
+    """Names with that beginning and a space behind, which Python's readline does not add."""
     return [f"{name} " for name in names if name.startswith(text)]
 
 
@@ -235,7 +235,7 @@ def _completer(word: CliCommand) -> Callable[..., list[str]]:
 
 
 def _refuser(cure: str) -> Callable[[FabricCLI, str], None]:
-    def do(self: FabricCLI, line: str) -> None:
+    def do(_self: FabricCLI, _line: str) -> None:
         raise CommandError(cure)
 
     do.__doc__ = f"Not in this fabric: {cure}"

@@ -460,7 +460,7 @@ class CableWatch:
     WAKINGS, APART_S = 3, 0.05
     """Frames that wake a switch, and the seconds between: it may read the first one before it notices the port."""
 
-    def __init__(self, cables: Cables, cut: Callable[[str], None], tell: Callable[[str], None]) -> None:
+    def __init__(self, cables: Cables, cut: Callable[[str], object], tell: Callable[[str], None]) -> None:
         self._cables, self._cut, self._tell = cables, cut, tell
         self._news = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE)
         self._news.bind((0, _RTMGRP_LINK))
@@ -479,7 +479,8 @@ class CableWatch:
 
     def _run(self) -> None:
         while True:
-            ready, _, _ = select.select([self._news, self._end_read], [], [])
+            waiting: list[socket.socket | int] = [self._news, self._end_read]
+            ready, _, _ = select.select(waiting, [], [])
             if self._end_read in ready:
                 return
             self._drain()

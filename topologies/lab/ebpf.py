@@ -194,7 +194,7 @@ def _bpf(command: int, attributes: bytes, what: str) -> int:
         raise FabricError(f"cannot {what}: bpf(2) has no known number on {platform.machine()}")
     held = ctypes.create_string_buffer(attributes, max(len(attributes), _ATTR_BYTES))
     call = ctypes.CDLL(None, use_errno=True).syscall
-    result = call(ctypes.c_long(number), ctypes.c_long(command), held, ctypes.c_long(len(held)))
+    result: int = call(ctypes.c_long(number), ctypes.c_long(command), held, ctypes.c_long(len(held)))
     if result < 0:
         code = ctypes.get_errno()
         if code == errno.ENOENT:

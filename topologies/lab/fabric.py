@@ -41,7 +41,7 @@ from topologies.lab.netdev import IFF_NOARP, IFF_UP, NetDevices, VethEnd
 from topologies.lab.nodes import FabricHost, FabricMininet
 from topologies.lab.targets import TARGETS, FabricSwitch, Ports, Target, answers
 from topologies.lab.traffic_control import TrafficControl, switch_ports
-from topologies.plan import Link, Plan, PlanError
+from topologies.plan import Link, Plan, PlanError, Port
 
 __all__ = ["Fabric", "FabricError", "Ports", "Terminated"]
 
@@ -246,10 +246,16 @@ class Fabric:
         return probes
 
     def spawn_controller(self) -> None:
-        """Start the controller's process, at the start or after it was stopped; `controller` answers soon after."""
+        """Start the controller's process unless it runs already; `controller` answers soon after."""
+        if CONTROLLER in self.processes and self.processes[CONTROLLER].alive:
+            return
         react = "never" if math.isinf(self._react_after_s) else f"{self._react_after_s:g}"
         options = ("--run-dir", str(self.run_dir.path), "--denylist", self._denylist, "--react-after", react)
         self.processes.spawn_module(CONTROLLER, "controller", *options)
+
+    def kill_controller(self) -> None:
+        """End the controller's process without a word; spawn_controller() begins another one."""
+        self.processes.stop(CONTROLLER, grace_s=0.0)
 
     # ---- the network ------------------------------------------------------------------------------------
 
@@ -286,16 +292,16 @@ class Fabric:
         ports = list(switch_ports(self.plan))
         return ports if self.target.cables is None else [*ports, *self.target.cables.plugs]
 
+    def _veth_end(self, port: Port, pids: Mapping[str, int]) -> VethEnd:
+        return VethEnd(port.interface, self.plan.mac(port), pids.get(port.node))
+
     def _make_links(self, group: int, pids: Mapping[str, int]) -> None:
         """All veth pairs: one for each link, or two where cables are wanted."""
         if self.target.cables is not None:
             self.target.cables.create(group, self.plan.mac, pids)
             return
         netdev.create_pairs(
-            [
-                tuple(VethEnd(p.interface, self.plan.mac(p), pids.get(p.node)) for p in (link.upper, link.lower))
-                for link in self.plan.links
-            ],
+            [(self._veth_end(link.upper, pids), self._veth_end(link.lower, pids)) for link in self.plan.links],
             group,
         )
 
@@ -418,7 +424,8 @@ class Fabric:
     def _node_of(self, interface: str) -> FabricHost | FabricSwitch:
         link = self.plan.link_of_interface(interface)
         port = link.lower if link.lower.interface == interface else link.upper
-        return self._running({**self.hosts, **self.switches}, port.node)
+        node: FabricHost | FabricSwitch = self._running({**self.hosts, **self.switches}, port.node)
+        return node
 
     @staticmethod
     def _running(nodes: dict[str, Any], name: str) -> Any:

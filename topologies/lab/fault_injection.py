@@ -5,7 +5,7 @@
     hole = fabric.inject.blackhole("p1-t1-0")      # its ports stay up, it answers P4Runtime, and forwards nothing
     fabric.inject.loss("p0-t0-0", "p0-t1-1", 0.01)
     fabric.inject.flap("h0", "p2-t0-0", period_s=2, times=5)
-    print(*fabric.inject.active, sep="\\n")
+    print(*map(str, fabric.inject.active))
     fabric.inject.undo(hole)
     fabric.inject.heal()                           # everything, also what was cut by hand
 
@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import partial
 from itertools import count
 from typing import Any, Protocol
 
@@ -126,11 +127,11 @@ class Injector:
 
     @property
     def active(self) -> list[Injection]:
-        """Faults that hold now, oldest first; a cut that was restored by hand is none any more."""
+        """Faults that hold now, oldest first; without cuts that were restored by hand."""
         with self._lock:
             for one in list(self._active.values()):
-                by_hand = one.kind in ("cut", "cut_port") and not self._fabric.cut.intersection(one.interfaces)
-                if by_hand or (one.kind == "power" and self._fabric.switches[one.switch].powered):
+                by_hand = one.kind in ("cut", "cut_port") and self._fabric.cut.isdisjoint(one.interfaces)
+                if by_hand or (one.kind == "power" and self._fabric.switches[one.where].powered):
                     self._end(one, time.monotonic())
             return list(self._active.values())
 
@@ -288,10 +289,8 @@ class Injector:
         errors, fabric = [], self._fabric
         with self._lock:
             ended = self.active
-            steps: list[Callable[[], Any]] = [*(lambda one=one: self.undo(one) for one in reversed(ended))]
-            steps += [
-                lambda name=name: self._power(name, True) for name, node in fabric.switches.items() if not node.powered
-            ]
+            steps: list[Callable[[], Any]] = [partial(self.undo, one) for one in reversed(ended)]
+            steps += [partial(self._power, name, True) for name, node in fabric.switches.items() if not node.powered]
             steps += [lambda: self._raise(tuple(fabric.cut)), fabric.traffic.reset]
             for step in steps:
                 try:
@@ -415,7 +414,7 @@ class Injector:
 
     def _link(self, a: str, b: str) -> Link:
         for name in (a, b):
-            _known(name, [node.name for node in (*self._fabric.plan.hosts, *self._fabric.plan.switches)], "node")
+            _known(name, self._fabric.plan.node_names, "node")
         return self._fabric.plan.link(a, b)
 
     def _switch(self, name: str) -> str:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING
 
-from faults.target import Direction, Holds
-from topologies.lab.fabric import CONTROLLER, Fabric
+from faults.target import Damage, Delayed, Direction, FaultError, Holds, PacketChoice
+
+if TYPE_CHECKING:
+    from topologies.lab.fabric import Fabric  # brings Mininet along, which words at a prompt do not need
 
 REBOOT_OFF_S = 1.0
-"""How long a switch that reboots has no power."""
+"""How long a switch that reboots has no power, seconds."""
+_VIRTUAL_ONLY = "only a virtual fabric has it"
 
 
 class LiveFaultTarget:
@@ -21,7 +24,9 @@ class LiveFaultTarget:
     runs in the background.
     """
 
-    def __init__(self, fabric: Fabric, *, delays: bool = True, note: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(
+        self, fabric: Fabric, *, delays: bool = True, note: Callable[[str], None] = lambda _text: None
+    ) -> None:
         self.fabric, self._delays, self._note = fabric, delays, note
         self._timers: list[threading.Timer] = []
 
@@ -35,11 +40,13 @@ class LiveFaultTarget:
             with contextlib.suppress(KeyError):
                 self.fabric.inject.undo(one)
 
-    def later(self, delay_s: float, action: Callable[[], None]) -> None:
-        timer = threading.Timer(delay_s, action)
+    def later(self, delay_s: float, action: Callable[[], None]) -> Delayed:
+        delayed = Delayed(action)
+        timer = threading.Timer(delay_s, delayed)
         timer.daemon = True
         self._timers.append(timer)
         timer.start()
+        return delayed
 
     # ---- links ------------------------------------------------------------------------------------------
 
@@ -53,17 +60,26 @@ class LiveFaultTarget:
     def restore(self, a: str, b: str) -> None:
         self.fabric.inject.restore(a, b)
 
-    def impair(
-        self, kind: Literal["loss", "corrupt"], a: str, b: str, *, rate: float | None, pattern: str | None,
-        direction: Direction, seed: int,
-    ) -> Holds:  # fmt: skip
-        if not rate and not pattern:
+    def impair(self, kind: Damage, a: str, b: str, choice: PacketChoice, *, direction: Direction) -> Holds:
+        if kind == "duplicate" or choice.packets is not None or choice.only is not None:
+            raise FaultError(f"{kind} on {a} {b}: live packets are hit by share or pattern, and never twice")
+        if not choice.rate and not choice.pattern:
             return []
         inject = self.fabric.inject.loss if kind == "loss" else self.fabric.inject.corrupt
         sender = _sender(a, b, direction)
-        return [inject(a, b, rate or 0.0, pattern=pattern or "", sender=sender, seed=seed)]
+        return [inject(a, b, choice.rate or 0.0, pattern=choice.pattern or "", sender=sender, seed=choice.seed)]
 
-    def set_line(self, a: str, b: str, *, rate_bps: float | None, delay_s: float | None, direction: Direction) -> Holds:
+    def hold_up(
+        self, a: str, b: str, choice: PacketChoice, *, seconds: float, twin: bool, direction: Direction,  # noqa: ARG002 - refused
+    ) -> Holds:  # fmt: skip
+        raise FaultError(f"late packets on {a} {b}: {_VIRTUAL_ONLY}")
+
+    def set_line(
+        self, a: str, b: str, *, rate_bps: float | None, delay_s: float | None, jitter_s: float | None,
+        in_order: bool | None, direction: Direction,
+    ) -> Holds:  # fmt: skip
+        if jitter_s is not None or in_order is not None:
+            raise FaultError(f"jitter on {a} {b}: {_VIRTUAL_ONLY}")
         sender, made = _sender(a, b, direction), Holds()
         if rate_bps is not None:
             made.append(self.fabric.inject.rate(a, b, rate_bps, sender=sender))
@@ -71,7 +87,7 @@ class LiveFaultTarget:
             made.append(self.fabric.inject.delay(a, b, delay_s, sender=sender))
         return made
 
-    def flap(self, links: Sequence[tuple[str, str]], *, down_s: float, up_s: float, times: int) -> Holds:
+    def flap(self, links: Sequence[tuple[str, str]], *, down_s: float, up_s: float, times: int | None) -> Holds:
         made = [self.fabric.inject.flap(a, b, period_s=down_s + up_s, times=times) for a, b in links]
         if down_s != up_s:
             half = (down_s + up_s) / 2
@@ -98,12 +114,22 @@ class LiveFaultTarget:
     def power_on(self, switch: str) -> None:
         self.fabric.inject.power(switch, True)
 
-    def reboot(self, switch: str) -> None:
-        """See FaultTarget. A switch that boots has forgotten what made it a black hole."""
+    def reboot(self, switch: str, off_s: float | None) -> Holds:
+        """Reboot a switch, and return when it is on again; it has forgotten what made it a black hole."""
         for one in list(self.fabric.inject.active):
             if one.where == switch:
                 self.fabric.inject.undo(one)
-        self.fabric.inject.reboot(switch, off_s=REBOOT_OFF_S)
+        return [self.fabric.inject.reboot(switch, off_s=REBOOT_OFF_S if off_s is None else off_s)]
+
+    # ---- CPUs -------------------------------------------------------------------------------------------
+
+    def stall(
+        self, node: str, seconds: float, *, order: Sequence[int] | None, gap_s: float,  # noqa: ARG002 - refused
+    ) -> None:  # fmt: skip
+        raise FaultError(f"a stall of {node}: {_VIRTUAL_ONLY}")
+
+    def vanish(self, host: str) -> None:
+        raise FaultError(f"the end of the process of {host}: {_VIRTUAL_ONLY}")
 
     # ---- planes, control plane, everything --------------------------------------------------------------
 
@@ -117,14 +143,11 @@ class LiveFaultTarget:
         links = [link for link in self.fabric.plan.links if link.plane == plane]
         return [self.fabric.inject.cut(link.lower.node, link.upper.node) for link in links]
 
-    def restore_plane(self, plane: int, holds: Holds) -> None:
-        self.undo(holds)
-
     def set_controller(self, alive: bool) -> None:
         if alive:
             self.fabric.spawn_controller()
         else:
-            self.fabric.processes.stop(CONTROLLER, grace_s=0.0)
+            self.fabric.kill_controller()
 
     def heal(self) -> None:
         self.fabric.inject.heal()

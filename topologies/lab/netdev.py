@@ -75,7 +75,8 @@ class NetDevices:
     def flags(self, name: str) -> int:
         """IFF_* of an interface. Raises FabricError when there is no such interface."""
         request = self._ioctl(_SIOCGIFFLAGS, name, b"")
-        return struct.unpack_from("H", request, 16)[0]
+        (flags,) = struct.unpack_from("H", request, 16)
+        return int(flags)
 
     def set_flags(self, name: str, on: int = 0, off: int = 0) -> None:
         """Set and clear IFF_* of an interface."""
@@ -102,7 +103,7 @@ class NetDevices:
         """An ethtool command with a u32 value: sends 0, returns what came back."""
         value = ctypes.create_string_buffer(struct.pack("II", command, 0), 8)
         self._ioctl(_SIOCETHTOOL, name, struct.pack("P", ctypes.addressof(value)))
-        return struct.unpack("II", value.raw)[1]
+        return int(struct.unpack("II", value.raw)[1])
 
     def _ioctl(self, call: int, name: str, value: bytes) -> bytes:
         request = struct.pack("16s", name.encode()) + value

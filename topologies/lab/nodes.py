@@ -40,7 +40,7 @@ class FabricIntf(Intf):
         if args in (("up",), ("down",)):
             self.set_up(args == ("up",))
             return ""
-        return self.cmd("ip", "addr", "show", "dev", self.name, *args)
+        return str(self.cmd("ip", "addr", "show", "dev", self.name, *args))
 
     def set_up(self, up: bool) -> None:
         """Administratively up or down. Raises FabricError."""
@@ -49,13 +49,14 @@ class FabricIntf(Intf):
     def isUp(self, setUp: bool = False) -> bool:
         if setUp:
             self.set_up(True)
-        return self.node.devices.is_up(self.name)
+        return bool(self.node.devices.is_up(self.name))
 
     def updateIP(self) -> None:
-        """None: the kernel has no address here. (In the CLI, a node's name in a command stays a name.)"""
+        """Find none: the kernel has no address here, and a node's name in a command of the CLI stays a name."""
 
     def updateMAC(self) -> str | None:
-        return self.mac
+        mac: str | None = self.mac
+        return mac
 
     def updateAddr(self) -> tuple[None, str | None]:
         return None, self.mac

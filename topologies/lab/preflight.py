@@ -16,11 +16,13 @@ TOOLS = {"mnexec": "mininet", "ip": "iproute2", "setpriv": "util-linux", "bash":
 
 
 def check_root() -> None:
+    """Raise FabricError unless this process is root."""
     if os.geteuid() != 0:
         raise FabricError("a fabric needs root (network namespaces, raw sockets): run it with sudo")
 
 
 def check_tools() -> None:
+    """Raise FabricError, with the packages to install, when a program is missing."""
     missing = {tool: package for tool, package in TOOLS.items() if shutil.which(tool) is None}
     if missing:
         raise FabricError(

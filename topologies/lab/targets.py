@@ -213,7 +213,7 @@ class EmbeddedTarget(Target):
     def tcp_ports(self) -> dict[int, str]:
         return {self.ports.p4runtime: "P4Runtime", self.ports.gnmi: "gNMI"}
 
-    def address(self, device_id: int) -> str:
+    def address(self, _device_id: int) -> str:
         return f"{LOOPBACK}:{self.ports.p4runtime}"
 
     def launch(self) -> dict[str, Probe]:

@@ -190,7 +190,7 @@ class TrafficControl(abc.ABC):
         """The queues of a port, priority 0 first."""
         return self.read(interface).queues
 
-    def cannot(self, setting: Setting) -> str | None:
+    def cannot(self, _setting: Setting) -> str | None:
         """Reason why this target cannot make a setting, or None when it can."""
         return None
 
@@ -202,7 +202,7 @@ class TrafficControl(abc.ABC):
         """Settings that make a switch with these ports lose everything that arrives, and answer as before."""
         return [Setting(one, "loss-ppm", PPM, direction=INPUT) for one in interfaces]
 
-    def rate_note(self, rate_bps: float) -> str:
+    def rate_note(self, _rate_bps: float) -> str:
         """Note on a rate that this target does not keep exactly in bits/s; else empty."""
         return ""
 
@@ -237,10 +237,10 @@ class UnreachableTraffic(TrafficControl):
 
     _REASON = "queues and cables of BMv2 are known to the terminal that started the fabric: ask in its CLI"
 
-    def _apply(self, settings: list[Setting]) -> None:
+    def _apply(self, _settings: list[Setting]) -> None:
         raise TrafficError(self._REASON)
 
-    def cannot(self, setting: Setting) -> str | None:
+    def cannot(self, _setting: Setting) -> str | None:
         return self._REASON
 
     def read(self, interface: str) -> PortTraffic:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 import grpc
@@ -114,14 +115,17 @@ class GnmiTraffic(TrafficControl):
         def number(leaf: Leaf) -> int:
             return int(found.get(leaf) or 0)
 
+        def limits(base: Leaf, names: Iterable[str]) -> dict[str, Any]:
+            return {_field(name): number((*base, "config", name)) or None for name in names}
+
         queues = []
         for priority in range(PRIORITIES):
-            base = ("output", "queues", f"queue[name={priority}]")
-            limits = {_field(n): number((*base, "config", n)) or None for n in QUEUE_FIGURES}
-            queues.append(Queue(priority, **limits, **{_field(n): number((*base, "state", n)) for n in QUEUE_STATES}))
-        cables = {}
+            queue: Leaf = ("output", "queues", f"queue[name={priority}]")
+            states = {_field(name): number((*queue, "state", name)) for name in QUEUE_STATES}
+            queues.append(Queue(priority, **limits(queue, QUEUE_FIGURES), **states))
+        cables: dict[str, Any] = {}
         for direction in DIRECTIONS:
-            base = ("impairments", direction)
+            base: Leaf = ("impairments", direction)
             config = {n: found.get((*base, "config", n)) for n in CABLE_FIGURES}
             cables[direction] = Cable(
                 delay_s=int(config["delay-us"] or 0) / 1e6,
@@ -132,8 +136,7 @@ class GnmiTraffic(TrafficControl):
                 seed=int(config["seed"] or 0),
                 **{_field(n): number((*base, "state", n)) for n in CABLE_STATES},
             )
-        rates = {_field(n): number(("output", "config", n)) or None for n in PORT_FIGURES}
-        return PortTraffic(interface, **rates, queues=tuple(queues), **cables)
+        return PortTraffic(interface, **limits(("output",), PORT_FIGURES), queues=tuple(queues), **cables)
 
     def _leaves(self, interface: str) -> dict[Leaf, Any]:
         request = gnmi.GetRequest(
@@ -156,7 +159,7 @@ class GnmiTraffic(TrafficControl):
         try:
             return getattr(stub, method)(request, timeout=TIMEOUT_S, wait_for_ready=True)
         except grpc.RpcError as error:
-            code, text = error.code(), error.details()  # type: ignore[attr-defined]
+            code, text = error.code(), error.details()
             if code is grpc.StatusCode.DEADLINE_EXCEEDED:
                 text = f"no answer in {TIMEOUT_S:g} s: do the switches run?"
             raise TrafficError(f"gNMI {method} at {self.address}: {text}") from None

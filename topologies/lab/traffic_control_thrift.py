@@ -111,7 +111,7 @@ class ThriftTraffic(TrafficControl):
                 continue
             if one.figure in CABLE_FIGURES or one.figure == "max-bytes":
                 continue  # 0, as it is anyway
-            change = {one.figure.replace("-", "_"): int(one.value) or None}
+            change: dict[str, Any] = {one.figure.replace("-", "_"): int(one.value) or None}
             if one.priority is None:
                 new = replace(new, **change)
             else:
@@ -153,14 +153,14 @@ class ThriftTraffic(TrafficControl):
         known = self._set.get(interface, PortTraffic(interface))
         depth = self.depth_packets(interface)
         data = replace(known.queues[DATA], depth_packets=depth, depth_bytes=depth * self.plan.frame_bytes())
-        ways = {way: self._cables.read(interface, way) for way in DIRECTIONS}
+        ways: dict[str, Any] = {way: self._cables.read(interface, way) for way in DIRECTIONS}
         return replace(known, queues=tuple(data if one.priority == DATA else one for one in known.queues), **ways)
 
     def depth_packets(self, interface: str) -> int:
         """Packets in the data queue of a port. Raises TrafficError."""
         port = self.port(interface)
         with self._lock:
-            return self._ask(port.node, STANDARD_SERVICE, "bm_register_read", 0, DEPTH_REGISTER, port.number)
+            return int(self._ask(port.node, STANDARD_SERVICE, "bm_register_read", 0, DEPTH_REGISTER, port.number))
 
     def restarted(self, switch: str) -> None:
         """Its queues are as simple_switch makes them: set again what we remember."""
@@ -181,7 +181,8 @@ class ThriftTraffic(TrafficControl):
 
     def _ask(self, switch: str, service: str, method: str, *arguments: int | str) -> int:
         try:
-            return getattr(self._client(switch)[service], method)(*arguments)
+            result: int = getattr(self._client(switch)[service], method)(*arguments)
+            return result
         except (OSError, TException, EOFError) as error:
             self._hang_up(switch)
             host, port = self._address(self.plan.switch(switch).device_id)
@@ -196,10 +197,10 @@ class ThriftTraffic(TrafficControl):
             transport = TBufferedTransport(TSocket(host, port, socket_timeout=TIMEOUT_MS))
             transport.open()
             services = {SERVICE: _idl.SimpleSwitch, STANDARD_SERVICE: _idl.Standard}
-            clients = {
-                name: TClient(service, TMultiplexedProtocol(TBinaryProtocol(transport), name))
-                for name, service in services.items()
+            protocols: dict[str, Any] = {
+                name: TMultiplexedProtocol(TBinaryProtocol(transport), name) for name in services
             }
+            clients = {name: TClient(service, protocols[name]) for name, service in services.items()}
             self._clients[switch] = clients, transport
         return self._clients[switch][0]
 

@@ -187,7 +187,13 @@ class Plan:
 
     @cached_property
     def _nodes(self) -> dict[str, Host | Switch]:
-        return {node.name: node for node in (*self.hosts, *self.switches)}
+        nodes: list[Host | Switch] = [*self.hosts, *self.switches]
+        return {node.name: node for node in nodes}
+
+    @property
+    def node_names(self) -> list[str]:
+        """Hosts, then switches."""
+        return list(self._nodes)
 
     def host(self, name: str) -> Host:
         """The host of that name. Raises PlanError listing the hosts."""
@@ -262,6 +268,11 @@ class Plan:
     @cached_property
     def _links_by_interface(self) -> dict[str, Link]:
         return {port.interface: link for link in self.links for port in (link.lower, link.upper)}
+
+    def link_named(self, name: str) -> Link:
+        """The link that Link.name names. Raises PlanError."""
+        a, _, b = name.partition(" ")
+        return self.link(a, b)
 
     def link(self, a: str, b: str, plane: int | None = None) -> Link:
         """The link between two nodes, in either order.

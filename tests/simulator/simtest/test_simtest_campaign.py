@@ -13,13 +13,17 @@ import pytest
 from hosts.engine.responder import Responder
 from simulator.simtest import campaign, command
 from simulator.simtest.invariants import INVARIANTS
-from simulator.simtest.run import simulate
+from simulator.simtest.run import MEANINGS, ORDERS, simulate
 from simulator.simtest.schedule import FAULTS, KINDS, Schedule, ScheduleError, draw
 from simulator.simtest.shrink import shrink
 
 SCHEDULES = int(os.environ.get("MRC_SCHEDULES", "250"))
 """Twice what it takes to reach everything that is asked of the statistics below; `mrc simtest` runs 2,000 and more."""
 SEED = 7
+
+
+def test_schedule_faults__have_a_meaning_each() -> None:
+    assert set(FAULTS) == {*MEANINGS, *ORDERS, "restart", "destroy"}
 
 
 def test_campaign__the_first_schedules_hold_every_invariant() -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from faults import CorruptFault
 from hosts.engine.events import Status
-from simulator import Corrupt, Flow, HostProfile, VirtualFabric, run_all
+from simulator import Flow, HostProfile, VirtualFabric, run_all
 from simulator.simtest.run import Simulation, simulate
 from simulator.simtest.schedule import SURE, Post, Schedule, SimFault, draw
 from simulator.wire import DESTINATION_AT, WireFrame
@@ -37,7 +38,7 @@ def test_switch__a_frame_whose_destination_was_damaged_ends_at_the_t1(monkeypatc
 
     monkeypatch.setattr(WireFrame, "spoil", spoil)
     fabric = VirtualFabric(Plan(1, 3, 1, 1), wire=True, mode="structured")
-    fabric.apply(Corrupt("h1", "p0-t0-1", packets=(1,)))
+    fabric.apply(CorruptFault.on("h1 p0-t0-1", packets=(1,), direction="one_way"))
     flow = Flow(fabric, "h1", "h2", message_bytes=10_000, messages=1)
     run_all(fabric, [flow])
     assert flow.qp.counters.retransmitted == 1

@@ -264,6 +264,10 @@ def test_patterns__are_told_from_shares(cli, fabric):
     assert said(cli, "loss h0 p0-t0-0 0001") == "loss on h0 p0-t0-0: pattern 0001"
     assert said(cli, "corrupt p0-t0-0 p0-t1-0 1") == "corrupt on p0-t0-0 p0-t1-0: 100 %"
     assert said(cli, "corrupt p0-t0-0 p0-t1-0 01") == "corrupt on p0-t0-0 p0-t1-0: pattern 01"
+    nothing = "*** loss on h0 p0-t0-0: give a probability above 0, or a pattern such as 0001"
+    assert said(cli, "loss h0 p0-t0-0 0.0%") == nothing
+    assert said(cli, "loss p0-t1-0,p0-t0-0 1%") == "loss on p0-t0-0 p0-t1-0: 1 %"
+    assert said(cli, "loss p0-t1-0-eth1 2%") == "loss on p0-t0-0 p0-t1-0: 2 % from p0-t1-0"
 
 
 def test_switch_faults__on_and_off(cli, fabric):

@@ -4,18 +4,21 @@ These use a bare target (fabric_doubles.py): real namespaces, interfaces and a c
 """
 
 import json
+import math
 import os
 import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ipc import procfs, rundir
 from ipc.rundir import FabricError, RunDir, RunDirError
 from tests.topologies.lab.fabric_doubles import bare_fabric
+from topologies.lab.fabric import CONTROLLER, Fabric
 from topologies.plan import Plan, PlanError
 
 pytestmark = [
@@ -263,3 +266,20 @@ def test_kill_9__the_next_start_cleans(run_dir):
     assert procfs.with_environment(f"MRC_FABRIC={state['token']}") == []
     assert second.end() == 0
     nothing_is_left(run_dir)
+
+
+def test_spawn_controller__starts_one_when_none_runs():
+    started = []
+
+    class Children(dict):
+        def spawn_module(self, name, *_):
+            started.append(name)
+
+    children, run_dir = Children(), SimpleNamespace(path=Path("/run"))
+    fabric = SimpleNamespace(processes=children, run_dir=run_dir, _react_after_s=math.inf, _denylist="off")
+    Fabric.spawn_controller(fabric)
+    children[CONTROLLER] = SimpleNamespace(alive=True)
+    Fabric.spawn_controller(fabric)
+    children[CONTROLLER].alive = False
+    Fabric.spawn_controller(fabric)
+    assert started == [CONTROLLER, CONTROLLER]

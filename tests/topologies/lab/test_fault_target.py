@@ -5,7 +5,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from topologies.lab.fabric import CONTROLLER
+from faults import (
+    DuplicateFault,
+    FaultError,
+    Held,
+    InjectedFault,
+    LateFault,
+    LineFault,
+    LossFault,
+    PacketChoice,
+    StallFault,
+    VanishFault,
+)
 from topologies.lab.fault_target import LiveFaultTarget
 from topologies.plan import Plan
 
@@ -18,7 +29,6 @@ class FabricDouble:
     def __init__(self):
         self.plan, self.said, self.active = Plan(2, 2, 2, 1), [], []
         self.inject = self
-        self.processes = SimpleNamespace(stop=lambda name, grace_s: self.said.append(("stop", name)))
 
     def __getattr__(self, verb):
         def note(*given, **named):
@@ -46,17 +56,19 @@ def test_swallow__both_ways_are_two_injections_undone_last_first(fabric):
 
 @pytest.mark.parametrize(("direction", "sender"), [("both", None), ("up", A), ("one_way", A), ("down", B)])
 def test_impair__sender_by_direction(fabric, direction, sender):
-    LiveFaultTarget(fabric).impair("loss", A, B, rate=0.1, pattern=None, direction=direction, seed=3)
+    LiveFaultTarget(fabric).impair("loss", A, B, PacketChoice(0.1, seed=3), direction=direction)
     assert fabric.said == [("loss", A, B, 0.1, ("pattern", ""), ("sender", sender), ("seed", 3))]
 
 
 def test_impair__share_of_zero_is_nothing(fabric):
-    assert LiveFaultTarget(fabric).impair("loss", A, B, rate=0.0, pattern=None, direction="up", seed=1) == []
+    assert LiveFaultTarget(fabric).impair("loss", A, B, PacketChoice(0.0), direction="up") == []
 
 
 @pytest.mark.parametrize("delays", [True, False])
 def test_set_line__delay_where_links_have_some(fabric, delays):
-    made = LiveFaultTarget(fabric, delays=delays).set_line(A, B, rate_bps=1e6, delay_s=0.01, direction="both")
+    made = LiveFaultTarget(fabric, delays=delays).set_line(
+        A, B, rate_bps=1e6, delay_s=0.01, jitter_s=None, in_order=None, direction="both"
+    )
     assert [one[0] for one in made] == (["rate", "delay"] if delays else ["rate"])
 
 
@@ -77,7 +89,7 @@ def test_corrupt_switch__all_that_it_sends(fabric):
 def test_reboot__forgets_what_held_the_switch(fabric):
     hole = SimpleNamespace(where=B)
     fabric.active = [hole, SimpleNamespace(where=A)]
-    LiveFaultTarget(fabric).reboot(B)
+    LiveFaultTarget(fabric).reboot(B, None)
     assert fabric.said == [("undo", hole), ("reboot", B, ("off_s", 1.0))]
 
 
@@ -89,7 +101,7 @@ def test_planes_and_controller(fabric):
     assert len(target.cut_plane(1)) == sum(link.plane == 1 for link in fabric.plan.links)
     target.set_controller(False)
     target.set_controller(True)
-    assert fabric.said[-2:] == [("stop", CONTROLLER), ("spawn_controller",)]
+    assert fabric.said[-2:] == [("kill_controller",), ("spawn_controller",)]
 
 
 def test_later__happens_unless_closed(fabric):
@@ -100,3 +112,14 @@ def test_later__happens_unless_closed(fabric):
     target.later(30, never.set)
     target.close()
     assert all(not timer.is_alive() or timer.join(5) is None for timer in target._timers) and not never.is_set()
+
+
+@pytest.mark.parametrize("fault", [
+    DuplicateFault.on(f"{A} {B}", rate=0.1), LateFault.on(f"{A} {B}", rate=0.1), StallFault.on("h0"),
+    VanishFault.on("h0"), LossFault.on(f"{A} {B}", packets=(3,)), LossFault.on(f"{A} {B}", rate=0.1, only="data"),
+    LineFault.on(f"{A} {B}", jitter=0.1),
+], ids=str)  # fmt: skip
+def test_faults__of_virtual_time_are_refused(fabric, fault: InjectedFault):
+    with pytest.raises(FaultError):
+        fault.begin(LiveFaultTarget(fabric), Held(), 0)
+    assert not fabric.said

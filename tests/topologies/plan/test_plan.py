@@ -1,11 +1,13 @@
 """The plan: names, ports, addresses and EVs of mrc-protocol §8, and what it refuses."""
 
 import json
+import re
 from ipaddress import IPv6Address
+from pathlib import Path
 
 import pytest
 
-from topologies.plan import INTERFACE_NAME_MAX, Plan, PlanError, carrier, make_ev
+from topologies.plan import CPU_PORT, INTERFACE_NAME_MAX, Plan, PlanError, carrier, make_ev
 
 DEFAULT = Plan()
 
@@ -154,3 +156,18 @@ def test_json__there_and_back():
     assert Plan(racks=1).first_remote_host("h0").name == "h1"
     assert DEFAULT.host_of_address(DEFAULT.address(DEFAULT.host("h3"), 2).packed) == (DEFAULT.host("h3"), 2)
     assert DEFAULT.host_of_address(bytes(16)) is None
+
+
+def test_cpu_port__is_written_once_outside_the_switch():
+    root = Path(__file__).parents[3]
+    folders = ("bench", "controller", "experiments", "faults", "hosts", "ipc", "mrc", "simulator", "topologies")
+    found = [path for folder in folders for path in (root / folder).rglob("*.py")]
+    assert [path.name for path in found if re.search(rf"= {CPU_PORT}\b", path.read_text())] == ["plan.py"]
+
+
+def test_link_named__is_the_one_of_that_name():
+    plan = Plan(2, 2, 2, 1)
+    assert all(plan.link_named(link.name) is link for link in plan.links)
+    with pytest.raises(PlanError):
+        plan.link_named("p0-t0-0")
+    assert plan.node_names[0] == "h0" and "p1-t1-1" in plan.node_names

@@ -1,4 +1,4 @@
-"""The MRC words of the CLI, by subject; each takes a Session and arguments and gives text, so tests need no terminal.
+"""Commands of the CLI, by subject; each takes a CliSession and arguments and returns text, so tests need no terminal.
 
     base.py       what a word is, arguments, completion        table.py    aligned, coloured on a terminal
     links.py      link, links, power                           inject.py   rate, delay, loss, corrupt, ..., heal

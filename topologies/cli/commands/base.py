@@ -1,4 +1,4 @@
-"""What a word is: a function with a name, help, completion; and what it is given to work with.
+"""Commands of the CLI: a function with a name, help and completion; its session and arguments.
 
 A word gets a `CliSession` and its arguments and returns what to say: text, or an `Answer` that is data as well
 (`--json`). Every mistake raises an error whose text is one line with what would have worked: CommandError here,
@@ -25,23 +25,23 @@ OFF = ("off", "none", "0", "0%")
 
 
 class CommandError(Exception):
-    """A word was not used as it must be; the text says how."""
+    """Wrong use of a command; the text says what would be right."""
 
 
 class BackgroundTransfers(Protocol):
-    """Transfers that go on beside the prompt; topologies.cli.commands.transfers.Transfers are some."""
+    """Transfers in the background, as topologies.cli.commands.transfers.Transfers has them."""
 
     def begin(self, given: Args) -> None:
-        """As the word `send` has it. Raises CommandError."""
+        """Begin a transfer, with the arguments of `send`. Raises CommandError."""
 
     def wait(self) -> int:
-        """Wait for all; how many failed since the last time."""
+        """Wait for all; the number that failed since the last call."""
         ...
 
 
 @dataclass
 class CliSession:
-    """What words work with: the fabric, where to write, how it looks there."""
+    """Session of a CLI: the fabric, the output stream and its style."""
 
     fabric: Fabric
     out: IO[str]
@@ -56,7 +56,7 @@ class CliSession:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a reading word found out: text for people, data for `--json`."""
+    """Result of a reading command: text for people, data for `--json`."""
 
     text: str
     data: Any
@@ -68,7 +68,7 @@ Complete = Callable[["Fabric", list[str]], Iterable[str]]
 
 @dataclass(frozen=True)
 class CliCommand:
-    """One word of the CLI."""
+    """One command of the CLI."""
 
     name: str
     group: str
@@ -89,16 +89,20 @@ class CliCommand:
 
 LOOK, BREAK, SEND, OPEN = "Look", "Break and heal", "Send", "Look inside"
 WORDS: dict[str, CliCommand] = {}
-"""Every word, in the order of `help`."""
+"""Every command, in the order of `help`."""
+
+
+def _no_words(_fabric: Fabric, _before: list[str]) -> Iterable[str]:
+    return ()
 
 
 def command(
     name: str, group: str, *, complete: Complete | None = None, reads: bool = False
 ) -> Callable[[Run], Run]:  # fmt: skip
-    """Make a function a word. Its docstring is the help: a line, then examples."""
+    """Register a function as a command. Its docstring is the help: a line, then examples."""
 
     def made(run: Run) -> Run:
-        WORDS[name] = CliCommand(name, group, run, complete or (lambda fabric, before: ()), reads)
+        WORDS[name] = CliCommand(name, group, run, complete or _no_words, reads)
         return run
 
     return made
@@ -116,20 +120,23 @@ def arguments(given: Args, usage: str, low: int, high: int | None = None) -> Arg
 
 def known(plan: Plan, name: str) -> str:
     """`name` when it is a node. Raises CommandError with the names that look like it."""
-    return one_of(name, [node.name for node in (*plan.hosts, *plan.switches)], "node")
+    return one_of(name, plan.node_names, "node")
 
 
 def host(plan: Plan, name: str) -> str:
+    """`name` when it is a host. Raises CommandError."""
     if name not in {host.name for host in plan.hosts}:
         raise CommandError(f"no host {name!r} (has: {plan.hosts[0].name} ... {plan.hosts[-1].name})")
     return name
 
 
 def switch(plan: Plan, name: str) -> str:
+    """`name` when it is a switch. Raises CommandError with the names that look like it."""
     return one_of(name, [switch.name for switch in plan.switches], "switch")
 
 
 def one_of(name: str, names: Sequence[str], what: str) -> str:
+    """`name` when it is one of those. Raises CommandError with the names that look like it."""
     if name in names:
         return name
     close = get_close_matches(name, names, n=3)
@@ -138,6 +145,7 @@ def one_of(name: str, names: Sequence[str], what: str) -> str:
 
 
 def two_hosts(session: CliSession, given: Args, usage: str) -> tuple[str, str]:
+    """The two different hosts that were given. Raises CommandError."""
     source, destination = (host(session.plan, name) for name in given[:2])
     if source == destination:
         raise CommandError(f"give two hosts: {usage}")
@@ -167,6 +175,7 @@ def take_link(plan: Plan, given: Args, usage: str) -> tuple[Link, str | None, Ar
 
 
 def is_switch(name: str) -> bool:
+    """Whether a node's name is that of a switch."""
     return not name.startswith("h")
 
 
@@ -178,23 +187,28 @@ def neighbours(plan: Plan, name: str) -> list[str]:
     return list(dict.fromkeys(n for link in plan.links if name in link.ends for n in sorted(link.ends - {name})))
 
 
-def node_names(fabric: Fabric, before: list[str]) -> Iterable[str]:
-    return [node.name for node in (*fabric.plan.hosts, *fabric.plan.switches)]
+def node_names(fabric: Fabric, _before: list[str]) -> Iterable[str]:
+    """Every node."""
+    return fabric.plan.node_names
 
 
-def host_names(fabric: Fabric, before: list[str]) -> Iterable[str]:
+def host_names(fabric: Fabric, _before: list[str]) -> Iterable[str]:
+    """Every host."""
     return [host.name for host in fabric.plan.hosts]
 
 
-def switch_names(fabric: Fabric, before: list[str]) -> Iterable[str]:
+def switch_names(fabric: Fabric, _before: list[str]) -> Iterable[str]:
+    """Every switch."""
     return [switch.name for switch in fabric.plan.switches]
 
 
 def interfaces(fabric: Fabric) -> list[str]:
+    """Every interface of the fabric, NICs included."""
     return [end.interface for link in fabric.plan.links for end in (link.lower, link.upper)]
 
 
 def nodes_and_ports(fabric: Fabric, before: list[str]) -> Iterable[str]:
+    """Every node and every interface."""
     return [*node_names(fabric, before), *interfaces(fabric)]
 
 
@@ -212,6 +226,8 @@ def link_then(*after: str) -> Complete:
 
 
 def switch_then(*after: str) -> Complete:
+    """A switch, then one of `after`."""
+
     def complete(fabric: Fabric, before: list[str]) -> Iterable[str]:
         return after if before else switch_names(fabric, before)
 

@@ -1,4 +1,4 @@
-"""The pre-job check: every link probed in both classes by Clustermapper, and what is bad said in one place.
+"""Pre-job check: every link probed in both classes by Clustermapper, with the bad ones in one table.
 
 Used by the word `check` and by `mrc check`. Knows nothing of the controller: it is what one runs before trusting it.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipc.rpc import JsonlClient
-from topologies.cli.commands.table import Style, table
+from topologies.cli.commands.table import Cell, Style, table
 
 CLASSES = ("control", "data")
 TIMEOUT_S = 300.0
@@ -21,7 +21,7 @@ OVERLOADED_S = 0.2
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a burst found. `rows` are as `probe_all` tells them (hosts/clustermapper/burst.py)."""
+    """Result of a burst of probes. `rows` are as `probe_all` tells them (hosts/clustermapper/burst.py)."""
 
     rows: list[dict[str, Any]]
     suspects: list[str]
@@ -43,11 +43,12 @@ class CheckResult:
 
     @property
     def verdict(self) -> str:
-        """One line."""
+        """Summary in one line."""
         total = len(self.rows)
         if self.ok:
             probed = sum(row["state"] == "ok" for row in self.rows)
-            return f"{probed} of {total} links probed, all well" + (", the others have carrier" * (probed < total))
+            rest = ", the others have carrier" if probed < total else ""
+            return f"{probed} of {total} links probed, all well{rest}"
         counts = {state: sum(row["state"] == state for row in self.bad) for state in ("down", "lossy", "unknown")}
         unknown = counts.pop("unknown")
         what = [f"{count} {state}" for state, count in counts.items() if count]
@@ -56,7 +57,7 @@ class CheckResult:
         return f"{', '.join(what)} of {total} links{where}"
 
     def text(self, style: Style) -> str:
-        """Bad links as a table, then what else there is to know."""
+        """Table of bad links, then notes and the verdict."""
         lines = []
         if self.bad:
             heads = ("link", "state", "control lost", "data lost", "trimmed", "RTT", "probed by")
@@ -80,7 +81,7 @@ class CheckResult:
         }
 
 
-def _cells(row: dict[str, Any]) -> list:
+def _cells(row: dict[str, Any]) -> list[Cell]:
     def lost(name: str) -> str:
         tally = row.get(name)
         return f"{tally['sent'] - tally['back']}/{tally['sent']}" if tally else "-"

@@ -1,9 +1,10 @@
-"""Words about what is broken and who knows it: faults, routes, check."""
+"""Commands about faults as the controller knows them: faults, routes, check."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from topologies.cli.commands.base import (
     LOOK,
@@ -16,8 +17,11 @@ from topologies.cli.commands.base import (
     one_of,
 )
 from topologies.cli.commands.check import check_fabric
-from topologies.cli.commands.table import table
+from topologies.cli.commands.table import Cell, table
 from topologies.lab.fault_injection import Injection
+
+if TYPE_CHECKING:
+    from topologies.lab.fabric import Fabric
 
 VERIFY_TIMEOUT_S = 60.0
 SETTLE_S = 2.0
@@ -27,7 +31,11 @@ BEFORE_S = 0.05
 """A fault seen this long before its injection began was told by something else, seconds (clocks are one)."""
 
 
-@command("faults", LOOK, complete=lambda fabric, before: SHOWN, reads=True)
+def _shown_words(_fabric: Fabric, _before: list[str]) -> Iterable[str]:
+    return SHOWN
+
+
+@command("faults", LOOK, complete=_shown_words, reads=True)
 def faults(session: CliSession, given: Args) -> Answer:
     """Faults the controller knows: what, where, since when, seen by whom, how fast.
 
@@ -69,7 +77,7 @@ def _is_shown(fault: dict[str, Any], which: str | None, now: float) -> bool:
     return which is None and fault["cleared"] is not None and now - fault["cleared"] < 60
 
 
-def _row(fault: dict[str, Any], now: float) -> list:
+def _row(fault: dict[str, Any], now: float) -> list[Cell]:
     looks = {"active": "bad", "cleared": "good", "merged": "dim"}
     found = fault["found_after_s"]
     return [
@@ -84,7 +92,7 @@ def _ago(span_s: float) -> str:
 
 
 def _seen_by(evidence: list[dict[str, Any]]) -> str:
-    out = []
+    out: list[str] = []
     for one in evidence:
         after = one.get("after_s")
         source = str(one["source"]).split()[0]
@@ -104,7 +112,7 @@ def _injection_of(fault: dict[str, Any], begun: list[Injection]) -> Injection | 
 
 
 def _explains(fault: dict[str, Any], one: Injection) -> bool:
-    """A fault names the place of an injection, and not the other direction of it alone."""
+    """Whether a fault names the place of an injection, and not only the other direction of it."""
     if fault["location"] == one.where:
         direction = fault.get("direction")
         return one.sender is None or direction in (None, "both") or direction.startswith(f"{one.sender} -> ")
@@ -112,7 +120,7 @@ def _explains(fault: dict[str, Any], one: Injection) -> bool:
 
 
 def _active_injections(session: CliSession) -> list[Injection]:
-    """Those that a controller ought to find: a slower or a longer link is no fault."""
+    """Injections that a controller ought to find: a slower or a longer link is no fault."""
     inject = getattr(session.fabric, "inject", None)
     return [one for one in inject.active if one.kind not in ("rate", "delay")] if inject else []
 
@@ -148,7 +156,7 @@ def check(session: CliSession, given: Args) -> Answer:
     if not count.isdecimal():
         raise CommandError(f"{count!r} is no number of probes: check [PROBES]")
     plan, fabric = session.plan, session.fabric
-    result = check_fabric(fabric.mapper, int(count), lambda name: fabric.link_is_up(plan.link(*name.split())))
+    result = check_fabric(fabric.mapper, int(count), lambda name: fabric.link_is_up(plan.link_named(name)))
     if not result.ok:
         session.out.write(result.text(session.style) + "\n")
         raise CommandError(result.verdict)

@@ -1,7 +1,7 @@
-"""Words that break things and mend them: rate, delay, loss, corrupt, oneway, blackhole, flap, reboot, injected, heal.
+"""Commands that inject and heal faults: rate, delay, loss, corrupt, oneway, blackhole, flap, reboot, injected, heal.
 
-All of them go through `fabric.inject` (topologies/lab/fault_injection.py), which remembers each fault and how to undo
-it.
+Those that a scenario knows as well are kinds of `faults`, done by `topologies/lab/fault_target.py`. `fabric.inject`
+(topologies/lab/fault_injection.py) remembers each fault and how to undo it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from faults import (
+    BlackholeFault,
+    CorruptFault,
+    Direction,
+    FlapFault,
+    Held,
+    InjectedFault,
+    LineFault,
+    LossFault,
+    OneWayFault,
+    RebootFault,
+)
+from faults.places import Ends
 from ipc.units import rate as rate_of
 from ipc.units import seconds, share
 from topologies.cli.commands.base import (
@@ -27,21 +40,35 @@ from topologies.cli.commands.base import (
     switch_names,
     take_link,
 )
-from topologies.cli.commands.table import table
+from topologies.cli.commands.table import Cell, table
 from topologies.lab.fault_injection import Injection
+from topologies.lab.fault_target import LiveFaultTarget
 from topologies.plan import Link
 
 FLAP_PERIOD_S = 2.0
+NO_STEP = -1
+"""Number of a fault that is no step of a scenario."""
 _TIMES = re.compile(r"^[x×]?(\d+)$")
 
 
 def said(one: Injection) -> str:
-    """`loss on p0-t0-0 p0-t1-1: 1 %`."""
+    """Text of an injection: `loss on p0-t0-0 p0-t1-1: 1 %`."""
     return f"{one.kind.replace('_', ' ')} on {one.where}" + (f": {one.detail}" if one.detail else "")
 
 
+def begin(session: CliSession, fault: InjectedFault) -> Injection:
+    """Begin a fault of one place; its injection."""
+    made = Held()
+    fault.begin(LiveFaultTarget(session.fabric), made, NO_STEP)
+    if not made:  # a share of none, which a sweep may have
+        place = session.plan.link(*fault.targets[0]).name
+        raise CommandError(f"{fault.action} on {place}: give a probability above 0, or a pattern such as 0001")
+    one: Injection = made[0]
+    return one
+
+
 def _undo(session: CliSession, kind: str, link: Link) -> str:
-    """End what was injected of a kind on a link."""
+    """End the injections of a kind on a link."""
     ended = [one for one in session.fabric.inject.active if one.kind == kind and one.where == link.name]
     for one in ended:
         session.fabric.inject.undo(one)
@@ -49,7 +76,7 @@ def _undo(session: CliSession, kind: str, link: Link) -> str:
 
 
 def _on_link(
-    session: CliSession, given: Args, kind: str, usage: str, make: Callable[[Link, str | None, str], Injection]
+    session: CliSession, given: Args, kind: str, usage: str, make: Callable[[Ends, Direction, str], InjectedFault]
 ) -> str:
     """`KIND LINK VALUE|off`; a new value replaces what was injected of that kind there."""
     link, sender, rest = take_link(session.plan, given, usage)
@@ -61,7 +88,8 @@ def _on_link(
         for one in session.fabric.inject.active
         if one.kind == kind and one.where == link.name and one.detail.endswith(f" from {sender}" if sender else "")
     ]
-    made = make(link, sender, value)
+    direction: Direction = "both" if sender is None else "up" if sender == link.lower.node else "down"
+    made = begin(session, make((link.lower.node, link.upper.node), direction, value))
     for one in old:
         session.fabric.inject.undo(one)
     return said(made)
@@ -76,11 +104,9 @@ def rate(session: CliSession, given: Args) -> str:
     rate p0-t0-0 p0-t1-1 off
     """
     usage = "rate LINK RATE|off, as in: rate p0-t0-0 p0-t1-1 5M"
-    inject = session.fabric.inject
     return _on_link(
-        session, given, "rate", usage,
-        lambda link, sender, value: inject.rate(*_ends(link), rate_of(value), sender=sender),
-    )  # fmt: skip
+        session, given, "rate", usage, lambda ends, way, value: LineFault((ends,), rate=rate_of(value), direction=way)
+    )
 
 
 @command("delay", BREAK, complete=link_then("1ms", "10ms", "off"))
@@ -92,11 +118,9 @@ def delay(session: CliSession, given: Args) -> str:
     delay p0-t0-0 p0-t1-1 off
     """
     usage = "delay LINK TIME|off, as in: delay p0-t0-0 p0-t1-1 5ms"
-    inject = session.fabric.inject
     return _on_link(
-        session, given, "delay", usage,
-        lambda link, sender, value: inject.delay(*_ends(link), seconds(value), sender=sender),
-    )  # fmt: skip
+        session, given, "delay", usage, lambda ends, way, value: LineFault((ends,), delay=seconds(value), direction=way)
+    )
 
 
 @command("loss", BREAK, complete=link_then("1%", "10%", "off"))
@@ -108,7 +132,7 @@ def loss(session: CliSession, given: Args) -> str:
     loss h0 p0-t0-0 0001          each fourth packet (1 = lost, repeated)
     loss p0-t0-0 p0-t1-1 off
     """
-    return _chance(session, given, "loss", session.fabric.inject.loss)
+    return _chance(session, given, LossFault)
 
 
 @command("corrupt", BREAK, complete=link_then("0.1%", "1%", "off"))
@@ -119,18 +143,19 @@ def corrupt(session: CliSession, given: Args) -> str:
     corrupt p0-t0-0-eth3 01       each second packet this port sends
     corrupt p0-t0-0 p0-t1-1 off
     """
-    return _chance(session, given, "corrupt", session.fabric.inject.corrupt)
+    return _chance(session, given, CorruptFault)
 
 
-def _chance(session: CliSession, given: Args, kind: str, inject: Callable[..., Injection]) -> str:
-    usage = f"{kind} LINK SHARE|PATTERN|off, as in: {kind} p0-t0-0 p0-t1-1 1%"
+def _chance(session: CliSession, given: Args, kind: type[LossFault]) -> str:
+    name = kind.action
+    usage = f"{name} LINK SHARE|PATTERN|off, as in: {name} p0-t0-0 p0-t1-1 1%"
 
-    def make(link: Link, sender: str | None, value: str) -> Injection:
+    def make(ends: Ends, direction: Direction, value: str) -> InjectedFault:
         if re.fullmatch("[01]{2,}", value):  # a single 0 or 1 is a share
-            return inject(*_ends(link), pattern=value, sender=sender)
-        return inject(*_ends(link), share(value), sender=sender)
+            return kind((ends,), pattern=value, direction=direction)
+        return kind((ends,), rate=share(value), direction=direction)
 
-    return _on_link(session, given, kind, usage, make)
+    return _on_link(session, given, name, usage, make)
 
 
 @command("oneway", BREAK, complete=link_then("off"))
@@ -146,7 +171,7 @@ def oneway(session: CliSession, given: Args) -> str:
     sender = sender or given[0].partition(",")[0].partition(":")[0]
     (receiver,) = link.ends - {sender}
     if not rest:
-        return said(session.fabric.inject.one_way_cut(sender, receiver))
+        return said(begin(session, OneWayFault(((sender, receiver),))))
     if rest[0].lower() not in OFF:
         raise CommandError(f"usage: {usage}")
     ended = [
@@ -169,7 +194,7 @@ def blackhole(session: CliSession, given: Args) -> str:
     name, *rest = arguments(given, "blackhole SWITCH [off], as in: blackhole p1-t1-0", 1, 2)
     switch(session.plan, name)
     if not rest:
-        return said(session.fabric.inject.blackhole(name))
+        return said(begin(session, BlackholeFault((name,))))
     if rest[0].lower() not in OFF:
         raise CommandError("usage: blackhole SWITCH [off], as in: blackhole p1-t1-0")
     ended = [one for one in session.fabric.inject.active if one.kind == "blackhole" and one.where == name]
@@ -197,7 +222,7 @@ def flap(session: CliSession, given: Args) -> str:
     if len(rest) > 1:
         raise CommandError(f"{rest[1]!r}: give how often as x5: usage: {usage}")
     period_s = seconds(rest[0]) if rest else FLAP_PERIOD_S
-    return said(session.fabric.inject.flap(*_ends(link), period_s, times))
+    return said(begin(session, FlapFault((_ends(link),), period_s / 2, period_s / 2, times)))
 
 
 @command("reboot", BREAK, complete=switch_names)
@@ -209,7 +234,7 @@ def reboot(session: CliSession, given: Args) -> str:
     """
     name, *rest = arguments(given, "reboot SWITCH [TIME], as in: reboot p1-t1-0 2s", 1, 2)
     switch(session.plan, name)
-    one = session.fabric.inject.reboot(name, seconds(rest[0]) if rest else 0.0)
+    one = begin(session, RebootFault((name,), seconds(rest[0]) if rest else 0.0))
     off_s = (one.ended_at or one.at) - one.at
     return f"{name} was off for {off_s:.2f} s and is on again, empty: `faults` and `routes` show how it comes back"
 
@@ -226,7 +251,7 @@ def injected(session: CliSession, given: Args) -> Answer:
     data: list[dict[str, Any]] = [one.to_json() for one in active]
     if not active:
         return Answer("nothing is injected", data)
-    rows = [
+    rows: list[list[Cell]] = [
         [str(one.number), (one.kind.replace("_", " "), "warn"), one.where, one.detail, f"{now - one.at:.1f} s"]
         for one in active
     ]

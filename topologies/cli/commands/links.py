@@ -1,10 +1,11 @@
-"""Words about links and switches as they are: link, links, power."""
+"""Commands about the state of links and switches: link, links, power."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ipc.rundir import FabricError
 from ipc.units import show_rate, show_seconds
@@ -26,6 +27,8 @@ from topologies.cli.commands.base import (
 from topologies.cli.commands.table import table
 from topologies.lab.traffic_control import Cable, Setting, directions_of
 from topologies.plan import Link
+
+Figure = TypeVar("Figure")
 
 if TYPE_CHECKING:
     from topologies.lab.fabric import Fabric
@@ -111,7 +114,7 @@ def _share(value: float | None) -> str:
     return f"{100 * value:.3g}%" if value else "-"
 
 
-def _both(values: list, show) -> str:
+def _both(values: Iterable[Figure], show: Callable[[Figure], str]) -> str:
     """One text when both directions are alike."""
     up, down = map(show, values)
     return up if up == down else f"{up} / {down}"
@@ -139,7 +142,8 @@ def _use(chosen: list[Link]) -> dict[Link, tuple[float, float]]:
         after = _octets(link.upper.interface)
         span = time.monotonic() - began
         if first and after:
-            out[link] = tuple(8 * max(b - a, 0) / span for a, b in zip(first, after, strict=True))
+            up, down = (8 * max(b - a, 0) / span for a, b in zip(first, after, strict=True))
+            out[link] = up, down
     return out
 
 

@@ -1,4 +1,4 @@
-"""Words about the paths between two hosts: evs, ping, pingall and the other commands of Mininet that need addresses."""
+"""Commands about the paths between two hosts: evs, ping, pingall and others of Mininet that need addresses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from topologies.cli.commands.base import (
     node_names,
     two_hosts,
 )
-from topologies.cli.commands.table import Style, table
+from topologies.cli.commands.table import Cell, Style, table
 
 LOOKS = {"good": "good", "skip": "warn", "assumed_bad": "bad", "denied": "bad", "unknown": "dim"}
 PROBE_WAIT_S = 1.0
@@ -52,7 +52,7 @@ def evs(session: CliSession, given: Args) -> Answer:
     for one in peer["evs"]:
         one["probes"] = _counted(probes[one["ev"]])
     rows = [_ev_row(one, digits) for one in peer["evs"]]
-    heads = ("EV", "plane", "uplink", "uSID address", "state", "sent", "lost", "loss", "now", "path")
+    heads: tuple[str, ...] = ("EV", "plane", "uplink", "uSID address", "state", "sent", "lost", "loss", "now", "path")
     if not any(one["address"] for one in peer["evs"]):  # modes without an outer header
         heads, rows = heads[:3] + heads[4:], [row[:3] + row[4:] for row in rows]
     right = ("plane", "uplink", "sent", "lost", "loss")
@@ -63,14 +63,14 @@ def evs(session: CliSession, given: Args) -> Answer:
 
 
 def _counted(probes: list[dict[str, Any]]) -> dict[str, Any]:
-    """What became of the probes of one path: how many arrived, how many answers came back by it, the fastest (s)."""
+    """Tally of one path's probes: sent, arrived, answered, and the shortest round trip in seconds."""
     rtts = [one["rtt_s"] for one in probes if one["rtt_s"] is not None]
     out = sum(one["out"] for one in probes)
     return {"sent": len(probes), "out": out, "back": len(rtts), "rtt_s": min(rtts, default=None)}
 
 
 def _now(probes: dict[str, Any]) -> tuple[str, str]:
-    """A path as its probes saw it, and how that looks."""
+    """State of a path by its probes, and its colour."""
     sent, out, back = probes["sent"], probes["out"], probes["back"]
     if not out or not back:
         return ("back lost" if out else "out lost"), "bad"
@@ -79,7 +79,7 @@ def _now(probes: dict[str, Any]) -> tuple[str, str]:
     return show_seconds(probes["rtt_s"]), ""
 
 
-def _ev_row(one: dict[str, Any], digits: int) -> list:
+def _ev_row(one: dict[str, Any], digits: int) -> list[Cell]:
     state, sent, lost = one["state"], one["sent"], one["lost"]
     mark = "*" if one["active"] else ""
     why = f" by {', '.join(one['denied_by'])}" if one["denied_by"] else ""
@@ -116,7 +116,7 @@ def sweep(
 
 
 @command("pingall", SEND)
-def pingall(session: CliSession, given: Args) -> str:
+def pingall(session: CliSession, _given: Args) -> str:
     """Probe every path between all pairs of hosts once, as Mininet's pingall does with its one path.
 
     pingall
@@ -128,7 +128,7 @@ def pingall(session: CliSession, given: Args) -> str:
 
 
 @command("pingallfull", SEND)
-def pingallfull(session: CliSession, given: Args) -> str:
+def pingallfull(session: CliSession, _given: Args) -> str:
     """As pingall, with the RTT over the fastest and the slowest path.
 
     pingallfull
@@ -137,7 +137,7 @@ def pingallfull(session: CliSession, given: Args) -> str:
 
 
 @command("pingpair", SEND)
-def pingpair(session: CliSession, given: Args) -> str:
+def pingpair(session: CliSession, _given: Args) -> str:
     """pingall between the first host and the first one in another rack.
 
     pingpair
@@ -147,7 +147,7 @@ def pingpair(session: CliSession, given: Args) -> str:
 
 
 @command("pingpairfull", SEND)
-def pingpairfull(session: CliSession, given: Args) -> str:
+def pingpairfull(session: CliSession, _given: Args) -> str:
     """pingpair with RTTs.
 
     pingpairfull
@@ -176,7 +176,7 @@ def _ping_pairs(session: CliSession, names: list[str], times: bool) -> str:
 
 
 def _reached(style: Style, name: str, probes: list[dict[str, Any]], times: bool) -> str:
-    """A host as pingall names it, by one probe on each path."""
+    """Name of a host in the output of pingall, by one probe on each path."""
     out = sum(one["out"] for one in probes)
     if not out:
         return style.paint("X", "bad")
@@ -252,7 +252,7 @@ def _change_denylist(session: CliSession, given: Args, op: str) -> str:
 def _place(session: CliSession, given: Args) -> dict[str, str]:
     plan = session.plan
     if len(given) == 2:
-        link = plan.link(*given)
+        link = plan.link(given[0], given[1])
         is_nic = link.lower.node in {one.name for one in plan.hosts}
         return {"scope": "nic-plane" if is_nic else "link", "name": link.name}
     tier = plan.switch(given[0]).tier

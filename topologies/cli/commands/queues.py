@@ -1,9 +1,9 @@
-"""Words about what switches do to traffic now: queues, counters."""
+"""Commands about traffic in switches: queues, counters."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -21,7 +21,7 @@ from topologies.cli.commands.base import (
     one_of,
     switch_names,
 )
-from topologies.cli.commands.table import table
+from topologies.cli.commands.table import Cell, table
 from topologies.lab.traffic_control import CONTROL, DATA, Queue
 
 CLASS_NAMES = {DATA: "data", CONTROL: "control"}
@@ -40,14 +40,17 @@ def queues(session: CliSession, given: Args) -> Answer:
     plan, traffic = session.plan, session.fabric.traffic
     names = [end.interface for switch in plan.switches for end in plan.ports(switch.name)]
     if not given:
-        wanted, keep = names, lambda queue: queue.depth_packets or queue.dropped_pkts
+        wanted = names
+        keep: Callable[[Queue], bool] = _holds_or_dropped
     elif given[0] in names:
-        wanted, keep = [given[0]], lambda queue: True
+        wanted, keep = [given[0]], _any_queue
     else:
         node = one_of(given[0], [*(switch.name for switch in plan.switches), *names], "switch or port")
         wanted = [end.interface for end in plan.ports(node)]
-        keep = lambda queue: queue.priority in CLASS_NAMES or queue.transmit_pkts  # noqa: E731
-    rows, data, dark = [], [], []
+        keep = _in_use
+    rows: list[list[Cell]] = []
+    data: list[dict[str, Any]] = []
+    dark: list[str] = []
     for name in wanted:
         try:
             port = traffic.read(name)
@@ -68,7 +71,19 @@ def queues(session: CliSession, given: Args) -> Answer:
     return Answer("\n".join(lines), data)
 
 
-def _queue_row(name: str, port_rate: int | None, queue: Queue) -> list:
+def _holds_or_dropped(queue: Queue) -> bool:
+    return bool(queue.depth_packets or queue.dropped_pkts)
+
+
+def _any_queue(_queue: Queue) -> bool:
+    return True
+
+
+def _in_use(queue: Queue) -> bool:
+    return queue.priority in CLASS_NAMES or bool(queue.transmit_pkts)
+
+
+def _queue_row(name: str, port_rate: int | None, queue: Queue) -> list[Cell]:
     rate = queue.rate_bps or port_rate
     return [
         name, f"{queue.priority} {CLASS_NAMES.get(queue.priority, '')}".rstrip(),
@@ -116,7 +131,9 @@ def _read(session: CliSession, name: str) -> dict[str, Any]:
     return session.fabric.controller.request("counters", timeout_s=COUNTERS_TIMEOUT_S, switch=name)
 
 
-def _counter_row(session: CliSession, name: str, port: dict[str, Any], counted: dict[str, list]) -> list:
+def _counter_row(
+    session: CliSession, name: str, port: dict[str, Any], counted: dict[str, list[dict[str, Any]]]
+) -> list[Any]:
     """Port, neighbour, and the columns of COUNTED: numbers, (before, at) the last hop, {reason: number}."""
     interface = port["interface"]
     link = session.plan.link_of_interface(interface)
@@ -130,15 +147,15 @@ def _counter_row(session: CliSession, name: str, port: dict[str, Any], counted: 
     ]  # fmt: skip
 
 
-def _sum(rows: Iterable[list]) -> list:
-    """Columns added up: numbers and Counters alike."""
-    total = [0, 0, 0, Counter(), 0, Counter()]
+def _sum(rows: Iterable[list[Any]]) -> list[Any]:
+    """Sums of columns, numbers and Counters alike."""
+    total: list[Any] = [0, 0, 0, Counter(), 0, Counter()]
     for row in rows:
         total = [a + b for a, b in zip(total, row, strict=True)]
     return total
 
 
-def _counter_table(session: CliSession, heads: tuple[str, ...], rows: list[list]) -> str:
+def _counter_table(session: CliSession, heads: tuple[str, ...], rows: list[list[Any]]) -> str:
     shown = []
     for row in rows:
         *left, came, forwarded, marked, trims, dropped, why = row

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-Cell = "str | tuple[str, str]"
+Cell = str | tuple[str, str]
 WIDTH_MAX = 10_000
 """Columns that a table may take: more than any has, so that a pipe gets each row as one line."""
 _CODES = {"good": "32", "bad": "1;31", "warn": "33", "dim": "2", "head": "1"}
@@ -26,12 +26,12 @@ class Style:
 
     @classmethod
     def of(cls, out: IO[str]) -> Style:
-        """What suits a stream."""
+        """Style that suits a stream."""
         is_terminal = out.isatty() if hasattr(out, "isatty") else False
         return cls(is_terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb")
 
     def paint(self, text: str, look: str) -> str:
-        """`look`: good, bad, warn, dim, head, or "" for as it is."""
+        """Colour a text by its `look`: good, bad, warn, dim, head, or "" for none."""
         code = _CODES.get(look)
         return f"\033[{code}m{text}\033[0m" if self.colour and code and text else text
 

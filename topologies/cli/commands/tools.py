@@ -1,4 +1,4 @@
-"""Words that run a command of ours beside the CLI: ping, bw, lat, stat, capture, trace, p4sh, iperf."""
+"""Commands that run one of our tools beside the CLI: ping, bw, lat, stat, capture, trace, p4sh, iperf."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, Any
 
 from ipc import processes
 from topologies.cli.commands.base import (
@@ -28,6 +28,9 @@ from topologies.cli.commands.base import (
     switch_names,
     two_hosts,
 )
+
+if TYPE_CHECKING:
+    from topologies.lab.fabric import Fabric
 
 TOOLS = {"bw": "write_bw", "lat": "write_lat", "ping": "ping", "stat": "stat"}
 """Word -> module of hosts.tools."""
@@ -142,7 +145,7 @@ def pcap(session: CliSession, given: Args) -> None:
     capture(session, given)
 
 
-def _trace_complete(fabric, before: list[str]) -> Sequence[str]:
+def _trace_complete(fabric: Fabric, before: list[str]) -> Sequence[str]:
     if len(before) < 2:
         return [one.name for one in fabric.plan.hosts]
     try:
@@ -182,7 +185,7 @@ def p4sh(session: CliSession, given: Args) -> None:
 
 
 def _tool(session: CliSession, name: str, given: Args, called: str | None = None) -> None:
-    """`bw HOST HOST [OPTIONS]` and the like: run the tool and copy what it says as it comes.
+    """Run a tool such as `bw HOST HOST [OPTIONS]` and copy its output as it comes.
 
     Ctrl-C is for the tool, which then tells what it has so far. Raises CommandError when it failed.
     """
@@ -207,7 +210,7 @@ def _mrc(
     interactive: bool = False,
     fine: tuple[int, ...] = (0, INTERRUPTED),
 ) -> None:
-    """A sub-command of `mrc` on this fabric; `fine`: exit codes that are no failure."""
+    """Run a sub-command of `mrc` on this fabric; `fine`: exit codes that are no failure."""
     where = {"MRC_RUN_DIR": str(session.fabric.run_dir.path), "PYTHONPATH": str(processes.ROOT)}
     argv = [sys.executable, "-m", "mrc", *given]
     if interactive:
@@ -227,7 +230,7 @@ def run(
     env: dict[str, str] | None = None,
     fine: tuple[int, ...] = (0, INTERRUPTED),
 ) -> None:
-    """Run a command of ours and copy what it says to `out` as it comes. Raises CommandError when it failed."""
+    """Run one of our commands and copy its output to `out` as it comes. Raises CommandError when it failed."""
     running = processes.popen(
         argv, session.fabric.run_dir.state.token, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, start_new_session=True,
@@ -246,13 +249,13 @@ def run(
         raise CommandError(f"{called}: ended with exit code {code}")
 
 
-def _copy(running: subprocess.Popen[str], out: IO[str]) -> int:
-    """Copy what a process says until it ends; its exit code. In a session of its own, it gets our Ctrl-C once."""
+def _copy(running: subprocess.Popen[Any], out: IO[str]) -> int:
+    """Copy the output of a process until it ends; its exit code. In a session of its own, it gets our Ctrl-C once."""
     while True:
         try:
             for line in running.stdout or ():
                 out.write(line)
                 out.flush()
-            return running.wait()
+            return int(running.wait())
         except KeyboardInterrupt:
             running.send_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Words that send files: send, wait; and the transfers they began, each followed by a thread that says how it goes."""
+"""Commands that send files: send, wait; and the transfers they began, each followed by a thread that reports on it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def wait(session: CliSession, given: Args) -> None:
 
 
 class Transfers:
-    """The transfers begun with `send`: each is followed by a thread that says how it goes."""
+    """Transfers begun with `send`, each followed by a thread that reports on it."""
 
     def __init__(self, fabric: Fabric, say: Callable[[str], None]) -> None:
         self._fabric = fabric
@@ -97,7 +97,7 @@ class Transfers:
             raise
 
     def wait(self) -> int:
-        """Wait for all; returns how many failed since the last time."""
+        """Wait for all; returns the number that failed since the last call."""
         for thread in list(self._running):
             thread.join()
         failed, self._failed = self._failed, 0
@@ -163,7 +163,7 @@ class Transfers:
 
 
 class _Follow:
-    """Says how one transfer goes, from its agent's events."""
+    """Report on one transfer, from its agent's events."""
 
     def __init__(self, label: str, transfer: int, size: int, watch: Watch, say: Callable[[str], None]) -> None:
         self.label, self.transfer, self.size = label, transfer, size
@@ -174,7 +174,7 @@ class _Follow:
         """Where the bytes are, once they have arrived."""
 
     def run(self) -> bool:
-        """Until the transfer ends or the watch is closed; whether the bytes arrived."""
+        """Follow the transfer until it ends or the watch is closed; whether the bytes arrived."""
         try:
             while True:
                 event = self.watch.get()
@@ -210,7 +210,7 @@ class _Follow:
 
 
 def _size(text: str) -> int | None:
-    """Bytes of `16M`; None for what is no size, and so may be a file."""
+    """Bytes of a size such as `16M`; None for any other text, which may be a file."""
     try:
         value = size_of(text)
     except UnitError:

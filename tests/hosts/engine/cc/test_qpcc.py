@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from faults import LossFault
 from hosts.engine.cc.ccprofile import FIXED, NSCC, CcProfile, ProfileState
 from hosts.engine.cc.incast import IncastSignal
 from hosts.engine.cc.nscc import Reaction
@@ -14,7 +15,7 @@ from hosts.engine.config import Config, ConfigError
 from hosts.engine.errors import LocalError
 from hosts.engine.wire.packets import EndpointRequest, Write
 from hosts.tools.stat import _congestion_line
-from simulator import Flow, Loss, QueueProfile, VirtualFabric, jain, scaled
+from simulator import Flow, QueueProfile, VirtualFabric, jain, scaled
 from topologies.plan import Plan
 
 RATE, RTT = 100e6, 0.005
@@ -101,7 +102,7 @@ def test_quiet__nothing_is_in_flight_any_more():
     queues = QueueProfile(data_bytes=25_000, trim_bytes=20_000, ecn_min_bytes=10_000)
     net = fabric(hosts=3, queues=queues, planes=2)
     for source in ("h3", "h4", "h5"):
-        net.apply(Loss(source, f"p1-t0-{net.plan.host(source).rack}", rate=0.02, both=True))
+        net.apply(LossFault.on(f"{source} p1-t0-{net.plan.host(source).rack}", rate=0.02))
     flows = [Flow(net, source, "h0", message_bytes=100_000, messages=5) for source in ("h3", "h4", "h5", "h5")]
     assert net.run_until(lambda: all(flow.done for flow in flows), limit_s=30)
     assert all(flow.completed == 5 and flow.intact for flow in flows)

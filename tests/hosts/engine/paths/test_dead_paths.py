@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from faults import OneWayFault
 from hosts.engine.events import EvChanged, PacketLost
 from hosts.engine.wire.packets import ReliabilityProbe, Write
-from simulator import Cut, Flow, VirtualFabric, scaled
+from simulator import Flow, VirtualFabric, scaled
 from tests.hosts.engine.engine_pair import MTU, Pair, finished, lose_first
 from topologies.plan import Plan
 
@@ -16,7 +17,7 @@ def test_lone_packets__a_dead_path_is_out_within_one_timeout_of_the_first_lost()
     for seed in range(6):
         fabric = VirtualFabric(plan, seed=seed, links=scale.links, queues=scale.queues, config=scale.config)
         Flow(fabric, "h0", "h1", message_bytes=100, messages=150, depth=1)
-        fabric.at(0.3, Cut("p1-t0-0", "p1-t1-2"))
+        fabric.at(0.3, OneWayFault.on("p1-t0-0 p1-t1-2"))
         fabric.run_until(3.0)
         events = fabric.host("h0").events
         lost = [e for e in events if isinstance(e, PacketLost)]

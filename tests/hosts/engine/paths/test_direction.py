@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from faults import BlackholeFault, CutFault, InjectedFault, OneWayFault, SilentFault
 from hosts.engine.events import EvChanged, EvProbeResult
 from hosts.engine.paths.ev_state import EvSignal
 from hosts.engine.wire.packets import EndpointOp, EndpointRequest, EndpointResponse, Packet, ReliabilityProbe
-from simulator import Blackhole, Cut, Flow, LinkDown, VirtualFabric, VirtualFault, scaled
+from simulator import Flow, VirtualFabric, scaled
 from tests.hosts.engine.engine_pair import ACKS, MTU, Pair, finished
 from topologies.plan import Plan
 
@@ -37,16 +38,19 @@ def sweep(fabric: VirtualFabric, source: str, target: str, timeout_s: float = 0.
     return {e.ev: told(e) for e in found if told(e) != OK}
 
 
-FAULTS: list[tuple[list[VirtualFault], dict[int, str], dict[int, str]]] = [
+FAULTS: list[tuple[list[InjectedFault], dict[int, str], dict[int, str]]] = [
     ([], {}, {}),
-    ([LinkDown("p1-t0-0", "p1-t1-1")], {0x101: OUT}, {0x101: OUT}),
-    ([Cut("p1-t0-0", "p1-t1-1", both=True)], {0x101: OUT}, {0x101: OUT}),
-    ([Cut("p1-t0-0", "p1-t1-1")], {0x101: OUT}, {0x101: BACK}),
-    ([Cut("p1-t1-1", "p1-t0-0")], {0x101: BACK}, {0x101: OUT}),
-    ([Blackhole("p2-t1-0")], {0x200: OUT}, {0x200: OUT}),
-    ([Cut("p0-t0-0", "h0")], {0x000: BACK, 0x001: BACK}, {0x000: OUT, 0x001: OUT}),
+    ([CutFault.on("p1-t0-0 p1-t1-1")], {0x101: OUT}, {0x101: OUT}),
+    ([SilentFault.on("p1-t0-0 p1-t1-1")], {0x101: OUT}, {0x101: OUT}),
+    ([OneWayFault.on("p1-t0-0 p1-t1-1")], {0x101: OUT}, {0x101: BACK}),
+    ([OneWayFault.on("p1-t1-1 p1-t0-0")], {0x101: BACK}, {0x101: OUT}),
+    ([BlackholeFault.on("p2-t1-0")], {0x200: OUT}, {0x200: OUT}),
+    ([OneWayFault.on("p0-t0-0 h0")], {0x000: BACK, 0x001: BACK}, {0x000: OUT, 0x001: OUT}),
     (
-        [Cut("p1-t1-1", "p1-t0-0"), Cut("p0-t0-1", "p0-t1-0"), Blackhole("p2-t1-0"), Cut("p3-t0-0", "p3-t1-1")],
+        [
+            OneWayFault.on("p1-t1-1 p1-t0-0", "p0-t0-1 p0-t1-0", "p3-t0-0 p3-t1-1"),
+            BlackholeFault.on("p2-t1-0"),
+        ],
         {0x101: BACK, 0x000: BACK, 0x200: OUT, 0x301: OUT},
         {0x101: OUT, 0x000: OUT, 0x200: OUT, 0x301: BACK},
     ),
@@ -56,7 +60,7 @@ FAULTS: list[tuple[list[VirtualFault], dict[int, str], dict[int, str]]] = [
 @pytest.mark.parametrize("with_qps", [False, True])
 @pytest.mark.parametrize("faults, there, back", FAULTS)
 def test_sweep__says_exactly_the_broken_thing(
-    faults: list[VirtualFault], there: dict[int, str], back: dict[int, str], with_qps: bool
+    faults: list[InjectedFault], there: dict[int, str], back: dict[int, str], with_qps: bool
 ) -> None:
     """Without a QP nothing is proven to work; with one, proofs from before the fault are there."""
     fabric = fabric_of()
@@ -73,7 +77,7 @@ def test_sweep__says_exactly_the_broken_thing(
 @pytest.mark.parametrize("fault, dead", [(faults, there) for faults, there, _ in FAULTS[3:7]])
 @pytest.mark.parametrize("message_bytes", [100, 1 << 16])
 def test_traffic_one_way__convicts_what_is_dead_on_the_way_out_and_nothing_else(
-    fault: list[VirtualFault], dead: dict[int, str], message_bytes: int
+    fault: list[InjectedFault], dead: dict[int, str], message_bytes: int
 ) -> None:
     for seed in range(3):
         fabric = fabric_of(seed)
