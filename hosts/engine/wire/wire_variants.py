@@ -58,7 +58,10 @@ class AnyCodec(Protocol):
     dport: int
 
     def encode(self, record: Any, addressing: Addressing) -> DecodedFrame: ...
-    def decode(self, packet: bytes | memoryview, plane: int = 0, outer_traffic_class: int | None = None) -> Any: ...
+    def decode(
+        self, packet: bytes | memoryview, plane: int = 0, outer_traffic_class: int | None = None,
+        outer_label: int | None = None, /,
+    ) -> Any: ...  # fmt: skip
 
 
 def speaks_dialect(config: Config) -> bool:
