@@ -1,7 +1,8 @@
 """Capture files and packets off an interface, without libpcap: nanosecond pcap, pcapng, an AF_PACKET reader.
 
 `PcapFile` holds packets of one interface (magic a1b23c4d: nanoseconds), `PcapngFile` those of several, which it names.
-Both write a packet at a time, so what was captured is there whatever ends the capture.
+Both write a packet at a time, so what was captured is there whatever ends the capture. By hand because
+RawPcapNgWriter of scapy 2.8 has microseconds only and leaves out interfaces without packets.
 
 A `PacketReader` sees what its interface *receives*, and only that: the embedded switch sends past the kernel's taps
 (PACKET_QDISC_BYPASS), so what a port sends has to be read where it arrives, at the other end of the cable.

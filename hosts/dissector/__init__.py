@@ -27,7 +27,7 @@ def tshark(capture: Path | None, *options: str, timeout_s: float = 120.0) -> sub
     behind sudo, else as nobody; the capture comes by standard input and the script from a folder of its own, so that
     user need not be able to read either. Raises FileNotFoundError without tshark, OSError for the capture.
     """
-    user = _unprivileged()
+    uid, gid = _unprivileged() or (None, None)
     with tempfile.TemporaryDirectory(prefix="mrc-tshark-") as home, open(capture or os.devnull, "rb") as packets:
         os.chmod(home, 0o755)
         folder = Path(home) if capture else Path(home) / PLUGINS
@@ -39,7 +39,7 @@ def tshark(capture: Path | None, *options: str, timeout_s: float = 120.0) -> sub
             ["tshark", *reading, *options],
             stdin=packets, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=home,
             env={**os.environ, "HOME": home, "XDG_CONFIG_HOME": f"{home}/.config", "LC_ALL": "C.UTF-8"},
-            **({} if user is None else {"user": user[0], "group": user[1], "extra_groups": ()}),
+            user=uid, group=gid, extra_groups=None if uid is None else (),
         )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ can drift.
 from __future__ import annotations
 
 import sys
+from enum import IntEnum
 
 from hosts.dissector import SCRIPT
 from hosts.engine.config import Config
@@ -25,7 +26,7 @@ HEADERS = (
 WRITES = tuple(op for op in Opcode if op.name.startswith("WRITE_"))
 
 
-def _names(enum: type) -> str:
+def _names(enum: type[IntEnum]) -> str:
     return "{ " + ", ".join(f'[{int(one):#04x}] = "{one.name}"' for one in enum) + " }"
 
 

@@ -7,7 +7,7 @@ and checked in unbounded integers, so an address near 2**64 cannot wrap into a r
 from __future__ import annotations
 
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 VA_BASE = 0x1000_0000_0000
 VA_ALIGN = 1 << 21
@@ -33,6 +33,13 @@ class EngineMemoryRegion:
     def covers(self, va: int, length: int) -> bool:
         """Whether va .. va + length - 1 lies inside."""
         return self.va <= va and va + length <= self.va + self.length
+
+
+class WritableMemory(Protocol):
+    """What a responder needs of memory: the check of a remote write, and its placement."""
+
+    def check(self, rkey: int, va: int, length: int) -> EngineMemoryRegion: ...
+    def place(self, region: EngineMemoryRegion, va: int, data: bytes | memoryview) -> None: ...
 
 
 class Memory:

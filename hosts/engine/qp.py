@@ -18,7 +18,7 @@ from hosts.engine.errors import LocalError, PeerError
 from hosts.engine.events import Event, QpError, Status
 from hosts.engine.loss.proof_of_loss import ProofOfLoss
 from hosts.engine.loss.roundtrips import RoundTrips
-from hosts.engine.memory import EngineMemoryRegion, Memory
+from hosts.engine.memory import EngineMemoryRegion, WritableMemory
 from hosts.engine.paths.ev import EvProfile
 from hosts.engine.paths.ev_state import EvSignal
 from hosts.engine.paths.paths import QpPaths
@@ -128,7 +128,7 @@ class EngineQueuePair:
     transport = "mrc"
 
     def __init__(
-        self, qpn: int, psn: int, planes: int, config: Config, memory: Memory, peers: PeerTable, events: list[Event],
+        self, qpn: int, psn: int, planes: int, config: Config, memory: WritableMemory, peers: PeerTable, events: list[Event],
         rng: Random,
     ) -> None:  # fmt: skip
         self.qpn = qpn
@@ -193,8 +193,8 @@ class EngineQueuePair:
         profiles.give_back(self._cc_profile)
         self._cc_profile = profile_id
 
-    def limit_access(self, memory: Memory) -> None:
-        """What the peer may write to, in place of every registration: an object with Memory's check() and place()."""
+    def limit_access(self, memory: WritableMemory) -> None:
+        """What the peer may write to, in place of every registration."""
         if self.state is not EngineQpState.INIT:
             raise LocalError(f"QP {self.qpn} is in {self.state.value}: access is limited before it connects")
         self._memory = memory

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from hosts.engine.connection import Context, Counters
 from hosts.engine.events import ReceiveFlushed, Status, WriteImmReceived
 from hosts.engine.loss.send_window import BITMAP_BITS
-from hosts.engine.memory import AccessError, Memory
+from hosts.engine.memory import AccessError, WritableMemory
 from hosts.engine.reassembly import Reassembly
 from hosts.engine.resources import Resources
 from hosts.engine.wire.codec import NOMINAL_EXTRA
@@ -77,7 +77,7 @@ class Responder:
     """
 
     def __init__(
-        self, context: Context, counters: Counters, memory: Memory, first_psn: int, receives: deque[int],
+        self, context: Context, counters: Counters, memory: WritableMemory, first_psn: int, receives: deque[int],
         send: Callable[[Packet], None], fail: Callable[[Status, str, int | None, float], None],
     ) -> None:  # fmt: skip
         self._context, self._counters, self._memory = context, counters, memory

@@ -1,4 +1,4 @@
-"""NICs: how an agent's packets reach the wire. `open_nic` makes the one asked for by name."""
+"""NICs: an agent's packets to and from the wire. `open_nic` opens one by kind."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from hosts.engine.config import Config
 from hosts.nic.base import Nic, NicError
 from hosts.nic.paced import PacedNic
 from topologies.plan import Host, Plan
+
+__all__ = ["KINDS", "Nic", "NicError", "PacedNic", "open_nic"]
 
 KINDS = ("fast", "scapy")
 

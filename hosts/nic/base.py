@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hosts.engine.config import Config
-from hosts.engine.wire.codec import WireError
+from hosts.engine.errors import WireError
 from hosts.engine.wire.packets import Packet
 from hosts.nic.netlink import LinkState
 from topologies.plan import Host, Plan, Port

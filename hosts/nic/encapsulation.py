@@ -14,10 +14,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from struct import Struct
-from typing import Protocol
 
-from hosts.engine.wire.codec import Addressing, WireError
+from hosts.engine.errors import WireError
+from hosts.engine.wire.codec import Addressing
 from hosts.engine.wire.packets import Packet
+from hosts.engine.wire.wire_variants import AnyCodec
 from hosts.nic.base import ENCAPSULATION_BYTES, ETHERNET_BYTES, HOP_LIMIT
 from topologies.plan import Host, Plan
 
@@ -29,14 +30,6 @@ _SRH = Struct(">BBBB")  # next header, length in 8 bytes without the first 8, ro
 _MAC_BYTE = re.compile(r"[0-9a-f]{2}")
 IPV6_IN_IPV6, ROUTING_HEADER, SEGMENT_ROUTING = 41, 43, 4
 IPV6_BYTES = 40
-
-
-class Decoder(Protocol):
-    """Either codec."""
-
-    def decode(
-        self, packet: bytes | memoryview, plane: int, outer_traffic_class: int | None, outer_label: int | None = None
-    ) -> Packet: ...
 
 
 class Encapsulation:
@@ -77,7 +70,7 @@ class Decapsulation:
 
     __slots__ = ("_codec", "_plane", "open", "own_address", "own_usid", "peers")
 
-    def __init__(self, plan: Plan, here: Host, plane: int, codec: Decoder) -> None:
+    def __init__(self, plan: Plan, here: Host, plane: int, codec: AnyCodec) -> None:
         outer = plan.mode.outer_header
         self.own_usid = plan.nic_address(here, plane).to_bytes(16, "big") if outer else b""
         """Outer destination of frames that are for this port; empty in modes without an outer header."""

@@ -17,7 +17,8 @@ from types import ModuleType
 from typing import Any
 
 from hosts.engine.config import Config
-from hosts.engine.wire.codec import UDP_PORTS, Codec, WireError
+from hosts.engine.errors import WireError
+from hosts.engine.wire.codec import UDP_PORTS, Codec
 from hosts.engine.wire.packets import Packet
 from hosts.engine.wire.wire_variants import in_dialect, outer_words, speaks_dialect
 from hosts.nic.base import (
@@ -194,13 +195,15 @@ class FastNic(Nic):
                 port.backlog.popleft()
                 self._waiting -= 1
 
-    def _send_failed(self, port: _Port, counters: PortCounters, pieces: tuple, error: OSError) -> None:
+    def _send_failed(
+        self, port: _Port, counters: PortCounters, pieces: tuple[bytes | memoryview, ...], error: OSError
+    ) -> None:
         if error.errno in RETRY:
             self._queue(port, counters, pieces)
         else:
             counters.tx_dropped[explain(error.errno)] += 1
 
-    def _queue(self, port: _Port, counters: PortCounters, pieces: tuple) -> None:
+    def _queue(self, port: _Port, counters: PortCounters, pieces: tuple[bytes | memoryview, ...]) -> None:
         if len(port.backlog) < BACKLOG_FRAMES:
             port.backlog.append(pieces)
             self._waiting += 1

@@ -35,7 +35,7 @@ class NativeError(Exception):
     """The compiled half cannot be had; the message says why and what would do."""
 
 
-class NativeMissing(NativeError):
+class NativeMissingError(NativeError):
     """This machine has nothing to build it with. Any other NativeError is a fault of ours."""
 
 
@@ -70,10 +70,10 @@ def build() -> Path:
     """The shared object in the cache, compiled unless it is there. Raises NativeError."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
-        raise NativeMissing("no C compiler: install gcc (Debian, Ubuntu: apt-get install gcc libc6-dev)")
+        raise NativeMissingError("no C compiler: install gcc (Debian, Ubuntu: apt-get install gcc libc6-dev)")
     include = Path(sysconfig.get_paths()["include"])
     if not (include / "Python.h").exists():
-        raise NativeMissing(f"no Python.h in {include}: install it (Debian, Ubuntu: apt-get install python3-dev)")
+        raise NativeMissingError(f"no Python.h in {include}: install it (Debian, Ubuntu: apt-get install python3-dev)")
     suffix = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
     folder = Path(os.environ.get("MRC_CACHE_DIR") or Path.home() / ".cache" / "mrc-testbed")
     try:

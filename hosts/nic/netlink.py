@@ -70,7 +70,7 @@ class LinkWatcher:
             self._socket.settimeout(5.0)
             ended = False
             while not ended:
-                ended = self._read_one(lambda name, state: None)
+                ended = self._read_one(lambda _name, _state: None)
             self._socket.setblocking(False)
         except OSError:
             self._socket.close()

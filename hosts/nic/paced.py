@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
-from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcWrite
+from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcPacket, RcWrite
 from hosts.engine.wire.codec import write_size
 from hosts.engine.wire.headers import CONTROL_HEADERS
 from hosts.engine.wire.packets import (
@@ -61,7 +61,7 @@ Item = tuple[str, Packet]
 """(peer, record)"""
 
 
-def inner_bytes(packet: Packet) -> int:
+def inner_bytes(packet: Packet | RcPacket) -> int:
     """Bytes of a record from its IPv6 header to its iCRC. A write's nominal size is exactly that (§6.2)."""
     if type(packet) is Write:
         return write_size(packet.opcode, len(packet.payload), packet.timestamp is not None)

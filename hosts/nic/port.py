@@ -86,7 +86,7 @@ def clear_error(sock: socket.socket) -> int:
 
 def _mtu(sock: socket.socket, interface: str) -> int:
     request = struct.pack("16sI12x", interface.encode(), 0)
-    return struct.unpack("16sI12x", fcntl.ioctl(sock, SIOCGIFMTU, request))[1]
+    return int(struct.unpack("16sI12x", fcntl.ioctl(sock, SIOCGIFMTU, request))[1])
 
 
 class RxRing:
@@ -132,7 +132,7 @@ class RxRing:
 
     def dropped(self) -> int:
         """Frames the kernel dropped because the ring was full, since the last call."""
-        return struct.unpack("II", self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))[1]
+        return int(struct.unpack("II", self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))[1])
 
     def close(self) -> None:
         """Unmap. A frame still looked at keeps the mapping, and with it the socket, until it is let go."""

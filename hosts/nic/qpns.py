@@ -41,6 +41,7 @@ def program(first: int, last: int, strays: bool, outer: bool = True) -> bytes:
     over; those below name where they lead: `find` is where the QPN is looked up with X = bytes of an SRH.
     """
     at = QPN_OUTER if outer else QPN_PLAIN
+    head: list[tuple[int, int | str, int | str, int]]
     if outer:
         head = [
             (_LOAD_BYTE, 0, 0, NEXT_HEADER),

@@ -33,7 +33,8 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet as ScapyPacket
 
 from hosts.engine.config import Config
-from hosts.engine.wire.codec import Addressing, WireError
+from hosts.engine.errors import WireError
+from hosts.engine.wire.codec import Addressing
 from hosts.engine.wire.packets import Packet
 from hosts.engine.wire.wire_variants import in_dialect, outer_words
 from hosts.nic.base import (
@@ -72,8 +73,8 @@ def load_hook(text: str) -> Hook:
         module = importlib.import_module(module_name)
     except Exception as error:  # a user's module may raise anything while it is imported
         raise NicError(f"--hook {text!r}: cannot import {module_name}: {type(error).__name__}: {error}") from error
-    hook = getattr(module, function_name, None)
-    if not callable(hook):
+    hook: Hook | None = getattr(module, function_name, None)
+    if hook is None or not callable(hook):
         has = ", ".join(n for n in vars(module) if callable(getattr(module, n)) and not n.startswith("_"))
         raise NicError(f"--hook {text!r}: no function {function_name} in {module_name} (has: {has or 'none'})")
     return hook
@@ -89,7 +90,8 @@ class ScapyNic(Nic):
     def __init__(self, plan: Plan, host: Host, config: Config, hooks: list[str]) -> None:
         super().__init__(plan, host)
         check_config(config)
-        self._codec = in_dialect(ScapyCodec(config), config, plan.mode.outer_header)
+        self._scapy_codec = ScapyCodec(config)
+        self._codec = in_dialect(self._scapy_codec, config, plan.mode.outer_header)
         self._outer_word = outer_words(self._codec)
         self._decapsulations = {p: Decapsulation(plan, host, p, self._codec) for p in self.ports}
         self._hooks = [load_hook(text) for text in hooks]
@@ -159,7 +161,7 @@ class ScapyNic(Nic):
         source = self.plan.address(self.host, plane)
         addressing = Addressing(source.packed, self.plan.address(there, plane).packed)
         if self._outer_word is None:
-            inner = self._codec.to_scapy(packet, addressing)
+            inner = self._scapy_codec.to_scapy(packet, addressing)
             label = inner.fl
         else:
             made = self._codec.encode(packet, addressing).join()
@@ -167,10 +169,12 @@ class ScapyNic(Nic):
             label = int.from_bytes(self._outer_word(made, packet.ev), "big") & 0xFFFFF
         ethernet = Ether(src=self.plan.mac(port), dst=self.plan.mac(above))
         if not self.plan.mode.outer_header:
-            return ethernet / inner
+            plain: ScapyPacket = ethernet / inner
+            return plain
         carrier = IPv6Address(self.plan.template(self.host, there).address(packet.ev))
         outer = USidCarrier(src=str(source), dst=str(carrier), tc=inner.tc, fl=label, hlim=HOP_LIMIT)
-        return ethernet / outer / inner
+        frame: ScapyPacket = ethernet / outer / inner
+        return frame
 
     # ---- in ---------------------------------------------------------------------------------------------
 

@@ -20,9 +20,10 @@ from scapy.packet import Raw
 from scapy.utils import checksum
 
 from hosts.engine.config import Config
-from hosts.engine.rocev2.rc_codec import RC_KINDS, RC_OPCODES
-from hosts.engine.rocev2.rc_packets import RcPacket
-from hosts.engine.wire.codec import Addressing, DecodedFrame, WireError, ev_to_fields, fields_to_ev
+from hosts.engine.errors import WireError
+from hosts.engine.rocev2.rc_codec import RC_OPCODES
+from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcPacket, RcWrite
+from hosts.engine.wire.codec import Addressing, DecodedFrame, ev_to_fields, fields_to_ev
 from hosts.engine.wire.packets import (
     IMM_OPCODES,
     NOMINAL_OVERHEAD,
@@ -58,7 +59,7 @@ from hosts.scapy.rocev2 import rc_packet, rc_record
 
 CE = 3
 _HEADERS = (AETH, BTH, EETH, ERTH, METH, NETH, PETH, RETH, SETH, TSETH, CCState, ImmDt)
-FIXED = {layer: len(layer()) for layer in _HEADERS}
+FIXED: dict[type[ScapyPacket], int] = {layer: len(layer()) for layer in _HEADERS}
 """Bytes of each header."""
 UDP_BYTES = 8
 PROTOCOL_UDP = 17
@@ -92,11 +93,12 @@ class ScapyCodec:
         source, destination = (str(ip_address(part)) for part in (addressing.pair[:half], addressing.pair[half:]))
         sport, label = ev_to_fields(record.ev, self._layout)
         traffic_class = record.dscp << 2 | record.ecn
+        ip: ScapyPacket
         if addressing.is_ipv4:
             ip = IP(src=source, dst=destination, tos=traffic_class, ttl=addressing.hop_limit, id=0, flags="DF")
         else:
             ip = IPv6(src=source, dst=destination, tc=traffic_class, fl=label, hlim=addressing.hop_limit)
-        inside = rc_packet(record) if type(record) in RC_KINDS else MAKERS[type(record)](record)
+        inside = rc_packet(record) if isinstance(record, (RcWrite, RcAck, Cnp)) else MAKERS[type(record)](record)
         inside.dqpn, inside.pkey = record.dest_qp, self._pkey
         return ip / UDP(sport=sport, dport=self.dport, chksum=0) / inside
 
@@ -104,7 +106,7 @@ class ScapyCodec:
 
     def decode(
         self, packet: bytes | memoryview, plane: int = 0, outer_traffic_class: int | None = None,
-        outer_label: int | None = None,
+        _outer_label: int | None = None,
     ) -> Packet | RcPacket:  # fmt: skip
         """The record in an inner packet (IP header first). Raises WireError, and only that. As wire.Codec.decode."""
         whole = bytes(packet)
@@ -164,10 +166,10 @@ class ScapyCodec:
         body = whole[header + UDP_BYTES : -layers.ICRC_BYTES]
         if layers.icrc_of(bth, body) != int.from_bytes(whole[-layers.ICRC_BYTES :], "little"):
             raise WireError("iCRC")
+        if isinstance(opcode, RcOpcode):
+            return rc_record(bth, common, len(body), ip_length)
         if opcode in WRITE_OPCODES:
             return _write_record(bth, opcode, common, len(body), ip_length)
-        if bth.opcode in RC_OPCODES:
-            return rc_record(bth, common, len(body), ip_length)
         return _control_record(bth, opcode, common, len(body))
 
 
@@ -188,8 +190,8 @@ def _ip_fields(ip: ScapyPacket, whole: bytes) -> tuple[int, int, int, int]:
 
 def _udp_checksum_right(ip: ScapyPacket, datagram: bytes) -> bool:
     if isinstance(ip, IPv6):
-        return in6_chksum(PROTOCOL_UDP, ip, datagram) == 0
-    return in4_chksum(PROTOCOL_UDP, ip, datagram) == 0
+        return bool(in6_chksum(PROTOCOL_UDP, ip, datagram) == 0)  # type: ignore[no-untyped-call]
+    return isinstance(ip, IP) and in4_chksum(PROTOCOL_UDP, ip, datagram) == 0
 
 
 # ---- data packets -----------------------------------------------------------------------------------------
@@ -197,7 +199,7 @@ def _udp_checksum_right(ip: ScapyPacket, datagram: bytes) -> bool:
 
 def _write_packet(record: Write) -> ScapyPacket:
     pad = -len(record.payload) & 3
-    packet = BTH(
+    packet: ScapyPacket = BTH(
         opcode=int(record.opcode),
         se=record.solicited,
         pad=pad,
@@ -214,7 +216,8 @@ def _write_packet(record: Write) -> ScapyPacket:
         packet /= ImmDt(immediate=record.imm)
     if record.payload:
         packet /= Raw(bytes(record.payload))
-    return packet / ICRC(pad=bytes(pad))
+    whole: ScapyPacket = packet / ICRC(pad=bytes(pad))
+    return whole
 
 
 def _write_flags(bth: BTH) -> dict[str, Any]:
@@ -254,12 +257,12 @@ def _write_record(bth: BTH, opcode: Opcode, common: dict[str, Any], body: int, u
 
 
 def _trimmed_write(
-    rest: bytes, bth: BTH, opcode: Opcode, common: dict[str, Any], udp_length: int, reason: NackReason
+    rest: bytes, bth: BTH, opcode: Opcode | RcOpcode, common: dict[str, Any], udp_length: int, reason: NackReason
 ) -> Write:
     """What is left of a trimmed write: BTH, METH and, unless the cut is in front of it, TSETH; read from `rest` since
     nothing says where it ends.
     """
-    if opcode not in WRITE_OPCODES:
+    if not isinstance(opcode, Opcode) or opcode not in WRITE_OPCODES:
         raise WireError(f"{opcode.name} with a TRIMMED codepoint: only data packets are trimmed")
     at = FIXED[BTH]
     if len(rest) < at + FIXED[METH]:
@@ -289,7 +292,9 @@ def _trimmed_write(
 
 
 def _sack_packet(p: Sack) -> ScapyPacket:
-    answer = {"ack_psn_offset": p.ack_psn_offset} if p.probe_id is None else {"pr": 1, "probe_id": p.probe_id}
+    answer: dict[str, Any] = (
+        {"ack_psn_offset": p.ack_psn_offset} if p.probe_id is None else {"pr": 1, "probe_id": p.probe_id}
+    )
     seth = SETH(
         m=int(p.verdict),
         entropy=p.entropy,
@@ -425,7 +430,7 @@ MAKERS: dict[type, Callable[[Any], ScapyPacket]] = {
     EndpointRequest: _request_packet,
     EndpointResponse: _response_packet,
 }
-READERS: dict[Opcode, tuple[Callable[[BTH, dict[str, Any]], Packet], tuple[type, ...]]] = {
+READERS: dict[Opcode, tuple[Callable[[BTH, dict[str, Any]], Packet], tuple[type[ScapyPacket], ...]]] = {
     Opcode.SACK: (_sack_record, (SETH, CCState)),
     Opcode.NACK: (_nack_record, (NETH,)),
     Opcode.ACKNOWLEDGE: (_ack_record, (AETH,)),

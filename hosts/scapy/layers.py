@@ -24,6 +24,7 @@ from scapy.fields import (
     ByteEnumField,
     ByteField,
     ConditionalField,
+    DestIP6Field,
     IntField,
     ShortField,
     SignedShortField,
@@ -38,7 +39,7 @@ from scapy.fields import (
     XShortField,
 )
 from scapy.layers.inet import IP, UDP
-from scapy.layers.inet6 import DestIP6Field, IPv6
+from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import CookedLinux, Ether
 from scapy.packet import Packet, bind_layers, split_layers
 
@@ -162,7 +163,7 @@ class USidCarrier(IPv6):
     """Outer IPv6 header whose destination is a uSID list (§8.1). 40 bytes, next header 41; no SRH."""
 
     name = "SRv6 uSID carrier"
-    fields_desc = [  # noqa: RUF012 - scapy's way of saying a layout
+    fields_desc = [
         BitField("version", 6, 4),
         TrafficClassField("tc", 0, 8),
         XBitField("fl", 0, 20),
@@ -185,7 +186,7 @@ class BTH(Packet):
     """Base transport header with MRC's flag byte (§2.2). 12 bytes. Computes the iCRC of the packet it starts."""
 
     name = "MRC BTH"
-    fields_desc = [  # noqa: RUF012
+    fields_desc = [
         ByteEnumField("opcode", 0xCA, OPCODES),
         BitField("se", 0, 1),
         BitField("migreq", 0, 1),
@@ -234,7 +235,7 @@ class METH(Packet):
     """Message numbers of a request (§2.3). 4 bytes."""
 
     name = "MRC METH"
-    fields_desc = [ShortField("rqmsn", 0), ShortField("msn", 0)]  # noqa: RUF012
+    fields_desc = [ShortField("rqmsn", 0), ShortField("msn", 0)]
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
         return TSETH if isinstance(self.underlayer, BTH) and self.underlayer.ts else RETH
@@ -244,7 +245,7 @@ class TSETH(Packet):
     """Transmit timestamp (§2.4). 4 bytes."""
 
     name = "MRC TSETH"
-    fields_desc = [  # noqa: RUF012
+    fields_desc = [
         XShortField("tx_timestamp", 0),
         BitEnumField("tsr", 0, 1, {0: "128 ns", 1: "own unit"}),
         BitField("reserved", 0, 11),
@@ -259,10 +260,10 @@ class RETH(Packet):
     """Where this packet's bytes go, and the length of the whole message (§2.5). 16 bytes."""
 
     name = "MRC RETH"
-    fields_desc = [XLongField("va", 0), XIntField("rkey", 0), IntField("dma_length", 0)]  # noqa: RUF012
+    fields_desc = [XLongField("va", 0), XIntField("rkey", 0), IntField("dma_length", 0)]
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
-        bth = self
+        bth: Packet | None = self
         while bth is not None and not isinstance(bth, BTH):
             bth = bth.underlayer
         return ImmDt if bth is not None and bth.opcode in WITH_IMMEDIATE else super().guess_payload_class(payload)
@@ -272,21 +273,21 @@ class ImmDt(Packet):
     """Immediate value (§2.6). 4 bytes."""
 
     name = "MRC ImmDt"
-    fields_desc = [XIntField("immediate", 0)]  # noqa: RUF012
+    fields_desc = [XIntField("immediate", 0)]
 
 
 class AETH(Packet):
     """Transport ACK or NAK (§2.7). 4 bytes; `msn` counts messages completed in order."""
 
     name = "MRC AETH"
-    fields_desc = [ByteEnumField("syndrome", 0x1F, SYNDROMES), ThreeBytesField("msn", 0)]  # noqa: RUF012
+    fields_desc = [ByteEnumField("syndrome", 0x1F, SYNDROMES), ThreeBytesField("msn", 0)]
 
 
 class SETH(Packet):
     """What arrived, and the verdict on one EV (§2.8). 28 bytes; CCState follows."""
 
     name = "MRC SETH"
-    fields_desc = [  # noqa: RUF012
+    fields_desc = [
         BitField("type", 0, 4),
         BitField("nh", 0, 5),
         BitEnumField("m", 0, 2, VERDICTS),
@@ -315,7 +316,7 @@ class CCState(Packet):
     """Congestion feedback of a SACK (§2.8). 8 bytes; `rcvd_bytes` counts units of 256 bytes."""
 
     name = "MRC CC_STATE"
-    fields_desc = [  # noqa: RUF012
+    fields_desc = [
         XShortField("tx_timestamp", 0),
         BitField("reserved", 0, 1),
         BitField("ooo_count", 0, 15),
@@ -329,7 +330,7 @@ class NETH(Packet):
     """Why a packet was rejected (§2.9, §2.10). 20 bytes."""
 
     name = "MRC NETH"
-    fields_desc = [  # noqa: RUF012
+    fields_desc = [
         BitField("type", 0, 4),
         BitField("nh", 0, 5),
         BitField("reserved1", 0, 7),
@@ -351,7 +352,7 @@ class PETH(Packet):
     """Reliability probe (§2.11). 16 bytes; the answer is a SACK with pr = 1."""
 
     name = "MRC PETH"
-    fields_desc = [  # noqa: RUF012
+    fields_desc = [
         BitField("type", 0, 4),
         BitField("nh", 0, 5),
         BitField("reserved1", 0, 7),
@@ -372,7 +373,7 @@ class ERTH(Packet):
     """Endpoint request (§2.12). 16 bytes; `op` in bits 1:0 of byte 1."""
 
     name = "MRC ERTH"
-    fields_desc = [  # noqa: RUF012
+    fields_desc = [
         BitField("type", 0, 4),
         BitField("nh", 0, 5),
         BitField("reserved1", 0, 5),
@@ -392,7 +393,7 @@ class EETH(Packet):
     """Endpoint response (§2.12). 36 bytes; `op` in bits 3:2 of byte 1."""
 
     name = "MRC EETH"
-    fields_desc = [  # noqa: RUF012
+    fields_desc = [
         BitField("type", 0, 4),
         BitField("nh", 0, 5),
         BitField("reserved1", 0, 3),
@@ -410,7 +411,7 @@ class ICRC(Packet):
     """Padding and invariant CRC at the end of every whole packet (§3). `icrc=None` is computed when built."""
 
     name = "MRC iCRC"
-    fields_desc = [StrField("pad", b""), XLEIntField("icrc", None)]  # noqa: RUF012
+    fields_desc = [StrField("pad", b""), XLEIntField("icrc", None)]
 
 
 AFTER_BTH: dict[int, type[Packet]] = {
@@ -434,8 +435,10 @@ def icrc_of(bth: BTH, body: bytes) -> int | None:
     None when there is no IPv6 or option-less IPv4 header directly below UDP, because the sum needs its addresses.
     """
     udp = bth.underlayer
-    ip = udp.underlayer if isinstance(udp, UDP) else None
-    udp_len = (8 + len(body) + ICRC_BYTES) if not ip or udp.len is None else udp.len
+    if not isinstance(udp, UDP):
+        return None
+    ip = udp.underlayer
+    udp_len = 8 + len(body) + ICRC_BYTES if udp.len is None else udp.len
     if isinstance(ip, IPv6):
         length = udp_len if ip.plen is None else ip.plen
         head = struct.pack("!IHBB", 0x6FFFFFFF, length, ip.nh, 0xFF)

@@ -1,4 +1,4 @@
-"""The baseline's records as scapy packets and back, for hosts/scapy/codec.py; layers are those of MRC. [IBTA]"""
+"""The baseline's records as scapy packets and back, for hosts/scapy/codec.py; layers are those of MRC [IBTA]."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rc_packet(record: RcPacket) -> ScapyPacket:
     if isinstance(record, Cnp):
         return BTH(opcode=0x81, variant=BECN) / Raw(bytes(CNP_BYTES)) / ICRC()
     pad = -len(record.payload) & 3
-    packet = BTH(
+    packet: ScapyPacket = BTH(
         opcode=int(record.opcode), se=record.solicited, pad=pad, a=record.ack_request, psn=record.psn
     )  # fmt: skip
     if record.opcode in RC_START:
@@ -42,7 +42,8 @@ def rc_packet(record: RcPacket) -> ScapyPacket:
         packet /= ImmDt(immediate=record.imm)
     if record.payload:
         packet /= Raw(bytes(record.payload))
-    return packet / ICRC(pad=bytes(pad))
+    whole: ScapyPacket = packet / ICRC(pad=bytes(pad))
+    return whole
 
 
 def rc_record(bth: BTH, common: dict[str, Any], body: int, udp_length: int) -> RcPacket:
@@ -54,7 +55,7 @@ def rc_record(bth: BTH, common: dict[str, Any], body: int, udp_length: int) -> R
             raise WireError(f"RC {opcode.name} ends before its headers do")
         if payload + bth.pad & 3:
             raise WireError(f"RC {opcode.name}: wrong pad")
-        where = {}
+        where: dict[str, Any] = {}
         if opcode in RC_START:
             where = {"va": bth[RETH].va, "rkey": bth[RETH].rkey, "dma_length": bth[RETH].dma_length}
         if opcode in RC_IMM:

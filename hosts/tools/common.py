@@ -1,11 +1,13 @@
-"""What all tools share: which host of which fabric is asked, options, Ctrl-C, exit codes, how numbers look.
+"""Scaffold of the tools: command line, running fabric and source host, RPC, Ctrl-C, exit codes, number formats.
 
-exit code   0 done   1 the test failed, or a path is dead   2 wrong use, or nobody to ask   130 Ctrl-C
+A tool is one function for typer: it takes the options and returns the work as a function without arguments, which `run`
+calls once the command line is parsed. Work so runs outside of typer, and Ctrl-C stays the tool's own.
+
+exit code   0 done   1 the test failed, or a path is dead   2 wrong usage, or no agent reachable   130 Ctrl-C
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import socket
@@ -14,7 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, cast
+
+import typer
 
 from ipc.rpc import JsonlClient, JsonlError, JsonlPeerError, Watch
 from ipc.rundir import DEFAULT_PATH, RunFiles
@@ -22,28 +26,28 @@ from topologies.plan import Host, Plan, PlanError
 
 OK, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 BEGIN_TIMEOUT_S = 60.0
-"""For QPs and memory at both ends to be set up."""
+"""Limit for the set-up of QPs and memory at both ends, seconds."""
 STOP_TIMEOUT_S = 10.0
-"""After Ctrl-C: for the agents to stop posting and to tell what was measured."""
+"""Limit after Ctrl-C for the agents to stop posting and to report the measurement, seconds."""
 SIZE_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 Event = dict[str, Any]
 
 
 class ToolError(Exception):
-    """Nothing can be asked or measured; one line with cause and cure. `code` is the exit code."""
+    """A measurement that cannot begin or go on: one line with cause and cure. `code`: exit code."""
 
     def __init__(self, message: str, code: int = WRONG) -> None:
         super().__init__(message)
         self.code = code
 
 
-# ---- whom to ask --------------------------------------------------------------------------------------------
+# ---- where ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class MeasuringHost:
-    """A running fabric and the host from which is measured."""
+    """A running fabric and the source host of a measurement."""
 
     run_dir: Path
     plan: Plan
@@ -54,7 +58,7 @@ class MeasuringHost:
         return RunFiles(self.run_dir).agent_socket(self.host.name)
 
     def peer(self, name: str) -> Host:
-        """The host of that name, not our own. Raises ToolError."""
+        """The host of that name, other than the source. Raises ToolError."""
         try:
             peer = self.plan.host(name)
         except PlanError as error:
@@ -91,137 +95,144 @@ def this_host(plan: Plan) -> str | None:
     return inside[0] if len(inside) == 1 else None
 
 
-def find_place(arguments: argparse.Namespace) -> MeasuringHost:
-    """From --run-dir and --from, or the environment. Raises ToolError."""
-    run_dir = run_dir_of(arguments)
-    plan = load_plan(run_dir)
-    name = arguments.source or this_host(plan)
+def find_place(tool: str, run_dir: str | None, source: str | None) -> MeasuringHost:
+    """The source host by --run-dir and --from, or by the environment. Raises ToolError."""
+    folder = run_dir_of(run_dir)
+    plan = load_plan(folder)
+    name = source or this_host(plan)
     if name is None:
         raise ToolError(
-            f"from which host? Inside one it is known (`h0 {arguments.tool} ...` at the prompt of `mrc up`); "
+            f"from which host? Inside one it is known (`h0 {tool} ...` at the prompt of `mrc up`); "
             f"here say --from HOST (has: {plan.hosts[0].name} ... {plan.hosts[-1].name})"
         )
     try:
-        return MeasuringHost(run_dir, plan, plan.host(name))
+        return MeasuringHost(folder, plan, plan.host(name))
     except PlanError as error:
         raise ToolError(str(error)) from error
 
 
-def run_dir_of(arguments: argparse.Namespace) -> Path:
-    return RunFiles(arguments.run_dir).path.absolute()
+def run_dir_of(option: str | None) -> Path:
+    """The run folder: --run-dir, else MRC_RUN_DIR, else the default; absolute."""
+    return RunFiles(option).path.absolute()
 
 
 # ---- options ------------------------------------------------------------------------------------------------
 
 
-def parser(tool: str, description: str, examples: str) -> argparse.ArgumentParser:
-    """A parser with the options that all tools have."""
-    made = argparse.ArgumentParser(
-        prog=tool, description=description, epilog=f"examples:\n{examples}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    made.set_defaults(tool=tool)
-    place = made.add_argument_group("where")
-    place.add_argument("--run-dir", metavar="DIR", help=f"run folder (default: MRC_RUN_DIR, or {DEFAULT_PATH})")
-    made.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
-    return made
+def option(*names: str, help: str, **more: Any) -> Any:
+    """A typer option whose default, where it has one, is in its help text."""
+    return typer.Option(*names, help=help, show_default=False, **more)
 
 
-def add_source(made: argparse.ArgumentParser) -> None:
-    """--from, for tools that measure from one host."""
-    made.add_argument(
-        "--from", "--host", dest="source", metavar="HOST", help="measure from this host (default: the one we are in)"
-    )
+def size_type(text: str | int) -> int:
+    """Bytes, with K, M or G as powers of 1024: `64K` is 65,536. Raises typer.BadParameter."""
+    text = str(text)
+    unit = SIZE_UNITS.get(text[-1:].upper(), 1)
+    digits = text[:-1] if unit > 1 else text
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 15 or not 0 < int(digits) * unit <= 1 << 40:
+        raise typer.BadParameter(f"{text!r}: give bytes, such as 2, 4096, 64K or 1M")
+    return int(digits) * unit
 
 
-def add_test_options(made: argparse.ArgumentParser, *, size: int, warm_up: int) -> None:
-    """What write_bw and write_lat have in common."""
-    made.add_argument("peer", metavar="PEER", help="host to write to, such as h2")
-    add_source(made)
-    made.add_argument("-s", "--size", type=size_type, default=size, metavar="N", help=f"bytes of a write ({size})")
-    made.add_argument("-a", "--all", action="store_true", help="all sizes from 2 B to 8 MiB")
-    made.add_argument("-n", "--iters", type=count_type, metavar="N", help="writes to measure of each QP (1000)")
-    made.add_argument("-D", "--duration", type=seconds_type, metavar="S", help="measure for that many seconds instead")
-    made.add_argument(
-        "--warm-up",
-        type=int_type(0),
-        default=warm_up,
-        metavar="N",
-        help=f"writes before the first one counts ({warm_up})",
-    )
-    made.add_argument(
-        "-m", "--mtu", type=count_type, metavar="N", help="path MTU, payload bytes of a full packet (the fabric's)"
-    )
-    made.add_argument(
-        "--transport", default="mrc", metavar="NAME", help="mrc (default) or rocev2, one path and Go-Back-N"
-    )
-    made.add_argument(
-        "--rocev2", dest="transport", action="store_const", const="rocev2", help="the same as --transport rocev2"
-    )
+def int_type(low: int) -> Callable[[str | int], int]:
+    """Parser of whole numbers from `low` on."""
+
+    def number(text: str | int) -> int:
+        text = str(text)
+        if not text.isascii() or not text.isdigit() or len(text) > 15 or int(text) < low:
+            raise typer.BadParameter(f"{text!r}: give a whole number, {low} or more")
+        return int(text)
+
+    return number
+
+
+count_type = int_type(1)
+
+
+def seconds_type(text: str | float) -> float:
+    """A positive number of seconds. Raises typer.BadParameter."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e6:
+        raise typer.BadParameter(f"{text!r}: give a positive number of seconds, such as 0.5 or 10")
+    return value
+
+
+RunDir = Annotated[
+    str | None, option("--run-dir", metavar="DIR", help=f"Run folder (default: MRC_RUN_DIR, or {DEFAULT_PATH}).")
+]
+Json = Annotated[bool, option("--json", help="Print one JSON document instead of a table.")]
+Source = Annotated[
+    str | None, option("--from", "--host", metavar="HOST", help="Source host (default: the host we are in).")
+]
+
+# Options of write_bw and write_lat.
+Peer = Annotated[str, typer.Argument(metavar="PEER", help="Host to write to, such as h2.", show_default=False)]
+AllSizes = Annotated[bool, option("-a", "--all", help="All sizes from 2 B to 8 MiB.")]
+Iterations = Annotated[
+    int | None, option("-n", "--iters", parser=count_type, metavar="N", help="Measured writes of each QP (1000).")
+]
+Duration = Annotated[
+    float | None,
+    option("-D", "--duration", parser=seconds_type, metavar="S", help="Duration in seconds, in place of -n."),
+]
+Mtu = Annotated[
+    int | None,
+    option(
+        "-m", "--mtu", parser=count_type, metavar="N", help="Path MTU, payload bytes of a full packet (the fabric's)."
+    ),
+]
+Transport = Annotated[
+    str, option("--transport", metavar="NAME", help="mrc (default), or rocev2: one path and Go-Back-N.")
+]
+RoCEv2 = Annotated[bool, option("--rocev2", help="The same as --transport rocev2.")]
 
 
 ALL_SIZES = tuple(2**n for n in range(1, 24))
 """2 B to 8 MiB."""
 ITERATIONS = 1000
 ALL_BYTES = 32 << 20
-"""With -a and no -n: writes of a size are as many as fit into this, so that large ones do not take minutes."""
+"""Bytes written of each size with -a and no -n, so that large writes do not take minutes."""
 FEWEST = 8
 
 
-def test_fields(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Request fields of the common options. Raises ToolError for a combination that makes no sense."""
-    if arguments.iters is not None and arguments.duration is not None:
-        raise ToolError("-n and -D exclude each other: give a number of writes or a duration")
-    sizes = list(ALL_SIZES) if arguments.all else [arguments.size]
-    fields: dict[str, Any] = {
-        "peer": arguments.peer, "sizes": sizes, "warm_up": arguments.warm_up, "transport": arguments.transport,
-    }  # fmt: skip
-    if arguments.duration is not None:
-        fields["duration_s"] = arguments.duration
-    elif arguments.iters is not None or not arguments.all:
-        fields["iterations"] = [arguments.iters or ITERATIONS] * len(sizes)
-    else:
-        fields["iterations"] = [max(FEWEST, min(ITERATIONS, ALL_BYTES // size)) for size in sizes]
-    if arguments.mtu is not None:
-        fields["pmtu"] = arguments.mtu
-    return fields
+@dataclass(frozen=True)
+class TestOptions:
+    """Common options of write_bw and write_lat. None: not given."""
+
+    __test__ = False  # not a pytest test class
+
+    peer: str
+    size: int
+    all_sizes: bool
+    iterations: int | None
+    duration_s: float | None
+    warm_up: int
+    pmtu: int | None
+    transport: str
+
+    def fields(self) -> dict[str, Any]:
+        """Request fields. Raises ToolError for options that exclude each other."""
+        if self.iterations is not None and self.duration_s is not None:
+            raise ToolError("-n and -D exclude each other: give a number of writes or a duration")
+        sizes = list(ALL_SIZES) if self.all_sizes else [self.size]
+        fields: dict[str, Any] = {
+            "peer": self.peer, "sizes": sizes, "warm_up": self.warm_up, "transport": self.transport,
+        }  # fmt: skip
+        if self.duration_s is not None:
+            fields["duration_s"] = self.duration_s
+        elif self.iterations is not None or not self.all_sizes:
+            fields["iterations"] = [self.iterations or ITERATIONS] * len(sizes)
+        else:
+            fields["iterations"] = [max(FEWEST, min(ITERATIONS, ALL_BYTES // size)) for size in sizes]
+        if self.pmtu is not None:
+            fields["pmtu"] = self.pmtu
+        return fields
 
 
-def size_type(text: str) -> int:
-    """`64K` -> 65,536: bytes with K, M or G as powers of 1024."""
-    unit = SIZE_UNITS.get(text[-1:].upper(), 1)
-    digits = text[:-1] if unit > 1 else text
-    if not digits.isascii() or not digits.isdigit() or not 0 < int(digits) * unit <= 1 << 40:
-        raise argparse.ArgumentTypeError(f"{text!r}: give bytes, such as 2, 4096, 64K or 1M")
-    return int(digits) * unit
-
-
-def int_type(low: int) -> Callable[[str], int]:
-    """Whole numbers from `low` on."""
-
-    def parse(text: str) -> int:
-        if not text.isascii() or not text.isdigit() or len(text) > 15 or int(text) < low:
-            raise argparse.ArgumentTypeError(f"{text!r}: give a whole number, {low} or more")
-        return int(text)
-
-    return parse
-
-
-count_type = int_type(1)
-
-
-def seconds_type(text: str) -> float:
-    """A positive number of seconds."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a positive number of seconds, such as 0.5 or 10")
-    return value
-
-
-# ---- asking -------------------------------------------------------------------------------------------------
+# ---- RPC ----------------------------------------------------------------------------------------------------
 
 
 def conduct(
@@ -231,10 +242,10 @@ def conduct(
     on_begin: Callable[[Event], None],
     on_event: Callable[[Event], None],
 ) -> Event:
-    """Run an op of hosts/agent/services/measurement.py to its end; its `end` event. Raises ToolError.
+    """Run an op of hosts/agent/services/measurement.py to completion; its `end` event. Raises ToolError.
 
-    Ctrl-C asks the agent to stop and goes on reading, so that what was measured is still told; a second one, and any
-    other end of this process, closes the connection, which stops it as well.
+    Ctrl-C sends `stop_work` and reads on, so that the partial result is still reported; a second one, and any other end
+    of this process, closes the connection, which stops the op too.
     """
     client = JsonlClient(place.socket, name=place.host.name)
     try:
@@ -260,7 +271,7 @@ def conduct(
 
 
 def stop_work(place: MeasuringHost, work: int) -> None:
-    """Ask the agent, on a connection of its own, to end a test; what comes of it is told where the test was begun."""
+    """Stop a test over a connection of its own; the result arrives on the connection that began it."""
     with JsonlClient(place.socket, name=place.host.name, timeout_s=2.0) as client:
         try:
             client.request("stop_work", work=work)
@@ -270,10 +281,10 @@ def stop_work(place: MeasuringHost, work: int) -> None:
 
 @contextmanager
 def interruptible(on_interrupt: Callable[[], None]) -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C calls `on_interrupt`, the second raises KeyboardInterrupt; gives `was there one?`.
+    """Call `on_interrupt` on the first Ctrl-C, raise KeyboardInterrupt on the second; yields a function that returns
+    whether there was one.
 
-    A handler that raises could lose half a line that was just received. In the background (SIGINT ignored) nothing
-    changes.
+    A handler that raises could lose half of a line just received. In the background (SIGINT ignored) nothing changes.
     """
     seen = False
     before = signal.getsignal(signal.SIGINT)
@@ -296,25 +307,51 @@ def interruptible(on_interrupt: Callable[[], None]) -> Iterator[Callable[[], boo
 
 
 def finish(end: Event, tool: str) -> int:
-    """Exit code of an `end` event; a failure is told on stderr."""
+    """Exit code of an `end` event; prints a failure on stderr."""
     if end["state"] == "failed":
         print(f"{tool}: failed: {end['error']}", file=sys.stderr)
         return FAILED
     return INTERRUPTED if end["state"] == "stopped" else OK
 
 
-def run(tool: str, body: Callable[[], int]) -> int:
-    """Run a tool's body: errors become one line on stderr and an exit code."""
+Work = Callable[[], int]
+"""The work of a tool, options bound; returns the exit code."""
+
+
+def parse(tool: str, command: Callable[..., Work], examples: Sequence[str], argv: Sequence[str] | None) -> Work | None:
+    """The work that a command line selects; None after --help. Raises ToolError for a wrong command line.
+
+    `examples`: one `command: explanation` each, Markdown.
+    """
+    app = typer.Typer(
+        add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )  # fmt: skip
+    app.command(epilog="\n\n".join(["Examples:", "", *(f"- {one}" for one in examples)]))(command)
     try:
-        code = body()
+        done = typer.main.get_command(app).main(argv, prog_name=tool, standalone_mode=False)
+    except _CommandLineError as error:
+        raise ToolError(f"{error.format_message()} (`{tool} --help` shows all options)") from None
+    return cast(Work, done) if callable(done) else None
+
+
+_CommandLineError = cast(type[typer.BadParameter], typer.BadParameter.__mro__[2])
+"""ClickException, which typer has under another name in each release."""
+
+
+def run(tool: str, command: Callable[..., Work], examples: Sequence[str], argv: Sequence[str] | None) -> int:
+    """Run a tool; an error becomes one line on stderr and an exit code."""
+    try:
+        work = parse(tool, command, examples, argv)
+        code = OK if work is None else work()
         sys.stdout.flush()
         return code
     except ToolError as error:
         print(f"{tool}: error: {error}", file=sys.stderr)
         return error.code
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
-    except BrokenPipeError:  # `mrc-stat | head`: nobody reads any more
+    except BrokenPipeError:  # the reader has gone, as in `mrc-stat | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
 

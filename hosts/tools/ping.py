@@ -1,6 +1,6 @@
-"""mrc-ping: EV probes over every path to a peer, one line a path. Says which work, and which way one is dead.
+"""mrc-ping: EV probes over every path to a peer, one line per path: alive, or dead on the way out or back.
 
-A path has two directions. The first answer to a probe comes back over the path itself; without it the probe is asked
+A path has two directions. The first answer to a probe comes back over the path itself; without it the probe is sent
 again, and that answer comes back another way (hosts/engine/paths/ack_paths.py). So `out` counts probes that are known
 to have arrived at the peer, `back` those whose answer came over the same path.
 """
@@ -11,29 +11,29 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from hosts.agent.path_health import address_of, uplink_of
 from hosts.tools import common
-from hosts.tools.common import Event
+from hosts.tools.common import Event, Work
 from topologies.plan import Host, Plan
 
 TOOL = "mrc-ping"
 SCHEMA = "mrc-ping/2"
-EXAMPLES = """\
-  mrc-ping h2                     4 probes on each path to h2, inside a host
-  mrc-ping --from h0 h2           the same from outside
-  mrc-ping h2 -c 0                until Ctrl-C
-  mrc-ping h2 -c 20 -i 0.05       20 probes a path, every 50 ms
-  mrc-ping h2 --json              for programs
-
-A probe needs no QP and disturbs none. Exit code 0: every path works both ways; 1: one does not, out or back.
-"""
+EXAMPLES = (
+    "`mrc-ping h2`: 4 probes on each path to h2, inside a host",
+    "`mrc-ping --from h0 h2`: the same from outside",
+    "`mrc-ping h2 -c 0`: until Ctrl-C",
+    "`mrc-ping h2 -c 20 -i 0.05`: 20 probes a path, every 50 ms",
+    "`mrc-ping h2 --json`: for programs",
+)
 
 
 @dataclass
 class PathReport:
-    """What became of the probes of one path. Times in seconds."""
+    """Probe statistics of one path. Times in seconds."""
 
     ev: int
     plane: int
@@ -95,28 +95,6 @@ def reports_for(plan: Plan, source: Host, peer: Host, evs: Iterable[Sequence[int
     }  # fmt: skip
 
 
-def arguments(argv: list[str] | None) -> Any:
-    made = common.parser(TOOL, "Probe every path to another host.", EXAMPLES)
-    made.add_argument("peer", metavar="PEER", help="host to probe, such as h2")
-    common.add_source(made)
-    made.add_argument(
-        "-c",
-        "--count",
-        type=common.int_type(0),
-        default=4,
-        metavar="N",
-        help="probes on each path (4); 0 = until Ctrl-C",
-    )
-    made.add_argument(
-        "-i", "--interval", type=common.seconds_type, default=0.2, metavar="S", help="seconds between them (0.2)"
-    )
-    made.add_argument(
-        "-W", "--timeout", type=common.seconds_type, default=1.0, metavar="S", help="wait for an answer (1)"
-    )
-    made.add_argument("-v", "--verbose", action="store_true", help="also a line for each probe")
-    return made.parse_args(argv)
-
-
 def table(reports: list[PathReport]) -> str:
     """One line a path, and a summary."""
     path_width = max([4, *(len(" ".join(one.nodes)) for one in reports)])
@@ -166,33 +144,59 @@ def probe_line(event: Event) -> str:
     return f" probe {event['round']}  EV {event['ev']:#06x}  plane {event['plane']}  {what}"
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The console script; its exit code (hosts/tools/common.py)."""
+def command(
+    peer: Annotated[str, typer.Argument(metavar="PEER", help="Host to probe, such as h2.", show_default=False)],
+    source: common.Source = None,
+    count: Annotated[
+        int,
+        common.option(
+            "-c", "--count", parser=common.int_type(0), metavar="N", help="Probes on each path (4); 0: until Ctrl-C."
+        ),
+    ] = 4,
+    interval: Annotated[
+        float,
+        common.option(
+            "-i", "--interval", parser=common.seconds_type, metavar="S", help="Seconds between probes (0.2)."
+        ),
+    ] = 0.2,
+    timeout: Annotated[
+        float,
+        common.option(
+            "-W", "--timeout", parser=common.seconds_type, metavar="S", help="Seconds to wait for an answer (1)."
+        ),
+    ] = 1.0,
+    verbose: Annotated[bool, common.option("-v", "--verbose", help="Print a line for each probe too.")] = False,
+    run_dir: common.RunDir = None,
+    as_json: common.Json = False,
+) -> Work:
+    """Probe every path to another host.
 
-    def body() -> int:
-        given = arguments(argv)
-        place = common.find_place(given)
-        peer = place.peer(given.peer)
+    A probe needs no QP and disturbs none. Exit code 0: every path works both ways; 1: one does not, out or back.
+    """
+
+    def work() -> int:
+        place = common.find_place(TOOL, run_dir, source)
+        target = place.peer(peer)
         reports: dict[int, PathReport] = {}
 
         def on_begin(begun: Event) -> None:
-            reports.update(reports_for(place.plan, place.host, peer, begun["evs"]))
-            if not given.json:
-                times = f"{given.count} probe{'s' * (given.count > 1)} each" if given.count else "until Ctrl-C"
-                print(f"EV probes from {place.host.name} to {peer.name}: {len(reports)} paths, {times}", flush=True)
+            reports.update(reports_for(place.plan, place.host, target, begun["evs"]))
+            if not as_json:
+                times = f"{count} probe{'s' * (count > 1)} each" if count else "until Ctrl-C"
+                print(f"EV probes from {place.host.name} to {target.name}: {len(reports)} paths, {times}", flush=True)
 
         def on_event(event: Event) -> None:
             reports[event["ev"]].count(event)
-            if given.verbose and not given.json:
+            if verbose and not as_json:
                 print(probe_line(event), flush=True)
 
         fields = {
-            "peer": peer.name, "count": given.count, "interval_s": given.interval, "wait_s": given.timeout,
+            "peer": target.name, "count": count, "interval_s": interval, "wait_s": timeout,
         }  # fmt: skip
         end = common.conduct(place, "ev_sweep", fields, on_begin, on_event)
         paths = list(reports.values())
-        if given.json:
-            document = {"schema": SCHEMA, "host": place.host.name, "peer": peer.name, "state": end["state"]}
+        if as_json:
+            document = {"schema": SCHEMA, "host": place.host.name, "peer": target.name, "state": end["state"]}
             print(json.dumps({**document, "paths": [one.to_json() for one in paths]}, indent=2))
         else:
             print(table(paths))
@@ -201,7 +205,12 @@ def main(argv: list[str] | None = None) -> int:
             code = common.OK
         return common.FAILED if code == common.OK and any(one.out_lost or one.back_lost for one in paths) else code
 
-    return common.run(TOOL, body)
+    return work
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The console script; its exit code (hosts/tools/common.py)."""
+    return common.run(TOOL, command, EXAMPLES, argv)
 
 
 if __name__ == "__main__":

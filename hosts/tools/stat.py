@@ -1,4 +1,4 @@
-"""mrc-stat: live QPs, EV states and counters of one host or of all, once or again and again."""
+"""mrc-stat: live QPs, EV states and counters of one host or of all, once or periodically."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
 
 from hosts.tools import common
-from hosts.tools.common import Event, ToolError, megabits
+from hosts.tools.common import Event, ToolError, Work, megabits
 from ipc.rpc import JsonlClient, JsonlError
 from ipc.rundir import RunFiles
 from topologies.plan import Plan, PlanError
 
 TOOL = "mrc-stat"
 SCHEMA = "mrc-stat/1"
-EXAMPLES = """\
-  mrc-stat                  this host, inside one; all hosts from outside
-  mrc-stat h0               one host
-  mrc-stat h0 -e            with the state of every EV of every QP
-  mrc-stat h0 -i 1          again every second, with rates; Ctrl-C ends it
-  mrc-stat h0 -i 0.5 -c 10 --json    ten looks, one JSON document a line
-"""
+EXAMPLES = (
+    "`mrc-stat`: this host, inside one; all hosts from outside",
+    "`mrc-stat h0`: one host",
+    "`mrc-stat h0 -e`: with the state of every EV of every QP",
+    "`mrc-stat h0 -i 1`: again every second, with rates; Ctrl-C ends it",
+    "`mrc-stat h0 -i 0.5 -c 10 --json`: ten looks, one JSON document a line",
+)
 CLEAR = "\x1b[H\x1b[J"
 QP_COUNTERS = (
     "sent", "retransmitted", "lost", "timeouts", "trimmed", "trimmed_lasthop", "marked", "refused", "bytes_sent",
@@ -32,22 +35,11 @@ QP_COUNTERS = (
 PORT_COUNTERS = ("tx_packets", "tx_bytes", "rx_packets", "rx_bytes")
 
 
-def arguments(argv: list[str] | None) -> Any:
-    made = common.parser(TOOL, "Live QPs, EV states and counters.", EXAMPLES)
-    made.add_argument("host", nargs="?", metavar="HOST", help="such as h0 (default: the one we are in, else all)")
-    made.add_argument(
-        "-i", "--interval", type=common.seconds_type, metavar="S", help="again every S seconds, with rates"
-    )
-    made.add_argument("-c", "--count", type=common.count_type, metavar="N", help="looks, with -i (until Ctrl-C)")
-    made.add_argument("-e", "--evs", action="store_true", help="every EV of every QP")
-    return made.parse_args(argv)
-
-
-# ---- what is shown ------------------------------------------------------------------------------------------
+# ---- contents -------------------------------------------------------------------------------------------
 
 
 def sample(status: Event) -> Event:
-    """The part of an agent's `status` that is shown; counters since the start of the agent, or of the QP."""
+    """The displayed part of an agent's `status`; counters since the start of the agent, or of the QP."""
     return {
         "host": status["host"],
         "t": status["t"],
@@ -199,11 +191,11 @@ def _ev_line(plan: Plan, host: str, peer: str, ev: Event) -> str:
     )
 
 
-# ---- looking ------------------------------------------------------------------------------------------------
+# ---- sampling -----------------------------------------------------------------------------------------------
 
 
 class Hosts:
-    """The agents that are asked, and what they said last."""
+    """The agents to sample, and the last sample of each."""
 
     def __init__(self, clients: dict[str, JsonlClient], *, one: bool) -> None:
         self._clients = clients
@@ -211,7 +203,7 @@ class Hosts:
         self._before: dict[str, Event] = {}
 
     def look(self) -> list[Event]:
-        """All hosts now. Of several, one that does not answer is shown with its `error`. Raises ToolError."""
+        """A sample of all hosts; one of several that does not answer has its `error`. Raises ToolError."""
         out = []
         for name, client in self._clients.items():
             try:
@@ -228,52 +220,84 @@ class Hosts:
         return out
 
 
-def show(hosts: list[Event], given: Any, plan: Plan) -> None:
-    """Print one look."""
-    if given.json:
+@dataclass(frozen=True)
+class OutputStyle:
+    """Form of the output. `again`: one sample of several."""
+
+    as_json: bool
+    evs: bool
+    again: bool
+
+
+def show(hosts: list[Event], style: OutputStyle, plan: Plan) -> None:
+    """Print one sample."""
+    if style.as_json:
         for host in hosts:
-            if not given.evs:
+            if not style.evs:
                 for qp in host.get("qps", ()):
                     del qp["evs"]
         document = {"schema": SCHEMA, "hosts": hosts}
-        print(json.dumps(document, indent=None if given.interval else 2), flush=True)
+        print(json.dumps(document, indent=None if style.again else 2), flush=True)
         return
-    blocks = [h["error"] if "error" in h else text(h, evs=given.evs, plan=plan) for h in hosts]
-    top = CLEAR if given.interval and sys.stdout.isatty() else ""
+    blocks = [h["error"] if "error" in h else text(h, evs=style.evs, plan=plan) for h in hosts]
+    top = CLEAR if style.again and sys.stdout.isatty() else ""
     print(top + "\n".join(blocks), flush=True)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The console script; its exit code (hosts/tools/common.py)."""
+def command(
+    host: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[HOST]", help="Such as h0 (default: the host we are in, else all).", show_default=False
+        ),
+    ] = None,
+    interval: Annotated[
+        float | None,
+        common.option("-i", "--interval", parser=common.seconds_type, metavar="S", help="Every S seconds, with rates."),
+    ] = None,
+    count: Annotated[
+        int | None,
+        common.option("-c", "--count", parser=common.count_type, metavar="N", help="Samples, with -i (until Ctrl-C)."),
+    ] = None,
+    evs: Annotated[bool, common.option("-e", "--evs", help="Every EV of every QP.")] = False,
+    run_dir: common.RunDir = None,
+    as_json: common.Json = False,
+) -> Work:
+    """Live QPs, EV states and counters."""
+    style = OutputStyle(as_json=as_json, evs=evs, again=interval is not None)
 
-    def body() -> int:
-        given = arguments(argv)
-        if given.count and not given.interval:
+    def work() -> int:
+        if count and not interval:
             raise ToolError("-c goes with -i: how often to look")
-        run_dir = common.run_dir_of(given)
-        plan = common.load_plan(run_dir)
-        name = given.host or common.this_host(plan)
+        folder = common.run_dir_of(run_dir)
+        plan = common.load_plan(folder)
+        name = host or common.this_host(plan)
         try:
             names = [plan.host(name).name] if name else [host.name for host in plan.hosts]
         except PlanError as error:
             raise ToolError(str(error)) from error
-        clients = {one: JsonlClient(RunFiles(run_dir).agent_socket(one), name=one) for one in names}
+        clients = {one: JsonlClient(RunFiles(folder).agent_socket(one), name=one) for one in names}
         hosts = Hosts(clients, one=name is not None)
-        looks = given.count
+        looks = count
         try:
-            show(hosts.look(), given, plan)
-            while given.interval and (looks is None or looks > 1):
-                time.sleep(given.interval)
-                show(hosts.look(), given, plan)
+            show(hosts.look(), style, plan)
+            while interval and (looks is None or looks > 1):
+                time.sleep(interval)
+                show(hosts.look(), style, plan)
                 looks = None if looks is None else looks - 1
         except KeyboardInterrupt:
-            return common.INTERRUPTED if not given.interval else common.OK
+            return common.INTERRUPTED if not interval else common.OK
         finally:
             for client in clients.values():
                 client.close()
         return common.OK
 
-    return common.run(TOOL, body)
+    return work
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The console script; its exit code (hosts/tools/common.py)."""
+    return common.run(TOOL, command, EXAMPLES, argv)
 
 
 if __name__ == "__main__":

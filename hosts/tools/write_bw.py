@@ -1,47 +1,29 @@
-"""mrc-write-bw: bandwidth of RDMA writes from one host to another, as perftest's ib_write_bw tells it."""
+"""mrc-write-bw: bandwidth of RDMA writes from one host to another, in the manner of perftest's ib_write_bw."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import Annotated
 
 from hosts.tools import common
-from hosts.tools.common import Event, ToolError, megabits, planes_text
+from hosts.tools.common import Event, ToolError, Work, megabits, planes_text
 
 TOOL = "mrc-write-bw"
 SCHEMA = "mrc-write-bw/1"
-EXAMPLES = """\
-  mrc-write-bw h2                       1000 writes of 64 KiB on one QP, inside a host
-  mrc-write-bw --from h0 h2 -D 10 -i 1  ten seconds, a line every second, from outside
-  mrc-write-bw h2 -a                    all sizes from 2 B to 8 MiB
-  mrc-write-bw h2 -q 4 -b -D 5          four QPs, both directions at once
-  mrc-write-bw h2 --rocev2              the same over RoCEv2 RC: one path, Go-Back-N
-  mrc-write-bw h2 -s 1M -n 500 --json   for programs
-
-Bandwidths count payload. BW peak is the highest over any 100 ms; with -b all rates are the sum of both directions.
-Ctrl-C ends the test and tells what was measured so far.
-"""
+EXAMPLES = (
+    "`mrc-write-bw h2`: 1000 writes of 64 KiB on one QP, inside a host",
+    "`mrc-write-bw --from h0 h2 -D 10 -i 1`: ten seconds, a line every second, from outside",
+    "`mrc-write-bw h2 -a`: all sizes from 2 B to 8 MiB",
+    "`mrc-write-bw h2 -q 4 -b -D 5`: four QPs, both directions at once",
+    "`mrc-write-bw h2 --rocev2`: the same over RoCEv2 RC: one path, Go-Back-N",
+    "`mrc-write-bw h2 -s 1M -n 500 --json`: for programs",
+)
 RULE = "-" * 100
 
 
-def arguments(argv: list[str] | None) -> Any:
-    made = common.parser(TOOL, "Bandwidth of RDMA writes to another host.", EXAMPLES)
-    common.add_test_options(made, size=65536, warm_up=8)
-    made.add_argument("-q", "--qp", type=common.count_type, default=1, metavar="N", help="queue pairs (1)")
-    made.add_argument(
-        "-t", "--tx-depth", type=common.count_type, metavar="N",
-        help="writes of a QP that are posted at a time (128, fewer for large ones)",
-    )  # fmt: skip
-    made.add_argument("-b", "--bidirectional", action="store_true", help="write in both directions at once")
-    made.add_argument(
-        "-i", "--interval", type=common.seconds_type, metavar="S", help="print a line every S seconds, at least 0.05"
-    )
-    return made.parse_args(argv)
-
-
 def header(begun: Event) -> str:
-    """What was set up."""
+    """Header of the table: transport, QPs, path MTU, paths."""
     direction = "both ways" if begun["bidirectional"] else "one way"
     depths = sorted(set(begun["depth"]))
     depth = str(depths[0]) if len(depths) == 1 else f"{depths[0]} to {depths[-1]}"
@@ -67,7 +49,7 @@ COLUMNS = (
 
 
 def row(result: Event) -> str:
-    """One line of the table, from what `total` gives."""
+    """One line of the table, of a result that `total` made."""
     rate = result["msg_rate_pps"]
     return (
         f" {result['bytes']:<10} {result['writes']:<12} {megabits(result['bw_peak_bps']):<15} "
@@ -77,7 +59,7 @@ def row(result: Event) -> str:
 
 
 def interval_row(event: Event) -> str:
-    """What happened between two looks."""
+    """One line of an interval."""
     received = f"   received {megabits(event['received_bps'])}" if event["received_bps"] else ""
     return (
         f" [{event['from_s']:6.2f} -{event['to_s']:6.2f} s]  {megabits(event['bw_bps']):>9} Mb/s{received}   "
@@ -98,7 +80,7 @@ def total(result: Event) -> Event:
 
 
 class Output:
-    """Prints a test as it goes, or gathers it for --json."""
+    """Output of a test: printed as it runs, or collected for --json."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
@@ -137,26 +119,78 @@ class Output:
             print(RULE)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The console script; its exit code (hosts/tools/common.py)."""
+def command(
+    peer: common.Peer,
+    source: common.Source = None,
+    size: Annotated[
+        int, common.option("-s", "--size", parser=common.size_type, metavar="N", help="Bytes of a write (65536).")
+    ] = 65536,
+    all_sizes: common.AllSizes = False,
+    iters: common.Iterations = None,
+    duration: common.Duration = None,
+    warm_up: Annotated[
+        int,
+        common.option(
+            "--warm-up", parser=common.int_type(0), metavar="N", help="Writes before the first one counts (8)."
+        ),
+    ] = 8,
+    mtu: common.Mtu = None,
+    transport: common.Transport = "mrc",
+    rocev2: common.RoCEv2 = False,
+    qps: Annotated[
+        int, common.option("-q", "--qp", parser=common.count_type, metavar="N", help="Queue pairs (1).")
+    ] = 1,
+    tx_depth: Annotated[
+        int | None,
+        common.option(
+            "-t",
+            "--tx-depth",
+            parser=common.count_type,
+            metavar="N",
+            help="Posted writes of a QP at a time (128, fewer for large ones).",
+        ),
+    ] = None,
+    bidirectional: Annotated[
+        bool, common.option("-b", "--bidirectional", help="Write in both directions at once.")
+    ] = False,
+    interval: Annotated[
+        float | None,
+        common.option(
+            "-i", "--interval", parser=common.seconds_type, metavar="S", help="A line every S seconds, at least 0.05."
+        ),
+    ] = None,
+    run_dir: common.RunDir = None,
+    as_json: common.Json = False,
+) -> Work:
+    """Bandwidth of RDMA writes to another host.
 
-    def body() -> int:
-        given = arguments(argv)
-        place = common.find_place(given)
-        place.peer(given.peer)
-        fields = {**common.test_fields(given), "qps": given.qp, "bidirectional": given.bidirectional}
-        if given.tx_depth is not None:
-            fields["depth"] = given.tx_depth
-        if given.interval is not None:
-            if given.interval < 0.05:
-                raise ToolError(f"-i {given.interval:g}: at least 0.05 s")
-            fields["interval_s"] = given.interval
-        output = Output(given.json)
+    Bandwidths count payload. BW peak is the highest over any 100 ms; with -b all rates are the sum of both directions.
+    Ctrl-C ends the test and prints the measurement so far.
+    """
+    transport = "rocev2" if rocev2 else transport
+    options = common.TestOptions(peer, size, all_sizes, iters, duration, warm_up, mtu, transport)
+
+    def work() -> int:
+        place = common.find_place(TOOL, run_dir, source)
+        place.peer(peer)
+        fields = {**options.fields(), "qps": qps, "bidirectional": bidirectional}
+        if tx_depth is not None:
+            fields["depth"] = tx_depth
+        if interval is not None:
+            if interval < 0.05:
+                raise ToolError(f"-i {interval:g}: at least 0.05 s")
+            fields["interval_s"] = interval
+        output = Output(as_json)
         end = common.conduct(place, "write_bw", fields, output.begin, output.event)
         output.end(end)
         return common.finish(end, TOOL)
 
-    return common.run(TOOL, body)
+    return work
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The console script; its exit code (hosts/tools/common.py)."""
+    return common.run(TOOL, command, EXAMPLES, argv)
 
 
 if __name__ == "__main__":

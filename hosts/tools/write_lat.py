@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import Annotated
 
 from hosts.tools import common
-from hosts.tools.common import Event
+from hosts.tools.common import Event, Work
 
 TOOL = "mrc-write-lat"
 SCHEMA = "mrc-write-lat/1"
-EXAMPLES = """\
-  mrc-write-lat h2                      1000 writes of 2 bytes, one at a time, inside a host
-  mrc-write-lat --from h0 h2 -s 4096    from outside, one full packet a write
-  mrc-write-lat h2 -a                   all sizes from 2 B to 8 MiB
-  mrc-write-lat h2 -D 10 --json         ten seconds, for programs
-
-Latency is that of a write as its poster sees it: from posting to completion, so one way there, the acknowledgment
-back, and the host software at both ends. (ib_write_lat tells half of a ping-pong.) Times are microseconds.
-Ctrl-C ends the test and tells what was measured so far.
-"""
+EXAMPLES = (
+    "`mrc-write-lat h2`: 1000 writes of 2 bytes, one at a time, inside a host",
+    "`mrc-write-lat --from h0 h2 -s 4096`: from outside, one full packet a write",
+    "`mrc-write-lat h2 -a`: all sizes from 2 B to 8 MiB",
+    "`mrc-write-lat h2 -D 10 --json`: ten seconds, for programs",
+)
 RULE = "-" * 127
 TIMES = ("t_min_us", "t_max_us", "t_typical_us", "t_avg_us", "t_stdev_us", "p99_us", "p99_9_us")
 COLUMNS = (
@@ -30,14 +26,8 @@ COLUMNS = (
 WIDTHS = (13, 13, 17, 13, 15, 13, 0)
 
 
-def arguments(argv: list[str] | None) -> Any:
-    made = common.parser(TOOL, "Latency of RDMA writes to another host, from posting to completion.", EXAMPLES)
-    common.add_test_options(made, size=2, warm_up=20)
-    return made.parse_args(argv)
-
-
 def header(begun: Event) -> str:
-    """What was set up."""
+    """Header of the table: transport, path MTU, QPNs."""
     (qp,) = begun["qps"]
     return "\n".join([
         RULE,
@@ -58,36 +48,66 @@ def row(result: Event) -> str:
     return f" {result['bytes']:<8} {result['writes']:<12} {cells}{lost}"
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The console script; its exit code (hosts/tools/common.py)."""
+def command(
+    peer: common.Peer,
+    source: common.Source = None,
+    size: Annotated[
+        int, common.option("-s", "--size", parser=common.size_type, metavar="N", help="Bytes of a write (2).")
+    ] = 2,
+    all_sizes: common.AllSizes = False,
+    iters: common.Iterations = None,
+    duration: common.Duration = None,
+    warm_up: Annotated[
+        int,
+        common.option(
+            "--warm-up", parser=common.int_type(0), metavar="N", help="Writes before the first one counts (20)."
+        ),
+    ] = 20,
+    mtu: common.Mtu = None,
+    transport: common.Transport = "mrc",
+    rocev2: common.RoCEv2 = False,
+    run_dir: common.RunDir = None,
+    as_json: common.Json = False,
+) -> Work:
+    """Latency of RDMA writes to another host, from posting to completion.
 
-    def body() -> int:
-        given = arguments(argv)
-        place = common.find_place(given)
-        place.peer(given.peer)
+    One way there, the acknowledgment back, and the host software at both ends, in microseconds. (ib_write_lat reports
+    half of a ping-pong.) Ctrl-C ends the test and prints the measurement so far.
+    """
+    transport = "rocev2" if rocev2 else transport
+    options = common.TestOptions(peer, size, all_sizes, iters, duration, warm_up, mtu, transport)
+
+    def work() -> int:
+        place = common.find_place(TOOL, run_dir, source)
+        place.peer(peer)
         begun: Event = {}
         results: list[Event] = []
 
         def on_begin(event: Event) -> None:
             begun.update(event)
-            if not given.json:
+            if not as_json:
                 print(header(event), flush=True)
 
         def on_event(event: Event) -> None:
             del event["event"]
             results.append(event)
-            if not given.json:
+            if not as_json:
                 print(row(event), flush=True)
 
-        end = common.conduct(place, "write_lat", common.test_fields(given), on_begin, on_event)
-        if given.json:
+        end = common.conduct(place, "write_lat", options.fields(), on_begin, on_event)
+        if as_json:
             document = {"schema": SCHEMA, **begun, "state": end["state"], "error": end["error"], "results": results}
             print(json.dumps(document, indent=2))
         else:
             print(RULE)
         return common.finish(end, TOOL)
 
-    return common.run(TOOL, body)
+    return work
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The console script; its exit code (hosts/tools/common.py)."""
+    return common.run(TOOL, command, EXAMPLES, argv)
 
 
 if __name__ == "__main__":

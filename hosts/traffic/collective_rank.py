@@ -101,7 +101,7 @@ class RankDriver:
     def _post(self, sends: list[Send]) -> None:
         for send in sends:
             link = self._links[send.peer]
-            whole = memoryview(self.rank.regions[send.region]).cast("B")
+            whole = self.rank.regions[send.region].data.cast("B")
             va, rkey = link.remote[send.to_region]
             size, item = send.count * ELEMENT.itemsize, ELEMENT.itemsize
             each = -(-size // len(link.qps) // item) * item

@@ -163,7 +163,10 @@ class _Ring(Rank):
         return [] if self.done else [self._send(self._next)]
 
     def _sum(self) -> np.ndarray:
-        return np.sum([self._input(rank) for rank in range(self.ranks)], axis=0, dtype=ELEMENT)
+        total = np.zeros(self.elements, ELEMENT)
+        for rank in range(self.ranks):
+            total += self._input(rank)
+        return total
 
 
 class AllReduce(_Ring):
@@ -257,7 +260,7 @@ class _Mailbox(Rank):
         """Where the inbox of this iteration begins."""
         return self.iteration % 2 * self.elements
 
-    def _arrived(self, peer: int, step: int) -> list[Send]:
+    def _arrived(self, peer: int, _step: int) -> list[Send]:
         if peer not in self._missing:
             raise CollectiveError(f"{self.kind}: rank {self.rank} waits for {sorted(self._missing)}, got {peer}")
         self._missing.discard(peer)

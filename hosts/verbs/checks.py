@@ -24,6 +24,13 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
+def required(value: T | None, name: str, what: str) -> T:
+    """An attribute that `what` cannot do without. Raises VerbsError when it is None."""
+    if value is None:
+        raise VerbsError(f"{what}: {name} is not set")
+    return value
+
+
 def number(what: str, value: Any, low: int, high: int) -> int:
     """A whole number in a range."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, IntFlag
 from typing import Any
@@ -179,7 +180,13 @@ def number_of(profile_id: Any, what: str) -> int:
     return number(f"{what} id", profile_id, 0, (1 << 64) - 1)
 
 
-def listed(items: Any) -> str:
+def name_of(value: Enum | None) -> str:
+    """The name of an attribute's value for a message; `not set` without one."""
+    return "not set" if value is None else value.name
+
+
+def listed(items: Iterable[object]) -> str:
+    """Items for a message, separated by commas; `none` when there are none."""
     return ", ".join(map(str, items)) or "none"
 
 
@@ -196,6 +203,7 @@ def moved(old: ProfileState, new: ProfileState | None, what: str) -> ProfileStat
 
 
 def may_change(old: ProfileState, new: ProfileState | None, what: str, **changes: Any) -> None:
+    """Check that the attributes in `changes` may be set on the way from `old` to `new`. Raises VerbsError."""
     given = [name for name, value in changes.items() if value is not None]
     if given and old is ONLINE:
         raise VerbsError(f"{what} is ONLINE: take it OFFLINE to change {', '.join(given)}", errno.EBUSY)

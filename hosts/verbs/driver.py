@@ -77,12 +77,12 @@ class Driver(ABC):
     def resolve(self, gid: str) -> str:
         """The peer (as the engine calls it) that has this address, or this name. Raises LocalError for an unknown."""
 
-    def check_ev(self, peer: str, ev: int, plane: int) -> str | None:
-        """Why this EV cannot lead to `peer`; None when it can, or when nobody knows."""
+    def check_ev(self, _peer: str, _ev: int, _plane: int) -> str | None:
+        """Why an EV of a plane cannot lead to a peer; None when it can, or when the driver cannot tell."""
         return None
 
-    def port_up(self, plane: int) -> bool:
-        """The port has a link and is enabled."""
+    def port_up(self, _plane: int) -> bool:
+        """The port of a plane has a link and is enabled."""
         return True
 
     def set_port(self, plane: int, enabled: bool) -> None:

@@ -135,6 +135,8 @@ class WcOpcode(IntEnum):
 
 
 class WcFlags(IntFlag):
+    """Valid optional fields of a completion."""
+
     IBV_WC_WITH_IMM = 1 << 1
 
 
@@ -166,6 +168,8 @@ class EventType(IntEnum):
 
 
 class PortState(IntEnum):
+    """State of a port (ibverbs values; those that can occur)."""
+
     IBV_PORT_DOWN = 1
     IBV_PORT_ACTIVE = 4
 

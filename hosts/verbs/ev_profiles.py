@@ -34,6 +34,7 @@ from hosts.verbs.control_types import (
     listed,
     may_change,
     moved,
+    name_of,
     number_of,
     room_in,
 )
@@ -279,10 +280,10 @@ class EvProfileTable:
             self._set_state(profile, self._member(profile, entry.ev), entry.state)
             return
         if profile.attr.mode is not EvMode.EXPLICIT:
-            raise VerbsError(f"EV profile {profile.id} is {profile.attr.mode.name}: only EXPLICIT ones are written")
+            raise VerbsError(f"EV profile {profile.id} is {name_of(profile.attr.mode)}: only EXPLICIT ones are written")
         if profile.attr.state is not OFFLINE:
             raise VerbsError(
-                f"EV profile {profile.id} is {profile.attr.state.name}: EVs are replaced OFFLINE", errno.EBUSY
+                f"EV profile {profile.id} is {name_of(profile.attr.state)}: EVs are replaced OFFLINE", errno.EBUSY
             )
         old, new = self._member(profile, entry.ev), entry.ev_new
         if new != EV_UNPOPULATED:
@@ -373,7 +374,8 @@ class EvProfileTable:
         profile = self._profiles[ev_profile_id or AUTO_PROFILE]
         if profile.attr.mode is EvMode.AUTO:
             return list(driver.evs(peer))
-        wrong, pairs = "", {}
+        wrong = ""
+        pairs: dict[int, int] = {}
         for entry in profile.entries:
             ev, plane = self.engine_ev(profile.attr, entry)
             problem = driver.check_ev(peer, ev, plane)

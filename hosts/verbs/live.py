@@ -160,7 +160,7 @@ class LiveDriver(PlanDriver):
             raise VerbsError(f"{interface}: cannot set it {'up' if enabled else 'down'}: {error.strerror}") from None
 
     def fileno(self) -> int:
-        return self._selector.fileno()  # type: ignore[attr-defined]
+        return self._selector.fileno()
 
     def kick(self) -> None:
         if not self._kicked:

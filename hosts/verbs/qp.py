@@ -28,7 +28,7 @@ from hosts.verbs.attributes import (
     given,
     given_mrc,
 )
-from hosts.verbs.checks import choice, flags, iterable, number, record, records, shown
+from hosts.verbs.checks import choice, flags, iterable, number, record, records, required, shown
 from hosts.verbs.context import DeviceContext
 from hosts.verbs.control import Controller
 from hosts.verbs.cq import CompletionQueue, WorkCompletion
@@ -178,19 +178,20 @@ class QueuePair:
         elif old is QpState.INIT:
             self._connect(attr, mrc, now, what)
         elif old is QpState.RTR:
-            self.engine.begin_sending(attr.sq_psn, mrc.mpr * UNIT_MPR, self._config(attr, mrc))
+            psn, mpr = required(attr.sq_psn, "sq_psn", what), required(mrc.mpr, "mpr", what)
+            self.engine.begin_sending(psn, mpr * UNIT_MPR, self._config(attr, mrc, what))
         elif mrc.mpr_dest != self._mrc_attr.mpr_dest:
-            self.engine.set_mpr(mrc.mpr_dest * UNIT_MPR)
+            self.engine.set_mpr(required(mrc.mpr_dest, "mpr_dest", what) * UNIT_MPR)
         self.remote_write = bool((attr.qp_access_flags or 0) & AccessFlags.IBV_ACCESS_REMOTE_WRITE)
         self.state, self._attr, self._mrc_attr = new, attr, mrc
         self.context.after_call()
 
-    def _config(self, attr: QpAttr, mrc: MrcQpAttr) -> Config:
+    def _config(self, attr: QpAttr, mrc: MrcQpAttr, what: str) -> Config:
         """The device's configuration with what this QP's attributes say."""
         base = self.context.config
         changes: dict[str, Any] = {
             "pmtu_bytes": attr.path_mtu,
-            "mpr_packets": mrc.mpr_dest * UNIT_MPR,
+            "mpr_packets": required(mrc.mpr_dest, "mpr_dest", what) * UNIT_MPR,
             "max_wimm": mrc.max_wimm_dest,
             "dynamic_mpr": _dynamic(mrc),
             "timeout": mrc.timeout,
@@ -202,21 +203,22 @@ class QueuePair:
 
     def _connect(self, attr: QpAttr, mrc: MrcQpAttr, now: float, what: str) -> None:
         context, controller = self.context, self._controller
-        if attr.path_mtu > context.config.pmtu_bytes:
-            raise VerbsError(f"{what}: path_mtu = {attr.path_mtu}: this device has at most {context.config.pmtu_bytes}")
-        peer = context.driver.resolve(attr.ah_attr.dgid)
+        path_mtu = required(attr.path_mtu, "path_mtu", what)
+        if path_mtu > context.config.pmtu_bytes:
+            raise VerbsError(f"{what}: path_mtu = {path_mtu}: this device has at most {context.config.pmtu_bytes}")
+        peer = context.driver.resolve(required(attr.ah_attr, "ah_attr", what).dgid)
         cap = mrc.cap or MrcQpCap(0)
         remote = QpAttributes(
-            qpn=attr.dest_qp_num,
-            psn=attr.rq_psn,
-            pmtu_bytes=attr.path_mtu,
-            mpr_packets=mrc.mpr_dest * UNIT_MPR,  # until RTS says what the peer's is
+            qpn=required(attr.dest_qp_num, "dest_qp_num", what),
+            psn=required(attr.rq_psn, "rq_psn", what),
+            pmtu_bytes=path_mtu,
+            mpr_packets=required(mrc.mpr_dest, "mpr_dest", what) * UNIT_MPR,  # until RTS says what the peer's is
             max_wimm=0xFFFF,  # MRC_QP_MAX_WIMM is checked here
             trim_nack=not cap & MrcQpCap.TRIM_NACK_DEST_UNSUPPORTED,
             dynamic_mpr=_dynamic(mrc),
         )
         evs = controller.ev_profiles.evs_for(mrc.ev_profile_id, peer, what)
-        config = self._config(attr, mrc)
+        config = self._config(attr, mrc, what)
         if mrc.cc_profile_id:
             controller.cc_profiles.check(mrc.cc_profile_id, what)
             self.engine.set_cc_profile(controller.cc_profiles.engine_id(mrc.cc_profile_id))

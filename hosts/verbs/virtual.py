@@ -166,10 +166,10 @@ class VirtualDriver(Driver):
     def step(self, deadline: float | None) -> bool:
         return self.wire.step(deadline)
 
-    def evs(self, peer: str) -> list[tuple[int, int]]:
+    def evs(self, _peer: str) -> list[tuple[int, int]]:
         return [(p << 8 | uplink, p) for p in range(self.planes) for uplink in range(self.wire.uplinks)]
 
-    def check_ev(self, peer: str, ev: int, plane: int) -> str | None:
+    def check_ev(self, _peer: str, ev: int, plane: int) -> str | None:
         if ev >> 8 & 0xFF != plane or ev & 0xFF >= self.wire.uplinks:
             return f"EV {ev:#06x} is no path of plane {plane} (plane << 8 | uplink, {self.wire.uplinks} uplinks)"
         return None

@@ -19,7 +19,7 @@ from hosts.engine.config import Config
 from hosts.engine.connection import Context, TxCredit
 from hosts.engine.errors import LocalError
 from hosts.engine.events import Event
-from hosts.engine.memory import EngineMemoryRegion, Memory
+from hosts.engine.memory import EngineMemoryRegion, WritableMemory
 from hosts.engine.paths.peer_table import PeerTable
 from hosts.engine.qp import EngineQpState, EngineQueuePair, QpAttributes
 from hosts.engine.rocev2.rc_counters import RcCounters
@@ -50,7 +50,7 @@ class RcQueuePair(EngineQueuePair):
     counters: RcCounters
 
     def __init__(
-        self, qpn: int, psn: int, planes: int, config: Config, settings: RcConfig, memory: Memory, peers: PeerTable,
+        self, qpn: int, psn: int, planes: int, config: Config, settings: RcConfig, memory: WritableMemory, peers: PeerTable,
         events: list[Event], rng: Random,
     ) -> None:  # fmt: skip
         super().__init__(qpn, psn, planes, config, memory, peers, events, rng)

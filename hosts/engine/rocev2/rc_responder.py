@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from hosts.engine.connection import Context, TxCredit
 from hosts.engine.events import ReceiveFlushed, Status, WriteImmReceived
-from hosts.engine.memory import AccessError, Memory
+from hosts.engine.memory import AccessError, WritableMemory
 from hosts.engine.rocev2.rc_counters import RcCounters
 from hosts.engine.rocev2.rc_packets import (
     RC_END,
@@ -32,7 +32,7 @@ class RcResponder:
     """`path`: (EV, plane) our answers take. `receives`: ids of posted receives. `fail` as for MRC's Responder."""
 
     def __init__(
-        self, context: Context, counters: RcCounters, memory: Memory, settings: RcConfig, path: tuple[int, int],
+        self, context: Context, counters: RcCounters, memory: WritableMemory, settings: RcConfig, path: tuple[int, int],
         first_psn: int, receives: deque[int], fail: Callable[[Status, str, int | None, float], None],
     ) -> None:  # fmt: skip
         self._context, self._counters, self._memory, self._settings = context, counters, memory, settings

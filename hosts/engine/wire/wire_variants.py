@@ -60,7 +60,7 @@ class AnyCodec(Protocol):
     def encode(self, record: Any, addressing: Addressing) -> DecodedFrame: ...
     def decode(
         self, packet: bytes | memoryview, plane: int = 0, outer_traffic_class: int | None = None,
-        outer_label: int | None = None,
+        outer_label: int | None = None, /,
     ) -> Any: ...  # fmt: skip
 
 

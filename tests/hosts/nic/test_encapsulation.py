@@ -39,7 +39,7 @@ def scapy_nic_of(host, plan: Plan = PLAN) -> ScapyNic:
     """A scapy NIC without its sockets."""
     nic = ScapyNic.__new__(ScapyNic)
     Nic.__init__(nic, plan, host)
-    nic._codec = scapy_nic.ScapyCodec(Config())
+    nic._codec = nic._scapy_codec = scapy_nic.ScapyCodec(Config())
     nic._decapsulations = {p: Decapsulation(plan, host, p, nic._codec) for p in nic.ports}
     nic._hooks, nic._reported = [], set()
     return nic

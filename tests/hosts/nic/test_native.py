@@ -13,7 +13,7 @@ from hosts.engine.wire.codec import UDP_PORTS, Codec, WireError, write_size
 from hosts.engine.wire.packets import IMM_OPCODES, Nack, Opcode, Sack, Write
 from hosts.nic import native as native_module
 from hosts.nic.encapsulation import Decapsulation, Encapsulation
-from hosts.nic.native import NativeError, NativeMissing, build, load
+from hosts.nic.native import NativeError, NativeMissingError, build, load
 from topologies.plan import Plan
 
 PLAN = Plan(planes=2, racks=2, spines=2, hosts_per_rack=1)
@@ -25,7 +25,7 @@ WRITES = [Opcode(code) for code in range(Opcode.WRITE_FIRST, Opcode.WRITE_ONLY_I
 def compiled():
     try:
         return load()
-    except NativeMissing as error:
+    except NativeMissingError as error:
         pytest.skip(str(error))
 
 

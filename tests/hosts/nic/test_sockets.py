@@ -19,7 +19,7 @@ from hosts.nic import open_nic
 from hosts.nic.base import NicError
 from hosts.nic.encapsulation import Encapsulation
 from hosts.nic.fast import BACKLOG_FRAMES, FastNic
-from hosts.nic.native import NativeMissing, load
+from hosts.nic.native import NativeMissingError, load
 from hosts.nic.netlink import LinkWatcher
 from tests.cables import wait_until_up
 from topologies.plan import Plan
@@ -81,7 +81,7 @@ def namespace():
 def nic(request, namespace):
     try:
         module = load() if request.param == "compiled" else None
-    except NativeMissing as error:
+    except NativeMissingError as error:
         pytest.skip(str(error))
     with contextlib.closing(FastNic(PLAN, H0, Config(), module)) as opened:
         yield opened

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-from types import SimpleNamespace
+from dataclasses import replace
 
 import pytest
+import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,9 +62,9 @@ def test_size__with_units(text, size):
     assert common.size_type(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "K", "0", "-1", "1.5M", "x", "64KB", "٣", "9999999G"])
+@pytest.mark.parametrize("text", ["", "K", "0", "-1", "1.5M", "x", "64KB", "٣", "9999999G", "9" * 5000])
 def test_size__anything_else_says_what_would_do(text):
-    with pytest.raises(argparse.ArgumentTypeError, match="give bytes, such as 2, 4096, 64K or 1M"):
+    with pytest.raises(typer.BadParameter, match="give bytes, such as 2, 4096, 64K or 1M"):
         common.size_type(text)
 
 
@@ -73,25 +73,53 @@ def test_options__no_text_gives_a_traceback(text):
     for kind in (common.size_type, common.count_type, common.seconds_type):
         try:
             assert kind(text) > 0
-        except argparse.ArgumentTypeError as error:
+        except typer.BadParameter as error:
             assert "give " in str(error)
 
 
 def test_all_sizes__large_ones_are_written_fewer_times():
-    fields = common.test_fields(write_bw.arguments(["h2", "-a"]))
+    options = common.TestOptions("h2", 65536, True, None, None, 8, None, "mrc")
+    fields = options.fields()
     assert fields["sizes"][0] == 2 and fields["sizes"][-1] == 8 << 20
     assert fields["iterations"][0] == 1000 and fields["iterations"][-1] == 8
-    assert common.test_fields(write_bw.arguments(["h2", "-a", "-n", "7"]))["iterations"] == [7] * len(fields["sizes"])
-    assert "iterations" not in common.test_fields(write_bw.arguments(["h2", "-D", "2"]))
+    assert replace(options, iterations=7).fields()["iterations"] == [7] * len(fields["sizes"])
+    assert "iterations" not in replace(options, duration_s=2.0).fields()
+
+
+FULL = "--from h0 h2 -s 4K -D 1.5 --warm-up 0 -m 2048 --rocev2 -q 2 -t 9 -b -i 0.5 --json"
+FIELDS = {
+    "peer": "h2", "sizes": [4096], "warm_up": 0, "transport": "rocev2", "duration_s": 1.5, "pmtu": 2048, "qps": 2,
+    "bidirectional": True, "depth": 9, "interval_s": 0.5,
+}  # fmt: skip
+PLAIN = {"peer": "h2", "sizes": [65536], "warm_up": 8, "transport": "mrc", "iterations": [1000], "qps": 1}
+
+
+@pytest.mark.parametrize(("argv", "fields"), [(FULL, FIELDS), ("h2 --host h0", {**PLAIN, "bidirectional": False})])
+def test_options__reach_the_agent(run_dir, monkeypatch, argv, fields):
+    asked = []
+
+    def conduct(place, op, fields, *_):
+        asked.append((place.host.name, op, fields))
+        return {"state": "done", "error": None}
+
+    monkeypatch.setattr(common, "conduct", conduct)
+    assert write_bw.main(argv.split()) == common.OK
+    assert asked == [("h0", "write_bw", fields)]
+
+
+@pytest.mark.parametrize("argv", [[], ["h2", "h1"], ["h2", "--nonsense"], ["h2", "-n", "0"], ["h2", "-s", "64KB"]])
+def test_options__a_wrong_command_line_is_one_line(argv, capsys):
+    assert write_lat.main(argv) == common.WRONG
+    said = capsys.readouterr().err
+    assert said.startswith("mrc-write-lat: error: ") and "`mrc-write-lat --help`" in said and said.count("\n") == 1
 
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_help__has_examples(tool, capsys):
-    with pytest.raises(SystemExit) as ended:
-        TOOLS[tool].main(["--help"])
-    said = capsys.readouterr().out
-    assert ended.value.code == 0
-    assert said.startswith(f"usage: {tool}") and f"examples:\n  {tool} " in said
+    for option in ("--help", "-h"):
+        assert TOOLS[tool].main([option]) == common.OK
+        said = capsys.readouterr().out
+        assert f"Usage: {tool} [OPTIONS]" in said and f"{tool} " in said.partition("Examples:")[2]
 
 
 # ---- where --------------------------------------------------------------------------------------------------
@@ -108,10 +136,10 @@ def run_dir(tmp_path, monkeypatch):
 
 def test_run_dir__is_that_of_the_fabric(monkeypatch):
     monkeypatch.delenv("MRC_RUN_DIR", raising=False)
-    assert str(common.run_dir_of(SimpleNamespace(run_dir=None))) == rundir.DEFAULT_PATH
+    assert str(common.run_dir_of(None)) == rundir.DEFAULT_PATH
     monkeypatch.setenv("MRC_RUN_DIR", "/somewhere")
-    assert str(common.run_dir_of(SimpleNamespace(run_dir=None))) == "/somewhere"
-    assert str(common.run_dir_of(SimpleNamespace(run_dir="/else"))) == "/else"
+    assert str(common.run_dir_of(None)) == "/somewhere"
+    assert str(common.run_dir_of("/else")) == "/else"
 
 
 @pytest.mark.parametrize("tool", TOOLS)
