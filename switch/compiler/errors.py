@@ -65,7 +65,7 @@ def fail(location: Location, message: str) -> NoReturn:
     raise P4Error(location, message)
 
 
-def unsupported(location: Location, what: str, instead: str = "") -> NoReturn:
+def unsupported(location: Location | None, what: str, instead: str = "") -> NoReturn:
     """Refuse a construct by name: `what` reads as a noun (`varbit`, `header stacks`)."""
     plural = what.endswith("s") and not what.endswith("ss") and not what.startswith(("a ", "an ", "the "))
     hint = f" ({instead})" if instead else ""

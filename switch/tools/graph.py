@@ -44,6 +44,8 @@ class GraphError(Exception):
 
 @dataclass
 class Box:
+    """A box of the drawing."""
+
     number: int
     kind: str
     label: str
@@ -54,6 +56,8 @@ class Box:
 
 @dataclass
 class GraphGroup:
+    """A frame around boxes, with a title."""
+
     title: str
     boxes: list[Box] = field(default_factory=list)
     groups: list[GraphGroup] = field(default_factory=list)
@@ -77,12 +81,14 @@ def graph(program: ElaboratedProgram, only: str | None = None) -> str:
 
 
 def program_part(program: ElaboratedProgram, part: str) -> ControlInstance:
-    return program.parsing if part == "parser" else getattr(program, part)
+    """The instance that is one of PARTS."""
+    found: ControlInstance = program.parsing if part == "parser" else getattr(program, part)
+    return found
 
 
 def _find(program: ElaboratedProgram, name: str) -> ControlInstance:
     """An instance by its name for the control plane, or the name of what it is an instance of."""
-    found = {}
+    found: dict[str, ControlInstance] = {}
     todo = [program_part(program, part) for part in PARTS]
     while todo:
         one = todo.pop(0)
@@ -255,10 +261,11 @@ class _Drawing:
         condition, yes, no = node.condition, "true", "false"
         while isinstance(condition, tree.Unary) and condition.op == "!":
             condition, yes, no = condition.operand, no, yes
-        call = condition.base if isinstance(condition, tree.Member) and condition.name in ("hit", "miss") else None
-        if isinstance(call, tree.Call) and call.callee and call.callee.kind == "table":
+        asked = condition if isinstance(condition, tree.Member) and condition.name in ("hit", "miss") else None
+        call = asked.base if asked else None
+        if asked and isinstance(call, tree.Call) and call.callee and call.callee.kind == "table":
             at = self.table(call, loose, one)
-            if (condition.name == "hit") == (yes == "true"):
+            if (asked.name == "hit") == (yes == "true"):
                 yes, no = "hit", "miss"
             else:
                 yes, no = "miss", "hit"
@@ -310,19 +317,19 @@ class _Drawing:
         breaks, _ = self.loops.pop()
         return [(at, "done"), *breaks]
 
-    def _draw_break(self, node: tree.Break, loose: Loose, one: ControlInstance) -> Loose:
+    def _draw_break(self, _node: tree.Break, loose: Loose, _one: ControlInstance) -> Loose:
         self.loops[-1][0].extend(loose)
         return []
 
-    def _draw_continue(self, node: tree.Continue, loose: Loose, one: ControlInstance) -> Loose:
+    def _draw_continue(self, _node: tree.Continue, loose: Loose, _one: ControlInstance) -> Loose:
         self.join(loose, self.loops[-1][1])
         return []
 
-    def _draw_return(self, node: tree.Return, loose: Loose, one: ControlInstance) -> Loose:
+    def _draw_return(self, _node: tree.Return, loose: Loose, _one: ControlInstance) -> Loose:
         self.leaves[-1].extend((at, label or "return") for at, label in loose)
         return []
 
-    def _draw_exit(self, node: tree.Exit, loose: Loose, one: ControlInstance) -> Loose:
+    def _draw_exit(self, _node: tree.Exit, loose: Loose, _one: ControlInstance) -> Loose:
         self.exits += [(at, f"{label}, exit" if label else "exit") for at, label in loose]
         return []
 

@@ -13,7 +13,8 @@ way through the program: everything done so far is done again on a second device
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from operator import methodcaller
+from typing import Any, NoReturn
 
 from finsy.proto import p4i
 
@@ -130,15 +131,15 @@ class P4Switch:
         for command in parse_script(text, self.program.name):
             if command.word == "expect":
                 end = "$" if command.fields["exact"] else ""
-                self.expect(command.fields["port"], f"{command.fields['digits']}{end}")  # type: ignore[arg-type]
+                self.expect(command.fields["port"], f"{command.fields['digits']}{end}")
                 continue
             if command.word == "no_packet":
                 self.expect_nothing()
                 continue
             if command.word == "packet":
-                self.send(command.fields["port"], command.fields["data"])  # type: ignore[arg-type]
+                self.send(command.fields["port"], command.fields["data"])
                 continue
-            self._do(lambda run, command=command: run.command(command))
+            self._do(methodcaller("command", command))
             if self._run.report.failures:
                 self._fail("\n".join(self._run.report.failures))
 
@@ -147,7 +148,10 @@ class P4Switch:
     def counter(self, name: str, index: int | TableEntry = 0) -> CounterData:
         """A cell of a counter; for a direct counter give the entry that `add` returned."""
         if isinstance(index, TableEntry):
-            return self.device.read_one(index).counter  # type: ignore[return-value]
+            data = self.device.read_one(index).counter
+            if data is None:
+                self._fail("the table of this entry has no direct counter")
+            return data
         found = find(self.program.name, self._run.info.counters, name, "counter")
         return self.device.read_counter(found.preamble.id, index)[0][1]
 
@@ -189,7 +193,7 @@ class P4Switch:
         if len(self._steps) <= _REPEATED_MAX:
             self._steps.append(step)
 
-    def _fail(self, message: str) -> None:
+    def _fail(self, message: str) -> NoReturn:
         raise AssertionError(f"{self.program.name}: {message}\n\n{self.trace()}")
 
 
@@ -212,5 +216,6 @@ def _text(value: Value) -> str:
 def _key_text(value: Value, kind: int) -> str:
     if not isinstance(value, tuple):
         return _text(value)
-    sign = {p4i.MatchField.LPM: "/", p4i.MatchField.RANGE: ".."}.get(kind, "&&&")
+    signs: dict[int, str] = {p4i.MatchField.LPM: "/", p4i.MatchField.RANGE: ".."}
+    sign = signs.get(kind, "&&&")
     return f"{_text(value[0])}{sign}{_text(value[1])}"

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 
 class StfError(Exception):
@@ -40,7 +41,7 @@ class Command:
 
     where: str
     word: str
-    fields: dict[str, object] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)
     text: str = ""
 
 
@@ -57,12 +58,13 @@ def read_script(path: Path) -> list[Command]:
 
 def parse_script(text: str, name: str = "<stf>") -> list[Command]:
     """The commands of a text; `name` stands for the file in messages. Raises StfError."""
-    out, macros = [], {}
+    out: list[Command] = []
+    macros: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         where = f"{name}:{number}"
         line = line.partition("#")[0].strip()
         for macro, data in macros.items():
-            line = re.sub(rf"\{{{macro}\}}", lambda _, data=data: data, line)
+            line = line.replace(f"{{{macro}}}", data)
         if not line:
             continue
         left = re.search(r"\{\w*\}", line)
@@ -331,7 +333,7 @@ def _advance(where: str, rest: str) -> dict[str, object]:
     return {"seconds": seconds(where, rest) if rest else None}
 
 
-def _nothing(where: str, rest: str) -> dict[str, object]:
+def _nothing(_where: str, _rest: str) -> dict[str, object]:
     return {}
 
 

@@ -86,6 +86,7 @@ def written(where: str, text: str, what: str) -> tuple[int, int]:
 
 
 def size(bits: int) -> int:
+    """Bytes that hold so many bits."""
     return (bits + 7) // 8
 
 

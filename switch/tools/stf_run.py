@@ -108,7 +108,7 @@ class StfRun:
             self.report.packets_out += 1
             self.out.setdefault(port, []).append(frame)
 
-    def _do_packet(self, command: Command, port: int, data: bytes) -> None:
+    def _do_packet(self, _command: Command, port: int, data: bytes) -> None:
         self.packet(port, data)
 
     def packet(self, port: int, data: bytes) -> None:
@@ -118,7 +118,7 @@ class StfRun:
         self.device.inject(port, data, self.now_ns)
         self._collect(self.device.advance(self.now_ns))
 
-    def _do_expect(self, command: Command, port: int, **rest: Any) -> None:
+    def _do_expect(self, command: Command, port: int, **_rest: Any) -> None:
         self.report.checks += 1
         self.named.add(port)
         self.expected.setdefault(port, []).append(command)
@@ -165,7 +165,7 @@ class StfRun:
                 if at >= len(frames):
                     self.fail(command, f"port {port} sent {len(frames)} of the {len(wanted)} packets expected of it")
                     break
-                found = difference(command.fields["digits"], command.fields["exact"], frames[at])  # type: ignore[arg-type]
+                found = difference(command.fields["digits"], command.fields["exact"], frames[at])
                 if found:
                     self.fail(command, f"packet {at + 1} of port {port} {found}")
             for at in range(len(wanted), len(frames)):
@@ -220,7 +220,7 @@ class StfRun:
         run = action_call(command.where, self.info, [one.id for one in found.action_refs], action)
         self.device.modify(TableEntry(found.preamble.id, (), run, is_default=True))
 
-    def _do_remove(self, command: Command) -> None:
+    def _do_remove(self, _command: Command) -> None:
         """`remove all`: every entry of every table that may be changed."""
         const = {one.preamble.id for one in self.info.tables if one.is_const_table}
         for entry in self.device.read():
@@ -240,7 +240,7 @@ class StfRun:
         exists = any(True for _ in self.device.read_groups(found.preamble.id, id))
         (self.device.modify_group if exists else self.device.insert_group)(group)
 
-    def _do_port(self, command: Command, port: int, up: bool) -> None:
+    def _do_port(self, _command: Command, port: int, up: bool) -> None:
         self.device.set_port_up(port, up)
 
     def _do_meter(self, command: Command, name: str, index: int, config: list[int]) -> None:
@@ -269,16 +269,16 @@ class StfRun:
 
     # ---- multicast groups and clone sessions
 
-    def _do_mirroring_add(self, command: Command, session: int, port: int) -> None:
+    def _do_mirroring_add(self, _command: Command, session: int, port: int) -> None:
         self.device.insert_replication(CloneSession(session, (Replica(port),)))
 
-    def _do_mirroring_add_mc(self, command: Command, session: int, group: int) -> None:
+    def _do_mirroring_add_mc(self, _command: Command, session: int, group: int) -> None:
         self.device.insert_replication(CloneSession(session, group_id=group))
 
-    def _do_mc_mgrp_create(self, command: Command, group: int) -> None:
+    def _do_mc_mgrp_create(self, _command: Command, group: int) -> None:
         self.device.insert_replication(MulticastGroup(group))
 
-    def _do_mc_node_create(self, command: Command, rid: int, ports: list[int]) -> None:
+    def _do_mc_node_create(self, _command: Command, rid: int, ports: list[int]) -> None:
         self.nodes.append(tuple(Replica(port, rid) for port in ports))
 
     def _do_mc_node_associate(self, command: Command, group: int, node: int) -> None:
@@ -289,14 +289,14 @@ class StfRun:
 
     # ---- the traffic manager
 
-    def _do_rate(self, command: Command, port: int, priority: int | None, bps: int = 0, pps: int = 0) -> None:
+    def _do_rate(self, _command: Command, port: int, priority: int | None, bps: int = 0, pps: int = 0) -> None:
         now = self.device.traffic.get(port)
         if priority is None:
             self.device.traffic.set(port, replace(now, rate_bps=bps, rate_pps=pps))
         else:
             self.device.traffic.set(port, now.with_queue(priority, rate_bps=bps, rate_pps=pps))
 
-    def _do_depth(self, command: Command, port: int, priority: int, packets: int) -> None:
+    def _do_depth(self, _command: Command, port: int, priority: int, packets: int) -> None:
         now = self.device.traffic.get(port)
         self.device.traffic.set(port, now.with_queue(priority, max_packets=packets))
 
@@ -305,10 +305,10 @@ class StfRun:
         changed = replace(getattr(now, direction), **changes)
         self.device.traffic.set(port, replace(now, **{direction: changed}))
 
-    def _do_delay(self, command: Command, port: int, direction: str, seconds: float) -> None:
+    def _do_delay(self, _command: Command, port: int, direction: str, seconds: float) -> None:
         self._cable(port, direction, delay_us=round(seconds * 1e6))
 
-    def _do_loss(self, command: Command, port: int, direction: str, pattern: str) -> None:
+    def _do_loss(self, _command: Command, port: int, direction: str, pattern: str) -> None:
         self._cable(port, direction, loss_pattern=pattern)
 
     def _do_check_queue(self, command: Command, port: int, priority: int, what: str, operator: str, value: int) -> None:
@@ -333,7 +333,7 @@ class StfRun:
 
     def _bytes_only(self, command: Command, name: str) -> bool:
         found = find(command.where, [*self.info.counters, *self.info.direct_counters], name, "counter")
-        return found.spec.unit == found.spec.BYTES
+        return bool(found.spec.unit == found.spec.BYTES)
 
     def _counter(self, command: Command, name: str, index: str | None) -> Any:
         where = command.where
@@ -348,7 +348,7 @@ class StfRun:
         return self.device.read_one(self.handles[handle]).counter
 
     def _do_check_register(
-        self, command: Command, name: str, index: str | None, unit: str, operator: str, value: int | None
+        self, command: Command, name: str, index: str | None, operator: str, value: int | None, **_unit: str
     ) -> None:
         self.report.checks += 1
         found = find(command.where, self.info.registers, name, "register")

@@ -77,8 +77,8 @@ def work_type(bits: int) -> str:
     return "uint32_t" if bits <= 32 else "uint64_t" if bits <= 64 else "u128"
 
 
-def literal(value: int, bits: int) -> str:
-    """A non-negative value below 2**bits."""
+def literal(value: int) -> str:
+    """A non-negative value below 2**128."""
     if value < 10:
         return str(value)
     if value < 1 << 31:
@@ -94,7 +94,7 @@ def masked(text: str, bits: int) -> str:
     """`text`, of type work_type(bits), cut to `bits` bits."""
     if bits in (32, 64, 128):
         return text
-    return f"({text} & {literal((1 << bits) - 1, bits)})"
+    return f"({text} & {literal((1 << bits) - 1)})"
 
 
 def narrowed(text: str, bits: int, to: int) -> str:

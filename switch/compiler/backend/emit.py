@@ -67,7 +67,7 @@ class Emitter:
         meta = form(program.parser.params[2].type)
         if isinstance(headers, Record):
             self.types.struct(headers)
-        self.types.struct(meta)  # type: ignore[arg-type]
+        self.types.struct(meta)
         self.parsers.parse(self._bind(program.parser.params[1:]))
         calls = {phase: self._control(getattr(program, phase), phase) for phase in _PHASES}
         self.deparser.deparse(self._bind(program.deparser.decl.params[1:]))
@@ -302,7 +302,7 @@ class Emitter:
         for param, c in zip(self.program.parser.params[1:3], ("hdr", "meta"), strict=True):
             visit(param.type, c, param.name)
         standard = self.program.parser.params[3]
-        for name, of in form(standard.type).fields.items():  # type: ignore[union-attr]
+        for name, of in form(standard.type).fields.items():
             bits, c = bits_of(of, standard.where), f"struct p4rt_std, {name}"
             size = f"sizeof(((struct p4rt_std *)0)->{name})"
             code.add(f"{{{c_string(f'{standard.name}.{name}')}, 1, offsetof({c}), {size}, {bits}}},")

@@ -39,7 +39,7 @@ class AssignmentEmitter:
     def statement(self, s: tree.Assign, frame: FunctionFrame) -> None:
         if isinstance(s.value, tree.Binary) and s.value.left is s.target and acts(s.target):
             target = self.places.fixed(s.target, frame)  # x[f()] += e: f is called once
-            value = tree.Binary(s.value.where, s.value.op, target, s.value.right)
+            value = tree.Binary(s.value.where, target, s.value.op, s.value.right)
             value.type = s.value.type
             s = tree.Assign(s.where, target, value)
         if isinstance(s.target, tree.Slice):
@@ -72,7 +72,7 @@ class AssignmentEmitter:
             forget_bytes(place, frame)
             return
         if isinstance(e, tree.Invalid):
-            for one in parts_of(place) if record.kind == "header_union" else [place]:  # type: ignore[union-attr]
+            for one in parts_of(place) if getattr(record, "kind", "") == "header_union" else [place]:
                 self.usage.note_valid(one)
                 set_valid(one, False, frame)
             return
@@ -135,7 +135,7 @@ class AssignmentEmitter:
                 )
                 staged.append(f"{target.c} = {temporary};")
             elif isinstance(item, (tree.ListExpr, tree.RecordExpr)) and getattr(inner, "kind", "") == "struct":
-                staged += self._staged(target, inner, item, frame)  # type: ignore[arg-type]
+                staged += self._staged(target, inner, item, frame)
             else:
                 copy = self.context.variable("taken", of, e.where)
                 self.assign(copy, item, frame)
@@ -164,7 +164,7 @@ class AssignmentEmitter:
             frame.code.add(f"{place.c} = ({c_type(bits)}){put};")
             return
         low = target.low.const
-        keep = literal(~(((1 << taken) - 1) << low) & (1 << bits) - 1, bits)
+        keep = literal(~(((1 << taken) - 1) << low) & (1 << bits) - 1)
         frame.code.add(f"{place.c} = ({c_type(bits)})(({place.c} & {keep}) | ({work_type(bits)}){text} << {low});")
 
     def store(self, target: tree.Expr, text: str, frame: FunctionFrame) -> None:

@@ -53,7 +53,7 @@ def load_bits(base: str, offset: int, bits: int) -> str:
     if last == offset // 8:
         shift = 7 - (offset + bits - 1) % 8
         moved = f"{base}[{last}] >> {shift}" if shift else f"{base}[{last}]"
-        return f"({moved} & {literal((1 << bits) - 1, 8)})"
+        return f"({moved} & {literal((1 << bits) - 1)})"
     return f"({c_type(bits)})p4_get_bits({base}, {offset}, {bits})"
 
 

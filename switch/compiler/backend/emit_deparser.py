@@ -7,6 +7,7 @@ more than emit (conditions, variables) always builds them.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from switch.compiler.backend.code import Code, c_comment
@@ -27,7 +28,7 @@ class DeparserEmitter:
         self.functions = functions
 
     def deparse(self, bindings: dict[int, Lvalue]) -> None:
-        """Write deparse()."""
+        """Write the deparser's C function."""
         decl = self.program.deparser.decl
         assert decl.body is not None
         simple = not decl.locals and all(_only_emits(one) for one in decl.body.body)
@@ -62,7 +63,7 @@ class DeparserEmitter:
             code.close()
         code.open("if (same && at == p->parsed) {")
         for one in headers:
-            code.late(lambda one=one: self._patched(one))
+            code.late(partial(self._patched, one))
         code.add("return;")
         code.close()
         total = sum(one.shape.most for one in headers)

@@ -85,7 +85,7 @@ class DescriptorEmitter:
         code.add(f"static const uint32_t actions_{word}[] = {{{listed or '0'}}};")
         default = table.decl.properties.get("default_action")
         if default is not None:
-            code.add(f"static const uint8_t default_{word}[] = {{{self._params(default.value)}0}};")  # type: ignore[arg-type]
+            code.add(f"static const uint8_t default_{word}[] = {{{self._params(default.action)}0}};")
         if table.decl.entries:
             self._entries(table, table.decl.entries, code)
 
@@ -94,7 +94,7 @@ class DescriptorEmitter:
         default = decl.properties.get("default_action")
         names = [one.name for one in decl.actions]
         if default is not None:
-            first = action_constant(table.actions[names.index(default.value.name)])  # type: ignore[attr-defined]
+            first = action_constant(table.actions[names.index(default.action.name)])
         else:
             first = action_constant(table.actions[names.index("NoAction")]) if "NoAction" in names else "P4RT_NONE"
         counter = _COUNT[table.direct_counter.args["type"]] if table.direct_counter else "P4RT_COUNT_NONE"

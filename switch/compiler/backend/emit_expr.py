@@ -74,14 +74,14 @@ class ExpressionEmitter:
                 return f"P4_ERROR_{e.const}"
             if isinstance(e.type, EnumType):
                 bits = e.type.under.width if e.type.under else 32
-                return literal(e.type.number(e.const) & (1 << bits) - 1, bits)
+                return literal(e.type.number(e.const) & (1 << bits) - 1)
             unsupported(e.where, "a string here")
         if of == BOOL:
             return "1" if e.const else "0"
         bits = bits_of(of, e.where) if isinstance(of, Bits) else 128
         if of == INT and not 0 <= e.const < 1 << 128:
             unsupported(e.where, f"the number {e.const}", "give it a width")
-        return literal(e.const & (1 << bits) - 1, bits)
+        return literal(e.const & (1 << bits) - 1)
 
     def _path(self, e: tree.PathExpression, frame: FunctionFrame) -> str:
         if isinstance(e.decl, tree.Const):
@@ -132,14 +132,14 @@ class ExpressionEmitter:
         if low:
             text = f"({text} >> {low})"
         if high < bits - 1:
-            text = f"({text} & {literal((1 << high - low + 1) - 1, bits)})"
+            text = f"({text} & {literal((1 << high - low + 1) - 1)})"
         return narrowed(text, bits, high - low + 1)
 
     def _plus_slice(self, e: tree.Slice, frame: FunctionFrame) -> str:
         """x[low +: width] with a low end known only at run time; bits beyond the end of x are zeros."""
         taken = bits_of(e.type, e.where)
         base, low = self.values([e.base, e.low], frame)
-        return f"(({c_type(taken)})p4_shr({base}, {low}) & {literal((1 << taken) - 1, taken)})"
+        return f"(({c_type(taken)})p4_shr({base}, {low}) & {literal((1 << taken) - 1)})"
 
     def _unary(self, e: tree.Unary, frame: FunctionFrame) -> str:
         text = self.value(e.operand, frame)
@@ -179,11 +179,11 @@ class ExpressionEmitter:
         bits_of(to, e.where)
         if to.width > of.width:
             if of.signed:
-                text = f"((u128)p4_signed({text}, {of.width}) & {literal((1 << to.width) - 1, 128)})"
+                text = f"((u128)p4_signed({text}, {of.width}) & {literal((1 << to.width) - 1)})"
             return f"({c_type(to.width)}){text}"
         if to.width == of.width:
             return text
-        text = f"({text} & {literal((1 << to.width) - 1, to.width)})"
+        text = f"({text} & {literal((1 << to.width) - 1)})"
         return narrowed(text, of.width, to.width)
 
     # ---- binary operators

@@ -66,7 +66,8 @@ class ExternEmitter:
         if not isinstance(e, tree.PathExpression) or not isinstance(e.decl, (tree.Instance, tree.Param)):
             unsupported(e.where, "something that is not an instance here")
         if id(e.decl) in frame.bindings:
-            return frame.bindings[id(e.decl)].instance  # type: ignore[no-any-return]
+            bound: ExternInstance | None = frame.bindings[id(e.decl)].instance
+            return bound
         members = frame.control.members if frame.control else {}
         return members.get(id(e.decl)) or self.shared.get(id(e.decl))
 
@@ -160,7 +161,7 @@ class ExternEmitter:
 
     # ---- functions
 
-    def _fn_mark_to_drop(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
+    def _fn_mark_to_drop(self, e: tree.Call, _args: list[tree.Expr], frame: FunctionFrame) -> None:
         frame.code.add(f'P4_NOTE("mark_to_drop", {where_string(e.where)});')
         frame.code.add("pkt->std.egress_spec = P4RT_DROP_PORT;", "pkt->std.mcast_grp = 0;")
 

@@ -65,7 +65,7 @@ class Usage:
 
     def note_valid(self, place: Lvalue) -> None:
         """Whether a header is valid is asked or said, of its fields nothing."""
-        self._add(place.key, form(place.type), [], False)  # type: ignore[arg-type]
+        self._add(place.key, form(place.type), [], False)
 
     def _add(self, key: str, record: Record, names: Iterable[str], write: bool) -> None:
         self.types[key] = record

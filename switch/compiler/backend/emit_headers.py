@@ -69,7 +69,7 @@ def alone(place: Lvalue, frame: FunctionFrame) -> None:
 def set_valid(place: Lvalue, valid: bool, frame: FunctionFrame) -> None:
     """As the program says by setValid, setInvalid, a list or {#}: simple_switch's packet_length goes with it."""
     if frame.phase in ("ingress", "egress"):
-        fields = form(place.type).fields.values()  # type: ignore[union-attr]
+        fields = form(place.type).fields.values()
         size = sum(width_of(one) or 0 for one in fields) // 8
         change = f"+= {place.c}.is_valid ? 0 : {size}" if valid else f"-= {place.c}.is_valid ? {size} : 0"
         frame.code.add(f"pkt->grown {change};")

@@ -125,8 +125,10 @@ class PackedEmitter:
             self._padded(e.decl.value, of, frame, out)
         elif isinstance(base, (Record, Tuple)) and isinstance(e, (tree.ListExpr, tree.RecordExpr)):
             parts = list(base.fields.values()) if isinstance(base, Record) else list(base.items)
-            named = dict(e.items) if isinstance(e, tree.RecordExpr) else {}
-            items = [named[one] for one in base.fields] if named and isinstance(base, Record) else list(e.items)
+            items = list(e.items if isinstance(e, tree.ListExpr) else dict(e.items).values())
+            if isinstance(e, tree.RecordExpr) and isinstance(base, Record) and e.items:
+                named = dict(e.items)
+                items = [named[one] for one in base.fields]
             if isinstance(base, Record) and base.kind == "header":
                 out.append(("1", 8))
             for item, part in zip(items, parts, strict=True):

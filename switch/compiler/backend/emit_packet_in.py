@@ -142,7 +142,7 @@ class PacketInEmitter:
         code.close()
 
     def verify(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
-        """verify(condition, error)."""
+        """Write what P4's verify does: its arguments are a condition and an error."""
         if not frame.in_parser:
             fail(e.where, "verify can be called only in a parser")
         frame.code.open(f"if (!{self.expressions.value(args[0], frame)}) {{")

@@ -45,7 +45,7 @@ class ParserEmitter:
         """Sub-parsers so far."""
 
     def parse(self, bindings: dict[int, Lvalue]) -> None:
-        """Write parse()."""
+        """Write the parser's C function."""
         parser = self.program.parser
         code = Code()
         frame = FunctionFrame(
@@ -172,7 +172,7 @@ class ParserEmitter:
                 e.value.const &= mask
                 tests.append(f"({name} & {self.expressions.constant(e.mask)}) == {self.expressions.constant(e.value)}")
             elif isinstance(e, tree.Range):
-                if isinstance(form(of), Bits) and form(of).signed:  # type: ignore[union-attr]
+                if isinstance(form(of), Bits) and form(of).signed:
                     unsupported(e.where, "a range of int<N>")
                 tests.append(
                     f"{name} >= {self.expressions.constant(e.low)} && {name} <= {self.expressions.constant(e.high)}"

@@ -38,7 +38,8 @@ class PlaceEmitter:
         if isinstance(e, tree.Index):
             assert isinstance(e.base.type, Tuple)
             tuple_place = self.place(e.base, frame)
-            return parts_of(tuple_place)[e.index.const]
+            at: int = e.index.const
+            return parts_of(tuple_place)[at]
         if isinstance(e, tree.Member) and isinstance(e.base.type, Stack):
             return self._last_or_next(self.place(e.base, frame), e, frame)
         if isinstance(e, tree.Member):
@@ -113,7 +114,7 @@ class PlaceEmitter:
             f"{self.types.declare_type(e.type, e.where)} {name} = {self.context.expressions.value(e, frame)};"
         )
         taken = tree.PathExpression(e.where, name)
-        taken.type, taken.decl = e.type, tree.Var(e.where, [], name, None, None)  # type: ignore[arg-type]
+        taken.type, taken.decl = e.type, tree.Var(e.where, [], name, tree.DontCareType(e.where), None)
         frame.bindings[id(taken.decl)] = Lvalue(name, e.type, f"local {id(taken)}")
         self.kept.append(taken.decl)
         return taken

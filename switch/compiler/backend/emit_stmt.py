@@ -62,7 +62,7 @@ class StatementEmitter:
     def _nothing(self, s: tree.Empty | tree.Const, frame: FunctionFrame) -> None:
         pass
 
-    def _exit(self, s: tree.Exit, frame: FunctionFrame) -> None:
+    def _exit(self, _s: tree.Exit, frame: FunctionFrame) -> None:
         frame.code.add(frame.at_exit)
 
     def _return(self, s: tree.Return, frame: FunctionFrame) -> None:
@@ -184,16 +184,17 @@ class StatementEmitter:
         frame.code.add(f"{labels[0]}: ;")
         frame.code.close()
 
-    def _break(self, s: tree.Break, frame: FunctionFrame) -> None:
+    def _break(self, _s: tree.Break, frame: FunctionFrame) -> None:
         frame.code.add(f"goto {frame.loops[-1][0]};")
 
-    def _continue(self, s: tree.Continue, frame: FunctionFrame) -> None:
+    def _continue(self, _s: tree.Continue, frame: FunctionFrame) -> None:
         frame.code.add(f"goto {frame.loops[-1][1]};")
 
     def _switch(self, s: tree.SwitchStatement, frame: FunctionFrame) -> None:
         """`break` never appears in P4: a body ends its case; labels without a body share the next one."""
         of = s.value.type
-        long = isinstance(plain(of), Bits) and plain(of).width > 64  # type: ignore[union-attr]
+        base = plain(of)
+        long = isinstance(base, Bits) and base.width > 64
         value = self._choice(s, frame) if long else self.expressions.value(s.value, frame)
         frame.code.open(f"switch ({value}) {{")
         for number, case in enumerate(s.cases):
@@ -231,7 +232,8 @@ class StatementEmitter:
         if not isinstance(of, ActionRun):
             return self.expressions.constant(case.label)
         table = frame.table(of.table)
-        index = [one.name for one in of.table.actions].index(case.label.name)  # type: ignore[attr-defined]
+        assert isinstance(case.label, tree.PathExpression)
+        index = [one.name for one in of.table.actions].index(case.label.name)
         return action_constant(table.actions[index])
 
     def _assign(self, s: tree.Assign, frame: FunctionFrame) -> None:

@@ -114,7 +114,7 @@ class TableEmitter:
         if not 1 <= width <= 64:
             unsupported(profile.decl.where, f"an outputWidth of {width}", "1 to 64 are")
         text = self.externs.hash_of(algorithm, "data", size)
-        frame.code.add(f"act = p4rt_pick(entry->group, {text} & {literal((1 << width) - 1, 64)});")
+        frame.code.add(f"act = p4rt_pick(entry->group, {text} & {literal((1 << width) - 1)});")
         frame.code.close()
 
     def _case(self, ref: tree.ActionRef, action: ActionInstance, frame: FunctionFrame) -> None:

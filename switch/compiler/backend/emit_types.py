@@ -19,7 +19,7 @@ class CTypes:
         self.arrays: set[str] = set()
         """C types of the stacks and arrays in `structs`."""
 
-    def struct(self, record: Record | Stack | Varbit) -> str:
+    def struct(self, record: Record | Stack | Varbit | Wide) -> str:
         """C type of a struct, header, stack or varbit; remembers that it is needed, parts before the whole."""
         if isinstance(record, Wide):
             record = Wide(record.width)  # with and without sign they are the same bytes

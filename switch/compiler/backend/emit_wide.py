@@ -12,7 +12,7 @@ from switch.compiler.backend.emit_frame import FunctionFrame, Lvalue, acts
 from switch.compiler.backend.emit_places import PlaceEmitter
 from switch.compiler.errors import unsupported
 from switch.compiler.frontend import tree
-from switch.compiler.sema.types import Bits, EnumType, Wide, form, is_scalar, plain
+from switch.compiler.sema.types import Bits, EnumType, Wide, form, is_scalar, number, plain
 
 _BINARY = {
     "+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "&": "and", "|": "or", "^": "xor",
@@ -145,7 +145,7 @@ class WideEmitter:
         frame.code.add(f"{self.types.struct(of)} {result} = {{0}};")
         at = 8 * of.bytes - of.width
         for part in parts_joined(e):
-            width = plain(part.type).width  # type: ignore[union-attr]
+            width = number(part.type).width
             text = (
                 self.operand(part, frame).c
                 if isinstance(form(part.type), Wide)
@@ -166,7 +166,7 @@ class WideEmitter:
         if target.width is not None:
             unsupported(target.where, f"writing [... +: ...] of {target.base.type}", "known ends are")
         at = 8 * whole.bytes - 1 - target.high.const
-        frame.code.add(store_bits(f"{place.c}.b", at, plain(target.type).width, text))  # type: ignore[union-attr]
+        frame.code.add(store_bits(f"{place.c}.b", at, number(target.type).width, text))
 
     KINDS: ClassVar[Mapping[type[tree.Expr], Callable[[WideEmitter, Lvalue, Wide, Any, FunctionFrame], bool]]] = {
         tree.Cast: _cast,

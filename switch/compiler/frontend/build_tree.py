@@ -1,302 +1,261 @@
-"""lark's parse tree -> the AST of tree.py: one method per rule of p4.lark."""
+"""lark's parse tree -> the AST of tree.py. Most nodes are made by the rule of their name; the others are said here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from lark import Token, Tree
+from lark import Token, Transformer, Tree, v_args
+from lark.ast_utils import create_transformer
+from lark.exceptions import VisitError
 
 from switch.compiler.errors import NOWHERE, Location, fail
 from switch.compiler.frontend import tree
 from switch.compiler.frontend.lexer import Source
+from switch.compiler.frontend.tree import Annotation, Arg, Block, Expr, Param, TypeNode, Word
 
 _MAX_DEPTH = 200
 """Deepest nesting taken: beyond it Python's own stack would end first."""
+Notes = list[Annotation]
+Body = tuple[list[Any], Any]
+"""Of a parser: its local declarations and its states; of a control: its local declarations and its block."""
 
 
-@dataclass(frozen=True)
-class _Dimension:
-    """`[size]` behind the name of an array."""
+def _place(made: Any) -> Location:
+    """Place of a node or a word; of a list: of the first in it that has one."""
+    if isinstance(made, list):
+        return next((where for where in map(_place, made) if where is not NOWHERE), NOWHERE)
+    where: Location = made.where
+    return where
 
-    size: tree.Expr
+
+def _node(inline: bool, meta: bool) -> Callable[[type[Any]], Callable[..., Any]]:
+    """The decorator that create_transformer asks for: a node of a rule's children, at the place of the first."""
+
+    def decorate(node: type[Any]) -> Callable[..., Any]:
+        def make(_: TreeBuilder, children: list[Any]) -> Any:
+            return node(_place(children[0]) if children else NOWHERE, *children[meta:])
+
+        def make_of_list(_: TreeBuilder, children: list[Any]) -> Any:
+            return node(_place(children), children[meta:])
+
+        return make if inline else make_of_list
+
+    return decorate
 
 
-class TreeBuilder:
-    """Builds the AST of one parsed program; `source` gives the places."""
+def _after_notes(method: Callable[..., Any], _rule: str, children: list[Any], _meta: Any) -> Any:
+    """Call a method with the annotations at the front of a rule as one list."""
+    count = 0
+    while _is_note(children[count]):
+        count += 1
+    return method(_notes(children[:count]), *children[count:])
 
-    def __init__(self, source: Source, parse_arguments: Callable[[Source], list[tree.Arg]]) -> None:
-        self.source = source
-        self.parse_arguments = parse_arguments
-        self.depth = 0
+
+def _is_note(item: Any) -> bool:
+    return type(item) is Word and item.type == "ANNOTATION"
+
+
+def _notes(words: Sequence[Word]) -> Notes:
+    found = ((word, word.source.tokens[word.start_pos or 0]) for word in words)
+    return [Annotation(word.where, one.text, one.body, one.bracket, word.source) for word, one in found]
+
+
+_annotated = v_args(wrapper=_after_notes)
+
+
+@v_args(inline=True)
+class TreeBuilder(Transformer[Token, Any]):
+    """Builds the AST of parsed programs: a method for every rule of p4.lark that is not named as a node is."""
+
+    def __init__(self, parse_arguments: Callable[[Source], list[Arg]]) -> None:
+        super().__init__(visit_tokens=False)
+        self._parse_arguments = parse_arguments
+        vars(self).update({rule: getattr(self, rule) for rule in vars(type(self)) if not rule.startswith("_")})
+        create_transformer(tree, self, _node)
+
+    def _build(self, parsed: Tree[Token], depth: int) -> Any:
+        """What a parse tree at this depth of a program stands for. Raises P4Error."""
+        level: list[Tree[Token]] = [parsed]
+        for _ in range(depth, _MAX_DEPTH + 1):
+            level = [one for each in level for one in each.children if type(one) is Tree]
+        for one in level:
+            first = next(one.scan_values(lambda _: True), None)
+            fail(first.where if isinstance(first, Word) else NOWHERE, f"nested deeper than {_MAX_DEPTH} levels")
+        try:
+            return self.transform(parsed)
+        except VisitError as error:
+            raise error.orig_exc from None
 
     def program(self, parsed: Tree[Token]) -> list[tree.Node]:
-        made = [self.node(child) for child in parsed.children]
+        """Declarations of a program. Raises P4Error."""
+        made: list[tree.Node] = self._build(parsed, 0)
+        return made
+
+    def arguments(self, parsed: Tree[Token]) -> list[Arg]:
+        """Arguments between parentheses. Raises P4Error."""
+        made: list[Arg] = self._build(parsed, 1)
+        return made
+
+    def start(self, *made: tree.Node | list[tree.Node]) -> list[tree.Node]:
         return [one for each in made for one in (each if isinstance(each, list) else [each])]
 
-    # ---- helpers
+    def items(self, *items: Any) -> list[Any]:
+        return list(items)
 
-    def node(self, item: Tree[Token] | Token) -> Any:
-        """AST of a subtree; tokens stay tokens."""
-        if isinstance(item, Token):
-            return self.annotation(item) if item.type == "ANNOTATION" else item
-        self.depth += 1
-        if self.depth > _MAX_DEPTH:
-            fail(self.where(item), f"nested deeper than {_MAX_DEPTH} levels")
-        try:
-            return getattr(self, str(item.data))(item, [self.node(child) for child in item.children])
-        finally:
-            self.depth -= 1
-
-    def where(self, item: Any) -> Location:
-        """Place of the first token of an item (Token, Tree or a finished node), or of a list of items."""
-        if isinstance(item, Token):
-            return self.source.location(item.line or 1, item.column or 1)
-        if isinstance(item, tree.Node):
-            return item.where
-        children = item.children if isinstance(item, Tree) else item if isinstance(item, (list, tuple)) else ()
-        for child in children:
-            where = self.where(child)
-            if where is not NOWHERE:
-                return where
-        return NOWHERE
-
-    def annotation(self, token: Token) -> tree.Annotation:
-        one = self.source.tokens[token.start_pos]
-        return tree.Annotation(self.where(token), one.text, one.body, one.bracket)
-
-    @staticmethod
-    def annotations(items: list[Any]) -> tuple[list[tree.Annotation], list[Any]]:
-        """Split the annotations off the front of a rule's children."""
-        i = 0
-        while i < len(items) and isinstance(items[i], tree.Annotation):
-            i += 1
-        return items[:i], items[i:]
-
-    # ---- names: tokens carry the place
-
-    def nontype_name(self, item: Any, items: list[Any]) -> Token:
-        return items[0]
-
-    type_id = property_name = nontype_name
-
-    # ---- types
-
-    def simple_type(self, item: Any, items: list[Any]) -> tree.SimpleType:
-        return tree.SimpleType(self.where(items[0]), str(items[0]))
-
-    def sized_type(self, item: Any, items: list[Any]) -> tree.SizedType:
-        return tree.SizedType(self.where(items[0]), str(items[0]), items[1])
-
-    def type_name(self, item: Any, items: list[Any]) -> tree.NamedType:
-        return tree.NamedType(self.where(items[0]), str(items[0]))
-
-    def special_type(self, item: Any, items: list[Any]) -> tree.NamedType:
-        return tree.NamedType(self.where(items[0]), str(items[0]), items[1])
-
-    def stack_type(self, item: Any, items: list[Any]) -> tree.StackType:
-        return tree.StackType(items[0].where, *items)
-
-    def tuple_type(self, item: Any, items: list[Any]) -> tree.TupleType:
-        return tree.TupleType(self.where(items), items[0] if items else [])
-
-    def type_args(self, item: Any, items: list[Any]) -> list[Any]:
-        return items
-
-    def dontcare_type(self, item: Any, items: list[Any]) -> tree.DontCareType:
-        return tree.DontCareType(self.where(items))
-
-    def type_params(self, item: Any, items: list[Any]) -> tuple[str, ...]:
-        return tuple(str(one) for one in items)
-
-    @staticmethod
-    def generics(items: list[Any]) -> tuple[list[str], list[Any]]:
-        """Take an optional type_params off the front."""
-        if items and isinstance(items[0], tuple):
-            return list(items[0]), items[1:]
-        return [], items
+    type_args = type_params = params = dimensions = keyset = for_inits = for_updates = switch_cases = expr_list = items
 
     # ---- declarations
 
-    def const_decl(self, item: Any, items: list[Any]) -> tree.Const:
-        notes, (_, kind, name, value) = self.annotations(items)
-        return tree.Const(self.where(name), notes, str(name), kind, value)
+    @_annotated
+    def const_decl(self, notes: Notes, _: Word, kind: TypeNode, name: Word, value: Expr) -> tree.Const:
+        return tree.Const(name.where, notes, name, kind, value)
 
-    def aggregate_decl(self, item: Any, items: list[Any]) -> tree.Aggregate:
-        notes, (kind, name, *rest) = self.annotations(items)
-        params, fields = self.generics(rest)
-        return tree.Aggregate(self.where(name), notes, str(name), str(kind), params, fields)
+    @_annotated
+    def aggregate_decl(
+        self, notes: Notes, kind: Word, name: Word, generics: list[str], *fields: tree.Field
+    ) -> tree.Aggregate:
+        return tree.Aggregate(name.where, notes, name, kind, generics, list(fields))
 
-    def field(self, item: Any, items: list[Any]) -> tree.Field:
-        notes, (kind, name, *sizes) = self.annotations(items)
-        kind = self._arrays(kind, sizes)
-        lists = []
+    @_annotated
+    def field_decl(self, notes: Notes, kind: TypeNode, name: Word, sizes: list[Expr]) -> tree.Field:
+        lists: list[Expr] = []
         for one in notes:
-            if one.name == "field_list":
-                body = Source(one.body or [], self.source.lines, part=True)
-                lists += [arg.value for arg in self.parse_arguments(body)] if body.tokens else []
-        return tree.Field(self.where(name), notes, str(name), kind, lists)
+            if one.name == "field_list" and one.body and one.source:
+                body = Source(one.body, one.source.lines, part=True)
+                lists += [arg.value for arg in self._parse_arguments(body)]
+        return tree.Field(name.where, notes, name, _array(kind, sizes), lists)
 
-    def dimension(self, item: Any, items: list[Any]) -> _Dimension:
-        return _Dimension(items[0])
+    @_annotated
+    def enum_decl(
+        self, notes: Notes, under: TypeNode | None, name: Word, *members: tuple[str, Expr | None, Location]
+    ) -> tree.Enum:
+        return tree.Enum(name.where, notes, name, under, list(members))
 
-    @staticmethod
-    def _arrays(kind: Any, sizes: list[_Dimension]) -> Any:
-        """The type of `kind name[a][b]`: that of `kind[a][b] name`."""
-        for one in sizes:
-            kind = tree.StackType(kind.where, kind, one.size)
-        return kind
+    @_annotated
+    def enum_member(self, _: Notes, name: Word, value: Expr | None) -> tuple[str, Expr | None, Location]:
+        return name, value, name.where
 
-    def enum_decl(self, item: Any, items: list[Any]) -> tree.Enum:
-        notes, rest = self.annotations(items)
-        under = None if isinstance(rest[0], Token) else rest.pop(0)
-        return tree.Enum(self.where(rest[0]), notes, str(rest[0]), under, rest[1:])
-
-    def enum_member(self, item: Any, items: list[Any]) -> tuple[str, Any, Location]:
-        _, (name, *value) = self.annotations(items)
-        return str(name), value[0] if value else None, self.where(name)
-
-    def error_decl(self, item: Any, items: list[Any]) -> tree.Errors:
-        return tree.Errors(self.where(items[0]), [str(one) for one in items[1:]])
-
-    def match_kind_decl(self, item: Any, items: list[Any]) -> tree.MatchKinds:
-        return tree.MatchKinds(self.where(items[0]), [str(one) for one in items])
-
-    def typedef_decl(self, item: Any, items: list[Any]) -> list[tree.Node]:
+    @_annotated
+    def typedef_decl(self, notes: Notes, kind: TypeNode | tree.Aggregate, name: Word) -> list[tree.Node]:
         """One declaration, or two: `typedef struct s { ... } t;` declares s as well."""
-        notes, (kind, name) = self.annotations(items)
-        before = [kind] if isinstance(kind, tree.Aggregate) else []
-        if before:
-            kind = tree.NamedType(kind.where, kind.name, [])
-        return [*before, tree.Typedef(self.where(name), notes, str(name), kind, False)]
+        if not isinstance(kind, tree.Aggregate):
+            return [tree.Typedef(name.where, notes, name, kind, False)]
+        return [kind, tree.Typedef(name.where, notes, name, tree.NamedType(kind.where, kind.name), False)]
 
-    def newtype_decl(self, item: Any, items: list[Any]) -> tree.Typedef:
-        notes, (_, kind, name) = self.annotations(items)
-        return tree.Typedef(self.where(name), notes, str(name), kind, True)
+    @_annotated
+    def newtype_decl(self, notes: Notes, _: Word, kind: TypeNode, name: Word) -> tree.Typedef:
+        return tree.Typedef(name.where, notes, name, kind, True)
 
-    def extern_object(self, item: Any, items: list[Any]) -> tree.ExternObject:
-        notes, (name, *rest) = self.annotations(items)
-        params, members = self.generics(rest)
+    @_annotated
+    def extern_decl(
+        self, notes: Notes, name: Word, generics: list[str], *members: tree.Method | list[Param]
+    ) -> tree.ExternObject:
         methods = [one for one in members if isinstance(one, tree.Method)]
-        constructors = [one for one in members if isinstance(one, list)]
         for one in methods:
-            one.extern = str(name)
-        return tree.ExternObject(self.where(name), notes, str(name), params, methods, constructors)
+            one.extern = name
+        constructors = [one for one in members if isinstance(one, list)]
+        return tree.ExternObject(name.where, notes, name, generics, methods, constructors)
 
-    def method(self, item: Any, items: list[Any]) -> tree.Method:
-        notes, rest = self.annotations(items)
-        if isinstance(rest[0], Token) and rest[0].type == "ABSTRACT":
-            rest.pop(0)
-        result, name, *rest = rest
-        generics, (params,) = self.generics(rest)
-        return tree.Method(self.where(name), notes, str(name), result, generics, params)
+    @_annotated
+    def extern_function(
+        self, notes: Notes, result: TypeNode, name: Word, generics: list[str], params: list[Param]
+    ) -> tree.Method:
+        return tree.Method(name.where, notes, name, result, generics, params)
 
-    extern_function = method
+    @_annotated
+    def prototype(self, notes: Notes, _abstract: Word | None, *head: Any) -> tree.Method:
+        result, name, generics, params = head
+        return tree.Method(name.where, notes, name, result, generics, params)
 
-    def constructor(self, item: Any, items: list[Any]) -> list[tree.Param]:
-        return items[-1]
+    @_annotated
+    def constructor(self, _: Notes, _name: Word, params: list[Param]) -> list[Param]:
+        return params
 
-    def function_decl(self, item: Any, items: list[Any]) -> tree.Function:
-        notes, (result, name, *rest) = self.annotations(items)
-        generics, (params, body) = self.generics(rest)
-        return tree.Function(self.where(name), notes, str(name), result, generics, params, body)
+    @_annotated
+    def function_decl(
+        self, notes: Notes, result: TypeNode, name: Word, generics: list[str], params: list[Param], body: Block
+    ) -> tree.Function:
+        return tree.Function(name.where, notes, name, result, generics, params, body)
 
-    def package_decl(self, item: Any, items: list[Any]) -> tree.Package:
-        notes, (name, *rest) = self.annotations(items)
-        generics, (params,) = self.generics(rest)
-        return tree.Package(self.where(name), notes, str(name), generics, params)
+    @_annotated
+    def package_decl(self, notes: Notes, name: Word, generics: list[str], params: list[Param]) -> tree.Package:
+        return tree.Package(name.where, notes, name, generics, params)
 
-    def params(self, item: Any, items: list[Any]) -> list[tree.Param]:
-        return items
+    @_annotated
+    def parameter(
+        self, notes: Notes, direction: Word | None, kind: TypeNode, name: Word, default: Expr | None
+    ) -> Param:
+        return Param(name.where, notes, name, direction or "", kind, default)
 
-    def param(self, item: Any, items: list[Any]) -> tree.Param:
-        notes, rest = self.annotations(items)
-        direction = str(rest.pop(0)) if isinstance(rest[0], Token) and rest[0].type in ("IN", "OUT", "INOUT") else ""
-        kind, name, *default = rest
-        return tree.Param(self.where(name), notes, str(name), direction, kind, default[0] if default else None)
+    @_annotated
+    def instantiation(
+        self, notes: Notes, kind: TypeNode, args: list[Arg], name: Word, *body: tree.Node
+    ) -> tree.Instance:
+        return tree.Instance(name.where, notes, name, kind, args, bool(body))
 
-    def instance(self, item: Any, items: list[Any]) -> tree.Instance:
-        notes, (kind, args, name, *body) = self.annotations(items)
-        return tree.Instance(self.where(name), notes, str(name), kind, args, bool(body))
+    @_annotated
+    def var_decl(self, notes: Notes, kind: TypeNode, name: Word, sizes: list[Expr], value: Expr | None) -> tree.Var:
+        return tree.Var(name.where, notes, name, _array(kind, sizes), value)
 
     # ---- parsers
 
-    def parser_decl(self, item: Any, items: list[Any]) -> tree.Parser:
-        notes, (name, *rest) = self.annotations(items)
-        generics, (params, *rest) = self.generics(rest)
-        ctor, body = self._ctor(rest)
-        local, states = body if body else ([], None)
-        return tree.Parser(self.where(name), notes, str(name), generics, params, ctor, local, states)
+    @_annotated
+    def parser_decl(
+        self, notes: Notes, name: Word, generics: list[str], params: list[Param], ctor: list[Param], *body: Body
+    ) -> tree.Parser:
+        local, states = body[0] if body else ([], None)
+        return tree.Parser(name.where, notes, name, generics, params, ctor, local, states)
 
-    @staticmethod
-    def _ctor(rest: list[Any]) -> tuple[list[tree.Param], Any]:
-        """Constructor parameters (a list) and the body (a tuple), each of which may be absent."""
-        ctor = rest.pop(0) if rest and isinstance(rest[0], list) else []
-        return ctor, rest[0] if rest else None
+    def ctor_params(self, *params: list[Param]) -> list[Param]:
+        return params[0] if params else []
 
-    def ctor_params(self, item: Any, items: list[Any]) -> list[tree.Param]:
-        return items[0]
-
-    def parser_body(self, item: Any, items: list[Any]) -> tuple[list[Any], list[tree.State]]:
+    def parser_body(self, *items: tree.Node) -> Body:
         states = [one for one in items if isinstance(one, tree.State)]
         return [one for one in items if not isinstance(one, tree.State)], states
 
-    def value_set(self, item: Any, items: list[Any]) -> tree.ValueSet:
-        notes, (kind, size, name) = self.annotations(items)
-        return tree.ValueSet(self.where(name), notes, str(name), kind, size)
+    @_annotated
+    def value_set_decl(self, notes: Notes, kind: TypeNode, size: Expr, name: Word) -> tree.ValueSet:
+        return tree.ValueSet(name.where, notes, name, kind, size)
 
-    def state(self, item: Any, items: list[Any]) -> tree.State:
-        notes, (_, name, *body) = self.annotations(items)
+    @_annotated
+    def state_decl(self, notes: Notes, _: Word, name: Word, *items: Any) -> tree.State:
+        body = list(items)
         last = body.pop() if body and isinstance(body[-1], tree.Transition) else None
-        return tree.State(self.where(name), notes, str(name), body, last)
+        return tree.State(name.where, notes, name, body, last)
 
-    def transition(self, item: Any, items: list[Any]) -> tree.Transition:
-        if isinstance(items[0], tree.Transition):
-            return items[0]
-        return tree.Transition(self.where(items[0]), str(items[0]), [], [])
+    def select(self, *items: Any) -> tree.Transition:
+        keys, cases = (items[0], items[1:]) if items and isinstance(items[0], list) else ([], items)
+        return tree.Transition(_place([*keys, *cases]), None, keys, list(cases))
 
-    def select(self, item: Any, items: list[Any]) -> tree.Transition:
-        keys = items.pop(0) if isinstance(items[0], list) else []
-        return tree.Transition(self.where([keys, items]), None, keys, items)
+    def case_of_select(self, keys: list[Expr], state: Word) -> tree.SelectCase:
+        return tree.SelectCase(state.where, keys, state)
 
-    def select_case(self, item: Any, items: list[Any]) -> tree.SelectCase:
-        keys = items[0] if isinstance(items[0], list) else [items[0]]
-        return tree.SelectCase(self.where(items[1]), keys, str(items[1]))
+    def masked(self, value: Expr, _: Word, mask: Expr) -> tree.Mask:
+        return tree.Mask(value.where, value, mask)
 
-    def tuple_keyset(self, item: Any, items: list[Any]) -> list[tree.Expr]:
-        return items
-
-    def mask(self, item: Any, items: list[Any]) -> tree.Mask:
-        return tree.Mask(items[0].where, items[0], items[2])
-
-    def range(self, item: Any, items: list[Any]) -> tree.Range:
-        return tree.Range(items[0].where, items[0], items[2])
-
-    def dontcare(self, item: Any, items: list[Any]) -> tree.DontCare:
-        return tree.DontCare(self.where(items))
-
-    default = dontcare
+    def ranged(self, low: Expr, _: Word, high: Expr) -> tree.Range:
+        return tree.Range(low.where, low, high)
 
     # ---- controls
 
-    def control_decl(self, item: Any, items: list[Any]) -> tree.Control:
-        notes, (name, *rest) = self.annotations(items)
-        generics, (params, *rest) = self.generics(rest)
-        ctor, body = self._ctor(rest)
-        local, block = body if body else ([], None)
-        return tree.Control(self.where(name), notes, str(name), generics, params, ctor, local, block)
+    @_annotated
+    def control_decl(
+        self, notes: Notes, name: Word, generics: list[str], params: list[Param], ctor: list[Param], *body: Body
+    ) -> tree.Control:
+        local, block = body[0] if body else ([], None)
+        return tree.Control(name.where, notes, name, generics, params, ctor, local, block)
 
-    def control_body(self, item: Any, items: list[Any]) -> tuple[list[Any], tree.Block]:
-        return items[:-2], items[-1]
+    def control_body(self, *items: Any) -> Body:
+        return list(items[:-2]), items[-1]
 
-    def action_decl(self, item: Any, items: list[Any]) -> tree.Action:
-        notes, (name, params, body) = self.annotations(items)
-        return tree.Action(self.where(name), notes, str(name), params, body)
+    @_annotated
+    def action_decl(self, notes: Notes, name: Word, params: list[Param], body: Block) -> tree.Action:
+        return tree.Action(name.where, notes, name, params, body)
 
-    def table_decl(self, item: Any, items: list[Any]) -> tree.Table:
-        notes, (name, *parts) = self.annotations(items)
-        table = tree.Table(self.where(name), notes, str(name), [], [], None, False, {})
+    @_annotated
+    def table_decl(self, notes: Notes, name: Word, *parts: Any) -> tree.Table:
+        table = tree.Table(name.where, notes, name, [], [], None, False, {})
         seen: set[str] = set()
         for part in parts:
             kind = part.name if isinstance(part, tree.Property) else part[0]
@@ -313,215 +272,145 @@ class TreeBuilder:
             elif kind == "actions":
                 table.actions = part[1]
             else:
-                table.const_entries, table.entries = part[1], part[2]
+                table.const_entries, table.entries = part[1:]
         if "actions" not in seen:
             fail(table.where, f"table {table.name} has no property `actions`")
         return table
 
-    def key_property(self, item: Any, items: list[Any]) -> tuple[str, list[tree.KeyElement]]:
-        return "key", [one for one in items if isinstance(one, tree.KeyElement)]
+    @_annotated
+    def key_property(self, _: Notes, _word: Word, *elements: tree.KeyElement) -> tuple[str, list[tree.KeyElement]]:
+        return "key", list(elements)
 
-    def key_element(self, item: Any, items: list[Any]) -> tree.KeyElement:
-        return tree.KeyElement(items[0].where, items[0], str(items[1]), items[2:])
+    def key_field(self, value: Expr, match: Word, *notes: Word) -> tree.KeyElement:
+        return tree.KeyElement(value.where, value, match, _notes(notes))
 
-    def actions_property(self, item: Any, items: list[Any]) -> tuple[str, list[tree.ActionRef]]:
-        return "actions", [one for one in items if isinstance(one, tree.ActionRef)]
+    @_annotated
+    def actions_property(self, _: Notes, _word: Word, *actions: tree.ActionRef) -> tuple[str, list[tree.ActionRef]]:
+        return "actions", list(actions)
 
-    def action_entry(self, item: Any, items: list[Any]) -> tree.ActionRef:
-        notes, (ref,) = self.annotations(items)
+    @_annotated
+    def action_entry(self, notes: Notes, ref: tree.ActionRef) -> tree.ActionRef:
         ref.annotations = notes
         return ref
 
-    def action_ref(self, item: Any, items: list[Any]) -> tree.ActionRef:
-        return tree.ActionRef(self.where(items[0]), [], str(items[0]), items[1] if len(items) > 1 else None)
+    def action_call(self, name: Word, args: list[Arg] | None) -> tree.ActionRef:
+        return tree.ActionRef(name.where, [], name, args)
 
-    def top_action_ref(self, item: Any, items: list[Any]) -> tree.ActionRef:
-        ref = self.action_ref(item, items)
-        ref.top = True
-        return ref
+    def top_action_call(self, name: Word, args: list[Arg] | None) -> tree.ActionRef:
+        return tree.ActionRef(name.where, [], name, args, top=True)
 
-    def entries_property(self, item: Any, items: list[Any]) -> tuple[str, bool, list[tree.Entry]]:
-        const = any(isinstance(one, Token) and one.type == "CONST" for one in items)
-        return "entries", const, [one for one in items if isinstance(one, tree.Entry)]
+    @_annotated
+    def entries_property(
+        self, _: Notes, const: Word | None, _word: Word, *entries: tree.Entry
+    ) -> tuple[str, bool, list[tree.Entry]]:
+        return "entries", const is not None, list(entries)
 
-    def entry(self, item: Any, items: list[Any]) -> tree.Entry:
-        const = isinstance(items[0], Token) and items[0].type == "CONST"
-        rest = items[1:] if const else items
-        priority = None
-        if isinstance(rest[0], Token) and rest[0].type == "PRIORITY":
-            priority, rest = rest[1], rest[2:]
-        keys = rest[0] if isinstance(rest[0], list) else [rest[0]]
-        action = rest[1]
-        action.annotations = rest[2:]
-        return tree.Entry(action.where, const, priority, keys, action)
+    def table_entry(
+        self,
+        const: Word | None,
+        _word: Word | None,
+        priority: Expr | None,
+        keys: list[Expr],
+        action: tree.ActionRef,
+        *notes: Word,
+    ) -> tree.Entry:
+        action.annotations = _notes(notes)
+        return tree.Entry(action.where, const is not None, priority, keys, action)
 
-    def entry_priority(self, item: Any, items: list[Any]) -> tree.Expr:
-        return self.integer(item, items) if isinstance(items[0], Token) else items[0]
-
-    def other_property(self, item: Any, items: list[Any]) -> tree.Property:
-        notes, rest = self.annotations(items)
-        const = rest[0].type == "CONST"
-        name, value = rest[1:] if const else rest
-        return tree.Property(self.where(name), str(name), const, value, notes)
+    @_annotated
+    def other_property(self, notes: Notes, const: Word | None, name: Word, value: Expr) -> tree.Property:
+        return tree.Property(name.where, name, const is not None, value, notes)
 
     # ---- statements
 
-    def block(self, item: Any, items: list[Any]) -> tree.Block:
-        _notes, body = self.annotations(items)
-        return tree.Block(self.where(items), body)
+    def block_statement(self, *items: Any) -> Block:
+        return Block(_place(list(items)), [one for one in items if not _is_note(one)])
 
-    def update_assign(self, item: Any, items: list[Any]) -> tree.Assign:
-        """`x = e`, and `x += e` for `x = x + e`."""
-        if len(items) == 2:
-            return tree.Assign(items[0].where, items[0], items[1])
-        target, operator, value = items
-        return tree.Assign(target.where, target, tree.Binary(target.where, str(operator)[:-1], target, value))
+    def assign_operation(self, target: Expr, operator: Word, value: Expr) -> tree.Assign:
+        """`x += e`, for `x = x + e`."""
+        return tree.Assign(target.where, target, tree.Binary(target.where, target, operator[:-1], value))
 
-    def for_loop(self, item: Any, items: list[Any]) -> tree.For:
-        _, (word, start, condition, updates, body) = self.annotations(items)
-        return tree.For(self.where(word), start, condition, updates, body)
+    @_annotated
+    def for_loop(
+        self, _: Notes, word: Word, start: list[Any], condition: Expr, updates: list[Any], body: tree.Statement
+    ) -> tree.For:
+        return tree.For(word.where, start, condition, updates, body)
 
-    def for_inits(self, item: Any, items: list[Any]) -> list[Any]:
-        return items
+    def for_variable(self, kind: TypeNode, name: Word, value: Expr) -> tree.Var:
+        return tree.Var(name.where, [], name, kind, value)
 
-    for_updates = for_inits
+    @_annotated
+    def for_in_loop(
+        self,
+        _: Notes,
+        word: Word,
+        kind: TypeNode,
+        name: Word,
+        _in: Word,
+        among: tuple[Expr, Expr | None],
+        body: tree.Statement,
+    ) -> tree.ForIn:
+        return tree.ForIn(word.where, tree.Var(name.where, [], name, kind, None), *among, body)
 
-    def for_var(self, item: Any, items: list[Any]) -> tree.Var:
-        kind, name, value = items
-        return tree.Var(self.where(name), [], str(name), kind, value)
+    def for_range(self, low: Expr, _: Word | None = None, high: Expr | None = None) -> tuple[Expr, Expr | None]:
+        return low, high
 
-    def for_in(self, item: Any, items: list[Any]) -> tree.ForIn:
-        _, (word, kind, name, _, (low, high)) = self.annotations(items[:-1])
-        return tree.ForIn(self.where(word), tree.Var(self.where(name), [], str(name), kind, None), low, high, items[-1])
-
-    def for_range(self, item: Any, items: list[Any]) -> tuple[tree.Expr, tree.Expr | None]:
-        return items[0], items[2] if len(items) > 1 else None
-
-    def break_(self, item: Any, items: list[Any]) -> tree.Break:
-        return tree.Break(self.where(items[0]))
-
-    def continue_(self, item: Any, items: list[Any]) -> tree.Continue:
-        return tree.Continue(self.where(items[0]))
-
-    def call_statement(self, item: Any, items: list[Any]) -> tree.CallStatement:
-        call = self.call(item, items)
-        return tree.CallStatement(call.where, call)
-
-    def direct_apply(self, item: Any, items: list[Any]) -> tree.DirectApply:
-        return tree.DirectApply(items[0].where, items[0], items[2])
-
-    def conditional(self, item: Any, items: list[Any]) -> tree.If:
-        return tree.If(items[0].where, items[0], items[1], items[2] if len(items) > 2 else None)
-
-    def empty(self, item: Any, items: list[Any]) -> tree.Empty:
-        return tree.Empty(NOWHERE)
-
-    def return_(self, item: Any, items: list[Any]) -> tree.Return:
-        return tree.Return(self.where(items[0]), items[1] if len(items) > 1 else None)
-
-    def exit(self, item: Any, items: list[Any]) -> tree.Exit:
-        return tree.Exit(self.where(items[0]))
-
-    def switch(self, item: Any, items: list[Any]) -> tree.SwitchStatement:
-        return tree.SwitchStatement(items[0].where, items[0], items[1:])
-
-    def switch_case(self, item: Any, items: list[Any]) -> tree.Case:
-        return tree.Case(self.where(items[0]), items[0], items[1] if len(items) > 1 else None)
-
-    def var_decl(self, item: Any, items: list[Any]) -> tree.Var:
-        notes, (kind, name, *rest) = self.annotations(items)
-        kind = self._arrays(kind, [one for one in rest if isinstance(one, _Dimension)])
-        value = rest[-1] if rest and not isinstance(rest[-1], _Dimension) else None
-        return tree.Var(self.where(name), notes, str(name), kind, value)
+    def direct_call(self, of: TypeNode, _: Word, args: list[Arg]) -> tree.DirectApply:
+        return tree.DirectApply(of.where, of, args)
 
     # ---- expressions
 
-    def args(self, item: Any, items: list[Any]) -> list[tree.Arg]:
-        return [one if isinstance(one, tree.Arg) else tree.Arg(one.where, None, one) for one in items]
+    def args(self, *args: Arg | Expr) -> list[Arg]:
+        return [one if isinstance(one, Arg) else Arg(one.where, None, one) for one in args]
 
-    def named_arg(self, item: Any, items: list[Any]) -> tree.Arg:
-        value = tree.DontCare(self.where(items[1])) if isinstance(items[1], Token) else items[1]
-        return tree.Arg(self.where(items[0]), str(items[0]), value)
+    def named_arg(self, name: Word, value: Expr | Word) -> Arg:
+        return Arg(name.where, name, tree.DontCare(value.where) if isinstance(value, Word) else value)
 
-    def expr_list(self, item: Any, items: list[Any]) -> list[tree.Expr]:
-        return items
+    def number(self, text: Word) -> tree.Integer:
+        value, width, signed = tree.parse_integer(text)
+        return tree.Integer(text.where, value, width, signed, tree.base_of(text))
 
-    def integer(self, item: Any, items: list[Any]) -> tree.Integer:
-        value, width, signed = tree.parse_integer(str(items[0]))
-        return tree.Integer(self.where(items[0]), value, width, signed, tree.base_of(str(items[0])))
+    def text(self, text: Word) -> tree.String:
+        return tree.String(text.where, tree.unquote(text))
 
-    def string(self, item: Any, items: list[Any]) -> tree.String:
-        return tree.String(self.where(items[0]), tree.unquote(str(items[0])))
+    def true(self, word: Word) -> tree.Boolean:
+        return tree.Boolean(word.where, True)
 
-    def true(self, item: Any, items: list[Any]) -> tree.Boolean:
-        return tree.Boolean(self.where(items[0]), True)
+    def false(self, word: Word) -> tree.Boolean:
+        return tree.Boolean(word.where, False)
 
-    def false(self, item: Any, items: list[Any]) -> tree.Boolean:
-        return tree.Boolean(self.where(items[0]), False)
+    def this(self, word: Word) -> tree.Refused:
+        return tree.Refused(word.where, "`this`")
 
-    def this(self, item: Any, items: list[Any]) -> tree.Refused:
-        return tree.Refused(self.where(items[0]), "`this`")
+    def top_path(self, name: Word) -> tree.PathExpression:
+        return tree.PathExpression(name.where, name, True)
 
-    def dots(self, item: Any, items: list[Any]) -> tree.Dots:
-        return tree.Dots(self.where(items[0]))
+    def empty_list(self, opening: Word, _: Word) -> tree.ListExpr:
+        return tree.ListExpr(opening.where, [])
 
-    def invalid_expr(self, item: Any, items: list[Any]) -> tree.Expr:
-        return tree.Invalid(self.where(items))
+    def record(self, *items: Any) -> tree.RecordExpr:
+        *fields, dots = items
+        return tree.RecordExpr(fields[0][1].where, fields, tree.Dots(dots.where) if dots else None)
 
-    def path(self, item: Any, items: list[Any]) -> tree.PathExpression:
-        return tree.PathExpression(self.where(items[0]), str(items[0]))
+    def record_field(self, name: Word, value: Expr) -> tuple[str, Expr]:
+        return name, value
 
-    def top_path(self, item: Any, items: list[Any]) -> tree.PathExpression:
-        return tree.PathExpression(self.where(items[0]), str(items[0]), True)
+    def error_member(self, word: Word, name: Word) -> tree.TypeMember:
+        return tree.TypeMember(word.where, None, name)
 
-    def list_expr(self, item: Any, items: list[Any]) -> tree.ListExpr:
-        values = items[0] if items else []
-        return tree.ListExpr(self.where(values), values)
+    def member_of(self, base: Expr, name: Word) -> tree.Member:
+        return tree.Member(name.where, base, name)
 
-    def empty_list(self, item: Any, items: list[Any]) -> tree.ListExpr:
-        return tree.ListExpr(self.where(items), [])
-
-    def record_expr(self, item: Any, items: list[Any]) -> tree.RecordExpr:
-        dots = tree.Dots(self.where(items.pop())) if isinstance(items[-1], Token) else None
-        return tree.RecordExpr(items[0][1].where, items, dots)
-
-    def record_field(self, item: Any, items: list[Any]) -> tuple[str, tree.Expr]:
-        return str(items[0]), items[1]
-
-    def type_member(self, item: Any, items: list[Any]) -> tree.TypeMember:
-        return tree.TypeMember(items[0].where, items[0], str(items[1]))
-
-    def error_member(self, item: Any, items: list[Any]) -> tree.TypeMember:
-        return tree.TypeMember(self.where(items[0]), None, str(items[1]))
-
-    def member(self, item: Any, items: list[Any]) -> tree.Member:
-        return tree.Member(self.where(items[1]), items[0], str(items[1]))
-
-    def index(self, item: Any, items: list[Any]) -> tree.Index:
-        return tree.Index(items[0].where, *items)
-
-    def slice(self, item: Any, items: list[Any]) -> tree.Slice:
-        return tree.Slice(items[0].where, *items)
-
-    def plus_slice(self, item: Any, items: list[Any]) -> tree.Slice:
-        base, low, width = items
+    def plus_slice(self, base: Expr, low: Expr, width: Expr) -> tree.Slice:
         return tree.Slice(base.where, base, low, low, width)
 
-    def call(self, item: Any, items: list[Any]) -> tree.Call:
-        target, *types, args = items
+    def call_expr(self, target: Expr, *given: Any) -> tree.Call:
+        *types, args = given
         return tree.Call(target.where, target, types[0] if types else [], args)
 
-    def construct(self, item: Any, items: list[Any]) -> tree.Construct:
-        return tree.Construct(items[0].where, *items)
 
-    def cast(self, item: Any, items: list[Any]) -> tree.Cast:
-        return tree.Cast(items[0].where, *items)
-
-    def unary(self, item: Any, items: list[Any]) -> tree.Unary:
-        return tree.Unary(self.where(items[0]), str(items[0]), items[1])
-
-    def binary(self, item: Any, items: list[Any]) -> tree.Binary:
-        return tree.Binary(items[0].where, str(items[1]), items[0], items[2])
-
-    def ternary(self, item: Any, items: list[Any]) -> tree.Ternary:
-        return tree.Ternary(items[0].where, *items)
+def _array(kind: TypeNode, sizes: list[Expr]) -> TypeNode:
+    """The type of `kind name[a][b]`: that of `kind[a][b] name`."""
+    for size in sizes:
+        kind = tree.StackType(kind.where, kind, size)
+    return kind

@@ -239,10 +239,7 @@ def _mark_types(tokens: list[Lexeme]) -> None:
         parameters = _type_parameters(tokens, name + 1)
         if parameters:
             scoped.append((_start_of(tokens, i), _end_of(tokens, name + 1), parameters))
-    for token in tokens:
-        if token.kind == "IDENTIFIER" and token.text in types:
-            token.kind = "TYPE_ID"
-    for first, end, names in scoped:
+    for first, end, names in [(0, len(tokens), types), *scoped]:
         for token in tokens[first:end]:
             if token.kind == "IDENTIFIER" and token.text in names:
                 token.kind = "TYPE_ID"

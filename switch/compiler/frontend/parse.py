@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import lark
-from lark import Lark, Token
+from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedToken
 from lark.lexer import Lexer
 
@@ -64,13 +64,16 @@ _WORDS = {
 class _Tokens(Lexer):
     """Hands lark the tokens of lexer.py; lark's own lexers know no types."""
 
-    def __init__(self, lexer_conf: Any) -> None:
+    def __init__(self, _lexer_conf: Any) -> None:
         pass
 
-    def lex(self, data: Source) -> Iterator[Token]:
-        for index, one in enumerate(data.tokens):
+    def lex(self, lexer_state: Any, _parser_state: Any = None) -> Iterator[Token]:
+        source: Source = lexer_state
+        for index, one in enumerate(source.tokens):
             kind = one.kind if one.kind in _KEPT else "_" + one.kind
-            yield Token(kind, one.text, start_pos=index, line=one.line, column=one.column)
+            word = tree.Word(kind, one.text, index, one.line, one.column)
+            word.source = source
+            yield word
 
 
 @lru_cache(maxsize=1)
@@ -83,7 +86,7 @@ def _parser() -> Lark:
     except BuildError:  # a cache that cannot be written hinders nobody who only checks a program
         return _make_parser(grammar)
     try:
-        return Lark.load(io.BytesIO(path.read_bytes()))  # type: ignore[return-value]
+        return Lark.load(io.BytesIO(path.read_bytes()))
     except Exception:  # not there, or cut short by a full disk: made again
         made, saved = _make_parser(grammar), io.BytesIO()
         made.save(saved)
@@ -112,21 +115,25 @@ _KEPT = {
 
 def parse_program(text: str) -> list[tree.Node]:
     """Top-level declarations of a preprocessed program. Raises P4Error at the first token that cannot stand there."""
-    source = tokenize(text)
-    try:
-        parsed = _parser().parse(source, start="start")  # type: ignore[arg-type]
-    except UnexpectedToken as error:
-        raise _syntax_error(error, source) from None
-    return TreeBuilder(source, parse_arguments).program(parsed)
+    return _builder().program(_parse(tokenize(text), "start"))
 
 
 def parse_arguments(source: Source) -> list[tree.Arg]:
     """What the parentheses of an annotation hold, where that is a list of expressions. Raises P4Error."""
+    return _builder().arguments(_parse(source, "args"))
+
+
+@lru_cache(maxsize=1)
+def _builder() -> TreeBuilder:
+    return TreeBuilder(parse_arguments)
+
+
+def _parse(source: Source, start: str) -> Tree[Token]:
     try:
-        parsed = _parser().parse(source, start="args")  # type: ignore[arg-type]
+        parsed: Tree[Token] = _parser().parse(source, start=start)
     except UnexpectedToken as error:
         raise _syntax_error(error, source) from None
-    return TreeBuilder(source, parse_arguments).node(parsed)
+    return parsed
 
 
 def _syntax_error(error: UnexpectedToken, source: Source) -> P4Error:
@@ -148,9 +155,15 @@ def _syntax_error(error: UnexpectedToken, source: Source) -> P4Error:
     return P4Error(where, f"syntax error: found {_found(token)}, expected {wanted}{_advice(token, error)}")
 
 
+def _accepted(error: UnexpectedToken) -> set[str]:
+    """Names of the tokens that could stand where the error is."""
+    parser: Any = error.interactive_parser
+    return set(parser.accepts() if parser else error.expected)
+
+
 def _ends_statement(error: UnexpectedToken) -> bool:
     """Could a `;` stand here, and does what was found begin something new: is it the `;` that is missing?"""
-    accepts = set(error.interactive_parser.accepts() if error.interactive_parser else error.expected)
+    accepts = _accepted(error)
     if accepts >= {"_IF", "_LBRACE"} or accepts >= _DECLARATIONS:  # an empty statement or declaration it would be
         return False
     return "_SEMICOLON" in accepts and error.token.type.lstrip("_") in _BEGINS
@@ -168,7 +181,7 @@ def _found(token: Lexeme) -> str:
 
 def _wanted(error: UnexpectedToken) -> str:
     """What could stand there, in words: groups of terminals have one name each."""
-    accepts = set(error.interactive_parser.accepts()) if error.interactive_parser else set(error.expected)
+    accepts = _accepted(error)
     words = []
     if accepts >= {"INTEGER", "TRUE", "FALSE"}:
         words.append("an expression")

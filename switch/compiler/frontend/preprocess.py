@@ -50,10 +50,11 @@ def preprocess(source: Path | str, include: Sequence[Path | str], defines: Seque
                 f"not {what}: preprocess it first, or compile the file",
             )
     text = _run_cpp(["-"], source, include, defines).replace('"<stdin>"', '"program.p4"')
-    for line in text.splitlines():
-        match = MARKER.match(line)
-        if match and match[2] != "program.p4" and match[2][0] != "<" and INCLUDE_DIR not in Path(match[2]).parents:
-            raise P4Error(None, f"a program given as text may not include {match[2]}")
+    for one in text.splitlines():
+        marker = MARKER.match(one)
+        file = marker[2] if marker else "program.p4"
+        if file != "program.p4" and file[0] != "<" and INCLUDE_DIR not in Path(file).parents:
+            raise P4Error(None, f"a program given as text may not include {file}")
     return "program", text
 
 
@@ -113,7 +114,7 @@ def _word(stem: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _lines_of(file: str, stamp: int) -> list[str]:
+def _lines_of(file: str, _stamp: int) -> list[str]:
     text = Path(file).read_text("utf-8", "replace")
     return _blank_comments(text).split("\n")
 

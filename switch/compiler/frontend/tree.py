@@ -1,6 +1,8 @@
 """The abstract syntax tree of a P4 program. Plain data; check.py fills in `type` and `const` of expressions.
 
 `where` is the Location of the token that stands for the node: the name of a declaration, the operator's left operand.
+A node with a rule of its name in p4.lark is made of what the rule holds, in the order of its fields here; of one that
+is WithMeta, the first word in the rule only gives the place.
 """
 
 from __future__ import annotations
@@ -9,21 +11,48 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from lark import Token
+from lark.ast_utils import AsList, Ast, WithMeta
+
 from switch.compiler.errors import Location
-from switch.compiler.frontend.lexer import Lexeme
+from switch.compiler.frontend.lexer import Lexeme, Source
+
+
+class Word(Token):
+    """A token, which knows its place; compares and prints as its text."""
+
+    __slots__ = ("source",)
+    source: Source
+
+    @property
+    def where(self) -> Location:
+        return self.source.location(self.line or 1, self.column or 1)
+
+    __eq__ = str.__eq__
+    __hash__ = str.__hash__
+    __repr__ = str.__repr__
+
+    def __deepcopy__(self, _memo: object) -> Word:
+        return self
 
 
 @dataclass(slots=True)
-class Node:
+class Node(Ast):
+    """Anything in the tree."""
+
     where: Location
 
 
 @dataclass(slots=True)
 class Annotation(Node):
+    """`@name(body)`, or `@name[body]`."""
+
     name: str
     body: list[Lexeme] | None
     """Tokens between the parentheses or brackets; None: there are none."""
     bracket: str
+    source: Source | None = field(default=None, compare=False, repr=False)
+    """What it stands in."""
 
     def string(self) -> str | None:
         """The one string literal it holds, else None."""
@@ -43,35 +72,45 @@ class Annotation(Node):
 
 @dataclass(slots=True)
 class SimpleType(Node):
+    """A type that is one word."""
+
     name: str  # bool, error, string, int, void, bit
 
 
 @dataclass(slots=True)
 class SizedType(Node):
+    """`bit<size>`, `int<size>`, `varbit<size>`."""
+
     name: str  # bit, int, varbit
     size: Expr
 
 
 @dataclass(slots=True)
 class NamedType(Node):
+    """The name of a declared type, with what specializes it: `name<args>`."""
+
     name: str
     args: list[TypeNode] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class StackType(Node):
+    """`element[size]`."""
+
     element: TypeNode
     size: Expr
 
 
 @dataclass(slots=True)
-class TupleType(Node):
+class TupleType(AsList, Node):
+    """`tuple<args>`."""
+
     args: list[TypeNode]
 
 
 @dataclass(slots=True)
-class DontCareType(Node):
-    pass
+class DontCareType(WithMeta, Node):
+    """`_` among type arguments."""
 
 
 TypeNode = SimpleType | SizedType | NamedType | StackType | TupleType | DontCareType
@@ -82,6 +121,8 @@ TypeNode = SimpleType | SizedType | NamedType | StackType | TupleType | DontCare
 
 @dataclass(slots=True)
 class Expr(Node):
+    """An expression; what the checker finds out about it stands in it."""
+
     type: Any = field(default=None, init=False, compare=False)
     """Type (types.py), set by the checker."""
     const: Any = field(default=None, init=False, compare=False)
@@ -90,6 +131,8 @@ class Expr(Node):
 
 @dataclass(slots=True)
 class Integer(Expr):
+    """`16w0xff`: width 16, not signed, base 16."""
+
     value: int
     width: int | None
     signed: bool
@@ -99,16 +142,22 @@ class Integer(Expr):
 
 @dataclass(slots=True)
 class Boolean(Expr):
+    """`true` or `false`."""
+
     value: bool
 
 
 @dataclass(slots=True)
 class String(Expr):
+    """A string literal, without its quotes and escapes."""
+
     value: str
 
 
 @dataclass(slots=True)
 class PathExpression(Expr):
+    """A name; `top`: with a dot before it, which looks it up among the declarations of the program."""
+
     name: str
     top: bool = False
     decl: Any = field(default=None, compare=False)
@@ -125,12 +174,16 @@ class TypeMember(Expr):
 
 @dataclass(slots=True)
 class Member(Expr):
+    """`base.name`."""
+
     base: Expr
     name: str
 
 
 @dataclass(slots=True)
 class Index(Expr):
+    """`base[index]`."""
+
     base: Expr
     index: Expr
 
@@ -147,19 +200,25 @@ class Slice(Expr):
 
 @dataclass(slots=True)
 class Unary(Expr):
+    """`-operand`; also `!`, `~` and `+`."""
+
     op: str
     operand: Expr
 
 
 @dataclass(slots=True)
 class Binary(Expr):
-    op: str
+    """`left + right`, with any operator of two operands."""
+
     left: Expr
+    op: str
     right: Expr
 
 
 @dataclass(slots=True)
 class Ternary(Expr):
+    """`condition ? then : other`."""
+
     condition: Expr
     then: Expr
     other: Expr
@@ -167,18 +226,24 @@ class Ternary(Expr):
 
 @dataclass(slots=True)
 class Cast(Expr):
+    """`(to) operand`."""
+
     to: TypeNode
     operand: Expr
 
 
 @dataclass(slots=True)
 class Arg(Node):
+    """An argument; `name = value` when it is given by name."""
+
     name: str | None
     value: Expr
 
 
 @dataclass(slots=True)
 class Call(Expr):
+    """`target<type_args>(args)`."""
+
     target: Expr
     type_args: list[TypeNode]
     args: list[Arg]
@@ -188,29 +253,35 @@ class Call(Expr):
 
 @dataclass(slots=True)
 class Construct(Expr):
-    to: TypeNode
+    """`to(args)`: an object without a name."""
+
+    to: NamedType
     args: list[Arg]
 
 
 @dataclass(slots=True)
 class ListExpr(Expr):
+    """`{ a, b }`."""
+
     items: list[Expr]
 
 
 @dataclass(slots=True)
 class RecordExpr(Expr):
+    """`{ a = 1, b = 2 }`."""
+
     items: list[tuple[str, Expr]]
     dots: Dots | None = None
     """`...` at its end: default values for the fields that it does not name."""
 
 
 @dataclass(slots=True)
-class Invalid(Expr):
+class Invalid(WithMeta, Expr):
     """`{#}`: a header that is not valid."""
 
 
 @dataclass(slots=True)
-class Dots(Expr):
+class Dots(WithMeta, Expr):
     """`...`: default values for the rest of a list."""
 
 
@@ -221,18 +292,22 @@ class Default(Expr):
 
 @dataclass(slots=True)
 class Mask(Expr):
+    """`value &&& mask`."""
+
     value: Expr
     mask: Expr
 
 
 @dataclass(slots=True)
 class Range(Expr):
+    """`low .. high`."""
+
     low: Expr
     high: Expr
 
 
 @dataclass(slots=True)
-class DontCare(Expr):
+class DontCare(WithMeta, Expr):
     """`_` and `default` in key sets and arguments."""
 
 
@@ -248,17 +323,23 @@ class Refused(Expr):
 
 @dataclass(slots=True)
 class Assign(Node):
+    """`target = value;`."""
+
     target: Expr
     value: Expr
 
 
 @dataclass(slots=True)
 class CallStatement(Node):
+    """A call that stands alone."""
+
     call: Call
 
 
 @dataclass(slots=True)
 class DirectApply(Node):
+    """`of.apply(args);` of a parser or control that has no instance."""
+
     of: TypeNode
     args: list[Arg]
     call: Any = None
@@ -267,33 +348,41 @@ class DirectApply(Node):
 
 @dataclass(slots=True)
 class If(Node):
+    """`if (condition) then else other`."""
+
     condition: Expr
     then: Statement
-    other: Statement | None
+    other: Statement | None = None
 
 
 @dataclass(slots=True)
 class Block(Node):
+    """Statements between braces."""
+
     body: list[Statement]
 
 
 @dataclass(slots=True)
 class Empty(Node):
-    pass
+    """`;`."""
 
 
 @dataclass(slots=True)
-class Return(Node):
-    value: Expr | None
+class Return(WithMeta, Node):
+    """`return value;`."""
+
+    value: Expr | None = None
 
 
 @dataclass(slots=True)
-class Exit(Node):
-    pass
+class Exit(WithMeta, Node):
+    """`exit;`."""
 
 
 @dataclass(slots=True)
 class For(Node):
+    """`for (start; condition; updates) body`."""
+
     start: list[Statement]
     condition: Expr
     updates: list[Statement]
@@ -311,24 +400,28 @@ class ForIn(Node):
 
 
 @dataclass(slots=True)
-class Break(Node):
-    pass
+class Break(WithMeta, Node):
+    """`break;`."""
 
 
 @dataclass(slots=True)
-class Continue(Node):
-    pass
+class Continue(WithMeta, Node):
+    """`continue;`."""
 
 
 @dataclass(slots=True)
 class Case(Node):
+    """`label: body` of a switch statement."""
+
     label: Expr
-    body: Block | None
+    body: Block | None = None
     """None: falls through to the next case."""
 
 
 @dataclass(slots=True)
 class SwitchStatement(Node):
+    """`switch (value) { cases }`."""
+
     value: Expr
     cases: list[Case]
 
@@ -338,6 +431,8 @@ class SwitchStatement(Node):
 
 @dataclass(slots=True)
 class Decl(Node):
+    """What gives something a name."""
+
     annotations: list[Annotation]
     name: str
 
@@ -347,6 +442,8 @@ class Decl(Node):
 
 @dataclass(slots=True)
 class Param(Decl):
+    """A parameter of a function, action, method, parser, control or package."""
+
     direction: str  # "", in, out, inout
     type_node: TypeNode
     default: Expr | None
@@ -355,6 +452,8 @@ class Param(Decl):
 
 @dataclass(slots=True)
 class Const(Decl):
+    """`const type name = value;`."""
+
     type_node: TypeNode
     value: Expr
     type: Any = None
@@ -362,6 +461,8 @@ class Const(Decl):
 
 @dataclass(slots=True)
 class Var(Decl):
+    """`type name = value;`."""
+
     type_node: TypeNode
     value: Expr | None
     type: Any = None
@@ -369,6 +470,8 @@ class Var(Decl):
 
 @dataclass(slots=True)
 class Field(Decl):
+    """A field of a header, header union or struct."""
+
     type_node: TypeNode
     lists: list[Expr]
     """Of @field_list: the numbers of the lists that the field is in."""
@@ -376,6 +479,8 @@ class Field(Decl):
 
 @dataclass(slots=True)
 class Aggregate(Decl):
+    """`header name { fields }`, or a header union or a struct."""
+
     kind: str  # header, header_union, struct
     type_params: list[str]
     fields: list[Field]
@@ -385,22 +490,30 @@ class Aggregate(Decl):
 
 @dataclass(slots=True)
 class Enum(Decl):
+    """`enum under name { members }`; a member: (name, value or None, place)."""
+
     under: TypeNode | None
     members: list[tuple[str, Expr | None, Location]]
 
 
 @dataclass(slots=True)
-class Errors(Node):
+class Errors(AsList, WithMeta, Node):
+    """`error { names }`."""
+
     names: list[str]
 
 
 @dataclass(slots=True)
-class MatchKinds(Node):
+class MatchKinds(AsList, Node):
+    """`match_kind { names }`."""
+
     names: list[str]
 
 
 @dataclass(slots=True)
 class Typedef(Decl):
+    """`typedef type name;` or `type type name;`."""
+
     type_node: TypeNode
     new: bool
     """True: `type`, a type of its own; False: `typedef`, another name."""
@@ -408,6 +521,8 @@ class Typedef(Decl):
 
 @dataclass(slots=True)
 class Method(Decl):
+    """The head of an extern's method or of an extern function."""
+
     result: TypeNode
     type_params: list[str]
     params: list[Param]
@@ -417,6 +532,8 @@ class Method(Decl):
 
 @dataclass(slots=True)
 class ExternObject(Decl):
+    """`extern name { ... }`; of a constructor there are only the parameters."""
+
     type_params: list[str]
     methods: list[Method]
     constructors: list[list[Param]]
@@ -424,6 +541,8 @@ class ExternObject(Decl):
 
 @dataclass(slots=True)
 class Function(Decl):
+    """`result name(params) { ... }`."""
+
     result: TypeNode
     type_params: list[str]
     params: list[Param]
@@ -434,12 +553,16 @@ class Function(Decl):
 
 @dataclass(slots=True)
 class Package(Decl):
+    """`package name(params);`."""
+
     type_params: list[str]
     params: list[Param]
 
 
 @dataclass(slots=True)
 class Instance(Decl):
+    """`type(args) name;`; `has_body`: with methods of its own between braces."""
+
     type_node: TypeNode
     args: list[Arg]
     has_body: bool = False
@@ -450,12 +573,16 @@ class Instance(Decl):
 
 @dataclass(slots=True)
 class Action(Decl):
+    """`action name(params) { ... }`."""
+
     params: list[Param]
     body: Block
 
 
 @dataclass(slots=True)
 class KeyElement(Node):
+    """`value: match;` in the key of a table."""
+
     value: Expr
     match: str
     annotations: list[Annotation]
@@ -463,6 +590,8 @@ class KeyElement(Node):
 
 @dataclass(slots=True)
 class ActionRef(Node):
+    """A table's action, or the one that an entry has, with its arguments; None: no parentheses."""
+
     annotations: list[Annotation]
     name: str
     args: list[Arg] | None
@@ -472,6 +601,8 @@ class ActionRef(Node):
 
 @dataclass(slots=True)
 class Entry(Node):
+    """`priority=p: keys: action;`."""
+
     const: bool
     priority: Expr | None
     keys: list[Expr]
@@ -480,14 +611,31 @@ class Entry(Node):
 
 @dataclass(slots=True)
 class Property(Node):
+    """A property of a table that has no syntax of its own: `name = value;`."""
+
     name: str
     const: bool
-    value: Expr
+    value: Expr | ActionRef
+    """An ActionRef, made by the checker: of `default_action`."""
     annotations: list[Annotation] = field(default_factory=list)
+
+    @property
+    def expr(self) -> Expr:
+        """Its value, of any property but `default_action`."""
+        assert isinstance(self.value, Expr)
+        return self.value
+
+    @property
+    def action(self) -> ActionRef:
+        """The value of `default_action`, once checked."""
+        assert isinstance(self.value, ActionRef)
+        return self.value
 
 
 @dataclass(slots=True)
 class Table(Decl):
+    """`table name { ... }`."""
+
     key: list[KeyElement]
     actions: list[ActionRef]
     entries: list[Entry] | None
@@ -497,26 +645,34 @@ class Table(Decl):
 
 @dataclass(slots=True)
 class SelectCase(Node):
+    """`keys: state;`."""
+
     keys: list[Expr]
     state: str
 
 
 @dataclass(slots=True)
 class Transition(Node):
+    """`transition state;` or `transition select(keys) { cases }`."""
+
     state: str | None
     """Name of the next state; None: chosen by `keys` and `cases`."""
-    keys: list[Expr]
-    cases: list[SelectCase]
+    keys: list[Expr] = field(default_factory=list)
+    cases: list[SelectCase] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class State(Decl):
+    """`state name { ... }`."""
+
     body: list[Statement]
     transition: Transition | None
 
 
 @dataclass(slots=True)
 class ValueSet(Decl):
+    """`value_set<type>(size) name;`."""
+
     type_node: TypeNode
     size: Expr
     element: Any = None
@@ -526,6 +682,8 @@ class ValueSet(Decl):
 
 @dataclass(slots=True)
 class Parser(Decl):
+    """A parser, or the type of one."""
+
     type_params: list[str]
     params: list[Param]
     ctor: list[Param]
@@ -536,6 +694,8 @@ class Parser(Decl):
 
 @dataclass(slots=True)
 class Control(Decl):
+    """A control, or the type of one."""
+
     type_params: list[str]
     params: list[Param]
     ctor: list[Param]
@@ -550,7 +710,7 @@ Statement = (
 
 
 def unquote(text: str) -> str:
-    """Value of a string literal: \\" and \\\\ and \\n are its only escapes."""
+    r"""Value of a string literal: \" and \\ and \n are its only escapes."""
     return text[1:-1].replace('\\"', '"').replace("\\n", "\n").replace("\\\\", "\\")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from switch.compiler.frontend import tree
@@ -45,10 +46,11 @@ def _call(e: tree.Call) -> str:
 
 
 def arguments(args: list[tree.Arg]) -> str:
+    """What stands between the parentheses of a call."""
     return ", ".join(f"{one.name} = {expression(one.value)}" if one.name else expression(one.value) for one in args)
 
 
-_EXPRESSIONS: dict[type, Any] = {
+_EXPRESSIONS: dict[type, Callable[[Any], str]] = {
     tree.Integer: _integer,
     tree.Boolean: lambda e: "true" if e.value else "false",
     tree.String: lambda e: f'"{e.value}"',
@@ -61,11 +63,11 @@ _EXPRESSIONS: dict[type, Any] = {
     tree.Construct: lambda e: f"{type_text(e.to)}({arguments(e.args)})",
     tree.ListExpr: lambda e: "{" + ", ".join(map(expression, e.items)) + "}",
     tree.RecordExpr: lambda e: "{" + ", ".join(f"{name} = {expression(value)}" for name, value in e.items) + "}",
-    tree.Invalid: lambda e: "{#}",
-    tree.Dots: lambda e: "...",
+    tree.Invalid: lambda _e: "{#}",
+    tree.Dots: lambda _e: "...",
     tree.Mask: lambda e: f"{expression(e.value, 1)} &&& {expression(e.mask, 1)}",
     tree.Range: lambda e: f"{expression(e.low, 1)} .. {expression(e.high, 1)}",
-    tree.DontCare: lambda e: "_",
+    tree.DontCare: lambda _e: "_",
 }
 
 

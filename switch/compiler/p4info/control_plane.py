@@ -160,7 +160,7 @@ def _in_source_order(table: TableInstance) -> list[ActionInstance]:
     if default is not None and refs:
         first, place = refs[0].where, default.value.where
         if (place.line, place.column) < (first.line, first.column):
-            at = [one.name for one in refs].index(default.value.name)  # type: ignore[attr-defined]
+            at = [one.name for one in refs].index(default.action.name)
             return [table.actions[at], *table.actions]
     return table.actions
 

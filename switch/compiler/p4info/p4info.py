@@ -143,7 +143,8 @@ def _given_id(kind: str, decl: Any) -> int | None:
     note = decl.annotation("id") if decl is not None else None
     if note is None:
         return None
-    value, prefix = note.number(), _PREFIX[kind] << 24
+    value: int | None = note.number()
+    prefix = _PREFIX[kind] << 24
     if value is None:
         fail(note.where, "@id needs an integer")
     if value >> 24 and value >> 24 != _PREFIX[kind]:
@@ -386,7 +387,7 @@ def _table(info: p4i.P4Info, table: TableInstance, ids: Ids) -> None:
 def idle_timeouts(table: TableInstance) -> bool:
     """Whether the table has `support_timeout = true`."""
     given = table.decl.properties.get("support_timeout")
-    return given is not None and bool(given.value.const)
+    return given is not None and bool(given.expr.const)
 
 
 def _default(out: p4i.Table, table: TableInstance, ids: Ids) -> None:

@@ -147,7 +147,7 @@ def plane_field(decl: tree.Field) -> str:
     return ((note.string() if note else None) or decl.name).removeprefix(".")
 
 
-def _record(of: Record, spec: Any, info: p4i.P4Info, errors: list[str], where: Location) -> None:
+def _record(of: Record, spec: Any, info: p4i.P4Info, errors: list[str], where: Location | None) -> None:
     if of.kind == "struct":
         spec.struct.name = of.name
         if of.name not in info.type_info.structs:
@@ -160,9 +160,9 @@ def _record(of: Record, spec: Any, info: p4i.P4Info, errors: list[str], where: L
     spec.header.name = of.name
     if of.name not in info.type_info.headers:
         info.type_info.headers[of.name].SetInParent()
-        for one in header_fields(of):
-            base = plain(one.type)
-            member = info.type_info.headers[of.name].members.add(name=one.name)
+        for part in header_fields(of):
+            base = plain(part.type)
+            member = info.type_info.headers[of.name].members.add(name=part.name)
             if isinstance(base, Bits):
                 bits_spec(base, member.type_spec)
             elif base == BOOL:

@@ -125,7 +125,7 @@ class CallChecker:
                 fail(e.where, f"{found.name} takes {wanted}, not {len(e.type_args)}")
             bound = dict(zip(found.type_params, (self.types.resolve(one, scope) for one in e.type_args), strict=True))
         else:
-            inner = Scope(self.context.top)  # type: ignore[arg-type]
+            inner = Scope(self.context.top)
             for name in found.type_params:
                 inner.names[name] = Variable(name)
             for param, arg in pair(found.name, found.params, e.args, e.where):
@@ -133,7 +133,8 @@ class CallChecker:
         for name in found.type_params:
             if bound.get(name) in (None, INT):
                 fail(e.where, f"{found.name}: cannot tell type {name}: write {found.name}<...>(...), or give a width")
-        return self.copies.with_types(found, tuple(bound[name] for name in found.type_params))
+        copy: tree.Function = self.copies.with_types(found, tuple(bound[name] for name in found.type_params))
+        return copy
 
     def _method_call(self, e: tree.Call, target: tree.Member, scope: Scope) -> Type:
         if target.name == "apply" and isinstance(target.base, tree.Call):
@@ -342,11 +343,11 @@ def pair(
     else:
         values = {p.name: a.value for p, a in zip(params, args, strict=False)}
     missing = [p.name for p in params if p.name not in values and p.default is None]
-    pairs = [(p, values.get(p.name, p.default)) for p in params]
     if len(args) > len(params) or missing:
         listed = ", ".join(p.name for p in params) or "none"
         fail(where, f"{name} takes {count(len(params), 'argument')} ({listed}), not {len(args)}")
-    return pairs  # type: ignore[return-value]
+    given = ((p, values.get(p.name, p.default)) for p in params)
+    return [(param, value) for param, value in given if value is not None]
 
 
 def data_fields(e: tree.Expr) -> list[tuple[tree.Expr | None, Type]]:

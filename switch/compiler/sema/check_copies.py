@@ -151,7 +151,8 @@ class CopyMaker:
     def _problems_of(self, node: Any, scope: Scope) -> list[P4Error]:
         """Check a declaration aside from the one being checked; what is wrong with it."""
         told, failed = self.context.problems, set(self.context.failed)
-        self.context.problems = out = []  # type: list[P4Error]
+        out: list[P4Error] = []
+        self.context.problems = out
         self.context.attempt(self._check_copy, node, scope)
         self.context.problems, self.context.failed = told, failed
         return out

@@ -76,7 +76,7 @@ class DeclarationChecker:
         finally:
             scope.open.pop()
 
-    def _errors(self, node: tree.Errors, scope: Scope) -> None:
+    def _errors(self, node: tree.Errors, _scope: Scope) -> None:
         for name in node.names:
             if name in self.context.errors:
                 fail(node.where, f"error {name} is declared twice")
@@ -85,7 +85,7 @@ class DeclarationChecker:
             else:
                 self.context.errors.append(name)
 
-    def _match_kinds(self, node: tree.MatchKinds, scope: Scope) -> None:
+    def _match_kinds(self, node: tree.MatchKinds, _scope: Scope) -> None:
         for name in node.names:
             if name in self.context.match_kinds:
                 fail(node.where, f"match_kind {name} is declared twice")
@@ -253,7 +253,7 @@ class DeclarationChecker:
 
     # ---- parsers and controls
 
-    def _enter(self, node: Any, kind: str, scope: Scope) -> Scope:
+    def _enter(self, node: Any, _kind: str, scope: Scope) -> Scope:
         """Scope inside a parser or control, with its parameters: the constructor's are instances or constants."""
         inner = Scope(scope)
         for name in node.type_params:

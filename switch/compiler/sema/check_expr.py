@@ -29,6 +29,7 @@ from switch.compiler.sema.types import (
     Type,
     Varbit,
     form,
+    number,
     plain,
     same_signature,
 )
@@ -58,12 +59,14 @@ class ExpressionChecker:
         self.expr(expr, scope)
         if expr.const is None or isinstance(expr.const, (bool, str)):
             fail(expr.where, "this must be an integer known at compile time")
-        return expr.const
+        value: int = expr.const
+        return value
 
     def expr(self, e: tree.Expr, scope: Scope) -> Type:
         """Type of an expression. Raises P4Error for what the language forbids."""
-        e.type = self.KINDS[type(e)](self, e, scope)
-        return e.type
+        of: Type = self.KINDS[type(e)](self, e, scope)
+        e.type = of
+        return of
 
     def coerce(self, e: tree.Expr, to: Type, what: str = "value") -> None:
         """Make a checked expression one of type `to`, by the implicit conversions of P4_16 §8.11.2. Raises P4Error."""
@@ -120,7 +123,8 @@ class ExpressionChecker:
         if isinstance(base, Stack):
             parts: list[Type] = [base.element] * base.size
         else:
-            parts = list(base.fields.values()) if isinstance(base, Record) else list(base.items)  # type: ignore[union-attr]
+            assert isinstance(base, (Record, Tuple))
+            parts = list(base.fields.values() if isinstance(base, Record) else base.items)
         if e.items and isinstance(e.items[-1], tree.Dots):
             e.items.pop()
             e.items += [default_of(of, e) for of in parts[len(e.items) :]]
@@ -147,7 +151,7 @@ class ExpressionChecker:
 
     # ---- leaves
 
-    def _integer(self, e: tree.Integer, scope: Scope) -> Type:
+    def _integer(self, e: tree.Integer, _scope: Scope) -> Type:
         if e.width is None:
             e.const = e.value
             return INT
@@ -158,27 +162,28 @@ class ExpressionChecker:
         e.const = of.wrap(e.value)
         return of
 
-    def _boolean(self, e: tree.Boolean, scope: Scope) -> Type:
+    def _boolean(self, e: tree.Boolean, _scope: Scope) -> Type:
         e.const = e.value
         return BOOL
 
-    def _string(self, e: tree.String, scope: Scope) -> Type:
+    def _string(self, e: tree.String, _scope: Scope) -> Type:
         e.const = e.value
         return STRING
 
-    def _invalid(self, e: tree.Invalid, scope: Scope) -> Type:
+    def _invalid(self, _e: tree.Invalid, _scope: Scope) -> Type:
         return Simple("{#}")
 
-    def _dots(self, e: tree.Dots, scope: Scope) -> Type:
+    def _dots(self, e: tree.Dots, _scope: Scope) -> Type:
         self._fail_dots(e)
 
-    def _default(self, e: tree.Default, scope: Scope) -> Type:
-        return e.type
+    def _default(self, e: tree.Default, _scope: Scope) -> Type:
+        of: Type = e.type
+        return of
 
-    def _refused(self, e: tree.Refused, scope: Scope) -> Type:
+    def _refused(self, e: tree.Refused, _scope: Scope) -> Type:
         unsupported(e.where, e.what)
 
-    def _dontcare(self, e: tree.DontCare, scope: Scope) -> Type:
+    def _dontcare(self, e: tree.DontCare, _scope: Scope) -> Type:
         fail(e.where, "`_` and `default` stand for a value only in key sets")
 
     def _pathexpression(self, e: tree.PathExpression, scope: Scope) -> Type:
@@ -192,7 +197,7 @@ class ExpressionChecker:
             return Object("table", found)
         if isinstance(found, tree.Action):
             return Object("action", found)
-        of = getattr(found, "type", None)
+        of: Type | None = getattr(found, "type", None)
         if of is None:
             kind = "a function" if isinstance(found, (list, tree.Function)) else "a type"
             fail(e.where, f"{e.name} is {kind}, not a value")
@@ -274,13 +279,15 @@ class ExpressionChecker:
 
     def _slice(self, e: tree.Slice, scope: Scope) -> Type:
         of = self.expr(e.base, scope)
-        if not isinstance(plain(of), Bits):
+        base = plain(of)
+        if not isinstance(base, Bits):
             fail(e.where, f"{of} has no bits to slice: only bit<N> and int<N> have")
-        width = plain(of).width  # type: ignore[union-attr]
+        width = base.width
         if e.width is not None:
             taken = self.constant(e.width, scope)
             start = self.expr(e.low, scope)
-            if start != INT and not (isinstance(plain(start), Bits) and not plain(start).signed):  # type: ignore
+            bits = plain(start)
+            if start != INT and not (isinstance(bits, Bits) and not bits.signed):
                 fail(e.low.where, f"a slice begins at a bit<N> or a number, not at a {start}")
             if not 0 < taken <= width:
                 fail(e.width.where, f"a slice of {taken} bits of {of}: 1 to {width} can be taken")
@@ -350,7 +357,7 @@ class ExpressionChecker:
             e.const = (value_key(e.left) == value_key(e.right)) == (e.op == "==")
         elif e.op in ("/", "%") and e.right.const == 0:
             fail(e.right.where, f"{e.op} by 0 has no result")
-        elif e.op in ("/", "%") and (not isinstance(plain(result), Bits) or plain(result).signed):  # type: ignore
+        elif e.op in ("/", "%") and (not isinstance(plain(result), Bits) or number(result).signed):
             fail(e.where, f"{e.op} needs bit<N>, or numbers known at compile time, not {result}")
         return result
 
@@ -382,7 +389,8 @@ class ExpressionChecker:
             fail(e.where, f"{e.op} needs numbers with a width, such as 8w1")
 
     def _shift(self, e: tree.Binary) -> Type:
-        left, right = e.left.type, e.right.type
+        left: Type = e.left.type
+        right: Type = e.right.type
         if not isinstance(left, Bits) and left != INT:
             fail(e.where, f"{e.op} needs a number on the left, not {left}")
         if right == INT:
@@ -401,8 +409,8 @@ class ExpressionChecker:
         for one in (e.left, e.right):
             if not isinstance(plain(one.type), Bits):
                 fail(one.where, f"++ needs numbers with a width, such as 8w1, or two strings, not {one.type}")
-        left, right = plain(e.left.type), plain(e.right.type)
-        return Bits(left.width + right.width, left.signed)  # type: ignore[union-attr]
+        left, right = number(e.left.type), number(e.right.type)
+        return Bits(left.width + right.width, left.signed)
 
     def _ternary(self, e: tree.Ternary, scope: Scope) -> Type:
         self.expr(e.condition, scope)
@@ -417,12 +425,14 @@ class ExpressionChecker:
                 self.coerce(e.other, left, "value")
         if e.condition.const is not None:
             e.const = (e.then if e.condition.const else e.other).const
-        return e.then.type
+        of: Type = e.then.type
+        return of
 
     def _cast(self, e: tree.Cast, scope: Scope) -> Type:
         to = self.types.resolve(e.to, scope)
-        if isinstance(plain(to), Bits) and self._is_run_time_int(e.operand, scope):
-            e.operand = self._modular(e.operand, plain(to), scope)
+        base = plain(to)
+        if isinstance(base, Bits) and self._is_run_time_int(e.operand, scope):
+            e.operand = self._modular(e.operand, base, scope)
             return to
         of = self.expr(e.operand, scope)
         if isinstance(e.operand, (tree.ListExpr, tree.RecordExpr, tree.Invalid)):
@@ -461,7 +471,7 @@ class ExpressionChecker:
         """An int for a cast to `to`, checked and computed with that many bits: the lower bits are those of the int."""
         out: tree.Expr
         if isinstance(e, tree.Binary) and e.op in ("+", "-", "*"):
-            out = tree.Binary(e.where, e.op, self._modular(e.left, to, scope), self._modular(e.right, to, scope))
+            out = tree.Binary(e.where, self._modular(e.left, to, scope), e.op, self._modular(e.right, to, scope))
         elif isinstance(e, tree.Unary) and e.op in ("+", "-"):
             out = tree.Unary(e.where, e.op, self._modular(e.operand, to, scope))
         elif isinstance(e, tree.Cast) and self.types.resolve(e.to, scope) == INT:
@@ -508,7 +518,7 @@ class ExpressionChecker:
     def _recordexpr(self, e: tree.RecordExpr, scope: Scope) -> Type:
         return Tuple(tuple(self.expr(item, scope) for _, item in e.items))
 
-    def _construct(self, e: tree.Construct, scope: Scope) -> Type:
+    def _construct(self, e: tree.Construct, _scope: Scope) -> Type:
         fail(e.where, "an object can be made only by a declaration or as an argument of a package")
 
     # ---- writing
@@ -569,7 +579,7 @@ def all_known(e: tree.Expr) -> bool:
     whole = known_list(e)
     if whole is None:
         return e.const is not None
-    items = whole.items if isinstance(whole, tree.ListExpr) else [item for _, item in whole.items]  # type: ignore
+    items = whole.items if isinstance(whole, tree.ListExpr) else [item for _, item in whole.items]
     return all(map(all_known, items))
 
 
@@ -614,7 +624,7 @@ def example_of(of: Type, node: tree.Node) -> tree.Expr:
     else:
         out = default_of(of, tree.Dots(node.where))
         if isinstance(plain(of), Bits) and isinstance(out.const, int):
-            out.const = plain(of).wrap(1)  # type: ignore[union-attr]
+            out.const = number(of).wrap(1)
     return out
 
 

@@ -78,13 +78,13 @@ class StatementChecker:
     def _block(self, node: tree.Block, scope: Scope) -> None:
         self.block(node, Scope(scope))
 
-    def _instance(self, node: tree.Instance, scope: Scope) -> None:
+    def _instance(self, node: tree.Instance, _scope: Scope) -> None:
         fail(node.where, f"{node.name}: declare instances before `apply`, not among the statements")
 
     def _empty(self, node: tree.Empty, scope: Scope) -> None:
         pass
 
-    def _exit(self, node: tree.Exit, scope: Scope) -> None:
+    def _exit(self, node: tree.Exit, _scope: Scope) -> None:
         if self.context.in_parser or self.context.in_function:
             fail(
                 node.where,
@@ -188,11 +188,11 @@ class StatementChecker:
         self.statement(node.body, Scope(inner))
         self.context.loops -= 1
 
-    def _break(self, node: tree.Break, scope: Scope) -> None:
+    def _break(self, node: tree.Break, _scope: Scope) -> None:
         if not self.context.loops:
             fail(node.where, "break outside a loop")
 
-    def _continue(self, node: tree.Continue, scope: Scope) -> None:
+    def _continue(self, node: tree.Continue, _scope: Scope) -> None:
         if not self.context.loops:
             fail(node.where, "continue outside a loop")
 

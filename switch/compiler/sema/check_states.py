@@ -38,8 +38,8 @@ class StateChecker:
         for target in [after] if after.state else after.cases:
             if target.state not in names:
                 fail(target.where, f"no state {target.state} {known(names)}")
-        for one in after.keys:
-            self.expressions.expr(one, inner)
+        for key in after.keys:
+            self.expressions.expr(key, inner)
         self._spread_select(after, inner)
         for case in after.cases:
             self.keysets.row(case.keys, [(one.type, False) for one in after.keys], inner, "select")

@@ -73,12 +73,41 @@ class TableChecker:
             if name not in TABLE_PROPERTIES:  # of another target: without a meaning here
                 if difflib.get_close_matches(name, TABLE_PROPERTIES, 1, 0.7):
                     fail(one.where, f"table {node.name}: unknown property {name} {known(TABLE_PROPERTIES)}")
-                self.expressions.expr(one.value, scope)
+                self.expressions.expr(one.expr, scope)
                 self.context.warn("ignore-prop", one.where, f"table {node.name}: property {name} means nothing here")
         if node.entries is not None and not node.key:
             fail(
                 node.where, f"table {node.name} has entries and no key: entries have a value for each field of the key"
             )
+        self._key(node, scope)
+        for at, ref in enumerate(node.actions):
+            self._action_ref(ref, scope, node)
+            if any(ref.decl is one.decl for one in node.actions[:at]):
+                fail(ref.where, f"table {node.name}: action {ref.name} stands twice in `actions`")
+        self._priorities(node)
+        default = node.properties.get("default_action")
+        if default:
+            self._default(default, node, scope)
+        if "largest_priority_wins" in node.properties:
+            of = self.expressions.expr(node.properties["largest_priority_wins"].expr, scope)
+            if of != BOOL or node.properties["largest_priority_wins"].expr.const is None:
+                fail(node.properties["largest_priority_wins"].where, "largest_priority_wins is true or false")
+        if (
+            "priority_delta" in node.properties
+            and self.expressions.constant(node.properties["priority_delta"].expr, scope) < 1
+        ):
+            fail(node.properties["priority_delta"].where, "priority_delta must be at least 1")
+        if "size" in node.properties:
+            self.expressions.constant(node.properties["size"].expr, scope)
+        for name in ("implementation", "counters", "meters", "support_timeout"):
+            if name in node.properties:
+                self._special(node.properties[name], node, scope)
+        for entry in node.entries or []:
+            self._entry(entry, node, scope)
+        self._order(node)
+        scope.declare(node.name, node, node.where)
+
+    def _key(self, node: tree.Table, scope: Scope) -> None:
         for key in node.key:
             of = self.expressions.expr(key.value, scope)
             if not is_value(of):
@@ -93,46 +122,21 @@ class TableChecker:
                 fail(key.where, f"table {node.name}: no match kind {key.match} {hint}")
         for key in [one for one in node.key if one.match == "lpm"][1:]:
             fail(key.where, f"table {node.name}: a second lpm key; BMv2 takes one (make this one ternary)")
-        for at, ref in enumerate(node.actions):
-            self._action_ref(ref, scope, node)
-            if any(ref.decl is one.decl for one in node.actions[:at]):
-                fail(ref.where, f"table {node.name}: action {ref.name} stands twice in `actions`")
-        self._priorities(node)
-        default = node.properties.get("default_action")
-        if default:
-            self._default(default, node, scope)
-        if "largest_priority_wins" in node.properties:
-            of = self.expressions.expr(node.properties["largest_priority_wins"].value, scope)
-            if of != BOOL or node.properties["largest_priority_wins"].value.const is None:
-                fail(node.properties["largest_priority_wins"].where, "largest_priority_wins is true or false")
-        if (
-            "priority_delta" in node.properties
-            and self.expressions.constant(node.properties["priority_delta"].value, scope) < 1
-        ):
-            fail(node.properties["priority_delta"].where, "priority_delta must be at least 1")
-        if "size" in node.properties:
-            self.expressions.constant(node.properties["size"].value, scope)
-        for name in ("implementation", "counters", "meters", "support_timeout"):
-            if name in node.properties:
-                self._special(node.properties[name], node, scope)
-        for entry in node.entries or []:
-            self._entry(entry, node, scope)
-        self._order(node)
-        scope.declare(node.name, node, node.where)
 
     @staticmethod
     def _priorities(node: tree.Table) -> None:
         """Priorities stand in `entries` that are not const, from the first on, where more than one entry can match."""
-        given = [one for one in node.entries or [] if one.priority is not None]
+        entries = node.entries or []
+        given = [one.priority for one in entries if one.priority is not None]
         if not given:
             return
-        where, what = given[0].priority.where, f"table {node.name}: "  # type: ignore[union-attr]
+        where, what = given[0].where, f"table {node.name}: "
         if node.const_entries:
             fail(where, f"{what}const entries have the priorities of their order: leave out `priority`, or `const`")
         if not any(key.match not in ("exact", "lpm", "selector") for key in node.key):
             fail(where, f"{what}entries of a table with exact and lpm keys only have no priority")
-        if given[0] is not node.entries[0]:  # type: ignore[index]
-            first = node.entries[0].keys[0].where  # type: ignore[index]
+        if entries[0].priority is None:
+            first = entries[0].keys[0].where
             fail(
                 first, f"{what}the first entry needs a priority, for a later one has one: write priority = N: before it"
             )
@@ -166,9 +170,9 @@ class TableChecker:
     def _special(self, one: tree.Property, node: tree.Table, scope: Scope) -> None:
         if isinstance(one.value, tree.Construct):
             self._made_in_place(one, one.value, node, scope)
-        of = self.expressions.expr(one.value, scope)
+        of = self.expressions.expr(one.expr, scope)
         if one.name == "support_timeout":
-            if one.value.const not in (True, False):
+            if one.expr.const not in (True, False):
                 fail(one.where, f"table {node.name}: support_timeout is true or false")
             return
         kinds = {
@@ -230,7 +234,7 @@ class TableChecker:
             fail(one.where, f"table {table.name}: default_action must name an action")
         ref = tree.ActionRef(target.where, [], target.name, e.args if isinstance(e, tree.Call) else [], target.top)
         self._listed(ref, table, scope, "tableonly", "the default action")
-        one.value = ref  # type: ignore[assignment]
+        one.value = ref
 
     def _listed(self, ref: tree.ActionRef, table: tree.Table, scope: Scope, barred: str, use: str) -> None:
         """Check an action of the table with the control plane's arguments given; one with @`barred` is not for this."""
@@ -240,11 +244,11 @@ class TableChecker:
         if any(note.name == barred for note in match[0].annotations):
             fail(ref.where, f"table {table.name}: {ref.name} is @{barred} and cannot be {use}")
         found = (scope.top() if ref.top else scope).find(ref.name)
-        if found is not match[0].decl and isinstance(found, tree.Action):
-            where = f"the one in `actions` is at {match[0].decl.where}"  # type: ignore[union-attr]
-            fail(ref.where, f"table {table.name}: this {ref.name} is another action, at {found.where}; {where}")
         ref.decl = match[0].decl
         assert ref.decl is not None
+        if found is not ref.decl and isinstance(found, tree.Action):
+            where = f"the one in `actions` is at {ref.decl.where}"
+            fail(ref.where, f"table {table.name}: this {ref.name} is another action, at {found.where}; {where}")
         params = [one for one in ref.decl.params if not one.direction]
         given = ref.args or []
         names = {one.name for one in given}

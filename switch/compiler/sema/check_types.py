@@ -26,7 +26,7 @@ from switch.compiler.sema.types import (
     Variable,
 )
 
-_SIMPLE = {"bool": BOOL, "error": ERROR, "string": STRING, "int": INT, "void": VOID, "bit": Bits(1)}
+_SIMPLE: dict[str, Type] = {"bool": BOOL, "error": ERROR, "string": STRING, "int": INT, "void": VOID, "bit": Bits(1)}
 _TYPES = (Bits, Simple, Varbit, Record, Stack, Tuple, EnumType, NewType, Object, Variable)
 
 

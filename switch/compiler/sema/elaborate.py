@@ -6,6 +6,7 @@ control plane: the names from the top control down, joined by dots, each as its 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,8 @@ _MAX_SIZE = 1 << 26
 
 @dataclass(eq=False)
 class ActionInstance:
+    """An action of one instance of a control, or of the program."""
+
     name: str
     decl: tree.Action
     word: str = ""
@@ -50,11 +53,14 @@ class ExternInstance:
     @property
     def cell(self) -> Type:
         """What a register holds."""
-        return self.decl.type.args[0]
+        of: Type = self.decl.type.args[0]
+        return of
 
 
 @dataclass(eq=False, repr=False)
 class TableInstance:
+    """A table of one instance of a control."""
+
     name: str
     decl: tree.Table
     control: ControlInstance
@@ -70,13 +76,13 @@ class TableInstance:
     def size(self) -> int:
         """Most entries; 1024 when the program does not say, as p4c does it."""
         size = self.decl.properties.get("size")
-        return (size.value.const if size else 0) or 1024
+        return (size.expr.const if size else 0) or 1024
 
     def priorities(self) -> list[int]:
         """Of the initial entries, the largest winning, by the rules of the language (P4_16 §14.2.1.4)."""
         properties, entries = self.decl.properties, self.decl.entries or []
-        largest = properties["largest_priority_wins"].value.const if "largest_priority_wins" in properties else True
-        step = properties["priority_delta"].value.const if "priority_delta" in properties else 1
+        largest = properties["largest_priority_wins"].expr.const if "largest_priority_wins" in properties else True
+        step = properties["priority_delta"].expr.const if "priority_delta" in properties else 1
         noted = [next((a for a in one.action.annotations if a.name == "priority"), None) for one in entries]
         if any(noted):
             return self._noted_priorities(noted)
@@ -100,9 +106,12 @@ class TableInstance:
         """
         out = []
         for at, note in enumerate(noted, 1):
-            number = note.number() if note else at
-            if number is None or number < 1:
-                fail(note.where, "@priority needs one number, 1 or more")  # type: ignore[union-attr]
+            number = at
+            if note is not None:
+                given = note.number()
+                if given is None or given < 1:
+                    fail(note.where, "@priority needs one number, 1 or more")
+                number = given
             out.append(number)
         return [max(out) + 1 - one for one in out]
 
@@ -216,10 +225,12 @@ class _Elaborator:
         for node in nodes:
             if isinstance(node, tree.Instance) and node is not main:
                 self.shared[id(node)] = self._instance(node, "", None)
-        given = {a.name or p: a.value.args for p, a in zip(_PACKAGE, main.args, strict=False)}  # type: ignore
+        pairs = zip(_PACKAGE, main.args, strict=True)
+        given = {a.name or p: a.value.args for p, a in pairs if isinstance(a.value, tree.Construct)}
         parser = parts["p"]
         parsing = self._parser(parser, parser.name, given["p"], None)
         controls = [self._control(parts[one], parts[one].name, given[one], None) for one in _PACKAGE[1:]]
+        verify, ingress, egress, compute, deparser = controls
         for one in controls:
             self._mark(one)
         self.tables = [one for one in self.tables if one.applied]
@@ -228,7 +239,8 @@ class _Elaborator:
         self._number()
         digests = _digests(checked)
         return ElaboratedProgram(
-            name, nodes, errors, main, parser, parsing, *controls, self.actions, self.tables, self.externs, digests,
+            name, nodes, errors, main, parser, parsing, verify, ingress, egress, compute, deparser,
+            self.actions, self.tables, self.externs, digests,
             self.value_sets,
         )  # fmt: skip
 
@@ -337,7 +349,8 @@ class _Elaborator:
                 made.type = value.type
                 out.members[id(param)] = self._instance(made, out.name, outer)
             elif isinstance(param.type, Object):
-                decl = value.decl  # type: ignore[attr-defined]
+                assert isinstance(value, tree.PathExpression)
+                decl = value.decl
                 found = outer.members.get(id(decl)) if outer else None
                 out.members[id(param)] = found or self.shared.get(id(decl))
 
@@ -411,6 +424,7 @@ class _Elaborator:
                 if not isinstance(path, tree.PathExpression):
                     fail(decl.where, f"table {decl.name}: `{name}` must name an instance")
                 extern = table.control.members.get(id(path.decl)) or self.shared.get(id(path.decl))
+                assert isinstance(extern, ExternInstance)
                 extern.tables.append(table)
                 if name != "implementation" and len(extern.tables) > 1:
                     fail(decl.where, f"{extern.kind} {extern.name} belongs to one table, not to two")
@@ -433,11 +447,12 @@ class _Elaborator:
         """Drop what p4c drops (actions in no table), put global actions first, and give externs their indexes."""
         self.actions = [one for one in (*self.global_actions.values(), *self.actions) if one.used]
         counts: dict[str, int] = {}
-        for one in self.externs:
-            kind = "profile" if one.kind in ("action_profile", "action_selector") else one.kind
-            one.index = counts.get(kind, 0)
-            counts[kind] = one.index + 1
-        for group in (self.tables, self.actions):
+        for extern in self.externs:
+            kind = "profile" if extern.kind in ("action_profile", "action_selector") else extern.kind
+            extern.index = counts.get(kind, 0)
+            counts[kind] = extern.index + 1
+        groups: tuple[Sequence[TableInstance | ActionInstance], ...] = (self.tables, self.actions)
+        for group in groups:
             words: set[str] = set()
             for one in group:
                 one.word = c_word(one.name)
@@ -445,15 +460,16 @@ class _Elaborator:
                     one.word += "_"
                 words.add(one.word)
         seen: dict[str, Any] = {}
-        for group in (self.tables, self.actions, self.externs):
-            for one in group:
-                other = seen.setdefault(f"{type(one).__name__} {one.name}", one)
-                if other is not one:
-                    fail(
-                        one.decl.where,
-                        f"the control plane has two things called {one.name}: give one another @name (the other is at "
-                        f"{other.decl.where})",
-                    )
+        everything: list[TableInstance | ActionInstance | ExternInstance]
+        everything = [*self.tables, *self.actions, *self.externs]
+        for named in everything:
+            other = seen.setdefault(f"{type(named).__name__} {named.name}", named)
+            if other is not named:
+                fail(
+                    named.decl.where,
+                    f"the control plane has two things called {named.name}: give one another @name (the other is at "
+                    f"{other.decl.where})",
+                )
 
 
 def _digests(nodes: list[tree.Node]) -> list[DigestInstance]:

@@ -64,6 +64,7 @@ def saturate(value: int, of: Type) -> int:
 
 
 def fold_unary(op: str, value: Any, of: Type) -> Any:
+    """What an operator makes of a constant of the plain type `of`."""
     if op == "!":
         return not value
     result = {"-": lambda: -value, "~": lambda: ~value, "+": lambda: value}[op]()

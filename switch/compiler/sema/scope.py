@@ -108,7 +108,8 @@ def include_of(name: str) -> str | None:
 
 def field_place(record: Record, name: str) -> Location:
     """Where a field is declared."""
-    return next(one.where for one in record.decl.fields if one.name == name)
+    where: Location = next(one.where for one in record.decl.fields if one.name == name)
+    return where
 
 
 def member_type(record: Record, name: str, where: Location) -> Type:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from types import SimpleNamespace
@@ -46,6 +47,8 @@ DONTCARE = Simple("_")
 
 @dataclass(frozen=True, slots=True)
 class Varbit:
+    """varbit<width>: from none to `width` bits."""
+
     width: int
 
     def __str__(self) -> str:
@@ -103,6 +106,8 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Tuple:
+    """tuple<items>."""
+
     items: tuple[Type, ...]
 
     def __str__(self) -> str:
@@ -157,7 +162,8 @@ class Object:
     args: tuple[Type, ...] = ()
 
     def __str__(self) -> str:
-        return self.decl.name + (f"<{', '.join(map(str, self.args))}>" if self.args else "")
+        args = f"<{', '.join(map(str, self.args))}>" if self.args else ""
+        return f"{self.decl.name}{args}"
 
     def __hash__(self) -> int:
         return hash((self.kind, id(self.decl), self.args))
@@ -206,6 +212,13 @@ def plain(of: Type) -> Type:
             return of
 
 
+def number(of: Type) -> Bits:
+    """The bit<N> or int<N> whose values `of` has; there must be one."""
+    base = plain(of)
+    assert isinstance(base, Bits)
+    return base
+
+
 def form(of: Type) -> Any:
     """`plain`, and what the backend makes of a tuple (a struct with the fields f0, f1, ...) and of a long number."""
     base = plain(of)
@@ -242,15 +255,22 @@ def width_of(of: Type) -> int | None:
     if base == BOOL:
         return 1
     if isinstance(base, Record) and base.kind != "header_union":
-        widths = [width_of(one) for one in base.fields.values()]
-        return None if None in widths else sum(widths)  # type: ignore[arg-type]
+        return _sum(map(width_of, base.fields.values()))
     if isinstance(base, Tuple):
-        widths = [width_of(one) for one in base.items]
-        return None if None in widths else sum(widths)  # type: ignore[arg-type]
+        return _sum(map(width_of, base.items))
     if isinstance(base, Stack) and not base.of_headers:
         width = width_of(base.element)
         return None if width is None else base.size * width
     return None
+
+
+def _sum(widths: Iterable[int | None]) -> int | None:
+    total = 0
+    for one in widths:
+        if one is None:
+            return None
+        total += one
+    return total
 
 
 def same_signature(one: Object, other: Object) -> bool:

@@ -93,6 +93,13 @@ def test_wrong_names_are_told(p4_switch):
         switch.send(1, 5)
 
 
+def test_counter__of_an_entry_whose_table_counts_nothing(p4_switch):
+    switch = p4_switch("../p4/digests.p4")
+    entry = switch.add("seen", {"mac": 1}, "learn")
+    with pytest.raises(AssertionError, match="digests: the table of this entry has no direct counter"):
+        switch.counter("seen", entry)
+
+
 def test_scripts__checks_count_at_once(p4_switch):
     switch = p4_switch("../p4/digests.p4")
     switch.script("packet 3 02 1234 000000000003\nexpect 1 02 1234\nno_packet")
