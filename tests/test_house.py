@@ -166,7 +166,7 @@ def imports_in_circles() -> list[str]:
 
 
 def names_twice() -> list[str]:
-    """Public class names of which one reader means this and another that."""
+    """Public class names that stand in more than one place."""
     places = defaultdict(list)
     for path in modules().values():
         for node in ast.walk(ast.parse(path.read_text())):
