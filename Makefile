@@ -45,7 +45,7 @@ resilience: ready-to-test ## all resilience tests and scenarios in Mininet (half
 	@$(AS_ROOT) env MRC_SCENARIOS=all MRC_SEED=$(SEED) MRC_RESULTS=results/resilience-$(SEED) \
 		$(PYTEST) tests/resilience $(ARGS)
 
-lint: ready ## style, and static types of the engine
+lint: ready ## style, and static types
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check --diff . >/dev/null || { echo "lint: run 'make format'"; exit 1; }
 	@$(VENV)/bin/python -m mypy
