@@ -9,7 +9,7 @@ PYTEST   := $(VENV)/bin/python -m pytest
 AS_ROOT  := $(if $(filter 0,$(shell id -u)),,sudo --preserve-env=MRC_RUN_DIR,MRC_CACHE_DIR,CI)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test unit coverage resilience lint format bench clean distclean
+.PHONY: help setup demo up test unit coverage resilience lint types format bench clean distclean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,9 +49,12 @@ resilience: ready-to-test ## all resilience tests and scenarios in Mininet (half
 	@$(AS_ROOT) env MRC_SCENARIOS=all MRC_SEED=$(SEED) MRC_RESULTS=results/resilience-$(SEED) \
 		$(PYTEST) tests/resilience $(ARGS)
 
-lint: ready ## style, and static types of the engine
+lint: ready ## style, and static types
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check --diff . >/dev/null || { echo "lint: run 'make format'"; exit 1; }
+	@$(VENV)/bin/python -m mypy
+
+types: ready ## static types alone (mypy, strict)
 	@$(VENV)/bin/python -m mypy
 
 format: ready ## bring all Python files into the form that `make lint` asks for

@@ -21,6 +21,7 @@ from pathlib import Path
 from hosts.engine.config import Config
 from hosts.verbs import (
     IBV_WR_RDMA_WRITE_WITH_IMM,
+    Device,
     LocalError,
     PeerError,
     QpInitAttr,
@@ -39,6 +40,7 @@ DEPTH = 8
 
 
 def main() -> int:
+    """Run the role that the command line names; exit code 1 for a refusal or a hash that differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("role", choices=("serve", "write"))
     parser.add_argument("peer", nargs="?", help="write: name of the host that serves")
@@ -58,7 +60,7 @@ def main() -> int:
         return 1
 
 
-def serve(device, arguments) -> int:
+def serve(device: Device, arguments: argparse.Namespace) -> int:
     """Offer a region, wait for the WriteIMM that says all is there, answer with the hash."""
     size = 1 << 28
     mr = device.reg_mr(bytearray(size))
@@ -84,7 +86,7 @@ def serve(device, arguments) -> int:
     return 1
 
 
-def write(device, arguments) -> int:
+def write(device: Device, arguments: argparse.Namespace) -> int:
     """Write random bytes chunk by chunk, then a WriteIMM with their number, and compare the hash that comes back."""
     length = max(1, round(arguments.megabytes * 256)) * 4096
     source, answer = device.reg_mr(bytearray(os.urandom(length)), 0), device.reg_mr(bytearray(32))

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The same program over MRC and over RoCEv2 RC, on a modelled fabric with 1 % random loss: `python examples/loss.py`
+"""The same program over MRC and over RoCEv2 RC, on a modelled fabric with 1 % random loss.
 
-A QP type is all that differs. 4 MiB from h0 to h1 over 2 planes x 2 spines, in virtual time.
+A QP type is all that differs: 4 MiB from h0 to h1 over 2 planes x 2 spines, in virtual time. Run with
+`python examples/loss.py`.
 """
 
 from faults import LossFault

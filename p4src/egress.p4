@@ -1,7 +1,7 @@
-// The egress discipline, shared by srv6.p4 and spray.p4 (§4.2 to §4.4): which queue a packet joins, who loses its tail
-// or its life before that queue is full, and who is marked on the way out.
+// The egress discipline, shared by srv6.p4 and spray.p4 (§4.2 to §4.4): which queue a packet joins, which packets are
+// trimmed or dropped before that queue is full, and which are marked on the way out.
 //
-// v1model tells the depth of a queue only in the egress, when it is too late to trim; so the count is kept here.
+// v1model gives the depth of a queue only in the egress, when it is too late to trim; so the count is kept here.
 // queue_depth[port] is the number of packets in the data queue of a port: the ingress adds one for each packet it lets
 // into that queue, and the egress overwrites the sum with the depth that the traffic manager saw when a packet of that
 // queue left (deq_qdepth: packets still waiting behind it). So a burst between two departures is seen at once.

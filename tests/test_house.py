@@ -1,5 +1,7 @@
-"""The house in order: names that stand once, circles of imports, packages without bags, references that lead
-somewhere.
+"""The house in order: five numbers that have to be 0. `python -m tests.test_house` prints them, with places.
+
+Circles of imports, public class names that stand twice, modules in the top of a package that are not its face, dead
+references in comments and documents, ignores that no checker checks.
 """
 
 from __future__ import annotations
@@ -7,17 +9,19 @@ from __future__ import annotations
 import ast
 import io
 import re
+import sys
 import tokenize
 from collections import defaultdict
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.test_imports import CODE, ROOT, imports_of
+from tests.test_references import dead_references
 
 FACES = {
-    "bench": None,
     "controller": {"__main__", "app", "config", "denylist", "errors", "reconvergence"},
     "experiments": {
         "command",
@@ -32,8 +36,25 @@ FACES = {
         "runner",
         "worker_pool",
     },
-    "faults": None,
     "hosts": set(),
+    "hosts.agent": {
+        "__main__",
+        "agent",
+        "connections",
+        "denylist",
+        "engine_defaults",
+        "event_json",
+        "operations",
+        "path_health",
+        "peer_agent",
+        "ports",
+        "regions",
+        "requests",
+        "rpc_server",
+        "session",
+        "tasks",
+        "timerfd",
+    },
     "hosts.engine": {
         "config",
         "config_limits",
@@ -49,9 +70,40 @@ FACES = {
         "resources",
         "responder",
     },
-    "ipc": None,
-    "mrc": None,
-    "simulator": None,
+    "mrc": {
+        "__main__",
+        "capture",
+        "checked_transfer",
+        "demo",
+        "demo_display",
+        "demo_report",
+        "doctor",
+        "live_tables",
+        "pcap",
+        "pytest_plugin",
+        "replay",
+        "shell",
+        "timeline",
+        "trace",
+        "transfer_monitor",
+    },
+    "simulator": {
+        "events",
+        "fabric",
+        "fault_target",
+        "faults",
+        "frames",
+        "host",
+        "impairment",
+        "planned_fabric",
+        "ports",
+        "profiles",
+        "switches",
+        "trace",
+        "verbs",
+        "wire",
+        "workloads",
+    },
     "switch": {"build"},
     "switch.compiler": {"compiler", "errors"},
     "switch.server": {
@@ -66,8 +118,9 @@ FACES = {
         "portstate",
     },
     "topologies": set(),
+    "topologies.cli": {"shell"},
 }
-"""Package -> modules at its top; None: the package is its modules, whatever they are."""
+"""Package that has packages -> modules at its top. One without packages is its modules, whatever they are."""
 
 
 @cache
@@ -107,101 +160,115 @@ def circles() -> list[set[str]]:
     return out
 
 
-def test_circles__of_imports_are_none():
-    """Those under TYPE_CHECKING and inside functions count."""
-    found = sorted(sorted(one) for one in circles())
-    print(f"{len(found)} circles of imports")
-    assert found == []
+def imports_in_circles() -> list[str]:
+    """Circles of imports; those under TYPE_CHECKING and inside functions count."""
+    return sorted(" <-> ".join(sorted(one)) for one in circles())
 
 
-def test_public_classes__stand_once():
+def names_twice() -> list[str]:
+    """Public class names that stand in more than one place."""
     places = defaultdict(list)
     for path in modules().values():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(f"{path.relative_to(ROOT)}:{node.lineno}")
-    twice = {name: where for name, where in places.items() if len(where) > 1}
-    print(f"{len(places)} public classes, {len(twice)} names stand twice")
-    assert twice == {}
+    return sorted(f"{name}: {', '.join(where)}" for name, where in places.items() if len(where) > 1)
 
 
-@pytest.mark.parametrize("package", [name for name, face in FACES.items() if face is not None])
-def test_packages__have_their_face_at_the_top_and_nothing_else(package):
-    folder = ROOT.joinpath(*package.split("."))
-    assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == FACES[package]
+def packages_with_packages() -> set[str]:
+    return {name for name, path in modules().items() if path.name == "__init__.py" and [*path.parent.glob("*/*.py")]}
 
 
-# ---- references in comments, docstrings and pages ------------------------------------------------------------------
+def loose_modules() -> list[str]:
+    """Modules in the top of a package that are not its face, and faces that are not there."""
+    out = [f"{package}: has packages, and no face" for package in packages_with_packages() - FACES.keys()]
+    for package, face in FACES.items():
+        here = {path.stem for path in ROOT.joinpath(*package.split(".")).glob("*.py")} - {"__init__"}
+        out += [f"{package}.{name}: not its face" for name in here - face]
+        out += [f"{package}.{name}: its face, and not there" for name in face - here]
+    return sorted(out)
 
-TOPS = (*CODE, "tests", "docs", "examples", "scripts", "p4src", "scenarios")
-A_PATH = re.compile(rf"(?<![\w./~<-])((?:{'|'.join(TOPS)})/[\w./-]*\w)(?!\w|[*{{<])")
-A_MODULE = re.compile(
-    rf"(?<![\w./{{-])((?:{'|'.join(one for one in (*CODE, 'tests') if one != 'mrc')})(?:\.[a-z_]\w*)+)(?![\w(/])"
+
+# ---- ignores -------------------------------------------------------------------------------------------------------
+
+IGNORE = re.compile(r"#\s*type:\s*ignore(?P<code>\[[\w, -]+\])?|#\s*(?:mypy|pyright):")
+NOQA = re.compile(r"#\s*(?:ruff:\s*|flake8:\s*)?noqa(?P<code>:\s*[A-Z]+\d+)?")
+UNCHECKED = re.compile(
+    r'^(ignore_errors *= *true|warn_unused_ignores *= *false|disable_error_code *= *(\[\s*)?").*',
+    re.MULTILINE,
 )
-"""Not of mrc: what begins with `mrc.` is a field of the dissector."""
-A_FILE = re.compile(r"(?<![\w./*<-])([a-z]\w*\.(?:py|c|h|lark|lua|p4))(?![\w(/])")
-NOT_OURS = {
-    "a.p4", "b.p4", "config.p4", "fabric.p4", "file.p4", "hdr.h", "mrc.h", "mrc_ctl.h", "my_hooks.py", "program.p4",
-    "router.p4", "verbs.h", "x.p4",
-}  # fmt: skip
-"""File names of examples in texts, and of other projects."""
+SETTINGS = (ROOT / "pyproject.toml").read_text()
 
 
-def texts(path: Path) -> str:
-    """What people read of a file: all of a page, comments and docstrings of code."""
-    text = path.read_text()
-    if path.suffix != ".py":
-        return text
-    docs = [
-        node.value.value
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-    ]
-    comments = [t.string for t in tokenize.generate_tokens(io.StringIO(text).readline) if t.type == tokenize.COMMENT]
-    return "\n".join(docs + comments)
+def ignores_unchecked(name: str, text: str, typed: bool) -> list[str]:
+    """Ignores of one file that say no code, or that no checker reads: mypy does those of `typed` files."""
+    out = []
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        where = f"{name}:{token.start[0]}: {token.string}"
+        if found := IGNORE.search(token.string):
+            out += [where] * (not found["code"] or not typed)
+        elif found := NOQA.search(token.string):
+            out += [where] * (not found["code"])
+    return out
 
 
-def sources() -> list[Path]:
-    pages = [
-        *ROOT.glob("*.md"),
-        ROOT / "Makefile",
-        *(ROOT / "docs").glob("*.md"),
-        *(ROOT / "docs/design").glob("*.md"),
-        *(ROOT / "p4src").glob("*"),
-    ]
-    code = [path for folder in (*CODE, "tests", "examples") for path in (ROOT / folder).rglob("*.py")]
-    return sorted([*pages, *code, *(ROOT / "switch/runtime").glob("*.[ch]")])
+def unchecked_ignores() -> list[str]:
+    """Ignores of types outside what mypy reads or without their code, of style without theirs, and settings like them.
+
+    mypy's strict mode fails on an ignore that is not needed, ruff's RUF100 on such a noqa.
+    """
+    checked = re.search(r"^\[tool\.mypy\]\nfiles = (\[.*\])$", SETTINGS, re.MULTILINE)
+    typed = set(ast.literal_eval(checked[1])) if checked else set()
+    out = [f"pyproject.toml: {found[0].strip()}" for found in UNCHECKED.finditer(SETTINGS)]
+    if not re.search(r"^strict = true$", SETTINGS, re.MULTILINE):
+        out.append("pyproject.toml: mypy is not strict")
+    if not re.search(r"^select = \[.*\"RUF\"", SETTINGS, re.MULTILINE) or '"RUF100"' in SETTINGS:
+        out.append("pyproject.toml: ruff lets a noqa pass that is not needed")
+    for folder in (*CODE, "tests", "examples"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            out += ignores_unchecked(str(path.relative_to(ROOT)), path.read_text(), folder in typed)
+    return out
 
 
-def is_module(name: str) -> bool:
-    """Whether a dotted name leads to a module, or to something that its module says by that name."""
-    parts = name.split(".")
-    for k in range(len(parts), 0, -1):
-        base = ROOT.joinpath(*parts[:k])
-        for path in (base.with_suffix(".py"), base / "__init__.py"):
-            if path.is_file():
-                return k == len(parts) or bool(re.search(rf"\b{parts[k]}\b", path.read_text()))
-        if base.is_dir() and k == len(parts):
-            return True
-    return False
+# ---- the five numbers ----------------------------------------------------------------------------------------------
+
+RULES: dict[str, Callable[[], list[str]]] = {
+    "circles of imports": imports_in_circles,
+    "public class names that stand twice": names_twice,
+    "modules in the top of a package that are not its face": loose_modules,
+    "dead references in comments and documents": dead_references,
+    "unchecked ignores": unchecked_ignores,
+}
 
 
-def test_references__lead_to_files_and_modules_that_exist():
-    names = {path.name for path in ROOT.rglob("*") if ".venv" not in str(path)}
-    dead = []
-    for path in sources():
-        text, where = texts(path), path.relative_to(ROOT)
-        for found in A_PATH.findall(text):
-            if "NAME" in found:  # stands for any
-                continue
-            one = ROOT / found
-            if not (one.exists() or one.with_suffix(".py").exists() or one.with_suffix(".yaml").exists()):
-                dead.append(f"{where}: {found}")
-        dead += [
-            f"{where}: {found}"
-            for found in A_MODULE.findall(text)
-            if not (is_module(found) or found.endswith((".json", ".jsonl", ".py")))
-        ]
-        dead += [f"{where}: {found}" for found in A_FILE.findall(text) if found not in names | NOT_OURS]
-    print(f"{len(dead)} dead references")
-    assert dead == []
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "dead references in comments and documents"])
+def test_house__has_no(rule):
+    """Dead references have tests/test_references.py."""
+    assert RULES[rule]() == []
+
+
+def test_ignores_unchecked__without_a_code_or_a_checker():
+    good = "a = 1  # type: ignore[assignment]\nb = '# noqa'  # noqa: E501 - a reason\n"
+    assert ignores_unchecked("a.py", good, typed=True) == []
+    assert ignores_unchecked("a.py", good, typed=False) == ["a.py:1: # type: ignore[assignment]"]
+    for bad in ("# type: ignore", "# noqa", "# ruff: noqa", "# mypy: ignore-errors", "# pyright: basic"):
+        assert ignores_unchecked("a.py", f"a = 1\n{bad}\n", typed=True) == [f"a.py:2: {bad}"]
+    settings = "ignore_errors = false\nwarn_unused_ignores = true\ndisable_error_code = []\n"
+    assert not UNCHECKED.search(settings)
+    assert UNCHECKED.search("[x]\nignore_errors = true\n") and UNCHECKED.search('disable_error_code = ["misc"]')
+
+
+def main() -> int:
+    """Print the five numbers, each with its places; exit code 1 unless all are 0."""
+    total = 0
+    for rule, find in RULES.items():
+        found = find()
+        total += len(found)
+        print(f"{len(found):4}  {rule}", *(f"        {place}" for place in found), sep="\n")
+    return 1 if total else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,19 +1,21 @@
-"""Every section, file and heading that code and documents cite exists (rules: docs/spec/README.md)."""
+"""Every section, file, heading and name that code and documents cite exists (rules: docs/spec/README.md)."""
 
 from __future__ import annotations
 
 import ast
 import re
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.test_imports import CODE, ROOT
+
 SPECS = {name: f"docs/spec/{name}.md" for name in ("mrc-protocol", "nscc")}
-CODE = {".py", ".p4", ".c", ".h", ".lua", ".stf", ".yaml", ".toml", ".sh", ""}
+KINDS = {".py", ".p4", ".c", ".h", ".lark", ".lua", ".stf", ".yaml", ".toml", ".sh", ".md", ""}
 SELF = "tests/test_references.py"
 EXTERNAL = r"RFC\ \d+|P4_16|P4Runtime|OCP|paper|UET|IBTA"
 CITED = re.compile(
@@ -32,12 +34,26 @@ NOT_HERE = re.compile(
     r"\b[Ii]ssue #?\d+|\bDESIGN\b|\bshared/|(?<!docs/)\breference/|\b(?:house|style|users|field)\.md\b"
 )
 LINK = re.compile(r"(?<!\!)\[[^\]\n]*(?:\n[^\]\n]*)?\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
-FILE = re.compile(r"(?<![\w./*$~{}<>-])((?:[\w-]+/)*[\w-]+\.(?:py|md|p4|c|h|lua|stf))(?![\w*{<]|\.\w)")
+FOLDERS = (*CODE, "tests", "docs", "examples", "scripts", "p4src", "scenarios")
+FILE = re.compile(r"(?<![\w./*$~{}<>-])((?:[\w-]+/)*[\w-]+\.(?:py|md|p4|c|h|lark|lua|stf))(?![\w*{<(/]|\.\w)")
+PATH = re.compile(rf"(?<![\w./~<-])((?:{'|'.join(FOLDERS)})/[\w./*-]*[\w*])(?![\w{{<])")
+MODULE = re.compile(
+    rf"(?<![\w./{{-])((?:{'|'.join(one for one in (*CODE, 'tests') if one != 'mrc')})(?:\.[a-z_]\w*)+)(?![\w(/])"
+)
+"""Not of mrc: what begins with `mrc.` is a field of the dissector."""
 PLACE = re.compile(r"`([\w/]+\.(?:py|c|h)): ([\w.]+)`")
-OUR_FOLDERS = ("switch", "controller", "hosts", "topologies", "testbed", "bench", "tests", "scenarios", "docs", "p4src",
-               "examples", "scripts")  # fmt: skip
-OTHERS = {"my_hooks.py"}
-"""What examples call the user's own files."""
+SPAN = re.compile(r"`([^`\n]+)`")
+WORD = re.compile(r"(?<![\w*])(?<!\.\.)[A-Za-z_]\w*(?![\w*])")
+OTHERS = {
+    "Python.h", "a.p4", "b.p4", "config.p4", "fabric.p4", "file.p4", "hdr.h", "mrc.h", "mrc_ctl.h", "my_hooks.py",
+    "program.p4", "router.p4", "verbs.h", "x.p4",
+}  # fmt: skip
+"""What examples call the user's own files, and files of other projects."""
+OTHER_NAMES = re.compile(
+    r"ibv_\w+|mrc_ctl\w*|mrc_\w+_(device|port|qp|cq|context|hint)|bad_wr|bonding_masters|__sk_buff"
+    r"|P4C_16_INCLUDE_PATH|ignore_ipv6_zero_checksum|\w+NNN"
+)
+"""Names in texts that are those of libibverbs, `mrc.h`, the kernel, p4c and Wireshark, and a placeholder."""
 
 
 @cache
@@ -152,14 +168,43 @@ def dead_files(name: str, text: str, files: Iterable[str]) -> list[str]:
     dead = []
     for found in FILE.finditer(text):
         cited = found[1]
-        ours = cited.startswith(OUR_FOLDERS) if "/" in cited else cited.endswith((".py", ".md"))
-        if ours and cited not in ends and cited not in OTHERS and PurePosixPath(cited).stem != "NAME":
+        ours = cited.startswith(FOLDERS) if "/" in cited else not cited.endswith(".stf")
+        if ours and cited not in ends and cited not in OTHERS and not PurePosixPath(cited).stem.isupper():
             dead.append(f"{name}: no file {cited}")
     return dead
 
 
+def dead_paths(name: str, text: str) -> list[str]:
+    """Files and folders, named from the top of the tree, that are not here; `*` stands for any, an ending may miss."""
+    dead = []
+    for cited in PATH.findall(text):
+        ways = [cited] if "*" in cited else [cited, f"{cited}.py", f"{cited}.yaml"]
+        if "NAME" not in cited and not any(next(ROOT.glob(way), None) for way in ways):
+            dead.append(f"{name}: no {cited}")
+    return dead
+
+
+def is_module(name: str) -> bool:
+    """Whether a dotted name leads to a module, or to something that its module says by that name."""
+    parts = name.split(".")
+    for k in range(len(parts), 0, -1):
+        base = ROOT.joinpath(*parts[:k])
+        for path in (base.with_suffix(".py"), base / "__init__.py"):
+            if path.is_file():
+                return k == len(parts) or bool(re.search(rf"\b{parts[k]}\b", path.read_text()))
+        if base.is_dir() and k == len(parts):
+            return True
+    return False
+
+
+def dead_modules(name: str, text: str) -> list[str]:
+    """Dotted names below our packages that lead nowhere."""
+    found = [one for one in MODULE.findall(text) if not one.endswith((".json", ".jsonl", ".py"))]
+    return [f"{name}: no {one}" for one in found if not is_module(one)]
+
+
 def comments(name: str, text: str) -> str:
-    """What a source file says to people: comments and docstrings (of fields too)."""
+    """What a file says to people: comments and docstrings (of fields too), all of a page but its blocks of code."""
     if name.endswith(".py"):
         said = re.findall(r"(?:^|\s)#[^\n]*", text)
         for node in ast.walk(ast.parse(text)):
@@ -170,25 +215,44 @@ def comments(name: str, text: str) -> str:
             ):
                 said.append(node.value.value)
         return "\n".join(said)
-    if name.endswith((".p4", ".c", ".h")):
+    if name.endswith((".p4", ".c", ".h", ".lark")):
         return "\n".join(re.findall(r"//[^\n]*|/\*.*?\*/", text, re.DOTALL))
     if name.endswith(".lua"):
         return "\n".join(re.findall(r"--[^\n]*", text))
     if name.endswith((".yaml", ".toml", ".stf", ".sh")) or "." not in PurePosixPath(name).name:
         return "\n".join(re.findall(r"(?:^|\s)#[^\n]*", text, re.MULTILINE))
-    return text
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def dead_names(name: str, text: str, read) -> list[str]:
-    """`file: Class.function` pairs of a document whose file or name does not exist."""
+def dead_places(name: str, text: str, read: Callable[[str], list[str]]) -> list[str]:
+    """`file: Class.function` pairs whose file or name does not exist. `read` gives the texts of files so named."""
     dead = []
     for file, names in PLACE.findall(text):
-        source = read(file)
-        pattern = r"^\s*(?:(?:async )?def|class) {0}\b|^[\w *]*\b{0}\("
-        if source is None:
+        sources = read(file)
+        patterns = [
+            rf"^\s*(?:(?:async )?def|class) {one}\b|^\s*{one}\b(?: =|:)|^[\w *]*\b{one}\(" for one in names.split(".")
+        ]
+        if not sources:
             dead.append(f"{name}: no file {file}")
-        elif any(not re.search(pattern.format(part), source, re.MULTILINE) for part in names.split(".")):
+        elif not any(all(re.search(one, text, re.MULTILINE) for one in patterns) for text in sources):
             dead.append(f"{name}: no {names} in {file}")
+    return dead
+
+
+def dead_names(name: str, text: str, known: set[str]) -> list[str]:
+    """Names of code between backticks (`snake_case`, `CamelCase`) that no code has."""
+    found = dict.fromkeys(word for span in SPAN.findall(text) for word in WORD.findall(span))
+    long = [word for word in found if re.search(r"[^\W_]_[^\W_]|[a-z][A-Z]", word)]
+    return [f"{name}: no {word}" for word in long if word not in known and not OTHER_NAMES.fullmatch(word)]
+
+
+def dead_members(name: str, text: str, classes: dict[str, str]) -> list[str]:
+    """`Class.member` between backticks where no such class has it; `classes`: name -> text of its files."""
+    dead = []
+    for span in SPAN.findall(text):
+        for owner, member in re.findall(r"(?<![\w.])([A-Z]\w*[a-z]\w*)\.([a-z_]\w*)\b(?![/.])", span):
+            if not owner.startswith("My") and not re.search(rf"\b{member}\b", classes.get(owner, "")):
+                dead.append(f"{name}: no {owner}.{member}")
     return dead
 
 
@@ -215,7 +279,7 @@ def text_of(name: str) -> str | None:
 
 @cache
 def texts() -> dict[str, str]:
-    kept = [name for name in tracked() if PurePosixPath(name).suffix in {*CODE, ".md"} and name != SELF]
+    kept = [name for name in tracked() if PurePosixPath(name).suffix in KINDS and name != SELF]
     out = {}
     for name in kept:
         try:
@@ -229,11 +293,60 @@ def documents() -> dict[str, str]:
     return {name: text for name, text in texts().items() if name.endswith(".md")}
 
 
-def test_citations__every_section_and_row_exists():
+@cache
+def said() -> dict[str, str]:
+    """What people read of each file; not of the changelog, which tells of what has gone."""
+    return {name: comments(name, text) for name, text in texts().items() if name != "CHANGELOG.md"}
+
+
+@cache
+def words() -> set[str]:
+    """Words of the code outside comments, of file names, and of the specification."""
+    found = {word for name in tracked() for word in re.findall(r"\w+", name)}
+    for name, text in texts().items():
+        count = Counter(re.findall(r"\w+", text))
+        if not name.endswith(".md"):
+            count -= Counter(re.findall(r"\w+", said()[name]))
+        if not name.endswith(".md") or name.startswith("docs/spec/"):
+            found |= set(count)
+    return found
+
+
+@cache
+def classes() -> dict[str, str]:
+    out: dict[str, str] = {}
+    for name, text in texts().items():
+        for one in re.findall(r"^\s*class (\w+)", text, re.MULTILINE) if name.endswith(".py") else ():
+            out[one] = out.get(one, "") + text
+    return out
+
+
+def texts_of(file: str) -> list[str]:
+    """Texts of the files that a name can mean, which may leave out the folders before it."""
+    return [text for name, text in texts().items() if f"/{name}".endswith(f"/{file}")]
+
+
+def dead_references() -> list[str]:
+    """Everything cited in comments and documents that is not in the tree, by file."""
     specs = {name: text_of(path) for name, path in SPECS.items()}
+    dead = []
+    for name, text in texts().items():
+        dead += dead_sections(name, text, specs)
+        dead += [f"{name}: {found[0]}" for found in NOT_HERE.finditer(text)]
+    for name, text in said().items():
+        dead += dead_files(name, text, tracked()) + dead_paths(name, text) + dead_modules(name, text)
+        if not name.startswith("docs/spec/"):
+            dead += dead_names(name, text, words())
+    for name, text in documents().items():
+        dead += dead_links(name, text, tracked(), text_of) + dead_places(name, text, texts_of)
+        dead += dead_members(name, text, classes())
+    return dead
+
+
+def test_references__all_lead_somewhere():
     found = sum(1 for name, text in texts().items() for _ in citations(text, default_of(name, text)))
     assert found > 500, "the pattern finds hardly anything: has the way of citing changed?"
-    assert [line for name, text in texts().items() for line in dead_sections(name, text, specs)] == []
+    assert dead_references() == []
 
 
 def test_switch__names_the_document_of_every_section():
@@ -247,24 +360,8 @@ def test_switch__names_the_document_of_every_section():
     assert bare == []
 
 
-def test_links__every_file_and_heading_exists():
-    assert [line for name, text in documents().items() for line in dead_links(name, text, tracked(), text_of)] == []
-
-
-def test_names__every_file_that_comments_and_documents_name_exists():
-    said = {name: comments(name, text) for name, text in texts().items() if name != "CHANGELOG.md"}
-    assert [line for name, text in said.items() for line in dead_files(name, text, tracked())] == []
-
-
-def test_names__nothing_cites_what_is_not_in_the_tree():
-    found = [f"{name}: {m[0]}" for name, text in texts().items() for m in NOT_HERE.finditer(text)]
-    assert found == []
-
-
-def test_walks__every_stay_exists():
-    page = text_of("docs/design/walks.md")
-    assert len(PLACE.findall(page)) > 30
-    assert dead_names("docs/design/walks.md", page, text_of) == []
+def test_walks__name_their_stays():
+    assert len(PLACE.findall(text_of("docs/design/walks.md"))) > 30
 
 
 def test_index__lists_every_page():
@@ -365,7 +462,24 @@ def test_comments__leave_out_strings_that_are_data():
     assert "b.md" in comments("a.c", "int x; /* b.md\n */") and "b.md" not in comments("a.c", 'char *x = "b.md";')
 
 
-def test_dead_names__file_and_name():
-    sources = {"a.py": "class A:\n    def b(self): ...\n", "c.c": "static int d(int e)\n{\n"}
-    assert dead_names("w", "`a.py: A.b` `c.c: d`", sources.get) == []
-    assert len(dead_names("w", "`a.py: A.x` `c.c: f` `z.py: A`", sources.get)) == 3
+def test_dead_places__file_and_name():
+    sources = {"a.py": ["", "class A:\n    def b(self): ...\n"], "c.c": ["static int d(int e)\n{\n"]}
+    assert dead_places("w", "`a.py: A.b` `c.c: d`", lambda file: sources.get(file, [])) == []
+    assert len(dead_places("w", "`a.py: A.x` `c.c: f` `z.py: A`", lambda file: sources.get(file, []))) == 3
+
+
+def test_dead_paths__files_folders_and_patterns():
+    assert dead_paths("w", "tests/test_*.py, hosts/engine/ and scenarios/e7, docs/NAME.md") == []
+    assert dead_paths("w", "tests/nosuch_*.py and hosts/motor/") == ["w: no tests/nosuch_*.py", "w: no hosts/motor"]
+
+
+def test_dead_modules__packages_modules_and_what_they_say():
+    assert dead_modules("w", "hosts.engine, hosts.engine.qp, tests.test_imports.ROOT, switch.json") == []
+    assert dead_modules("w", "hosts.motor and tests.test_imports.NOWHERE") == ["w: no hosts.motor"]
+    assert dead_modules("w", "tests.test_imports.nowhere") == ["w: no tests.test_imports.nowhere"]
+
+
+def test_dead_names__words_and_members():
+    assert dead_names("w", "`a_b(c)` `Ab.cd` `plain` a_c `ibv_post_send`", {"a_b"}) == []
+    assert dead_names("w", "`a_b` and `AbCd()`", {"x"}) == ["w: no a_b", "w: no AbCd"]
+    assert dead_members("w", "`Ab.cd()` `Ab.ef` `results.Ab.x` `IO.x`", {"Ab": "def cd"}) == ["w: no Ab.ef"]

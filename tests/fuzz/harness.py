@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of one target, the same as `mrc fuzz`, with libFuzzer's own arguments:
+"""Coverage-guided fuzzing of one target, the same as `mrc fuzz`, with libFuzzer's own arguments.
 
 python tests/fuzz/harness.py endpoints -atheris_runs=1000000 -max_total_time=600 corpus/
 """

@@ -78,7 +78,7 @@ def test_target__a_codec_that_crashes_is_found(monkeypatch: pytest.MonkeyPatch) 
     def fragile(self: Codec, packet: bytes, *arguments: object) -> object:
         if len(packet) > 60 and packet[48] == 0xDC:
             raise IndexError("sack")
-        return good(self, packet, *arguments)  # type: ignore[arg-type]
+        return good(self, packet, *arguments)
 
     monkeypatch.setattr(Codec, "decode", fragile)
     with pytest.raises(AssertionError, match=r"input: [0-9a-f]+"):

@@ -8,6 +8,7 @@ import pytest
 
 from experiments.language.yaml_loader import ScenarioError, read
 from experiments.runner import plan_runs
+from tests.refusals import may_raise
 
 GOOD = """\
 title: one link
@@ -106,10 +107,12 @@ MISTAKES = {
 def problems_of(tmp_path, text: str) -> ScenarioError:
     path = tmp_path / "mine.yaml"
     path.write_text(text)
-    with pytest.raises(ScenarioError) as caught:
-        for where, target in (("virtual", "embedded"), ("live", "embedded"), ("live", "bmv2")):
+    for where, target in (("virtual", "embedded"), ("live", "embedded"), ("live", "bmv2")):
+        with may_raise(ScenarioError) as caught:
             plan_runs(read(path), where, target=target)
-    return caught.value
+        if caught:
+            return caught[0]
+    pytest.fail("no mistake was found")
 
 
 def test_the_file_without_a_mistake_is_good(tmp_path):

@@ -111,7 +111,7 @@ def test_loops__none_where_there_is_no_way_round(dimensions):
 
 
 def a_probe(service_class=ServiceClass.CONTROL, mode="srv6", number=1):
-    """(frame as it comes back, identity of its port)"""
+    """Frame as it comes back, and the identity of its port."""
     plan = Plan(mode=mode)
     target = targets_of(plan)[number]
     identity = PortIdentity.of(plan, target.host, target.plane, mode == "srv6")

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from hosts.clustermapper.packets import UDP_PORT
-from ipc.rpc import JsonlError, JsonlPeerError
+from ipc.rpc import JsonlClient, JsonlError, JsonlPeerError
 from topologies.lab.fabric import Fabric
 from topologies.lab.p4_program import compile_program
 from topologies.lab.targets import Ports
@@ -130,6 +130,4 @@ def test_start__without_a_fabric_says_what_is_missing(tmp_path):
         f"mapper cannot start: {tmp_path}/plan.json: no such file: bring the fabric up first (`mrc up`)\n"
     )
     with pytest.raises(JsonlError):
-        from ipc.rpc import JsonlClient
-
         JsonlClient(tmp_path / "mapper.sock").request("status")

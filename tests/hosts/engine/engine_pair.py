@@ -218,7 +218,7 @@ class Pair:
         return [line for line in self.log if line.source == source and isinstance(line.packet, kind)]
 
     def retransmissions(self) -> list[Line]:
-        return [line for line in self.sent() if line.packet.rtx]  # type: ignore[union-attr]
+        return [line for line in self.sent() if line.packet.rtx]
 
     def completions(self) -> list[tuple[int, str]]:
         """(wr_id, status) in the order in which they came."""

@@ -18,8 +18,8 @@ def test_uet_send_rule__a_window_below_a_packet_still_sends() -> None:
 
 def withdraw_all(pair: Pair) -> None:
     """Losses took every EV of a."""
-    for ev in pair.a.qp.paths.profile:  # type: ignore[union-attr]
-        pair.a.qp.paths.signal(ev, EvSignal.LOST, pair.now)  # type: ignore[union-attr]
+    for ev in pair.a.qp.paths.profile:
+        pair.a.qp.paths.signal(ev, EvSignal.LOST, pair.now)
 
 
 def test_error__a_peer_without_any_path_learns_of_it_from_its_probes() -> None:
@@ -72,7 +72,7 @@ def test_window__bytes_that_only_a_transport_ack_reported_do_not_fill_a_shrunk_o
         pair.write(bytes(200), 300 * number)
     pair.run(0.02)
     assert len(pair.completions()) == 1
-    pair.a.qp.requestor._window.cwnd = 100  # type: ignore[union-attr]
+    pair.a.qp.requestor._window.cwnd = 100
     pair.run_until_quiet(limit_s=10.0)
     assert pair.completions() == [(1, "SUCCESS"), (2, "SUCCESS")]
 
@@ -86,8 +86,8 @@ def test_window__rounding_of_the_byte_counter_stays_and_never_adds_up() -> None:
         sent += nominal_size(pair.config)(Opcode.WRITE_ONLY, 200, True)
         pair.run_until_quiet()
         pair.run(0.02)
-        assert window.inflight == sent - -(-sent // RCVD_UNIT) * RCVD_UNIT  # type: ignore[union-attr]
-        assert window.report()["inflight_bytes"] == 0, "no tool shows less than nothing"  # type: ignore[union-attr]
+        assert window.inflight == sent - -(-sent // RCVD_UNIT) * RCVD_UNIT
+        assert window.report()["inflight_bytes"] == 0, "no tool shows less than nothing"
 
 
 def test_window__a_transport_ack_before_its_sack_counts_no_byte_twice() -> None:
@@ -96,12 +96,12 @@ def test_window__a_transport_ack_before_its_sack_counts_no_byte_twice() -> None:
     pair.filter = lambda s, p: [0.02] if s == "b" and isinstance(p, Sack) else None
     pair.write(bytes(1000))
     pair.run(0.026)
-    assert pair.completions() == [(1, "SUCCESS")] and not pair.a.qp.requestor.flight.bytes  # type: ignore[union-attr]
+    assert pair.completions() == [(1, "SUCCESS")] and not pair.a.qp.requestor.flight.bytes
     pair.write(bytes(200))
     pair.flush()
-    window, size = pair.a.qp.connected.window, pair.a.qp.requestor.flight.bytes  # type: ignore[union-attr]
+    window, size = pair.a.qp.connected.window, pair.a.qp.requestor.flight.bytes
     pair.run(0.008)  # the SACKs of the first write come, the second is under way
-    assert size - RCVD_UNIT < window.inflight <= size  # type: ignore[union-attr]
+    assert size - RCVD_UNIT < window.inflight <= size
 
 
 def test_timestamps__copies_over_one_ev_differ_though_16_bits_wrap() -> None:
@@ -111,5 +111,5 @@ def test_timestamps__copies_over_one_ev_differ_though_16_bits_wrap() -> None:
     pair.filter = lambda s, p: [] if isinstance(p, Write) and pair.now < 1.5 else None
     pair.write(b"x")
     pair.run_until_quiet()
-    stamps = [line.packet.timestamp for line in pair.sent(Write)]  # type: ignore[union-attr]
+    stamps = [line.packet.timestamp for line in pair.sent(Write)]
     assert len(stamps) > 8 and len(set(stamps)) == len(stamps)

@@ -29,14 +29,14 @@ REGION = 4096
 def pair_with_fence() -> Pair:
     """The region has other registered memory around it, which no test may change."""
     pair = Pair(psn=100, region=REGION, planes=2, uplinks=2)
-    pair.fences = [bytearray(b"\xee" * 64), bytearray(b"\xee" * 64)]  # type: ignore[attr-defined]
-    pair.b.endpoint.register(pair.fences[0], va=pair.region.va - 64)  # type: ignore[attr-defined]
-    pair.b.endpoint.register(pair.fences[1], va=pair.region.va + REGION)  # type: ignore[attr-defined]
+    pair.fences = [bytearray(b"\xee" * 64), bytearray(b"\xee" * 64)]
+    pair.b.endpoint.register(pair.fences[0], va=pair.region.va - 64)
+    pair.b.endpoint.register(pair.fences[1], va=pair.region.va + REGION)
     return pair
 
 
 def untouched(pair: Pair) -> bool:
-    return pair.memory == bytes(REGION) and all(set(f) == {0xEE} for f in pair.fences)  # type: ignore[attr-defined]
+    return pair.memory == bytes(REGION) and all(set(f) == {0xEE} for f in pair.fences)
 
 
 # ---- through the front door: a write that asks for too much ------------------------------------------------
@@ -189,7 +189,7 @@ def test_trimmed__is_nacked_skips_the_ev_and_is_no_loss() -> None:
     pair.run_until_quiet()
     assert pair.memory[: len(content)] == content
     [again] = pair.retransmissions()
-    assert again.packet.ev != trimmed[0].ev and again.at == pytest.approx(0.010)  # type: ignore[union-attr]
+    assert again.packet.ev != trimmed[0].ev and again.at == pytest.approx(0.010)
     assert (pair.a.qp.counters.trimmed, pair.a.qp.counters.lost) == (1, 0)
 
 
@@ -220,7 +220,7 @@ def test_refused__waits_a_round_trip_and_costs_a_retry_but_no_path(reason: int) 
     first = pair.sent()[0].packet
     pair._wire.clear()
     pair.now = 0.010
-    to_a(pair, Nack(pair.a.qp.qpn, first.ev, 0, 46, 0, 0, reason, first.ev, first.timestamp))  # type: ignore[union-attr]
+    to_a(pair, Nack(pair.a.qp.qpn, first.ev, 0, 46, 0, 0, reason, first.ev, first.timestamp))
     pair.run_until_quiet()
     [again] = pair.retransmissions()
     assert again.at == pytest.approx(0.010 + pair.config.base_timeout_s), "no RTT known yet: one timeout"

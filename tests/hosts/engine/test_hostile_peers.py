@@ -143,8 +143,8 @@ def test_replay__of_a_whole_transfer_writes_nothing_again(rtx: bool) -> None:
     counters = pair.b.qp.counters
     before = counters.bytes_received
     for packet in recorded:
-        payload = data[(packet.psn - 100) * MTU :][:MTU]  # type: ignore[union-attr]
-        answers = pair.to_b(replace(packet, payload=payload, rtx=rtx))  # type: ignore[type-var]
+        payload = data[(packet.psn - 100) * MTU :][:MTU]
+        answers = pair.to_b(replace(packet, payload=payload, rtx=rtx))
         assert any(isinstance(a, Sack) for a in answers), "a duplicate is answered: our SACK may have been lost"
     assert not any(pair.memory) and counters.bytes_received == before
     assert pair.b.qp.state.value == "rts"

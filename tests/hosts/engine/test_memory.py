@@ -64,5 +64,5 @@ def test_deregister__lets_go_of_the_buffer() -> None:
 
 @pytest.mark.parametrize("bad", [b"read only", memoryview(bytearray(8))[::2], 7])
 def test_register__refuses_what_cannot_be_written(bad: object) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=r"can(not)? be registered"):
         memory().register(bad)

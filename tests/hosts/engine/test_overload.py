@@ -33,7 +33,7 @@ def hold_back(pair: Pair, spans: list[tuple[float, float]], source: str) -> None
 
 
 def sent_twice(pair: Pair) -> Counter[int]:
-    return Counter(line.packet.psn for line in pair.retransmissions())  # type: ignore[union-attr]
+    return Counter(line.packet.psn for line in pair.retransmissions())
 
 
 @pytest.mark.parametrize("source", ["a", "b"])

@@ -26,7 +26,7 @@ def finish(pair: Pair, size: int = 60_000) -> bytes:
 
 
 def reasons(pair: Pair) -> set[int]:
-    return {line.packet.reason for line in pair.sent(Nack, "b")}  # type: ignore[union-attr]
+    return {line.packet.reason for line in pair.sent(Nack, "b")}
 
 
 # ---- resources: the responder refuses, the requestor waits --------------------------------------------------
@@ -65,7 +65,7 @@ def test_trims__in_front_of_the_timestamp_are_answered_and_cost_no_path() -> Non
     pair.run(0.1)  # at 0 all timestamps are 0 too
     pair.filter = trim
     finish(pair, 40 * MTU)
-    assert {line.packet.timestamp for line in pair.sent(Nack, "b")} == {0}  # type: ignore[union-attr]
+    assert {line.packet.timestamp for line in pair.sent(Nack, "b")} == {0}
     counters = pair.a.qp.counters
     assert (counters.trimmed, counters.retransmitted, counters.timeouts, counters.lost) == (40, 40, 0, 0)
     assert all(event.new != "assumed_bad" for event in pair.of(EvChanged)) and pair.a.qp.paths.profile.usable
@@ -123,10 +123,10 @@ def test_resources__work_slots() -> None:
 
 
 def nack(pair: Pair, psn: int, reason: int, **changes: Any) -> Nack:
-    line = next(line for line in pair.sent() if line.packet.psn == psn & 0xFFFFFF)  # type: ignore[union-attr]
+    line = next(line for line in pair.sent() if line.packet.psn == psn & 0xFFFFFF)
     sent = line.packet
     return replace(
-        Nack(pair.a.qp.qpn, 0x001, 0, 46, 0, psn & 0xFFFFFF, reason, sent.ev, sent.timestamp or 0),  # type: ignore
+        Nack(pair.a.qp.qpn, 0x001, 0, 46, 0, psn & 0xFFFFFF, reason, sent.ev, sent.timestamp or 0),
         **changes,
     )
 
@@ -148,7 +148,7 @@ def test_refusal__waits_a_round_trip_is_charged_and_leaves_the_ev_alone(reason: 
     assert pair.a.qp.counters.retry_charges == 1
     pair.run_until_quiet()
     [again] = pair.retransmissions()
-    assert again.at >= at + 0.009 and again.packet.psn == 10  # type: ignore[union-attr]
+    assert again.at >= at + 0.009 and again.packet.psn == 10
     assert pair.of(EvChanged) == [] and pair.a.qp.counters.lost == 0
 
 
@@ -226,8 +226,8 @@ def test_ce__becomes_skip_once_at_once_and_the_ev_stays_in_use() -> None:
     pair = Pair(planes=2, uplinks=4, config={"cwnd_bytes": 10_000}, framed=False)
     mark(pair, 0x001)
     finish(pair)
-    verdicts = {line.packet.verdict for line in pair.sent(Sack, "b") if line.packet.entropy == 0x001}  # type: ignore
-    others = {line.packet.verdict for line in pair.sent(Sack, "b") if line.packet.entropy != 0x001}  # type: ignore
+    verdicts = {line.packet.verdict for line in pair.sent(Sack, "b") if line.packet.entropy == 0x001}
+    others = {line.packet.verdict for line in pair.sent(Sack, "b") if line.packet.entropy != 0x001}
     assert verdicts == {Verdict.SKIP_ONCE} and others == {Verdict.NONE}
     sent = {row["ev"]: row["sent"] for row in pair.a.qp.ev_states() if row["active"]}
     share = {ev: n for ev, n in sent.items() if ev >> 8 == 0}
@@ -240,7 +240,7 @@ def test_always_skip__after_so_many_marks_in_a_row() -> None:
     pair = Pair(planes=2, uplinks=4, config={"cwnd_bytes": 10_000}, config_b={"always_skip_marks": 4})
     mark(pair, 0x001)
     finish(pair)
-    verdicts = [line.packet.verdict for line in pair.sent(Sack, "b") if line.packet.entropy == 0x001]  # type: ignore
+    verdicts = [line.packet.verdict for line in pair.sent(Sack, "b") if line.packet.entropy == 0x001]
     assert verdicts[:4] == [Verdict.SKIP_ONCE] * 3 + [Verdict.ALWAYS_SKIP]
     assert next((e.ev, e.cause) for e in pair.of(EvChanged)) == (0x001, "the responder judges the path bad")
 
@@ -264,7 +264,7 @@ def test_always_skip__one_clean_packet_starts_the_count_again() -> None:
 
 
 def highest_above_cack(pair: Pair) -> int:
-    flight = pair.a.qp.requestor.flight  # type: ignore[union-attr]
+    flight = pair.a.qp.requestor.flight
     return flight.next_psn - 1 - flight.cack
 
 
@@ -294,7 +294,7 @@ def test_dynamic_mpr__shrinks_and_grows_without_refusing_anything() -> None:
     pair.run_until_quiet()
     assert pair.memory[: len(data)] == data
     assert pair.b.qp.counters.out_of_window == 0 and pair.retransmissions() == []
-    assert {line.packet.mpr for line in pair.sent(Sack, "b")} == {4, 1, 8}  # type: ignore[union-attr]
+    assert {line.packet.mpr for line in pair.sent(Sack, "b")} == {4, 1, 8}
 
 
 def test_dynamic_mpr__holds_back_retransmissions_beyond_the_window() -> None:
@@ -307,8 +307,8 @@ def test_dynamic_mpr__holds_back_retransmissions_beyond_the_window() -> None:
     done = pair.filter
 
     def watch(source: str, packet: Packet) -> Any:
-        flight = pair.a.qp.requestor.flight  # type: ignore[union-attr]
-        mpr = pair.a.qp.requestor._mpr  # type: ignore[union-attr]
+        flight = pair.a.qp.requestor.flight
+        mpr = pair.a.qp.requestor._mpr
         if isinstance(packet, Write) and packet.psn > flight.cack + mpr:
             beyond.append(packet)
         return done(source, packet) if done else None
@@ -321,7 +321,7 @@ def test_dynamic_mpr__holds_back_retransmissions_beyond_the_window() -> None:
 def test_dynamic_mpr__off_unless_both_want_it() -> None:
     pair = Pair(config_b={"dynamic_mpr": True})
     finish(pair, 5000)
-    assert {line.packet.mpr for line in pair.sent(Sack, "b")} == {0}  # type: ignore[union-attr]
+    assert {line.packet.mpr for line in pair.sent(Sack, "b")} == {0}
     with pytest.raises(LocalError, match="dynamic_mpr"):
         pair.b.qp.set_mpr(128)
     with pytest.raises(LocalError, match="multiple of 128"):
@@ -346,15 +346,15 @@ def test_flow_control__the_fill_of_the_buffer_sets_the_penalty() -> None:
     }  # fmt: skip
     pair = Pair(planes=2, uplinks=4, config={"cwnd_bytes": 7000}, config_b=limits, framed=True)
     finish(pair)
-    penalties = [line.packet.penalty for line in pair.sent(Sack, "b")]  # type: ignore[union-attr]
+    penalties = [line.packet.penalty for line in pair.sent(Sack, "b")]
     assert max(penalties) > 40 and penalties[0] == 0
-    assert all(line.packet.restore_cwnd for line in pair.sent(Sack, "b"))  # type: ignore[union-attr]
+    assert all(line.packet.restore_cwnd for line in pair.sent(Sack, "b"))
 
 
 def test_flow_control__off_means_zero_in_every_sack() -> None:
     pair = Pair(config={"cwnd_bytes": 7000})
     finish(pair)
-    assert {(line.packet.penalty, line.packet.restore_cwnd) for line in pair.sent(Sack, "b")} == {(0, False)}  # type: ignore
+    assert {(line.packet.penalty, line.packet.restore_cwnd) for line in pair.sent(Sack, "b")} == {(0, False)}
 
 
 def test_flow_control__an_order_of_the_application() -> None:
@@ -363,7 +363,7 @@ def test_flow_control__an_order_of_the_application() -> None:
     finish(pair, 5000)
     pair.b.qp.set_penalty(0)
     finish(pair, 5000)
-    told = [(line.packet.penalty, line.packet.restore_cwnd) for line in pair.sent(Sack, "b")]  # type: ignore[union-attr]
+    told = [(line.packet.penalty, line.packet.restore_cwnd) for line in pair.sent(Sack, "b")]
     assert set(told) == {(64, True), (0, True)} and told[-1] == (0, True), "and then takes its old window again"
     with pytest.raises(LocalError, match="0 to 127"):
         pair.b.qp.set_penalty(128)

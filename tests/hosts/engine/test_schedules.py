@@ -42,7 +42,7 @@ def test_any_schedule__exact_bytes_and_each_write_once_in_order(schedule: dict) 
 
     def wire(source: str, packet: Packet) -> list[float]:
         if isinstance(packet, Write) and source == "a":
-            flight = pair.a.qp.requestor.flight  # type: ignore[union-attr]
+            flight = pair.a.qp.requestor.flight
             if flight.next_psn - 1 > flight.cack + schedule["mpr_packets"]:
                 in_flight_limit_broken.append(packet)
         if rng.random() < schedule["loss"]:
@@ -65,7 +65,7 @@ def test_any_schedule__exact_bytes_and_each_write_once_in_order(schedule: dict) 
     assert pair.completions() == [(wr_id, "SUCCESS") for wr_id in ids]
     assert pair.b.qp.counters.bytes_received == sum(schedule["sizes"])
     assert not in_flight_limit_broken
-    flight = pair.a.qp.requestor.flight  # type: ignore[union-attr]
+    flight = pair.a.qp.requestor.flight
     assert flight.bytes == 0 and not flight.outstanding
     active = [row for row in pair.a.qp.ev_states() if row["active"]]
-    assert len(active) >= pair.a.qp.paths.profile.floor >= 1  # type: ignore[union-attr]
+    assert len(active) >= pair.a.qp.paths.profile.floor >= 1

@@ -48,19 +48,19 @@ def test_order__under_heavy_reordering_and_between_plain_writes() -> None:
         pair.write(pair.bytes(300), n * 600 + 300)
     pair.run_until_quiet()
     assert received(pair) == [(n + 1, n) for n in range(20)]
-    assert all(line.packet.rqmsn == 0 or line.packet.msn % 2 == 0 for line in pair.sent())  # type: ignore[union-attr]
+    assert all(line.packet.rqmsn == 0 or line.packet.msn % 2 == 0 for line in pair.sent())
 
 
 def test_rqmsn__wraps() -> None:
     pair = Pair(psn=0, framed=True)
-    pair.a.qp.requestor._rqmsn = 0xFFFD  # type: ignore[union-attr]
-    pair.b.qp.responder._rqmsn = 0xFFFD  # type: ignore[union-attr]
+    pair.a.qp.requestor._rqmsn = 0xFFFD
+    pair.b.qp.responder._rqmsn = 0xFFFD
     posted(pair, 5)
     for n in range(5):
         pair.write(pair.bytes(2 * MTU), imm=n)
     pair.run_until_quiet()
     assert received(pair) == [(n + 1, n) for n in range(5)]
-    numbers = [line.packet.rqmsn for line in pair.sent()]  # type: ignore[union-attr]
+    numbers = [line.packet.rqmsn for line in pair.sent()]
     assert numbers == [0xFFFE, 0xFFFE, 0xFFFF, 0xFFFF, 0, 0, 1, 1, 2, 2]
 
 
@@ -71,7 +71,7 @@ def test_solicited__travels_with_the_last_packet() -> None:
     pair.write(b"", imm=2)
     pair.run_until_quiet()
     assert [e.solicited for e in pair.of(WriteImmReceived, "b")] == [True, False]
-    assert [line.packet.solicited for line in pair.sent()] == [False, True, False]  # type: ignore[union-attr]
+    assert [line.packet.solicited for line in pair.sent()] == [False, True, False]
 
 
 # ---- limits -----------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def test_no_receive__both_ends_fail_with_remote_operation_error(how: str, lose_a
     assert [e.status for e in pair.of(QpError)] == [Status.REMOTE_OPERATION]
     assert "no posted receive" in pair.of(QpError, "b")[0].detail
     if how == "unexp_event":
-        assert {line.packet.reason for line in pair.sent(Nack, "b")} == {NackReason.UNEXP_EVENT}  # type: ignore
+        assert {line.packet.reason for line in pair.sent(Nack, "b")} == {NackReason.UNEXP_EVENT}
 
 
 def test_no_receive__deliver_needs_none() -> None:

@@ -33,7 +33,7 @@ def test_write__in_order_in_one_round_trip(framed: bool) -> None:
     pair = Pair(psn=0, framed=framed, uplinks=1)
     transfer(pair, 3 * MTU)
     assert [str(line) for line in pair.sent()] == ["0 psn 0 ev 0x000", "0 psn 1 ev 0x100", "0 psn 2 ev 0x000"]
-    assert [line.packet.opcode for line in pair.sent()] == [  # type: ignore[union-attr]
+    assert [line.packet.opcode for line in pair.sent()] == [
         Opcode.WRITE_FIRST, Opcode.WRITE_MIDDLE, Opcode.WRITE_LAST,
     ]  # fmt: skip
     assert pair.now == pytest.approx(0.010)
@@ -43,7 +43,7 @@ def test_write__in_order_in_one_round_trip(framed: bool) -> None:
 def test_write__any_length(size: int) -> None:
     pair = Pair(psn=0, framed=True)
     transfer(pair, size, offset=5)
-    opcodes = [line.packet.opcode for line in pair.sent()]  # type: ignore[union-attr]
+    opcodes = [line.packet.opcode for line in pair.sent()]
     assert len(opcodes) == max(1, -(-size // MTU))
     assert opcodes[-1] is (Opcode.WRITE_ONLY if size <= MTU else Opcode.WRITE_LAST)
 
@@ -51,7 +51,7 @@ def test_write__any_length(size: int) -> None:
 def test_write__psn_wraps_at_two_to_the_24() -> None:
     pair = Pair(psn=0xFFFFFE, framed=True)
     transfer(pair, 8 * MTU)
-    assert [line.packet.psn for line in pair.sent()] == [0xFFFFFE, 0xFFFFFF, 0, 1, 2, 3, 4, 5]  # type: ignore
+    assert [line.packet.psn for line in pair.sent()] == [0xFFFFFE, 0xFFFFFF, 0, 1, 2, 3, 4, 5]
 
 
 def test_write__wrap_with_loss_on_both_sides_of_it() -> None:
@@ -59,7 +59,7 @@ def test_write__wrap_with_loss_on_both_sides_of_it() -> None:
     lost = {0xFFFFFF, 0}
     pair.filter = lambda s, p: [] if isinstance(p, Write) and not p.rtx and p.psn in lost else None
     transfer(pair, 64 * MTU)
-    assert sorted(line.packet.psn for line in pair.retransmissions()) == [0, 0xFFFFFF]  # type: ignore[union-attr]
+    assert sorted(line.packet.psn for line in pair.retransmissions()) == [0, 0xFFFFFF]
 
 
 def test_write__many_complete_in_posting_order() -> None:
@@ -93,13 +93,13 @@ def test_write_imm__is_delivered_in_order_behind_the_data() -> None:
     pair.run_until_quiet()
     received = [(e.recv_id, e.imm, e.length) for e in pair.of(WriteImmReceived, "b")]
     assert received == [(1, 1, 4 * MTU), (2, 2, MTU), (3, 3, 0)]
-    assert [line.packet.rqmsn for line in pair.sent() if line.packet.opcode in IMM_OPCODES] == [0, 1, 2]  # type: ignore
+    assert [line.packet.rqmsn for line in pair.sent() if line.packet.opcode in IMM_OPCODES] == [0, 1, 2]
 
 
 def test_buffers__are_free_after_completion() -> None:
     pair = Pair()
     local = bytearray(pair.bytes(5000))
-    pair.write(local)  # type: ignore[arg-type]
+    pair.write(local)
     pair.run_until_quiet()
     pair.log.clear()
     local.extend(b"x")  # BufferError while the engine still looks at it
@@ -112,7 +112,7 @@ def test_windows__congestion_window_bounds_what_is_in_flight() -> None:
     pair = Pair(config={"cwnd_bytes": 4000}, uplinks=4)
     pair.write(pair.bytes(40_000))
     pair.flush()
-    in_flight = sum(line.packet.size for line in pair.sent())  # type: ignore[union-attr]
+    in_flight = sum(line.packet.size for line in pair.sent())
     assert 4000 <= in_flight < 4000 + MTU + 80, "one packet over at most (cwnd > inflight, §5.3)"
     pair.run_until_quiet()
     assert pair.completions() == [(1, "SUCCESS")]
@@ -170,14 +170,14 @@ def test_sack__the_rest_is_flushed_when_nothing_follows() -> None:
     pair.write(bytes(5 * 4096))
     lose_first(pair, lambda s, p: isinstance(p, Write) and p.ack_request)
     pair.run(0.020)
-    assert [(round(line.at * 1000, 3), line.packet.cack_psn) for line in pair.sent(Sack, "b")] == [  # type: ignore
+    assert [(round(line.at * 1000, 3), line.packet.cack_psn) for line in pair.sent(Sack, "b")] == [
         (5.0, 3),
     ]
     pair = Pair(psn=0, config={"pmtu_bytes": 4096}, uplinks=1)
     pair.write(bytes(4 * 4096))
     lose_first(pair, lambda s, p: isinstance(p, Write) and p.ack_request)
     pair.run(0.020)
-    assert [(round(line.at * 1000, 3), line.packet.cack_psn) for line in pair.sent(Sack, "b")] == [  # type: ignore
+    assert [(round(line.at * 1000, 3), line.packet.cack_psn) for line in pair.sent(Sack, "b")] == [
         (9.0, 2),
     ]
 
@@ -221,7 +221,7 @@ def test_single_loss__one_retransmission_on_another_ev_and_the_ev_is_bad(framed:
     transfer(pair, 40 * MTU)
     victim = victims[0]
     [again] = pair.retransmissions()
-    assert again.packet.psn == 7 and again.packet.ev != victim.ev  # type: ignore[union-attr]
+    assert again.packet.psn == 7 and again.packet.ev != victim.ev
     assert again.at == pytest.approx(0.010), "one round trip, no timer"
     [lost] = pair.of(PacketLost)
     assert (lost.psn, lost.ev, lost.cause) == (7, victim.ev, LossCause.OVERTAKEN)
@@ -247,7 +247,7 @@ def test_retransmission__goes_before_new_data_and_is_marked() -> None:
     lose_first(pair, is_first_write(2))
     transfer(pair, 100 * MTU)
     [again] = pair.retransmissions()
-    assert again.packet.dscp == pair.config.dscp_trimmable_retx  # type: ignore[union-attr]
+    assert again.packet.dscp == pair.config.dscp_trimmable_retx
     later = [line.packet for line in pair.sent() if line.at == again.at]
     assert later.index(again.packet) == 0
 
@@ -256,7 +256,7 @@ def test_lost_retransmission__is_found_without_a_timer() -> None:
     pair = Pair(psn=0, planes=2, uplinks=4, config={"cwnd_bytes": 5000, "timeout": 20})
     lose_first(pair, lambda s, p: isinstance(p, Write) and p.psn == 2, times=2)
     transfer(pair, 200 * MTU)
-    assert [line.packet.psn for line in pair.retransmissions()] == [2, 2]  # type: ignore[union-attr]
+    assert [line.packet.psn for line in pair.retransmissions()] == [2, 2]
     assert pair.a.qp.counters.timeouts == 0
 
 
@@ -266,7 +266,7 @@ def test_many_losses__behind_a_window_of_several_bitmaps() -> None:
     pair.filter = lambda s, p: [] if isinstance(p, Write) and not p.rtx and p.psn in lost else None
     pair.per_packet_s = 0.0001
     transfer(pair, 250 * MTU)
-    assert sorted(line.packet.psn for line in pair.retransmissions()) == sorted(lost)  # type: ignore[union-attr]
+    assert sorted(line.packet.psn for line in pair.retransmissions()) == sorted(lost)
     assert pair.a.qp.counters.timeouts == 0
 
 

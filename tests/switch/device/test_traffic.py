@@ -295,7 +295,7 @@ def test_settings__a_slow_link_made_fast_does_not_wait_for_its_old_time():
     ("settings", "words"),
     [
         (PortSettings(rate_bps=-1), "rate-bps = -1"),
-        (PortSettings(rate_pps=1.5), "rate-pps = 1.5"),  # type: ignore[arg-type]
+        (PortSettings(rate_pps=1.5), "rate-pps = 1.5"),
         (PortSettings(queues=()), "0 queues"),
         (PortSettings().with_queue(3, max_packets=1 << 40), "queue 3: max-packets"),
         (PortSettings(output=Impairment(loss_ppm=1_000_001)), "output: loss-ppm = 1000001"),

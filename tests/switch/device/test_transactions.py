@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -72,6 +74,20 @@ class Fault(Exception):
     pass
 
 
+@contextmanager
+def failing_transaction(device: P4Device) -> Iterator[None]:
+    with device.transaction():
+        yield
+        raise Fault
+
+
+@contextmanager
+def taken_back(device: P4Device) -> Iterator[None]:
+    """A transaction that fails after the block."""
+    with pytest.raises(Fault), failing_transaction(device):
+        yield
+
+
 @pytest.fixture
 def device() -> P4Device:
     device = P4Device(1, "s1")
@@ -115,7 +131,7 @@ def random_step(device: P4Device, rng: random.Random) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_any_changes__are_taken_back(device: P4Device, seed: int) -> None:
     rng, before, done = random.Random(seed), settle(device), 0
-    with pytest.raises(Fault), device.held(), device.transaction():
+    with device.held(), taken_back(device):
         for _ in range(60):
             try:
                 random_step(device, rng)
@@ -123,7 +139,6 @@ def test_any_changes__are_taken_back(device: P4Device, seed: int) -> None:
             except TableError:
                 continue
         assert settle(device) != before
-        raise Fault
     assert done > 10 and settle(device) == before
     device.insert(mac(9))  # and an ordinary write is for good
     with device.transaction():
@@ -133,9 +148,8 @@ def test_any_changes__are_taken_back(device: P4Device, seed: int) -> None:
 
 def test_a_hit_and_a_meter__come_back_as_they_were(device: P4Device) -> None:
     ours = device.read_one(mac(1))
-    with pytest.raises(Fault), device.transaction():
+    with taken_back(device):
         device.delete(mac(1))
-        raise Fault
     again = device.read_one(mac(1))
     assert again == ours and again.idle_ns >= ours.idle_ns
     bench = small("meters")
@@ -144,10 +158,9 @@ def test_a_hit_and_a_meter__come_back_as_they_were(device: P4Device) -> None:
     bench.set_default("entries_of", "metered")
     bench.device.write_direct_meter(default, MeterConfig(1, 1, 1, 1))
     assert bench.send(1, b"\3\1\0")[0][1][2] == 0  # the bucket is empty now
-    with pytest.raises(Fault), bench.device.transaction():
+    with taken_back(bench.device):
         bench.device.write_direct_meter(default, MeterConfig(9, 9, 9, 9))
         bench.device.write_meter(bench.info.meters[0].preamble.id, None, MeterConfig(9, 9, 9, 9))
-        raise Fault
     assert bench.device.read_direct_meter(default) == MeterConfig(1, 1, 1, 1)
     assert all(config is None for _, config in bench.device.read_meter(bench.info.meters[0].preamble.id))
     assert bench.send(1, b"\3\1\0")[0][1][2] == 2
@@ -159,18 +172,16 @@ def test_one_shot_sets_and_value_sets__come_back(device: P4Device) -> None:
     field = bench.device.schema.value_sets[number].fields[0]
     bench.device.write_value_set(ValueSetMembers(number, ((FieldMatch(field.id, b"\5", kind=field.match),),)))
     before = settle(bench.device)
-    with pytest.raises(Fault), bench.device.transaction():
+    with taken_back(bench.device):
         bench.device.write_value_set(ValueSetMembers(number))
-        raise Fault
     assert settle(bench.device) == before
     fresh = P4Device(2)
     fresh.load(mini())
     entry = TableEntry(BY_HASH, (FieldMatch.exact(1, b"\1"),), ActionSet((SetMember(forward(3), 2, 7),)))
     fresh.insert(entry)
     for change in (fresh.delete, lambda one: fresh.modify(replace(one, action=ActionSet()))):
-        with pytest.raises(Fault), fresh.transaction():
+        with taken_back(fresh):
             change(entry)
-            raise Fault
         assert list(fresh.read(BY_HASH)) == [entry]
 
 

@@ -14,6 +14,7 @@ from finsy.proto import gnmi, gnmi_grpc, p4r, p4r_grpc
 
 from switch.server.app import Daemon, ServerSettings
 from switch.server.grpc_server import AddressError, read_credentials
+from tests.refusals import may_raise
 from tests.switch.server.running_server import SOON_S
 
 if shutil.which("openssl") is None:
@@ -55,12 +56,10 @@ def channel(port: int, pki: Path, who: str | None = None, root: str = "ca") -> g
 async def answers(port: int, open_channel) -> bool:
     """Whether a client gets through to the P4Runtime service."""
     async with open_channel(port) as connection:
-        try:
+        with may_raise(grpc.aio.AioRpcError) as refused:
             await p4r_grpc.P4RuntimeStub(connection).Capabilities(p4r.CapabilitiesRequest(), timeout=SOON_S)
-        except grpc.aio.AioRpcError as error:
-            assert error.code() is grpc.StatusCode.UNAVAILABLE, error
-            return False
-        return True
+    assert all(error.code() is grpc.StatusCode.UNAVAILABLE for error in refused), refused
+    return not refused
 
 
 def test_tls__both_servers_and_no_plain_text(pki):

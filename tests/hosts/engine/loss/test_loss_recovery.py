@@ -73,7 +73,7 @@ def test_dead_plane__costs_no_more_than_its_packets_in_flight() -> None:
     pair.cut(0x200, 0x201)
     pair.run_until_quiet()
     done(pair, data)
-    assert {line.packet.psn for line in pair.retransmissions()} == {e.psn for e in pair.of(PacketLost)}  # type: ignore
+    assert {line.packet.psn for line in pair.retransmissions()} == {e.psn for e in pair.of(PacketLost)}
     assert {e.plane for e in pair.of(PacketLost)} == {2}
     assert pair.of(QpError) == []
 
@@ -137,7 +137,7 @@ def test_tail_loss__timer_and_probe_recover_the_last_packet() -> None:
     pair.write(data)
     pair.run_until_quiet()
     done(pair, data)
-    assert [line.packet.psn for line in pair.retransmissions()] == [3]  # type: ignore[union-attr]
+    assert [line.packet.psn for line in pair.retransmissions()] == [3]
     assert pair.now == pytest.approx(pair.config.base_timeout_s + 0.010, abs=0.001)
 
 

@@ -22,12 +22,12 @@ def done(pair: Pair, data: bytes) -> None:
 def probes(pair: Pair, side: str = "b") -> list[float]:
     """When EV probes left."""
     found = pair.sent(EndpointRequest, side)
-    return [line.at for line in found if line.packet.op == EndpointOp.EV_PROBE]  # type: ignore[union-attr]
+    return [line.at for line in found if line.packet.op == EndpointOp.EV_PROBE]
 
 
 def paced(**keys: object) -> Pair:
     """A transfer that lasts long enough: 300 packets at 1 ms a packet and plane."""
-    return Pair(per_packet_s=0.001, config={"cwnd_bytes": 8000}, region=1 << 17, **keys)  # type: ignore[arg-type]
+    return Pair(per_packet_s=0.001, config={"cwnd_bytes": 8000}, region=1 << 17, **keys)
 
 
 def test_pure_responder__probes_once_a_round_trip_while_data_comes_in() -> None:

@@ -96,13 +96,13 @@ def test_traffic_one_way__convicts_what_is_dead_on_the_way_out_and_nothing_else(
 
 
 def ev_probes(pair: Pair, side: str) -> list[Packet]:
-    return [line.packet for line in pair.sent(EndpointRequest, side) if line.packet.op == EndpointOp.EV_PROBE]  # type: ignore[union-attr]
+    return [line.packet for line in pair.sent(EndpointRequest, side) if line.packet.op == EndpointOp.EV_PROBE]
 
 
 def answers(pair: Pair, side: str) -> list[tuple[int, int]]:
     """(plane, EV) of answers to EV probes."""
     sent = pair.sent(EndpointResponse, side)
-    return [(p.plane, p.ev) for line in sent if (p := line.packet).op == EndpointOp.EV_PROBE]  # type: ignore[union-attr]
+    return [(p.plane, p.ev) for line in sent if (p := line.packet).op == EndpointOp.EV_PROBE]
 
 
 @pytest.mark.parametrize("planes, uplinks", [(4, 2), (1, 2), (2, 1)])
@@ -155,7 +155,7 @@ def test_reliability_probe__whose_answers_are_lost_does_not_convict() -> None:
         pair.a.qp.paths.refresh(pair.a.qp.paths.find(0x100))
         pair.run(0.25)
     assert pair.of(EvChanged) == []
-    assert any(line.packet.rtx for line in pair.sent(ReliabilityProbe))  # type: ignore[union-attr]
+    assert any(line.packet.rtx for line in pair.sent(ReliabilityProbe))
 
 
 def test_reliability_probes__bring_an_ev_back_whose_usual_way_back_is_dead() -> None:

@@ -19,7 +19,7 @@ ALL = ~0
 
 
 def profile(planes: int = 2, uplinks: int = 4, seed: int = 1, **keys: object) -> EvProfile:
-    return EvProfile(make_evs(planes, uplinks), Config(**keys), Random(seed))  # type: ignore[arg-type]
+    return EvProfile(make_evs(planes, uplinks), Config(**keys), Random(seed))
 
 
 def planes_of(evs: list[Ev]) -> Counter[int]:
@@ -80,14 +80,14 @@ def test_choose__one_ev_of_each_plane_in_turn() -> None:
     paths = profile(planes=4, uplinks=4)
     chosen = [paths.choose(ALL) for _ in range(4 * 3 * 5)]
     for i in range(0, len(chosen), 4):
-        assert planes_of(chosen[i : i + 4]) == {0: 1, 1: 1, 2: 1, 3: 1}  # type: ignore[arg-type]
+        assert planes_of(chosen[i : i + 4]) == {0: 1, 1: 1, 2: 1, 3: 1}
     for i in range(0, len(chosen), 12):
         assert len(set(chosen[i : i + 12])) == 12, "a rotation uses each active EV once"
 
 
 def test_choose__order_differs_by_seed_and_by_rotation() -> None:
     def rotation(paths: EvProfile) -> list[int]:
-        return [paths.choose(ALL).value for _ in range(12)]  # type: ignore[union-attr]
+        return [paths.choose(ALL).value for _ in range(12)]
 
     one, other = profile(4, 4, seed=1), profile(4, 4, seed=2)
     first = rotation(one)
@@ -98,7 +98,7 @@ def test_choose__order_differs_by_seed_and_by_rotation() -> None:
 
 def test_choose__passes_over_ports_without_room() -> None:
     paths = profile(planes=4)
-    assert {paths.choose(0b0100).plane for _ in range(10)} == {2}  # type: ignore[union-attr]
+    assert {paths.choose(0b0100).plane for _ in range(10)} == {2}
     assert paths.choose(0) is None
 
 
@@ -149,9 +149,9 @@ def test_lost__a_backup_of_the_same_plane_takes_the_slot() -> None:
     paths = profile(planes=2, uplinks=4)
     assert paths.active_count == 6
     ev = paths.choose(ALL)
-    move = paths.signal(ev, EvSignal.LOST, 0.0)  # type: ignore[arg-type]
+    move = paths.signal(ev, EvSignal.LOST, 0.0)
     assert move is not None and move.by is not None
-    assert move.by.plane == ev.plane and move.by.active and not ev.active  # type: ignore[union-attr]
+    assert move.by.plane == ev.plane and move.by.active and not ev.active
     assert paths.active_count == 6
 
 
@@ -162,7 +162,7 @@ def test_lost__without_backup_the_slot_stays_empty_and_the_plane_keeps_its_share
     assert move is not None and move.left and move.by is None
     chosen = [paths.choose(ALL) for _ in range(20)]
     assert ev not in chosen
-    assert planes_of(chosen) == {0: 10, 1: 10}  # type: ignore[arg-type]
+    assert planes_of(chosen) == {0: 10, 1: 10}
 
 
 def test_recovered__takes_an_empty_slot_else_becomes_a_backup() -> None:
@@ -191,11 +191,11 @@ def test_floor__losses_leave_ev_min_active() -> None:
 def test_ports__a_plane_that_is_down_is_not_chosen_and_its_evs_keep_their_state() -> None:
     paths = profile(planes=3, uplinks=2)
     paths.set_ports(0b101, ALL, now=1.0)
-    assert planes_of([paths.choose(ALL) for _ in range(10)]) == {0: 5, 2: 5}  # type: ignore[misc]
+    assert planes_of([paths.choose(ALL) for _ in range(10)]) == {0: 5, 2: 5}
     paths.set_ports(0b101, 0b110, now=2.0)
-    assert planes_of([paths.choose(ALL) for _ in range(10)]) == {2: 10}  # type: ignore[misc]
+    assert planes_of([paths.choose(ALL) for _ in range(10)]) == {2: 10}
     paths.set_ports(ALL, ALL, now=3.0)
-    assert planes_of([paths.choose(ALL) for _ in range(9)]) == {0: 3, 1: 3, 2: 3}  # type: ignore[misc]
+    assert planes_of([paths.choose(ALL) for _ in range(9)]) == {0: 3, 1: 3, 2: 3}
     assert all(ev.state is EvState.GOOD for ev in paths)
     assert paths.up_since == {0: 3.0, 1: 3.0, 2: 0.0}
 

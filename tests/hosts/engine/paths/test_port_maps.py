@@ -37,11 +37,7 @@ def restart_b(pair: Pair, first_id: int | None = None, down: tuple[int, ...] = (
 
 
 def updates(pair: Pair, side: str = "b") -> list[Packet]:
-    return [
-        line.packet
-        for line in pair.sent(EndpointRequest, side)
-        if line.packet.op == EndpointOp.PORT_STATUS_UPDATE  # type: ignore[union-attr]
-    ]
+    return [line.packet for line in pair.sent(EndpointRequest, side) if line.packet.op == EndpointOp.PORT_STATUS_UPDATE]
 
 
 def update(request_id: int, ports: int) -> EndpointRequest:

@@ -231,8 +231,8 @@ def test_get__types_and_the_whole_port():
                     assert {p[-2] if p[-2] in ("config", "state") else p[-1] for p in paths} == names
                 else:
                     assert len(paths) == 9 + 2 + 8 * (4 + 7)
+            mtu = GNMIPath("interfaces/interface[name=s1-eth1]/state/mtu").path
             with pytest.raises(grpc.aio.AioRpcError, match="nothing of type CONFIG"):
-                mtu = GNMIPath("interfaces/interface[name=s1-eth1]/state/mtu").path
                 await soon(b.stub.Get(gnmi.GetRequest(path=[mtu], type=1)))
 
     asyncio.run(check())

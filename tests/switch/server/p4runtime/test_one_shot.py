@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import grpc
 import pytest
 from finsy.proto import p4r, rpc_code
 
@@ -140,7 +141,7 @@ def test_server__reads_back_what_was_written(monkeypatch) -> None:
             await client.write(insert(entity))
             assert await client.read(entries_of(BY_HASH)) == [entity]
             assert await client.read(entries_of(BY_HASH, match=shot.match)) == [entity]
-            with pytest.raises(Exception) as caught:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await client.write(insert(member(1)))
             assert [one.canonical_code for one in error_details(caught.value)] == [rpc_code.INVALID_ARGUMENT]
             shot.action.action_profile_action_set.action_profile_actions[0].weight = 3

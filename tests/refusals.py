@@ -1,0 +1,14 @@
+"""Calls that may be refused: tests with random input assert on the result or on the refusal."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def may_raise(*kinds: type[Exception]) -> Iterator[list[Exception]]:
+    """The error that ended the block, as the only element of a list; the list is empty if the block succeeded."""
+    caught: list[Exception] = []
+    try:
+        yield caught
+    except kinds as error:
+        caught.append(error)

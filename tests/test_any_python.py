@@ -1,0 +1,55 @@
+"""Every Python that `requires-python` admits, where its interpreter is at hand: sources parse, the endpoint works.
+
+The endpoint and its verbs need the standard library alone, so bare interpreters run them.
+"""
+
+import os
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.test_imports import CODE, ROOT
+
+MINORS = (10, 11, 12, 13)
+PARSE = """
+import pathlib, sys
+for name in sys.stdin.read().split("\\n"):
+    compile(pathlib.Path(name).read_text(encoding="utf-8"), name, "exec", dont_inherit=True)
+"""
+
+
+@cache
+def interpreter(minor: int) -> str | None:
+    """A Python 3.`minor` on PATH or of pyenv; a shim of pyenv's may stand for one that is not installed."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    found = [shutil.which(f"python3.{minor}"), *sorted(map(str, pyenv.glob(f"versions/3.{minor}.*/bin/python")))]
+    for one in filter(None, found):
+        asked = subprocess.run([one, "-c", "import sys; print(sys.version_info[1])"], capture_output=True, text=True)
+        if asked.returncode == 0 and asked.stdout.strip() == str(minor):
+            return one
+    return None
+
+
+@pytest.fixture(params=MINORS, ids=lambda minor: f"3.{minor}")
+def python(request):
+    return interpreter(request.param) or pytest.skip(f"no python3.{request.param} here")
+
+
+def test_sources__parse_without_a_warning(python):
+    files = [str(path) for folder in (*CODE, "examples", "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
+    done = subprocess.run(
+        [python, "-W", "error", "-c", PARSE], input="\n".join(files), capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["write", "write_imm_events", "ev_profiles"])
+def test_examples__run_on_the_standard_library(python, name):
+    env = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        [python, str(ROOT / f"examples/{name}.py")], cwd=ROOT, env=env, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0 and done.stdout.endswith("ok\n"), done.stderr
