@@ -75,11 +75,11 @@ def _build(
     compiler = shutil.which("gcc")
     if compiler is None:
         raise BuildError("gcc is not on PATH: install it (Debian, Ubuntu: apt-get install gcc libc6-dev)")
-    sources, includes = [Path(s).absolute() for s in sources], [Path(d).absolute() for d in include_dirs]
+    files, includes = [Path(s).absolute() for s in sources], [Path(d).absolute() for d in include_dirs]
     digest = hashlib.sha256()
     stat = os.stat(compiler)
     digest.update(repr((compiler, stat.st_size, stat.st_mtime_ns, CFLAGS, flags)).encode())
-    for path in [*sources, *(h for d in includes for h in sorted(d.glob("*.h")))]:
+    for path in [*files, *(h for d in includes for h in sorted(d.glob("*.h")))]:
         try:
             text = path.read_bytes()
         except OSError as error:
@@ -90,7 +90,7 @@ def _build(
     if not target.exists():
         libraries = [f for f in flags if f.startswith("-l")]
         plain = [f for f in flags if not f.startswith("-l")]
-        _make([compiler, *CFLAGS, *plain], [f"-I{d}" for d in includes], sources, libraries, target)
+        _make([compiler, *CFLAGS, *plain], [f"-I{d}" for d in includes], files, libraries, target)
     return target
 
 

@@ -323,15 +323,15 @@ class Registry:
             if chassis.live is not None:
                 chassis.live.take_digests()
         for event in events:
-            chassis = self._by_id.get(event.device_id)
-            if chassis is None:
+            owner = self._by_id.get(event.device_id)
+            if owner is None:
                 continue
             if isinstance(event, PacketIn):
-                chassis.packet_in(event.frame)
+                owner.packet_in(event.frame)
             elif isinstance(event, PortEvent):
                 self._publish(
                     "port",
-                    device=chassis.name,
+                    device=owner.name,
                     port=event.port,
                     interface=event.interface,
                     up=event.up,
