@@ -45,7 +45,7 @@ class ControllerStream(Protocol):
     def send_notice(self, message: p4r.StreamMessageResponse) -> None:
         """Queues digests and idle timeouts; they are dropped when the controller is too far behind."""
 
-    def close(self, code: int, text: str) -> None:
+    def close(self, code: rpc_code.Code.ValueType, text: str) -> None:
         """Ends the stream with that status."""
 
 
