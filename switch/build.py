@@ -19,6 +19,10 @@ CFLAGS = ("-O2", "-g1", "-std=gnu11", "-Wall", "-Wextra", "-fno-strict-aliasing"
 """Flags of every build; callers add to them. -g1 has the lines for profiles and sanitizers, at a third of -g's time."""
 
 
+Running = tuple[list[str], "subprocess.Popen[str]"]
+"""A command, and the process that runs it."""
+
+
 class BuildError(Exception):
     """gcc is missing, the cache cannot be written, or C code did not compile; the message says the cure."""
 
@@ -75,11 +79,11 @@ def _build(
     compiler = shutil.which("gcc")
     if compiler is None:
         raise BuildError("gcc is not on PATH: install it (Debian, Ubuntu: apt-get install gcc libc6-dev)")
-    sources, includes = [Path(s).absolute() for s in sources], [Path(d).absolute() for d in include_dirs]
+    files, includes = [Path(s).absolute() for s in sources], [Path(d).absolute() for d in include_dirs]
     digest = hashlib.sha256()
     stat = os.stat(compiler)
     digest.update(repr((compiler, stat.st_size, stat.st_mtime_ns, CFLAGS, flags)).encode())
-    for path in [*sources, *(h for d in includes for h in sorted(d.glob("*.h")))]:
+    for path in [*files, *(h for d in includes for h in sorted(d.glob("*.h")))]:
         try:
             text = path.read_bytes()
         except OSError as error:
@@ -90,7 +94,7 @@ def _build(
     if not target.exists():
         libraries = [f for f in flags if f.startswith("-l")]
         plain = [f for f in flags if not f.startswith("-l")]
-        _make([compiler, *CFLAGS, *plain], [f"-I{d}" for d in includes], sources, libraries, target)
+        _make([compiler, *CFLAGS, *plain], [f"-I{d}" for d in includes], files, libraries, target)
     return target
 
 
@@ -122,14 +126,15 @@ def _compile_beside(command: list[str], sources: list[Path], folder: Path, targe
     return [str(folder / f"{one.stem}.o") for one in sources]
 
 
-def _start(command: list[str], folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+def _start(command: list[str], folder: Path) -> Running:
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return command, process
 
 
-def _finish(running: list[subprocess.Popen[str]], target: Path) -> None:
+def _finish(running: list[Running], target: Path) -> None:
     """Wait for all; what the first that failed says becomes the BuildError."""
-    said = [one.communicate()[1] for one in running]
-    for process, text in zip(running, said, strict=True):
+    said = [process.communicate()[1] for _, process in running]
+    for (command, process), text in zip(running, said, strict=True):
         if process.returncode:
-            command = " ".join(process.args)  # type: ignore[arg-type]
-            raise BuildError(f"gcc failed on {target.name}:\n{text.strip()}\n(command: {command})")
+            told = " ".join(command)
+            raise BuildError(f"gcc failed on {target.name}:\n{text.strip()}\n(command: {told})")

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from switch.device import native
-from switch.device.base import DeviceBase, check, uint32
 from switch.device.entities import Group, GroupMember, ProfileMember, TableError
 from switch.device.port_numbers import DROP_PORT
 from switch.device.schema import Profile
+from switch.device.state import DeviceState, check, uint32
 
 MAX_WEIGHT = 65536
 """Largest sum of weights of a group whose selector sets no bound."""
@@ -19,10 +19,11 @@ MAX_WEIGHT = 65536
 _WORDS3 = struct.Struct("=III")
 
 
-class Profiles(DeviceBase):
-    """All methods raise TableError."""
+class ActionProfiles:
+    """The members and groups of all action profiles of a device. All methods raise TableError."""
 
-    # ---- action profiles --------------------------------------------------------------------------------------
+    def __init__(self, state: DeviceState) -> None:
+        self._state = state
 
     def insert_member(self, member: ProfileMember) -> None:
         """Add a member. ALREADY_EXISTS, RESOURCE_EXHAUSTED."""
@@ -37,8 +38,8 @@ class Profiles(DeviceBase):
         self._write_member(native.DELETE, member)
 
     def _write_member(self, op: int, member: ProfileMember) -> None:
-        with self._lock:
-            schema = self.schema
+        with self._state.lock:
+            schema = self._state.schema
             profile = schema.find(schema.profiles, member.profile_id, "action profile")
             uint32(member.member_id, f"{profile.name}: member id")
             index, block = 0, b""
@@ -47,28 +48,30 @@ class Profiles(DeviceBase):
                     raise TableError("INVALID_ARGUMENT", f"{profile.name}: a member needs an action")
                 index, block = schema.encode_action(member.action, profile.name, profile.actions)
             before = self._before(self.read_members, member.profile_id, member.member_id)
-            error = self._lib.rt_member_write(self.handle, op, profile.index, member.member_id, index, block)
+            error = self._state.lib.rt_member_write(
+                self._state.handle, op, profile.index, member.member_id, index, block
+            )
             what = f"member {member.member_id}"
             check(error, profile.name, what, f"has room for {profile.size} members")
-            self.on_undo(partial(self._write_member, native.INVERSE[op], before or member))
+            self._state.on_undo(partial(self._write_member, native.INVERSE[op], before or member))
 
     def _before(self, read: Callable[[int, int], Iterator[Any]], profile_id: int, id_: int) -> Any:
         """In a transaction: what stands there now, or None."""
-        return None if self._undo is None else next(read(profile_id, id_), None)
+        return None if not self._state.in_transaction else next(read(profile_id, id_), None)
 
     def read_members(self, profile_id: int = 0, member_id: int = 0) -> Iterator[ProfileMember]:
         """Members of a profile (0: of all), one of them when `member_id` is given (none if it does not exist)."""
-        with self._lock:
+        with self._state.lock:
             out = []
             for profile in self._profiles(profile_id):
-                count, block = native.take_block(self._lib.rt_members_read, self.handle, profile.index)
+                count, block = native.take_block(self._state.lib.rt_members_read, self._state.handle, profile.index)
                 check(min(count, 0), profile.name, "profile", "")
                 at = 0
                 for _ in range(count):
                     id_, action, size = _WORDS3.unpack_from(block, at)
                     at += _WORDS3.size
                     if member_id in (0, id_):
-                        call = self.schema.decode_action(action, block[at : at + size])
+                        call = self._state.schema.decode_action(action, block[at : at + size])
                         out.append(ProfileMember(profile.id, id_, call))
                     at += size
         return iter(out)
@@ -86,8 +89,8 @@ class Profiles(DeviceBase):
         self._write_group(native.DELETE, group)
 
     def _write_group(self, op: int, group: Group) -> None:
-        with self._lock:
-            schema = self.schema
+        with self._state.lock:
+            schema = self._state.schema
             profile = schema.find(schema.profiles, group.profile_id, "action profile")
             if not profile.selector:
                 raise TableError("INVALID_ARGUMENT", f"{profile.name}: is no action selector, so it has no groups")
@@ -100,13 +103,13 @@ class Profiles(DeviceBase):
             if op == native.MODIFY:
                 self._check_same_size(profile, group)
             places = (native.MemberPlace * len(group.members))(
-                *((m.member_id, m.weight, -1 if m.watch_port is None else m.watch_port) for m in group.members)
+                *(native.MemberPlace(m.member_id, m.weight, _watch_port(m)) for m in group.members)
             )
-            error = self._lib.rt_group_write(
-                self.handle, op, profile.index, group.group_id, group.max_size, len(places), places
+            error = self._state.lib.rt_group_write(
+                self._state.handle, op, profile.index, group.group_id, group.max_size, len(places), places
             )
             check(error, profile.name, f"group {group.group_id}", "has room for no more groups")
-            self.on_undo(partial(self._write_group, native.INVERSE[op], before or group))
+            self._state.on_undo(partial(self._write_group, native.INVERSE[op], before or group))
 
     def _check_same_size(self, profile: Profile, group: Group) -> None:
         for known in self.read_groups(profile.id, group.group_id):
@@ -128,35 +131,14 @@ class Profiles(DeviceBase):
         if len({m.member_id for m in group.members}) != len(group.members):
             raise TableError("INVALID_ARGUMENT", f"{what}: a member is given twice")
         places = [(one.weight, one.watch_port) for one in group.members]
-        self.check_weights(profile, what, places, group.max_size, "RESOURCE_EXHAUSTED")
-
-    @staticmethod
-    def check_weights(
-        profile: Profile, what: str, places: list[tuple[int, int | None]], max_size: int, code: str
-    ) -> None:
-        """Weights, watch ports and size of a group, or of a one-shot set. Raises TableError with `code` when it is too
-        large, else INVALID_ARGUMENT. The size is the sum of the weights, or the number of members.
-        """
-        most = profile.max_member_weight or MAX_WEIGHT
-        for weight, port in places:
-            if not 0 < weight <= most:
-                raise TableError("INVALID_ARGUMENT", f"{what}: weight {weight} is not in 1..{most}")
-            if port is not None and not 0 <= port < DROP_PORT:
-                raise TableError("INVALID_ARGUMENT", f"{what}: watch port {port} is not a port")
-        total = sum(weight for weight, _ in places)
-        if total > MAX_WEIGHT:
-            raise TableError("RESOURCE_EXHAUSTED", f"{what}: weights sum to {total}, at most {MAX_WEIGHT}")
-        size, bound = len(places) if profile.by_members else total, max_size or profile.max_group_size or MAX_WEIGHT
-        if size > bound:
-            counted = "members" if profile.by_members else "weights sum to"
-            raise TableError(code, f"{what}: {counted} {size}, at most {bound}")
+        check_weights(profile, what, places, group.max_size, "RESOURCE_EXHAUSTED")
 
     def read_groups(self, profile_id: int = 0, group_id: int = 0) -> Iterator[Group]:
         """Groups of a profile (0: of all selectors), one of them when `group_id` is given."""
-        with self._lock:
+        with self._state.lock:
             out = []
             for profile in self._profiles(profile_id):
-                count, block = native.take_block(self._lib.rt_groups_read, self.handle, profile.index)
+                count, block = native.take_block(self._state.lib.rt_groups_read, self._state.handle, profile.index)
                 check(min(count, 0), profile.name, "profile", "")
                 at = 0
                 for _ in range(count):
@@ -170,7 +152,31 @@ class Profiles(DeviceBase):
         return iter(out)
 
     def _profiles(self, profile_id: int) -> list[Profile]:
-        schema = self.schema
+        schema = self._state.schema
         if profile_id:
             return [schema.find(schema.profiles, profile_id, "action profile")]
         return list(schema.profiles.values())
+
+
+def _watch_port(member: GroupMember) -> int:
+    """As struct rt_place has it; -1: none."""
+    return -1 if member.watch_port is None else member.watch_port
+
+
+def check_weights(profile: Profile, what: str, places: list[tuple[int, int | None]], max_size: int, code: str) -> None:
+    """Weights, watch ports and size of a group, or of a one-shot set. Raises TableError with `code` when it is too
+    large, else INVALID_ARGUMENT. The size is the sum of the weights, or the number of members.
+    """
+    most = profile.max_member_weight or MAX_WEIGHT
+    for weight, port in places:
+        if not 0 < weight <= most:
+            raise TableError("INVALID_ARGUMENT", f"{what}: weight {weight} is not in 1..{most}")
+        if port is not None and not 0 <= port < DROP_PORT:
+            raise TableError("INVALID_ARGUMENT", f"{what}: watch port {port} is not a port")
+    total = sum(weight for weight, _ in places)
+    if total > MAX_WEIGHT:
+        raise TableError("RESOURCE_EXHAUSTED", f"{what}: weights sum to {total}, at most {MAX_WEIGHT}")
+    size, bound = len(places) if profile.by_members else total, max_size or profile.max_group_size or MAX_WEIGHT
+    if size > bound:
+        counted = "members" if profile.by_members else "weights sum to"
+        raise TableError(code, f"{what}: {counted} {size}, at most {bound}")

@@ -7,31 +7,34 @@ from collections.abc import Collection
 from typing import Any
 
 from switch.device import native
-from switch.device.base import DeviceBase, check
 from switch.device.entities import CounterData, MeterConfig, TableEntry, TableError
 from switch.device.schema import Array
+from switch.device.state import DeviceState, check
 
 
-class Arrays(DeviceBase):
-    """All methods raise TableError."""
+class Arrays:
+    """The counters, meters and registers of a device. All methods raise TableError."""
+
+    def __init__(self, state: DeviceState) -> None:
+        self._state = state
 
     def _keep_cells(self, call: Any, array: Array, first: int, cells: Any) -> None:
         """In a transaction: remember the cells that are about to be written. `cells` is empty and of their number."""
-        if self._undo is None:
+        if not self._state.in_transaction:
             return
         count = len(cells) // 16 if isinstance(cells, ctypes.Array) and cells._type_ is ctypes.c_char else len(cells)
-        if not call(self.handle, array.index, first, count, cells, 0):
-            self.on_undo(lambda: call(self.handle, array.index, first, count, cells, 2))
+        if not call(self._state.handle, array.index, first, count, cells, 0):
+            self._state.on_undo(lambda: call(self._state.handle, array.index, first, count, cells, 2))
 
     # ---- counters and registers -------------------------------------------------------------------------------
 
     def read_counter(self, counter_id: int, index: int | None = None) -> list[tuple[int, CounterData]]:
         """(index, value) of one cell or of all. INVALID_ARGUMENT, OUT_OF_RANGE."""
-        with self._lock:
-            counter = self.schema.find(self.schema.counters, counter_id, "counter")
+        with self._state.lock:
+            counter = self._state.schema.find(self._state.schema.counters, counter_id, "counter")
             first, count = _span(counter, index)
             cells = (native.Cell * count)()
-            error = self._lib.rt_counter_cells(self.handle, counter.index, first, count, cells, 0)
+            error = self._state.lib.rt_counter_cells(self._state.handle, counter.index, first, count, cells, 0)
         check(error, counter.name, "cell", "")
         return [(first + i, counter_out(counter.kind, cell.packets, cell.bytes)) for i, cell in enumerate(cells)]
 
@@ -41,44 +44,44 @@ class Arrays(DeviceBase):
         For those who ask often: one span is read, and nothing is made of its cells.
         """
         low, high = (offset + min(cells), offset + max(cells)) if cells else (offset, offset)
-        with self._lock:
-            counter = self.schema.find(self.schema.counters, counter_id, "counter")
+        with self._state.lock:
+            counter = self._state.schema.find(self._state.schema.counters, counter_id, "counter")
             for index in (low, high):
                 _span(counter, index)
             span = (native.Cell * (high - low + 1))()
-            error = self._lib.rt_counter_cells(self.handle, counter.index, low, len(span), span, 0)
+            error = self._state.lib.rt_counter_cells(self._state.handle, counter.index, low, len(span), span, 0)
         check(error, counter.name, "cell", "")
         raw = (ctypes.c_uint64 * (2 * len(span))).from_buffer(span)
         return sum(raw[2 * (offset + cell - low)] for cell in cells) if counter.kind & 1 else 0
 
     def write_counter(self, counter_id: int, index: int | None, value: CounterData) -> None:
         """Set one cell, or all when `index` is None."""
-        with self._lock:
-            counter = self.schema.find(self.schema.counters, counter_id, "counter")
+        with self._state.lock:
+            counter = self._state.schema.find(self._state.schema.counters, counter_id, "counter")
             first, count = _span(counter, index)
             cells = (native.Cell * count)(*[cell_in(counter.kind, value)] * count)
-            self._keep_cells(self._lib.rt_counter_cells, counter, first, (native.Cell * count)())
-            error = self._lib.rt_counter_cells(self.handle, counter.index, first, count, cells, 1)
+            self._keep_cells(self._state.lib.rt_counter_cells, counter, first, (native.Cell * count)())
+            error = self._state.lib.rt_counter_cells(self._state.handle, counter.index, first, count, cells, 1)
         check(error, counter.name, "cell", "")
 
     def read_meter(self, meter_id: int, index: int | None = None) -> list[tuple[int, MeterConfig | None]]:
         """(index, configuration) of one cell or of all; None: not configured, always green."""
-        with self._lock:
-            meter = self.schema.find(self.schema.meters, meter_id, "meter")
+        with self._state.lock:
+            meter = self._state.schema.find(self._state.schema.meters, meter_id, "meter")
             first, count = _span(meter, index)
             cells = (native.MeterCell * count)()
-            error = self._lib.rt_meter_cells(self.handle, meter.index, first, count, cells, 0)
+            error = self._state.lib.rt_meter_cells(self._state.handle, meter.index, first, count, cells, 0)
         check(error, meter.name, "cell", "")
         return [(first + i, _meter_out(cell)) for i, cell in enumerate(cells)]
 
     def write_meter(self, meter_id: int, index: int | None, config: MeterConfig | None) -> None:
         """Configure one cell, or all when `index` is None; buckets are full then. None: always green."""
-        with self._lock:
-            meter = self.schema.find(self.schema.meters, meter_id, "meter")
+        with self._state.lock:
+            meter = self._state.schema.find(self._state.schema.meters, meter_id, "meter")
             first, count = _span(meter, index)
             cells = (native.MeterCell * count)(*[_meter_in(config, meter.name)] * count)
-            self._keep_cells(self._lib.rt_meter_cells, meter, first, (native.MeterCell * count)())
-            error = self._lib.rt_meter_cells(self.handle, meter.index, first, count, cells, 1)
+            self._keep_cells(self._state.lib.rt_meter_cells, meter, first, (native.MeterCell * count)())
+            error = self._state.lib.rt_meter_cells(self._state.handle, meter.index, first, count, cells, 1)
         check(error, meter.name, "cell", "")
 
     def read_direct_meter(self, entry: TableEntry) -> MeterConfig | None:
@@ -90,54 +93,56 @@ class Arrays(DeviceBase):
         self._direct_meter(entry, config, True)
 
     def _direct_meter(self, entry: TableEntry, config: MeterConfig | None, write: bool) -> MeterConfig | None:
-        with self._lock:
-            schema = self.schema
+        with self._state.lock:
+            schema = self._state.schema
             table = schema.find(schema.tables, entry.table_id, "table")
             if table.id not in schema.metered:
                 raise TableError("INVALID_ARGUMENT", f"{table.name}: has no direct meter")
             key, aux = (None, None) if entry.is_default else schema.encode_match(table, entry)
             cell = _meter_in(config, table.name) if write else native.MeterCell()
-            if write and self._undo is not None:
+            if write and self._state.in_transaction:
                 at = (table.index, key or b"", aux or b"", entry.priority if key is not None else -1)
-                before = self._raw_meter(at, None)
-                self.on_undo(lambda: self._raw_meter(at, before))
-            error = self._lib.rt_entry_meter(
-                self.handle, table.index, key, aux, entry.priority, ctypes.byref(cell), write
+                before = self.raw_meter(at, None)
+                self._state.on_undo(lambda: self.raw_meter(at, before))
+            error = self._state.lib.rt_entry_meter(
+                self._state.handle, table.index, key, aux, entry.priority, ctypes.byref(cell), write
             )
         check(error, table.name, "entry", "")
         return _meter_out(cell)
 
-    def _raw_meter(self, at: tuple[int, bytes, bytes, int], cell: native.MeterCell | None) -> native.MeterCell:
+    def raw_meter(self, at: tuple[int, bytes, bytes, int], cell: native.MeterCell | None) -> native.MeterCell:
         """The direct meter of the entry with this table index, key, aux and priority (-1: the default entry), with what
         is in its buckets; `cell`, if given, takes its place.
         """
         index, key, aux, priority = at
         found, where = cell or native.MeterCell(), (None, None, 0) if priority < 0 else (key, aux, priority)
-        self._lib.rt_entry_meter(self.handle, index, *where, ctypes.byref(found), 0 if cell is None else 2)
+        self._state.lib.rt_entry_meter(self._state.handle, index, *where, ctypes.byref(found), 0 if cell is None else 2)
         return found
 
     def read_register(self, register_id: int, index: int | None = None) -> list[tuple[int, int]]:
         """(index, value) of one cell or of all. INVALID_ARGUMENT, OUT_OF_RANGE."""
-        with self._lock:
-            register = self.schema.find(self.schema.registers, register_id, "register")
+        with self._state.lock:
+            register = self._state.schema.find(self._state.schema.registers, register_id, "register")
             first, count = _span(register, index)
             cells = ctypes.create_string_buffer(16 * count)
-            error = self._lib.rt_register_cells(self.handle, register.index, first, count, cells, 0)
+            error = self._state.lib.rt_register_cells(self._state.handle, register.index, first, count, cells, 0)
         check(error, register.name, "cell", "")
         raw = cells.raw
         return [(first + i, int.from_bytes(raw[16 * i : 16 * i + 16], "little")) for i in range(count)]
 
     def write_register(self, register_id: int, index: int | None, value: int) -> None:
         """Set one cell, or all when `index` is None. OUT_OF_RANGE also when the value does not fit."""
-        with self._lock:
-            register = self.schema.find(self.schema.registers, register_id, "register")
+        with self._state.lock:
+            register = self._state.schema.find(self._state.schema.registers, register_id, "register")
             if value < 0 or value >> register.kind:
                 text = f"{register.name}: {value:#x} does not fit in {register.kind} bits"
                 raise TableError("OUT_OF_RANGE", text)
             first, count = _span(register, index)
             cells = value.to_bytes(16, "little") * count
-            self._keep_cells(self._lib.rt_register_cells, register, first, ctypes.create_string_buffer(16 * count))
-            error = self._lib.rt_register_cells(self.handle, register.index, first, count, cells, 1)
+            self._keep_cells(
+                self._state.lib.rt_register_cells, register, first, ctypes.create_string_buffer(16 * count)
+            )
+            error = self._state.lib.rt_register_cells(self._state.handle, register.index, first, count, cells, 1)
         check(error, register.name, "cell", "")
 
 
@@ -153,6 +158,7 @@ def _span(array: Array, index: int | None) -> tuple[int, int]:
 
 
 def cell_in(kind: int, value: CounterData) -> native.Cell:
+    """A counter's value as the C runtime has it; `kind` 1: packets, 2: bytes, 3: both. Raises TableError."""
     if not (0 <= value.packets < 1 << 63 and 0 <= value.bytes < 1 << 63):
         raise TableError("OUT_OF_RANGE", f"counter value {value} is not in 0..2**63-1")
     return native.Cell(value.packets if kind & 1 else 0, value.bytes if kind & 2 else 0)
@@ -182,4 +188,5 @@ def _meter_out(cell: native.MeterCell) -> MeterConfig | None:
 
 
 def counter_out(kind: int, packets: int, octets: int) -> CounterData:
+    """A counter's value of the C runtime, without what its kind does not count."""
     return CounterData(packets if kind & 1 else 0, octets if kind & 2 else 0)

@@ -1,15 +1,16 @@
-"""One P4 device: a loaded program with its tables, and an in-memory door to push packets through it.
+r"""One P4 device: a loaded program with its tables, and an in-memory door to push packets through it.
 
     device = P4Device(1, "p0-t0-0")
     device.load(compile_program("p4src/srv6.p4"))
-    match = FieldMatch.exact(1, b"\\x23\\x01")
-    device.insert(TableEntry(table_id, (match,), ActionCall(action_id, ((1, b"\\x07"),))))
+    match = FieldMatch.exact(1, b"\x23\x01")
+    device.insert(TableEntry(table_id, (match,), ActionCall(action_id, ((1, b"\x07"),))))
     assert device.process(1, frame) == [(7, other_frame)]
 
 All state lives in the C runtime (switch/runtime); this class checks what callers ask against the program's P4Info
-and translates. Tables, action profiles, arrays and replication are in device_*.py, as parts of the class. Every method
-may be called from any thread while the event loop (switch.device.loop) forwards packets: each takes the device's lock,
-which the loop gives up at the latest after one batch of frames. An operation is done whole or not at all.
+and translates. Tables, action profiles, arrays and replication are objects of their own over one DeviceState; the
+device has their operations as its own. Every method may be called from any thread while the event loop
+(switch.device.loop) forwards packets: each takes the device's lock, which the loop gives up at the latest after one
+batch of frames. An operation is done whole or not at all.
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ import ctypes
 import struct
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from switch.device import native
+from switch.device.action_profiles import ActionProfiles
 from switch.device.arrays import Arrays
-from switch.device.entities import CloneSession, DeviceStats, Digest, MulticastGroup, TableError
+from switch.device.entities import DeviceStats, Digest, TableError
 from switch.device.native_device import NativeDevice
 from switch.device.port_numbers import DROP_PORT
 from switch.device.replication import Replication
 from switch.device.schema import Schema
+from switch.device.state import DeviceState
 from switch.device.tables import DeviceTables
 from switch.device.trace import PacketTrace, take_trace
 from switch.device.traffic import DeviceTraffic
@@ -62,7 +65,7 @@ class DeviceLoop(Protocol):
     def look(self, device: P4Device) -> None: ...
 
 
-class P4Device(DeviceTables, Arrays, Replication):
+class P4Device:
     """A device without a program drops everything; `load` gives it one, with empty tables.
 
     `device_id` is P4Runtime's, `name` appears in messages. `seed` makes the program's random() repeatable.
@@ -70,11 +73,11 @@ class P4Device(DeviceTables, Arrays, Replication):
 
     def __init__(self, device_id: int, name: str = "", *, seed: int = 0) -> None:
         self.device_id = device_id
-        super().__init__(NativeDevice(device_id, name or f"device {device_id}", seed))
-        self._program: Any = None
-        self._multicast: dict[int, MulticastGroup] = {}
-        self._sessions: dict[int, CloneSession] = {}
-        self._notes = {}
+        self._native = NativeDevice(device_id, name or f"device {device_id}", seed)
+        self._state = DeviceState(self._native)
+        self._lib, self._lock = self._native.lib, self._native.lock
+        self._program: LoadableProgram | None = None
+        self._offer_operations()
         self._out = threading.local()
         self.ports_lock = threading.Lock()
         """Held by the event loop while it opens or closes ports of this device."""
@@ -84,6 +87,46 @@ class P4Device(DeviceTables, Arrays, Replication):
         """It has been given a virtual clock, and no event loop takes it any more."""
         self.traffic = DeviceTraffic(self._native, self._look)
         """Rates, queues and cables of its ports."""
+
+    def _offer_operations(self) -> None:
+        """Make the parts, and their operations ours."""
+        state = self._state
+        self.held, self.transaction, self.on_undo = state.held, state.transaction, state.on_undo
+        self._profiles = profiles = ActionProfiles(state)
+        self.insert_member, self.modify_member = profiles.insert_member, profiles.modify_member
+        self.delete_member, self.read_members = profiles.delete_member, profiles.read_members
+        self.insert_group, self.modify_group = profiles.insert_group, profiles.modify_group
+        self.delete_group, self.read_groups = profiles.delete_group, profiles.read_groups
+        self._arrays = arrays = Arrays(state)
+        self.read_counter, self.write_counter = arrays.read_counter, arrays.write_counter
+        self.count_packets = arrays.count_packets
+        self.read_meter, self.write_meter = arrays.read_meter, arrays.write_meter
+        self.read_direct_meter, self.write_direct_meter = arrays.read_direct_meter, arrays.write_direct_meter
+        self.read_register, self.write_register = arrays.read_register, arrays.write_register
+        self._replication = replication = Replication(state)
+        self.insert_replication = replication.insert_replication
+        self.modify_replication = replication.modify_replication
+        self.delete_replication = replication.delete_replication
+        self.read_multicast, self.read_sessions = replication.read_multicast, replication.read_sessions
+        self._tables = tables = DeviceTables(state, profiles, arrays)
+        self.insert, self.modify, self.delete = tables.insert, tables.modify, tables.delete
+        self.prepared, self.read, self.read_one, self.idle = tables.prepared, tables.read, tables.read_one, tables.idle
+        self.write_value_set, self.read_value_set = tables.write_value_set, tables.read_value_set
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return self._native.name
+
+    @property
+    def schema(self) -> Schema:
+        """Tables, actions, profiles of the loaded program by id. Raises TableError FAILED_PRECONDITION."""
+        return self._state.schema
+
+    @property
+    def handle(self) -> int:
+        """struct rt_device *, for the event loop. Raises ValueError once it is closed."""
+        return self._native.handle
 
     def _look(self) -> None:
         """Settings have changed: the event loop may have something to do sooner."""
@@ -106,8 +149,7 @@ class P4Device(DeviceTables, Arrays, Replication):
             finally:
                 self._lib.rt_device_destroy(trial)
             self._load_into(self.handle, program)
-            self._program, self._schema = program, schema
-            self._multicast, self._sessions, self._notes = {}, {}, {}
+            self._now_runs(program, schema)
 
     def adopt(self, other: P4Device) -> None:
         """Go on with the program of `other` and all its state, from one packet to the next; `other` is empty then.
@@ -117,10 +159,16 @@ class P4Device(DeviceTables, Arrays, Replication):
         with self._lock, other._lock:
             schema = other.schema
             self._lib.rt_device_adopt(self.handle, other.handle)
-            self._program, self._schema = other._program, schema
-            self._multicast, self._sessions, self._notes = other._multicast, other._sessions, other._notes
-            other._program = other._schema = None
-            other._multicast, other._sessions, other._notes = {}, {}, {}
+            self._program, self._state.loaded = other._program, schema
+            self._replication.take_over(other._replication)
+            self._tables.take_over(other._tables)
+            other._now_runs(None, None)
+
+    def _now_runs(self, program: LoadableProgram | None, schema: Schema | None) -> None:
+        """Another program, or none: nothing is known of entries."""
+        self._program, self._state.loaded = program, schema
+        self._replication.forget()
+        self._tables.forget()
 
     def _load_into(self, handle: int, program: LoadableProgram) -> None:
         why = ctypes.create_string_buffer(512)
@@ -131,8 +179,7 @@ class P4Device(DeviceTables, Arrays, Replication):
     def unload(self) -> None:
         """Forget program and state: what a switch without power remembers."""
         with self._lock:
-            self._program = self._schema = None
-            self._multicast, self._sessions, self._notes = {}, {}, {}
+            self._now_runs(None, None)
             self._lib.rt_device_unload(self.handle)
 
     def close(self) -> None:
@@ -140,7 +187,7 @@ class P4Device(DeviceTables, Arrays, Replication):
         if self.loop is not None:
             self.loop.detach(self)
         with self._lock:
-            self._program = self._schema = None
+            self._now_runs(None, None)
             self._native.close()
 
     @property
@@ -186,7 +233,8 @@ class P4Device(DeviceTables, Arrays, Replication):
         self._check_clock(now_ns)
         count, block = native.take_block(self._lib.rt_device_advance, self.handle, now_ns)
         self._check_time(min(count, 0), now_ns)
-        out, at = [], 0
+        out: list[tuple[int, int, bytes]] = []
+        at = 0
         for _ in range(count):
             at_ns, port, length = _COLLECTED_HEAD.unpack_from(block, at)
             at += _COLLECTED_HEAD.size
@@ -197,7 +245,7 @@ class P4Device(DeviceTables, Arrays, Replication):
     @property
     def next_ns(self) -> int | None:
         """When `advance` has something to do next; None: nothing waits."""
-        due = self._lib.rt_device_due(self.handle)
+        due: int = self._lib.rt_device_due(self.handle)
         return None if due == native.NEVER else due
 
     def _check_clock(self, now_ns: int) -> None:
@@ -226,7 +274,7 @@ class P4Device(DeviceTables, Arrays, Replication):
 
     def spin(self, port: int, frame: bytes, count: int) -> int:
         """Push a frame through the program `count` times, dropping what comes out; nanoseconds of CPU (benchmarks)."""
-        return self._lib.rt_device_spin(self.handle, port, bytes(frame), len(frame), count)
+        return int(self._lib.rt_device_spin(self.handle, port, bytes(frame), len(frame), count))
 
     def set_port_up(self, port: int, up: bool) -> None:
         """Tell the device a port's state; selector members that watch it are left out at once while it is down.
@@ -240,7 +288,7 @@ class P4Device(DeviceTables, Arrays, Replication):
         """Frame counts since load."""
         raw = native.Stats()
         self._lib.rt_device_stats(self.handle, ctypes.byref(raw))
-        return DeviceStats(*(getattr(raw, name) for name, _ in native.Stats._fields_))
+        return DeviceStats(*(getattr(raw, field[0]) for field in native.Stats._fields_))
 
     # ---- digests ----------------------------------------------------------------------------------------------
 
@@ -250,27 +298,28 @@ class P4Device(DeviceTables, Arrays, Replication):
         An attached event loop's descriptor becomes readable when there are any.
         """
         with self._lock:
-            if not self.digests_waiting or self._schema is None:
+            if not self.digests_waiting or self._state.loaded is None:
                 return []
             count, block = native.take_block(self._lib.rt_digests_take, self.handle)
-            ids = self._schema.digest_ids
-        out, at = [], 0
+            ids = self._state.loaded.digest_ids
+        digests: list[Digest] = []
+        at = 0
         for _ in range(count):
             index, size, at_us = _DIGEST_HEAD.unpack_from(block, at)
             at += _DIGEST_HEAD.size
-            out.append(Digest(ids[index], block[at : at + size], at_us))
+            digests.append(Digest(ids[index], block[at : at + size], at_us))
             at += size
-        return out
+        return digests
 
     @property
     def digests_waiting(self) -> int:
         """How many digests() would give."""
-        return self._lib.rt_digests_waiting(self.handle)
+        return int(self._lib.rt_digests_waiting(self.handle))
 
     @property
     def digests_lost(self) -> int:
         """Digests that found the buffer full, since load."""
-        return self._lib.rt_digests_lost(self.handle)
+        return int(self._lib.rt_digests_lost(self.handle))
 
     def __repr__(self) -> str:
         program = self._program.name if self._program else "no program"

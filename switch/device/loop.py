@@ -211,7 +211,7 @@ class EventLoop:
 
     def fileno(self) -> int:
         """A descriptor that is readable while events wait."""
-        return self._lib.rt_loop_fd(self._alive())
+        return int(self._lib.rt_loop_fd(self._alive()))
 
     def events(self) -> list[PacketIn | PortEvent]:
         """The waiting events, oldest first; never blocks. At most 1024 frames wait, later ones are dropped."""
@@ -242,12 +242,12 @@ class EventLoop:
     @property
     def frames_lost(self) -> int:
         """Frames for the CPU port that found the queue full, of all devices."""
-        return self._lib.rt_loop_frames_lost(self._alive())
+        return int(self._lib.rt_loop_frames_lost(self._alive()))
 
     def _alive(self) -> int:
         if self._closing or not self._handle:
             raise PortError("the event loop is closed")
-        return self._handle
+        return int(self._handle)
 
     def _owner(self, device: P4Device) -> int:
         """The loop's handle, after a check that `device` is attached to it."""

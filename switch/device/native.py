@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes as c
 import threading
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,7 +25,8 @@ SOURCES = (
     "digests.c",
     "meters.c",
     "trace.c",
-    "replicate.c",
+    "pipeline.c",
+    "replication.c",
     "buffers.c",
     "impairment.c",
     "traffic.c",
@@ -59,10 +61,14 @@ NOT_FOUND, EXISTS, FULL, IN_USE, NO_MEMORY, INVALID, NO_PROGRAM, SYSTEM, MIXED, 
 
 
 class FieldDesc(c.Structure):
+    """A match field of a table, or a parameter of an action, as p4rt.h describes it."""
+
     _fields_ = [("name", c.c_char_p), ("id", c.c_uint32), ("bits", c.c_uint32), ("match", c.c_int)]
 
 
 class ActionDesc(c.Structure):
+    """An action of a program, as p4rt.h describes it."""
+
     _fields_ = [
         ("name", c.c_char_p), ("id", c.c_uint32), ("n_params", c.c_uint32), ("params", c.POINTER(FieldDesc)),
         ("params_bytes", c.c_uint32),
@@ -70,6 +76,8 @@ class ActionDesc(c.Structure):
 
 
 class TableDesc(c.Structure):
+    """A table of a program, as p4rt.h describes it."""
+
     _fields_ = [
         ("name", c.c_char_p), ("id", c.c_uint32), ("n_fields", c.c_uint32), ("fields", c.POINTER(FieldDesc)),
         ("key_bytes", c.c_uint32), ("size", c.c_uint32), ("n_actions", c.c_uint32),
@@ -80,6 +88,8 @@ class TableDesc(c.Structure):
 
 
 class ProfileDesc(c.Structure):
+    """An action profile of a program, as p4rt.h describes it."""
+
     _fields_ = [
         ("name", c.c_char_p), ("id", c.c_uint32), ("size", c.c_uint32), ("max_group_size", c.c_uint32),
         ("selector", c.c_uint32),
@@ -87,22 +97,32 @@ class ProfileDesc(c.Structure):
 
 
 class CounterDesc(c.Structure):
+    """A counter of a program, as p4rt.h describes it."""
+
     _fields_ = [("name", c.c_char_p), ("id", c.c_uint32), ("size", c.c_uint32), ("kind", c.c_int)]
 
 
 class RegisterDesc(c.Structure):
+    """A register of a program, as p4rt.h describes it."""
+
     _fields_ = [("name", c.c_char_p), ("id", c.c_uint32), ("size", c.c_uint32), ("bits", c.c_uint32)]
 
 
 class DigestDesc(c.Structure):
+    """A digest of a program, as p4rt.h describes it."""
+
     _fields_ = [("name", c.c_char_p), ("id", c.c_uint32)]
 
 
 class TypeDesc(c.Structure):
+    """A translated type of a program, as p4rt.h describes it."""
+
     _fields_ = [("name", c.c_char_p), ("bits", c.c_uint32)]
 
 
 class MeterDesc(c.Structure):
+    """A meter of a program, as p4rt.h describes it."""
+
     _fields_ = [("name", c.c_char_p), ("id", c.c_uint32), ("size", c.c_uint32), ("bytes", c.c_uint32)]
 
 
@@ -363,10 +383,10 @@ def runtime() -> c.CDLL:
     return library
 
 
-def take_block(read: object, *arguments: object) -> tuple[int, bytes]:
+def take_block(read: Callable[..., int], *arguments: object) -> tuple[int, bytes]:
     """Call a `..._read` function: (its result, the block it made), the block freed."""
     block, size = c.c_void_p(), c.c_size_t()
-    count = read(*arguments, c.byref(block), c.byref(size))  # type: ignore[operator]
+    count = read(*arguments, c.byref(block), c.byref(size))
     if count < 0:
         return count, b""
     try:

@@ -49,8 +49,7 @@ class _Reader:
             width = self._types.serializable_enums[spec.serializable_enum.name].underlying_type.bitwidth
             out.enum_value = canonical(self._take(width))
         elif kind == "enum":
-            members = self._types.enums[spec.enum.name].members
-            out.enum = members[self._take(32)].name
+            out.enum = self._types.enums[spec.enum.name].members[self._take(32)].name
         elif kind == "error":
             out.error = self._types.error.members[self._take(32)]
         elif kind == "tuple":
@@ -109,6 +108,7 @@ def register_in(info: p4i.P4Info, type_bits: TypeBits, register_id: int, data: p
 
 
 def register_out(info: p4i.P4Info, type_bits: TypeBits, register_id: int, value: int) -> p4d.P4Data:
+    """A cell's value as P4Runtime tells it."""
     spec = next(one.type_spec for one in info.registers if one.preamble.id == register_id)
     field = _field(spec, info, type_bits)
     bits = field.bits if field else _bits(spec, info)
@@ -143,7 +143,7 @@ def _bits(spec: p4t.P4DataTypeSpec, info: p4i.P4Info) -> int:
 def _scalar(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, type_bits: TypeBits, data: p4d.P4Data, name: str) -> int:
     field = _field(spec, info, type_bits)
     spec = _plain(spec, info) if field is None else spec
-    wanted = "bitstring" if field else _DATA_OF[spec.WhichOneof("type_spec")]
+    wanted = "bitstring" if field else _DATA_OF[spec.WhichOneof("type_spec") or ""]
     given = data.WhichOneof("data")
     if given != wanted:
         raise TableError("INVALID_ARGUMENT", f"register {name}: its cells are data.{wanted}, got {given or 'no data'}")
@@ -174,10 +174,10 @@ def flatten(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, data: p4d.P4Data, name: 
         pairs = zip(spec.tuple.members, data.tuple.members, strict=True)
         return {k: v for at, (s, d) in enumerate(pairs) for k, v in flatten(s, info, d, f"{dot}{at}").items()}
     if kind == "header":
-        members = info.type_info.headers[spec.header.name].members
+        fields = info.type_info.headers[spec.header.name].members
         out = {dot + "$valid$": int(data.header.is_valid)}
         return out | {
-            dot + m.name: int.from_bytes(b, "big") for m, b in zip(members, data.header.bitstrings, strict=False)
+            dot + m.name: int.from_bytes(b, "big") for m, b in zip(fields, data.header.bitstrings, strict=False)
         }
     if kind == "new_type":
         new = info.type_info.new_types[spec.new_type.name]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from switch.device.entities import (
     ActionCall,
@@ -35,7 +35,15 @@ MATCH_TYPES = {2: Match.EXACT, 3: Match.LPM, 4: Match.TERNARY, 5: Match.RANGE, 6
 
 NEEDS_PRIORITY = (Match.TERNARY, Match.RANGE, Match.OPTIONAL)
 
-T = TypeVar("T")
+
+class Named(Protocol):
+    """What messages about an object of a program need of it."""
+
+    @property
+    def name(self) -> str: ...
+
+
+T = TypeVar("T", bound=Named)
 
 
 @dataclass(slots=True)
@@ -71,6 +79,8 @@ class MatchField:
 
 @dataclass(frozen=True, slots=True)
 class ActionSchema:
+    """An action of the program, and its parameters in the order of their bytes."""
+
     id: int
     name: str
     index: int
@@ -79,6 +89,8 @@ class ActionSchema:
 
 @dataclass(slots=True)
 class TableSchema:
+    """A table of the program: its key, its actions, and what its entries may have."""
+
     id: int
     name: str
     index: int
@@ -107,6 +119,8 @@ class TableSchema:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
+    """An action profile of the program, with or without a selector."""
+
     id: int
     name: str
     index: int

@@ -9,9 +9,8 @@ from dataclasses import replace
 from functools import partial
 
 from switch.device import native
-from switch.device.action_profiles import Profiles
-from switch.device.arrays import cell_in, counter_out
-from switch.device.base import check, uint32
+from switch.device.action_profiles import ActionProfiles, check_weights
+from switch.device.arrays import Arrays, cell_in, counter_out
 from switch.device.entities import (
     ActionCall,
     ActionSet,
@@ -23,6 +22,7 @@ from switch.device.entities import (
     ValueSetMembers,
 )
 from switch.device.schema import TableSchema
+from switch.device.state import DeviceState, check, uint32
 
 _VIEW_HEAD = struct.Struct("=iIIIQQQQQII")  # struct rt_entry_view
 _SET_HEAD = struct.Struct("=IIiI")  # struct rt_set_head
@@ -31,13 +31,29 @@ _Notes = tuple[bytes, int]
 TIMEOUT_MAX_NS = 1 << 62
 
 
-class DeviceTables(Profiles):
-    """All methods raise TableError."""
+class DeviceTables:
+    """The table entries and value sets of a device. All methods raise TableError.
 
-    _notes: dict[tuple[int, bytes, bytes, int], _Notes]
-    """By table index, key, aux and priority; the default entry has an empty key, and -1."""
+    Entries refer to members and groups of `profiles`; direct meters are cells of `arrays`.
+    """
 
-    # ---- table entries (all raise TableError) -----------------------------------------------------------------
+    def __init__(self, state: DeviceState, profiles: ActionProfiles, arrays: Arrays) -> None:
+        self._state = state
+        self._profiles = profiles
+        self._arrays = arrays
+        self._notes: dict[tuple[int, bytes, bytes, int], _Notes] = {}
+        """By table index, key, aux and priority; the default entry has an empty key, and -1."""
+
+    def forget(self) -> None:
+        """Know nothing of entries: the C device has lost them with its program."""
+        self._notes = {}
+
+    def take_over(self, other: DeviceTables) -> None:
+        """Know what `other` knew, which forgets it: the C device has taken its program over."""
+        self._notes = other._notes
+        other.forget()
+
+    # ---- table entries ----------------------------------------------------------------------------------------
 
     def insert(self, entry: TableEntry) -> None:
         """Add an entry. ALREADY_EXISTS when one with the same match and priority is there."""
@@ -53,11 +69,11 @@ class DeviceTables(Profiles):
 
     def prepared(self, op: int, entry: TableEntry) -> Callable[[], None]:
         """Check all that can be checked now, and give what does it: quickly, for many at once under `held`."""
-        with self._lock:
+        with self._state.lock:
             table = self._writable(op, entry)
             if entry.is_default:
                 return partial(self._write_default, table, entry, *self._encode_ref(table, entry))
-            key, aux = self.schema.encode_match(table, entry)
+            key, aux = self._state.schema.encode_match(table, entry)
             if op == native.DELETE:
                 return partial(self._delete, table, entry, key, aux)
             if op == native.INSERT and entry.action is None:
@@ -69,8 +85,8 @@ class DeviceTables(Profiles):
 
         A snapshot taken at the call. Order: as inserted.
         """
-        with self._lock:
-            schema = self.schema
+        with self._state.lock:
+            schema = self._state.schema
             tables = [schema.find(schema.tables, table_id, "table")] if table_id else list(schema.tables.values())
             out: list[TableEntry] = []
             for table in tables:
@@ -80,18 +96,18 @@ class DeviceTables(Profiles):
 
     def read_one(self, entry: TableEntry) -> TableEntry:
         """The entry with the match and priority (or the default entry) of `entry`. NOT_FOUND."""
-        with self._lock:
-            table = self.schema.find(self.schema.tables, entry.table_id, "table")
+        with self._state.lock:
+            table = self._state.schema.find(self._state.schema.tables, entry.table_id, "table")
             if entry.is_default:
                 return self._read_table(table, None, None, 0)[0]
-            key, aux = self.schema.encode_match(table, entry)
+            key, aux = self._state.schema.encode_match(table, entry)
             found = self._read_table(table, key, aux, entry.priority)
             if not found:
                 raise TableError("NOT_FOUND", f"{table.name}: no such entry")
             return found[0]
 
     def _writable(self, op: int, entry: TableEntry) -> TableSchema:
-        schema = self.schema
+        schema = self._state.schema
         table = schema.tables.get(entry.table_id) or schema.find(schema.tables, entry.table_id, "table")
         if entry.is_default:
             if op != native.MODIFY:
@@ -114,7 +130,7 @@ class DeviceTables(Profiles):
 
     def _encode_ref(self, table: TableSchema, entry: TableEntry) -> tuple[int, int, bytes]:
         """(kind, reference, parameter bytes) of an entry's action."""
-        action, schema = entry.action, self.schema
+        action, schema = entry.action, self._state.schema
         if action is None:
             return native.KIND_NONE, 0, b""
         if isinstance(action, ActionCall):
@@ -139,13 +155,13 @@ class DeviceTables(Profiles):
         return native.KIND_GROUP, uint32(action.group_id, f"{table.name}: group id"), b""
 
     def _encode_set(self, table: TableSchema, actions: ActionSet) -> bytes:
-        profile = self.schema.profiles[table.profile_id]
+        profile = self._state.schema.profiles[table.profile_id]
         places = [(one.weight, one.watch_port) for one in actions.members]
-        self.check_weights(profile, f"{table.name}: one-shot action set", places, 0, "INVALID_ARGUMENT")
+        check_weights(profile, f"{table.name}: one-shot action set", places, 0, "INVALID_ARGUMENT")
         out = b""
         for one in actions.members:
-            self.schema.check_scope(table, one.action, False)
-            index, block = self.schema.encode_action(one.action, table.name, table.entry_actions)
+            self._state.schema.check_scope(table, one.action, False)
+            index, block = self._state.schema.encode_action(one.action, table.name, table.entry_actions)
             port = -1 if one.watch_port is None else one.watch_port
             out += _SET_HEAD.pack(index, one.weight, port, len(block)) + block
         return out
@@ -155,7 +171,7 @@ class DeviceTables(Profiles):
         for _ in range(count):
             index, weight, port, size = _SET_HEAD.unpack_from(block, at)
             at += _SET_HEAD.size
-            call = self.schema.decode_action(index, block[at : at + size])
+            call = self._state.schema.decode_action(index, block[at : at + size])
             out.append(SetMember(call, weight, None if port < 0 else port))
             at += size
         return ActionSet(tuple(out))
@@ -163,9 +179,9 @@ class DeviceTables(Profiles):
     def _write(
         self, op: int, table: TableSchema, entry: TableEntry, key: bytes, aux: bytes, kind: int, ref: int, block: bytes
     ) -> None:
-        with self._lock:
+        with self._state.lock:
             at = (table.index, key, aux, entry.priority)
-            if self._undo is not None and op != native.INSERT:
+            if self._state.in_transaction and op != native.INSERT:
                 self._note_entry(op, at)
             given = None
             if entry.counter is not None or table.idle_timeout:
@@ -173,39 +189,41 @@ class DeviceTables(Profiles):
                 if entry.counter is not None:
                     given.what |= native.GIVEN_COUNT
                     given.count = cell_in(table.direct_counter, entry.counter)
-            error = self._lib.rt_entry_write(self.handle, op, *at, kind, ref, block, given)
+            error = self._state.lib.rt_entry_write(self._state.handle, op, *at, kind, ref, block, given)
             if error:
                 self._refuse(error, table, entry)
             self._keep_notes(at, entry)
-            if self._undo is not None and op == native.INSERT:
-                self.on_undo(partial(self._raw_write, native.DELETE, at, (native.KIND_NONE, 0, b""), None, None))
+            if self._state.in_transaction and op == native.INSERT:
+                self._state.on_undo(partial(self._raw_write, native.DELETE, at, (native.KIND_NONE, 0, b""), None, None))
 
     def _delete(self, table: TableSchema, entry: TableEntry, key: bytes, aux: bytes) -> None:
-        with self._lock:
+        with self._state.lock:
             at = (table.index, key, aux, entry.priority)
-            if self._undo is not None:
+            if self._state.in_transaction:
                 self._note_entry(native.DELETE, at)
-            error = self._lib.rt_entry_write(self.handle, native.DELETE, *at, native.KIND_NONE, 0, b"", None)
+            error = self._state.lib.rt_entry_write(
+                self._state.handle, native.DELETE, *at, native.KIND_NONE, 0, b"", None
+            )
             check(error, table.name, "entry", "")
             self._notes.pop(at, None)
 
     def _write_default(self, table: TableSchema, entry: TableEntry, kind: int, ref: int, block: bytes) -> None:
-        with self._lock:
+        with self._state.lock:
             keep = entry.action is None and entry.counter is not None
             if table.const_default and not keep:
                 raise TableError("PERMISSION_DENIED", f"{table.name}: its default action is const in the program")
             reset = entry.action is None and not keep
-            if self._undo is not None:
+            if self._state.in_transaction:
                 self._note_default(table)
             given = None
             if entry.counter is not None or reset:
                 count = cell_in(table.direct_counter, entry.counter) if entry.counter is not None else native.Cell()
                 given = native.Given(native.GIVEN_COUNT, count)
-            error = self._lib.rt_default_write(self.handle, table.index, keep, kind, ref, block, given)
+            error = self._state.lib.rt_default_write(self._state.handle, table.index, keep, kind, ref, block, given)
             if error:
                 self._refuse(error, table, entry)
-            if reset and table.id in self.schema.metered:
-                self.write_direct_meter(entry, None)
+            if reset and table.id in self._state.schema.metered:
+                self._arrays.write_direct_meter(entry, None)
             if not keep:
                 self._keep_notes((table.index, b"", b"", -1), entry)
 
@@ -217,12 +235,12 @@ class DeviceTables(Profiles):
 
     def _refuse(self, error: int, table: TableSchema, entry: TableEntry) -> None:
         if error == native.INVALID and table.profile_id and isinstance(entry.action, (MemberRef, GroupRef)):
-            profile = self.schema.profiles[table.profile_id]
+            profile = self._state.schema.profiles[table.profile_id]
             if isinstance(entry.action, GroupRef):
-                has = ", ".join(str(g.group_id) for g in self.read_groups(profile.id))
+                has = ", ".join(str(g.group_id) for g in self._profiles.read_groups(profile.id))
                 what = f"group {entry.action.group_id}"
             else:
-                has = ", ".join(str(m.member_id) for m in self.read_members(profile.id))
+                has = ", ".join(str(m.member_id) for m in self._profiles.read_members(profile.id))
                 what = f"member {entry.action.member_id}"
             raise TableError("NOT_FOUND", f"{table.name}: no {what} in {profile.name} (has: {has or 'none'})")
         room = f"has room for {table.size} entries"
@@ -230,34 +248,34 @@ class DeviceTables(Profiles):
             room = f"no room in the table, or for {len(entry.action.members)} more members in its action selector"
         check(error, table.name, "entry", room)
 
-    # ---- what takes a write back (DeviceBase.transaction) -------------------------------------------------------
+    # ---- what takes a write back (DeviceState.transaction) -------------------------------------------------------
 
     def _note_entry(self, op: int, at: tuple[int, bytes, bytes, int]) -> None:
         """Called before an entry is modified or deleted: what it is like is written again."""
-        count, block = native.take_block(self._lib.rt_table_read, self.handle, *at)
+        count, block = native.take_block(self._state.lib.rt_table_read, self._state.handle, *at)
         if count < 1:
             return
         _, kind, ref, size, packets, octets, timeout_ns, hit_us, _, constant, _ = _VIEW_HEAD.unpack_from(block)
         act = (native.KIND_NONE, 0, b"") if constant else (kind, ref, block[len(block) - size :])
         given = native.Given(7, native.Cell(packets, octets), timeout_ns, hit_us)
-        meter = self._raw_meter(at, None)
+        meter = self._arrays.raw_meter(at, None)
         again, notes = native.INVERSE[op], self._notes.get(at)
-        self.on_undo(lambda: self._raw_write(again, at, act, (given, notes), meter))
+        self._state.on_undo(lambda: self._raw_write(again, at, act, (given, notes), meter))
 
     def _note_default(self, table: TableSchema) -> None:
         at = (table.index, b"", b"", -1)
-        _, block = native.take_block(self._lib.rt_table_read, self.handle, table.index, None, None, 0)
+        _, block = native.take_block(self._state.lib.rt_table_read, self._state.handle, table.index, None, None, 0)
         _, kind, ref, size, packets, octets, *_ = _VIEW_HEAD.unpack_from(block)
         head = _VIEW_HEAD.size + 2 * table.key_bytes
         params, given = block[head : head + size], native.Given(native.GIVEN_COUNT, native.Cell(packets, octets))
-        meter, notes = self._raw_meter(at, None), self._notes.get(at)
+        meter, notes = self._arrays.raw_meter(at, None), self._notes.get(at)
 
         def back() -> None:
-            self._lib.rt_default_write(self.handle, table.index, False, kind, ref, params, given)
-            self._raw_meter(at, meter)
+            self._state.lib.rt_default_write(self._state.handle, table.index, False, kind, ref, params, given)
+            self._arrays.raw_meter(at, meter)
             self._raw_notes(at, notes)
 
-        self.on_undo(back)
+        self._state.on_undo(back)
 
     def _raw_write(
         self,
@@ -268,9 +286,9 @@ class DeviceTables(Profiles):
         meter: native.MeterCell | None,
     ) -> None:
         given, notes = kept or (None, None)
-        self._lib.rt_entry_write(self.handle, op, *at, *act, given)
+        self._state.lib.rt_entry_write(self._state.handle, op, *at, *act, given)
         if meter is not None:
-            self._raw_meter(at, meter)
+            self._arrays.raw_meter(at, meter)
         self._raw_notes(at, notes)
 
     def _raw_notes(self, at: tuple[int, bytes, bytes, int], notes: _Notes | None) -> None:
@@ -282,7 +300,9 @@ class DeviceTables(Profiles):
 
     def _read_table(self, table: TableSchema, key: bytes | None, aux: bytes | None, priority: int) -> list[TableEntry]:
         """Snapshot of a table, default entry first; or of one entry (empty when it is not there)."""
-        count, block = native.take_block(self._lib.rt_table_read, self.handle, table.index, key, aux, priority)
+        count, block = native.take_block(
+            self._state.lib.rt_table_read, self._state.handle, table.index, key, aux, priority
+        )
         check(min(count, 0), table.name, "table", "")
         return self._decode_views(count, block, {table.index: table}, key is None)
 
@@ -290,7 +310,11 @@ class DeviceTables(Profiles):
         self, count: int, block: bytes, tables: dict[int, TableSchema], default_first: bool
     ) -> list[TableEntry]:
         out, at = [], 0
-        decode_match, decode_action, notes = self.schema.decode_match, self.schema.decode_action, self._notes
+        decode_match, decode_action, notes = (
+            self._state.schema.decode_match,
+            self._state.schema.decode_action,
+            self._notes,
+        )
         for position in range(count):
             head = _VIEW_HEAD.unpack_from(block, at)
             priority, kind, ref, params_bytes, packets, octets, timeout_ns, _, idle_us, constant, index = head
@@ -323,11 +347,11 @@ class DeviceTables(Profiles):
         """Entries that no packet has hit for their idle timeout, each once per timeout; and the seconds until the
         next can be, None: there will be none.
         """
-        with self._lock:
+        with self._state.lock:
             wait_us = ctypes.c_uint64()
-            tables = {one.index: one for one in self.schema.tables.values()}
-            count, block = native.take_block(self._lib.rt_idle_take, self.handle, ctypes.byref(wait_us))
-            check(min(count, 0), self.name, "idle entries", "")
+            tables = {one.index: one for one in self._state.schema.tables.values()}
+            count, block = native.take_block(self._state.lib.rt_idle_take, self._state.handle, ctypes.byref(wait_us))
+            check(min(count, 0), self._state.name, "idle entries", "")
             found = self._decode_views(count, block, tables, False)
         return found, None if wait_us.value == native.NEVER else wait_us.value / 1e6
 
@@ -335,30 +359,41 @@ class DeviceTables(Profiles):
 
     def write_value_set(self, entry: ValueSetMembers) -> None:
         """Replace all members. INVALID_ARGUMENT, RESOURCE_EXHAUSTED, ALREADY_EXISTS; the old members stay then."""
-        with self.held():
-            found = self.schema.find(self.schema.value_sets, entry.value_set_id, "value set")
+        with self._state.held():
+            found = self._state.schema.find(self._state.schema.value_sets, entry.value_set_id, "value set")
             if len(entry.members) > found.size:
                 raise TableError("RESOURCE_EXHAUSTED", f"{found.name}: has room for {found.size} members")
             priority = 1 if found.needs_priority else 0
             wanted = [TableEntry(found.id, match, None, priority) for match in entry.members]
-            keys = [self.schema.encode_match(found, one) for one in wanted]
+            keys = [self._state.schema.encode_match(found, one) for one in wanted]
             if len(set(keys)) != len(keys):
                 raise TableError("ALREADY_EXISTS", f"{found.name}: a member is given twice")
             before = self._read_table(found, None, None, 0)[1:]
             for old in before:
-                key, aux = self.schema.encode_match(found, old)
-                self._lib.rt_entry_write(
-                    self.handle, native.DELETE, found.index, key, aux, old.priority, native.KIND_NONE, 0, b"", None
+                key, aux = self._state.schema.encode_match(found, old)
+                self._state.lib.rt_entry_write(
+                    self._state.handle,
+                    native.DELETE,
+                    found.index,
+                    key,
+                    aux,
+                    old.priority,
+                    native.KIND_NONE,
+                    0,
+                    b"",
+                    None,
                 )
             for key, aux in keys:
-                error = self._lib.rt_entry_write(
-                    self.handle, native.INSERT, found.index, key, aux, priority, native.KIND_NONE, 0, b"", None
+                error = self._state.lib.rt_entry_write(
+                    self._state.handle, native.INSERT, found.index, key, aux, priority, native.KIND_NONE, 0, b"", None
                 )
                 check(error, found.name, "member", f"has room for {found.size} members")
-            self.on_undo(partial(self.write_value_set, ValueSetMembers(found.id, tuple(one.match for one in before))))
+            self._state.on_undo(
+                partial(self.write_value_set, ValueSetMembers(found.id, tuple(one.match for one in before)))
+            )
 
     def read_value_set(self, value_set_id: int) -> ValueSetMembers:
         """Its members. INVALID_ARGUMENT."""
-        with self._lock:
-            found = self.schema.find(self.schema.value_sets, value_set_id, "value set")
+        with self._state.lock:
+            found = self._state.schema.find(self._state.schema.value_sets, value_set_id, "value set")
             return ValueSetMembers(found.id, tuple(one.match for one in self._read_table(found, None, None, 0)[1:]))

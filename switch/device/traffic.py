@@ -122,6 +122,8 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True)
 class ImpairmentState:
+    """What a cable has done to the frames of one direction."""
+
     held_pkts: int
     """On the line now."""
     lost_pkts: int
@@ -134,6 +136,8 @@ class ImpairmentState:
 
 @dataclass(frozen=True, slots=True)
 class PortTrafficState:
+    """Queues and cables of a port, now."""
+
     queues: tuple[QueueState, ...]
     input: ImpairmentState
     output: ImpairmentState

@@ -82,6 +82,7 @@ IMPAIRMENT_STATE = ("held-pkts", "lost-pkts", "lost-octets", "corrupted-pkts", "
 
 
 def queue_base(priority: int) -> Leaf:
+    """The part of the leaves of one queue that they have in common."""
     return ("output", "queues", f"queue[name={priority}]")
 
 

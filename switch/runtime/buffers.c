@@ -1,7 +1,7 @@
 /* Buffers of a device: frames that wait in queues and on cables, at most dev->pool.limit bytes of them. */
 #include <stdlib.h>
 
-#include "traffic.h"
+#include "runtime.h"
 
 #define CLASS_BYTES 1024u       /* buffers are multiples of this; free ones are kept by size */
 

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "pipeline.h"
+#include "replication.h"
 #include "traffic.h"
 
 uint64_t rt_now_ns(void)
@@ -271,7 +273,6 @@ RT_API int rt_device_process(struct rt_device *dev, uint32_t port, const uint8_t
 {
     struct rt_written all = {{write_out}, out, 0, room, 0};
     static __thread uint8_t buffer[P4RT_HEADROOM + P4RT_MAX_FRAME] __attribute__((aligned(64)));
-    struct p4rt_packet pkt;
     uint64_t now_ns = rt_device_now(dev);
     int written = 0;
 
@@ -283,13 +284,7 @@ RT_API int rt_device_process(struct rt_device *dev, uint32_t port, const uint8_t
         dev->stats.dropped_size++;
     } else {
         memcpy(buffer + P4RT_HEADROOM, frame, len);
-        dev->past_queues = 1;
-        if (rt_ingress(dev, &all.out, &pkt, port, buffer + P4RT_HEADROOM, len, P4RT_HEADROOM, now_ns) &&
-            rt_egress(dev, &pkt, pkt.std.ingress_global_timestamp))
-            write_out(&all.out, dev, pkt.std.egress_port, pkt.data, pkt.len, now_ns);
-        rt_copies(dev, &all.out, now_ns);
-        rt_buffers_reap(dev);
-        dev->past_queues = 0;
+        rt_pass(dev, &all.out, port, buffer + P4RT_HEADROOM, len, P4RT_HEADROOM, now_ns);
         written = all.full ? RT_FULL : (int)all.used;
     }
     rt_unlock(&dev->lock);
@@ -299,7 +294,8 @@ RT_API int rt_device_process(struct rt_device *dev, uint32_t port, const uint8_t
 static void drop_out(struct rt_out *out, struct rt_device *dev, uint32_t port, uint8_t *data, uint32_t len,
                      uint64_t at_ns)
 {
-    (void)out, (void)dev, (void)port, (void)data, (void)len, (void)at_ns;
+    (void)out, (void)port, (void)data, (void)len, (void)at_ns;
+    dev->stats.sent++;
 }
 
 static uint64_t cpu_ns(void)
@@ -314,7 +310,6 @@ static uint64_t cpu_ns(void)
 RT_API uint64_t rt_device_spin(struct rt_device *dev, uint32_t port, const uint8_t *frame, uint32_t len, uint64_t count)
 {
     uint8_t buffer[P4RT_HEADROOM + P4RT_MAX_FRAME] __attribute__((aligned(64)));
-    struct p4rt_packet pkt;
     uint64_t now_ns = rt_device_now(dev), start_ns;
     struct rt_out none = {drop_out};
 
@@ -322,8 +317,7 @@ RT_API uint64_t rt_device_spin(struct rt_device *dev, uint32_t port, const uint8
     start_ns = cpu_ns();
     for (uint64_t i = 0; dev->pub.program && len <= P4RT_MAX_FRAME && i < count; i++) {
         memcpy(buffer + P4RT_HEADROOM, frame, len);
-        if (rt_ingress(dev, &none, &pkt, port, buffer + P4RT_HEADROOM, len, P4RT_HEADROOM, now_ns))
-            dev->stats.sent += (uint64_t)rt_egress(dev, &pkt, pkt.std.ingress_global_timestamp);
+        rt_pass(dev, &none, port, buffer + P4RT_HEADROOM, len, P4RT_HEADROOM, now_ns);
     }
     start_ns = cpu_ns() - start_ns;
     rt_unlock(&dev->lock);

@@ -1,7 +1,7 @@
 /* Table entries as Python writes and reads them, and which of them have been idle for too long. */
 #include <stdlib.h>
 
-#include "traffic.h"
+#include "runtime.h"
 
 static int table_exists(struct rt_device *dev, uint32_t index)
 {

@@ -60,8 +60,11 @@ static void queue(struct rt_loop *loop, struct rt_port *port, uint8_t *data, uin
 }
 
 /* A frame leaves `dev` by its port, or to the CPU. It must stay where it is until flush_all. The device is locked. */
-static void emit(struct rt_loop *loop, struct rt_device *dev, uint32_t to, uint8_t *data, uint32_t len)
+static void emit(struct rt_out *out, struct rt_device *dev, uint32_t to, uint8_t *data, uint32_t len, uint64_t at_ns)
 {
+    struct rt_loop *loop = (struct rt_loop *)out;
+
+    (void)at_ns;
     if (to == loop->cpu_port) {
         rt_event_push(loop, (struct rt_event){.kind = RT_EVENT_FRAME, .device = dev->id, .port = to, .len = len,
                                            .at_ns = rt_now_ns()}, data);
@@ -72,13 +75,6 @@ static void emit(struct rt_loop *loop, struct rt_device *dev, uint32_t to, uint8
     } else {
         dev->stats.dropped_no_port++;
     }
-}
-
-static void emit_out(struct rt_out *out, struct rt_device *dev, uint32_t port, uint8_t *data, uint32_t len,
-                     uint64_t at_ns)
-{
-    (void)at_ns;
-    emit((struct rt_loop *)out, dev, port, data, len);
 }
 
 /* ---- time ----------------------------------------------------------------------------------------------------------- */
@@ -107,7 +103,7 @@ static void catch_up(struct rt_loop *loop, struct rt_device *dev, uint64_t until
     late_us = (now_ns - dev->timers.at[0]->due_ns) / 1000;
     bucket = late_us ? 64 - __builtin_clzll(late_us) : 0;
     loop->late[bucket < RT_LATE ? bucket : RT_LATE - 1]++;
-    rt_traffic_advance(dev, &loop->out, until_ns);
+    rt_advance(dev, &loop->out, until_ns);
 }
 
 /* All that is due now, on every device. */
@@ -197,7 +193,6 @@ static int receive_slot(struct rt_loop *loop, struct rt_port *port, struct tpack
     struct rt_device *dev = port->dev;
     uint8_t *data = (uint8_t *)slot + slot->tp_mac;
     uint32_t len = slot->tp_snaplen, headroom = P4RT_HEADROOM + 4;
-    struct p4rt_packet pkt;
     int big = 0;
 
     if (slot->tp_status & TP_STATUS_COPY) {
@@ -220,14 +215,7 @@ static int receive_slot(struct rt_loop *loop, struct rt_port *port, struct tpack
         len += 4;
         headroom -= 4;
     }
-    if (rt_arrives_late(dev, port->number)) {
-        rt_traffic_arrive(dev, &loop->out, port->number, data, len, headroom, now_ns);
-        return big;
-    }
-    if (rt_ingress(dev, &loop->out, &pkt, port->number, data, len, headroom, now_ns) &&
-        rt_depart(dev, &loop->out, &pkt, now_ns))
-        emit(loop, dev, pkt.std.egress_port, pkt.data, pkt.len);
-    rt_copies(dev, &loop->out, now_ns);
+    rt_receive(dev, &loop->out, port->number, data, len, headroom, now_ns);
     return big;
 }
 
@@ -385,7 +373,7 @@ RT_API struct rt_loop *rt_loop_create(uint32_t cpu_port, uint32_t ring_bytes, ch
     loop->notify = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     loop->netlink = rt_link_open();
     loop->sleeps_until_ns = RT_NEVER;
-    loop->out.frame = emit_out;
+    loop->out.frame = emit;
     loop->big = malloc(P4RT_HEADROOM + 8 + P4RT_MAX_FRAME);
     if (loop->epoll < 0 || loop->wake < 0 || loop->notify < 0 || loop->netlink < 0 || !loop->big ||
         rt_loop_watch(loop, loop->wake, TAG_WAKE) || rt_loop_watch(loop, loop->netlink, TAG_NETLINK)) {
@@ -456,7 +444,6 @@ RT_API uint64_t rt_loop_frames_lost(struct rt_loop *loop)
 /* Push a frame through the device as received on `port`. */
 RT_API int rt_loop_inject(struct rt_loop *loop, struct rt_device *dev, uint32_t port, const uint8_t *frame, uint32_t len)
 {
-    struct p4rt_packet pkt;
     uint64_t now_ns = rt_now_ns();
     int error = RT_OK;
 
@@ -468,11 +455,8 @@ RT_API int rt_loop_inject(struct rt_loop *loop, struct rt_device *dev, uint32_t 
     memcpy(data, frame, len);
     if (!dev->pub.program)
         error = RT_NO_PROGRAM;
-    else if (rt_ingress(dev, &loop->out, &pkt, port, data, len, P4RT_HEADROOM, now_ns) &&
-             rt_depart(dev, &loop->out, &pkt, now_ns))
-        emit(loop, dev, pkt.std.egress_port, pkt.data, pkt.len);
-    if (!error)
-        rt_copies(dev, &loop->out, now_ns);
+    else
+        rt_enter(dev, &loop->out, port, data, len, P4RT_HEADROOM, now_ns);
     flush_all(loop);
     settle(loop, dev);
     rt_unlock(&dev->lock);

@@ -20,8 +20,7 @@
 #include <stddef.h>
 #include <sys/socket.h>
 
-#include "runtime.h"
-#include "traffic.h"
+#include "pipeline.h"
 
 #define RT_BLOCK (64 * 1024)
 #define RT_SLOT 4608            /* 14 in a block; TPACKET2 header, headroom and 4286 bytes of frame */
@@ -66,7 +65,7 @@ struct rt_queued_event {
 };
 
 struct rt_loop {
-    struct rt_out out;          /* first: where the traffic manager sends */
+    struct rt_out out;          /* first: where the pipeline sends */
     struct rt_lock lock;        /* ports and devices; taken before a device's lock */
     int epoll, wake, notify, netlink;
     struct rt_timers timers;    /* of devices that have something due */

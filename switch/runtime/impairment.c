@@ -1,5 +1,6 @@
 /* Cables: what a direction of a port's cable does to frames. Loss and corruption are decided when a frame enters it. */
-#include "traffic.h"
+#include "impairment.h"
+#include "runtime.h"
 
 #define PPM 1000000u
 
@@ -56,6 +57,15 @@ int rt_line_hold(struct rt_device *dev, struct rt_line *line, const struct p4rt_
     rt_fifo_put(&line->fifo, buffer);
     line->held++;
     return 1;
+}
+
+/* The next frame that has arrived at now_ns, or NULL. */
+struct rt_buffer *rt_line_take(struct rt_line *line, uint64_t now_ns)
+{
+    if (!line->fifo.first || line->fifo.first->due_ns > now_ns)
+        return NULL;
+    line->held--;
+    return rt_fifo_take(&line->fifo);
 }
 
 /* Patterns and random choices from their beginning. */

@@ -9,7 +9,7 @@
  * the initial entries, and then calls, packet by packet,
  *
  *     program->ingress(dev, pkt)      parse, verify checksums, ingress control
- *     (runtime: clone, resubmit, replicate, drop: replicate.c; the traffic manager: traffic.h)
+ *     (runtime: clone, resubmit, replicate, drop: pipeline.c; the traffic manager: traffic.c)
  *     program->egress(dev, pkt)       egress control
  *     (runtime: clone, drop)
  *     program->deparse(dev, pkt)      compute checksums, deparse in place

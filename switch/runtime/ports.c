@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "event_loop.h"
+#include "traffic.h"
 
 static int make_room(struct rt_loop *loop)
 {

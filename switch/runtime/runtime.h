@@ -6,9 +6,10 @@
  *     digests.c   what programs tell the control plane
  *     trace.c     the way of one packet
  *     hashes.c    CRCs, random numbers     timers.h    a heap of due times
- *     traffic.h   from ingress to egress   traffic.c   queues and rates
+ *     pipeline.c  a frame's way, from its cable to the next one
+ *     traffic.c   queues and rates         settings.c  of queues, rates and cables, and their counts
  *     impairment.c      cables: delay, loss      buffers.c   what waits lies in them
- *     settings.c  the traffic manager's settings and counts
+ *     replication.c     multicast groups, clone sessions
  *     virtual_clock.c   a device under a virtual clock
  *     event_loop.c        event loop: frames, time             ports.c  interfaces as its ports
  *     events.c    what it tells Python                 port.c   sockets and rings
@@ -20,6 +21,7 @@
 #ifndef RT_RUNTIME_H
 #define RT_RUNTIME_H
 
+#include "buffers.h"
 #include "lock.h"
 #include "p4rt.h"
 #include "timers.h"
@@ -72,9 +74,6 @@ struct rt_map {
     uint32_t n, room;
 };
 
-struct rt_buffer;
-struct rt_copies { struct rt_buffer *first, *last; };
-
 struct rt_profile {
     struct rt_map members, groups;
     struct rt_group *sets;      /* one-shot action sets: each the group of one table entry */
@@ -114,28 +113,6 @@ struct rt_digests {
     int wake;                   /* descriptor to write to when the first arrives; -1: none */
 };
 
-#define RT_POOL_CLASSES 24      /* of buffer sizes whose free ones are kept */
-
-struct rt_pool {                /* buffers.c */
-    uint64_t used, limit;       /* bytes */
-    uint32_t kept_bytes;
-    struct rt_buffer *kept[RT_POOL_CLASSES];
-    struct rt_buffer *spent;    /* handed to rt_out; free when that has sent them */
-};
-
-/* Where copies of a packet go: a multicast group, or a clone session (replicate.c). */
-struct rt_replica {             /* as switch/device/native.py writes it */
-    uint32_t port, rid;
-};
-
-struct rt_replication {
-    uint32_t group;             /* of a session: multicast group that gets the copies too; 0: none */
-    uint32_t priority;          /* of a session: class of service */
-    uint32_t truncate;          /* of a session: longest copy, bytes; 0: whole packets */
-    uint32_t n;
-    struct rt_replica replicas[];
-};
-
 /* A trace being taken (trace.c). */
 struct rt_trace {
     const struct p4_program *ordinary; /* the build that runs when no trace is taken; NULL: none is */
@@ -164,8 +141,8 @@ struct rt_device {
     struct rt_stats stats;
     struct rt_digests digests;
     struct rt_trace trace;
-    struct rt_map groups, sessions; /* multicast groups and clone sessions: struct rt_replication */
-    struct rt_copies copies;    /* packets that the egress asked for, waiting for their turn */
+    struct rt_map groups, sessions; /* multicast groups and clone sessions: replication.h */
+    struct rt_fifo copies;      /* packets that the egress asked for, waiting for their turn */
     int past_queues;            /* the in-memory door: no queue and no cable, whatever is set */
     struct rt_port *ports[RT_PORTS]; /* owned by the event loop; changed with both locked */
     struct rt_traffic *traffic[RT_PORTS]; /* NULL: a port without settings */
@@ -220,9 +197,6 @@ uint32_t rt_meter(struct p4rt_device *dev, struct p4rt_meter_cell *cell, uint32_
 struct p4rt_entry *rt_entry_find(struct rt_device *dev, uint32_t index, const uint8_t *key, const uint8_t *aux,
                                  int32_t priority);
 
-/* replicate.c: called with the device locked */
-void rt_replication_forget(struct rt_device *dev);
-
 /* trace.c */
 void rt_trace(struct p4rt_device *dev, const struct p4rt_packet *pkt, enum p4rt_event event, const char *name,
               const char *where, const void *data, uint32_t len);
@@ -231,10 +205,19 @@ void rt_trace(struct p4rt_device *dev, const struct p4rt_packet *pkt, enum p4rt_
 void rt_port_state(struct rt_device *dev, uint32_t port, int up); /* takes the lock */
 uint64_t rt_now_ns(void);
 
+/* virtual_clock.c */
+void rt_virtual_destroy(struct rt_device *dev);
+
 /* What time it is for a device: the virtual clock's when it has one. */
 static inline uint64_t rt_device_now(const struct rt_device *dev)
 {
     return dev->collected ? dev->clock_ns : rt_now_ns();
+}
+
+/* Microseconds since the program was loaded; 0 for a frame that came before. */
+static inline uint64_t rt_micros(const struct rt_device *dev, uint64_t now_ns)
+{
+    return now_ns > dev->started_ns ? (now_ns - dev->started_ns) / 1000 : 0;
 }
 
 static inline uint64_t rt_splitmix(uint64_t *state)

@@ -1,9 +1,9 @@
-/* The traffic manager: queues with strict priority, rates, and when a frame is due where (traffic.h). */
+/* The traffic manager: queues with strict priority, rates, and when its next frame is due. */
 #include "traffic.h"
 
 #define SECOND 1000000000u
 
-/* ---- rates -------------------------------------------------------------------------------------------------------- */
+/* ---- rates -------------------------------------------------------------------------------------------------- */
 
 /* `amount` (bits or frames) goes out at `from_ns`. Returns when it is out, rounded down; the rest is carried on, so
  * that n frames back to back take exactly their bits / rate. */
@@ -46,7 +46,7 @@ int rt_traffic_timed(const struct rt_traffic *traffic)
     return traffic && (shaped(traffic) || traffic->in.delay_ns || traffic->out.delay_ns);
 }
 
-/* ---- when what is due ---------------------------------------------------------------------------------------------- */
+/* ---- when what is due ---------------------------------------------------------------------------------------- */
 
 /* When the next frame may leave its queue; RT_NEVER: none waits. */
 static uint64_t next_departure(const struct rt_traffic *traffic)
@@ -80,43 +80,13 @@ void rt_traffic_look(struct rt_device *dev, struct rt_traffic *traffic)
     set_timer(dev, traffic);
 }
 
-/* ---- out ------------------------------------------------------------------------------------------------------------ */
+/* ---- queues ------------------------------------------------------------------------------------------------- */
 
-/* A packet leaves its queue (or passes by it: `buffer` NULL) at `now_ns`: egress, link, cable. */
-static void serve(struct rt_device *dev, struct rt_out *out, struct rt_traffic *traffic, struct rt_queue *queue,
-                  struct p4rt_packet *pkt, struct rt_buffer *buffer, uint64_t now_ns)
+/* Whether a frame may leave at now_ns without waiting: nothing is before it, and the link and its rates are free. */
+int rt_queue_open(const struct rt_traffic *traffic, const struct rt_queue *queue, uint64_t now_ns)
 {
-    uint64_t micros = rt_micros(dev, now_ns), from_ns = now_ns, end_ns;
-
-    pkt->std.deq_timedelta = (uint32_t)micros - pkt->std.enq_timestamp;
-    pkt->std.deq_qdepth = (uint32_t)queue->packets;
-    if (!rt_egress(dev, pkt, micros)) {
-        if (buffer)
-            rt_buffer_free(dev, buffer);
-        return;
-    }
-    queue->sent_packets++;
-    queue->sent_bytes += pkt->len;
-    /* A priority that waited for the frame before it on the link is charged from when it was ready: it keeps its rate. */
-    if (buffer && (queue->bits.rate | queue->frames.rate)) {
-        uint64_t ready = free_at(&queue->bits, &queue->frames);
-        from_ns = ready > traffic->last_ns ? ready : traffic->last_ns;
-    }
-    charge(&queue->bits, (uint64_t)pkt->len * 8, from_ns);
-    charge(&queue->frames, 1, from_ns);
-    charge(&traffic->frames, 1, now_ns);
-    end_ns = charge(&traffic->bits, (uint64_t)pkt->len * 8, now_ns) + traffic->out.delay_ns;
-    traffic->last_ns = now_ns;
-    if (!rt_line_pass(&traffic->out, pkt->data, pkt->len)) {
-        if (buffer)
-            rt_buffer_free(dev, buffer);
-    } else if (end_ns <= now_ns && !traffic->out.fifo.first) {
-        out->frame(out, dev, traffic->number, pkt->data, pkt->len, now_ns);
-        if (buffer)
-            rt_buffer_spend(dev, buffer);
-    } else {
-        rt_line_hold(dev, &traffic->out, pkt, buffer, end_ns);
-    }
+    return !queue->packets && free_at(&traffic->bits, &traffic->frames) <= now_ns &&
+           free_at(&queue->bits, &queue->frames) <= now_ns;
 }
 
 static void drop(struct rt_device *dev, struct rt_queue *queue, uint32_t bytes)
@@ -126,8 +96,9 @@ static void drop(struct rt_device *dev, struct rt_queue *queue, uint32_t bytes)
     dev->stats.dropped_queue++;
 }
 
-static void enqueue(struct rt_device *dev, struct rt_traffic *traffic, struct rt_queue *queue,
-                    const struct p4rt_packet *pkt)
+/* A copy of the packet waits in the queue, or is dropped when that is full. */
+void rt_queue_put(struct rt_device *dev, struct rt_traffic *traffic, struct rt_queue *queue,
+                  const struct p4rt_packet *pkt)
 {
     uint32_t bytes = pkt->len < pkt->truncate ? pkt->len : pkt->truncate;
     struct rt_buffer *buffer;
@@ -157,106 +128,41 @@ static struct rt_buffer *dequeue(struct rt_traffic *traffic, struct rt_queue *qu
     return buffer;
 }
 
-/* A packet after ingress, for a port that is busy. */
-void rt_traffic_depart(struct rt_device *dev, struct rt_out *out, struct p4rt_packet *pkt, uint64_t now_ns)
+/* The frame that leaves at now_ns: of the highest priority that its rates let, if the link does. NULL: none does. */
+struct rt_buffer *rt_queue_take(struct rt_traffic *traffic, uint64_t now_ns, struct rt_queue **from)
 {
-    struct rt_traffic *traffic = dev->traffic[pkt->std.egress_port];
-    struct rt_queue *queue = &traffic->queues[pkt->std.priority % RT_PRIORITIES];
-
-    pkt->std.enq_timestamp = (uint32_t)rt_micros(dev, now_ns);
-    pkt->std.enq_qdepth = (uint32_t)queue->packets;
-    if (!queue->packets && free_at(&traffic->bits, &traffic->frames) <= now_ns &&
-        free_at(&queue->bits, &queue->frames) <= now_ns)
-        serve(dev, out, traffic, queue, pkt, NULL, now_ns);
-    else
-        enqueue(dev, traffic, queue, pkt);
-    rt_traffic_look(dev, traffic);
+    if (!traffic->waiting || free_at(&traffic->bits, &traffic->frames) > now_ns)
+        return NULL;
+    for (int i = RT_PRIORITIES - 1; i >= 0; i--) {
+        struct rt_queue *queue = &traffic->queues[i];
+        if (traffic->waiting >> i & 1 && free_at(&queue->bits, &queue->frames) <= now_ns) {
+            *from = queue;
+            return dequeue(traffic, queue);
+        }
+    }
+    return NULL;
 }
 
-/* Frames leave their queues as long as the link and their rates let them. */
-static void dispatch(struct rt_device *dev, struct rt_out *out, struct rt_traffic *traffic, uint64_t now_ns)
+/* A frame of so many bytes leaves its queue at now_ns; `waited`: it was in there. Returns when the link has sent it. */
+uint64_t rt_queue_sent(struct rt_traffic *traffic, struct rt_queue *queue, uint32_t bytes, int waited, uint64_t now_ns)
 {
-    while (traffic->waiting && free_at(&traffic->bits, &traffic->frames) <= now_ns) {
-        struct rt_queue *queue = NULL;
-        for (int i = RT_PRIORITIES - 1; i >= 0 && !queue; i--)
-            if (traffic->waiting >> i & 1 && free_at(&traffic->queues[i].bits, &traffic->queues[i].frames) <= now_ns)
-                queue = &traffic->queues[i];
-        if (!queue)
-            return;
-        struct rt_buffer *buffer = dequeue(traffic, queue);
-        serve(dev, out, traffic, queue, &buffer->pkt, buffer, now_ns);
+    uint64_t from_ns = now_ns;
+
+    queue->sent_packets++;
+    queue->sent_bytes += bytes;
+    /* A priority that waited for the frame before it on the link is charged from when it was ready: its rate holds. */
+    if (waited && (queue->bits.rate | queue->frames.rate)) {
+        uint64_t ready = free_at(&queue->bits, &queue->frames);
+        from_ns = ready > traffic->last_ns ? ready : traffic->last_ns;
     }
+    charge(&queue->bits, (uint64_t)bytes * 8, from_ns);
+    charge(&queue->frames, 1, from_ns);
+    charge(&traffic->frames, 1, now_ns);
+    traffic->last_ns = now_ns;
+    return charge(&traffic->bits, (uint64_t)bytes * 8, now_ns);
 }
 
-/* ---- in -------------------------------------------------------------------------------------------------------------- */
-
-static void run(struct rt_device *dev, struct rt_out *out, struct p4rt_packet *pkt, uint32_t port, uint8_t *data,
-                uint32_t len, uint32_t headroom, uint64_t now_ns)
-{
-    if (dev->pub.program && rt_ingress(dev, out, pkt, port, data, len, headroom, now_ns) &&
-        rt_depart(dev, out, pkt, now_ns))
-        out->frame(out, dev, pkt->std.egress_port, pkt->data, pkt->len, now_ns);
-    rt_copies(dev, out, now_ns);
-}
-
-/* A frame from the cable of a port. */
-void rt_traffic_arrive(struct rt_device *dev, struct rt_out *out, uint32_t port, uint8_t *data, uint32_t len,
-                       uint32_t headroom, uint64_t now_ns)
-{
-    struct rt_traffic *traffic = port < RT_PORTS ? dev->traffic[port] : NULL;
-    struct p4rt_packet pkt = {.data = data, .len = len};
-
-    if (!traffic || !traffic->busy_in) {
-        run(dev, out, &pkt, port, data, len, headroom, now_ns);
-        return;
-    }
-    if (!rt_line_pass(&traffic->in, data, len))
-        return;
-    if (!traffic->in.delay_ns && !traffic->in.fifo.first) {
-        run(dev, out, &pkt, port, data, len, headroom, now_ns);
-        return;
-    }
-    rt_line_hold(dev, &traffic->in, &pkt, NULL, now_ns + traffic->in.delay_ns);
-    rt_traffic_look(dev, traffic);
-}
-
-/* ---- time ------------------------------------------------------------------------------------------------------------- */
-
-/* All that is due at a port at `now_ns`. */
-static void happen(struct rt_device *dev, struct rt_out *out, struct rt_traffic *traffic, uint64_t now_ns)
-{
-    while (traffic->out.fifo.first && traffic->out.fifo.first->due_ns <= now_ns) {
-        struct rt_buffer *buffer = rt_fifo_take(&traffic->out.fifo);
-        traffic->out.held--;
-        out->frame(out, dev, traffic->number, buffer->pkt.data, buffer->pkt.len, now_ns);
-        rt_buffer_spend(dev, buffer);
-    }
-    dispatch(dev, out, traffic, now_ns);
-    while (traffic->in.fifo.first && traffic->in.fifo.first->due_ns <= now_ns) {
-        struct rt_buffer *buffer = rt_fifo_take(&traffic->in.fifo);
-        struct p4rt_packet *pkt = &buffer->pkt;
-        traffic->in.held--;
-        run(dev, out, pkt, traffic->number, pkt->data, pkt->len, pkt->headroom, now_ns);
-        rt_buffer_spend(dev, buffer);
-    }
-    rt_traffic_look(dev, traffic);
-}
-
-/* Everything that is due until now_ns, in the order of its time. */
-void rt_traffic_advance(struct rt_device *dev, struct rt_out *out, uint64_t now_ns)
-{
-    while (rt_traffic_due(dev, now_ns)) {
-        struct rt_timer *timer = dev->timers.at[0];
-        uint64_t at_ns = timer->due_ns > dev->clock_ns ? timer->due_ns : dev->clock_ns;
-        dev->clock_ns = at_ns;
-        happen(dev, out, (struct rt_traffic *)((char *)timer - offsetof(struct rt_traffic, timer)), at_ns);
-        rt_copies(dev, out, at_ns);
-    }
-    if (now_ns > dev->clock_ns)
-        dev->clock_ns = now_ns;
-}
-
-/* ---- ports ------------------------------------------------------------------------------------------------------------ */
+/* ---- ports ------------------------------------------------------------------------------------------------------ */
 
 /* The traffic manager's part of a port, made when it is asked for first. */
 struct rt_traffic *rt_traffic_of(struct rt_device *dev, uint32_t port)

@@ -1,6 +1,7 @@
 /* A device under a virtual clock: frames go in at a time, and come out with the time at which they do. */
 #include <stdlib.h>
 
+#include "pipeline.h"
 #include "traffic.h"
 
 struct rt_collected {           /* what came out since it was taken last */
@@ -59,7 +60,7 @@ static int enter(struct rt_device *dev, uint64_t now_ns)
     }
     if (now_ns < dev->clock_ns)
         return RT_INVALID;
-    rt_traffic_advance(dev, &dev->collected->out, now_ns);
+    rt_advance(dev, &dev->collected->out, now_ns);
     rt_buffers_reap(dev);
     return RT_OK;
 }
@@ -79,7 +80,7 @@ RT_API int rt_device_inject(struct rt_device *dev, uint32_t port, const uint8_t 
         dev->stats.dropped_size++;
     } else if (!error) {
         memcpy(buffer + P4RT_HEADROOM, frame, len);
-        rt_traffic_arrive(dev, &dev->collected->out, port, buffer + P4RT_HEADROOM, len, P4RT_HEADROOM, now_ns);
+        rt_receive(dev, &dev->collected->out, port, buffer + P4RT_HEADROOM, len, P4RT_HEADROOM, now_ns);
         rt_buffers_reap(dev);
     }
     rt_unlock(&dev->lock);

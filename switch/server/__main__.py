@@ -17,6 +17,7 @@ from switch.server.grpc_server import AddressError
 
 
 def parser() -> argparse.ArgumentParser:
+    """The options of `python -m switch.server`."""
     out = argparse.ArgumentParser(
         prog="python -m switch.server",
         description="Embedded P4 switches: P4Runtime, gNMI and a control socket for all devices of a fabric.",
@@ -35,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Serve until a signal; the exit status."""
     options = parser().parse_args(arguments)
     logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     if not 1 <= options.cpu_port <= 510:

@@ -17,7 +17,7 @@ from finsy.proto import gnmi_grpc, p4r_grpc
 from switch.device.loop import EventLoop
 from switch.server import counts
 from switch.server.chassis import ChassisError, Registry
-from switch.server.control import ControlError, ControlServer, Fields, field
+from switch.server.control import ControlError, ControlServer, Fields, Operation, field
 from switch.server.gnmi.interface_traffic import ChassisTraffic
 from switch.server.gnmi.server import GnmiService
 from switch.server.gnmi.traffic_tree import all_values
@@ -52,7 +52,7 @@ class ServerSettings:
 
 
 class Daemon:
-    """All devices of a fabric and the servers in front of them. `async with Daemon(settings) as daemon: ...`"""
+    """All devices of a fabric and the servers in front of them: `async with Daemon(settings) as daemon`."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
@@ -110,7 +110,7 @@ class Daemon:
         for device in devices:
             await self.add_device(**device)
         if settings.control is not None:
-            operations = {
+            operations: dict[str, Operation] = {
                 "devices": self._op_devices,
                 "add_device": self._op_add_device,
                 "remove_device": self._op_remove_device,
@@ -150,7 +150,7 @@ class Daemon:
 
     # ---- control socket ---------------------------------------------------------------------------------
 
-    async def _op_devices(self, request: Fields) -> Fields:
+    async def _op_devices(self, _request: Fields) -> Fields:
         return {
             "devices": [
                 {
@@ -226,7 +226,7 @@ class Daemon:
             "depths": {name: counts.depth_of(*places[name]) for name in interfaces},
         }
 
-    async def _op_shutdown(self, request: Fields) -> Fields:
+    async def _op_shutdown(self, _request: Fields) -> Fields:
         asyncio.get_running_loop().call_soon(self.stopping.set)
         return {}
 

@@ -45,7 +45,7 @@ class ControllerStream(Protocol):
     def send_notice(self, message: p4r.StreamMessageResponse) -> None:
         """Queues digests and idle timeouts; they are dropped when the controller is too far behind."""
 
-    def close(self, code: int, text: str) -> None:
+    def close(self, code: rpc_code.Code.ValueType, text: str) -> None:
         """Ends the stream with that status."""
 
 
@@ -323,15 +323,15 @@ class Registry:
             if chassis.live is not None:
                 chassis.live.take_digests()
         for event in events:
-            chassis = self._by_id.get(event.device_id)
-            if chassis is None:
+            owner = self._by_id.get(event.device_id)
+            if owner is None:
                 continue
             if isinstance(event, PacketIn):
-                chassis.packet_in(event.frame)
+                owner.packet_in(event.frame)
             elif isinstance(event, PortEvent):
                 self._publish(
                     "port",
-                    device=chassis.name,
+                    device=owner.name,
                     port=event.port,
                     interface=event.interface,
                     up=event.up,

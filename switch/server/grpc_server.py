@@ -25,7 +25,7 @@ class AddressError(Exception):
     """An address which cannot be parsed or bound; the message names the port and its holder, where /proc tells."""
 
 
-class BadRequest(Exception):
+class BadRequestError(Exception):
     """A message that is not one of its type; raised by the request iterator of a streaming RPC."""
 
 
@@ -43,7 +43,7 @@ class _Decoding(grpc.aio.ServerInterceptor):
             try:
                 return handler.request_deserializer(data)
             except DecodeError as error:
-                return BadRequest(f"{details.method}: the request cannot be decoded: {error}")
+                return BadRequestError(f"{details.method}: the request cannot be decoded: {error}")
 
         async def unary_unary(request: Any, context: Any) -> Any:
             await _refuse_bad(request, context)
@@ -68,13 +68,13 @@ class _Decoding(grpc.aio.ServerInterceptor):
 
 
 async def _refuse_bad(request: Any, context: Any) -> None:
-    if isinstance(request, BadRequest):
+    if isinstance(request, BadRequestError):
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(request))
 
 
 async def _raise_bad(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
     async for request in requests:
-        if isinstance(request, BadRequest):
+        if isinstance(request, BadRequestError):
             raise request
         yield request
 

@@ -83,6 +83,7 @@ async def serve(address: str, devices: dict[str, list[str]], prefixes: tuple[str
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Serve until a signal; the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m switch.server.portstate",
         description="State of network interfaces over gNMI, driven by netlink.",

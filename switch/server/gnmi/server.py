@@ -22,7 +22,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 from finsy.proto import gnmi, gnmi_grpc
@@ -52,7 +52,7 @@ from switch.server.gnmi.tree import (
     path_text,
     typed_value,
 )
-from switch.server.grpc_server import BadRequest
+from switch.server.grpc_server import BadRequestError
 from switch.server.interfaces import COUNTER_LEAVES, LEAVES, InterfaceChange, Interfaces, Leaf, Value
 
 GNMI_VERSION = "0.10.0"
@@ -101,7 +101,11 @@ class _Request:
     """What Get and Subscribe have in common: target, encoding, and how to turn values into notifications."""
 
     def __init__(
-        self, interfaces: Interfaces, traffic: TrafficPorts | None, prefix: gnmi.Path, encoding: int = 0
+        self,
+        interfaces: Interfaces,
+        traffic: TrafficPorts | None,
+        prefix: gnmi.Path,
+        encoding: gnmi.Encoding.ValueType = gnmi.JSON,
     ) -> None:
         check_encoding(encoding)
         self.interfaces = interfaces
@@ -294,7 +298,7 @@ class GnmiService(gnmi_grpc.gNMIServicer):
         self._interfaces = interfaces
         self._traffic = traffic
 
-    async def Capabilities(self, request: gnmi.CapabilityRequest, context: Any) -> gnmi.CapabilityResponse:
+    async def Capabilities(self, _request: gnmi.CapabilityRequest, _context: Any) -> gnmi.CapabilityResponse:
         return gnmi.CapabilityResponse(
             supported_models=[*MODELS, *(TRAFFIC_MODELS if self._traffic is not None else ())],
             supported_encodings=[gnmi.Encoding.Value(name) for name in ENCODINGS],
@@ -305,7 +309,7 @@ class GnmiService(gnmi_grpc.gNMIServicer):
         try:
             return self._get(request)
         except GnmiError as error:
-            await context.abort(error.code, str(error))
+            await _abort(context, error)
 
     def _get(self, request: gnmi.GetRequest) -> gnmi.GetResponse:
         common = _Request(self._interfaces, self._traffic, request.prefix, request.encoding)
@@ -332,7 +336,7 @@ class GnmiService(gnmi_grpc.gNMIServicer):
         try:
             return self._set(request)
         except GnmiError as error:
-            await context.abort(error.code, str(error))
+            await _abort(context, error)
 
     def _set(self, request: gnmi.SetRequest) -> gnmi.SetResponse:
         if self._traffic is None:
@@ -373,7 +377,7 @@ class GnmiService(gnmi_grpc.gNMIServicer):
                 yield response
         except GnmiError as error:
             await context.abort(error.code, str(error))
-        except BadRequest as error:
+        except BadRequestError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
     async def _subscribe(self, requests: AsyncIterator[gnmi.SubscribeRequest]) -> AsyncIterator[gnmi.SubscribeResponse]:
@@ -432,7 +436,12 @@ class GnmiService(gnmi_grpc.gNMIServicer):
                     task.cancel()
 
 
-def _of_type(pattern: PathPattern, kind: int, where: str) -> PathPattern:
+async def _abort(context: Any, error: GnmiError) -> NoReturn:
+    await context.abort(error.code, str(error))
+    raise AssertionError("abort returned")
+
+
+def _of_type(pattern: PathPattern, kind: gnmi.GetRequest.DataType.ValueType, where: str) -> PathPattern:
     """The leaves of a Get's type. Raises GnmiError when that leaves nothing."""
     if kind == gnmi.GetRequest.ALL:
         return pattern

@@ -4,9 +4,9 @@ switch/device/traffic_paths.py.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import astuple, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from switch.device.traffic import Impairment, PortSettings, PortTrafficState
 from switch.device.traffic_paths import (
@@ -17,6 +17,7 @@ from switch.device.traffic_paths import (
     PRIORITIES,
     QUEUE_CONFIG,
     QUEUE_STATE,
+    ConfigLeaf,
     Leaf,
     queue_base,
 )
@@ -41,7 +42,7 @@ def config_values(settings: PortSettings) -> dict[Leaf, Value]:
     """Every config leaf with its value."""
     out: dict[Leaf, Value] = {("output", "config", leaf.name): getattr(settings, leaf.field) for leaf in OUTPUT_CONFIG}
     for priority, queue in enumerate(settings.queues):
-        base = queue_base(priority)
+        base: Leaf = queue_base(priority)
         out.update({(*base, "config", leaf.name): getattr(queue, leaf.field) for leaf in QUEUE_CONFIG})
     for direction in DIRECTIONS:
         line: Impairment = getattr(settings, direction)
@@ -55,18 +56,21 @@ def with_values(settings: PortSettings, changes: Mapping[Leaf, Value]) -> PortSe
     (switch.device.traffic.check_value).
     """
     values = {**config_values(settings), **changes}
-    queues = []
-    for priority, queue in enumerate(settings.queues):
-        base = queue_base(priority)
-        queues.append(replace(queue, **{leaf.field: values[(*base, "config", leaf.name)] for leaf in QUEUE_CONFIG}))
-    lines = {
-        direction: Impairment(
-            **{leaf.field: values["impairments", direction, "config", leaf.name] for leaf in IMPAIRMENT_CONFIG}
-        )
+    queues = [
+        replace(queue, **_fields(values, (*queue_base(priority), "config"), QUEUE_CONFIG))
+        for priority, queue in enumerate(settings.queues)
+    ]
+    cables: dict[str, Any] = {
+        direction: Impairment(**_fields(values, ("impairments", direction, "config"), IMPAIRMENT_CONFIG))
         for direction in DIRECTIONS
     }
-    port = {leaf.field: values["output", "config", leaf.name] for leaf in OUTPUT_CONFIG}
-    return replace(settings, queues=tuple(queues), **port, **lines)
+    port = _fields(values, ("output", "config"), OUTPUT_CONFIG)
+    return replace(settings, queues=tuple(queues), **port, **cables)
+
+
+def _fields(values: Mapping[Leaf, Value], base: Leaf, leaves: Iterable[ConfigLeaf]) -> dict[str, Any]:
+    """What the leaves below `base` hold, by the field of the settings class that each of them stands for."""
+    return {leaf.field: values[base + (leaf.name,)] for leaf in leaves}  # noqa: RUF005 - mypy takes the star for 3.11's
 
 
 def restarted(changes: Collection[Leaf]) -> set[str]:
@@ -76,7 +80,9 @@ def restarted(changes: Collection[Leaf]) -> set[str]:
 
 def id_values(name: str) -> dict[Leaf, Value]:
     """List keys, which are leaves too."""
-    return {("interface-id",): name} | {(*queue_base(n), "name"): str(n) for n in range(PRIORITIES)}
+    out: dict[Leaf, Value] = {("interface-id",): name}
+    out.update({(*queue_base(n), "name"): str(n) for n in range(PRIORITIES)})
+    return out
 
 
 def all_values(name: str, settings: PortSettings) -> dict[Leaf, Value]:

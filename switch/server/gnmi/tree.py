@@ -132,7 +132,10 @@ class Selection:
 @lru_cache(maxsize=4096)
 def _split(part: str) -> tuple[str, str, str]:
     """(name, key, value) of a part of a leaf."""
-    name, key, value = _ELEM.fullmatch(part).groups("")  # type: ignore[union-attr]
+    found = _ELEM.fullmatch(part)
+    if found is None:
+        raise ValueError(f"{part!r} is no part of a leaf")
+    name, key, value = found.groups("")
     return name, key, value
 
 
@@ -221,7 +224,8 @@ def typed_value(value: Value, encoding: int) -> gnmi.TypedValue:
     return gnmi.TypedValue(json_ietf_val=json.dumps(str(value) if big else value).encode())
 
 
-def check_encoding(encoding: int) -> None:
+def check_encoding(encoding: gnmi.Encoding.ValueType) -> None:
+    """Raises GnmiError UNIMPLEMENTED for an encoding that is not served."""
     if encoding not in (gnmi.JSON, gnmi.PROTO, gnmi.JSON_IETF):
         name = gnmi.Encoding.Name(encoding) if encoding in gnmi.Encoding.values() else str(encoding)
         raise GnmiError(

@@ -18,21 +18,23 @@ _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 class RpcError(Exception):
     """Ends an RPC, or a stream, with this google.rpc code and text."""
 
-    def __init__(self, code: int, text: str) -> None:
+    def __init__(self, code: rpc_code.Code.ValueType, text: str) -> None:
         super().__init__(text)
         self.code = code
 
 
-def code_of(name: str) -> int:
+def code_of(name: str) -> rpc_code.Code.ValueType:
     """google.rpc code by the name of a gRPC status, as TableError carries it."""
     return rpc_code.Code.Value(name)
 
 
 def status_code(code: int) -> grpc.StatusCode:
+    """The gRPC status of a google.rpc code."""
     return _STATUS_CODES.get(code, grpc.StatusCode.UNKNOWN)
 
 
 async def abort(context: Any, error: RpcError) -> NoReturn:
+    """End a call with the code and text of `error`."""
     await context.abort(status_code(error.code), str(error))
     raise AssertionError("abort returned")
 

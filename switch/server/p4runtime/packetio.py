@@ -23,11 +23,11 @@ TypeBits = Mapping[str, int]
 def _header(p4info: p4i.P4Info, name: str, type_bits: TypeBits) -> list[MatchField]:
     for header in p4info.controller_packet_metadata:
         if header.preamble.name == name:
-            return [_field(p4info, one, type_bits) for one in header.metadata]
+            return [_field(one, type_bits) for one in header.metadata]
     return []
 
 
-def _field(p4info: p4i.P4Info, one: p4i.ControllerPacketMetadata.Metadata, type_bits: TypeBits) -> MatchField:
+def _field(one: p4i.ControllerPacketMetadata.Metadata, type_bits: TypeBits) -> MatchField:
     bits = type_bits.get(one.type_name.name, one.bitwidth)
     text = bits != one.bitwidth and not one.bitwidth
     return MatchField(one.id, one.name, bits, text=text)

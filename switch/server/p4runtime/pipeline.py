@@ -7,7 +7,7 @@ import hashlib
 import logging
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from finsy.proto import p4i, p4r, rpc_code
 
@@ -97,7 +97,8 @@ async def build_pipeline(compiler: Compiler, config: p4r.ForwardingPipelineConfi
     return Pipeline(config, program)
 
 
-_ARRAYS = ("counters", "meters", "registers")
+_ArrayKind = Literal["counters", "meters", "registers"]
+_ARRAYS: tuple[_ArrayKind, ...] = ("counters", "meters", "registers")
 """What a client's P4Info may leave out: no table refers to it, and the client cannot read it then. p4c itself leaves
 out some that the program does not use."""
 
@@ -134,8 +135,8 @@ def _without_unsent_arrays(sent: p4i.P4Info, compiled: p4i.P4Info) -> p4i.P4Info
             types, wanted = getattr(out.type_info, field.name), getattr(sent.type_info, field.name)
             for name in set(types) - set(wanted):
                 del types[name]
-        elif not sent.type_info.HasField(field.name):
-            out.type_info.ClearField(field.name)
+        elif field.name == "error" and not sent.type_info.HasField("error"):
+            out.type_info.ClearField("error")
     return out
 
 
@@ -192,7 +193,7 @@ def _list_difference(sent: Any, compiled: Any, name: str, message_type: Any) -> 
 
 def _identity(one: Any) -> int:
     """The id of an object or of a reference to one, or the id itself."""
-    return one.preamble.id if hasattr(one, "preamble") else getattr(one, "id", one)
+    return int(one.preamble.id if hasattr(one, "preamble") else getattr(one, "id", one))
 
 
 def _label(message: Any) -> str:

@@ -103,7 +103,7 @@ def _entries_there(device: P4Device, wanted: p4r.TableEntry) -> list[TableEntry]
     return found
 
 
-def _table_entries(contents: Contents, info: p4i.P4Info, wanted: p4r.TableEntry) -> Iterator[p4r.Entity]:
+def _table_entries(contents: Contents, _info: p4i.P4Info, wanted: p4r.TableEntry) -> Iterator[p4r.Entity]:
     device, timed = contents.device, wanted.HasField("time_since_last_hit")
     if timed and (wanted.table_id or wanted.is_default_action):
         tables = device.schema.tables
@@ -121,12 +121,12 @@ def _table_entries(contents: Contents, info: p4i.P4Info, wanted: p4r.TableEntry)
         yield p4r.Entity(table_entry=sent)
 
 
-def _members(contents: Contents, info: p4i.P4Info, wanted: p4r.ActionProfileMember) -> Iterator[p4r.Entity]:
+def _members(contents: Contents, _info: p4i.P4Info, wanted: p4r.ActionProfileMember) -> Iterator[p4r.Entity]:
     for member in contents.device.read_members(wanted.action_profile_id, wanted.member_id):
         yield p4r.Entity(action_profile_member=member_out(member))
 
 
-def _groups(contents: Contents, info: p4i.P4Info, wanted: p4r.ActionProfileGroup) -> Iterator[p4r.Entity]:
+def _groups(contents: Contents, _info: p4i.P4Info, wanted: p4r.ActionProfileGroup) -> Iterator[p4r.Entity]:
     for group in contents.device.read_groups(wanted.action_profile_id, wanted.group_id):
         yield p4r.Entity(action_profile_group=group_out(group))
 
@@ -153,7 +153,7 @@ def _check_direct(what: str, tables: set[int], table_id: int) -> None:
         raise RpcError(rpc_code.INVALID_ARGUMENT, f"table {table_id} has no direct {what} (have one: {has})")
 
 
-def _direct_counters(contents: Contents, info: p4i.P4Info, wanted: p4r.DirectCounterEntry) -> Iterator[p4r.Entity]:
+def _direct_counters(contents: Contents, _info: p4i.P4Info, wanted: p4r.DirectCounterEntry) -> Iterator[p4r.Entity]:
     counted = {table.id for table in contents.device.schema.tables.values() if table.direct_counter}
     _check_direct("counter", counted, wanted.table_entry.table_id)
     for entry in _entries_there(contents.device, wanted.table_entry):
@@ -173,16 +173,16 @@ def _registers(contents: Contents, info: p4i.P4Info, wanted: p4r.RegisterEntry) 
             yield p4r.Entity(register_entry=entry)
 
 
-def _digests(contents: Contents, info: p4i.P4Info, wanted: p4r.DigestEntry) -> Iterator[p4r.Entity]:
+def _digests(contents: Contents, _info: p4i.P4Info, wanted: p4r.DigestEntry) -> Iterator[p4r.Entity]:
     for entry in contents.digests.entries(wanted.digest_id):
         yield p4r.Entity(digest_entry=entry)
 
 
-def _replication(contents: Contents, info: p4i.P4Info, wanted: Any) -> Iterator[p4r.Entity]:
+def _replication(contents: Contents, _info: p4i.P4Info, wanted: Any) -> Iterator[p4r.Entity]:
     return read_replication(contents.device, wanted)
 
 
-def _value_sets(contents: Contents, info: p4i.P4Info, wanted: p4r.ValueSetEntry) -> Iterator[p4r.Entity]:
+def _value_sets(contents: Contents, _info: p4i.P4Info, wanted: p4r.ValueSetEntry) -> Iterator[p4r.Entity]:
     for number in [wanted.value_set_id] if wanted.value_set_id else list(contents.device.schema.value_sets):
         entry = p4r.ValueSetEntry(value_set_id=number)
         for member in contents.device.read_value_set(number).members:
@@ -206,7 +206,7 @@ def _meters(contents: Contents, info: p4i.P4Info, wanted: p4r.MeterEntry) -> Ite
             yield p4r.Entity(meter_entry=entry)
 
 
-def _direct_meters(contents: Contents, info: p4i.P4Info, wanted: p4r.DirectMeterEntry) -> Iterator[p4r.Entity]:
+def _direct_meters(contents: Contents, _info: p4i.P4Info, wanted: p4r.DirectMeterEntry) -> Iterator[p4r.Entity]:
     _no_counters(wanted)
     device = contents.device
     metered = device.schema.metered

@@ -9,6 +9,7 @@ same size; where the new one lacks them they end with the object they belong to.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from finsy.proto import p4r, rpc_code
@@ -44,9 +45,9 @@ def carry_over(old: Contents, new: Contents) -> None:
     _cells(old.device, new.device)
 
 
-def _do(what: str, step: object, *arguments: object) -> None:
+def _do(what: str, step: Callable[..., object], *arguments: object) -> None:
     try:
-        step(*arguments)  # type: ignore[operator]
+        step(*arguments)
     except (RpcError, TableError) as error:
         text = f"RECONCILE_AND_COMMIT: {what}{error} (VERIFY_AND_COMMIT begins without the old entries)"
         raise RpcError(rpc_code.INVALID_ARGUMENT, text) from None

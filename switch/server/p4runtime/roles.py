@@ -62,8 +62,8 @@ def entity_id(entity: p4r.Entity) -> int:
     """The P4Info id of the object that an entity belongs to; 0: there is none."""
     kind = entity.WhichOneof("entity")
     if kind in _DIRECT:
-        return getattr(entity, kind).table_entry.table_id
-    return getattr(getattr(entity, kind), _IDS[kind]) if kind in _IDS else 0
+        return int(getattr(entity, kind).table_entry.table_id)
+    return int(getattr(getattr(entity, kind), _IDS[kind])) if kind in _IDS else 0
 
 
 def scope_of(role: p4r.Role) -> RoleScope:

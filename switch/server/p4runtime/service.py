@@ -21,7 +21,7 @@ from finsy.proto import p4r, p4r_grpc, rpc_code
 from switch.device.entities import TableError
 from switch.device.loop import PortError
 from switch.server.chassis import Chassis, Registry
-from switch.server.grpc_server import BadRequest
+from switch.server.grpc_server import BadRequestError
 from switch.server.p4runtime.arbitration import UNSET, ArbitratedController, election_id_of
 from switch.server.p4runtime.errors import RpcError, abort, abort_batch
 from switch.server.p4runtime.packetio import packet_out_frame
@@ -77,7 +77,7 @@ class _Stream:
         if len(self._waiting) < NOTICES_WAITING_MAX:
             self.send(message)
 
-    def close(self, code: int, text: str) -> None:
+    def close(self, code: rpc_code.Code.ValueType, text: str) -> None:
         self._end = self._end or RpcError(code, text)
         self._wake.set()
 
@@ -134,7 +134,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             stream.close(rpc_code.OK, "")
         except RpcError as error:
             stream.close(error.code, str(error))
-        except BadRequest as error:
+        except BadRequestError as error:
             stream.close(rpc_code.INVALID_ARGUMENT, str(error))
         except asyncio.CancelledError:
             raise
@@ -158,8 +158,8 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
                 details = p4r.DigestListAckError(digest_list_ack=request.digest_ack)
                 _stream_error(stream, error, digest_list_ack=details)
         else:
-            error = RpcError(rpc_code.INVALID_ARGUMENT, f"stream message of kind {kind or 'none'}")
-            _stream_error(stream, error, other=p4r.StreamOtherError())
+            unknown = RpcError(rpc_code.INVALID_ARGUMENT, f"stream message of kind {kind or 'none'}")
+            _stream_error(stream, unknown, other=p4r.StreamOtherError())
 
     async def _arbitrate(self, stream: _Stream, message: p4r.MasterArbitrationUpdate) -> None:
         chassis = stream.chassis
@@ -305,7 +305,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         if any(errors):
             await abort_batch(context, errors, "entity")
 
-    async def Capabilities(self, request: p4r.CapabilitiesRequest, context: Any) -> p4r.CapabilitiesResponse:
+    async def Capabilities(self, _request: p4r.CapabilitiesRequest, _context: Any) -> p4r.CapabilitiesResponse:
         return p4r.CapabilitiesResponse(p4runtime_api_version=P4RUNTIME_VERSION)
 
     @staticmethod

@@ -33,10 +33,12 @@ def integer(value: bytes, what: str) -> int:
 
 
 def action_in(action: p4r.Action) -> ActionCall:
+    """An action call."""
     return ActionCall(action.action_id, tuple([(param.param_id, param.value) for param in action.params]))
 
 
 def action_out(action: ActionCall) -> p4r.Action:
+    """P4Runtime's message of an action call."""
     out = p4r.Action(action_id=action.action_id)
     for param_id, value in action.params:
         out.params.add(param_id=param_id, value=value)
@@ -81,6 +83,7 @@ def watch_in(place: p4r.ActionProfileAction | p4r.ActionProfileGroup.Member, wha
 
 
 def table_action_out(action: ActionOf) -> p4r.TableAction | None:
+    """P4Runtime's message of what an entry does; None: nothing."""
     match action:
         case ActionCall():
             return p4r.TableAction(action=action_out(action))
@@ -122,6 +125,7 @@ def match_in(field: p4r.FieldMatch) -> FieldMatch:
 
 
 def match_out(field: FieldMatch) -> p4r.FieldMatch:
+    """P4Runtime's message of a match field."""
     out = p4r.FieldMatch(field_id=field.field_id)
     if field.kind is Match.EXACT:
         out.exact.value = field.value
@@ -147,6 +151,7 @@ def counter_in(data: p4r.CounterData) -> CounterData:
 
 
 def counter_out(data: CounterData) -> p4r.CounterData:
+    """P4Runtime's message of a counter value."""
     signed = (1 << 63) - 1  # int64 on the wire
     return p4r.CounterData(packet_count=data.packets & signed, byte_count=data.bytes & signed)
 
@@ -159,6 +164,7 @@ def meter_in(config: p4r.MeterConfig) -> MeterConfig:
 
 
 def meter_out(config: MeterConfig) -> p4r.MeterConfig:
+    """P4Runtime's message of a meter's configuration."""
     return p4r.MeterConfig(cir=config.cir, cburst=config.cburst, pir=config.pir, pburst=config.pburst)
 
 
@@ -186,6 +192,7 @@ def table_key_in(entry: p4r.TableEntry) -> TableEntry:
 
 
 def table_entry_out(entry: TableEntry, *, with_counter: bool = False) -> p4r.TableEntry:
+    """P4Runtime's message of a table entry; `with_counter`: with what its direct counter has."""
     out = p4r.TableEntry(
         table_id=entry.table_id,
         priority=entry.priority,
@@ -205,11 +212,13 @@ def table_entry_out(entry: TableEntry, *, with_counter: bool = False) -> p4r.Tab
 
 
 def member_in(member: p4r.ActionProfileMember) -> ProfileMember:
+    """A member of an action profile."""
     action = action_in(member.action) if member.HasField("action") else None
     return ProfileMember(member.action_profile_id, member.member_id, action)
 
 
 def member_out(member: ProfileMember) -> p4r.ActionProfileMember:
+    """P4Runtime's message of a member."""
     out = p4r.ActionProfileMember(action_profile_id=member.profile_id, member_id=member.member_id)
     if member.action is not None:
         out.action.CopyFrom(action_out(member.action))
@@ -226,6 +235,7 @@ def group_in(group: p4r.ActionProfileGroup) -> Group:
 
 
 def group_out(group: Group) -> p4r.ActionProfileGroup:
+    """P4Runtime's message of a group."""
     out = p4r.ActionProfileGroup(action_profile_id=group.profile_id, group_id=group.group_id, max_size=group.max_size)
     for member in group.members:
         sent = out.members.add(member_id=member.member_id, weight=member.weight)

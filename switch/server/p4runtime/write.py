@@ -127,7 +127,7 @@ def prepare(contents: Contents, update: p4r.Update, scope: RoleScope) -> Do:
 _OPERATIONS = {INSERT: 0, MODIFY: 1, DELETE: 2}  # as switch.device.native numbers them
 
 
-def _table_entry(contents: Contents, kind: int, sent: p4r.TableEntry) -> Do:
+def _table_entry(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.TableEntry) -> Do:
     device = contents.device
     if kind == DELETE:
         return device.prepared(2, table_key_in(sent))
@@ -154,13 +154,13 @@ def _with_meter(device: P4Device, step: Do, entry: TableEntry, config: Any) -> N
         device.write_direct_meter(entry, config)
 
 
-def _member(contents: Contents, kind: int, sent: p4r.ActionProfileMember) -> Do:
+def _member(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.ActionProfileMember) -> Do:
     device = contents.device
     operations = {INSERT: device.insert_member, MODIFY: device.modify_member, DELETE: device.delete_member}
     return partial(operations[kind], member_in(sent))
 
 
-def _group(contents: Contents, kind: int, sent: p4r.ActionProfileGroup) -> Do:
+def _group(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.ActionProfileGroup) -> Do:
     device = contents.device
     operations = {INSERT: device.insert_group, MODIFY: device.modify_group, DELETE: device.delete_group}
     if kind == DELETE:
@@ -168,7 +168,7 @@ def _group(contents: Contents, kind: int, sent: p4r.ActionProfileGroup) -> Do:
     return partial(operations[kind], group_in(sent))
 
 
-def _only_modify(kind: int, what: str) -> None:
+def _only_modify(kind: p4r.Update.Type.ValueType, what: str) -> None:
     if kind != MODIFY:
         raise RpcError(rpc_code.INVALID_ARGUMENT, f"{what} are always there: only MODIFY them")
 
@@ -178,14 +178,14 @@ def _index(sent: Any) -> int | None:
     return sent.index.index if sent.HasField("index") else None
 
 
-def _counter(contents: Contents, kind: int, sent: p4r.CounterEntry) -> Do:
+def _counter(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.CounterEntry) -> Do:
     _only_modify(kind, "counter cells")
     if not sent.HasField("data"):
         return partial(contents.device.read_counter, sent.counter_id, _index(sent))  # checks, and changes nothing
     return partial(contents.device.write_counter, sent.counter_id, _index(sent), counter_in(sent.data))
 
 
-def _direct_counter(contents: Contents, kind: int, sent: p4r.DirectCounterEntry) -> Do:
+def _direct_counter(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.DirectCounterEntry) -> Do:
     _only_modify(kind, "direct counters")
     wanted, device = table_key_in(sent.table_entry), contents.device
     data = counter_in(sent.data) if sent.HasField("data") else None
@@ -200,14 +200,14 @@ def _direct_counter(contents: Contents, kind: int, sent: p4r.DirectCounterEntry)
     return write
 
 
-def _register(contents: Contents, kind: int, sent: p4r.RegisterEntry) -> Do:
+def _register(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.RegisterEntry) -> Do:
     _only_modify(kind, "register cells")
     info, type_bits = contents.pipeline.program.p4info, contents.device.schema.type_bits
     value = register_in(info, type_bits, sent.register_id, sent.data)
     return partial(contents.device.write_register, sent.register_id, _index(sent), value)
 
 
-def _digest(contents: Contents, kind: int, sent: p4r.DigestEntry) -> Do:
+def _digest(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.DigestEntry) -> Do:
     digests, device = contents.digests, contents.device
     operations = {INSERT: digests.insert, MODIFY: digests.modify, DELETE: digests.delete}
 
@@ -219,7 +219,7 @@ def _digest(contents: Contents, kind: int, sent: p4r.DigestEntry) -> Do:
     return write
 
 
-def _replication(contents: Contents, kind: int, sent: p4r.PacketReplicationEngineEntry) -> Do:
+def _replication(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.PacketReplicationEngineEntry) -> Do:
     device = contents.device
     operations = {
         INSERT: device.insert_replication,
@@ -229,7 +229,7 @@ def _replication(contents: Contents, kind: int, sent: p4r.PacketReplicationEngin
     return partial(operations[kind], replication_in(sent, key_only=kind == DELETE))
 
 
-def _value_set(contents: Contents, kind: int, sent: p4r.ValueSetEntry) -> Do:
+def _value_set(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.ValueSetEntry) -> Do:
     _only_modify(kind, "value sets")
     members = tuple(tuple(match_in(field) for field in one.match) for one in sent.members)
     return partial(contents.device.write_value_set, ValueSetMembers(sent.value_set_id, members))
@@ -240,21 +240,21 @@ def _no_counters(sent: Any) -> None:
         raise RpcError(rpc_code.UNIMPLEMENTED, "counter_data: meters do not count here")
 
 
-def _meter(contents: Contents, kind: int, sent: p4r.MeterEntry) -> Do:
+def _meter(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.MeterEntry) -> Do:
     _only_modify(kind, "meter cells")
     _no_counters(sent)
     config = meter_in(sent.config) if sent.HasField("config") else None
     return partial(contents.device.write_meter, sent.meter_id, _index(sent), config)
 
 
-def _direct_meter(contents: Contents, kind: int, sent: p4r.DirectMeterEntry) -> Do:
+def _direct_meter(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.DirectMeterEntry) -> Do:
     _only_modify(kind, "direct meters")
     _no_counters(sent)
     config = meter_in(sent.config) if sent.HasField("config") else None
     return partial(contents.device.write_direct_meter, table_key_in(sent.table_entry), config)
 
 
-_HANDLERS: dict[str, Callable[[Contents, int, Any], Do]] = {
+_HANDLERS: dict[str, Callable[[Contents, p4r.Update.Type.ValueType, Any], Do]] = {
     "table_entry": _table_entry,
     "action_profile_member": _member,
     "action_profile_group": _group,

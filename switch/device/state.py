@@ -5,7 +5,6 @@ errors.
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -15,24 +14,30 @@ from switch.device.native_device import NativeDevice
 from switch.device.schema import Schema
 
 
-class DeviceBase:
-    """The C device and what is loaded."""
+class DeviceState:
+    """The C device, its lock, the schema of its program, and the transaction that is open on it."""
 
     def __init__(self, device: NativeDevice) -> None:
         self.name = device.name
         self._native = device
-        self._lib: ctypes.CDLL = device.lib
-        self._lock: threading.RLock = device.lock
-        self._schema: Schema | None = None
+        self.lib: ctypes.CDLL = device.lib
+        self.lock = device.lock
+        """Held by every operation on the device that is not one call of the runtime."""
+        self.loaded: Schema | None = None
+        """Schema of the program; None: there is no program."""
         self._undo: list[Callable[[], object]] | None = None
         """In a transaction: what takes back what was done, oldest first."""
 
     @property
     def schema(self) -> Schema:
         """Tables, actions, profiles of the loaded program by id. Raises TableError FAILED_PRECONDITION."""
-        if self._schema is None:
+        if self.loaded is None:
             raise TableError("FAILED_PRECONDITION", f"{self.name}: no program is loaded")
-        return self._schema
+        return self.loaded
+
+    def require_program(self) -> None:
+        """Raises TableError FAILED_PRECONDITION when no program is loaded."""
+        _ = self.schema
 
     @property
     def handle(self) -> int:
@@ -42,12 +47,12 @@ class DeviceBase:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Packets wait until the end of the block: what is changed in it, they see all of it or nothing."""
-        with self._lock:
-            self._lib.rt_device_hold(self.handle)
+        with self.lock:
+            self.lib.rt_device_hold(self.handle)
             try:
                 yield
             finally:
-                self._lib.rt_device_release(self.handle)
+                self.lib.rt_device_release(self.handle)
 
     @contextmanager
     def transaction(self) -> Iterator[list[Callable[[], object]]]:
@@ -56,8 +61,9 @@ class DeviceBase:
 
         Not to be nested. Packets see every step; in `held` they see the first and the last state only.
         """
-        with self._lock:
-            self._undo = undo = []
+        with self.lock:
+            undo: list[Callable[[], object]] = []
+            self._undo = undo
             try:
                 yield undo
             except BaseException:
@@ -67,6 +73,11 @@ class DeviceBase:
                 raise
             finally:
                 self._undo = None
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether somebody may take back what is done now."""
+        return self._undo is not None
 
     def on_undo(self, step: Callable[[], object]) -> None:
         """Something was done that `step` takes back."""
@@ -94,6 +105,7 @@ def check(error: int, where: str, what: str, room: str) -> None:
 
 
 def uint32(value: int, what: str) -> int:
+    """`value`, if it is an id. Raises TableError INVALID_ARGUMENT when it is not in 1..2**32-1."""
     if not 0 < value < 1 << 32:
         raise TableError("INVALID_ARGUMENT", f"{what} {value} is not in 1..{(1 << 32) - 1}")
     return value
