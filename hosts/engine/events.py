@@ -44,7 +44,7 @@ class Completion:
 
 @dataclass(slots=True)
 class EvChanged:
-    """An EV went to ASSUMED_BAD or DENIED, or came back to GOOD. (GOOD <-> SKIP is not told, §7.)"""
+    """An EV went to ASSUMED_BAD or DENIED, or came back to GOOD. No event tells GOOD <-> SKIP (§7)."""
 
     qpn: int
     peer: str

@@ -42,6 +42,8 @@ from hosts.engine.wire.psn import PSN_MASK
 
 
 class EngineQpState(Enum):
+    """States of a queue pair, those of §10.1 that the engine tells apart."""
+
     INIT = "init"
     """Made, knows nothing of its peer."""
     RTS = "rts"
@@ -128,8 +130,8 @@ class EngineQueuePair:
     transport = "mrc"
 
     def __init__(
-        self, qpn: int, psn: int, planes: int, config: Config, memory: WritableMemory, peers: PeerTable, events: list[Event],
-        rng: Random,
+        self, qpn: int, psn: int, planes: int, config: Config, memory: WritableMemory, peers: PeerTable,
+        events: list[Event], rng: Random,
     ) -> None:  # fmt: skip
         self.qpn = qpn
         self.first_psn = psn
@@ -359,7 +361,7 @@ class EngineQueuePair:
         return 0 if self.connected is None else self.connected.responder.held_packets
 
     def scheduler_state(self) -> str:
-        """ "idle", "active", "ready" or "pending", by the table of §5.15; `scheduler_names` says whose words."""
+        """One of "idle", "active", "ready", "pending", by the table of §5.15; `scheduler_names` says whose words."""
         if self.connected is None or self.state is not EngineQpState.RTS:
             return "idle"
         requestor = self.connected.requestor

@@ -268,7 +268,7 @@ class Requestor:
 
     # ---- acknowledgments --------------------------------------------------------------------------------
 
-    def on_sack(self, sack: Sack, now: float) -> None:
+    def on_sack(self, sack: Sack, now: float) -> None:  # noqa: C901 - the facts of one SACK, each from those before
         """§5.7. Raises nothing; feedback about PSNs never sent is counted and ignored.
 
         Where cc_type is not NSCC's, the part that is reliability's counts alone: no bytes, no penalty, no mirrored

@@ -1,4 +1,4 @@
-"""The packets of the RoCEv2 RC baseline as records, one class per kind. [IBTA]
+"""The packets of the RoCEv2 RC baseline as records, one class per kind [IBTA].
 
 Three kinds are all RDMA Write needs: the write, the acknowledgment (ACK or NAK), and the congestion notification
 of DCQCN. They begin with the same five fields as MRC's (packets.py), so that NICs and fabrics carry either; `ev` is the

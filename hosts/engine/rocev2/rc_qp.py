@@ -50,8 +50,8 @@ class RcQueuePair(EngineQueuePair):
     counters: RcCounters
 
     def __init__(
-        self, qpn: int, psn: int, planes: int, config: Config, settings: RcConfig, memory: WritableMemory, peers: PeerTable,
-        events: list[Event], rng: Random,
+        self, qpn: int, psn: int, planes: int, config: Config, settings: RcConfig, memory: WritableMemory,
+        peers: PeerTable, events: list[Event], rng: Random,
     ) -> None:  # fmt: skip
         super().__init__(qpn, psn, planes, config, memory, peers, events, rng)
         self.counters = RcCounters(plane_packets=[0] * planes, plane_bytes=[0] * planes)

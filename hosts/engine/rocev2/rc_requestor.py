@@ -1,4 +1,4 @@
-"""Requestor half of a RoCEv2 RC queue pair: one path, in order, Go-Back-N. [IBTA]
+"""Requestor half of a RoCEv2 RC queue pair: one path, in order, Go-Back-N [IBTA].
 
 A sequence NAK acknowledges everything before its PSN and names where to begin again; without one (the tail was lost, or
 the retransmission, or the NAK) the timer does. Both send everything from there on again. Each return without progress

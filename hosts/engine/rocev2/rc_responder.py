@@ -1,4 +1,4 @@
-"""Responder half of a RoCEv2 RC queue pair: takes the next PSN and nothing else. [IBTA]
+"""Responder half of a RoCEv2 RC queue pair: takes the next PSN and nothing else [IBTA].
 
 A packet ahead of its turn is dropped and answered once with a sequence NAK; the next one follows only after the missing
 packet came. Answers are owed, not queued: whatever came in since the last transmit() is acknowledged by one ACK.

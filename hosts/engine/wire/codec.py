@@ -251,14 +251,14 @@ class Codec:
 
     # ---- decode -----------------------------------------------------------------------------------------
 
-    def decode(
+    def decode(  # noqa: C901 - the checks of one packet, in the order of its bytes
         self, packet: bytes | memoryview, plane: int = 0, outer_traffic_class: int | None = None,
         outer_label: int | None = None,
     ) -> Packet | RcPacket:  # fmt: skip
         """The record in an inner packet (IP header first). Raises WireError, and only that.
 
         `outer_traffic_class`: of the outer header where there was one; its DSCP wins and CE counts in either (§1.2).
-        `outer_label`: its flow label, which only a Dialect reads.
+        `outer_label`: its flow label, which only a class WireVariants reads.
         A write's payload is a view into `packet`: use it before the buffer is used again.
         """
         if len(packet) < 1:
