@@ -10,7 +10,7 @@ from tests.test_imports import ROOT
 
 
 def matrix(tmp_path, version: str) -> subprocess.CompletedProcess[str]:
-    """A run with no pyenv and a PATH whose `pythonVERSION` is this interpreter."""
+    """A run with no pyenv and a PATH where one name of an interpreter is this one."""
     bare = tmp_path / "bin"
     bare.mkdir()
     (bare / f"python{version}").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')

@@ -50,10 +50,10 @@ OTHERS = {
 }  # fmt: skip
 """What examples call the user's own files, and files of other projects."""
 OTHER_NAMES = re.compile(
-    r"ibv_\w+|mrc_ctl\w*|mrc_\w+_(device|port|qp|cq|context|hint)|bad_wr|bonding_masters|__sk_buff"
+    r"ibv?_\w+|mrc_ctl\w*|mrc_\w+_(device|port|qp|cq|context|hint)|bad_wr|bonding_masters|__sk_buff"
     r"|P4C_16_INCLUDE_PATH|ignore_ipv6_zero_checksum|\w+NNN"
 )
-"""Names in texts that are those of libibverbs, `mrc.h`, the kernel, p4c and Wireshark, and a placeholder."""
+"""Names in texts that are those of libibverbs, perftest, `mrc.h`, the kernel, p4c and Wireshark, and a placeholder."""
 
 
 @cache
