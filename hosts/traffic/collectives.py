@@ -46,7 +46,7 @@ class Send:
 
 
 def source(kind: str, seed: int, iteration: int, rank: int, elements: int) -> np.ndarray:
-    """What `rank` puts in: any rank can compute any other's, which is how results are checked."""
+    """Input of `rank`: any rank can compute any other's, which is how results are checked."""
     key = [seed & 0xFFFFFFFF, iteration, rank, sum(kind.encode())]
     return np.random.Generator(np.random.PCG64(key)).integers(0, VALUES, elements, dtype=ELEMENT)
 
