@@ -51,7 +51,7 @@ ROUNDS = 64
 PATIENCE = 4
 """Turns in which receiving never came to an end, after which timers are looked at all the same."""
 RETRY_S = 0.001
-"""How soon to try again when the kernel took no more frames."""
+"""Delay of the next attempt when the kernel took no more frames."""
 
 log = logging.getLogger("hosts.agent")
 

@@ -98,7 +98,7 @@ class Connections:
         """Call `apply_denylist` after a change."""
         self._health = PathHealth(plan, host)
         self._on_probe: dict[int, Callable[[EvProbeResult], None]] = {}
-        """Who waits for the result of an EV probe, by request id."""
+        """Receiver of the result of an EV probe, by request id."""
 
     def __iter__(self) -> Iterator[Connection]:
         return iter(self._by_qpn.values())

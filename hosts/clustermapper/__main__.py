@@ -65,11 +65,11 @@ class StartError(Exception):
 
 
 class MapperStatusRequest(Request, tag="status"):
-    """How are you?"""
+    """Status of the Clustermapper."""
 
 
 class TargetsRequest(Request, tag="targets"):
-    """How is every target?"""
+    """State of every target."""
 
 
 class ProbeAllRequest(Request, tag="probe_all"):
@@ -275,7 +275,7 @@ class Mapper:
 
     @rpc(MapperStatusRequest)
     def status(self, _request: MapperStatusRequest, _call: RpcCall) -> Message:
-        """How it does: targets by state, rounds, lateness, CPU."""
+        """Status: targets by state, rounds, lateness, CPU."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         cpu_s, up_s = usage.ru_utime + usage.ru_stime, time.monotonic() - self.started_at
         prober = self.prober

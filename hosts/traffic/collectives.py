@@ -126,7 +126,7 @@ class _Ring(Rank):
 
     @property
     def _turn(self) -> int:
-        """Where the data of this iteration begin."""
+        """Start of the data of this iteration."""
         return 0
 
     def _chunk(self, number: int) -> slice:
@@ -257,7 +257,7 @@ class _Mailbox(Rank):
 
     @property
     def _turn(self) -> int:
-        """Where the inbox of this iteration begins."""
+        """Start of the inbox of this iteration."""
         return self.iteration % 2 * self.elements
 
     def _arrived(self, peer: int, _step: int) -> list[Send]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hosts.agent.connections import Connection
 
 DRAIN_S = 2.0
-"""How long writes posted and not completed are waited for when a measurement has ended."""
+"""Longest wait for posted writes to complete after the end of a measurement."""
 DEPTH_BYTES = 16 << 20
 """Bound of the default depth: a flow has at most this many bytes posted."""
 TOLD = ("retransmitted", "lost", "timeouts", "trimmed", "trimmed_lasthop", "marked", "bytes_received")
@@ -61,7 +61,7 @@ class LoadFlow:
     posted: int = 0
     completed: int = 0
     posted_at: deque[float] = field(default_factory=deque)
-    """When the writes that have not completed were posted, oldest first."""
+    """Times of posting of the writes that have not completed, oldest first."""
 
 
 class WriteLoad:
@@ -90,7 +90,7 @@ class WriteLoad:
         """Writes that have not completed are not waited for."""
         self.failure: str | None = None
         self.started_at: float | None = None
-        """When the measurement began; None during warm-up. Seconds, as all times here."""
+        """Start of the measurement; None during warm-up. Seconds, as all times here."""
         self.ended_at = 0.0
         self.writes = 0
         """Measured so far; `bytes` their payload."""
@@ -111,7 +111,7 @@ class WriteLoad:
 
     @property
     def stop_at(self) -> float | None:
-        """When a measurement by time ends; None as long as that is unknown."""
+        """End of a measurement by time; None as long as it is unknown."""
         duration = self.shape.duration_s
         return None if duration is None or self.started_at is None else self.started_at + duration
 

@@ -244,7 +244,7 @@ class P4Device:
 
     @property
     def next_ns(self) -> int | None:
-        """When `advance` has something to do next; None: nothing waits."""
+        """Time of the next work of `advance`; None: nothing waits."""
         due: int = self._lib.rt_device_due(self.handle)
         return None if due == native.NEVER else due
 
@@ -313,7 +313,7 @@ class P4Device:
 
     @property
     def digests_waiting(self) -> int:
-        """How many digests() would give."""
+        """Number of digests that digests() would return."""
         return int(self._lib.rt_digests_waiting(self.handle))
 
     @property

@@ -195,7 +195,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class MulticastGroup:
-    """Where the packets of mcast_grp `group_id` go."""
+    """Destinations of the packets of mcast_grp `group_id`."""
 
     group_id: int
     replicas: tuple[Replica, ...] = ()
@@ -205,7 +205,7 @@ class MulticastGroup:
 
 @dataclass(frozen=True, slots=True)
 class CloneSession:
-    """Where clones go. `group_id`: a multicast group as well; 0: none. `length`: longest clone, bytes; 0: any."""
+    """Targets of clones. `group_id`: a multicast group as well; 0: none. `length`: longest clone, bytes; 0: any."""
 
     session_id: int
     replicas: tuple[Replica, ...] = ()

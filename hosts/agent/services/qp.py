@@ -35,7 +35,7 @@ class ConnectQpRequest(Request, tag="connect_qp"):
 
 
 class QpStateRequest(Request, tag="qp_state"):
-    """How is it?"""
+    """Status of a QP."""
 
     qpn: Number
 

@@ -110,7 +110,7 @@ class FlowStopRequest(Request, tag="flow_stop"):
 
 
 class FlowReadRequest(Request, tag="flow_read"):
-    """How far is everything?"""
+    """Progress of all traffic of the client."""
 
 
 class RankOpenRequest(Request, tag="rank_open"):

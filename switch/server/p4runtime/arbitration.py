@@ -1,4 +1,4 @@
-"""Who may write: P4Runtime client arbitration of one device (P4Runtime §5), without gRPC.
+"""P4Runtime client arbitration of one device (P4Runtime §5): which clients may write. Without gRPC.
 
 Controllers hold election ids, per role: the empty name is the default role, switch/server/p4runtime/roles.py says what
 a role may do. The primary is the one whose id is at least as high as any id ever seen in that role; when it leaves

@@ -113,7 +113,7 @@ _OF_NO_EFFECT = (
 
 
 def first_difference(sent: p4i.P4Info, compiled: p4i.P4Info) -> str | None:
-    """Where two P4Infos differ first in what entries depend on, in words; None when they do not."""
+    """First difference of two P4Infos that entries depend on, in words; None: no such difference."""
     if sent == compiled:
         return None
     return _difference(sent, _without_unsent_arrays(sent, compiled), "")
