@@ -88,7 +88,7 @@ def compile_command(source: Path, folder: Path) -> list[str]:
 
 @dataclass
 class P4cProgram:
-    """A program as p4c compiled it: what StfRun needs, and the configuration for the switch."""
+    """A program compiled by p4c: the attributes that StfRun uses, and the configuration for the switch."""
 
     name: str
     p4info: p4i.P4Info
@@ -343,7 +343,7 @@ class RemoteDevice:
     def inject(self, port: int, frame: bytes, _now_ns: int) -> None:
         """The packet goes in, and all that becomes of it comes out, before this returns. Raises GoneError."""
         if not frame:
-            return  # BMv2 takes no notice of them either
+            return  # BMv2 ignores them, too
         request = self._packet(device_id=self.device_id, port=port, packet=frame)
         try:
             for one in self._exchange(iter([request]), timeout=PACKET_S):
@@ -476,7 +476,7 @@ def listens(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """TCP ports of loopback that nobody listens on at this moment."""
+    """TCP ports of loopback without a listener at this moment."""
     socks = [socket.socket() for _ in range(count)]
     for sock in socks:
         sock.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""Two processes in network namespaces of their own, joined by veth pairs: what benches without a fabric run on.
+"""Two processes in network namespaces of their own, joined by veth pairs, for benches without a fabric.
 
 The namespaces live as long as their processes (`unshare -n`), so nothing is left behind however a bench ends. A child
 is a module run with `python -m`; it says `ready` when it may be joined, and each answer is one line of JSON.

@@ -39,7 +39,7 @@ EDGE = 0.05
 
 
 class _Cable(Encapsulation):
-    """Addressed to the peer's own uSID: what arrives after all switches have shifted theirs out."""
+    """Addressed to the peer's own uSID, as frames arrive after all switches have shifted theirs out."""
 
     __slots__ = ("_own",)
 
@@ -88,7 +88,7 @@ class _Host(Agent):
             self.goal = math.inf
             self.reached.set()
             return 0.0
-        # What completed in there makes room for the next write; nothing else would wake the loop for it.
+        # A completion in there makes room for the next write; nothing else would wake the loop for it.
         return 0.0 if qp is not None and qp.outstanding() < OUTSTANDING else due
 
     async def until(self, goal: float) -> None:
@@ -115,7 +115,7 @@ def _child(name: str, arguments: argparse.Namespace) -> None:
             for plane in agent.nic.ports:
                 agent.nic.add_route(plane, peer.name, _Cable(here, peer, plane))
             await _run(agent, peer.name, arguments)
-            # The peer still wants its answers; the parent closes our standard input when it has them.
+            # The peer still waits for its answers; the parent closes our standard input when it has them.
             asyncio.get_running_loop().add_reader(sys.stdin, stop.set)
             await stop.wait()
         finally:

@@ -1,4 +1,4 @@
-"""`mrc bench mrc`: what an MRC data packet costs at requestor and responder, beside what AF_PACKET costs from Python.
+"""`mrc bench mrc`: cost of an MRC data packet at requestor and responder, beside that of AF_PACKET from Python.
 
 Three measurements in one run, one after the other, on this machine:
 

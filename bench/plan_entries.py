@@ -1,4 +1,4 @@
-"""A switch of a plan in memory with all entries that the controller would write: what benches of the switch run."""
+"""A switch of a plan in memory with all entries that the controller would write, for benches of the switch."""
 
 from __future__ import annotations
 

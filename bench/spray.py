@@ -35,7 +35,7 @@ ETHERTYPE_IPV6 = 0x86DD
 BUFFER_BYTES = 16 << 20
 SO_RCVBUFFORCE = 33
 _HEAD = struct.Struct("!6s6sH IHBB16s16s HHHH Qd")
-"""Ethernet, IPv6, UDP (checksum 0: nobody here asks for it), number, time of sending."""
+"""Ethernet, IPv6, UDP (checksum 0: not checked here), number, time of sending."""
 
 
 @dataclass(slots=True)

@@ -19,12 +19,11 @@ import http.client
 import json
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from ipc.framing import JsonlError, JsonlPeerError, JsonlTimeoutError, LineBuffer, Message
+from ipc.framing import EventReader, JsonlError, JsonlPeerError, JsonlTimeoutError, LineBuffer, Message
 from ipc.rundir import RunFiles
 
 OPERATIONS = {
@@ -139,11 +138,8 @@ class Northbound:
         return answer
 
 
-class EventStream:
-    """Stream of events: an iterator that ends when the controller goes, and a context manager that closes it.
-
-    Asked with HTTP/1.0, so that the events follow each other with no chunk headers between.
-    """
+class EventStream(EventReader):
+    """Event stream of the controller, over HTTP/1.0: the events follow each other with no chunk headers between."""
 
     def __init__(self, url: str, query: str, timeout_s: float, name: str) -> None:
         self._name = name
@@ -160,7 +156,6 @@ class EventStream:
             raise
 
     def get(self, timeout_s: float | None = None) -> Message | None:
-        """The next event; None when none came in time. Raises JsonlError when the stream has ended."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             while self._pending:
@@ -178,28 +173,11 @@ class EventStream:
         """For `select`. Call `get(0)` until it returns None after each wake-up: events arrive in batches."""
         return self._socket.fileno()
 
-    def __iter__(self) -> Iterator[Message]:
-        return self
-
-    def __next__(self) -> Message:
-        try:
-            event = self.get()
-        except JsonlError:
-            raise StopIteration from None
-        assert event is not None
-        return event
-
     def close(self) -> None:
         """End the stream, also under a thread that waits in `get`. Idempotent."""
         with contextlib.suppress(OSError):  # the other side has closed already
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-
-    def __enter__(self) -> EventStream:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def _take_head(self, deadline: float) -> None:
         head = b""

@@ -10,8 +10,10 @@ import logging
 import os
 import socket
 import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 MAX_LINE_BYTES = 4 << 20
 """Longest line either side takes, newline included. A table dump of a 64-switch fabric is about 1 MiB."""
@@ -24,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class JsonlError(Exception):
-    """The request could not be carried: nobody listens, the connection broke, no answer in time, a bad line.
+    """The request could not be carried: no listener, the connection broke, no answer in time, a bad line.
 
     A handler raises it to refuse a request; its text becomes the answer's `error`.
     """
@@ -40,6 +42,38 @@ class JsonlPeerError(JsonlError):
 
 class JsonlTimeoutError(JsonlError):
     """No answer within the time given. The request may still be carried out."""
+
+
+class EventReader(ABC):
+    """Stream of events: an iterator that ends when the server goes, and a context manager that closes it."""
+
+    @abstractmethod
+    def get(self, timeout_s: float | None = None) -> Message | None:
+        """The next event; None when no event came in time. Raises JsonlError when the stream has ended."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the stream, also under a thread that waits in `get`. Idempotent."""
+
+    def __iter__(self) -> Iterator[Message]:
+        return self
+
+    def __next__(self) -> Message:
+        try:
+            event = self.get()
+        except JsonlError:
+            raise StopIteration from None
+        assert event is not None
+        return event
+
+    def __enter__(self: _Reader) -> _Reader:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+_Reader = TypeVar("_Reader", bound=EventReader)
 
 
 class LineBuffer:

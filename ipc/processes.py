@@ -159,7 +159,7 @@ class Processes:
     ) -> None:
         """Wait until the probe of every named child has returned True.
 
-        It is asked every 20 ms, less often when answering takes long: asking shall not slow down who is getting ready.
+        It is polled every 20 ms, less often when a poll takes long: polling must not slow down the start.
         Raises ProcessError when one dies (how, and the tail of its log), or is not ready in `timeout_s`.
         """
         deadline = time.monotonic() + timeout_s

@@ -21,7 +21,7 @@ from msgspec import Meta
 from ipc.framing import Message
 
 UNFIT = (msgspec.ValidationError, UnicodeEncodeError)
-"""What msgspec raises: the second for half of a surrogate pair, which JSON can carry and UTF-8 cannot."""
+"""Exceptions of msgspec: the second for half of a surrogate pair, which JSON can carry and UTF-8 cannot."""
 U64_MAX = (1 << 64) - 1
 """msgspec's own bounds end at 2**63 - 1."""
 
@@ -96,7 +96,7 @@ def _range_text(name: str, value: float, low: float | None, high: float | None) 
 
 
 def _refusal(kind: type[msgspec.Struct], given: Message, where: str) -> str | None:
-    """What is wrong with `given`, in our words."""
+    """Reason why `given` is not a `kind`, in our words; None: no reason found."""
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     for name in given:
         if name not in fields:

@@ -25,13 +25,14 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from ipc.framing import (
     MAX_LINE_BYTES,
     SOCKET_PATH_MAX,
+    EventReader,
     JsonlError,
     JsonlPeerError,
     JsonlTimeoutError,
@@ -95,11 +96,11 @@ class ServerConnection:
         self.send_line = send
         self.watching = False
         self.events: frozenset[str] | None = None
-        """Events a watcher asked for; None = all."""
+        """Names of the events that a watcher subscribed to; None = all."""
         self._on_close: list[Callable[[], None]] = []
 
     def watch(self, request: Message) -> None:
-        """The client asked to watch. Raises JsonlError when `events` is no list of names."""
+        """Subscribe the client to events. Raises JsonlError when `events` is no list of names."""
         names = request.get("events")
         if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             raise JsonlError(f"events = {names!r}: must be a list of event names, or left out for all events")
@@ -136,7 +137,7 @@ class RpcCall:
 
     @property
     def op(self) -> str:
-        """The operation asked for."""
+        """The requested operation."""
         return str(self._request["op"])
 
     def answer(self, fields: Message) -> None:
@@ -207,7 +208,7 @@ class RpcServer:
         for task in self._awaited:
             task.cancel()
         await asyncio.gather(*self._awaited, return_exceptions=True)
-        await asyncio.sleep(0)  # for connections to be told that they are closed
+        await asyncio.sleep(0)  # lets connections learn that they are closed
         remove_own(self.path, self._inode)
 
     def serve_line(self, connection: ServerConnection, line: bytes) -> None:
@@ -320,7 +321,7 @@ class RpcClient(asyncio.Protocol):
 
     @classmethod
     async def connect(cls, path: Path | str, *, name: str | None = None, peer: str = "it", hint: str = "") -> RpcClient:
-        """A connection to the server on `path`; `name` goes before errors. Raises OSError when nobody listens."""
+        """A connection to the server on `path`; `name` goes before errors. Raises OSError without a listener."""
         made = cls(name or Path(path).stem, peer, hint)
         await asyncio.get_running_loop().create_unix_connection(lambda: made, str(path))
         return made
@@ -402,7 +403,7 @@ class RpcClient(asyncio.Protocol):
 
 
 def _fail(future: asyncio.Future[Message], error: JsonlError) -> None:
-    """Fail a call, whose caller may have given up on it: asyncio is not to log that nobody asked for the error."""
+    """Fail a call, whose caller may have given up on it: asyncio must not log the error as never retrieved."""
     future.set_exception(error)
     future.exception()
 
@@ -486,7 +487,7 @@ class JsonlClient:
 
     @staticmethod
     def _is_gone(connected: socket.socket) -> bool:
-        """The server has closed: nothing was asked of it yet, so asking its successor is safe."""
+        """The server has closed: it got no request yet, so a request to its successor is safe."""
         connected.setblocking(False)  # MSG_DONTWAIT alone is not enough: Python waits for a socket with a timeout
         try:
             return connected.recv(1, socket.MSG_PEEK) == b""
@@ -519,14 +520,13 @@ class JsonlClient:
         return self._pending.pop(0)
 
 
-class Watch:
-    """Stream of events: an iterator that ends when the server goes, and a context manager that closes it."""
+class Watch(EventReader):
+    """Event stream over a client's connection."""
 
     def __init__(self, client: JsonlClient) -> None:
         self._client = client
 
     def get(self, timeout_s: float | None = None) -> Message | None:
-        """The next event; None when none came in time. Raises JsonlError when the stream has ended."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
             return decode(self._client._line(deadline))
@@ -539,17 +539,6 @@ class Watch:
         """For `select`. Call `get(0)` until it returns None after each wake-up: lines arrive in batches."""
         return -1 if self._client._socket is None else self._client._socket.fileno()
 
-    def __iter__(self) -> Iterator[Message]:
-        return self
-
-    def __next__(self) -> Message:
-        try:
-            event = self.get()
-        except JsonlError:
-            raise StopIteration from None
-        assert event is not None
-        return event
-
     def close(self) -> None:
         """End the stream, also under a thread that waits in `get`. Idempotent."""
         if self._client._socket is not None and self._client._socket.fileno() >= 0:
@@ -559,12 +548,6 @@ class Watch:
                 if error.errno != errno.ENOTCONN:
                     raise
         self._client.close()
-
-    def __enter__(self) -> Watch:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 def _left(deadline: float) -> float:

@@ -77,7 +77,7 @@ class RpcTable:
 
     @property
     def ops(self) -> list[str]:
-        """What can be asked, in alphabetical order."""
+        """Names of the operations, in alphabetical order."""
         return sorted(self._methods)
 
     def register(self, service: object) -> None:
@@ -112,6 +112,6 @@ class RpcTable:
         return str(error) if known else self.report_bug(f"op {call.op}", error)
 
     def report_bug(self, what: str, error: BaseException) -> str:
-        """Log an exception that should not have happened; the text for whoever asked."""
+        """Log an exception that should not have happened; returns the text for the client."""
         log.error("%s failed", what, exc_info=error)
         return f"internal error in {what}: {type(error).__name__}: {error} (traceback in {self._log_file})"

@@ -58,7 +58,7 @@ class RunState:
 
     token: str = field(default_factory=lambda: secrets.token_hex(16))
     group: int = field(default_factory=lambda: 0x4000_0000 + secrets.randbits(29))
-    """Interface group of the run: a random number above 2**30, where nobody numbers groups by hand."""
+    """Interface group of the run: a random number above 2**30, beyond groups numbered by hand."""
     front_pid: int = field(default_factory=os.getpid)
     command: str = field(default_factory=lambda: procfs.command(os.getpid()))
     interfaces: list[str] = field(default_factory=list)

@@ -81,14 +81,6 @@ def show_seconds(value: float) -> str:
     return "0 s" if value == 0 else f"{value / 1e-9:.3g} ns"
 
 
-def show_size(value: int) -> str:
-    """`64 KiB`, and bytes as they are when no unit divides them."""
-    for name, unit in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if value >= unit and value % unit == 0:
-            return f"{value // unit} {name}"
-    return f"{value} B"
-
-
 def bits(rate: float) -> str:
     """`37.2 Mb/s`: a rate in bits/s for people."""
     for unit in ("b/s", "kb/s", "Mb/s"):

@@ -17,8 +17,6 @@ from topologies.plan.modes import Mode
 
 DROP_UNTRIMMED = 5.0
 """Limit in units of plane BDP where nothing is trimmed: the upper end of 2 to 5 (§4.4)."""
-REFERENCE_PIPE_PACKETS = 150_000 / 4096
-"""Depth of the pipe that NSCC's defaults are written for, packets (nscc.md §1.4)."""
 
 
 class ProfileError(ValueError):

@@ -165,9 +165,6 @@ class Incast(Work):
     every: Seconds = 0.0
 
 
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
-
-
 class Collective(Work):
     """A collective of numpy float32/int32 buffers whose result is checked; `size` per rank as nccl-tests count it."""
 

@@ -2,7 +2,7 @@
 state and socket, with the NIC's turn in its selector (hosts/agent/turn_selector.py).
 
     DIR/plan.json         the fabric (read)
-    DIR/agents/h0.sock    what can be asked: hosts/agent/operations.py; events: hosts/agent/event_json.py
+    DIR/agents/h0.sock    operations: hosts/agent/operations.py; events: hosts/agent/event_json.py
                           (docs/architecture.md)
     DIR/data/h0/          files received
 
@@ -44,14 +44,14 @@ from ipc.service import cancel_others, run_service
 from topologies.plan import Plan, PlanError
 
 RECEIVE_BATCH = 8
-"""Frames taken from one port before the next has its turn: what ports are read after another looks reordered."""
+"""Frames read from one port before the next has its turn: ports read one after the other look reordered."""
 TRANSMIT_BATCH = 64
 ROUNDS = 64
 """Receive-transmit rounds before the management socket gets its turn."""
 PATIENCE = 4
 """Turns in which receiving never came to an end, after which timers are looked at all the same."""
 RETRY_S = 0.001
-"""How soon to try again when the kernel took no more frames."""
+"""Delay of the next attempt when the kernel took no more frames."""
 
 log = logging.getLogger("hosts.agent")
 
@@ -190,7 +190,7 @@ class Agent:
             self.endpoint.on_timer(now)
 
     def _on_events(self) -> bool:
-        """Tell what happened to whoever waits for it; whether there was anything: then there may be more to send."""
+        """Dispatch the endpoint's events; True if there was one: there may be more to send then."""
         events = self.endpoint.events()
         for event in events:
             name, fields = event_json(event, self.plan.mode.ev_is_path)
@@ -280,7 +280,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 async def _started(arguments: argparse.Namespace, selector: TurnSelector, stop: Callable[[], None]) -> Agent:
-    """An agent as asked for, ready. Raises AgentStartError."""
+    """An agent built from the command line, ready to run. Raises AgentStartError."""
     seed = random.SystemRandom().getrandbits(64) if arguments.seed is None else arguments.seed
     agent = None
     try:

@@ -1,4 +1,4 @@
-"""The queue pairs of one agent: made here or asked for by another agent, kept until closed.
+"""The queue pairs of one agent: created here or requested by another agent, kept until closed.
 
 A QP outlives its transfer, so that probes can bring its EVs back, and serves the next transfer to the same host
 with what it has learned. Attributes travel over the management network (mrc-protocol §10.2).
@@ -41,7 +41,7 @@ class Connection:
     qp: EngineQueuePair
     peer: str
     pmtu_bytes: int = 0
-    """What both ends agreed on; 0 before connecting."""
+    """Path MTU that both ends agreed on, bytes; 0 before connecting."""
     remote_qpn: int | None = None
     busy: bool = False
     """A transfer or a test uses it."""
@@ -98,7 +98,7 @@ class Connections:
         """Call `apply_denylist` after a change."""
         self._health = PathHealth(plan, host)
         self._on_probe: dict[int, Callable[[EvProbeResult], None]] = {}
-        """Who waits for the result of an EV probe, by request id."""
+        """Receiver of the result of an EV probe, by request id."""
 
     def __iter__(self) -> Iterator[Connection]:
         return iter(self._by_qpn.values())
@@ -152,7 +152,7 @@ class Connections:
             evs = tuple(pair for pair in evs if pair[0] in only)
             if not evs:
                 raise QpUseError(f"evs = {only!r}: none of them leads to {peer.name}")
-        # The baseline's path is fixed: a QP that the denylist leaves none would be of no use to anybody.
+        # The baseline's path is fixed: a QP whose only path the denylist denies could send nothing.
         denied = self.denylist.denied(peer, evs) if connection.qp.transport == MRC else ()
         connection.qp.connect(connection.peer, remote, evs, self._now(), denied=denied, config=config)
         connection.denied = frozenset(denied)
@@ -194,7 +194,7 @@ class Connections:
             agent.close()
 
     def on_event(self, event: Event) -> None:
-        """Completions go to the transfer or test that uses the QP, results of EV probes to whoever asked for them."""
+        """Completions go to the transfer or test that uses the QP, results of EV probes to their requester."""
         if type(event) is Completion:
             connection = self._by_qpn.get(event.qpn)
             if connection is not None and connection.on_completion is not None:
@@ -270,7 +270,7 @@ class Connections:
     # ---- with the other agent -----------------------------------------------------------------------------
 
     async def dial(self, peer: str) -> RpcClient:
-        """A connection to the agent of `peer`. Raises JsonlError when nobody answers."""
+        """A connection to the agent of `peer`. Raises JsonlError without an answer."""
         path = self._agent_socket(peer)
         try:
             return await RpcClient.connect(path, name=peer, peer="its agent", hint=f" (did it die? see log/{peer}.log)")
@@ -285,7 +285,7 @@ class Connections:
         """
         known = () if fresh else [c for c in self if self._is_free(c, agent.name, pmtu_bytes, transport)]
         for connection in known:
-            connection.busy = True  # nobody else takes it while we ask
+            connection.busy = True  # reserved while the request runs
             try:
                 state = await agent.call("qp_state", qpn=connection.remote_qpn)
             except JsonlError:

@@ -18,7 +18,7 @@ from hosts.engine.wire.packets import Opcode
 from topologies.plan import Mode, Plan
 
 HOST_OVERHEAD_S = 0.001
-"""What two hosts add to the base RTT of the plan: wake-ups, and Python (measured, docs/congestion.md)."""
+"""Delay that two hosts add to the base RTT of the plan: wake-ups and Python (measured, docs/congestion.md)."""
 TIMEOUT_RTTS = 5
 """Retry timer in base RTTs: base, a queue at its hard limit of 3 BDP, and one for SACKs that wait (nscc.md §6.4)."""
 INCAST_PENALTY = 24

@@ -3,7 +3,7 @@ event.
 
     completion   qpn, wr_id, status, ok, length            lost       qpn, psn, ev, plane, uplink, cause, sent_at
     ev           qpn, peer, ev, plane, uplink, from, to, cause          ev_replaced  qpn, ev, by, plane
-                 (states in words; GOOD <-> SKIP comes with each mark or trim and is counted, not told: `health`)
+                 (states in words; GOOD <-> SKIP comes with each mark or trim and is counted, not sent: `health`)
     plane        peer (null = our own port), plane, up     qp_error   qpn, peer, status, detail
     write_imm    qpn, imm, length, recv_id                 ev_probe   request_id, peer, ev, plane, rtt_s
     recv_flushed qpn, recv_id

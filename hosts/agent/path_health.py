@@ -55,7 +55,7 @@ class PathHealth:
         return self._gone[peer].setdefault(ev, _Tally(plane))
 
     def leave(self, peer: str, ev_states: Iterable[dict[str, Any]]) -> None:
-        """A QP to `peer` ends: keep what it has counted. In modes with random EVs they are of no use to others."""
+        """A QP to `peer` ends: keep its counts. In modes with random EVs they say nothing about other QPs."""
         if not self._plan.mode.ev_is_path:
             return
         for one in ev_states:

@@ -29,7 +29,7 @@ class HostPorts:
         self.planes = {port.interface: plane for plane, port in nic.ports.items()}
         self.links = LinkWatcher(self.planes)
         self.rest_s = 0.0
-        """How long the loop rests between two turns."""
+        """Rest of the loop between two turns."""
         self._timed = False
         """Frames leave by the clock: we run with real-time scheduling."""
 

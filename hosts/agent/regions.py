@@ -43,7 +43,7 @@ class Region:
     path: Path | None = None
     """The file behind it, if any."""
     final_path: Path | None = None
-    """What `path` becomes when the file is whole; None unless it is being received."""
+    """Name that `path` gets when the file is complete; None unless it is being received."""
     mapping: mmap.mmap | None = None
 
     def to_json(self) -> dict[str, Any]:

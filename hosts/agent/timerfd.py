@@ -39,7 +39,7 @@ class TimerFd:
             raise _error("timerfd_create")
         self._spec = _Itimerspec()
         self._armed_for = 0.0
-        """When it goes off, or did; 0 = never armed."""
+        """Expiry time, past or to come; 0 = never armed."""
 
     def fileno(self) -> int:
         """The descriptor to wait for."""

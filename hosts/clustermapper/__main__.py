@@ -2,7 +2,7 @@
 
     DIR/plan.json     the fabric (read)
     DIR/hosts.json    {"h0": pid of a process in its network namespace} (read)
-    DIR/mapper.sock   what can be asked, JSON lines (docs/telemetry.md):
+    DIR/mapper.sock   operations, JSON lines (docs/telemetry.md):
 
     status            how many targets are in which state, rounds, void rounds, patience, CPU
     targets           every target with its health; the loops that are sent now
@@ -65,11 +65,11 @@ class StartError(Exception):
 
 
 class MapperStatusRequest(Request, tag="status"):
-    """How are you?"""
+    """Status of the Clustermapper."""
 
 
 class TargetsRequest(Request, tag="targets"):
-    """How is every target?"""
+    """State of every target."""
 
 
 class ProbeAllRequest(Request, tag="probe_all"):
@@ -245,7 +245,7 @@ class Mapper:
                 }
             )
 
-    # ---- what can be asked --------------------------------------------------------------------------------
+    # ---- operations ---------------------------------------------------------------------------------------
 
     @rpc(TargetsRequest)
     def list_targets(self, _request: TargetsRequest, _call: RpcCall) -> Message:
@@ -275,7 +275,7 @@ class Mapper:
 
     @rpc(MapperStatusRequest)
     def status(self, _request: MapperStatusRequest, _call: RpcCall) -> Message:
-        """How it does: targets by state, rounds, lateness, CPU."""
+        """Status: targets by state, rounds, lateness, CPU."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         cpu_s, up_s = usage.ru_utime + usage.ru_stime, time.monotonic() - self.started_at
         prober = self.prober
@@ -365,7 +365,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run until told to end; 0 then, 1 with a message when it cannot start."""
+    """Run until stopped. Returns 0; 1, with a message, when it cannot start."""
     given = _arguments(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 

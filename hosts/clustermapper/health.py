@@ -36,7 +36,7 @@ class ProbeFate(Enum):
 
 
 class TargetState(str, Enum):
-    """What the probes of a target say of its path."""
+    """State of the path to a target, judged by its probes."""
 
     UNKNOWN = "unknown"  # no probe has come back yet, and it is too early to call that a loss
     OK = "ok"

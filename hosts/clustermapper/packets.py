@@ -35,7 +35,6 @@ NO_QP = 0xFFFFFFFF
 PAYLOAD = struct.Struct(">4sIHBBIQ8sI")
 SIGNED_BYTES = 24
 DIGEST_AT = 24
-SEQUENCE_AT = 11
 DATA_PADDING = 220
 """Bytes behind the payload of a data-class probe: longer than any trim length in use, so that it can be trimmed."""
 HOP_LIMIT = 64

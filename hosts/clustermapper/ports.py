@@ -73,7 +73,7 @@ class ProbePort:
                 frame, extra, _, _ = self.socket.recvmsg(RECEIVE_BYTES, 64)
             except BlockingIOError:
                 return
-            except OSError:  # ENETDOWN after a cut: told once, then the socket works on
+            except OSError:  # ENETDOWN after a cut: reported once, then the socket works on
                 continue
             try:
                 seen = read(frame, self.identity, key)

@@ -65,7 +65,7 @@ class _Round:
     sequence: int
     sent_at: float
     waiting: set[int]
-    """Numbers of the targets whose probe has not been told to their health yet."""
+    """Numbers of the targets whose probe their health has not counted yet."""
     rtts: dict[int, float] = field(default_factory=dict)
     """Of the probes that came back, by target number."""
     void: bool = False
@@ -207,7 +207,7 @@ class Prober:
         return changes
 
     def _is_reached(self, number: int) -> bool:
-        """The host's own T0 answers: what lies behind it can be told apart."""
+        """Whether the host's own T0 answers: failures behind it can be located then."""
         target = self.targets[number]
         return self.health[self._first[target.host, target.plane]].state is not TargetState.DOWN
 

@@ -64,7 +64,7 @@ class Config:
     udp_checksum: str = "zero"
     """UDP checksum sent: "zero" or "computed"; a right one is accepted always (§12 row 39)."""
     icrc_scope: str = "inner"
-    """What the iCRC covers: the "inner" packet; nothing else can work (§12 row 40)."""
+    """Coverage of the iCRC: the "inner" packet; nothing else can work (§12 row 40)."""
     service_time: str = "off"
     """Service time in SACK and EETH: "off", for its encoding is unknown (§12 row 34)."""
     decap_dscp: str = "outer"
@@ -109,14 +109,14 @@ class Config:
     no harm, for it is the opcode of a message's last packet that makes it a WriteIMM."""
     dma_length: str = "message"
     """DMALen: length of the "message", or what is left of it from the packet on, "remainder"; both ends must agree.
-    The bytes of a packet are always told by its UDP length (§12 row 12)."""
+    The bytes of a packet always follow from its UDP length (§12 row 12)."""
     scheduler_names: str = "primer"
     """Words of QueuePair.scheduler_state: of the "primer", or with Active and Ready swapped, "tool" (§12 row 28)."""
     mpr_name: str = "MPR_DEST"
     """Name of the responder's window in messages of the verbs: the header's or the text's, "MAX_MPR_DEST"; either is
     accepted (§12 row 38)."""
     no_receive: str = "nak"
-    """A WriteIMM that finds no posted receive ends the QP (§6.3); the peer is told by "nak" (Transport NAK 0x63) or by
+    """A WriteIMM that finds no posted receive ends the QP (§6.3); the peer learns by "nak" (Transport NAK 0x63) or by
     "unexp_event" (NACK 0x19). "deliver": no receives are needed (not MRC: for tools that only count)."""
 
     # ---- congestion control (nscc.md; qpcc.py says how the choices were made) ----------------------------
@@ -251,7 +251,7 @@ class Config:
     """While data comes in and none goes out, an EV probe renews the reverse EV set once a round trip (§6.8), but not
     more often than this."""
     port_status: str = "erth"
-    """What carries port status updates: "erth"; nothing else has room (§12 row 26)."""
+    """Carrier of port status updates: "erth"; nothing else has room (§12 row 26)."""
     port_bit_base: int = 0
     """Bit of the wire's port mask that stands for plane 0 (§12 row 27)."""
     port_status_repeats: int = 3

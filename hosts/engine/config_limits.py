@@ -1,4 +1,4 @@
-"""What each key of `Config` may be: ranges of numbers, lists of words, and the few where one value alone can work."""
+"""Valid values of each key of `Config`: ranges of numbers, lists of words, and the few with a single valid value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parts of one connected QP share: names, configuration, where events go, what ports have room."""
+"""Context shared by the parts of one connected QP: names, configuration, event queue, transmit credit of the ports."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from hosts.engine.wire.packets import (
 from hosts.engine.wire.psn import PSN_BITS, PSN_MASK
 
 TRANSPORTS = ("mrc", "rocev2")
-"""What create_qp makes: MRC, or the baseline it is compared with."""
+"""Transports of create_qp: MRC, or the baseline it is compared with."""
 _NEED_ANSWERS = (Write, ReliabilityProbe)
 BURST = 8
 """Packets a QP may send before the next one has its turn."""
@@ -195,13 +195,13 @@ class Endpoint:
             self.unclaimed += 1
 
     def on_port(self, plane: int, up: bool, now: float) -> None:
-        """Local link state: the plane is withdrawn or readmitted at once, and our peers are told (§5.12)."""
+        """Local link state: the plane is withdrawn or readmitted at once, and our peers are notified (§5.12)."""
         if not 0 <= plane < self.planes:
             raise LocalError(f"no plane {plane}: there are 0 to {self.planes - 1}")
         self._peers.on_port(plane, up, now)
 
     def next_timer(self) -> float | None:
-        """When on_timer wants to be called; None = nothing is pending."""
+        """Time of the next on_timer() call; None = nothing is pending."""
         first = self._peers.next_deadline()
         for qp in self._turn:
             time = qp.next_deadline()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class LocalError(ValueError):
-    """Our own caller asked for something that cannot be done; the message says what could."""
+    """Our own caller's request cannot be carried out; the message says what could."""
 
 
 class PeerError(ValueError):

@@ -1,4 +1,4 @@
-"""What an endpoint tells its application: records, drained from Endpoint.events() in the order they happened.
+"""Events of an endpoint for its application: records, drained from Endpoint.events() in the order they happened.
 
 `at` is the engine time (seconds) of the call that caused the event.
 """
@@ -90,9 +90,9 @@ class WriteImmReceived:
     length: int
     at: float
     recv_id: int = 0
-    """What QueuePair.post_recv returned; 0 when `no_receive` = "deliver" found none."""
+    """Number that QueuePair.post_recv returned; 0 when `no_receive` = "deliver" found no posted receive."""
     solicited: bool = False
-    """The sender asked for an event (BTH.SE)."""
+    """The sender requested an event (BTH.SE)."""
 
 
 @dataclass(slots=True)
@@ -129,7 +129,7 @@ class QpError:
 class EvProbeResult:
     """Outcome of Endpoint.probe_ev, one of three: there and back over the EV; out, but not back; not even out.
 
-    Where no answer came back over the EV, the probe was asked again and answered another way, or not at all.
+    Where no answer came back over the EV, the probe was repeated and answered another way, or not at all.
     """
 
     request_id: int

@@ -36,7 +36,7 @@ class EngineMemoryRegion:
 
 
 class WritableMemory(Protocol):
-    """What a responder needs of memory: the check of a remote write, and its placement."""
+    """Memory as a responder uses it: the check of a remote write, and its placement."""
 
     def check(self, rkey: int, va: int, length: int) -> EngineMemoryRegion: ...
     def place(self, region: EngineMemoryRegion, va: int, data: bytes | memoryview) -> None: ...

@@ -54,7 +54,7 @@ class EngineQpState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class QpAttributes:
-    """What two ends tell each other out of band before they connect (§10.2). Goes through JSON as it is."""
+    """Attributes that two ends exchange out of band before they connect (§10.2). Goes through JSON as it is."""
 
     qpn: int
     """QPN, 3 or above."""
@@ -114,7 +114,7 @@ _RANGES = {
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """What a queue pair has from connect() on, and keeps in ERROR."""
+    """State of a queue pair from connect() on, kept in ERROR."""
 
     remote: QpAttributes
     """Of the peer."""
@@ -170,13 +170,13 @@ class EngineQueuePair:
 
     @property
     def config(self) -> Config:
-        """What it goes by."""
+        """Configuration of the QP."""
         return self._config
 
     # ---- set-up -----------------------------------------------------------------------------------------
 
     def attributes(self, region: EngineMemoryRegion | None = None) -> QpAttributes:
-        """What to send to the peer out of band; with the EngineMemoryRegion it may write to, if any."""
+        """Attributes for the peer, out of band; with the EngineMemoryRegion it may write to, if any."""
         config = self._config
         offered = (0, 0, 0) if region is None else (region.va, region.rkey, region.length)
         return QpAttributes(
@@ -196,7 +196,7 @@ class EngineQueuePair:
         self._cc_profile = profile_id
 
     def limit_access(self, memory: WritableMemory) -> None:
-        """What the peer may write to, in place of every registration."""
+        """Restrict the peer's writes to `memory`, in place of all registrations. Raises LocalError unless in INIT."""
         if self.state is not EngineQpState.INIT:
             raise LocalError(f"QP {self.qpn} is in {self.state.value}: access is limited before it connects")
         self._memory = memory
@@ -457,7 +457,7 @@ class EngineQueuePair:
     # ---- the end ----------------------------------------------------------------------------------------
 
     def abort(self, detail: str, now: float) -> None:
-        """The application ends it: ERROR, work requests are flushed; the peer is not told and learns by its timers."""
+        """End the QP: ERROR, work requests are flushed; the peer is not notified and learns by its timers."""
         self._fail(Status.FLUSHED, detail, None, now, blame_own=False)
 
     def _fail(self, status: Status, detail: str, psn: int | None, now: float, blame_own: bool = True) -> None:

@@ -390,7 +390,7 @@ class Requestor:
         )
 
     def _verdict(self, sack: Sack, now: float) -> None:
-        """What the SACK says of the path of its EV; probes are judged where they are counted (Paths)."""
+        """Apply the verdict of a SACK on the path of its EV; probes are judged where they are counted (Paths)."""
         if sack.probe_id is not None:
             self._paths.on_answer(sack, now)
             return
@@ -436,7 +436,7 @@ class Requestor:
         progress = psn > flight.cack
         self._arrived(flight.acknowledge(psn), None, now)
         if not flight.bytes:
-            self._settle()  # should the SACK be lost, nobody else would say so
+            self._settle()  # should the SACK be lost, nothing else would report it
         done = self._complete(psn, len(self._messages), now)
         if progress:
             self._progress(now)
@@ -461,7 +461,7 @@ class Requestor:
         return done
 
     def _settle(self) -> None:
-        """Packets left the flight, and no SACK told of it. What had arrived was counted before it expired or a copy of
+        """Packets left the flight, and no SACK reported it. What had arrived was counted before it expired or a copy of
         it was refused; that must not count twice. And with nothing left in flight, what lost SACKs left over would hold
         us for ever, for ACKs and timers tell no byte counts: it is taken off now, and not once more when a SACK counts
         it after all.
@@ -507,7 +507,7 @@ class Requestor:
         """Whether a packet whose timer expired is the fault of its path beyond doubt (notes 3 and 5)."""
         if sent.second_chance and sent.ev.in_doubt and self._hearing.attention(sent.sent_at) > 0:
             return True
-        shown = self._shown <= sent.psn < self._shown + BITMAP_BITS  # else a SACK may have been lost that told of it
+        shown = self._shown <= sent.psn < self._shown + BITMAP_BITS  # else the SACK that reported it may be lost
         return shown and not trims and self._hearing.missed(sent.ev, sent.sent_at)
 
     def on_nack(self, nack: Nack, now: float) -> None:
@@ -676,7 +676,7 @@ class Requestor:
         self._trials.clear()
         self._ack_due_at = self._stranded_due = None
         for sent in self.flight.outstanding.values():
-            sent.state = ARRIVED  # no timer of it matters any more
+            sent.state = ARRIVED  # its timers no longer matter
         self.flight.outstanding.clear()
         self.flight.bytes = 0
         self._window.leave()

@@ -1,4 +1,4 @@
-"""What a responder may run out of: bits that mark arrivals, slots for work it must remember, buffer (§6.2).
+"""Limited resources of a responder: bits that mark arrivals, slots for work it must remember, buffer (§6.2).
 
 Real NICs refuse packets for want of these; software has plenty of them. The limits are off by default and exist so
 that the other end's reactions can be seen and tested (§2.10, §5.14). The buffer is a leaky bucket: accepted packets

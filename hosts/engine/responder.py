@@ -57,7 +57,7 @@ MARKED_EVS = 1024
 
 
 class Awaited:
-    """What has to be done when cack passes `psn`: an A bit, the end of a message, an immediate."""
+    """Work due when cack passes `psn`: an A bit, the end of a message, an immediate."""
 
     __slots__ = ("ask", "ends", "imm", "psn", "rqmsn", "solicited")
 
@@ -109,7 +109,7 @@ class Responder:
         self._lowest_unsacked = first_psn
         """Where the next bitmap begins when one does not show the whole window (§6.5)."""
         self._near_turn = False
-        """The last SACK that was asked for showed the surroundings of its trigger."""
+        """The last requested SACK showed the surroundings of its trigger."""
         self._rcvd_bytes = 0
         self._unsacked_bytes = 0
         """sack_trigger_cnt."""
@@ -275,7 +275,7 @@ class Responder:
             self._flush_at = now + self._config.sack_flush_s
 
     def _settle(self, packet: Write, now: float) -> bool:
-        """cack moved: do what waited for it. True when a SACK was asked for behind the hole (prev_ar)."""
+        """cack moved: do the work that waited for it. True when a SACK was requested behind the hole (prev_ar)."""
         asked = False
         while self._awaited and self._awaited[0].psn <= self.cack:
             work = heapq.heappop(self._awaited)
@@ -387,7 +387,7 @@ class Responder:
         ))  # fmt: skip
 
     def _verdict(self, ev: int) -> Verdict:
-        """What a SACK says of an EV marked CE (§6.5): SKIP_ONCE; after many in a row ALWAYS_SKIP, when switched on."""
+        """Verdict of a SACK on an EV marked CE (§6.5): SKIP_ONCE; after many in a row ALWAYS_SKIP, when switched on."""
         limit = self._config.always_skip_marks
         if not limit:
             return Verdict.SKIP_ONCE
@@ -457,7 +457,7 @@ class Responder:
         return self._above.bit_count()
 
     def set_mpr(self, packets: int) -> None:
-        """A window of `packets` from now on (a multiple of 128); told in each SACK when both ends can (§5.3)."""
+        """A window of `packets` from now on (a multiple of 128); sent in each SACK when both ends support it (§5.3)."""
         self.mpr_packets = packets
         self._edge = max(self._edge, self.cack + packets - self._less)
 

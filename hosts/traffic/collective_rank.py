@@ -1,4 +1,4 @@
-"""One rank of a collective on its host: posts what hosts/traffic/collectives.py wants sent. No clock, no socket.
+"""One rank of a collective on its host: posts the messages of hosts/traffic/collectives.py. No clock, no socket.
 
     driver = RankDriver(rank, iterations, clock)
     driver.connect(peer, qps, regions);  driver.receives_from(qpn, peer, parts);  driver.start()
@@ -119,7 +119,7 @@ class RankDriver:
             data, va, rkey, imm = queue[0]
             try:
                 qp.post_write(data, va, rkey, now=self._clock(), imm=imm)
-            except LocalError:  # the peer takes no more WriteIMM now, or the QP failed: a completion tells which
+            except LocalError:  # the peer takes no more WriteIMM now, or the QP failed: a completion shows which
                 return
             queue.popleft()
 

@@ -46,7 +46,7 @@ class Send:
 
 
 def source(kind: str, seed: int, iteration: int, rank: int, elements: int) -> np.ndarray:
-    """What `rank` puts in: any rank can compute any other's, which is how results are checked."""
+    """Input of `rank`: any rank can compute any other's, which is how results are checked."""
     key = [seed & 0xFFFFFFFF, iteration, rank, sum(kind.encode())]
     return np.random.Generator(np.random.PCG64(key)).integers(0, VALUES, elements, dtype=ELEMENT)
 
@@ -126,7 +126,7 @@ class _Ring(Rank):
 
     @property
     def _turn(self) -> int:
-        """Where the data of this iteration begin."""
+        """Start of the data of this iteration."""
         return 0
 
     def _chunk(self, number: int) -> slice:
@@ -257,7 +257,7 @@ class _Mailbox(Rank):
 
     @property
     def _turn(self) -> int:
-        """Where the inbox of this iteration begins."""
+        """Start of the inbox of this iteration."""
         return self.iteration % 2 * self.elements
 
     def _arrived(self, peer: int, _step: int) -> list[Send]:

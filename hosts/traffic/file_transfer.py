@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hosts.agent.connections import Connection, Connections
 
 CHUNK_BYTES = 1 << 18
-"""Length of one write when nothing is asked: 64 packets of 4096 bytes."""
+"""Default length of one write: 64 packets of 4096 bytes."""
 PACED_CHUNK_S = 0.01
 """With a rate: about this much of it per write, so that the rate is even."""
 MAX_OUTSTANDING = 8
@@ -65,7 +65,7 @@ def chunk_for(rate_bps: float | None, pmtu_bytes: int) -> int:
 
 @dataclass(slots=True)
 class TransferRequest:
-    """What was asked for; `length` is the file's, in bytes."""
+    """Parameters of a transfer; `length` is the file's, in bytes."""
 
     path: Path
     length: int
@@ -80,7 +80,7 @@ class TransferRequest:
 
 @dataclass(slots=True)
 class Transfer:
-    """One transfer: what was asked, how far it is, how it ended."""
+    """One transfer: request, progress and outcome."""
 
     number: int
     request: TransferRequest
@@ -98,7 +98,7 @@ class Transfer:
     remote_path: str | None = None
     error: str | None = None
     counters: dict[str, Any] = field(default_factory=dict)
-    """What the QP's counters grew by during the transfer."""
+    """Growth of the QP's counters during the transfer."""
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -154,7 +154,7 @@ class Sender:
         self._told_at = 0.0
 
     async def run(self) -> None:
-        """From the first contact to the comparison; the outcome is in the transfer, and told as an event."""
+        """From the first contact to the comparison; the outcome is in the transfer, and sent as an event."""
         transfer, request = self.transfer, self.transfer.request
         agent: RpcClient | None = None
         connection: Connection | None = None

@@ -25,7 +25,7 @@ PATTERN_EXTRA = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class StreamShape:
-    """What a flow sends: `messages` of `message_bytes` (None: until stopped), `depth` posted and not completed.
+    """Message stream of a flow: `messages` of `message_bytes` (None: until stopped), `depth` posted and not completed.
 
     `rate_bps`: offered load, None = as fast as it goes. `name` and `seed` make the bytes.
     """

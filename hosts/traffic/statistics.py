@@ -1,4 +1,4 @@
-"""What a test of the network measures, as plain arithmetic: rates and latencies. Reads no clock."""
+"""Rates and latencies of a network test, as plain arithmetic. Reads no clock."""
 
 from __future__ import annotations
 

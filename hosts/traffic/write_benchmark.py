@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from hosts.agent.connections import Connection
 
 DRAIN_S = 2.0
-"""How long writes posted and not completed are waited for when a measurement has ended."""
+"""Longest wait for posted writes to complete after the end of a measurement."""
 DEPTH_BYTES = 16 << 20
-"""Depth that was not asked for is cut so that a flow has no more than this posted."""
+"""Bound of the default depth: a flow has at most this many bytes posted."""
 TOLD = ("retransmitted", "lost", "timeouts", "trimmed", "trimmed_lasthop", "marked", "bytes_received")
 """Counters of the QPs that a result tells beside rates."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadShape:
-    """What is asked of every flow. Exactly one of `iterations` and `duration_s` is given."""
+    """Load of every flow. Exactly one of `iterations` and `duration_s` is given."""
 
     size: int
     """Bytes of a write."""
@@ -61,7 +61,7 @@ class LoadFlow:
     posted: int = 0
     completed: int = 0
     posted_at: deque[float] = field(default_factory=deque)
-    """When the writes that have not completed were posted, oldest first."""
+    """Times of posting of the writes that have not completed, oldest first."""
 
 
 class WriteLoad:
@@ -82,15 +82,15 @@ class WriteLoad:
         self._after: dict[str, Any] = {}
         self._last_at = 0.0
         self.news = asyncio.Event()
-        """Set when there is something for whoever waits to look at."""
+        """Set when there is progress for a waiting task."""
         self.over = False
         self.stopped = False
-        """It was ended before its time."""
+        """It was stopped early."""
         self.hurried = False
-        """Writes that have not completed are of no interest any more."""
+        """Writes that have not completed are not waited for."""
         self.failure: str | None = None
         self.started_at: float | None = None
-        """When the measurement began; None during warm-up. Seconds, as all times here."""
+        """Start of the measurement; None during warm-up. Seconds, as all times here."""
         self.ended_at = 0.0
         self.writes = 0
         """Measured so far; `bytes` their payload."""
@@ -111,7 +111,7 @@ class WriteLoad:
 
     @property
     def stop_at(self) -> float | None:
-        """When a measurement by time ends; None as long as that is unknown."""
+        """End of a measurement by time; None as long as it is unknown."""
         duration = self.shape.duration_s
         return None if duration is None or self.started_at is None else self.started_at + duration
 
@@ -192,7 +192,7 @@ class WriteLoad:
             self._end(stop_at)
 
     def stop(self) -> None:
-        """End now; what was measured so far counts, and nobody waits for the rest."""
+        """End now; the measurement so far counts, the rest is not waited for."""
         self.hurried = True
         if not self.over:
             self.stopped = True
@@ -223,7 +223,7 @@ class WriteLoad:
         return total
 
     def result(self) -> dict[str, Any]:
-        """What was measured: rates in bits (payload) and writes per second, counters grown, planes one by one.
+        """Result: rates in bits (payload) and writes per second, counters grown, planes one by one.
 
         Rates are None when no time was measured. A duration of the iterations kind ends with the last completion.
         """
@@ -266,7 +266,7 @@ class Interval:
         self._at, self._writes, self._counters = now, self._load.writes, self._load.counters()
 
     def next(self, now: float) -> dict[str, Any]:
-        """What happened since the last look."""
+        """Report of the time since the previous call."""
         load, since, writes, before = self._load, self._at, self._writes, self._counters
         self._look(now)
         seconds = max(now - since, 1e-9)

@@ -45,7 +45,7 @@ _DIGEST_HEAD = struct.Struct("=IIQ")  # struct rt_digest_head
 
 
 class LoadableProgram(Protocol):
-    """What `load` needs of a compiled program; switch.compiler.CompiledProgram is one."""
+    """Compiled program as `load` uses it; switch.compiler.CompiledProgram is one."""
 
     @property
     def name(self) -> str: ...
@@ -58,7 +58,7 @@ class LoadableProgram(Protocol):
 
 
 class DeviceLoop(Protocol):
-    """What a device needs of the event loop that it is attached to; switch.device.loop.EventLoop is one."""
+    """Event loop as an attached device uses it; switch.device.loop.EventLoop is one."""
 
     def detach(self, device: P4Device) -> None: ...
 
@@ -84,7 +84,7 @@ class P4Device:
         self.loop: DeviceLoop | None = None
         """The event loop it is attached to; set by that."""
         self.virtual = False
-        """It has been given a virtual clock, and no event loop takes it any more."""
+        """The clock is virtual; the device can no longer be attached to an event loop."""
         self.traffic = DeviceTraffic(self._native, self._look)
         """Rates, queues and cables of its ports."""
 
@@ -244,7 +244,7 @@ class P4Device:
 
     @property
     def next_ns(self) -> int | None:
-        """When `advance` has something to do next; None: nothing waits."""
+        """Time of the next work of `advance`; None: nothing waits."""
         due: int = self._lib.rt_device_due(self.handle)
         return None if due == native.NEVER else due
 
@@ -293,7 +293,7 @@ class P4Device:
     # ---- digests ----------------------------------------------------------------------------------------------
 
     def digests(self) -> list[Digest]:
-        """What programs sent by digest() since the last call, oldest first; at most 256 KiB wait, later ones are lost.
+        """Digests sent by programs since the last call, oldest first; at most 256 KiB wait, later ones are lost.
 
         An attached event loop's descriptor becomes readable when there are any.
         """
@@ -313,7 +313,7 @@ class P4Device:
 
     @property
     def digests_waiting(self) -> int:
-        """How many digests() would give."""
+        """Number of digests that digests() would return."""
         return int(self._lib.rt_digests_waiting(self.handle))
 
     @property

@@ -1,4 +1,4 @@
-"""What a P4 device holds, as plain data: table entries, members, groups, counter and register cells.
+"""Contents of a P4 device as plain data: table entries, members, groups, counter and register cells.
 
 Ids are P4Info's. Values are canonical byte strings (P4Runtime §8.3): big-endian, shortest form, at least one byte;
 users may pass longer ones with leading zeros as long as the value fits the width, and always get canonical ones
@@ -38,7 +38,7 @@ class Match(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FieldMatch:
-    """What an entry demands of one key field; a field left out of an entry matches anything.
+    """Condition of an entry on one key field; a field left out of an entry matches anything.
 
     exact, optional: `value`. lpm: `value` and `prefix_len` (1..width). ternary: `value` and `mask` (not 0).
     range: `value` is the low and `high` the high end, both included. Use the constructors below.
@@ -136,7 +136,7 @@ class TableEntry:
     `is_default`: the default entry (no match, no priority).
     `counter`: on the way out the direct counter, None when the table has none; on the way in, set it if not None.
     `action` None in a modify: the action stays; but the default entry goes back to the program's, unless a counter is
-    given. `idle_timeout_ns`: the entry is told of when no packet has hit it for so long; 0: never. `metadata`,
+    given. `idle_timeout_ns`: time without a hit after which the entry is reported; 0: never. `metadata`,
     `cookie` (P4Runtime's controller_metadata): kept for the client, nothing to the device.
     """
 
@@ -195,7 +195,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class MulticastGroup:
-    """Where the packets of mcast_grp `group_id` go."""
+    """Destinations of the packets of mcast_grp `group_id`."""
 
     group_id: int
     replicas: tuple[Replica, ...] = ()
@@ -205,7 +205,7 @@ class MulticastGroup:
 
 @dataclass(frozen=True, slots=True)
 class CloneSession:
-    """Where clones go. `group_id`: a multicast group as well; 0: none. `length`: longest clone, bytes; 0: any."""
+    """Targets of clones. `group_id`: a multicast group as well; 0: none. `length`: longest clone, bytes; 0: any."""
 
     session_id: int
     replicas: tuple[Replica, ...] = ()
@@ -224,7 +224,7 @@ class ValueSetMembers:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What a program sent by digest(). `data` is laid out as switch/compiler/p4info/typespec.py says; `at_us` since
+    """A value sent by digest(). `data` is laid out as switch/compiler/p4info/typespec.py says; `at_us` since
     load.
     """
 

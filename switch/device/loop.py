@@ -84,8 +84,8 @@ class EventLoop:
             raise PortError(f"cannot make an event loop: {why.value.decode(errors='replace')}")
         self._lock = threading.RLock()
         """Guards the fields below, for short calls. Ports come and go under their device's `ports_lock` (taken before):
-        the kernel takes some 15 ms to open a packet socket, waiting, so who only wants events or counts must not wait
-        for that, and devices start in parallel."""
+        the kernel takes some 15 ms to open a packet socket, waiting; callers that need events or counts must not
+        wait for that, and devices start in parallel."""
         self._devices: dict[int, P4Device] = {}
         self._closing = False
 

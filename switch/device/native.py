@@ -362,7 +362,7 @@ _building = threading.Lock()
 def build_ahead() -> None:
     """Have the runtime compiled, if the cache lacks it, beside what the caller does next: a program is being compiled.
 
-    What goes wrong is told to whoever loads the runtime then.
+    An error is reported when the runtime is loaded.
     """
 
     def build() -> None:

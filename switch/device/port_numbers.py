@@ -1,6 +1,6 @@
 """Port numbers of v1model that mean no front port."""
 
 CPU_PORT = 510
-"""Port of packet-in and packet-out; the event loop can be told another."""
+"""Port of packet-in and packet-out; the event loop can use another."""
 DROP_PORT = 511
-"""What is sent there is dropped."""
+"""Packets sent to this port are dropped."""

@@ -1,4 +1,4 @@
-"""What a loaded program's entries may look like: P4Info joined with the indexes of the compiled program.
+"""Schema of a loaded program's entries: P4Info joined with the indexes of the compiled program.
 
 A type with `@p4runtime_translation` to another width keeps its numbers, which must fit the program's width; one that is
 translated to strings is given as a number in decimal digits.
@@ -22,7 +22,7 @@ from switch.device.entities import (
     TableEntry,
     TableError,
 )
-from switch.device.native import NONE, ProgramDesc
+from switch.device.native import ProgramDesc
 
 if TYPE_CHECKING:
     from finsy.proto import p4i
@@ -37,7 +37,7 @@ NEEDS_PRIORITY = (Match.TERNARY, Match.RANGE, Match.OPTIONAL)
 
 
 class Named(Protocol):
-    """What messages about an object of a program need of it."""
+    """Object of a program, as error messages name it."""
 
     @property
     def name(self) -> str: ...
@@ -102,7 +102,6 @@ class TableSchema:
     profile_id: int
     constant: bool
     const_default: bool
-    default_action_id: int
     direct_counter: int
     """enum p4rt_count; 0: none."""
     idle_timeout: bool = False
@@ -245,11 +244,10 @@ class Schema:
             desc = program.tables[index]
             fields = tuple(_fields(info, one.match_fields, desc.fields, desc.n_fields, one.preamble))
             _same_width(one.preamble, sum(f.size for f in fields), desc.key_bytes)
-            default = NONE if desc.default_action == NONE else program.actions[desc.default_action].id
             self.tables[one.preamble.id] = TableSchema(
                 one.preamble.id, _name(one.preamble), index, fields, desc.key_bytes, desc.size,
                 {r.id: r.scope for r in one.action_refs}, one.implementation_id, one.is_const_table,
-                bool(one.const_default_action_id), default, desc.direct_counter, bool(desc.idle_timeout),
+                bool(one.const_default_action_id), desc.direct_counter, bool(desc.idle_timeout),
             )  # fmt: skip
 
     def _read_value_sets(self, info: p4i.P4Info, program: ProgramDesc) -> None:
@@ -261,7 +259,7 @@ class Schema:
             fields = tuple(_fields(info, one.match, desc.fields, desc.n_fields, one.preamble))
             self.value_sets[one.preamble.id] = TableSchema(
                 one.preamble.id, _name(one.preamble), index, fields, desc.key_bytes, one.size, {}, 0,
-                False, False, NONE, 0,
+                False, False, 0,
             )  # fmt: skip
 
     def _read_profiles(self, info: p4i.P4Info, program: ProgramDesc) -> None:
@@ -287,7 +285,7 @@ class Schema:
     # ---- entries -> bytes -------------------------------------------------------------------------------------
 
     def encode_match(self, table: TableSchema, entry: TableEntry) -> tuple[bytes, bytes]:
-        """(key, aux) of an entry, as struct p4rt_entry wants them. Raises TableError; checks the priority too."""
+        """(key, aux) of an entry, in the form of struct p4rt_entry. Raises TableError; checks the priority too."""
         if not table.fields:
             raise TableError("INVALID_ARGUMENT", f"{table.name}: has no key, so only its default entry can be set")
         given = {one.field_id: one for one in entry.match}

@@ -1,4 +1,4 @@
-"""What the parts of a device (switch/device/device.py) share: the C device, its lock, its program's schema, and
+"""Context shared by the parts of a device (switch/device/device.py): the C device, its lock, its program's schema, and
 errors.
 """
 

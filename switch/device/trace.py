@@ -76,13 +76,13 @@ class TraceStep:
     """file:line:column in the P4 source."""
     depth: int
     changes: list[FieldChange] = field(default_factory=list)
-    """What changed from here to the next step of the same depth."""
+    """Changes from here to the next step of the same depth."""
     key: dict[str, int] = field(default_factory=dict)
     """Of a table: the value looked up, by the field's name in P4Info."""
     key_bits: dict[str, int] = field(default_factory=dict)
     hit: bool | None = None
     action: str | None = None
-    """Of a table: the action that ran; None: none did."""
+    """Of a table: the action that ran; None: no action ran."""
     params: dict[str, int] = field(default_factory=dict)
     priority: int = 0
     member: int = 0

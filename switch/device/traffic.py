@@ -47,7 +47,7 @@ class QueueSettings:
 
 @dataclass(frozen=True, slots=True)
 class Impairment:
-    """What a cable does to the frames of one direction. A pattern is repeated, a character per frame: 1 means yes."""
+    """Impairment of one direction of a cable. A pattern is repeated, a character per frame: 1 means yes."""
 
     delay_us: int = 0
     loss_ppm: int = 0
@@ -122,7 +122,7 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True)
 class ImpairmentState:
-    """What a cable has done to the frames of one direction."""
+    """Counters of one direction of a cable."""
 
     held_pkts: int
     """On the line now."""
@@ -161,7 +161,7 @@ def traffic_counts(state: PortTrafficState) -> dict[str, Any]:
 
 
 NOTHING = PortSettings()
-"""What a port has at first: no limit, no delay, no loss."""
+"""Initial settings of a port: no limit, no delay, no loss."""
 
 
 class DeviceTraffic:
@@ -176,7 +176,7 @@ class DeviceTraffic:
         self._lib = device.lib
 
     def get(self, port: int) -> PortSettings:
-        """What is set."""
+        """Current settings of a port."""
         return self._settings.get(self._checked(port), NOTHING)
 
     def set(self, port: int, settings: PortSettings, *, restart: Collection[str] = ()) -> None:

@@ -37,7 +37,7 @@ class ChassisError(Exception):
 
 
 class ControllerStream(Protocol):
-    """What a chassis knows of a P4Runtime stream."""
+    """P4Runtime stream as a chassis uses it."""
 
     def send_packet(self, message: p4r.StreamMessageResponse) -> bool:
         """Queues a packet-in; False when the controller is too far behind and it was dropped."""
@@ -59,7 +59,7 @@ class Chassis:
         self.device: P4Device | None = None
         """None while switched off."""
         self.live: Contents | None = None
-        """What runs; None without a pipeline."""
+        """The running contents; None without a pipeline."""
         self.saved: Contents | None = None
         """From VERIFY_AND_SAVE, waiting for COMMIT."""
         self.arbitration = Arbitration(device_id)
@@ -83,7 +83,7 @@ class Chassis:
 
     @property
     def pipeline(self) -> Pipeline | None:
-        """What runs."""
+        """The running pipeline; None: there is no pipeline."""
         return None if self.live is None else self.live.pipeline
 
     async def power_on(self) -> None:
@@ -150,7 +150,7 @@ class Chassis:
         return self.device
 
     def configured(self) -> Contents:
-        """What clients read and write: what is saved, or what runs. RpcError UNAVAILABLE, FAILED_PRECONDITION."""
+        """Contents for clients: saved, else running. Raises RpcError UNAVAILABLE, FAILED_PRECONDITION."""
         self.running()
         contents = self.saved or self.live
         if contents is None:
@@ -161,7 +161,7 @@ class Chassis:
         return contents
 
     def packet_in(self, frame: bytes) -> None:
-        """Hands a frame from the CPU port to the primary of each role that wants it."""
+        """Hands a frame from the CPU port to the primary of each role whose filter accepts it."""
         self.packets_in += 1
         message = None
         if self.live is not None:

@@ -24,7 +24,7 @@ from typing import Any
 MAX_LINE_BYTES = 4 << 20
 """Longest request, newline included: an add_device of 65,000 ports."""
 MAX_BACKLOG_BYTES = 16 << 20
-"""What a watcher may be behind before it loses its connection."""
+"""Bytes that a watcher may be behind before it loses its connection."""
 
 Fields = dict[str, Any]
 Operation = Callable[[Fields], Awaitable[Fields]]

@@ -174,7 +174,7 @@ async def start_server(
     services: Iterable[Callable[[grpc.aio.Server], None]],
     credentials: grpc.ServerCredentials | None = None,
 ) -> tuple[grpc.aio.Server, int]:
-    """Starts a server with each of `services` added; returns it and its port (of use when 0 was asked for).
+    """Starts a server with each of `services` added; returns it and its port (of use when 0 was requested).
 
     `credentials`: TLS; None: plain text. Raises AddressError. SO_REUSEPORT, gRPC's default, is off: with it a second
     daemon would take half of the connections of the first and nobody would know.

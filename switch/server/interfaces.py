@@ -41,9 +41,6 @@ STATE_LEAVES: tuple[Leaf, ...] = (
 COUNTER_LEAVES: tuple[Leaf, ...] = tuple(("state", "counters", name) for name in COUNTER_FIELDS)
 LEAVES = STATE_LEAVES + COUNTER_LEAVES
 
-ON_CHANGE_LEAVES = STATE_LEAVES
-"""What netlink tells of by itself; the packet counters must be asked for."""
-
 
 @dataclass(frozen=True, slots=True)
 class InterfaceChange:
@@ -56,7 +53,7 @@ class InterfaceChange:
 
 
 def state_leaves(name: str, link: InterfaceState | None) -> dict[Leaf, Value]:
-    """Values of STATE_LEAVES; `link` None: the interface does not exist (any more), as of now."""
+    """Values of STATE_LEAVES; `link` None: the interface does not exist."""
     return {
         ("name",): name,
         ("state", "name"): name,

@@ -127,7 +127,7 @@ class Injector:
 
     @property
     def active(self) -> list[Injection]:
-        """Faults that hold now, oldest first; without cuts that were restored by hand."""
+        """Active faults, oldest first; cuts restored manually are excluded."""
         with self._lock:
             for one in list(self._active.values()):
                 by_hand = one.kind in ("cut", "cut_port") and self._fabric.cut.isdisjoint(one.interfaces)

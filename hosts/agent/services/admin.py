@@ -26,11 +26,11 @@ from ipc.rpc_table import rpc
 
 
 class HelloRequest(Request, tag="hello"):
-    """Who are you?"""
+    """Identity of the agent."""
 
 
 class AgentStatusRequest(Request, tag="status"):
-    """How are you?"""
+    """Status of the agent."""
 
 
 class NicRateRequest(Request, tag="nic_rate"):

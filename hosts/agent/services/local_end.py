@@ -13,7 +13,7 @@ from ipc.requests import RequestError
 
 @dataclass(frozen=True, slots=True)
 class LocalEnd:
-    """What a measurement uses of its host."""
+    """The parts of a host that a measurement uses."""
 
     connections: Connections
     regions: Regions
@@ -34,7 +34,7 @@ class LocalEnd:
 
 
 def checked_pmtu(asked: int | None, most: int) -> int:
-    """The path MTU asked for, or `most`, the one configured. Raises RequestError."""
+    """The requested path MTU, by default `most`, the configured one; bytes. Raises RequestError."""
     pmtu = most if asked is None else asked
     if pmtu not in PATH_MTUS or pmtu > most:
         allowed = [mtu for mtu in PATH_MTUS if mtu <= most]

@@ -5,7 +5,7 @@
     ev_sweep     peer, count, interval_s, wait_s
     stop_work    ends what the client of this connection has running, or `work` of another one
     release      lets go of all that was made for the client of this connection
-    run_writes   the other direction of a bidirectional test, asked for by the agent at the other end
+    run_writes   the other direction of a bidirectional test, requested by the agent at the other end
 
 The first three are answered when everything is set up, with `work` (a number) and what was set up. From then on the
 connection carries events: `interval`, `result` (one for each size), `probe`, and at last `end` with `state` done,
@@ -51,7 +51,7 @@ DEPTH = 128
 class TestFailedError(Exception):
     """A test that could not be carried to its end; says why, and what to look at."""
 
-    __test__ = False  # no test of pytest's
+    __test__ = False  # not a pytest test class
 
 
 WriteSizes = Annotated[
@@ -65,7 +65,7 @@ WriteCounts = Annotated[
 
 
 class _Writes(Request):
-    """What to write, size after size: for `duration_s`, or a number of `iterations` of each size."""
+    """Writes of one size after the other: each for `duration_s`, or its number of `iterations`."""
 
     sizes: WriteSizes
     iterations: WriteCounts | None = None
@@ -90,7 +90,7 @@ class WriteBwRequest(_PeerWrites, tag="write_bw"):
 
 
 class WriteLatRequest(_PeerWrites, tag="write_lat"):
-    """Measure the latency of single writes: one QP, one write at a time, one direction, whatever is asked for."""
+    """Measure the latency of single writes: one QP, one write at a time, one direction, whatever the request says."""
 
 
 class RunWritesRequest(_Writes, tag="run_writes", kw_only=True):
@@ -109,15 +109,15 @@ class StopWorkRequest(Request, tag="stop_work"):
 
 
 class ReleaseRequest(Request, tag="release"):
-    """Let go of what was made for this client."""
+    """Release the resources created for this client."""
 
 
 AHEAD_S = 0.5
-"""Where ports have a rate: as much of it is posted at a time when nothing is asked."""
+"""Default depth where ports have a rate: the bytes that they send in this time, seconds."""
 
 
 def shapes_of(request: _Writes, *, depth: int | None = None, rate_bps: float | None = None) -> list[LoadShape]:
-    """What to measure, one shape for each size; `rate_bps`: of our ports together. Raises RequestError."""
+    """Load shapes to measure, one per size. `rate_bps`: rate of our ports together. Raises RequestError."""
     sizes, iterations, duration = request.sizes, request.iterations, request.duration_s
     if (iterations is None) == (duration is None):
         raise RequestError("give either `iterations` or `duration_s`")
@@ -284,13 +284,13 @@ ErrorText = Callable[[RpcCall, Exception], str]
 
 
 class MeasurementService:
-    """`error_text`: what a client is told of an error that ended its test."""
+    """Bandwidth, latency and EV tests. `error_text`: text for the client of an error that ended its test."""
 
     def __init__(self, local: LocalEnd, sessions: ClientSessions, error_text: ErrorText) -> None:
         self._local, self._sessions, self._error_text = local, sessions, error_text
         self._last_work = 0
         self._work: dict[int, tuple[RunningWork, ClientSession, asyncio.Task[str]]] = {}
-        """What has not ended, by number; work told to stop included."""
+        """Work not yet ended, by number; work being stopped included."""
 
     @rpc(WriteBwRequest)
     def write_bw(self, request: WriteBwRequest, call: RpcCall) -> None:
@@ -311,7 +311,7 @@ class MeasurementService:
         self._start(EvPing(self._local, call.client, request), session, call)
 
     def _idle_session(self, client: ServerConnection) -> ClientSession:
-        """What a new test may own: a client runs one thing at a time."""
+        """The session of a client that runs no test. Raises RequestError if one runs."""
         session = self._sessions.of(client)
         if session.has_qps or any(owner is session for _, owner, _ in self._work.values()):
             raise RequestError("this connection has a test running: open another one, or `stop_work` first")

@@ -17,7 +17,7 @@ from ipc.rpc_table import rpc
 
 
 class HealthRequest(Request, tag="health"):
-    """What is known of each path to `peer`; None: to all."""
+    """Health of each path to `peer`; None: to all peers."""
 
     peer: str | None = None
 
@@ -48,7 +48,7 @@ class PathService:
 
     @rpc(HealthRequest)
     def health(self, request: HealthRequest, _call: RpcCall) -> Message:
-        """What is known of each path to `peer`, or to all peers: hosts/agent/path_health.py."""
+        """Health of each path to `peer`, or to all peers: hosts/agent/path_health.py."""
         connections = self._connections
         return {
             "t": self._clock(),

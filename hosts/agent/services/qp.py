@@ -35,7 +35,7 @@ class ConnectQpRequest(Request, tag="connect_qp"):
 
 
 class QpStateRequest(Request, tag="qp_state"):
-    """How is it?"""
+    """Status of a QP."""
 
     qpn: Number
 
@@ -117,7 +117,7 @@ class QpService:
 
     @rpc(PostWriteRequest)
     def post_write(self, request: PostWriteRequest, _call: RpcCall) -> Message:
-        """One write; what became of it is told by a `completion` event with this wr_id."""
+        """Post one write; a `completion` event with this wr_id reports its outcome."""
         connection = self._connections.get(request.qpn)
         region = self._regions.get(request.region)
         offset = request.offset

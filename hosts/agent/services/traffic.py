@@ -71,7 +71,7 @@ class FlowConnectRequest(Request, tag="flow_connect"):
 
 
 class Shape(RequestPart, kw_only=True):
-    """What a flow sends (StreamShape)."""
+    """Message stream of a flow (StreamShape)."""
 
     message_bytes: Annotated[int, Meta(ge=1, le=MAX_MESSAGE)]
     messages: Annotated[int, Meta(ge=1)] | None = None
@@ -110,7 +110,7 @@ class FlowStopRequest(Request, tag="flow_stop"):
 
 
 class FlowReadRequest(Request, tag="flow_read"):
-    """How far is everything?"""
+    """Progress of all traffic of the client."""
 
 
 class RankOpenRequest(Request, tag="rank_open"):
@@ -313,7 +313,7 @@ class TrafficService:
 
     @rpc(FlowReadRequest)
     def flow_read(self, _request: FlowReadRequest, call: RpcCall) -> Message:
-        """How far everything of this client is; `latencies` are those since it was asked last."""
+        """Progress of all traffic of this client; `latencies` are those since the previous flow_read."""
         traffic = self._traffic(call.client)[1]
         return {
             "t": self._loop.time(),

@@ -54,7 +54,7 @@ FLAG_WINDOWS = 2
 
 @dataclass(frozen=True, slots=True)
 class NsccParameters:
-    """What a CC profile comes to on one pipe. Bytes, and times in one unit (note 1)."""
+    """Parameters of a CC profile scaled to one pipe. Bytes, and times in one unit (note 1)."""
 
     mtu: float
     """Nominal size of a full packet; the floor of the window."""
@@ -123,7 +123,7 @@ class NsccParameters:
 
 
 class Reaction(Enum):
-    """What one acknowledgment did to the window."""
+    """Effect of one acknowledgment on the window."""
 
     PROPORTIONAL = "proportional increase"
     FAST = "fast increase"

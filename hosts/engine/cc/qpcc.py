@@ -60,7 +60,7 @@ class RateMeter:
 
 
 class Share:
-    """What one QP has of a QPCC: the interface of a window (window.py), as its requestor sees it."""
+    """Share of one QP in a QPCC: the interface of a window (window.py), as its requestor sees it."""
 
     __slots__ = ("_always_ask", "_cc", "_fits", "_mtu", "inflight", "parked", "qpcc")
 
@@ -272,7 +272,7 @@ class Qpcc:
         self.cc.learn_base(rtt_s)
 
     def shorter_s(self, size: int) -> float:
-        """What a full packet would have taken more than one of `size` bytes (note 3); 0 where no rate is configured."""
+        """Extra time of a full packet over one of `size` bytes (note 3); 0 where no rate is configured."""
         return 0.0 if self._meter is not None else self._serialisation_s(size)
 
     def _serialisation_s(self, size: int) -> float:

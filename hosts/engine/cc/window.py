@@ -1,4 +1,4 @@
-"""What a requestor asks of congestion control, and the simplest answer: a window of its own that never changes.
+"""Interface of congestion control to a requestor, and its simplest form: a window per QP that never changes.
 
 The other answer is qpcc.Share: a share of the window that all QPs to one destination have together.
 
@@ -58,7 +58,7 @@ class FixedWindow:
         return self.inflight < self.cwnd
 
     def about_to_stall(self) -> bool:
-        """Less than a full packet of window is left: the sender wants to be acknowledged now (§5.2)."""
+        """Less than a full packet of window is left: the sender requests an acknowledgment now (§5.2)."""
         return self.cwnd - self.inflight < self.mtu
 
     def on_send(self, size: int) -> None:
@@ -104,7 +104,7 @@ class FixedWindow:
         self.inflight = plausible_inflight(self.inflight, outstanding)
 
     def leave(self) -> None:
-        """The QP is gone or in ERROR: nothing of it is in flight any more."""
+        """The QP is gone or in ERROR: none of its packets is in flight."""
         self.inflight = 0
 
     def report(self) -> dict[str, Any]:

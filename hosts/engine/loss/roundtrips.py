@@ -71,7 +71,7 @@ class RoundTrips:
         self.measured(rtt_s, now)
 
     def _late_left(self, now: float) -> float:
-        """What is left of the longest late answer, seconds."""
+        """Decayed delay of the longest late answer, seconds."""
         left: float = self._late_s * 0.5 ** ((now - self._late_at) / LATE_HALVES_S)
         return left
 
@@ -90,7 +90,7 @@ class RoundTrips:
         return min(floor, self._ceiling_s)
 
     def timer_s(self, expiries: int, now: float, ev: Ev | None = None) -> float:
-        """Retry timer of a packet that expired so often: T, or what round trips ask for, if that is longer.
+        """Retransmission timeout after `expiries` expiries: the larger of T and the RTT-based estimate, seconds.
 
         `ev`: the path it takes; one known to be slow gets the time it needs. None: over all.
         """
@@ -101,7 +101,7 @@ class RoundTrips:
         return interval
 
     def known_s(self, now: float, ev: Ev) -> float:
-        """What answers are known to take over that path, late ones of any path included."""
+        """Longest delay known of answers over that path, late ones of any path included; seconds."""
         return min(max(LATE_MARGIN * self._late_left(now), PATIENCE * (ev.rtt_s or 0.0)), self._ceiling_s)
 
     def ordinary(self, rtt_s: float, ev: Ev) -> bool:
@@ -121,12 +121,12 @@ class RoundTrips:
         return SKEW * max(self.one_s(), path_rtt_s or 0.0) + 4 * self.deviation_s
 
     def usual_s(self, ev: Ev) -> float:
-        """What an answer over that path may take; 0 while no round trip is known."""
+        """Usual limit of the delay of an answer over that path, seconds; 0 while no round trip is known."""
         known = self.srtt_s or ev.rtt_s
         return 0.0 if known is None else PATIENCE * max(known, ev.rtt_s or 0.0) + 4 * self.deviation_s
 
     def rest_s(self) -> float:
-        """What a peer that was held up may take from one of its ports to the next (proof_of_loss.py)."""
+        """Time that a delayed peer may need from one of its ports to the next, seconds (proof_of_loss.py)."""
         return max(REST * self._base_s, self.srtt_s or 0.0)
 
     def verdict_s(self, now: float) -> float:

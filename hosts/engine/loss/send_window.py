@@ -111,7 +111,7 @@ class Sent:
         return timestamp
 
     def as_copies(self) -> tuple[Copy, ...]:
-        """What the next transmission of the packet remembers."""
+        """Earlier copies, this one included, for the next transmission of the packet."""
         return (*self.copies[1 - COPIES :], Copy(self, self.accused))
 
 

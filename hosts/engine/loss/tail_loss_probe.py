@@ -29,7 +29,7 @@ class TailLossProbe:
     def __init__(self, paths: QpPaths, hearing: ProofOfLoss) -> None:
         self._paths, self._hearing = paths, hearing
         self._probed = 0
-        """Serial of the last packet for which probes asked, or were not needed."""
+        """Serial of the last packet for which probes were queued or not needed."""
 
     def due(self, sent: Sent) -> float:
         """When something has to be done about the packet whose timer is the first: ask, or let it expire."""
@@ -53,7 +53,7 @@ class TailLossProbe:
 
 
 class Trial:
-    """An EV whose packet, `copy`, is overdue though its retransmission arrived: to be asked at `verdict_at`."""
+    """An EV whose packet, `copy`, is overdue though its retransmission arrived: judged at `verdict_at`."""
 
     __slots__ = ("ev", "timestamp", "verdict_at")
 

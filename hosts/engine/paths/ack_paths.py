@@ -19,7 +19,7 @@ _WORKING = (EvState.GOOD, EvState.SKIP)
 
 
 class Slot:
-    """What is known of one plane."""
+    """State of one plane."""
 
     __slots__ = ("ev", "failed", "heard", "heard_before")
 
@@ -87,7 +87,7 @@ class AckPaths:
             slot.ev = None
 
     def forget(self) -> None:
-        """The peer may have been restarted, or its QPs are gone: nothing is proven any more."""
+        """The peer may have been restarted, or its QPs are gone: all planes become unproven."""
         for slot in self._slots:
             slot.ev, slot.failed = None, 0
         self._round.clear()

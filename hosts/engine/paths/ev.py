@@ -176,14 +176,14 @@ def shuffle(items: list[Any], rng: Random) -> None:
 
 
 class Move:
-    """What a signal did to an EV: the states before and after, and the backup that took its place, if any."""
+    """Effect of a signal on an EV: the states before and after, and the backup that took its place, if any."""
 
     __slots__ = ("by", "left", "new", "old")
 
     def __init__(self, old: EvState, new: EvState, left: bool, by: Ev | None) -> None:
         self.old, self.new = old, new
         self.left = left
-        """It left the rotation; `by` (None: nobody) has its slot now."""
+        """It left the rotation; `by` (None: no EV) has its slot now."""
         self.by = by
 
 
@@ -207,7 +207,7 @@ class EvProfile:
                  observer: SignalObserver | None = None) -> None:  # fmt: skip
         self._config, self._rng = config, rng
         self.observer = observer
-        """Is told of every signal, also of those that change nothing."""
+        """Called with every signal, also with those that change nothing."""
         self._moves = ev_moves(config)
         self.skips: deque[tuple[float, Ev]] | None = deque() if config.skip_mode == "timer" else None
         """skip_mode "timer": when each SKIP ends, oldest first; None in the other modes. See tick()."""

@@ -1,4 +1,4 @@
-"""What the 32 bits of an EV mean in each routing mode (mrc-protocol §8), and the EVs that a QP's profile is made of.
+"""Meaning of the 32 bits of an EV in each routing mode (mrc-protocol §8), and the EVs of a QP's profile.
 
     srv6        tag | plane | uplink, least significant last: EV[15:8] plane, EV[7:0] T0 uplink (§8.3)
     structured  one field a tier, first hop in the most significant bits (§8.5), and the plane in the lowest ones
@@ -91,7 +91,7 @@ class StructuredFormat:
         return value
 
     def field(self, ev: int, tier: int) -> int:
-        """What a switch of that tier reads."""
+        """The bits that a switch of that tier reads."""
         low = EV_BITS - sum(self.widths[: tier + 1])
         return ev >> low & (1 << self.widths[tier]) - 1
 
@@ -134,6 +134,6 @@ EvFormat = Srv6Format | StructuredFormat | EcmpFormat
 
 
 def distinct_on_ipv4(evs: Iterable[EvPlane]) -> bool:
-    """Whether the EVs can be told apart by the 16 bits that IPv4 carries in layout L (§1.4)."""
+    """Whether the EVs can be distinguished by the 16 bits that IPv4 carries in layout L (§1.4)."""
     low = [ev & (1 << IPV4_BITS) - 1 for ev, _ in evs]
     return len(set(low)) == len(low)

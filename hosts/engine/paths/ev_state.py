@@ -26,7 +26,7 @@ class EvState(Enum):
 
 
 class EvSignal(Enum):
-    """What can happen to an EV. The values are the words of events and logs."""
+    """Event of an EV. The values are the words of events and logs."""
 
     SACK_CLEAN = "a packet arrived"
     SACK_SKIP_ONCE = "a packet was CE-marked"

@@ -32,7 +32,7 @@ from hosts.engine.paths.ev_state import EvSignal, EvState
 from hosts.engine.wire.packets import ECN_ECT0, Packet, ReliabilityProbe, Sack, Verdict
 
 ASKINGS = 2
-"""Times that a probe is asked, evenly spread over probe_timeout_s, each with another way back, before it has failed."""
+"""Transmissions of a probe, evenly spread over probe_timeout_s, each with another way back, before it has failed."""
 _SHOWN = (EvState.ASSUMED_BAD, EvState.DENIED)
 _ANSWERS: dict[int, EvSignal] = {
     Verdict.SKIP_ONCE: EvSignal.PROBE_SKIP_ONCE,
@@ -41,7 +41,7 @@ _ANSWERS: dict[int, EvSignal] = {
 
 
 class _Probe:
-    """A reliability probe of an EV: asked once, twice, or as long as the peer is silent."""
+    """A reliability probe of an EV: sent once, twice, or as long as the peer is silent."""
 
     __slots__ = ("asked", "asked_at", "began_at", "ev", "ids", "over")
 
@@ -77,7 +77,7 @@ class QpPaths:
         """Heap: (when, tie-breaker, EV) of probes to come."""
         self._order = 0
         self._queue: deque[_Probe] = deque()
-        """To be asked (again) as soon as their port has room."""
+        """Probes to send (again) as soon as their port has room."""
         self._pending: dict[int, tuple[_Probe, float]] = {}
         """Probes in flight by id: of whom, and when this asking left."""
         self._expect: list[tuple[float, int, _Probe]] = []
@@ -88,7 +88,7 @@ class QpPaths:
     # ---- states -----------------------------------------------------------------------------------------
 
     def signal(self, ev: Ev, signal: EvSignal, now: float) -> None:
-        """Something happened to an EV. GOOD <-> SKIP stays between us; the rest is told."""
+        """Apply a signal to an EV. All moves but GOOD <-> SKIP are reported as events."""
         move = self.profile.signal(ev, signal, now)
         if move is None:
             if ev.in_doubt:
@@ -217,7 +217,7 @@ class QpPaths:
         heapq.heappush(self._expect, (until, self._order, probe))
 
     def _end(self, probe: _Probe) -> None:
-        """Nothing is expected of it any more."""
+        """Stop waiting for it."""
         probe.over = True
         for probe_id in probe.ids:
             self._pending.pop(probe_id, None)

@@ -65,7 +65,7 @@ class PortListener(Protocol):
 
 
 class Peer:
-    """What is known of one other host."""
+    """State of one other host."""
 
     __slots__ = (
         "acknowledged",
@@ -92,7 +92,7 @@ class Peer:
         """Connected QPs; `profiles` are theirs, in the same order."""
         self.profiles: list[EvProfile] = []
         self.ports = ALL_PORTS
-        """Bit p: its port of plane p is up, as far as it told us."""
+        """Bit p: its port of plane p is up, by its last report."""
         self.lease_ends: float | None = None
         """Until when some of them are believed to be down; None = all are up."""
         self.last_update: int | None = None
@@ -116,7 +116,7 @@ class Peer:
 
 @dataclass(slots=True)
 class EvProbe:
-    """An EV probe in flight, asked once or twice. `ev`: of the reverse set, None when the application asked."""
+    """An EV probe in flight, sent once or twice. `ev`: of the reverse set, None for a probe of the application."""
 
     request_id: int
     """Of its first asking; names the probe."""
@@ -125,11 +125,11 @@ class EvProbe:
     plane: int
     sent_at: float
     due: float
-    """When it is asked again; after that the deadline."""
+    """Time of its second transmission; after that the deadline."""
     deadline: float
     ev: Ev | None
     qpcc: Qpcc | None = None
-    """Who wants to learn the base RTT."""
+    """The QPCC that measures the base RTT."""
     again_id: int | None = None
     """Request id of the second asking, which left at `again_at` and was answered after `again_rtt_s`."""
     again_at: float = 0.0
@@ -338,7 +338,7 @@ class PeerTable:
     ) -> int:  # fmt: skip
         """Queue an EV probe; returns its request id. Its outcome is an EvProbeResult, or `ev` or `qpcc` learn of it.
 
-        Without an answer it is asked again after half of `timeout_s`.
+        Without an answer it is sent again after half of `timeout_s`.
         """
         request_id = self._new_id()
         due, deadline = now + timeout_s / 2, now + timeout_s

@@ -23,7 +23,6 @@ from hosts.engine.wire.headers import AETH, IMMDT, RETH, Layout
 from hosts.engine.wire.packets import NOMINAL_OVERHEAD, Envelope
 
 RC_OPCODES = {int(op): op for op in RcOpcode}
-RC_KINDS = frozenset((RcWrite, RcAck, Cnp))
 CNP_RESERVED = 16
 """Zero bytes after the BTH of a CNP."""
 BECN = 0x40
@@ -46,7 +45,7 @@ def rc_write_size(opcode: RcOpcode, payload: int) -> int:
 
 
 class RcBody(NamedTuple):
-    """What codec.py needs to frame a record."""
+    """Fields of an RC packet that codec.py frames."""
 
     opcode: RcOpcode
     variant: int

@@ -32,7 +32,7 @@ from hosts.engine.wire.packets import Packet
 
 @dataclass(frozen=True, slots=True)
 class RcConnected:
-    """What a baseline QP has from connect() on; its halves answer to the calls that EngineQueuePair makes."""
+    """State of a baseline QP from connect() on; its halves answer to the calls that EngineQueuePair makes."""
 
     remote: QpAttributes
     requestor: RcRequestor
@@ -70,7 +70,7 @@ class RcQueuePair(EngineQueuePair):
     # ---- set-up -----------------------------------------------------------------------------------------
 
     def attributes(self, region: EngineMemoryRegion | None = None) -> QpAttributes:
-        """What to send to the peer out of band; windows and trimming of MRC mean nothing here."""
+        """Attributes for the peer, out of band; windows and trimming of MRC mean nothing here."""
         return replace(super().attributes(region), trim_nack=False, dynamic_mpr=False)
 
     def connect(
@@ -154,7 +154,7 @@ class RcQueuePair(EngineQueuePair):
         }
 
     def ev_states(self) -> list[dict[str, Any]]:
-        """The one EV, in the form of EngineQueuePair.ev_states; it is `good` whatever happens, for nobody judges it."""
+        """The one EV, in the form of EngineQueuePair.ev_states; always `good`, for nothing judges it."""
         if self.path is None:
             return []
         ev, plane = self.path
@@ -183,7 +183,7 @@ class RcQueuePair(EngineQueuePair):
             self._rc.responder.repeat_nak()
 
     def transmit(self, now: float, out: list[Any], limit: int, room: TxCredit) -> None:
-        """What the responder owes, and up to `limit` data packets."""
+        """The responder's pending answers, and up to `limit` data packets."""
         connected = self.connected
         if connected is None:
             return

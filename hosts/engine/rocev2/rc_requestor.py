@@ -285,7 +285,7 @@ class RcRequestor:
     def next_deadline(self) -> float | None:
         """When on_timer has something to do, or transmit may send what it might not when it was called last.
 
-        What only the port held back needs no timer: whoever has room again calls transmit.
+        Packets that only the port held back need no timer: transmit is called when it has room again.
         """
         if self._deadline is None or not self.wants_to_send():
             return self._deadline

@@ -47,7 +47,7 @@ class RcResponder:
         self._nak_owed: int | None = None
         self._nak_psn = 0
         self._nak_sent = False
-        """The gap in front of us was told already."""
+        """A NAK for the expected PSN has been queued."""
         self._fatal: RcSyndrome | None = None
         """Sent when the QP failed, and again for each packet that shows the peer missed it."""
         self._cnp_owed = False
@@ -129,7 +129,7 @@ class RcResponder:
     # ---- answers ----------------------------------------------------------------------------------------
 
     def transmit(self, out: list[tuple[int, str, RcPacket]], room: TxCredit) -> None:
-        """What is owed, over the QP's own path: a NAK, which says all an ACK would, or an ACK; and a CNP."""
+        """Pending answers, over the QP's own path: a NAK, which implies the ACK, or an ACK; and a CNP."""
         context, counters = self._context, self._counters
         bit = 1 << self._plane
         head = (context.remote_qpn, self._ev, self._plane, context.config.dscp_control, ECN_NOT_ECT)

@@ -83,7 +83,6 @@ _PADDING = (b"", b"\0", b"\0\0", b"\0\0\0")
 
 FLAG_A, FLAG_RTX, FLAG_TS = 0x80, 0x20, 0x10
 FLAG_SE, FLAGS_SE_OR_M = 0x80, 0xC0
-TSR_BIT = 0x8000
 
 
 class DecodedFrame(NamedTuple):
@@ -158,7 +157,7 @@ def write_size(opcode: Opcode, payload: int, timestamp: bool) -> int:
 
 
 def nominal_size(config: Config) -> Callable[[Opcode, int, bool], int]:
-    """What gives the nominal size of a write, arguments as of write_size, by Config.rcvd_counts (§12 row 15)."""
+    """Function for the nominal size of a write, arguments as of write_size, by Config.rcvd_counts (§12 row 15)."""
     extra = NOMINAL_EXTRA[config.rcvd_counts]
     return write_size if extra is None else lambda opcode, payload, timestamp: payload + extra
 
@@ -398,7 +397,7 @@ def _decode_trimmed(
     packet: bytes | memoryview, at: int, opcode: Opcode, flags1: int, word: int, envelope: Envelope, length: int,
     reason: NackReason,
 ) -> Write:  # fmt: skip
-    """What is left of a trimmed write: BTH, METH and TSETH; RETH is not looked at (§4.3).
+    """Decode the rest of a trimmed write: BTH, METH and TSETH; RETH is not looked at (§4.3).
 
     A switch may cut in front of TSETH (78 and 118 bytes there): the record then has no timestamp, as of a packet that
     never had one.

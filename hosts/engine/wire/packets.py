@@ -61,7 +61,7 @@ END_OPCODES = frozenset((Opcode.WRITE_LAST, Opcode.WRITE_ONLY)) | IMM_OPCODES
 
 
 class Verdict(IntEnum):
-    """What a SACK says about the path of its EV (SETH m, §2.8)."""
+    """Verdict of a SACK on the path of its EV (SETH m, §2.8)."""
 
     NONE = 0
     SKIP_ONCE = 1
@@ -140,7 +140,7 @@ class Write:
     rtx: bool = False
     solicited: bool = False
     trimmed: NackReason | None = None
-    """TRIMMED or TRIMMED_LASTHOP when a switch cut the packet (told by its DSCP), else None."""
+    """TRIMMED or TRIMMED_LASTHOP when a switch trimmed the packet (seen by its DSCP), else None."""
 
 
 @dataclass(slots=True)

@@ -129,7 +129,7 @@ class WireVariants:
     def label(self, ev: int) -> int:
         """The 20 bits of a flow label that carries its half of the EV."""
         label = ev_to_fields(ev, self._layout)[1]
-        if self._config.flow_label_bits == 20:  # any four bits that differ with the EV will do: nobody reads them
+        if self._config.flow_label_bits == 20:  # any four bits that differ with the EV will do: they are not read
             label |= crc32(_WORD.pack(ev)) & 0xF0000
         return label
 

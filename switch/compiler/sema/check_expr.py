@@ -34,7 +34,6 @@ from switch.compiler.sema.types import (
     same_signature,
 )
 
-_ARITHMETIC = ("+", "-", "*", "/", "%", "&", "|", "^", "|+|", "|-|")
 _ORDER = ("<", ">", "<=", ">=")
 
 

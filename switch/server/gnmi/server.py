@@ -87,7 +87,7 @@ class _Sample:
     """Last values sent, kept only with suppress_redundant."""
 
     def news(self, current: dict[str, dict[Leaf, Value]]) -> dict[str, dict[Leaf, Value]]:
-        """What is not as it was sent last."""
+        """Values that differ from those sent last, which they replace."""
         out = {}
         for name, values in current.items():
             changed = {leaf: value for leaf, value in values.items() if self.sent.get((name, leaf)) != value}
@@ -98,7 +98,7 @@ class _Sample:
 
 
 class _Request:
-    """What Get and Subscribe have in common: target, encoding, and how to turn values into notifications."""
+    """Common part of Get and Subscribe: target, encoding, and how to turn values into notifications."""
 
     def __init__(
         self,

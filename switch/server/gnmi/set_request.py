@@ -34,7 +34,7 @@ _INVALID = grpc.StatusCode.INVALID_ARGUMENT
 
 
 def read_set(request: gnmi.SetRequest, names: frozenset[str]) -> Changes:
-    """What a Set asks for; `names` are the interfaces that it may change. Raises GnmiError."""
+    """Changes that a Set requests; `names` are the interfaces that it may change. Raises GnmiError."""
     changes: Changes = {}
     if request.union_replace:
         raise GnmiError(grpc.StatusCode.UNIMPLEMENTED, "union_replace is not supported (has: delete, replace, update)")

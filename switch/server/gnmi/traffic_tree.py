@@ -69,7 +69,7 @@ def with_values(settings: PortSettings, changes: Mapping[Leaf, Value]) -> PortSe
 
 
 def _fields(values: Mapping[Leaf, Value], base: Leaf, leaves: Iterable[ConfigLeaf]) -> dict[str, Any]:
-    """What the leaves below `base` hold, by the field of the settings class that each of them stands for."""
+    """Values of the leaves below `base`, by the field of the settings class that each of them stands for."""
     return {leaf.field: values[base + (leaf.name,)] for leaf in leaves}  # noqa: RUF005 - mypy takes the star for 3.11's
 
 
@@ -86,7 +86,7 @@ def id_values(name: str) -> dict[Leaf, Value]:
 
 
 def all_values(name: str, settings: PortSettings) -> dict[Leaf, Value]:
-    """Everything about a port that is told on change."""
+    """Values of a port that are sent on change."""
     return {**id_values(name), **config_values(settings)}
 
 

@@ -39,7 +39,7 @@ QOS: tuple[tuple[str, ...], str] = (("qos", "interfaces", "interface"), "interfa
 ALL_LEAVES: tuple[Leaf, ...] = (*LEAVES, *IMPAIRMENT_LEAVES, *QOS_LEAVES)
 """Of a server with a traffic manager; LEAVES are those of one without."""
 SAMPLED = frozenset((*COUNTER_LEAVES, *QOS_STATE_LEAVES, *IMPAIRMENT_STATE_LEAVES))
-"""Counts and depths: they change with every packet, so nobody is told of each change."""
+"""Counts and depths: they change with every packet and are not sent on change."""
 TRAFFIC_SAMPLED = SAMPLED - frozenset(COUNTER_LEAVES)
 _QOS = frozenset(QOS_LEAVES)
 
@@ -66,7 +66,7 @@ def known_paths(leaves: Sequence[Leaf] = LEAVES) -> str:
 
 
 def settable_paths() -> str:
-    """What has settings, and counts beside them."""
+    """Paths of the settings, as text for errors."""
 
     def names(of: Leaf) -> str:
         return ",".join(leaf[-1] for leaf in CONFIG_LEAVES if leaf[:-1] == of)
@@ -89,7 +89,7 @@ def path_text(elems: Iterable[Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PathPattern:
-    """What one path of a request selects: leaves of one interface, or of all (`name` None)."""
+    """Selection of one path of a request: leaves of one interface, or of all (`name` None)."""
 
     name: str | None
     leaves: frozenset[Leaf]
@@ -100,7 +100,7 @@ class PathPattern:
 
 
 class Selection:
-    """What all paths of a request select together, found by interface name.
+    """Union of the leaves that the paths of a request select, found by interface name.
 
     A fabric's finsy switches each subscribe to every port by name: with a search through all patterns for each
     interface, the first answer of 64 switches would take seconds.
@@ -119,7 +119,7 @@ class Selection:
             self._of_name[pattern.name] = self._of_name.get(pattern.name, frozenset()) | pattern.leaves
 
     def leaves(self, name: str) -> frozenset[Leaf]:
-        """What is selected of one interface."""
+        """Selected leaves of one interface."""
         mine = self._of_name.get(name)
         return self._everywhere if mine is None else self._everywhere | mine
 
@@ -213,7 +213,7 @@ def leaf_path(name: str, leaf: Leaf, *, qos: bool | None = None) -> gnmi.Path:
 
 
 def typed_value(value: Value, encoding: int) -> gnmi.TypedValue:
-    """A value in the encoding asked for. JSON_IETF writes 64-bit numbers as strings (RFC 7951 §6.1).
+    """A value in the requested encoding. JSON_IETF writes 64-bit numbers as strings (RFC 7951 §6.1).
 
     JSON is the number 0, what a client sends that does not care: it gets plain scalars, as from Stratum. finsy's
     subscriptions are such a client and understand nothing else.

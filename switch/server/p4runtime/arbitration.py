@@ -1,4 +1,4 @@
-"""Who may write: P4Runtime client arbitration of one device (P4Runtime §5), without gRPC.
+"""P4Runtime client arbitration of one device (P4Runtime §5): which clients may write. Without gRPC.
 
 Controllers hold election ids, per role: the empty name is the default role, switch/server/p4runtime/roles.py says what
 a role may do. The primary is the one whose id is at least as high as any id ever seen in that role; when it leaves
@@ -149,7 +149,7 @@ class Arbitration:
             )
 
     def _elect(self, role: _Role, controller: ArbitratedController) -> None:
-        """P4Runtime §5.3: who is primary after `controller` came or changed its id, and who is told."""
+        """P4Runtime §5.3: who is primary after `controller` came or changed its id, and who is notified."""
         before = role.primary
         if controller.election_id >= 0 and controller.election_id >= role.highest:
             role.highest = controller.election_id
@@ -163,7 +163,7 @@ class Arbitration:
                 self._notify(role, one)
 
     def leave(self, controller: ArbitratedController) -> None:
-        """The stream is closed; the others of its role are told when it was the primary."""
+        """The stream is closed; the others of its role are notified when it was the primary."""
         role = self._roles.get(controller.role_name)
         if role is None or controller not in role.controllers:
             return

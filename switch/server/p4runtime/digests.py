@@ -29,7 +29,7 @@ REMEMBERED_MAX = 65536
 
 
 class Timers(Protocol):
-    """What is needed of an asyncio loop."""
+    """Asyncio loop as it is used here."""
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> object: ...
 
@@ -103,7 +103,7 @@ class Digests:
         return [p4r.DigestEntry(digest_id=one, config=self._learners[one].config) for one in wanted]
 
     def kept(self, digest_id: int) -> _Learner | None:
-        """What `restore` needs to take a change back."""
+        """State of a digest for `restore`, which takes a change back."""
         learner = self._learners.get(digest_id)
         return None if learner is None else replace(learner, config=_copy(learner.config))
 
@@ -164,7 +164,7 @@ class Digests:
         message = p4r.DigestList(digest_id=learner.spec.preamble.id, list_id=list_id, timestamp=time.time_ns())
         message.data.extend(p4_data(learner.spec.type_spec, self._info, one, self._type_bits) for one in data)
         if not self._send(p4r.StreamMessageResponse(digest=message)):
-            learner.seen.difference_update(data)  # nobody heard it: say it again when it is seen again
+            learner.seen.difference_update(data)  # no client got it: send it again when it is seen again
             return
         if learner.config.ack_timeout_ns:
             learner.sent[list_id] = data

@@ -99,7 +99,7 @@ async def build_pipeline(compiler: Compiler, config: p4r.ForwardingPipelineConfi
 
 _ArrayKind = Literal["counters", "meters", "registers"]
 _ARRAYS: tuple[_ArrayKind, ...] = ("counters", "meters", "registers")
-"""What a client's P4Info may leave out: no table refers to it, and the client cannot read it then. p4c itself leaves
+"""Arrays that a P4Info may leave out: no table refers to it, and clients cannot read it then. p4c itself leaves
 out some that the program does not use."""
 
 _UNORDERED = ("table_ids", "direct_resource_ids", "action_refs")
@@ -109,11 +109,11 @@ _OF_NO_EFFECT = (
     "pkg_info", "annotations", "annotation_locations", "structured_annotations", "doc", "alias",
     "initial_default_action",
 )  # fmt: skip
-"""What versions of p4c write differently, and no entry depends on."""
+"""Fields that versions of p4c write differently, and no entry depends on."""
 
 
 def first_difference(sent: p4i.P4Info, compiled: p4i.P4Info) -> str | None:
-    """Where two P4Infos differ first in what entries depend on, in words; None when they do not."""
+    """First difference of two P4Infos that entries depend on, in words; None: no such difference."""
     if sent == compiled:
         return None
     return _difference(sent, _without_unsent_arrays(sent, compiled), "")

@@ -38,7 +38,7 @@ CHUNK = 512
 def read_entities(
     contents: Contents, request: p4r.ReadRequest, scope: RoleScope
 ) -> tuple[list[p4r.Entity], list[RpcError | None]]:
-    """What a ReadRequest asks for and the role's scope has; and the error of each of its entities, or None."""
+    """Entities that a ReadRequest selects within the role's scope; and per entity of the request an error or None."""
     out: list[p4r.Entity] = []
     errors: list[RpcError | None] = []
     for entity in request.entities:

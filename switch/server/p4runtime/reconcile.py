@@ -26,7 +26,7 @@ _KINDS = (
     "action_profile_member", "action_profile_group", "value_set_entry", "packet_replication_engine_entry",
     "digest_entry",
 )  # fmt: skip
-"""What is read and written as it is, in an order in which references are there before they are needed."""
+"""Entities read and written unchanged, in an order in which references are there before they are needed."""
 
 
 def carry_over(old: Contents, new: Contents) -> None:

@@ -1,4 +1,4 @@
-"""What a role may do: the role configuration of P4Runtime's arbitration (specification, "Role Config").
+"""Rights of a role: the role configuration of P4Runtime's arbitration (specification, "Role Config").
 
 The specification leaves the scheme to server and clients. Ours is Stratum's, `stratum.P4RoleConfig`, which finsy knows:
 
@@ -33,7 +33,7 @@ _DIRECT = ("direct_counter_entry", "direct_meter_entry")
 
 @dataclass(frozen=True, slots=True)
 class RoleScope:
-    """What a role may do. `ids` None: everything."""
+    """Rights of a role. `ids` None: everything."""
 
     ids: frozenset[int] | None = None
     exclusive: frozenset[int] = frozenset()

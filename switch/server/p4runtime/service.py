@@ -82,7 +82,7 @@ class _Stream:
         self._wake.set()
 
     async def messages(self) -> AsyncIterator[p4r.StreamMessageResponse]:
-        """What is sent, until the stream is closed. Raises RpcError unless that was with OK."""
+        """Messages to send, until the stream is closed. Raises RpcError unless it was closed with OK."""
         while True:
             while self._waiting and self._end is None:
                 message = self._waiting.popleft()

@@ -1,4 +1,4 @@
-"""What P4Runtime clients read and write of a switch: a device with its program, its digests and its idle timeouts."""
+"""Contents of a switch for P4Runtime clients: a device with its program, its digests and its idle timeouts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from switch.server.p4runtime.pipeline import Pipeline
 from switch.server.p4runtime.translate import table_entry_out
 
 SCAN_MIN_S = 0.01
-"""Idle entries are looked for no more often than this; a shorter idle timeout is told of as late."""
+"""Shortest interval of the search for idle entries, seconds; a shorter idle timeout is reported late."""
 SCAN_MAX_S = 3600.0
 
 Send = Callable[[p4r.StreamMessageResponse, int], bool]

@@ -174,11 +174,6 @@ def take_link(plan: Plan, given: Args, usage: str) -> tuple[Link, str | None, Ar
     return plan.link(known_first, known(plan, rest[0])), None, rest[1:]
 
 
-def is_switch(name: str) -> bool:
-    """Whether a node's name is that of a switch."""
-    return not name.startswith("h")
-
-
 # ---- completion -----------------------------------------------------------------------------------------------
 
 
