@@ -414,11 +414,10 @@ class EngineQueuePair:
 
     def on_ports(self, local: int, peer: int, now: float) -> None:
         """Masks of the ports that are up here and at the peer."""
-        if self.connected is not None:
-            paths = self.connected.paths
-            paths.profile.set_ports(local, peer, now)
-            paths.on_ports(now)
-            self.connected.requestor.watch_paths(now)
+        connected = self._need_connected()
+        connected.paths.profile.set_ports(local, peer, now)
+        connected.paths.on_ports(now)
+        connected.requestor.watch_paths(now)
 
     def transmit(self, now: float, out: list[tuple[int, str, Packet]], limit: int, room: TxCredit) -> None:
         """Probes and data, up to `limit` data packets."""

@@ -162,7 +162,7 @@ class Responder:
             rqmsn = self._check_rqmsn(packet, psn, now)
             if rqmsn is None:
                 return
-        if self._resources is not None and not self._take(packet, offset, now):
+        if self._resources is not None and not self._take(self._resources, packet, offset, now):
             return
         if not self._place(packet, psn, now):
             return
@@ -189,12 +189,9 @@ class Responder:
             return None
         return rqmsn
 
-    def _take(self, packet: Write, offset: int, now: float) -> bool:
+    def _take(self, resources: Resources, packet: Write, offset: int, now: float) -> bool:
         """Whether there are resources for the packet; else it was NACKed."""
         ends = packet.opcode in END_OPCODES or packet.ack_request
-        resources = self._resources
-        if resources is None:
-            return True
         reason = resources.refuse(packet.size, offset, len(self._awaited), ends, now)
         if reason is not None:
             self._nack(packet, reason, packet.psn)

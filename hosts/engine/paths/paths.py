@@ -104,7 +104,7 @@ class QpPaths:
         if ev is None:
             return
         move = self.profile.signal(ev, EvSignal.RECALLED, now)
-        if move is not None:
+        if move is not None:  # pragma: no branch - the table moves every ASSUMED_BAD EV that is recalled
             self._told(ev, move, EvSignal.RECALLED, now)
         self.accuse(ev, now)
 

@@ -233,9 +233,7 @@ class RcRequestor:
     def _seek(self, psn: int) -> None:
         """Continue sending at `psn`, which is not before una_psn."""
         self.next_psn = psn
-        self._cursor = self._first
-        while self._cursor < self._count and self._messages[self._cursor].last_psn < psn:
-            self._cursor += 1
+        self._cursor = self._first  # nothing before una_psn is left, so the oldest message holds it
 
     def _go_back(self, cause: LossCause, now: float) -> None:
         """Send everything from una_psn on again, unless that was done too often without progress."""

@@ -21,7 +21,7 @@ from hosts.engine.wire.packets import (
     TransportAck,
     Write,
 )
-from tests.hosts.engine.engine_pair import MTU, Pair
+from tests.hosts.engine.engine_pair import MTU, Pair, lose_first
 
 REGION = 4096
 
@@ -340,3 +340,58 @@ def random_record(rng: Random, qpn: int) -> Packet:
         ReliabilityProbe(*head, near(16)),
         EndpointRequest(*head, near(16), rng.randrange(4), near(32)),
     ))  # fmt: skip
+
+
+def test_sack__that_forgets_what_it_showed_is_stale() -> None:
+    pair = Pair(psn=100)
+    pair.write(pair.bytes(8 * MTU))
+    pair.flush()
+    counters = pair.a.qp.counters
+    to_a(pair, sack(pair, 101, sack_offset=2, bitmap=0b1))
+    to_a(pair, sack(pair, 101, sack_offset=0, bitmap=0b101))
+    assert counters.stale_sacks == 0, "a bitmap may begin before what is acknowledged"
+    to_a(pair, sack(pair, 101, sack_offset=0, bitmap=0b001))
+    assert counters.stale_sacks == 1
+    pair.run_until_quiet()
+    assert pair.completions() == [(1, "SUCCESS")]
+
+
+def test_sack__of_a_foreign_cc_type_gives_a_round_trip_only_beyond_doubt() -> None:
+    pair = Pair(psn=100)
+    pair.write(pair.bytes(2 * MTU))
+    pair.flush()
+    own = pair.sent()[0].packet.ev
+    other = next(ev for ev, _ in pair.evs if ev != own)
+    pair.now = 0.004
+    to_a(pair, sack(pair, 99, sack_offset=1, bitmap=0b1, ack_psn_offset=1, entropy=other, cc_type=5))
+    assert pair.a.qp.counters.foreign_cc == 1
+    assert pair.a.qp.requestor.trips.srtt_s is None, "it names an EV that the packet did not take"
+
+
+def test_nack__for_too_many_write_imm_is_ignored_once_all_completed() -> None:
+    pair = Pair(psn=100, config={"wimm_overflow": 0x30})
+    pair.write(pair.bytes(MTU))
+    pair.run_until_quiet()
+    to_a(pair, Nack(pair.a.qp.qpn, 0, 0, 46, 0, 100, 0x30, 0x001))
+    assert pair.a.qp.sends and pair.of(QpError) == []
+
+
+def test_nack__of_a_trim_without_timestamp_gives_no_round_trip_of_a_retransmission() -> None:
+    pair = Pair(psn=100)
+    lose_first(pair, lambda source, p: isinstance(p, Write) and p.psn == 103)
+    pair.write(pair.bytes(40 * MTU))
+    while not pair.retransmissions():
+        pair.step()
+    again, srtt_s = pair.retransmissions()[0].packet, pair.a.qp.requestor.trips.srtt_s
+    to_a(pair, Nack(pair.a.qp.qpn, 0, 0, 46, 0, 103, NackReason.TRIMMED, again.ev))
+    assert pair.a.qp.counters.trimmed == 1 and pair.a.qp.requestor.trips.srtt_s == srtt_s
+    pair.run_until_quiet()
+    assert pair.completions() == [(1, "SUCCESS")]
+
+
+def test_transport_ack__that_never_comes_ends_the_qp() -> None:
+    pair = Pair(config={"linear_cnt": 1, "exp_cnt": 1})
+    pair.filter = lambda _source, packet: [] if isinstance(packet, TransportAck) else None
+    pair.write(pair.bytes(4 * MTU))
+    pair.run_until_quiet()
+    assert pair.completions() == [(1, "RETRY_EXCEEDED")]

@@ -11,7 +11,19 @@ from typing import Any
 import pytest
 
 from hosts.engine.events import Completion, QpError, Status
-from hosts.engine.wire.packets import Nack, NackReason, Opcode, Packet, Sack, Syndrome, TransportAck, Write
+from hosts.engine.responder import MARKED_EVS
+from hosts.engine.wire.packets import (
+    ECN_CE,
+    Nack,
+    NackReason,
+    Opcode,
+    Packet,
+    Sack,
+    Syndrome,
+    TransportAck,
+    Verdict,
+    Write,
+)
 from tests.hosts.engine.engine_pair import MTU, Pair
 from tests.hosts.engine.test_hostile_packets import random_record
 
@@ -271,3 +283,15 @@ def test_anything__at_the_responder_stays_inside_the_region(seed: int) -> None:
         if pair.b.qp.state.value == "error":
             [error] = [e for e in pair.b.endpoint.events() if isinstance(e, QpError)]
             assert error.status in (Status.REMOTE_ACCESS, Status.REMOTE_INVALID_REQUEST, Status.REMOTE_OPERATION)
+
+
+def test_marks__of_more_evs_than_are_counted_begin_anew() -> None:
+    pair = Fenced(config_b={"always_skip_marks": 2})
+
+    def verdict(ev: int) -> int:
+        answers = pair.to_b(pair.data(100, pair.region.va, ev=ev, ecn=ECN_CE))
+        return next(a.verdict for a in answers if isinstance(a, Sack))
+
+    assert [verdict(0x10000), verdict(0x10000)] == [Verdict.SKIP_ONCE, Verdict.ALWAYS_SKIP]
+    assert {verdict(ev) for ev in range(MARKED_EVS)} == {Verdict.SKIP_ONCE}
+    assert verdict(0x10000) == Verdict.SKIP_ONCE, "what a peer makes us count is bounded"

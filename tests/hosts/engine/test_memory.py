@@ -66,3 +66,14 @@ def test_deregister__lets_go_of_the_buffer() -> None:
 def test_register__refuses_what_cannot_be_written(bad: object) -> None:
     with pytest.raises(ValueError, match=r"can(not)? be registered"):
         memory().register(bad)
+
+
+def test_register__an_rkey_in_use_is_drawn_again() -> None:
+    class Drawn(Random):
+        left = iter((7, 7, 8))
+
+        def getrandbits(self, _bits: int) -> int:
+            return next(self.left)
+
+    space = Memory(Drawn())
+    assert [space.register(bytearray(8)).rkey for _ in range(2)] == [7, 8]

@@ -278,3 +278,14 @@ def test_repeatable__same_seed_same_packets() -> None:
         return [str(line) for line in pair.log]
 
     assert run() == run()
+
+
+def test_held_packets__are_those_above_a_hole() -> None:
+    pair = Pair(psn=100)
+    lose_first(pair, lambda source, p: isinstance(p, Write) and p.psn == 101)
+    pair.write(pair.bytes(4 * MTU))
+    pair.flush()
+    while not pair.b.qp.held_packets():
+        pair.step()
+    pair.run_until_quiet()
+    assert pair.b.qp.held_packets() == 0 and pair.a.qp.config is pair.config

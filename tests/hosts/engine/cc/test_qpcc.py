@@ -11,11 +11,14 @@ from hosts.engine.cc.ccprofile import FIXED, NSCC, CcProfile, ProfileState
 from hosts.engine.cc.incast import IncastSignal
 from hosts.engine.cc.nscc import Reaction
 from hosts.engine.cc.qpcc import Qpcc, RateMeter, Share
+from hosts.engine.cc.window import FixedWindow
 from hosts.engine.config import Config, ConfigError
+from hosts.engine.endpoint import Endpoint
 from hosts.engine.errors import LocalError
-from hosts.engine.wire.packets import EndpointRequest, Write
+from hosts.engine.wire.packets import EndpointOp, EndpointRequest, Write
 from hosts.tools.stat import _congestion_line
 from simulator import Flow, QueueProfile, VirtualFabric, jain, scaled
+from tests.hosts.engine.engine_pair import Pair
 from topologies.plan import Plan
 
 RATE, RTT = 100e6, 0.005
@@ -337,3 +340,49 @@ def test_byte_counter_that_lies__opens_the_window_to_its_ceiling_and_no_further(
         assert qpcc.cc.cwnd <= qpcc.cc.wmax
         assert -256 <= share.inflight <= 1112
         assert qpcc.cc.inflight == share.inflight
+
+
+def test_silence__takes_the_flight_of_a_qp_out_of_the_window_until_it_is_heard():
+    qpcc, _ = stub()
+    quiet, other = qpcc.join(0.0), qpcc.join(0.0)
+    quiet.on_send(1000)
+    other.on_send(500)
+    for _ in range(2):
+        quiet.on_silence()
+        assert qpcc.cc.inflight == 500 and not quiet.may_send()
+    quiet.on_send(200)
+    quiet.cap(700)
+    assert (quiet.inflight, qpcc.cc.inflight) == (700, 500)
+    window = qpcc.cc.cwnd
+    quiet.on_loss(500)
+    assert qpcc.cc.cwnd == window, "the other one is heard: the network is not to blame"
+    other.on_silence()
+    other.on_loss(300)
+    assert qpcc.cc.cwnd == window - 300, "nobody is heard"
+    for _ in range(2):
+        quiet.on_life()
+        assert qpcc.cc.inflight == quiet.inflight == 200
+    other.leave()
+    assert qpcc.cc.inflight == 200, "what it had in flight was out already"
+
+
+def test_connect__takes_a_window_of_the_caller():
+    a, b = Endpoint("a", planes=1, seed=1), Endpoint("b", planes=1, seed=2)
+    qp, window = a.create_qp(), FixedWindow(5000, 320)
+    qp.connect("b", b.create_qp().attributes(), [(1, 0)], 0.0, window=window)
+    assert qp.cc_state()["cwnd_bytes"] == 5000 and qp.connected.window is window
+
+
+def test_base_probe__waits_for_an_ev_that_works():
+    pair = Pair(config={"cc_algorithm": NSCC, "link_rate_bps": RATE, "base_rtt_s": RTT})
+    pair.write(pair.bytes(600))
+    pair.flush()
+    for ev, _ in pair.evs:
+        pair.a.qp.deny(ev, now=pair.now)
+    pair.run_until_quiet()
+    assert not [line for line in pair.sent(EndpointRequest) if line.packet.op == EndpointOp.EV_PROBE]
+    for ev, _ in pair.evs:
+        pair.a.qp.allow(ev, now=pair.now)
+    pair.write(pair.bytes(600))
+    pair.run_until_quiet()
+    assert len([line for line in pair.sent(EndpointRequest) if line.packet.op == EndpointOp.EV_PROBE]) == 1

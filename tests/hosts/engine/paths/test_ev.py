@@ -314,3 +314,35 @@ def test_spares__one_good_backup_of_each_plane_that_is_up() -> None:
     found.set_ports(0b011, ALL, 1.0)
     spares = found.spares()
     assert [ev.plane for ev in spares] == [0, 1] and not any(ev.active for ev in spares)
+
+
+def test_skip_timer__does_not_end_what_came_after_the_skip() -> None:
+    found = profile(skip_mode="timer", skip_timer_s=0.01)
+    ev = next(ev for ev in found if ev.active)
+    found.signal(ev, EvSignal.TRIMMED, 0.0)
+    found.signal(ev, EvSignal.LOST, 0.005)
+    found.tick(0.02)
+    assert ev.state is EvState.ASSUMED_BAD and not found.skips
+
+
+def test_withdraw__a_backup_that_is_skipped_takes_no_slot() -> None:
+    found = profile(planes=1, uplinks=8)
+    backups = [ev for ev in found if not ev.active]
+    for ev in backups:
+        found.signal(ev, EvSignal.TRIMMED, 0.0)
+    move = found.signal(next(ev for ev in found if ev.active), EvSignal.LOST, 0.0)
+    assert len(backups) == 2 and move is not None and move.left and move.by is None
+    assert not any(ev.active for ev in backups)
+
+
+def test_observer__is_told_of_every_signal() -> None:
+    told: list[tuple[object, ...]] = []
+    found = EvProfile(make_evs(2, 2), Config(), Random(1), observer=lambda *what: told.append(what))
+    ev = found.find(0x001)
+    assert ev is not None and repr(ev) == "Ev(0x0001, plane 0, GOOD)" and set(found.planes) == {0, 1}
+    found.signal(ev, EvSignal.SACK_CLEAN, 1.0)
+    found.signal(ev, EvSignal.DENY, 2.0)
+    assert told == [
+        (ev, EvState.GOOD, EvSignal.SACK_CLEAN, EvState.GOOD, 1.0),
+        (ev, EvState.GOOD, EvSignal.DENY, EvState.DENIED, 2.0),
+    ]

@@ -214,3 +214,11 @@ def test_lease__holds_while_the_port_is_down_though_words_get_lost() -> None:
     for _ in range(120):
         pair.run(rng.random())
     assert believed_down(pair) == {0} and len(pair.of(PlaneChanged)) == seen
+
+
+def test_tell__a_peer_without_a_qp_is_told_nothing() -> None:
+    endpoint = Endpoint("a", planes=2, seed=1)
+    endpoint.probe_ev("b", 0x001, 0, now=0.0)
+    endpoint.on_port(1, False, 0.0)
+    sent = [packet.op for _, _, packet in endpoint.transmit(0.0) if isinstance(packet, EndpointRequest)]
+    assert sent == [EndpointOp.EV_PROBE]

@@ -305,3 +305,21 @@ def test_what_is_mrcs_alone__is_refused_in_words():
     assert pair.a.qp.cc_state()["control"] == "window"
     pair.a.qp.abort("enough", 0.0)
     assert pair.a.qp.state is EngineQpState.ERROR
+
+
+def test_port_down__swallows_what_is_sent_while_the_other_is_up():
+    pair = RcPair(planes=2)
+    pair.port("a", pair.a.qp.path[1], up=False)
+    pair.write(pair.bytes(3 * MTU))
+    pair.flush()
+    assert pair.a.qp.counters.packets_sent == 3 and pair.psns() == []
+
+
+def test_ack__of_an_unknown_syndrome_is_counted_and_ignored():
+    pair = RcPair(psn=100)
+    pair.write(pair.bytes(3 * MTU))
+    pair.flush()
+    pair.a.endpoint.receive(RcAck(pair.a.qp.qpn, 0, 0, 46, 0, 100, 0x7F, 0), 0, "b", pair.now)
+    assert pair.a.qp.counters.bad_feedback == 1
+    pair.run_until_quiet()
+    assert pair.completions() == [(1, "SUCCESS")]

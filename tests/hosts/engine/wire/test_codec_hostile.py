@@ -180,3 +180,16 @@ def test_mutations__raise_only_wire_error(
 def test_addressing__refuses_other_sizes() -> None:
     with pytest.raises(ValueError, match="need 16"):
         Addressing(bytes(6), bytes(6))
+
+
+def test_decode__no_room_for_an_icrc() -> None:
+    packet = bytearray(A[:60])
+    pack_into(">H", packet, 4, 20)
+    pack_into(">H", packet, 44, 20)
+    with pytest.raises(WireError, match="20 bytes have no room for an iCRC"):
+        CODEC.decode(bytes(packet))
+
+
+def test_encode__what_is_no_record_is_refused() -> None:
+    with pytest.raises(ValueError, match="object is no packet record"):
+        CODEC.encode(object(), Addressing(bytes(16), bytes(16)))

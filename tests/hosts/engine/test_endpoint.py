@@ -1,0 +1,98 @@
+"""The endpoint: its public face, what it refuses, and which numbers its queue pairs get."""
+
+from __future__ import annotations
+
+import pytest
+
+import hosts.engine
+from hosts.engine import Config, Endpoint, LocalError
+from hosts.engine.config import ConfigError
+from hosts.engine.rocev2.rc_rate import RcConfig
+
+
+def endpoint(**keys: object) -> Endpoint:
+    return Endpoint("a", planes=2, seed=1, **keys)
+
+
+def test_face__every_name_leads_to_its_class():
+    assert all(getattr(hosts.engine, name).__name__ == name for name in hosts.engine.__all__)
+
+
+def test_face__another_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="has no attribute 'Requestor'"):
+        _ = hosts.engine.Requestor
+
+
+@pytest.mark.parametrize("planes", [0, 33])
+def test_endpoint__planes_are_the_bits_of_a_mask(planes):
+    with pytest.raises(LocalError, match="must be 1 to 32"):
+        Endpoint("a", planes=planes, seed=1)
+
+
+def test_endpoint__the_first_qpn_is_one_of_its_qpns():
+    with pytest.raises(LocalError, match="first_qpn = 9: not in 100 to 199"):
+        endpoint(qpns=range(100, 200), first_qpn=9)
+
+
+def test_create_qp__refusals_name_the_cause():
+    made = endpoint(qpns=range(100, 101))
+    with pytest.raises(LocalError, match="no transport 'tcp' \\(has: mrc, rocev2\\)"):
+        made.create_qp(transport="tcp")
+    with pytest.raises(LocalError, match="only rocev2 takes one"):
+        made.create_qp(settings=RcConfig())
+    qp = made.create_qp()
+    with pytest.raises(LocalError, match="all 1 QPNs are in use"):
+        made.create_qp()
+    with pytest.raises(LocalError, match=f"QPN {qp.qpn} is in use"):
+        made.create_qp(qpn=qp.qpn)
+
+
+def test_create_qp__a_taken_number_is_passed_over():
+    made = endpoint(first_qpn=100, qpns=range(100, 103))
+    made.create_qp(qpn=101)
+    assert [made.create_qp().qpn for _ in range(2)] == [100, 102]
+
+
+@pytest.mark.parametrize("plane", [-1, 2])
+def test_planes__one_that_is_not_there_is_refused(plane):
+    made = endpoint()
+    with pytest.raises(LocalError, match="there are 0 to 1"):
+        made.probe_ev("b", 1, plane, now=0.0)
+    with pytest.raises(LocalError, match="there are 0 to 1"):
+        made.on_port(plane, False, 0.0)
+
+
+@pytest.mark.parametrize("settings", [Config, RcConfig])
+def test_config__json_is_a_table_of_known_keys(settings):
+    assert settings.from_json(settings().to_json()) == settings()
+    with pytest.raises(ConfigError, match="is a table of keys; got \\[\\]"):
+        settings.from_json([])
+    with pytest.raises(ConfigError, match="no key 7, color"):
+        settings.from_json({"color": 1, 7: 2})
+
+
+@pytest.mark.parametrize(
+    "keys, why",
+    [
+        ({"trim_len": 1}, "to keep METH and TSETH"),
+        ({"mpr_packets": 200}, "must be a multiple of 128"),
+        ({"dscp_control": 64}, "dscp_control|0 to 63 and differ"),
+    ],
+)
+def test_config__values_that_cannot_work_say_why(keys, why):
+    with pytest.raises(ConfigError, match=why):
+        Config(**keys)
+
+
+@pytest.mark.parametrize(
+    "keys, why",
+    [
+        ({"timeout": 0}, "timeout = 0: must be 1 to 31"),
+        ({"timeout": True}, "timeout = True: must be"),
+        ({"control": "magic"}, "control = 'magic': must be one of"),
+        ({"min_rate_bps": 2e9, "line_rate_bps": 1e9}, "is more than line_rate_bps"),
+    ],
+)
+def test_rc_config__values_that_cannot_work_say_why(keys, why):
+    with pytest.raises(ConfigError, match=why):
+        RcConfig(**keys)

@@ -1,0 +1,131 @@
+"""The queue pair from outside: states, refusals, and what it shows of itself before and after connect()."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hosts.engine import Endpoint, LocalError, PeerError, QpAttributes
+from hosts.engine.events import Status
+from hosts.engine.memory import Memory
+from tests.hosts.engine.engine_pair import Pair, make_evs
+from tests.hosts.engine.rocev2.rocev2_pair import RcPair
+
+EVS = make_evs(2, 2)
+
+
+def fresh(transport: str = "mrc"):
+    """A QP that nobody connected, and attributes of a peer."""
+    qp = Endpoint("a", planes=2, seed=1).create_qp(transport=transport)
+    remote = Endpoint("b", planes=2, seed=2).create_qp(transport=transport).attributes()
+    return qp, remote
+
+
+@pytest.mark.parametrize("transport", ["mrc", "rocev2"])
+def test_before_connect__it_shows_nothing_and_refuses_to_send(transport):
+    qp, _ = fresh(transport)
+    assert (qp.outstanding(), qp.held_packets(), qp.scheduler_state(), qp.ev_states(), qp.cc_state()) == (
+        0, 0, "idle", [], {},
+    )  # fmt: skip
+    with pytest.raises(LocalError, match="is in init, needs rts"):
+        qp.post_write(b"x", 0, 0, now=0.0)
+    for part in ("requestor", "responder", "paths"):
+        if transport == "mrc":
+            with pytest.raises(LocalError, match="it has no peer before connect"):
+                getattr(qp, part)
+
+
+@pytest.mark.parametrize("transport", ["mrc", "rocev2"])
+def test_connect__refusals_name_the_cause(transport):
+    qp, remote = fresh(transport)
+    with pytest.raises(LocalError, match="EVs on planes \\[7\\], but there are 2 planes"):
+        qp.connect("b", remote, [(1, 7)], 0.0)
+    with pytest.raises(LocalError, match="EV"):
+        qp.connect("b", remote, [], 0.0)
+    qp.connect("b", remote, EVS, 0.0)
+    with pytest.raises(LocalError, match="only a new one can be connected"):
+        qp.connect("b", remote, EVS, 0.0)
+    with pytest.raises(LocalError, match="access is limited before it connects"):
+        qp.limit_access(Memory(qp._rng))
+
+
+def test_connect__a_baseline_takes_windows_of_its_own_kind():
+    qp, remote = fresh("rocev2")
+    with pytest.raises(LocalError, match="window = int: a rocev2 QP needs"):
+        qp.connect("b", remote, EVS, 0.0, window=5)
+
+
+def test_set_up__only_before_the_first_post():
+    pair = Pair()
+    pair.write(b"x" * 300)
+    with pytest.raises(LocalError, match="before the first post"):
+        pair.a.qp.begin_sending(5, 128, pair.config)
+
+
+@pytest.mark.parametrize(
+    "change, why",
+    [({"remote_va": -1}, "remote_va"), ({"rkey": 1 << 32}, "rkey"), ({"imm": 1 << 32}, "imm"),
+     ({"remote_va": (1 << 64) - 1}, "at most 4 GiB - 1, inside 64 bits")],
+)  # fmt: skip
+def test_post_write__a_value_that_does_not_fit_is_refused(change, why):
+    pair = Pair()
+    with pytest.raises(LocalError, match=why):
+        pair.a.qp.post_write(b"xy", **{"remote_va": 0, "rkey": 0, "now": 0.0, **change})
+
+
+@pytest.mark.parametrize("change", [{"qpn": -1}, {"pmtu_bytes": 7}, {"trim_nack": 1}, {"transport": "tcp"}])
+def test_attributes__a_value_out_of_range_is_the_peers_error(change):
+    _, remote = fresh()
+    good = remote.to_json()
+    assert QpAttributes.from_json(good) == remote
+    with pytest.raises(PeerError, match=f"{next(iter(change))} = "):
+        QpAttributes.from_json({**good, **change})
+    with pytest.raises(PeerError, match="QP attributes have the keys"):
+        QpAttributes.from_json({**good, "color": 1})
+
+
+def test_fail__once_only_and_the_first_reason_stays():
+    pair = Pair()
+    pair.a.qp.abort("first", 0.0)
+    pair.a.qp.abort("second", 0.0)
+    assert pair.a.qp.error == "first"
+    assert pair.a.qp.scheduler_state() == "idle"
+
+
+def test_fail__before_connect_there_is_nothing_to_flush():
+    qp, _ = fresh()
+    qp.abort("not needed", 0.0)
+    assert qp.error == "not needed"
+
+
+def test_rocev2__a_release_gives_back_its_profile_and_nothing_else():
+    pair = RcPair()
+    assert pair.a.qp.held_packets() == 0
+    pair.a.endpoint.destroy_qp(pair.a.qp.qpn)
+    assert Status.SUCCESS not in [status for _, status in pair.completions()]
+
+
+def test_rocev2__congestion_state_has_a_rate_where_dcqcn_gives_one():
+    assert "alpha" in RcPair(rc={"control": "dcqcn"}).a.qp.cc_state()
+    assert "alpha" not in RcPair(rc={"control": "window"}).a.qp.cc_state()
+
+
+def test_rocev2__scheduler_states_follow_window_and_flight():
+    pair = RcPair(rc={"window_packets": 1})
+    qp = pair.a.qp
+    states = [qp.scheduler_state()]
+    pair.write(bytes(300))
+    states.append(qp.scheduler_state())
+    pair.flush()
+    states.append(qp.scheduler_state())  # one packet of two is on its way, and the window is shut
+    pair.run_until_quiet()
+    assert [*states, qp.scheduler_state()] == ["idle", "ready", "active", "idle"]
+
+
+def test_memory__numbers_that_do_not_fit_are_refused():
+    pair = Pair()
+    with pytest.raises(ValueError, match="does not fit 64 bits"):
+        pair.b.endpoint.register(bytearray(2), va=(1 << 64) - 1)
+    again = replace(pair.b.qp.attributes(pair.region), length=0)
+    assert again.rkey == pair.region.rkey
