@@ -29,7 +29,7 @@ STUCK_AFTER = 10_000
 """Calls at one instant after which an engine that keeps asking for more is stuck: a bug worth a clear end."""
 
 
-class StuckError(AssertionError):
+class StuckError(Exception):
     """An engine asks to be called at the same instant for ever."""
 
 

@@ -308,9 +308,11 @@ class NicPort(EgressPort):
     __slots__ = ("_low_water", "on_room", "starved")
 
     def __init__(
-        self, *args: Any, ring_packets: int, on_room: Callable[[float], None], observer: PacketHook | None = None
-    ) -> None:
-        super().__init__(*args, observer=observer)
+        self, name: str, node: str, neighbour: str, plane: int, line: Line, heap: Heap, serial: Callable[[], int],
+        rng_seed: str, dscp: tuple[int, int], *, ring_packets: int, on_room: Callable[[float], None],
+        observer: PacketHook | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(name, node, neighbour, plane, line, heap, serial, rng_seed, dscp, observer=observer)
         self.on_room = on_room
         self.starved = False
         """The ring was full when the host last sent: it wants to know."""

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from hosts.engine.cc.ccprofile import DEFAULT_PROFILE
 from hosts.engine.cc.window import Window
@@ -124,6 +124,20 @@ class Connected:
     window: Window
 
 
+class SendingHalf(Protocol):
+    """Questions to a requestor, whatever its transport."""
+
+    def pending(self) -> int: ...
+
+    def has_data(self) -> bool: ...
+
+    def in_flight(self) -> bool: ...
+
+    def window_open(self) -> bool: ...
+
+    def restart(self, first_psn: int, remote_mpr: int, config: Config) -> None: ...
+
+
 class EngineQueuePair:
     """Made by Endpoint.create_qp; `connected` is None until connect()."""
 
@@ -131,14 +145,14 @@ class EngineQueuePair:
 
     def __init__(
         self, qpn: int, psn: int, planes: int, config: Config, memory: WritableMemory, peers: PeerTable,
-        events: list[Event], rng: Random,
+        events: list[Event], rng: Random, counters: Counters | None = None,
     ) -> None:  # fmt: skip
         self.qpn = qpn
         self.first_psn = psn
         self.state = EngineQpState.INIT
         self.peer: str | None = None
         self.connected: Connected | None = None
-        self.counters = Counters(plane_packets=[0] * planes, plane_bytes=[0] * planes)
+        self.counters = counters or Counters(plane_packets=[0] * planes, plane_bytes=[0] * planes)
         self.error: str | None = None
         """Why the QP is in ERROR."""
         self._planes, self._config, self._memory, self._peers = planes, config, memory, peers
@@ -154,6 +168,10 @@ class EngineQueuePair:
         if self.connected is None:
             raise LocalError(f"QP {self.qpn} is in {self.state.value}: it has no peer before connect()")
         return self.connected
+
+    def _sending_half(self) -> SendingHalf | None:
+        """The requestor; None before connect()."""
+        return None if self.connected is None else self.connected.requestor
 
     @property
     def requestor(self) -> Requestor:
@@ -276,11 +294,11 @@ class EngineQueuePair:
 
         `config`: as given to connect(), with other timers and retries. Raises LocalError when it is too late.
         """
-        connected = self.connected
-        if self.state is not EngineQpState.RTS or connected is None or self._wr_id:
+        sender = self._sending_half()
+        if self.state is not EngineQpState.RTS or sender is None or self._wr_id:
             raise LocalError(f"QP {self.qpn}: a requestor is set up after connect() and before the first post")
         self.first_psn, self._config = first_psn, config
-        connected.requestor.restart(first_psn, remote_mpr, config)
+        sender.restart(first_psn, remote_mpr, config)
 
     # ---- application ------------------------------------------------------------------------------------
 
@@ -293,8 +311,19 @@ class EngineQueuePair:
         an event at the peer. Raises LocalError when the QP is not in RTS, a value does not fit its field, or the peer
         takes no more WriteIMM now; what it thinks of R_Key and range comes with the Completion.
         """
-        connected = self.connected
-        if self.state is not EngineQpState.RTS or connected is None:
+        data = self._checked_write(local, remote_va, rkey, imm)
+        connected = self._need_connected()
+        limit, requestor = connected.remote.max_wimm, connected.requestor
+        if imm is not None and requestor.wimm_outstanding >= limit:
+            raise LocalError(f"QP {self.qpn}: the peer takes {limit} WriteIMM at a time: wait for a completion (§5.3)")
+        self._wr_id += 1
+        requestor.post(self._wr_id, data, remote_va, rkey, imm, solicited)
+        requestor.watch_paths(now)
+        return self._wr_id
+
+    def _checked_write(self, local: Any, remote_va: int, rkey: int, imm: int | None) -> memoryview:
+        """Bytes of a write whose values fit their fields. Raises LocalError, also when the QP is not in RTS."""
+        if self.state is not EngineQpState.RTS:
             why = f": {self.error}" if self.error else ""
             raise LocalError(f"QP {self.qpn} is in {self.state.value}, needs rts{why}")
         data = memoryview(local).cast("B")
@@ -303,13 +332,7 @@ class EngineQueuePair:
                 raise LocalError(f"{name} = {value:#x} does not fit {bits} bits")
         if len(data) >= 1 << 32 or remote_va + len(data) > 1 << 64:
             raise LocalError(f"a write of {len(data)} bytes to {remote_va:#x}: at most 4 GiB - 1, inside 64 bits")
-        limit, requestor = connected.remote.max_wimm, connected.requestor
-        if imm is not None and requestor.wimm_outstanding >= limit:
-            raise LocalError(f"QP {self.qpn}: the peer takes {limit} WriteIMM at a time: wait for a completion (§5.3)")
-        self._wr_id += 1
-        requestor.post(self._wr_id, data, remote_va, rkey, imm, solicited)
-        requestor.watch_paths(now)
-        return self._wr_id
+        return data
 
     def post_recv(self) -> int:
         """One more WriteIMM may be received; returns the recv_id it will carry, which counts from 1.
@@ -354,7 +377,8 @@ class EngineQueuePair:
 
     def outstanding(self) -> int:
         """Work requests not completed yet."""
-        return 0 if self.connected is None else self.connected.requestor.pending()
+        sender = self._sending_half()
+        return 0 if sender is None else sender.pending()
 
     def held_packets(self) -> int:
         """Packets received above a hole: how far the network reorders (ooo_count, §2.8)."""
@@ -362,12 +386,12 @@ class EngineQueuePair:
 
     def scheduler_state(self) -> str:
         """One of "idle", "active", "ready", "pending", by the table of §5.15; `scheduler_names` says whose words."""
-        if self.connected is None or self.state is not EngineQpState.RTS:
+        sender = self._sending_half()
+        if sender is None or self.state is not EngineQpState.RTS:
             return "idle"
-        requestor = self.connected.requestor
-        if not requestor.has_data():
-            return "pending" if requestor.in_flight() else "idle"
-        ready = requestor.window_open()
+        if not sender.has_data():
+            return "pending" if sender.in_flight() else "idle"
+        ready = sender.window_open()
         return "ready" if ready is (self._config.scheduler_names == "primer") else "active"
 
     def ev_states(self) -> list[dict[str, Any]]:
@@ -467,7 +491,10 @@ class EngineQueuePair:
             return
         self.state, self.error = EngineQpState.ERROR, detail
         self._events.append(QpError(self.qpn, self.peer or "", status, detail, now))
-        connected = self.connected
-        if connected is not None:
-            connected.requestor.flush(status if blame_own else Status.FLUSHED, psn, now)
-            connected.responder.flush(now)
+        self._flush(status if blame_own else Status.FLUSHED, psn, now)
+
+    def _flush(self, status: Status, psn: int | None, now: float) -> None:
+        """End all work requests, and give posted receives back."""
+        if self.connected is not None:
+            self.connected.requestor.flush(status, psn, now)
+            self.connected.responder.flush(now)

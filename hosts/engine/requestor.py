@@ -159,7 +159,9 @@ class Requestor:
         """There is something that only windows or ports hold back."""
         return bool(self._again or self._unsent)
 
-    has_data = wants_to_send
+    def has_data(self) -> bool:
+        """There is something to send, or to send again."""
+        return self.wants_to_send()
 
     def in_flight(self) -> bool:
         """Something was sent and is not known to have arrived."""

@@ -18,10 +18,10 @@ from typing import Any
 from hosts.engine.config import Config
 from hosts.engine.connection import Context, TxCredit
 from hosts.engine.errors import LocalError
-from hosts.engine.events import Event
+from hosts.engine.events import Event, Status
 from hosts.engine.memory import EngineMemoryRegion, WritableMemory
 from hosts.engine.paths.peer_table import PeerTable
-from hosts.engine.qp import EngineQpState, EngineQueuePair, QpAttributes
+from hosts.engine.qp import EngineQpState, EngineQueuePair, QpAttributes, SendingHalf
 from hosts.engine.rocev2.rc_counters import RcCounters
 from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcPacket, RcWrite
 from hosts.engine.rocev2.rc_rate import Dcqcn, LineRate, RcConfig, rate_control
@@ -45,27 +45,25 @@ class RcQueuePair(EngineQueuePair):
     """Made by Endpoint.create_qp(transport="rocev2"). What is not said here is as in EngineQueuePair."""
 
     transport = "rocev2"
-    connected: Any
-    """An RcConnected, of which EngineQueuePair uses what both have; see _rc."""
-    counters: RcCounters
 
     def __init__(
         self, qpn: int, psn: int, planes: int, config: Config, settings: RcConfig, memory: WritableMemory,
         peers: PeerTable, events: list[Event], rng: Random,
     ) -> None:  # fmt: skip
-        super().__init__(qpn, psn, planes, config, memory, peers, events, rng)
-        self.counters = RcCounters(plane_packets=[0] * planes, plane_bytes=[0] * planes)
+        self.rc_counters = RcCounters(plane_packets=[0] * planes, plane_bytes=[0] * planes)
+        """Those of `counters`, with the baseline's own."""
+        super().__init__(qpn, psn, planes, config, memory, peers, events, rng, self.rc_counters)
         self.settings = settings
+        self.baseline: RcConnected | None = None
+        """In place of `connected`, which stays None."""
 
-    @property
-    def _rc(self) -> RcConnected | None:
-        connected: RcConnected | None = self.connected
-        return connected
+    def _sending_half(self) -> SendingHalf | None:
+        return None if self.baseline is None else self.baseline.requestor
 
     @property
     def path(self) -> tuple[int, int] | None:
         """(EV, plane) once connected; MRC's `paths` it has not."""
-        return None if self._rc is None else self._rc.path
+        return None if self.baseline is None else self.baseline.path
 
     # ---- set-up -----------------------------------------------------------------------------------------
 
@@ -100,11 +98,11 @@ class RcQueuePair(EngineQueuePair):
         context = Context(self.qpn, remote.qpn, peer, config, self._events, pmtu, remote.mpr_packets, False)
         self.peer = peer
         requestor = RcRequestor(
-            context, self.counters, self.settings, window or rate_control(self.settings, now), path, self.first_psn,
+            context, self.rc_counters, self.settings, window or rate_control(self.settings, now), path, self.first_psn,
             self._port_up, self._fail,
         )  # fmt: skip
         responder = RcResponder(
-            context, self.counters, self._memory, self.settings, path, remote.psn, self._receives,
+            context, self.rc_counters, self._memory, self.settings, path, remote.psn, self._receives,
             partial(self._fail, blame_own=False),
         )  # fmt: skip
         self._handlers = {
@@ -112,7 +110,7 @@ class RcQueuePair(EngineQueuePair):
             RcAck: requestor.on_ack,
             Cnp: requestor.on_cnp,
         }
-        self.connected = RcConnected(remote, requestor, responder, path)
+        self.baseline = RcConnected(remote, requestor, responder, path)
         self.state = EngineQpState.RTS
 
     def _port_up(self) -> bool:
@@ -124,9 +122,12 @@ class RcQueuePair(EngineQueuePair):
         self, local: Any, remote_va: int, rkey: int, *, now: float, imm: int | None = None, solicited: bool = False
     ) -> int:
         """As EngineQueuePair's, without its limit of WriteIMM."""
-        wr_id = super().post_write(local, remote_va, rkey, now=now, imm=imm, solicited=solicited)
-        self.connected.requestor.start_timer(now)
-        return wr_id
+        data = self._checked_write(local, remote_va, rkey, imm)
+        assert self.baseline is not None
+        self._wr_id += 1
+        self.baseline.requestor.post(self._wr_id, data, remote_va, rkey, imm, solicited)
+        self.baseline.requestor.start_timer(now)
+        return self._wr_id
 
     def set_penalty(self, penalty: int) -> None:
         """Not in this transport: raises LocalError."""
@@ -142,9 +143,9 @@ class RcQueuePair(EngineQueuePair):
 
     def cc_state(self) -> dict[str, Any]:
         """Control, window and, with DCQCN, rate and alpha; empty before connect()."""
-        if self._rc is None:
+        if self.baseline is None:
             return {}
-        requestor = self._rc.requestor
+        requestor = self.baseline.requestor
         rate = requestor.rate
         return {
             "control": self.settings.control,
@@ -179,12 +180,12 @@ class RcQueuePair(EngineQueuePair):
             handler = self._handlers.get(type(packet))
             if handler is not None:
                 handler(packet, now)
-        elif self._rc is not None and type(packet) is RcWrite:
-            self._rc.responder.repeat_nak()
+        elif self.baseline is not None and type(packet) is RcWrite:
+            self.baseline.responder.repeat_nak()
 
     def transmit(self, now: float, out: list[Any], limit: int, room: TxCredit) -> None:
         """The responder's pending answers, and up to `limit` data packets."""
-        connected = self.connected
+        connected = self.baseline
         if connected is None:
             return
         connected.responder.transmit(out, room)
@@ -196,12 +197,17 @@ class RcQueuePair(EngineQueuePair):
         return None
 
     def on_timer(self, now: float) -> None:
-        if self.state is EngineQpState.RTS and self.connected is not None:
-            self.connected.requestor.on_timer(now)
+        if self.state is EngineQpState.RTS and self.baseline is not None:
+            self.baseline.requestor.on_timer(now)
 
     def next_deadline(self) -> float | None:
         """When on_timer or transmit has something to do."""
-        connected = self._rc
+        connected = self.baseline
         if self.state is not EngineQpState.RTS or connected is None:
             return None
         return connected.requestor.next_deadline()
+
+    def _flush(self, status: Status, psn: int | None, now: float) -> None:
+        if self.baseline is not None:
+            self.baseline.requestor.flush(status, psn, now)
+            self.baseline.responder.flush(now)

@@ -83,9 +83,6 @@ class RcRequestor:
         self._seen_at = float("-inf")
         """When on_timer or transmit was called last; either is followed by as much transmit as ports allow."""
 
-    wimm_outstanding = 0
-    """Against MRC's limit of WriteIMM in flight, which RC has not."""
-
     # ---- application ------------------------------------------------------------------------------------
 
     def post(self, wr_id: int, data: memoryview, va: int, rkey: int, imm: int | None, solicited: bool = False) -> None:
@@ -103,9 +100,6 @@ class RcRequestor:
     def restart(self, first_psn: int, remote_mpr: int, config: Config) -> None:
         """Before anything was posted: begin at another PSN. Windows of MRC mean nothing here."""
         self.una_psn = self.next_psn = self._sent_psn = self._end_psn = first_psn
-
-    def watch_paths(self, now: float) -> None:
-        """Nothing: the one path is for ever."""
 
     def pending(self) -> int:
         """Messages not completed."""
