@@ -44,6 +44,10 @@ unit: ready-to-test ## the tests that need no root (about two minutes)
 matrix: ready-to-test ## the tests of `unit` with each of Python 3.10 to 3.13 at hand; PYTHONS="3.10 3.13", ARGS="-k name"
 	@scripts/matrix $(ARGS)
 
+.PHONY: compile
+compile: ready ## the engine as machine code, once (two minutes): virtual runs take a fifth of the time
+	@$(MRC) compile $(ARGS)
+
 SEED ?= 1
 resilience: ready-to-test ## all resilience tests and scenarios in Mininet (half an hour); SEED=2, ARGS="-k t1"
 	@$(AS_ROOT) env MRC_SCENARIOS=all MRC_SEED=$(SEED) MRC_RESULTS=results/resilience-$(SEED) \

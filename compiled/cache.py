@@ -1,12 +1,13 @@
 """Builds in the cache: found by the digest of their sources, and put in front of the Python files at import.
 
-A build is a folder `compiled-{digest}` with one shared object for each module and the one that holds the code of all. The
+A build is a folder `compiled-{digest}` with one shared object for each module and one that holds the code of all. The
 digest covers the sources, the interpreter and the machine, so a build is either right or not found.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import shutil
 import sys
@@ -37,7 +38,7 @@ class CompileError(Exception):
 
 
 @dataclass(frozen=True)
-class State:
+class EngineForm:
     """Form in which this process runs the engine."""
 
     active: bool
@@ -94,26 +95,37 @@ class CompiledFinder(MetaPathFinder):
         return spec_from_file_location(fullname, path, loader=ExtensionFileLoader(fullname, path))
 
 
-_state = State(False, "not looked for yet")
+_state: EngineForm | None = None
 
 
-def state() -> State:
-    """Form in which this process runs the engine."""
-    return _state
+def state() -> EngineForm:
+    """Form in which this process runs the engine; use() is called for it."""
+    return use()
 
 
-def use() -> State:
+def use() -> EngineForm:
     """Load the build of these sources from now on, if there is one and MRC_COMPILED is not 0."""
     global _state
-    if any(isinstance(finder, CompiledFinder) for finder in sys.meta_path):
+    if _state is not None:
         return _state
     if os.environ.get("MRC_COMPILED") == "0":
-        _state = State(False, "MRC_COMPILED=0")
+        _state = EngineForm(False, "MRC_COMPILED=0")
     elif not next(cache_dir().glob(f"{PREFIX}*"), None):
-        _state = State(False, "not built yet: mrc compile")
+        _state = EngineForm(False, "not built yet: mrc compile")
     elif not (folder := build_dir()).is_dir():
-        _state = State(False, "built from other sources: mrc compile")
+        _state = EngineForm(False, "built from other sources: mrc compile")
     else:
-        sys.meta_path.insert(0, CompiledFinder(folder))
-        _state = State(True, str(folder))
+        _state = _load(folder)
     return _state
+
+
+def _load(folder: Path) -> EngineForm:
+    """Put a build in front of the Python files, unless it cannot be loaded."""
+    finder = CompiledFinder(folder)
+    sys.meta_path.insert(0, finder)
+    try:
+        importlib.import_module(LIBRARY)
+    except ImportError as error:
+        sys.meta_path.remove(finder)
+        return EngineForm(False, f"{folder} cannot be loaded ({error}): mrc compile --again")
+    return EngineForm(True, str(folder))

@@ -24,7 +24,7 @@ COMPILED = (
 NOT_COMPILED = ("hosts/engine/wire/packets.py",)
 """The C half of the fast NIC makes these records and reads them by the offsets of their slots (hosts/nic/native.c)."""
 
-READ_TOO = ("compiled/build.py", "compiled/modules.py", "faults/*.py", "simulator/*.py", "topologies/plan/*.py")
+READ_TOO = ("compiled/modules.py", "compiled/mypyc_setup.py", "faults/*.py", "simulator/*.py", "topologies/plan/*.py")
 """Files whose types the machine code relies on, or that say how it is made."""
 
 

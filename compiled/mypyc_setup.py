@@ -1,7 +1,7 @@
 """Program that compiles modules by mypyc: mypyc_setup.py GROUP TARGET FILE...; run by build.py in a copy of the tree.
 
-It prints what it is at in lines that begin with `at: `. The C files are compiled side by side, one gcc for each CPU, which
-setuptools does not do for the files of one extension.
+It prints what it is at in lines that begin with `at: `. The C files are compiled side by side, one gcc for each CPU,
+which setuptools does not do for the files of one extension.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def main(group: str, target: str, files: list[str]) -> None:
     compiler = (sysconfig.get_config_var("CC") or "gcc").split()
     longest_first = sorted(sources, key=lambda source: -Path(source).stat().st_size)
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        objects = dict(zip(longest_first, threads.map(lambda one: _object(compiler, one, sources[one]), longest_first)))
+        made = threads.map(lambda one: _object(compiler, one, sources[one]), longest_first)
+        objects = dict(zip(longest_first, made, strict=True))
         list(threads.map(lambda one: _link(compiler, one, objects, Path(target)), extensions))
 
 
@@ -51,7 +52,7 @@ def _link(compiler: list[str], extension: Any, objects: dict[str, str], target: 
     suffix = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
     path = target / f"{extension.name.replace('.', '/')}{suffix}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    _run([*compiler, "-shared", "-s", *(objects[source] for source in extension.sources), "-o", str(path)])
+    _run([*compiler, "-shared", *(objects[source] for source in extension.sources), "-o", str(path)])
 
 
 def _run(command: list[str]) -> None:
