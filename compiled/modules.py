@@ -21,9 +21,6 @@ COMPILED = (
 )
 """Patterns of files; the `__init__` of a package, which only imports, stays Python."""
 
-NOT_COMPILED = ("hosts/engine/wire/packets.py",)
-"""The C half of the fast NIC makes these records and reads them by the offsets of their slots (hosts/nic/native.c)."""
-
 READ_TOO = ("compiled/modules.py", "compiled/mypyc_setup.py", "faults/*.py", "simulator/*.py", "topologies/plan/*.py")
 """Files whose types the machine code relies on, or that say how it is made."""
 
@@ -31,7 +28,7 @@ READ_TOO = ("compiled/modules.py", "compiled/mypyc_setup.py", "faults/*.py", "si
 @cache
 def compiled_files() -> tuple[Path, ...]:
     """Files that are compiled, sorted, relative to ROOT."""
-    return tuple(path for path in _matching(COMPILED) if path.as_posix() not in NOT_COMPILED)
+    return tuple(_matching(COMPILED))
 
 
 def source_files() -> list[Path]:

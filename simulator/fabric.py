@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from faults import FaultError, Held, InjectedFault
 from hosts.engine.config import Config
@@ -50,7 +50,7 @@ from topologies.plan.modes import ECMP_EVS_PER_UPLINK
 if TYPE_CHECKING:
     from simulator.wire import Wires
 
-_INNER_BYTES = {
+_INNER_BYTES: Final = {
     RcAck: 68, Cnp: 80,
     Sack: 100, Nack: 84, TransportAck: 68, ReliabilityProbe: 80, EndpointRequest: 80, EndpointResponse: 100,
 }  # fmt: skip
@@ -319,7 +319,8 @@ class VirtualFabric:
                     if stop is not None and stop():
                         return True
         finally:
-            self.events_done += done
+            self.events_done += done + queue.unqueued
+            queue.unqueued = 0
         return False
 
     def sample(self, every_s: float, hook: Callable[[float], None], until_s: float = NEVER) -> None:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from heapq import heappush
 from math import inf
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.events import Completion, Event
@@ -21,11 +21,11 @@ from simulator.ports import NicPort
 from simulator.profiles import HostProfile
 from topologies.plan import Host
 
-FOREVER_S = 1e8
+FOREVER_S: Final = 1e8
 """No run lasts so long."""
-BATCH = 64
+BATCH: Final = 64
 """Packets asked for at a time."""
-STUCK_AFTER = 10_000
+STUCK_AFTER: Final = 10_000
 """Calls at one instant after which an engine that keeps asking for more is stuck: a bug worth a clear end."""
 
 
@@ -152,9 +152,7 @@ class VirtualHost:
         self._port_news.clear()
         if order is None:
             waiting, self._waiting = self._waiting, []
-            for frame in waiting:
-                self.take(frame, now)
-            self._request(now)
+            self._take_all(waiting, now)
             return
         planes = [*order, *(plane for plane in range(len(self.ports)) if plane not in order)]
         self._stalled_until = inf  # until the last one is read
@@ -171,11 +169,17 @@ class VirtualHost:
         self._waiting = [frame for frame in self._waiting if frame.plane != plane]
         if not unread:
             self._stalled_until, self._unread = -1.0, None
-        for frame in mine:
-            self.take(frame, now)
-        self._request(now)
+        self._take_all(mine, now)
         if unread:
             self._queue.push(now + self._gap_s, self._read_port, None)
+
+    def _take_all(self, frames: list[Any], now: float) -> None:
+        """Hand the engine all of them before it may send."""
+        due, self._due = self._due, True
+        for frame in frames:
+            self.take(frame, now)
+        self._due = due
+        self._request(now)
 
     def _holds(self, frame: Frame) -> bool:
         """During a stall: whether a frame that arrives has to wait. Nothing waits for a process that is gone."""
@@ -229,10 +233,7 @@ class VirtualHost:
             return
         self.received += 1
         self.engine.receive(frame.packet, frame.plane, frame.source, now)
-        if not self._due:
-            self._due = True
-            queue = self._queue
-            heappush(queue.heap, (now, queue.next_serial(), self._pump, None))
+        self._pump_soon(now)
 
     def receive_bytes(self, frame: Frame, now: float) -> None:
         """Decode the bytes of a frame, then do as `receive` does."""
@@ -246,7 +247,7 @@ class VirtualHost:
         self.received += 1
         peer, packet = found
         self.engine.receive(packet, plane, peer, now)
-        self._request(now)
+        self._pump_soon(now)
 
     def port_changed(self, plane: int, now: float) -> None:
         """Tell the engine the state of a plane's port, which may have changed."""
@@ -260,7 +261,17 @@ class VirtualHost:
         """Let the engine send: a port that was full has room again."""
         self._request(now)
 
+    def _pump_soon(self, now: float) -> None:
+        """Let the engine send after all that arrives at this instant: at once, when nothing else happens now."""
+        heap = self._queue.heap
+        if not self._due and (not heap or heap[0][0] > now):
+            self._queue.unqueued += 1
+            self._pump(None, now)
+        else:
+            self._request(now)
+
     def _request(self, now: float) -> None:
+        """Let the engine send when what is queued for this instant has happened."""
         if not self._due:
             self._due = True
             self._queue.push(now, self._pump, None)

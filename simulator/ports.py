@@ -17,7 +17,7 @@ from dataclasses import replace
 from heapq import heappush
 from math import inf
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from hosts.engine.config import Config
 from simulator.events import Handler, Heap
@@ -26,9 +26,10 @@ from simulator.impairment import Lateness, Picker
 from simulator.profiles import Line, QueueProfile
 from topologies.plan.link_speeds import OUTER_BYTES, TRIM_BYTES
 
-SRV6_TRIM_BYTES, PLAIN_TRIM_BYTES = TRIM_BYTES + OUTER_BYTES, TRIM_BYTES
+SRV6_TRIM_BYTES: Final = TRIM_BYTES + OUTER_BYTES
+PLAIN_TRIM_BYTES: Final = TRIM_BYTES
 """Default lengths of a trimmed frame with and without an outer header (§4.3)."""
-MEDIUM_SHARE = 1 / 3
+MEDIUM_SHARE: Final = 1 / 3
 """Bytes of trimmed packets for each of data, while both wait: a quarter of what control leaves (§4.2)."""
 
 

@@ -6,6 +6,7 @@ in the plan's static routes. In the other modes there is no outer header, and th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hosts.engine.config import Config
@@ -60,8 +61,11 @@ class WireFrame(Frame):
         self.wires.look(self)
 
     def copy(self) -> WireFrame:
-        twin = super().copy()
-        twin.data = bytearray(self.data)
+        twin = WireFrame(
+            replace(self.packet), self.size, self.source, self.target, self.rack, self.downlink, self.plane,
+            self.control, self.trimmable, self.wires, bytearray(self.data),
+        )  # fmt: skip
+        self._copy_state(twin)
         return twin
 
 

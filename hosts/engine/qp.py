@@ -8,12 +8,13 @@ from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from functools import partial
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from hosts.engine.cc.ccprofile import DEFAULT_PROFILE
 from hosts.engine.cc.window import Window
 from hosts.engine.config import PATH_MTUS, Config
 from hosts.engine.connection import Context, Counters, TxCredit
+from hosts.engine.deadlines import NEVER
 from hosts.engine.errors import LocalError, PeerError
 from hosts.engine.events import Event, QpError, Status
 from hosts.engine.loss.proof_of_loss import ProofOfLoss
@@ -101,7 +102,7 @@ class QpAttributes:
         return cls(**data)
 
 
-_RANGES = {
+_RANGES: Final = {
     "qpn": (FIRST_QPN, PSN_MASK),
     "psn": (0, PSN_MASK),
     "mpr_packets": (1, 255 * 128),
@@ -162,6 +163,9 @@ class EngineQueuePair:
         self._dynamic_mpr = False
         self._cc_profile = DEFAULT_PROFILE
         self._handlers: dict[type, Callable[[Any, float], None]] = {}
+        self._deadline = NEVER
+        """Result of the last next_deadline(), which holds until something changes."""
+        self._changed = False
 
     def _need_connected(self) -> Connected:
         """Raises LocalError before connect()."""
@@ -280,6 +284,7 @@ class EngineQueuePair:
         self.connected = Connected(remote, requestor, responder, paths, window)
         self._dynamic_mpr = context.dynamic_mpr
         self.state = EngineQpState.RTS
+        self._changed = True
         self._peers.connected(link, self, profile, now)
 
     def _check_transport(self, remote: QpAttributes) -> None:
@@ -298,6 +303,7 @@ class EngineQueuePair:
         if self.state is not EngineQpState.RTS or sender is None or self._wr_id:
             raise LocalError(f"QP {self.qpn}: a requestor is set up after connect() and before the first post")
         self.first_psn, self._config = first_psn, config
+        self._changed = True
         sender.restart(first_psn, remote_mpr, config)
 
     # ---- application ------------------------------------------------------------------------------------
@@ -317,6 +323,7 @@ class EngineQueuePair:
         if imm is not None and requestor.wimm_outstanding >= limit:
             raise LocalError(f"QP {self.qpn}: the peer takes {limit} WriteIMM at a time: wait for a completion (§5.3)")
         self._wr_id += 1
+        self._changed = True
         requestor.post(self._wr_id, data, remote_va, rkey, imm, solicited)
         requestor.watch_paths(now)
         return self._wr_id
@@ -422,6 +429,7 @@ class EngineQueuePair:
         ev = None if connected is None else connected.paths.find(value)
         if ev is None or connected is None:
             raise LocalError(f"QP {self.qpn} has no EV {value:#x}")
+        self._changed = True
         connected.paths.signal(ev, EvSignal.DENY if deny else EvSignal.ALLOW, now)
         connected.requestor.watch_paths(now)
 
@@ -429,6 +437,7 @@ class EngineQueuePair:
 
     def receive(self, packet: Packet, now: float) -> None:
         """A packet from our peer for this QP."""
+        self._changed = True
         if self.state is EngineQpState.RTS:
             handler = self._handlers.get(type(packet))
             if handler is not None:
@@ -439,6 +448,7 @@ class EngineQueuePair:
     def on_ports(self, local: int, peer: int, now: float) -> None:
         """Masks of the ports that are up here and at the peer."""
         connected = self._need_connected()
+        self._changed = True
         connected.paths.profile.set_ports(local, peer, now)
         connected.paths.on_ports(now)
         connected.requestor.watch_paths(now)
@@ -446,11 +456,26 @@ class EngineQueuePair:
     def transmit(self, now: float, out: list[tuple[int, str, Packet]], limit: int, room: TxCredit) -> None:
         """Probes and data, up to `limit` data packets."""
         connected = self.connected
-        if connected is not None and self.state is EngineQpState.RTS:
-            if connected.paths.has_probes:
-                connected.paths.transmit(now, out, room)
-            if connected.requestor.wants_to_send():
-                connected.requestor.transmit(now, out, limit, room)
+        if connected is None or self.idle():
+            return
+        self._changed = True
+        if connected.paths.has_probes:
+            connected.paths.transmit(now, out, room)
+        if connected.requestor.wants_to_send():
+            connected.requestor.transmit(now, out, limit, room)
+
+    def idle(self) -> bool:
+        """Neither transmit nor transport_ack has anything to send, whatever the time and the ports."""
+        connected = self.connected
+        return (
+            connected is None
+            or self.state is not EngineQpState.RTS
+            or not (
+                connected.requestor.wants_to_send()
+                or connected.paths.has_probes
+                or connected.responder.ack_plane is not None
+            )
+        )
 
     def transport_ack(self) -> TransportAck | None:
         """The Transport ACK owed, if any."""
@@ -460,22 +485,27 @@ class EngineQueuePair:
         return connected.responder.transport_ack()
 
     def on_timer(self, now: float) -> None:
+        """Do what is due; harmless when nothing is."""
         connected = self.connected
-        if connected is not None and self.state is EngineQpState.RTS:
+        if connected is not None and self.state is EngineQpState.RTS and self.next_deadline() <= now:
+            self._changed = True
             connected.responder.on_timer(now)
             connected.paths.on_timer(now)
             connected.requestor.on_timer(now)
 
-    def next_deadline(self) -> float | None:
-        """When on_timer has something to do."""
+    def next_deadline(self) -> float:
+        """When on_timer has something to do; NEVER when nothing is pending."""
         connected = self.connected
         if connected is None or self.state is not EngineQpState.RTS:
-            return None
-        first = connected.requestor.next_deadline()
-        for other in (connected.responder.next_deadline(), connected.paths.next_deadline()):
-            if other is not None and (first is None or other < first):
-                first = other
-        return first
+            return NEVER
+        if self._changed:
+            self._changed = False
+            first, flush = connected.requestor.next_deadline(), connected.responder.next_deadline()
+            probe = connected.paths.next_deadline()
+            if flush < first:
+                first = flush
+            self._deadline = probe if probe < first else first
+        return self._deadline
 
     # ---- the end ----------------------------------------------------------------------------------------
 

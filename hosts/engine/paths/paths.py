@@ -22,8 +22,10 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from random import Random
+from typing import Final
 
 from hosts.engine.connection import Context, Counters, TxCredit
+from hosts.engine.deadlines import NEVER
 from hosts.engine.events import EvChanged, EvReplaced
 from hosts.engine.loss.proof_of_loss import ProofOfLoss
 from hosts.engine.paths.ack_paths import AckPaths
@@ -31,10 +33,10 @@ from hosts.engine.paths.ev import Ev, EvProfile, Move
 from hosts.engine.paths.ev_state import EvSignal, EvState
 from hosts.engine.wire.packets import ECN_ECT0, Packet, ReliabilityProbe, Sack, Verdict
 
-ASKINGS = 2
+ASKINGS: Final = 2
 """Transmissions of a probe, evenly spread over probe_timeout_s, each with another way back, before it has failed."""
-_SHOWN = (EvState.ASSUMED_BAD, EvState.DENIED)
-_ANSWERS: dict[int, EvSignal] = {
+_SHOWN: Final = (EvState.ASSUMED_BAD, EvState.DENIED)
+_ANSWERS: Final[dict[int, EvSignal]] = {
     Verdict.SKIP_ONCE: EvSignal.PROBE_SKIP_ONCE,
     Verdict.ALWAYS_SKIP: EvSignal.PROBE_FAILED,
 }
@@ -295,15 +297,13 @@ class QpPaths:
             self._queue.append(probe)
             self.refresh(ev)
 
-    def next_deadline(self) -> float | None:
-        """When on_timer has something to do."""
+    def next_deadline(self) -> float:
+        """When on_timer has something to do; NEVER when nothing is pending."""
         while self._expect and self._expect[0][2].over:
             heapq.heappop(self._expect)
-        due = self._due[0][0] if self._due else None
-        expect = self._expect[0][0] if self._expect else None
-        if due is None or expect is None:
-            return expect if due is None else due
-        return min(due, expect)
+        due = self._due[0][0] if self._due else NEVER
+        expect = self._expect[0][0] if self._expect else NEVER
+        return due if due < expect else expect
 
     @property
     def has_probes(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 
 class RcOpcode(IntEnum):
@@ -24,11 +25,11 @@ class RcOpcode(IntEnum):
     CNP = 0x81
 
 
-RC_START = frozenset((RcOpcode.WRITE_FIRST, RcOpcode.WRITE_ONLY, RcOpcode.WRITE_ONLY_IMM))
+RC_START: Final = frozenset((RcOpcode.WRITE_FIRST, RcOpcode.WRITE_ONLY, RcOpcode.WRITE_ONLY_IMM))
 """Opcodes with a RETH; the packets after a FIRST continue where it left off."""
-RC_IMM = frozenset((RcOpcode.WRITE_LAST_IMM, RcOpcode.WRITE_ONLY_IMM))
-RC_END = frozenset((RcOpcode.WRITE_LAST, RcOpcode.WRITE_ONLY)) | RC_IMM
-RC_WRITES = RC_START | RC_END | {RcOpcode.WRITE_MIDDLE}
+RC_IMM: Final = frozenset((RcOpcode.WRITE_LAST_IMM, RcOpcode.WRITE_ONLY_IMM))
+RC_END: Final = frozenset((RcOpcode.WRITE_LAST, RcOpcode.WRITE_ONLY)) | RC_IMM
+RC_WRITES: Final = RC_START | RC_END | {RcOpcode.WRITE_MIDDLE}
 
 
 class RcSyndrome(IntEnum):

@@ -17,6 +17,7 @@ from typing import Any
 
 from hosts.engine.config import Config
 from hosts.engine.connection import Context, TxCredit
+from hosts.engine.deadlines import NEVER
 from hosts.engine.errors import LocalError
 from hosts.engine.events import Event, Status
 from hosts.engine.memory import EngineMemoryRegion, WritableMemory
@@ -192,6 +193,10 @@ class RcQueuePair(EngineQueuePair):
         if self.state is EngineQpState.RTS:
             connected.requestor.transmit(now, out, limit, room)
 
+    def idle(self) -> bool:
+        """It has not met its peer: else transmit has to know the time of every call."""
+        return self.baseline is None
+
     def transport_ack(self) -> None:
         """None: ACKs leave with transmit, on the QP's own path."""
         return None
@@ -200,11 +205,11 @@ class RcQueuePair(EngineQueuePair):
         if self.state is EngineQpState.RTS and self.baseline is not None:
             self.baseline.requestor.on_timer(now)
 
-    def next_deadline(self) -> float | None:
-        """When on_timer or transmit has something to do."""
+    def next_deadline(self) -> float:
+        """When on_timer or transmit has something to do; NEVER when nothing is pending."""
         connected = self.baseline
         if self.state is not EngineQpState.RTS or connected is None:
-            return None
+            return NEVER
         return connected.requestor.next_deadline()
 
     def _flush(self, status: Status, psn: int | None, now: float) -> None:

@@ -15,11 +15,11 @@ Neither reacts to loss: RoCE was made for networks without it.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 from hosts.engine.config import ConfigError
 
-ACK_TIMEOUT_UNIT_S = 4.096e-6
+ACK_TIMEOUT_UNIT_S: Final = 4.096e-6
 """Local ACK Timeout = this x 2**timeout [IBTA]; MRC's unit is a quarter of it."""
 
 
@@ -90,7 +90,7 @@ class RcConfig:
         return cls(**data)
 
 
-_RANGES: dict[str, tuple[float, float]] = {
+_RANGES: Final[dict[str, tuple[float, float]]] = {
     "timeout": (1, 31),
     "retry_cnt": (0, 7),
     "rnr_retry": (0, 7),
@@ -107,7 +107,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "cnp_interval_s": (1e-6, 3600),
     "burst_bytes": (1, 1 << 30),
 }
-_CHOICES = {"ev_choice": ("spread", "random"), "control": ("window", "dcqcn")}
+_CHOICES: Final = {"ev_choice": ("spread", "random"), "control": ("window", "dcqcn")}
 
 
 class LineRate:

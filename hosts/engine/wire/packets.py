@@ -16,22 +16,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
-ECN_NOT_ECT = 0
-ECN_ECT0 = 2
-ECN_CE = 3
+ECN_NOT_ECT: Final = 0
+ECN_ECT0: Final = 2
+ECN_CE: Final = 3
 
-ENDPOINT_QPN = 2
+ENDPOINT_QPN: Final = 2
 """Destination QPN of endpoint operations (§2.13)."""
-FIRST_QPN = 3
+FIRST_QPN: Final = 3
 """Lowest QPN of a queue pair; 0, 1 and 2 are reserved (§2.13)."""
-NOMINAL_OVERHEAD = 40
+NOMINAL_OVERHEAD: Final = 40
 """Nominal size of a packet = UDP length + this, in bytes, on both sides (§6.2, byte accounting)."""
-RCVD_UNIT = 256
+RCVD_UNIT: Final = 256
 """Unit of Sack.rcvd_units, bytes (§2.15)."""
-CC_NSCC = 0
+CC_NSCC: Final = 0
 """cc_type of a SACK whose last 8 bytes are NSCC's CC_STATE (§2.8)."""
-MPR_UNIT = 128
+MPR_UNIT: Final = 128
 """Unit of the maximum PSN range on the wire, packets (§2.15)."""
 
 
@@ -52,11 +53,11 @@ class Opcode(IntEnum):
     RELIABILITY_PROBE = 0xDE
 
 
-WRITE_OPCODES = frozenset(op for op in Opcode if op.name.startswith("WRITE_"))
-IMM_OPCODES = frozenset((Opcode.WRITE_LAST_IMM, Opcode.WRITE_ONLY_IMM))
-START_OPCODES = frozenset((Opcode.WRITE_FIRST, Opcode.WRITE_ONLY, Opcode.WRITE_ONLY_IMM))
+WRITE_OPCODES: Final = frozenset(op for op in Opcode if op.name.startswith("WRITE_"))
+IMM_OPCODES: Final = frozenset((Opcode.WRITE_LAST_IMM, Opcode.WRITE_ONLY_IMM))
+START_OPCODES: Final = frozenset((Opcode.WRITE_FIRST, Opcode.WRITE_ONLY, Opcode.WRITE_ONLY_IMM))
 """Opcodes whose virtual address is where the message begins."""
-END_OPCODES = frozenset((Opcode.WRITE_LAST, Opcode.WRITE_ONLY)) | IMM_OPCODES
+END_OPCODES: Final = frozenset((Opcode.WRITE_LAST, Opcode.WRITE_ONLY)) | IMM_OPCODES
 """Opcodes that end a message."""
 
 
