@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from hosts.engine.rocev2.rc_packets import RcWrite
-from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, NackReason, Write
+from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, NackReason, Record, Write
 
 DATA: Final = (Write, RcWrite)
 
@@ -35,7 +35,7 @@ class Frame:
     )  # fmt: skip
 
     def __init__(
-        self, packet: Any, size: int, source: str, target: str, rack: int, downlink: int, plane: int, control: bool,
+        self, packet: Record, size: int, source: str, target: str, rack: int, downlink: int, plane: int, control: bool,
         trimmable: bool,
     ) -> None:  # fmt: skip
         self.packet = packet
@@ -78,6 +78,7 @@ class Frame:
     def trim(self, length: int, dscp: int, last_hop: bool) -> None:
         """Cut after the transport headers and move to the control class; lengths in the headers stay (§4.3)."""
         packet = self.packet
+        assert isinstance(packet, Write), "only data is trimmed"
         packet.payload = b""
         packet.va = packet.rkey = packet.dma_length = 0
         packet.dscp = dscp

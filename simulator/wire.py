@@ -12,7 +12,7 @@ from typing import Any
 from hosts.engine.config import Config
 from hosts.engine.errors import WireError
 from hosts.engine.wire.codec import Addressing, Codec, addresses, fields_to_ev
-from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT
+from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, Record
 from hosts.engine.wire.wire_variants import AnyCodec, in_dialect, outer_words
 from hosts.nic.base import drop_reason
 from hosts.nic.encapsulation import Decapsulation, Encapsulation
@@ -34,7 +34,7 @@ class WireFrame(Frame):
     __slots__ = ("data", "wires")
 
     def __init__(
-        self, packet: Any, size: int, source: str, target: str, rack: int, downlink: int, plane: int, control: bool,
+        self, packet: Record, size: int, source: str, target: str, rack: int, downlink: int, plane: int, control: bool,
         trimmable: bool, wires: Wires, data: bytearray,
     ) -> None:  # fmt: skip
         super().__init__(packet, size, source, target, rack, downlink, plane, control, trimmable)
@@ -96,8 +96,8 @@ class Wires:
         return Srv6Switch(switch)
 
     def frame(
-        self, host: VirtualHost, packet: Any, size: int, source: str, target: str, rack: int, downlink: int, plane: int,
-        control: bool, trimmable: bool,
+        self, host: VirtualHost, packet: Record, size: int, source: str, target: str, rack: int, downlink: int,
+        plane: int, control: bool, trimmable: bool,
     ) -> WireFrame:  # fmt: skip
         """Frame of a packet with its bytes."""
         data = self.encode(host, packet, plane, target)

@@ -28,6 +28,7 @@ from hosts.engine.wire.packets import (
     EndpointRequest,
     EndpointResponse,
     Packet,
+    Record,
     ReliabilityProbe,
     Write,
 )
@@ -167,7 +168,7 @@ class Endpoint:
 
     # ---- network and clock ------------------------------------------------------------------------------
 
-    def receive(self, packet: Packet, plane: int, peer: str, now: float) -> None:
+    def receive(self, packet: Record, plane: int, peer: str, now: float) -> None:
         """A decoded packet from `peer` came in on our port of `plane`. Never raises for what a packet contains."""
         if packet.dest_qp == ENDPOINT_QPN:
             self._receive_endpoint(packet, plane, peer, now)
@@ -183,7 +184,7 @@ class Endpoint:
             self._peers.heard_data(sender, now)
         qp.receive(packet, now)
 
-    def _receive_endpoint(self, packet: Packet, plane: int, name: str, now: float) -> None:
+    def _receive_endpoint(self, packet: Record, plane: int, name: str, now: float) -> None:
         packet.plane = plane
         peer = self._peers.get(name)
         if type(packet) is EndpointRequest:

@@ -34,6 +34,7 @@ from hosts.engine.wire.packets import (
     Nack,
     Opcode,
     Packet,
+    Record,
     ReliabilityProbe,
     Sack,
     TransportAck,
@@ -51,6 +52,10 @@ class EngineQpState(Enum):
     """Connected: sends and receives."""
     ERROR = "error"
     """Work requests were flushed; packets are ignored."""
+
+
+_RTS: Final = EngineQpState.RTS
+"""Looked up once: a member of an Enum costs as much as a call of a method."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +288,7 @@ class EngineQueuePair:
         }
         self.connected = Connected(remote, requestor, responder, paths, window)
         self._dynamic_mpr = context.dynamic_mpr
-        self.state = EngineQpState.RTS
+        self.state = _RTS
         self._changed = True
         self._peers.connected(link, self, profile, now)
 
@@ -300,7 +305,7 @@ class EngineQueuePair:
         `config`: as given to connect(), with other timers and retries. Raises LocalError when it is too late.
         """
         sender = self._sending_half()
-        if self.state is not EngineQpState.RTS or sender is None or self._wr_id:
+        if self.state is not _RTS or sender is None or self._wr_id:
             raise LocalError(f"QP {self.qpn}: a requestor is set up after connect() and before the first post")
         self.first_psn, self._config = first_psn, config
         self._changed = True
@@ -330,7 +335,7 @@ class EngineQueuePair:
 
     def _checked_write(self, local: Any, remote_va: int, rkey: int, imm: int | None) -> memoryview:
         """Bytes of a write whose values fit their fields. Raises LocalError, also when the QP is not in RTS."""
-        if self.state is not EngineQpState.RTS:
+        if self.state is not _RTS:
             why = f": {self.error}" if self.error else ""
             raise LocalError(f"QP {self.qpn} is in {self.state.value}, needs rts{why}")
         data = memoryview(local).cast("B")
@@ -380,7 +385,7 @@ class EngineQueuePair:
     @property
     def sends(self) -> bool:
         """In RTS: connected, and not failed."""
-        return self.state is EngineQpState.RTS
+        return self.state is _RTS
 
     def outstanding(self) -> int:
         """Work requests not completed yet."""
@@ -394,7 +399,7 @@ class EngineQueuePair:
     def scheduler_state(self) -> str:
         """One of "idle", "active", "ready", "pending", by the table of §5.15; `scheduler_names` says whose words."""
         sender = self._sending_half()
-        if sender is None or self.state is not EngineQpState.RTS:
+        if sender is None or self.state is not _RTS:
             return "idle"
         if not sender.has_data():
             return "pending" if sender.in_flight() else "idle"
@@ -435,10 +440,10 @@ class EngineQueuePair:
 
     # ---- network and clock ------------------------------------------------------------------------------
 
-    def receive(self, packet: Packet, now: float) -> None:
+    def receive(self, packet: Record, now: float) -> None:
         """A packet from our peer for this QP."""
         self._changed = True
-        if self.state is EngineQpState.RTS:
+        if self.state is _RTS:
             handler = self._handlers.get(type(packet))
             if handler is not None:
                 handler(packet, now)
@@ -469,7 +474,7 @@ class EngineQueuePair:
         connected = self.connected
         return (
             connected is None
-            or self.state is not EngineQpState.RTS
+            or self.state is not _RTS
             or not (
                 connected.requestor.wants_to_send()
                 or connected.paths.has_probes
@@ -480,14 +485,14 @@ class EngineQueuePair:
     def transport_ack(self) -> TransportAck | None:
         """The Transport ACK owed, if any."""
         connected = self.connected
-        if connected is None or self.state is not EngineQpState.RTS:
+        if connected is None or self.state is not _RTS:
             return None
         return connected.responder.transport_ack()
 
     def on_timer(self, now: float) -> None:
         """Do what is due; harmless when nothing is."""
         connected = self.connected
-        if connected is not None and self.state is EngineQpState.RTS and self.next_deadline() <= now:
+        if connected is not None and self.state is _RTS and self.next_deadline() <= now:
             self._changed = True
             connected.responder.on_timer(now)
             connected.paths.on_timer(now)
@@ -496,7 +501,7 @@ class EngineQueuePair:
     def next_deadline(self) -> float:
         """When on_timer has something to do; NEVER when nothing is pending."""
         connected = self.connected
-        if connected is None or self.state is not EngineQpState.RTS:
+        if connected is None or self.state is not _RTS:
             return NEVER
         if self._changed:
             self._changed = False

@@ -840,7 +840,7 @@ static PyTypeObject PortType = {
 /* Look up where the slots of `type` lie. ValueError when its fields are not `names` in that order. */
 static int setup_kind(Kind *kind, PyObject *type, const char *const *names)
 {
-    PyObject *slots = PyObject_GetAttrString(type, "__slots__");
+    PyObject *slots = PyObject_GetAttrString(type, "__match_args__"); /* those of its base first */
     if (slots == NULL)
         return -1;
     Py_ssize_t count = 0;

@@ -32,6 +32,7 @@ from hosts.engine.wire.packets import (
     Nack,
     NackReason,
     Packet,
+    Record,
     Sack,
     Syndrome,
     TransportAck,
@@ -206,7 +207,7 @@ class Lane:
 
     # ---- what the receiver says -------------------------------------------------------------------------
 
-    def claims(self, packet: Packet) -> str | None:
+    def claims(self, packet: Record) -> str | None:
         """False claim of a SACK or Transport ACK of the receiver, in words; None when all is true."""
         if type(packet) is Sack:
             cack = unwrap(packet.cack_psn, self.cack)
@@ -226,7 +227,7 @@ class Lane:
                 return f"Transport ACK of {packet.msn} messages, too many for cack {self.cack}"
         return None
 
-    def heard(self, packet: Packet, now: float) -> None:
+    def heard(self, packet: Record, now: float) -> None:
         """Note a SACK or ACK that is about to be handed to the sender's engine."""
         if type(packet) is Sack:
             cack = unwrap(packet.cack_psn, self.known)
@@ -295,7 +296,7 @@ class InvariantChecker:
         self.now = 0.0
         self.trace: deque[tuple[float, str, str, Any]] = deque(maxlen=60)
         """The last packets and events: (time, host, what, record)."""
-        self._packet: Packet | None = None
+        self._packet: Record | None = None
         """Being received now."""
         self._states: dict[Ev, EvState] = {}
         self._answers: dict[Ev, int] = {}
@@ -332,7 +333,7 @@ class InvariantChecker:
 
     # ---- packets ----------------------------------------------------------------------------------------
 
-    def before_receive(self, side: QpSide, packet: Packet, peer: str, now: float) -> None:
+    def before_receive(self, side: QpSide, packet: Record, peer: str, now: float) -> None:
         self.now = now
         self._packet = packet
         self.trace.append((now, side.name, "got", packet))
@@ -360,7 +361,7 @@ class InvariantChecker:
                     if ev is not None:
                         self._answers[ev] += 1
 
-    def after_receive(self, side: QpSide, packet: Packet) -> None:
+    def after_receive(self, side: QpSide, packet: Record) -> None:
         self._packet = None
         if type(packet) is Write:
             lane = next(reversed(self._to.get((side.name, packet.dest_qp), ())), None)
@@ -665,7 +666,7 @@ class WatchedEngine:
         self._endpoint = side.endpoint
         self.next_timer = side.endpoint.next_timer
 
-    def receive(self, packet: Packet, plane: int, peer: str, now: float) -> None:
+    def receive(self, packet: Record, plane: int, peer: str, now: float) -> None:
         self._checker.before_receive(self._side, packet, peer, now)
         self._endpoint.receive(packet, plane, peer, now)
         self._checker.after_receive(self._side, packet)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from hosts.engine.wire.packets import Record
+
 
 class RcOpcode(IntEnum):
     """BTH opcodes of RC that we use; MRC's are these OR 0xC0 (§2.1). CNP is RoCEv2's own."""
@@ -43,15 +45,10 @@ class RcSyndrome(IntEnum):
     NAK_REMOTE_OPERATION = 0x63
 
 
-@dataclass(slots=True)
-class RcWrite:
+@dataclass(slots=True, init=False)
+class RcWrite(Record):
     """A data packet, opcodes 0x06..0x0B."""
 
-    dest_qp: int
-    ev: int
-    plane: int
-    dscp: int
-    ecn: int
     opcode: RcOpcode
     psn: int
     payload: bytes | memoryview
@@ -67,16 +64,32 @@ class RcWrite:
     ack_request: bool = False
     solicited: bool = False
 
+    def __init__(  # written out: the one that dataclass makes stays interpreted
+        self, dest_qp: int, ev: int, plane: int, dscp: int, ecn: int, opcode: RcOpcode, psn: int,
+        payload: bytes | memoryview, size: int, va: int = 0, rkey: int = 0, dma_length: int = 0, imm: int = 0,
+        ack_request: bool = False, solicited: bool = False,
+    ) -> None:  # fmt: skip
+        self.dest_qp = dest_qp
+        self.ev = ev
+        self.plane = plane
+        self.dscp = dscp
+        self.ecn = ecn
+        self.opcode = opcode
+        self.psn = psn
+        self.payload = payload
+        self.size = size
+        self.va = va
+        self.rkey = rkey
+        self.dma_length = dma_length
+        self.imm = imm
+        self.ack_request = ack_request
+        self.solicited = solicited
+
 
 @dataclass(slots=True)
-class RcAck:
+class RcAck(Record):
     """ACK or NAK, 0x11: AETH."""
 
-    dest_qp: int
-    ev: int
-    plane: int
-    dscp: int
-    ecn: int
     psn: int
     """ACK: everything up to it arrived. NAK: the offending PSN; of a sequence error the PSN expected."""
     syndrome: int
@@ -85,14 +98,9 @@ class RcAck:
 
 
 @dataclass(slots=True)
-class Cnp:
+class Cnp(Record):
     """Congestion notification, 0x81: 16 reserved bytes and BECN set. From the receiver of CE marks to the sender."""
 
-    dest_qp: int
-    ev: int
-    plane: int
-    dscp: int
-    ecn: int
 
 
 RcPacket = RcWrite | RcAck | Cnp

@@ -24,11 +24,11 @@ from hosts.engine.memory import EngineMemoryRegion, WritableMemory
 from hosts.engine.paths.peer_table import PeerTable
 from hosts.engine.qp import EngineQpState, EngineQueuePair, QpAttributes, SendingHalf
 from hosts.engine.rocev2.rc_counters import RcCounters
-from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcPacket, RcWrite
+from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcWrite
 from hosts.engine.rocev2.rc_rate import Dcqcn, LineRate, RcConfig, rate_control
 from hosts.engine.rocev2.rc_requestor import RcRequestor
 from hosts.engine.rocev2.rc_responder import RcResponder
-from hosts.engine.wire.packets import Packet
+from hosts.engine.wire.packets import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class RcQueuePair(EngineQueuePair):
 
     # ---- network and clock ------------------------------------------------------------------------------
 
-    def receive(self, packet: Packet | RcPacket, now: float) -> None:
+    def receive(self, packet: Record, now: float) -> None:
         """A packet from our peer for this QP; MRC's are ignored."""
         if self.state is EngineQpState.RTS:
             handler = self._handlers.get(type(packet))
