@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.events import Completion, Event
-from hosts.engine.wire.packets import Packet, Record, Write
+from hosts.engine.wire.packets import Record, Write
 from simulator.events import EventQueue, Handler
 from simulator.frames import Frame
 from simulator.ports import NicPort
@@ -47,7 +47,7 @@ class HostEngine(Protocol):
 
     def transmit(
         self, now: float, limit: int = 64, room: Sequence[int] | None = None
-    ) -> list[tuple[int, str, Packet]]: ...  # fmt: skip
+    ) -> list[tuple[int, str, Record]]: ...  # fmt: skip
 
     def on_timer(self, now: float) -> None: ...
 

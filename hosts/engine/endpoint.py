@@ -27,7 +27,6 @@ from hosts.engine.wire.packets import (
     FIRST_QPN,
     EndpointRequest,
     EndpointResponse,
-    Packet,
     Record,
     ReliabilityProbe,
     Write,
@@ -219,14 +218,14 @@ class Endpoint:
 
     def transmit(
         self, now: float, limit: int = 64, room: Sequence[int] | None = None, control_room: Sequence[int] | None = None
-    ) -> list[tuple[int, str, Packet]]:
+    ) -> list[tuple[int, str, Record]]:
         """About `limit` packets as (plane, peer, record), control packets first.
 
         `room[p]`: packets the port of plane p can take now (None: any number); planes without room, and ports that are
         down, are passed over. What is returned counts as sent. An empty list: nothing can be sent now. `control_room`:
         the same for control packets, where ports have a queue for them; None: they share `room`.
         """
-        out: list[tuple[int, str, Packet]] = []
+        out: list[tuple[int, str, Record]] = []
         control = self._peers.control
         if not control and self._idle():
             return out

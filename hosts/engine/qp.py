@@ -33,7 +33,6 @@ from hosts.engine.wire.packets import (
     MPR_UNIT,
     Nack,
     Opcode,
-    Packet,
     Record,
     ReliabilityProbe,
     Sack,
@@ -458,7 +457,7 @@ class EngineQueuePair:
         connected.paths.on_ports(now)
         connected.requestor.watch_paths(now)
 
-    def transmit(self, now: float, out: list[tuple[int, str, Packet]], limit: int, room: TxCredit) -> None:
+    def transmit(self, now: float, out: list[tuple[int, str, Record]], limit: int, room: TxCredit) -> None:
         """Probes and data, up to `limit` data packets."""
         connected = self.connected
         if connected is None or self.idle():

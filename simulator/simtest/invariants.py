@@ -31,7 +31,6 @@ from hosts.engine.wire.packets import (
     EndpointRequest,
     Nack,
     NackReason,
-    Packet,
     Record,
     Sack,
     Syndrome,
@@ -374,7 +373,7 @@ class InvariantChecker:
                     raise self.violation("claims", f"{lane.name}: cack {responder.cack} is ahead of {lane.cack}")
         self.on_events(side)
 
-    def on_sent(self, side: QpSide, out: list[tuple[int, str, Packet]], all_free: bool, now: float) -> None:
+    def on_sent(self, side: QpSide, out: list[tuple[int, str, Record]], all_free: bool, now: float) -> None:
         """Check the packets of one transmit call."""
         lanes: set[Lane] = set()
         last: dict[int, tuple[Lane, Write]] = {}
@@ -671,7 +670,7 @@ class WatchedEngine:
         self._endpoint.receive(packet, plane, peer, now)
         self._checker.after_receive(self._side, packet)
 
-    def transmit(self, now: float, limit: int = 64, room: Sequence[int] | None = None) -> list[tuple[int, str, Packet]]:
+    def transmit(self, now: float, limit: int = 64, room: Sequence[int] | None = None) -> list[tuple[int, str, Record]]:
         checker, side = self._checker, self._side
         checker.now = now
         if now >= side.timers_at:
