@@ -499,17 +499,23 @@ class EngineQueuePair:
 
     def next_deadline(self) -> float:
         """When on_timer has something to do; NEVER when nothing is pending."""
-        connected = self.connected
-        if connected is None or self.state is not _RTS:
+        if self.state is not _RTS:
             return NEVER
         if self._changed:
             self._changed = False
-            first, flush = connected.requestor.next_deadline(), connected.responder.next_deadline()
-            probe = connected.paths.next_deadline()
-            if flush < first:
-                first = flush
-            self._deadline = probe if probe < first else first
+            self._deadline = self._first_deadline()
         return self._deadline
+
+    def _first_deadline(self) -> float:
+        """The earliest of its halves and paths."""
+        connected = self.connected
+        if connected is None:
+            return NEVER
+        first, flush = connected.requestor.next_deadline(), connected.responder.next_deadline()
+        probe = connected.paths.next_deadline()
+        if flush < first:
+            first = flush
+        return probe if probe < first else first
 
     # ---- the end ----------------------------------------------------------------------------------------
 

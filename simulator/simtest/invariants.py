@@ -468,6 +468,10 @@ class InvariantChecker:
         """Check the timer of each packet, its own whatever paths the others take (§5.11); timers had their turn."""
         if side.stalled():
             return
+        for qp in side.endpoint._qps.values():
+            if qp.sends and qp.next_deadline() != (due := qp._first_deadline()):
+                kept = f"it believes {qp.next_deadline():.6f} s"
+                raise self.violation("timers", f"QP {qp.qpn} of {side.name} is due at {due:.6f} s, {kept}")
         for lane in self.lanes:
             if lane.sender is side and not lane.closed:
                 for sent in lane.sender_qp.requestor.flight.outstanding.values():

@@ -102,5 +102,4 @@ class Cnp(Record):
     """Congestion notification, 0x81: 16 reserved bytes and BECN set. From the receiver of CE marks to the sender."""
 
 
-
 RcPacket = RcWrite | RcAck | Cnp

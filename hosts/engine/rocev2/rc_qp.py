@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from hosts.engine.config import Config
 from hosts.engine.connection import Context, TxCredit
@@ -29,6 +29,8 @@ from hosts.engine.rocev2.rc_rate import Dcqcn, LineRate, RcConfig, rate_control
 from hosts.engine.rocev2.rc_requestor import RcRequestor
 from hosts.engine.rocev2.rc_responder import RcResponder
 from hosts.engine.wire.packets import Record
+
+_RTS: Final = EngineQpState.RTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class RcQueuePair(EngineQueuePair):
         self.settings = settings
         self.baseline: RcConnected | None = None
         """In place of `connected`, which stays None."""
+        self._port = 0
+        """Bit of the port it sends by."""
 
     def _sending_half(self) -> SendingHalf | None:
         return None if self.baseline is None else self.baseline.requestor
@@ -112,10 +116,12 @@ class RcQueuePair(EngineQueuePair):
             Cnp: requestor.on_cnp,
         }
         self.baseline = RcConnected(remote, requestor, responder, path)
-        self.state = EngineQpState.RTS
+        self._port = 1 << path[1]
+        self.state = _RTS
+        self._changed = True
 
     def _port_up(self) -> bool:
-        return self.path is not None and bool(self._peers.local_ports >> self.path[1] & 1)
+        return bool(self._peers.local_ports & self._port)
 
     # ---- application ------------------------------------------------------------------------------------
 
@@ -128,6 +134,7 @@ class RcQueuePair(EngineQueuePair):
         self._wr_id += 1
         self.baseline.requestor.post(self._wr_id, data, remote_va, rkey, imm, solicited)
         self.baseline.requestor.start_timer(now)
+        self._changed = True
         return self._wr_id
 
     def set_penalty(self, penalty: int) -> None:
@@ -177,7 +184,8 @@ class RcQueuePair(EngineQueuePair):
 
     def receive(self, packet: Record, now: float) -> None:
         """A packet from our peer for this QP; MRC's are ignored."""
-        if self.state is EngineQpState.RTS:
+        self._changed = True
+        if self.state is _RTS:
             handler = self._handlers.get(type(packet))
             if handler is not None:
                 handler(packet, now)
@@ -187,30 +195,32 @@ class RcQueuePair(EngineQueuePair):
     def transmit(self, now: float, out: list[Any], limit: int, room: TxCredit) -> None:
         """The responder's pending answers, and up to `limit` data packets."""
         connected = self.baseline
-        if connected is None:
+        if connected is None or self.idle():
             return
+        self._changed = True
         connected.responder.transmit(out, room)
-        if self.state is EngineQpState.RTS:
+        if self.state is _RTS:
             connected.requestor.transmit(now, out, limit, room)
 
     def idle(self) -> bool:
-        """It has not met its peer: else transmit has to know the time of every call."""
-        return self.baseline is None
+        """Transmit has nothing to send, whatever the time and the ports."""
+        connected = self.baseline
+        return connected is None or not (
+            connected.responder.owes_answer or (self.state is _RTS and connected.requestor.wants_to_send())
+        )
 
     def transport_ack(self) -> None:
         """None: ACKs leave with transmit, on the QP's own path."""
         return None
 
     def on_timer(self, now: float) -> None:
-        if self.state is EngineQpState.RTS and self.baseline is not None:
+        """Do what is due; harmless when nothing is."""
+        if self.baseline is not None and self.next_deadline() <= now:
+            self._changed = True
             self.baseline.requestor.on_timer(now)
 
-    def next_deadline(self) -> float:
-        """When on_timer or transmit has something to do; NEVER when nothing is pending."""
-        connected = self.baseline
-        if self.state is not EngineQpState.RTS or connected is None:
-            return NEVER
-        return connected.requestor.next_deadline()
+    def _first_deadline(self) -> float:
+        return NEVER if self.baseline is None else self.baseline.requestor.next_deadline()
 
     def _flush(self, status: Status, psn: int | None, now: float) -> None:
         if self.baseline is not None:

@@ -126,6 +126,11 @@ class RcResponder:
         """In ERROR: the peer is still sending, so tell it (again) if it was its fault."""
         self._nak_owed = self._fatal
 
+    @property
+    def owes_answer(self) -> bool:
+        """An ACK, a NAK or a CNP is to be sent."""
+        return self._ack_owed or self._cnp_owed or self._nak_owed is not None
+
     # ---- answers ----------------------------------------------------------------------------------------
 
     def transmit(self, out: list[tuple[int, str, Record]], room: TxCredit) -> None:

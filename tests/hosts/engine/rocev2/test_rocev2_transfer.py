@@ -246,7 +246,7 @@ def test_dcqcn__marks_lower_the_rate_and_it_recovers():
 
     pair.filter = mark
     pair.write(pair.bytes(1 << 18))
-    rate = pair.a.qp.requestor.rate
+    rate = pair.a.qp.baseline.requestor.rate
     assert rate.rate_bps == 2e6
     pair.run(0.5)
     low = rate.rate_bps
