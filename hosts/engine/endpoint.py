@@ -20,8 +20,8 @@ from hosts.engine.events import Event
 from hosts.engine.memory import EngineMemoryRegion, Memory
 from hosts.engine.paths.peer_table import PeerTable
 from hosts.engine.qp import EngineQueuePair
+from hosts.engine.rocev2.rc_config import RcConfig
 from hosts.engine.rocev2.rc_qp import RcQueuePair
-from hosts.engine.rocev2.rc_rate import RcConfig
 from hosts.engine.wire.packets import (
     ENDPOINT_QPN,
     FIRST_QPN,

@@ -23,9 +23,10 @@ from hosts.engine.events import Event, Status
 from hosts.engine.memory import EngineMemoryRegion, WritableMemory
 from hosts.engine.paths.peer_table import PeerTable
 from hosts.engine.qp import EngineQpState, EngineQueuePair, QpAttributes, SendingHalf
+from hosts.engine.rocev2.rc_config import RcConfig
 from hosts.engine.rocev2.rc_counters import RcCounters
 from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcWrite
-from hosts.engine.rocev2.rc_rate import Dcqcn, LineRate, RcConfig, rate_control
+from hosts.engine.rocev2.rc_rate import Dcqcn, LineRate, rate_control
 from hosts.engine.rocev2.rc_requestor import RcRequestor
 from hosts.engine.rocev2.rc_responder import RcResponder
 from hosts.engine.wire.packets import Record

@@ -15,9 +15,10 @@ from hosts.engine.connection import Context, TxCredit
 from hosts.engine.deadlines import NEVER
 from hosts.engine.events import Completion, LossCause, PacketLost, Status
 from hosts.engine.rocev2.rc_codec import rc_write_size
+from hosts.engine.rocev2.rc_config import RcConfig
 from hosts.engine.rocev2.rc_counters import RcCounters
 from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcSyndrome, RcWrite
-from hosts.engine.rocev2.rc_rate import Dcqcn, LineRate, RcConfig
+from hosts.engine.rocev2.rc_rate import Dcqcn, LineRate
 from hosts.engine.wire.packets import ECN_ECT0, Record
 from hosts.engine.wire.psn import unwrap
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from hosts.engine.connection import Context, TxCredit
 from hosts.engine.events import ReceiveFlushed, Status, WriteImmReceived
 from hosts.engine.memory import AccessError, WritableMemory
+from hosts.engine.rocev2.rc_config import RcConfig
 from hosts.engine.rocev2.rc_counters import RcCounters
 from hosts.engine.rocev2.rc_packets import (
     RC_END,
@@ -23,7 +24,6 @@ from hosts.engine.rocev2.rc_packets import (
     RcSyndrome,
     RcWrite,
 )
-from hosts.engine.rocev2.rc_rate import RcConfig
 from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, Record
 from hosts.engine.wire.psn import unwrap
 
