@@ -32,7 +32,7 @@ from hosts.engine.wire.packets import (
     EndpointRequest,
     EndpointResponse,
     Nack,
-    Record,
+    PacketRecord,
     ReliabilityProbe,
     Sack,
     TransportAck,
@@ -53,7 +53,7 @@ from topologies.plan.modes import ECMP_EVS_PER_UPLINK
 if TYPE_CHECKING:
     from simulator.wire import Wires
 
-_INNER_BYTES: Final[dict[type[Record], int]] = {
+_INNER_BYTES: Final[dict[type[PacketRecord], int]] = {
     RcAck: 68, Cnp: 80,
     Sack: 100, Nack: 84, TransportAck: 68, ReliabilityProbe: 80, EndpointRequest: 80, EndpointResponse: 100,
 }  # fmt: skip
@@ -470,7 +470,7 @@ class VirtualFabric:
 
     # ---- packets ------------------------------------------------------------------------------------------
 
-    def frame(self, host: VirtualHost, packet: Record, plane: int, peer: str) -> Frame:
+    def frame(self, host: VirtualHost, packet: PacketRecord, plane: int, peer: str) -> Frame:
         """Frame of an engine's packet record."""
         target = self.hosts[peer]
         if isinstance(packet, (Write, RcWrite)):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from hosts.engine.rocev2.rc_packets import RcWrite
-from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, NackReason, Record, Write
+from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, NackReason, PacketRecord, Write
 
 DATA: Final = (Write, RcWrite)
 
@@ -35,8 +35,8 @@ class Frame:
     )  # fmt: skip
 
     def __init__(
-        self, packet: Record, size: int, source: str, target: str, rack: int, downlink: int, plane: int, control: bool,
-        trimmable: bool,
+        self, packet: PacketRecord, size: int, source: str, target: str, rack: int, downlink: int, plane: int,
+        control: bool, trimmable: bool,
     ) -> None:  # fmt: skip
         self.packet = packet
         self.size = size

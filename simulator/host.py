@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.events import Completion, Event
-from hosts.engine.wire.packets import Record, Write
+from hosts.engine.wire.packets import PacketRecord, Write
 from simulator.events import EventQueue, Handler
 from simulator.frames import Frame
 from simulator.ports import NicPort
@@ -43,11 +43,11 @@ class FrameDecoder(Protocol):
 class HostEngine(Protocol):
     """Calls of a host on its engine; Endpoint has them, and whoever stands in its place to watch it."""
 
-    def receive(self, packet: Record, plane: int, peer: str, now: float) -> None: ...
+    def receive(self, packet: PacketRecord, plane: int, peer: str, now: float) -> None: ...
 
     def transmit(
         self, now: float, limit: int = 64, room: Sequence[int] | None = None
-    ) -> list[tuple[int, str, Record]]: ...  # fmt: skip
+    ) -> list[tuple[int, str, PacketRecord]]: ...  # fmt: skip
 
     def on_timer(self, now: float) -> None: ...
 
@@ -71,7 +71,7 @@ class HostNetwork(Protocol):
     def wires(self) -> FrameDecoder | None:
         """The codecs, when packets travel as bytes."""
 
-    def frame(self, host: VirtualHost, packet: Record, plane: int, peer: str) -> Frame:
+    def frame(self, host: VirtualHost, packet: PacketRecord, plane: int, peer: str) -> Frame:
         """Frame of an engine's packet record."""
 
 
@@ -352,10 +352,10 @@ class VirtualHost:
                 listener(event)
         return True
 
-    def is_control(self, packet: Record) -> bool:
+    def is_control(self, packet: PacketRecord) -> bool:
         """Whether a packet of ours goes into the control class (by its DSCP)."""
         return packet.dscp == self._dscp_control
 
-    def is_trimmable(self, packet: Record) -> bool:
+    def is_trimmable(self, packet: PacketRecord) -> bool:
         """Whether switches may trim it."""
         return isinstance(packet, Write) and (packet.dscp == self._trimmable[0] or packet.dscp == self._trimmable[1])

@@ -12,7 +12,7 @@ from typing import Any
 from hosts.engine.config import Config
 from hosts.engine.errors import WireError
 from hosts.engine.wire.codec import Addressing, Codec, addresses, fields_to_ev
-from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, Record
+from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, PacketRecord
 from hosts.engine.wire.wire_variants import AnyCodec, in_dialect, outer_words
 from hosts.nic.base import drop_reason
 from hosts.nic.encapsulation import Decapsulation, Encapsulation
@@ -34,8 +34,8 @@ class WireFrame(Frame):
     __slots__ = ("data", "wires")
 
     def __init__(
-        self, packet: Record, size: int, source: str, target: str, rack: int, downlink: int, plane: int, control: bool,
-        trimmable: bool, wires: Wires, data: bytearray,
+        self, packet: PacketRecord, size: int, source: str, target: str, rack: int, downlink: int, plane: int,
+        control: bool, trimmable: bool, wires: Wires, data: bytearray,
     ) -> None:  # fmt: skip
         super().__init__(packet, size, source, target, rack, downlink, plane, control, trimmable)
         self.wires, self.data = wires, data
@@ -96,7 +96,7 @@ class Wires:
         return Srv6Switch(switch)
 
     def frame(
-        self, host: VirtualHost, packet: Record, size: int, source: str, target: str, rack: int, downlink: int,
+        self, host: VirtualHost, packet: PacketRecord, size: int, source: str, target: str, rack: int, downlink: int,
         plane: int, control: bool, trimmable: bool,
     ) -> WireFrame:  # fmt: skip
         """Frame of a packet with its bytes."""

@@ -27,7 +27,7 @@ from hosts.engine.wire.packets import (
     FIRST_QPN,
     EndpointRequest,
     EndpointResponse,
-    Record,
+    PacketRecord,
     ReliabilityProbe,
     Write,
 )
@@ -167,7 +167,7 @@ class Endpoint:
 
     # ---- network and clock ------------------------------------------------------------------------------
 
-    def receive(self, packet: Record, plane: int, peer: str, now: float) -> None:
+    def receive(self, packet: PacketRecord, plane: int, peer: str, now: float) -> None:
         """A decoded packet from `peer` came in on our port of `plane`. Never raises for what a packet contains."""
         if packet.dest_qp == ENDPOINT_QPN:
             self._receive_endpoint(packet, plane, peer, now)
@@ -183,7 +183,7 @@ class Endpoint:
             self._peers.heard_data(sender, now)
         qp.receive(packet, now)
 
-    def _receive_endpoint(self, packet: Record, plane: int, name: str, now: float) -> None:
+    def _receive_endpoint(self, packet: PacketRecord, plane: int, name: str, now: float) -> None:
         packet.plane = plane
         peer = self._peers.get(name)
         if type(packet) is EndpointRequest:
@@ -218,14 +218,14 @@ class Endpoint:
 
     def transmit(
         self, now: float, limit: int = 64, room: Sequence[int] | None = None, control_room: Sequence[int] | None = None
-    ) -> list[tuple[int, str, Record]]:
+    ) -> list[tuple[int, str, PacketRecord]]:
         """About `limit` packets as (plane, peer, record), control packets first.
 
         `room[p]`: packets the port of plane p can take now (None: any number); planes without room, and ports that are
         down, are passed over. What is returned counts as sent. An empty list: nothing can be sent now. `control_room`:
         the same for control packets, where ports have a queue for them; None: they share `room`.
         """
-        out: list[tuple[int, str, Record]] = []
+        out: list[tuple[int, str, PacketRecord]] = []
         control = self._peers.control
         if not control and self._idle():
             return out

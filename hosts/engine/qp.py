@@ -33,7 +33,7 @@ from hosts.engine.wire.packets import (
     MPR_UNIT,
     Nack,
     Opcode,
-    Record,
+    PacketRecord,
     ReliabilityProbe,
     Sack,
     TransportAck,
@@ -439,7 +439,7 @@ class EngineQueuePair:
 
     # ---- network and clock ------------------------------------------------------------------------------
 
-    def receive(self, packet: Record, now: float) -> None:
+    def receive(self, packet: PacketRecord, now: float) -> None:
         """A packet from our peer for this QP."""
         self._changed = True
         if self.state is _RTS:
@@ -457,7 +457,7 @@ class EngineQueuePair:
         connected.paths.on_ports(now)
         connected.requestor.watch_paths(now)
 
-    def transmit(self, now: float, out: list[tuple[int, str, Record]], limit: int, room: TxCredit) -> None:
+    def transmit(self, now: float, out: list[tuple[int, str, PacketRecord]], limit: int, room: TxCredit) -> None:
         """Probes and data, up to `limit` data packets."""
         connected = self.connected
         if connected is None or self.idle():

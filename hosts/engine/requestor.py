@@ -36,7 +36,7 @@ from hosts.engine.wire.packets import (
     Nack,
     NackReason,
     Opcode,
-    Record,
+    PacketRecord,
     Sack,
     Syndrome,
     TransportAck,
@@ -176,7 +176,7 @@ class Requestor:
 
     # ---- sending ----------------------------------------------------------------------------------------
 
-    def transmit(self, now: float, out: list[tuple[int, str, Record]], limit: int, room: TxCredit) -> None:
+    def transmit(self, now: float, out: list[tuple[int, str, PacketRecord]], limit: int, room: TxCredit) -> None:
         """Append up to `limit` packets: retransmissions first, then new data (§5.10)."""
         flight, window = self.flight, self._window
         if not flight.bytes:

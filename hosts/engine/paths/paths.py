@@ -31,7 +31,7 @@ from hosts.engine.loss.proof_of_loss import ProofOfLoss
 from hosts.engine.paths.ack_paths import AckPaths
 from hosts.engine.paths.ev import Ev, EvProfile, Move
 from hosts.engine.paths.ev_state import EvSignal, EvState
-from hosts.engine.wire.packets import ECN_ECT0, Record, ReliabilityProbe, Sack, Verdict
+from hosts.engine.wire.packets import ECN_ECT0, PacketRecord, ReliabilityProbe, Sack, Verdict
 
 ASKINGS: Final = 2
 """Transmissions of a probe, evenly spread over probe_timeout_s, each with another way back, before it has failed."""
@@ -175,7 +175,7 @@ class QpPaths:
             ev.probing = True
             self._queue.append(_Probe(ev))
 
-    def transmit(self, now: float, out: list[tuple[int, str, Record]], room: TxCredit) -> None:
+    def transmit(self, now: float, out: list[tuple[int, str, PacketRecord]], room: TxCredit) -> None:
         """Send the probes that are due, where ports have room."""
         context = self._context
         for _ in range(len(self._queue)):

@@ -41,7 +41,7 @@ from hosts.engine.wire.packets import (
     EndpointRequest,
     EndpointResponse,
     Packet,
-    Record,
+    PacketRecord,
 )
 
 ALL_PORTS: Final = 0xFFFFFFFF
@@ -196,7 +196,7 @@ class PeerTable:
             return (plane, packet.ev) if free >> plane & 1 else None
         return peer.reverse.route(plane, up, free)
 
-    def transmit(self, out: list[tuple[int, str, Record]], limit: int, room: TxCredit) -> None:
+    def transmit(self, out: list[tuple[int, str, PacketRecord]], limit: int, room: TxCredit) -> None:
         """Send what is queued, where ports have room; the rest stays."""
         queue = self.control
         for _ in range(min(len(queue), limit)):
@@ -219,7 +219,7 @@ class PeerTable:
             out.append((packet.plane, peer.name, packet))
 
     def _send_probe(
-        self, peer: Peer, packet: EndpointRequest, out: list[tuple[int, str, Record]], room: TxCredit
+        self, peer: Peer, packet: EndpointRequest, out: list[tuple[int, str, PacketRecord]], room: TxCredit
     ) -> None:
         """EV probes leave on their own EV or not at all: where the port is down they fail by their timeout."""
         if room.free >> packet.plane & 1:

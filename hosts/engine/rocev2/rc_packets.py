@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from hosts.engine.wire.packets import Record
+from hosts.engine.wire.packets import PacketRecord
 
 
 class RcOpcode(IntEnum):
@@ -46,7 +46,7 @@ class RcSyndrome(IntEnum):
 
 
 @dataclass(slots=True, init=False)
-class RcWrite(Record):
+class RcWrite(PacketRecord):
     """A data packet, opcodes 0x06..0x0B."""
 
     opcode: RcOpcode
@@ -87,7 +87,7 @@ class RcWrite(Record):
 
 
 @dataclass(slots=True)
-class RcAck(Record):
+class RcAck(PacketRecord):
     """ACK or NAK, 0x11: AETH."""
 
     psn: int
@@ -98,7 +98,7 @@ class RcAck(Record):
 
 
 @dataclass(slots=True)
-class Cnp(Record):
+class Cnp(PacketRecord):
     """Congestion notification, 0x81: 16 reserved bytes and BECN set. From the receiver of CE marks to the sender."""
 
 

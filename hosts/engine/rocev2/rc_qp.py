@@ -29,7 +29,7 @@ from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcWrite
 from hosts.engine.rocev2.rc_rate import Dcqcn, LineRate, rate_control
 from hosts.engine.rocev2.rc_requestor import RcRequestor
 from hosts.engine.rocev2.rc_responder import RcResponder
-from hosts.engine.wire.packets import Record
+from hosts.engine.wire.packets import PacketRecord
 
 _RTS: Final = EngineQpState.RTS
 
@@ -183,7 +183,7 @@ class RcQueuePair(EngineQueuePair):
 
     # ---- network and clock ------------------------------------------------------------------------------
 
-    def receive(self, packet: Record, now: float) -> None:
+    def receive(self, packet: PacketRecord, now: float) -> None:
         """A packet from our peer for this QP; MRC's are ignored."""
         self._changed = True
         if self.state is _RTS:

@@ -19,7 +19,7 @@ from hosts.engine.rocev2.rc_config import RcConfig
 from hosts.engine.rocev2.rc_counters import RcCounters
 from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcSyndrome, RcWrite
 from hosts.engine.rocev2.rc_rate import Dcqcn, LineRate
-from hosts.engine.wire.packets import ECN_ECT0, Record
+from hosts.engine.wire.packets import ECN_ECT0, PacketRecord
 from hosts.engine.wire.psn import unwrap
 
 RNR_FOREVER: Final = 7
@@ -126,7 +126,7 @@ class RcRequestor:
 
     # ---- sending ----------------------------------------------------------------------------------------
 
-    def transmit(self, now: float, out: list[tuple[int, str, Record]], limit: int, room: TxCredit) -> None:
+    def transmit(self, now: float, out: list[tuple[int, str, PacketRecord]], limit: int, room: TxCredit) -> None:
         """Append up to `limit` packets. A port that is down swallows what is sent, as its NIC would."""
         self._seen_at = now
         if now < self._resume_at:

@@ -24,7 +24,7 @@ from hosts.engine.rocev2.rc_packets import (
     RcSyndrome,
     RcWrite,
 )
-from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, Record
+from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, PacketRecord
 from hosts.engine.wire.psn import unwrap
 
 
@@ -133,7 +133,7 @@ class RcResponder:
 
     # ---- answers ----------------------------------------------------------------------------------------
 
-    def transmit(self, out: list[tuple[int, str, Record]], room: TxCredit) -> None:
+    def transmit(self, out: list[tuple[int, str, PacketRecord]], room: TxCredit) -> None:
         """Pending answers, over the QP's own path: a NAK, which implies the ACK, or an ACK; and a CNP."""
         context, counters = self._context, self._counters
         bit = 1 << self._plane
@@ -154,7 +154,7 @@ class RcResponder:
             self._ack_owed = False
             self._send(RcAck(*head, self.expected_psn - 1 & 0xFFFFFF, RcSyndrome.ACK, msn), out, room)
 
-    def _send(self, packet: RcPacket, out: list[tuple[int, str, Record]], room: TxCredit) -> None:
+    def _send(self, packet: RcPacket, out: list[tuple[int, str, PacketRecord]], room: TxCredit) -> None:
         room.take(self._plane)
         out.append((self._plane, self._context.peer, packet))
 

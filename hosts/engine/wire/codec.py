@@ -47,7 +47,7 @@ from hosts.engine.wire.packets import (
     NackReason,
     Opcode,
     Packet,
-    Record,
+    PacketRecord,
     ReliabilityProbe,
     Sack,
     TransportAck,
@@ -192,7 +192,7 @@ class Codec:
 
     # ---- encode -----------------------------------------------------------------------------------------
 
-    def encode(self, record: Record, addressing: Addressing) -> DecodedFrame:
+    def encode(self, record: PacketRecord, addressing: Addressing) -> DecodedFrame:
         """Bytes of a record. Raises ValueError for field values that fit no header (a bug of the caller)."""
         if type(record) is Write:
             return self._encode_write(record, addressing)
@@ -236,7 +236,7 @@ class Codec:
         return DecodedFrame(header + headers, payload, _PADDING[pad] + _ICRC.pack(crc))
 
     def _start(
-        self, record: Record, to: Addressing, opcode: int, flags1: int, flags: int, psn: int, length: int
+        self, record: PacketRecord, to: Addressing, opcode: int, flags1: int, flags: int, psn: int, length: int
     ) -> tuple[bytes, int]:
         """IP, UDP and BTH in front of `length` bytes, and the CRC register after them."""
         length += UDP_SIZE + BTH_SIZE + ICRC_SIZE
@@ -433,7 +433,7 @@ _SHORT_METH: Final = Struct(">HH")
 # ---- packets without data ---------------------------------------------------------------------------------
 
 
-def _control_body(record: Record) -> tuple[Opcode, int, int, bytes]:
+def _control_body(record: PacketRecord) -> tuple[Opcode, int, int, bytes]:
     """(opcode, BTH byte 8, BTH PSN, bytes after BTH) of a record that carries no data (§2.13)."""
     try:
         return _BODIES[type(record)](record)

@@ -109,7 +109,7 @@ def elsewhere(plane: int) -> int:
 
 
 @dataclass(slots=True)
-class Record:
+class PacketRecord:
     """First fields of every packet."""
 
     dest_qp: int
@@ -118,13 +118,13 @@ class Record:
     dscp: int
     ecn: int
 
-    def __copy__(self) -> Record:
+    def __copy__(self) -> PacketRecord:
         """The same once more; compiled records have no way of their own."""
         return replace(self)
 
 
 @dataclass(slots=True, init=False)
-class Write(Record):
+class Write(PacketRecord):
     """A data packet, opcodes 0xC6..0xCB (§2.1, §2.3-§2.6)."""
 
     opcode: Opcode
@@ -183,7 +183,7 @@ class Write(Record):
 
 
 @dataclass(slots=True, init=False)
-class Sack(Record):
+class Sack(PacketRecord):
     """Selective acknowledgment, 0xDC: SETH + CC_STATE (§2.8). BTH.PSN carries cack_psn too."""
 
     cack_psn: int
@@ -250,7 +250,7 @@ class Sack(Record):
 
 
 @dataclass(slots=True)
-class Nack(Record):
+class Nack(PacketRecord):
     """One packet refused, 0xDD: NETH (§2.9)."""
 
     psn: int
@@ -266,7 +266,7 @@ class Nack(Record):
 
 
 @dataclass(slots=True)
-class TransportAck(Record):
+class TransportAck(PacketRecord):
     """Transport ACK or NAK, 0xD1: AETH (§2.7). Completes work requests."""
 
     psn: int
@@ -277,7 +277,7 @@ class TransportAck(Record):
 
 
 @dataclass(slots=True)
-class ReliabilityProbe(Record):
+class ReliabilityProbe(PacketRecord):
     """Probe of one EV of a QP, 0xDE: PETH (§2.11). Answered by a Sack with its probe_id."""
 
     probe_id: int
@@ -292,7 +292,7 @@ class ReliabilityProbe(Record):
 
 
 @dataclass(slots=True)
-class EndpointRequest(Record):
+class EndpointRequest(PacketRecord):
     """Port status update or EV probe between endpoints, 0xD8: ERTH (§2.12)."""
 
     request_id: int
@@ -309,7 +309,7 @@ class EndpointRequest(Record):
 
 
 @dataclass(slots=True)
-class EndpointResponse(Record):
+class EndpointResponse(PacketRecord):
     """Answer to an EndpointRequest, 0xD9: EETH (§2.12)."""
 
     request_id: int
