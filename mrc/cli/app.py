@@ -475,6 +475,33 @@ def bench_transport(as_json: Json = False) -> None:
     _end(result, as_json, met=result["met"])
 
 
+@bench_app.command(
+    "virtual",
+    epilog="Examples: `mrc bench virtual` · `mrc bench virtual --hosts 8 --packets 20000 --profile` · "
+    "`mrc bench virtual --hosts 64,512 --json`",
+)
+def bench_virtual(
+    hosts: Annotated[str, typer.Option("--hosts", help="Sizes, with commas between; 4 to 1024.")] = "8,64,512",
+    packets: Annotated[
+        int, typer.Option("--packets", min=1, max=100_000_000, help="Data packets of each run, of all hosts together.")
+    ] = 65_536,
+    wire: Annotated[bool, typer.Option("--wire", help="Packets travel as bytes, through the codec.")] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Afterwards, where the Python form spends its time (cProfile).")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """What a packet costs in the virtual fabric: compiled, interpreted, and a bare event loop in C; needs no root.
+
+    Exit code 1 when the compiled and the interpreted form do not end in the same state.
+    """
+    from bench import virtual
+
+    sizes = virtual.parse_hosts(hosts)
+    result = virtual.run(sizes, packets, console=_console(as_json), with_profile=profile, wire=wire)
+    _end(result, as_json, met=result["met"])
+
+
 @bench_app.command("provision")
 def bench_provision(
     planes: Planes = 8,
