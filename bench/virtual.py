@@ -140,7 +140,7 @@ class Load:
         self.left -= 1
 
     def _over(self) -> bool:
-        self.depths += len(self.fabric.heap)
+        self.depths += len(self.fabric.queue)
         self.looks += 1
         return not self.left
 

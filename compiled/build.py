@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from compiled.cache import GROUP, CompileError, build_dir, cache_dir, remove_builds
-from compiled.modules import ROOT, compiled_files
+from compiled.modules import C_MODULES, ROOT, compiled_files
 
 KEPT_BUILDS = 3
 """Builds that stay in the cache: of this checkout, and of others in use beside it."""
@@ -89,9 +89,9 @@ def _compile(work: Path, made: Path, progress: Progress) -> None:
     """Run mypyc and gcc in a process of its own, in a copy of the sources; only the shared objects go into `made`."""
     tree = work / "tree"
     for package in sorted({path.parts[0] for path in compiled_files()} | {"faults", "topologies", "ipc", "switch"}):
-        shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("*.so", "__pycache__", "*.c"))
+        shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     script = Path(__file__).with_name("mypyc_setup.py")
-    files = [path.as_posix() for path in compiled_files()]
+    files = [*(path.as_posix() for path in compiled_files()), *C_MODULES]
     command = [sys.executable, str(script), GROUP, str(made), *files]
     environment = {**os.environ, "PYTHONPATH": str(tree), "MRC_COMPILED": "0"}
     process = subprocess.Popen(

@@ -20,7 +20,7 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compiled.modules import ROOT, compiled_files, module_of, source_files
+from compiled.modules import C_MODULES, ROOT, compiled_files, module_of, source_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +82,7 @@ class CompiledFinder(MetaPathFinder):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._files = {LIBRARY: f"{LIBRARY}{SUFFIX}"}
-        for path in compiled_files():
+        for path in (*compiled_files(), *map(Path, C_MODULES)):
             self._files[module_of(path)] = f"{path.with_suffix('').as_posix()}{SUFFIX}"
 
     def find_spec(

@@ -10,7 +10,6 @@ ROOT = Path(__file__).resolve().parents[1]
 
 COMPILED = (
     "hosts/engine/**/*.py",
-    "simulator/events.py",
     "simulator/fabric.py",
     "simulator/frames.py",
     "simulator/host.py",
@@ -31,6 +30,9 @@ NOT_COMPILED = (
 )
 """What users write into: these records say what is wrong with a value, where machine code knows a wrong type only."""
 
+C_MODULES = ("simulator/event_queue.c",)
+"""Modules written in C, which stand beside a Python class that does the same."""
+
 READ_TOO = ("compiled/modules.py", "compiled/mypyc_setup.py", "faults/*.py", "simulator/*.py", "topologies/plan/*.py")
 """Files whose types the machine code relies on, or that say how it is made."""
 
@@ -43,7 +45,7 @@ def compiled_files() -> tuple[Path, ...]:
 
 def source_files() -> list[Path]:
     """Files that a build depends on, sorted, relative to ROOT."""
-    return _matching((*COMPILED, *READ_TOO))
+    return _matching((*COMPILED, *C_MODULES, *READ_TOO))
 
 
 def module_of(path: Path) -> str:

@@ -16,18 +16,21 @@ from pathlib import Path
 from typing import Any
 
 from mypyc.build import mypycify
+from setuptools import Extension
 
 CFLAGS = ("-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-fno-semantic-interposition", "-w")
 
 
 def main(group: str, target: str, files: list[str]) -> None:
-    """Compile `files` (relative to the current folder) into shared objects under `target`."""
+    """Compile `files` (relative to the current folder; .c: modules written in C) to shared objects under `target`."""
     begun = time.monotonic()
     print(f"at: reading {len(files)} files and writing C (1 of 2)", flush=True)
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     options = ["--explicit-package-bases", "--python-version", version, "--config-file", "", "--strict"]
     options += ["--allow-untyped-calls", "--no-warn-unused-ignores", "--ignore-missing-imports"]
-    extensions: list[Any] = mypycify([*options, *files], multi_file=True, group_name=group, target_dir="c")
+    python = [file for file in files if not file.endswith(".c")]
+    extensions: list[Any] = mypycify([*options, *python], multi_file=True, group_name=group, target_dir="c")
+    extensions += [Extension(file[:-2].replace("/", "."), [file]) for file in files if file.endswith(".c")]
     sources = {source: extension for extension in extensions for source in extension.sources}
     print(f"at: compiling {len(sources)} C files, {time.monotonic() - begun:.0f} s so far (2 of 2)", flush=True)
     compiler = (sysconfig.get_config_var("CC") or "gcc").split()

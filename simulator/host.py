@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from heapq import heappush
 from math import inf
 from typing import Any, Final, Protocol
 
@@ -64,8 +63,6 @@ class HostNetwork(Protocol):
     queue: EventQueue
     host_profile: HostProfile
     keep_events: bool
-    news: bool
-    """An application got an event."""
 
     @property
     def wires(self) -> FrameDecoder | None:
@@ -267,9 +264,8 @@ class VirtualHost:
 
     def _pump_soon(self, now: float) -> None:
         """Let the engine send after all that arrives at this instant: at once, when nothing else happens now."""
-        heap = self._queue.heap
-        if not self._due and (not heap or heap[0][0] > now):
-            self._queue.unqueued += 1
+        if not self._due and self._queue.next_at() > now:
+            self._queue.done += 1
             self._pump(None, now)
         else:
             self._request(now)
@@ -311,8 +307,7 @@ class VirtualHost:
             raise StuckError(f"{self.name} at {now} s: the engine has something to do for ever; next_timer() {due}")
         if self._timer is None or due < self._timer:
             self._timer = due
-            queue = self._queue
-            heappush(queue.heap, (due, queue.next_serial(), self._on_timer, None))
+            self._queue.add(due, self._on_timer, None)
 
     def _transmit(self, now: float) -> bool:
         """Hand packets to the ports as far as they have room; True when there may be more."""
@@ -340,7 +335,7 @@ class VirtualHost:
         if not events:
             return False
         fabric = self._fabric
-        fabric.news = True
+        self._queue.halt()
         if fabric.keep_events:
             self.events += events
         for event in events:
