@@ -91,6 +91,7 @@ FACES = {
         "frames",
         "host",
         "impairment",
+        "pfc",
         "planned_fabric",
         "ports",
         "profiles",
