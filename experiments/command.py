@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from compiled import state
 from experiments.console_summary import told
 from experiments.language.expand import Run
 from experiments.language.yaml_loader import ScenarioError, read
@@ -147,6 +148,8 @@ def run(
     folders = _folders(None if resume else out, planned)
     for one in planned if where == "live" else ():
         _tell_limits(console, one)
+    if where == "virtual" and not state().active:
+        console.print(f"engine in Python ({state().why}); compiled, virtual runs take a fifth of the time", style="dim")
     total = sum(map(len, todo))
     costs = [_estimated(console, one, runs, jobs) if scale else {} for one, runs in zip(planned, todo, strict=True)]
     reports: list[RunReport] = []

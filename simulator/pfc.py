@@ -24,7 +24,7 @@ from heapq import heappush
 from math import inf
 from typing import Any
 
-from hosts.engine.wire.packets import ECN_NOT_ECT
+from hosts.engine.wire.packets import ECN_NOT_ECT, PacketRecord
 from simulator.events import Heap
 from simulator.frames import Frame
 from simulator.ports import EgressPort, NicPort
@@ -41,12 +41,10 @@ MAC_CONTROL, PFC_OPCODE = 0x8808, 0x0101
 
 
 @dataclass(slots=True)
-class PauseFrame:
-    """Pause of the data priority for `quanta` times 512 bits; 0: go on."""
+class PauseFrame(PacketRecord):
+    """Pause of the data priority for `quanta` times 512 bits; 0: go on. Fields of MRC packets mean nothing in it."""
 
     quanta: int
-    ev: int = 0
-    ecn: int = ECN_NOT_ECT
 
     def encode(self, source: bytes) -> bytes:
         """The frame's bytes without FCS, from a port's address (6 bytes)."""
@@ -54,6 +52,11 @@ class PauseFrame:
         head = PAUSE_ADDRESS + source + MAC_CONTROL.to_bytes(2, "big") + PFC_OPCODE.to_bytes(2, "big")
         body = (1 << DATA_PRIORITY).to_bytes(2, "big") + b"".join(one.to_bytes(2, "big") for one in times)
         return (head + body).ljust(PAUSE_BYTES, b"\0")
+
+
+def pause_for(quanta: int, plane: int = 0) -> PauseFrame:
+    """A pause frame on a port of a plane."""
+    return PauseFrame(0, 0, plane, 0, ECN_NOT_ECT, quanta)
 
 
 class PriorityPause:
@@ -162,9 +165,10 @@ class PriorityPause:
 
     def heard(self, frame: Frame, now: float) -> None:
         """A pause frame of the far end arrives."""
-        if not self.port.up or frame.corrupt:
+        packet = frame.packet
+        if not self.port.up or frame.corrupt or not isinstance(packet, PauseFrame):
             return
-        quanta = frame.packet.quanta
+        quanta = packet.quanta
         if not quanta:
             self._resume(now)
             return
@@ -237,7 +241,7 @@ class PriorityPause:
         if back is None or not back.port.up:
             return
         port = back.port
-        packet = PauseFrame(quanta)
+        packet = pause_for(quanta, port.plane)
         frame = Frame(packet, PAUSE_BYTES, port.node, port.neighbour, -1, -1, port.plane, True, False)
         back.frames += 1
         if port.busy_until <= now and not port._draining:

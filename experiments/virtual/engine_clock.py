@@ -15,7 +15,7 @@ from math import log2
 from typing import Any
 
 from hosts.engine.config import Config
-from hosts.engine.rocev2.rc_rate import RcConfig
+from hosts.engine.rocev2.rc_config import RcConfig
 
 FROM_LINKS = frozenset(("base_rtt_s", "base_rtt_min_s", "sack_flush_s", "incast_hold_s"))
 """Times that `scaled` sets, or that are measured."""

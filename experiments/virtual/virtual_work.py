@@ -12,7 +12,7 @@ from experiments.virtual.engine_clock import rc_times
 from hosts.engine.config import Config
 from hosts.engine.errors import LocalError
 from hosts.engine.events import WriteImmReceived
-from hosts.engine.rocev2.rc_rate import RcConfig
+from hosts.engine.rocev2.rc_config import RcConfig
 from hosts.traffic.collective_rank import RankDriver
 from hosts.traffic.collectives import make, peers_of
 from hosts.traffic.message_stream import FlowSender, FlowSink, StreamShape

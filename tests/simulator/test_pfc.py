@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from faults import CutFault, LossFault
-from hosts.engine.rocev2.rc_rate import RcConfig
+from hosts.engine.rocev2.rc_config import RcConfig
 from simulator import Flow, VirtualFabric, run_all, scaled
-from simulator.pfc import PAUSE_BYTES, QUANTA_MAX, PauseFrame, PfcNicPort, PfcPort, pause_of
+from simulator.pfc import PAUSE_BYTES, QUANTA_MAX, PauseFrame, PfcNicPort, PfcPort, pause_for, pause_of
 from simulator.ports import EgressPort, NicPort
 from simulator.profiles import PfcProfile, ProfileError, QueueProfile
 from topologies.plan import Plan
@@ -130,7 +130,7 @@ def test_pause_frames__are_on_the_wire_and_in_the_trace():
 
 
 def test_pause_frame__bytes():
-    wire = PauseFrame(0xFFFF).encode(bytes.fromhex("020000000001"))
+    wire = pause_for(0xFFFF).encode(bytes.fromhex("020000000001"))
     assert wire.hex() == "0180c2000001" + "020000000001" + "8808" + "0101" + "0008" + "000000000000ffff" + "00" * 34
     assert len(wire) == PAUSE_BYTES
 
@@ -177,4 +177,4 @@ def test_profiles__what_makes_no_sense_is_refused():
 def _pause(quanta: int):
     from simulator.frames import Frame
 
-    return Frame(PauseFrame(quanta), PAUSE_BYTES, "p0-t0-0", "p0-t1-0", 0, 0, 0, True, False)
+    return Frame(pause_for(quanta), PAUSE_BYTES, "p0-t0-0", "p0-t1-0", 0, 0, 0, True, False)

@@ -11,7 +11,7 @@ from experiments.virtual.engine_clock import config_times, rc_times
 from experiments.virtual.estimate import Piece, described, duration, estimate, measure, payload_bytes
 from experiments.virtual.virtual_run import VirtualRun
 from hosts.engine.config import Config
-from hosts.engine.rocev2.rc_rate import RcConfig
+from hosts.engine.rocev2.rc_config import RcConfig
 
 TEXT = """\
 title: collectives of two sizes
