@@ -26,9 +26,9 @@ from typing import Any
 
 from hosts.engine.wire.packets import ECN_NOT_ECT, PacketRecord
 from simulator.events import Heap
-from simulator.frames import Frame
+from simulator.frames import Frame, PacketHook
 from simulator.ports import EgressPort, NicPort
-from simulator.profiles import PfcProfile
+from simulator.profiles import Line, PfcProfile
 
 DATA_PRIORITY = 3
 """The priority that is lossless; control has one that nobody pauses."""
@@ -282,8 +282,13 @@ class PfcPort(EgressPort):
 
     __slots__ = ("pause",)
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(
+        self, name: str, node: str, neighbour: str, plane: int, line: Line, heap: Heap, serial: Callable[[], int],
+        rng_seed: str, dscp: tuple[int, int], *, last_hop: bool = False, observer: PacketHook | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            name, node, neighbour, plane, line, heap, serial, rng_seed, dscp, last_hop=last_hop, observer=observer
+        )
         self.pause = PriorityPause(self, self._heap, self._next)
 
     def send(self, frame: Frame, now: float) -> None:
@@ -305,8 +310,15 @@ class PfcNicPort(NicPort):
 
     __slots__ = ("pause",)
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(
+        self, name: str, node: str, neighbour: str, plane: int, line: Line, heap: Heap, serial: Callable[[], int],
+        rng_seed: str, dscp: tuple[int, int], *, ring_packets: int, on_room: Callable[[float], None],
+        observer: PacketHook | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            name, node, neighbour, plane, line, heap, serial, rng_seed, dscp, ring_packets=ring_packets,
+            on_room=on_room, observer=observer,
+        )  # fmt: skip
         self.pause = PriorityPause(self, self._heap, self._next)
 
     def send(self, frame: Frame, now: float) -> None:
