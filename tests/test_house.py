@@ -92,6 +92,7 @@ FACES = {
         "frames",
         "host",
         "impairment",
+        "pfc",
         "planned_fabric",
         "ports",
         "profiles",

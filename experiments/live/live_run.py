@@ -101,6 +101,8 @@ def unlike(scenario: Scenario, target: str = "embedded") -> list[str]:
         out.append("links.jitter is for virtual runs: live, delays are constant")
     if scenario.queues.limit is not None:
         out.append("queues.limit is for virtual runs: live, the hard limit is the plan's (docs/traffic.md)")
+    if scenario.queues.pfc is not None:
+        out.append("queues.pfc is for virtual runs: live, a queue that is full drops (LIMITATIONS.md)")
     return out
 
 
