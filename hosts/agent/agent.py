@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import logging
 import random
@@ -54,6 +55,9 @@ PATIENCE = 4
 RETRY_S = 0.001
 """Delay of the next attempt when the kernel took no more frames."""
 
+GARBAGE_EVERY = 20_000
+"""Objects made and not freed between two collections of the youngest: packets and records are in no circle."""
+
 log = logging.getLogger("hosts.agent")
 
 
@@ -88,7 +92,7 @@ class Agent:
         self._selector = selector
         self._undrained_turns = 0
         self._engine_due: float | None = 0.0
-        """The engine's next timer when it was last asked."""
+        """The engine's next timer when the last turn ended, for the begin of the next one; 0 = not asked."""
         self._link_news = False
         self._server: RpcServer | None = None
         self.endpoint = Endpoint(host_name, config, planes=plan.planes, seed=seed, qpns=AGENT_QPNS)
@@ -186,6 +190,7 @@ class Agent:
             elif received < RECEIVE_BATCH and sent < TRANSMIT_BATCH:
                 received = sent = 0  # all that could be done has been; what comes now wakes us
                 break
+        self._engine_due = 0.0
         self._undrained_turns = 0 if drained else self._undrained_turns + 1
         if self._undrained_turns >= PATIENCE:
             self._undrained_turns = 0
@@ -193,10 +198,10 @@ class Agent:
         return told or received > 0 or sent > 0
 
     def _on_timer(self, now: float) -> None:
-        """Timers that were due when the last turn ended. One set since is looked at when this one ends, and is the
-        reason for another if its time has come.
+        """Timers that are due. The first time after a wait the engine need not be asked: what was not due when the last
+        turn ended is not due now, and what was set since is looked at when this one ends.
         """
-        known = self._engine_due
+        known, self._engine_due = self._engine_due, 0.0
         if known is not None and known <= now:
             due = self.endpoint.next_timer()
             if due is not None and due <= now:
@@ -279,6 +284,8 @@ def main(argv: list[str] | None = None) -> int:
 
     async def serve(stop: asyncio.Event) -> None:
         agent = await _started(arguments, selector, stop.set)
+        gc.freeze()  # what is there stays: looking through all of it takes longer than a frame
+        gc.set_threshold(GARBAGE_EVERY)
         try:
             await stop.wait()
         finally:
