@@ -56,8 +56,10 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 ENDPOINT_PACKETS = 60_000
 RAW_FRAMES = 40_000
 PACED_S = 8.0
-"""Seconds that a transfer at a rate takes, when its links are filled."""
-ONE_BY_ONE_FRAMES = 8192
+"""Seconds that a transfer at a rate takes, when its links are filled; it has PACED_LEAST packets a plane at least."""
+PACED_LEAST = 8
+ONE_BY_ONE_FRAMES, ONE_BY_ONE_MAX_S = 8192, 0.001
+"""A wake-up costs no more after a longer sleep."""
 SIDES = ("requestor", "responder")
 
 
@@ -90,12 +92,12 @@ def run(
 ) -> dict[str, Any]:
     """Send `size` random bytes from h0 to a host in another rack, as fast as they go; then endpoint and raw alone.
 
-    `paced`: the same fabric with rates, which is measured before, for PACED_S. Raises the errors of the fabric and of
-    the agents.
+    `paced`: the same fabric with rates, which is measured before, for PACED_S or until `size` is sent. Raises the
+    errors of the fabric and of the agents.
     """
     at_rate = None
     if paced is not None:
-        at_rate = _paced(paced, nic=nic, target=target, console=console)
+        at_rate = _paced(paced, size, nic=nic, target=target, console=console)
     with open_fabric(plan, target=target, nic=nic, console=console) as fabric:
         result = _measure(fabric, plan, size, pmtu)
     result["endpoint"] = result["raw"] = None
@@ -114,18 +116,19 @@ def run(
     return result
 
 
-def _paced(plan: Plan, *, nic: str, target: str, console: Console) -> dict[str, Any]:
-    """A transfer over links with a rate, and the limit beside it."""
+def _paced(plan: Plan, most: int, *, nic: str, target: str, console: Console) -> dict[str, Any]:
+    """A transfer of `most` bytes at most over links with a rate, and the limit beside it."""
     rate = plan.host_link.rate_bps
     assert rate is not None
     pmtu = plan.pmtu_bytes
     frame_s = plan.frame_bytes(pmtu) * 8 / rate
-    size = int(PACED_S / frame_s) * plan.planes * pmtu
+    size = min(most, max(PACED_LEAST, int(PACED_S / frame_s)) * plan.planes * pmtu)
     with open_fabric(plan, target=target, nic=nic, console=console) as fabric:
         result = _measure(fabric, plan, size, pmtu)
     del result["limit_bps"]
     console.print("measuring AF_PACKET by itself, a frame at a time")
-    alone = af_packet.measure(af_packet.data_frame_bytes(pmtu), ONE_BY_ONE_FRAMES, frame_s / plan.planes)
+    interval_s = min(frame_s / plan.planes, ONE_BY_ONE_MAX_S)
+    alone = af_packet.measure(af_packet.data_frame_bytes(pmtu), ONE_BY_ONE_FRAMES, interval_s)
     result["rate_bps"] = rate
     result["one_by_one_us"] = {"requestor": alone["send_us"], "responder": alone["receive_us"]}
     return result

@@ -341,7 +341,7 @@ def bench_mrc(
     racks: Racks = 2,
     spines: Spines = 2,
     hosts_per_rack: HostsPerRack = 1,
-    size: Annotated[str, typer.Option("--size", help="Bytes of the transfer at full speed, e.g. 256M.")] = "256M",
+    size: Annotated[str, typer.Option("--size", help="Bytes of a transfer, at most 8 s of them at a rate.")] = "256M",
     pmtu: Annotated[
         int | None,
         typer.Option("--pmtu", help="Path MTU: payload bytes of a packet. Default: 4096, or 1024 at a rate."),
