@@ -370,27 +370,37 @@ def bench_switch(as_json: Json = False) -> None:
     _end(result, as_json)
 
 
-@bench_app.command("mrc")
+@bench_app.command("mrc", epilog="Examples: `mrc bench mrc` · `mrc bench mrc --rate 10M --size 64M`")
 def bench_mrc(
     planes: Planes = 4,
     racks: Racks = 2,
     spines: Spines = 2,
     hosts_per_rack: HostsPerRack = 1,
-    size: Annotated[str, typer.Option("--size", help="Bytes of the transfer, e.g. 256M.")] = "256M",
-    pmtu: Annotated[int, typer.Option("--pmtu", help="Path MTU: payload bytes of a packet.")] = 4096,
+    size: Annotated[str, typer.Option("--size", help="Bytes of a transfer, at most 8 s of them at a rate.")] = "256M",
+    pmtu: Annotated[
+        int | None,
+        typer.Option("--pmtu", help="Path MTU: payload bytes of a packet. Default: 4096, or 1024 at a rate."),
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option("--rate", help="Measure it over links of that rate too, e.g. 10M bits/s.")
+    ] = None,
     nic: Nic = "fast",
     as_json: Json = False,
 ) -> None:
     """What an MRC packet costs: one transfer across the fabric, the endpoint alone, and AF_PACKET beside it."""
     from bench import mrc
+    from mrc.cli.link_options import LinkOptions
     from topologies.plan import Plan
 
-    plan = Plan(planes, racks, spines, hosts_per_rack)
-    bytes_total = parse_size(size)
+    shape = (planes, racks, spines, hosts_per_rack)
+    bytes_total, rate_bps = parse_size(size), parse_rate(rate)
+    if pmtu is None:
+        pmtu = 4096 if rate_bps is None else 1024
     if pmtu not in (256, 512, 1024, 2048, 4096):
         raise UsageError(f"--pmtu {pmtu}: give 256, 512, 1024, 2048 or 4096 bytes")
+    paced = None if rate_bps is None else LinkOptions(rate=f"{rate_bps:.0f}", pmtu=pmtu).plan(*shape)
     require_root("bench")
-    result = mrc.run(plan, bytes_total, nic=nic, console=_console(as_json), pmtu=pmtu)
+    result = mrc.run(Plan(*shape), bytes_total, nic=nic, console=_console(as_json), pmtu=pmtu, paced=paced)
     _end(result, as_json)
 
 

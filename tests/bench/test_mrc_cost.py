@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 
 from bench import af_packet, endpoint
-from bench.mrc import packets_per_s, sha256_us
+from bench.mrc import packets_per_s, sha256_us, wakeups
 
 root = [
     pytest.mark.root,
@@ -24,6 +25,13 @@ def test_sha256_us__grows_with_the_size():
     assert sha256_us(4096) > 0
 
 
+def test_wakeups__of_all_threads_counts_each_sleep():
+    before = wakeups(os.getpid())
+    for _ in range(10):
+        time.sleep(0.001)
+    assert wakeups(os.getpid()) >= before + 10
+
+
 def test_data_frame_bytes__as_the_engine_sends_them():
     assert af_packet.data_frame_bytes(4096) == 4096 + 142
 
@@ -38,6 +46,9 @@ class TestOnACable:
             assert side["packets"] >= 2000 and side["retransmitted"] == 0
             assert 0 < side["sacks_per_packet"] < 1
             assert side["user_us"] + side["system_us"] > 0
+
+    def test_raw__one_by_one_both_ends_pay_for_a_wake_up(self):
+        assert all(us > 0 for us in af_packet.measure(1024, 256, 0.0002).values())
 
     def test_raw__every_frame_arrives(self):
         assert all(us >= 0 for us in af_packet.measure(200, 2048).values())
