@@ -11,12 +11,19 @@ the data packets sent; SACKs, one for about four of them, are included, at eithe
 would carry at this cost. In the fabric each agent also computes the SHA-256 of the file; its share, measured by
 itself in the same run, is printed and taken off before packets/s are computed.
 
-Schema `mrc-bench-mrc/2` (`--json`); us = microseconds of CPU by data packet:
+With `--wires both` the transfer is done over veth pairs and over wires inside the daemon, ROUNDS times each in turns, and
+what a packet costs the switches over wires is printed as a share of what it costs over veth pairs: the goal is
+WIRES_SHARE at most. The other figures are those of the last transfer over wires.
+
+Schema `mrc-bench-mrc/3` (`--json`); us = microseconds of CPU by data packet:
 
     fabric, pmtu, bytes, seconds, wall_seconds, goodput_bps, sha256_equal
     packets             sent, retransmitted, lost; sacks_per_packet
     cpu_us_per_packet   requestor, responder, switches (their hashing included); cpu_us_per_packet_total
     sha256_us_per_packet, packets_per_s_and_core {requestor, responder}: without that
+    wires               virtual or veth: the links between switches
+    compared            null without --wires both; {switches_us {veth, virtual}: of each round, goodput_bps {...},
+                        share: median virtual / median veth, target, met}
     switch_cpu_us_per_packet_and_hop, processors, limit_bps: all of these processors at the total cost
     endpoint            null with --nic scapy, as raw; {requestor, responder}: user_us, system_us,
                         packets_per_s_and_core; sacks_per_packet, compiled (whether frames are built and checked in C)
@@ -29,6 +36,8 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 from rich.console import Console
@@ -39,10 +48,14 @@ from ipc.agent_client import AgentClient
 from ipc.units import bits
 from topologies.lab.fabric import Fabric
 from topologies.lab.open_fabric import open_fabric
+from topologies.lab.wires import VETH, VIRTUAL
 from topologies.plan import Plan
 
-SCHEMA = "mrc-bench-mrc/2"
+SCHEMA = "mrc-bench-mrc/3"
 TRANSFER_LIMIT_S = 300.0
+ROUNDS = 3
+WIRES_SHARE = 0.5
+BOTH = "both"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 ENDPOINT_PACKETS = 60_000
 RAW_FRAMES = 40_000
@@ -57,14 +70,22 @@ def cpu_seconds(pid: int) -> float:
 
 
 def run(
-    plan: Plan, size: int, *, nic: str, console: Console, target: str = "embedded", pmtu: int = 4096
-) -> dict[str, Any]:
+    plan: Plan, size: int, *, nic: str, console: Console, target: str = "embedded", wires: str | None = None,
+    pmtu: int = 4096,
+) -> dict[str, Any]:  # fmt: skip
     """Send `size` random bytes from h0 to a host in another rack, as fast as they go; then endpoint and raw alone.
 
-    Raises the errors of the fabric and of the agents.
+    `wires`: kind of the links between switches, or "both". Raises the errors of the fabric and of the agents.
     """
-    with open_fabric(plan, target=target, nic=nic, console=console) as fabric:
-        result = _measure(fabric, plan, size, pmtu)
+
+    def transfer(kind: str | None) -> dict[str, Any]:
+        with open_fabric(plan, target=target, wires=kind, nic=nic, console=console) as fabric:
+            return _measure(fabric, plan, size, pmtu)
+
+    kinds = (VETH, VIRTUAL) * ROUNDS if wires == BOTH else (wires,)
+    rounds = [transfer(kind) for kind in kinds]
+    result = rounds[-1]
+    result["compared"] = _compare(rounds) if wires == BOTH else None
     result["endpoint"] = result["raw"] = None
     if nic == "fast":
         console.print("measuring two endpoints back to back, and AF_PACKET by itself")
@@ -73,7 +94,22 @@ def run(
     _print_fabric(result, console)
     if nic == "fast":
         _print_alone(result["endpoint"], result["raw"], console)
+    if result["compared"] is not None:
+        _print_compared(result["compared"], console)
     return result
+
+
+def _compare(rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    """Cost of the switches, by kind of link."""
+
+    def of(kind: str, value: Callable[[dict[str, Any]], float]) -> list[float]:
+        return [value(one) for one in rounds if one["wires"] == kind]
+
+    switches = {kind: of(kind, lambda one: one["cpu_us_per_packet"]["switches"]) for kind in (VETH, VIRTUAL)}
+    goodput = {kind: of(kind, lambda one: one["goodput_bps"]) for kind in (VETH, VIRTUAL)}
+    share = round(median(switches[VIRTUAL]) / median(switches[VETH]), 3)
+    met = share <= WIRES_SHARE
+    return {"switches_us": switches, "goodput_bps": goodput, "share": share, "target": WIRES_SHARE, "met": met}
 
 
 def _measure(fabric: Fabric, plan: Plan, size: int, pmtu: int) -> dict[str, Any]:
@@ -101,6 +137,7 @@ def _measure(fabric: Fabric, plan: Plan, size: int, pmtu: int) -> dict[str, Any]
     return {
         "schema": SCHEMA,
         "fabric": plan.to_json(),
+        "wires": fabric.wires,
         "pmtu": pmtu,
         "bytes": size,
         "seconds": round(seconds, 3),
@@ -182,6 +219,17 @@ def _print_fabric(result: dict[str, Any], console: Console) -> None:
         f"of which SHA-256 of the file {result['sha256_us_per_packet']:.1f} us at either host, not in packets/s; "
         f"switches {result['switch_cpu_us_per_packet_and_hop']:.1f} us per data packet and hop, SACKs on the way back "
         f"included; limit of {result['processors']} processors at this cost: {bits(result['limit_bps'] or 0)}"
+    )
+
+
+def _print_compared(compared: dict[str, Any], console: Console) -> None:
+    for kind, costs in compared["switches_us"].items():
+        each = ", ".join(f"{cost:.2f}" for cost in costs)
+        rates = ", ".join(bits(rate) for rate in compared["goodput_bps"][kind])
+        console.print(f"switches over {kind:<7} {each} us per data packet; goodput {rates}")
+    console.print(
+        f"a packet over virtual wires costs the switches {compared['share']:.2f} x of what it costs over veth: "
+        f"{'met' if compared['met'] else 'NOT MET'}, at most {compared['target']:g}"
     )
 
 

@@ -48,6 +48,20 @@ Target = Annotated[
     str, typer.Option("--target", help="Switch: `embedded` (ours) or `bmv2` (simple_switch_grpc on PATH).")
 ]
 Nic = Annotated[str, typer.Option("--nic", help="Host NIC: `fast` (AF_PACKET) or `scapy` (readable, slow).")]
+WiresOption = Annotated[
+    str | None,
+    typer.Option(
+        "--wires",
+        help="Links between switches: `virtual` (inside the daemon, no interfaces; default) or `veth` (interfaces, for "
+        "tcpdump and ip; all that bmv2 has).",
+    ),
+]
+BenchWires = Annotated[
+    str | None,
+    typer.Option(
+        "--wires", help="Links between switches: `virtual` (default), `veth`, or `both`, one after the other."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout; progress on stderr.")]
 
 
@@ -106,6 +120,7 @@ def demo(
     ] = None,
     target: Target = "embedded",
     nic: Nic = "fast",
+    wires: WiresOption = None,
     as_json: Json = False,
 ) -> None:
     """Send a file across the fabric, cut links under it, restore them, and report how the paths healed."""
@@ -113,7 +128,7 @@ def demo(
     from topologies.plan import Plan
 
     plan = Plan(planes, racks, spines, hosts_per_rack)
-    options = demonstration.Options(plan=plan, file=file, rate_bps=parse_rate(rate), target=target, nic=nic)
+    options = demonstration.Options(plan, file, parse_rate(rate), target=target, nic=nic, wires=wires)
     demonstration.check(options)
     require_root("demo")
     report = demonstration.run(options, console=Console(stderr=as_json, highlight=False))
@@ -164,6 +179,7 @@ def up(
     ] = "now",
     target: Target = "embedded",
     nic: Nic = "fast",
+    wires: WiresOption = None,
 ) -> None:
     """Bring the fabric up and open the Mininet CLI with MRC words; everything is removed on exit."""
     from controller.denylist import POLICIES
@@ -171,6 +187,7 @@ def up(
     from mrc.cli.link_options import LinkOptions
     from topologies.cli.shell import run_cli
     from topologies.lab.open_fabric import open_fabric
+    from topologies.lab.targets import check_wires
 
     links = LinkOptions(mode, rate, delay, host_rate, host_delay, fabric_rate, fabric_delay, pmtu)
     plan = links.plan(planes, racks, spines, hosts_per_rack)
@@ -180,10 +197,12 @@ def up(
         react_after_s = seconds_of(react_after)
     except ValueError as error:
         raise UsageError(f"--react-after {error}") from None
+    check_wires(target, wires)
     require_root("up")
     with open_fabric(
-        plan, target=target, nic=nic, console=Console(highlight=False), denylist=denylist, react_after_s=react_after_s
-    ) as fabric:
+        plan, target=target, wires=wires, nic=nic, console=Console(highlight=False), denylist=denylist,
+        react_after_s=react_after_s,
+    ) as fabric:  # fmt: skip
         print(fabric.plan.describe_links())
         run_cli(fabric)
 
@@ -344,6 +363,7 @@ def bench_mrc(
     size: Annotated[str, typer.Option("--size", help="Bytes of the transfer, e.g. 256M.")] = "256M",
     pmtu: Annotated[int, typer.Option("--pmtu", help="Path MTU: payload bytes of a packet.")] = 4096,
     nic: Nic = "fast",
+    wires: BenchWires = None,
     as_json: Json = False,
 ) -> None:
     """What an MRC packet costs: one transfer across the fabric, the endpoint alone, and AF_PACKET beside it."""
@@ -354,9 +374,18 @@ def bench_mrc(
     bytes_total = parse_size(size)
     if pmtu not in (256, 512, 1024, 2048, 4096):
         raise UsageError(f"--pmtu {pmtu}: give 256, 512, 1024, 2048 or 4096 bytes")
+    _check_bench_wires(wires)
     require_root("bench")
-    result = mrc.run(plan, bytes_total, nic=nic, console=_console(as_json), pmtu=pmtu)
-    _end(result, as_json)
+    result = mrc.run(plan, bytes_total, nic=nic, console=_console(as_json), wires=wires, pmtu=pmtu)
+    _end(result, as_json, met=result["compared"] is None or result["compared"]["met"])
+
+
+def _check_bench_wires(wires: str | None) -> None:
+    """Raises UsageError."""
+    from topologies.lab.wires import WIRES
+
+    if wires is not None and wires not in (*WIRES, "both"):
+        raise UsageError(f"--wires {wires}: give {', '.join(WIRES)} or both")
 
 
 @app.command(
