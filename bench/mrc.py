@@ -11,7 +11,7 @@ the data packets sent; SACKs, one for about four of them, are included, at eithe
 would carry at this cost. In the fabric each agent also computes the SHA-256 of the file; its share, measured by
 itself in the same run, is printed and taken off before packets/s are computed.
 
-With `--wires both` the transfer is done over veth pairs and over wires inside the daemon, ROUNDS times each in turns, and
+With `--wires both` the transfer is done over veth pairs and over wires inside the daemon, ROUNDS times each in turns;
 what a packet costs the switches over wires is printed as a share of what it costs over veth pairs: the goal is
 WIRES_SHARE at most. The other figures are those of the last transfer over wires.
 

@@ -67,6 +67,8 @@ def again(path: Path, where: str, seed: int | None, repeat: int | None, options:
     words += ["--virtual"] if where == "virtual" else []
     if options.get("target") not in (None, "embedded"):
         words += ["--target", str(options["target"])]
+    if options.get("wires") is not None:
+        words += ["--wires", str(options["wires"])]
     for key, value in (("--seed", seed), ("--repeat", repeat)):
         words += [key, str(value)] if value is not None else []
     return " ".join(words)

@@ -107,7 +107,7 @@ def require_root(what: str) -> None:
 
 @app.command(
     epilog="Examples: `mrc demo` · `mrc demo --file model.bin --json` · "
-    "`mrc demo --planes 2 --racks 3 --spines 2 --hosts-per-rack 1`"
+    "`mrc demo --planes 2 --racks 3 --spines 2 --hosts-per-rack 1` · `mrc demo --wires veth`"
 )
 def demo(
     planes: Planes = 4,
@@ -139,8 +139,8 @@ def demo(
 
 @app.command(
     epilog="Examples: `mrc up` · `mrc up --mode ecmp` · `mrc up --rate 100M --delay 250us` · `mrc up --rate none` · "
-    "`mrc up --fabric-rate 20M --planes 8 --spines 4` · then, at the prompt: `link p1-t0-0 p1-t1-1 down` · "
-    "`send h0 h2 64M` · `help`"
+    "`mrc up --fabric-rate 20M --planes 8 --spines 4` · `mrc up --wires veth` · then, at the prompt: "
+    "`link p1-t0-0 p1-t1-1 down` · `send h0 h2 64M` · `help`"
 )
 def up(
     planes: Planes = 4,
@@ -354,7 +354,9 @@ def bench_switch(as_json: Json = False) -> None:
     _end(result, as_json)
 
 
-@bench_app.command("mrc")
+@bench_app.command(
+    "mrc", epilog="Examples: `mrc bench mrc` · `mrc bench mrc --wires both` · `mrc bench mrc --pmtu 1024`"
+)
 def bench_mrc(
     planes: Planes = 4,
     racks: Racks = 2,
@@ -469,13 +471,14 @@ def bench_transport(as_json: Json = False) -> None:
     _end(result, as_json, met=result["met"])
 
 
-@bench_app.command("provision")
+@bench_app.command("provision", epilog="Examples: `mrc bench provision` · `mrc bench provision --wires both`")
 def bench_provision(
     planes: Planes = 8,
     racks: Racks = 4,
     spines: Spines = 4,
     hosts_per_rack: HostsPerRack = 1,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often.")] = 3,
+    wires: BenchWires = None,
     as_json: Json = False,
 ) -> None:
     """Time from nothing to provisioned switches, 64 of them unless told otherwise, step by step."""
@@ -483,8 +486,9 @@ def bench_provision(
     from topologies.plan import Plan
 
     plan = Plan.scaled(planes, racks, spines, hosts_per_rack)
+    _check_bench_wires(wires)
     require_root("bench")
-    result = provision.run(plan, rounds, _console(as_json))
+    result = provision.run(plan, rounds, _console(as_json), wires)
     _end(result, as_json, met=result["met"])
 
 
