@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-from topologies.lab.wires import Wires
+from topologies.lab.wires import WireClient
 
 LINKTYPE_ETHERNET = 1
 PCAP_NANOSECONDS = 0xA1B23C4D
@@ -158,7 +158,7 @@ class WireReader:
     Raises FabricError when there is no such end.
     """
 
-    def __init__(self, wires: Wires, interface: str, limit_bytes: int = SNAP_BYTES) -> None:
+    def __init__(self, wires: WireClient, interface: str, limit_bytes: int = SNAP_BYTES) -> None:
         self.interface = interface
         self.lost = 0
         """Frames there was no room for, as of the last `count_lost`."""

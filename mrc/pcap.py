@@ -24,7 +24,7 @@ from ipc.errors import UsageError
 from ipc.rundir import FabricError, RunFiles
 from mrc.capture import INBOUND, OUTBOUND, SNAP_BYTES, Captured, PacketReader, PcapFile, PcapngFile, WireReader
 from topologies.lab.netdev import in_namespace
-from topologies.lab.wires import Wires, states_of
+from topologies.lab.wires import WireClient, states_of
 from topologies.plan import Plan, Port
 
 POLL_S = 0.2
@@ -128,7 +128,7 @@ def _namespace(plan: Plan, run_dir: Path, node: str) -> int | None:
         raise UsageError(f"cannot find the namespace of {node}, its agent does not answer: {error}") from error
 
 
-def _open(port: Port, pid: int | None, snap: int, wires: Wires | None) -> PacketReader | WireReader:
+def _open(port: Port, pid: int | None, snap: int, wires: WireClient | None) -> PacketReader | WireReader:
     """A reader on a port; `wires`: those of its daemon, when it is on one. Raises UsageError naming the cure."""
     try:
         if wires is not None:
@@ -180,7 +180,7 @@ def capture(
     result = CaptureResult([port.interface for port in ports], "standard output" if path == "-" else path)
     with ExitStack() as stack:
         pids = {node: _namespace(plan, run_dir, node) for node in _nodes(plan, ports)}
-        wires = Wires(RunFiles(run_dir).switchd_socket)
+        wires = WireClient(RunFiles(run_dir).switchd_socket)
         stack.callback(wires.close)
         wired = states_of(RunFiles(run_dir).switchd_socket)
         taps = []

@@ -112,6 +112,7 @@ FACES = {
         "interfaces",
         "netlink",
         "portstate",
+        "wires",
     },
     "topologies": set(),
     "topologies.cli": {"shell"},

@@ -94,7 +94,7 @@ class WireEnd:
     rx_bytes: int
     tx_bytes: int
     rx_dropped: int
-    """As many frames waited as a port's ring holds."""
+    """Of those received: as many waited as a port's ring holds."""
     tx_dropped: int
     """Longer than the MTU, or no Ethernet frame."""
 

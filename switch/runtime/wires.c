@@ -215,6 +215,8 @@ void rt_wire_send(struct rt_loop *loop, struct rt_port *port, uint8_t *data, uin
     end->tx_packets++;
     end->tx_bytes += len;
     if (!frame || far->waiting >= loop->blocks * RT_SLOTS_PER_BLOCK) { /* as many wait as a ring holds */
+        far->rx_packets++; /* it has come over the wire: both ends count alike, as those of a veth pair */
+        far->rx_bytes += len;
         far->rx_dropped++;
         if (far->port)
             far->port->rx_dropped++;

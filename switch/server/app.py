@@ -26,7 +26,7 @@ from switch.server.interfaces import Interfaces
 from switch.server.netlink import InterfaceWatcher
 from switch.server.p4runtime.pipeline import Compiler
 from switch.server.p4runtime.service import P4RuntimeService
-from switch.server.wires import Wires
+from switch.server.wires import DaemonWires
 
 ADD_EXAMPLE = '{"op": "add_device", "name": "s1", "device_id": 1, "ports": {"1": "veth0"}}'
 
@@ -59,7 +59,7 @@ class Daemon:
         self._settings = settings
         self.loop = EventLoop(cpu_port=settings.cpu_port)
         self.watcher = InterfaceWatcher()
-        self.wires = Wires(self.loop)
+        self.wires = DaemonWires(self.loop)
         self.interfaces = Interfaces(self.watcher, wires=self.wires)
         self.traffic = ChassisTraffic()
         self.registry = Registry(self.loop, settings.cpu_port, self._publish, self.wires)

@@ -25,7 +25,7 @@ from switch.server.p4runtime.errors import RpcError
 from switch.server.p4runtime.packetio import packet_in_message
 from switch.server.p4runtime.pipeline import Pipeline
 from switch.server.p4runtime.snapshot import Contents
-from switch.server.wires import Wires
+from switch.server.wires import DaemonWires
 
 INTERFACE_NAME_MAX = 15
 """IFNAMSIZ - 1, characters."""
@@ -54,7 +54,7 @@ class Chassis:
     """One switch. Its state is read and changed on the asyncio loop only."""
 
     def __init__(
-        self, name: str, device_id: int, ports: dict[int, str], loop: EventLoop, wires: Wires | None = None
+        self, name: str, device_id: int, ports: dict[int, str], loop: EventLoop, wires: DaemonWires | None = None
     ) -> None:
         self.name = name
         self.device_id = device_id
@@ -255,7 +255,7 @@ class Registry:
     """All switches of this daemon by name and by device id, and the events of their forwarding loop."""
 
     def __init__(
-        self, loop: EventLoop, cpu_port: int, publish: Callable[..., None], wires: Wires | None = None
+        self, loop: EventLoop, cpu_port: int, publish: Callable[..., None], wires: DaemonWires | None = None
     ) -> None:
         self.loop = loop
         self._wires = wires

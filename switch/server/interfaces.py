@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from switch.server.netlink import InterfaceState, InterfaceWatcher, LinkCounters, read_counters
-from switch.server.wires import Wires
+from switch.server.wires import DaemonWires
 
 Leaf = tuple[str, ...]
 """Path of a value below /interfaces/interface[name=...]."""
@@ -71,7 +71,9 @@ def state_leaves(name: str, link: InterfaceState | None) -> dict[Leaf, Value]:
 class Interfaces:
     """Shown interfaces by name, each belonging to a device (`""` for none)."""
 
-    def __init__(self, watcher: InterfaceWatcher, prefixes: tuple[str, ...] = (), wires: Wires | None = None) -> None:
+    def __init__(
+        self, watcher: InterfaceWatcher, prefixes: tuple[str, ...] = (), wires: DaemonWires | None = None
+    ) -> None:
         self._watcher = watcher
         self._wires = wires
         self._prefixes = prefixes

@@ -29,7 +29,7 @@ DEFAULT_MTU = 9216
 SNAP_MAX = 1 << 18
 
 
-class Wires:
+class DaemonWires:
     """All wires of one event loop, and who wants to hear of their states."""
 
     def __init__(self, loop: EventLoop) -> None:

@@ -41,7 +41,7 @@ from topologies.lab.netdev import IFF_NOARP, IFF_UP, NetDevices, VethEnd
 from topologies.lab.nodes import FabricHost, FabricMininet
 from topologies.lab.targets import TARGETS, FabricSwitch, Ports, Target, answers, check_wires
 from topologies.lab.traffic_control import TrafficControl, switch_ports
-from topologies.lab.wires import VIRTUAL, WiredDevices, Wires, links_between_switches
+from topologies.lab.wires import VIRTUAL, WireClient, WiredDevices, links_between_switches
 from topologies.plan import Link, Plan, PlanError, Port
 
 __all__ = ["Fabric", "FabricError", "Ports", "Terminated"]
@@ -132,7 +132,7 @@ class Fabric:
         self._handle_signals = handle_signals
         self._old_handlers: dict[int, Any] = {}
         self._root: NetDevices | None = None
-        self._wires: Wires | None = None
+        self._wires: WireClient | None = None
         self._wired = frozenset(links_between_switches(plan) if self.wires == VIRTUAL else ())
         self._watch: cables.CableWatch | None = None
         self.notice: Callable[[str], None] = self._progress
@@ -270,7 +270,7 @@ class Fabric:
     def _make_network(self) -> None:
         state = self.run_dir.state
         if self._wired:
-            self._wires = Wires(self.run_dir.switchd_socket)
+            self._wires = WireClient(self.run_dir.switchd_socket)
             self._root = WiredDevices(self._wires, self._wired)
         else:
             self._root = NetDevices()

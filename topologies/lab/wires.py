@@ -27,7 +27,7 @@ def links_between_switches(plan: Plan) -> list[Link]:
     return [link for link in plan.links if link.lower.node not in hosts]
 
 
-class Wires:
+class WireClient:
     """The wires of a running daemon. Calls may come from any thread. Raises FabricError when it does not answer."""
 
     def __init__(self, control: Path) -> None:
@@ -69,7 +69,7 @@ class Wires:
 class WiredDevices(NetDevices):
     """Interfaces of the namespace it is created in, and the ends of wires between the switches of a plan."""
 
-    def __init__(self, wires: Wires, links: Iterable[Link]) -> None:
+    def __init__(self, wires: WireClient, links: Iterable[Link]) -> None:
         super().__init__()
         self._wires = wires
         self._ends = {end.interface for link in links for end in (link.lower, link.upper)}
@@ -101,7 +101,7 @@ def states_of(control: Path) -> dict[str, dict[str, Any]]:
     """State of all ends of wires of the daemon at that control socket; none where there is no daemon, as with BMv2."""
     if not control.exists():
         return {}
-    wires = Wires(control)
+    wires = WireClient(control)
     try:
         return wires.states()
     finally:
