@@ -15,13 +15,15 @@ Heap = list[tuple[float, int, Handler, Any]]
 class EventQueue:
     """Events in order of time; those of one instant in the order in which they were pushed."""
 
-    __slots__ = ("heap", "next_serial", "now")
+    __slots__ = ("heap", "next_serial", "now", "unqueued")
 
     def __init__(self) -> None:
         self.now = 0.0
         """Virtual time, seconds."""
         self.heap: Heap = []
         """Its entries: ports and hosts, which know their times to be right, push into it directly."""
+        self.unqueued = 0
+        """Events that were handled without going through the heap, since they were next in any case."""
         self.next_serial: Callable[[], int] = count().__next__
 
     def push(self, at: float, handler: Handler, argument: Any) -> None:

@@ -13,27 +13,30 @@ process. A run ends when asked to, or when nothing is left to happen.
 
 from __future__ import annotations
 
+import gc
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from faults import FaultError, Held, InjectedFault
 from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.paths.ev_formats import Srv6Format, StructuredFormat
 from hosts.engine.qp import EngineQueuePair
-from hosts.engine.rocev2.rc_packets import Cnp, RcAck
+from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcWrite
 from hosts.engine.wire.packets import (
     EndpointRequest,
     EndpointResponse,
     Nack,
+    PacketRecord,
     ReliabilityProbe,
     Sack,
     TransportAck,
+    Write,
 )
 from simulator.events import EventQueue, Handler, Heap
 from simulator.fault_target import VirtualFaultTarget
@@ -50,11 +53,15 @@ from topologies.plan.modes import ECMP_EVS_PER_UPLINK
 if TYPE_CHECKING:
     from simulator.wire import Wires
 
-_INNER_BYTES = {
+_INNER_BYTES: Final[dict[type[PacketRecord], int]] = {
     RcAck: 68, Cnp: 80,
     Sack: 100, Nack: 84, TransportAck: 68, ReliabilityProbe: 80, EndpointRequest: 80, EndpointResponse: 100,
 }  # fmt: skip
 """Inner IPv6 header to iCRC of the packets without payload; a write's nominal size is exactly that (§6.2)."""
+COLLECT_AFTER: Final = 100_000
+"""New objects after which Python looks for cycles while a fabric runs: packets make none, and the default of 700 has it
+go through all of a large fabric again and again.
+"""
 
 
 class VirtualFabric:
@@ -308,6 +315,9 @@ class VirtualFabric:
         done = 0
         if stop is not None and stop():
             return True
+        collected = gc.get_threshold()
+        if collected[0]:
+            gc.set_threshold(max(collected[0], COLLECT_AFTER), *collected[1:])
         try:
             while heap and heap[0][0] <= end:
                 now, _, handler, argument = pop(heap)
@@ -319,7 +329,9 @@ class VirtualFabric:
                     if stop is not None and stop():
                         return True
         finally:
-            self.events_done += done
+            gc.set_threshold(*collected)
+            self.events_done += done + queue.unqueued
+            queue.unqueued = 0
         return False
 
     def sample(self, every_s: float, hook: Callable[[float], None], until_s: float = NEVER) -> None:
@@ -458,15 +470,19 @@ class VirtualFabric:
 
     # ---- packets ------------------------------------------------------------------------------------------
 
-    def frame(self, host: VirtualHost, packet: Any, plane: int, peer: str) -> Frame:
+    def frame(self, host: VirtualHost, packet: PacketRecord, plane: int, peer: str) -> Frame:
         """Frame of an engine's packet record."""
-        target = self.hosts[peer].plan_host
-        inner = _INNER_BYTES.get(type(packet)) or packet.size
-        common = (
-            packet, inner + self._overhead, host.name, peer, target.rack, target.downlink, plane,
-            host.is_control(packet), host.is_trimmable(packet),
-        )  # fmt: skip
-        return Frame(*common) if self.wires is None else self.wires.frame(host, *common)
+        target = self.hosts[peer]
+        if isinstance(packet, (Write, RcWrite)):
+            size = packet.size + self._overhead
+        else:
+            size = _INNER_BYTES[type(packet)] + self._overhead
+        control, trimmable = host.is_control(packet), host.is_trimmable(packet)
+        if self.wires is None:
+            return Frame(packet, size, host.name, peer, target.rack, target.downlink, plane, control, trimmable)
+        return self.wires.frame(
+            host, packet, size, host.name, peer, target.rack, target.downlink, plane, control, trimmable
+        )
 
     # ---- what happened ------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from heapq import heappush
 from math import inf
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from hosts.engine.config import Config
 from simulator.events import Handler, Heap
@@ -26,9 +26,10 @@ from simulator.impairment import Lateness, Picker
 from simulator.profiles import Line, QueueProfile
 from topologies.plan.link_speeds import OUTER_BYTES, TRIM_BYTES
 
-SRV6_TRIM_BYTES, PLAIN_TRIM_BYTES = TRIM_BYTES + OUTER_BYTES, TRIM_BYTES
+SRV6_TRIM_BYTES: Final = TRIM_BYTES + OUTER_BYTES
+PLAIN_TRIM_BYTES: Final = TRIM_BYTES
 """Default lengths of a trimmed frame with and without an outer header (§4.3)."""
-MEDIUM_SHARE = 1 / 3
+MEDIUM_SHARE: Final = 1 / 3
 """Bytes of trimmed packets for each of data, while both wait: a quarter of what control leaves (§4.2)."""
 
 
@@ -308,9 +309,11 @@ class NicPort(EgressPort):
     __slots__ = ("_low_water", "on_room", "starved")
 
     def __init__(
-        self, *args: Any, ring_packets: int, on_room: Callable[[float], None], observer: PacketHook | None = None
-    ) -> None:
-        super().__init__(*args, observer=observer)
+        self, name: str, node: str, neighbour: str, plane: int, line: Line, heap: Heap, serial: Callable[[], int],
+        rng_seed: str, dscp: tuple[int, int], *, ring_packets: int, on_room: Callable[[float], None],
+        observer: PacketHook | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(name, node, neighbour, plane, line, heap, serial, rng_seed, dscp, observer=observer)
         self.on_room = on_room
         self.starved = False
         """The ring was full when the host last sent: it wants to know."""

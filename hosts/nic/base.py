@@ -21,7 +21,7 @@ from typing import Any
 
 from hosts.engine.config import Config
 from hosts.engine.errors import WireError
-from hosts.engine.wire.packets import Packet
+from hosts.engine.wire.packets import PacketRecord
 from hosts.nic.netlink import LinkState
 from topologies.plan import Host, Plan, Port
 
@@ -37,7 +37,7 @@ HOP_LIMIT = 64
 
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 
-Received = tuple[int, str, Packet]
+Received = tuple[int, str, PacketRecord]
 """(plane, peer host, record)"""
 
 
@@ -106,7 +106,7 @@ class Nic(ABC):
         """File descriptor by plane, readable when a frame has come; they change when a port is opened again."""
 
     @abstractmethod
-    def send(self, plane: int, peer: str, packet: Packet) -> None:
+    def send(self, plane: int, peer: str, packet: PacketRecord) -> None:
         """Queue a packet for a port. What cannot be sent counts in `tx_dropped`: the network may lose packets."""
 
     @abstractmethod
