@@ -397,7 +397,7 @@ static void *run(void *argument)
         if (loop->first_ready)
             due_ns = 0;
         loop->sleeps_until_ns = due_ns;
-        timed = loop->timed && began_ns && due_ns;
+        timed = loop->timed && began_ns;
         rt_unlock(&loop->lock);
         if (timed)
             rest(loop->rest_ns, began_ns, due_ns);

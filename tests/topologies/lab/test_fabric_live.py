@@ -73,6 +73,8 @@ def test_link__either_end_cuts_it_and_no_interface_is_left_of_a_wire(fabric):
         fabric.link_port(node, link.end(node).interface, up=False)
         assert not fabric.link_is_up(link) and all(map(fabric.link_is_up, others))
         assert [fabric.mininet[end].intfs[link.end(end).number].status() for end in link.ends] == ["DOWN", "DOWN"]
+        told = fabric.mininet[node].intfs[link.end(node).number].ifconfig()
+        assert told.startswith(f"{link.end(node).interface}: end of a wire") == (fabric.wires == "virtual")
         fabric.link_port(node, link.end(node).number, up=True)
         assert fabric.link_is_up(link)
     assert os.path.exists("/sys/class/net/p0-t0-0-eth1"), "a host is there"
