@@ -53,7 +53,7 @@ from topologies.plan import Plan
 
 SCHEMA = "mrc-bench-mrc/3"
 TRANSFER_LIMIT_S = 300.0
-ROUNDS = 3
+ROUNDS = 5
 WIRES_SHARE = 0.5
 BOTH = "both"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")

@@ -15,7 +15,7 @@ import pytest
 from experiments.command import run
 from experiments.language.assertions import ExpectationVerdict
 from experiments.language.yaml_loader import read
-from experiments.results import LoadMeter, Results, ResultsError
+from experiments.results import LoadMeter, Results, ResultsError, again
 from experiments.runner import Planned, RunReport, carry_out, plan_runs
 from ipc.signals import Terminated
 from tests.experiments.report.test_report import Quiet
@@ -242,3 +242,13 @@ def test_judge__tells_what_an_overloaded_machine_may_decide(tmp_path):
     (tmp_path / "two.yaml").write_text(SHORT + expect)
     judged = carry_out(plan_runs(read(tmp_path / "two.yaml"), "virtual"), Quiet()).verdicts
     assert [one.timed for one in judged] == [False, True, False]  # bytes in place; a rate; failed QPs
+
+
+def test_again__says_the_wires_that_were_asked_for():
+    path = Path(__file__).parents[2] / "scenarios" / "e7.yaml"
+    assert again(path, "live", None, None, {"target": "embedded", "wires": "veth"}) == (
+        "mrc run scenarios/e7.yaml --wires veth"
+    )
+    assert (
+        again(path, "live", None, None, {"target": "bmv2", "wires": None}) == "mrc run scenarios/e7.yaml --target bmv2"
+    )
