@@ -14,6 +14,10 @@ itself in the same run, is printed and taken off before packets/s are computed. 
 by the dozen: it waits for each. How often a process woke up is counted by the kernel (voluntary context switches), and
 its limit is a Python process that waits for one frame and takes it, and one that waits for its time and sends it.
 
+With `--wires both` the transfer is done over veth pairs and over wires inside the daemon, ROUNDS times each in turns;
+what a packet costs the switches over wires is printed as a share of what it costs over veth pairs: the goal is
+WIRES_SHARE at most. The other figures are those of the last transfer over wires.
+
 Schema `mrc-bench-mrc/3` (`--json`); us = microseconds of CPU by data packet:
 
     fabric, pmtu, bytes, seconds, wall_seconds, goodput_bps, sha256_equal
@@ -21,6 +25,9 @@ Schema `mrc-bench-mrc/3` (`--json`); us = microseconds of CPU by data packet:
     cpu_us_per_packet   requestor, responder, switches (their hashing included); cpu_us_per_packet_total
     wakeups_per_packet  requestor, responder, switches: how often the process had gone to sleep
     sha256_us_per_packet, packets_per_s_and_core {requestor, responder}: without that
+    wires               virtual or veth: the links between switches
+    compared            null without --wires both; {switches_us {veth, virtual}: of each round, goodput_bps {...},
+                        share: median virtual / median veth, target, met}
     switch_cpu_us_per_packet_and_hop, processors, limit_bps: all of these processors at the total cost
     endpoint            null with --nic scapy, as raw; {requestor, responder}: user_us, system_us,
                         packets_per_s_and_core; sacks_per_packet, compiled (whether frames are built and checked in C)
@@ -37,7 +44,9 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rich.console import Console
@@ -48,10 +57,14 @@ from ipc.agent_client import AgentClient
 from ipc.units import bits
 from topologies.lab.fabric import Fabric
 from topologies.lab.open_fabric import open_fabric
+from topologies.lab.wires import VETH, VIRTUAL
 from topologies.plan import Plan
 
 SCHEMA = "mrc-bench-mrc/3"
 TRANSFER_LIMIT_S = 300.0
+ROUNDS = 5
+WIRES_SHARE = 0.5
+BOTH = "both"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 ENDPOINT_PACKETS = 60_000
 RAW_FRAMES = 40_000
@@ -81,25 +94,26 @@ def wakeups(pid: int) -> int:
 
 
 def run(
-    plan: Plan,
-    size: int,
-    *,
-    nic: str,
-    console: Console,
-    target: str = "embedded",
-    pmtu: int = 4096,
-    paced: Plan | None = None,
-) -> dict[str, Any]:
+    plan: Plan, size: int, *, nic: str, console: Console, target: str = "embedded", wires: str | None = None,
+    pmtu: int = 4096, paced: Plan | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Send `size` random bytes from h0 to a host in another rack, as fast as they go; then endpoint and raw alone.
 
-    `paced`: the same fabric with rates, which is measured before, for PACED_S or until `size` is sent. Raises the
-    errors of the fabric and of the agents.
+    `wires`: kind of the links between switches, or "both". `paced`: the same fabric with rates, which is measured
+    before, for PACED_S or until `size` is sent. Raises the errors of the fabric and of the agents.
     """
+
+    def transfer(kind: str | None) -> dict[str, Any]:
+        with open_fabric(plan, target=target, wires=kind, nic=nic, console=console) as fabric:
+            return _measure(fabric, plan, size, pmtu)
+
     at_rate = None
     if paced is not None:
-        at_rate = _paced(paced, size, nic=nic, target=target, console=console)
-    with open_fabric(plan, target=target, nic=nic, console=console) as fabric:
-        result = _measure(fabric, plan, size, pmtu)
+        at_rate = _paced(paced, size, nic=nic, target=target, wires=None if wires == BOTH else wires, console=console)
+    kinds = (VETH, VIRTUAL) * ROUNDS if wires == BOTH else (wires,)
+    rounds = [transfer(kind) for kind in kinds]
+    result = rounds[-1]
+    result["compared"] = _compare(rounds) if wires == BOTH else None
     result["endpoint"] = result["raw"] = None
     if nic == "fast":
         console.print("measuring two endpoints back to back, and AF_PACKET by itself")
@@ -113,17 +127,21 @@ def run(
         cpu, full = at_rate["cpu_us_per_packet"], result["cpu_us_per_packet"]
         at_rate["ratio"] = {side: round(cpu[side] / full[side], 2) if full[side] else None for side in SIDES}
         _print_paced(at_rate, result, console)
+    if result["compared"] is not None:
+        _print_compared(result["compared"], console)
     return result
 
 
-def _paced(plan: Plan, most: int, *, nic: str, target: str, console: Console) -> dict[str, Any]:
+def _paced(
+    plan: Plan, most: int, *, nic: str, target: str, wires: str | None, console: Console
+) -> dict[str, Any]:  # fmt: skip
     """A transfer of `most` bytes at most over links with a rate, and the limit beside it."""
     rate = plan.host_link.rate_bps
     assert rate is not None
     pmtu = plan.pmtu_bytes
     frame_s = plan.frame_bytes(pmtu) * 8 / rate
     size = min(most, max(PACED_LEAST, int(PACED_S / frame_s)) * plan.planes * pmtu)
-    with open_fabric(plan, target=target, nic=nic, console=console) as fabric:
+    with open_fabric(plan, target=target, wires=wires, nic=nic, console=console) as fabric:
         result = _measure(fabric, plan, size, pmtu)
     del result["limit_bps"]
     console.print("measuring AF_PACKET by itself, a frame at a time")
@@ -132,6 +150,19 @@ def _paced(plan: Plan, most: int, *, nic: str, target: str, console: Console) ->
     result["rate_bps"] = rate
     result["one_by_one_us"] = {"requestor": alone["send_us"], "responder": alone["receive_us"]}
     return result
+
+
+def _compare(rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    """Cost of the switches, by kind of link."""
+
+    def of(kind: str, value: Callable[[dict[str, Any]], float]) -> list[float]:
+        return [value(one) for one in rounds if one["wires"] == kind]
+
+    switches = {kind: of(kind, lambda one: one["cpu_us_per_packet"]["switches"]) for kind in (VETH, VIRTUAL)}
+    goodput = {kind: of(kind, lambda one: one["goodput_bps"]) for kind in (VETH, VIRTUAL)}
+    share = round(median(switches[VIRTUAL]) / median(switches[VETH]), 3)
+    met = share <= WIRES_SHARE
+    return {"switches_us": switches, "goodput_bps": goodput, "share": share, "target": WIRES_SHARE, "met": met}
 
 
 def _measure(fabric: Fabric, plan: Plan, size: int, pmtu: int) -> dict[str, Any]:
@@ -162,6 +193,7 @@ def _measure(fabric: Fabric, plan: Plan, size: int, pmtu: int) -> dict[str, Any]
     return {
         "schema": SCHEMA,
         "fabric": plan.to_json(),
+        "wires": fabric.wires,
         "pmtu": pmtu,
         "bytes": size,
         "seconds": round(seconds, 3),
@@ -280,6 +312,17 @@ def _print_paced(paced: dict[str, Any], full: dict[str, Any], console: Console) 
         f"{paced['pmtu']} bytes ({paced['packets']['retransmitted']:,} retransmitted), {paced['sacks_per_packet']:.2f} "
         f"SACKs a packet; late frames: requestor {late['requestor']}, responder {late['responder']}. Raw, one by one: "
         f"Python that sleeps before each frame it sends, or is woken up by each it takes"
+    )
+
+
+def _print_compared(compared: dict[str, Any], console: Console) -> None:
+    for kind, costs in compared["switches_us"].items():
+        each = ", ".join(f"{cost:.2f}" for cost in costs)
+        rates = ", ".join(bits(rate) for rate in compared["goodput_bps"][kind])
+        console.print(f"switches over {kind:<7} {each} us per data packet; goodput {rates}")
+    console.print(
+        f"a packet over virtual wires costs the switches {compared['share']:.2f} x of what it costs over veth: "
+        f"{'met' if compared['met'] else 'NOT MET'}, at most {compared['target']:g}"
     )
 
 

@@ -23,7 +23,7 @@ from experiments.virtual.estimate import described, estimate
 from experiments.worker_pool import WorkerPool
 from ipc.errors import UsageError
 from ipc.signals import terminating
-from topologies.lab.targets import TARGETS
+from topologies.lab.targets import TARGETS, check_wires
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 """The folder of scenarios that come with the testbed."""
@@ -130,6 +130,7 @@ def run(
     target = options.get("target", "embedded")
     if target not in TARGETS:
         raise UsageError(f"--target {target}: give one of {', '.join(TARGETS)}")
+    check_wires(target, options.get("wires"))
     planned: list[Planned] = []
     bad = False
     for path in find(names):

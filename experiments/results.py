@@ -74,6 +74,8 @@ def again(
     words += ["--virtual"] if where == "virtual" else []
     if options.get("target") not in (None, "embedded"):
         words += ["--target", str(options["target"])]
+    if options.get("wires") is not None:
+        words += ["--wires", str(options["wires"])]
     for key, value in (("--scale", scale), ("--seed", seed), ("--repeat", repeat)):
         words += [key, str(value)] if value is not None else []
     return " ".join(words)

@@ -20,12 +20,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from heapq import heappush
 from math import inf
 from typing import Any
 
 from hosts.engine.wire.packets import ECN_NOT_ECT, PacketRecord
-from simulator.events import Heap
+from simulator.events import EventQueue, Handler
 from simulator.frames import Frame, PacketHook
 from simulator.ports import EgressPort, NicPort
 from simulator.profiles import Line, PfcProfile
@@ -63,13 +62,13 @@ class PriorityPause:
     """One direction of a link with PFC: its sender's queues, and what its far end still holds of what it sent."""
 
     __slots__ = (
-        "_asked", "_asked_at", "_heap", "_next", "_out", "_pfc", "_since", "_until", "frames", "held", "held_peak",
+        "_add", "_asked", "_asked_at", "_out", "_pfc", "_since", "_until", "frames", "held", "held_peak",
         "longest_s", "paused_s", "pauses", "port", "reverse", "storms",
     )  # fmt: skip
 
-    def __init__(self, port: EgressPort, heap: Heap, serial: Callable[[], int]) -> None:
+    def __init__(self, port: EgressPort, queue: EventQueue) -> None:
         self.port = port
-        self._heap, self._next = heap, serial
+        self._add: Callable[[float, Handler, Any], None] = queue.add
         self.reverse: PriorityPause | None = None
         """The other direction; its sender is our receiver. The fabric sets it."""
         self._pfc: PfcProfile | None = None
@@ -136,7 +135,7 @@ class PriorityPause:
         port = self.port
         if not port._draining and self._ready():
             port._draining = True
-            heappush(self._heap, (max(now, port.busy_until), self._next(), port._drain, None))
+            self._add(max(now, port.busy_until), port._drain, None)
 
     def drain(self, now: float) -> None:
         """Send the next packet: pause frames, control, data that is not paused."""
@@ -173,12 +172,12 @@ class PriorityPause:
             self._resume(now)
             return
         self._until = now + quanta * QUANTUM_BITS / self.port.line.rate_bps
-        heappush(self._heap, (self._until, self._next(), self._run_out, None))
+        self._add(self._until, self._run_out, None)
         if self._since is None:
             self._since = now
             self.pauses += 1
             if self._pfc is not None:
-                heappush(self._heap, (now + self._pfc.storm_after_s, self._next(), self._watch, now))
+                self._add(now + self._pfc.storm_after_s, self._watch, now)
 
     def _run_out(self, _: object, now: float) -> None:
         if self._until <= now:
@@ -229,7 +228,7 @@ class PriorityPause:
         self._asked_at = now
         self._say(QUANTA_MAX, now)
         renew = now + QUANTA_MAX * QUANTUM_BITS / self.port.line.rate_bps / 2
-        heappush(self._heap, (renew, self._next(), self._renew, now))
+        self._add(renew, self._renew, now)
 
     def _renew(self, asked_at: float, now: float) -> None:
         if self._asked and self._asked_at == asked_at:
@@ -283,13 +282,13 @@ class PfcPort(EgressPort):
     __slots__ = ("pause",)
 
     def __init__(
-        self, name: str, node: str, neighbour: str, plane: int, line: Line, heap: Heap, serial: Callable[[], int],
+        self, name: str, node: str, neighbour: str, plane: int, line: Line, queue: EventQueue,
         rng_seed: str, dscp: tuple[int, int], *, last_hop: bool = False, observer: PacketHook | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
-            name, node, neighbour, plane, line, heap, serial, rng_seed, dscp, last_hop=last_hop, observer=observer
+            name, node, neighbour, plane, line, queue, rng_seed, dscp, last_hop=last_hop, observer=observer
         )
-        self.pause = PriorityPause(self, self._heap, self._next)
+        self.pause = PriorityPause(self, queue)
 
     def send(self, frame: Frame, now: float) -> None:
         self.pause.send(frame, now)
@@ -311,15 +310,15 @@ class PfcNicPort(NicPort):
     __slots__ = ("pause",)
 
     def __init__(
-        self, name: str, node: str, neighbour: str, plane: int, line: Line, heap: Heap, serial: Callable[[], int],
+        self, name: str, node: str, neighbour: str, plane: int, line: Line, queue: EventQueue,
         rng_seed: str, dscp: tuple[int, int], *, ring_packets: int, on_room: Callable[[float], None],
         observer: PacketHook | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
-            name, node, neighbour, plane, line, heap, serial, rng_seed, dscp, ring_packets=ring_packets,
+            name, node, neighbour, plane, line, queue, rng_seed, dscp, ring_packets=ring_packets,
             on_room=on_room, observer=observer,
         )  # fmt: skip
-        self.pause = PriorityPause(self, self._heap, self._next)
+        self.pause = PriorityPause(self, queue)
 
     def send(self, frame: Frame, now: float) -> None:
         self.pause.send(frame, now)

@@ -114,6 +114,7 @@ FACES = {
         "interfaces",
         "netlink",
         "portstate",
+        "wires",
     },
     "topologies": set(),
     "topologies.cli": {"shell"},

@@ -40,7 +40,7 @@ _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 
 Received = tuple[int, str, PacketRecord]
 """(plane, peer host, record)"""
-Outgoing = tuple[int, str, Packet]
+Outgoing = tuple[int, str, PacketRecord]
 """The same on the way out."""
 
 

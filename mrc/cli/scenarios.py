@@ -29,6 +29,10 @@ def run(
     files: Files,
     virtual: Annotated[bool, typer.Option("--virtual", help="In virtual time: no root, exact, repeatable.")] = False,
     target: Annotated[str, typer.Option("--target", help="Live switch: `embedded` or `bmv2`.")] = "embedded",
+    wires: Annotated[
+        str | None,
+        typer.Option("--wires", help="Live links between switches: `virtual` (default) or `veth` (all that bmv2 has)."),
+    ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Instead of the scenario's.")] = None,
     repeat: Annotated[int | None, typer.Option("--repeat", min=1, help="Times each run; seeds count up.")] = None,
     out: Annotated[
@@ -52,7 +56,7 @@ def run(
         if value is not None and not virtual:
             raise UsageError(f"{option} is for runs in virtual time: give --virtual too")
     where = "virtual" if virtual else "live"
-    options = {} if virtual else {"target": target}
+    options = {} if virtual else {"target": target, "wires": wires}
     raise typer.Exit(
         command.run(
             files,

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from bench import af_packet, endpoint
-from bench.mrc import packets_per_s, sha256_us, wakeups
+from bench.mrc import _compare, packets_per_s, sha256_us, wakeups
 
 root = [
     pytest.mark.root,
@@ -19,6 +19,17 @@ root = [
 def test_packets_per_s():
     assert packets_per_s(25.0) == 40_000
     assert packets_per_s(0.0) is None
+
+
+@pytest.mark.parametrize(("virtual_us", "met"), [(12.0, True), (14.0, False)])
+def test_compare__medians_of_the_switches_by_kind_of_link(virtual_us, met):
+    def one(wires, us):
+        return {"wires": wires, "cpu_us_per_packet": {"switches": us}, "goodput_bps": 1e8}
+
+    rounds = [one("veth", us) for us in (26.0, 90.0, 20.0)] + [one("virtual", us) for us in (virtual_us, 1.0, 90.0)]
+    compared = _compare(rounds)
+    assert compared["share"] == round(virtual_us / 26.0, 3) and compared["met"] is met
+    assert compared["switches_us"] == {"veth": [26.0, 90.0, 20.0], "virtual": [virtual_us, 1.0, 90.0]}
 
 
 def test_sha256_us__grows_with_the_size():

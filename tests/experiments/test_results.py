@@ -15,7 +15,7 @@ import pytest
 from experiments.command import run
 from experiments.language.assertions import ExpectationVerdict
 from experiments.language.yaml_loader import read
-from experiments.results import LoadMeter, Results, ResultsError
+from experiments.results import LoadMeter, Results, ResultsError, again
 from experiments.runner import Planned, Resumed, RunReport, carry_out, plan_runs
 from ipc.errors import UsageError
 from ipc.signals import Terminated
@@ -338,3 +338,13 @@ def test_resume__by_the_command(tmp_path):
         run([file, file], out=None, resume=out, **options)
     assert run([file], out=None, resume=out, **options) == 0
     assert Results.open(out)[0].manifest["complete"]
+
+
+def test_again__says_the_wires_that_were_asked_for():
+    path = Path(__file__).parents[2] / "scenarios" / "e7.yaml"
+    assert again(path, "live", None, None, {"target": "embedded", "wires": "veth"}) == (
+        "mrc run scenarios/e7.yaml --wires veth"
+    )
+    assert (
+        again(path, "live", None, None, {"target": "bmv2", "wires": None}) == "mrc run scenarios/e7.yaml --target bmv2"
+    )
