@@ -31,7 +31,8 @@ REST: Final = 0.25
 """Part of the retry timer that a host which was held up may take from one of its ports to the next."""
 
 LATE_HALVES_S: Final = 10.0
-"""Time after which a late answer counts half, with the default timer of 67 ms; in proportion with others."""
+"""Time after which a late answer counts half, or LATE_HALVES_TIMERS base timeouts where these are short."""
+LATE_HALVES_TIMERS: Final = 600
 LATE_MARGIN: Final = 1.25
 """The timer's distance from a late answer's round trip."""
 
@@ -51,7 +52,7 @@ class RoundTrips:
         """Smoothed distance of the samples from it (gain 1/4)."""
         self._late_s = self._late_at = 0.0
         """Longest round trip of an answer that came too late, and when; it counts half after `_late_halves_s`."""
-        self._late_halves_s = LATE_HALVES_S * (config.base_timeout_s / Config().base_timeout_s)
+        self._late_halves_s = min(LATE_HALVES_S, LATE_HALVES_TIMERS * config.base_timeout_s)
         self._intervals = [config.retry_interval_s(n) for n in range(config.linear_cnt + config.exp_cnt + 1)]
         self._base_s, self._ceiling_s = config.base_timeout_s, config.timeout_ceiling_s
         self._rtts = config.timeout_rtts

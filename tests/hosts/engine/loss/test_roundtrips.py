@@ -14,8 +14,6 @@ RTT_S = 0.010
 CONFIG = Config(timeout=14)
 T = CONFIG.base_timeout_s
 """16.8 ms: less than four round trips."""
-HALVES_S = LATE_HALVES_S / 4
-"""The timer is a quarter of the default."""
 
 
 def calm(config: Config = CONFIG, samples: int = 200) -> RoundTrips:
@@ -83,7 +81,7 @@ def test_known__is_what_late_answers_and_the_path_took() -> None:
     assert trips.known_s(5.0, path(0.2)) == pytest.approx(0.3)
     trips.answered_late(0.4, 5.0)
     assert trips.known_s(5.0, path(0.2)) == pytest.approx(LATE_MARGIN * 0.4)
-    assert trips.known_s(5.0 + HALVES_S, path()) == pytest.approx(LATE_MARGIN * 0.2)
+    assert trips.known_s(5.0 + LATE_HALVES_S, path()) == pytest.approx(LATE_MARGIN * 0.2)
 
 
 def test_ordinary__is_an_answer_within_what_reordering_explains() -> None:
@@ -101,12 +99,12 @@ def test_late_answer__keeps_the_timer_above_its_round_trip_for_a_while() -> None
     trips.answered_late(late, now)
     assert trips.timer_s(0, now) >= LATE_MARGIN * late * 0.99
     for n in range(1, 201):
-        trips.measured(RTT_S, now + HALVES_S * n / 200)
-    later = now + HALVES_S
+        trips.measured(RTT_S, now + LATE_HALVES_S * n / 200)
+    later = now + LATE_HALVES_S
     assert trips.timer_s(0, later) == pytest.approx(max(4 * RTT_S, LATE_MARGIN * late / 2), rel=0.01)
     for n in range(200):
-        trips.measured(RTT_S, now + 8 * HALVES_S + n * RTT_S)
-    assert trips.timer_s(0, now + 9 * HALVES_S) == pytest.approx(4 * RTT_S), "forgotten"
+        trips.measured(RTT_S, now + 8 * LATE_HALVES_S + n * RTT_S)
+    assert trips.timer_s(0, now + 9 * LATE_HALVES_S) == pytest.approx(4 * RTT_S), "forgotten"
 
 
 def test_late_answer__a_shorter_one_does_not_hide_a_longer_one() -> None:
@@ -163,3 +161,13 @@ def test_budget__is_whole_again_after_progress() -> None:
     budget.restore()
     assert (budget.charges, budget.again_at) == (0, 0.0)
     assert budget.charge(2.0) and not budget.charge(3.0)
+
+
+def test_late_answer__is_forgotten_sooner_where_timers_are_short() -> None:
+    """Times of a data centre: T is 65 us, and half of a late answer is forgotten after 600 of them."""
+    config = Config(timeout=6)
+    trips = RoundTrips(config)
+    trips.answered_late(1e-3, 0.0)
+    half_s = 600 * config.base_timeout_s
+    assert half_s < 0.1
+    assert trips.known_s(half_s, path()) == pytest.approx(LATE_MARGIN * 0.5e-3)
