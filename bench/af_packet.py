@@ -2,8 +2,8 @@
 
 One process sends the same frame with `socket.send`, the other takes frames from the receive ring and looks at none,
 over a veth pair of their own, with the socket options and the ring of the fast NIC (hosts/nic/port.py). Every 256
-frames the receiver answers with one, so that no frame is dropped by a full ring. CPU is user + system time by frame
-(getrusage).
+frames the receiver answers with one, so that no frame is dropped by a full ring. With an interval the sender sleeps
+before each frame, and the receiver is woken up by each. CPU is user + system time by frame (getrusage).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import resource
 import select
 import sys
+import time
 from typing import Any
 
 from bench.cabled_namespaces import joined, say, serve
@@ -34,7 +35,7 @@ def _cpu() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _child(number: int, size: int, frames: int) -> None:
+def _child(number: int, size: int, frames: int, interval_s: float) -> None:
     serve()
     opened = open_socket(NAMES[number], size - 14)
     ring = RxRing(opened, size)
@@ -48,6 +49,8 @@ def _child(number: int, size: int, frames: int) -> None:
         send = opened.send
         for _ in range(frames // WINDOW):
             for _ in range(WINDOW):
+                if interval_s:
+                    time.sleep(interval_s)
                 send(frame)
             _take(opened, ring, 1)
     else:
@@ -70,9 +73,10 @@ def _take(opened: Any, ring: RxRing, wanted: int) -> None:
             select.select([opened], [], [])
 
 
-def measure(size: int, frames: int) -> dict[str, float]:
-    """CPU microseconds to send and to receive a frame of `size` bytes. Needs root."""
-    ends = [("--child", str(number), "--size", str(size), "--frames", str(frames)) for number in (0, 1)]
+def measure(size: int, frames: int, interval_s: float = 0.0) -> dict[str, float]:
+    """CPU microseconds to send and to receive a frame of `size` bytes, one after each `interval_s`. Needs root."""
+    common = ("--size", str(size), "--frames", str(frames), "--interval", str(interval_s))
+    ends = [("--child", str(number), *common) for number in (0, 1)]
     with joined("bench.af_packet", ends, [NAMES]) as children:
         for message in ("joined", "go"):
             for child in children:
@@ -94,12 +98,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="CPU per frame of AF_PACKET from Python")
     parser.add_argument("--size", type=int, default=data_frame_bytes(4096), help="bytes of a frame")
     parser.add_argument("--frames", type=int, default=60_000)
+    parser.add_argument("--interval", type=float, default=0.0, help="seconds of sleep before each frame")
     parser.add_argument("--child", type=int, choices=(0, 1), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child is not None:
-        _child(arguments.child, arguments.size, arguments.frames)
+        _child(arguments.child, arguments.size, arguments.frames, arguments.interval)
     else:
-        print(json.dumps(measure(arguments.size, arguments.frames)))
+        print(json.dumps(measure(arguments.size, arguments.frames, arguments.interval)))
     return 0
 
 

@@ -1,7 +1,8 @@
 """`mrc bench mrc`: cost of an MRC data packet at requestor and responder, beside that of AF_PACKET from Python.
 
-Three measurements in one run, one after the other, on this machine:
+Three measurements in one run, one after the other, on this machine, or four with `--rate`:
 
+    paced      with --rate: the same as `fabric`, over links of that rate, as scenarios have them
     fabric     one file across the whole fabric: two host agents, every switch in one daemon, three hops each way
     endpoint   two agents back to back, memory to memory, no switch, no file (bench/endpoint.py)
     raw        Python that only sends, or only takes, frames of the same lengths (bench/af_packet.py)
@@ -9,19 +10,33 @@ Three measurements in one run, one after the other, on this machine:
 CPU is that of the processes themselves (user + system: /proc/PID/stat in the fabric, getrusage elsewhere), divided by
 the data packets sent; SACKs, one for about four of them, are included, at either end. Packets/s are what one processor
 would carry at this cost. In the fabric each agent also computes the SHA-256 of the file; its share, measured by
-itself in the same run, is printed and taken off before packets/s are computed.
+itself in the same run, is printed and taken off before packets/s are computed. At a rate a host cannot work packets off
+by the dozen: it waits for each. How often a process woke up is counted by the kernel (voluntary context switches), and
+its limit is a Python process that waits for one frame and takes it, and one that waits for its time and sends it.
 
-Schema `mrc-bench-mrc/2` (`--json`); us = microseconds of CPU by data packet:
+With `--wires both` the transfer is done over veth pairs and over wires inside the daemon, ROUNDS times each in turns;
+what a packet costs the switches over wires is printed as a share of what it costs over veth pairs: the goal is
+WIRES_SHARE at most. The other figures are those of the last transfer over wires.
+
+Schema `mrc-bench-mrc/3` (`--json`); us = microseconds of CPU by data packet:
 
     fabric, pmtu, bytes, seconds, wall_seconds, goodput_bps, sha256_equal
     packets             sent, retransmitted, lost; sacks_per_packet
     cpu_us_per_packet   requestor, responder, switches (their hashing included); cpu_us_per_packet_total
+    wakeups_per_packet  requestor, responder, switches: how often the process had gone to sleep
     sha256_us_per_packet, packets_per_s_and_core {requestor, responder}: without that
+    wires               virtual or veth: the links between switches
+    compared            null without --wires both; {switches_us {veth, virtual}: of each round, goodput_bps {...},
+                        share: median virtual / median veth, target, met}
     switch_cpu_us_per_packet_and_hop, processors, limit_bps: all of these processors at the total cost
     endpoint            null with --nic scapy, as raw; {requestor, responder}: user_us, system_us,
                         packets_per_s_and_core; sacks_per_packet, compiled (whether frames are built and checked in C)
     raw                 {data, sack}: send_us, receive_us by frame; requestor_us, responder_us: one data frame and the
                         run's share of a SACK; ratio {requestor, responder}: the endpoint's CPU / raw
+    late_frames         {requestor, responder}: frames that left a paced port late (hosts/nic/paced.py); 0 without rates
+    paced               null without --rate; the keys above `endpoint` but for limit_bps, and: rate_bps; one_by_one_us
+                        {requestor, responder}: the limit (bench/af_packet.py); ratio {requestor, responder}: CPU a
+                        packet beside that of `fabric`
 """
 
 from __future__ import annotations
@@ -29,6 +44,9 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rich.console import Console
@@ -39,13 +57,22 @@ from ipc.agent_client import AgentClient
 from ipc.units import bits
 from topologies.lab.fabric import Fabric
 from topologies.lab.open_fabric import open_fabric
+from topologies.lab.wires import VETH, VIRTUAL
 from topologies.plan import Plan
 
-SCHEMA = "mrc-bench-mrc/2"
+SCHEMA = "mrc-bench-mrc/3"
 TRANSFER_LIMIT_S = 300.0
+ROUNDS = 5
+WIRES_SHARE = 0.5
+BOTH = "both"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 ENDPOINT_PACKETS = 60_000
 RAW_FRAMES = 40_000
+PACED_S = 8.0
+"""Seconds that a transfer at a rate takes, when its links are filled; it has PACED_LEAST packets a plane at least."""
+PACED_LEAST = 8
+ONE_BY_ONE_FRAMES, ONE_BY_ONE_MAX_S = 8192, 0.001
+"""A wake-up costs no more after a longer sleep."""
 SIDES = ("requestor", "responder")
 
 
@@ -56,15 +83,37 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
+def wakeups(pid: int) -> int:
+    """Times that the threads of a process went to sleep by themselves (voluntary context switches)."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for line in (task / "status").read_text().splitlines():
+            if line.startswith("voluntary_ctxt_switches:"):
+                total += int(line.split()[1])
+    return total
+
+
 def run(
-    plan: Plan, size: int, *, nic: str, console: Console, target: str = "embedded", pmtu: int = 4096
-) -> dict[str, Any]:
+    plan: Plan, size: int, *, nic: str, console: Console, target: str = "embedded", wires: str | None = None,
+    pmtu: int = 4096, paced: Plan | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Send `size` random bytes from h0 to a host in another rack, as fast as they go; then endpoint and raw alone.
 
-    Raises the errors of the fabric and of the agents.
+    `wires`: kind of the links between switches, or "both". `paced`: the same fabric with rates, which is measured
+    before, for PACED_S or until `size` is sent. Raises the errors of the fabric and of the agents.
     """
-    with open_fabric(plan, target=target, nic=nic, console=console) as fabric:
-        result = _measure(fabric, plan, size, pmtu)
+
+    def transfer(kind: str | None) -> dict[str, Any]:
+        with open_fabric(plan, target=target, wires=kind, nic=nic, console=console) as fabric:
+            return _measure(fabric, plan, size, pmtu)
+
+    at_rate = None
+    if paced is not None:
+        at_rate = _paced(paced, size, nic=nic, target=target, wires=None if wires == BOTH else wires, console=console)
+    kinds = (VETH, VIRTUAL) * ROUNDS if wires == BOTH else (wires,)
+    rounds = [transfer(kind) for kind in kinds]
+    result = rounds[-1]
+    result["compared"] = _compare(rounds) if wires == BOTH else None
     result["endpoint"] = result["raw"] = None
     if nic == "fast":
         console.print("measuring two endpoints back to back, and AF_PACKET by itself")
@@ -73,7 +122,47 @@ def run(
     _print_fabric(result, console)
     if nic == "fast":
         _print_alone(result["endpoint"], result["raw"], console)
+    result["paced"] = at_rate
+    if at_rate is not None:
+        cpu, full = at_rate["cpu_us_per_packet"], result["cpu_us_per_packet"]
+        at_rate["ratio"] = {side: round(cpu[side] / full[side], 2) if full[side] else None for side in SIDES}
+        _print_paced(at_rate, result, console)
+    if result["compared"] is not None:
+        _print_compared(result["compared"], console)
     return result
+
+
+def _paced(
+    plan: Plan, most: int, *, nic: str, target: str, wires: str | None, console: Console
+) -> dict[str, Any]:  # fmt: skip
+    """A transfer of `most` bytes at most over links with a rate, and the limit beside it."""
+    rate = plan.host_link.rate_bps
+    assert rate is not None
+    pmtu = plan.pmtu_bytes
+    frame_s = plan.frame_bytes(pmtu) * 8 / rate
+    size = min(most, max(PACED_LEAST, int(PACED_S / frame_s)) * plan.planes * pmtu)
+    with open_fabric(plan, target=target, wires=wires, nic=nic, console=console) as fabric:
+        result = _measure(fabric, plan, size, pmtu)
+    del result["limit_bps"]
+    console.print("measuring AF_PACKET by itself, a frame at a time")
+    interval_s = min(frame_s / plan.planes, ONE_BY_ONE_MAX_S)
+    alone = af_packet.measure(af_packet.data_frame_bytes(pmtu), ONE_BY_ONE_FRAMES, interval_s)
+    result["rate_bps"] = rate
+    result["one_by_one_us"] = {"requestor": alone["send_us"], "responder": alone["receive_us"]}
+    return result
+
+
+def _compare(rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    """Cost of the switches, by kind of link."""
+
+    def of(kind: str, value: Callable[[dict[str, Any]], float]) -> list[float]:
+        return [value(one) for one in rounds if one["wires"] == kind]
+
+    switches = {kind: of(kind, lambda one: one["cpu_us_per_packet"]["switches"]) for kind in (VETH, VIRTUAL)}
+    goodput = {kind: of(kind, lambda one: one["goodput_bps"]) for kind in (VETH, VIRTUAL)}
+    share = round(median(switches[VIRTUAL]) / median(switches[VETH]), 3)
+    met = share <= WIRES_SHARE
+    return {"switches_us": switches, "goodput_bps": goodput, "share": share, "target": WIRES_SHARE, "met": met}
 
 
 def _measure(fabric: Fabric, plan: Plan, size: int, pmtu: int) -> dict[str, Any]:
@@ -86,21 +175,25 @@ def _measure(fabric: Fabric, plan: Plan, size: int, pmtu: int) -> dict[str, Any]
     pids = {child.name: child.pid for child in fabric.processes}
     with AgentClient(fabric.run_dir.agent_socket(source.name)) as agent:
         before = {name: cpu_seconds(pid) for name, pid in pids.items()}
+        woken = {name: wakeups(pid) for name, pid in pids.items()}
         started = time.monotonic()
         to = str(fabric.run_dir.data / "bench-received")
         begun = agent.send_file(path, destination.name, dest_path=to, pmtu=pmtu)
         result = agent.wait(begun["transfer"], timeout_s=TRANSFER_LIMIT_S)
         cpu = {name: cpu_seconds(pid) - before[name] for name, pid in pids.items()}
+        woken = {name: wakeups(pid) - woken[name] for name, pid in pids.items()}
+    late = {label: _late_frames(fabric, name) for name, label in _agents(plan).items()}
     counters, seconds = result["counters"], result["duration_s"]
     packets = counters["sent"]
     hops = 3 if source.rack != destination.rack else 1
-    agents = {source.name: "requestor", destination.name: "responder"}
-    shares = {label: cpu.get(name, 0.0) / packets * 1e6 for name, label in (*agents.items(), ("switchd", "switches"))}
+    labels = {**_agents(plan), "switchd": "switches"}
+    shares = {label: cpu.get(name, 0.0) / packets * 1e6 for name, label in labels.items()}
     total, hashing = sum(shares.values()), sha256_us(pmtu)
     cores = len(os.sched_getaffinity(0))
     return {
         "schema": SCHEMA,
         "fabric": plan.to_json(),
+        "wires": fabric.wires,
         "pmtu": pmtu,
         "bytes": size,
         "seconds": round(seconds, 3),
@@ -110,6 +203,8 @@ def _measure(fabric: Fabric, plan: Plan, size: int, pmtu: int) -> dict[str, Any]
         "sacks_per_packet": round(counters["sacks_received"] / packets, 3),
         "cpu_us_per_packet": {label: round(value, 2) for label, value in shares.items()},
         "cpu_us_per_packet_total": round(total, 2),
+        "wakeups_per_packet": {label: round(woken.get(name, 0) / packets, 3) for name, label in labels.items()},
+        "late_frames": late,
         "sha256_us_per_packet": round(hashing, 2),
         "packets_per_s_and_core": {side: packets_per_s(shares[side] - hashing) for side in SIDES},
         "switch_cpu_us_per_packet_and_hop": round(shares["switches"] / hops, 2),
@@ -119,8 +214,20 @@ def _measure(fabric: Fabric, plan: Plan, size: int, pmtu: int) -> dict[str, Any]
     }
 
 
+def _agents(plan: Plan) -> dict[str, str]:
+    """What either host of the transfer is, by name."""
+    return {plan.hosts[0].name: "requestor", plan.first_remote_host("h0").name: "responder"}
+
+
+def _late_frames(fabric: Fabric, host: str) -> int:
+    """Frames of a host that left a paced port late (hosts/nic/paced.py)."""
+    with AgentClient(fabric.run_dir.agent_socket(host)) as agent:
+        ports = agent.status()["ports"].values()
+    return sum(int(port["pacing"]["late"]) for port in ports if "pacing" in port)
+
+
 def packets_per_s(cpu_us: float) -> int | None:
-    """Rate that one processor carries at that cost, bits/s; None when there was too little to measure."""
+    """Rate that one processor carries at that cost, packets/s; None when there was too little to measure."""
     return round(1e6 / cpu_us) if cpu_us > 0 else None
 
 
@@ -182,6 +289,40 @@ def _print_fabric(result: dict[str, Any], console: Console) -> None:
         f"of which SHA-256 of the file {result['sha256_us_per_packet']:.1f} us at either host, not in packets/s; "
         f"switches {result['switch_cpu_us_per_packet_and_hop']:.1f} us per data packet and hop, SACKs on the way back "
         f"included; limit of {result['processors']} processors at this cost: {bits(result['limit_bps'] or 0)}"
+    )
+
+
+def _print_paced(paced: dict[str, Any], full: dict[str, Any], console: Console) -> None:
+    cost_us, wakes = paced["cpu_us_per_packet"], paced["wakeups_per_packet"]
+    one_by_one = paced["one_by_one_us"]
+    table = Table(
+        "CPU us per data packet", f"at {bits(paced['rate_bps'])} a link", "wake-ups a packet", "at full speed", "ratio",
+        "raw, one by one", box=None, padding=(0, 2),
+    )  # fmt: skip
+    for label, value in cost_us.items():
+        limit, ratio = one_by_one.get(label), paced["ratio"].get(label)
+        table.add_row(
+            label, f"{value:8.1f}", f"{wakes[label]:8.2f}", f"{full['cpu_us_per_packet'][label]:8.1f}",
+            f"{ratio}" if ratio else "", f"{limit:6.1f}" if limit else "",
+        )  # fmt: skip
+    console.print(table)
+    late = paced["late_frames"]
+    console.print(
+        f"paced: {paced['bytes']:,} bytes at {bits(paced['goodput_bps'])}, {paced['packets']['sent']:,} packets of "
+        f"{paced['pmtu']} bytes ({paced['packets']['retransmitted']:,} retransmitted), {paced['sacks_per_packet']:.2f} "
+        f"SACKs a packet; late frames: requestor {late['requestor']}, responder {late['responder']}. Raw, one by one: "
+        f"Python that sleeps before each frame it sends, or is woken up by each it takes"
+    )
+
+
+def _print_compared(compared: dict[str, Any], console: Console) -> None:
+    for kind, costs in compared["switches_us"].items():
+        each = ", ".join(f"{cost:.2f}" for cost in costs)
+        rates = ", ".join(bits(rate) for rate in compared["goodput_bps"][kind])
+        console.print(f"switches over {kind:<7} {each} us per data packet; goodput {rates}")
+    console.print(
+        f"a packet over virtual wires costs the switches {compared['share']:.2f} x of what it costs over veth: "
+        f"{'met' if compared['met'] else 'NOT MET'}, at most {compared['target']:g}"
     )
 
 

@@ -34,8 +34,6 @@ import resource
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -43,6 +41,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+import compiled
 from ipc.errors import UsageError
 from simulator import Flow, VirtualFabric, permutation
 from switch.build import BuildError, build_program
@@ -111,10 +110,8 @@ def messages_of(hosts: int, packets: int) -> int:
 
 def engine_form() -> tuple[bool, str]:
     """(whether this process runs the compiled form, why)."""
-    if find_spec("compiled") is None:
-        return False, "this version has no `mrc compile`"
-    form: Any = import_module("compiled").state()
-    return bool(form.active), str(form.why)
+    form = compiled.state()
+    return form.active, form.why
 
 
 def _resident_mb() -> float:
@@ -122,7 +119,7 @@ def _resident_mb() -> float:
         return int(memory.read().split()[1]) * resource.getpagesize() / 1e6
 
 
-class Load:
+class PermutationRun:
     """The fabric and its permutation of writes."""
 
     def __init__(self, hosts: int, packets: int, wire: bool) -> None:
@@ -159,7 +156,7 @@ class Load:
 def measure(hosts: int, packets: int, *, wire: bool = False) -> dict[str, Any]:
     """One run in this process, in the form it has; see `sizes` of the module's schema."""
     resident, began = _resident_mb(), process_time()
-    load = Load(hosts, packets, wire)
+    load = PermutationRun(hosts, packets, wire)
     made, made_mb = process_time(), _resident_mb()
     load.run()
     used = process_time() - made
@@ -212,7 +209,7 @@ def shares(stats: Stats) -> dict[str, float]:
 
 def profile(hosts: int, packets: int, *, wire: bool = False) -> dict[str, Any]:
     """The run under cProfile; see `profile` of the module's schema. Functions are charged too much: compare."""
-    load = Load(hosts, packets, wire)
+    load = PermutationRun(hosts, packets, wire)
     watch = cProfile.Profile()
     began = process_time()
     watch.runcall(load.run)
@@ -238,10 +235,10 @@ def _where(function: Function) -> str:
 # ---- all runs -----------------------------------------------------------------------------------------------
 
 
-def _child(compiled: bool, *arguments: str) -> Any:
+def _child(machine_code: bool, *arguments: str) -> Any:
     """The JSON that a process of the given form prints. Raises RuntimeError when it fails."""
     environment = {name: value for name, value in os.environ.items() if name != "MRC_COMPILED"}
-    if not compiled:
+    if not machine_code:
         environment["MRC_COMPILED"] = "0"
     done = subprocess.run(
         [sys.executable, "-m", "bench.virtual", *arguments],
@@ -291,12 +288,12 @@ def run(
             "hosts": hosts, "planes": plan.planes, "racks": plan.racks, "spines": plan.spines, "c_cpu_s": None,
         }  # fmt: skip
         words = ("--hosts", str(hosts), "--packets", str(packets), *options)
-        for name, compiled in (("compiled", True), ("python", False)):
-            if compiled and not form["active"]:
+        for name, machine_code in (("compiled", True), ("python", False)):
+            if machine_code and not form["active"]:
                 one[name] = None
                 continue
             console.print(f"{hosts} hosts, {name} ...", style="dim")
-            one[name] = _child(compiled, *words)
+            one[name] = _child(machine_code, *words)
         try:
             one["c_cpu_s"] = loop_cpu_s(one["python"]["events"], one["python"]["queue_depth"])
         except BuildError as error:
@@ -316,11 +313,11 @@ def run(
 
 def compare(one: dict[str, Any]) -> dict[str, Any]:
     """One size with what follows from both forms: `digests_equal` and `faster`; None where one form is missing."""
-    compiled, python = one["compiled"], one["python"]
-    both = compiled is not None
+    fast, python = one["compiled"], one["python"]
+    both = fast is not None
     return one | {
-        "digests_equal": compiled["state_digest"] == python["state_digest"] if both else None,
-        "faster": python["cpu_s"] / compiled["cpu_s"] if both else None,
+        "digests_equal": fast["state_digest"] == python["state_digest"] if both else None,
+        "faster": python["cpu_s"] / fast["cpu_s"] if both else None,
     }
 
 

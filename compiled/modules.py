@@ -14,6 +14,7 @@ COMPILED = (
     "simulator/frames.py",
     "simulator/host.py",
     "simulator/impairment.py",
+    "simulator/pfc.py",
     "simulator/planned_fabric.py",
     "simulator/ports.py",
     "simulator/switches.py",

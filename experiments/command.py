@@ -18,11 +18,12 @@ from experiments.language.expand import Run
 from experiments.language.yaml_loader import ScenarioError, read
 from experiments.outcome import Outcome
 from experiments.results import default_folder, refuse_taken
-from experiments.runner import Planned, RunReport, carry_out, plan_runs
+from experiments.runner import Planned, Resumed, RunReport, carry_out, plan_runs
+from experiments.virtual.estimate import described, estimate
 from experiments.worker_pool import WorkerPool
 from ipc.errors import UsageError
 from ipc.signals import terminating
-from topologies.lab.targets import TARGETS
+from topologies.lab.targets import TARGETS, check_wires
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 """The folder of scenarios that come with the testbed."""
@@ -63,6 +64,9 @@ class Display:
         self._number = self._ended = 0
         self._name = ""
         self._task: Any = None
+        self._shares: dict[str, float] = {}
+        self.costs: dict[str, float] = {}
+        """Estimated seconds of runs, where there is an estimate; what the bar's shares are weighed by."""
 
     def __enter__(self) -> Display:
         self.bar.start()
@@ -81,15 +85,19 @@ class Display:
 
     def begins(self, runs: list[Run]) -> None:
         self._begun_at, self._runs = self._ended, len(runs)
-        self._task = self.bar.add_task(escape(self._name), total=float(len(runs)))
-        self._show(0.0, escape(self._name))
+        self._shares = {run.name: 0.0 for run in runs}
+        total = sum(self.costs.get(run.name, 1.0) for run in runs)
+        self._task = self.bar.add_task(escape(self._name), total=total or 1.0)
+        self._show(escape(self._name))
 
     def progress(self, run: Run, share: float, now: float) -> None:
-        self._show(share, escape(f"{self._name}: {run.name} at {now:.1f} s"))
+        self._shares[run.name] = share
+        self._show(escape(f"{self._name}: {run.name} at {_virtual_time(now)}, {100 * share:.0f} %"))
 
     def ends(self, run: Run, _outcome: Outcome) -> None:
         self._ended += 1
-        self._show(0.0, escape(f"{self._name}: {run.name}"))
+        self._shares[run.name] = 1.0
+        self._show(escape(f"{self._name}: {run.name}"))
 
     def stops(self, kept: int, folder: Path) -> None:
         text = f"no run of {self._name} had ended: nothing of it is kept"
@@ -97,50 +105,68 @@ class Display:
             text = f"runs that ended are in {folder} ({kept} of {self._runs}); `mrc report` makes a page of them"
         self.bar.console.print(escape(text), soft_wrap=True)
 
-    def _show(self, share: float, text: str) -> None:
-        self.bar.update(self._task, completed=self._ended - self._begun_at + share, description=text)
+    def _show(self, text: str) -> None:
+        done = sum(share * self.costs.get(name, 1.0) for name, share in self._shares.items())
+        self.bar.update(self._task, completed=done, description=text)
         if self._all is not None:
             text = f"scenario {self._number} of {self._scenarios}"
-            self.bar.update(self._all, completed=self._ended + share, description=text)
+            self.bar.update(self._all, completed=self._begun_at + sum(self._shares.values()), description=text)
+
+
+def _virtual_time(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 0.1 else f"{1e3 * seconds:.3g} ms"
 
 
 def run(
     names: list[str], *, where: str, seed: int | None, repeat: int | None, out: Path | None, jobs: int, as_json: bool,
-    options: dict[str, Any],
+    options: dict[str, Any], scale: str | None = None, resume: Path | None = None,
 ) -> int:  # fmt: skip
-    """Run scenarios; returns the exit code. Every file is read before the first one runs."""
+    """Run scenarios; returns the exit code. Every file is read before the first one runs.
+
+    `scale`: a name of the files' `scale`, and then the time is estimated first; `resume`: results of a run that was
+    stopped or killed, to go on with instead of beginning anew.
+    """
     console = Console(stderr=as_json, highlight=False)
     target = options.get("target", "embedded")
     if target not in TARGETS:
         raise UsageError(f"--target {target}: give one of {', '.join(TARGETS)}")
+    check_wires(target, options.get("wires"))
     planned: list[Planned] = []
     bad = False
     for path in find(names):
         try:
-            planned.append(plan_runs(read(path), where, target=target, seed=seed, repeat=repeat))
+            planned.append(plan_runs(read(path), where, target=target, seed=seed, repeat=repeat, scale=scale))
         except ScenarioError as error:
             console.print(escape(str(error)), style="red", soft_wrap=True)
             bad = True
     if bad:
         return BAD_FILE
-    folders = _folders(out, planned)
+    resumed = _resumed(resume, out, planned)
+    todo = [
+        [run for number, run in enumerate(one.runs) if its is None or number not in its.done]
+        for one, its in zip(planned, resumed, strict=True)
+    ]
+    folders = _folders(None if resume else out, planned)
     for one in planned if where == "live" else ():
         _tell_limits(console, one)
     if where == "virtual" and not state().active:
         console.print(f"engine in Python ({state().why}); compiled, virtual runs take a fifth of the time", style="dim")
-    total = sum(len(one.runs) for one in planned)
+    total = sum(map(len, todo))
+    costs = [_estimated(console, one, runs, jobs) if scale else {} for one, runs in zip(planned, todo, strict=True)]
     reports: list[RunReport] = []
     with ExitStack() as stack:
         stack.enter_context(terminating())
         crew = (
             stack.enter_context(WorkerPool(min(jobs, total))) if where == "virtual" and min(jobs, total) > 1 else None
         )
-        ahead = [crew.hand_in(one.runs) if crew is not None else None for one in planned]
+        ahead = [crew.hand_in(runs) if crew is not None else None for runs in todo]
         display = stack.enter_context(Display(console, len(planned), total))
-        for one, folder, begun in zip(planned, folders, ahead, strict=True):
+        for one, folder, begun, its, cost in zip(planned, folders, ahead, resumed, costs, strict=True):
             name = one.document.path.stem
+            display.costs = cost
             display.scenario(name)
-            report = carry_out(one, display, out=folder or default_folder(name), options=options, begun=begun)
+            made = None if its is not None else folder or default_folder(name)
+            report = carry_out(one, display, out=made, options=options, begun=begun, resumed=its)
             reports.append(report)
             print_report(console, report)
     if len(reports) > 1:
@@ -150,6 +176,28 @@ def run(
     if as_json:
         print(json.dumps([report.to_json() for report in reports], indent=2))
     return PASSED if all(report.passed for report in reports) else FAILED
+
+
+def _resumed(folder: Path | None, out: Path | None, planned: list[Planned]) -> list[Resumed | None]:
+    """Results to go on with, of each scenario; None: none. Raises UsageError, ResultsError."""
+    if folder is None:
+        return [None] * len(planned)
+    if out is not None:
+        raise UsageError("--resume says where the results are: leave --out away")
+    if len(planned) > 1:
+        raise UsageError("--resume goes on with the results of one scenario: give one file")
+    return [Resumed.from_folder(one, folder) for one in planned]
+
+
+def _estimated(console: Console, planned: Planned, runs: list[Run], jobs: int) -> dict[str, float]:
+    """Estimated seconds by run; printed before the runs begin."""
+    name = planned.document.path.stem
+    if not runs:
+        return {}
+    with console.status("") as status:
+        costs = estimate(runs, lambda run: status.update(escape(f"{name}: measuring a piece of {run.name}")))
+    console.print(escape(f"{name} at scale {planned.scale}: {described(runs, costs, jobs)}"), soft_wrap=True)
+    return costs
 
 
 def _tell_limits(console: Console, planned: Planned) -> None:
@@ -195,6 +243,7 @@ def validate(names: list[str], as_json: bool) -> int:
                 runs.setdefault(where, len(plan_runs(read(path), where, target=target).runs))
             except ScenarioError as error:
                 problems += [problem for problem in error.problems if problem not in problems]
+        problems += _problems_at_scales(path) if not problems else []
         found.append((path, runs, problems))
     if as_json:
         listed = [
@@ -212,6 +261,17 @@ def validate(names: list[str], as_json: bool) -> int:
             if not problems:
                 print(f"{path}: good; {runs['virtual']} virtual runs, {runs['live']} live ones")
     return BAD_FILE if any(problems for _, _, problems in found) else PASSED
+
+
+def _problems_at_scales(path: Path) -> list[Any]:
+    """Mistakes of a file that is good without a scale, at each of its scales."""
+    document, problems = read(path), []
+    for scale in document.raw.get("scale") or {}:
+        try:
+            plan_runs(document, "virtual", scale=scale)
+        except ScenarioError as error:
+            problems += [problem for problem in error.problems if problem not in problems]
+    return problems
 
 
 def listing(as_json: bool) -> int:

@@ -1,7 +1,11 @@
 """Results on disk: a folder a scenario, written as runs end: Ctrl-C or `kill -9` loses only the run in progress.
 
-A folder with results is never written to again. One of a command that failed or was stopped before any run ended is
-as it was, so that the same command can be given again; only `kill -9` leaves one without runs.
+A folder with results is written to again only to complete it. One of a command that failed or was stopped before any
+run ended is as it was, so that the same command can be given again; only `kill -9` leaves one without runs.
+
+A run of virtual time is the same whenever it is made, so a folder that is not complete may be gone on with: `reopen`
+takes it again, with the runs that ended, from the same file, seed and commit. Who writes to a folder holds a lock on
+it, which dies with the process.
 
 DIR/manifest.json        schema mrc-results/1: what was run, on what, how loaded; verdicts once all is done
 DIR/scenario.yaml        the file as it was
@@ -14,6 +18,7 @@ DIR/runs/NAME.observations.jsonl   live: observations of the controller, for `mr
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
 import os
 import platform
@@ -59,7 +64,9 @@ def file_name(run: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.=-]+", "_", run).strip("_.") or "run"
 
 
-def again(path: Path, where: str, seed: int | None, repeat: int | None, options: dict[str, Any]) -> str:
+def again(
+    path: Path, where: str, seed: int | None, repeat: int | None, options: dict[str, Any], scale: str | None = None
+) -> str:
     """The command line that makes the same runs; part of the manifest."""
     root = Path(__file__).resolve().parents[1]
     shown = path.resolve().relative_to(root) if path.resolve().is_relative_to(root) else path
@@ -67,7 +74,9 @@ def again(path: Path, where: str, seed: int | None, repeat: int | None, options:
     words += ["--virtual"] if where == "virtual" else []
     if options.get("target") not in (None, "embedded"):
         words += ["--target", str(options["target"])]
-    for key, value in (("--seed", seed), ("--repeat", repeat)):
+    if options.get("wires") is not None:
+        words += ["--wires", str(options["wires"])]
+    for key, value in (("--scale", scale), ("--seed", seed), ("--repeat", repeat)):
         words += [key, str(value)] if value is not None else []
     return " ".join(words)
 
@@ -116,7 +125,8 @@ def _taken(folder: Path) -> str:
     except (OSError, ValueError, KeyError, TypeError):
         ended, planned, complete = 0, 0, True
     state = "" if complete else f" ({ended} of {planned} runs ended: they still go on, or were killed)"
-    return f"{folder} holds results already{state}: give another --out, or remove it"
+    cure = "" if complete or manifest.get("where") != "virtual" else ", or go on with them (--resume)"
+    return f"{folder} holds results already{state}: give another --out, or remove it{cure}"
 
 
 def refuse_taken(folders: list[Path]) -> None:
@@ -139,25 +149,29 @@ class Results:
     manifest: dict[str, Any] = field(default_factory=dict)
     _made: list[Path] = field(default_factory=list)
     """Folders and files of ours, in the order in which they were made; nothing that was there before."""
+    _lock: int | None = None
+    """Descriptor of `runs`, locked while runs are written there."""
 
     @classmethod
     def create(
         cls, folder: Path, document: Document, title: str, where: str, seed: int, runs: list[str], command: str = "",
-        options: dict[str, Any] | None = None,
+        options: dict[str, Any] | None = None, scale: str | None = None,
     ) -> Results:  # fmt: skip
-        """Make the folder. `command`: what makes these results again; `options`: of the back end.
+        """Make the folder. `command`: what makes these results again; `options`: of the back end; `scale`: the file's.
 
         Raises ResultsError when it holds results already, or cannot be written.
         """
         manifest = {
             "schema": SCHEMA, "scenario": document.path.stem, "title": title, "where": where, "seed": seed,
-            "command": command, "target": (options or {}).get("target"), "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "scale": scale, "command": command, "target": (options or {}).get("target"),
+            "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "machine": machine(), "planned": runs, "runs": [],
             "complete": False, "verdicts": [],
         }  # fmt: skip
         made = cls(folder, manifest)
         try:
             made._claim(document)
+            made._take_lock()
         except BaseException as error:
             made.stop()
             if isinstance(error, OSError):
@@ -186,11 +200,55 @@ class Results:
         self._made.append(self.folder / "manifest.json")
         self.write()
 
+    @classmethod
+    def reopen(
+        cls, folder: Path, document: Document, where: str, seed: int, runs: list[str], scale: str | None
+    ) -> tuple[Results, list[Outcome]]:
+        """Results that were not completed, to go on with, and the runs that ended. Raises ResultsError.
+
+        Refused: results of another file, seed, scale, list of runs or commit, and those that somebody still writes.
+        """
+        results, outcomes = cls.open(folder)
+        manifest = results.manifest
+        if manifest["complete"]:
+            raise ResultsError(f"{folder} is complete: there is nothing to go on with; `mrc report` makes a page of it")
+        try:
+            same_file = (folder / "scenario.yaml").read_bytes() == document.path.read_bytes()
+        except OSError as error:
+            raise ResultsError(f"{folder}: {error.strerror}") from None
+        ours = {"where": where, "seed": seed, "scale": scale, "planned": runs}
+        other = [key for key, value in ours.items() if manifest.get(key) != value]
+        other += [] if same_file else ["scenario.yaml"]
+        other += [] if manifest["machine"]["commit"] == _commit() else ["commit"]
+        if where != "virtual":
+            raise ResultsError(f"{folder}: only runs in virtual time can be gone on with; give another --out")
+        if other:
+            text = f"{folder} was made with another {', '.join(other)}: give the same again, or another --out"
+            raise ResultsError(text)
+        results._take_lock()
+        return results, outcomes
+
+    def _take_lock(self) -> None:
+        """Hold the folder until the process ends, or stop() or finish(). Raises ResultsError, OSError."""
+        lock = os.open(self.folder / "runs", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise ResultsError(f"{self.folder}: another command still runs there: wait for it") from None
+        self._lock = lock
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
     def stop(self) -> int:
         """The command ends before its time: how many runs are kept. Without any, all that was made is removed again.
 
         A folder in which somebody else has put something stays.
         """
+        self._release()
         if not self.manifest["runs"]:
             for path in reversed(self._made):
                 with suppress(OSError):
@@ -227,6 +285,7 @@ class Results:
         self.manifest["complete"] = True
         self.manifest["passed"] = all(verdict.passed for verdict in verdicts)
         self.write()
+        self._release()
 
     def write(self) -> None:
         """The manifest, replaced at once."""

@@ -19,7 +19,7 @@ from experiments.outcome import Outcome
 from experiments.repeats import Spread, spreads
 from experiments.results import LoadMeter, Results, again
 from experiments.virtual.virtual_run import run_virtual
-from experiments.worker_pool import Begun
+from experiments.worker_pool import Begun, RunProgress
 
 
 class Tell(Protocol):
@@ -89,13 +89,16 @@ class Planned:
     repeat: int | None
     target: str = "embedded"
     """Switches of live runs."""
+    scale: str | None = None
+    """Of the file's."""
 
 
 def plan_runs(
-    document: Document, where: str, *, target: str = "embedded", seed: int | None = None, repeat: int | None = None
-) -> Planned:
+    document: Document, where: str, *, target: str = "embedded", seed: int | None = None, repeat: int | None = None,
+    scale: str | None = None,
+) -> Planned:  # fmt: skip
     """Expand a file and check its names. Raises ScenarioError with every problem found."""
-    runs = expand(document, where, target=target, seed=seed, repeat=repeat)
+    runs = expand(document, where, target=target, seed=seed, repeat=repeat, scale=scale)
     problems = []
     for run in runs:
         for problem in check(document, run.scenario):
@@ -103,21 +106,41 @@ def plan_runs(
                 problems.append(problem)
     if problems:
         raise ScenarioError(document.path, problems)
-    return Planned(document, where, runs, seed, repeat, target)
+    return Planned(document, where, runs, seed, repeat, target, scale)
+
+
+@dataclass(slots=True)
+class Resumed:
+    """Results to go on with, and the numbers of the runs that they have."""
+
+    results: Results
+    done: dict[int, Outcome]
+
+    @classmethod
+    def from_folder(cls, planned: Planned, folder: Path) -> Resumed:
+        """Take over results that were not completed. Raises ResultsError."""
+        names = [run.name for run in planned.runs]
+        results, outcomes = Results.reopen(
+            folder, planned.document, planned.where, planned.runs[0].seed, names, planned.scale
+        )
+        return cls(results, {names.index(outcome.name): outcome for outcome in outcomes})
 
 
 def carry_out(
     planned: Planned, tell: Tell, *, out: Path | None = None, options: dict[str, Any] | None = None,
-    begun: Begun | None = None,
+    begun: Begun | None = None, resumed: Resumed | None = None,
 ) -> RunReport:  # fmt: skip
     """Run, write down and judge a scenario. Raises ResultsError.
 
-    `options`: of the live back end; `begun`: its virtual runs, already in the hands of a Crew. An exception before any
-    run ended leaves `out` as it was.
+    `options`: of the live back end; `begun`: its virtual runs that are still to be made, already in the hands of a
+    Crew; `resumed`: instead of `out`. An exception before any run ended leaves `out` as it was.
     """
     results = None if out is None else _folder(planned, out, options or {})
+    done: dict[int, Outcome] = {}
+    if resumed is not None:
+        results, done = resumed.results, dict(resumed.done)
     try:
-        return _judged(planned, tell, results, options or {}, begun)
+        return _judged(planned, tell, results, options or {}, begun, done)
     except BaseException:  # Ctrl-C and SIGTERM too
         if results is not None:
             tell.stops(results.stop(), results.folder)
@@ -126,20 +149,26 @@ def carry_out(
 
 def _folder(planned: Planned, out: Path, options: dict[str, Any]) -> Results:
     document, first = planned.document, planned.runs[0]
-    command = again(document.path, planned.where, planned.seed, planned.repeat, options)
+    command = again(document.path, planned.where, planned.seed, planned.repeat, options, planned.scale)
     names = [run.name for run in planned.runs]
-    return Results.create(out, document, first.scenario.title, planned.where, first.seed, names, command, options)
+    return Results.create(
+        out, document, first.scenario.title, planned.where, first.seed, names, command, options, planned.scale
+    )
 
 
 def _judged(
-    planned: Planned, tell: Tell, results: Results | None, options: dict[str, Any], begun: Begun | None
+    planned: Planned, tell: Tell, results: Results | None, options: dict[str, Any], begun: Begun | None,
+    done: dict[int, Outcome],
 ) -> RunReport:  # fmt: skip
+    """`done`: runs that there are already, by number."""
     runs, where, first = planned.runs, planned.where, planned.runs[0].scenario
-    tell.begins(runs)
-    done: dict[int, Outcome] = {}
+    todo = [number for number in range(len(runs)) if number not in done]
+    left = [runs[number] for number in todo]
+    tell.begins(left)
     wall_s, overloaded = 0.0, False
-    outcomes = _one_by_one(runs, where, tell, options) if begun is None else _as_they_end(runs, begun, tell)
-    for number, outcome, load in outcomes:
+    outcomes = _one_by_one(left, where, tell, options) if begun is None else _as_they_end(left, begun, tell)
+    for place, outcome, load in outcomes:
+        number = todo[place]
         wall_s += load["wall_s"]
         outcome.metrics = Measured(outcome, runs[number].scenario).all()
         if load["overloaded"]:
@@ -150,7 +179,7 @@ def _judged(
             results.add(outcome, load)
     pairs = [(run, done[number]) for number, run in enumerate(runs)]
     measured = [(run.name, run.label, Measured(outcome, run.scenario)) for run, outcome in pairs]
-    verdicts = judge(first, measured, places_of(where, planned.target))
+    verdicts = judge(first, measured, places_of(where, planned.target), planned.scale)
     repeats = spreads(first, measured, verdicts)
     if results is not None:
         results.finish(verdicts, repeats)
@@ -181,10 +210,15 @@ def _live(options: dict[str, Any]) -> Callable[[Run, Callable[[float, float], No
 
 
 def _as_they_end(runs: list[Run], begun: Begun, tell: Tell) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:
-    for _ in runs:
-        number, ended = begun.get()
-        if isinstance(ended, Exception):
-            raise ended
-        outcome, load = ended
+    left = len(runs)
+    while left:
+        number, news = begun.get()
+        if isinstance(news, Exception):
+            raise news
+        if isinstance(news, RunProgress):
+            tell.progress(runs[number], news.share, news.now)
+            continue
+        outcome, load = news
+        left -= 1
         tell.ends(runs[number], outcome)
         yield number, outcome, load

@@ -17,7 +17,10 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import time
 import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -32,8 +35,20 @@ from experiments.results import LoadMeter
 from experiments.virtual.virtual_run import run_virtual
 from ipc.errors import UsageError
 
-Begun = SimpleQueue[tuple[int, tuple[Outcome, dict[str, Any]] | Exception]]
-"""Of runs in the hands of a Crew, as they end: number; outcome and load of the machine, or why there is none."""
+TELL_EVERY_S = 0.5
+"""Wall time between two messages of a run's progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """How far a run has come: share of its work, virtual seconds."""
+
+    share: float
+    now: float
+
+
+Begun = SimpleQueue[tuple[int, RunProgress | tuple[Outcome, dict[str, Any]] | Exception]]
+"""News of runs in the hands of a Crew: number; progress, then outcome and load of the machine, or why there is none."""
 
 
 class ChildError(Exception):
@@ -84,7 +99,9 @@ class WorkerPool:
             number, run, begun = job
             try:
                 pipe.send(run)
-                outcome, rest = pipe.recv()
+                while isinstance(news := pipe.recv(), RunProgress):
+                    begun.put((number, news))
+                outcome, rest = news
                 if isinstance(outcome, Exception):
                     outcome.__cause__ = ChildError(rest)
                     begun.put((number, outcome))
@@ -106,10 +123,23 @@ def _work(pipe: Connection) -> None:
         run = pipe.recv()
         try:
             meter = LoadMeter()
-            outcome = run_virtual(run)
+            outcome = run_virtual(run, _teller(pipe))
             pipe.send((outcome, meter.read("virtual")))
         except Exception as error:
             pipe.send((_portable(error), traceback.format_exc()))
+
+
+def _teller(pipe: Connection) -> Callable[[float, float], None]:
+    """What tells the parent of a run's progress, now and then."""
+    told = time.monotonic()
+
+    def tell(share: float, now: float) -> None:
+        nonlocal told
+        if time.monotonic() - told >= TELL_EVERY_S:
+            told = time.monotonic()
+            pipe.send(RunProgress(share, now))
+
+    return tell
 
 
 def _end_with_parent() -> None:

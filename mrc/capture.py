@@ -1,22 +1,26 @@
-"""Capture files and packets off an interface, without libpcap: nanosecond pcap, pcapng, an AF_PACKET reader.
+"""Capture files and packets off a port, without libpcap: nanosecond pcap, pcapng, readers of interfaces and wires.
 
 `PcapFile` holds packets of one interface (magic a1b23c4d: nanoseconds), `PcapngFile` those of several, which it names.
 Both write a packet at a time, so what was captured is there whatever ends the capture. By hand because
 RawPcapNgWriter of scapy 2.8 has microseconds only and leaves out interfaces without packets.
 
 A `PacketReader` sees what its interface *receives*, and only that: the embedded switch sends past the kernel's taps
-(PACKET_QDISC_BYPASS), so what a port sends has to be read where it arrives, at the other end of the cable.
+(PACKET_QDISC_BYPASS), so what a port sends has to be read where it arrives, at the other end of the cable. A
+`WireReader` sees the same at an end of a wire, of which the kernel knows nothing: the daemon tells it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import secrets
 import socket
 import struct
 import time
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
+
+from topologies.lab.wires import WireClient
 
 LINKTYPE_ETHERNET = 1
 PCAP_NANOSECONDS = 0xA1B23C4D
@@ -33,6 +37,9 @@ SOL_PACKET = 263
 RECEIVE_BUFFER_BYTES = 1 << 24
 _TIMESPEC = struct.Struct("@qq")
 _STATISTICS = struct.Struct("@II")
+_TAP_HEAD = struct.Struct("=QII")
+"""Before a frame of a wire: nanoseconds, length, nothing (switch/device/loop.py: tap_wire)."""
+ACCEPT_S = 5.0
 
 
 INBOUND, OUTBOUND = 1, 2
@@ -139,6 +146,61 @@ class PacketReader:
         """Frames lost so far because the socket's buffer was full."""
         _, lost = _STATISTICS.unpack(self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, _STATISTICS.size))
         self.lost += lost
+        return self.lost
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class WireReader:
+    """Frames that come to an end of a wire: what PacketReader is for an interface.
+
+    Raises FabricError when there is no such end.
+    """
+
+    def __init__(self, wires: WireClient, interface: str, limit_bytes: int = SNAP_BYTES) -> None:
+        self.interface = interface
+        self.lost = 0
+        """Frames there was no room for, as of the last `count_lost`."""
+        self._wires = wires
+        self._gone = False
+        name = f"mrc-tap-{secrets.token_hex(16)}"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+            listening.bind(f"\0{name}")
+            listening.listen(1)
+            listening.settimeout(ACCEPT_S)
+            self._tap: int | None = wires.tap(interface, name, limit_bytes)
+            self._socket, _ = listening.accept()
+        self._socket.setblocking(False)
+        self._room = _TAP_HEAD.size + limit_bytes
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def read(self, most: int = 64) -> Iterator[Captured]:
+        """What waits, up to `most` frames."""
+        for _ in range(most):
+            try:
+                message = self._socket.recv(self._room)
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                message = b""
+            if len(message) < _TAP_HEAD.size:
+                self._gone = True
+                return
+            at_ns, length, _ = _TAP_HEAD.unpack_from(message)
+            yield Captured(at_ns, message[_TAP_HEAD.size :], length)
+
+    def gone(self) -> bool:
+        """The wire has gone."""
+        return self._gone
+
+    def count_lost(self) -> int:
+        """Frames lost so far because the socket was full. Ends the capture."""
+        if self._tap is not None and not self._gone:
+            self.lost = self._wires.untap(self._tap)
+        self._tap = None
         return self.lost
 
     def close(self) -> None:

@@ -23,6 +23,7 @@ from mrc.demo_report import DemoReport
 from mrc.transfer_monitor import FollowedTransfer
 from topologies.lab.fabric import Fabric
 from topologies.lab.open_fabric import open_fabric
+from topologies.lab.targets import check_wires
 from topologies.plan import Link, Plan
 
 DEFAULT_BYTES = {"fast": 64 << 20, "scapy": 6 << 20}
@@ -52,6 +53,7 @@ class Options:
     rate_bps: float | None = None
     target: str = "embedded"
     nic: str = "fast"
+    wires: str | None = None
     source: str = "h0"
 
 
@@ -60,8 +62,9 @@ class DemoError(UsageError):
 
 
 def check(options: Options) -> None:
-    """Refuse what cannot work before anything is made. Raises DemoError."""
+    """Refuse what cannot work before anything is made. Raises DemoError, and FabricError for wires."""
     plan = options.plan
+    check_wires(options.target, options.wires)
     if plan.racks < 2:
         raise DemoError("the demo sends to a host in another rack: give --racks 2 or more")
     if plan.planes < 2:
@@ -86,7 +89,9 @@ def check(options: Options) -> None:
 def run(options: Options, console: Console) -> DemoReport:
     """Bring the fabric up, give the show, take it down. Raises DemoError and the errors of the fabric and agents."""
     check(options)
-    with open_fabric(options.plan, target=options.target, nic=options.nic, console=console) as fabric:
+    with open_fabric(
+        options.plan, target=options.target, wires=options.wires, nic=options.nic, console=console
+    ) as fabric:
         show = _Show(options, fabric, console)
         try:
             report = show.run()

@@ -2,7 +2,8 @@
 
 PORT is an interface name (p1-t0-0-eth3, h0-eth2), NODE a switch or a host; both of the plan in the run folder. What the
 port receives is read there, what it sends at the other end of its cable (capture.py says why), so frames that a cut
-cable loses on the way out are not seen. Reads only: packet sockets on interfaces that exist, nothing else is touched.
+cable loses on the way out are not seen. Reads only: packet sockets on interfaces that exist, and what the daemon tells
+of its wires; nothing else is touched.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from typing import Any, BinaryIO
 from ipc.agent_client import AgentClient, AgentError
 from ipc.errors import UsageError
 from ipc.rundir import FabricError, RunFiles
-from mrc.capture import INBOUND, OUTBOUND, SNAP_BYTES, Captured, PacketReader, PcapFile, PcapngFile
+from mrc.capture import INBOUND, OUTBOUND, SNAP_BYTES, Captured, PacketReader, PcapFile, PcapngFile, WireReader
 from topologies.lab.netdev import in_namespace
+from topologies.lab.wires import WireClient, states_of
 from topologies.plan import Plan, Port
 
 POLL_S = 0.2
@@ -56,7 +58,7 @@ class CaptureResult:
 class _Tap:
     """A reader and what its frames are: those of port number `index`, in one direction."""
 
-    reader: PacketReader
+    reader: PacketReader | WireReader
     index: int
     direction: int
 
@@ -126,9 +128,11 @@ def _namespace(plan: Plan, run_dir: Path, node: str) -> int | None:
         raise UsageError(f"cannot find the namespace of {node}, its agent does not answer: {error}") from error
 
 
-def _open(port: Port, pid: int | None, snap: int) -> PacketReader:
-    """A reader on a port. Raises UsageError naming the cure."""
+def _open(port: Port, pid: int | None, snap: int, wires: WireClient | None) -> PacketReader | WireReader:
+    """A reader on a port; `wires`: those of its daemon, when it is on one. Raises UsageError naming the cure."""
     try:
+        if wires is not None:
+            return WireReader(wires, port.interface, snap)
         if pid is None:
             return PacketReader(port.interface, snap)
         return in_namespace(pid, lambda: PacketReader(port.interface, snap))
@@ -176,10 +180,13 @@ def capture(
     result = CaptureResult([port.interface for port in ports], "standard output" if path == "-" else path)
     with ExitStack() as stack:
         pids = {node: _namespace(plan, run_dir, node) for node in _nodes(plan, ports)}
+        wires = WireClient(RunFiles(run_dir).switchd_socket)
+        stack.callback(wires.close)
+        wired = states_of(RunFiles(run_dir).switchd_socket)
         taps = []
         for index, port in enumerate(ports):
             for end, direction in ((port, INBOUND), (far_end(plan, port), OUTBOUND)):
-                reader = _open(end, pids[end.node], snap)
+                reader = _open(end, pids[end.node], snap, wires if end.interface in wired else None)
                 stack.callback(reader.close)
                 taps.append(_Tap(reader, index, direction))
         try:

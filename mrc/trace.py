@@ -29,6 +29,7 @@ from switch.device.trace import PacketTrace
 from topologies.lab.p4_program import P4SRC
 from topologies.lab.traffic_control import Cable, TrafficControl, UnreachableTraffic
 from topologies.lab.traffic_control_gnmi import GnmiTraffic
+from topologies.lab.wires import states_of
 from topologies.plan import CPU_PORT, Host, Link, Plan, PlanError, Port, make_ev
 
 PAYLOAD_BYTES = 256
@@ -104,9 +105,12 @@ class LiveFabric:
             raise UsageError(f"{run_dir}: {error}") from error
         gnmi = next((where.get("gnmi") for where in self.switches.values()), None)
         self.traffic: TrafficControl = GnmiTraffic(self.plan, gnmi) if gnmi else UnreachableTraffic(self.plan)
+        self._control = files.switchd_socket
 
     def is_up(self, port: Port) -> bool:
-        """Carrier of a switch's port, from the kernel: switches live in this namespace."""
+        """Carrier of a switch's port: of a wire by the daemon, else by the kernel; switches are in this namespace."""
+        if (wire := states_of(self._control).get(port.interface)) is not None:
+            return bool(wire["up"])
         try:
             return Path(_CARRIER.format(port.interface)).read_text().strip() == "1"
         except OSError:  # administratively down, or gone

@@ -41,8 +41,9 @@ from simulator.events import EventQueue, Handler, event_queue
 from simulator.fault_target import VirtualFaultTarget
 from simulator.frames import Frame, PacketHook
 from simulator.host import VirtualHost
+from simulator.pfc import PfcNicPort, PfcPort, pair
 from simulator.ports import EgressPort, NicPort
-from simulator.profiles import NEVER, HostProfile, LinkProfile, ProfileError, QueueProfile
+from simulator.profiles import NEVER, HostProfile, LinkProfile, PfcProfile, ProfileError, QueueProfile
 from simulator.switches import Chooser, VirtualSwitch, VirtualT0, VirtualT1, find_mode
 from simulator.trace import Tracer
 from topologies.plan import Plan, ev_plane
@@ -151,6 +152,8 @@ class VirtualFabric:
         for link in plan.links:
             self._add_port(link.lower.interface, link.lower.node, link.upper.node, link.plane)
             self._add_port(link.upper.interface, link.upper.node, link.lower.node, link.plane)
+        if self.queues.pfc is not None:
+            self._pair_pauses(self.queues.pfc)
         for link in plan.links:  # in order of downlinks and T1 numbers, racks
             down = self._towards[link.upper.node, link.lower.node]
             up = self._towards[link.lower.node, link.upper.node]
@@ -176,9 +179,11 @@ class VirtualFabric:
         if node in self.hosts:
             host = self.hosts[node]
             ring = self.host_profile.ring_packets
-            port: EgressPort = NicPort(*common, ring_packets=ring, on_room=host.on_room, observer=self.tracer)
+            nic_port = NicPort if self.queues.pfc is None else PfcNicPort
+            port: EgressPort = nic_port(*common, ring_packets=ring, on_room=host.on_room, observer=self.tracer)
         else:
-            port = EgressPort(*common, last_hop=nic, observer=self.tracer)
+            switch_port = EgressPort if self.queues.pfc is None else PfcPort
+            port = switch_port(*common, last_hop=nic, observer=self.tracer)
             port.set_queues(self.queues, self.srv6, config)
         if neighbour in self.switches:
             port.arrive = self.switches[neighbour].receive
@@ -191,6 +196,13 @@ class VirtualFabric:
             port.set_line(line)
         self.ports[interface] = port
         self._towards[node, neighbour] = port
+
+    def _pair_pauses(self, pfc: PfcProfile) -> None:
+        """Let the two directions of each link hear each other's pause frames."""
+        for link in self.plan.links:
+            a, b = link.lower.node, link.upper.node
+            ends = {"switch_at_a": a in self.switches, "switch_at_b": b in self.switches}
+            pair(self._towards[a, b], self._towards[b, a], pfc, **ends)
 
     # ---- the application's side ---------------------------------------------------------------------------
 

@@ -63,6 +63,28 @@ class LinkProfile:
 
 
 @dataclass(frozen=True, slots=True)
+class PfcProfile:
+    """Priority flow control of the data class (pfc.py), by link: bytes that came in by it and wait in the switch."""
+
+    xoff_bytes: int
+    """More than this: the sender is asked to pause ..."""
+    xon_bytes: int
+    """... until no more than this waits."""
+    headroom_bytes: int
+    """What may still arrive above `xoff_bytes`; a packet beyond it is dropped (`headroom_full`)."""
+    storm_after_s: float
+    """A pause that lasts so long is counted as a storm."""
+
+    def __post_init__(self) -> None:
+        _positive("xoff_bytes", self.xoff_bytes)
+        _positive("xon_bytes", self.xon_bytes, zero=True)
+        _positive("headroom_bytes", self.headroom_bytes, zero=True)
+        _positive("storm_after_s", self.storm_after_s)
+        if self.xon_bytes > self.xoff_bytes:
+            raise ProfileError(f"xon_bytes = {self.xon_bytes}: must not be above xoff_bytes = {self.xoff_bytes}")
+
+
+@dataclass(frozen=True, slots=True)
 class QueueProfile:
     """The egress discipline of switch ports (§4.2 to §4.4): two strict-priority classes, marks, trims, limits.
 
@@ -88,12 +110,16 @@ class QueueProfile:
     """The same on T0 downlinks; None: as `trim_bytes`."""
     trim_len: int | None = None
     """Bytes kept of a trimmed frame; None: up to RETH (138 with SRv6, 98 without)."""
+    pfc: PfcProfile | None = None
+    """Lossless by pauses instead of `data_bytes`; for a whole fabric, and without trimming."""
 
     def __post_init__(self) -> None:
         for name in ("data_bytes", "control_bytes"):
             _positive(name, getattr(self, name))
         if self.ecn_max_bytes is not None and (self.ecn_min_bytes is None or self.ecn_max_bytes < self.ecn_min_bytes):
             raise ProfileError(f"ecn_max_bytes = {self.ecn_max_bytes}: needs an ecn_min_bytes not above it")
+        if self.pfc is not None and self.trim_bytes is not None:
+            raise ProfileError("pfc and trim_bytes: a queue that pauses its senders never trims; leave one away")
         if self.trim_len is not None and self.trim_len < 122:
             raise ProfileError(f"trim_len = {self.trim_len}: must keep BTH, METH and TSETH, 122 bytes with SRv6 (§4.3)")
 

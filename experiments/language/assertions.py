@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from experiments.language.model import Expect, Scenario
+from experiments.language.model import OWN_SCALE, Expect, Scenario
 from experiments.metric_values import Measured
 from experiments.metrics import find
 from ipc import units
@@ -59,10 +59,12 @@ Measurements = Sequence[tuple[str, dict[str, Any], Measured]]
 """(name, label, measured) of every run."""
 
 
-def judge(scenario: Scenario, runs: Measurements, places: tuple[str, ...]) -> list[ExpectationVerdict]:
+def judge(
+    scenario: Scenario, runs: Measurements, places: tuple[str, ...], scale: str | None = None
+) -> list[ExpectationVerdict]:
     """Every rule on every run it is for; before them, what any run must hold: nothing damaged, nothing unfinished.
 
-    `places`: names of where they ran (expand.places_of).
+    `places`: names of where they ran (expand.places_of); `scale`: the file's at which they did.
     """
     out: list[ExpectationVerdict] = []
     for name, _, measured in runs:
@@ -70,6 +72,8 @@ def judge(scenario: Scenario, runs: Measurements, places: tuple[str, ...]) -> li
     for rule in scenario.expect:
         wanted = rule.only if isinstance(rule.only, list) else [rule.only]
         if rule.only is not None and not set(wanted) & set(places):
+            continue
+        if rule.scale is not None and rule.scale != (scale or OWN_SCALE):
             continue
         chosen = [one for one in runs if matches(one[1], rule.where)]
         if not chosen:

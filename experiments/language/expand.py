@@ -11,6 +11,9 @@ A sweep names values and uses them by `$name` anywhere in the file, or by the pa
 
 `live: {sweep: {size: [1M]}}` has other values there, and a variant may have a `live` of its own. `bmv2` has what is
 different on BMv2, on top of `live`. Rules say `first` and `last` for the ends of a sweep, whatever they are.
+
+`scale: {paper: {...}}` is what is different when the file is run at that scale, on top of `virtual`; a variant may have
+a `scale` of its own. Places and scales choose among the variants, too (`live: {variants: [mrc, roce-1]}`).
 """
 
 from __future__ import annotations
@@ -31,8 +34,10 @@ PLACES = ("virtual", "live", "bmv2")
 """Keys of the settings that differ there, at the top of a file and in a variant."""
 RUNS_MAX = 2000
 """Runs of one scenario; more is a mistake in a sweep."""
-ONLY_AT_TOP = ("variants", "sweep", *PLACES, "repeat", "seed", "name", "schema", "expect", "figures", "paper")
+ONLY_AT_TOP = ("variants", "sweep", *PLACES, "scale", "repeat", "seed", "name", "schema", "expect", "figures", "paper")
 """Keys that an override cannot change; but those of PLACES may give other values to a sweep."""
+CHOOSES = ("sweep", "variants")
+"""Keys of PLACES and of a scale that say which of the file's runs are made there."""
 ENDS = {"first": 0, "last": -1}
 """Words that stand for a value of a sweep in rules."""
 _REFERENCE = re.compile(r"\$([A-Za-z_]\w*)")
@@ -65,45 +70,84 @@ def places_of(where: str, target: str) -> tuple[str, ...]:
 
 
 def expand(
-    document: Document, where: str, *, target: str = "embedded", seed: int | None = None, repeat: int | None = None
-) -> list[Run]:
+    document: Document, where: str, *, target: str = "embedded", seed: int | None = None, repeat: int | None = None,
+    scale: str | None = None,
+) -> list[Run]:  # fmt: skip
     """All runs of a file, in its order: repeats outermost, then variants, then sweep values.
 
-    `where`: "virtual" or "live", there with the switches of `target`; `seed`, `repeat`: instead of the file's. Raises
-    ScenarioError.
+    `where`: "virtual" or "live", there with the switches of `target`; `seed`, `repeat`: instead of the file's; `scale`:
+    a name of its `scale`. Raises ScenarioError.
     """
     base = typed(document, _without_sweep(document))  # the file by itself must make sense
+    if scale is not None and scale not in base.scale:
+        known = f"has: {', '.join(base.scale)}" if base.scale else "it has none"
+        raise _error(document, ("scale",) if base.scale else (), f"no scale {scale!r} ({known})")
     places = places_of(where, target)
-    values = _sweep_values(document, base, places)
+    values = _sweep_values(document, base, places, scale)
     runs: list[Run] = []
     for number in range(repeat or base.repeat):
-        for variant in base.variants or {"": {}}:
+        for variant in _variants(document, base, places, scale):
             for chosen in product(*values.values()):
                 label = ({"variant": variant} if variant else {}) | dict(zip(values, chosen, strict=True))
-                scenario = _applied(document, places, label, values)
+                scenario = _applied(document, places, label, values, scale)
+                if where == "live" and _clocks(scenario) != {1.0}:
+                    text = "clock: the times of a live fabric are those of its links; give it under `virtual`"
+                    raise _error(document, ("transport", "clock"), text)
                 if repeat is not None:
                     scenario = scenario.model_copy(update={"repeat": repeat})
                 runs.append(Run(scenario, label, number, (base.seed if seed is None else seed) + number))
     return runs
 
 
+def _clocks(scenario: Scenario) -> set[float]:
+    return {one.clock for one in (scenario.transport, *(work.transport for work in scenario.workload)) if one}
+
+
+def _variants(document: Document, base: Scenario, places: tuple[str, ...], scale: str | None) -> list[str]:
+    """Names of the variants that are run; one empty name when the file has none."""
+    parts: list[tuple[Loc, Any]] = [((place,), (document.raw.get(place) or {}).get("variants")) for place in places]
+    if scale is not None:
+        parts.append((("scale", scale), base.scale[scale].variants))
+    chosen = list(base.variants)
+    for at, names in parts:
+        if names is None:
+            continue
+        if not isinstance(names, list):
+            raise _error(document, (*at, "variants"), f"a list of variants that are run there; got {names!r}")
+        for name in names:
+            if name not in base.variants:
+                raise _error(document, (*at, "variants"), f"no variant {name!r} ({suggestion(name, base.variants)})")
+        chosen = [name for name in chosen if name in names]
+    return chosen or [""]
+
+
 def _applied(
-    document: Document, places: tuple[str, ...], label: dict[str, Any], sweeps: dict[str, list[Any]]
-) -> Scenario:
-    """The file with live or virtual parts, a variant and sweep values put in."""
+    document: Document, places: tuple[str, ...], label: dict[str, Any], sweeps: dict[str, list[Any]],
+    scale: str | None,
+) -> Scenario:  # fmt: skip
+    """The file with live or virtual parts, a scale, a variant and sweep values put in."""
     raw = deepcopy(document.raw)
     prefix: Loc = ()
     for place in places:
         if document.raw.get(place):
             prefix = (place,)
-            _merge(document, raw, {k: v for k, v in document.raw[place].items() if k != "sweep"}, prefix)
+            _merge(document, raw, {k: v for k, v in document.raw[place].items() if k not in CHOOSES}, prefix)
+    if scale is not None:
+        prefix = ("scale", scale)
+        changes = dict(document.raw["scale"][scale] or {})
+        if isinstance(raw.get("paper"), dict):
+            _deep(raw["paper"], changes.pop("paper", None) or {})
+        _merge(document, raw, {k: v for k, v in changes.items() if k not in CHOOSES}, prefix)
+        typed(document, _resolved(document, raw, label, ()), prefix)  # its mistakes are not the variant's
     if "variant" in label:
         prefix = ("variants", label["variant"])
         changes = document.raw["variants"][label["variant"]] or {}
-        _merge(document, raw, {k: v for k, v in changes.items() if k not in PLACES}, prefix)
+        _merge(document, raw, {k: v for k, v in changes.items() if k not in (*PLACES, "scale")}, prefix)
         for place in places:
             if changes.get(place):
                 _merge(document, raw, changes[place], (*prefix, place))
+        if scale is not None and (at_scale := (changes.get("scale") or {}).get(scale)):
+            _merge(document, raw, at_scale, (*prefix, "scale", scale))
     for name, value in label.items():
         if name != "variant" and "." in name:
             prefix = ("sweep", name)
@@ -137,17 +181,23 @@ def _without_sweep(document: Document) -> dict[str, Any]:
     return resolved
 
 
-def _sweep_values(document: Document, scenario: Scenario, places: tuple[str, ...]) -> dict[str, list[Any]]:
+def _sweep_values(
+    document: Document, scenario: Scenario, places: tuple[str, ...], scale: str | None
+) -> dict[str, list[Any]]:
     values = {name: _values_of(document, ("sweep", name), given) for name, given in scenario.sweep.items()}
-    for place in places:
-        others = (document.raw.get(place) or {}).get("sweep") or {}
+    changed: list[Loc] = [(place,) for place in places] + ([("scale", scale)] if scale is not None else [])
+    for at in changed:
+        part: Any = document.raw
+        for key in at:
+            part = part.get(key) or {}
+        others = part.get("sweep") or {}
         if not isinstance(others, dict):
-            raise _error(document, (place, "sweep"), f"a mapping of sweeps; got {others!r}")
+            raise _error(document, (*at, "sweep"), f"a mapping of sweeps; got {others!r}")
         for name, given in others.items():
             if name not in values:
                 text = f"no sweep {name!r} in the file ({suggestion(name, values)})"
-                raise _error(document, (place, "sweep", name), text)
-            values[name] = _values_of(document, (place, "sweep", name), given)
+                raise _error(document, (*at, "sweep", name), text)
+            values[name] = _values_of(document, (*at, "sweep", name), given)
     total = scenario.repeat * max(len(scenario.variants), 1)
     for some in values.values():
         total *= len(some)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, create_model, model_validator
+from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, create_model, model_validator
 
 from faults import KINDS
 from faults.terms import Part, Rate, Seconds, Share, Size
 from ipc import units
 
+OWN_SCALE = "own"
+"""Name, in rules, of a file as it is without one of its scales."""
 MODES = ("srv6", "stev", "ecmp", "switch-spray", "flow-ecmp")
 
 
@@ -83,6 +85,23 @@ class LinksPart(Part):
     """Virtual runs only."""
 
 
+class PfcPart(Part):
+    """Priority flow control (simulator/pfc.py). Depths are shares of the plane's BDP, of what came in by one link."""
+
+    xoff: Annotated[float, Field(gt=0)] = 1.0
+    xon: Annotated[float, Field(ge=0)] = 0.75
+    headroom: Annotated[float, Field(ge=0)] = 0.5
+    """A link's round trip holds a quarter of the BDP, to which come packets that had begun."""
+    storm_after: Annotated[float, Field(gt=0)] = 20.0
+    """Round trips that a pause lasts to be counted as a storm."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> PfcPart:
+        if self.xon > self.xoff:
+            raise ValueError(f"xon = {self.xon:g} must not be above xoff = {self.xoff:g}")
+        return self
+
+
 class QueuesPart(Part):
     """The egress discipline of switches (§4.2 to §4.4). Depths are shares of the plane's BDP."""
 
@@ -95,6 +114,14 @@ class QueuesPart(Part):
     trim_last_hop: float = 1.5
     limit: float | None = None
     """Hard limit; None: 3, and 5 without trimming."""
+    pfc: PfcPart | None = None
+    """Lossless by pauses, virtual runs only; needs `trim: false`. `{}` is PFC with its defaults."""
+
+    @model_validator(mode="after")
+    def _one_discipline(self) -> QueuesPart:
+        if self.pfc is not None and self.trim:
+            raise ValueError("pfc and trim: a queue that pauses its senders never trims; give trim: false with pfc")
+        return self
 
 
 class ControlPlane(Part):
@@ -118,6 +145,8 @@ class Transport(Part):
     pmtu: Literal[256, 512, 1024, 2048, 4096] = 1024
     config: dict[str, Any] = {}
     """Keys of hosts.engine.config.Config (mrc) or of rocev2's RcConfig."""
+    clock: Annotated[float, Field(ge=1e-3, le=1e3)] = 1.0
+    """Factor on every time that `config` does not set, for round trips other than 10 ms (§11.4). Virtual runs only."""
 
 
 class Work(Part):
@@ -270,6 +299,8 @@ class Reference(Part):
     """The scaling of this scenario."""
     cannot: str = ""
     """The part that this testbed cannot show."""
+    size_divisor: Annotated[float, Field(gt=0)] = 1.0
+    """A size of the paper over the one here that stands for it (Figs 16 and 17)."""
     series: dict[str, list[tuple[float, float]]] = {}
 
 
@@ -316,6 +347,8 @@ class Expect(Part):
     paper: float | None = None
     """The paper's value of the same quantity, for the report; no bound."""
     why: str = ""
+    scale: str | None = None
+    """Only at this scale of the file; `own` is the file as it is without one. None: at every scale."""
 
     @model_validator(mode="after")
     def _bounded(self) -> Expect:
@@ -335,6 +368,15 @@ class Span(Part):
         if self.stop <= self.start:
             raise ValueError("`to` must be after `from`")
         return self
+
+
+class ScalePart(BaseModel, extra="allow"):
+    """A scale of a file: keys of Scenario that are different there, beside those that only a scale has."""
+
+    sweep: dict[str, Any] = {}
+    """Other values of the file's sweeps."""
+    variants: list[str] | None = None
+    """The variants that are run; None: all."""
 
 
 class Scenario(Part):
@@ -370,6 +412,8 @@ class Scenario(Part):
     """Parts that are different on the live fabric when its switches are BMv2, on top of `live`."""
     virtual: dict[str, Any] = {}
     """Parts that are different in virtual time."""
+    scale: dict[str, ScalePart] = {}
+    """Name -> parts of this file that are different when it is run at that scale (`--scale NAME`); virtual only."""
     baseline: Span | None = None
     """`baseline` of the rules: the mean over this part; None: before the first fault, without the start."""
     expect: list[Expect] = []

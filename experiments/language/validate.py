@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from experiments.language.model import (
+    OWN_SCALE,
     Collective,
     Expect,
     Incast,
@@ -179,8 +180,11 @@ def _expectations(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
                 f"no interface {port!r} of a switch ({suggestion(port, ['last-hop', *known[:3]])})",
             )
     labels = {"variant": list(scenario.variants)} | {name: None for name in scenario.sweep}
+    scales = [OWN_SCALE, *scenario.scale]
     for at, rule in enumerate(scenario.expect):
         yield from _rule(("expect", at), rule, works, ports, labels)
+        if rule.scale is not None and rule.scale not in scales:
+            yield ("expect", at, "scale"), f"no scale {rule.scale!r} ({suggestion(rule.scale, scales)})"
     for at, figure in enumerate(scenario.figures):
         if find(figure.metric, works, ports) is None:
             yield (

@@ -50,9 +50,11 @@ ROUTE_WRITES = ("prune", "restore")
 Progress = Callable[[float, float], None]
 
 
-def run_live(run: Run, progress: Progress, *, target: str = "embedded", nic: str = "fast") -> Outcome:
+def run_live(
+    run: Run, progress: Progress, *, target: str = "embedded", wires: str | None = None, nic: str = "fast"
+) -> Outcome:
     """Carry out a run. Raises FabricError, JsonlError or PlanError when the machine or the fabric refuses it."""
-    live = LiveRun(run, target, nic)
+    live = LiveRun(run, target, wires, nic)
     with live.fabric:
         return live.carry_out(progress)
 
@@ -101,18 +103,21 @@ def unlike(scenario: Scenario, target: str = "embedded") -> list[str]:
         out.append("links.jitter is for virtual runs: live, delays are constant")
     if scenario.queues.limit is not None:
         out.append("queues.limit is for virtual runs: live, the hard limit is the plan's (docs/traffic.md)")
+    if scenario.queues.pfc is not None:
+        out.append("queues.pfc is for virtual runs: live, a queue that is full drops (LIMITATIONS.md)")
     return out
 
 
 class LiveRun:
     """One run; use `fabric` as a context manager around `carry_out`."""
 
-    def __init__(self, run: Run, target: str, nic: str) -> None:
+    def __init__(self, run: Run, target: str, wires: str | None, nic: str) -> None:
         self.run, self.scenario = run, run.scenario
         self.plan = plan_of(run.scenario)
         control = run.scenario.control_plane
         self.fabric = Fabric(
-            self.plan, target=target, nic=nic, compile_program=compile_program, discipline=discipline_of(run.scenario),
+            self.plan, target=target, wires=wires, nic=nic, compile_program=compile_program,
+            discipline=discipline_of(run.scenario),
             denylist=control.denylist, react_after_s=math.inf if control.react_after is None else control.react_after,
         )  # fmt: skip
         self._fault_target = LiveFaultTarget(self.fabric, delays=TARGETS[target].can_delay, note=self._note)

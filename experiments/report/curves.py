@@ -35,7 +35,7 @@ def curve(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawn:
         mine = [line for line in lines if not panel_key or str(line.label.get(panel_key)) == panel]
         for line in mine:
             number = names.index(line.name(panel_key))
-            scale, label = (top, "share of the best without loss") if top else (line.scale, line.axis)
+            scale, label = (top, "share of MRC's best without loss") if top else (line.scale, line.axis)
             beside += _draw_line(
                 one, line, theirs[id(line)], scale, number, names[number], looks[names[number]], bool(top)
             )

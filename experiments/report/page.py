@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.language.assertions import ALWAYS, NO_RUN, judge
-from experiments.language.expand import expand
+from experiments.language.expand import Run, expand, places_of
 from experiments.language.model import Scenario
 from experiments.language.yaml_loader import ScenarioError, read
 from experiments.metric_values import Measured
@@ -69,7 +69,8 @@ def one(folder: Path) -> Page:
         (folder / "report.html").write_text(render("page.html", **_values(page), runs=[]))
         return page
     scenario = runs[0][2].scenario
-    verdicts = judge(scenario, runs, where)
+    places = places_of(where, manifest.get("target") or "embedded")
+    verdicts = judge(scenario, runs, places, manifest.get("scale"))
     if not manifest["complete"]:  # a rule for runs that are still to come has not failed
         verdicts = [verdict for verdict in verdicts if verdict.run != NO_RUN]
     page = Page(folder, scenario.title, manifest, verdicts, len(runs), spreads(scenario, runs, verdicts))
@@ -78,13 +79,17 @@ def one(folder: Path) -> Page:
     return page
 
 
+def _runs_of(folder: Path, manifest: dict[str, Any]) -> list[Run]:
+    return expand(read(folder / "scenario.yaml"), manifest["where"], scale=manifest.get("scale"))
+
+
 def measured_runs(folder: Path) -> tuple[Results, list[tuple[str, dict[str, Any], Measured]]]:
     """Results and their runs in the order they were planned. Raises ResultsError."""
     results, outcomes = Results.open(folder)
     order = {name: number for number, name in enumerate(results.manifest["planned"])}
     outcomes.sort(key=lambda outcome: order.get(outcome.name, len(order)))  # side by side, runs end in any order
     try:
-        planned = {run.name: run for run in expand(read(folder / "scenario.yaml"), results.manifest["where"])}
+        planned = {run.name: run for run in _runs_of(folder, results.manifest)}
     except ScenarioError as error:
         raise ResultsError(f"{folder}/scenario.yaml is not a scenario of this version: {error.problems[0]}") from None
     runs = []

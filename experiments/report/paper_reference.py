@@ -20,8 +20,6 @@ from ipc import units
 Points = list[tuple[float, float]]
 SAME = 0.02
 """Shares nearer than this are the same."""
-SIZE_DIVISOR = 4096
-"""A size of the paper's Figs 16 and 17 over one here ("sizes / 4000" in the scenarios)."""
 FULL = ("mrc", "0%")
 """The curve whose highest point is 1 in Figs 16 and 17."""
 
@@ -58,13 +56,13 @@ def _table(text: str) -> dict[tuple[str, str], Points]:
         head, _, points = line.partition("|")
         variant, loss = head.split()
         pairs = (point.split(":") for point in points.split())
-        out[variant, loss] = [(float(size) * 2**20 / SIZE_DIVISOR, float(rate)) for size, rate in pairs]
+        out[variant, loss] = [(float(size) * 2**20, float(rate)) for size, rate in pairs]
     top = max(rate for _, rate in out[FULL])
     return {key: [(size, rate / top) for size, rate in points] for key, points in out.items()}
 
 
 CURVES = {"E15": _table(_E15), "E16": _table(_E16)}
-"""Experiment -> (variant, loss) -> (size here in bytes, share of MRC's best rate without loss)."""
+"""Experiment -> (variant, loss) -> (size there in bytes, share of MRC's best rate without loss)."""
 
 
 def curve_of(scenario: Scenario, label: dict[str, Any]) -> Points:
@@ -75,7 +73,8 @@ def curve_of(scenario: Scenario, label: dict[str, Any]) -> Points:
     if known is None:
         series = list(scenario.paper.series.values())
         return series[0] if len(series) == 1 else []
-    return known.get((str(label.get("variant")), _percent(label.get("loss"))), [])
+    points = known.get((str(label.get("variant")), _percent(label.get("loss"))), [])
+    return [(size / scenario.paper.size_divisor, share) for size, share in points]
 
 
 def _percent(value: Any) -> str:

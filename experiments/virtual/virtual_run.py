@@ -19,6 +19,7 @@ from experiments.language.model import QueuesPart, Transport
 from experiments.language.validate import plan_of
 from experiments.outcome import FlowOutcome, Outcome, Series
 from experiments.virtual.control_plane import VirtualControl
+from experiments.virtual.engine_clock import config_times
 from experiments.virtual.virtual_work import VirtualCollective, VirtualFlow, held_packets
 from hosts.engine.config import Config
 from hosts.engine.events import EvChanged, EvReplaced, PacketLost, PlaneChanged, QpError
@@ -26,12 +27,15 @@ from hosts.engine.wire.packets import FIRST_QPN
 from simulator import scaled
 from simulator.fabric import VirtualFabric
 from simulator.fault_target import VirtualFaultTarget
-from simulator.profiles import Line, LinkProfile, QueueProfile
+from simulator.pfc import pause_of
+from simulator.profiles import Line, LinkProfile, PfcProfile, QueueProfile
 
-SETTLE_S = 0.05
-"""Virtual time before the workload starts: ports come up, probes of the base RTT go out."""
+SETTLE_S, SETTLE_RTTS = 0.05, 5
+"""Virtual time before the workload starts, the shorter of both: ports come up, probes of the base RTT go out."""
 EV_FLOWS_MAX = 8
 """Packets by EV are recorded in runs of at most this many flows."""
+QUEUE_DROPS = ("queue_full", "not_trimmable", "headroom_full")
+"""Reasons of drops that `dropped.queue` counts."""
 TICK_SHARE = 0.5
 """Faults at a share of the work are looked for this often, as a part of the sampling interval."""
 
@@ -47,7 +51,7 @@ def run_virtual(run: Run, progress: Progress | None = None) -> Outcome:
 def engine_settings(transport: Transport) -> dict[str, Any]:
     """Config keys of a transport beside those of the scaling recipe."""
     keys = dict(transport.config) if transport.kind == "mrc" else {}
-    return {"pmtu_bytes": transport.pmtu, "no_receive": "deliver", **keys}
+    return {"pmtu_bytes": transport.pmtu, "no_receive": "deliver", **config_times(transport.clock), **keys}
 
 
 class VirtualRun:
@@ -67,7 +71,7 @@ class VirtualRun:
         self.control.attach(self.fabric)
         self._slower_tiers()
         self.faults = StepRunner(VirtualFaultTarget(self.fabric, self.control))
-        self.begins = SETTLE_S
+        self.begins = min(SETTLE_S, SETTLE_RTTS * scenario.links.rtt)
         senders = {f.source for f in flow_plans(scenario, self.plan, run.seed)}
         senders |= {host for c in collective_plans(scenario, self.plan) for host in c.ranks}
         per_nic = self.plan.planes * self._nic_rate() * self.scale.payload_share
@@ -90,7 +94,7 @@ class VirtualRun:
         return scaled(
             self.plan.planes, rate_bps=links.rate, rtt_s=links.rtt, pmtu_bytes=transport.pmtu,
             ecn=queues.ecn, trim=queues.trim, config=engine_settings(transport),
-            queues=queue_settings(queues, links.rate * links.rtt / 8),
+            queues=queue_settings(queues, links.rate * links.rtt / 8, links.rtt),
         )  # fmt: skip
 
     def _links(self) -> LinkProfile:
@@ -114,7 +118,9 @@ class VirtualRun:
                 continue
             bdp = tier.rate * links.rtt / 8
             queues = self.scenario.queues
-            profile = QueueProfile.from_bdp(bdp, ecn=queues.ecn, trim=queues.trim, **queue_settings(queues, bdp))
+            profile = QueueProfile.from_bdp(
+                bdp, ecn=queues.ecn, trim=queues.trim, **queue_settings(queues, bdp, links.rtt)
+            )
             for a, b in ((link.lower.node, link.upper.node), (link.upper.node, link.lower.node)):
                 if a not in hosts:
                     self.fabric.set_queues(a, b, profile)
@@ -131,6 +137,17 @@ class VirtualRun:
     def carry_out(self, progress: Progress) -> Outcome:
         """Everything, in order: early faults, connections, work, samples, the end."""
         fabric, scenario, outcome = self.fabric, self.scenario, self.outcome
+        self.begin()
+        self._step_through(self.ends, progress)
+        outcome.duration_s = fabric.now - self.begins
+        outcome.finished = scenario.duration is not None or self._all_done()
+        self._sample(fabric.now)
+        self._gather()
+        return outcome
+
+    def begin(self) -> None:
+        """Take everything up to the start of the work; carry_out does."""
+        fabric, scenario = self.fabric, self.scenario
         for host in fabric.hosts.values():
             host.listen(partial(self._event, host.name))
         timeline = steps(scenario, self.plan, self.run.seed)
@@ -145,13 +162,19 @@ class VirtualRun:
         self._shares = [(s.when.share or 0.0, s) for s in timeline if s.when.seconds is None and s.undo is None]
         self._undo_of_share = {s.undo: s for s in timeline if s.when.seconds is None and s.undo is not None}
         self._begin_sampling()
-        end = self.begins + (scenario.duration if scenario.duration is not None else scenario.limit)
-        self._step_through(end, progress)
-        outcome.duration_s = fabric.now - self.begins
-        outcome.finished = scenario.duration is not None or self._all_done()
-        self._sample(fabric.now)
-        self._gather()
-        return outcome
+
+    @property
+    def ends(self) -> float:
+        """Virtual time at which it is over at the latest."""
+        given = self.scenario.duration if self.scenario.duration is not None else self.scenario.limit
+        return self.begins + given
+
+    @property
+    def share_done(self) -> float:
+        """Part of the work, or of the time where that is given, that lies behind (0..1)."""
+        if self.scenario.duration is None:
+            return min(self._share_done(), 1.0)
+        return min((self.fabric.now - self.begins) / self.scenario.duration, 1.0)
 
     def _step_through(self, end: float, progress: Progress) -> None:
         fabric, every = self.fabric, self.scenario.measure.every
@@ -162,9 +185,7 @@ class VirtualRun:
             if fabric.run_until(stop, limit_s=target - fabric.now):
                 return
             fabric.run_until(target)  # with a predicate the clock stays at the last event
-            passed = fabric.now - self.begins
-            share = passed / (end - self.begins) if not ends_by_itself else self._share_done()
-            progress(min(share, 1.0), passed)
+            progress(self.share_done, fabric.now - self.begins)
 
     def _all_done(self) -> bool:
         return all(flow.done for flow in self.flows) and all(one.done for one in self.collectives)
@@ -321,12 +342,19 @@ class VirtualRun:
             "marked": sum(port.marked for port in ports),
             "trimmed": sum(port.trimmed for port in ports),
             "trimmed_last_hop": sum(port.trimmed for port in ports if port.last_hop),
-            "dropped_queue": sum(port.dropped["queue_full"] + port.dropped["not_trimmable"] for port in ports),
+            "dropped_queue": sum(sum(port.dropped[why] for why in QUEUE_DROPS) for port in ports),
             "dropped_control": sum(port.dropped["control_queue_full"] for port in ports),
             "corrupted": sum(host.dropped["iCRC"] for host in fabric.hosts.values()),
             "table_writes": self.control.table_writes,
             "peak_queue_bytes": {port.name: port.peak_bytes for port in ports if port.peak_bytes and port.last_hop},
         }
+        pauses = [pause for port in ports if (pause := pause_of(port)) is not None]
+        if pauses:
+            outcome.counters |= {
+                "pauses": sum(pause.pauses for pause in pauses), "storms": sum(pause.storms for pause in pauses),
+                "longest_pause_s": max(pause.longest_s for pause in pauses),
+                "pause_frames": sum(pause.frames for pause in pauses),
+            }  # fmt: skip
         pairs = [pair for flow in (*self.flows, *self.collectives_as_flows()) for pair in flow.pairs]
         states = [state["state"] for sender, _ in pairs for state in sender.ev_states()]
         outcome.evs_bad = sum(state == "assumed_bad" for state in states)
@@ -342,7 +370,7 @@ def _line(base: Line, tier: Any, jitter: float) -> Line:
     )
 
 
-def queue_settings(queues: QueuesPart, bdp: float) -> dict[str, Any]:
+def queue_settings(queues: QueuesPart, bdp: float, rtt_s: float) -> dict[str, Any]:
     """Queue settings of the scenario in bytes, for QueueProfile."""
     out: dict[str, Any] = {"last_hop_ecn": queues.last_hop_ecn}
     if queues.ecn:
@@ -351,6 +379,9 @@ def queue_settings(queues: QueuesPart, bdp: float) -> dict[str, Any]:
         out |= {"trim_bytes": int(bdp * queues.trim_at), "trim_lasthop_bytes": int(bdp * queues.trim_last_hop)}
     if queues.limit is not None:
         out["data_bytes"] = int(bdp * queues.limit)
+    if (pfc := queues.pfc) is not None:
+        xoff, xon, headroom = (int(bdp * share) for share in (pfc.xoff, pfc.xon, pfc.headroom))
+        out["pfc"] = PfcProfile(xoff, xon, headroom, pfc.storm_after * rtt_s)
     return out
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from experiments.flows import CollectivePlan, FlowPlan
 from experiments.language.model import Scenario, Transport
 from experiments.outcome import CollectiveOutcome, FlowOutcome, iterations_of
+from experiments.virtual.engine_clock import rc_times
 from hosts.engine.config import Config
 from hosts.engine.errors import LocalError
 from hosts.engine.events import WriteImmReceived
@@ -41,7 +42,7 @@ def connect(
 
 def rc_settings(fabric: VirtualFabric, transport: Transport) -> RcConfig:
     """The baseline's parameters; its line rate is that of the NIC unless the scenario sets another."""
-    defaults = {"line_rate_bps": fabric.links.nic.rate_bps}
+    defaults = {"line_rate_bps": fabric.links.nic.rate_bps, **rc_times(transport.clock)}
     return RcConfig.from_json({**defaults, **transport.config})
 
 

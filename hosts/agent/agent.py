@@ -9,13 +9,15 @@ state and socket, with the NIC's turn in its selector (hosts/agent/turn_selector
 Order inside a turn, and why: link news first (a port that is down must not be sent to); then what was received,
 down to the last frame, and only then timers, so that a process which was held up does not take its own delay for
 loss; then what the engine wants to send. Batches are bounded, so that requests are answered under full load;
-with nothing to do the loop sleeps until the next timer.
+with nothing to do the loop sleeps until the next timer. While all ports have a rate turns begin a full frame's time
+apart, so that what several ports have to do is done together (hosts/agent/ports.py).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import logging
 import random
@@ -53,6 +55,9 @@ PATIENCE = 4
 RETRY_S = 0.001
 """Delay of the next attempt when the kernel took no more frames."""
 
+GARBAGE_EVERY = 20_000
+"""Objects made and not freed between two collections of the youngest: packets and records are in no circle."""
+
 log = logging.getLogger("hosts.agent")
 
 
@@ -86,6 +91,8 @@ class Agent:
         self._loop = asyncio.get_running_loop()
         self._selector = selector
         self._undrained_turns = 0
+        self._engine_due: float | None = 0.0
+        """The engine's next timer when the last turn ended, for the begin of the next one; 0 = not asked."""
         self._link_news = False
         self._server: RpcServer | None = None
         self.endpoint = Endpoint(host_name, config, planes=plan.planes, seed=seed, qpns=AGENT_QPNS)
@@ -135,19 +142,24 @@ class Agent:
             for interface, state in self.ports.links.poll():
                 self._on_link(interface, state)
         more = self._network() or news
-        if self.ports.rest_s:
-            time.sleep(self.ports.rest_s)
+        self._selector.rest_s = self.ports.rest_s
         return 0.0 if more else self._next_timer()
 
     def _on_link_news(self) -> None:
         self._link_news = True
 
     def _next_timer(self) -> float | None:
+        """When the next turn is due; None = not before something happens."""
         nic = self.nic
-        times = (
-            self.endpoint.next_timer(), nic.next_at(), time.monotonic() + RETRY_S if nic.backlog else None,
-        )  # fmt: skip
-        return min((t for t in times if t is not None), default=None)
+        due = self._engine_due = self.endpoint.next_timer()
+        frame = nic.next_at()
+        if frame is not None and (due is None or frame < due):
+            due = frame
+        if nic.backlog:
+            again = time.monotonic() + RETRY_S
+            if due is None or again < due:
+                due = again
+        return due
 
     def _network(self) -> bool:
         """Receive, look at timers, send. Whether there is more to do, or somebody else has something to do now."""
@@ -168,16 +180,17 @@ class Agent:
                 self._on_timer(before)  # not now: an answer may have come since
             sent = 0
             if not nic.backlog:
-                room, control_room = nic.room(), nic.control_room()
-                for plane, peer, packet in endpoint.transmit(time.monotonic(), TRANSMIT_BATCH, room, control_room):
-                    nic.send(plane, peer, packet)
-                    sent += 1
+                packets = endpoint.transmit(time.monotonic(), TRANSMIT_BATCH, nic.room(), nic.control_room())
+                if packets:
+                    nic.send_many(packets)
+                    sent = len(packets)
                 nic.flush()
             if self._on_events():
                 told = True
             elif received < RECEIVE_BATCH and sent < TRANSMIT_BATCH:
                 received = sent = 0  # all that could be done has been; what comes now wakes us
                 break
+        self._engine_due = 0.0
         self._undrained_turns = 0 if drained else self._undrained_turns + 1
         if self._undrained_turns >= PATIENCE:
             self._undrained_turns = 0
@@ -185,9 +198,14 @@ class Agent:
         return told or received > 0 or sent > 0
 
     def _on_timer(self, now: float) -> None:
-        due = self.endpoint.next_timer()
-        if due is not None and due <= now:
-            self.endpoint.on_timer(now)
+        """Timers that are due. The first time after a wait the engine need not be asked: what was not due when the last
+        turn ended is not due now, and what was set since is looked at when this one ends.
+        """
+        known, self._engine_due = self._engine_due, 0.0
+        if known is not None and known <= now:
+            due = self.endpoint.next_timer()
+            if due is not None and due <= now:
+                self.endpoint.on_timer(now)
 
     def _on_events(self) -> bool:
         """Dispatch the endpoint's events; True if there was one: there may be more to send then."""
@@ -266,6 +284,8 @@ def main(argv: list[str] | None = None) -> int:
 
     async def serve(stop: asyncio.Event) -> None:
         agent = await _started(arguments, selector, stop.set)
+        gc.freeze()  # what is there stays: looking through all of it takes longer than a frame
+        gc.set_threshold(GARBAGE_EVERY)
         try:
             await stop.wait()
         finally:

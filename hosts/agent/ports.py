@@ -10,8 +10,8 @@ from hosts.nic.base import Nic
 from hosts.nic.netlink import LinkWatcher
 from hosts.nic.paced import PacedNic
 
-REST_BITS, REST_MAX_S = 1000, 500e-6
-"""An agent whose ports all have a rate rests as long as so many bits take, at most so long."""
+REST_MAX_S = 0.001
+"""An agent whose ports all have a rate rests as long as a full frame of the fastest takes, at most so long."""
 
 log = logging.getLogger("hosts.agent")
 
@@ -29,7 +29,7 @@ class HostPorts:
         self.planes = {port.interface: plane for plane, port in nic.ports.items()}
         self.links = LinkWatcher(self.planes)
         self.rest_s = 0.0
-        """Rest of the loop between two turns."""
+        """Least time between two turns (hosts/agent/turn_selector.py)."""
         self._timed = False
         """Frames leave by the clock: we run with real-time scheduling."""
 
@@ -56,11 +56,14 @@ class HostPorts:
         ever.
 
         A paced host is idle most of the time, and the kernel keeps 5 % for others whatever happens. It need not wake up
-        for each single frame: between two turns it rests for a part of a frame's time.
+        for each single frame: in one turn for each frame's time it does what all ports have to do. A port's queue holds
+        more than that (hosts/nic/paced.py), so that none runs dry; what has come waits half a frame's time on average.
         """
         rates = self.rates
         timed = bool(rates)
-        self.rest_s = min(REST_BITS / max(rates.values()), REST_MAX_S) if len(rates) == len(self.nic.ports) else 0.0
+        self.rest_s = 0.0
+        if len(rates) == len(self.nic.ports):
+            self.rest_s = min(self.nic.plan.frame_bytes() * 8 / max(rates.values()), REST_MAX_S)
         if timed != self._timed:
             self._timed = timed
             policy = os.SCHED_RR | os.SCHED_RESET_ON_FORK if timed else os.SCHED_OTHER

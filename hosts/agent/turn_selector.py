@@ -1,11 +1,17 @@
-"""A selector that gives asyncio the two things which an agent needs and asyncio lacks.
+"""A selector that gives asyncio the three things which an agent needs and asyncio lacks.
 
 1. A turn before each wait. What callbacks and tasks have posted has to leave before the loop sleeps, and what a NIC
    has received is taken down to the last frame before any timer is looked at. libuv calls this a prepare watcher;
    asyncio's place for it is the selector that it is given, whose `select` it calls once in each of its rounds. As a
    callback of `add_reader` a turn costs a handle for each port and wake-up, and everybody who posts a write would
    have to remember to ask for one: a forgotten one is a write that lies there until the next timer.
-2. Timers precise to some 50 us (timerfd.py), for the turn and for `loop.call_at` alike: epoll counts milliseconds.
+2. Timers precise to some 50 us, for the turn and for `loop.call_at` alike: epoll counts milliseconds, select(2)
+   microseconds. One call is the wait and the timer: nothing has to be armed before.
+3. A rest between turns. What wakes an agent costs it more than what it then does: with everything in the processor's
+   caches gone, 100 us and more for a turn. A turn that frames ask for begins `rest_s` after the last one at least, and
+   does the work of all that came; the first after a longer pause begins at once. One that is due by its own time has to
+   wait for three quarters of that alone, so that what is due once in each `rest_s` is never put off. asyncio waits
+   for nothing: a request or a timer of the loop ends a rest.
 
     selector = TurnSelector()
     loop = asyncio.SelectorEventLoop(selector)
@@ -13,16 +19,20 @@
 
 `turn()` does what there is to do and returns when it wants to be called next: CLOCK_MONOTONIC seconds, 0.0 for at
 once, None for not before something happens. It has to return 0.0 when it has set an event or a timer of the loop,
-because asyncio has worked out before how long it may sleep.
+because asyncio has worked out before how long it may sleep; only then, and when something is ready for asyncio, is it
+asyncio's turn: frames alone never leave `select`.
 """
 
 from __future__ import annotations
 
+import select
 import selectors
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
-from hosts.agent.timerfd import TimerFd
+DUE_REST = 0.75
+"""Share of a rest that a turn waits for whose time has come."""
 
 
 def no_turn() -> float | None:
@@ -31,42 +41,64 @@ def no_turn() -> float | None:
 
 
 class TurnSelector(selectors.EpollSelector):
-    """For one asyncio loop, which closes it. Raises OSError when the kernel gives no timerfd."""
+    """For one asyncio loop, which closes it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.turn: Callable[[], float | None] = no_turn
-        self._alarm = TimerFd()
-        self._wakers: set[int] = {self._alarm.fileno()}
-        """Descriptors that end a wait and nothing else: asyncio does not hear of them."""
-        self.register(self._alarm.fileno(), selectors.EVENT_READ)
+        self.rest_s = 0.0
+        """Least time from the begin of a turn to the next that asyncio has not asked for."""
+        self._wakers = select.epoll()
+        """Holds the descriptors that end a wait and nothing else: asyncio does not hear of them."""
+        self._waking: set[int] = set()
+        self._asyncio = [self.fileno()]
+        self._all = [self.fileno(), self._wakers.fileno()]
 
     def wake_for(self, descriptors: Iterable[int]) -> None:
         """From now on these are the descriptors that end a wait when they become readable, for the turn to read."""
-        for number in self._wakers:
-            self.unregister(number)  # also one that stays: a descriptor closed and opened anew has the same number
-        self._wakers = {self._alarm.fileno(), *descriptors}
-        for number in self._wakers:
-            self.register(number, selectors.EVENT_READ)
+        for number in self._waking:  # also one that stays: a descriptor closed and opened anew has the same number
+            with suppress(OSError):
+                self._wakers.unregister(number)
+        self._waking = set(descriptors)
+        for number in self._waking:
+            self._wakers.register(number, select.EPOLLIN)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """One wait of asyncio's, after a turn."""
-        called_at = time.monotonic()
-        try:
-            due = self.turn()
-        except BaseException:
-            self.turn = no_turn  # the loop has to clean up yet
-            raise
-        if timeout is not None:
-            if timeout <= 0:
-                due = 0.0
-            elif due is None or called_at + timeout < due:
-                due = called_at + timeout
-        wait = 0.0 if due == 0.0 else self._alarm.wait(due)
-        wakers = self._wakers
-        return [ready for ready in super().select(wait) if ready[0].fd not in wakers]
+        """One wait of asyncio's, with a turn before it and one for whatever wakes us up in it."""
+        began = time.monotonic()
+        ends = None if timeout is None else began + timeout
+        while True:
+            try:
+                due = self.turn()
+            except BaseException:
+                self.turn = no_turn  # the loop has to clean up yet
+                raise
+            if due == 0.0 or not self._sleep(began, due, ends):
+                return super().select(0)
+            began = time.monotonic()
+
+    def _sleep(self, began: float, due: float | None, ends: float | None) -> bool:
+        """Wait until there is something for a turn that is `due`, the last having `began`; False when asyncio has
+        something to do, at `ends` at the latest.
+        """
+        now = time.monotonic()
+        rested = began + self.rest_s
+        if now < rested:
+            until = rested if due is None or due > rested else max(due, began + DUE_REST * self.rest_s)
+            if ends is not None and ends < until:
+                until = ends
+            if until > now and select.select(self._asyncio, (), (), until - now)[0]:
+                return False
+            now = time.monotonic()
+            if due is not None and due <= now:
+                return ends is None or now < ends
+        at = due if ends is None or (due is not None and due < ends) else ends
+        if at is not None and at <= now:
+            return False  # without a rest asyncio has its turn between two of ours
+        ready = select.select(self._all, (), (), None if at is None else at - now)[0]
+        return self._asyncio[0] not in ready and (ends is None or bool(ready) or time.monotonic() < ends)
 
     def close(self) -> None:
         """Idempotent."""
         super().close()
-        self._alarm.close()
+        self._wakers.close()

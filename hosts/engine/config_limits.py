@@ -50,11 +50,11 @@ RANGES: Final[dict[str, tuple[float, float]]] = {
     "probe_timeout_s": (1e-6, 3600),
     "probe_ok_count": (1, 1 << 16),
     "probe_ok_max": (1, 1 << 16),
-    "probe_forgive_s": (1e-3, 86400),
+    "probe_forgive_s": (1e-6, 86400),
     "probe_fail_count": (1, 1 << 16),
-    "reverse_probe_s": (1e-4, 3600),
+    "reverse_probe_s": (1e-6, 3600),
     "port_status_repeats": (1, 100),
-    "port_status_refresh_s": (1e-3, 3600),
+    "port_status_refresh_s": (1e-6, 3600),
 }
 """Lowest and highest value."""
 CHOICES: Final[dict[str, tuple[Any, ...]]] = {

@@ -1,6 +1,7 @@
 """The NIC interface of an agent: records out, records in, one port per plane. Two kinds: fast.py and scapy_nic.py.
 
     nic.send(plane, peer, packet)                     queue; nic.flush() puts it on the wire
+    nic.send_many([(plane, peer, packet), ...])       the same with fewer system calls
     for plane, peer, packet in nic.receive(limit):    `packet` may look into a buffer: use it before the next one
 
 In srv6 mode a NIC adds Ethernet and the outer header and takes them off again (mrc-protocol §1.2): DA from the plan's
@@ -39,6 +40,8 @@ _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 
 Received = tuple[int, str, PacketRecord]
 """(plane, peer host, record)"""
+Outgoing = tuple[int, str, PacketRecord]
+"""The same on the way out."""
 
 
 class NicError(Exception):
@@ -108,6 +111,11 @@ class Nic(ABC):
     @abstractmethod
     def send(self, plane: int, peer: str, packet: PacketRecord) -> None:
         """Queue a packet for a port. What cannot be sent counts in `tx_dropped`: the network may lose packets."""
+
+    def send_many(self, packets: list[Outgoing]) -> None:
+        """The same for several, in their order at each port."""
+        for plane, peer, packet in packets:
+            self.send(plane, peer, packet)
 
     @abstractmethod
     def flush(self) -> None:

@@ -27,6 +27,7 @@ from hosts.nic.base import (
     INNER_OVERHEAD,
     SRH_ROOM,
     Nic,
+    Outgoing,
     PortCounters,
     Received,
     check_config,
@@ -91,6 +92,8 @@ class FastNic(Nic):
         self._routes: dict[tuple[int, str], Any] = {}
         """As _encapsulations, for the compiled half."""
         self._opened: dict[int, _Port] = {}
+        self._compiled_ports: tuple[Any, ...] = ()
+        """The C halves by plane."""
         self._waiting = 0
         """Frames in all backlogs."""
         self._decapsulations = {p: Decapsulation(plan, host, p, self._codec) for p in self.ports}
@@ -115,7 +118,15 @@ class FastNic(Nic):
         )  # fmt: skip
 
     def _open(self, plane: int) -> None:
-        self._opened[plane] = _Port(self.ports[plane].interface, self._frame_bytes, self._compiled(plane))
+        port = _Port(self.ports[plane].interface, self._frame_bytes, self._compiled(plane))
+        self._opened[plane] = port
+        if port.compiled is not None:
+            for (known, peer), route in self._routes.items():
+                if known == plane:
+                    port.compiled.add_route(peer, route)
+        self._compiled_ports = tuple(
+            self._opened[p].compiled if p in self._opened else None for p in range(len(self.ports))
+        )
 
     def filenos(self) -> dict[int, int]:
         return {plane: port.socket.fileno() for plane, port in self._opened.items()}
@@ -136,14 +147,39 @@ class FastNic(Nic):
         """Towards `peer` on a plane; by default what the plan says (bench/ has no switch between two hosts)."""
         self._encapsulations[plane, peer] = encapsulation
         if self._module is not None:
-            self._routes[plane, peer] = self._module.Route(
+            route = self._routes[plane, peer] = self._module.Route(
                 encapsulation.ethernet, encapsulation.source, encapsulation.addressing.pair, encapsulation.destination
             )
+            self._opened[plane].compiled.add_route(peer, route)
 
     def _route(self, plane: int, peer: str) -> Any:
         if (plane, peer) not in self._encapsulations:
             self.add_route(plane, peer, Encapsulation(self.plan, self.host, self.plan.host(peer), plane))
         return self._routes.get((plane, peer))
+
+    def send_many(self, packets: list[Outgoing]) -> None:
+        if self._module is None or len(packets) == 1:
+            super().send_many(packets)
+            return
+        ports, at = self._compiled_ports, 0
+        while True:
+            refused: list[tuple[int, int]] = []
+            at = self._module.send_many(ports, packets, at, self._blocked(), refused)
+            for item, code in refused:
+                plane, peer, packet = packets[item]
+                whole = self._opened[plane].compiled.build(self._routes[plane, peer], packet)
+                self._send_failed(self._opened[plane], self._counters[plane], (whole,), OSError(code, ""))
+            if at == len(packets):
+                return
+            if not refused:
+                self.send(*packets[at])
+                at += 1
+
+    def _blocked(self) -> int:
+        """Planes whose ports have a backlog that nothing may overtake, a bit each."""
+        if not self._waiting:
+            return 0
+        return sum(1 << plane for plane, port in self._opened.items() if port.backlog)
 
     def send(self, plane: int, peer: str, packet: PacketRecord) -> None:
         route = self._routes.get((plane, peer)) or self._route(plane, peer)

@@ -14,6 +14,7 @@
  * at first use by hosts/nic/native.py; nothing here is needed to run.
  */
 
+#define _GNU_SOURCE  /* sendmmsg */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <structmember.h>
@@ -36,6 +37,7 @@ enum {
     SACK_BODY = 36,                     /* SETH 20, CC_STATE 16 (§2.8) */
     LONGEST_HEADER = BODY + SACK_BODY,  /* longer than METH + TSETH + RETH + ImmDt = 28 */
     ADDRESSES = 4096,                   /* EVs of a route whose address is remembered */
+    BATCH = 16,                         /* frames handed to the kernel in one system call, at most */
 };
 enum { SACK = 0xDC, WRITE_FIRST = 0xC6, WRITE_ONLY_IMM = 0xCB, WRITE_LAST_IMM = 0xC9 };
 enum { FLAG_A = 0x80, FLAG_RTX = 0x20, FLAG_TS = 0x10, ECN_CE = 3, NOMINAL_OVERHEAD = 40 };
@@ -340,10 +342,13 @@ static const uint8_t *outer_destination(Route *route, PyObject *ev)
 
 /* ---- a port ----------------------------------------------------------------------------------------------------------- */
 
+static PyTypeObject PortType;
+
 typedef struct {
     PyObject_HEAD
     PyObject *plane;       /* its number */
     PyObject *peers;       /* inner source address -> name */
+    PyObject *routes;      /* peer's name -> Route */
     int outer;             /* frames have an outer header */
     uint8_t own_usid[16], own_address[16];
     uint8_t trimmed[64];   /* by DSCP: 1 = a switch has cut the packet */
@@ -381,6 +386,7 @@ static int port_init(Port *self, PyObject *args, PyObject *kwargs)
         self->dport = dport, self->pkey = pkey, self->low = low;
         Py_XSETREF(self->plane, Py_NewRef(plane));
         Py_XSETREF(self->peers, Py_NewRef(peers));
+        Py_XSETREF(self->routes, PyDict_New());
     } else {
         PyErr_SetString(PyExc_ValueError, "a port needs addresses of 16 bytes (no uSID: of 0) and up to 4 UDP ports");
     }
@@ -403,6 +409,7 @@ static void port_dealloc(Port *self)
     Py_XDECREF(port_detach(self, NULL));
     Py_XDECREF(self->plane);
     Py_XDECREF(self->peers);
+    Py_XDECREF(self->routes);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -635,6 +642,117 @@ static PyObject *port_send(Port *self, PyObject *const *args, Py_ssize_t count)
     return PyErr_Occurred() ? NULL : PyLong_FromLong(result);
 }
 
+/* ---- out, many at a time ---------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    Frame frame;
+    struct iovec pieces[3];
+    Py_ssize_t item;  /* its number in the list */
+} Queued;
+
+/* Frames that one call has built and not sent. Static: the interpreter's lock is held throughout. */
+static Queued queued[BATCH];
+static struct mmsghdr messages[BATCH];
+
+static void address_pieces(Queued *one, struct mmsghdr *message)
+{
+    Frame *frame = &one->frame;
+    size_t count = 0;
+    one->pieces[count++] = (struct iovec){frame->header + frame->start, frame->header_size};
+    if (frame->payload.len)
+        one->pieces[count++] = (struct iovec){frame->payload.buf, (size_t)frame->payload.len};
+    one->pieces[count++] = (struct iovec){frame->trailer, frame->trailer_size};
+    *message = (struct mmsghdr){.msg_hdr = {.msg_iov = one->pieces, .msg_iovlen = count}};
+}
+
+static int note_refusal(PyObject *refused, Py_ssize_t item, int code)
+{
+    PyObject *pair = Py_BuildValue("ni", item, code);
+    int failed = pair == NULL || PyList_Append(refused, pair);
+    Py_XDECREF(pair);
+    return failed ? -1 : 0;
+}
+
+/* Send `count` messages from `messages` on; appends (item, errno) of those that the kernel refused. After an errno that
+ * means "later" the rest is refused unasked: nothing may overtake. -1 with an exception. */
+static int send_queued(Port *port, Queued *const *of, unsigned count, PyObject *refused)
+{
+    for (unsigned at = 0; at < count;) {
+        int sent = sendmmsg(port->fd, messages + at, count - at, MSG_DONTWAIT);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0) {
+            int code = errno, later = code == EAGAIN || code == ENOBUFS || code == ENOMEM;
+            do {
+                if (note_refusal(refused, of[at]->item, code))
+                    return -1;
+            } while (++at < count && later);
+            continue;
+        }
+        for (; sent > 0; sent--, at++)
+            port->tx_packets++, port->tx_bytes += messages[at].msg_len;
+    }
+    return 0;
+}
+
+/* The port and the route of an item (plane, peer, record), or NOT_MINE. `blocked` has the planes of ports that may not be
+ * used now, a bit each. */
+static int addressee(PyObject *ports, PyObject *item, unsigned long long blocked, Port **port, PyObject **route)
+{
+    if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 3)
+        return NOT_MINE;
+    Py_ssize_t plane = PyLong_AsSsize_t(PyTuple_GET_ITEM(item, 0));
+    if (plane < 0 || plane >= PyTuple_GET_SIZE(ports) || plane >= 64 || blocked >> plane & 1)
+        return NOT_MINE;
+    PyObject *found = PyTuple_GET_ITEM(ports, plane);
+    if (!PyObject_TypeCheck(found, &PortType))
+        return NOT_MINE;
+    *port = (Port *)found;
+    if ((*port)->fd < 0 || (*port)->routes == NULL)
+        return NOT_MINE;
+    *route = PyDict_GetItemWithError((*port)->routes, PyTuple_GET_ITEM(item, 1));
+    return *route == NULL ? NOT_MINE : OK;
+}
+
+/* Build items from `at` on, in runs of at most BATCH, and send them port by port. Where to go on: at the end, or at an
+ * item that is for Python. -1 with an exception. */
+static Py_ssize_t send_run(PyObject *ports, PyObject *items, Py_ssize_t at, unsigned long long blocked, PyObject *refused)
+{
+    Port *of[BATCH];
+    unsigned built = 0;
+    Py_ssize_t size = PyList_GET_SIZE(items);
+    for (; at < size && built < BATCH; at++) {
+        PyObject *item = PyList_GET_ITEM(items, at), *route;
+        if (addressee(ports, item, blocked, &of[built], &route))
+            break;
+        Queued *one = &queued[built];
+        if (build(of[built], route, PyTuple_GET_ITEM(item, 2), &one->frame)) {
+            release(&one->frame);
+            break;
+        }
+        one->item = at;
+        built++;
+    }
+    int failed = PyErr_Occurred() != NULL;
+    for (unsigned first = 0; !failed && first < built; first++) {
+        Port *port = of[first];
+        if (port == NULL)
+            continue;  /* went with one before */
+        Queued *together[BATCH];
+        unsigned count = 0;
+        for (unsigned i = first; i < built; i++)
+            if (of[i] == port) {
+                address_pieces(&queued[i], &messages[count]);
+                together[count++] = &queued[i];
+                of[i] = NULL;
+            }
+        failed = send_queued(port, together, count, refused);
+    }
+    for (unsigned i = 0; i < built; i++)
+        release(&queued[i].frame);
+    return failed ? -1 : at;
+}
+
 /* ---- in --------------------------------------------------------------------------------------------------------------- */
 
 /* The five fields that every record begins with; false when there is no memory. `outer`: traffic class of the first IPv6
@@ -833,6 +951,15 @@ static PyObject *port_receive(Port *self, PyObject *const *args, Py_ssize_t coun
     Py_RETURN_NONE;
 }
 
+static PyObject *port_add_route(Port *self, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2 || !PyObject_TypeCheck(args[1], &RouteType) || self->routes == NULL)
+        return PyErr_SetString(PyExc_TypeError, "add_route(peer, route)"), NULL;
+    if (PyDict_SetItem(self->routes, args[0], args[1]))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyObject *port_take_counts(Port *self, PyObject *nothing)
 {
     (void)nothing;
@@ -847,6 +974,7 @@ static PyMethodDef port_methods[] = {
     {"detach", (PyCFunction)port_detach, METH_NOARGS, "Let go of socket and ring."},
     {"build", (PyCFunction)(void (*)(void))port_build, METH_FASTCALL, "build(route, record) -> frame, or None"},
     {"open", (PyCFunction)port_open, METH_O, "open(frame) -> (plane, peer, record), or None"},
+    {"add_route", (PyCFunction)(void (*)(void))port_add_route, METH_FASTCALL, "add_route(peer, route), for send_many"},
     {"send", (PyCFunction)(void (*)(void))port_send, METH_FASTCALL, "send(route, record) -> 0, errno, or -1"},
     {"receive", (PyCFunction)(void (*)(void))port_receive, METH_FASTCALL, "receive(limit, found, other)"},
     {"take_counts", (PyCFunction)port_take_counts, METH_NOARGS,
@@ -919,6 +1047,29 @@ static PyObject *setup(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* send_many(ports, items, start, blocked, refused): see functions. `ports` by plane; `items` are (plane, peer, record). */
+static PyObject *send_many(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 5 || !PyTuple_Check(args[0]) || !PyList_Check(args[1]) || !PyList_Check(args[4]))
+        return PyErr_SetString(PyExc_TypeError, "send_many(ports, items, start, blocked, refused)"), NULL;
+    Py_ssize_t at = PyLong_AsSsize_t(args[2]);
+    unsigned long long blocked = PyLong_AsUnsignedLongLong(args[3]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (at < 0)
+        return PyErr_SetString(PyExc_ValueError, "send_many: start < 0"), NULL;
+    while (at < PyList_GET_SIZE(args[1])) {
+        Py_ssize_t next = send_run(args[0], args[1], at, blocked, args[4]);
+        if (next < 0)
+            return NULL;
+        if (next == at || PyList_GET_SIZE(args[4]))
+            return PyLong_FromSsize_t(next);
+        at = next;
+    }
+    return PyLong_FromSsize_t(at);
+}
+
 /* crc32(data, crc = 0, fold = True): as zlib's; `fold` False takes the table for everything. */
 static PyObject *py_crc32(PyObject *module, PyObject *args)
 {
@@ -936,6 +1087,9 @@ static PyObject *py_crc32(PyObject *module, PyObject *args)
 
 static PyMethodDef functions[] = {
     {"setup", setup, METH_VARARGS, "setup(Write, Sack, Opcode): learn the records; ValueError when they changed"},
+    {"send_many", (PyCFunction)(void (*)(void))send_many, METH_FASTCALL,
+     "send_many(ports, items, start, blocked, refused) -> the item to go on with: one for Python, or the one after a\n"
+     "refusal, appended to `refused` as (item, errno); len(items) at the end. `blocked`: bits of planes left to Python."},
     {"crc32", py_crc32, METH_VARARGS, "crc32(data, crc=0, fold=True)"},
     {NULL, NULL, 0, NULL},
 };

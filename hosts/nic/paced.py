@@ -2,9 +2,10 @@
 
 Around either NIC. A port holds the frame whose bits are on the wire, a short queue of data and one of control packets.
 A frame is given to the kernel when its last bit has left, as a switch that stores and forwards it would see it, so the
-round trip contains what `Plan.base_rtt_s` counts; up to a quarter of its time earlier when the loop is awake for
-another port, which keeps four ports from asking for four wake-ups. The next frame begins when the one before has ended,
-however late the loop was: so the rate is exact as long as the queue is not empty.
+round trip contains what `Plan.base_rtt_s` counts; up to a quarter of a full frame's time earlier when the loop is awake
+for another port, which keeps four ports from asking for four wake-ups, and a SACK, which is shorter than that, from
+asking for one at all. The next frame begins when the one before has ended, however late or early the loop was: so the
+rate is exact as long as the queue is not empty.
 
     nic.send(plane, peer, packet); nic.flush()          as ever; what is due leaves
     endpoint.transmit(now, limit, nic.room(), nic.control_room())
@@ -33,7 +34,7 @@ from hosts.engine.wire.packets import (
     TransportAck,
     Write,
 )
-from hosts.nic.base import ENCAPSULATION_BYTES, ETHERNET_BYTES, Nic, PortCounters, Received
+from hosts.nic.base import ENCAPSULATION_BYTES, ETHERNET_BYTES, Nic, Outgoing, PortCounters, Received
 from hosts.nic.netlink import LinkState
 
 DATA_RING = 2
@@ -42,7 +43,7 @@ DATA_MOST = 64
 """Beyond the ring there are only packets that have to take this port (probes); more are dropped."""
 CONTROL_RING = 256
 EARLY = 0.25
-"""Share of a frame's time by which it may leave early."""
+"""Share of a full frame's time by which a frame may leave early."""
 LATE_S = 0.002
 """A frame that leaves so long after its time counts as late: the machine is too busy for these rates."""
 NEVER = float("inf")
@@ -71,7 +72,7 @@ def inner_bytes(packet: PacketRecord) -> int:
 
 
 class PacedPort:
-    """The transmit side of a port. Times are seconds of the caller's clock."""
+    """The transmit side of a port. Times are seconds of the caller's clock. `frame_bytes`: of a full frame."""
 
     __slots__ = (
         "_control",
@@ -79,18 +80,27 @@ class PacedPort:
         "_done_at",
         "_early_s",
         "_now_sending",
+        "control_room",
         "frames",
         "late",
         "late_max_s",
+        "may_leave_at",
         "rate_bps",
+        "room",
     )
 
-    def __init__(self, rate_bps: float) -> None:
+    def __init__(self, rate_bps: float, frame_bytes: int) -> None:
         self.rate_bps = rate_bps
+        self._early_s = frame_bytes * 8 / rate_bps * EARLY
         self._data: deque[tuple[Item, int]] = deque()
         self._control: deque[tuple[Item, int]] = deque()
         self._now_sending: Item | None = None
-        self._done_at = self._early_s = 0.0
+        self._done_at = 0.0
+        self.may_leave_at = NEVER
+        """Time at which the frame on the wire may be taken; NEVER without one."""
+        self.room = DATA_RING + 1
+        """Data packets it takes now: what its ring has left, and the wire while it is idle."""
+        self.control_room = CONTROL_RING
         self.frames = self.late = 0
         """Frames that left, and those of them that left LATE_S late or more."""
         self.late_max_s = 0.0
@@ -99,57 +109,64 @@ class PacedPort:
         """Send a frame of `size` bytes when its turn comes; False when there is no place for it."""
         if self._now_sending is None:
             self._begin(item, size, max(now, self._done_at))  # the one before may have left early
+            self.room -= 1
             return True
-        queue, most = (self._control, CONTROL_RING) if control else (self._data, DATA_MOST)
-        if len(queue) >= most:
+        if control:
+            if not self.control_room:
+                return False
+            self._control.append((item, size))
+            self.control_room -= 1
+            return True
+        if len(self._data) >= DATA_MOST:
             return False
-        queue.append((item, size))
+        self._data.append((item, size))
+        if self.room:
+            self.room -= 1
         return True
 
     def _begin(self, item: Item, size: int, at: float) -> None:
-        seconds = size * 8 / self.rate_bps
-        self._now_sending, self._done_at, self._early_s = item, at + seconds, seconds * EARLY
+        self._now_sending, self._done_at = item, at + size * 8 / self.rate_bps
+        self.may_leave_at = self._done_at - self._early_s
 
-    def take(self, now: float) -> Iterable[Item]:
+    def take(self, now: float) -> list[Item]:
         """The frames that have been sent by now."""
-        while self._now_sending is not None and self._done_at - self._early_s <= now:
+        taken: list[Item] = []
+        while self._now_sending is not None and self.may_leave_at <= now:
             self.frames += 1
             late_s = now - self._done_at
             if late_s >= LATE_S:
                 self.late += 1
                 self.late_max_s = max(self.late_max_s, late_s)
-            yield self._now_sending
-            queue = self._control or self._data
-            if queue:
-                self._begin(*queue.popleft(), self._done_at)
+            taken.append(self._now_sending)
+            if self._control:
+                item, size = self._control.popleft()
+                self.control_room += 1
+            elif self._data:
+                item, size = self._data.popleft()
+                if len(self._data) < DATA_RING:
+                    self.room += 1
             else:
-                self._now_sending = None
+                self._stop()
+                break
+            self._begin(item, size, self._done_at)
+        return taken
+
+    def _stop(self) -> None:
+        """Nothing is left to send."""
+        self._now_sending, self.may_leave_at = None, NEVER
+        self.room, self.control_room = DATA_RING + 1, CONTROL_RING
 
     @property
     def next_at(self) -> float | None:
         """End of the frame on the wire."""
         return None if self._now_sending is None else self._done_at
 
-    @property
-    def may_leave_at(self) -> float:
-        """Time at which it may be taken; NEVER without one."""
-        return NEVER if self._now_sending is None else self._done_at - self._early_s
-
-    @property
-    def room(self) -> int:
-        """Data packets it takes now."""
-        return max(0, DATA_RING - len(self._data)) + (self._now_sending is None)
-
-    @property
-    def control_room(self) -> int:
-        return CONTROL_RING - len(self._control)
-
     def clear(self) -> int:
         """Forget what waits: the port is down, or has another rate; how many frames that were."""
         lost = len(self._data) + len(self._control) + (self._now_sending is not None)
         self._data.clear()
         self._control.clear()
-        self._now_sending = None
+        self._stop()
         return lost
 
 
@@ -167,9 +184,15 @@ class PacedNic(Nic):
         self.plan, self.host, self.ports = nic.plan, nic.host, nic.ports
         self._clock, self._dscp_control = clock, dscp_control
         self._outside = ENCAPSULATION_BYTES if nic.plan.mode.outer_header else ETHERNET_BYTES
-        self._paced = {plane: PacedPort(rate) for plane, rate in rates.items()}
+        self._frame_bytes = nic.plan.frame_bytes()
+        self._paced: dict[int, PacedPort] = {}
         self._wake_at = NEVER
         """No frame may leave before."""
+        self._room = [NO_LIMIT] * len(self.ports)
+        self._control_room = [NO_LIMIT] * len(self.ports)
+        """As the ports have them, by plane; looked at in each turn, so kept."""
+        for plane, rate in rates.items():
+            self.set_rate(plane, rate)
 
     @property
     def rates(self) -> dict[int, float]:
@@ -182,7 +205,13 @@ class PacedNic(Nic):
         if rate_bps is None:
             self._paced.pop(plane, None)
         else:
-            self._paced[plane] = PacedPort(rate_bps)
+            self._paced[plane] = PacedPort(rate_bps, self._frame_bytes)
+        self._note_room(plane)
+
+    def _note_room(self, plane: int) -> None:
+        port = self._paced.get(plane)
+        self._room[plane] = NO_LIMIT if port is None else port.room
+        self._control_room[plane] = NO_LIMIT if port is None else port.control_room
 
     def pacing(self) -> dict[str, dict[str, float]]:
         """By plane: `rate_bps`, `frames` that left, `late` ones and the latest by how many seconds."""
@@ -197,6 +226,7 @@ class PacedNic(Nic):
         port = self._paced.get(plane)
         if port is not None and (lost := port.clear()):
             self.nic.counters[plane].tx_dropped[why] += lost
+            self._note_room(plane)
 
     # ---- out --------------------------------------------------------------------------------------------
 
@@ -208,32 +238,43 @@ class PacedNic(Nic):
         size = inner_bytes(packet) + self._outside
         if not port.put((peer, packet), size, packet.dscp == self._dscp_control, self._clock()):
             self.nic.counters[plane].tx_dropped["no buffer"] += 1
-        elif (soon := port.may_leave_at) < self._wake_at:
-            self._wake_at = soon
+            return
+        self._room[plane], self._control_room[plane] = port.room, port.control_room
+        if port.may_leave_at < self._wake_at:
+            self._wake_at = port.may_leave_at
 
     def flush(self) -> None:
         now = self._clock()
         if now >= self._wake_at:
             soonest = NEVER
+            leaving: list[Outgoing] = []
             for plane, port in self._paced.items():
-                for peer, packet in port.take(now):
-                    self.nic.send(plane, peer, packet)
-                if (soon := port.may_leave_at) < soonest:
-                    soonest = soon
+                if port.may_leave_at <= now:
+                    for peer, packet in port.take(now):
+                        leaving.append((plane, peer, packet))
+                    self._room[plane], self._control_room[plane] = port.room, port.control_room
+                if port.may_leave_at < soonest:
+                    soonest = port.may_leave_at
             self._wake_at = soonest
+            if leaving:
+                self.nic.send_many(leaving)
         self.nic.flush()
 
     def next_at(self) -> float | None:
-        times = [port.next_at for port in self._paced.values() if port.next_at is not None]
-        return min(times, default=None)
+        if self._wake_at == NEVER:
+            return None
+        first = NEVER
+        for port in self._paced.values():
+            at = port.next_at
+            if at is not None and at < first:
+                first = at
+        return None if first == NEVER else first
 
     def room(self) -> list[int] | None:
-        return [self._paced[p].room if p in self._paced else NO_LIMIT for p in self.ports] if self._paced else None
+        return self._room if self._paced else None
 
     def control_room(self) -> list[int] | None:
-        if not self._paced:
-            return None
-        return [self._paced[p].control_room if p in self._paced else NO_LIMIT for p in self.ports]
+        return self._control_room if self._paced else None
 
     # ---- the rest is the NIC's ----------------------------------------------------------------------------
 

@@ -48,6 +48,20 @@ Target = Annotated[
     str, typer.Option("--target", help="Switch: `embedded` (ours) or `bmv2` (simple_switch_grpc on PATH).")
 ]
 Nic = Annotated[str, typer.Option("--nic", help="Host NIC: `fast` (AF_PACKET) or `scapy` (readable, slow).")]
+WiresOption = Annotated[
+    str | None,
+    typer.Option(
+        "--wires",
+        help="Links between switches: `virtual` (inside the daemon, no interfaces; default) or `veth` (interfaces, for "
+        "tcpdump and ip; all that bmv2 has).",
+    ),
+]
+BenchWires = Annotated[
+    str | None,
+    typer.Option(
+        "--wires", help="Links between switches: `virtual` (default), `veth`, or `both`, one after the other."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout; progress on stderr.")]
 
 
@@ -96,7 +110,7 @@ def require_root(what: str) -> None:
 
 @app.command(
     epilog="Examples: `mrc demo` · `mrc demo --file model.bin --json` · "
-    "`mrc demo --planes 2 --racks 3 --spines 2 --hosts-per-rack 1`"
+    "`mrc demo --planes 2 --racks 3 --spines 2 --hosts-per-rack 1` · `mrc demo --wires veth`"
 )
 def demo(
     planes: Planes = 4,
@@ -109,6 +123,7 @@ def demo(
     ] = None,
     target: Target = "embedded",
     nic: Nic = "fast",
+    wires: WiresOption = None,
     as_json: Json = False,
 ) -> None:
     """Send a file across the fabric, cut links under it, restore them, and report how the paths healed."""
@@ -116,7 +131,7 @@ def demo(
     from topologies.plan import Plan
 
     plan = Plan(planes, racks, spines, hosts_per_rack)
-    options = demonstration.Options(plan=plan, file=file, rate_bps=parse_rate(rate), target=target, nic=nic)
+    options = demonstration.Options(plan, file, parse_rate(rate), target=target, nic=nic, wires=wires)
     demonstration.check(options)
     require_root("demo")
     report = demonstration.run(options, console=Console(stderr=as_json, highlight=False))
@@ -127,8 +142,8 @@ def demo(
 
 @app.command(
     epilog="Examples: `mrc up` · `mrc up --mode ecmp` · `mrc up --rate 100M --delay 250us` · `mrc up --rate none` · "
-    "`mrc up --fabric-rate 20M --planes 8 --spines 4` · then, at the prompt: `link p1-t0-0 p1-t1-1 down` · "
-    "`send h0 h2 64M` · `help`"
+    "`mrc up --fabric-rate 20M --planes 8 --spines 4` · `mrc up --wires veth` · then, at the prompt: "
+    "`link p1-t0-0 p1-t1-1 down` · `send h0 h2 64M` · `help`"
 )
 def up(
     planes: Planes = 4,
@@ -167,6 +182,7 @@ def up(
     ] = "now",
     target: Target = "embedded",
     nic: Nic = "fast",
+    wires: WiresOption = None,
 ) -> None:
     """Bring the fabric up and open the Mininet CLI with MRC words; everything is removed on exit."""
     from controller.denylist import POLICIES
@@ -174,6 +190,7 @@ def up(
     from mrc.cli.link_options import LinkOptions
     from topologies.cli.shell import run_cli
     from topologies.lab.open_fabric import open_fabric
+    from topologies.lab.targets import check_wires
 
     links = LinkOptions(mode, rate, delay, host_rate, host_delay, fabric_rate, fabric_delay, pmtu)
     plan = links.plan(planes, racks, spines, hosts_per_rack)
@@ -183,10 +200,12 @@ def up(
         react_after_s = seconds_of(react_after)
     except ValueError as error:
         raise UsageError(f"--react-after {error}") from None
+    check_wires(target, wires)
     require_root("up")
     with open_fabric(
-        plan, target=target, nic=nic, console=Console(highlight=False), denylist=denylist, react_after_s=react_after_s
-    ) as fabric:
+        plan, target=target, wires=wires, nic=nic, console=Console(highlight=False), denylist=denylist,
+        react_after_s=react_after_s,
+    ) as fabric:  # fmt: skip
         print(fabric.plan.describe_links())
         run_cli(fabric)
 
@@ -370,28 +389,51 @@ def bench_switch(as_json: Json = False) -> None:
     _end(result, as_json)
 
 
-@bench_app.command("mrc")
+@bench_app.command(
+    "mrc",
+    epilog="Examples: `mrc bench mrc` · `mrc bench mrc --rate 10M --size 64M` · `mrc bench mrc --wires both`",
+)
 def bench_mrc(
     planes: Planes = 4,
     racks: Racks = 2,
     spines: Spines = 2,
     hosts_per_rack: HostsPerRack = 1,
-    size: Annotated[str, typer.Option("--size", help="Bytes of the transfer, e.g. 256M.")] = "256M",
-    pmtu: Annotated[int, typer.Option("--pmtu", help="Path MTU: payload bytes of a packet.")] = 4096,
+    size: Annotated[str, typer.Option("--size", help="Bytes of a transfer, at most 8 s of them at a rate.")] = "256M",
+    pmtu: Annotated[
+        int | None,
+        typer.Option("--pmtu", help="Path MTU: payload bytes of a packet. Default: 4096, or 1024 at a rate."),
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option("--rate", help="Measure it over links of that rate too, e.g. 10M bits/s.")
+    ] = None,
     nic: Nic = "fast",
+    wires: BenchWires = None,
     as_json: Json = False,
 ) -> None:
     """What an MRC packet costs: one transfer across the fabric, the endpoint alone, and AF_PACKET beside it."""
     from bench import mrc
+    from mrc.cli.link_options import LinkOptions
     from topologies.plan import Plan
 
-    plan = Plan(planes, racks, spines, hosts_per_rack)
-    bytes_total = parse_size(size)
+    shape = (planes, racks, spines, hosts_per_rack)
+    bytes_total, rate_bps = parse_size(size), parse_rate(rate)
+    if pmtu is None:
+        pmtu = 4096 if rate_bps is None else 1024
     if pmtu not in (256, 512, 1024, 2048, 4096):
         raise UsageError(f"--pmtu {pmtu}: give 256, 512, 1024, 2048 or 4096 bytes")
+    paced = None if rate_bps is None else LinkOptions(rate=f"{rate_bps:.0f}", pmtu=pmtu).plan(*shape)
+    _check_bench_wires(wires)
     require_root("bench")
-    result = mrc.run(plan, bytes_total, nic=nic, console=_console(as_json), pmtu=pmtu)
-    _end(result, as_json)
+    result = mrc.run(Plan(*shape), bytes_total, nic=nic, console=_console(as_json), wires=wires, pmtu=pmtu, paced=paced)
+    _end(result, as_json, met=result["compared"] is None or result["compared"]["met"])
+
+
+def _check_bench_wires(wires: str | None) -> None:
+    """Raises UsageError."""
+    from topologies.lab.wires import WIRES
+
+    if wires is not None and wires not in (*WIRES, "both"):
+        raise UsageError(f"--wires {wires}: give {', '.join(WIRES)} or both")
 
 
 @app.command(
@@ -502,13 +544,14 @@ def bench_virtual(
     _end(result, as_json, met=result["met"])
 
 
-@bench_app.command("provision")
+@bench_app.command("provision", epilog="Examples: `mrc bench provision` · `mrc bench provision --wires both`")
 def bench_provision(
     planes: Planes = 8,
     racks: Racks = 4,
     spines: Spines = 4,
     hosts_per_rack: HostsPerRack = 1,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often.")] = 3,
+    wires: BenchWires = None,
     as_json: Json = False,
 ) -> None:
     """Time from nothing to provisioned switches, 64 of them unless told otherwise, step by step."""
@@ -516,8 +559,9 @@ def bench_provision(
     from topologies.plan import Plan
 
     plan = Plan.scaled(planes, racks, spines, hosts_per_rack)
+    _check_bench_wires(wires)
     require_root("bench")
-    result = provision.run(plan, rounds, _console(as_json))
+    result = provision.run(plan, rounds, _console(as_json), wires)
     _end(result, as_json, met=result["met"])
 
 

@@ -29,23 +29,47 @@ def run(
     files: Files,
     virtual: Annotated[bool, typer.Option("--virtual", help="In virtual time: no root, exact, repeatable.")] = False,
     target: Annotated[str, typer.Option("--target", help="Live switch: `embedded` or `bmv2`.")] = "embedded",
+    wires: Annotated[
+        str | None,
+        typer.Option("--wires", help="Live links between switches: `virtual` (default) or `veth` (all that bmv2 has)."),
+    ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Instead of the scenario's.")] = None,
     repeat: Annotated[int | None, typer.Option("--repeat", min=1, help="Times each run; seeds count up.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder of the results (default: results/NAME-TIME).")
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Virtual runs side by side (default: CPUs).")] = CPUS,
+    scale: Annotated[
+        str | None, typer.Option("--scale", help="A scale of the file, such as `paper`; virtual only.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option("--resume", help="Go on with results that were stopped or killed; virtual only.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run scenarios, live in Mininet or in virtual time, and judge them; exit code 0 when every rule held, else 1."""
     from experiments import command
 
-    if not virtual and os.geteuid() != 0:
+    if not virtual and scale is None and resume is None and os.geteuid() != 0:
         raise UsageError("a live run needs root (network namespaces, raw sockets): run it with sudo, or give --virtual")
+    for option, value in (("--scale", scale), ("--resume", resume)):
+        if value is not None and not virtual:
+            raise UsageError(f"{option} is for runs in virtual time: give --virtual too")
     where = "virtual" if virtual else "live"
-    options = {} if virtual else {"target": target}
+    options = {} if virtual else {"target": target, "wires": wires}
     raise typer.Exit(
-        command.run(files, where=where, seed=seed, repeat=repeat, out=out, jobs=jobs, as_json=as_json, options=options)
+        command.run(
+            files,
+            where=where,
+            seed=seed,
+            repeat=repeat,
+            out=out,
+            jobs=jobs,
+            as_json=as_json,
+            options=options,
+            scale=scale,
+            resume=resume,
+        )
     )
 
 
@@ -133,7 +157,8 @@ def add_commands(app: typer.Typer) -> None:
     """Hang the commands into `mrc`."""
     app.add_typer(scenario_app, name="scenario")
     app.command(
-        epilog="Examples: `mrc run e10` · `mrc run scenarios/*.yaml --virtual` · `mrc run my.yaml --virtual --seed 3`"
+        epilog="Examples: `mrc run e10` · `mrc run scenarios/*.yaml --virtual` · `mrc run my.yaml --virtual` · "
+        "`mrc run e15 --virtual --scale paper --out DIR` · `mrc run e15 --virtual --scale paper --resume DIR`"
     )(run)
     app.command(epilog="Example: `mrc compare results/e10-live results/e10-virtual`")(compare)
     app.command(epilog="Example: `mrc report results/` then open results/index.html")(report)

@@ -8,12 +8,16 @@
 
 Ports are AF_PACKET sockets in the namespace of the process; needs CAP_NET_RAW. An interface may go down, come up,
 be deleted and made again under the same name: the port follows and says so by PortEvent.
+
+A cable between two ports of one loop can be a wire (`add_wire`) instead: its ends have names that `add_port` takes
+like those of interfaces, and frames go from port to port in memory, with nothing of the kernel in between.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import socket
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -69,6 +73,30 @@ class PortStats:
     """The kernel refused to send: out of buffers, or longer than the interface's MTU."""
     tx_down: int
     """Sent while the interface was down or gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class WireEnd:
+    """An end of a wire: what an interface is to other ports. Counts are since the wire was made."""
+
+    name: str
+    far: str
+    """The other end."""
+    ifindex: int
+    """Above all that the kernel gives out."""
+    admin_up: bool
+    up: bool
+    """It and its other end are up."""
+    mtu: int
+    carrier_changes: int
+    rx_packets: int
+    tx_packets: int
+    rx_bytes: int
+    tx_bytes: int
+    rx_dropped: int
+    """Of those received: as many waited as a port's ring holds."""
+    tx_dropped: int
+    """Longer than the MTU, or no Ethernet frame."""
 
 
 class EventLoop:
@@ -134,7 +162,7 @@ class EventLoop:
             device.loop = None
 
     def add_port(self, device: P4Device, number: int, interface: str) -> None:
-        """Bind `interface` as port `number`. Raises PortError.
+        """Bind `interface`, or an end of a wire, as port `number`. Raises PortError.
 
         The interface must exist; if it goes away later the port stays and waits for it.
         """
@@ -208,6 +236,77 @@ class EventLoop:
         with self._lock:
             if self._handle and self._devices.get(device.device_id) is device:
                 self._lib.rt_loop_look(self._handle, device.handle)
+
+    # ---- wires --------------------------------------------------------------------------------------------------
+
+    def add_wire(self, name: str, far: str, mtu: int = 9216) -> None:
+        """A wire between two new ends, both up. Raises PortError."""
+        for one in (name, far):
+            if not 0 < len(one.encode()) <= 15:
+                raise PortError(f"{one!r} is no interface name (1 to 15 characters)")
+        if not 68 <= mtu <= native.MAX_FRAME - 18:
+            raise PortError(f"wire {name} - {far}: mtu {mtu}: give 68 to {native.MAX_FRAME - 18} bytes")
+        with self._lock:
+            error = self._lib.rt_wire_add(self._alive(), name.encode(), far.encode(), mtu)
+        if error == native.EXISTS:
+            raise PortError(f"wire {name} - {far}: one of these is an end of a wire already, or they are the same")
+        if error:
+            raise PortError(f"wire {name} - {far}: out of memory")
+
+    def remove_wire(self, name: str) -> None:
+        """Remove the wire with an end of that name. Raises PortError when there is none, or a port at it."""
+        with self._lock:
+            error = self._lib.rt_wire_remove(self._alive(), name.encode())
+        if error == native.IN_USE:
+            raise PortError(f"wire {name}: a port is at one of its ends: remove that first")
+        if error:
+            raise PortError(f"no wire has an end {name!r}")
+
+    def set_wire(self, name: str, up: bool) -> bool:
+        """Set an end up or down; returns whether that changed it. Raises PortError when no wire has that end."""
+        with self._lock:
+            changed = int(self._lib.rt_wire_set(self._alive(), name.encode(), up))
+        if changed < 0:
+            raise PortError(f"no wire has an end {name!r}")
+        return bool(changed)
+
+    def wires(self) -> dict[str, WireEnd]:
+        """All ends of wires by name."""
+        with self._lock:
+            count, block = native.take_block(self._lib.rt_wires_read, self._alive())
+        size = ctypes.sizeof(native.EndState)
+        out = {}
+        for position in range(count):
+            raw = native.EndState.from_buffer_copy(block, position * size)
+            name = raw.name.decode(errors="replace")
+            out[name] = WireEnd(
+                name, raw.far.decode(errors="replace"), raw.index, bool(raw.admin_up), bool(raw.up), raw.mtu,
+                raw.carrier_changes, raw.rx_packets, raw.tx_packets, raw.rx_bytes, raw.tx_bytes, raw.rx_dropped,
+                raw.tx_dropped,
+            )  # fmt: skip
+        return out
+
+    def tap_wire(self, name: str, to: socket.socket, snap_bytes: int) -> int:
+        """Send a copy of each frame that comes to an end, cut to `snap_bytes`, to a connected SOCK_SEQPACKET socket.
+
+        Each message begins with 16 bytes: CLOCK_REALTIME in nanoseconds (8), the frame's length (4), nothing (4). The
+        tap ends by `untap_wire`, or when the other side of the socket is closed. Takes `to` over. Returns the tap's
+        number. Raises PortError when no wire has that end.
+        """
+        with self._lock:
+            number = int(self._lib.rt_wire_tap(self._alive(), name.encode(), to.fileno(), snap_bytes))
+        if number < 0:
+            raise PortError(f"no wire has an end {name!r}" if number == native.NOT_FOUND else "out of memory")
+        to.detach()
+        return number
+
+    def untap_wire(self, number: int) -> int:
+        """End a tap; returns how many frames its socket had no room for. Raises PortError when it has ended."""
+        lost = ctypes.c_uint64()
+        with self._lock:
+            if self._lib.rt_wire_untap(self._alive(), number, ctypes.byref(lost)):
+                raise PortError(f"no tap {number}")
+        return lost.value
 
     def fileno(self) -> int:
         """A descriptor that is readable while events wait."""

@@ -37,6 +37,7 @@ SOURCES = (
     "events.c",
     "port.c",
     "link.c",
+    "wires.c",
 )
 
 MAX_FRAME = 16384
@@ -227,6 +228,21 @@ class PortCounts(c.Structure):
     ]  # fmt: skip
 
 
+class EndState(c.Structure):
+    """struct rt_end_state: an end of a wire."""
+
+    _fields_ = [
+        *((name, c.c_uint32) for name in ("index", "admin_up", "up", "mtu")),
+        *(
+            (name, c.c_uint64)
+            for name in (
+                "carrier_changes", "rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_dropped", "tx_dropped",
+            )
+        ),
+        ("name", c.c_char * 16), ("far", c.c_char * 16),
+    ]  # fmt: skip
+
+
 def _words(*names: str) -> list[tuple[str, type]]:
     return [(name, c.c_uint64) for name in names]
 
@@ -345,6 +361,12 @@ _SIGNATURES = {
     "rt_port_remove": (c.c_int, c.c_void_p, c.c_void_p, c.c_uint32),
     "rt_port_send": (c.c_int, c.c_void_p, c.c_void_p, c.c_uint32, c.c_char_p, c.c_uint32),
     "rt_ports_read": (c.c_int, c.c_void_p, c.c_void_p, *_VIEW),
+    "rt_wire_add": (c.c_int, c.c_void_p, c.c_char_p, c.c_char_p, c.c_uint32),
+    "rt_wire_remove": (c.c_int, c.c_void_p, c.c_char_p),
+    "rt_wire_set": (c.c_int, c.c_void_p, c.c_char_p, c.c_int),
+    "rt_wires_read": (c.c_int, c.c_void_p, *_VIEW),
+    "rt_wire_tap": (c.c_int, c.c_void_p, c.c_char_p, c.c_int, c.c_uint32),
+    "rt_wire_untap": (c.c_int, c.c_void_p, c.c_int, c.POINTER(c.c_uint64)),
 }  # fmt: skip
 
 

@@ -3,7 +3,8 @@
  * Order of locks: loop, device, events. The thread holds the loop's lock for one round (what epoll reported at once),
  * a device's for one batch of frames; both are fair (lock.h), so control calls wait for a batch at most.
  * A frame is sent from the ring slot it came in, or from the traffic manager's buffer it waited in: slots and buffers
- * are given back only after the batch has been sent.
+ * are given back only after the batch has been sent. What leaves by a wire (wires.c) waits there until no device is
+ * locked, and is taken from there as from a ring.
  * Time: each device's traffic manager knows when it has something to do next; the thread waits until the first of them.
  */
 #define _GNU_SOURCE
@@ -31,6 +32,7 @@
 #define NAP_NS 5000                         /* a shorter rest costs more than it saves */
 #define ROUND 16                            /* ports served in a round */
 #define SEND_AT 32                          /* frames that may wait for the next port's turn */
+#define WIRE_FRAMES (4 * RT_BATCH)          /* taken from wires before others have their turn */
 #define TAG_WAKE UINT64_MAX
 #define TAG_NETLINK (UINT64_MAX - 1)
 
@@ -44,6 +46,7 @@ static void flush_all(struct rt_loop *loop)
     }
     for (uint32_t i = 0; i < loop->n_fed; i++)
         rt_port_release(loop->fed[i]);
+    rt_frames_release(loop);
     loop->n_dirty = loop->n_fed = loop->n_waiting = 0;
 }
 
@@ -64,13 +67,15 @@ static void emit(struct rt_out *out, struct rt_device *dev, uint32_t to, uint8_t
 {
     struct rt_loop *loop = (struct rt_loop *)out;
 
-    (void)at_ns;
     if (to == loop->cpu_port) {
         rt_event_push(loop, (struct rt_event){.kind = RT_EVENT_FRAME, .device = dev->id, .port = to, .len = len,
                                            .at_ns = rt_now_ns()}, data);
         dev->stats.sent++;
     } else if (to < RT_PORTS && dev->ports[to]) {
-        queue(loop, dev->ports[to], data, len);
+        if (dev->ports[to]->end)
+            rt_wire_send(loop, dev->ports[to], data, len, at_ns);
+        else
+            queue(loop, dev->ports[to], data, len);
         dev->stats.sent++;
     } else {
         dev->stats.dropped_no_port++;
@@ -106,6 +111,51 @@ static void catch_up(struct rt_loop *loop, struct rt_device *dev, uint64_t until
     rt_advance(dev, &loop->out, until_ns);
 }
 
+/* Up to a batch of the frames that wait at an end of a wire, through the device there. */
+static uint32_t deliver(struct rt_loop *loop, struct rt_end *end)
+{
+    struct rt_device *dev = end->port ? end->port->dev : NULL;
+    uint64_t now_ns = rt_now_ns();
+    struct rt_frame *frame;
+    uint32_t n = 0;
+
+    if (dev)
+        rt_lock(&dev->lock);
+    for (; n < RT_BATCH && (frame = rt_end_take(end)); n++) {
+        uint64_t at_ns = dev && frame->at_ns < dev->clock_ns ? dev->clock_ns : frame->at_ns;
+        if (!rt_end_receive(loop, end, frame))
+            continue;
+        if (dev->pub.program) {
+            catch_up(loop, dev, at_ns, now_ns);
+            loop->moving = frame;
+            rt_receive(dev, &loop->out, end->port->number, frame->data, frame->len,
+                       (uint32_t)(frame->data - frame->space), at_ns);
+            frame = loop->moving;
+            loop->moving = NULL;
+        }
+        if (frame)
+            rt_frame_done(loop, frame);
+    }
+    if (dev) {
+        settle(loop, dev);
+        rt_unlock(&dev->lock);
+    }
+    if (loop->n_waiting >= SEND_AT)
+        flush_all(loop);
+    if (end->first)
+        rt_end_ready(loop, end);
+    return n;
+}
+
+/* What waits at ends of wires, in turns; some of it stays when there is much. No device is locked. */
+static void serve_wires(struct rt_loop *loop)
+{
+    struct rt_end *end;
+
+    for (uint32_t n = 0; n < WIRE_FRAMES && (end = rt_end_next(loop));)
+        n += deliver(loop, end);
+}
+
 /* All that is due now, on every device. */
 static void serve_timers(struct rt_loop *loop)
 {
@@ -118,15 +168,16 @@ static void serve_timers(struct rt_loop *loop)
         catch_up(loop, dev, now_ns, now_ns);
         settle(loop, dev);
         rt_unlock(&dev->lock);
+        serve_wires(loop);
     }
 }
 
-/* Another thread has changed what is due: wake ours when it would sleep too long. The loop is locked. */
+/* Another thread has changed what is due, or sent by a wire: wake ours when it would sleep too long. The loop is locked. */
 static void hurry(struct rt_loop *loop)
 {
     uint64_t one = 1;
 
-    if (loop->timers.n && loop->timers.at[0]->due_ns < loop->sleeps_until_ns &&
+    if (((loop->timers.n && loop->timers.at[0]->due_ns < loop->sleeps_until_ns) || loop->first_ready) &&
         write(loop->wake, &one, sizeof one) < 0)
         return; /* EAGAIN: it is readable already */
 }
@@ -262,6 +313,7 @@ static void receive(struct rt_loop *loop, struct rt_port *port)
     }
     settle(loop, port->dev);
     rt_unlock(&port->dev->lock);
+    serve_wires(loop);
     if (loop->n_waiting >= SEND_AT)
         flush_all(loop);
 }
@@ -337,9 +389,14 @@ static void *run(void *argument)
             else
                 serve_port(loop, events[i].data.u64, events[i].events);
         }
+        serve_wires(loop);
         flush_all(loop);
         serve_timers(loop);
-        due_ns = loop->sleeps_until_ns = loop->timers.n ? loop->timers.at[0]->due_ns : RT_NEVER;
+        flush_all(loop);
+        due_ns = loop->timers.n ? loop->timers.at[0]->due_ns : RT_NEVER;
+        if (loop->first_ready)
+            due_ns = 0;
+        loop->sleeps_until_ns = due_ns;
         timed = loop->timed && began_ns;
         rt_unlock(&loop->lock);
         if (timed)
@@ -473,8 +530,12 @@ RT_API int rt_port_send(struct rt_loop *loop, struct rt_device *dev, uint32_t nu
 
     rt_lock(&loop->lock);
     if (number < RT_PORTS && dev->ports[number]) {
-        queue(loop, dev->ports[number], (uint8_t *)frame, len);
+        if (dev->ports[number]->end)
+            rt_wire_send(loop, dev->ports[number], (uint8_t *)frame, len, rt_now_ns());
+        else
+            queue(loop, dev->ports[number], (uint8_t *)frame, len);
         flush_all(loop);
+        hurry(loop);
         error = RT_OK;
     }
     rt_unlock(&loop->lock);
@@ -488,6 +549,7 @@ RT_API void rt_loop_destroy(struct rt_loop *loop)
 
     rt_loop_stop(loop);
     rt_ports_close(loop);
+    rt_wires_destroy(loop);
     for (struct rt_queued_event *e = loop->first_event, *next; e; e = next) {
         next = e->next;
         free(e);

@@ -1,5 +1,5 @@
-/* event_loop.h: ports and the event loop, shared by event_loop.c (the loop), ports.c (its ports), events.c (what it tells Python), port.c
- * (sockets and rings) and link.c (netlink).
+/* event_loop.h: ports and the event loop, shared by event_loop.c (the loop), ports.c (its ports), events.c (what it
+ * tells Python), port.c (sockets and rings), link.c (netlink) and wires.c (cables that the kernel does not know).
  *
  * Choice of the receive path, measured with bench/forwarder.c (two veths, CPU microseconds per forwarded frame of 158
  * and 4214 bytes with 128 in flight, and the way through one hop with a single frame in flight):
@@ -30,10 +30,13 @@
 #define RT_EVENT_FRAMES 1024    /* frames that wait for the CPU at most */
 #define RT_EVENT_BYTES (4 << 20)
 
+struct rt_end;
+
 struct rt_port {
     struct rt_device *dev;
     uint32_t number;
     uint32_t index, generation; /* place in loop->ports; both are in the epoll event, so that a late one is harmless */
+    struct rt_end *end;         /* of a wire; NULL: the port is on an interface, by `fd` and `ring` */
     int fd;
     int ifindex;                /* 0: no interface of that name now */
     int up, admin_up;
@@ -46,6 +49,53 @@ struct rt_port {
     uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes, rx_dropped, tx_dropped, tx_down;
     struct mmsghdr messages[RT_BATCH];
     struct iovec parts[RT_BATCH];
+};
+
+/* A frame on a wire. */
+struct rt_frame {
+    struct rt_frame *next;
+    uint64_t at_ns;             /* when it was sent */
+    uint8_t *data;              /* in `space`, with P4RT_HEADROOM bytes before it at least */
+    uint32_t len, bytes;        /* bytes: of space */
+    uint8_t space[];
+};
+
+/* Somebody who captures what comes to an end of a wire. What his socket gets is this and the frame (mrc/capture.py). */
+struct rt_tap {
+    struct rt_tap *next;
+    int number, fd;
+    uint32_t snap;              /* bytes of a frame that he wants */
+    uint64_t lost;
+};
+
+struct rt_tap_head {
+    uint64_t at_ns;             /* CLOCK_REALTIME */
+    uint32_t len, padding;
+};
+
+struct rt_end {
+    struct rt_end *far;
+    struct rt_port *port;       /* NULL: nobody takes what comes here */
+    char name[IFNAMSIZ];
+    uint32_t index, mtu;
+    int admin_up;
+    struct rt_frame *first, *last; /* they have come, and wait for the loop; `last` counts only while `first` is set */
+    uint32_t waiting;
+    int ready;                  /* on loop->first_ready */
+    struct rt_end *next_ready;
+    struct rt_tap *taps;
+    uint64_t carrier_changes, rx_packets, tx_packets, rx_bytes, tx_bytes, rx_dropped, tx_dropped;
+};
+
+struct rt_wire {
+    struct rt_wire *next;
+    struct rt_end ends[2];
+};
+
+struct rt_end_state {           /* as native.EndState reads it */
+    uint32_t index, admin_up, up, mtu;
+    uint64_t carrier_changes, rx_packets, tx_packets, rx_bytes, tx_bytes, rx_dropped, tx_dropped;
+    char name[IFNAMSIZ], far[IFNAMSIZ];
 };
 
 /* What Python reads from the loop: this, and for a frame its bytes behind it (see native.Event). */
@@ -82,6 +132,12 @@ struct rt_loop {
     uint32_t n_dirty, n_waiting;
     struct rt_port **fed;       /* ports with slots to give back */
     uint32_t n_fed;
+    struct rt_wire *wires;
+    uint32_t n_ends, n_taps;    /* ever made: the last one's number */
+    struct rt_end *first_ready, *last_ready; /* ends at which frames wait, in the order of their turns */
+    struct rt_frame *moving;    /* from a wire, in a device now; taken away when it goes on by another wire */
+    struct rt_frame *done_frames, *free_frames; /* to be free when all is sent; free */
+    uint32_t n_free_frames;
     struct rt_lock event_lock;
     struct rt_queued_event *first_event, **last_event;
     uint32_t n_frames;
@@ -104,6 +160,18 @@ static inline struct tpacket2_hdr *rt_slot(const struct rt_port *port, uint32_t 
     return (struct tpacket2_hdr *)(port->ring + (size_t)(index / RT_SLOTS_PER_BLOCK) * RT_BLOCK +
                                    (size_t)(index % RT_SLOTS_PER_BLOCK) * RT_SLOT);
 }
+
+/* wires.c: called with the loop locked */
+struct rt_port *rt_wire_port(struct rt_loop *loop, const char *name, char *why, size_t room);
+void rt_wire_leave(struct rt_loop *loop, struct rt_port *port);
+void rt_wire_send(struct rt_loop *loop, struct rt_port *port, uint8_t *data, uint32_t len, uint64_t at_ns);
+void rt_wires_destroy(struct rt_loop *loop);
+struct rt_end *rt_end_next(struct rt_loop *loop);
+void rt_end_ready(struct rt_loop *loop, struct rt_end *end);
+struct rt_frame *rt_end_take(struct rt_end *end);
+int rt_end_receive(struct rt_loop *loop, struct rt_end *end, struct rt_frame *frame);
+void rt_frame_done(struct rt_loop *loop, struct rt_frame *frame);
+void rt_frames_release(struct rt_loop *loop);
 
 /* link.c */
 int rt_link_open(void);

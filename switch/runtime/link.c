@@ -36,7 +36,7 @@ static void changed(struct rt_loop *loop, const struct nlmsghdr *message)
             name = RTA_DATA(a);
     for (uint32_t i = 0; i < loop->n_ports; i++) {
         struct rt_port *port = loop->ports[i];
-        if (!port)
+        if (!port || port->end)
             continue;
         if (port->ifindex == info->ifi_index)
             rt_port_is(loop, port, message->nlmsg_type == RTM_DELLINK ? 0 : info->ifi_index, info->ifi_flags);
@@ -66,7 +66,7 @@ void rt_link_read(struct rt_loop *loop)
         ssize_t n = recv(loop->netlink, buffer, sizeof buffer, 0);
         if (n < 0 && errno == ENOBUFS) {
             for (uint32_t i = 0; i < loop->n_ports; i++)
-                if (loop->ports[i])
+                if (loop->ports[i] && !loop->ports[i]->end)
                     rt_link_ask(loop, loop->ports[i]);
             continue;
         }

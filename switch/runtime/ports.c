@@ -52,7 +52,7 @@ static int add_port(struct rt_loop *loop, struct rt_device *dev, uint32_t number
     port->number = number;
     port->index = index;
     port->generation = ++loop->generation;
-    if (rt_loop_watch(loop, port->fd, (uint64_t)port->generation << 32 | index)) {
+    if (!port->end && rt_loop_watch(loop, port->fd, (uint64_t)port->generation << 32 | index)) {
         snprintf(why, room, "%s: %s", port->name, strerror(errno));
         return RT_SYSTEM;
     }
@@ -62,6 +62,8 @@ static int add_port(struct rt_loop *loop, struct rt_device *dev, uint32_t number
     rt_lock(&dev->lock);
     dev->ports[number] = port;
     rt_unlock(&dev->lock);
+    if (port->end)
+        port->end->port = port;
     rt_port_state(dev, number, port->up);
     rt_event_port(loop, port);
     rt_loop_schedule(loop);
@@ -74,15 +76,21 @@ RT_API int rt_port_add(struct rt_loop *loop, struct rt_device *dev, uint32_t num
 {
     if (number < RT_PORTS && dev->ports[number])
         return RT_EXISTS;
-    struct rt_port *port = rt_port_open(loop, name, why, room); /* some 10 ms: not under the lock */
-    if (!port)
-        return RT_SYSTEM;
     rt_lock(&loop->lock);
-    int error = add_port(loop, dev, number, port, why, room);
-    if (!error)
-        rt_link_ask(loop, port);
+    struct rt_port *port = rt_wire_port(loop, name, why, room);
+    int error = port ? add_port(loop, dev, number, port, why, room) : RT_SYSTEM;
     rt_unlock(&loop->lock);
-    if (error)
+    if (!port && !*why) {
+        port = rt_port_open(loop, name, why, room); /* some 10 ms: not under the lock */
+        if (!port)
+            return RT_SYSTEM;
+        rt_lock(&loop->lock);
+        error = add_port(loop, dev, number, port, why, room);
+        if (!error)
+            rt_link_ask(loop, port);
+        rt_unlock(&loop->lock);
+    }
+    if (error && port)
         rt_port_close(port);
     return error;
 }
@@ -93,7 +101,10 @@ static void remove_port(struct rt_loop *loop, struct rt_port *port, struct rt_po
 {
     struct rt_device *dev = port->dev;
 
-    epoll_ctl(loop->epoll, EPOLL_CTL_DEL, port->fd, NULL);
+    if (port->end)
+        rt_wire_leave(loop, port);
+    else
+        epoll_ctl(loop->epoll, EPOLL_CTL_DEL, port->fd, NULL);
     rt_lock(&dev->lock);
     dev->ports[port->number] = NULL;
     rt_unlock(&dev->lock);
@@ -116,13 +127,18 @@ static void close_ports(struct rt_port *closed)
 
     while (closed) {
         unsigned n = 0;
-        for (; closed && n < 64; n++) {
+        while (closed && n < 64) {
             struct rt_port *port = closed;
             closed = port->next_closed;
+            if (port->end) {
+                rt_port_close(port);
+                continue;
+            }
             if (pthread_create(&threads[n], NULL, close_port, port)) {
                 rt_port_close(port);
                 break;
             }
+            n++;
         }
         while (n)
             pthread_join(threads[--n], NULL);
@@ -180,7 +196,8 @@ RT_API int rt_ports_read(struct rt_loop *loop, struct rt_device *dev, uint8_t **
         struct rt_port *port = dev->ports[i];
         if (!port)
             continue;
-        rt_port_count_drops(port);
+        if (!port->end)
+            rt_port_count_drops(port);
         *counts = (struct rt_port_counts){port->number, (uint32_t)port->up, port->rx_packets, port->rx_bytes,
                                           port->tx_packets, port->tx_bytes, port->rx_dropped, port->tx_dropped,
                                           port->tx_down, {0}};

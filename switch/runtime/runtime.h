@@ -14,6 +14,7 @@
  *     event_loop.c        event loop: frames, time             ports.c  interfaces as its ports
  *     events.c    what it tells Python                 port.c   sockets and rings
  *     link.c      netlink: state of those interfaces
+ *     wires.c     cables between two ports of a loop, without the kernel
  *
  * Functions return RT_OK or one of the errors below and change nothing when they fail. Callers are our own Python:
  * lengths and widths are checked there (switch/device/device.py); indexes and ids are checked here as well.

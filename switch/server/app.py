@@ -26,6 +26,7 @@ from switch.server.interfaces import Interfaces
 from switch.server.netlink import InterfaceWatcher
 from switch.server.p4runtime.pipeline import Compiler
 from switch.server.p4runtime.service import P4RuntimeService
+from switch.server.wires import DaemonWires
 
 ADD_EXAMPLE = '{"op": "add_device", "name": "s1", "device_id": 1, "ports": {"1": "veth0"}}'
 
@@ -58,9 +59,10 @@ class Daemon:
         self._settings = settings
         self.loop = EventLoop(cpu_port=settings.cpu_port)
         self.watcher = InterfaceWatcher()
-        self.interfaces = Interfaces(self.watcher)
+        self.wires = DaemonWires(self.loop)
+        self.interfaces = Interfaces(self.watcher, wires=self.wires)
         self.traffic = ChassisTraffic()
-        self.registry = Registry(self.loop, settings.cpu_port, self._publish)
+        self.registry = Registry(self.loop, settings.cpu_port, self._publish, self.wires)
         self.p4runtime_port = 0
         self.gnmi_port = 0
         self.stopping = asyncio.Event()
@@ -118,6 +120,7 @@ class Daemon:
                 "stats": self._op_stats,
                 "counts": self._op_counts,
                 "shutdown": self._op_shutdown,
+                **self.wires.operations(),
             }
             control = ControlServer(settings.control, operations)
             await control.start()

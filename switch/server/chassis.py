@@ -25,6 +25,7 @@ from switch.server.p4runtime.errors import RpcError
 from switch.server.p4runtime.packetio import packet_in_message
 from switch.server.p4runtime.pipeline import Pipeline
 from switch.server.p4runtime.snapshot import Contents
+from switch.server.wires import DaemonWires
 
 INTERFACE_NAME_MAX = 15
 """IFNAMSIZ - 1, characters."""
@@ -52,7 +53,9 @@ class ControllerStream(Protocol):
 class Chassis:
     """One switch. Its state is read and changed on the asyncio loop only."""
 
-    def __init__(self, name: str, device_id: int, ports: dict[int, str], loop: EventLoop) -> None:
+    def __init__(
+        self, name: str, device_id: int, ports: dict[int, str], loop: EventLoop, wires: DaemonWires | None = None
+    ) -> None:
         self.name = name
         self.device_id = device_id
         self.ports = ports
@@ -74,6 +77,7 @@ class Chassis:
         self.packets_in_dropped = 0
         """Packet-ins without a primary controller, or which it took too slowly."""
         self._loop = loop
+        self._wires = wires
         self._power = asyncio.Lock()
         self._to_restore: list[str] = []
 
@@ -136,6 +140,8 @@ class Chassis:
 
     def _set_link(self, interface: str, up: bool) -> bool:
         """Returns whether that changed the interface; one that is gone cannot be changed."""
+        if self._wires is not None and interface in self._wires.links:
+            return self._wires.set_up(interface, up)
         try:
             return set_admin_state(interface, up)
         except OSError as error:
@@ -248,8 +254,11 @@ class Chassis:
 class Registry:
     """All switches of this daemon by name and by device id, and the events of their forwarding loop."""
 
-    def __init__(self, loop: EventLoop, cpu_port: int, publish: Callable[..., None]) -> None:
+    def __init__(
+        self, loop: EventLoop, cpu_port: int, publish: Callable[..., None], wires: DaemonWires | None = None
+    ) -> None:
         self.loop = loop
+        self._wires = wires
         self.cpu_port = cpu_port
         self._publish = publish
         self._by_name: dict[str, Chassis] = {}
@@ -261,7 +270,7 @@ class Registry:
     async def add(self, name: str, device_id: int, ports: dict[int, str]) -> Chassis:
         """Adds a switch and switches it on. Raises ChassisError; nothing is left of it then."""
         self._check_new(name, device_id, ports)
-        chassis = Chassis(name, device_id, dict(ports), self.loop)
+        chassis = Chassis(name, device_id, dict(ports), self.loop, self._wires)
         self._by_name[name] = self._by_id[device_id] = chassis
         try:
             await chassis.power_on()

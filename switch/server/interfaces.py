@@ -1,7 +1,8 @@
 """The interfaces a server shows, with their state: what gNMI serves and what events are made of.
 
 `Interfaces` joins which interfaces belong to which device (told by the daemon, or a name prefix) with what the
-kernel says about them (`switch.server.netlink`). A port whose interface is missing exists all the same: NOT_PRESENT.
+kernel says about them (`switch.server.netlink`), or the daemon itself about its wires (`switch.server.wires`). A port
+whose interface is missing exists all the same: NOT_PRESENT.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from switch.server.netlink import InterfaceState, InterfaceWatcher, LinkCounters, read_counters
+from switch.server.wires import DaemonWires
 
 Leaf = tuple[str, ...]
 """Path of a value below /interfaces/interface[name=...]."""
@@ -69,14 +71,19 @@ def state_leaves(name: str, link: InterfaceState | None) -> dict[Leaf, Value]:
 class Interfaces:
     """Shown interfaces by name, each belonging to a device (`""` for none)."""
 
-    def __init__(self, watcher: InterfaceWatcher, prefixes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, watcher: InterfaceWatcher, prefixes: tuple[str, ...] = (), wires: DaemonWires | None = None
+    ) -> None:
         self._watcher = watcher
+        self._wires = wires
         self._prefixes = prefixes
         self._owners: dict[str, str] = {}
         self._published: dict[str, dict[Leaf, Value]] = {}
         self._listeners: list[Callable[[InterfaceChange], None]] = []
         self._devices: set[str] = set()
         watcher.listen(self._link_changed)
+        if wires is not None:
+            wires.listen(self._link_changed)
         for name, link in watcher.links.items():
             if self._by_prefix(name):
                 self._publish(name, link)
@@ -89,7 +96,7 @@ class Interfaces:
         self._devices.add(device)
         for name in names:
             self._owners[name] = device
-            self._publish(name, self._watcher.links.get(name))
+            self._publish(name, self._link(name))
 
     def remove_device(self, device: str) -> None:
         self._devices.discard(device)
@@ -115,14 +122,18 @@ class Interfaces:
     def counters(self) -> dict[str, dict[Leaf, Value]]:
         """COUNTER_LEAVES of every shown interface, read now. Raises NetlinkError."""
         found = read_counters()
+        by_wire = self._wires.counters() if self._wires is not None else {}
         out: dict[str, dict[Leaf, Value]] = {}
         for name in self._published:
             link = self._watcher.links.get(name)
-            counters = (found.get(link.ifindex) if link else None) or LinkCounters()
+            counters = by_wire.get(name) or (found.get(link.ifindex) if link else None) or LinkCounters()
             out[name] = {
                 ("state", "counters", leaf): getattr(counters, field) for leaf, field in COUNTER_FIELDS.items()
             }
         return out
+
+    def _link(self, name: str) -> InterfaceState | None:
+        return (self._wires.links.get(name) if self._wires is not None else None) or self._watcher.links.get(name)
 
     def tell(self, name: str, leaves: dict[Leaf, Value]) -> None:
         """Leaves which others keep (settings) have new values: pass it on to all listeners."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 
 from bench import af_packet, endpoint
-from bench.mrc import packets_per_s, sha256_us
+from bench.mrc import _compare, packets_per_s, sha256_us, wakeups
 
 root = [
     pytest.mark.root,
@@ -20,8 +21,26 @@ def test_packets_per_s():
     assert packets_per_s(0.0) is None
 
 
+@pytest.mark.parametrize(("virtual_us", "met"), [(12.0, True), (14.0, False)])
+def test_compare__medians_of_the_switches_by_kind_of_link(virtual_us, met):
+    def one(wires, us):
+        return {"wires": wires, "cpu_us_per_packet": {"switches": us}, "goodput_bps": 1e8}
+
+    rounds = [one("veth", us) for us in (26.0, 90.0, 20.0)] + [one("virtual", us) for us in (virtual_us, 1.0, 90.0)]
+    compared = _compare(rounds)
+    assert compared["share"] == round(virtual_us / 26.0, 3) and compared["met"] is met
+    assert compared["switches_us"] == {"veth": [26.0, 90.0, 20.0], "virtual": [virtual_us, 1.0, 90.0]}
+
+
 def test_sha256_us__grows_with_the_size():
     assert sha256_us(4096) > 0
+
+
+def test_wakeups__of_all_threads_counts_each_sleep():
+    before = wakeups(os.getpid())
+    for _ in range(10):
+        time.sleep(0.001)
+    assert wakeups(os.getpid()) >= before + 10
 
 
 def test_data_frame_bytes__as_the_engine_sends_them():
@@ -38,6 +57,9 @@ class TestOnACable:
             assert side["packets"] >= 2000 and side["retransmitted"] == 0
             assert 0 < side["sacks_per_packet"] < 1
             assert side["user_us"] + side["system_us"] > 0
+
+    def test_raw__one_by_one_both_ends_pay_for_a_wake_up(self):
+        assert all(us > 0 for us in af_packet.measure(1024, 256, 0.0002).values())
 
     def test_raw__every_frame_arrives(self):
         assert all(us >= 0 for us in af_packet.measure(200, 2048).values())

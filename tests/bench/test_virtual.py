@@ -68,8 +68,8 @@ class TestRuns:
         records, wire = virtual.measure(4, 64), virtual.measure(4, 64, wire=True)
         assert (records["events"], records["state_digest"]) == (wire["events"], wire["state_digest"])
 
-    def test_load__a_write_that_fails_is_an_error(self):
-        load = virtual.Load(4, 64, False)
+    def test_permutation_run__a_write_that_fails_is_an_error(self):
+        load = virtual.PermutationRun(4, 64, False)
         load.flows[0].memory[0] = 1  # beside the region
         with pytest.raises(RuntimeError, match="did not arrive"):
             load.run()

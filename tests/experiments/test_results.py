@@ -15,8 +15,9 @@ import pytest
 from experiments.command import run
 from experiments.language.assertions import ExpectationVerdict
 from experiments.language.yaml_loader import read
-from experiments.results import LoadMeter, Results, ResultsError
-from experiments.runner import Planned, RunReport, carry_out, plan_runs
+from experiments.results import LoadMeter, Results, ResultsError, again
+from experiments.runner import Planned, Resumed, RunReport, carry_out, plan_runs
+from ipc.errors import UsageError
 from ipc.signals import Terminated
 from tests.experiments.report.test_report import Quiet
 
@@ -242,3 +243,108 @@ def test_judge__tells_what_an_overloaded_machine_may_decide(tmp_path):
     (tmp_path / "two.yaml").write_text(SHORT + expect)
     judged = carry_out(plan_runs(read(tmp_path / "two.yaml"), "virtual"), Quiet()).verdicts
     assert [one.timed for one in judged] == [False, True, False]  # bytes in place; a rate; failed QPs
+
+
+# ---- going on with what was killed --------------------------------------------------------------------------------
+
+THREE = SHORT + "repeat: 3\n"
+
+
+def killed(tmp_path: Path, during: str = "#2", text: str = THREE) -> tuple[Planned, Path]:
+    """A folder as `kill -9` leaves it while a run goes on."""
+    one, out = planned(tmp_path, text), tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(one, In(during, interrupt()), out=out)
+    return one, out
+
+
+def content(folder: Path) -> dict[str, str]:
+    """What of results does not tell when and how fast they were made."""
+    out = {str(path.name): path.read_text() for path in (folder / "runs").iterdir()}
+    manifest = json.loads((folder / "manifest.json").read_text())
+    out["verdicts"] = json.dumps([manifest[key] for key in ("planned", "complete", "passed", "verdicts", "repeats")])
+    return out
+
+
+def test_resume__makes_only_what_is_missing_and_ends_the_same(tmp_path):
+    one, out = killed(tmp_path)
+    made = []
+
+    class Told(Quiet):
+        def ends(self, run, _outcome):
+            made.append(run.name)
+
+    report = carry_out(one, Told(), resumed=Resumed.from_folder(one, out))
+    assert made == ["#2", "#3"] and [run.name for run, _ in report.runs] == ["#1", "#2", "#3"]
+    carry_out(one, Quiet(), out=tmp_path / "whole")
+    assert content(out) == content(tmp_path / "whole")
+
+
+def test_resume__stopped_again_keeps_all_that_ended(tmp_path):
+    one, out = killed(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(one, In("#3", interrupt()), resumed=Resumed.from_folder(one, out))
+    assert [run["name"] for run in Results.open(out)[0].manifest["runs"]] == ["#1", "#2"]
+    assert len(carry_out(one, Quiet(), resumed=Resumed.from_folder(one, out)).runs) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"seed": 7}, "another seed"),
+        ({"repeat": 2}, "another planned"),
+        ({"text": THREE.replace("one link", "another")}, r"another scenario\.yaml"),
+        ({"commit": "0123456789ab"}, "another commit"),
+    ],
+)
+def test_resume__of_something_else_is_refused(tmp_path, monkeypatch, change, says):
+    _, out = killed(tmp_path)
+    path = tmp_path / "short.yaml"
+    path.write_text(change.get("text", THREE))
+    if "commit" in change:
+        monkeypatch.setattr("experiments.results._commit", lambda: change["commit"])
+    one = plan_runs(read(path), "virtual", seed=change.get("seed"), repeat=change.get("repeat"))
+    with pytest.raises(ResultsError, match=f"out was made with {says}: give the same again, or another --out"):
+        Resumed.from_folder(one, out)
+
+
+def test_resume__of_complete_results_or_none_is_refused(tmp_path):
+    one, out = planned(tmp_path), tmp_path / "out"
+    with pytest.raises(ResultsError, match="no folder"):
+        Resumed.from_folder(one, out)
+    carry_out(one, Quiet(), out=out)
+    with pytest.raises(ResultsError, match="out is complete: there is nothing to go on with"):
+        Resumed.from_folder(one, out)
+
+
+def test_resume__while_somebody_still_runs_there_is_refused(tmp_path):
+    two, out = planned(tmp_path, SHORT + "repeat: 2\n"), tmp_path / "out"
+
+    def second():
+        with pytest.raises(ResultsError, match="out: another command still runs there: wait for it"):
+            Resumed.from_folder(two, out)
+
+    tell = In("#2", second)
+    assert len(carry_out(two, tell, out=out).runs) == 2 and tell.run == ""
+
+
+def test_resume__by_the_command(tmp_path):
+    _, out = killed(tmp_path)
+    options = {"where": "virtual", "seed": None, "repeat": None, "jobs": 2, "as_json": False, "options": {}}
+    file = str(tmp_path / "short.yaml")
+    with pytest.raises(UsageError, match="leave --out away"):
+        run([file], out=out, resume=out, **options)
+    with pytest.raises(UsageError, match="give one file"):
+        run([file, file], out=None, resume=out, **options)
+    assert run([file], out=None, resume=out, **options) == 0
+    assert Results.open(out)[0].manifest["complete"]
+
+
+def test_again__says_the_wires_that_were_asked_for():
+    path = Path(__file__).parents[2] / "scenarios" / "e7.yaml"
+    assert again(path, "live", None, None, {"target": "embedded", "wires": "veth"}) == (
+        "mrc run scenarios/e7.yaml --wires veth"
+    )
+    assert (
+        again(path, "live", None, None, {"target": "bmv2", "wires": None}) == "mrc run scenarios/e7.yaml --target bmv2"
+    )

@@ -11,9 +11,9 @@ SIGTERM, SIGHUP. What a `kill -9` leaves, the next start removes (rundir.py). Th
 
     1 check     root, tools, run folder, leftovers, TCP ports, interface names; nothing is made before all hold
     2 switchd   started first: it loads its libraries while the network is made
-    3 network   Mininet nodes, all links in one batch, interfaces set up
+    3 network   Mininet nodes, all links that are interfaces in one batch, interfaces set up
     4 program   compiled by the caller's function into program/
-    5 devices   ports attached
+    5 devices   wires, ports attached
     6 ends      agents and controller together; meanwhile links get the plan's rates, delays and queue depths
 """
 
@@ -39,8 +39,9 @@ from topologies.lab import cables, netdev, preflight
 from topologies.lab.fault_injection import Injector
 from topologies.lab.netdev import IFF_NOARP, IFF_UP, NetDevices, VethEnd
 from topologies.lab.nodes import FabricHost, FabricMininet
-from topologies.lab.targets import TARGETS, FabricSwitch, Ports, Target, answers
+from topologies.lab.targets import TARGETS, FabricSwitch, Ports, Target, answers, check_wires
 from topologies.lab.traffic_control import TrafficControl, switch_ports
+from topologies.lab.wires import VIRTUAL, WireClient, WiredDevices, links_between_switches
 from topologies.plan import Link, Plan, PlanError, Port
 
 __all__ = ["Fabric", "FabricError", "Ports", "Terminated"]
@@ -58,6 +59,8 @@ class Fabric:
     plan             dimensions and names
     run_dir          run folder (default: MRC_RUN_DIR or /run/mrc-testbed)
     target           "embedded" or "bmv2"
+    wires            links between switches: "virtual", inside the daemon, or "veth", pairs of interfaces (default:
+                     "virtual"; "veth" with bmv2, which can have no other)
     program          P4 program of every switch, "srv6" or "spray" (default: that of the plan's mode)
     compile_program  (folder, target, program) writes p4info.txtpb and the device config into the folder
     nic              "fast" or "scapy"
@@ -81,6 +84,7 @@ class Fabric:
         run_dir: Path | str | None = None,
         *,
         target: str = "embedded",
+        wires: str | None = None,
         program: str | None = None,
         nic: str = "fast",
         config: Mapping[str, Any] | None = None,
@@ -95,8 +99,8 @@ class Fabric:
         progress: Progress | None = None,
         handle_signals: bool = True,
     ) -> None:
-        if target not in TARGETS:
-            raise FabricError(f"no target {target!r} (has: {', '.join(TARGETS)})")
+        self.wires = check_wires(target, wires)
+        """Kind of the links between switches."""
         if nic not in NICS:
             raise FabricError(f"no NIC {nic!r} (has: {', '.join(NICS)})")
         if controller and compile_program is None:
@@ -128,6 +132,8 @@ class Fabric:
         self._handle_signals = handle_signals
         self._old_handlers: dict[int, Any] = {}
         self._root: NetDevices | None = None
+        self._wires: WireClient | None = None
+        self._wired = frozenset(links_between_switches(plan) if self.wires == VIRTUAL else ())
         self._watch: cables.CableWatch | None = None
         self.notice: Callable[[str], None] = self._progress
         """Is told what happened to the fabric by nobody's command, a line at a time, from any thread."""
@@ -214,6 +220,8 @@ class Fabric:
             self._compile_program(self.run_dir.program, self.target.name, self.program)
         self._progress("starting switches")
         self.processes.wait_ready(shared)
+        if self._wires is not None:
+            self._wires.add(links_between_switches(self.plan))
         for switch in self.switches.values():
             switch.start()
         self.processes.wait_ready(self.target.probes())
@@ -261,7 +269,11 @@ class Fabric:
 
     def _make_network(self) -> None:
         state = self.run_dir.state
-        self._root = NetDevices()
+        if self._wired:
+            self._wires = WireClient(self.run_dir.switchd_socket)
+            self._root = WiredDevices(self._wires, self._wired)
+        else:
+            self._root = NetDevices()
         net = self.mininet = FabricMininet(self.link)
         for host in self.plan.hosts:
             run_dir = str(self.run_dir.path)
@@ -289,24 +301,29 @@ class Fabric:
 
     def _root_interfaces(self) -> list[str]:
         """Every interface that the fabric makes in the root namespace."""
-        ports = list(switch_ports(self.plan))
+        wired = {end.interface for link in self._wired for end in (link.lower, link.upper)}
+        ports = [name for name in switch_ports(self.plan) if name not in wired]
         return ports if self.target.cables is None else [*ports, *self.target.cables.plugs]
 
     def _veth_end(self, port: Port, pids: Mapping[str, int]) -> VethEnd:
         return VethEnd(port.interface, self.plan.mac(port), pids.get(port.node))
 
     def _make_links(self, group: int, pids: Mapping[str, int]) -> None:
-        """All veth pairs: one for each link, or two where cables are wanted."""
+        """All veth pairs: one for each link that is no wire, or two where cables are wanted."""
         if self.target.cables is not None:
             self.target.cables.create(group, self.plan.mac, pids)
             return
         netdev.create_pairs(
-            [(self._veth_end(link.upper, pids), self._veth_end(link.lower, pids)) for link in self.plan.links],
+            [
+                (self._veth_end(link.upper, pids), self._veth_end(link.lower, pids))
+                for link in self.plan.links
+                if link not in self._wired
+            ],
             group,
         )
 
     def _add_link(self, net: FabricMininet, link: Link) -> None:
-        """Tell Mininet of a link that exists, and set both ends: quiet, as sent, up."""
+        """Tell Mininet of a link, and set both ends: quiet, as sent, up. Wires are made so, later."""
         lower, upper = link.lower, link.upper
         net.addLink(
             net[lower.node],
@@ -318,6 +335,8 @@ class Fabric:
             addr1=self.plan.mac(lower),
             addr2=self.plan.mac(upper),
         )
+        if link in self._wired:
+            return
         for port in (lower, upper):
             devices = net[port.node].devices
             if devices is self._root:
@@ -334,6 +353,8 @@ class Fabric:
         for client in self._clients.values():
             client.close()
         self.traffic.close()
+        if self._wires is not None:
+            self._wires.close()
         self.target.close()
         errors = []
         for step in (self.processes.stop, self._stop_mininet, lambda: remove_run(self.run_dir.state)):
@@ -465,6 +486,7 @@ class Fabric:
             "plan": self.plan.to_json(),
             "target": self.target.name,
             "program": self.program,
+            "wires": self.wires,
             "nic": self.nic,
             "run_dir": str(self.run_dir.path),
             "start_s": self.start_s,

@@ -25,6 +25,7 @@ from mininet.node import Host, Node
 from ipc import processes
 from ipc.rundir import FabricError
 from topologies.lab.netdev import IFF_UP, NetDevices, in_namespace, prepare_namespace
+from topologies.lab.wires import WiredDevices
 
 OPEN_FILES = 16384
 
@@ -36,10 +37,12 @@ class FabricIntf(Intf):
         return {}
 
     def ifconfig(self, *args: str) -> str:
-        """`up` and `down` as Mininet's link commands use it; without them, what `ip addr` shows."""
+        """`up` and `down` as Mininet's link commands use it; without them, what `ip addr` shows, or what a wire is."""
         if args in (("up",), ("down",)):
             self.set_up(args == ("up",))
             return ""
+        if isinstance(self.node.devices, WiredDevices) and self.node.devices.has_wire(self.name):
+            return f"{self.name}: end of a wire inside the switches' daemon, {'up' if self.isUp() else 'down'}\n"
         return str(self.cmd("ip", "addr", "show", "dev", self.name, *args))
 
     def set_up(self, up: bool) -> None:

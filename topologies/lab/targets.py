@@ -29,6 +29,7 @@ from topologies import plan
 from topologies.lab.cables import Cables
 from topologies.lab.nodes import FabricNode
 from topologies.lab.traffic_control import TrafficControl
+from topologies.lab.wires import VETH, VIRTUAL, WIRES
 from topologies.plan import CPU_PORT, Plan
 
 if TYPE_CHECKING:
@@ -132,6 +133,8 @@ class Target(abc.ABC):
     cables: Cables | None = None
     """Cables, where a port must never go down itself; None: plain veth pairs, cut at their ends."""
 
+    wires: tuple[str, ...] = (VETH,)
+    """Kinds of links between its switches, the usual one first."""
     can_delay = True
     """Its links have the delays of the plan, and serialise each packet."""
     tells_watch_ports = True
@@ -200,6 +203,7 @@ class EmbeddedTarget(Target):
 
     name = "embedded"
     switch_class = EmbeddedSwitch
+    wires = (VIRTUAL, VETH)
 
     def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
         super().__init__(run_dir, processes, ports, fabric)
@@ -385,6 +389,21 @@ class Bmv2Target(Target):
             self._counting.close()
             self._counting = None
         self.cables.close()
+
+
+def check_wires(target: str, wires: str | None) -> str:
+    """Kind of the links between switches of a target; None: the usual one. Raises FabricError naming the kinds."""
+    if target not in TARGETS:
+        raise FabricError(f"no target {target!r} (has: {', '.join(TARGETS)})")
+    kinds = TARGETS[target].wires
+    if wires is not None and wires not in WIRES:
+        raise FabricError(f"no wires {wires!r} (has: {', '.join(WIRES)})")
+    if wires is not None and wires not in kinds:
+        raise FabricError(
+            f"--wires {wires} joins switches of one process, and --target {target} has a process for each: "
+            f"use --wires {kinds[0]}, or --target {EmbeddedTarget.name}"
+        )
+    return wires or kinds[0]
 
 
 TARGETS: dict[str, type[Target]] = {cls.name: cls for cls in (EmbeddedTarget, Bmv2Target)}

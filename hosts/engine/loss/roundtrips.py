@@ -31,7 +31,8 @@ REST: Final = 0.25
 """Part of the retry timer that a host which was held up may take from one of its ports to the next."""
 
 LATE_HALVES_S: Final = 10.0
-"""Time after which a late answer counts half."""
+"""Time after which a late answer counts half, or LATE_HALVES_TIMERS base timeouts where these are short."""
+LATE_HALVES_TIMERS: Final = 600
 LATE_MARGIN: Final = 1.25
 """The timer's distance from a late answer's round trip."""
 
@@ -40,7 +41,8 @@ class RoundTrips:
     """Of all paths together; what each path needs by itself, its EV knows."""
 
     __slots__ = (
-        "_base_s", "_ceiling_s", "_intervals", "_late_at", "_late_s", "_rtts", "deviation_s", "srtt_s",
+        "_base_s", "_ceiling_s", "_intervals", "_late_at", "_late_halves_s", "_late_s", "_rtts", "deviation_s",
+        "srtt_s",
     )  # fmt: skip
 
     def __init__(self, config: Config) -> None:
@@ -49,7 +51,8 @@ class RoundTrips:
         self.deviation_s = 0.0
         """Smoothed distance of the samples from it (gain 1/4)."""
         self._late_s = self._late_at = 0.0
-        """Longest round trip of an answer that came too late, and when; it counts half after LATE_HALVES_S."""
+        """Longest round trip of an answer that came too late, and when; it counts half after `_late_halves_s`."""
+        self._late_halves_s = min(LATE_HALVES_S, LATE_HALVES_TIMERS * config.base_timeout_s)
         self._intervals = [config.retry_interval_s(n) for n in range(config.linear_cnt + config.exp_cnt + 1)]
         self._base_s, self._ceiling_s = config.base_timeout_s, config.timeout_ceiling_s
         self._rtts = config.timeout_rtts
@@ -74,7 +77,7 @@ class RoundTrips:
 
     def _late_left(self, now: float) -> float:
         """Decayed delay of the longest late answer, seconds."""
-        left: float = self._late_s * 0.5 ** ((now - self._late_at) / LATE_HALVES_S)
+        left: float = self._late_s * 0.5 ** ((now - self._late_at) / self._late_halves_s)
         return left
 
     # ---- what follows -----------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ figures:
 """
 CURVES = """\
 title: curves
-paper: {id: E15, figure: "16", saw: much, scaled: all}
+paper: {id: E15, figure: "16", saw: much, scaled: all, size_divisor: 4096}
 fabric: {planes: 2, racks: 2, spines: 1, hosts_per_rack: 1}
 workload: [{collective: all_reduce, name: ring, size: $size}]
 faults: [{at: 0s, loss: {into: hosts, rate: $loss}}]
@@ -216,9 +216,41 @@ def test_curves_lie_beside_the_papers(tmp_path):
     folder = make(tmp_path / "c", CURVES)
     report(folder)
     text = (folder / "report.html").read_text()
-    assert "roce-1, paper" in text and "share of the best without loss" in text
+    assert "roce-1, paper" in text and "share of MRC's best without loss" in text
     assert "order at 128K, loss 0%" in text and re.search("points (below|above) the paper", text)
     assert "No run lasted for more than a few intervals" in text
+
+
+PLACES = """\
+title: rules of places and scales
+fabric: {planes: 2, racks: 2, spines: 1, hosts_per_rack: 1}
+links: {rate: 5M}
+workload: [{stream: h0 h1, name: flow, message: 16K}]
+duration: 200ms
+scale: {fast: {links: {rate: 8M}}}
+expect:
+  - {metric: qp_errors, at_most: 0, only: virtual}
+  - {metric: damaged, at_most: 0, only: [live, virtual]}
+  - {metric: failed, at_most: 0, only: live}
+  - {metric: lost, at_most: 0, scale: fast}
+  - {metric: timeouts, at_most: 0, scale: own}
+figures: [{metric: rate.flow}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("scale", "rules"),
+    [(None, {"qp_errors", "damaged", "timeouts"}), ("fast", {"qp_errors", "damaged", "lost"})],
+    ids=["own", "fast"],
+)
+def test_a_page_has_the_rules_of_its_place_and_scale(tmp_path, scale, rules):
+    """Once those with `only:` were left out: the place's name was taken for a set of letters."""
+    folder = make(tmp_path / "p", PLACES, scale=scale)
+    judged = json.loads((folder / "manifest.json").read_text())["verdicts"]
+    (page,) = report(folder)
+    assert [verdict.rule for verdict in page.verdicts] == [verdict["rule"] for verdict in judged]
+    assert rules == {verdict.rule.split()[0] for verdict in page.verdicts} - {"bytes"}
+    assert measured_runs(folder)[1][0][2].scenario.links.rate == (8e6 if scale else 5e6)
 
 
 # ---- paths --------------------------------------------------------------------------------------------------------
@@ -366,7 +398,7 @@ def test_the_papers_curves_are_shares_of_its_best():
     for curves in paper_reference.CURVES.values():
         assert max(y for points in curves.values() for _, y in points) == 1.0
         assert all(
-            points == sorted(points) and points[-1][0] == 4 * 2**20 for points in curves.values() if len(points) > 4
+            points == sorted(points) and points[-1][0] == 16 * 2**30 for points in curves.values() if len(points) > 4
         )
     large = {key: points[-1][1] for key, points in paper_reference.CURVES["E15"].items()}
     assert large["mrc", "0.1%"] == pytest.approx(0.89, abs=0.01) and large["mrc", "1%"] == pytest.approx(0.4, abs=0.01)

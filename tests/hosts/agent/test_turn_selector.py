@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import os
+import threading
 import time
 
 import pytest
 
-from hosts.agent.turn_selector import TurnSelector
+from hosts.agent.turn_selector import DUE_REST, TurnSelector
 from ipc.service import run_service
 
 
@@ -109,6 +112,135 @@ def test_wake_for__a_descriptor_that_only_the_turn_reads(loop, selector):
     assert read == [b"frame"]
     selector.wake_for(())
     os.close(reader), os.close(writer)
+
+
+def test_wake_for__takes_a_number_that_was_closed_and_opened_anew(loop, selector):
+    reader, writer = os.pipe()
+    selector.wake_for([reader])
+    os.close(reader), os.close(writer)
+    again, writer = os.pipe()
+    assert again == reader
+    selector.wake_for([again])
+    os.write(writer, b"frame")
+    turns = []
+
+    def turn():
+        turns.append(1)
+        if len(turns) == 2:
+            os.read(again, 10)
+            loop.stop()
+            return 0.0
+        return None
+
+    selector.turn = turn
+    loop.run_forever()
+    selector.wake_for(())
+    os.close(again), os.close(writer)
+
+
+def test_rest__puts_turns_off_that_frames_ask_for(loop, selector):
+    reader, writer = os.pipe()
+    os.write(writer, b"frame")  # nobody reads it: without a rest each wait would end at once
+    began = []
+
+    def turn():
+        began.append(time.monotonic())
+        if len(began) == 5:
+            loop.stop()
+            return 0.0
+        return None
+
+    selector.turn, selector.rest_s = turn, 0.02
+    selector.wake_for([reader])
+    loop.run_forever()
+    selector.wake_for(())
+    os.close(reader), os.close(writer)
+    assert min(b - a for a, b in itertools.pairwise(began)) >= 0.02
+
+
+def test_rest__puts_turns_off_whose_time_has_come(loop, selector):
+    began = []
+
+    def turn():
+        began.append(time.monotonic())
+        if len(began) == 5:
+            loop.stop()
+            return 0.0
+        return began[-1] + 0.001
+
+    selector.turn, selector.rest_s = turn, 0.02
+    loop.run_forever()
+    assert min(b - a for a, b in itertools.pairwise(began)) >= DUE_REST * 0.02
+
+
+@pytest.mark.parametrize(
+    ("due_in_s", "ends_in_s", "sleeps"),
+    [
+        (None, None, [100.0, None]), (101.0, None, [100.0, 1.0]), (90.0, None, [90.0]), (75.0, None, [75.0]),
+        (10.0, None, [75.0]), (-5.0, None, [75.0]), (90.0, 80.0, [80.0]), (None, 50.0, [50.0]),
+        (None, 130.0, [100.0, 30.0]),
+    ],
+)  # fmt: skip
+def test_rest__how_long_it_sleeps(selector, monkeypatch, due_in_s, ends_in_s, sleeps):
+    """Frames wait for the whole rest, the turn's own time for three quarters at most, asyncio's for nothing."""
+    now, slept = 1000.0, []
+
+    def sleep(_read, _write, _other, timeout):
+        nonlocal now
+        slept.append(timeout)
+        now += timeout or 0.0
+        return [], [], []
+
+    monkeypatch.setattr("hosts.agent.turn_selector.select.select", sleep)
+    monkeypatch.setattr("hosts.agent.turn_selector.time.monotonic", lambda: now)
+    selector.rest_s = 100.0
+    due, ends = (None if after is None else now + after for after in (due_in_s, ends_in_s))
+    again = selector._sleep(now, due, ends)
+    assert slept == pytest.approx(sleeps)
+    assert again is (ends is None)
+    selector.close()
+
+
+def test_rest__is_none_for_asyncio(loop, selector):
+    """A callback from another thread and a timer of the loop both end a rest that would last for ever."""
+    selector.turn, selector.rest_s = lambda: time.monotonic() + 0.001, 3600.0
+    done = []
+
+    async def story():
+        called = asyncio.Event()
+        threading.Timer(0.01, lambda: loop.call_soon_threadsafe(called.set)).start()
+        await called.wait()
+        done.append("called")
+        await asyncio.sleep(0.01)
+        done.append("slept")
+
+    loop.run_until_complete(asyncio.wait_for(story(), 60))
+    assert done == ["called", "slept"]
+
+
+def test_turn__a_frame_alone_does_not_wake_asyncio(loop, selector):
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    rounds, frames = [], []
+
+    def turn():
+        with contextlib.suppress(BlockingIOError):
+            frames.append(os.read(reader, 1))
+            os.write(writer, b"x")
+        if len(frames) == 10:
+            loop.stop()
+            return 0.0
+        return None
+
+    selector.turn = turn
+    selector.wake_for([reader])
+    os.write(writer, b"x")
+    select_once = selector.select
+    selector.select = lambda timeout=None: (rounds.append(timeout), select_once(timeout))[1]
+    loop.run_forever()
+    selector.wake_for(())
+    os.close(reader), os.close(writer)
+    assert len(rounds) < 3
 
 
 def test_turn__what_it_raises_ends_the_service_once_that_has_cleaned_up(selector):

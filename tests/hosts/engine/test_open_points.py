@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from random import Random
 from typing import Any
 
@@ -29,6 +30,7 @@ from hosts.verbs.attributes import check_modify
 from hosts.verbs.enums import MrcQpAttrMask, QpAttrMask, QpState
 from hosts.verbs.errors import VerbsError
 from simulator import Flow, QueueProfile, VirtualFabric, run_all, scaled
+from simulator.events import PythonEventQueue
 from simulator.frames import Frame
 from simulator.ports import EgressPort
 from simulator.profiles import Line, ProfileError
@@ -508,9 +510,9 @@ def test_medium_queue__gives_data_its_turn() -> None:
     """A flood of trimmed headers takes a quarter of the port, never all of it."""
     shares = {}
     for queue in ("control", "medium"):
-        heap: list[Any] = []
+        events = PythonEventQueue()
         sent: list[Frame] = []
-        port = EgressPort("x", "s", "h", 0, Line(8e6, 0.0), heap, iter(range(1 << 30)).__next__, "seed", (12, 16))
+        port = EgressPort("x", "s", "h", 0, Line(8e6, 0.0), events, "seed", (12, 16))
         queues = QueueProfile(data_bytes=1 << 20, control_bytes=1 << 20, trim_bytes=None, ecn_min_bytes=None)
         port.set_queues(queues, True, Config(trimmed_queue=queue))
         port.arrive = lambda frame, now, sent=sent: sent.append(frame)
@@ -521,10 +523,7 @@ def test_medium_queue__gives_data_its_turn() -> None:
             header.trimmed = True
             port.send(data, 0.0)
             port.send(header, 0.0)
-        while heap:
-            heap.sort(key=lambda entry: entry[:2])
-            at, _, handler, argument = heap.pop(0)
-            handler(argument, at)
+        events.run(inf)
         assert len(sent) == 400
         first = sent[:120]
         shares[queue] = sum(f.size for f in first if f.trimmed) / sum(f.size for f in first)

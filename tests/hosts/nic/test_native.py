@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import random
+import socket
 import zlib
 from dataclasses import fields, replace
 
@@ -33,7 +36,7 @@ class Ends:
     """h0 sends to h1 over plane 1, with either half on both sides."""
 
     def __init__(self, module, config: Config, mode: str = "srv6") -> None:
-        self.config, self.codec = config, Codec(config)
+        self.module, self.config, self.codec = module, config, Codec(config)
         plan = replace(PLAN, mode=mode)
         self.there = Encapsulation(plan, H0, H1, 1)
         self.decapsulation = Decapsulation(plan, H1, 1, self.codec)
@@ -182,6 +185,83 @@ def test_port__attach_checks_the_ring(ends):
         ends.port.attach(0, memoryview(bytearray(4096)), 4096, 1024, 8, 8)
     with pytest.raises(TypeError, match="attached"):
         ends.port.receive(1, [], print)
+
+
+class Pipe:
+    """A port over a socket whose other end we read."""
+
+    def __init__(self, ends: Ends) -> None:
+        self.module, self.port = ends.module, ends.port
+        self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.theirs.setblocking(False)
+        self.port.attach(self.ours.fileno(), memoryview(bytearray(1 << 12)), 1 << 12, 1 << 10, 4, 4)
+        self.port.add_route("h1", ends.route)
+
+    def close(self) -> None:
+        self.port.detach()
+        self.ours.close(), self.theirs.close()
+
+    def send(self, items: list, start: int = 0, blocked: int = 0) -> tuple[int, list]:
+        refused: list = []
+        return self.module.send_many((None, self.port), items, start, blocked, refused), refused
+
+    def frames(self) -> list[bytes]:
+        found = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                found.append(self.theirs.recv(10_000))
+        return found
+
+
+@pytest.fixture
+def pipe(ends):
+    with contextlib.closing(Pipe(ends)) as made:
+        yield made
+
+
+def test_send_many__the_frames_that_build_makes(ends, pipe):
+    items = [(1, "h1", record) for record in records(200, 11)]
+    for at in range(0, 200, 8):
+        assert pipe.send(items[: at + 8], at) == (at + 8, [])
+        assert pipe.frames() == [ends.port.build(ends.route, record) for _, _, record in items[at : at + 8]]
+    assert ends.port.take_counts()[0] == 200
+
+
+def test_send_many__what_the_kernel_takes_no_more_is_named_from_there_on(ends, pipe):
+    pipe.ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)
+    items = [(1, "h1", record) for record in records(200, 12)]
+    went_on_at, refused = pipe.send(items)
+    taken = len(pipe.frames())
+    assert 0 < taken < went_on_at < 200
+    assert refused == [(number, errno.EAGAIN) for number in range(taken, went_on_at)]
+    assert ends.port.take_counts()[0] == taken
+
+
+def test_send_many__stops_at_what_is_for_python(pipe):
+    good = [(1, "h1", record) for record in records(3, 13)]
+    for odd in (
+        (1, "h1", Nack(7, 0, 0, 46, 0, 9, 1, 0)), (1, "h9", good[0][2]), (0, "h1", good[0][2]), (7, "h1", good[0][2]),
+        (-1, "h1", good[0][2]), ("plane", "h1", good[0][2]), (1, [], good[0][2]), (1, "h1"), None,
+    ):  # fmt: skip
+        try:
+            assert pipe.send([*good, odd, *good]) == (3, [])
+        except TypeError:
+            assert odd in (("plane", "h1", good[0][2]), (1, [], good[0][2]))  # a bug of ours, not a packet
+        assert len(pipe.frames()) in (0, 3)
+    assert pipe.send(good, blocked=1 << 1) == (0, [])
+    assert pipe.send([]) == (0, [])
+    pipe.port.detach()
+    assert pipe.send(good) == (0, [])
+
+
+def test_send_many__says_what_it_takes(pipe):
+    for arguments in (((), [], 0, 0), ([], [], 0, 0, []), ((), (), 0, 0, []), ((), [], 0, 0, ())):
+        with pytest.raises(TypeError, match="send_many"):
+            pipe.module.send_many(*arguments)
+    with pytest.raises(ValueError, match="start < 0"):
+        pipe.module.send_many((), [], -1, 0, [])
+    with pytest.raises(TypeError, match="add_route"):
+        pipe.port.add_route("h1", None)
 
 
 def test_build__without_a_compiler_says_what_to_install(monkeypatch):

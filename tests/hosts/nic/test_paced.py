@@ -37,7 +37,7 @@ RATE = 1e6
 
 
 def port() -> PacedPort:
-    return PacedPort(RATE)
+    return PacedPort(RATE, FRAME)
 
 
 def sent(paced: PacedPort, now: float) -> list[str]:
@@ -75,6 +75,14 @@ def test_port__what_left_early_still_takes_its_time():
     assert sent(paced, 0.006) == ["a"]
     put(paced, "b", 0.006)
     assert paced.next_at == pytest.approx(0.016)
+
+
+def test_port__a_short_frame_waits_for_no_wake_up_of_its_own():
+    paced = port()
+    put(paced, "sack", 1.0, control=True, size=FRAME // 4)
+    put(paced, "b", 1.0)
+    assert sent(paced, 1.0) == ["sack"]
+    assert paced.next_at == pytest.approx(1.010)  # it takes its time on the wire all the same
 
 
 def test_port__control_goes_before_data_but_interrupts_no_frame():
@@ -177,16 +185,37 @@ def test_nic__frames_wait_for_their_port():
     assert rig.nic.room() == [DATA_RING - 1, DATA_RING]
     rig.now = rig.nic.next_at()
     rig.nic.flush()
-    assert rig.wire.out == [(0, "Write"), (1, "Write")]
+    assert rig.wire.out == [(0, "Write"), (0, "Sack"), (1, "Write")]  # its time is less than a quarter of a frame's
     rig.now = 1.0
     rig.nic.flush()
-    assert rig.wire.out[2:] == [(0, "Sack"), (0, "Write")]
+    assert rig.wire.out[3:] == [(0, "Write")]
     assert rig.nic.pacing()["0"]["frames"] == 3
     rig.nic.send(1, "h2", a_write())  # an idle NIC takes up again
     assert rig.nic.next_at() > 1.0
     rig.now = 2.0
     rig.nic.flush()
     assert rig.wire.out[-1] == (1, "Write") and rig.nic.pacing()["1"]["late"] == 1
+
+
+def test_nic__room_is_the_ports_at_every_time():
+    rig = Rig({0: 10e6, 1: 10e6})
+
+    def expected() -> tuple[list[int], list[int]]:
+        ports = [rig.nic._paced[plane] for plane in (0, 1)]
+        data = [max(0, DATA_RING - len(p._data)) + (p._now_sending is None) for p in ports]
+        return data, [CONTROL_RING - len(p._control) for p in ports]
+
+    for step in range(40):
+        for number in range(step % 5):
+            rig.nic.send((step + number) % 2, "h2", SACK if number % 3 == 2 else a_write())
+            assert (rig.nic.room(), rig.nic.control_room()) == expected()
+        rig.now += 0.0004
+        rig.nic.flush()
+        assert (rig.nic.room(), rig.nic.control_room()) == expected()
+    rig.nic.link_changed(1, LinkState(5, admin_up=True, carrier=False))
+    assert (rig.nic.room(), rig.nic.control_room()) == expected()
+    rig.nic.set_rate(0, None)
+    assert rig.nic.room() == [NO_LIMIT, DATA_RING + 1]
 
 
 def test_nic__ports_without_a_rate_send_at_once():

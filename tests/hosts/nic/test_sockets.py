@@ -14,7 +14,7 @@ import pytest
 
 from hosts.engine.config import Config
 from hosts.engine.wire.codec import write_size
-from hosts.engine.wire.packets import Opcode, Write
+from hosts.engine.wire.packets import Nack, Opcode, Write
 from hosts.nic import open_nic
 from hosts.nic.base import NicError
 from hosts.nic.encapsulation import Encapsulation
@@ -116,6 +116,49 @@ def test_send__reaches_the_cable_of_its_plane(nic):
     assert (nic.counters[1].tx_packets, nic.counters[1].tx_bytes) == (1, len(frame))
 
 
+def frames_at(far: socket.socket, count: int) -> list[bytes]:
+    return [far.recv(10_000) for _ in range(count)]
+
+
+def test_send_many__each_plane_has_its_own_in_order(nic):
+    nack = Nack(7, 0, 0, 46, 0, 9, 1, 0)  # never built by the compiled half
+    packets = [(n % 2, "h1", a_write(f"<{n}>".encode(), n % 2 << 8)) for n in range(50)]
+    packets.insert(21, (0, "h1", nack))
+    with far_end(0) as first, far_end(1) as second:
+        nic.send_many(packets)
+        left, right = frames_at(first, 26), frames_at(second, 25)
+    assert [n for n in range(0, 50, 2) if f"<{n}>".encode() not in left[n // 2 + (n > 20)]] == []
+    assert b"<" not in left[11]
+    assert [f"<{n}>".encode() in frame for n, frame in zip(range(1, 50, 2), right, strict=True)] == [True] * 25
+    assert [nic.counters[plane].tx_packets for plane in (0, 1)] == [26, 25]
+    assert nic.counters[1].tx_bytes == sum(map(len, right))
+
+
+def test_send_many__a_port_that_is_down_loses_its_own_alone(nic):
+    packets = [(n % 2, "h1", a_write(f"<{n}>".encode(), n % 2 << 8)) for n in range(10)]
+    with far_end(1) as far:
+        nic.send_many(packets[:2])
+        frames_at(far, 1)
+        ip("link", "set", "h0-eth0", "down")
+        nic.send_many(packets)
+        assert all(f"<{n}>".encode() in frame for n, frame in zip(range(1, 10, 2), frames_at(far, 5), strict=True))
+    assert nic.counters[0].tx_dropped == {"port down": 5}
+    assert nic.counters[1].tx_dropped == {} and nic.backlog == 0
+
+
+def test_send_many__nothing_overtakes_a_backlog(nic):
+    nic.send_many([(0, "h1", a_write(b"first"))] * 2)
+    waiting = bytes(12) + b"\x86\xdd" + b"waiting" * 10
+    nic._queue(nic._opened[0], nic._counters[0], (waiting,))
+    with far_end(0) as first, far_end(1) as second:
+        nic.send_many([(plane, "h1", a_write(b"behind", plane << 8)) for plane in (0, 1, 0)])
+        assert nic.backlog == 3 and b"behind" in second.recv(10_000)
+        nic.flush()
+        frames = frames_at(first, 3)
+    assert frames[0] == waiting and all(b"behind" in frame for frame in frames[1:])
+    assert nic.backlog == 0
+
+
 def test_receive__good_frames_between_hostile_ones(nic):
     good, wrong_crc = to_h0(nic, b"good"), to_h0(nic, b"bad!")
     wrong_crc[-1] ^= 1
@@ -171,6 +214,7 @@ def test_link__down_and_up_again(nic):
 
 
 def test_link__an_interface_made_anew_is_opened_again(nic):
+    nic.send_many([(0, "h1", a_write(b"before"))] * 2)
     with contextlib.closing(LinkWatcher(["h0-eth0", "h0-eth1"])) as links:
         before = nic.filenos()[0]
         ip("link", "del", "h0-eth0")
@@ -179,6 +223,8 @@ def test_link__an_interface_made_anew_is_opened_again(nic):
         assert opened.count(True) == 1
         assert nic.filenos()[0] != before
         with far_end(0) as far:
+            nic.send_many([(0, "h1", a_write(b"after"))] * 2)
+            assert all(b"after" in frame for frame in frames_at(far, 2))
             far.sendto(to_h0(nic, b"anew"), ("far0", 0x86DD))
         assert received(nic) == [(0, "h1", b"anew")]
 
@@ -202,6 +248,9 @@ class FullPort:
 
     def __init__(self, real, socket: FullSocket) -> None:
         self.build, self.take_counts, self._socket = real.build, lambda: (len(socket.taken) - 3, 0, 0, 0), socket
+
+    def add_route(self, peer, route) -> None:
+        """Nothing here sends many."""
 
     def send(self, route, packet) -> int:
         try:

@@ -72,6 +72,30 @@ def test_up__a_control_plane_that_is_neither_now_nor_never_nor_seconds(mrc):
     assert done.returncode == 1 and "--react-after 'soon': wants `now`, `never` or seconds" in done.stderr
 
 
+@pytest.mark.parametrize("command", [("up",), ("demo",), ("run", "e7")])
+def test_wires__virtual_ones_cannot_join_bmv2_switches(command, mrc, tmp_path):
+    if command[0] == "run" and os.geteuid():
+        pytest.skip("a live run asks for root first")
+    done = mrc(*command, "--target", "bmv2", "--wires", "virtual")
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    assert "use --wires veth, or --target embedded" in done.stderr
+    assert not (tmp_path / "run" / "state.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("up", "--wires", "copper"), "no wires 'copper' (has: virtual, veth)"),
+        (("up", "--target", "p9"), "no target 'p9' (has: embedded, bmv2)"),
+        (("bench", "mrc", "--wires", "copper"), "--wires copper: give virtual, veth or both"),
+        (("bench", "provision", "--wires", "copper"), "--wires copper: give virtual, veth or both"),
+    ],
+)
+def test_wires__that_do_not_exist(command, words, mrc):
+    done = mrc(*command)
+    assert done.returncode == 1 and words in done.stderr
+
+
 @pytest.mark.parametrize("command", ["demo", "up", "clean", "bench", "doctor", "shell"])
 def test_help__every_command_has_it(command, mrc):
     done = mrc(command, "--help")

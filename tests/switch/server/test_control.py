@@ -94,7 +94,7 @@ REFUSED = {
     b"{": "not JSON",
     b"[1]": "object",
     b'{"id": 1}': "op",
-    b'{"op": "dance"}': "has: add_device, counts, devices",
+    b'{"op": "dance"}': "has: add_device, add_wires, counts, devices",
     b'{"op": "power", "name": "s9", "on": true}': "no device 's9' (has: s1)",
     b'{"op": "power", "name": "s1"}': "on is missing",
     b'{"op": "power", "name": "s1", "on": 1}': "on = 1",

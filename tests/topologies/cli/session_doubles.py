@@ -70,7 +70,9 @@ class StandInFabric:
         self.hosts = {h.name: None for h in DEFAULT.hosts}
         self.switches = {s.name: types.SimpleNamespace(powered=True) for s in DEFAULT.switches}
         self.cut = set()
-        self.run_dir = types.SimpleNamespace(log=lambda name: tmp_path / f"{name}.log", data=tmp_path, path=tmp_path)
+        self.run_dir = types.SimpleNamespace(
+            log=lambda name: tmp_path / f"{name}.log", data=tmp_path, path=tmp_path, switchd_socket=tmp_path / "no.sock"
+        )
         self.controller = Client()
         self.mapper = Client()
         self.agents = {}

@@ -23,7 +23,7 @@ def fabric(tmp_path):
 @pytest.fixture(autouse=True)
 def no_interfaces(monkeypatch):
     """A fabric may be up on this machine while these tests run."""
-    monkeypatch.setattr("topologies.cli.commands.links._octets", lambda interface: None)
+    monkeypatch.setattr("topologies.cli.commands.links._octets", lambda interface, wires: None)
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ class BareTarget(targets.EmbeddedTarget):
     """A network without switches in it: interfaces and one child process are real, devices are not."""
 
     name = "bare"
+    wires = ("veth",)
 
     def tcp_ports(self):
         return {}

@@ -11,6 +11,7 @@ from ipc.processes import ProcessError
 from ipc.rundir import FabricError
 from tests.topologies.lab.fabric_doubles import commands
 from topologies.lab.fabric import Fabric, Ports
+from topologies.lab.wires import WIRES
 from topologies.plan import Plan
 
 pytestmark = [
@@ -25,9 +26,9 @@ def live_fabric(run_dir, **options):
     return Fabric(PLAN, run_dir, ports=PORTS, controller=False, **options)
 
 
-@pytest.fixture(scope="module")
-def fabric(tmp_path_factory):
-    with live_fabric(tmp_path_factory.mktemp("live") / "run") as up:
+@pytest.fixture(scope="module", params=WIRES)
+def fabric(request, tmp_path_factory):
+    with live_fabric(tmp_path_factory.mktemp("live") / "run", wires=request.param) as up:
         yield up
     assert procfs.with_environment(up.run_dir.state.variable) == []
 
@@ -63,6 +64,22 @@ def test_power__stops_the_device_itself(fabric):
     assert not is_on()
     fabric.power("p1-t1-0", True)
     assert is_on() and all(fabric.link_is_up(k) for k in PLAN.links)
+
+
+def test_link__either_end_cuts_it_and_no_interface_is_left_of_a_wire(fabric):
+    link = PLAN.link("p0-t0-0", "p0-t1-0")
+    others = [one for one in PLAN.links if one != link]
+    for node in link.ends:
+        fabric.link_port(node, link.end(node).interface, up=False)
+        assert not fabric.link_is_up(link) and all(map(fabric.link_is_up, others))
+        assert [fabric.mininet[end].intfs[link.end(end).number].status() for end in link.ends] == ["DOWN", "DOWN"]
+        told = fabric.mininet[node].intfs[link.end(node).number].ifconfig()
+        assert told.startswith(f"{link.end(node).interface}: end of a wire") == (fabric.wires == "virtual")
+        fabric.link_port(node, link.end(node).number, up=True)
+        assert fabric.link_is_up(link)
+    assert os.path.exists("/sys/class/net/p0-t0-0-eth1"), "a host is there"
+    assert os.path.exists(f"/sys/class/net/{link.lower.interface}") == (fabric.wires == "veth")
+    assert fabric.status()["wires"] == fabric.wires
 
 
 def test_cli__piped_commands(fabric, tmp_path):

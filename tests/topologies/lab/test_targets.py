@@ -11,7 +11,8 @@ import pytest
 
 from ipc.processes import ProcessError, Processes
 from ipc.rundir import FabricError, RunDir
-from topologies.lab.targets import Bmv2Target, EmbeddedTarget, Ports
+from topologies.lab.fabric import Fabric
+from topologies.lab.targets import Bmv2Target, EmbeddedTarget, Ports, check_wires
 from topologies.plan import Plan
 
 FAKE = f"""#!{sys.executable}
@@ -112,3 +113,17 @@ def test_embedded__two_ports_for_all_switches(tmp_path):
     target = EmbeddedTarget(RunDir(tmp_path), None, Ports(p4runtime=1111, gnmi=2222), Plan())
     assert target.tcp_ports() == {1111: "P4Runtime", 2222: "gNMI"}
     assert target.address(1) == target.address(16) == "127.0.0.1:1111"
+
+
+def test_wires__virtual_in_one_process_and_veth_pairs_for_all():
+    assert [check_wires("embedded", kind) for kind in (None, "virtual", "veth")] == ["virtual", "virtual", "veth"]
+    assert [check_wires("bmv2", kind) for kind in (None, "veth")] == ["veth", "veth"]
+
+
+def test_wires__refused_with_the_cure(tmp_path):
+    with pytest.raises(FabricError, match=r"--wires virtual joins switches of one process.*use --wires veth, or --ta"):
+        Fabric(Plan(2, 2, 2, 1), tmp_path / "run", target="bmv2", wires="virtual", controller=False)
+    with pytest.raises(FabricError, match=r"no wires 'copper' \(has: virtual, veth\)"):
+        check_wires("embedded", "copper")
+    with pytest.raises(FabricError, match=r"no target 'x' \(has: embedded, bmv2\)"):
+        check_wires("x", None)

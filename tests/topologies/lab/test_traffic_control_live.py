@@ -13,6 +13,7 @@ from topologies.lab.netdev import in_namespace
 from topologies.lab.p4_program import compile_program
 from topologies.lab.targets import Ports
 from topologies.lab.traffic_control import TrafficError
+from topologies.lab.wires import WIRES
 from topologies.plan import LinkSpeed, Plan, make_ev
 
 pytestmark = [
@@ -26,10 +27,10 @@ UP, DOWN = "p0-t0-0-eth2", "p0-t1-0-eth1"
 """What T0 0 sends to T1 0, and what that sends back."""
 
 
-@pytest.fixture(scope="module")
-def fabric(tmp_path_factory):
-    run_dir = tmp_path_factory.mktemp("run")
-    with Fabric(PLAN, run_dir, ports=PORTS, compile_program=compile_program, agents=False) as running:
+@pytest.fixture(scope="module", params=WIRES)
+def fabric(request, tmp_path_factory):
+    made = {"ports": PORTS, "compile_program": compile_program, "agents": False, "wires": request.param}
+    with Fabric(PLAN, tmp_path_factory.mktemp("run"), **made) as running:
         yield running
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,6 +26,7 @@ from topologies.cli.commands.base import (
 )
 from topologies.cli.commands.table import table
 from topologies.lab.traffic_control import Cable, Setting, directions_of
+from topologies.lab.wires import states_of
 from topologies.plan import Link
 
 Figure = TypeVar("Figure")
@@ -53,7 +54,7 @@ def links(session: CliSession, given: Args) -> Answer:
     arguments(given, "links [NODE]", 0, 1)
     of_node = known(session.plan, given[0]) if given else None
     chosen = [one for one in session.plan.links if of_node is None or of_node in one.ends]
-    use = _use(chosen)
+    use = _use(chosen, session.fabric.run_dir.switchd_socket)
     rows = [_row(session.fabric, one, use.get(one)) for one in chosen]
     lines = [
         [
@@ -130,16 +131,20 @@ def _use_text(row: dict[str, Any]) -> str:
     return f"{up} / {down}"
 
 
-def _use(chosen: list[Link]) -> dict[Link, tuple[float, float]]:
-    """(up, down) bits/s by the kernel's counters of the upper end, which is always a switch's, in our namespace."""
-    before = {link: _octets(link.upper.interface) for link in chosen}
+def _use(chosen: list[Link], control: Path) -> dict[Link, tuple[float, float]]:
+    """(up, down) bits/s by the counters of the upper end, which is always a switch's: a wire's, or the kernel's in our
+    namespace. `control`: socket of the daemon that may have wires.
+    """
+    wires = states_of(control)
+    before = {link: _octets(link.upper.interface, wires) for link in chosen}
     if not any(before.values()):
         return {}
     began = time.monotonic()
     time.sleep(USE_S)
+    wires = states_of(control)
     out = {}
     for link, first in before.items():
-        after = _octets(link.upper.interface)
+        after = _octets(link.upper.interface, wires)
         span = time.monotonic() - began
         if first and after:
             up, down = (8 * max(b - a, 0) / span for a, b in zip(first, after, strict=True))
@@ -147,8 +152,10 @@ def _use(chosen: list[Link]) -> dict[Link, tuple[float, float]]:
     return out
 
 
-def _octets(interface: str) -> tuple[int, int] | None:
+def _octets(interface: str, wires: Mapping[str, Mapping[str, Any]]) -> tuple[int, int] | None:
     """(received, sent), or None where there is no such interface."""
+    if interface in wires:
+        return wires[interface]["rx_bytes"], wires[interface]["tx_bytes"]
     try:
         rx, tx = (int(Path(_STATISTICS.format(interface, f"{way}_bytes")).read_text()) for way in ("rx", "tx"))
     except (OSError, ValueError):

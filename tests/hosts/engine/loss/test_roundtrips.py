@@ -161,3 +161,13 @@ def test_budget__is_whole_again_after_progress() -> None:
     budget.restore()
     assert (budget.charges, budget.again_at) == (0, 0.0)
     assert budget.charge(2.0) and not budget.charge(3.0)
+
+
+def test_late_answer__is_forgotten_sooner_where_timers_are_short() -> None:
+    """Times of a data centre: T is 65 us, and half of a late answer is forgotten after 600 of them."""
+    config = Config(timeout=6)
+    trips = RoundTrips(config)
+    trips.answered_late(1e-3, 0.0)
+    half_s = 600 * config.base_timeout_s
+    assert half_s < 0.1
+    assert trips.known_s(half_s, path()) == pytest.approx(LATE_MARGIN * 0.5e-3)

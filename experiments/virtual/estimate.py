@@ -1,0 +1,98 @@
+"""Wall time that virtual runs will take, from a short piece of one run of each variant.
+
+    costs = estimate(planned.runs, say)       # run name -> seconds of one CPU
+    text = described(planned.runs, costs, jobs=2)
+
+A piece is set-up and the first moments of the work of a variant's smallest run, of those with loss or other swept
+values the middle one. What it took for the share it did is taken in proportion to what other runs of the variant have
+to move. Nothing is kept: the machine may be another, or busier.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from experiments.flows import collective_plans, flow_plans
+from experiments.language.expand import Run
+from experiments.language.validate import plan_of
+from experiments.virtual.virtual_run import VirtualRun
+
+PIECE_S = 2.0
+"""Wall time of a piece after its set-up."""
+STEPS_A_ROUND_TRIP = 2
+"""How often a piece looks at the clock."""
+MINUTE_S, HOUR_S = 60, 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a piece of a run took, wall seconds."""
+
+    set_up_s: float
+    work_s: float
+    """Of the whole run's work, in proportion to the share that was done."""
+
+
+def payload_bytes(run: Run) -> float:
+    """Bytes that a run has to move; where only a duration is given, as many as the senders' NICs can send in it."""
+    scenario = run.scenario
+    plan = plan_of(scenario)
+    flows = flow_plans(scenario, plan, run.seed)
+    moved = 0.0
+    for group in collective_plans(scenario, plan):
+        ranks = len(group.ranks)
+        moved += 2.0 * group.size_bytes * ranks * (group.iterations + group.warm_up)  # the same factor for all its runs
+    if scenario.duration is not None:
+        nic = plan.planes * (scenario.links.host.rate or scenario.links.rate) / 8
+        return moved + nic * scenario.duration * max(1, len({flow.source for flow in flows}))
+    return moved + sum(flow.total_bytes or 0 for flow in flows)
+
+
+def measure(run: Run, piece_s: float = PIECE_S) -> Piece:
+    """Set a run up, do some of it and throw it away. Raises what run_virtual raises."""
+    began = time.monotonic()
+    virtual = VirtualRun(run)
+    virtual.begin()
+    set_up = time.monotonic()
+    step = run.scenario.links.rtt / STEPS_A_ROUND_TRIP
+    while time.monotonic() - set_up < piece_s and virtual.share_done < 1 and virtual.fabric.now < virtual.ends:
+        virtual.fabric.run_for(step)
+    took = time.monotonic() - set_up
+    return Piece(set_up - began, took / virtual.share_done if virtual.share_done else 0.0)
+
+
+def estimate(runs: list[Run], say: Callable[[Run], None], piece_s: float = PIECE_S) -> dict[str, float]:
+    """CPU seconds of each run by name; `say` is told of each piece before it begins."""
+    variants: dict[str, list[Run]] = {}
+    for run in runs:
+        variants.setdefault(str(run.label.get("variant", "")), []).append(run)
+    costs: dict[str, float] = {}
+    for mine in variants.values():
+        bytes_of = {run.name: payload_bytes(run) for run in mine}
+        least = min(bytes_of.values())
+        smallest = [run for run in mine if bytes_of[run.name] == least]
+        chosen = smallest[len(smallest) // 2]
+        say(chosen)
+        piece = measure(chosen, piece_s)
+        for run in mine:
+            part = bytes_of[run.name] / least if least else 1.0
+            costs[run.name] = piece.set_up_s + piece.work_s * part
+    return costs
+
+
+def described(runs: list[Run], costs: dict[str, float], jobs: int) -> str:
+    """The estimate in words: `27 runs, about 9 min with 2 side by side`."""
+    jobs = max(1, min(jobs, len(runs)))
+    longest = max((costs[run.name] for run in runs), default=0.0)
+    seconds = max(longest, sum(costs[run.name] for run in runs) / jobs)
+    beside = f" with {jobs} side by side" if jobs > 1 else ""
+    return f"{len(runs)} runs, about {duration(seconds)}{beside} (a short piece of each variant was measured)"
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `9 min`, `2.5 h`."""
+    if seconds < 2 * MINUTE_S:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / MINUTE_S:.0f} min" if seconds < 2 * HOUR_S else f"{seconds / HOUR_S:.1f} h"

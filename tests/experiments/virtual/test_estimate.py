@@ -1,0 +1,90 @@
+"""Estimates of wall time: from a measured piece, in proportion to what runs move; words; times of engines by clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments.language.expand import expand
+from experiments.language.yaml_loader import read
+from experiments.virtual import estimate as estimating
+from experiments.virtual.engine_clock import config_times, rc_times
+from experiments.virtual.estimate import Piece, described, duration, estimate, measure, payload_bytes
+from experiments.virtual.virtual_run import VirtualRun
+from hosts.engine.config import Config
+from hosts.engine.rocev2.rc_config import RcConfig
+
+TEXT = """\
+title: collectives of two sizes
+fabric: {planes: 2, racks: 2, spines: 2, hosts_per_rack: 1}
+links: {rate: 5M}
+workload: [{collective: all_reduce, name: ring, size: $size}]
+variants: {one: {}, two: {transport: {kind: rocev2}}}
+sweep: {loss: [0%, 1%, 2%], size: [16K, 64K]}
+faults: [{at: 0s, loss: {into: hosts, rate: $loss}}]
+"""
+
+
+def runs_of(tmp_path, text=TEXT):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    return expand(read(path), "virtual")
+
+
+def test_estimate__one_piece_a_variant_and_in_proportion_to_the_bytes(tmp_path, monkeypatch):
+    measured = []
+    monkeypatch.setattr(estimating, "measure", lambda run, _piece_s: measured.append(run.name) or Piece(1.0, 2.0))
+    runs = runs_of(tmp_path)
+    costs = estimate(runs, lambda run: None)
+    assert measured == ["one loss=1% size=16K", "two loss=1% size=16K"]
+    assert {name: cost for name, cost in costs.items() if name.endswith("16K")}.keys() == {
+        run.name for run in runs if run.label["size"] == "16K"
+    }
+    assert set(costs.values()) == {3.0, 9.0}
+    assert (
+        described(runs, costs, 2)
+        == "12 runs, about 36 s with 2 side by side (a short piece of each variant was measured)"
+    )
+    assert described(runs[:1], {runs[0].name: 500.0}, 8).startswith("1 runs, about 8 min (")
+
+
+def test_measure__a_run_that_ends_within_its_piece(tmp_path):
+    piece = measure(runs_of(tmp_path)[0], piece_s=60.0)
+    assert piece.set_up_s > 0 and piece.work_s > 0
+
+
+def test_payload_bytes__of_a_duration_is_what_the_senders_could_send(tmp_path):
+    (run,) = runs_of(
+        tmp_path,
+        TEXT[: TEXT.index("workload")] + "workload: [{stream: h0 h1}, {stream: h1 h0}]\nduration: 2s\n",
+    )
+    assert payload_bytes(run) == 2 * 5e6 / 8 * 2 * 2
+    (run,) = runs_of(tmp_path, TEXT[: TEXT.index("workload")] + "workload: [{stream: h0 h1, bytes: 1M}]\n")
+    assert payload_bytes(run) == 1 << 20
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.2, "1 s"), (90, "90 s"), (540, "9 min"), (9000, "2.5 h")])
+def test_duration__in_words(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_share_done__follows_the_work_or_the_time(tmp_path):
+    text = TEXT[: TEXT.index("workload")] + "workload: [{stream: h0 h1}]\nduration: 2s\n"
+    virtual = VirtualRun(runs_of(tmp_path, text)[0])
+    virtual.begin()
+    virtual.fabric.run_for(0.5)
+    assert virtual.share_done == pytest.approx(0.25)
+
+
+def test_clock__is_on_every_time_that_the_links_do_not_give():
+    defaults, changed = Config(), Config(**config_times(0.001))
+    same = {"base_rtt_s", "base_rtt_min_s", "sack_flush_s", "incast_hold_s", "rx_drain_bytes_per_s"}
+    for key in [key for key in Config.__dataclass_fields__ if key.endswith("_s")]:
+        factor = 1 if key in same else 0.001
+        assert getattr(changed, key) == pytest.approx(factor * getattr(defaults, key)), key
+    assert changed.base_timeout_s == pytest.approx(0.001 * defaults.base_timeout_s, rel=0.03)
+    others = [key for key in Config.__dataclass_fields__ if not key.endswith("_s") and key != "timeout"]
+    assert [key for key in others if getattr(changed, key) != getattr(defaults, key)] == []
+    rc = RcConfig(**rc_times(0.001))
+    assert rc.alpha_period_s == pytest.approx(55e-6) and rc.cnp_interval_s == pytest.approx(50e-6)
+    assert rc.increase_bps == RcConfig().increase_bps
+    assert config_times(1.0) == rc_times(1.0) == {}

@@ -1,0 +1,155 @@
+"""Order inside an agent's turn, over an engine and a NIC that only note what is asked of them."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from hosts.agent.agent import RECEIVE_BATCH, ROUNDS, Agent
+
+
+class Engine:
+    """Has a timer at `due`, which moves by `every` seconds when it has gone off."""
+
+    def __init__(self, due: float | None, every: float = 3600.0) -> None:
+        self.due, self.every = due, every
+        self.asked = self.went_off = self.received = 0
+        self.to_send: list[tuple[int, str, str]] = []
+
+    def next_timer(self) -> float | None:
+        self.asked += 1
+        return self.due
+
+    def on_timer(self, now: float) -> None:
+        assert self.due is not None and self.due <= now
+        self.due, self.went_off = now + self.every, self.went_off + 1
+
+    def receive(self, packet, plane, peer, now) -> None:
+        self.received += 1
+
+    def transmit(self, now, limit, room, control_room):
+        packets, self.to_send = self.to_send, []
+        return packets
+
+    def events(self):
+        return []
+
+
+class Port:
+    """Gives `waiting` frames, at most so many a call."""
+
+    backlog = 0
+
+    def __init__(self, waiting: int = 0, frame_at: float | None = None) -> None:
+        self.waiting, self.frame_at = waiting, frame_at
+        self.sent: list[tuple[int, str, str]] = []
+
+    def receive(self, limit):
+        count = min(limit, self.waiting)
+        self.waiting -= count
+        return [(0, "h1", "packet")] * count
+
+    def send_many(self, packets) -> None:
+        self.sent += packets
+
+    def flush(self) -> None:
+        pass
+
+    def room(self):
+        return None
+
+    control_room = room
+
+    def next_at(self):
+        return self.frame_at
+
+
+def agent(engine: Engine, port: Port, rest_s: float = 0.0) -> Agent:
+    made = Agent.__new__(Agent)
+    made.endpoint = engine
+    made.ports = SimpleNamespace(nic=port, rest_s=rest_s)
+    made._selector = SimpleNamespace(rest_s=0.0)
+    made._undrained_turns, made._link_news, made._engine_due = 0, False, 0.0
+    return made
+
+
+def test_turn__the_engine_is_asked_for_its_timer_once_when_nothing_is_due():
+    engine = Engine(time.monotonic() + 1000)
+    one = agent(engine, Port())
+    assert one.turn() == engine.due
+    engine.asked = 0
+    for _ in range(5):
+        assert one.turn() == engine.due
+    assert (engine.asked, engine.went_off) == (5, 0)
+
+
+def test_turn__what_is_due_goes_off_and_what_was_set_since_is_told():
+    engine = Engine(None)
+    one = agent(engine, Port())
+    assert one.turn() is None
+    engine.due = 1.0  # by a request, between two turns
+    assert one.turn() == 1.0 and engine.went_off == 0  # a time in the past: at once
+    one.turn()
+    assert engine.went_off == 1
+
+
+def test_turn__under_full_load_timers_are_looked_at_in_each_round_that_took_all():
+    engine = Engine(time.monotonic() + 1000)
+    port = Port()
+    one = agent(engine, port)
+    one.turn()
+    rounds = []
+
+    def arrives(limit):
+        rounds.append(limit)
+        engine.to_send = [(0, "h1", "packet")] * 64  # so there is a next round
+        if len(rounds) == 3:
+            engine.due = 0.5  # set by what came, and due at once
+        return [(0, "h1", "packet")]
+
+    port.receive = arrives
+    assert one.turn() == 0.0
+    assert len(rounds) == ROUNDS and engine.went_off == 1
+    engine.due = 0.5
+    assert one.turn() == 0.0  # there was no wait: nothing is known of timers
+    assert engine.went_off == 2
+
+
+def test_turn__a_flood_holds_timers_up_for_some_turns_only():
+    engine = Engine(time.monotonic() + 1000)
+    port = Port()
+    one = agent(engine, port)
+    one.turn()
+    port.waiting = 10 * ROUNDS * RECEIVE_BATCH
+    engine.due = 0.5
+    turns = 0
+    while not engine.went_off:
+        assert one.turn() == 0.0
+        turns += 1
+    assert turns == 4
+
+
+@pytest.mark.parametrize(
+    ("timer", "frame", "due"),
+    [(None, None, None), (7e9, None, 7e9), (7e9, 6e9, 6e9), (5e9, 6e9, 5e9), (None, 6e9, 6e9)],
+)
+def test_turn__is_due_for_the_first_of_timer_and_frame(timer, frame, due):
+    one = agent(Engine(timer), Port(frame_at=frame), rest_s=0.001)
+    assert one.turn() == due
+    assert one._selector.rest_s == 0.001
+
+
+def test_turn__a_backlog_is_tried_again_soon():
+    port = Port(frame_at=7e9)
+    port.backlog = 3
+    before = time.monotonic()
+    assert before < agent(Engine(None), port).turn() < 7e9
+
+
+def test_turn__all_that_the_engine_sends_goes_in_one_piece():
+    engine, port = Engine(None), Port(waiting=3)
+    engine.to_send = [(0, "h1", "a"), (1, "h1", "b")]
+    assert agent(engine, port).turn() is None
+    assert (port.sent, engine.received) == ([(0, "h1", "a"), (1, "h1", "b")], 3)

@@ -1,0 +1,108 @@
+"""Wires: links between two switches of one daemon that are no interfaces (switch/runtime/wires.c).
+
+The daemon makes them, sets their ends up and down and tells of them over its control socket. `WiredDevices` are the
+interfaces of the switches' namespace together with the ends of wires, so that whoever sets a port down or looks at one
+need not know which it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+from ipc.rpc import JsonlClient, JsonlError
+from ipc.rundir import FabricError
+from topologies.lab.netdev import IFF_NOARP, IFF_UP, NetDevices
+from topologies.plan import DEVICE_MTU, Link, Plan
+
+VIRTUAL, VETH = "virtual", "veth"
+WIRES = (VIRTUAL, VETH)
+"""Kinds of links between switches: wires inside the daemon, pairs of interfaces."""
+
+
+def links_between_switches(plan: Plan) -> list[Link]:
+    """The links that can be wires: a host's port is an interface in a namespace of its own."""
+    hosts = {host.name for host in plan.hosts}
+    return [link for link in plan.links if link.lower.node not in hosts]
+
+
+class WireClient:
+    """The wires of a running daemon. Calls may come from any thread. Raises FabricError when it does not answer."""
+
+    def __init__(self, control: Path) -> None:
+        self._client = JsonlClient(control, name="switchd")
+
+    def close(self) -> None:
+        self._client.close()
+
+    def add(self, links: Iterable[Link]) -> None:
+        """Make a wire of each, both ends up."""
+        pairs = [[link.lower.interface, link.upper.interface] for link in links]
+        self._request("add_wires", wires=pairs, mtu=DEVICE_MTU)
+
+    def set_up(self, interface: str, up: bool) -> None:
+        """Set an end up or down."""
+        self._request("set_wires", interfaces=[interface], up=up)
+
+    def states(self, interfaces: Collection[str] | None = None) -> dict[str, dict[str, Any]]:
+        """State and counters of these ends, of all by default (switch/device/loop.py: WireEnd)."""
+        chosen = {} if interfaces is None else {"interfaces": list(interfaces)}
+        found: dict[str, dict[str, Any]] = self._request("wires", **chosen)["wires"]
+        return found
+
+    def tap(self, interface: str, to: str, snap_bytes: int) -> int:
+        """Have frames that come to an end sent to an abstract socket; the number of the tap."""
+        return int(self._request("tap", interface=interface, to=to, snap=snap_bytes)["tap"])
+
+    def untap(self, tap: int) -> int:
+        """End a tap; frames for which there was no room."""
+        return int(self._request("untap", tap=tap)["lost"])
+
+    def _request(self, op: str, **fields: Any) -> dict[str, Any]:
+        try:
+            return self._client.request(op, **fields)
+        except JsonlError as error:
+            raise FabricError(f"wires: {error}") from error
+
+
+class WiredDevices(NetDevices):
+    """Interfaces of the namespace it is created in, and the ends of wires between the switches of a plan."""
+
+    def __init__(self, wires: WireClient, links: Iterable[Link]) -> None:
+        super().__init__()
+        self._wires = wires
+        self._ends = {end.interface for link in links for end in (link.lower, link.upper)}
+
+    def has_wire(self, name: str) -> bool:
+        """The interface is the end of a wire."""
+        return name in self._ends
+
+    def flags(self, name: str) -> int:
+        if name not in self._ends:
+            return super().flags(name)
+        return IFF_NOARP | (IFF_UP if self._wires.states([name])[name]["admin_up"] else 0)
+
+    def set_flags(self, name: str, on: int = 0, off: int = 0) -> None:
+        if name not in self._ends:
+            super().set_flags(name, on, off)
+        elif (on | off) & IFF_UP:
+            self._wires.set_up(name, bool(on & IFF_UP))
+
+    def is_up(self, name: str) -> bool:
+        return bool(self._wires.states([name])[name]["up"]) if name in self._ends else super().is_up(name)
+
+    def offloads_off(self, name: str) -> None:
+        if name not in self._ends:
+            super().offloads_off(name)
+
+
+def states_of(control: Path) -> dict[str, dict[str, Any]]:
+    """State of all ends of wires of the daemon at that control socket; none where there is no daemon, as with BMv2."""
+    if not control.exists():
+        return {}
+    wires = WireClient(control)
+    try:
+        return wires.states()
+    finally:
+        wires.close()
