@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from compiled import state
 from experiments.console_summary import told
 from experiments.language.expand import Run
 from experiments.language.yaml_loader import ScenarioError, read
@@ -125,6 +126,8 @@ def run(
     folders = _folders(out, planned)
     for one in planned if where == "live" else ():
         _tell_limits(console, one)
+    if where == "virtual" and not state().active:
+        console.print(f"engine in Python ({state().why}); compiled, virtual runs take a fifth of the time", style="dim")
     total = sum(len(one.runs) for one in planned)
     reports: list[RunReport] = []
     with ExitStack() as stack:

@@ -25,7 +25,10 @@ class Check:
 
 def checks() -> Iterator[Check]:
     """Every check in the order shown. Looks only; changes nothing."""
-    for check in (_root, _namespaces, _packet_socket, _tools, _packages, _headers, _processors, _leftovers, _bmv2):
+    everything = (
+        _root, _namespaces, _packet_socket, _tools, _packages, _headers, _engine, _processors, _leftovers, _bmv2,
+    )  # fmt: skip
+    for check in everything:
         yield from check()
 
 
@@ -73,6 +76,16 @@ def _headers() -> Iterator[Check]:
     here = path.exists()
     cure = "apt-get install python3-dev: without it the fast NIC does everything in Python, about 1.5 times slower"
     yield Check("Python.h", here, str(path) if here else f"no {path}", cure, needed=False)
+
+
+def _engine() -> Iterator[Check]:
+    from compiled import state
+
+    found = state()
+    yield Check(
+        "compiled engine", found.active, found.why, "mrc compile: virtual runs and agents are several times faster",
+        needed=False,
+    )  # fmt: skip
 
 
 def _processors() -> Iterator[Check]:

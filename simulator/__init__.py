@@ -1,7 +1,11 @@
 """The virtual-time fabric: unchanged engines, seeded and repeatable networks. See docs/virtual.md."""
 
-from simulator.fabric import VirtualFabric
-from simulator.profiles import (
+from compiled import use
+
+use()
+
+from simulator.fabric import VirtualFabric  # noqa: E402 - after use(), which decides where modules come from
+from simulator.profiles import (  # noqa: E402
     UNLIMITED,
     HostProfile,
     Line,
@@ -11,7 +15,7 @@ from simulator.profiles import (
     Scale,
     scaled,
 )
-from simulator.workloads import Flow, incast, jain, permutation, rates_bps, run_all
+from simulator.workloads import Flow, incast, jain, permutation, rates_bps, run_all  # noqa: E402
 
 __all__ = [
     "UNLIMITED",

@@ -13,29 +13,31 @@ process. A run ends when asked to, or when nothing is left to happen.
 
 from __future__ import annotations
 
-import heapq
+import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from faults import FaultError, Held, InjectedFault
 from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.paths.ev_formats import Srv6Format, StructuredFormat
 from hosts.engine.qp import EngineQueuePair
-from hosts.engine.rocev2.rc_packets import Cnp, RcAck
+from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcWrite
 from hosts.engine.wire.packets import (
     EndpointRequest,
     EndpointResponse,
     Nack,
+    PacketRecord,
     ReliabilityProbe,
     Sack,
     TransportAck,
+    Write,
 )
-from simulator.events import EventQueue, Handler, Heap
+from simulator.events import EventQueue, Handler, event_queue
 from simulator.fault_target import VirtualFaultTarget
 from simulator.frames import Frame, PacketHook
 from simulator.host import VirtualHost
@@ -50,11 +52,15 @@ from topologies.plan.modes import ECMP_EVS_PER_UPLINK
 if TYPE_CHECKING:
     from simulator.wire import Wires
 
-_INNER_BYTES = {
+_INNER_BYTES: Final[dict[type[PacketRecord], int]] = {
     RcAck: 68, Cnp: 80,
     Sack: 100, Nack: 84, TransportAck: 68, ReliabilityProbe: 80, EndpointRequest: 80, EndpointResponse: 100,
 }  # fmt: skip
 """Inner IPv6 header to iCRC of the packets without payload; a write's nominal size is exactly that (§6.2)."""
+COLLECT_AFTER: Final = 100_000
+"""New objects after which Python looks for cycles while a fabric runs: packets make none, and the default of 700 has it
+go through all of a large fabric again and again.
+"""
 
 
 class VirtualFabric:
@@ -80,10 +86,8 @@ class VirtualFabric:
         """Those asked for so far, by node."""
         self.rng = Random(f"{seed}/fabric")
         """Random source of whatever belongs to no port or host; workloads may use it too."""
-        self.queue = EventQueue()
+        self.queue: EventQueue = event_queue()
         """Virtual time and the events still to come."""
-        self.events_done = 0
-        """Entries of the event queue handled so far."""
         self.links = links or LinkProfile()
         self.queues = queues or QueueProfile()
         self.host_profile = host or HostProfile()
@@ -96,8 +100,6 @@ class VirtualFabric:
                 f"srv6_widths = {common.srv6_widths}: NICs read plane and uplink in 8 bits each; leave wire off"
             )
         self.keep_events = keep_events
-        self.news = False
-        """An application got an event since run_until last looked."""
         self.tracer = Tracer(trace if callable(trace) else None) if trace else None
         self.wires = self._open_wires() if wire else None
         """The codecs, when packets travel as bytes."""
@@ -168,7 +170,7 @@ class VirtualFabric:
         nic = node in self.hosts or neighbour in self.hosts
         line = self.links.nic if nic else self.links.fabric
         common = (
-            interface, node, neighbour, plane, line, self.queue.heap, self.queue.next_serial,
+            interface, node, neighbour, plane, line, self.queue,
             f"{self.seed}/{interface}", (config.dscp_trimmed, config.dscp_trimmed_lasthop),
         )  # fmt: skip
         if node in self.hosts:
@@ -248,9 +250,9 @@ class VirtualFabric:
         return self.queue.now
 
     @property
-    def heap(self) -> Heap:
-        """Events still to come."""
-        return self.queue.heap
+    def events_done(self) -> int:
+        """Events handled so far."""
+        return self.queue.done
 
     def push(self, at: float, handler: Handler, argument: Any) -> None:
         """Call `handler(argument, at)` at a time; not before now."""
@@ -303,23 +305,18 @@ class VirtualFabric:
         self.run_until(self.now + seconds)
 
     def _run(self, end: float, stop: Callable[[], bool] | None) -> bool:
-        queue, pop = self.queue, heapq.heappop
-        heap = queue.heap
-        done = 0
+        queue = self.queue
         if stop is not None and stop():
             return True
+        collected = gc.get_threshold()
+        if collected[0]:
+            gc.set_threshold(max(collected[0], COLLECT_AFTER), *collected[1:])
         try:
-            while heap and heap[0][0] <= end:
-                now, _, handler, argument = pop(heap)
-                queue.now = now
-                done += 1
-                handler(argument, now)
-                if self.news:
-                    self.news = False
-                    if stop is not None and stop():
-                        return True
+            while queue.run(end):  # halted: an application got an event
+                if stop is not None and stop():
+                    return True
         finally:
-            self.events_done += done
+            gc.set_threshold(*collected)
         return False
 
     def sample(self, every_s: float, hook: Callable[[float], None], until_s: float = NEVER) -> None:
@@ -438,16 +435,13 @@ class VirtualFabric:
 
     def _clear_wire(self, ports: list[EgressPort]) -> None:
         """Lose the packets on the wire of a dead link."""
-        kept = []
-        for entry in self.heap:
-            frame = entry[3]
+
+        def is_on_it(handler: Handler, frame: Any) -> bool:
             sender = frame.port if isinstance(frame, Frame) else None
-            if sender is not None and any(sender is port and entry[2] == port.arrive for port in ports):
-                sender.lose(frame, "link_down", self.now)
-            else:
-                kept.append(entry)
-        self.heap[:] = kept
-        heapq.heapify(self.heap)
+            return sender is not None and any(sender is port and handler == port.arrive for port in ports)
+
+        for frame in self.queue.take(is_on_it):
+            frame.port.lose(frame, "link_down", self.now)
 
     def _port_event(self, port: EgressPort, now: float) -> None:
         """Tell a node of its port's state."""
@@ -458,15 +452,19 @@ class VirtualFabric:
 
     # ---- packets ------------------------------------------------------------------------------------------
 
-    def frame(self, host: VirtualHost, packet: Any, plane: int, peer: str) -> Frame:
+    def frame(self, host: VirtualHost, packet: PacketRecord, plane: int, peer: str) -> Frame:
         """Frame of an engine's packet record."""
-        target = self.hosts[peer].plan_host
-        inner = _INNER_BYTES.get(type(packet)) or packet.size
-        common = (
-            packet, inner + self._overhead, host.name, peer, target.rack, target.downlink, plane,
-            host.is_control(packet), host.is_trimmable(packet),
-        )  # fmt: skip
-        return Frame(*common) if self.wires is None else self.wires.frame(host, *common)
+        target = self.hosts[peer]
+        if isinstance(packet, (Write, RcWrite)):
+            size = packet.size + self._overhead
+        else:
+            size = _INNER_BYTES[type(packet)] + self._overhead
+        control, trimmable = host.is_control(packet), host.is_trimmable(packet)
+        if self.wires is None:
+            return Frame(packet, size, host.name, peer, target.rack, target.downlink, plane, control, trimmable)
+        return self.wires.frame(
+            host, packet, size, host.name, peer, target.rack, target.downlink, plane, control, trimmable
+        )
 
     # ---- what happened ------------------------------------------------------------------------------------
 

@@ -7,14 +7,13 @@ real bytes: switches then read and write only those, and the receiving NIC decod
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
-from typing import Any, Protocol, TypeVar
+from dataclasses import replace
+from typing import Final, Protocol
 
 from hosts.engine.rocev2.rc_packets import RcWrite
-from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, NackReason, Write
+from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, NackReason, PacketRecord, Write
 
-DATA = (Write, RcWrite)
-AnyFrame = TypeVar("AnyFrame", bound="Frame")
+DATA: Final = (Write, RcWrite)
 
 
 class LastPort(Protocol):
@@ -36,8 +35,8 @@ class Frame:
     )  # fmt: skip
 
     def __init__(
-        self, packet: Any, size: int, source: str, target: str, rack: int, downlink: int, plane: int, control: bool,
-        trimmable: bool,
+        self, packet: PacketRecord, size: int, source: str, target: str, rack: int, downlink: int, plane: int,
+        control: bool, trimmable: bool,
     ) -> None:  # fmt: skip
         self.packet = packet
         self.size = size
@@ -57,11 +56,19 @@ class Frame:
         self.port: LastPort | None = None
         """The egress it left by last."""
 
-    def copy(self: AnyFrame) -> AnyFrame:
+    def copy(self) -> Frame:
         """The same packet once more: receivers may change what they get."""
-        twin = copy(self)
-        twin.packet = copy(self.packet)
+        twin = Frame(
+            replace(self.packet), self.size, self.source, self.target, self.rack, self.downlink, self.plane,
+            self.control, self.trimmable,
+        )  # fmt: skip
+        self._copy_state(twin)
         return twin
+
+    def _copy_state(self, twin: Frame) -> None:
+        """Give a copy what happened to the frame on its way."""
+        twin.ev, twin.ect, twin.is_data, twin.port = self.ev, self.ect, self.is_data, self.port
+        twin.marked, twin.trimmed, twin.corrupt = self.marked, self.trimmed, self.corrupt
 
     def mark(self) -> None:
         """Set CE."""
@@ -71,6 +78,7 @@ class Frame:
     def trim(self, length: int, dscp: int, last_hop: bool) -> None:
         """Cut after the transport headers and move to the control class; lengths in the headers stay (§4.3)."""
         packet = self.packet
+        assert isinstance(packet, Write), "only data is trimmed"
         packet.payload = b""
         packet.va = packet.rkey = packet.dma_length = 0
         packet.dscp = dscp

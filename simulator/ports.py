@@ -4,8 +4,8 @@ A port owns one direction of a link. Design notes.
 
 1. An idle port needs one event a packet: its arrival at the other end. Only when a packet has to wait is there a second
    one, when the port is free again. Most hops of a run are of the first kind.
-2. A link that goes down takes what is on its wire along by removing those arrivals from the heap: rare, and so the
-   arrival itself checks nothing.
+2. A link that goes down takes what is on its wire along by removing those arrivals from the queue of events: rare, and
+   so the arrival itself checks nothing.
 3. Who looks at packets is an `observer` of the ports: None, and then each packet costs one test for it.
 """
 
@@ -14,21 +14,21 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import replace
-from heapq import heappush
 from math import inf
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from hosts.engine.config import Config
-from simulator.events import Handler, Heap
+from simulator.events import EventQueue, Handler
 from simulator.frames import Frame, PacketHook
 from simulator.impairment import Lateness, Picker
 from simulator.profiles import Line, QueueProfile
 from topologies.plan.link_speeds import OUTER_BYTES, TRIM_BYTES
 
-SRV6_TRIM_BYTES, PLAIN_TRIM_BYTES = TRIM_BYTES + OUTER_BYTES, TRIM_BYTES
+SRV6_TRIM_BYTES: Final = TRIM_BYTES + OUTER_BYTES
+PLAIN_TRIM_BYTES: Final = TRIM_BYTES
 """Default lengths of a trimmed frame with and without an outer header (§4.3)."""
-MEDIUM_SHARE = 1 / 3
+MEDIUM_SHARE: Final = 1 / 3
 """Bytes of trimmed packets for each of data, while both wait: a quarter of what control leaves (§4.2)."""
 
 
@@ -36,15 +36,16 @@ class EgressPort:
     """`node` -> `neighbour`, named after its interface. Counters count since the fabric was made."""
 
     __slots__ = (
-        "_byte_s", "_control", "_corrupt", "_cut", "_data", "_delay", "_draining", "_dscp", "_ecn_max", "_ecn_min",
-        "_fifo", "_heap", "_impaired", "_jitter", "_last_at", "_late", "_limits", "_loss", "_medium", "_medium_due",
-        "_next", "_repeat", "_rng", "_rng_seed", "_trim_at", "_trim_len", "arrive", "busy_until", "control_bytes",
+        "_add", "_byte_s", "_control", "_corrupt", "_cut", "_data", "_delay", "_draining", "_dscp", "_ecn_max",
+        "_ecn_min",
+        "_fifo", "_impaired", "_jitter", "_last_at", "_late", "_limits", "_loss", "_medium", "_medium_due", "_on_drain",
+        "_repeat", "_rng", "_rng_seed", "_trim_at", "_trim_len", "arrive", "busy_until", "control_bytes",
         "data_bytes", "dropped", "extra_delay_s", "forwarded", "forwarded_bytes", "last_hop", "line", "lost", "marked",
         "name", "neighbour", "node", "observer", "peak_bytes", "plane", "trimmed", "up",
     )  # fmt: skip
 
     def __init__(
-        self, name: str, node: str, neighbour: str, plane: int, line: Line, heap: Heap, serial: Callable[[], int],
+        self, name: str, node: str, neighbour: str, plane: int, line: Line, queue: EventQueue,
         rng_seed: str, dscp: tuple[int, int], *, last_hop: bool = False, observer: PacketHook | None = None,
     ) -> None:  # fmt: skip
         self.name, self.node, self.neighbour, self.plane = name, node, neighbour, plane
@@ -52,7 +53,9 @@ class EgressPort:
         """Leads to a NIC."""
         self.observer = observer
         """Is told of every packet that is sent, marked, trimmed, dropped or lost."""
-        self._heap, self._next, self._rng_seed = heap, serial, rng_seed
+        self._add: Callable[[float, Handler, Any], None] = queue.add
+        self._on_drain: Handler = self._drain
+        self._rng_seed = rng_seed
         self._rng: Random | None = None
         self._dscp = dscp
         self.arrive: Handler = _nowhere
@@ -182,7 +185,7 @@ class EgressPort:
             self.control_bytes = depth
         if not self._draining:
             self._draining = True
-            heappush(self._heap, (self.busy_until, self._next(), self._drain, None))
+            self._add(self.busy_until, self._on_drain, None)
 
     def _drain(self, _: object, now: float) -> None:
         """Send the next packet, control before data: the port is free again."""
@@ -207,7 +210,7 @@ class EgressPort:
             return
         self._launch(frame, now)
         if self._control or self._data or self._medium:
-            heappush(self._heap, (self.busy_until, self._next(), self._drain, None))
+            self._add(self.busy_until, self._on_drain, None)
         else:
             self._draining = False
 
@@ -229,7 +232,7 @@ class EgressPort:
                 at = self._last_at
             self._last_at = at
         frame.port = self
-        heappush(self._heap, (at, self._next(), self.arrive, frame))
+        self._add(at, self.arrive, frame)
 
     def _survives(self, frame: Frame, end: float) -> bool:
         """Apply the faults of this direction to a packet; False when it is lost."""
@@ -245,11 +248,11 @@ class EgressPort:
         if self._repeat is not None and self._repeat.hits(frame.is_data):
             twin = frame.copy()
             twin.port = self
-            heappush(self._heap, (end + self._delay + self._jitter, self._next(), self.arrive, twin))
+            self._add(end + self._delay + self._jitter, self.arrive, twin)
         if self._late is not None and self._late.hits(frame.is_data):
             stray = frame.copy() if self._late.twin else frame
             stray.port = self
-            heappush(self._heap, (end + self._delay + self._late.seconds, self._next(), self.arrive, stray))
+            self._add(end + self._delay + self._late.seconds, self.arrive, stray)
             return self._late.twin
         return True
 
@@ -308,9 +311,11 @@ class NicPort(EgressPort):
     __slots__ = ("_low_water", "on_room", "starved")
 
     def __init__(
-        self, *args: Any, ring_packets: int, on_room: Callable[[float], None], observer: PacketHook | None = None
-    ) -> None:
-        super().__init__(*args, observer=observer)
+        self, name: str, node: str, neighbour: str, plane: int, line: Line, queue: EventQueue,
+        rng_seed: str, dscp: tuple[int, int], *, ring_packets: int, on_room: Callable[[float], None],
+        observer: PacketHook | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(name, node, neighbour, plane, line, queue, rng_seed, dscp, observer=observer)
         self.on_room = on_room
         self.starved = False
         """The ring was full when the host last sent: it wants to know."""

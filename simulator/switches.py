@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, Final
 from zlib import crc32
 
 from hosts.engine.paths.ev_formats import Srv6Format, StructuredFormat
@@ -206,14 +206,14 @@ def _hash(key: str) -> int:
     return value >> 16 ^ value & 0xFFFF
 
 
-MODES: dict[str, Chooser] = {
+MODES: Final[dict[str, Chooser]] = {
     "srv6": srv6,
     "structured": structured,
     "ecmp": ecmp,
     "flow-ecmp": flow_ecmp,
     "switch-spray": switch_spray,
 }
-ALIASES: dict[str, str] = {"stev": "structured", "random": "switch-spray"}
+ALIASES: Final[dict[str, str]] = {"stev": "structured", "random": "switch-spray"}
 
 
 def find_mode(mode: str | Chooser) -> tuple[str, Any]:

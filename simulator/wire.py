@@ -6,12 +6,13 @@ in the plan's static routes. In the other modes there is no outer header, and th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hosts.engine.config import Config
 from hosts.engine.errors import WireError
 from hosts.engine.wire.codec import Addressing, Codec, addresses, fields_to_ev
-from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT
+from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, PacketRecord
 from hosts.engine.wire.wire_variants import AnyCodec, in_dialect, outer_words
 from hosts.nic.base import drop_reason
 from hosts.nic.encapsulation import Decapsulation, Encapsulation
@@ -33,8 +34,8 @@ class WireFrame(Frame):
     __slots__ = ("data", "wires")
 
     def __init__(
-        self, packet: Any, size: int, source: str, target: str, rack: int, downlink: int, plane: int, control: bool,
-        trimmable: bool, wires: Wires, data: bytearray,
+        self, packet: PacketRecord, size: int, source: str, target: str, rack: int, downlink: int, plane: int,
+        control: bool, trimmable: bool, wires: Wires, data: bytearray,
     ) -> None:  # fmt: skip
         super().__init__(packet, size, source, target, rack, downlink, plane, control, trimmable)
         self.wires, self.data = wires, data
@@ -60,8 +61,11 @@ class WireFrame(Frame):
         self.wires.look(self)
 
     def copy(self) -> WireFrame:
-        twin = super().copy()
-        twin.data = bytearray(self.data)
+        twin = WireFrame(
+            replace(self.packet), self.size, self.source, self.target, self.rack, self.downlink, self.plane,
+            self.control, self.trimmable, self.wires, bytearray(self.data),
+        )  # fmt: skip
+        self._copy_state(twin)
         return twin
 
 
@@ -92,8 +96,8 @@ class Wires:
         return Srv6Switch(switch)
 
     def frame(
-        self, host: VirtualHost, packet: Any, size: int, source: str, target: str, rack: int, downlink: int, plane: int,
-        control: bool, trimmable: bool,
+        self, host: VirtualHost, packet: PacketRecord, size: int, source: str, target: str, rack: int, downlink: int,
+        plane: int, control: bool, trimmable: bool,
     ) -> WireFrame:  # fmt: skip
         """Frame of a packet with its bytes."""
         data = self.encode(host, packet, plane, target)

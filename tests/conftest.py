@@ -1,8 +1,12 @@
 """What holds for every test."""
 
+import os
 import signal
 
 from hypothesis import HealthCheck, settings
+
+# Tests are of the Python files, and replace parts of them; tests/compiled has those of both forms, in child processes.
+os.environ.setdefault("MRC_COMPILED", "0")
 
 # On a busy machine an example takes as long as it takes: a test that measures that fails now and then for no fault.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -56,6 +56,7 @@ FACES = {
         "config",
         "config_limits",
         "connection",
+        "deadlines",
         "endpoint",
         "errors",
         "events",

@@ -26,7 +26,7 @@ from faults.places import host_mistakes
 from faults.terms import suggestion
 from hosts.engine.config import Config, ConfigError
 from hosts.engine.errors import LocalError
-from hosts.engine.rocev2.rc_rate import RcConfig
+from hosts.engine.rocev2.rc_config import RcConfig
 from simulator.profiles import ProfileError, scaled
 from topologies.plan import Plan, PlanError
 

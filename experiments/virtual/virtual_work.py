@@ -11,7 +11,7 @@ from experiments.outcome import CollectiveOutcome, FlowOutcome, iterations_of
 from hosts.engine.config import Config
 from hosts.engine.errors import LocalError
 from hosts.engine.events import WriteImmReceived
-from hosts.engine.rocev2.rc_rate import RcConfig
+from hosts.engine.rocev2.rc_config import RcConfig
 from hosts.traffic.collective_rank import RankDriver
 from hosts.traffic.collectives import make, peers_of
 from hosts.traffic.message_stream import FlowSender, FlowSink, StreamShape

@@ -18,7 +18,7 @@ from hosts.engine.config import Config
 from hosts.engine.endpoint import TRANSPORTS
 from hosts.engine.events import Completion, Event, EvProbeResult, WriteImmReceived
 from hosts.engine.qp import EngineQpState, QpAttributes
-from hosts.engine.rocev2.rc_rate import RcConfig
+from hosts.engine.rocev2.rc_config import RcConfig
 from ipc.rpc import JsonlError, RpcClient
 from topologies.plan import Host, Plan
 

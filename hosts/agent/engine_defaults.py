@@ -12,7 +12,7 @@ from typing import Any
 
 from hosts.engine.cc.ccprofile import NSCC
 from hosts.engine.config import TIMEOUT_UNIT_S, Config
-from hosts.engine.rocev2.rc_rate import RcConfig
+from hosts.engine.rocev2.rc_config import RcConfig
 from hosts.engine.wire.codec import write_size
 from hosts.engine.wire.packets import Opcode
 from topologies.plan import Mode, Plan

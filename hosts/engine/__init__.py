@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from compiled import use
+
 if TYPE_CHECKING:
     from hosts.engine.config import Config
     from hosts.engine.endpoint import Endpoint
@@ -20,6 +22,8 @@ __all__ = [
     "Completion", "Config", "Endpoint", "EngineQueuePair", "LocalError", "PeerError", "QpAttributes", "Status",
     "WireError", "WriteImmReceived",
 ]  # fmt: skip
+
+use()
 
 _MODULES = {
     "Completion": "events", "Config": "config", "Endpoint": "endpoint", "EngineQueuePair": "qp", "LocalError": "errors",

@@ -9,16 +9,16 @@ Units are in the names: `_s` seconds, `_bytes`, `_packets`. `Config.from_json` r
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 from hosts.engine.config_limits import CHOICES, EXP_FOREVER, ONLY, PATH_MTUS, RANGES, TIMEOUT_UNIT_S, WIDTHS
 
 __all__ = ("EXP_FOREVER", "PATH_MTUS", "TIMEOUT_UNIT_S", "Config", "ConfigError")
 
 
-TRIM_LEN_MIN = 122
+TRIM_LEN_MIN: Final = 122
 """Ethernet, outer and inner IPv6, UDP, BTH, METH and TSETH."""
-NACK_REASONS = frozenset((0x01, 0x02, 0x06, 0x07, 0x0A, 0x0B, 0x19))
+NACK_REASONS: Final = frozenset((0x01, 0x02, 0x06, 0x07, 0x0A, 0x0B, 0x19))
 """Reasons of §2.10."""
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-TIMEOUT_UNIT_S = 1.024e-6
+TIMEOUT_UNIT_S: Final = 1.024e-6
 """Retry timeout = this x 2**timeout (§5.11)."""
-EXP_FOREVER = 25
+EXP_FOREVER: Final = 25
 """exp_cnt with the meaning "never give up" (§5.11)."""
-PATH_MTUS = (256, 512, 1024, 2048, 4096, 8192)
+PATH_MTUS: Final = (256, 512, 1024, 2048, 4096, 8192)
 
-RANGES: dict[str, tuple[float, float]] = {
+RANGES: Final[dict[str, tuple[float, float]]] = {
     "udp_dport": (1, 65535),
     "pkey": (0, 0xFFFF),
     "nack_cc_type": (0, 15),
@@ -57,7 +57,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "port_status_refresh_s": (1e-3, 3600),
 }
 """Lowest and highest value."""
-CHOICES: dict[str, tuple[Any, ...]] = {
+CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "ev_layout": ("L", "H"),
     "pmtu_bytes": PATH_MTUS,
     "oor_action": ("nack", "drop"),
@@ -106,7 +106,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "all_ports_down": ("charge", "wait"),
 }
 """All values, the default first where §12 lists variants."""
-ONLY: dict[str, tuple[Any, str]] = {
+ONLY: Final[dict[str, tuple[Any, str]]] = {
     "port_status": (
         "erth",
         "SETH and CC_STATE have no field for a mask of ports, whatever the paper's text says (§5.12, §12 row 26)",
@@ -118,5 +118,5 @@ ONLY: dict[str, tuple[Any, str]] = {
     ),
 }
 """Keys of open points one variant of which cannot exist: the value that works, and why no other does."""
-WIDTHS: dict[str, tuple[int, int, int]] = {"srv6_widths": (2, 2, 32), "structured_widths": (1, 24, 24)}
+WIDTHS: Final[dict[str, tuple[int, int, int]]] = {"srv6_widths": (2, 2, 32), "structured_widths": (1, 24, 24)}
 """Keys that are lists of bit widths: fewest, most, and how many bits in all."""

@@ -9,37 +9,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from hosts.engine.cc.ccprofile import CcProfiles
 from hosts.engine.config import Config
 from hosts.engine.connection import TxCredit
+from hosts.engine.deadlines import NEVER
 from hosts.engine.errors import LocalError
 from hosts.engine.events import Event
 from hosts.engine.memory import EngineMemoryRegion, Memory
 from hosts.engine.paths.peer_table import PeerTable
 from hosts.engine.qp import EngineQueuePair
+from hosts.engine.rocev2.rc_config import RcConfig
 from hosts.engine.rocev2.rc_qp import RcQueuePair
-from hosts.engine.rocev2.rc_rate import RcConfig
 from hosts.engine.wire.packets import (
     ENDPOINT_QPN,
     FIRST_QPN,
     EndpointRequest,
     EndpointResponse,
-    Packet,
+    PacketRecord,
     ReliabilityProbe,
     Write,
 )
 from hosts.engine.wire.psn import PSN_BITS, PSN_MASK
 
-TRANSPORTS = ("mrc", "rocev2")
+TRANSPORTS: Final = ("mrc", "rocev2")
 """Transports of create_qp: MRC, or the baseline it is compared with."""
-_NEED_ANSWERS = (Write, ReliabilityProbe)
-BURST = 8
+_NEED_ANSWERS: Final = (Write, ReliabilityProbe)
+BURST: Final = 8
 """Packets a QP may send before the next one has its turn."""
 
 
-QPNS = range(FIRST_QPN, PSN_MASK + 1)
+QPNS: Final = range(FIRST_QPN, PSN_MASK + 1)
 """All QPNs there are."""
 
 
@@ -166,7 +167,7 @@ class Endpoint:
 
     # ---- network and clock ------------------------------------------------------------------------------
 
-    def receive(self, packet: Packet, plane: int, peer: str, now: float) -> None:
+    def receive(self, packet: PacketRecord, plane: int, peer: str, now: float) -> None:
         """A decoded packet from `peer` came in on our port of `plane`. Never raises for what a packet contains."""
         if packet.dest_qp == ENDPOINT_QPN:
             self._receive_endpoint(packet, plane, peer, now)
@@ -178,11 +179,11 @@ class Endpoint:
         packet.plane = plane
         sender = self._peers.get(peer)
         sender.reverse.heard(plane, packet.ev)
-        if sender.probe_at is None and type(packet) in _NEED_ANSWERS:
+        if sender.probe_at == NEVER and type(packet) in _NEED_ANSWERS:
             self._peers.heard_data(sender, now)
         qp.receive(packet, now)
 
-    def _receive_endpoint(self, packet: Packet, plane: int, name: str, now: float) -> None:
+    def _receive_endpoint(self, packet: PacketRecord, plane: int, name: str, now: float) -> None:
         packet.plane = plane
         peer = self._peers.get(name)
         if type(packet) is EndpointRequest:
@@ -204,10 +205,10 @@ class Endpoint:
         """Time of the next on_timer() call; None = nothing is pending."""
         first = self._peers.next_deadline()
         for qp in self._turn:
-            time = qp.next_deadline()
-            if time is not None and (first is None or time < first):
-                first = time
-        return first
+            due = qp.next_deadline()
+            if due < first:
+                first = due
+        return None if first == NEVER else first
 
     def on_timer(self, now: float) -> None:
         """Do everything due at `now`. Harmless when early."""
@@ -217,19 +218,21 @@ class Endpoint:
 
     def transmit(
         self, now: float, limit: int = 64, room: Sequence[int] | None = None, control_room: Sequence[int] | None = None
-    ) -> list[tuple[int, str, Packet]]:
+    ) -> list[tuple[int, str, PacketRecord]]:
         """About `limit` packets as (plane, peer, record), control packets first.
 
         `room[p]`: packets the port of plane p can take now (None: any number); planes without room, and ports that are
         down, are passed over. What is returned counts as sent. An empty list: nothing can be sent now. `control_room`:
         the same for control packets, where ports have a queue for them; None: they share `room`.
         """
-        out: list[tuple[int, str, Packet]] = []
+        out: list[tuple[int, str, PacketRecord]] = []
+        control = self._peers.control
+        if not control and self._idle():
+            return out
         ports = TxCredit(self.planes, room, self._peers.local_ports)
         control_ports = ports if control_room is None else TxCredit(self.planes, control_room, self._peers.local_ports)
         if not control_ports.free:
             return out
-        control = self._peers.control
         for qp in self._turn:
             ack = qp.transport_ack()
             if ack is not None:
@@ -244,3 +247,10 @@ class Endpoint:
             idle = idle + 1 if len(out) == before else 0
             turn.append(turn.pop(0))
         return out
+
+    def _idle(self) -> bool:
+        """No QP has anything to send."""
+        for qp in self._turn:  # noqa: SIM110 - a generator costs more than the loop, after every packet
+            if not qp.idle():
+                return False
+        return True

@@ -7,10 +7,10 @@ and checked in unbounded integers, so an address near 2**64 cannot wrap into a r
 from __future__ import annotations
 
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-VA_BASE = 0x1000_0000_0000
-VA_ALIGN = 1 << 21
+VA_BASE: Final = 0x1000_0000_0000
+VA_ALIGN: Final = 1 << 21
 """Regions start at multiples of 2 MiB with at least one such gap between them: overruns hit nothing."""
 
 

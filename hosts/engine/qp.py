@@ -8,12 +8,13 @@ from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Final, Protocol
 
 from hosts.engine.cc.ccprofile import DEFAULT_PROFILE
 from hosts.engine.cc.window import Window
 from hosts.engine.config import PATH_MTUS, Config
 from hosts.engine.connection import Context, Counters, TxCredit
+from hosts.engine.deadlines import NEVER
 from hosts.engine.errors import LocalError, PeerError
 from hosts.engine.events import Event, QpError, Status
 from hosts.engine.loss.proof_of_loss import ProofOfLoss
@@ -32,7 +33,7 @@ from hosts.engine.wire.packets import (
     MPR_UNIT,
     Nack,
     Opcode,
-    Packet,
+    PacketRecord,
     ReliabilityProbe,
     Sack,
     TransportAck,
@@ -50,6 +51,10 @@ class EngineQpState(Enum):
     """Connected: sends and receives."""
     ERROR = "error"
     """Work requests were flushed; packets are ignored."""
+
+
+_RTS: Final = EngineQpState.RTS
+"""Looked up once: a member of an Enum costs as much as a call of a method."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,7 @@ class QpAttributes:
         return cls(**data)
 
 
-_RANGES = {
+_RANGES: Final = {
     "qpn": (FIRST_QPN, PSN_MASK),
     "psn": (0, PSN_MASK),
     "mpr_packets": (1, 255 * 128),
@@ -124,6 +129,20 @@ class Connected:
     window: Window
 
 
+class SendingHalf(Protocol):
+    """Questions to a requestor, whatever its transport."""
+
+    def pending(self) -> int: ...
+
+    def has_data(self) -> bool: ...
+
+    def in_flight(self) -> bool: ...
+
+    def window_open(self) -> bool: ...
+
+    def restart(self, first_psn: int, remote_mpr: int, config: Config) -> None: ...
+
+
 class EngineQueuePair:
     """Made by Endpoint.create_qp; `connected` is None until connect()."""
 
@@ -131,14 +150,14 @@ class EngineQueuePair:
 
     def __init__(
         self, qpn: int, psn: int, planes: int, config: Config, memory: WritableMemory, peers: PeerTable,
-        events: list[Event], rng: Random,
+        events: list[Event], rng: Random, counters: Counters | None = None,
     ) -> None:  # fmt: skip
         self.qpn = qpn
         self.first_psn = psn
         self.state = EngineQpState.INIT
         self.peer: str | None = None
         self.connected: Connected | None = None
-        self.counters = Counters(plane_packets=[0] * planes, plane_bytes=[0] * planes)
+        self.counters = counters or Counters(plane_packets=[0] * planes, plane_bytes=[0] * planes)
         self.error: str | None = None
         """Why the QP is in ERROR."""
         self._planes, self._config, self._memory, self._peers = planes, config, memory, peers
@@ -148,12 +167,19 @@ class EngineQueuePair:
         self._dynamic_mpr = False
         self._cc_profile = DEFAULT_PROFILE
         self._handlers: dict[type, Callable[[Any, float], None]] = {}
+        self._deadline = NEVER
+        """Result of the last next_deadline(), which holds until something changes."""
+        self._changed = False
 
     def _need_connected(self) -> Connected:
         """Raises LocalError before connect()."""
         if self.connected is None:
             raise LocalError(f"QP {self.qpn} is in {self.state.value}: it has no peer before connect()")
         return self.connected
+
+    def _sending_half(self) -> SendingHalf | None:
+        """The requestor; None before connect()."""
+        return None if self.connected is None else self.connected.requestor
 
     @property
     def requestor(self) -> Requestor:
@@ -261,7 +287,8 @@ class EngineQueuePair:
         }
         self.connected = Connected(remote, requestor, responder, paths, window)
         self._dynamic_mpr = context.dynamic_mpr
-        self.state = EngineQpState.RTS
+        self.state = _RTS
+        self._changed = True
         self._peers.connected(link, self, profile, now)
 
     def _check_transport(self, remote: QpAttributes) -> None:
@@ -276,11 +303,12 @@ class EngineQueuePair:
 
         `config`: as given to connect(), with other timers and retries. Raises LocalError when it is too late.
         """
-        connected = self.connected
-        if self.state is not EngineQpState.RTS or connected is None or self._wr_id:
+        sender = self._sending_half()
+        if self.state is not _RTS or sender is None or self._wr_id:
             raise LocalError(f"QP {self.qpn}: a requestor is set up after connect() and before the first post")
         self.first_psn, self._config = first_psn, config
-        connected.requestor.restart(first_psn, remote_mpr, config)
+        self._changed = True
+        sender.restart(first_psn, remote_mpr, config)
 
     # ---- application ------------------------------------------------------------------------------------
 
@@ -293,8 +321,20 @@ class EngineQueuePair:
         an event at the peer. Raises LocalError when the QP is not in RTS, a value does not fit its field, or the peer
         takes no more WriteIMM now; what it thinks of R_Key and range comes with the Completion.
         """
-        connected = self.connected
-        if self.state is not EngineQpState.RTS or connected is None:
+        data = self._checked_write(local, remote_va, rkey, imm)
+        connected = self._need_connected()
+        limit, requestor = connected.remote.max_wimm, connected.requestor
+        if imm is not None and requestor.wimm_outstanding >= limit:
+            raise LocalError(f"QP {self.qpn}: the peer takes {limit} WriteIMM at a time: wait for a completion (§5.3)")
+        self._wr_id += 1
+        self._changed = True
+        requestor.post(self._wr_id, data, remote_va, rkey, imm, solicited)
+        requestor.watch_paths(now)
+        return self._wr_id
+
+    def _checked_write(self, local: Any, remote_va: int, rkey: int, imm: int | None) -> memoryview:
+        """Bytes of a write whose values fit their fields. Raises LocalError, also when the QP is not in RTS."""
+        if self.state is not _RTS:
             why = f": {self.error}" if self.error else ""
             raise LocalError(f"QP {self.qpn} is in {self.state.value}, needs rts{why}")
         data = memoryview(local).cast("B")
@@ -303,13 +343,7 @@ class EngineQueuePair:
                 raise LocalError(f"{name} = {value:#x} does not fit {bits} bits")
         if len(data) >= 1 << 32 or remote_va + len(data) > 1 << 64:
             raise LocalError(f"a write of {len(data)} bytes to {remote_va:#x}: at most 4 GiB - 1, inside 64 bits")
-        limit, requestor = connected.remote.max_wimm, connected.requestor
-        if imm is not None and requestor.wimm_outstanding >= limit:
-            raise LocalError(f"QP {self.qpn}: the peer takes {limit} WriteIMM at a time: wait for a completion (§5.3)")
-        self._wr_id += 1
-        requestor.post(self._wr_id, data, remote_va, rkey, imm, solicited)
-        requestor.watch_paths(now)
-        return self._wr_id
+        return data
 
     def post_recv(self) -> int:
         """One more WriteIMM may be received; returns the recv_id it will carry, which counts from 1.
@@ -350,11 +384,12 @@ class EngineQueuePair:
     @property
     def sends(self) -> bool:
         """In RTS: connected, and not failed."""
-        return self.state is EngineQpState.RTS
+        return self.state is _RTS
 
     def outstanding(self) -> int:
         """Work requests not completed yet."""
-        return 0 if self.connected is None else self.connected.requestor.pending()
+        sender = self._sending_half()
+        return 0 if sender is None else sender.pending()
 
     def held_packets(self) -> int:
         """Packets received above a hole: how far the network reorders (ooo_count, §2.8)."""
@@ -362,12 +397,12 @@ class EngineQueuePair:
 
     def scheduler_state(self) -> str:
         """One of "idle", "active", "ready", "pending", by the table of §5.15; `scheduler_names` says whose words."""
-        if self.connected is None or self.state is not EngineQpState.RTS:
+        sender = self._sending_half()
+        if sender is None or self.state is not _RTS:
             return "idle"
-        requestor = self.connected.requestor
-        if not requestor.has_data():
-            return "pending" if requestor.in_flight() else "idle"
-        ready = requestor.window_open()
+        if not sender.has_data():
+            return "pending" if sender.in_flight() else "idle"
+        ready = sender.window_open()
         return "ready" if ready is (self._config.scheduler_names == "primer") else "active"
 
     def ev_states(self) -> list[dict[str, Any]]:
@@ -398,14 +433,16 @@ class EngineQueuePair:
         ev = None if connected is None else connected.paths.find(value)
         if ev is None or connected is None:
             raise LocalError(f"QP {self.qpn} has no EV {value:#x}")
+        self._changed = True
         connected.paths.signal(ev, EvSignal.DENY if deny else EvSignal.ALLOW, now)
         connected.requestor.watch_paths(now)
 
     # ---- network and clock ------------------------------------------------------------------------------
 
-    def receive(self, packet: Packet, now: float) -> None:
+    def receive(self, packet: PacketRecord, now: float) -> None:
         """A packet from our peer for this QP."""
-        if self.state is EngineQpState.RTS:
+        self._changed = True
+        if self.state is _RTS:
             handler = self._handlers.get(type(packet))
             if handler is not None:
                 handler(packet, now)
@@ -415,43 +452,70 @@ class EngineQueuePair:
     def on_ports(self, local: int, peer: int, now: float) -> None:
         """Masks of the ports that are up here and at the peer."""
         connected = self._need_connected()
+        self._changed = True
         connected.paths.profile.set_ports(local, peer, now)
         connected.paths.on_ports(now)
         connected.requestor.watch_paths(now)
 
-    def transmit(self, now: float, out: list[tuple[int, str, Packet]], limit: int, room: TxCredit) -> None:
+    def transmit(self, now: float, out: list[tuple[int, str, PacketRecord]], limit: int, room: TxCredit) -> None:
         """Probes and data, up to `limit` data packets."""
         connected = self.connected
-        if connected is not None and self.state is EngineQpState.RTS:
-            if connected.paths.has_probes:
-                connected.paths.transmit(now, out, room)
-            if connected.requestor.wants_to_send():
-                connected.requestor.transmit(now, out, limit, room)
+        if connected is None or self.idle():
+            return
+        self._changed = True
+        if connected.paths.has_probes:
+            connected.paths.transmit(now, out, room)
+        if connected.requestor.wants_to_send():
+            connected.requestor.transmit(now, out, limit, room)
+
+    def idle(self) -> bool:
+        """Neither transmit nor transport_ack has anything to send, whatever the time and the ports."""
+        connected = self.connected
+        return (
+            connected is None
+            or self.state is not _RTS
+            or not (
+                connected.requestor.wants_to_send()
+                or connected.paths.has_probes
+                or connected.responder.ack_plane is not None
+            )
+        )
 
     def transport_ack(self) -> TransportAck | None:
         """The Transport ACK owed, if any."""
         connected = self.connected
-        if connected is None or self.state is not EngineQpState.RTS:
+        if connected is None or self.state is not _RTS:
             return None
         return connected.responder.transport_ack()
 
     def on_timer(self, now: float) -> None:
+        """Do what is due; harmless when nothing is."""
         connected = self.connected
-        if connected is not None and self.state is EngineQpState.RTS:
+        if connected is not None and self.state is _RTS and self.next_deadline() <= now:
+            self._changed = True
             connected.responder.on_timer(now)
             connected.paths.on_timer(now)
             connected.requestor.on_timer(now)
 
-    def next_deadline(self) -> float | None:
-        """When on_timer has something to do."""
+    def next_deadline(self) -> float:
+        """When on_timer has something to do; NEVER when nothing is pending."""
+        if self.state is not _RTS:
+            return NEVER
+        if self._changed:
+            self._changed = False
+            self._deadline = self._first_deadline()
+        return self._deadline
+
+    def _first_deadline(self) -> float:
+        """The earliest of its halves and paths."""
         connected = self.connected
-        if connected is None or self.state is not EngineQpState.RTS:
-            return None
-        first = connected.requestor.next_deadline()
-        for other in (connected.responder.next_deadline(), connected.paths.next_deadline()):
-            if other is not None and (first is None or other < first):
-                first = other
-        return first
+        if connected is None:
+            return NEVER
+        first, flush = connected.requestor.next_deadline(), connected.responder.next_deadline()
+        probe = connected.paths.next_deadline()
+        if flush < first:
+            first = flush
+        return probe if probe < first else first
 
     # ---- the end ----------------------------------------------------------------------------------------
 
@@ -467,7 +531,10 @@ class EngineQueuePair:
             return
         self.state, self.error = EngineQpState.ERROR, detail
         self._events.append(QpError(self.qpn, self.peer or "", status, detail, now))
-        connected = self.connected
-        if connected is not None:
-            connected.requestor.flush(status if blame_own else Status.FLUSHED, psn, now)
-            connected.responder.flush(now)
+        self._flush(status if blame_own else Status.FLUSHED, psn, now)
+
+    def _flush(self, status: Status, psn: int | None, now: float) -> None:
+        """End all work requests, and give posted receives back."""
+        if self.connected is not None:
+            self.connected.requestor.flush(status, psn, now)
+            self.connected.responder.flush(now)

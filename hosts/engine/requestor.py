@@ -12,10 +12,12 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 from hosts.engine.cc.window import Window
 from hosts.engine.config import Config
 from hosts.engine.connection import Context, Counters, TxCredit
+from hosts.engine.deadlines import NEVER
 from hosts.engine.events import Completion, LossCause, PacketLost, Status
 from hosts.engine.loss.proof_of_loss import ProofOfLoss
 from hosts.engine.loss.roundtrips import RetryBudget, RoundTrips
@@ -34,7 +36,7 @@ from hosts.engine.wire.packets import (
     Nack,
     NackReason,
     Opcode,
-    Packet,
+    PacketRecord,
     Sack,
     Syndrome,
     TransportAck,
@@ -43,25 +45,25 @@ from hosts.engine.wire.packets import (
 )
 from hosts.engine.wire.psn import PSN_MASK, advance, unwrap
 
-_VERDICTS: dict[int, EvSignal] = {
+_VERDICTS: Final[dict[int, EvSignal]] = {
     Verdict.SKIP_ONCE: EvSignal.SACK_SKIP_ONCE,
     Verdict.ALWAYS_SKIP: EvSignal.SACK_ALWAYS_SKIP,
 }
-_LOSS_COUNTERS = {LossCause.OVERTAKEN: "overtaken", LossCause.DISTANCE: "distant", LossCause.TIMEOUT: "timeouts"}
-_REFUSAL_COUNTERS: dict[int, str] = {
+_LOSS_COUNTERS: Final = {LossCause.OVERTAKEN: "overtaken", LossCause.DISTANCE: "distant", LossCause.TIMEOUT: "timeouts"}
+_REFUSAL_COUNTERS: Final[dict[int, str]] = {
     NackReason.NO_BITMAP: "refused_bitmap",
     NackReason.NO_PKT_BUFFER: "refused_buffer",
     NackReason.NO_RESOURCE: "refused_resource",
     NackReason.PSN_OOR_WINDOW: "refused_window",
 }
-_NAK_STATUS: dict[int, Status] = {
+_NAK_STATUS: Final[dict[int, Status]] = {
     Syndrome.NAK_INVALID_REQUEST: Status.REMOTE_INVALID_REQUEST,
     Syndrome.NAK_REMOTE_ACCESS: Status.REMOTE_ACCESS,
     Syndrome.NAK_REMOTE_OPERATION: Status.REMOTE_OPERATION,
 }
-_KNOWN_REASONS = frozenset(NackReason)
+_KNOWN_REASONS: Final = frozenset(NackReason)
 
-NACK_LOST_RTTS = 4
+NACK_LOST_RTTS: Final = 4
 """How long after the last NACK for a trim others may have been lost."""
 
 
@@ -103,9 +105,9 @@ class Requestor:
         """Expiries in a row of the wait for a Transport ACK."""
         self._trials: deque[Trial] = deque()
         """EVs whose packet is overdue, by the time of the verdict."""
-        self._ack_due_at: float | None = None
-        """When to ask for the Transport ACK of a message all of whose packets arrived; None = nothing is owed."""
-        self._stranded_due: float | None = None
+        self._ack_due_at = NEVER
+        """When to ask for the Transport ACK of a message all of whose packets arrived; NEVER = nothing is owed."""
+        self._stranded_due = NEVER
         """With no EV that can be used and nothing in flight: when the wait is charged (note 4)."""
         self._silence = TailLossProbe(paths, hearing)
         self._shown = first_psn
@@ -159,7 +161,9 @@ class Requestor:
         """There is something that only windows or ports hold back."""
         return bool(self._again or self._unsent)
 
-    has_data = wants_to_send
+    def has_data(self) -> bool:
+        """There is something to send, or to send again."""
+        return self.wants_to_send()
 
     def in_flight(self) -> bool:
         """Something was sent and is not known to have arrived."""
@@ -172,7 +176,7 @@ class Requestor:
 
     # ---- sending ----------------------------------------------------------------------------------------
 
-    def transmit(self, now: float, out: list[tuple[int, str, Packet]], limit: int, room: TxCredit) -> None:
+    def transmit(self, now: float, out: list[tuple[int, str, PacketRecord]], limit: int, room: TxCredit) -> None:
         """Append up to `limit` packets: retransmissions first, then new data (§5.10)."""
         flight, window = self.flight, self._window
         if not flight.bytes:
@@ -415,7 +419,7 @@ class Requestor:
     def _expect_ack(self, now: float) -> None:
         owed = self._messages and self._messages[0].last_psn <= self.flight.cack
         self._charged_completion = 0
-        self._ack_due_at = now + self.trips.timer_s(0, now) if owed else None
+        self._ack_due_at = now + self.trips.timer_s(0, now) if owed else NEVER
 
     def on_transport_ack(self, ack: TransportAck, now: float) -> None:
         """§2.7: completes messages in posting order, or ends the QP."""
@@ -615,12 +619,12 @@ class Requestor:
         else:
             self._silence.ask(self.flight, now)
         self.watch_paths(now)
-        if self._stranded_due is not None and self._stranded_due <= now:
+        if self._stranded_due <= now:
             if not self._charge(now):
                 return
-            self._stranded_due = None
+            self._stranded_due = NEVER
             self.watch_paths(now)
-        if self._ack_due_at is not None and self._ack_due_at <= now:
+        if self._ack_due_at <= now:
             if stranded:
                 self._ack_due_at = now + self.trips.timer_s(0, now)
                 return
@@ -638,22 +642,22 @@ class Requestor:
     def watch_paths(self, now: float) -> None:
         """Ports or EVs changed, or there is something new to send: a wait that is charged begins or ends."""
         if self._paths.profile.usable or not self._messages or not self._waits_charged():
-            self._stranded_due = None
-        elif self._stranded_due is None:
+            self._stranded_due = NEVER
+        elif self._stranded_due == NEVER:
             self._stranded_due = max(now + self.trips.timer_s(0, now), self._budget.again_at)
 
-    def next_deadline(self) -> float | None:
-        """When on_timer has something to do."""
+    def next_deadline(self) -> float:
+        """When on_timer has something to do; NEVER when nothing is pending."""
         sent, first = self.flight.first_timer(), self._stranded_due
         if sent is not None:
             due = self._silence.due(sent)
-            if first is None or due < first:
+            if due < first:
                 first = due
-        if self._trials and (first is None or self._trials[0].verdict_at < first):
+        if self._trials and self._trials[0].verdict_at < first:
             first = self._trials[0].verdict_at
-        if self._deferred and (first is None or self._deferred[0][0] < first):
+        if self._deferred and self._deferred[0][0] < first:
             first = self._deferred[0][0]
-        if self._ack_due_at is not None and (first is None or self._ack_due_at < first):
+        if self._ack_due_at < first:
             first = self._ack_due_at
         return first
 
@@ -674,7 +678,7 @@ class Requestor:
         self._again.clear()
         self._deferred.clear()
         self._trials.clear()
-        self._ack_due_at = self._stranded_due = None
+        self._ack_due_at = self._stranded_due = NEVER
         for sent in self.flight.outstanding.values():
             sent.state = ARRIVED  # its timers no longer matter
         self.flight.outstanding.clear()

@@ -9,10 +9,12 @@ None of them can refuse the packet that is next in order for ever, so a transfer
 
 from __future__ import annotations
 
+from typing import Final
+
 from hosts.engine.config import Config
 from hosts.engine.wire.packets import NackReason
 
-PENALTY_MAX = 127
+PENALTY_MAX: Final = 127
 
 
 class Resources:

@@ -18,8 +18,10 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from hosts.engine.connection import Context, Counters
+from hosts.engine.deadlines import NEVER
 from hosts.engine.events import ReceiveFlushed, Status, WriteImmReceived
 from hosts.engine.loss.send_window import BITMAP_BITS
 from hosts.engine.memory import AccessError, WritableMemory
@@ -47,12 +49,12 @@ from hosts.engine.wire.packets import (
 )
 from hosts.engine.wire.psn import unwrap
 
-_BITMAP_MASK = (1 << BITMAP_BITS) - 1
-MIN_TRIGGER_BYTES = 1024
+_BITMAP_MASK: Final = (1 << BITMAP_BITS) - 1
+MIN_TRIGGER_BYTES: Final = 1024
 """A packet counts at least this much towards the next SACK (§6.4)."""
-OOO_MAX = 0x7FFF
-RQMSN_BITS = 16
-MARKED_EVS = 1024
+OOO_MAX: Final = 0x7FFF
+RQMSN_BITS: Final = 16
+MARKED_EVS: Final = 1024
 """EVs whose CE marks are counted at a time; a peer may name any number."""
 
 
@@ -123,8 +125,8 @@ class Responder:
         """Plane on which a Transport ACK is owed; None when none is. transport_ack() pays it."""
         self._eager = 0
         """Packets still to be acknowledged one by one, after a mark."""
-        self._flush_at: float | None = None
-        """When the SACK owed for too few bytes leaves; None when none is owed."""
+        self._flush_at = NEVER
+        """When the SACK owed for too few bytes leaves; NEVER when none is owed."""
         self._last: Write | None = None
         """Trigger of that SACK; without its payload."""
         self._nak: Syndrome | None = None
@@ -360,7 +362,7 @@ class Responder:
         base = self._base(psn if psn is not None else self.cack, near, marked or (near and trigger.rtx))
         self._counters.sacks_sent += 1
         self._unsacked_bytes = 0
-        self._flush_at = self._last = None
+        self._flush_at, self._last = NEVER, None
         penalty, resources = max(self._penalty, context.incast.penalty(now)), self._resources
         if resources is not None:
             penalty = max(penalty, resources.penalty())
@@ -472,8 +474,9 @@ class Responder:
 
     def on_timer(self, now: float) -> None:
         """The SACK owed for the last few packets leaves."""
-        if self._flush_at is not None and self._flush_at <= now and self._last is not None:
+        if self._flush_at <= now and self._last is not None:
             self._sack(self._last, unwrap(self._last.psn, self.cack), now)
 
-    def next_deadline(self) -> float | None:
+    def next_deadline(self) -> float:
+        """When on_timer has something to do; NEVER when nothing is pending."""
         return self._flush_at

@@ -22,7 +22,7 @@ from typing import Any
 
 from hosts.engine.config import Config
 from hosts.engine.errors import WireError
-from hosts.engine.wire.packets import Packet
+from hosts.engine.wire.packets import PacketRecord
 from hosts.nic.netlink import LinkState
 from topologies.plan import Host, Plan, Port
 
@@ -38,9 +38,9 @@ HOP_LIMIT = 64
 
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 
-Received = tuple[int, str, Packet]
+Received = tuple[int, str, PacketRecord]
 """(plane, peer host, record)"""
-Outgoing = tuple[int, str, Packet]
+Outgoing = tuple[int, str, PacketRecord]
 """The same on the way out."""
 
 
@@ -109,7 +109,7 @@ class Nic(ABC):
         """File descriptor by plane, readable when a frame has come; they change when a port is opened again."""
 
     @abstractmethod
-    def send(self, plane: int, peer: str, packet: Packet) -> None:
+    def send(self, plane: int, peer: str, packet: PacketRecord) -> None:
         """Queue a packet for a port. What cannot be sent counts in `tx_dropped`: the network may lose packets."""
 
     def send_many(self, packets: list[Outgoing]) -> None:

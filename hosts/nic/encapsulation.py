@@ -17,7 +17,7 @@ from struct import Struct
 
 from hosts.engine.errors import WireError
 from hosts.engine.wire.codec import Addressing
-from hosts.engine.wire.packets import Packet
+from hosts.engine.wire.packets import PacketRecord
 from hosts.engine.wire.wire_variants import AnyCodec
 from hosts.nic.base import ENCAPSULATION_BYTES, ETHERNET_BYTES, HOP_LIMIT
 from topologies.plan import Host, Plan
@@ -78,10 +78,12 @@ class Decapsulation:
         self.peers = {plan.address(h, plane).packed: h.name for h in plan.hosts}
         self._plane = plane
         self._codec = codec
-        self.open: Callable[[bytes | memoryview], tuple[str, Packet]] = self._open_outer if outer else self._open_plain
+        self.open: Callable[[bytes | memoryview], tuple[str, PacketRecord]] = (
+            self._open_outer if outer else self._open_plain
+        )
         """(sending host, record). Raises WireError for every frame that is not ours, whole and valid."""
 
-    def _open_outer(self, frame: bytes | memoryview) -> tuple[str, Packet]:
+    def _open_outer(self, frame: bytes | memoryview) -> tuple[str, PacketRecord]:
         if len(frame) < ENCAPSULATION_BYTES + IPV6_BYTES:
             raise WireError("shorter than its headers")
         ethertype, word, length, next_header, outer_da = _OUTER.unpack_from(frame)
@@ -99,7 +101,7 @@ class Decapsulation:
         peer = self._peer(*_ENDS.unpack_from(inner))
         return peer, self._codec.decode(inner, self._plane, word >> 20 & 0xFF, word & 0xFFFFF)
 
-    def _open_plain(self, frame: bytes | memoryview) -> tuple[str, Packet]:
+    def _open_plain(self, frame: bytes | memoryview) -> tuple[str, PacketRecord]:
         if len(frame) < ETHERNET_BYTES + IPV6_BYTES:
             raise WireError("shorter than its headers")
         ethertype, word, length, source, destination = _PLAIN.unpack_from(frame)

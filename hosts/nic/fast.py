@@ -19,7 +19,7 @@ from typing import Any
 from hosts.engine.config import Config
 from hosts.engine.errors import WireError
 from hosts.engine.wire.codec import UDP_PORTS, Codec
-from hosts.engine.wire.packets import Packet
+from hosts.engine.wire.packets import PacketRecord
 from hosts.engine.wire.wire_variants import in_dialect, outer_words, speaks_dialect
 from hosts.nic.base import (
     ENCAPSULATION_BYTES,
@@ -181,7 +181,7 @@ class FastNic(Nic):
             return 0
         return sum(1 << plane for plane, port in self._opened.items() if port.backlog)
 
-    def send(self, plane: int, peer: str, packet: Packet) -> None:
+    def send(self, plane: int, peer: str, packet: PacketRecord) -> None:
         route = self._routes.get((plane, peer)) or self._route(plane, peer)
         port = self._opened[plane]
         if route is not None and not port.backlog:
@@ -194,7 +194,7 @@ class FastNic(Nic):
                 return
         self._send_in_python(port, plane, peer, packet)
 
-    def _send_in_python(self, port: _Port, plane: int, peer: str, packet: Packet) -> None:
+    def _send_in_python(self, port: _Port, plane: int, peer: str, packet: PacketRecord) -> None:
         encapsulation = self._encapsulations[plane, peer]
         frame = self._codec.encode(packet, encapsulation.addressing)
         header = frame.header
@@ -264,7 +264,7 @@ class FastNic(Nic):
                     yield found
 
     def _take_in_python(self, plane: int, frame: bytes | memoryview | None) -> Received | None:
-        """Record of a frame, or None when it was counted as dropped. A `frame` of None was longer than a slot."""
+        """PacketRecord of a frame, or None when it was counted as dropped. A `frame` of None was longer than a slot."""
         counters = self._counters[plane]
         if frame is None:
             counters.rx_dropped["longer than the path MTU allows"] += 1

@@ -10,7 +10,8 @@
  * status, u32 len, u32 snaplen, u16 offset of the frame.
  *
  * Records are dataclasses with slots; their fields are read and set at the offsets that their slots have, which Python
- * looks up once and which `setup` checks by name. Built at first use by hosts/nic/native.py; nothing here is needed to run.
+ * looks up once and which `setup` checks by name; those of a compiled engine through attributes and the constructor. Built
+ * at first use by hosts/nic/native.py; nothing here is needed to run.
  */
 
 #define _GNU_SOURCE  /* sendmmsg */
@@ -165,43 +166,75 @@ enum { S_CACK_PSN = ECN + 1, S_SACK_OFFSET, S_BITMAP, S_ACK_PSN_OFFSET, S_PROBE_
        S_RCVD_UNITS, S_OOO_COUNT, S_MPR, S_PENALTY, S_RESTORE_CWND, S_RTX, S_SPDCID, S_DPDCID, S_CC_TYPE };
 enum { MOST_FIELDS = 24 };
 
+/* A class of records. In Python its fields are slots, which are read and set where they lie; compiled by mypyc they have no
+ * place of their own, and go through attributes and the constructor. */
 typedef struct {
     PyTypeObject *type;
-    Py_ssize_t at[MOST_FIELDS];  /* offset of each field in an object */
+    int slots, count;
+    PyObject *names[MOST_FIELDS];
+    Py_ssize_t at[MOST_FIELDS];  /* offset of each slot in an object */
 } Kind;
+
+typedef PyObject *Fields[MOST_FIELDS];  /* of one record, in their order */
 
 static Kind write_kind, sack_kind;
 static PyObject *opcodes[WRITE_ONLY_IMM - WRITE_FIRST + 1];  /* the Opcode members */
 
-static inline PyObject **field(PyObject *record, const Kind *kind, int number)
+static void drop_fields(const Kind *kind, Fields fields)
 {
-    return (PyObject **)((char *)record + kind->at[number]);
+    for (int i = 0; i < kind->count; i++)
+        Py_XDECREF(fields[i]);
 }
 
-/* An empty record, or NULL. Every field has to be set with `set` before anyone else sees it. */
-static inline PyObject *new_record(const Kind *kind) { return kind->type->tp_alloc(kind->type, 0); }
+/* The fields of a record, which has to outlive them; drop_fields() when done. A field that is not there is NULL. */
+static void read_fields(const Kind *kind, PyObject *record, Fields fields)
+{
+    for (int i = 0; i < kind->count; i++) {
+        fields[i] = kind->slots ? Py_XNewRef(*(PyObject **)((char *)record + kind->at[i]))
+                                : PyObject_GetAttr(record, kind->names[i]);
+        if (fields[i] == NULL)
+            PyErr_Clear();
+    }
+}
+
+/* A record of fields that are all set, taking over their references; NULL with an exception. */
+static PyObject *make_record(const Kind *kind, Fields fields)
+{
+    PyObject *record;
+    if (kind->slots) {
+        record = kind->type->tp_alloc(kind->type, 0);
+        if (record == NULL)
+            drop_fields(kind, fields);
+        for (int i = 0; record != NULL && i < kind->count; i++)
+            *(PyObject **)((char *)record + kind->at[i]) = fields[i];
+    } else {
+        record = PyObject_Vectorcall((PyObject *)kind->type, fields, (size_t)kind->count, NULL);
+        drop_fields(kind, fields);
+    }
+    return record;
+}
 
 /* Takes over the reference `value`; false when it could not be made. */
-static inline int set(PyObject *record, const Kind *kind, int number, PyObject *value)
+static inline int set(Fields fields, int number, PyObject *value)
 {
-    *field(record, kind, number) = value;
+    fields[number] = value;
     return value != NULL;
 }
 
-static inline int set_number(PyObject *record, const Kind *kind, int number, unsigned long long value)
+static inline int set_number(Fields fields, int number, unsigned long long value)
 {
-    return set(record, kind, number, PyLong_FromUnsignedLongLong(value));
+    return set(fields, number, PyLong_FromUnsignedLongLong(value));
 }
 
-static inline int set_flag(PyObject *record, const Kind *kind, int number, int value)
+static inline int set_flag(Fields fields, int number, int value)
 {
-    return set(record, kind, number, Py_NewRef(value ? Py_True : Py_False));
+    return set(fields, number, Py_NewRef(value ? Py_True : Py_False));
 }
 
 /* A field as an unsigned number up to `most`; clears `*good` when it is anything else. */
-static uint64_t number(PyObject *record, const Kind *kind, int which, uint64_t most, int *good)
+static uint64_t number(Fields fields, int which, uint64_t most, int *good)
 {
-    PyObject *value = *field(record, kind, which);
+    PyObject *value = fields[which];
     if (value == NULL || !PyLong_Check(value)) {
         *good = 0;
         return 0;
@@ -217,9 +250,9 @@ static uint64_t number(PyObject *record, const Kind *kind, int which, uint64_t m
     return got;
 }
 
-static uint16_t signed_number(PyObject *record, const Kind *kind, int which, int *good)
+static uint16_t signed_number(Fields fields, int which, int *good)
 {
-    PyObject *value = *field(record, kind, which);
+    PyObject *value = fields[which];
     long got = value != NULL && PyLong_Check(value) ? PyLong_AsLong(value) : 0x10000;
     if (PyErr_Occurred())
         PyErr_Clear();
@@ -228,9 +261,9 @@ static uint16_t signed_number(PyObject *record, const Kind *kind, int which, int
     return (uint16_t)got;
 }
 
-static int flag(PyObject *record, const Kind *kind, int which, int *good)
+static int flag(Fields fields, int which, int *good)
 {
-    PyObject *value = *field(record, kind, which);
+    PyObject *value = fields[which];
     if (value != Py_True && value != Py_False)
         *good = 0;
     return value == Py_True;
@@ -411,19 +444,19 @@ typedef struct {
 
 /* Ethernet to BTH, for a packet whose IPv6 payload has `length` bytes, BTH ending at BODY of `out` whether there is an
  * outer header or not. OK, NOT_MINE, or NOT_MINE with an exception. */
-static int put_start(Port *port, Route *route, PyObject *record, const Kind *kind, unsigned opcode, unsigned flags1,
+static int put_start(Port *port, Route *route, Fields fields, unsigned opcode, unsigned flags1,
                      uint32_t word, size_t length, uint8_t *out)
 {
     int good = 1;
-    uint32_t qpn = (uint32_t)number(record, kind, DEST_QP, 0xFFFFFF, &good);
-    uint32_t ev = (uint32_t)number(record, kind, EV, 0xFFFFFFFF, &good);
-    uint32_t dscp = (uint32_t)number(record, kind, DSCP, 63, &good), ecn = (uint32_t)number(record, kind, ECN, 3, &good);
+    uint32_t qpn = (uint32_t)number(fields, DEST_QP, 0xFFFFFF, &good);
+    uint32_t ev = (uint32_t)number(fields, EV, 0xFFFFFFFF, &good);
+    uint32_t dscp = (uint32_t)number(fields, DSCP, 63, &good), ecn = (uint32_t)number(fields, ECN, 3, &good);
     if (!good || length > 0xFFFF - IPV6)
         return NOT_MINE;
     uint16_t low = (uint16_t)ev, high = (uint16_t)(ev >> 16);
     uint32_t first = 0x60000000 | (dscp << 2 | ecn) << 20 | (port->low ? high : low);
     if (port->outer) {
-        const uint8_t *destination = outer_destination(route, *field(record, kind, EV));
+        const uint8_t *destination = outer_destination(route, fields[EV]);
         if (destination == NULL)
             return NOT_MINE;
         memcpy(out, route->ethernet, ETHERNET);
@@ -452,31 +485,30 @@ static void put_icrc(uint8_t *at, uint32_t crc)
         at[i] = (uint8_t)(crc >> 8 * i);
 }
 
-static int build_write(Port *port, Route *route, PyObject *record, Frame *frame)
+static int build_write(Port *port, Route *route, Fields fields, Frame *frame)
 {
-    const Kind *kind = &write_kind;
     int good = 1;
-    unsigned opcode = (unsigned)number(record, kind, W_OPCODE, WRITE_ONLY_IMM, &good);
-    uint32_t psn = (uint32_t)number(record, kind, W_PSN, 0xFFFFFF, &good);
-    uint32_t msn = (uint32_t)number(record, kind, W_MSN, 0xFFFF, &good);
-    uint32_t rqmsn = (uint32_t)number(record, kind, W_RQMSN, 0xFFFF, &good);
-    uint64_t va = number(record, kind, W_VA, UINT64_MAX, &good);
-    uint32_t rkey = (uint32_t)number(record, kind, W_RKEY, 0xFFFFFFFF, &good);
-    uint32_t dma_length = (uint32_t)number(record, kind, W_DMA_LENGTH, 0xFFFFFFFF, &good);
-    uint32_t flags = (flag(record, kind, W_ACK_REQUEST, &good) ? FLAG_A : 0) | (flag(record, kind, W_RTX, &good) ? FLAG_RTX : 0);
-    unsigned flags1 = flag(record, kind, W_SOLICITED, &good) ? 0x80 : 0;
-    PyObject *timestamp = *field(record, kind, W_TIMESTAMP), *payload = *field(record, kind, W_PAYLOAD);
+    unsigned opcode = (unsigned)number(fields, W_OPCODE, WRITE_ONLY_IMM, &good);
+    uint32_t psn = (uint32_t)number(fields, W_PSN, 0xFFFFFF, &good);
+    uint32_t msn = (uint32_t)number(fields, W_MSN, 0xFFFF, &good);
+    uint32_t rqmsn = (uint32_t)number(fields, W_RQMSN, 0xFFFF, &good);
+    uint64_t va = number(fields, W_VA, UINT64_MAX, &good);
+    uint32_t rkey = (uint32_t)number(fields, W_RKEY, 0xFFFFFFFF, &good);
+    uint32_t dma_length = (uint32_t)number(fields, W_DMA_LENGTH, 0xFFFFFFFF, &good);
+    uint32_t flags = (flag(fields, W_ACK_REQUEST, &good) ? FLAG_A : 0) | (flag(fields, W_RTX, &good) ? FLAG_RTX : 0);
+    unsigned flags1 = flag(fields, W_SOLICITED, &good) ? 0x80 : 0;
+    PyObject *timestamp = fields[W_TIMESTAMP], *payload = fields[W_PAYLOAD];
     uint8_t *at = frame->header + BODY;
     at = put16(put16(at, (uint16_t)rqmsn), (uint16_t)msn);
     if (timestamp != Py_None) {
-        uint32_t ticks = (uint32_t)number(record, kind, W_TIMESTAMP, 0xFFFF, &good);
-        uint32_t tsr = (uint32_t)number(record, kind, W_TSR, 1, &good);
+        uint32_t ticks = (uint32_t)number(fields, W_TIMESTAMP, 0xFFFF, &good);
+        uint32_t tsr = (uint32_t)number(fields, W_TSR, 1, &good);
         at = put16(put16(at, (uint16_t)ticks), (uint16_t)(tsr << 15 | 1));
         flags |= FLAG_TS;
     }
     at = put32(put32(put64(at, va), rkey), dma_length);
     if (opcode == WRITE_LAST_IMM || opcode == WRITE_ONLY_IMM)
-        at = put32(at, (uint32_t)number(record, kind, W_IMM, 0xFFFFFFFF, &good));
+        at = put32(at, (uint32_t)number(fields, W_IMM, 0xFFFFFFFF, &good));
     if (!good || opcode < WRITE_FIRST || payload == NULL)
         return NOT_MINE;
     if (PyObject_GetBuffer(payload, &frame->payload, PyBUF_SIMPLE)) {
@@ -489,7 +521,7 @@ static int build_write(Port *port, Route *route, PyObject *record, Frame *frame)
     frame->header_size = BODY + body - frame->start;
     frame->trailer_size = pad + ICRC;
     size_t length = UDP + BTH + body + (size_t)frame->payload.len + pad + ICRC;
-    if (put_start(port, route, record, kind, opcode, flags1 | (unsigned)pad << 4, flags << 24 | psn, length, frame->header))
+    if (put_start(port, route, fields, opcode, flags1 | (unsigned)pad << 4, flags << 24 | psn, length, frame->header))
         return NOT_MINE;
     uint32_t crc = crc32_of(masked_crc(frame->header + INNER), frame->header + BODY, body);
     crc = crc32_of(crc, frame->payload.buf, (size_t)frame->payload.len);
@@ -498,29 +530,28 @@ static int build_write(Port *port, Route *route, PyObject *record, Frame *frame)
     return OK;
 }
 
-static int build_sack(Port *port, Route *route, PyObject *record, Frame *frame)
+static int build_sack(Port *port, Route *route, Fields fields, Frame *frame)
 {
-    const Kind *kind = &sack_kind;
-    int good = 1, probe = *field(record, kind, S_PROBE_ID) != Py_None;
-    uint32_t psn = (uint32_t)number(record, kind, S_CACK_PSN, 0xFFFFFF, &good);
-    uint32_t flags = flag(record, kind, S_RTX, &good) ? FLAG_RTX : 0;
+    int good = 1, probe = fields[S_PROBE_ID] != Py_None;
+    uint32_t psn = (uint32_t)number(fields, S_CACK_PSN, 0xFFFFFF, &good);
+    uint32_t flags = flag(fields, S_RTX, &good) ? FLAG_RTX : 0;
     uint8_t *at = frame->header + BODY;
-    at = put16(at, (uint16_t)(number(record, kind, S_VERDICT, 3, &good) << 5 | (unsigned)probe << 1));
-    at = put16(at, probe ? (uint16_t)number(record, kind, S_PROBE_ID, 0xFFFF, &good)
-                         : signed_number(record, kind, S_ACK_PSN_OFFSET, &good));
-    at = put32(at, (uint32_t)number(record, kind, S_ENTROPY, 0xFFFFFFFF, &good));
-    at = put16(at, (uint16_t)number(record, kind, S_SPDCID, 0xFFFF, &good));
-    at = put16(at, (uint16_t)number(record, kind, S_DPDCID, 0xFFFF, &good));
+    at = put16(at, (uint16_t)(number(fields, S_VERDICT, 3, &good) << 5 | (unsigned)probe << 1));
+    at = put16(at, probe ? (uint16_t)number(fields, S_PROBE_ID, 0xFFFF, &good)
+                         : signed_number(fields, S_ACK_PSN_OFFSET, &good));
+    at = put32(at, (uint32_t)number(fields, S_ENTROPY, 0xFFFFFFFF, &good));
+    at = put16(at, (uint16_t)number(fields, S_SPDCID, 0xFFFF, &good));
+    at = put16(at, (uint16_t)number(fields, S_DPDCID, 0xFFFF, &good));
     at = put32(at, psn);
-    *at++ = (uint8_t)(number(record, kind, S_CC_TYPE, 15, &good) << 4);
-    *at++ = (uint8_t)number(record, kind, S_MPR, 0xFF, &good);
-    at = put16(at, signed_number(record, kind, S_SACK_OFFSET, &good));
-    at = put64(at, number(record, kind, S_BITMAP, UINT64_MAX, &good));
-    at = put16(at, (uint16_t)number(record, kind, S_TIMESTAMP, 0xFFFF, &good));
-    at = put16(at, (uint16_t)number(record, kind, S_OOO_COUNT, 0x7FFF, &good));
-    uint32_t penalty = (uint32_t)number(record, kind, S_PENALTY, 127, &good);
-    uint32_t received = (uint32_t)number(record, kind, S_RCVD_UNITS, 0xFFFFFF, &good);
-    at = put32(at, (uint32_t)flag(record, kind, S_RESTORE_CWND, &good) << 31 | penalty << 24 | received);
+    *at++ = (uint8_t)(number(fields, S_CC_TYPE, 15, &good) << 4);
+    *at++ = (uint8_t)number(fields, S_MPR, 0xFF, &good);
+    at = put16(at, signed_number(fields, S_SACK_OFFSET, &good));
+    at = put64(at, number(fields, S_BITMAP, UINT64_MAX, &good));
+    at = put16(at, (uint16_t)number(fields, S_TIMESTAMP, 0xFFFF, &good));
+    at = put16(at, (uint16_t)number(fields, S_OOO_COUNT, 0x7FFF, &good));
+    uint32_t penalty = (uint32_t)number(fields, S_PENALTY, 127, &good);
+    uint32_t received = (uint32_t)number(fields, S_RCVD_UNITS, 0xFFFFFF, &good);
+    at = put32(at, (uint32_t)flag(fields, S_RESTORE_CWND, &good) << 31 | penalty << 24 | received);
     if (!good)
         return NOT_MINE;
     frame->header_size = BODY + SACK_BODY - frame->start;
@@ -528,7 +559,7 @@ static int build_sack(Port *port, Route *route, PyObject *record, Frame *frame)
     frame->payload.obj = NULL;
     frame->payload.len = 0;
     size_t length = UDP + BTH + SACK_BODY + ICRC;
-    if (put_start(port, route, record, kind, SACK, 0, flags << 24 | psn, length, frame->header))
+    if (put_start(port, route, fields, SACK, 0, flags << 24 | psn, length, frame->header))
         return NOT_MINE;
     uint32_t crc = masked_crc(frame->header + INNER);
     put_icrc(frame->trailer, crc32_of(crc, frame->header + BODY, SACK_BODY));
@@ -542,11 +573,15 @@ static int build(Port *port, PyObject *route, PyObject *record, Frame *frame)
     frame->start = port->outer ? 0 : IPV6;
     if (!PyObject_TypeCheck(route, &RouteType) || port->plane == NULL || ((Route *)route)->address == NULL)
         return NOT_MINE;
-    if (Py_TYPE(record) == write_kind.type)
-        return build_write(port, (Route *)route, record, frame);
-    if (Py_TYPE(record) == sack_kind.type)
-        return build_sack(port, (Route *)route, record, frame);
-    return NOT_MINE;
+    const Kind *kind = Py_TYPE(record) == write_kind.type ? &write_kind : &sack_kind;
+    if (Py_TYPE(record) != kind->type)
+        return NOT_MINE;
+    Fields fields = {NULL};
+    read_fields(kind, record, fields);
+    int result = kind == &write_kind ? build_write(port, (Route *)route, fields, frame)
+                                     : build_sack(port, (Route *)route, fields, frame);
+    drop_fields(kind, fields);
+    return result;
 }
 
 static void release(Frame *frame)
@@ -722,17 +757,17 @@ static Py_ssize_t send_run(PyObject *ports, PyObject *items, Py_ssize_t at, unsi
 
 /* The five fields that every record begins with; false when there is no memory. `outer`: traffic class of the first IPv6
  * header, `packet`: the inner packet, which without an outer header begins with that one. */
-static int set_envelope(Port *port, PyObject *record, const Kind *kind, const uint8_t *packet, uint32_t outer)
+static int set_envelope(Port *port, Fields fields, const uint8_t *packet, uint32_t outer)
 {
     uint16_t sport = get16(packet + AT_UDP), label = get16(packet + 2);
     uint32_t ev = port->low ? (uint32_t)label << 16 | sport : (uint32_t)sport << 16 | label;
     uint32_t inner = get32(packet) >> 20 & 0xFF;
     int marked = (outer & 3) == ECN_CE || (inner & 3) == ECN_CE;
-    return set_number(record, kind, DEST_QP, get32(packet + AT_BTH + 4) & 0xFFFFFF) &&
-           set_number(record, kind, EV, ev) &&
-           set(record, kind, PLANE, Py_NewRef(port->plane)) &&
-           set_number(record, kind, DSCP, outer >> 2) &&
-           set_number(record, kind, ECN, marked ? ECN_CE : outer & 3);
+    return set_number(fields, DEST_QP, get32(packet + AT_BTH + 4) & 0xFFFFFF) &&
+           set_number(fields, EV, ev) &&
+           set(fields, PLANE, Py_NewRef(port->plane)) &&
+           set_number(fields, DSCP, outer >> 2) &&
+           set_number(fields, ECN, marked ? ECN_CE : outer & 3);
 }
 
 /* A record of a checked write whose extension headers and payload end at `end`; NULL without an exception: not for us. */
@@ -746,30 +781,28 @@ static PyObject *take_write(Port *port, const uint8_t *packet, uint32_t outer, c
     Py_ssize_t payload = end - at - headers - pad;
     if (payload < 0 || (payload + pad) & 3)
         return NULL;
-    PyObject *record = new_record(kind);
-    if (record == NULL)
-        return NULL;
+    Fields fields = {NULL};
     const uint8_t *reth = at + (timestamp ? 8 : 4);
     uint32_t nominal = get16(packet + 4) + NOMINAL_OVERHEAD;
-    if (set_envelope(port, record, kind, packet, outer) &&
-        set(record, kind, W_OPCODE, Py_NewRef(opcodes[opcode - WRITE_FIRST])) &&
-        set_number(record, kind, W_PSN, get32(packet + AT_BTH + 8) & 0xFFFFFF) &&
-        set_number(record, kind, W_RQMSN, get16(at)) &&
-        set_number(record, kind, W_MSN, get16(at + 2)) &&
-        set(record, kind, W_TIMESTAMP, timestamp ? PyLong_FromLong(get16(at + 4)) : Py_NewRef(Py_None)) &&
-        set_number(record, kind, W_TSR, timestamp ? get16(at + 6) >> 15 : 0) &&
-        set_number(record, kind, W_VA, get64(reth)) &&
-        set_number(record, kind, W_RKEY, get32(reth + 8)) &&
-        set_number(record, kind, W_DMA_LENGTH, get32(reth + 12)) &&
-        set_number(record, kind, W_IMM, immediate ? get32(reth + 16) : 0) &&
-        set(record, kind, W_PAYLOAD, PyBytes_FromStringAndSize((const char *)at + headers, payload)) &&
-        set_number(record, kind, W_SIZE, nominal) &&
-        set_flag(record, kind, W_ACK_REQUEST, flags & FLAG_A) &&
-        set_flag(record, kind, W_RTX, flags & FLAG_RTX) &&
-        set_flag(record, kind, W_SOLICITED, flags1 & 0xC0) &&
-        set(record, kind, W_TRIMMED, Py_NewRef(Py_None)))
-        return record;
-    Py_DECREF(record);
+    if (set_envelope(port, fields, packet, outer) &&
+        set(fields, W_OPCODE, Py_NewRef(opcodes[opcode - WRITE_FIRST])) &&
+        set_number(fields, W_PSN, get32(packet + AT_BTH + 8) & 0xFFFFFF) &&
+        set_number(fields, W_RQMSN, get16(at)) &&
+        set_number(fields, W_MSN, get16(at + 2)) &&
+        set(fields, W_TIMESTAMP, timestamp ? PyLong_FromLong(get16(at + 4)) : Py_NewRef(Py_None)) &&
+        set_number(fields, W_TSR, timestamp ? get16(at + 6) >> 15 : 0) &&
+        set_number(fields, W_VA, get64(reth)) &&
+        set_number(fields, W_RKEY, get32(reth + 8)) &&
+        set_number(fields, W_DMA_LENGTH, get32(reth + 12)) &&
+        set_number(fields, W_IMM, immediate ? get32(reth + 16) : 0) &&
+        set(fields, W_PAYLOAD, PyBytes_FromStringAndSize((const char *)at + headers, payload)) &&
+        set_number(fields, W_SIZE, nominal) &&
+        set_flag(fields, W_ACK_REQUEST, flags & FLAG_A) &&
+        set_flag(fields, W_RTX, flags & FLAG_RTX) &&
+        set_flag(fields, W_SOLICITED, flags1 & 0xC0) &&
+        set(fields, W_TRIMMED, Py_NewRef(Py_None)))
+        return make_record(kind, fields);
+    drop_fields(kind, fields);
     return NULL;
 }
 
@@ -779,31 +812,29 @@ static PyObject *take_sack(Port *port, const uint8_t *packet, uint32_t outer, co
     const uint8_t *at = packet + AT_BODY;
     if (end - at != SACK_BODY || packet[AT_BTH + 1] & 0x30)
         return NULL;
-    PyObject *record = new_record(kind);
-    if (record == NULL)
-        return NULL;
+    Fields fields = {NULL};
     uint32_t first = get16(at), tail = get32(at + 32);
     int probe = first & 0x02;
-    if (set_envelope(port, record, kind, packet, outer) &&
-        set(record, kind, S_ACK_PSN_OFFSET, PyLong_FromLong(probe ? 0 : (int16_t)get16(at + 2))) &&
-        set(record, kind, S_PROBE_ID, probe ? PyLong_FromLong(get16(at + 2)) : Py_NewRef(Py_None)) &&
-        set_number(record, kind, S_ENTROPY, get32(at + 4)) &&
-        set_number(record, kind, S_VERDICT, first >> 5 & 3) &&
-        set_number(record, kind, S_SPDCID, get16(at + 8)) &&
-        set_number(record, kind, S_DPDCID, get16(at + 10)) &&
-        set_number(record, kind, S_CACK_PSN, get32(at + 12) & 0xFFFFFF) &&
-        set_number(record, kind, S_CC_TYPE, at[16] >> 4) &&
-        set_number(record, kind, S_MPR, at[17]) &&
-        set(record, kind, S_SACK_OFFSET, PyLong_FromLong((int16_t)get16(at + 18))) &&
-        set_number(record, kind, S_BITMAP, get64(at + 20)) &&
-        set_number(record, kind, S_TIMESTAMP, get16(at + 28)) &&
-        set_number(record, kind, S_OOO_COUNT, get16(at + 30) & 0x7FFF) &&
-        set_number(record, kind, S_RCVD_UNITS, tail & 0xFFFFFF) &&
-        set_number(record, kind, S_PENALTY, tail >> 24 & 0x7F) &&
-        set_flag(record, kind, S_RESTORE_CWND, tail >> 31 != 0) &&
-        set_flag(record, kind, S_RTX, packet[AT_BTH + 8] & FLAG_RTX))
-        return record;
-    Py_DECREF(record);
+    if (set_envelope(port, fields, packet, outer) &&
+        set(fields, S_ACK_PSN_OFFSET, PyLong_FromLong(probe ? 0 : (int16_t)get16(at + 2))) &&
+        set(fields, S_PROBE_ID, probe ? PyLong_FromLong(get16(at + 2)) : Py_NewRef(Py_None)) &&
+        set_number(fields, S_ENTROPY, get32(at + 4)) &&
+        set_number(fields, S_VERDICT, first >> 5 & 3) &&
+        set_number(fields, S_SPDCID, get16(at + 8)) &&
+        set_number(fields, S_DPDCID, get16(at + 10)) &&
+        set_number(fields, S_CACK_PSN, get32(at + 12) & 0xFFFFFF) &&
+        set_number(fields, S_CC_TYPE, at[16] >> 4) &&
+        set_number(fields, S_MPR, at[17]) &&
+        set(fields, S_SACK_OFFSET, PyLong_FromLong((int16_t)get16(at + 18))) &&
+        set_number(fields, S_BITMAP, get64(at + 20)) &&
+        set_number(fields, S_TIMESTAMP, get16(at + 28)) &&
+        set_number(fields, S_OOO_COUNT, get16(at + 30) & 0x7FFF) &&
+        set_number(fields, S_RCVD_UNITS, tail & 0xFFFFFF) &&
+        set_number(fields, S_PENALTY, tail >> 24 & 0x7F) &&
+        set_flag(fields, S_RESTORE_CWND, tail >> 31 != 0) &&
+        set_flag(fields, S_RTX, packet[AT_BTH + 8] & FLAG_RTX))
+        return make_record(kind, fields);
+    drop_fields(kind, fields);
     return NULL;
 }
 
@@ -965,33 +996,37 @@ static PyTypeObject PortType = {
 
 /* ---- the module ------------------------------------------------------------------------------------------------------- */
 
-/* Look up where the slots of `type` lie. ValueError when its fields are not `names` in that order. */
+/* Learn the fields of `type`. ValueError when they are not `names` in that order. */
 static int setup_kind(Kind *kind, PyObject *type, const char *const *names)
 {
-    PyObject *slots = PyObject_GetAttrString(type, "__slots__");
-    if (slots == NULL)
+    PyObject *fields = PyObject_GetAttrString(type, "__match_args__"); /* those of its base first */
+    if (fields == NULL)
         return -1;
-    Py_ssize_t count = 0;
-    while (names[count] != NULL)
-        count++;
-    int good = PyType_Check(type) && PyTuple_Check(slots) && PyTuple_GET_SIZE(slots) == count &&
+    Kind found = {.slots = 1};
+    while (names[found.count] != NULL)
+        found.count++;
+    int good = PyType_Check(type) && PyTuple_Check(fields) && PyTuple_GET_SIZE(fields) == found.count &&
                ((PyTypeObject *)type)->tp_dictoffset == 0;
-    for (Py_ssize_t i = 0; good && i < count; i++) {
-        PyObject *slot = PyTuple_GET_ITEM(slots, i);
-        good = PyUnicode_Check(slot) && PyUnicode_CompareWithASCIIString(slot, names[i]) == 0;
-        PyObject *member = good ? PyObject_GetAttr(type, slot) : NULL;
-        good = member != NULL && Py_TYPE(member) == &PyMemberDescr_Type;
-        if (good)
-            kind->at[i] = ((PyMemberDescrObject *)member)->d_member->offset;
+    for (int i = 0; good && i < found.count; i++) {
+        PyObject *name = PyTuple_GET_ITEM(fields, i);
+        good = PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, names[i]) == 0;
+        PyObject *member = good ? PyObject_GetAttr(type, name) : NULL;
+        good = member != NULL;
+        if (good && Py_TYPE(member) == &PyMemberDescr_Type)
+            found.at[i] = ((PyMemberDescrObject *)member)->d_member->offset;
+        else
+            found.slots = 0;
         Py_XDECREF(member);
+        found.names[i] = name;
     }
-    Py_DECREF(slots);
     if (!good) {
+        Py_DECREF(fields);
         if (!PyErr_Occurred())
             PyErr_SetString(PyExc_ValueError, "a record has other fields than hosts/nic/native.c knows");
         return -1;
     }
-    Py_XSETREF(kind->type, (PyTypeObject *)Py_NewRef(type));
+    found.type = (PyTypeObject *)Py_NewRef(type); /* it and its names stay for as long as the process */
+    *kind = found;
     return 0;
 }
 

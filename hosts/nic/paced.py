@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
-from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcPacket, RcWrite
+from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcWrite
 from hosts.engine.wire.codec import write_size
 from hosts.engine.wire.headers import CONTROL_HEADERS
 from hosts.engine.wire.packets import (
@@ -28,7 +28,7 @@ from hosts.engine.wire.packets import (
     EndpointResponse,
     Nack,
     Opcode,
-    Packet,
+    PacketRecord,
     ReliabilityProbe,
     Sack,
     TransportAck,
@@ -58,11 +58,11 @@ _CONTROL_BYTES: dict[type, int] = {
     kind: _INNER + sum(layout.size for layout in CONTROL_HEADERS[opcode]) for kind, opcode in _CONTROL_OPCODES.items()
 } | {RcAck: _INNER + 4, Cnp: _INNER + 16}
 
-Item = tuple[str, Packet]
+Item = tuple[str, PacketRecord]
 """(peer, record)"""
 
 
-def inner_bytes(packet: Packet | RcPacket) -> int:
+def inner_bytes(packet: PacketRecord) -> int:
     """Bytes of a record from its IPv6 header to its iCRC. A write's nominal size is exactly that (§6.2)."""
     if type(packet) is Write:
         return write_size(packet.opcode, len(packet.payload), packet.timestamp is not None)
@@ -230,7 +230,7 @@ class PacedNic(Nic):
 
     # ---- out --------------------------------------------------------------------------------------------
 
-    def send(self, plane: int, peer: str, packet: Packet) -> None:
+    def send(self, plane: int, peer: str, packet: PacketRecord) -> None:
         port = self._paced.get(plane)
         if port is None:
             self.nic.send(plane, peer, packet)

@@ -35,7 +35,7 @@ from scapy.packet import Packet as ScapyPacket
 from hosts.engine.config import Config
 from hosts.engine.errors import WireError
 from hosts.engine.wire.codec import Addressing
-from hosts.engine.wire.packets import Packet
+from hosts.engine.wire.packets import PacketRecord
 from hosts.engine.wire.wire_variants import in_dialect, outer_words
 from hosts.nic.base import (
     ENCAPSULATION_BYTES,
@@ -124,7 +124,7 @@ class ScapyNic(Nic):
 
     # ---- out --------------------------------------------------------------------------------------------
 
-    def send(self, plane: int, peer: str, packet: Packet) -> None:
+    def send(self, plane: int, peer: str, packet: PacketRecord) -> None:
         there = self.plan.host(peer)
         frame = self._hooked(self.wrap(plane, there, packet), "send", plane)
         counters = self.counters[plane]
@@ -154,7 +154,7 @@ class ScapyNic(Nic):
     def flush(self) -> None:
         """Nothing: packets leave one by one."""
 
-    def wrap(self, plane: int, there: Host, packet: Packet) -> ScapyPacket:
+    def wrap(self, plane: int, there: Host, packet: PacketRecord) -> ScapyPacket:
         """The whole frame of a record, as it leaves our port of `plane` towards `there`."""
         port = self.ports[plane]
         above = self.plan.link_of_interface(port.interface).upper
@@ -195,7 +195,7 @@ class ScapyNic(Nic):
                 counters.rx_bytes += size
                 yield plane, peer, packet
 
-    def unwrap(self, frame: bytes, plane: int) -> tuple[str, Packet]:
+    def unwrap(self, frame: bytes, plane: int) -> tuple[str, PacketRecord]:
         """(sending host, record) of an arriving frame, hooks included. Raises WireError for what is not ours."""
         packet = self._hooked(_dissect(frame), "receive", plane)
         if packet is None:

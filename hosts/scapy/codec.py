@@ -34,6 +34,7 @@ from hosts.engine.wire.packets import (
     NackReason,
     Opcode,
     Packet,
+    PacketRecord,
     ReliabilityProbe,
     Sack,
     TransportAck,
@@ -83,11 +84,11 @@ class ScapyCodec:
 
     # ---- records to packets -----------------------------------------------------------------------------
 
-    def encode(self, record: Packet | RcPacket, addressing: Addressing) -> DecodedFrame:
+    def encode(self, record: PacketRecord, addressing: Addressing) -> DecodedFrame:
         """Bytes of a record, all of them in the frame's first piece."""
         return DecodedFrame(bytes(self.to_scapy(record, addressing)), b"", b"")
 
-    def to_scapy(self, record: Packet | RcPacket, addressing: Addressing) -> ScapyPacket:
+    def to_scapy(self, record: PacketRecord, addressing: Addressing) -> ScapyPacket:
         """The record as IP / UDP / BTH / ... / ICRC, its iCRC and lengths to be computed when it is built."""
         half = len(addressing.pair) // 2
         source, destination = (str(ip_address(part)) for part in (addressing.pair[:half], addressing.pair[half:]))

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
+from zlib import crc32
 
 import numpy as np
 
 ELEMENT = np.dtype(np.int32)
-VALUES = 1 << 16
-"""Inputs are 0 to this: 2**15 ranks sum up without overflow."""
 
 
 class CollectiveError(ValueError):
@@ -45,10 +45,28 @@ class Send:
     at: int
 
 
-def source(kind: str, seed: int, iteration: int, rank: int, elements: int) -> np.ndarray:
-    """Input of `rank`: any rank can compute any other's, which is how results are checked."""
-    key = [seed & 0xFFFFFFFF, iteration, rank, sum(kind.encode())]
-    return np.random.Generator(np.random.PCG64(key)).integers(0, VALUES, elements, dtype=ELEMENT)
+def source(kind: str, seed: int, iteration: int, rank: int, start: int, end: int) -> np.ndarray:
+    """Elements `start` to `end` of the input of `rank`: any rank can compute any part of any other's, which is how
+    results are checked. Each is a hash of what names it, 0 to 2**16 - 1: 2**15 ranks sum up without overflow.
+    """
+    key = crc32(f"{kind}/{seed}/{iteration}/{rank}".encode())
+    mixed = np.arange(start, end, dtype=np.uint32)
+    mixed += np.uint32(key)
+    mixed *= np.uint32(0x9E3779B1)
+    mixed ^= mixed >> np.uint32(15)
+    mixed *= np.uint32(0x85EBCA77)
+    found: np.ndarray = (mixed >> np.uint32(16)).astype(ELEMENT)
+    return found
+
+
+@lru_cache(maxsize=2)  # ranks in one process, as in virtual time, all ask for the same
+def total(kind: str, seed: int, iteration: int, ranks: int, elements: int) -> np.ndarray:
+    """Sum of the inputs of all ranks; not to be written to."""
+    found = np.zeros(elements, ELEMENT)
+    for rank in range(ranks):
+        found += source(kind, seed, iteration, rank, 0, elements)
+    found.flags.writeable = False
+    return found
 
 
 class Rank(ABC):
@@ -105,8 +123,10 @@ class Rank(ABC):
     def wrong(self) -> int:
         """Elements of the result that are not what they have to be; call it when done, before the next start."""
 
-    def _input(self, rank: int) -> np.ndarray:
-        return source(self.kind, self.seed, self.iteration, rank, self.elements)
+    def _input(self, rank: int, part: slice | None = None) -> np.ndarray:
+        """Input of a rank, or a part of it."""
+        start, end = (0, self.elements) if part is None else (part.start, part.stop)
+        return source(self.kind, self.seed, self.iteration, rank, start, end)
 
     def _count_wrong(self, result: np.ndarray, expected: np.ndarray) -> int:
         return int(np.count_nonzero(result != expected))
@@ -163,10 +183,7 @@ class _Ring(Rank):
         return [] if self.done else [self._send(self._next)]
 
     def _sum(self) -> np.ndarray:
-        total = np.zeros(self.elements, ELEMENT)
-        for rank in range(self.ranks):
-            total += self._input(rank)
-        return total
+        return total(self.kind, self.seed, self.iteration, self.ranks, self.elements)
 
 
 class AllReduce(_Ring):
@@ -239,10 +256,10 @@ class AllGather(_Ring):
         mine = self._chunk(self.rank)
         # Only our own chunk: a neighbour that is ahead may have written into others already. Those of two iterations
         # before cannot pass for new ones, because every iteration has other numbers.
-        self._data[mine] = self._input(self.rank)[mine]
+        self._data[mine] = self._input(self.rank, mine)
 
     def wrong(self) -> int:
-        parts = [self._input(rank)[self._chunk(rank)] for rank in range(self.ranks)]
+        parts = [self._input(rank, self._chunk(rank)) for rank in range(self.ranks)]
         return self._count_wrong(self._data, np.concatenate(parts))
 
 
@@ -288,7 +305,7 @@ class AllToAll(_Mailbox):
 
     def wrong(self) -> int:
         own = slice(self.rank * self.chunk, (self.rank + 1) * self.chunk)
-        expected = np.concatenate([self._input(rank)[own] for rank in range(self.ranks)])
+        expected = np.concatenate([self._input(rank, own) for rank in range(self.ranks)])
         return self._count_wrong(self.regions["inbox"][self._turn : self._turn + self.elements], expected)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.errors import WireError
-from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcPacket, RcWrite
+from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcWrite
 from hosts.engine.wire.codec import Addressing, Codec
 from hosts.engine.wire.icrc import icrc_ipv4, icrc_ipv6
 from hosts.engine.wire.packets import (
@@ -32,7 +32,7 @@ from hosts.engine.wire.packets import (
     Nack,
     NackReason,
     Opcode,
-    Packet,
+    PacketRecord,
     ReliabilityProbe,
     Sack,
     TransportAck,
@@ -101,7 +101,7 @@ def _sum16(header: bytes | bytearray) -> int:
     return total
 
 
-def _check_record(record: Packet, packet: bytes) -> None:
+def _check_record(record: PacketRecord, packet: bytes) -> None:
     """Every field fits its header; the payload is a part of the packet."""
     for name, bits in _RANGES.items():
         value = getattr(record, name, 0)
@@ -254,7 +254,7 @@ class Victims:
             assert len(endpoint._peers.control) <= 1 << 14
 
 
-def _hostile(feed: Feed, victims: Victims, name: str) -> Packet:
+def _hostile(feed: Feed, victims: Victims, name: str) -> PacketRecord:
     """A record with fields around the right ones, or far from them."""
     qp, region = victims.qps[name], victims.regions[name]
     flight, responder = qp.requestor.flight, qp.responder
@@ -351,7 +351,7 @@ def corpus(target: str) -> list[bytes]:
     return [bytes((flags, 0x12)) + packet for packet in packets for flags in (0x0C, 0x8C, 0x1C)]
 
 
-def _records() -> list[Packet | RcPacket]:
+def _records() -> list[PacketRecord]:
     head = (5, 0x00010203, 0, 4, 2)
     return [
         Write(*head, Opcode.WRITE_FIRST, 7, 1, 0x1000, 9, 500, b"x" * 256, 360, timestamp=5, ack_request=True),

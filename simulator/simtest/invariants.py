@@ -31,7 +31,7 @@ from hosts.engine.wire.packets import (
     EndpointRequest,
     Nack,
     NackReason,
-    Packet,
+    PacketRecord,
     Sack,
     Syndrome,
     TransportAck,
@@ -206,7 +206,7 @@ class Lane:
 
     # ---- what the receiver says -------------------------------------------------------------------------
 
-    def claims(self, packet: Packet) -> str | None:
+    def claims(self, packet: PacketRecord) -> str | None:
         """False claim of a SACK or Transport ACK of the receiver, in words; None when all is true."""
         if type(packet) is Sack:
             cack = unwrap(packet.cack_psn, self.cack)
@@ -226,7 +226,7 @@ class Lane:
                 return f"Transport ACK of {packet.msn} messages, too many for cack {self.cack}"
         return None
 
-    def heard(self, packet: Packet, now: float) -> None:
+    def heard(self, packet: PacketRecord, now: float) -> None:
         """Note a SACK or ACK that is about to be handed to the sender's engine."""
         if type(packet) is Sack:
             cack = unwrap(packet.cack_psn, self.known)
@@ -295,7 +295,7 @@ class InvariantChecker:
         self.now = 0.0
         self.trace: deque[tuple[float, str, str, Any]] = deque(maxlen=60)
         """The last packets and events: (time, host, what, record)."""
-        self._packet: Packet | None = None
+        self._packet: PacketRecord | None = None
         """Being received now."""
         self._states: dict[Ev, EvState] = {}
         self._answers: dict[Ev, int] = {}
@@ -332,7 +332,7 @@ class InvariantChecker:
 
     # ---- packets ----------------------------------------------------------------------------------------
 
-    def before_receive(self, side: QpSide, packet: Packet, peer: str, now: float) -> None:
+    def before_receive(self, side: QpSide, packet: PacketRecord, peer: str, now: float) -> None:
         self.now = now
         self._packet = packet
         self.trace.append((now, side.name, "got", packet))
@@ -360,7 +360,7 @@ class InvariantChecker:
                     if ev is not None:
                         self._answers[ev] += 1
 
-    def after_receive(self, side: QpSide, packet: Packet) -> None:
+    def after_receive(self, side: QpSide, packet: PacketRecord) -> None:
         self._packet = None
         if type(packet) is Write:
             lane = next(reversed(self._to.get((side.name, packet.dest_qp), ())), None)
@@ -373,7 +373,7 @@ class InvariantChecker:
                     raise self.violation("claims", f"{lane.name}: cack {responder.cack} is ahead of {lane.cack}")
         self.on_events(side)
 
-    def on_sent(self, side: QpSide, out: list[tuple[int, str, Packet]], all_free: bool, now: float) -> None:
+    def on_sent(self, side: QpSide, out: list[tuple[int, str, PacketRecord]], all_free: bool, now: float) -> None:
         """Check the packets of one transmit call."""
         lanes: set[Lane] = set()
         last: dict[int, tuple[Lane, Write]] = {}
@@ -468,6 +468,10 @@ class InvariantChecker:
         """Check the timer of each packet, its own whatever paths the others take (§5.11); timers had their turn."""
         if side.stalled():
             return
+        for qp in side.endpoint._qps.values():
+            if qp.sends and qp.next_deadline() != (due := qp._first_deadline()):
+                kept = f"it believes {qp.next_deadline():.6f} s"
+                raise self.violation("timers", f"QP {qp.qpn} of {side.name} is due at {due:.6f} s, {kept}")
         for lane in self.lanes:
             if lane.sender is side and not lane.closed:
                 for sent in lane.sender_qp.requestor.flight.outstanding.values():
@@ -665,12 +669,14 @@ class WatchedEngine:
         self._endpoint = side.endpoint
         self.next_timer = side.endpoint.next_timer
 
-    def receive(self, packet: Packet, plane: int, peer: str, now: float) -> None:
+    def receive(self, packet: PacketRecord, plane: int, peer: str, now: float) -> None:
         self._checker.before_receive(self._side, packet, peer, now)
         self._endpoint.receive(packet, plane, peer, now)
         self._checker.after_receive(self._side, packet)
 
-    def transmit(self, now: float, limit: int = 64, room: Sequence[int] | None = None) -> list[tuple[int, str, Packet]]:
+    def transmit(
+        self, now: float, limit: int = 64, room: Sequence[int] | None = None
+    ) -> list[tuple[int, str, PacketRecord]]:
         checker, side = self._checker, self._side
         checker.now = now
         if now >= side.timers_at:

@@ -307,7 +307,7 @@ class Simulation:
 
     def _check_silence(self, bound: float, lane: Lane, now: float) -> None:
         """*ends*: raises Violation when a QP with work was silent for longer than it may be; else looks again later."""
-        self.fabric.news = True  # a host that died tells nobody
+        self.fabric.queue.halt()  # a host that died tells nobody
         if self.over(lane):
             return
         since = max(lane.progress_at, lane.busy_at, lane.excused_at, self.edges[bisect_right(self.edges, now) - 1])
@@ -352,7 +352,7 @@ class Simulation:
             lasting = self.schedule.lasting
             limit = self.schedule.watched_s or (LASTING_S if lasting else ENDS_S)
             done = fabric.run_until(self.finished, limit_s=last + limit)
-            if not done and not self.finished() and not (lasting and fabric.heap):
+            if not done and not self.finished() and not (lasting and len(fabric.queue)):
                 left = ", ".join(
                     f"{lane.name}: {len(lane.pieces) - lane.ended} of {len(lane.pieces)}"
                     for lane in self.lanes.values() if not self.over(lane)

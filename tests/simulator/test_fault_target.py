@@ -127,7 +127,7 @@ def test_flap__without_end_until_undone(target):
     target.undo(held)
     assert is_up(target)
     target.fabric.run_for(1.0)
-    assert is_up(target) and not target.fabric.heap
+    assert is_up(target) and not len(target.fabric.queue)
 
 
 def test_drain__shorter_than_its_delay_leaves_the_plane_up(target):

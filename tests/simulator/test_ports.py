@@ -1,11 +1,11 @@
 """One egress port by itself: times, classes, marks, trims, drops. Frames carry real records."""
 
-import heapq
-from itertools import count
+from math import inf
 
 import pytest
 
 from hosts.engine.wire.packets import ECN_CE, ECN_ECT0, Nack, NackReason, Opcode, Write
+from simulator.events import PythonEventQueue
 from simulator.frames import Frame
 from simulator.ports import EgressPort, NicPort
 from simulator.profiles import Line, ProfileError, QueueProfile
@@ -17,9 +17,8 @@ class Bench:
     """A port whose other end is a list."""
 
     def __init__(self, queues=None, *, rate_bps=8000.0, delay_s=1.0, last_hop=False, **line):
-        self.heap, self.out, self.room = [], [], []
-        serial = count().__next__
-        common = ("p-eth1", "p", "q", 0, Line(rate_bps, delay_s, **line), self.heap, serial, "seed")
+        self.queue, self.out, self.room = PythonEventQueue(), [], []
+        common = ("p-eth1", "p", "q", 0, Line(rate_bps, delay_s, **line), self.queue, "seed")
         if queues is None:
             self.port = NicPort(*common, (TRIMMED, LAST_HOP), ring_packets=4, on_room=self.room.append)
         else:
@@ -33,9 +32,7 @@ class Bench:
 
     def run(self):
         """Everything to the end; (time, PSN) of what arrived."""
-        while self.heap:
-            at, _, handler, argument = heapq.heappop(self.heap)
-            handler(argument, at)
+        self.queue.run(inf)
         return [(round(at, 6), frame.packet.psn) for at, frame in self.out]
 
 

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from hosts.engine.cc.nscc import INF, NsccParameters
 from hosts.engine.errors import LocalError
 
-NSCC = "uet-1.0-nscc"
-FIXED = "fixed"
+NSCC: Final = "uet-1.0-nscc"
+FIXED: Final = "fixed"
 """Ours: a window of max_cwnd bytes that never changes."""
-ALGORITHMS = (NSCC, FIXED)
+ALGORITHMS: Final = (NSCC, FIXED)
 """None, NULL in the API, is allowed too: no congestion control, MPR alone bounds what is in flight."""
-QA_THRESHOLD_OFF = (1 << 64) - 1
+QA_THRESHOLD_OFF: Final = (1 << 64) - 1
 """qa_threshold at its maximum: no delay causes a quick adapt, for trims do."""
-NS = 1e-9
+NS: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,8 @@ class CcProfile:
         return replace(derived, **{key: value for key, value in given.items() if value is not None})
 
 
-_NS_MAX = 3600 * 10**9
-_RANGES: dict[str, tuple[float, float, Any]] = {
+_NS_MAX: Final = 3600 * 10**9
+_RANGES: Final[dict[str, tuple[float, float, Any]]] = {
     "base_rtt": (1, _NS_MAX, int),
     "target_delay": (1, _NS_MAX, int),
     "max_cwnd": (256, 1 << 40, int),
@@ -121,7 +121,7 @@ class ProfileState(Enum):
 
 
 # From each state to the next ones; any other move is refused.
-PROFILE_MOVES: dict[ProfileState, tuple[ProfileState, ...]] = {
+PROFILE_MOVES: Final[dict[ProfileState, tuple[ProfileState, ...]]] = {
     ProfileState.INIT: (ProfileState.OFFLINE,),
     ProfileState.OFFLINE: (ProfileState.ONLINE, ProfileState.INIT),
     ProfileState.ONLINE: (ProfileState.OFFLINE,),
@@ -137,7 +137,7 @@ class _Entry:
         """QPs made with it and not destroyed."""
 
 
-DEFAULT_PROFILE = 0
+DEFAULT_PROFILE: Final = 0
 """Id of the profile that the endpoint's configuration describes: always ONLINE, never changed."""
 
 

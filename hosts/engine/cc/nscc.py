@@ -23,32 +23,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
-INF = float("inf")
+INF: Final = float("inf")
 
-REFERENCE_BDP = 150_000
+REFERENCE_BDP: Final = 150_000
 """Bytes: the pipe for which the constants were tuned, 100 Gb/s x 12 us (§1.2) ..."""
-REFERENCE_RTT_S = 12e-6
-REFERENCE_MTU = 4096
-REFERENCE_PACKETS = REFERENCE_BDP / REFERENCE_MTU
+REFERENCE_RTT_S: Final = 12e-6
+REFERENCE_MTU: Final = 4096
+REFERENCE_PACKETS: Final = REFERENCE_BDP / REFERENCE_MTU
 """... which is 36.6 packets deep: what "shape" scaling keeps (§1.4)."""
-TARGET_TRIMMING = 0.75
+TARGET_TRIMMING: Final = 0.75
 """Target delay in base RTTs where switches trim (at 1 BDP): stay below it."""
-TARGET_DROPPING = 1.0
-START_BDPS = 1.5
+TARGET_DROPPING: Final = 1.0
+START_BDPS: Final = 1.5
 """Ceiling and start of the window, in BDP: new flows start at line rate."""
-ALPHA, FAIR, ETA, FAST = 4, 5, 0.15, 0.25
+ALPHA: Final = 4
+FAIR: Final = 5
+ETA: Final = 0.15
+FAST: Final = 0.25
 """Gains of the increases: proportional, fair and unconditional in MTU a round trip, fast in bytes per byte."""
-FAST_MAX = 1.0
+FAST_MAX: Final = 1.0
 """Fast increase at most doubles the window a round trip (§1.4, pipes beyond 150 packets)."""
-CALM_SHARE = 12
+CALM_SHARE: Final = 12
 """Delay counts as none below base RTT / this ("shape"); 1 us of 12 us in absolute terms."""
-QA_TARGETS = 4
+QA_TARGETS: Final = 4
 """Delay, in targets, that alone causes a quick adapt where nothing trims: the depth of a 5 BDP buffer."""
-ADJUST_PACKETS = 8
-PENALTY_UNIT = 7
+ADJUST_PACKETS: Final = 8
+PENALTY_UNIT: Final = 7
 """rcv_cwnd_pen is in 1 / 2**7 of the bytes acknowledged (§2.6)."""
-FLAG_WINDOWS = 2
+FLAG_WINDOWS: Final = 2
 """Quick-adapt windows after which a trim is forgotten (note 5)."""
 
 
@@ -142,7 +146,7 @@ class Reaction(Enum):
 
 # (marked, delay at or above target) -> how to read it (§2.1). PROPORTIONAL may turn out FAST when there is no queue at
 # all, DECREASE may have to wait, and a receiver that throttles us turns increases into HELD.
-QUADRANTS: dict[tuple[bool, bool], Reaction] = {
+QUADRANTS: Final[dict[tuple[bool, bool], Reaction]] = {
     (False, False): Reaction.PROPORTIONAL,  # idle or light
     (False, True): Reaction.FAIR,  # was congested, is draining
     (True, False): Reaction.NOTHING,  # one path is filling: another EV cures that, not a smaller window

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from hosts.engine.cc.ccprofile import DEFAULT_PROFILE, FIXED, NS, NSCC, CcProfile, CcProfiles
 from hosts.engine.cc.nscc import START_BDPS, Nscc, NsccParameters
 from hosts.engine.cc.window import FixedWindow, Window, plausible_inflight
 from hosts.engine.config import Config
 
-PROVISIONAL_RTT_S = 0.01
+PROVISIONAL_RTT_S: Final = 0.01
 """Base RTT assumed until the first acknowledgment, when none is configured."""
-PROBE_BYTES = 64
+PROBE_BYTES: Final = 64
 """About what a base RTT probe and its answer weigh, nominal bytes."""
-PROBES = 3
+PROBES: Final = 3
 """Attempts to have a base RTT probe answered."""
-BASE_STEP = 0.95
+BASE_STEP: Final = 0.95
 """A measured base RTT rescales the controller when it falls by so much; the controller itself follows each sample."""
-RATE_WINDOW_RTTS = 2
-RATE_STEP = 1.1
+RATE_WINDOW_RTTS: Final = 2
+RATE_STEP: Final = 1.1
 """A measured rate is believed when it exceeds the last one by so much: each change rescales the controller."""
 
 

@@ -49,7 +49,7 @@ class FixedWindow:
     __slots__ = ("cwnd", "inflight", "mtu")
 
     def __init__(self, cwnd: int, mtu: int) -> None:
-        self.cwnd: float = cwnd
+        self.cwnd = float(cwnd)
         self.mtu = mtu
         self.inflight = 0
 

@@ -16,11 +16,13 @@ measured by when their packets left. A late answer ends the run. For a packet of
 
 from __future__ import annotations
 
+from typing import Final
+
 from hosts.engine.loss.roundtrips import RoundTrips
 from hosts.engine.paths.ev import Ev
 
-NEVER = float("-inf")
-PLANES = 32
+NEVER: Final = float("-inf")
+PLANES: Final = 32
 """Bits of a port status mask."""
 
 

@@ -18,19 +18,21 @@ Design notes.
 
 from __future__ import annotations
 
+from typing import Final
+
 from hosts.engine.config import Config
 from hosts.engine.paths.ev import Ev
 
-PATIENCE = 1.5
+PATIENCE: Final = 1.5
 """Round trips before distance alone makes a packet suspect."""
-SKEW = 1.25
+SKEW: Final = 1.25
 """Round trips by which one path of a plane may be behind another: switches trim beyond a queue of one."""
-REST = 0.25
+REST: Final = 0.25
 """Part of the retry timer that a host which was held up may take from one of its ports to the next."""
 
-LATE_HALVES_S = 10.0
+LATE_HALVES_S: Final = 10.0
 """Time after which a late answer counts half."""
-LATE_MARGIN = 1.25
+LATE_MARGIN: Final = 1.25
 """The timer's distance from a late answer's round trip."""
 
 

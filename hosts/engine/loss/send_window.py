@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from typing import Final
 
 from hosts.engine.events import LossCause
 from hosts.engine.loss.proof_of_loss import ProofOfLoss
@@ -26,15 +27,17 @@ from hosts.engine.messages import Message
 from hosts.engine.paths.ev import Ev
 from hosts.engine.wire.packets import Sack
 
-IN_FLIGHT, ARRIVED, GIVEN_UP = 0, 1, 2
+IN_FLIGHT: Final = 0
+ARRIVED: Final = 1
+GIVEN_UP: Final = 2
 """States of a transmission. GIVEN_UP = lost, trimmed or refused; it waits to be sent again."""
 
-COPIES = 8
+COPIES: Final = 8
 """Earlier copies of a packet that are remembered."""
-COMPACT_FROM = 64
+COMPACT_FROM: Final = 64
 """Entries of a queue below which it is never looked through."""
-BITMAP_BITS = 64
-_BITMAP_MASK = (1 << BITMAP_BITS) - 1
+BITMAP_BITS: Final = 64
+_BITMAP_MASK: Final = (1 << BITMAP_BITS) - 1
 
 
 class Copy:

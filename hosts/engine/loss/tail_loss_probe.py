@@ -8,6 +8,8 @@ any proof.
 
 from __future__ import annotations
 
+from typing import Final
+
 from hosts.engine.config import Config
 from hosts.engine.loss.proof_of_loss import ProofOfLoss
 from hosts.engine.loss.send_window import BITMAP_BITS, Copy, SendWindow, Sent
@@ -15,9 +17,9 @@ from hosts.engine.paths.ev import Ev
 from hosts.engine.paths.paths import QpPaths
 from hosts.engine.wire.packets import Sack
 
-OOO_PACKETS = 5
+OOO_PACKETS: Final = 5
 """loss_rule "ooo": fewest packets out of order that begin a recovery (§5.9)."""
-PROBE_AT = 0.5
+PROBE_AT: Final = 0.5
 """Part of a packet's timer after which probes ask whether it is missing."""
 
 

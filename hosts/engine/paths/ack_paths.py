@@ -8,14 +8,15 @@ leave `elsewhere`, the first answer to an EV probe by the way it came. Why: docs
 from __future__ import annotations
 
 from random import Random
+from typing import Final
 
 from hosts.engine.paths.ev import Ev, EvProfile, shuffle
 from hosts.engine.paths.ev_state import EvState
 from hosts.engine.wire.packets import elsewhere
 
-PLANE_FAILURES = 2
+PLANE_FAILURES: Final = 2
 """EV probes unanswered in a row on a plane, whichever EVs they tried, after which its proven EV is tried again."""
-_WORKING = (EvState.GOOD, EvState.SKIP)
+_WORKING: Final = (EvState.GOOD, EvState.SKIP)
 
 
 class Slot:

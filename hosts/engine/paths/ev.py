@@ -20,14 +20,17 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from hosts.engine.config import Config
 from hosts.engine.paths.ev_state import EV_MOVES, EvSignal, EvState, ev_moves
 
-LOSSY_ONE_IN = 8
+LOSSY_ONE_IN: Final = 8
 """An EV that loses more than one packet in so many is not spared as the last of its plane."""
-_GOOD, _SKIP, _BAD, _DENIED = EvState.GOOD, EvState.SKIP, EvState.ASSUMED_BAD, EvState.DENIED
+_GOOD: Final = EvState.GOOD
+_SKIP: Final = EvState.SKIP
+_BAD: Final = EvState.ASSUMED_BAD
+_DENIED: Final = EvState.DENIED
 
 
 class Obstacle(Enum):

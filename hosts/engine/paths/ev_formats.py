@@ -15,9 +15,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from random import Random
+from typing import Final
 
-EV_BITS = 32
-IPV4_BITS = 16
+EV_BITS: Final = 32
+IPV4_BITS: Final = 16
 """Half of the EV that fits the UDP source port in layout L."""
 EvPlane = tuple[int, int]
 

@@ -6,6 +6,7 @@ A leaf: events name these states, the profile (ev.py) walks the table, and the t
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 from hosts.engine.config import Config
 
@@ -45,11 +46,14 @@ class EvSignal(Enum):
     __hash__ = object.__hash__
 
 
-_GOOD, _SKIP, _BAD, _DENIED = EvState.GOOD, EvState.SKIP, EvState.ASSUMED_BAD, EvState.DENIED
+_GOOD: Final = EvState.GOOD
+_SKIP: Final = EvState.SKIP
+_BAD: Final = EvState.ASSUMED_BAD
+_DENIED: Final = EvState.DENIED
 
 # Every move of one EV (§7). A pair that is missing is a bug in our code and raises KeyError; a pair that stays put is a
 # signal we choose to ignore. Moves to ASSUMED_BAD are refused when they would break the floor (ev_min_active).
-EV_MOVES: dict[tuple[EvState, EvSignal], EvState] = {
+EV_MOVES: Final[dict[tuple[EvState, EvSignal], EvState]] = {
     (_GOOD, EvSignal.SACK_CLEAN): _GOOD,
     (_GOOD, EvSignal.SACK_SKIP_ONCE): _SKIP,
     (_GOOD, EvSignal.SACK_ALWAYS_SKIP): _BAD,

@@ -22,19 +22,21 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from random import Random
+from typing import Final
 
 from hosts.engine.connection import Context, Counters, TxCredit
+from hosts.engine.deadlines import NEVER
 from hosts.engine.events import EvChanged, EvReplaced
 from hosts.engine.loss.proof_of_loss import ProofOfLoss
 from hosts.engine.paths.ack_paths import AckPaths
 from hosts.engine.paths.ev import Ev, EvProfile, Move
 from hosts.engine.paths.ev_state import EvSignal, EvState
-from hosts.engine.wire.packets import ECN_ECT0, Packet, ReliabilityProbe, Sack, Verdict
+from hosts.engine.wire.packets import ECN_ECT0, PacketRecord, ReliabilityProbe, Sack, Verdict
 
-ASKINGS = 2
+ASKINGS: Final = 2
 """Transmissions of a probe, evenly spread over probe_timeout_s, each with another way back, before it has failed."""
-_SHOWN = (EvState.ASSUMED_BAD, EvState.DENIED)
-_ANSWERS: dict[int, EvSignal] = {
+_SHOWN: Final = (EvState.ASSUMED_BAD, EvState.DENIED)
+_ANSWERS: Final[dict[int, EvSignal]] = {
     Verdict.SKIP_ONCE: EvSignal.PROBE_SKIP_ONCE,
     Verdict.ALWAYS_SKIP: EvSignal.PROBE_FAILED,
 }
@@ -173,7 +175,7 @@ class QpPaths:
             ev.probing = True
             self._queue.append(_Probe(ev))
 
-    def transmit(self, now: float, out: list[tuple[int, str, Packet]], room: TxCredit) -> None:
+    def transmit(self, now: float, out: list[tuple[int, str, PacketRecord]], room: TxCredit) -> None:
         """Send the probes that are due, where ports have room."""
         context = self._context
         for _ in range(len(self._queue)):
@@ -295,15 +297,13 @@ class QpPaths:
             self._queue.append(probe)
             self.refresh(ev)
 
-    def next_deadline(self) -> float | None:
-        """When on_timer has something to do."""
+    def next_deadline(self) -> float:
+        """When on_timer has something to do; NEVER when nothing is pending."""
         while self._expect and self._expect[0][2].over:
             heapq.heappop(self._expect)
-        due = self._due[0][0] if self._due else None
-        expect = self._expect[0][0] if self._expect else None
-        if due is None or expect is None:
-            return expect if due is None else due
-        return min(due, expect)
+        due = self._due[0][0] if self._due else NEVER
+        expect = self._expect[0][0] if self._expect else NEVER
+        return due if due < expect else expect
 
     @property
     def has_probes(self) -> bool:

@@ -23,12 +23,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
+from typing import Final, Protocol
 
 from hosts.engine.cc.incast import IncastSignal
 from hosts.engine.cc.qpcc import Qpcc, Qpccs
 from hosts.engine.config import Config
 from hosts.engine.connection import TxCredit
+from hosts.engine.deadlines import NEVER
 from hosts.engine.events import Event, EvProbeResult, PlaneChanged
 from hosts.engine.paths.ack_paths import AckPaths
 from hosts.engine.paths.ev import Ev, EvProfile
@@ -40,16 +41,16 @@ from hosts.engine.wire.packets import (
     EndpointRequest,
     EndpointResponse,
     Packet,
+    PacketRecord,
 )
 
-ALL_PORTS = 0xFFFFFFFF
-REQUEST_BITS = 16
-NEVER = float("inf")
-LEASE_REFRESHES = 3.5
+ALL_PORTS: Final = 0xFFFFFFFF
+REQUEST_BITS: Final = 16
+LEASE_REFRESHES: Final = 3.5
 """For so many refreshes a port of a peer is believed to be down: two words in a row may get lost."""
-PROBES_WITHOUT_PROOF = 32
+PROBES_WITHOUT_PROOF: Final = 32
 """EV probes that follow the last packet of a peer to which no way is proven."""
-PROBE_RTTS = 4
+PROBE_RTTS: Final = 4
 """Round trips that an EV probe for the reverse set waits for its answer, if that is less than probe_timeout_s."""
 
 
@@ -93,20 +94,20 @@ class Peer:
         self.profiles: list[EvProfile] = []
         self.ports = ALL_PORTS
         """Bit p: its port of plane p is up, by its last report."""
-        self.lease_ends: float | None = None
-        """Until when some of them are believed to be down; None = all are up."""
+        self.lease_ends = NEVER
+        """Until when some of them are believed to be down; NEVER = all are up."""
         self.last_update: int | None = None
         """Request id of its newest port status update, which came at `last_update_at`; None = any is believed."""
         self.last_update_at = 0.0
         self.passed_over: int | None = None
         """Request id of the newest update if it was older than that one."""
         self.reverse = AckPaths(planes, self.profiles, rng)
-        self.probe_at: float | None = None
-        """When an EV probe for the reverse set may leave; None = no data came in since the last one."""
+        self.probe_at = NEVER
+        """When an EV probe for the reverse set may leave; NEVER = no data came in since the last one."""
         self.probes_left = 0
         """Probes that may follow it while no way is proven."""
-        self.update_at: float | None = None
-        """When our next port status update to it leaves; None = it knows all."""
+        self.update_at = NEVER
+        """When our next port status update to it leaves; NEVER = it knows all."""
         self.update_id = 0
         self.updates_sent = 0
         self.update_waits = False
@@ -195,7 +196,7 @@ class PeerTable:
             return (plane, packet.ev) if free >> plane & 1 else None
         return peer.reverse.route(plane, up, free)
 
-    def transmit(self, out: list[tuple[int, str, Packet]], limit: int, room: TxCredit) -> None:
+    def transmit(self, out: list[tuple[int, str, PacketRecord]], limit: int, room: TxCredit) -> None:
         """Send what is queued, where ports have room; the rest stays."""
         queue = self.control
         for _ in range(min(len(queue), limit)):
@@ -218,7 +219,7 @@ class PeerTable:
             out.append((packet.plane, peer.name, packet))
 
     def _send_probe(
-        self, peer: Peer, packet: EndpointRequest, out: list[tuple[int, str, Packet]], room: TxCredit
+        self, peer: Peer, packet: EndpointRequest, out: list[tuple[int, str, PacketRecord]], room: TxCredit
     ) -> None:
         """EV probes leave on their own EV or not at all: where the port is down they fail by their timeout."""
         if room.free >> packet.plane & 1:
@@ -274,7 +275,7 @@ class PeerTable:
     def _believe(self, peer: Peer, ports: int, now: float) -> None:
         """What we hold of the peer's ports changes, perhaps."""
         changed = peer.ports ^ ports
-        peer.ports, peer.lease_ends = ports, None
+        peer.ports, peer.lease_ends = ports, NEVER
         for plane in range(self._planes):
             if changed >> plane & 1:
                 self._events.append(PlaneChanged(peer.name, plane, bool(ports >> plane & 1), now))
@@ -313,7 +314,7 @@ class PeerTable:
         elif not peer.acknowledged and response.request_id == peer.update_id:
             peer.acknowledged = True
             all_up = self.local_ports == self._mask
-            peer.update_at = None if all_up else now + self._config.port_status_refresh_s
+            peer.update_at = NEVER if all_up else now + self._config.port_status_refresh_s
 
     def _probed(self, probe: EvProbe, rtt_s: float | None, back_lost: bool, now: float) -> None:
         """An EV probe ended, with its round trip or (None) without any answer."""
@@ -385,8 +386,8 @@ class PeerTable:
         return max(peer.reverse.rtt_s or 0.0, self._config.reverse_probe_s)
 
     def _renew_reverse(self, peer: Peer, now: float) -> None:
-        due, peer.probe_at = peer.probe_at, None
-        if due is None or peer.reverse.proved_at >= now - self._reverse_period_s(peer):
+        due, peer.probe_at = peer.probe_at, NEVER
+        if due == NEVER or peer.reverse.proved_at >= now - self._reverse_period_s(peer):
             return
         ev = peer.reverse.draw(self.local_ports & peer.ports)
         if ev is not None:
@@ -406,14 +407,14 @@ class PeerTable:
     def on_timer(self, now: float) -> None:
         """Repeat port status updates (§5.12), ask again and fail EV probes without answer."""
         for peer in self._by_name.values():
-            if peer.probe_at is not None and peer.probe_at <= now:
+            if peer.probe_at <= now:
                 self._renew_reverse(peer, now)
-            if peer.lease_ends is not None and peer.lease_ends <= now:
+            if peer.lease_ends <= now:
                 self._believe(peer, ALL_PORTS, now)
-            if peer.update_at is None or peer.update_at > now:
+            if peer.update_at > now:
                 continue
             if not any(qp.sends for qp in peer.listeners):
-                peer.update_at = None  # nobody sends to us; the next connect tells
+                peer.update_at = NEVER  # nobody sends to us; the next connect tells
                 continue
             self._update(peer, now)
         for probe in [p for i, p in self._probes.items() if p.due <= now and i == p.request_id]:
@@ -447,17 +448,17 @@ class PeerTable:
                 break
         return self._plane
 
-    def next_deadline(self) -> float | None:
-        """When on_timer has something to do."""
+    def next_deadline(self) -> float:
+        """When on_timer has something to do; NEVER when nothing is pending."""
         first = NEVER  # asked after every batch of packets: no lists here
         for peer in self._by_name.values():
-            if peer.update_at is not None and peer.update_at < first:
+            if peer.update_at < first:
                 first = peer.update_at
-            if peer.probe_at is not None and peer.probe_at < first:
+            if peer.probe_at < first:
                 first = peer.probe_at
-            if peer.lease_ends is not None and peer.lease_ends < first:
+            if peer.lease_ends < first:
                 first = peer.lease_ends
         for probe in self._probes.values():
             if probe.due < first:
                 first = probe.due
-        return None if first == NEVER else first
+        return first

@@ -6,7 +6,7 @@ of byte 4, which no iCRC covers. [IBTA]
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from hosts.engine.errors import WireError
 from hosts.engine.rocev2.rc_packets import (
@@ -22,13 +22,15 @@ from hosts.engine.rocev2.rc_packets import (
 from hosts.engine.wire.headers import AETH, IMMDT, RETH, Layout
 from hosts.engine.wire.packets import NOMINAL_OVERHEAD, Envelope
 
-RC_OPCODES = {int(op): op for op in RcOpcode}
-CNP_RESERVED = 16
+RC_OPCODES: Final = {int(op): op for op in RcOpcode}
+CNP_RESERVED: Final = 16
 """Zero bytes after the BTH of a CNP."""
-BECN = 0x40
+BECN: Final = 0x40
 """Bit of BTH byte 4."""
-FLAG_A, FLAGS_SE_OR_M, FLAG_SE = 0x80, 0xC0, 0x80
-_UDP_BTH_ICRC = 8 + 12 + 4
+FLAG_A: Final = 0x80
+FLAGS_SE_OR_M: Final = 0xC0
+FLAG_SE: Final = 0x80
+_UDP_BTH_ICRC: Final = 8 + 12 + 4
 
 
 def rc_headers(opcode: RcOpcode) -> tuple[Layout, ...]:
@@ -36,7 +38,7 @@ def rc_headers(opcode: RcOpcode) -> tuple[Layout, ...]:
     return (*((RETH,) if opcode in RC_START else ()), *((IMMDT,) if opcode in RC_IMM else ()))
 
 
-_SIZES = {op: sum(layout.size for layout in rc_headers(op)) for op in RC_WRITES}
+_SIZES: Final = {op: sum(layout.size for layout in rc_headers(op)) for op in RC_WRITES}
 
 
 def rc_write_size(opcode: RcOpcode, payload: int) -> int:

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
+
+from hosts.engine.wire.packets import PacketRecord
 
 
 class RcOpcode(IntEnum):
@@ -24,11 +27,11 @@ class RcOpcode(IntEnum):
     CNP = 0x81
 
 
-RC_START = frozenset((RcOpcode.WRITE_FIRST, RcOpcode.WRITE_ONLY, RcOpcode.WRITE_ONLY_IMM))
+RC_START: Final = frozenset((RcOpcode.WRITE_FIRST, RcOpcode.WRITE_ONLY, RcOpcode.WRITE_ONLY_IMM))
 """Opcodes with a RETH; the packets after a FIRST continue where it left off."""
-RC_IMM = frozenset((RcOpcode.WRITE_LAST_IMM, RcOpcode.WRITE_ONLY_IMM))
-RC_END = frozenset((RcOpcode.WRITE_LAST, RcOpcode.WRITE_ONLY)) | RC_IMM
-RC_WRITES = RC_START | RC_END | {RcOpcode.WRITE_MIDDLE}
+RC_IMM: Final = frozenset((RcOpcode.WRITE_LAST_IMM, RcOpcode.WRITE_ONLY_IMM))
+RC_END: Final = frozenset((RcOpcode.WRITE_LAST, RcOpcode.WRITE_ONLY)) | RC_IMM
+RC_WRITES: Final = RC_START | RC_END | {RcOpcode.WRITE_MIDDLE}
 
 
 class RcSyndrome(IntEnum):
@@ -42,15 +45,10 @@ class RcSyndrome(IntEnum):
     NAK_REMOTE_OPERATION = 0x63
 
 
-@dataclass(slots=True)
-class RcWrite:
+@dataclass(slots=True, init=False)
+class RcWrite(PacketRecord):
     """A data packet, opcodes 0x06..0x0B."""
 
-    dest_qp: int
-    ev: int
-    plane: int
-    dscp: int
-    ecn: int
     opcode: RcOpcode
     psn: int
     payload: bytes | memoryview
@@ -66,16 +64,32 @@ class RcWrite:
     ack_request: bool = False
     solicited: bool = False
 
+    def __init__(  # written out: the one that dataclass makes stays interpreted
+        self, dest_qp: int, ev: int, plane: int, dscp: int, ecn: int, opcode: RcOpcode, psn: int,
+        payload: bytes | memoryview, size: int, va: int = 0, rkey: int = 0, dma_length: int = 0, imm: int = 0,
+        ack_request: bool = False, solicited: bool = False,
+    ) -> None:  # fmt: skip
+        self.dest_qp = dest_qp
+        self.ev = ev
+        self.plane = plane
+        self.dscp = dscp
+        self.ecn = ecn
+        self.opcode = opcode
+        self.psn = psn
+        self.payload = payload
+        self.size = size
+        self.va = va
+        self.rkey = rkey
+        self.dma_length = dma_length
+        self.imm = imm
+        self.ack_request = ack_request
+        self.solicited = solicited
+
 
 @dataclass(slots=True)
-class RcAck:
+class RcAck(PacketRecord):
     """ACK or NAK, 0x11: AETH."""
 
-    dest_qp: int
-    ev: int
-    plane: int
-    dscp: int
-    ecn: int
     psn: int
     """ACK: everything up to it arrived. NAK: the offending PSN; of a sequence error the PSN expected."""
     syndrome: int
@@ -84,14 +98,8 @@ class RcAck:
 
 
 @dataclass(slots=True)
-class Cnp:
+class Cnp(PacketRecord):
     """Congestion notification, 0x81: 16 reserved bytes and BECN set. From the receiver of CE marks to the sender."""
-
-    dest_qp: int
-    ev: int
-    plane: int
-    dscp: int
-    ecn: int
 
 
 RcPacket = RcWrite | RcAck | Cnp

@@ -13,21 +13,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from hosts.engine.config import Config
 from hosts.engine.connection import Context, TxCredit
+from hosts.engine.deadlines import NEVER
 from hosts.engine.errors import LocalError
-from hosts.engine.events import Event
+from hosts.engine.events import Event, Status
 from hosts.engine.memory import EngineMemoryRegion, WritableMemory
 from hosts.engine.paths.peer_table import PeerTable
-from hosts.engine.qp import EngineQpState, EngineQueuePair, QpAttributes
+from hosts.engine.qp import EngineQpState, EngineQueuePair, QpAttributes, SendingHalf
+from hosts.engine.rocev2.rc_config import RcConfig
 from hosts.engine.rocev2.rc_counters import RcCounters
-from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcPacket, RcWrite
-from hosts.engine.rocev2.rc_rate import Dcqcn, LineRate, RcConfig, rate_control
+from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcWrite
+from hosts.engine.rocev2.rc_rate import Dcqcn, LineRate, rate_control
 from hosts.engine.rocev2.rc_requestor import RcRequestor
 from hosts.engine.rocev2.rc_responder import RcResponder
-from hosts.engine.wire.packets import Packet
+from hosts.engine.wire.packets import PacketRecord
+
+_RTS: Final = EngineQpState.RTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +49,27 @@ class RcQueuePair(EngineQueuePair):
     """Made by Endpoint.create_qp(transport="rocev2"). What is not said here is as in EngineQueuePair."""
 
     transport = "rocev2"
-    connected: Any
-    """An RcConnected, of which EngineQueuePair uses what both have; see _rc."""
-    counters: RcCounters
 
     def __init__(
         self, qpn: int, psn: int, planes: int, config: Config, settings: RcConfig, memory: WritableMemory,
         peers: PeerTable, events: list[Event], rng: Random,
     ) -> None:  # fmt: skip
-        super().__init__(qpn, psn, planes, config, memory, peers, events, rng)
-        self.counters = RcCounters(plane_packets=[0] * planes, plane_bytes=[0] * planes)
+        self.rc_counters = RcCounters(plane_packets=[0] * planes, plane_bytes=[0] * planes)
+        """Those of `counters`, with the baseline's own."""
+        super().__init__(qpn, psn, planes, config, memory, peers, events, rng, self.rc_counters)
         self.settings = settings
+        self.baseline: RcConnected | None = None
+        """In place of `connected`, which stays None."""
+        self._port = 0
+        """Bit of the port it sends by."""
 
-    @property
-    def _rc(self) -> RcConnected | None:
-        connected: RcConnected | None = self.connected
-        return connected
+    def _sending_half(self) -> SendingHalf | None:
+        return None if self.baseline is None else self.baseline.requestor
 
     @property
     def path(self) -> tuple[int, int] | None:
         """(EV, plane) once connected; MRC's `paths` it has not."""
-        return None if self._rc is None else self._rc.path
+        return None if self.baseline is None else self.baseline.path
 
     # ---- set-up -----------------------------------------------------------------------------------------
 
@@ -100,11 +104,11 @@ class RcQueuePair(EngineQueuePair):
         context = Context(self.qpn, remote.qpn, peer, config, self._events, pmtu, remote.mpr_packets, False)
         self.peer = peer
         requestor = RcRequestor(
-            context, self.counters, self.settings, window or rate_control(self.settings, now), path, self.first_psn,
+            context, self.rc_counters, self.settings, window or rate_control(self.settings, now), path, self.first_psn,
             self._port_up, self._fail,
         )  # fmt: skip
         responder = RcResponder(
-            context, self.counters, self._memory, self.settings, path, remote.psn, self._receives,
+            context, self.rc_counters, self._memory, self.settings, path, remote.psn, self._receives,
             partial(self._fail, blame_own=False),
         )  # fmt: skip
         self._handlers = {
@@ -112,11 +116,13 @@ class RcQueuePair(EngineQueuePair):
             RcAck: requestor.on_ack,
             Cnp: requestor.on_cnp,
         }
-        self.connected = RcConnected(remote, requestor, responder, path)
-        self.state = EngineQpState.RTS
+        self.baseline = RcConnected(remote, requestor, responder, path)
+        self._port = 1 << path[1]
+        self.state = _RTS
+        self._changed = True
 
     def _port_up(self) -> bool:
-        return self.path is not None and bool(self._peers.local_ports >> self.path[1] & 1)
+        return bool(self._peers.local_ports & self._port)
 
     # ---- application ------------------------------------------------------------------------------------
 
@@ -124,9 +130,13 @@ class RcQueuePair(EngineQueuePair):
         self, local: Any, remote_va: int, rkey: int, *, now: float, imm: int | None = None, solicited: bool = False
     ) -> int:
         """As EngineQueuePair's, without its limit of WriteIMM."""
-        wr_id = super().post_write(local, remote_va, rkey, now=now, imm=imm, solicited=solicited)
-        self.connected.requestor.start_timer(now)
-        return wr_id
+        data = self._checked_write(local, remote_va, rkey, imm)
+        assert self.baseline is not None
+        self._wr_id += 1
+        self.baseline.requestor.post(self._wr_id, data, remote_va, rkey, imm, solicited)
+        self.baseline.requestor.start_timer(now)
+        self._changed = True
+        return self._wr_id
 
     def set_penalty(self, penalty: int) -> None:
         """Not in this transport: raises LocalError."""
@@ -142,9 +152,9 @@ class RcQueuePair(EngineQueuePair):
 
     def cc_state(self) -> dict[str, Any]:
         """Control, window and, with DCQCN, rate and alpha; empty before connect()."""
-        if self._rc is None:
+        if self.baseline is None:
             return {}
-        requestor = self._rc.requestor
+        requestor = self.baseline.requestor
         rate = requestor.rate
         return {
             "control": self.settings.control,
@@ -173,35 +183,47 @@ class RcQueuePair(EngineQueuePair):
 
     # ---- network and clock ------------------------------------------------------------------------------
 
-    def receive(self, packet: Packet | RcPacket, now: float) -> None:
+    def receive(self, packet: PacketRecord, now: float) -> None:
         """A packet from our peer for this QP; MRC's are ignored."""
-        if self.state is EngineQpState.RTS:
+        self._changed = True
+        if self.state is _RTS:
             handler = self._handlers.get(type(packet))
             if handler is not None:
                 handler(packet, now)
-        elif self._rc is not None and type(packet) is RcWrite:
-            self._rc.responder.repeat_nak()
+        elif self.baseline is not None and type(packet) is RcWrite:
+            self.baseline.responder.repeat_nak()
 
     def transmit(self, now: float, out: list[Any], limit: int, room: TxCredit) -> None:
         """The responder's pending answers, and up to `limit` data packets."""
-        connected = self.connected
-        if connected is None:
+        connected = self.baseline
+        if connected is None or self.idle():
             return
+        self._changed = True
         connected.responder.transmit(out, room)
-        if self.state is EngineQpState.RTS:
+        if self.state is _RTS:
             connected.requestor.transmit(now, out, limit, room)
+
+    def idle(self) -> bool:
+        """Transmit has nothing to send, whatever the time and the ports."""
+        connected = self.baseline
+        return connected is None or not (
+            connected.responder.owes_answer or (self.state is _RTS and connected.requestor.wants_to_send())
+        )
 
     def transport_ack(self) -> None:
         """None: ACKs leave with transmit, on the QP's own path."""
         return None
 
     def on_timer(self, now: float) -> None:
-        if self.state is EngineQpState.RTS and self.connected is not None:
-            self.connected.requestor.on_timer(now)
+        """Do what is due; harmless when nothing is."""
+        if self.baseline is not None and self.next_deadline() <= now:
+            self._changed = True
+            self.baseline.requestor.on_timer(now)
 
-    def next_deadline(self) -> float | None:
-        """When on_timer or transmit has something to do."""
-        connected = self._rc
-        if self.state is not EngineQpState.RTS or connected is None:
-            return None
-        return connected.requestor.next_deadline()
+    def _first_deadline(self) -> float:
+        return NEVER if self.baseline is None else self.baseline.requestor.next_deadline()
+
+    def _flush(self, status: Status, psn: int | None, now: float) -> None:
+        if self.baseline is not None:
+            self.baseline.requestor.flush(status, psn, now)
+            self.baseline.responder.flush(now)

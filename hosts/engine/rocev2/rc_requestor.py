@@ -8,26 +8,29 @@ is charged; one more than `retry_cnt` ends the QP. The path never changes: when 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from hosts.engine.config import Config
 from hosts.engine.connection import Context, TxCredit
+from hosts.engine.deadlines import NEVER
 from hosts.engine.events import Completion, LossCause, PacketLost, Status
 from hosts.engine.rocev2.rc_codec import rc_write_size
+from hosts.engine.rocev2.rc_config import RcConfig
 from hosts.engine.rocev2.rc_counters import RcCounters
-from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcPacket, RcSyndrome, RcWrite
-from hosts.engine.rocev2.rc_rate import Dcqcn, LineRate, RcConfig
-from hosts.engine.wire.packets import ECN_ECT0
+from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcSyndrome, RcWrite
+from hosts.engine.rocev2.rc_rate import Dcqcn, LineRate
+from hosts.engine.wire.packets import ECN_ECT0, PacketRecord
 from hosts.engine.wire.psn import unwrap
 
-RNR_FOREVER = 7
+RNR_FOREVER: Final = 7
 """rnr_retry with the meaning "never give up" [IBTA]."""
-_RNR_MS = (
+_RNR_MS: Final = (
     655.36, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.12, 0.16, 0.24, 0.32, 0.48, 0.64, 0.96, 1.28, 1.92,
     2.56, 3.84, 5.12, 7.68, 10.24, 15.36, 20.48, 30.72, 40.96, 61.44, 81.92, 122.88, 163.84, 245.76, 327.68, 491.52,
 )  # fmt: skip
-RNR_TIMERS_S = {RcSyndrome.RNR_NAK | code: ms / 1000 for code, ms in enumerate(_RNR_MS)}
+RNR_TIMERS_S: Final = {RcSyndrome.RNR_NAK | code: ms / 1000 for code, ms in enumerate(_RNR_MS)}
 """Syndromes 0x20..0x3F, and how long each asks to wait [IBTA]."""
-_NAK_STATUS: dict[int, Status] = {
+_NAK_STATUS: Final[dict[int, Status]] = {
     RcSyndrome.NAK_INVALID_REQUEST: Status.REMOTE_INVALID_REQUEST,
     RcSyndrome.NAK_REMOTE_ACCESS: Status.REMOTE_ACCESS,
     RcSyndrome.NAK_REMOTE_OPERATION: Status.REMOTE_OPERATION,
@@ -77,14 +80,11 @@ class RcRequestor:
         self.una_psn = self.next_psn = self._sent_psn = self._end_psn = first_psn
         """Oldest PSN not acknowledged, next to send, first never sent, first no message has."""
         self._retries = self._rnr_retries = 0
-        self._deadline: float | None = None
+        self._deadline = NEVER
         self._resume_at = float("-inf")
         """Nothing is sent before: the responder was not ready (RNR)."""
         self._seen_at = float("-inf")
         """When on_timer or transmit was called last; either is followed by as much transmit as ports allow."""
-
-    wimm_outstanding = 0
-    """Against MRC's limit of WriteIMM in flight, which RC has not."""
 
     # ---- application ------------------------------------------------------------------------------------
 
@@ -97,15 +97,12 @@ class RcRequestor:
 
     def start_timer(self, now: float) -> None:
         """Something was posted: from now on there has to be progress."""
-        if self._deadline is None:
+        if self._deadline == NEVER:
             self._deadline = now + self._settings.timeout_s
 
     def restart(self, first_psn: int, remote_mpr: int, config: Config) -> None:
         """Before anything was posted: begin at another PSN. Windows of MRC mean nothing here."""
         self.una_psn = self.next_psn = self._sent_psn = self._end_psn = first_psn
-
-    def watch_paths(self, now: float) -> None:
-        """Nothing: the one path is for ever."""
 
     def pending(self) -> int:
         """Messages not completed."""
@@ -129,7 +126,7 @@ class RcRequestor:
 
     # ---- sending ----------------------------------------------------------------------------------------
 
-    def transmit(self, now: float, out: list[tuple[int, str, RcPacket]], limit: int, room: TxCredit) -> None:
+    def transmit(self, now: float, out: list[tuple[int, str, PacketRecord]], limit: int, room: TxCredit) -> None:
         """Append up to `limit` packets. A port that is down swallows what is sent, as its NIC would."""
         self._seen_at = now
         if now < self._resume_at:
@@ -226,7 +223,7 @@ class RcRequestor:
             )
         if self.next_psn < end:  # an old packet arrived after all, when we had gone back already
             self._seek(end)
-        self._deadline = now + self._settings.timeout_s if self._messages else None
+        self._deadline = now + self._settings.timeout_s if self._messages else NEVER
 
     # ---- loss -------------------------------------------------------------------------------------------
 
@@ -272,7 +269,7 @@ class RcRequestor:
     def on_timer(self, now: float) -> None:
         """No progress for a whole timeout. What never left, because the port had no room, is not lost."""
         self._seen_at = now
-        if self._deadline is None or self._deadline > now:
+        if self._deadline > now:
             return
         if self.next_psn == self.una_psn and self._port_up():
             self._deadline = now + self._settings.timeout_s
@@ -280,12 +277,12 @@ class RcRequestor:
         self._counters.timeouts += 1
         self._go_back(LossCause.TIMEOUT, now)
 
-    def next_deadline(self) -> float | None:
+    def next_deadline(self) -> float:
         """When on_timer has something to do, or transmit may send what it might not when it was called last.
 
         Packets that only the port held back need no timer: transmit is called when it has room again.
         """
-        if self._deadline is None or not self.wants_to_send():
+        if self._deadline == NEVER or not self.wants_to_send():
             return self._deadline
         at = max(self._resume_at, self.rate.send_at(self._seen_at))
         return min(at, self._deadline) if at > self._seen_at else self._deadline
@@ -303,4 +300,4 @@ class RcRequestor:
         self._messages.clear()
         self._first = self._cursor = self._count
         self.next_psn = self._end_psn = self.una_psn
-        self._deadline = None
+        self._deadline = NEVER

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from hosts.engine.connection import Context, TxCredit
 from hosts.engine.events import ReceiveFlushed, Status, WriteImmReceived
 from hosts.engine.memory import AccessError, WritableMemory
+from hosts.engine.rocev2.rc_config import RcConfig
 from hosts.engine.rocev2.rc_counters import RcCounters
 from hosts.engine.rocev2.rc_packets import (
     RC_END,
@@ -23,8 +24,7 @@ from hosts.engine.rocev2.rc_packets import (
     RcSyndrome,
     RcWrite,
 )
-from hosts.engine.rocev2.rc_rate import RcConfig
-from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT
+from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, PacketRecord
 from hosts.engine.wire.psn import unwrap
 
 
@@ -126,9 +126,14 @@ class RcResponder:
         """In ERROR: the peer is still sending, so tell it (again) if it was its fault."""
         self._nak_owed = self._fatal
 
+    @property
+    def owes_answer(self) -> bool:
+        """An ACK, a NAK or a CNP is to be sent."""
+        return self._ack_owed or self._cnp_owed or self._nak_owed is not None
+
     # ---- answers ----------------------------------------------------------------------------------------
 
-    def transmit(self, out: list[tuple[int, str, RcPacket]], room: TxCredit) -> None:
+    def transmit(self, out: list[tuple[int, str, PacketRecord]], room: TxCredit) -> None:
         """Pending answers, over the QP's own path: a NAK, which implies the ACK, or an ACK; and a CNP."""
         context, counters = self._context, self._counters
         bit = 1 << self._plane
@@ -149,7 +154,7 @@ class RcResponder:
             self._ack_owed = False
             self._send(RcAck(*head, self.expected_psn - 1 & 0xFFFFFF, RcSyndrome.ACK, msn), out, room)
 
-    def _send(self, packet: RcPacket, out: list[tuple[int, str, RcPacket]], room: TxCredit) -> None:
+    def _send(self, packet: RcPacket, out: list[tuple[int, str, PacketRecord]], room: TxCredit) -> None:
         room.take(self._plane)
         out.append((self._plane, self._context.peer, packet))
 

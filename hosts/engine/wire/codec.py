@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from hosts.engine.config import Config
@@ -47,42 +47,50 @@ from hosts.engine.wire.packets import (
     NackReason,
     Opcode,
     Packet,
+    PacketRecord,
     ReliabilityProbe,
     Sack,
     TransportAck,
     Write,
 )
 
-UDP_PORTS = frozenset((4791, 4971))
+UDP_PORTS: Final = frozenset((4791, 4971))
 """Destination ports accepted (§1.3)."""
-PROTOCOL_UDP = 17
-IPV6_SIZE, IPV4_SIZE, UDP_SIZE, BTH_SIZE, ICRC_SIZE = 40, 20, 8, 12, 4
+PROTOCOL_UDP: Final = 17
+IPV6_SIZE: Final = 40
+IPV4_SIZE: Final = 20
+UDP_SIZE: Final = 8
+BTH_SIZE: Final = 12
+ICRC_SIZE: Final = 4
 
-_OPCODES = {int(op): op for op in Opcode}
-_RC_RECORDS = (RcWrite, RcAck, Cnp)
-_WRITE_SIZE = {
+_OPCODES: Final = {int(op): op for op in Opcode}
+_RC_RECORDS: Final = (RcWrite, RcAck, Cnp)
+_WRITE_SIZE: Final = {
     (op, ts): sum(layout.size for layout in write_headers(op, ts)) for op in WRITE_OPCODES for ts in (False, True)
 }
-_CONTROL_SIZE = {op: sum(layout.size for layout in found) for op, found in CONTROL_HEADERS.items()}
+_CONTROL_SIZE: Final = {op: sum(layout.size for layout in found) for op, found in CONTROL_HEADERS.items()}
 
 # Formats of the hot paths. First IPv6 word = version, traffic class, flow label; BTH = opcode, se/m/pad/tver, pkey,
 # variant + dest_qp, a/r/rtx/ts + psn. tests/hosts/engine/wire/test_headers.py holds them against headers.py.
-_IPV6_UDP_BTH = Struct(">IHBB32sHHHHBBHII")
-_IPV4_HEADER = Struct(">BBHHHBBH8s")
-_MASKED_UDP_BTH = Struct(">HHHHBBHII")
-_UDP_BTH = Struct(">HHHHBBHII")
-_IPV6_START = Struct(">IHB")
-_METH_TSETH_RETH = Struct(">HHHHQII")
-_METH_RETH = Struct(">HHQII")
-_METH_TSETH = Struct(">HHHH")
-_SETH_CC = Struct(">HHIHHIBBhQHHI")
-_WORD = Struct(">I")
-_SHORT = Struct(">H")
-_ICRC = Struct("<I")
-_PADDING = (b"", b"\0", b"\0\0", b"\0\0\0")
+_IPV6_UDP_BTH: Final = Struct(">IHBB32sHHHHBBHII")
+_IPV4_HEADER: Final = Struct(">BBHHHBBH8s")
+_MASKED_UDP_BTH: Final = Struct(">HHHHBBHII")
+_UDP_BTH: Final = Struct(">HHHHBBHII")
+_IPV6_START: Final = Struct(">IHB")
+_METH_TSETH_RETH: Final = Struct(">HHHHQII")
+_METH_RETH: Final = Struct(">HHQII")
+_METH_TSETH: Final = Struct(">HHHH")
+_SETH_CC: Final = Struct(">HHIHHIBBhQHHI")
+_WORD: Final = Struct(">I")
+_SHORT: Final = Struct(">H")
+_ICRC: Final = Struct("<I")
+_PADDING: Final = (b"", b"\0", b"\0\0", b"\0\0\0")
 
-FLAG_A, FLAG_RTX, FLAG_TS = 0x80, 0x20, 0x10
-FLAG_SE, FLAGS_SE_OR_M = 0x80, 0xC0
+FLAG_A: Final = 0x80
+FLAG_RTX: Final = 0x20
+FLAG_TS: Final = 0x10
+FLAG_SE: Final = 0x80
+FLAGS_SE_OR_M: Final = 0xC0
 
 
 class DecodedFrame(NamedTuple):
@@ -162,7 +170,7 @@ def nominal_size(config: Config) -> Callable[[Opcode, int, bool], int]:
     return write_size if extra is None else lambda opcode, payload, timestamp: payload + extra
 
 
-NOMINAL_EXTRA: dict[str, int | None] = {"udp+40": None, "payload+40": NOMINAL_OVERHEAD, "payload": 0}
+NOMINAL_EXTRA: Final[dict[str, int | None]] = {"udp+40": None, "payload+40": NOMINAL_OVERHEAD, "payload": 0}
 """Config.rcvd_counts -> bytes added to the payload; None = the size on the wire counts."""
 
 
@@ -184,7 +192,7 @@ class Codec:
 
     # ---- encode -----------------------------------------------------------------------------------------
 
-    def encode(self, record: Packet | RcPacket, addressing: Addressing) -> DecodedFrame:
+    def encode(self, record: PacketRecord, addressing: Addressing) -> DecodedFrame:
         """Bytes of a record. Raises ValueError for field values that fit no header (a bug of the caller)."""
         if type(record) is Write:
             return self._encode_write(record, addressing)
@@ -228,7 +236,7 @@ class Codec:
         return DecodedFrame(header + headers, payload, _PADDING[pad] + _ICRC.pack(crc))
 
     def _start(
-        self, record: Packet | RcPacket, to: Addressing, opcode: int, flags1: int, flags: int, psn: int, length: int
+        self, record: PacketRecord, to: Addressing, opcode: int, flags1: int, flags: int, psn: int, length: int
     ) -> tuple[bytes, int]:
         """IP, UDP and BTH in front of `length` bytes, and the CRC register after them."""
         length += UDP_SIZE + BTH_SIZE + ICRC_SIZE
@@ -419,13 +427,13 @@ def _decode_trimmed(
     )  # fmt: skip
 
 
-_SHORT_METH = Struct(">HH")
+_SHORT_METH: Final = Struct(">HH")
 
 
 # ---- packets without data ---------------------------------------------------------------------------------
 
 
-def _control_body(record: Packet) -> tuple[Opcode, int, int, bytes]:
+def _control_body(record: PacketRecord) -> tuple[Opcode, int, int, bytes]:
     """(opcode, BTH byte 8, BTH PSN, bytes after BTH) of a record that carries no data (§2.13)."""
     try:
         return _BODIES[type(record)](record)
@@ -475,7 +483,7 @@ def _response_body(p: EndpointResponse) -> tuple[Opcode, int, int, bytes]:
     return Opcode.ENDPOINT_RESPONSE, 0, p.request_id, EETH.pack({"op": p.op, "tx_timestamp": p.timestamp})
 
 
-_BODIES: dict[type, Callable[[Any], tuple[Opcode, int, int, bytes]]] = {
+_BODIES: Final[dict[type, Callable[[Any], tuple[Opcode, int, int, bytes]]]] = {
     Sack: _sack_body,
     Nack: _nack_body,
     TransportAck: _ack_body,
@@ -526,7 +534,7 @@ def _decode_response(packet: bytes | memoryview, at: int, word: int, envelope: E
     return EndpointResponse(*envelope, word & 0xFFFF, h["op"], h["tx_timestamp"])
 
 
-_DECODERS: dict[Opcode, Callable[[bytes | memoryview, int, int, Envelope], Packet]] = {
+_DECODERS: Final[dict[Opcode, Callable[[bytes | memoryview, int, int, Envelope], Packet]]] = {
     Opcode.SACK: _decode_sack,
     Opcode.NACK: _decode_nack,
     Opcode.ACKNOWLEDGE: _decode_ack,

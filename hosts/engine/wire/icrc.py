@@ -6,15 +6,16 @@ packet, payload included, is read where it lies. The four bytes go on the wire l
 
 from __future__ import annotations
 
+from typing import Final
 from zlib import crc32
 
-LRH = b"\xff" * 8
+LRH: Final = b"\xff" * 8
 """Stand-in for InfiniBand's local route header."""
-SIZE = 4
+SIZE: Final = 4
 
-IPV6_PREFIX = 60
+IPV6_PREFIX: Final = 60
 """IPv6 40 + UDP 8 + BTH 12: bytes that contain masked fields."""
-IPV4_PREFIX = 40
+IPV4_PREFIX: Final = 40
 
 
 def icrc_ipv6(packet: bytes | memoryview) -> int:

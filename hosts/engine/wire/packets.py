@@ -14,24 +14,25 @@ PSNs here are those of the wire, 24 bits. Timestamps are the wire's 16 bits in u
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Final
 
-ECN_NOT_ECT = 0
-ECN_ECT0 = 2
-ECN_CE = 3
+ECN_NOT_ECT: Final = 0
+ECN_ECT0: Final = 2
+ECN_CE: Final = 3
 
-ENDPOINT_QPN = 2
+ENDPOINT_QPN: Final = 2
 """Destination QPN of endpoint operations (§2.13)."""
-FIRST_QPN = 3
+FIRST_QPN: Final = 3
 """Lowest QPN of a queue pair; 0, 1 and 2 are reserved (§2.13)."""
-NOMINAL_OVERHEAD = 40
+NOMINAL_OVERHEAD: Final = 40
 """Nominal size of a packet = UDP length + this, in bytes, on both sides (§6.2, byte accounting)."""
-RCVD_UNIT = 256
+RCVD_UNIT: Final = 256
 """Unit of Sack.rcvd_units, bytes (§2.15)."""
-CC_NSCC = 0
+CC_NSCC: Final = 0
 """cc_type of a SACK whose last 8 bytes are NSCC's CC_STATE (§2.8)."""
-MPR_UNIT = 128
+MPR_UNIT: Final = 128
 """Unit of the maximum PSN range on the wire, packets (§2.15)."""
 
 
@@ -52,11 +53,11 @@ class Opcode(IntEnum):
     RELIABILITY_PROBE = 0xDE
 
 
-WRITE_OPCODES = frozenset(op for op in Opcode if op.name.startswith("WRITE_"))
-IMM_OPCODES = frozenset((Opcode.WRITE_LAST_IMM, Opcode.WRITE_ONLY_IMM))
-START_OPCODES = frozenset((Opcode.WRITE_FIRST, Opcode.WRITE_ONLY, Opcode.WRITE_ONLY_IMM))
+WRITE_OPCODES: Final = frozenset(op for op in Opcode if op.name.startswith("WRITE_"))
+IMM_OPCODES: Final = frozenset((Opcode.WRITE_LAST_IMM, Opcode.WRITE_ONLY_IMM))
+START_OPCODES: Final = frozenset((Opcode.WRITE_FIRST, Opcode.WRITE_ONLY, Opcode.WRITE_ONLY_IMM))
 """Opcodes whose virtual address is where the message begins."""
-END_OPCODES = frozenset((Opcode.WRITE_LAST, Opcode.WRITE_ONLY)) | IMM_OPCODES
+END_OPCODES: Final = frozenset((Opcode.WRITE_LAST, Opcode.WRITE_ONLY)) | IMM_OPCODES
 """Opcodes that end a message."""
 
 
@@ -108,14 +109,24 @@ def elsewhere(plane: int) -> int:
 
 
 @dataclass(slots=True)
-class Write:
-    """A data packet, opcodes 0xC6..0xCB (§2.1, §2.3-§2.6)."""
+class PacketRecord:
+    """First fields of every packet."""
 
     dest_qp: int
     ev: int
     plane: int
     dscp: int
     ecn: int
+
+    def __copy__(self) -> PacketRecord:
+        """The same once more; compiled records have no way of their own."""
+        return replace(self)
+
+
+@dataclass(slots=True, init=False)
+class Write(PacketRecord):
+    """A data packet, opcodes 0xC6..0xCB (§2.1, §2.3-§2.6)."""
+
     opcode: Opcode
     psn: int
     msn: int
@@ -142,16 +153,39 @@ class Write:
     trimmed: NackReason | None = None
     """TRIMMED or TRIMMED_LASTHOP when a switch trimmed the packet (seen by its DSCP), else None."""
 
+    def __init__(  # written out: the one that dataclass makes stays interpreted
+        self, dest_qp: int, ev: int, plane: int, dscp: int, ecn: int, opcode: Opcode, psn: int, msn: int, va: int,
+        rkey: int, dma_length: int, payload: bytes | memoryview, size: int, rqmsn: int = 0, imm: int = 0,
+        timestamp: int | None = None, tsr: int = 0, ack_request: bool = False, rtx: bool = False,
+        solicited: bool = False, trimmed: NackReason | None = None,
+    ) -> None:  # fmt: skip
+        self.dest_qp = dest_qp
+        self.ev = ev
+        self.plane = plane
+        self.dscp = dscp
+        self.ecn = ecn
+        self.opcode = opcode
+        self.psn = psn
+        self.msn = msn
+        self.va = va
+        self.rkey = rkey
+        self.dma_length = dma_length
+        self.payload = payload
+        self.size = size
+        self.rqmsn = rqmsn
+        self.imm = imm
+        self.timestamp = timestamp
+        self.tsr = tsr
+        self.ack_request = ack_request
+        self.rtx = rtx
+        self.solicited = solicited
+        self.trimmed = trimmed
 
-@dataclass(slots=True)
-class Sack:
+
+@dataclass(slots=True, init=False)
+class Sack(PacketRecord):
     """Selective acknowledgment, 0xDC: SETH + CC_STATE (§2.8). BTH.PSN carries cack_psn too."""
 
-    dest_qp: int
-    ev: int
-    plane: int
-    dscp: int
-    ecn: int
     cack_psn: int
     """Every PSN up to and including this one arrived."""
     sack_offset: int
@@ -185,16 +219,40 @@ class Sack:
     """4 bits. Of another type, `timestamp`, `rcvd_units`, `ooo_count`, `penalty` and `restore_cwnd` say nothing: they
     are bits of a layout we do not know."""
 
+    def __init__(  # written out: the one that dataclass makes stays interpreted
+        self, dest_qp: int, ev: int, plane: int, dscp: int, ecn: int, cack_psn: int, sack_offset: int, bitmap: int,
+        ack_psn_offset: int, probe_id: int | None, entropy: int, verdict: int, timestamp: int, rcvd_units: int,
+        ooo_count: int = 0, mpr: int = 0, penalty: int = 0, restore_cwnd: bool = False, rtx: bool = False,
+        spdcid: int = 0, dpdcid: int = 0, cc_type: int = CC_NSCC,
+    ) -> None:  # fmt: skip
+        self.dest_qp = dest_qp
+        self.ev = ev
+        self.plane = plane
+        self.dscp = dscp
+        self.ecn = ecn
+        self.cack_psn = cack_psn
+        self.sack_offset = sack_offset
+        self.bitmap = bitmap
+        self.ack_psn_offset = ack_psn_offset
+        self.probe_id = probe_id
+        self.entropy = entropy
+        self.verdict = verdict
+        self.timestamp = timestamp
+        self.rcvd_units = rcvd_units
+        self.ooo_count = ooo_count
+        self.mpr = mpr
+        self.penalty = penalty
+        self.restore_cwnd = restore_cwnd
+        self.rtx = rtx
+        self.spdcid = spdcid
+        self.dpdcid = dpdcid
+        self.cc_type = cc_type
+
 
 @dataclass(slots=True)
-class Nack:
+class Nack(PacketRecord):
     """One packet refused, 0xDD: NETH (§2.9)."""
 
-    dest_qp: int
-    ev: int
-    plane: int
-    dscp: int
-    ecn: int
     psn: int
     """nack_psn: the PSN refused."""
     reason: int
@@ -208,14 +266,9 @@ class Nack:
 
 
 @dataclass(slots=True)
-class TransportAck:
+class TransportAck(PacketRecord):
     """Transport ACK or NAK, 0xD1: AETH (§2.7). Completes work requests."""
 
-    dest_qp: int
-    ev: int
-    plane: int
-    dscp: int
-    ecn: int
     psn: int
     """Cumulative PSN acknowledged; of a NAK: the offending PSN."""
     syndrome: int
@@ -224,14 +277,9 @@ class TransportAck:
 
 
 @dataclass(slots=True)
-class ReliabilityProbe:
+class ReliabilityProbe(PacketRecord):
     """Probe of one EV of a QP, 0xDE: PETH (§2.11). Answered by a Sack with its probe_id."""
 
-    dest_qp: int
-    ev: int
-    plane: int
-    dscp: int
-    ecn: int
     probe_id: int
     """16 bits."""
     timestamp: int | None = 0
@@ -244,14 +292,9 @@ class ReliabilityProbe:
 
 
 @dataclass(slots=True)
-class EndpointRequest:
+class EndpointRequest(PacketRecord):
     """Port status update or EV probe between endpoints, 0xD8: ERTH (§2.12)."""
 
-    dest_qp: int
-    ev: int
-    plane: int
-    dscp: int
-    ecn: int
     request_id: int
     """16 bits, copied into the response."""
     op: int
@@ -266,14 +309,9 @@ class EndpointRequest:
 
 
 @dataclass(slots=True)
-class EndpointResponse:
+class EndpointResponse(PacketRecord):
     """Answer to an EndpointRequest, 0xD9: EETH (§2.12)."""
 
-    dest_qp: int
-    ev: int
-    plane: int
-    dscp: int
-    ecn: int
     request_id: int
     op: int
     timestamp: int = 0

@@ -8,9 +8,11 @@ is ordinary arithmetic. The same two functions serve the 16-bit MSN and RQMSN wi
 
 from __future__ import annotations
 
-PSN_BITS = 24
-PSN_MASK = (1 << PSN_BITS) - 1
-PSN_HALF = 1 << (PSN_BITS - 1)
+from typing import Final
+
+PSN_BITS: Final = 24
+PSN_MASK: Final = (1 << PSN_BITS) - 1
+PSN_HALF: Final = 1 << (PSN_BITS - 1)
 
 
 def wire(number: int) -> int:

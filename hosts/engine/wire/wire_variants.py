@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from zlib import crc32
 
 from hosts.engine.config import Config
@@ -37,18 +37,18 @@ from hosts.engine.wire.packets import (
     Write,
 )
 
-WIRE_KEYS = (
+WIRE_KEYS: Final = (
     "flow_label", "flow_label_bits", "se_bit", "eeth_op_shift", "ftype_bare", "probe_psn", "udp_checksum", "decap_dscp",
     "decap_ecn",
 )  # fmt: skip
 """Keys of Config that make a dialect when one of them is not the default."""
-SE_BIT = 7
-EETH_OP_SHIFT = 2
-_DEFAULTS = Config()
-_WORD = Struct(">I")
-_SHORT = Struct(">H")
-_ICRC = Struct("<I")
-_FTYPE_AT = {ReliabilityProbe: BTH_SIZE + 15, EndpointRequest: BTH_SIZE + 15}
+SE_BIT: Final = 7
+EETH_OP_SHIFT: Final = 2
+_DEFAULTS: Final = Config()
+_WORD: Final = Struct(">I")
+_SHORT: Final = Struct(">H")
+_ICRC: Final = Struct("<I")
+_FTYPE_AT: Final = {ReliabilityProbe: BTH_SIZE + 15, EndpointRequest: BTH_SIZE + 15}
 """Byte of the datagram's payload whose low four bits are ftype."""
 
 

@@ -7,7 +7,7 @@ import pytest
 import hosts.engine
 from hosts.engine import Config, Endpoint, LocalError
 from hosts.engine.config import ConfigError
-from hosts.engine.rocev2.rc_rate import RcConfig
+from hosts.engine.rocev2.rc_config import RcConfig
 
 
 def endpoint(**keys: object) -> Endpoint:

@@ -11,6 +11,7 @@ import pytest
 
 from hosts.engine.cc.qpcc import Share
 from hosts.engine.cc.window import FixedWindow
+from hosts.engine.deadlines import NEVER
 from hosts.engine.loss.roundtrips import RetryBudget, RoundTrips
 from hosts.engine.memory import Memory
 from hosts.engine.paths.ev import EvProfile
@@ -33,11 +34,22 @@ def wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> Patch:
     return lambda monkeypatch: monkeypatch.setattr(owner, name, make(getattr(owner, name)))
 
 
+def _unnoticed(receive: Any) -> Any:
+    """The deadline believed before a packet came in is believed after it."""
+
+    def broken(self: EngineQueuePair, packet: Any, now: float) -> None:
+        changed = self._changed
+        receive(self, packet, now)
+        self._changed = changed
+
+    return broken
+
+
 def _always(value: Any) -> Callable[[Any], Any]:
     return lambda old: lambda self, *arguments: value
 
 
-_nothing, _yes, _soon = _always(None), _always(True), _always(1e-4)
+_nothing, _yes, _soon, _never = _always(None), _always(True), _always(1e-4), _always(NEVER)
 
 
 def _one_too_many(transport_ack: Any) -> Any:
@@ -156,7 +168,10 @@ MUTANTS: dict[str, tuple[Patch, set[str]]] = {
     ),
     "a requestor that never sends again": (wrap(Requestor, "_next_lost", _nothing), {"ends"}),
     "a requestor whose timers never run": (
-        wrap(Requestor, "next_deadline", _nothing), {"ends", "timers"},
+        wrap(Requestor, "next_deadline", _never), {"ends", "timers"},
+    ),
+    "a QP that does not notice acknowledgments": (
+        wrap(EngineQueuePair, "receive", _unnoticed), {"timers", "ends", "crash"},
     ),
     "a requestor that gives up at once": (wrap(Requestor, "_charge", _impatient), {"budget"}),
     "a requestor that cries loss": (wrap(RoundTrips, "timer_s", _soon), {"calm", "budget"}),
@@ -195,9 +210,8 @@ def _hoard(on_sack: Any) -> Any:
 
 
 def _late(next_deadline: Any) -> Any:
-    def broken(self: Requestor) -> float | None:
-        due = next_deadline(self)
-        return None if due is None else due + 0.02
+    def broken(self: Requestor) -> float:
+        return next_deadline(self) + 0.02
 
     return broken
 

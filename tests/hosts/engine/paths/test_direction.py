@@ -165,6 +165,7 @@ def test_reliability_probes__bring_an_ev_back_whose_usual_way_back_is_dead() -> 
         pair.path("b", ev).cut = True
     pair.filter = lambda source, packet: [] if source == "b" and type(packet) is EndpointRequest else None
     pair.a.qp.paths.signal(pair.a.qp.paths.find(0x000), EvSignal.LOST, pair.now)
+    pair.a.qp._changed = True  # the QP was not asked
     assert pair.state(0x000) == "assumed_bad"
     pair.run(3 * 0.2 + 0.2)
     assert pair.state(0x000) == "good"

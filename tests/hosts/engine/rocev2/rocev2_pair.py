@@ -7,8 +7,8 @@ from typing import Any
 
 from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
+from hosts.engine.rocev2.rc_config import RcConfig
 from hosts.engine.rocev2.rc_packets import RcAck, RcSyndrome, RcWrite
-from hosts.engine.rocev2.rc_rate import RcConfig
 from tests.hosts.engine.engine_pair import Line, Pair, Side
 
 

@@ -221,7 +221,7 @@ def test_hostile_answers__the_transfer_ends_right(seed):
     for _ in range(60):
         pair.run(0.0005)
         ahead, behind = rng.randrange(100, 1 << 22), rng.randrange(1, 1 << 22)
-        psn = (pair.a.qp.requestor.una_psn + rng.choice((ahead, -behind))) & 0xFFFFFF
+        psn = (pair.a.qp.baseline.requestor.una_psn + rng.choice((ahead, -behind))) & 0xFFFFFF
         syndrome = rng.choice((0x1F, 0x60, 0x61, 0x62, 0x63, 0x25, 0x7F, 0x00))
         forged = rng.choice((
             RcAck(pair.a.qp.qpn, 0, 0, 46, 0, psn, syndrome, rng.getrandbits(24)),

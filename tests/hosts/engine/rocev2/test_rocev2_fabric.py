@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from faults import OneWayFault, RestoreFault
-from hosts.engine.rocev2.rc_rate import RcConfig
+from hosts.engine.rocev2.rc_config import RcConfig
 from simulator.fabric import VirtualFabric
 from simulator.workloads import Flow
 from topologies.plan import Plan

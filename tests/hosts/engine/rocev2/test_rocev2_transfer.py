@@ -10,8 +10,8 @@ from hosts.engine.endpoint import Endpoint
 from hosts.engine.errors import LocalError
 from hosts.engine.events import Completion, QpError, Status, WriteImmReceived
 from hosts.engine.qp import EngineQpState
+from hosts.engine.rocev2.rc_config import RcConfig
 from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcWrite
-from hosts.engine.rocev2.rc_rate import RcConfig
 from tests.hosts.engine.engine_pair import MTU, lose_first
 from tests.hosts.engine.rocev2.rocev2_pair import RcPair
 
@@ -246,7 +246,7 @@ def test_dcqcn__marks_lower_the_rate_and_it_recovers():
 
     pair.filter = mark
     pair.write(pair.bytes(1 << 18))
-    rate = pair.a.qp.requestor.rate
+    rate = pair.a.qp.baseline.requestor.rate
     assert rate.rate_bps == 2e6
     pair.run(0.5)
     low = rate.rate_bps

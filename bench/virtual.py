@@ -1,0 +1,416 @@
+"""`mrc bench virtual`: cost of a data packet and of an event in the virtual fabric, by number of hosts.
+
+Every host sends to one other and receives from one other, writes of 64 KiB over all paths with SRv6, the engine's
+default configuration, and the same number of data packets in all for each size, so that the cost of one can be
+compared. Three columns in one run:
+
+    compiled    engine and simulator as machine code (`mrc compile`), when this tree has that build
+    python      the same files, interpreted (MRC_COMPILED=0)
+    c           bench/events.c: a bare event loop with as many events at the mean depth of the queue in that run
+
+Each run is a process of its own. CPU is its user + system time from the first packet to the last completion; the making
+of fabric and flows is timed apart. Both forms must end in the same state (VirtualFabric.state_digest): the exit code is
+1 when they do not. `python -m bench.virtual --hosts 8 --packets 4096` is one such process; it prints its JSON.
+
+Schema `mrc-bench-virtual/1` (`--json`):
+
+    packets_wanted, wire, compiled {active, why}, c_missing (null, or why there is no such column), met
+    sizes      a list, by hosts: hosts, planes, racks, spines, digests_equal (null: one form only), c_cpu_s (or null),
+               faster (python's CPU / compiled's, or null), python and compiled (null without it): one run each:
+               active, why, packets, events, queue_depth (mean), cpu_s, make_s (CPU), make_mb (resident, fabric and
+               flows), peak_mb (of the process), virtual_s, state_digest
+    flatness   {compiled, python}: highest CPU a packet of all sizes / lowest; null with one size
+    profile    with --profile: by hosts, {cpu_s (under the profiler), parts {part: share}, functions [...]}
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import json
+import os
+import pstats
+import resource
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ipc.errors import UsageError
+from simulator import Flow, VirtualFabric, permutation
+from switch.build import BuildError, build_program
+from topologies.plan import Plan
+
+SCHEMA = "mrc-bench-virtual/1"
+REPOSITORY = Path(__file__).resolve().parents[1]
+SIZES = (8, 64, 512)
+HOSTS_MAX = 1024
+PACKETS = 65_536
+"""Some seconds of CPU for each size, interpreted; 8 writes for each of 512 hosts."""
+PLANES = 4
+RACK_HOSTS_MAX = 16
+MESSAGE_BYTES = 1 << 16
+PACKETS_A_MESSAGE = 16
+"""At the default path MTU of 4096 bytes."""
+FLATNESS_GOAL = 1.5
+FASTER_GOAL = 5.0
+SEED = 1
+LOOP_ROUNDS = 3
+"""Runs of the C loop; the cheapest counts, for it is a limit."""
+TOP = 30
+"""Functions that --profile prints."""
+PARTS = (
+    ("hosts/engine/wire", "wire codec"),
+    ("hosts/nic", "wire codec"),
+    ("simulator/wire.py", "wire codec"),
+    ("hosts/engine", "engine"),
+    ("simulator/ports.py", "ports"),
+    ("simulator/impairment.py", "ports"),
+    ("simulator/switches.py", "switches"),
+    ("simulator/host.py", "hosts"),
+    ("simulator/frames.py", "hosts"),
+    ("simulator/workloads.py", "workload"),
+    ("bench/virtual.py", "workload"),
+    ("simulator/events.py", "event queue"),
+)
+"""Beginnings of paths and the part that a profile counts them to; the first that fits."""
+FABRIC_PARTS = {"_run": "event queue", "run_until": "event queue", "frame": "hosts", "kick": "hosts"}
+"""The same for the functions of simulator/fabric.py."""
+
+Function = tuple[str, int, str]
+"""File (`~`: built-in), line, name."""
+Stats = dict[Function, tuple[int, int, float, float, dict[Function, tuple[int, int, float, float]]]]
+"""As of pstats: primitive calls, calls, own seconds, seconds with what it called, and these by caller."""
+
+
+# ---- one run ------------------------------------------------------------------------------------------------
+
+
+def plan_of(hosts: int) -> Plan:
+    """Plan with that many hosts: racks of at most 16, at least as many racks as hosts in one, T1s as hosts in a rack.
+
+    Raises UsageError and PlanError.
+    """
+    if not 4 <= hosts <= HOSTS_MAX:
+        raise UsageError(f"--hosts: {hosts} hosts: give 4 to {HOSTS_MAX}")
+    each = max(n for n in range(1, RACK_HOSTS_MAX + 1) if hosts % n == 0 and n * n <= hosts)
+    return Plan(planes=PLANES, racks=hosts // each, spines=max(each, 2), hosts_per_rack=each)
+
+
+def messages_of(hosts: int, packets: int) -> int:
+    """Writes of each host, so that all of them make about `packets` data packets; at least one."""
+    return max(1, round(packets / (hosts * PACKETS_A_MESSAGE)))
+
+
+def engine_form() -> tuple[bool, str]:
+    """(whether this process runs the compiled form, why)."""
+    if find_spec("compiled") is None:
+        return False, "this version has no `mrc compile`"
+    form: Any = import_module("compiled").state()
+    return bool(form.active), str(form.why)
+
+
+def _resident_mb() -> float:
+    with open("/proc/self/statm", encoding="ascii") as memory:
+        return int(memory.read().split()[1]) * resource.getpagesize() / 1e6
+
+
+class Load:
+    """The fabric and its permutation of writes."""
+
+    def __init__(self, hosts: int, packets: int, wire: bool) -> None:
+        self.fabric = VirtualFabric(plan_of(hosts), seed=SEED, wire=wire, keep_events=False)
+        self.left = hosts
+        """Flows that are not done."""
+        self.depths = 0
+        self.looks = 0
+        """Sum of the depths of the event queue where it was looked at, when a write completed; how often."""
+        self.flows = permutation(self.fabric, message_bytes=MESSAGE_BYTES, messages=messages_of(hosts, packets))
+        for flow in self.flows:
+            flow.on_done = self._on_done
+
+    def _on_done(self, _flow: Flow) -> None:
+        self.left -= 1
+
+    def _over(self) -> bool:
+        self.depths += len(self.fabric.queue)
+        self.looks += 1
+        return not self.left
+
+    def run(self) -> None:
+        """Run to the last completion. Raises RuntimeError when a write failed or arrived damaged."""
+        over = self.fabric.run_until(self._over)
+        if not over or any(flow.failures or not flow.intact for flow in self.flows):
+            raise RuntimeError("a write of the permutation did not arrive as it was sent")
+
+    @property
+    def packets(self) -> int:
+        """Data packets sent."""
+        return sum(flow.qp.counters.packets_sent for flow in self.flows)
+
+
+def measure(hosts: int, packets: int, *, wire: bool = False) -> dict[str, Any]:
+    """One run in this process, in the form it has; see `sizes` of the module's schema."""
+    resident, began = _resident_mb(), process_time()
+    load = Load(hosts, packets, wire)
+    made, made_mb = process_time(), _resident_mb()
+    load.run()
+    used = process_time() - made
+    active, why = engine_form()
+    return {
+        "active": active,
+        "why": why,
+        "packets": load.packets,
+        "events": load.fabric.events_done,
+        "queue_depth": load.depths / load.looks,
+        "cpu_s": used,
+        "make_s": made - began,
+        "make_mb": made_mb - resident,
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
+        "virtual_s": load.fabric.now,
+        "state_digest": load.fabric.state_digest(),
+    }
+
+
+# ---- profile ------------------------------------------------------------------------------------------------
+
+
+def part_of(function: Function) -> str | None:
+    """The part a function of a profile belongs to; None for built-ins, which belong to their callers."""
+    file, _, name = function
+    if "_heapq" in name:
+        return "event queue"
+    if file == "~":
+        return None
+    path = file.removeprefix(f"{REPOSITORY}/")
+    if path == "simulator/fabric.py":
+        return FABRIC_PARTS.get(name, "other")
+    return next((part for begin, part in PARTS if path.startswith(begin)), "other")
+
+
+def shares(stats: Stats) -> dict[str, float]:
+    """Share of each part in the time of a profile's functions themselves, largest first."""
+    spent: dict[str, float] = {}
+    for function, (_, _, own, _, callers) in stats.items():
+        part = part_of(function)
+        if part is not None:
+            spent[part] = spent.get(part, 0.0) + own
+            continue
+        for caller, (_, _, there, _) in callers.items():
+            part = part_of(caller) or "other"
+            spent[part] = spent.get(part, 0.0) + there
+    total = sum(spent.values())
+    return {part: seconds / total for part, seconds in sorted(spent.items(), key=lambda item: -item[1])}
+
+
+def profile(hosts: int, packets: int, *, wire: bool = False) -> dict[str, Any]:
+    """The run under cProfile; see `profile` of the module's schema. Functions are charged too much: compare."""
+    load = Load(hosts, packets, wire)
+    watch = cProfile.Profile()
+    began = process_time()
+    watch.runcall(load.run)
+    used = process_time() - began
+    stats: Any = pstats.Stats(watch).stats  # type: ignore[attr-defined]
+    total = sum(entry[2] for entry in stats.values())
+    top = sorted(stats.items(), key=lambda item: -item[1][2])[:TOP]
+    return {
+        "cpu_s": used,
+        "parts": shares(stats),
+        "functions": [
+            {"where": _where(function), "calls": calls, "calls_per_packet": calls / load.packets, "share": own / total}
+            for function, (_, calls, own, _, _) in top
+        ],
+    }
+
+
+def _where(function: Function) -> str:
+    file, line, name = function
+    return name if file == "~" else f"{file.removeprefix(f'{REPOSITORY}/')}:{line} {name}"
+
+
+# ---- all runs -----------------------------------------------------------------------------------------------
+
+
+def _child(compiled: bool, *arguments: str) -> Any:
+    """The JSON that a process of the given form prints. Raises RuntimeError when it fails."""
+    environment = {name: value for name, value in os.environ.items() if name != "MRC_COMPILED"}
+    if not compiled:
+        environment["MRC_COMPILED"] = "0"
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.virtual", *arguments],
+        cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"bench.virtual {' '.join(arguments)} failed: {done.stderr.strip()[-2000:]}")
+    return json.loads(done.stdout)
+
+
+def loop_cpu_s(events: int, depth: float) -> float:
+    """CPU seconds of the bare loop in C. Raises BuildError without gcc, RuntimeError when the loop is broken."""
+    binary = build_program([REPOSITORY / "bench" / "events.c"], tag="bench-events")
+    spent = []
+    for _ in range(LOOP_ROUNDS):
+        command = [str(binary), str(events), str(max(1, round(depth)))]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"bench/events.c failed: {done.stderr.strip()}")
+        spent.append(float(done.stdout))
+    return min(spent)
+
+
+def parse_hosts(text: str) -> list[int]:
+    """`8,64,512` -> the numbers, each once. Raises UsageError and PlanError."""
+    try:
+        sizes = sorted({int(word) for word in text.split(",")})
+    except ValueError:
+        raise UsageError(f"--hosts {text!r}: give numbers with commas between, e.g. 8,64,512") from None
+    for hosts in sizes:
+        plan_of(hosts)
+    return sizes
+
+
+def run(
+    sizes: Sequence[int], packets: int, *, console: Console, with_profile: bool = False, wire: bool = False
+) -> dict[str, Any]:
+    """Measure all sizes in all forms and print; see the module's schema. Raises RuntimeError when a run fails."""
+    form = _child(True, "--form")
+    options = ("--wire",) if wire else ()
+    result: dict[str, Any] = {
+        "schema": SCHEMA, "packets_wanted": packets, "wire": wire, "compiled": form, "c_missing": None, "sizes": [],
+    }  # fmt: skip
+    for hosts in sizes:
+        plan = plan_of(hosts)
+        one: dict[str, Any] = {
+            "hosts": hosts, "planes": plan.planes, "racks": plan.racks, "spines": plan.spines, "c_cpu_s": None,
+        }  # fmt: skip
+        words = ("--hosts", str(hosts), "--packets", str(packets), *options)
+        for name, compiled in (("compiled", True), ("python", False)):
+            if compiled and not form["active"]:
+                one[name] = None
+                continue
+            console.print(f"{hosts} hosts, {name} ...", style="dim")
+            one[name] = _child(compiled, *words)
+        try:
+            one["c_cpu_s"] = loop_cpu_s(one["python"]["events"], one["python"]["queue_depth"])
+        except BuildError as error:
+            result["c_missing"] = str(error)
+        result["sizes"].append(compare(one))
+    result["flatness"] = {name: flatness(result["sizes"], name) for name in ("compiled", "python")}
+    result["met"] = all(one["digests_equal"] is not False for one in result["sizes"])
+    if with_profile:
+        result["profile"] = {}
+        for hosts in sizes:
+            console.print(f"{hosts} hosts, python under cProfile ...", style="dim")
+            words = ("--hosts", str(hosts), "--packets", str(packets), "--profile", *options)
+            result["profile"][str(hosts)] = _child(False, *words)
+    show(result, console)
+    return result
+
+
+def compare(one: dict[str, Any]) -> dict[str, Any]:
+    """One size with what follows from both forms: `digests_equal` and `faster`; None where one form is missing."""
+    compiled, python = one["compiled"], one["python"]
+    both = compiled is not None
+    return one | {
+        "digests_equal": compiled["state_digest"] == python["state_digest"] if both else None,
+        "faster": python["cpu_s"] / compiled["cpu_s"] if both else None,
+    }
+
+
+def flatness(sizes: Sequence[dict[str, Any]], name: str) -> float | None:
+    """Highest CPU a packet of all sizes / lowest, in one form; None without that form or with one size."""
+    costs = [one[name]["cpu_s"] / one[name]["packets"] for one in sizes if one[name] is not None]
+    return max(costs) / min(costs) if len(costs) > 1 else None
+
+
+# ---- printing -----------------------------------------------------------------------------------------------
+
+
+def show(result: dict[str, Any], console: Console) -> None:
+    """Print the tables of a result."""
+    made = Table(title="Virtual fabric: CPU of one process", title_justify="left")
+    for title in ("hosts", "", "compiled", "Python", "bare loop in C"):
+        made.add_column(title, justify="left" if not title else "right")
+    for one in result["sizes"]:
+        runs = [one["compiled"], one["python"]]
+        base = one["python"]
+        cpu = [None if r is None else r["cpu_s"] for r in runs] + [one["c_cpu_s"]]
+        for row, (what, count, each) in enumerate((
+            ("data packets/s", base["packets"], False), ("events/s", base["events"], False),
+            ("us a data packet", base["packets"], True), ("us an event", base["events"], True),
+        )):  # fmt: skip
+            cells = [_cell(seconds, count, each) for seconds in cpu]
+            made.add_row("" if row else str(one["hosts"]), what, *cells, end_section=row == 3)
+    console.print(made)
+    for one in result["sizes"]:
+        base = one["python"]
+        console.print(
+            f"{one['hosts']} hosts ({one['planes']} planes, {one['racks']} racks, {one['spines']} T1s a plane): "
+            f"{base['packets']} data packets, {base['events'] / base['packets']:.1f} events each, "
+            f"queue {base['queue_depth']:.0f} deep; made in {base['make_s']:.2f} s and {base['make_mb']:.0f} MB, "
+            f"peak {base['peak_mb']:.0f} MB; {_verdict(one)}",
+            soft_wrap=True,
+        )
+    for name, ratio in result["flatness"].items():
+        if ratio is not None:
+            console.print(f"{name}: dearest size / cheapest, by data packet: {ratio:.2f} (goal {FLATNESS_GOAL:g})")
+    if not result["compiled"]["active"]:
+        console.print(f"no compiled column: {result['compiled']['why']}", soft_wrap=True, markup=False)
+    if result["c_missing"]:
+        console.print(f"no bare loop in C: {result['c_missing']}", soft_wrap=True, markup=False)
+    for hosts, found in result.get("profile", {}).items():
+        _show_profile(hosts, found, console)
+
+
+def _cell(seconds: float | None, count: int, each: bool) -> str:
+    if seconds is None:
+        return "-"
+    return f"{seconds / count * 1e6:.2f}" if each else f"{count / seconds:,.0f}"
+
+
+def _verdict(one: dict[str, Any]) -> str:
+    if one["digests_equal"] is None:
+        return "one form, nothing to compare its state with"
+    if not one["digests_equal"]:
+        return "[red]THE FORMS END IN DIFFERENT STATES[/red]"
+    return f"same state in both forms, compiled {one['faster']:.1f} times as fast (goal {FASTER_GOAL:g})"
+
+
+def _show_profile(hosts: str, found: dict[str, Any], console: Console) -> None:
+    parts = ", ".join(f"{part} {share:.0%}" for part, share in found["parts"].items())
+    made = Table(title=f"Python, {hosts} hosts, under cProfile: {parts}", title_justify="left")
+    made.add_column("function itself")
+    made.add_column("calls a packet", justify="right")
+    made.add_column("share", justify="right")
+    for entry in found["functions"]:
+        made.add_row(entry["where"].replace("[", r"\["), f"{entry['calls_per_packet']:.2f}", f"{entry['share']:.1%}")
+    console.print(made)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """One process of the bench: a run, a profile, or its form, as JSON."""
+    parser = argparse.ArgumentParser(prog="python -m bench.virtual", description="one run of `mrc bench virtual`")
+    parser.add_argument("--hosts", type=int, default=SIZES[0])
+    parser.add_argument("--packets", type=int, default=PACKETS)
+    parser.add_argument("--wire", action="store_true", help="packets travel as bytes")
+    parser.add_argument("--profile", action="store_true", help="run under cProfile")
+    parser.add_argument("--form", action="store_true", help="only say which form this process has")
+    given = parser.parse_args(arguments)
+    if given.form:
+        active, why = engine_form()
+        found: dict[str, Any] = {"active": active, "why": why}
+    else:
+        found = (profile if given.profile else measure)(given.hosts, given.packets, wire=given.wire)
+    print(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""Compiling our modules by mypyc, into the cache.
+
+One build at a time (a lock that the kernel releases when its holder dies), in a folder of its own that takes its name
+when it is whole: a build that was interrupted leaves nothing that is ever loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from compiled.cache import GROUP, CompileError, build_dir, cache_dir, remove_builds
+from compiled.modules import C_MODULES, ROOT, compiled_files
+
+KEPT_BUILDS = 3
+"""Builds that stay in the cache: of this checkout, and of others in use beside it."""
+NICE = 10
+"""A build gives way to whatever else runs."""
+
+Progress = Callable[[str], None]
+"""Told what the build is at, in a line."""
+
+
+def missing() -> list[str]:
+    """Things that a build needs and this machine lacks, each with its cure."""
+    found = []
+    if importlib.util.find_spec("mypyc") is None:
+        found.append("mypyc (pip install 'mypy>=1.15')")
+    if importlib.util.find_spec("setuptools") is None:
+        found.append("setuptools (pip install setuptools)")
+    if shutil.which("gcc") is None and shutil.which("cc") is None:
+        found.append("a C compiler (Debian, Ubuntu: apt-get install gcc libc6-dev)")
+    include = Path(sysconfig.get_paths()["include"])
+    if not (include / "Python.h").exists():
+        found.append(f"Python.h in {include} (Debian, Ubuntu: apt-get install python3-dev)")
+    return found
+
+
+def build(progress: Progress, *, again: bool = False) -> Path:
+    """Folder of the build of these sources, compiled unless it is there. Raises CompileError.
+
+    `again`: compile even so. Another build in progress is waited for.
+    """
+    if lacking := missing():
+        raise CompileError(f"cannot compile: missing {'; '.join(lacking)}. Everything works without, slower")
+    with _lock(progress):
+        target = build_dir()
+        if target.is_dir() and not again:
+            os.utime(target)
+            return target
+        for stale in cache_dir().glob(".compiled-*"):  # we hold the lock: whoever made it is dead
+            shutil.rmtree(stale, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=".compiled-", dir=cache_dir()) as name:
+            made = Path(name) / "made"
+            _compile(Path(name), made, progress)
+            if target.is_dir():
+                shutil.rmtree(target)
+            made.rename(target)
+        remove_builds(KEPT_BUILDS)
+        return target
+
+
+@contextlib.contextmanager
+def _lock(progress: Progress) -> Iterator[None]:
+    try:
+        cache_dir().mkdir(parents=True, exist_ok=True)
+        lock = (cache_dir() / "compiled.lock").open("w")
+    except OSError as error:
+        raise CompileError(f"{error}: set MRC_CACHE_DIR to a folder that can be written") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress("another build is running: waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _compile(work: Path, made: Path, progress: Progress) -> None:
+    """Run mypyc and gcc in a process of its own, in a copy of the sources; only the shared objects go into `made`."""
+    tree = work / "tree"
+    for package in sorted({path.parts[0] for path in compiled_files()} | {"faults", "topologies", "ipc", "switch"}):
+        shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    script = Path(__file__).with_name("mypyc_setup.py")
+    files = [*(path.as_posix() for path in compiled_files()), *C_MODULES]
+    command = [sys.executable, str(script), GROUP, str(made), *files]
+    environment = {**os.environ, "PYTHONPATH": str(tree), "MRC_COMPILED": "0"}
+    process = subprocess.Popen(
+        command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        preexec_fn=lambda: os.nice(NICE),
+    )  # fmt: skip
+    said: list[str] = []
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("at: "):
+                progress(line[4:].strip())
+            else:
+                said.append(line)
+        if process.wait():
+            raise CompileError(f"mypyc or gcc failed:\n{''.join(said[-30:]).strip()}")
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()

@@ -1,0 +1,58 @@
+"""Modules that are compiled, and the files that a build depends on."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+"""Folder that holds our packages."""
+
+COMPILED = (
+    "hosts/engine/**/*.py",
+    "simulator/fabric.py",
+    "simulator/frames.py",
+    "simulator/host.py",
+    "simulator/impairment.py",
+    "simulator/planned_fabric.py",
+    "simulator/ports.py",
+    "simulator/switches.py",
+    "simulator/trace.py",
+    "simulator/wire.py",
+)
+"""Patterns of files; the `__init__` of a package, which only imports, stays Python."""
+
+NOT_COMPILED = (
+    "hosts/engine/cc/ccprofile.py",
+    "hosts/engine/config.py",
+    "hosts/engine/config_limits.py",
+    "hosts/engine/rocev2/rc_config.py",
+)
+"""What users write into: these records say what is wrong with a value, where machine code knows a wrong type only."""
+
+C_MODULES = ("simulator/event_queue.c",)
+"""Modules written in C, which stand beside a Python class that does the same."""
+
+READ_TOO = ("compiled/modules.py", "compiled/mypyc_setup.py", "faults/*.py", "simulator/*.py", "topologies/plan/*.py")
+"""Files whose types the machine code relies on, or that say how it is made."""
+
+
+@cache
+def compiled_files() -> tuple[Path, ...]:
+    """Files that are compiled, sorted, relative to ROOT."""
+    return tuple(path for path in _matching(COMPILED) if path.as_posix() not in NOT_COMPILED)
+
+
+def source_files() -> list[Path]:
+    """Files that a build depends on, sorted, relative to ROOT."""
+    return _matching((*COMPILED, *C_MODULES, *READ_TOO))
+
+
+def module_of(path: Path) -> str:
+    """Name of the module in a file relative to ROOT."""
+    return ".".join(path.with_suffix("").parts)
+
+
+def _matching(patterns: tuple[str, ...]) -> list[Path]:
+    found = {path.relative_to(ROOT) for pattern in patterns for path in ROOT.glob(pattern)}
+    return sorted(path for path in found if path.name != "__init__.py")

@@ -1,0 +1,91 @@
+"""Building: once, by one process at a time, and whole or not at all. One small module is compiled here, for real."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from compiled import build as building
+from compiled import cache
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = """
+from compiled import modules
+modules.COMPILED = ("hosts/engine/wire/psn.py",)
+from compiled.build import build
+print(build(lambda said: print("progress:", said, flush=True)), flush=True)
+"""
+USE = """
+from compiled import modules
+modules.COMPILED = ("hosts/engine/wire/psn.py",)
+import compiled
+from hosts.engine.wire import psn
+print(compiled.state().active, psn.__file__, psn.unwrap(5, 1 << 24))
+"""
+
+
+def start(cache_dir, program=PROGRAM):
+    env = {name: value for name, value in os.environ.items() if name != "MRC_COMPILED"}
+    env |= {"MRC_CACHE_DIR": str(cache_dir), "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [sys.executable, "-c", program], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd="/",
+        start_new_session=True,
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(bool(building.missing()), reason=f"cannot compile here: {'; '.join(building.missing())}")
+def test_build__interrupted_killed_and_raced_leaves_one_that_works(tmp_path):
+    for way in (signal.SIGINT, signal.SIGKILL):
+        hurt = start(tmp_path)
+        assert "reading 1 files" in hurt.stdout.readline()
+        if way == signal.SIGINT:
+            hurt.send_signal(way)
+        else:
+            os.killpg(hurt.pid, way)
+        hurt.wait(60)
+        assert not list(tmp_path.glob("compiled-*/")), "a part of a build looks like a whole one"
+    assert list(tmp_path.glob(".compiled-*")), "nothing was killed: the test shows nothing"
+
+    both = [start(tmp_path), start(tmp_path)]
+    said = [one.communicate(timeout=280)[0] for one in both]
+    assert [one.returncode for one in both] == [0, 0], said
+    assert sorted("waiting for it" in text for text in said) == [False, True], said
+    assert sum("reading 1 files" in text for text in said) == 1, "both compiled"
+    assert not list(tmp_path.glob(".compiled-*")), "what the killed one left is still there"
+
+    again = start(tmp_path)
+    assert "progress:" not in again.communicate(timeout=60)[0]
+    active, file, psn = start(tmp_path, USE).communicate(timeout=60)[0].split()
+    assert active == "True"
+    assert file.startswith(str(tmp_path))
+    assert int(psn) == (1 << 24) + 5
+
+
+def test_build__without_a_compiler_names_what_is_missing_and_the_cure(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(cache.CompileError, match=r"a C compiler \(Debian, Ubuntu: apt-get install gcc"):
+        building.build(print)
+
+
+def test_build__where_nothing_can_be_written_names_the_variable(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MRC_CACHE_DIR", str(tmp_path / "file" / "under"))
+    monkeypatch.setattr(building, "missing", list)
+    with pytest.raises(cache.CompileError, match="MRC_CACHE_DIR"):
+        building.build(print)
+
+
+def test_remove_builds__keeps_ours_and_those_used_last(tmp_path, monkeypatch):
+    monkeypatch.setenv("MRC_CACHE_DIR", str(tmp_path))
+    for number in range(5):
+        folder = tmp_path / f"{cache.PREFIX}{number:020}"
+        folder.mkdir()
+        os.utime(folder, (time.time() + number,) * 2)
+    cache.build_dir().mkdir()
+    cache.remove_builds(3)
+    left = sorted(path.name for path in tmp_path.glob(f"{cache.PREFIX}*"))
+    assert left == sorted([f"{cache.PREFIX}{3:020}", f"{cache.PREFIX}{4:020}", cache.build_dir().name])
