@@ -508,9 +508,7 @@ class EngineQueuePair:
 
     def _first_deadline(self) -> float:
         """The earliest of its halves and paths."""
-        connected = self.connected
-        if connected is None:
-            return NEVER
+        connected = self._need_connected()
         first, flush = connected.requestor.next_deadline(), connected.responder.next_deadline()
         probe = connected.paths.next_deadline()
         if flush < first:

@@ -323,3 +323,9 @@ def test_ack__of_an_unknown_syndrome_is_counted_and_ignored():
     assert pair.a.qp.counters.bad_feedback == 1
     pair.run_until_quiet()
     assert pair.completions() == [(1, "SUCCESS")]
+
+
+def test_abort__before_connect_has_nothing_to_flush():
+    qp = Endpoint("a", planes=1, seed=1).create_qp(transport="rocev2")
+    qp.abort("not needed", 0.0)
+    assert qp.state is EngineQpState.ERROR and qp.error == "not needed"
