@@ -7,10 +7,12 @@ when it is whole: a build that was interrupted leaves nothing that is ever loade
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -25,6 +27,9 @@ KEPT_BUILDS = 3
 """Builds that stay in the cache: of this checkout, and of others in use beside it."""
 NICE = 10
 """A build gives way to whatever else runs."""
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
 
 Progress = Callable[[str], None]
 """Told what the build is at, in a line."""
@@ -59,12 +64,15 @@ def build(progress: Progress, *, again: bool = False) -> Path:
             return target
         for stale in cache_dir().glob(".compiled-*"):  # we hold the lock: whoever made it is dead
             shutil.rmtree(stale, ignore_errors=True)
-        with tempfile.TemporaryDirectory(prefix=".compiled-", dir=cache_dir()) as name:
-            made = Path(name) / "made"
-            _compile(Path(name), made, progress)
-            if target.is_dir():
-                shutil.rmtree(target)
-            made.rename(target)
+        try:
+            with tempfile.TemporaryDirectory(prefix=".compiled-", dir=cache_dir()) as name:
+                made = Path(name) / "made"
+                _compile(Path(name), made, progress)
+                if target.is_dir():
+                    shutil.rmtree(target)
+                made.rename(target)
+        except OSError as error:  # no room, most likely
+            raise CompileError(f"{error}: make room there, or set MRC_CACHE_DIR to another folder") from None
         remove_builds(KEPT_BUILDS)
         return target
 
@@ -85,6 +93,12 @@ def _lock(progress: Progress) -> Iterator[None]:
         yield
 
 
+def _give_way() -> None:
+    """In the compiling process: be of low priority, and end with the process that waits for it, also by `kill -9`."""
+    os.nice(NICE)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _compile(work: Path, made: Path, progress: Progress) -> None:
     """Run mypyc and gcc in a process of its own, in a copy of the sources; only the shared objects go into `made`."""
     tree = work / "tree"
@@ -96,7 +110,7 @@ def _compile(work: Path, made: Path, progress: Progress) -> None:
     environment = {**os.environ, "PYTHONPATH": str(tree), "MRC_COMPILED": "0"}
     process = subprocess.Popen(
         command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        preexec_fn=lambda: os.nice(NICE),
+        preexec_fn=_give_way,
     )  # fmt: skip
     said: list[str] = []
     try:

@@ -21,7 +21,7 @@ from typing import Final
 from hosts.engine.loss.roundtrips import RoundTrips
 from hosts.engine.paths.ev import Ev
 
-NEVER: Final = float("-inf")
+LONG_AGO: Final = float("-inf")
 PLANES: Final = 32
 """Bits of a port status mask."""
 
@@ -33,15 +33,15 @@ class ProofOfLoss:
 
     def __init__(self, trips: RoundTrips) -> None:
         self.trips = trips
-        self._read = [NEVER] * PLANES
+        self._read = [LONG_AGO] * PLANES
         """By plane: when the newest packet left that the peer is known to have read there."""
         self._from: float | None = None
         """When the first packet left that was answered in ordinary time, since the last late answer; None: none yet."""
-        self._to = NEVER
+        self._to = LONG_AGO
         """And the newest of those."""
-        self.newest = NEVER
+        self.newest = LONG_AGO
         """When the newest packet left that the peer is known to have read."""
-        self.heard_at = NEVER
+        self.heard_at = LONG_AGO
         """When the peer last answered anything."""
 
     def read(self, plane: int, left: float) -> None:
@@ -66,14 +66,14 @@ class ProofOfLoss:
         """How long packets that left after `left` were answered in ordinary time; 0 or less: not at all."""
         start = self._from
         if start is None:
-            return NEVER
+            return LONG_AGO
         return self._to - (start if start > left else left)
 
     def span(self, plane: int, left: float) -> float:
         """As attention, of what was read on one plane."""
         start = self._from
         if start is None:
-            return NEVER
+            return LONG_AGO
         read = self._read[plane]
         return (read if read < self._to else self._to) - (start if start > left else left)
 
