@@ -55,6 +55,8 @@ def run(
     for option, value in (("--scale", scale), ("--resume", resume)):
         if value is not None and not virtual:
             raise UsageError(f"{option} is for runs in virtual time: give --virtual too")
+    if virtual and wires is not None:
+        raise UsageError("--wires is of live switches, which a virtual run has not: leave it or --virtual out")
     where = "virtual" if virtual else "live"
     options = {} if virtual else {"target": target, "wires": wires}
     raise typer.Exit(

@@ -196,3 +196,8 @@ def test_p4__takes_a_path_or_the_name_of_a_program_of_ours(mrc, tmp_path, monkey
     assert mrc("p4", "check", "srv6").returncode == 0
     broken = mrc("p4", "check", "mine.p4", "srv7")
     assert broken.returncode == 1 and "mine.p4:1:" in broken.stdout and "srv7: no such file" in broken.stdout
+
+
+def test_run__refuses_wires_in_virtual_time(mrc):
+    refused = mrc("run", "e7", "--virtual", "--wires", "veth")
+    assert refused.returncode != 0 and "--wires is of live switches" in refused.stderr
