@@ -26,6 +26,11 @@ from zlib import crc32
 import numpy as np
 
 ELEMENT = np.dtype(np.int32)
+PIECE = 1 << 15
+"""Elements worked on at a time: what they need stays in the CPU's cache, however large the buffers are."""
+_COUNTING = np.arange(PIECE, dtype=np.uint32)
+_MIXED = np.empty(PIECE, np.uint32)
+_SHIFTED = np.empty(PIECE, np.uint32)
 
 
 class CollectiveError(ValueError):
@@ -45,26 +50,44 @@ class Send:
     at: int
 
 
-def source(kind: str, seed: int, iteration: int, rank: int, start: int, end: int) -> np.ndarray:
-    """Elements `start` to `end` of the input of `rank`: any rank can compute any part of any other's, which is how
-    results are checked. Each is a hash of what names it, 0 to 2**16 - 1: 2**15 ranks sum up without overflow.
+def fill(array: np.ndarray, kind: str, seed: int, iteration: int, rank: int, start: int) -> None:
+    """Fill an array with the elements from `start` on of the input of `rank`.
+
+    Any rank can compute any part of any other's, which is how results are checked. Each element is a hash of what names
+    it, 0 to 2**16 - 1: 2**15 ranks sum up without overflow.
     """
-    key = crc32(f"{kind}/{seed}/{iteration}/{rank}".encode())
-    mixed = np.arange(start, end, dtype=np.uint32)
-    mixed += np.uint32(key)
+    key = input_key(kind, seed, iteration, rank)
+    for at in range(0, len(array), PIECE):
+        piece = array[at : at + PIECE]
+        piece[:] = hashes(key, start + at, len(piece))
+
+
+def input_key(kind: str, seed: int, iteration: int, rank: int) -> int:
+    """What tells the input of a rank from those of all others."""
+    return crc32(f"{kind}/{seed}/{iteration}/{rank}".encode())
+
+
+def hashes(key: int, start: int, count: int) -> np.ndarray:
+    """Up to PIECE elements of an input, in an array that the next call uses again."""
+    mixed, shifted = _MIXED[:count], _SHIFTED[:count]
+    np.add(_COUNTING[:count], np.uint32((key + start) & 0xFFFFFFFF), out=mixed)
     mixed *= np.uint32(0x9E3779B1)
-    mixed ^= mixed >> np.uint32(15)
+    np.right_shift(mixed, np.uint32(15), out=shifted)
+    mixed ^= shifted
     mixed *= np.uint32(0x85EBCA77)
-    found: np.ndarray = (mixed >> np.uint32(16)).astype(ELEMENT)
-    return found
+    mixed >>= np.uint32(16)
+    return mixed.view(ELEMENT)
 
 
 @lru_cache(maxsize=2)  # ranks in one process, as in virtual time, all ask for the same
 def total(kind: str, seed: int, iteration: int, ranks: int, elements: int) -> np.ndarray:
     """Sum of the inputs of all ranks; not to be written to."""
     found = np.zeros(elements, ELEMENT)
-    for rank in range(ranks):
-        found += source(kind, seed, iteration, rank, 0, elements)
+    keys = [input_key(kind, seed, iteration, rank) for rank in range(ranks)]
+    for at in range(0, elements, PIECE):
+        piece = found[at : at + PIECE]
+        for key in keys:
+            piece += hashes(key, at, len(piece))
     found.flags.writeable = False
     return found
 
@@ -123,13 +146,30 @@ class Rank(ABC):
     def wrong(self) -> int:
         """Elements of the result that are not what they have to be; call it when done, before the next start."""
 
-    def _input(self, rank: int, part: slice | None = None) -> np.ndarray:
-        """Input of a rank, or a part of it."""
-        start, end = (0, self.elements) if part is None else (part.start, part.stop)
-        return source(self.kind, self.seed, self.iteration, rank, start, end)
+    def _fill(self, array: np.ndarray, start: int = 0) -> None:
+        """Fill an array with our input from `start` on."""
+        fill(array, self.kind, self.seed, self.iteration, self.rank, start)
 
-    def _count_wrong(self, result: np.ndarray, expected: np.ndarray) -> int:
-        return int(np.count_nonzero(result != expected))
+    def _wrong_inputs(self, result: np.ndarray, rank: int, start: int = 0) -> int:
+        """Elements that are not the input of a rank from `start` on."""
+        key = input_key(self.kind, self.seed, self.iteration, rank)
+        return sum(
+            count_unequal(piece := result[at : at + PIECE], hashes(key, start + at, len(piece)))
+            for at in range(0, len(result), PIECE)
+        )
+
+    def _wrong_sums(self, result: np.ndarray, start: int = 0) -> int:
+        """Elements that are not the sum of all inputs from `start` on."""
+        whole = total(self.kind, self.seed, self.iteration, self.ranks, self.elements)[start:]
+        return sum(
+            count_unequal(piece := result[at : at + PIECE], whole[at : at + len(piece)])
+            for at in range(0, len(result), PIECE)
+        )
+
+
+def count_unequal(one: np.ndarray, other: np.ndarray) -> int:
+    """Places in which two arrays of one length differ."""
+    return int(np.count_nonzero(one != other))
 
 
 class _Ring(Rank):
@@ -155,11 +195,12 @@ class _Ring(Rank):
 
     def _begin(self) -> list[Send]:
         self._next = 0
-        self._fill()
+        self._fill_input()
         return [self._send(0)]
 
-    @abstractmethod
-    def _fill(self) -> None: ...
+    def _fill_input(self) -> None:
+        """Put our input where this iteration starts from."""
+        self._fill(self.regions["data"])
 
     def _send(self, step: int) -> Send:
         """Reducing: the chunk one behind us per step. Gathering: the one that was completed or received last."""
@@ -182,9 +223,6 @@ class _Ring(Rank):
         self.done = self._next == self.steps
         return [] if self.done else [self._send(self._next)]
 
-    def _sum(self) -> np.ndarray:
-        return total(self.kind, self.seed, self.iteration, self.ranks, self.elements)
-
 
 class AllReduce(_Ring):
     """Ring all-reduce: every rank ends with the sum of all inputs."""
@@ -200,11 +238,8 @@ class AllReduce(_Ring):
     def bus_factor(self) -> float:
         return 2 * (self.ranks - 1) / self.ranks
 
-    def _fill(self) -> None:
-        self.regions["data"][:] = self._input(self.rank)
-
     def wrong(self) -> int:
-        return self._count_wrong(self.regions["data"], self._sum())
+        return self._wrong_sums(self.regions["data"])
 
 
 class ReduceScatter(_Ring):
@@ -221,12 +256,9 @@ class ReduceScatter(_Ring):
     def bus_factor(self) -> float:
         return (self.ranks - 1) / self.ranks
 
-    def _fill(self) -> None:
-        self.regions["data"][:] = self._input(self.rank)
-
     def wrong(self) -> int:
         mine = self._chunk(self.rank + 1)
-        return self._count_wrong(self.regions["data"][mine], self._sum()[mine])
+        return self._wrong_sums(self.regions["data"][mine], mine.start)
 
 
 class AllGather(_Ring):
@@ -252,15 +284,15 @@ class AllGather(_Ring):
     def bus_factor(self) -> float:
         return (self.ranks - 1) / self.ranks
 
-    def _fill(self) -> None:
+    def _fill_input(self) -> None:
         mine = self._chunk(self.rank)
         # Only our own chunk: a neighbour that is ahead may have written into others already. Those of two iterations
         # before cannot pass for new ones, because every iteration has other numbers.
-        self._data[mine] = self._input(self.rank, mine)
+        self._fill(self._data[mine], mine.start)
 
     def wrong(self) -> int:
-        parts = [self._input(rank, self._chunk(rank)) for rank in range(self.ranks)]
-        return self._count_wrong(self._data, np.concatenate(parts))
+        chunks = [(rank, self._chunk(rank)) for rank in range(self.ranks)]
+        return sum(self._wrong_inputs(self._data[part], rank, part.start) for rank, part in chunks)
 
 
 class _Mailbox(Rank):
@@ -295,7 +327,7 @@ class AllToAll(_Mailbox):
         return (self.ranks - 1) / self.ranks
 
     def _begin(self) -> list[Send]:
-        self.regions["data"][:] = self._input(self.rank)
+        self._fill(self.regions["data"])
         self._missing = set(range(self.ranks)) - {self.rank}
         own, chunk = self.rank * self.chunk, self.chunk
         box = self._turn + own
@@ -304,9 +336,9 @@ class AllToAll(_Mailbox):
         return [Send(peer, 0, "data", peer * chunk, chunk, "inbox", self._turn + own) for peer in order]
 
     def wrong(self) -> int:
-        own = slice(self.rank * self.chunk, (self.rank + 1) * self.chunk)
-        expected = np.concatenate([self._input(rank, own) for rank in range(self.ranks)])
-        return self._count_wrong(self.regions["inbox"][self._turn : self._turn + self.elements], expected)
+        box, chunk = self.regions["inbox"][self._turn : self._turn + self.elements], self.chunk
+        parts = [box[rank * chunk : (rank + 1) * chunk] for rank in range(self.ranks)]
+        return sum(self._wrong_inputs(part, rank, self.rank * chunk) for rank, part in enumerate(parts))
 
 
 class SendRecv(_Mailbox):
@@ -319,13 +351,13 @@ class SendRecv(_Mailbox):
         return 1.0
 
     def _begin(self) -> list[Send]:
-        self.regions["data"][:] = self._input(self.rank)
+        self._fill(self.regions["data"])
         self._missing = {(self.rank - 1) % self.ranks}
         return [Send((self.rank + 1) % self.ranks, 0, "data", 0, self.elements, "inbox", self._turn)]
 
     def wrong(self) -> int:
         got = self.regions["inbox"][self._turn : self._turn + self.elements]
-        return self._count_wrong(got, self._input((self.rank - 1) % self.ranks))
+        return self._wrong_inputs(got, (self.rank - 1) % self.ranks)
 
 
 KINDS: dict[str, type[Rank]] = {cls.kind: cls for cls in (AllReduce, ReduceScatter, AllGather, AllToAll, SendRecv)}
