@@ -7,6 +7,7 @@ are float seconds of any one clock. `peer` is an opaque key (the other host's na
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from random import Random
 from typing import Any, Final
@@ -14,7 +15,7 @@ from typing import Any, Final
 from hosts.engine.cc.ccprofile import CcProfiles
 from hosts.engine.config import Config
 from hosts.engine.connection import TxCredit
-from hosts.engine.deadlines import NEVER
+from hosts.engine.deadlines import NEVER, Deadlines
 from hosts.engine.errors import LocalError
 from hosts.engine.events import Event
 from hosts.engine.memory import EngineMemoryRegion, Memory
@@ -70,7 +71,14 @@ class Endpoint:
         self._peers = PeerTable(planes, self.config, self._events, self._rng)
         self._qps: dict[int, EngineQueuePair] = {}
         self._turn: list[EngineQueuePair] = []
-        """The QPs, next to be served first."""
+        """The QPs in the order in which they are served, `_next` first; each knows its place."""
+        self._next = 0
+        self._ready: set[EngineQueuePair] = set()
+        """Those that may have something to send, of what is not in `_touched`."""
+        self._touched: list[EngineQueuePair] = []
+        """QPs that changed since their deadlines were asked for."""
+        self._deadlines = Deadlines()
+        """Of the QPs, of what is not in `_touched`."""
         self._qpns = qpns
         if first_qpn is not None and first_qpn not in qpns:
             raise LocalError(f"first_qpn = {first_qpn}: not in {qpns.start} to {qpns.stop - 1}")
@@ -118,15 +126,26 @@ class Endpoint:
         if qpn is None:
             qpn = self._free_qpn(drawn)
         own = (qpn, psn, self.planes, self.config)
-        shared = (self.memory, self._peers, self._events, rng)
+        peers, events, touched = self._peers, self._events, self._touched
         qp: EngineQueuePair
         if transport == "rocev2":
-            qp = RcQueuePair(*own, settings or RcConfig(), *shared)
+            qp = RcQueuePair(*own, settings or RcConfig(), self.memory, peers, events, rng, touched)
         else:
-            qp = EngineQueuePair(*own, *shared)
+            qp = EngineQueuePair(*own, self.memory, peers, events, rng, touched)
         self._qps[qpn] = qp
-        self._turn.append(qp)
+        if self._next:  # it is served after all others
+            self._turn.insert(self._next, qp)
+            self._next += 1
+            self._number_turns()
+        else:
+            qp.turn = len(self._turn)
+            self._turn.append(qp)
         return qp
+
+    def _number_turns(self) -> None:
+        """Tell the QPs their places anew."""
+        for place, qp in enumerate(self._turn):
+            qp.turn = place
 
     def _free_qpn(self, drawn: int) -> int:
         """The next QPN that no QP has; the very first from the number drawn."""
@@ -141,7 +160,13 @@ class Endpoint:
         """Forget a QP; packets for it are dropped from now on, its work requests never complete. Raises LocalError."""
         qp = self.qp(qpn)
         del self._qps[qpn]
-        self._turn.remove(qp)
+        del self._turn[qp.turn]
+        if qp.turn < self._next:
+            self._next -= 1
+        qp.turn = -1
+        self._ready.discard(qp)
+        self._deadlines.put(qp, NEVER)
+        self._number_turns()
         qp.release()
         if qp.peer is not None:
             self._peers.disconnected(self._peers.get(qp.peer), qp)
@@ -203,18 +228,41 @@ class Endpoint:
 
     def next_timer(self) -> float | None:
         """Time of the next on_timer() call; None = nothing is pending."""
-        first = self._peers.next_deadline()
-        for qp in self._turn:
-            due = qp.next_deadline()
-            if due < first:
-                first = due
+        self._ask_touched()
+        first, peers = self._deadlines.first(), self._peers.next_deadline()
+        if peers < first:
+            first = peers
         return None if first == NEVER else first
+
+    def _ask_touched(self) -> None:
+        """Ask the QPs that changed for their deadlines, and whether they have something to send."""
+        touched = self._touched
+        if touched:
+            self._see_ready()
+            for qp in touched:
+                if qp.turn >= 0:
+                    self._deadlines.put(qp, qp.next_deadline())
+            touched.clear()
+
+    def _see_ready(self) -> None:
+        """See whether the QPs that changed have something to send."""
+        ready = self._ready
+        for qp in self._touched:
+            if qp.turn >= 0 and qp.can_send():
+                ready.add(qp)
+            else:
+                ready.discard(qp)
 
     def on_timer(self, now: float) -> None:
         """Do everything due at `now`. Harmless when early."""
         self._peers.on_timer(now)
-        for qp in self._turn:
-            qp.on_timer(now)
+        self._ask_touched()
+        due = self._deadlines.take_due(now)
+        if due:
+            due_turns = [qp.turn for qp in due if isinstance(qp, EngineQueuePair)]
+            for qp in self._in_turn(due_turns):
+                qp.on_timer(now)
+                qp.touch()
 
     def transmit(
         self, now: float, limit: int = 64, room: Sequence[int] | None = None, control_room: Sequence[int] | None = None
@@ -227,30 +275,35 @@ class Endpoint:
         """
         out: list[tuple[int, str, PacketRecord]] = []
         control = self._peers.control
-        if not control and self._idle():
+        self._see_ready()
+        if not control and not self._ready:
             return out
         ports = TxCredit(self.planes, room, self._peers.local_ports)
         control_ports = ports if control_room is None else TxCredit(self.planes, control_room, self._peers.local_ports)
         if not control_ports.free:
             return out
-        for qp in self._turn:
+        turn = self._in_turn([qp.turn for qp in self._ready])
+        for qp in turn:
             ack = qp.transport_ack()
             if ack is not None:
                 control.append((self._peers.get(qp.peer or ""), ack))
         if control:
             self._peers.transmit(out, limit, control_ports)
-        turn = self._turn
-        idle = 0
-        while turn and idle < len(turn) and len(out) < limit and ports.free:
-            before = len(out)
-            turn[0].transmit(now, out, min(BURST, limit - before), ports)
-            idle = idle + 1 if len(out) == before else 0
-            turn.append(turn.pop(0))
+        idle = at = 0
+        while idle < len(turn) and len(out) < limit and ports.free:
+            before, qp = len(out), turn[at]
+            qp.transmit(now, out, min(BURST, limit - before), ports)
+            if len(out) == before:
+                idle += 1
+            else:
+                idle, self._next = 0, (qp.turn + 1) % len(self._turn)
+            at = (at + 1) % len(turn)
         return out
 
-    def _idle(self) -> bool:
-        """No QP has anything to send."""
-        for qp in self._turn:  # noqa: SIM110 - a generator costs more than the loop, after every packet
-            if not qp.idle():
-                return False
-        return True
+    def _in_turn(self, places: list[int]) -> list[EngineQueuePair]:
+        """QPs at these places in the order in which they are served."""
+        if len(places) > 1:
+            places.sort()
+            first = bisect_left(places, self._next)
+            places = places[first:] + places[:first]
+        return [self._turn[place] for place in places]

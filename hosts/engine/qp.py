@@ -14,7 +14,7 @@ from hosts.engine.cc.ccprofile import DEFAULT_PROFILE
 from hosts.engine.cc.window import Window
 from hosts.engine.config import PATH_MTUS, Config
 from hosts.engine.connection import Context, Counters, TxCredit
-from hosts.engine.deadlines import NEVER
+from hosts.engine.deadlines import NEVER, Timed
 from hosts.engine.errors import LocalError, PeerError
 from hosts.engine.events import Event, QpError, Status
 from hosts.engine.loss.proof_of_loss import ProofOfLoss
@@ -143,15 +143,16 @@ class SendingHalf(Protocol):
     def restart(self, first_psn: int, remote_mpr: int, config: Config) -> None: ...
 
 
-class EngineQueuePair:
+class EngineQueuePair(Timed):
     """Made by Endpoint.create_qp; `connected` is None until connect()."""
 
     transport = "mrc"
 
     def __init__(
         self, qpn: int, psn: int, planes: int, config: Config, memory: WritableMemory, peers: PeerTable,
-        events: list[Event], rng: Random, counters: Counters | None = None,
+        events: list[Event], rng: Random, touched: list[EngineQueuePair], counters: Counters | None = None,
     ) -> None:  # fmt: skip
+        super().__init__()
         self.qpn = qpn
         self.first_psn = psn
         self.state = EngineQpState.INIT
@@ -167,9 +168,19 @@ class EngineQueuePair:
         self._dynamic_mpr = False
         self._cc_profile = DEFAULT_PROFILE
         self._handlers: dict[type, Callable[[Any, float], None]] = {}
+        self.turn = -1
+        """Place among the QPs of the endpoint; -1: it has been destroyed."""
         self._deadline = NEVER
         """Result of the last next_deadline(), which holds until something changes."""
         self._changed = False
+        self._touched = touched
+        """QPs that changed, for the endpoint to ask for their deadlines and whether they have something to send."""
+
+    def touch(self) -> None:
+        """Note that something changed."""
+        if not self._changed:
+            self._changed = True
+            self._touched.append(self)
 
     def _need_connected(self) -> Connected:
         """Raises LocalError before connect()."""
@@ -288,7 +299,9 @@ class EngineQueuePair:
         self.connected = Connected(remote, requestor, responder, paths, window)
         self._dynamic_mpr = context.dynamic_mpr
         self.state = _RTS
-        self._changed = True
+        self.touch()
+        for other in link.listeners:
+            other.touch()  # its window is perhaps no longer its own
         self._peers.connected(link, self, profile, now)
 
     def _check_transport(self, remote: QpAttributes) -> None:
@@ -307,7 +320,7 @@ class EngineQueuePair:
         if self.state is not _RTS or sender is None or self._wr_id:
             raise LocalError(f"QP {self.qpn}: a requestor is set up after connect() and before the first post")
         self.first_psn, self._config = first_psn, config
-        self._changed = True
+        self.touch()
         sender.restart(first_psn, remote_mpr, config)
 
     # ---- application ------------------------------------------------------------------------------------
@@ -327,7 +340,7 @@ class EngineQueuePair:
         if imm is not None and requestor.wimm_outstanding >= limit:
             raise LocalError(f"QP {self.qpn}: the peer takes {limit} WriteIMM at a time: wait for a completion (§5.3)")
         self._wr_id += 1
-        self._changed = True
+        self.touch()
         requestor.post(self._wr_id, data, remote_va, rkey, imm, solicited)
         requestor.watch_paths(now)
         return self._wr_id
@@ -433,7 +446,7 @@ class EngineQueuePair:
         ev = None if connected is None else connected.paths.find(value)
         if ev is None or connected is None:
             raise LocalError(f"QP {self.qpn} has no EV {value:#x}")
-        self._changed = True
+        self.touch()
         connected.paths.signal(ev, EvSignal.DENY if deny else EvSignal.ALLOW, now)
         connected.requestor.watch_paths(now)
 
@@ -441,7 +454,7 @@ class EngineQueuePair:
 
     def receive(self, packet: PacketRecord, now: float) -> None:
         """A packet from our peer for this QP."""
-        self._changed = True
+        self.touch()
         if self.state is _RTS:
             handler = self._handlers.get(type(packet))
             if handler is not None:
@@ -452,7 +465,7 @@ class EngineQueuePair:
     def on_ports(self, local: int, peer: int, now: float) -> None:
         """Masks of the ports that are up here and at the peer."""
         connected = self._need_connected()
-        self._changed = True
+        self.touch()
         connected.paths.profile.set_ports(local, peer, now)
         connected.paths.on_ports(now)
         connected.requestor.watch_paths(now)
@@ -462,7 +475,7 @@ class EngineQueuePair:
         connected = self.connected
         if connected is None or self.idle():
             return
-        self._changed = True
+        self.touch()
         if connected.paths.has_probes:
             connected.paths.transmit(now, out, room)
         if connected.requestor.wants_to_send():
@@ -481,29 +494,37 @@ class EngineQueuePair:
             )
         )
 
+    def can_send(self) -> bool:
+        """Transmit or transport_ack may have something to send, as far as ports and EVs let it: not idle, and not held
+        back by a window that only what happens to this QP can open.
+        """
+        connected = self.connected
+        if connected is None or self.state is not _RTS:
+            return False
+        return connected.requestor.can_send() or connected.paths.has_probes or connected.responder.ack_plane is not None
+
     def transport_ack(self) -> TransportAck | None:
         """The Transport ACK owed, if any."""
         connected = self.connected
-        if connected is None or self.state is not _RTS:
+        if connected is None or self.state is not _RTS or connected.responder.ack_plane is None:
             return None
+        self.touch()
         return connected.responder.transport_ack()
 
     def on_timer(self, now: float) -> None:
         """Do what is due; harmless when nothing is."""
         connected = self.connected
         if connected is not None and self.state is _RTS and self.next_deadline() <= now:
-            self._changed = True
+            self.touch()
             connected.responder.on_timer(now)
             connected.paths.on_timer(now)
             connected.requestor.on_timer(now)
 
     def next_deadline(self) -> float:
         """When on_timer has something to do; NEVER when nothing is pending."""
-        if self.state is not _RTS:
-            return NEVER
         if self._changed:
             self._changed = False
-            self._deadline = self._first_deadline()
+            self._deadline = self._first_deadline() if self.state is _RTS else NEVER
         return self._deadline
 
     def _first_deadline(self) -> float:
@@ -528,6 +549,7 @@ class EngineQueuePair:
         if self.state is EngineQpState.ERROR:
             return
         self.state, self.error = EngineQpState.ERROR, detail
+        self.touch()
         self._events.append(QpError(self.qpn, self.peer or "", status, detail, now))
         self._flush(status if blame_own else Status.FLUSHED, psn, now)
 

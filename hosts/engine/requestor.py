@@ -161,6 +161,13 @@ class Requestor:
         """There is something that only windows or ports hold back."""
         return bool(self._again or self._unsent)
 
+    def can_send(self) -> bool:
+        """There is something to send and the window is open, or whether it is can change behind our back."""
+        if not self._again and not self._unsent:
+            return False
+        window = self._window
+        return bool(not self.flight.bytes or window.may_send() or not window.alone or self._paths.profile.skips)
+
     def has_data(self) -> bool:
         """There is something to send, or to send again."""
         return self.wants_to_send()

@@ -43,7 +43,7 @@ def census(endpoint: Endpoint) -> Counter[str]:
         elif isinstance(what, _CONTAINERS):
             todo.extend(what)
         elif kind.__module__.startswith(_ENGINE) and not isinstance(what, (Enum, type)):
-            for name in _attributes(kind) or list(getattr(what, "__dict__", {})):
+            for name in (*_attributes(kind), *getattr(what, "__dict__", ())):
                 value = getattr(what, name, None)
                 if type(value) in _LEAVES:
                     continue
@@ -60,7 +60,7 @@ _KNOWN: dict[type, list[str]] = {}
 
 
 def _attributes(kind: type) -> list[str]:
-    """Slots of a class and its bases, or attributes of a compiled one; none when it has a __dict__."""
+    """Slots of a class and its bases, or attributes of a compiled one; what is in a __dict__ comes on top."""
     names = _KNOWN.get(kind)
     if names is None:
         slots = [one.__dict__.get("__mypyc_attrs__", one.__dict__.get("__slots__", ())) for one in kind.__mro__]

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from hosts.engine.deadlines import NEVER
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.events import Completion, Event, LossCause, PacketLost, QpError, Status, WriteImmReceived
 from hosts.engine.loss.send_window import IN_FLIGHT
@@ -58,6 +59,7 @@ INVARIANTS = {
     "ends": "with a finite budget every write completes or fails within the bound of its configuration",
     "memory": "state is bounded by windows and EVs, whatever the length of the run",
     "timers": "no packet stays in flight past its own timer",
+    "forgotten": "a QP that has something to send is asked for it",
     "account": "bytes in flight are never below minus one counting unit, and not above zero when nothing is",
     "ports": "some refresh periods after the last change each end knows the other's ports, through restarts too",
     "neighbours": "a QP whose peer is gone does not stop the others to the same destination",
@@ -468,10 +470,17 @@ class InvariantChecker:
         """Check the timer of each packet, its own whatever paths the others take (§5.11); timers had their turn."""
         if side.stalled():
             return
-        for qp in side.endpoint._qps.values():
+        endpoint = side.endpoint
+        first = endpoint.next_timer()
+        wakes_at = NEVER if first is None else first
+        for qp in endpoint._qps.values():
             if qp.sends and qp.next_deadline() != (due := qp._first_deadline()):
                 kept = f"it believes {qp.next_deadline():.6f} s"
                 raise self.violation("timers", f"QP {qp.qpn} of {side.name} is due at {due:.6f} s, {kept}")
+            if qp.next_deadline() < wakes_at:
+                raise self.violation("timers", f"QP {qp.qpn} of {side.name} is due before it wakes up at {first} s")
+            if qp.can_send() and qp not in endpoint._ready:
+                raise self.violation("forgotten", f"QP {qp.qpn} of {side.name} can send, and is not asked to")
         for lane in self.lanes:
             if lane.sender is side and not lane.closed:
                 for sent in lane.sender_qp.requestor.flight.outstanding.values():

@@ -81,6 +81,11 @@ class Share:
         """Window of all QPs of the destination together."""
         return self._cc.cwnd
 
+    @property
+    def alone(self) -> bool:
+        """No other QP goes to this destination."""
+        return len(self.qpcc.shares) == 1
+
     def may_send(self) -> bool:
         if self.parked:
             return self.inflight <= 0

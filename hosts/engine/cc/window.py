@@ -20,6 +20,8 @@ class Window(Protocol):
 
     @property
     def cwnd(self) -> float: ...
+    @property
+    def alone(self) -> bool: ...
     def may_send(self) -> bool: ...
     def about_to_stall(self) -> bool: ...
     def on_send(self, size: int) -> None: ...
@@ -46,12 +48,14 @@ def plausible_inflight(inflight: int, outstanding: int) -> int:
 class FixedWindow:
     """`cwnd` bytes may be in flight; `mtu` is the nominal size of a full packet."""
 
-    __slots__ = ("cwnd", "inflight", "mtu")
+    __slots__ = ("alone", "cwnd", "inflight", "mtu")
 
     def __init__(self, cwnd: int, mtu: int) -> None:
         self.cwnd = float(cwnd)
         self.mtu = mtu
         self.inflight = 0
+        self.alone = True
+        """No other QP sends by it."""
 
     def may_send(self) -> bool:
         """MRC's rule (§5.3): one packet may always leave an empty pipe, whatever the window."""

@@ -21,7 +21,6 @@ that a port is down is known 2 R after the late word at the latest.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from random import Random
 from typing import Final, Protocol
 
@@ -29,7 +28,7 @@ from hosts.engine.cc.incast import IncastSignal
 from hosts.engine.cc.qpcc import Qpcc, Qpccs
 from hosts.engine.config import Config
 from hosts.engine.connection import TxCredit
-from hosts.engine.deadlines import NEVER
+from hosts.engine.deadlines import NEVER, Deadlines, Timed
 from hosts.engine.events import Event, EvProbeResult, PlaneChanged
 from hosts.engine.paths.ack_paths import AckPaths
 from hosts.engine.paths.ev import Ev, EvProfile
@@ -64,8 +63,11 @@ class PortListener(Protocol):
     def on_ports(self, local: int, peer: int, now: float) -> None:
         """Masks of the ports that are up here and at the peer."""
 
+    def touch(self) -> None:
+        """Something that it depends on has changed."""
 
-class Peer:
+
+class Peer(Timed):
     """State of one other host."""
 
     __slots__ = (
@@ -75,6 +77,7 @@ class Peer:
         "lease_ends",
         "listeners",
         "name",
+        "number",
         "passed_over",
         "ports",
         "probe_at",
@@ -87,8 +90,11 @@ class Peer:
         "updates_sent",
     )  # fmt: skip
 
-    def __init__(self, name: str, planes: int, rng: Random) -> None:
+    def __init__(self, name: str, number: int, planes: int, rng: Random) -> None:
+        super().__init__()
         self.name = name
+        self.number = number
+        """Of all peers, in the order in which they turned up."""
         self.listeners: list[PortListener] = []
         """Connected QPs; `profiles` are theirs, in the same order."""
         self.profiles: list[EvProfile] = []
@@ -115,26 +121,33 @@ class Peer:
         self.acknowledged = True
 
 
-@dataclass(slots=True)
-class EvProbe:
+class EvProbe(Timed):
     """An EV probe in flight, sent once or twice. `ev`: of the reverse set, None for a probe of the application."""
 
-    request_id: int
-    """Of its first asking; names the probe."""
-    peer: Peer
-    value: int
-    plane: int
-    sent_at: float
-    due: float
-    """Time of its second transmission; after that the deadline."""
-    deadline: float
-    ev: Ev | None
-    qpcc: Qpcc | None = None
-    """The QPCC that measures the base RTT."""
-    again_id: int | None = None
-    """Request id of the second asking, which left at `again_at` and was answered after `again_rtt_s`."""
-    again_at: float = 0.0
-    again_rtt_s: float | None = None
+    __slots__ = (
+        "again_at", "again_id", "again_rtt_s", "deadline", "ev", "number", "peer", "plane", "qpcc", "request_id",
+        "sent_at", "value",
+    )  # fmt: skip
+
+    def __init__(
+        self, request_id: int, number: int, peer: Peer, value: int, plane: int, sent_at: float, deadline: float,
+        ev: Ev | None, qpcc: Qpcc | None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.request_id = request_id
+        """Of its first asking; names the probe."""
+        self.number = number
+        """Of all probes, in the order in which they were asked for."""
+        self.peer = peer
+        self.value, self.plane = value, plane
+        self.sent_at, self.deadline = sent_at, deadline
+        self.ev = ev
+        self.qpcc = qpcc
+        """The QPCC that measures the base RTT."""
+        self.again_id: int | None = None
+        """Request id of the second asking, which left at `again_at` and was answered after `again_rtt_s`."""
+        self.again_at = 0.0
+        self.again_rtt_s: float | None = None
 
 
 class PeerTable:
@@ -150,6 +163,9 @@ class PeerTable:
         self._rng = rng
         self._probes: dict[int, EvProbe] = {}
         """By request id, of either asking."""
+        self._probes_asked = 0
+        self._peer_times, self._probe_times = Deadlines(), Deadlines()
+        """When a peer needs something, and when an EV probe is asked again or has failed."""
         self._request_id = rng.getrandbits(REQUEST_BITS)
         self._plane = 0
         self.qpccs = Qpccs(config, planes, self._probe_base)
@@ -159,8 +175,17 @@ class PeerTable:
         """The peer of that name, new if need be. Names come from the NIC, which knows the hosts there are."""
         peer = self._by_name.get(name)
         if peer is None:
-            peer = self._by_name[name] = Peer(name, self._planes, self._rng)
+            peer = self._by_name[name] = Peer(name, len(self._by_name), self._planes, self._rng)
         return peer
+
+    def _time(self, peer: Peer) -> None:
+        """Note when a peer needs something: one of its times has changed."""
+        due = peer.update_at
+        if peer.probe_at < due:
+            due = peer.probe_at
+        if peer.lease_ends < due:
+            due = peer.lease_ends
+        self._peer_times.put(peer, due)
 
     def connected(self, peer: Peer, qp: PortListener, profile: EvProfile, now: float) -> None:
         """A QP with that peer is up, and the peer may have been restarted: see the design note.
@@ -250,6 +275,7 @@ class PeerTable:
         if peer.listeners:
             peer.update_id = self._new_id()
             peer.update_at, peer.updates_sent, peer.acknowledged = now, 0, False
+            self._time(peer)
 
     def _on_update(self, peer: Peer, request: EndpointRequest, now: float) -> bool:
         """§5.12. Updates may overtake each other on different planes: an older one changes nothing.
@@ -270,12 +296,14 @@ class PeerTable:
             return False
         if ports != ALL_PORTS:
             peer.lease_ends = now + LEASE_REFRESHES * self._config.port_status_refresh_s
+            self._time(peer)
         return True
 
     def _believe(self, peer: Peer, ports: int, now: float) -> None:
         """What we hold of the peer's ports changes, perhaps."""
         changed = peer.ports ^ ports
         peer.ports, peer.lease_ends = ports, NEVER
+        self._time(peer)
         for plane in range(self._planes):
             if changed >> plane & 1:
                 self._events.append(PlaneChanged(peer.name, plane, bool(ports >> plane & 1), now))
@@ -315,15 +343,19 @@ class PeerTable:
             peer.acknowledged = True
             all_up = self.local_ports == self._mask
             peer.update_at = NEVER if all_up else now + self._config.port_status_refresh_s
+            self._time(peer)
 
     def _probed(self, probe: EvProbe, rtt_s: float | None, back_lost: bool, now: float) -> None:
         """An EV probe ended, with its round trip or (None) without any answer."""
         del self._probes[probe.request_id]
         if probe.again_id is not None:
             self._probes.pop(probe.again_id, None)
+        self._probe_times.put(probe, NEVER)
         reverse = probe.peer.reverse
         if probe.qpcc is not None:
             probe.qpcc.on_probe(rtt_s)
+            for qp in probe.peer.listeners:
+                qp.touch()  # their window may have opened
         elif probe.ev is None:
             name = probe.peer.name
             result = EvProbeResult(probe.request_id, name, probe.value, probe.plane, rtt_s, now, back_lost)
@@ -342,8 +374,10 @@ class PeerTable:
         Without an answer it is sent again after half of `timeout_s`.
         """
         request_id = self._new_id()
-        due, deadline = now + timeout_s / 2, now + timeout_s
-        probe = self._probes[request_id] = EvProbe(request_id, peer, value, plane, now, due, deadline, ev, qpcc)
+        self._probes_asked += 1
+        probe = EvProbe(request_id, self._probes_asked, peer, value, plane, now, now + timeout_s, ev, qpcc)
+        self._probes[request_id] = probe
+        self._probe_times.put(probe, now + timeout_s / 2)
         self._ask(probe, request_id, now)
         return request_id
 
@@ -363,8 +397,9 @@ class PeerTable:
     def _overdue(self, probe: EvProbe, now: float) -> None:
         """Ask again, or end it."""
         if probe.again_id is None and now < probe.deadline:
-            probe.again_id, probe.again_at, probe.due = self._new_id(), now, probe.deadline
+            probe.again_id, probe.again_at = self._new_id(), now
             self._probes[probe.again_id] = probe
+            self._probe_times.put(probe, probe.deadline)
             self._ask(probe, probe.again_id, now)
         else:
             self._probed(probe, probe.again_rtt_s, probe.again_rtt_s is not None, now)
@@ -381,6 +416,7 @@ class PeerTable:
         """Data or a probe came in: a round trip later, if we sent no data, an EV probe renews the set (§6.8)."""
         peer.probe_at = now + self._reverse_period_s(peer)
         peer.probes_left = PROBES_WITHOUT_PROOF
+        self._time(peer)
 
     def _reverse_period_s(self, peer: Peer) -> float:
         return max(peer.reverse.rtt_s or 0.0, self._config.reverse_probe_s)
@@ -406,19 +442,24 @@ class PeerTable:
 
     def on_timer(self, now: float) -> None:
         """Repeat port status updates (§5.12), ask again and fail EV probes without answer."""
-        for peer in self._by_name.values():
+        peers = [item for item in self._peer_times.take_due(now) if isinstance(item, Peer)]
+        peers.sort(key=lambda peer: peer.number)
+        for peer in peers:
             if peer.probe_at <= now:
                 self._renew_reverse(peer, now)
             if peer.lease_ends <= now:
                 self._believe(peer, ALL_PORTS, now)
-            if peer.update_at > now:
-                continue
-            if not any(qp.sends for qp in peer.listeners):
-                peer.update_at = NEVER  # nobody sends to us; the next connect tells
-                continue
-            self._update(peer, now)
-        for probe in [p for i, p in self._probes.items() if p.due <= now and i == p.request_id]:
-            self._overdue(probe, now)
+            if peer.update_at <= now:
+                if any(qp.sends for qp in peer.listeners):
+                    self._update(peer, now)
+                else:
+                    peer.update_at = NEVER  # nobody sends to us; the next connect tells
+            self._time(peer)
+        probes = [item for item in self._probe_times.take_due(now) if isinstance(item, EvProbe)]
+        probes.sort(key=lambda probe: probe.number)
+        for probe in probes:
+            if self._probes.get(probe.request_id) is probe:
+                self._overdue(probe, now)
 
     def _update(self, peer: Peer, now: float) -> None:
         config = self._config
@@ -450,15 +491,5 @@ class PeerTable:
 
     def next_deadline(self) -> float:
         """When on_timer has something to do; NEVER when nothing is pending."""
-        first = NEVER  # asked after every batch of packets: no lists here
-        for peer in self._by_name.values():
-            if peer.update_at < first:
-                first = peer.update_at
-            if peer.probe_at < first:
-                first = peer.probe_at
-            if peer.lease_ends < first:
-                first = peer.lease_ends
-        for probe in self._probes.values():
-            if probe.due < first:
-                first = probe.due
-        return first
+        peer, probe = self._peer_times.first(), self._probe_times.first()
+        return peer if peer < probe else probe

@@ -52,11 +52,11 @@ class RcQueuePair(EngineQueuePair):
 
     def __init__(
         self, qpn: int, psn: int, planes: int, config: Config, settings: RcConfig, memory: WritableMemory,
-        peers: PeerTable, events: list[Event], rng: Random,
+        peers: PeerTable, events: list[Event], rng: Random, touched: list[EngineQueuePair],
     ) -> None:  # fmt: skip
         self.rc_counters = RcCounters(plane_packets=[0] * planes, plane_bytes=[0] * planes)
         """Those of `counters`, with the baseline's own."""
-        super().__init__(qpn, psn, planes, config, memory, peers, events, rng, self.rc_counters)
+        super().__init__(qpn, psn, planes, config, memory, peers, events, rng, touched, self.rc_counters)
         self.settings = settings
         self.baseline: RcConnected | None = None
         """In place of `connected`, which stays None."""
@@ -119,7 +119,7 @@ class RcQueuePair(EngineQueuePair):
         self.baseline = RcConnected(remote, requestor, responder, path)
         self._port = 1 << path[1]
         self.state = _RTS
-        self._changed = True
+        self.touch()
 
     def _port_up(self) -> bool:
         return bool(self._peers.local_ports & self._port)
@@ -135,7 +135,7 @@ class RcQueuePair(EngineQueuePair):
         self._wr_id += 1
         self.baseline.requestor.post(self._wr_id, data, remote_va, rkey, imm, solicited)
         self.baseline.requestor.start_timer(now)
-        self._changed = True
+        self.touch()
         return self._wr_id
 
     def set_penalty(self, penalty: int) -> None:
@@ -185,7 +185,7 @@ class RcQueuePair(EngineQueuePair):
 
     def receive(self, packet: PacketRecord, now: float) -> None:
         """A packet from our peer for this QP; MRC's are ignored."""
-        self._changed = True
+        self.touch()
         if self.state is _RTS:
             handler = self._handlers.get(type(packet))
             if handler is not None:
@@ -198,7 +198,7 @@ class RcQueuePair(EngineQueuePair):
         connected = self.baseline
         if connected is None or self.idle():
             return
-        self._changed = True
+        self.touch()
         connected.responder.transmit(out, room)
         if self.state is _RTS:
             connected.requestor.transmit(now, out, limit, room)
@@ -210,6 +210,10 @@ class RcQueuePair(EngineQueuePair):
             connected.responder.owes_answer or (self.state is _RTS and connected.requestor.wants_to_send())
         )
 
+    def can_send(self) -> bool:
+        """Transmit may have something to send, as far as time and ports let it."""
+        return not self.idle()
+
     def transport_ack(self) -> None:
         """None: ACKs leave with transmit, on the QP's own path."""
         return None
@@ -217,7 +221,7 @@ class RcQueuePair(EngineQueuePair):
     def on_timer(self, now: float) -> None:
         """Do what is due; harmless when nothing is."""
         if self.baseline is not None and self.next_deadline() <= now:
-            self._changed = True
+            self.touch()
             self.baseline.requestor.on_timer(now)
 
     def _first_deadline(self) -> float:

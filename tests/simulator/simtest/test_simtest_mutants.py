@@ -40,7 +40,9 @@ def _unnoticed(receive: Any) -> Any:
     def broken(self: EngineQueuePair, packet: Any, now: float) -> None:
         changed = self._changed
         receive(self, packet, now)
-        self._changed = changed
+        if not changed:
+            self._changed = False
+            self._touched.remove(self)
 
     return broken
 
@@ -259,6 +261,11 @@ LATER: dict[str, tuple[Patch, set[str], str]] = {
     "a QP that is not heard and sends more than a packet": (
         wrap(Share, "may_send", _two_at_a_time),
         {"window"},
+        "neighbours",
+    ),
+    "a QP that does not see that others open its window": (
+        lambda monkeypatch: monkeypatch.setattr(Share, "alone", True),
+        {"forgotten", "ends"},
         "neighbours",
     ),
     "round trips that are never measured": (wrap(RoundTrips, "measured", _nothing), {"learns"}, "slow"),

@@ -153,6 +153,7 @@ def test_reliability_probe__whose_answers_are_lost_does_not_convict() -> None:
     pair.filter = lambda source, packet: [] if source == "b" and type(packet) is EndpointRequest else None
     for _ in range(20):
         pair.a.qp.paths.refresh(pair.a.qp.paths.find(0x100))
+        pair.a.qp.touch()
         pair.run(0.25)
     assert pair.of(EvChanged) == []
     assert any(line.packet.rtx for line in pair.sent(ReliabilityProbe))
@@ -165,7 +166,7 @@ def test_reliability_probes__bring_an_ev_back_whose_usual_way_back_is_dead() -> 
         pair.path("b", ev).cut = True
     pair.filter = lambda source, packet: [] if source == "b" and type(packet) is EndpointRequest else None
     pair.a.qp.paths.signal(pair.a.qp.paths.find(0x000), EvSignal.LOST, pair.now)
-    pair.a.qp._changed = True  # the QP was not asked
+    pair.a.qp.touch()  # the QP was not asked
     assert pair.state(0x000) == "assumed_bad"
     pair.run(3 * 0.2 + 0.2)
     assert pair.state(0x000) == "good"

@@ -1,0 +1,56 @@
+"""Deadlines against a plain minimum, over random changes (deadlines.py)."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from hosts.engine.deadlines import COMPACT_FROM, NEVER, Deadlines, Timed
+
+
+def test_first__is_never_without_items_and_after_the_last_is_taken_out():
+    deadlines, item = Deadlines(), Timed()
+    assert deadlines.first() == NEVER
+    deadlines.put(item, 3.0)
+    assert deadlines.first() == 3.0
+    deadlines.put(item, NEVER)
+    assert deadlines.first() == NEVER and deadlines.take_due(5.0) == []
+
+
+def test_take_due__takes_each_once_although_it_was_queued_twice():
+    deadlines, item = Deadlines(), Timed()
+    for due in (2.0, 1.0, 2.0):
+        deadlines.put(item, due)
+    assert deadlines.first() == 2.0
+    assert deadlines.take_due(2.0) == [item]
+    assert deadlines.take_due(2.0) == [] and deadlines.first() == NEVER
+
+
+def test_compaction__does_not_lose_an_item_that_had_been_taken_out():
+    deadlines, gone = Deadlines(), Timed()
+    deadlines.put(gone, 1.0)
+    deadlines.put(gone, NEVER)
+    for number in range(COMPACT_FROM + 1):
+        deadlines.put(Timed(), 10.0 + number)
+    deadlines.put(gone, 2.0)
+    assert deadlines.first() == 2.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_changes__agree_with_a_plain_minimum(seed: int) -> None:
+    rng, deadlines = Random(seed), Deadlines()
+    items = [Timed() for _ in range(rng.choice((1, 2, 30)))]
+    due = dict.fromkeys(items, NEVER)
+    now = 0.0
+    for _ in range(600):
+        item = rng.choice(items)
+        due[item] = NEVER if rng.random() < 0.1 else now + rng.randrange(20)
+        deadlines.put(item, due[item])
+        assert deadlines.first() == min(due.values())
+        if rng.random() < 0.2:
+            now += rng.randrange(5)
+            taken = deadlines.take_due(now)
+            assert [due[one] for one in taken] == sorted(at for at in due.values() if at <= now)
+            due.update(dict.fromkeys(taken, NEVER))
+        assert len(deadlines._heap) <= COMPACT_FROM + 2 * len(items)
