@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from contextlib import ExitStack
 from pathlib import Path
@@ -151,6 +152,8 @@ def run(
         _tell_limits(console, one)
     if where == "virtual" and not state().active:
         console.print(f"engine in Python ({state().why}); compiled, virtual runs take a fifth of the time", style="dim")
+    if where == "virtual":
+        gc.freeze()  # modules stay: what is collected after a run is the run's alone
     total = sum(map(len, todo))
     costs = [_estimated(console, one, runs, jobs) if scale else {} for one, runs in zip(planned, todo, strict=True)]
     reports: list[RunReport] = []

@@ -14,6 +14,7 @@ they inherit that.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
@@ -119,6 +120,7 @@ class WorkerPool:
 def _work(pipe: Connection) -> None:
     """A process: one run after the other, until its parent ends."""
     Thread(target=_end_with_parent, daemon=True).start()
+    gc.freeze()  # modules stay: what is collected after a run is the run's alone
     while True:
         run = pipe.recv()
         try:

@@ -10,6 +10,7 @@ to move. Nothing is kept: the machine may be another, or busier.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,6 +53,13 @@ def payload_bytes(run: Run) -> float:
 
 def measure(run: Run, piece_s: float = PIECE_S) -> Piece:
     """Set a run up, do some of it and throw it away. Raises what run_virtual raises."""
+    try:
+        return _begin(run, piece_s)
+    finally:
+        gc.collect()  # what was begun may hold gigabytes
+
+
+def _begin(run: Run, piece_s: float) -> Piece:
     began = time.monotonic()
     virtual = VirtualRun(run)
     virtual.begin()

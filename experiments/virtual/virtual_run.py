@@ -7,7 +7,9 @@ The same seed gives the same outcome to the byte, on any machine: nothing here r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -45,7 +47,22 @@ Progress = Callable[[float, float], None]
 
 def run_virtual(run: Run, progress: Progress | None = None) -> Outcome:
     """Carry out a run. Raises FaultError or LocalError for what the fabric or the engines refuse."""
-    return VirtualRun(run).carry_out(progress or (lambda _share, _now: None))
+    try:
+        return VirtualRun(run).carry_out(progress or (lambda _share, _now: None))
+    finally:
+        gc.collect()  # its fabric is full of cycles, and may hold gigabytes
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """Let Python not look for cycles while a fabric is made, which is all objects that stay and no garbage."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def engine_settings(transport: Transport) -> dict[str, Any]:
@@ -64,10 +81,11 @@ class VirtualRun:
         self.scale = self._scale(scenario.transport)
         self.control = VirtualControl(scenario, self.plan)
         # Flow-ECMP hashes QPNs: they count from the first, as on a NIC, and what collides is the seed's draw alone.
-        self.fabric = VirtualFabric(
-            self.plan, seed=run.seed, links=self._links(), queues=self.scale.queues,
-            mode=scenario.mode, config=self.scale.config, keep_events=False, first_qpn=FIRST_QPN,
-        )  # fmt: skip
+        with collector_off():
+            self.fabric = VirtualFabric(
+                self.plan, seed=run.seed, links=self._links(), queues=self.scale.queues,
+                mode=scenario.mode, config=self.scale.config, keep_events=False, first_qpn=FIRST_QPN,
+            )  # fmt: skip
         self.control.attach(self.fabric)
         self._slower_tiers()
         self.faults = StepRunner(VirtualFaultTarget(self.fabric, self.control))
@@ -155,7 +173,8 @@ class VirtualRun:
         for step in early:
             self._apply(step)
         fabric.run_until(self.begins)
-        self._make_work()
+        with collector_off():
+            self._make_work()
         for step in timeline:
             if step.when.seconds is not None and step.when.seconds > 0:
                 fabric.at(self.begins + step.when.seconds, partial(self._apply, step))

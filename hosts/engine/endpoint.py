@@ -73,8 +73,10 @@ class Endpoint:
         self._turn: list[EngineQueuePair] = []
         """The QPs in the order in which they are served, `_next` first; each knows its place."""
         self._next = 0
-        self._ready: set[EngineQueuePair] = set()
-        """Those that may have something to send, of what is not in `_touched`."""
+        self._ready: list[int] = []
+        """Places of those that may have something to send, of what is not in `_touched`; sorted."""
+        self._owing: list[EngineQueuePair] = []
+        """Those that owe a Transport ACK, of what is not in `_touched`."""
         self._touched: list[EngineQueuePair] = []
         """QPs that changed since their deadlines were asked for."""
         self._deadlines = Deadlines()
@@ -146,6 +148,7 @@ class Endpoint:
         """Tell the QPs their places anew."""
         for place, qp in enumerate(self._turn):
             qp.turn = place
+        self._ready = [qp.turn for qp in self._turn if qp.listed]
 
     def _free_qpn(self, drawn: int) -> int:
         """The next QPN that no QP has; the very first from the number drawn."""
@@ -164,7 +167,6 @@ class Endpoint:
         if qp.turn < self._next:
             self._next -= 1
         qp.turn = -1
-        self._ready.discard(qp)
         self._deadlines.put(qp, NEVER)
         self._number_turns()
         qp.release()
@@ -246,12 +248,19 @@ class Endpoint:
 
     def _see_ready(self) -> None:
         """See whether the QPs that changed have something to send."""
-        ready = self._ready
         for qp in self._touched:
-            if qp.turn >= 0 and qp.can_send():
-                ready.add(qp)
-            else:
-                ready.discard(qp)
+            if qp.turn < 0:
+                continue
+            if not qp.owing and qp.owes_ack():
+                qp.owing = True
+                self._owing.append(qp)
+            if qp.can_send() != qp.listed:
+                qp.listed = not qp.listed
+                at = bisect_left(self._ready, qp.turn)
+                if qp.listed:
+                    self._ready.insert(at, qp.turn)
+                else:
+                    del self._ready[at]
 
     def on_timer(self, now: float) -> None:
         """Do everything due at `now`. Harmless when early."""
@@ -259,8 +268,7 @@ class Endpoint:
         self._ask_touched()
         due = self._deadlines.take_due(now)
         if due:
-            due_turns = [qp.turn for qp in due if isinstance(qp, EngineQueuePair)]
-            for qp in self._in_turn(due_turns):
+            for qp in self._in_turn([qp for qp in due if isinstance(qp, EngineQueuePair)]):
                 qp.on_timer(now)
                 qp.touch()
 
@@ -276,34 +284,47 @@ class Endpoint:
         out: list[tuple[int, str, PacketRecord]] = []
         control = self._peers.control
         self._see_ready()
-        if not control and not self._ready:
+        if not control and not self._ready and not self._owing:
             return out
         ports = TxCredit(self.planes, room, self._peers.local_ports)
         control_ports = ports if control_room is None else TxCredit(self.planes, control_room, self._peers.local_ports)
         if not control_ports.free:
             return out
-        turn = self._in_turn([qp.turn for qp in self._ready])
-        for qp in turn:
-            ack = qp.transport_ack()
-            if ack is not None:
-                control.append((self._peers.get(qp.peer or ""), ack))
+        ready, turn = self._ready, self._turn
+        first = bisect_left(ready, self._next)
+        if self._owing:
+            self._collect_acks()
         if control:
             self._peers.transmit(out, limit, control_ports)
-        idle = at = 0
-        while idle < len(turn) and len(out) < limit and ports.free:
-            before, qp = len(out), turn[at]
+        idle, at = 0, first
+        while idle < len(ready) and len(out) < limit and ports.free:
+            if at == len(ready):
+                at = 0
+            before, qp = len(out), turn[ready[at]]
             qp.transmit(now, out, min(BURST, limit - before), ports)
             if len(out) == before:
                 idle += 1
             else:
-                idle, self._next = 0, (qp.turn + 1) % len(self._turn)
-            at = (at + 1) % len(turn)
+                idle, self._next = 0, qp.turn + 1
+            at += 1
+        if self._next == len(turn):
+            self._next = 0
         return out
 
-    def _in_turn(self, places: list[int]) -> list[EngineQueuePair]:
-        """QPs at these places in the order in which they are served."""
-        if len(places) > 1:
-            places.sort()
-            first = bisect_left(places, self._next)
-            places = places[first:] + places[:first]
-        return [self._turn[place] for place in places]
+    def _collect_acks(self) -> None:
+        """Queue the Transport ACKs that are owed."""
+        peers = self._peers
+        for qp in self._in_turn(self._owing):
+            qp.owing = False
+            ack = qp.transport_ack()
+            if ack is not None:
+                peers.control.append((peers.get(qp.peer or ""), ack))
+        self._owing.clear()
+
+    def _in_turn(self, qps: list[EngineQueuePair]) -> list[EngineQueuePair]:
+        """QPs, without those that were destroyed, in the order in which they are served."""
+        if len(qps) == 1 and qps[0].turn >= 0:
+            return qps
+        places = sorted([qp.turn for qp in qps if qp.turn >= 0])
+        first = bisect_left(places, self._next)
+        return [self._turn[place] for place in places[first:] + places[:first]]

@@ -170,6 +170,8 @@ class EngineQueuePair(Timed):
         self._handlers: dict[type, Callable[[Any, float], None]] = {}
         self.turn = -1
         """Place among the QPs of the endpoint; -1: it has been destroyed."""
+        self.listed = self.owing = False
+        """The endpoint knows that it can send; that it owes a Transport ACK."""
         self._deadline = NEVER
         """Result of the last next_deadline(), which holds until something changes."""
         self._changed = False
@@ -473,7 +475,7 @@ class EngineQueuePair(Timed):
     def transmit(self, now: float, out: list[tuple[int, str, PacketRecord]], limit: int, room: TxCredit) -> None:
         """Probes and data, up to `limit` data packets."""
         connected = self.connected
-        if connected is None or self.idle():
+        if connected is None or self.state is not _RTS:
             return
         self.touch()
         if connected.paths.has_probes:
@@ -481,32 +483,24 @@ class EngineQueuePair(Timed):
         if connected.requestor.wants_to_send():
             connected.requestor.transmit(now, out, limit, room)
 
-    def idle(self) -> bool:
-        """Neither transmit nor transport_ack has anything to send, whatever the time and the ports."""
-        connected = self.connected
-        return (
-            connected is None
-            or self.state is not _RTS
-            or not (
-                connected.requestor.wants_to_send()
-                or connected.paths.has_probes
-                or connected.responder.ack_plane is not None
-            )
-        )
-
     def can_send(self) -> bool:
-        """Transmit or transport_ack may have something to send, as far as ports and EVs let it: not idle, and not held
-        back by a window that only what happens to this QP can open.
+        """Transmit may have something to send, as far as ports and EVs let it: not held back by a window that only what
+        happens to this QP can open.
         """
         connected = self.connected
         if connected is None or self.state is not _RTS:
             return False
-        return connected.requestor.can_send() or connected.paths.has_probes or connected.responder.ack_plane is not None
+        return connected.requestor.can_send() or connected.paths.has_probes
+
+    def owes_ack(self) -> bool:
+        """transport_ack() has one."""
+        connected = self.connected
+        return connected is not None and self.state is _RTS and connected.responder.ack_plane is not None
 
     def transport_ack(self) -> TransportAck | None:
         """The Transport ACK owed, if any."""
         connected = self.connected
-        if connected is None or self.state is not _RTS or connected.responder.ack_plane is None:
+        if connected is None or not self.owes_ack():
             return None
         self.touch()
         return connected.responder.transport_ack()

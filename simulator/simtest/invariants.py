@@ -479,7 +479,7 @@ class InvariantChecker:
                 raise self.violation("timers", f"QP {qp.qpn} of {side.name} is due at {due:.6f} s, {kept}")
             if qp.next_deadline() < wakes_at:
                 raise self.violation("timers", f"QP {qp.qpn} of {side.name} is due before it wakes up at {first} s")
-            if qp.can_send() and qp not in endpoint._ready:
+            if (qp.can_send() and qp.turn not in endpoint._ready) or (qp.owes_ack() and qp not in endpoint._owing):
                 raise self.violation("forgotten", f"QP {qp.qpn} of {side.name} can send, and is not asked to")
         for lane in self.lanes:
             if lane.sender is side and not lane.closed:

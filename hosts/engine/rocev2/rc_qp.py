@@ -196,23 +196,23 @@ class RcQueuePair(EngineQueuePair):
     def transmit(self, now: float, out: list[Any], limit: int, room: TxCredit) -> None:
         """The responder's pending answers, and up to `limit` data packets."""
         connected = self.baseline
-        if connected is None or self.idle():
+        if connected is None or not self.can_send():
             return
         self.touch()
         connected.responder.transmit(out, room)
         if self.state is _RTS:
             connected.requestor.transmit(now, out, limit, room)
 
-    def idle(self) -> bool:
-        """Transmit has nothing to send, whatever the time and the ports."""
+    def can_send(self) -> bool:
+        """Transmit may have something to send, as far as time and ports let it."""
         connected = self.baseline
-        return connected is None or not (
+        return connected is not None and (
             connected.responder.owes_answer or (self.state is _RTS and connected.requestor.wants_to_send())
         )
 
-    def can_send(self) -> bool:
-        """Transmit may have something to send, as far as time and ports let it."""
-        return not self.idle()
+    def owes_ack(self) -> bool:
+        """False, as transport_ack() says."""
+        return False
 
     def transport_ack(self) -> None:
         """None: ACKs leave with transmit, on the QP's own path."""
