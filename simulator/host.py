@@ -311,6 +311,8 @@ class VirtualHost:
 
     def _transmit(self, now: float) -> bool:
         """Hand packets to the ports as far as they have room; True when there may be more."""
+        if not self.endpoint.can_send():
+            return False
         fabric = self._fabric
         ring = fabric.host_profile.ring_packets
         room = []

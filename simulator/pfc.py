@@ -112,6 +112,7 @@ class PriorityPause:
                 port._drop(frame, "control_queue_full", now)
                 return
             port._control.append(frame)
+            port.waiting += 1
             port.control_bytes = depth
         else:
             if free and self._since is None and not port._data:
@@ -122,6 +123,7 @@ class PriorityPause:
                 port._drop(frame, "headroom_full", now)
                 return
             port._data.append(frame)
+            port.waiting += 1
             port.data_bytes += frame.size
             port.peak_bytes = max(port.peak_bytes, port.data_bytes)
         self._go_on(now)
@@ -147,10 +149,12 @@ class PriorityPause:
             self._launch_pause(self._out.popleft(), now)
         elif port._control:
             frame = port._control.popleft()
+            port.waiting -= 1
             port.control_bytes -= frame.size
             port._launch(frame, now)
         elif port._data and self._since is None:
             frame = port._data.popleft()
+            port.waiting -= 1
             depth = port.data_bytes = port.data_bytes - frame.size
             if depth > port._ecn_min and frame.ect:
                 low, high = port._ecn_min, port._ecn_max

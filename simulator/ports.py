@@ -41,7 +41,7 @@ class EgressPort:
         "_fifo", "_impaired", "_jitter", "_last_at", "_late", "_limits", "_loss", "_medium", "_medium_due", "_on_drain",
         "_repeat", "_rng", "_rng_seed", "_trim_at", "_trim_len", "arrive", "busy_until", "control_bytes",
         "data_bytes", "dropped", "extra_delay_s", "forwarded", "forwarded_bytes", "last_hop", "line", "lost", "marked",
-        "name", "neighbour", "node", "observer", "peak_bytes", "plane", "trimmed", "up",
+        "name", "neighbour", "node", "observer", "peak_bytes", "plane", "trimmed", "up", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -70,8 +70,9 @@ class EgressPort:
         """Trimmed packets, where they have a queue of their own (Config.trimmed_queue); its bytes count as control."""
         self._medium_due = 0.0
         """Bytes it may send before data has its turn again."""
+        self.waiting = 0
+        """Packets queued, without the one being sent; `data_bytes` and `control_bytes` are theirs."""
         self.data_bytes = self.control_bytes = 0
-        """Waiting now, without the one being sent."""
         self.peak_bytes = 0
         """Deepest the data queue ever was."""
         self._last_at = -inf
@@ -143,11 +144,6 @@ class EgressPort:
 
     # ---- packets ----------------------------------------------------------------------------------------
 
-    @property
-    def waiting(self) -> int:
-        """Packets queued, without the one being sent."""
-        return len(self._data) + len(self._control) + len(self._medium or ())
-
     def send(self, frame: Frame, now: float) -> None:
         """Send, queue, trim or drop a packet."""
         if not self.up:
@@ -170,6 +166,7 @@ class EgressPort:
                     self._drop(frame, "queue_full", now)
                     return
                 self._data.append(frame)
+                self.waiting += 1
                 self.data_bytes = depth
                 if depth > self.peak_bytes:
                     self.peak_bytes = depth
@@ -182,6 +179,7 @@ class EgressPort:
                 self._medium.append(frame)
             else:
                 self._control.append(frame)
+            self.waiting += 1
             self.control_bytes = depth
         if not self._draining:
             self._draining = True
@@ -189,16 +187,17 @@ class EgressPort:
 
     def _drain(self, _: object, now: float) -> None:
         """Send the next packet, control before data: the port is free again."""
-        if self._control:
+        medium = self._medium
+        if self.control_bytes and (medium is None or self._control):
             frame = self._control.popleft()
             self.control_bytes -= frame.size
-        elif self._medium and (self._medium_due > 0 or not self._data):
-            frame = self._medium.popleft()
+        elif self.control_bytes and medium and (self._medium_due > 0 or not self.data_bytes):
+            frame = medium.popleft()
             self.control_bytes -= frame.size
             self._medium_due = max(0.0, self._medium_due - frame.size)
-        elif self._data:
+        elif self.data_bytes:
             frame = self._data.popleft()
-            if self._medium:
+            if medium:
                 self._medium_due += frame.size * MEDIUM_SHARE
             depth = self.data_bytes = self.data_bytes - frame.size
             if depth > self._ecn_min and frame.ect:
@@ -208,8 +207,9 @@ class EgressPort:
         else:
             self._draining = False
             return
+        self.waiting -= 1
         self._launch(frame, now)
-        if self._control or self._data or self._medium:
+        if self.waiting:
             self._add(self.busy_until, self._on_drain, None)
         else:
             self._draining = False
@@ -290,7 +290,7 @@ class EgressPort:
             for frame in queue:
                 self._drop(frame, "port_down", now)
             queue.clear()
-        self.data_bytes = self.control_bytes = 0
+        self.waiting = self.data_bytes = self.control_bytes = 0
         self.busy_until = min(self.busy_until, now)
 
     def go_up(self) -> None:
@@ -323,7 +323,7 @@ class NicPort(EgressPort):
 
     def _drain(self, _: object, now: float) -> None:
         super()._drain(None, now)
-        if self.starved and len(self._data) + len(self._control) <= self._low_water:
+        if self.starved and self.waiting <= self._low_water:
             self.starved = False
             self.on_room(now)
 

@@ -182,6 +182,8 @@ class Endpoint:
 
     def events(self) -> list[Event]:
         """Events since the last call, in order."""
+        if not self._events:
+            return []
         found = self._events[:]
         self._events.clear()
         return found
@@ -204,7 +206,8 @@ class Endpoint:
             self.unclaimed += 1
             return
         packet.plane = plane
-        sender = self._peers.get(peer)
+        sender = qp.link
+        assert sender is not None
         sender.reverse.heard(plane, packet.ev)
         if sender.probe_at == NEVER and type(packet) in _NEED_ANSWERS:
             self._peers.heard_data(sender, now)
@@ -283,8 +286,7 @@ class Endpoint:
         """
         out: list[tuple[int, str, PacketRecord]] = []
         control = self._peers.control
-        self._see_ready()
-        if not control and not self._ready and not self._owing:
+        if not self.can_send():
             return out
         ports = TxCredit(self.planes, room, self._peers.local_ports)
         control_ports = ports if control_room is None else TxCredit(self.planes, control_room, self._peers.local_ports)
@@ -310,6 +312,11 @@ class Endpoint:
         if self._next == len(turn):
             self._next = 0
         return out
+
+    def can_send(self) -> bool:
+        """Transmit may have something to send, as far as ports let it; False saves finding out their room."""
+        self._see_ready()
+        return bool(self._ready or self._owing or self._peers.control)
 
     def _collect_acks(self) -> None:
         """Queue the Transport ACKs that are owed."""

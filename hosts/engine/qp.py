@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from functools import partial
@@ -23,7 +23,7 @@ from hosts.engine.memory import EngineMemoryRegion, WritableMemory
 from hosts.engine.paths.ev import EvProfile
 from hosts.engine.paths.ev_state import EvSignal
 from hosts.engine.paths.paths import QpPaths
-from hosts.engine.paths.peer_table import PeerTable
+from hosts.engine.paths.peer_table import Peer, PeerTable
 from hosts.engine.requestor import Requestor
 from hosts.engine.resources import PENALTY_MAX
 from hosts.engine.responder import Responder
@@ -157,6 +157,8 @@ class EngineQueuePair(Timed):
         self.first_psn = psn
         self.state = EngineQpState.INIT
         self.peer: str | None = None
+        self.link: Peer | None = None
+        """What its endpoint knows of the peer."""
         self.connected: Connected | None = None
         self.counters = counters or Counters(plane_packets=[0] * planes, plane_bytes=[0] * planes)
         self.error: str | None = None
@@ -167,7 +169,6 @@ class EngineQueuePair(Timed):
         self._receives: deque[int] = deque()
         self._dynamic_mpr = False
         self._cc_profile = DEFAULT_PROFILE
-        self._handlers: dict[type, Callable[[Any, float], None]] = {}
         self.turn = -1
         """Place among the QPs of the endpoint; -1: it has been destroyed."""
         self.listed = self.owing = False
@@ -282,7 +283,7 @@ class EngineQueuePair(Timed):
                 remote.mpr_packets, remote.trim_nack, now,
             )  # fmt: skip
         self.peer = peer
-        link = self._peers.get(peer)
+        link = self.link = self._peers.get(peer)
         hearing = ProofOfLoss(RoundTrips(config))
         paths = QpPaths(profile, context, self.counters, self._rng, link.reverse, hearing)
         requestor = Requestor(context, self.counters, paths, window, hearing, self.first_psn, self._fail)
@@ -291,13 +292,6 @@ class EngineQueuePair(Timed):
             context, self.counters, self._memory, remote.psn, self._receives,
             lambda packet: control.append((link, packet)), partial(self._fail, blame_own=False),
         )  # fmt: skip
-        self._handlers = {
-            Write: responder.on_write,
-            Sack: requestor.on_sack,
-            Nack: requestor.on_nack,
-            TransportAck: requestor.on_transport_ack,
-            ReliabilityProbe: responder.on_probe,
-        }
         self.connected = Connected(remote, requestor, responder, paths, window)
         self._dynamic_mpr = context.dynamic_mpr
         self.state = _RTS
@@ -457,12 +451,24 @@ class EngineQueuePair(Timed):
     def receive(self, packet: PacketRecord, now: float) -> None:
         """A packet from our peer for this QP."""
         self.touch()
-        if self.state is _RTS:
-            handler = self._handlers.get(type(packet))
-            if handler is not None:
-                handler(packet, now)
-        elif self.connected is not None and isinstance(packet, (Write, ReliabilityProbe)):
-            self.connected.responder.repeat_nak(packet)
+        connected, kind = self.connected, type(packet)
+        if connected is None:
+            return
+        if self.state is not _RTS:
+            if isinstance(packet, (Write, ReliabilityProbe)):
+                connected.responder.repeat_nak(packet)
+        elif kind is Write:
+            assert isinstance(packet, Write)
+            connected.responder.on_write(packet, now)
+        elif kind is Sack:
+            assert isinstance(packet, Sack)
+            connected.requestor.on_sack(packet, now)
+        elif isinstance(packet, Nack):
+            connected.requestor.on_nack(packet, now)
+        elif isinstance(packet, TransportAck):
+            connected.requestor.on_transport_ack(packet, now)
+        elif isinstance(packet, ReliabilityProbe):
+            connected.responder.on_probe(packet, now)
 
     def on_ports(self, local: int, peer: int, now: float) -> None:
         """Masks of the ports that are up here and at the peer."""

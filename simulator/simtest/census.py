@@ -20,9 +20,9 @@ _ENGINE = "hosts.engine."
 _CONTAINERS = (list, deque, dict, set, frozenset, tuple)
 _LEFT_OUT = {
     "Endpoint._events", "PeerTable._events", "EngineQueuePair._events", "Context.events", "EngineQueuePair._receives",
-    "Responder._receives", "Requestor._messages", "Requestor._unsent", "EngineQueuePair._handlers",
+    "Responder._receives", "Requestor._messages", "Requestor._unsent",
 }  # fmt: skip
-"""The application's; handlers are as many as there are kinds of packets."""
+"""The application's."""
 _LEAVES = {Config, Memory, Random, type(None), str, bytes, bytearray, memoryview, bool, int, float}
 
 

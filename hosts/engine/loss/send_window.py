@@ -118,11 +118,31 @@ class Sent:
         return (*self.copies[1 - COPIES :], Copy(self, self.accused))
 
 
+class ByAge:
+    """Transmissions, oldest first."""
+
+    __slots__ = ("_limit", "queue")
+
+    def __init__(self) -> None:
+        self.queue: deque[Sent] = deque()
+        self._limit = COMPACT_FROM
+
+    def add(self, sent: Sent) -> None:
+        """The youngest; once in a while the queue is freed of what is over."""
+        queue = self.queue
+        queue.append(sent)
+        if len(queue) > self._limit:
+            left = [one for one in queue if one.state == IN_FLIGHT]
+            queue.clear()
+            queue.extend(left)
+            self._limit = max(COMPACT_FROM, 2 * len(left))
+
+
 class SendWindow:
     """`cack`: nothing is missing at or below this PSN. `next_psn`: first PSN never sent. Both unwrapped."""
 
     __slots__ = (
-        "_above", "_age_limits", "_by_age", "_by_ev", "_ev_limits", "_fifo", "_hearing", "_newest", "_suspects",
+        "_above", "_by_age", "_by_ev", "_fifo", "_hearing", "_newest", "_suspects",
         "_timer_limit", "_timers", "bytes", "cack", "next_psn", "outstanding", "serial",
     )  # fmt: skip
 
@@ -138,12 +158,10 @@ class SendWindow:
         self._fifo = ev_fifo
         self._above = 0
         """Bit i: PSN cack + 1 + i is known to have arrived."""
-        self._by_age: dict[int, deque[Sent]] = {}
-        """By plane, oldest first."""
-        self._age_limits: dict[int, int] = {}
-        self._by_ev: dict[Ev, deque[Sent]] = {}
-        """By EV, oldest first; those no longer in flight go when one behind them arrives."""
-        self._ev_limits: dict[Ev, int] = {}
+        self._by_age: list[ByAge] = []
+        """By plane."""
+        self._by_ev: dict[Ev, ByAge] = {}
+        """Those no longer in flight go when one behind them arrives."""
         self._newest = 0
         """Highest serial known to have arrived, of those where the copy is beyond doubt."""
         self._suspects: list[tuple[Sent, LossCause]] = []
@@ -159,21 +177,17 @@ class SendWindow:
             self.next_psn = psn + 1
         self.bytes += sent.size
         ev = sent.ev
-        plane = ev.plane
-        queue = self._by_age.get(plane)
-        if queue is None:
-            queue, self._age_limits[plane] = self._by_age.setdefault(plane, deque()), COMPACT_FROM
+        while len(self._by_age) <= ev.plane:
+            self._by_age.append(ByAge())
+        mates = self._by_age[ev.plane]
+        queue = mates.queue
         while queue and queue[0].state != IN_FLIGHT:
             queue.popleft()
-        queue.append(sent)
-        if len(queue) > self._age_limits[plane]:
-            self._age_limits[plane] = _compact(queue)
-        queue = self._by_ev.get(ev)
-        if queue is None:
-            queue, self._ev_limits[ev] = self._by_ev.setdefault(ev, deque()), COMPACT_FROM
-        queue.append(sent)
-        if len(queue) > self._ev_limits[ev]:
-            self._ev_limits[ev] = _compact(queue)
+        mates.add(sent)
+        found = self._by_ev.get(ev)
+        if found is None:
+            found = self._by_ev[ev] = ByAge()
+        found.add(sent)
         timers = self._timers
         heapq.heappush(timers, (sent.deadline, sent.serial, sent))
         if len(timers) > self._timer_limit:
@@ -248,7 +262,7 @@ class SendWindow:
     def overtake(self, sent: Sent) -> None:
         """`sent` arrived beyond doubt: older packets of its EV that did not become suspects (rule a)."""
         ev = sent.ev
-        queue, serial = self._by_ev[ev], sent.serial
+        queue, serial = self._by_ev[ev].queue, sent.serial
         if serial > ev.newest_arrived:
             ev.newest_arrived = serial
         while queue and queue[0].serial <= serial:
@@ -274,7 +288,8 @@ class SendWindow:
         if threshold is not None:
             limit, hearing, trips = self._newest - threshold, self._hearing, self._hearing.trips
             rest = trips.rest_s()
-            for plane, queue in self._by_age.items():
+            for plane, mates in enumerate(self._by_age):
+                queue = mates.queue
                 while queue:
                     old = queue[0]
                     if old.state == IN_FLIGHT:
@@ -329,11 +344,3 @@ class SendWindow:
         while timers and timers[0][2].state != IN_FLIGHT:
             heapq.heappop(timers)
         return timers[0][2] if timers else None
-
-
-def _compact(queue: deque[Sent]) -> int:
-    """Free a queue of what is over; returns the length at which to do so again."""
-    left = [sent for sent in queue if sent.state == IN_FLIGHT]
-    queue.clear()
-    queue.extend(left)
-    return max(COMPACT_FROM, 2 * len(left))

@@ -102,7 +102,7 @@ class RcQueuePair(EngineQueuePair):
         config = self._config = config or self._config
         pmtu = min(config.pmtu_bytes, remote.pmtu_bytes)
         context = Context(self.qpn, remote.qpn, peer, config, self._events, pmtu, remote.mpr_packets, False)
-        self.peer = peer
+        self.peer, self.link = peer, self._peers.get(peer)
         requestor = RcRequestor(
             context, self.rc_counters, self.settings, window or rate_control(self.settings, now), path, self.first_psn,
             self._port_up, self._fail,
@@ -111,11 +111,6 @@ class RcQueuePair(EngineQueuePair):
             context, self.rc_counters, self._memory, self.settings, path, remote.psn, self._receives,
             partial(self._fail, blame_own=False),
         )  # fmt: skip
-        self._handlers = {
-            RcWrite: responder.on_write,
-            RcAck: requestor.on_ack,
-            Cnp: requestor.on_cnp,
-        }
         self.baseline = RcConnected(remote, requestor, responder, path)
         self._port = 1 << path[1]
         self.state = _RTS
@@ -186,12 +181,18 @@ class RcQueuePair(EngineQueuePair):
     def receive(self, packet: PacketRecord, now: float) -> None:
         """A packet from our peer for this QP; MRC's are ignored."""
         self.touch()
-        if self.state is _RTS:
-            handler = self._handlers.get(type(packet))
-            if handler is not None:
-                handler(packet, now)
-        elif self.baseline is not None and type(packet) is RcWrite:
-            self.baseline.responder.repeat_nak()
+        connected = self.baseline
+        if connected is None:
+            return
+        if self.state is not _RTS:
+            if isinstance(packet, RcWrite):
+                connected.responder.repeat_nak()
+        elif isinstance(packet, RcWrite):
+            connected.responder.on_write(packet, now)
+        elif isinstance(packet, RcAck):
+            connected.requestor.on_ack(packet, now)
+        elif isinstance(packet, Cnp):
+            connected.requestor.on_cnp(packet, now)
 
     def transmit(self, now: float, out: list[Any], limit: int, room: TxCredit) -> None:
         """The responder's pending answers, and up to `limit` data packets."""
