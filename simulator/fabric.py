@@ -26,17 +26,6 @@ from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.paths.ev_formats import Srv6Format, StructuredFormat
 from hosts.engine.qp import EngineQueuePair
-from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcWrite
-from hosts.engine.wire.packets import (
-    EndpointRequest,
-    EndpointResponse,
-    Nack,
-    PacketRecord,
-    ReliabilityProbe,
-    Sack,
-    TransportAck,
-    Write,
-)
 from simulator.events import EventQueue, Handler, event_queue
 from simulator.fault_target import VirtualFaultTarget
 from simulator.frames import Frame, PacketHook
@@ -53,11 +42,6 @@ from topologies.plan.modes import ECMP_EVS_PER_UPLINK
 if TYPE_CHECKING:
     from simulator.wire import Wires
 
-_INNER_BYTES: Final[dict[type[PacketRecord], int]] = {
-    RcAck: 68, Cnp: 80,
-    Sack: 100, Nack: 84, TransportAck: 68, ReliabilityProbe: 80, EndpointRequest: 80, EndpointResponse: 100,
-}  # fmt: skip
-"""Inner IPv6 header to iCRC of the packets without payload; a write's nominal size is exactly that (§6.2)."""
 COLLECT_AFTER: Final = 100_000
 """New objects after which Python looks for cycles while a fabric runs: packets make none, and the default of 700 has it
 go through all of a large fabric again and again.
@@ -104,7 +88,8 @@ class VirtualFabric:
         self.tracer = Tracer(trace if callable(trace) else None) if trace else None
         self.wires = self._open_wires() if wire else None
         """The codecs, when packets travel as bytes."""
-        self._overhead = ETHERNET_BYTES + (OUTER_BYTES if self.srv6 else 0)
+        self.overhead_bytes = ETHERNET_BYTES + (OUTER_BYTES if self.srv6 else 0)
+        """In front of the inner IPv6 header."""
         self._links_down: set[tuple[str, str]] = set()
         self._stalls: dict[str, float] = {}
         """When the stall of a switch ends."""
@@ -461,22 +446,6 @@ class VirtualFabric:
             self.hosts[port.node].port_changed(port.plane, now)
         else:
             self.switches[port.node].port_changed()
-
-    # ---- packets ------------------------------------------------------------------------------------------
-
-    def frame(self, host: VirtualHost, packet: PacketRecord, plane: int, peer: str) -> Frame:
-        """Frame of an engine's packet record."""
-        target = self.hosts[peer]
-        if isinstance(packet, (Write, RcWrite)):
-            size = packet.size + self._overhead
-        else:
-            size = _INNER_BYTES[type(packet)] + self._overhead
-        control, trimmable = host.is_control(packet), host.is_trimmable(packet)
-        if self.wires is None:
-            return Frame(packet, size, host.name, peer, target.rack, target.downlink, plane, control, trimmable)
-        return self.wires.frame(
-            host, packet, size, host.name, peer, target.rack, target.downlink, plane, control, trimmable
-        )
 
     # ---- what happened ------------------------------------------------------------------------------------
 

@@ -13,7 +13,17 @@ from typing import Any, Final, Protocol
 
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.events import Completion, Event
-from hosts.engine.wire.packets import PacketRecord, Write
+from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcWrite
+from hosts.engine.wire.packets import (
+    EndpointRequest,
+    EndpointResponse,
+    Nack,
+    PacketRecord,
+    ReliabilityProbe,
+    Sack,
+    TransportAck,
+    Write,
+)
 from simulator.events import EventQueue, Handler
 from simulator.frames import Frame
 from simulator.ports import NicPort
@@ -32,8 +42,21 @@ class StuckError(Exception):
     """An engine asks to be called at the same instant for ever."""
 
 
-class FrameDecoder(Protocol):
+INNER_BYTES: Final[dict[type[PacketRecord], int]] = {
+    RcAck: 68, Cnp: 80,
+    Sack: 100, Nack: 84, TransportAck: 68, ReliabilityProbe: 80, EndpointRequest: 80, EndpointResponse: 100,
+}  # fmt: skip
+"""Inner IPv6 header to iCRC of the packets without payload; a write's nominal size is exactly that (§6.2)."""
+
+
+class FrameCodec(Protocol):
     """The codecs of NICs, where packets travel as bytes; wire.py has them."""
+
+    def frame(
+        self, host: Any, packet: PacketRecord, size: int, source: str, target: str, rack: int, downlink: int,
+        plane: int, control: bool, trimmable: bool,
+    ) -> Frame:  # fmt: skip
+        """Frame of a packet that a host sends."""
 
     def decode(self, host: Any, frame: Any, plane: int) -> tuple[str, Any] | None:
         """(sender, record) of a frame that arrived, or None: then it was counted by the codec's reason."""
@@ -63,21 +86,23 @@ class HostNetwork(Protocol):
     queue: EventQueue
     host_profile: HostProfile
     keep_events: bool
+    hosts: dict[str, VirtualHost]
+    overhead_bytes: int
 
     @property
-    def wires(self) -> FrameDecoder | None:
+    def wires(self) -> FrameCodec | None:
         """The codecs, when packets travel as bytes."""
-
-    def frame(self, host: VirtualHost, packet: PacketRecord, plane: int, peer: str) -> Frame:
-        """Frame of an engine's packet record."""
 
 
 class VirtualHost:
     """`endpoint` is the engine; `events` all its events, in order (with `keep_events` of the fabric)."""
 
     def __init__(self, fabric: HostNetwork, host: Host, endpoint: Endpoint) -> None:
-        self._fabric = fabric
         self._queue = fabric.queue
+        self._hosts = fabric.hosts
+        """All of them by name."""
+        self._ring, self._keep_events = fabric.host_profile.ring_packets, fabric.keep_events
+        self._overhead, self._wires = fabric.overhead_bytes, fabric.wires
         self.plan_host = host
         self.name = host.name
         self.rack, self.downlink = host.rack, host.downlink
@@ -107,7 +132,7 @@ class VirtualHost:
         """Frames that wait for the CPU, in the order in which they came."""
         self._port_news: set[int] = set()
         """Planes whose port changed meanwhile."""
-        self.take: Handler = self.receive if fabric.wires is None else self.receive_bytes
+        self.take: Handler = self.receive if self._wires is None else self.receive_bytes
         """Where the ports of T0s deliver."""
         self._dscp_control = endpoint.config.dscp_control
         self._trimmable = (endpoint.config.dscp_trimmable, endpoint.config.dscp_trimmable_retx)
@@ -240,7 +265,7 @@ class VirtualHost:
         """Decode the bytes of a frame, then do as `receive` does."""
         if now < self._stalled_until and self._holds(frame):
             return
-        port, wires = frame.port, self._fabric.wires
+        port, wires = frame.port, self._wires
         assert port is not None and wires is not None
         found = wires.decode(self, frame, plane := port.plane)
         if found is None:
@@ -293,11 +318,13 @@ class VirtualHost:
             return
         if self._wake is not None and self._wake <= now:
             engine.on_timer(now)
+        endpoint = self.endpoint  # called as what it is where nobody stands in its place
+        watched = engine is not endpoint
         for _ in range(STUCK_AFTER):
             more = self._transmit(now)
-            if self._tell(engine.events()) or more:
+            if self._tell(engine.events() if watched else endpoint.events()) or more:
                 continue
-            due = self._wake = engine.next_timer()
+            due = self._wake = engine.next_timer() if watched else endpoint.next_timer()
             if due is None:
                 return
             if due > now:
@@ -313,18 +340,20 @@ class VirtualHost:
         """Hand packets to the ports as far as they have room; True when there may be more."""
         if not self.endpoint.can_send():
             return False
-        fabric = self._fabric
-        ring = fabric.host_profile.ring_packets
+        ring = self._ring
         room = []
         for port in self.ports:
             left = ring - port.waiting
             port.starved = left <= 0
             room.append(left)
-        sent = self.engine.transmit(now, BATCH, room)
+        if self.engine is self.endpoint:
+            sent = self.endpoint.transmit(now, BATCH, room)
+        else:
+            sent = self.engine.transmit(now, BATCH, room)
         more = len(sent) >= BATCH
         for plane, peer, packet in sent:
             port = self.ports[plane]
-            port.send(fabric.frame(self, packet, plane, peer), now)
+            port.send(self._frame(packet, plane, peer), now)
             room[plane] -= 1
             if port.waiting >= ring:
                 port.starved = True
@@ -336,9 +365,8 @@ class VirtualHost:
         """Pass events on to the listeners; True when there were any."""
         if not events:
             return False
-        fabric = self._fabric
         self._queue.halt()
-        if fabric.keep_events:
+        if self._keep_events:
             self.events += events
         for event in events:
             if type(event) is Completion:
@@ -349,10 +377,21 @@ class VirtualHost:
                 listener(event)
         return True
 
-    def is_control(self, packet: PacketRecord) -> bool:
-        """Whether a packet of ours goes into the control class (by its DSCP)."""
-        return packet.dscp == self._dscp_control
-
-    def is_trimmable(self, packet: PacketRecord) -> bool:
-        """Whether switches may trim it."""
-        return isinstance(packet, Write) and (packet.dscp == self._trimmable[0] or packet.dscp == self._trimmable[1])
+    def _frame(self, packet: PacketRecord, plane: int, peer: str) -> Frame:
+        """Frame of a packet of ours."""
+        target, dscp = self._hosts[peer], packet.dscp
+        trimmable = False
+        if isinstance(packet, Write):
+            size = packet.size
+            trimmable = dscp == self._trimmable[0] or dscp == self._trimmable[1]
+        elif isinstance(packet, RcWrite):
+            size = packet.size
+        else:
+            size = INNER_BYTES[type(packet)]
+        size += self._overhead
+        control = dscp == self._dscp_control
+        if self._wires is None:
+            return Frame(packet, size, self.name, peer, target.rack, target.downlink, plane, control, trimmable)
+        return self._wires.frame(
+            self, packet, size, self.name, peer, target.rack, target.downlink, plane, control, trimmable
+        )

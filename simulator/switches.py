@@ -96,7 +96,7 @@ class VirtualSwitch:
 class VirtualT0(VirtualSwitch):
     """T0 of a rack."""
 
-    __slots__ = ("_choose", "live", "pruned", "rack", "rng", "seed", "structure", "widths")
+    __slots__ = ("_choose", "flows", "live", "pruned", "rack", "rng", "seed", "structure", "widths")
 
     def __init__(
         self, name: str, plane: int, rack: int, choose: Chooser, seed: str, widths: Srv6Format | None = None,
@@ -115,6 +115,8 @@ class VirtualT0(VirtualSwitch):
         self.seed = seed
         """Of the fabric, with the switch's name."""
         self.rng = Random(seed)
+        self.flows: dict[tuple[str, str, int], int] = {}
+        """Hashes of the flows seen so far: source, target, destination QP."""
 
     def port_changed(self) -> None:
         self.live = [k for k, port in enumerate(self.uplinks) if port.up]
@@ -190,8 +192,13 @@ def ecmp(t0: VirtualT0, frame: Frame) -> int | None:
 def flow_ecmp(t0: VirtualT0, frame: Frame) -> int | None:
     """Hash of the flow: hosts and destination QP, and the seed in place of the source port that a real QP draws."""
     live = t0.live_towards(frame.rack)
-    key = f"{frame.source}>{frame.target}/{frame.packet.dest_qp}@{t0.seed}"
-    return live[_hash(key) % len(live)] if live else None
+    if not live:
+        return None
+    flow = (frame.source, frame.target, frame.packet.dest_qp)
+    found = t0.flows.get(flow)
+    if found is None:
+        found = t0.flows[flow] = _hash(f"{frame.source}>{frame.target}/{frame.packet.dest_qp}@{t0.seed}")
+    return live[found % len(live)]
 
 
 def switch_spray(t0: VirtualT0, frame: Frame) -> int | None:

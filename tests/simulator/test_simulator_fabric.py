@@ -34,7 +34,7 @@ from simulator import (
     run_all,
     scaled,
 )  # fmt: skip
-from simulator.fabric import _INNER_BYTES
+from simulator.host import INNER_BYTES
 from simulator.switches import MODES
 from topologies.plan import Plan, PlanError
 
@@ -88,7 +88,7 @@ def test_host__receive_time_adds_to_the_round_trip():
     assert at[1] - at[0] == pytest.approx(0.006)
 
 
-@pytest.mark.parametrize("kind", list(_INNER_BYTES))
+@pytest.mark.parametrize("kind", list(INNER_BYTES))
 def test_sizes__are_those_of_the_codec(kind):
     samples = {
         Sack: Sack(5, 1, 0, 46, 0, 9, 1, 0, 0, None, 1, 0, 0, 0), Nack: Nack(5, 1, 0, 46, 0, 1, 1, 1),
@@ -98,7 +98,7 @@ def test_sizes__are_those_of_the_codec(kind):
         RcAck: RcAck(5, 1, 0, 46, 0, 1, 0x1F, 1), Cnp: Cnp(5, 1, 0, 46, 0),
     }  # fmt: skip
     ends = Addressing(bytes(16), bytes(16))
-    assert Codec(Config()).encode(samples[kind], ends).size == _INNER_BYTES[kind]
+    assert Codec(Config()).encode(samples[kind], ends).size == INNER_BYTES[kind]
 
 
 def test_run_until__a_time_a_predicate_and_a_limit():

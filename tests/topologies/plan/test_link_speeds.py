@@ -84,13 +84,13 @@ def test_scaled__gives_the_round_trip_asked_for_or_says_why_not(rate, pmtu, mode
 def test_sizes__are_those_of_the_engines_codec():
     from hosts.engine.wire.codec import write_size
     from hosts.engine.wire.packets import Opcode, Sack
-    from simulator.fabric import _INNER_BYTES
+    from simulator.host import INNER_BYTES
 
     for pmtu in link_speeds.PATH_MTUS:
         whole = write_size(Opcode.WRITE_MIDDLE, pmtu, True)
         assert link_speeds.frame_bytes(pmtu, Mode.ECMP) == whole + 14
         assert link_speeds.frame_bytes(pmtu, Mode.SRV6) == whole + 54
-    assert _INNER_BYTES[Sack] == link_speeds.SACK_BYTES and 14 + whole - pmtu - 4 == link_speeds.TRIM_BYTES
+    assert INNER_BYTES[Sack] == link_speeds.SACK_BYTES and 14 + whole - pmtu - 4 == link_speeds.TRIM_BYTES
 
 
 def test_impossible_speeds__are_refused_by_name():
