@@ -69,6 +69,7 @@ class VirtualFabric:
         self._config = config if config is not None else Config()
         self._configs: dict[str, Config] = {}
         """Those asked for so far, by node."""
+        self._replaced: list[tuple[Config, Config]] = []
         self.rng = Random(f"{seed}/fabric")
         """Random source of whatever belongs to no port or host; workloads may use it too."""
         self.queue: EventQueue = event_queue()
@@ -116,9 +117,18 @@ class VirtualFabric:
             config = self._config
             found = config if isinstance(config, Config) else config.get(host) or Config()
             if self.mode == "switch-spray":
-                found = replace(found, ev_fifo=False)
+                found = self._without_fifo(found)
             self._configs[host] = found
         return found
+
+    def _without_fifo(self, config: Config) -> Config:
+        """The configuration without `ev_fifo`, one object for all nodes that share one."""
+        for given, made in self._replaced:
+            if given is config:
+                return made
+        made = replace(config, ev_fifo=False)
+        self._replaced.append((config, made))
+        return made
 
     def _build(self) -> None:
         plan = self.plan

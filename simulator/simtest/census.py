@@ -7,6 +7,7 @@ read yet, work requests, posted receives, registered memory.
 
 from __future__ import annotations
 
+import gc
 from collections import Counter, deque
 from enum import Enum
 from random import Random
@@ -24,6 +25,42 @@ _LEFT_OUT = {
 }  # fmt: skip
 """The application's."""
 _LEAVES = {Config, Memory, Random, type(None), str, bytes, bytearray, memoryview, bool, int, float}
+
+
+_OTHER, _CONTAINER, _OBJECT = range(3)
+_KINDS: dict[type, int] = {}
+
+
+def is_small(endpoint: Endpoint, limit: int) -> bool:
+    """Whether all containers together have no more entries than `limit`: then no census has more, of any kind.
+
+    It also counts what census() leaves out, and asks Python's garbage collector what an object refers to.
+    """
+    entries, seen, todo = 0, {id(endpoint)}, [endpoint]
+    while todo:
+        found: list[Any] = gc.get_referents(*todo)
+        todo = []
+        for what in found:
+            kind = _KINDS.get(type(what), -1)
+            if kind < 0:
+                kind = _KINDS[type(what)] = _kind_of(type(what))
+            if kind == _OTHER or id(what) in seen:
+                continue
+            seen.add(id(what))
+            todo.append(what)
+            if kind == _CONTAINER:
+                entries += len(what)
+                if entries > limit:
+                    return False
+    return True
+
+
+def _kind_of(kind: type) -> int:
+    if kind in _LEAVES or issubclass(kind, (Enum, type)):
+        return _OTHER
+    if issubclass(kind, _CONTAINERS):
+        return _CONTAINER
+    return _OBJECT if kind.__module__.startswith(_ENGINE) else _OTHER
 
 
 def census(endpoint: Endpoint) -> Counter[str]:

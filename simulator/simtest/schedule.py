@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache
 from random import Random
 from typing import Any
 
@@ -125,7 +126,7 @@ class Schedule:
 
     def plan_of(self) -> Plan:
         """Plan of its fabric. Raises PlanError."""
-        return Plan.from_json(self.plan)
+        return _plan(tuple(self.plan.items()))
 
     def configs(self) -> dict[str, Config]:
         """The configuration of every host. Raises ConfigError."""
@@ -167,6 +168,12 @@ class Schedule:
         return found
 
 
+@lru_cache
+def _plan(dimensions: tuple[tuple[str, int], ...]) -> Plan:
+    """Plans are few and never change, and what they derive is made once."""
+    return Plan.from_json(dict(dimensions))
+
+
 # ---- drawing ------------------------------------------------------------------------------------------------
 
 
@@ -181,7 +188,7 @@ def draw(seed: int) -> Schedule:
     }  # fmt: skip
     if plan["racks"] == plan["hosts_per_rack"] == 1:
         plan["racks"] = 2
-    whole = Plan.from_json(plan)
+    whole = _plan(tuple(plan.items()))
     names = [host.name for host in whole.hosts]
     (kind,) = rng.choices(list(KINDS), list(KINDS.values()))
     config = draw_config(rng)
