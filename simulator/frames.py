@@ -6,6 +6,7 @@ real bytes: switches then read and write only those, and the receiving NIC decod
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Protocol
@@ -14,6 +15,11 @@ from hosts.engine.rocev2.rc_packets import RcWrite
 from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, NackReason, PacketRecord, Write
 
 DATA: Final = (Write, RcWrite)
+
+
+def tally() -> Counter[str]:
+    """An empty Counter, without the call of update() that takes nearly all the time of making one."""
+    return Counter.__new__(Counter)
 
 
 class LastPort(Protocol):

@@ -25,7 +25,7 @@ from hosts.engine.wire.packets import (
     Write,
 )
 from simulator.events import EventQueue, Handler
-from simulator.frames import Frame
+from simulator.frames import Frame, tally
 from simulator.ports import NicPort
 from simulator.profiles import HostProfile
 from topologies.plan import Host
@@ -111,7 +111,7 @@ class VirtualHost:
         """Where its calls go: the endpoint, or the stand-in that watches it."""
         self.ports: list[NicPort] = []
         self.events: list[Event] = []
-        self.dropped: Counter[str] = Counter()
+        self.dropped: Counter[str] = tally()
         """Frames that the NIC did not take: `iCRC`, or another reason of the codec."""
         self.received = 0
         self._listeners: list[Callable[[Event], None]] = []

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from hosts.engine.config import Config
 from simulator.events import EventQueue, Handler
-from simulator.frames import Frame, PacketHook
+from simulator.frames import Frame, PacketHook, tally
 from simulator.impairment import Lateness, Picker
 from simulator.profiles import Line, QueueProfile
 from topologies.plan.link_speeds import OUTER_BYTES, TRIM_BYTES
@@ -77,9 +77,9 @@ class EgressPort:
         """Deepest the data queue ever was."""
         self._last_at = -inf
         self.forwarded = self.forwarded_bytes = self.marked = self.trimmed = 0
-        self.dropped: Counter[str] = Counter()
+        self.dropped: Counter[str] = tally()
         """By reason: `queue_full`, `control_queue_full`, `not_trimmable`, `port_down`."""
-        self.lost: Counter[str] = Counter()
+        self.lost: Counter[str] = tally()
         """Sent, and never arrived: `cut`, `loss`, `link_down`; `corrupt` counts what arrived damaged."""
         self._impaired = self._cut = False
         self.extra_delay_s = 0.0

@@ -19,7 +19,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from hosts.engine.paths.ev_formats import Srv6Format, StructuredFormat
-from simulator.frames import Frame, PacketHook
+from simulator.frames import Frame, PacketHook, tally
 from simulator.ports import EgressPort
 from topologies.plan import Plan
 
@@ -42,7 +42,7 @@ class VirtualSwitch:
         """It forwards nothing: a black hole, or stalled; see set_aside()."""
         self._waiting: list[Frame] | None = None
         """What came in during a stall; None = it is not stalled."""
-        self.dropped: Counter[str] = Counter()
+        self.dropped: Counter[str] = tally()
         self.observer: PacketHook | None = None
         """Is told of every packet that is dropped here."""
         self.downlinks: list[EgressPort] = []
@@ -96,7 +96,7 @@ class VirtualSwitch:
 class VirtualT0(VirtualSwitch):
     """T0 of a rack."""
 
-    __slots__ = ("_choose", "flows", "live", "pruned", "rack", "rng", "seed", "structure", "widths")
+    __slots__ = ("_choose", "_rng", "flows", "live", "pruned", "rack", "seed", "structure", "widths")
 
     def __init__(
         self, name: str, plane: int, rack: int, choose: Chooser, seed: str, widths: Srv6Format | None = None,
@@ -114,9 +114,16 @@ class VirtualT0(VirtualSwitch):
         """(T1 number, rack): what the control plane has the hashing modes not use."""
         self.seed = seed
         """Of the fabric, with the switch's name."""
-        self.rng = Random(seed)
+        self._rng: Random | None = None
         self.flows: dict[tuple[str, str, int], int] = {}
         """Hashes of the flows seen so far: source, target, destination QP."""
+
+    @property
+    def rng(self) -> Random:
+        """Random source of this switch alone."""
+        if self._rng is None:
+            self._rng = Random(self.seed)
+        return self._rng
 
     def port_changed(self) -> None:
         self.live = [k for k, port in enumerate(self.uplinks) if port.up]

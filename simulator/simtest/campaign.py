@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import sys
@@ -19,6 +20,9 @@ from simulator.simtest.shrink import shrink
 
 CHUNK = 25
 """Seeds a process takes at a time."""
+COLLECT_AFTER = 100_000
+"""New objects after which Python looks for cycles: some ten fabrics, which it would else look through hundreds of times
+while each is made."""
 STOP_AFTER = 20
 """Findings after which a campaign ends, unless told to keep going: they are most likely the same one."""
 
@@ -86,6 +90,7 @@ def run_chunk(seeds: range) -> tuple[list[SimResult], Counter[str], Counter[str]
     """(failures, stats, kinds, faults, CPU seconds) of some seeds."""
     failures, stats, kinds, faults = [], Counter[str](), Counter[str](), Counter[str]()
     began = time.process_time()
+    gc.set_threshold(max(COLLECT_AFTER, gc.get_threshold()[0]))
     for seed in seeds:
         schedule = draw(seed)
         result = simulate(schedule)
