@@ -173,7 +173,7 @@ MUTANTS: dict[str, tuple[Patch, set[str]]] = {
         wrap(Requestor, "next_deadline", _never), {"ends", "timers"},
     ),
     "a QP that does not notice acknowledgments": (
-        wrap(EngineQueuePair, "receive", _unnoticed), {"timers", "ends", "crash"},
+        wrap(EngineQueuePair, "receive", _unnoticed), {"forgotten", "timers", "ends", "crash"},
     ),
     "a requestor that gives up at once": (wrap(Requestor, "_charge", _impatient), {"budget"}),
     "a requestor that cries loss": (wrap(RoundTrips, "timer_s", _soon), {"calm", "budget"}),
