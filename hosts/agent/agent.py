@@ -29,7 +29,7 @@ from typing import Any
 
 from hosts.agent.connections import Connections
 from hosts.agent.engine_defaults import host_config
-from hosts.agent.event_json import event_json
+from hosts.agent.event_json import event_json, event_name
 from hosts.agent.operations import rpc_table
 from hosts.agent.ports import HostPorts
 from hosts.agent.regions import Regions
@@ -140,8 +140,7 @@ class Agent:
 
     def _on_event(self, event: Event) -> None:
         """Tell an event of the engine's to watchers, and to the transfer that waits for it."""
-        name, fields = event_json(event, self.plan.mode.ev_is_path)
-        self.publish(name, t=event.at, **fields)
+        self.publish(event_name(event), lambda: {"t": event.at, **event_json(event, self.plan.mode.ev_is_path)})
         self.connections.on_event(event)
 
     def _on_link(self, interface: str, state: LinkState) -> None:
@@ -153,12 +152,13 @@ class Agent:
             log.error("%s", error)
         self.endpoint.on_port(plane, state.up, time.monotonic())
         log.info("%s: %s", interface, "up" if state.up else "down")
-        self.publish("port", plane=plane, interface=interface, up=state.up, admin_up=state.admin_up)
+        news = {"plane": plane, "interface": interface, "up": state.up, "admin_up": state.admin_up}
+        self.publish("port", lambda: news)
 
-    def publish(self, event: str, **fields: Any) -> None:
-        """Send an event to every watcher."""
-        if self._server is not None:
-            self._server.publish(event, **fields)
+    def publish(self, event: str, fields: Callable[[], dict[str, Any]]) -> None:
+        """Send an event to every watcher that wants it; `fields` is called when there is one."""
+        if self._server is not None and self._server.watched(event):
+            self._server.publish(event, **fields())
 
     async def close(self) -> None:
         """End transfers, remove the socket and unfinished files, close the ports. Idempotent."""

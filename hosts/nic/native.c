@@ -1,7 +1,7 @@
 /* The fast NIC's hot path in C: a record becomes a frame and is sent; a frame in the ring is checked and becomes a record.
  *
- * Does what hosts/nic/encapsulation.py and hosts/engine/wire/codec.py do, for the packets of which there are many: writes and
- * SACKs over IPv6. It knows only "good" and "not for me": whatever fails any check, and whatever is of another kind, goes
+ * Does what hosts/nic/encapsulation.py and hosts/engine/wire/codec.py do, for the packets of which there are many: writes,
+ * SACKs and Transport ACKs over IPv6. It knows only "good" and "not for me": whatever fails any check, and whatever is of another kind, goes
  * to the Python code unchanged, which is the one place that says what was wrong with it. So a check that is wrong here can
  * only be too strict. tests/hosts/nic/test_native.py holds both against each other, byte by byte and bit by bit.
  *
@@ -10,8 +10,8 @@
  * status, u32 len, u32 snaplen, u16 offset of the frame.
  *
  * Records are dataclasses with slots; their fields are read and set at the offsets that their slots have, which Python
- * looks up once and which `setup` checks by name; those of a compiled engine through attributes and the constructor. Built
- * at first use by hosts/nic/native.py; nothing here is needed to run.
+ * looks up once and which `setup` checks by name; those of a compiled engine through their getters and the constructor.
+ * Built at first use by hosts/nic/native.py; nothing here is needed to run.
  */
 
 #define _GNU_SOURCE  /* sendmmsg */
@@ -35,11 +35,12 @@ enum {
     AT_UDP = IPV6, AT_BTH = AT_UDP + UDP, AT_BODY = AT_BTH + BTH, /* in the inner packet; extension headers at the last */
     BODY = INNER + AT_BODY,
     SACK_BODY = 36,                     /* SETH 20, CC_STATE 16 (§2.8) */
+    ACK_BODY = 4,                       /* AETH (§2.7) */
     LONGEST_HEADER = BODY + SACK_BODY,  /* longer than METH + TSETH + RETH + ImmDt = 28 */
     ADDRESSES = 4096,                   /* EVs of a route whose address is remembered */
     BATCH = 16,                         /* frames handed to the kernel in one system call, at most */
 };
-enum { SACK = 0xDC, WRITE_FIRST = 0xC6, WRITE_ONLY_IMM = 0xCB, WRITE_LAST_IMM = 0xC9 };
+enum { SACK = 0xDC, ACKNOWLEDGE = 0xD1, WRITE_FIRST = 0xC6, WRITE_ONLY_IMM = 0xCB, WRITE_LAST_IMM = 0xC9 };
 enum { FLAG_A = 0x80, FLAG_RTX = 0x20, FLAG_TS = 0x10, ECN_CE = 3, NOMINAL_OVERHEAD = 40 };
 enum { OK = 0, NOT_MINE = -1 };
 
@@ -164,20 +165,22 @@ static const char *const sack_names[] = {
     "cc_type", NULL };
 enum { S_CACK_PSN = ECN + 1, S_SACK_OFFSET, S_BITMAP, S_ACK_PSN_OFFSET, S_PROBE_ID, S_ENTROPY, S_VERDICT, S_TIMESTAMP,
        S_RCVD_UNITS, S_OOO_COUNT, S_MPR, S_PENALTY, S_RESTORE_CWND, S_RTX, S_SPDCID, S_DPDCID, S_CC_TYPE };
+static const char *const ack_names[] = { "dest_qp", "ev", "plane", "dscp", "ecn", "psn", "syndrome", "msn", NULL };
+enum { A_PSN = ECN + 1, A_SYNDROME, A_MSN };
 enum { MOST_FIELDS = 24 };
 
-/* A class of records. In Python its fields are slots, which are read and set where they lie; compiled by mypyc they have no
- * place of their own, and go through attributes and the constructor. */
+/* A class of records. In Python its fields are slots, which are read and set where they lie; compiled by mypyc they have
+ * getters, which are called without a look-up by name, and a record is made by its constructor. */
 typedef struct {
     PyTypeObject *type;
     int slots, count;
-    PyObject *names[MOST_FIELDS];
-    Py_ssize_t at[MOST_FIELDS];  /* offset of each slot in an object */
+    Py_ssize_t at[MOST_FIELDS];         /* offset of each slot in an object */
+    PyGetSetDef *getters[MOST_FIELDS];  /* where there are no slots */
 } Kind;
 
 typedef PyObject *Fields[MOST_FIELDS];  /* of one record, in their order */
 
-static Kind write_kind, sack_kind;
+static Kind write_kind, sack_kind, ack_kind;
 static PyObject *opcodes[WRITE_ONLY_IMM - WRITE_FIRST + 1];  /* the Opcode members */
 
 static void drop_fields(const Kind *kind, Fields fields)
@@ -191,7 +194,7 @@ static void read_fields(const Kind *kind, PyObject *record, Fields fields)
 {
     for (int i = 0; i < kind->count; i++) {
         fields[i] = kind->slots ? Py_XNewRef(*(PyObject **)((char *)record + kind->at[i]))
-                                : PyObject_GetAttr(record, kind->names[i]);
+                                : kind->getters[i]->get(record, kind->getters[i]->closure);
         if (fields[i] == NULL)
             PyErr_Clear();
     }
@@ -530,6 +533,19 @@ static int build_write(Port *port, Route *route, Fields fields, Frame *frame)
     return OK;
 }
 
+/* All but the `body` bytes after BTH of a packet without payload, which are there. `word`: BTH flags and PSN. */
+static int finish_control(Port *port, Route *route, Fields fields, Frame *frame, unsigned opcode, uint32_t word, size_t body)
+{
+    frame->header_size = BODY + body - frame->start;
+    frame->trailer_size = ICRC;
+    frame->payload.obj = NULL;
+    frame->payload.len = 0;
+    if (put_start(port, route, fields, opcode, 0, word, UDP + BTH + body + ICRC, frame->header))
+        return NOT_MINE;
+    put_icrc(frame->trailer, crc32_of(masked_crc(frame->header + INNER), frame->header + BODY, body));
+    return OK;
+}
+
 static int build_sack(Port *port, Route *route, Fields fields, Frame *frame)
 {
     int good = 1, probe = fields[S_PROBE_ID] != Py_None;
@@ -554,16 +570,18 @@ static int build_sack(Port *port, Route *route, Fields fields, Frame *frame)
     at = put32(at, (uint32_t)flag(fields, S_RESTORE_CWND, &good) << 31 | penalty << 24 | received);
     if (!good)
         return NOT_MINE;
-    frame->header_size = BODY + SACK_BODY - frame->start;
-    frame->trailer_size = ICRC;
-    frame->payload.obj = NULL;
-    frame->payload.len = 0;
-    size_t length = UDP + BTH + SACK_BODY + ICRC;
-    if (put_start(port, route, fields, SACK, 0, flags << 24 | psn, length, frame->header))
+    return finish_control(port, route, fields, frame, SACK, flags << 24 | psn, SACK_BODY);
+}
+
+static int build_ack(Port *port, Route *route, Fields fields, Frame *frame)
+{
+    int good = 1;
+    uint32_t psn = (uint32_t)number(fields, A_PSN, 0xFFFFFF, &good);
+    uint32_t syndrome = (uint32_t)number(fields, A_SYNDROME, 0xFF, &good);
+    put32(frame->header + BODY, syndrome << 24 | (uint32_t)number(fields, A_MSN, 0xFFFFFF, &good));
+    if (!good)
         return NOT_MINE;
-    uint32_t crc = masked_crc(frame->header + INNER);
-    put_icrc(frame->trailer, crc32_of(crc, frame->header + BODY, SACK_BODY));
-    return OK;
+    return finish_control(port, route, fields, frame, ACKNOWLEDGE, psn, ACK_BODY);
 }
 
 /* The frame of a record; its payload has to be released when it is OK, or when it is not and `obj` is set. */
@@ -573,13 +591,15 @@ static int build(Port *port, PyObject *route, PyObject *record, Frame *frame)
     frame->start = port->outer ? 0 : IPV6;
     if (!PyObject_TypeCheck(route, &RouteType) || port->plane == NULL || ((Route *)route)->address == NULL)
         return NOT_MINE;
-    const Kind *kind = Py_TYPE(record) == write_kind.type ? &write_kind : &sack_kind;
+    const Kind *kind = Py_TYPE(record) == write_kind.type ? &write_kind
+                       : Py_TYPE(record) == sack_kind.type ? &sack_kind : &ack_kind;
     if (Py_TYPE(record) != kind->type)
         return NOT_MINE;
     Fields fields = {NULL};
     read_fields(kind, record, fields);
     int result = kind == &write_kind ? build_write(port, (Route *)route, fields, frame)
-                                     : build_sack(port, (Route *)route, fields, frame);
+                 : kind == &sack_kind ? build_sack(port, (Route *)route, fields, frame)
+                                      : build_ack(port, (Route *)route, fields, frame);
     drop_fields(kind, fields);
     return result;
 }
@@ -838,6 +858,22 @@ static PyObject *take_sack(Port *port, const uint8_t *packet, uint32_t outer, co
     return NULL;
 }
 
+static PyObject *take_ack(Port *port, const uint8_t *packet, uint32_t outer, const uint8_t *end)
+{
+    const Kind *kind = &ack_kind;
+    const uint8_t *at = packet + AT_BODY;
+    if (end - at != ACK_BODY || packet[AT_BTH + 1] & 0x30)
+        return NULL;
+    Fields fields = {NULL};
+    if (set_envelope(port, fields, packet, outer) &&
+        set_number(fields, A_PSN, get32(packet + AT_BTH + 8) & 0xFFFFFF) &&
+        set_number(fields, A_SYNDROME, at[0]) &&
+        set_number(fields, A_MSN, get32(at) & 0xFFFFFF))
+        return make_record(kind, fields);
+    drop_fields(kind, fields);
+    return NULL;
+}
+
 /* The inner packet of a frame that is addressed to this port, its announced length in `*length`; NULL: not for us. A frame
  * with a segment routing header is left to Python. */
 static const uint8_t *inner_packet(Port *port, const uint8_t *frame, size_t size, size_t *length)
@@ -873,7 +909,7 @@ static PyObject *take(Port *port, const uint8_t *frame, size_t size, PyObject **
     if (dport != port->ports[0] && dport != port->ports[1] && dport != port->ports[2] && dport != port->ports[3])
         return NULL;
     int write = bth[0] >= WRITE_FIRST && bth[0] <= WRITE_ONLY_IMM;
-    if ((!write && bth[0] != SACK) || bth[1] & 0x0F || dport == 0 || port->trimmed[outer >> 2])
+    if ((!write && bth[0] != SACK && bth[0] != ACKNOWLEDGE) || bth[1] & 0x0F || dport == 0 || port->trimmed[outer >> 2])
         return NULL;
     PyObject *source = PyBytes_FromStringAndSize((const char *)inner + 8, 16);
     if (source == NULL)
@@ -887,7 +923,9 @@ static PyObject *take(Port *port, const uint8_t *frame, size_t size, PyObject **
     uint32_t wanted = end[0] | (uint32_t)end[1] << 8 | (uint32_t)end[2] << 16 | (uint32_t)end[3] << 24;
     if (crc != wanted)
         return NULL;
-    return write ? take_write(port, inner, outer, end) : take_sack(port, inner, outer, end);
+    if (write)
+        return take_write(port, inner, outer, end);
+    return bth[0] == SACK ? take_sack(port, inner, outer, end) : take_ack(port, inner, outer, end);
 }
 
 /* (plane, peer, record), taking over the record. */
@@ -1011,21 +1049,23 @@ static int setup_kind(Kind *kind, PyObject *type, const char *const *names)
         PyObject *name = PyTuple_GET_ITEM(fields, i);
         good = PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, names[i]) == 0;
         PyObject *member = good ? PyObject_GetAttr(type, name) : NULL;
-        good = member != NULL;
-        if (good && Py_TYPE(member) == &PyMemberDescr_Type)
+        if (member != NULL && Py_TYPE(member) == &PyMemberDescr_Type)
             found.at[i] = ((PyMemberDescrObject *)member)->d_member->offset;
+        else if (member != NULL && Py_TYPE(member) == &PyGetSetDescr_Type)
+            found.slots = 0, found.getters[i] = ((PyGetSetDescrObject *)member)->d_getset;
         else
-            found.slots = 0;
+            good = 0;
         Py_XDECREF(member);
-        found.names[i] = name;
     }
+    for (int i = 0; good && i < found.count; i++)
+        good = found.slots || found.getters[i] != NULL;
+    Py_DECREF(fields);
     if (!good) {
-        Py_DECREF(fields);
         if (!PyErr_Occurred())
             PyErr_SetString(PyExc_ValueError, "a record has other fields than hosts/nic/native.c knows");
         return -1;
     }
-    found.type = (PyTypeObject *)Py_NewRef(type); /* it and its names stay for as long as the process */
+    found.type = (PyTypeObject *)Py_NewRef(type); /* it stays for as long as the process */
     *kind = found;
     return 0;
 }
@@ -1033,10 +1073,11 @@ static int setup_kind(Kind *kind, PyObject *type, const char *const *names)
 static PyObject *setup(PyObject *module, PyObject *args)
 {
     (void)module;
-    PyObject *write, *sack, *opcode;
-    if (!PyArg_ParseTuple(args, "OOO", &write, &sack, &opcode))
+    PyObject *write, *sack, *ack, *opcode;
+    if (!PyArg_ParseTuple(args, "OOOO", &write, &sack, &ack, &opcode))
         return NULL;
-    if (setup_kind(&write_kind, write, write_names) || setup_kind(&sack_kind, sack, sack_names))
+    if (setup_kind(&write_kind, write, write_names) || setup_kind(&sack_kind, sack, sack_names) ||
+        setup_kind(&ack_kind, ack, ack_names))
         return NULL;
     for (long code = WRITE_FIRST; code <= WRITE_ONLY_IMM; code++) {
         PyObject *member = PyObject_CallFunction(opcode, "l", code);
@@ -1086,7 +1127,7 @@ static PyObject *py_crc32(PyObject *module, PyObject *args)
 }
 
 static PyMethodDef functions[] = {
-    {"setup", setup, METH_VARARGS, "setup(Write, Sack, Opcode): learn the records; ValueError when they changed"},
+    {"setup", setup, METH_VARARGS, "setup(Write, Sack, TransportAck, Opcode): learn the records; ValueError when they changed"},
     {"send_many", (PyCFunction)(void (*)(void))send_many, METH_FASTCALL,
      "send_many(ports, items, start, blocked, refused) -> the item to go on with: one for Python, or the one after a\n"
      "refusal, appended to `refused` as (item, errno); len(items) at the end. `blocked`: bits of planes left to Python."},
