@@ -88,15 +88,13 @@ __attribute__((target("pclmul,sse4.1"))) static inline __m128i fold(__m128i x, _
     return _mm_xor_si128(_mm_xor_si128(low, high), next);
 }
 
-/* Carry-less multiplication folds 64 bytes at a time (Gopal et al., Intel, 2009); `size` is >= 64 and a multiple of 16. The
- * last 16 bytes, which have the same remainder as everything before them, are left to the table. */
-__attribute__((target("pclmul,sse4.1"))) static uint32_t crc_by_folding(uint32_t c, const uint8_t *data, size_t size)
+/* What `size` bytes leave of those before them, `x`, and themselves, 64 at a time (Gopal et al., Intel, 2009); a multiple of
+ * 16. The last 16 bytes, which have the same remainder as everything before them, are left to the table. */
+__attribute__((target("pclmul,sse4.1"))) static uint32_t fold_rest(const __m128i x[4], const __m128i *at, size_t size)
 {
     const __m128i by64 = _mm_set_epi64x(0x1c6e41596, 0x154442bd4), by16 = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);
-    const __m128i *at = (const __m128i *)data;
-    __m128i x0 = _mm_xor_si128(_mm_loadu_si128(at), _mm_cvtsi32_si128((int)c));
-    __m128i x1 = _mm_loadu_si128(at + 1), x2 = _mm_loadu_si128(at + 2), x3 = _mm_loadu_si128(at + 3);
-    for (at += 4, size -= 64; size >= 64; at += 4, size -= 64) {
+    __m128i x0 = x[0], x1 = x[1], x2 = x[2], x3 = x[3];
+    for (; size >= 64; at += 4, size -= 64) {
         x0 = fold(x0, by64, _mm_loadu_si128(at));
         x1 = fold(x1, by64, _mm_loadu_si128(at + 1));
         x2 = fold(x2, by64, _mm_loadu_si128(at + 2));
@@ -109,21 +107,69 @@ __attribute__((target("pclmul,sse4.1"))) static uint32_t crc_by_folding(uint32_t
     _mm_storeu_si128((__m128i *)rest, x0);
     return crc_by_table(0, rest, sizeof rest);
 }
+
+/* `size` is >= 64 and a multiple of 16. */
+__attribute__((target("pclmul,sse4.1"))) static uint32_t crc_by_folding(uint32_t c, const uint8_t *data, size_t size)
+{
+    const __m128i *at = (const __m128i *)data;
+    __m128i x[4] = {_mm_xor_si128(_mm_loadu_si128(at), _mm_cvtsi32_si128((int)c)), _mm_loadu_si128(at + 1),
+                    _mm_loadu_si128(at + 2), _mm_loadu_si128(at + 3)};
+    return fold_rest(x, at + 4, size - 64);
+}
+
+__attribute__((target("vpclmulqdq,avx2"))) static inline __m256i fold_pair(__m256i x, __m256i by, const __m128i *next)
+{
+    __m256i low = _mm256_clmulepi64_epi128(x, by, 0x00), high = _mm256_clmulepi64_epi128(x, by, 0x11);
+    return _mm256_xor_si256(_mm256_xor_si256(low, high), _mm256_loadu_si256((const __m256i *)next));
+}
+
+enum { WIDE = 256 };  /* bytes from which on it is worth it */
+
+/* The same 128 bytes at a time, for processors that multiply in pairs; `size` is >= WIDE and a multiple of 16. */
+__attribute__((target("vpclmulqdq,avx2,pclmul,sse4.1")))
+static uint32_t crc_by_wide_folding(uint32_t c, const uint8_t *data, size_t size)
+{
+    const __m256i by128 = _mm256_set_epi64x(0x14a7fe880, 0x1e88ef372, 0x14a7fe880, 0x1e88ef372);
+    const __m128i by64 = _mm_set_epi64x(0x1c6e41596, 0x154442bd4);
+    const __m128i *at = (const __m128i *)data;
+    __m256i y[4];
+    for (int i = 0; i < 4; i++)
+        y[i] = _mm256_loadu_si256((const __m256i *)(at + 2 * i));
+    y[0] = _mm256_xor_si256(y[0], _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0, (int)c));
+    for (at += 8, size -= 128; size >= 128; at += 8, size -= 128)
+        for (int i = 0; i < 4; i++)
+            y[i] = fold_pair(y[i], by128, at + 2 * i);
+    __m128i x[4];
+    for (int i = 0; i < 4; i++) {
+        __m256i before = y[i / 2], after = y[2 + i / 2];
+        x[i] = i & 1 ? fold(_mm256_extracti128_si256(before, 1), by64, _mm256_extracti128_si256(after, 1))
+                     : fold(_mm256_castsi256_si128(before), by64, _mm256_castsi256_si128(after));
+    }
+    return fold_rest(x, at, size);
+}
 #endif
 
-static int can_fold;
+enum { BY_TABLE, FOLDING, FOLDING_WIDE };
+static int best_way = BY_TABLE;  /* that this processor has */
 
-static uint32_t crc32_of(uint32_t crc, const uint8_t *data, size_t size)
+static uint32_t crc32_by(int way, uint32_t crc, const uint8_t *data, size_t size)
 {
     uint32_t c = ~crc;
 #if defined(__x86_64__)
-    if (can_fold && size >= 64) {
+    if (way != BY_TABLE && size >= 64) {
         size_t whole = size & ~(size_t)15;
-        c = crc_by_folding(c, data, whole);
+        c = way == FOLDING_WIDE && whole >= WIDE ? crc_by_wide_folding(c, data, whole) : crc_by_folding(c, data, whole);
         data += whole, size -= whole;
     }
+#else
+    (void)way;
 #endif
     return ~crc_by_table(c, data, size);
+}
+
+static uint32_t crc32_of(uint32_t crc, const uint8_t *data, size_t size)
+{
+    return crc32_by(best_way, crc, data, size);
 }
 
 /* ---- network order ---------------------------------------------------------------------------------------------------- */
@@ -1111,17 +1157,17 @@ static PyObject *send_many(PyObject *module, PyObject *const *args, Py_ssize_t c
     return PyLong_FromSsize_t(at);
 }
 
-/* crc32(data, crc = 0, fold = True): as zlib's; `fold` False takes the table for everything. */
+/* crc32(data, crc = 0, way = 2): as zlib's; 0 takes the table for everything, 1 folds 64 bytes at a time, 2 128 bytes; each
+ * where the processor can, else the one before. */
 static PyObject *py_crc32(PyObject *module, PyObject *args)
 {
     (void)module;
     Py_buffer data;
     unsigned crc = 0;
-    int folding = 1;
-    if (!PyArg_ParseTuple(args, "y*|Ip", &data, &crc, &folding))
+    int way = FOLDING_WIDE;
+    if (!PyArg_ParseTuple(args, "y*|Ii", &data, &crc, &way))
         return NULL;
-    uint32_t result = folding ? crc32_of(crc, data.buf, (size_t)data.len)
-                              : ~crc_by_table(~crc, data.buf, (size_t)data.len);
+    uint32_t result = crc32_by(way < best_way ? way : best_way, crc, data.buf, (size_t)data.len);
     PyBuffer_Release(&data);
     return PyLong_FromUnsignedLong(result);
 }
@@ -1131,7 +1177,7 @@ static PyMethodDef functions[] = {
     {"send_many", (PyCFunction)(void (*)(void))send_many, METH_FASTCALL,
      "send_many(ports, items, start, blocked, refused) -> the item to go on with: one for Python, or the one after a\n"
      "refusal, appended to `refused` as (item, errno); len(items) at the end. `blocked`: bits of planes left to Python."},
-    {"crc32", py_crc32, METH_VARARGS, "crc32(data, crc=0, fold=True)"},
+    {"crc32", py_crc32, METH_VARARGS, "crc32(data, crc=0, way=2)"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -1141,7 +1187,8 @@ PyMODINIT_FUNC PyInit_mrc_native(void)
 {
     make_crc_table();
 #if defined(__x86_64__)
-    can_fold = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+    if (__builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1"))
+        best_way = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("vpclmulqdq") ? FOLDING_WIDE : FOLDING;
 #endif
     if (PyType_Ready(&RouteType) || PyType_Ready(&PortType))
         return NULL;
