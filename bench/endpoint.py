@@ -27,7 +27,7 @@ from hosts.engine.qp import QpAttributes
 from hosts.nic.encapsulation import Encapsulation
 from hosts.nic.fast import FastNic
 from ipc.service import run_service
-from topologies.plan import Plan
+from topologies.plan import Host, Plan
 
 SCHEMA = "mrc-bench-endpoint/1"
 PLAN = Plan(planes=4, racks=2, spines=2, hosts_per_rack=1)
@@ -38,17 +38,10 @@ EDGE = 0.05
 """Part of the packets sent before the measurement begins."""
 
 
-class _Cable(Encapsulation):
+def _cable(here: Host, peer: Host, plane: int) -> Encapsulation:
     """Addressed to the peer's own uSID, as frames arrive after all switches have shifted theirs out."""
-
-    __slots__ = ("_own",)
-
-    def __init__(self, here: Any, peer: Any, plane: int) -> None:
-        super().__init__(PLAN, here, peer, plane)
-        self._own = PLAN.nic_address(peer, plane).to_bytes(16, "big")
-
-    def destination(self, _ev: int) -> bytes:
-        return self._own
+    own = PLAN.nic_address(peer, plane)
+    return Encapsulation(PLAN, here, peer, plane, lambda _ev: own)
 
 
 def _usage() -> tuple[float, float]:
@@ -113,7 +106,7 @@ def _child(name: str, arguments: argparse.Namespace) -> None:
         try:
             await agent.start()
             for plane in agent.nic.ports:
-                agent.nic.add_route(plane, peer.name, _Cable(here, peer, plane))
+                agent.nic.add_route(plane, peer.name, _cable(here, peer, plane))
             await _run(agent, peer.name, arguments)
             # The peer still waits for its answers; the parent closes our standard input when it has them.
             asyncio.get_running_loop().add_reader(sys.stdin, stop.set)

@@ -10,9 +10,11 @@ Three measurements in one run, one after the other, on this machine, or four wit
 CPU is that of the processes themselves (user + system: /proc/PID/stat in the fabric, getrusage elsewhere), divided by
 the data packets sent; SACKs, one for about four of them, are included, at either end. Packets/s are what one processor
 would carry at this cost. In the fabric each agent also computes the SHA-256 of the file; its share, measured by
-itself in the same run, is printed and taken off before packets/s are computed. At a rate a host cannot work packets off
-by the dozen: it waits for each. How often a process woke up is counted by the kernel (voluntary context switches), and
-its limit is a Python process that waits for one frame and takes it, and one that waits for its time and sends it.
+itself in the same run, is printed and taken off before packets/s are computed. The responder writes a new file through
+a mapping, page by page: what that costs by itself is measured with the agent's own regions, in the same folder. At a
+rate a host cannot work packets off by the dozen: it waits for each. How often a process woke up is counted by the
+kernel (voluntary context switches), and its limit is a Python process that waits for one frame and takes it, and one
+that waits for its time and sends it.
 
 With `--wires both` the transfer is done over veth pairs and over wires inside the daemon, ROUNDS times each in turns;
 what a packet costs the switches over wires is printed as a share of what it costs over veth pairs: the goal is
@@ -25,6 +27,9 @@ Schema `mrc-bench-mrc/3` (`--json`); us = microseconds of CPU by data packet:
     cpu_us_per_packet   requestor, responder, switches (their hashing included); cpu_us_per_packet_total
     wakeups_per_packet  requestor, responder, switches: how often the process had gone to sleep
     sha256_us_per_packet, packets_per_s_and_core {requestor, responder}: without that
+    file_us_per_packet  at the responder: writing packets into a new mapped file, and nothing else
+    floor_us            null with --nic scapy; {requestor, responder}: raw, SHA-256 and file together, what a packet of
+                        a file costs Python that does none of MRC
     wires               virtual or veth: the links between switches
     compared            null without --wires both; {switches_us {veth, virtual}: of each round, goodput_bps {...},
                         share: median virtual / median veth, target, met}
@@ -53,6 +58,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import af_packet, endpoint
+from hosts.agent.regions import Regions
+from hosts.engine.endpoint import Endpoint
 from ipc.agent_client import AgentClient
 from ipc.units import bits
 from topologies.lab.fabric import Fabric
@@ -114,14 +121,20 @@ def run(
     rounds = [transfer(kind) for kind in kinds]
     result = rounds[-1]
     result["compared"] = _compare(rounds) if wires == BOTH else None
-    result["endpoint"] = result["raw"] = None
+    result["endpoint"] = result["raw"] = result["floor_us"] = None
     if nic == "fast":
         console.print("measuring two endpoints back to back, and AF_PACKET by itself")
         result["endpoint"] = _endpoint(pmtu)
         result["raw"] = _raw(pmtu, result["endpoint"])
+        result["floor_us"] = floor_us(result)
     _print_fabric(result, console)
     if nic == "fast":
         _print_alone(result["endpoint"], result["raw"], console)
+        floor = result["floor_us"]
+        console.print(
+            f"a packet of a file without MRC (raw, SHA-256, new file): requestor {floor['requestor']:.1f} us, "
+            f"responder {floor['responder']:.1f} us"
+        )
     result["paced"] = at_rate
     if at_rate is not None:
         cpu, full = at_rate["cpu_us_per_packet"], result["cpu_us_per_packet"]
@@ -186,6 +199,7 @@ def _measure(fabric: Fabric, plan: Plan, size: int, pmtu: int) -> dict[str, Any]
     counters, seconds = result["counters"], result["duration_s"]
     packets = counters["sent"]
     hops = 3 if source.rack != destination.rack else 1
+    file_us = new_file_us(fabric.run_dir.data / "bench-alone", size, pmtu)
     labels = {**_agents(plan), "switchd": "switches"}
     shares = {label: cpu.get(name, 0.0) / packets * 1e6 for name, label in labels.items()}
     total, hashing = sum(shares.values()), sha256_us(pmtu)
@@ -206,6 +220,7 @@ def _measure(fabric: Fabric, plan: Plan, size: int, pmtu: int) -> dict[str, Any]
         "wakeups_per_packet": {label: round(woken.get(name, 0) / packets, 3) for name, label in labels.items()},
         "late_frames": late,
         "sha256_us_per_packet": round(hashing, 2),
+        "file_us_per_packet": round(file_us, 2),
         "packets_per_s_and_core": {side: packets_per_s(shares[side] - hashing) for side in SIDES},
         "switch_cpu_us_per_packet_and_hop": round(shares["switches"] / hops, 2),
         "processors": cores,
@@ -238,6 +253,25 @@ def sha256_us(size: int) -> float:
     for _ in range(blocks):
         digest.update(block)
     return (time.process_time() - began) * 1e6 * size / (blocks * len(block))
+
+
+def new_file_us(path: Path, size: int, pmtu: int) -> float:
+    """CPU microseconds a packet to write `size` bytes in packets into a new file, as an agent has it; it is removed."""
+    regions, block = Regions(Endpoint("bench", planes=1, seed=0)), os.urandom(pmtu)
+    began = time.process_time()
+    region = regions.receive_file(path, size)
+    view = region.memory.view
+    for start in range(0, size - pmtu + 1, pmtu):
+        view[start : start + pmtu] = block
+    regions.remove(region)
+    return (time.process_time() - began) * 1e6 * pmtu / size
+
+
+def floor_us(result: dict[str, Any]) -> dict[str, float]:
+    """CPU microseconds of a data packet of a file without MRC, by side."""
+    raw, hashing = result["raw"], result["sha256_us_per_packet"]
+    file = {"requestor": 0.0, "responder": result["file_us_per_packet"]}
+    return {side: round(raw[f"{side}_us"] + hashing + file[side], 2) for side in SIDES}
 
 
 def _endpoint(pmtu: int) -> dict[str, Any]:
@@ -286,7 +320,8 @@ def _print_fabric(result: dict[str, Any], console: Console) -> None:
     table.add_row("all", f"{result['cpu_us_per_packet_total']:8.1f}", "")
     console.print(table)
     console.print(
-        f"of which SHA-256 of the file {result['sha256_us_per_packet']:.1f} us at either host, not in packets/s; "
+        f"of which SHA-256 of the file {result['sha256_us_per_packet']:.1f} us at either host, not in packets/s, "
+        f"and about {result['file_us_per_packet']:.1f} us at the responder for pages of a new file; "
         f"switches {result['switch_cpu_us_per_packet_and_hop']:.1f} us per data packet and hop, SACKs on the way back "
         f"included; limit of {result['processors']} processors at this cost: {bits(result['limit_bps'] or 0)}"
     )

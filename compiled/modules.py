@@ -9,7 +9,15 @@ ROOT = Path(__file__).resolve().parents[1]
 """Folder that holds our packages."""
 
 COMPILED = (
+    "hosts/agent/turn_selector.py",
+    "hosts/agent/turns.py",
     "hosts/engine/**/*.py",
+    "hosts/nic/base.py",
+    "hosts/nic/encapsulation.py",
+    "hosts/nic/fast.py",
+    "hosts/nic/paced.py",
+    "hosts/nic/port.py",
+    "hosts/nic/scapy_nic.py",
     "simulator/fabric.py",
     "simulator/frames.py",
     "simulator/host.py",
@@ -38,7 +46,10 @@ NOT_COMPILED = (
 C_MODULES = ("simulator/event_queue.c",)
 """Modules written in C, which stand beside a Python class that does the same."""
 
-READ_TOO = ("compiled/modules.py", "compiled/mypyc_setup.py", "faults/*.py", "simulator/*.py", "topologies/plan/*.py")
+READ_TOO = (
+    "compiled/modules.py", "compiled/mypyc_setup.py", "faults/*.py", "hosts/nic/*.py", "hosts/scapy/*.py",
+    "simulator/*.py", "topologies/plan/*.py",
+)  # fmt: skip
 """Files whose types the machine code relies on, or that say how it is made."""
 
 

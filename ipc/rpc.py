@@ -189,6 +189,10 @@ class RpcServer:
         )
         return self
 
+    def watched(self, event: str) -> bool:
+        """Whether there is a watcher that wants events of that name: what costs much to tell need not be worked out."""
+        return any(peer.connection.wants(event) for peer in self._peers)
+
     def publish(self, event: str, *, t: float | None = None, **fields: Any) -> None:
         """Send an event to every watcher; `t` is CLOCK_MONOTONIC seconds, now when None."""
         watching = [peer.connection for peer in self._peers if peer.connection.wants(event)]

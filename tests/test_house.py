@@ -51,6 +51,7 @@ FACES = {
         "session",
         "timerfd",
         "turn_selector",
+        "turns",
     },
     "hosts.engine": {
         "config",

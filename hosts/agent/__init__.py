@@ -1,1 +1,7 @@
 """The agent: one process in each host, around NIC, engine and RPC services."""
+
+from __future__ import annotations
+
+from compiled import use
+
+use()

@@ -29,13 +29,15 @@ from typing import Any
 
 from hosts.agent.connections import Connections
 from hosts.agent.engine_defaults import host_config
-from hosts.agent.event_json import event_json
+from hosts.agent.event_json import event_json, event_name
 from hosts.agent.operations import rpc_table
 from hosts.agent.ports import HostPorts
 from hosts.agent.regions import Regions
 from hosts.agent.turn_selector import TurnSelector, no_turn
+from hosts.agent.turns import Turns
 from hosts.engine.config import Config, ConfigError
 from hosts.engine.endpoint import Endpoint
+from hosts.engine.events import Event
 from hosts.nic import KINDS, open_nic
 from hosts.nic.base import Nic, NicError
 from hosts.nic.netlink import LinkState
@@ -44,16 +46,6 @@ from ipc.rpc import JsonlError, RpcServer
 from ipc.rundir import RunFiles
 from ipc.service import cancel_others, run_service
 from topologies.plan import Plan, PlanError
-
-RECEIVE_BATCH = 8
-"""Frames read from one port before the next has its turn: ports read one after the other look reordered."""
-TRANSMIT_BATCH = 64
-ROUNDS = 64
-"""Receive-transmit rounds before the management socket gets its turn."""
-PATIENCE = 4
-"""Turns in which receiving never came to an end, after which timers are looked at all the same."""
-RETRY_S = 0.001
-"""Delay of the next attempt when the kernel took no more frames."""
 
 GARBAGE_EVERY = 20_000
 """Objects made and not freed between two collections of the youngest: packets and records are in no circle."""
@@ -90,12 +82,10 @@ class Agent:
         self._files = RunFiles(run_dir)
         self._loop = asyncio.get_running_loop()
         self._selector = selector
-        self._undrained_turns = 0
-        self._engine_due: float | None = 0.0
-        """The engine's next timer when the last turn ended, for the begin of the next one; 0 = not asked."""
         self._link_news = False
         self._server: RpcServer | None = None
         self.endpoint = Endpoint(host_name, config, planes=plan.planes, seed=seed, qpns=AGENT_QPNS)
+        self._turns = Turns(self.endpoint, self._on_event)
         nic = open_nic(nic_kind, plan, self.host, config, hooks)
         try:
             self.ports = HostPorts(nic, config.dscp_control)
@@ -141,80 +131,17 @@ class Agent:
         if news:
             for interface, state in self.ports.links.poll():
                 self._on_link(interface, state)
-        more = self._network() or news
         self._selector.rest_s = self.ports.rest_s
-        return 0.0 if more else self._next_timer()
+        due = self._turns.turn(self.ports.nic)
+        return 0.0 if news else due
 
     def _on_link_news(self) -> None:
         self._link_news = True
 
-    def _next_timer(self) -> float | None:
-        """When the next turn is due; None = not before something happens."""
-        nic = self.nic
-        due = self._engine_due = self.endpoint.next_timer()
-        frame = nic.next_at()
-        if frame is not None and (due is None or frame < due):
-            due = frame
-        if nic.backlog:
-            again = time.monotonic() + RETRY_S
-            if due is None or again < due:
-                due = again
-        return due
-
-    def _network(self) -> bool:
-        """Receive, look at timers, send. Whether there is more to do, or somebody else has something to do now."""
-        endpoint, nic = self.endpoint, self.nic
-        told = False
-        nic.flush()
-        drained = False
-        for _ in range(ROUNDS):
-            before = time.monotonic()
-            arrived = nic.receive(RECEIVE_BATCH)
-            now = time.monotonic()  # not before: what came while we were held up is late
-            received = 0
-            for plane, peer, packet in arrived:
-                endpoint.receive(packet, plane, peer, now)
-                received += 1
-            if received < RECEIVE_BATCH:  # so no port had more
-                drained = True
-                self._on_timer(before)  # not now: an answer may have come since
-            sent = 0
-            if not nic.backlog:
-                packets = endpoint.transmit(time.monotonic(), TRANSMIT_BATCH, nic.room(), nic.control_room())
-                if packets:
-                    nic.send_many(packets)
-                    sent = len(packets)
-                nic.flush()
-            if self._on_events():
-                told = True
-            elif received < RECEIVE_BATCH and sent < TRANSMIT_BATCH:
-                received = sent = 0  # all that could be done has been; what comes now wakes us
-                break
-        self._engine_due = 0.0
-        self._undrained_turns = 0 if drained else self._undrained_turns + 1
-        if self._undrained_turns >= PATIENCE:
-            self._undrained_turns = 0
-            self._on_timer(time.monotonic())
-        return told or received > 0 or sent > 0
-
-    def _on_timer(self, now: float) -> None:
-        """Timers that are due. The first time after a wait the engine need not be asked: what was not due when the last
-        turn ended is not due now, and what was set since is looked at when this one ends.
-        """
-        known, self._engine_due = self._engine_due, 0.0
-        if known is not None and known <= now:
-            due = self.endpoint.next_timer()
-            if due is not None and due <= now:
-                self.endpoint.on_timer(now)
-
-    def _on_events(self) -> bool:
-        """Dispatch the endpoint's events; True if there was one: there may be more to send then."""
-        events = self.endpoint.events()
-        for event in events:
-            name, fields = event_json(event, self.plan.mode.ev_is_path)
-            self.publish(name, t=event.at, **fields)
-            self.connections.on_event(event)
-        return bool(events)
+    def _on_event(self, event: Event) -> None:
+        """Tell an event of the engine's to watchers, and to the transfer that waits for it."""
+        self.publish(event_name(event), lambda: {"t": event.at, **event_json(event, self.plan.mode.ev_is_path)})
+        self.connections.on_event(event)
 
     def _on_link(self, interface: str, state: LinkState) -> None:
         plane = self.ports.planes[interface]
@@ -225,12 +152,13 @@ class Agent:
             log.error("%s", error)
         self.endpoint.on_port(plane, state.up, time.monotonic())
         log.info("%s: %s", interface, "up" if state.up else "down")
-        self.publish("port", plane=plane, interface=interface, up=state.up, admin_up=state.admin_up)
+        news = {"plane": plane, "interface": interface, "up": state.up, "admin_up": state.admin_up}
+        self.publish("port", lambda: news)
 
-    def publish(self, event: str, **fields: Any) -> None:
-        """Send an event to every watcher."""
-        if self._server is not None:
-            self._server.publish(event, **fields)
+    def publish(self, event: str, fields: Callable[[], dict[str, Any]]) -> None:
+        """Send an event to every watcher that wants it; `fields` is called when there is one."""
+        if self._server is not None and self._server.watched(event):
+            self._server.publish(event, **fields())
 
     async def close(self) -> None:
         """End transfers, remove the socket and unfinished files, close the ports. Idempotent."""

@@ -16,6 +16,7 @@ watcher that wants few of them says so: {"op": "watch", "events": ["ev", "port"]
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hosts.engine.events import (
@@ -34,63 +35,68 @@ from hosts.engine.events import (
 from topologies.plan import ev_uplink
 
 
-def event_json(event: Event, ev_is_path: bool = True) -> tuple[str, dict[str, Any]]:
-    """(name, fields) of an engine event; `uplink` is null unless EVs name their path."""
-    name, fields = _REPORTS[type(event)](event)
+def event_name(event: Event) -> str:
+    """Name under which watchers know an engine event."""
+    return _NAMES[type(event)]
+
+
+def event_json(event: Event, ev_is_path: bool = True) -> dict[str, Any]:
+    """Fields of an engine event; `uplink` is null unless EVs name their path."""
+    fields = _FIELDS[type(event)](event)
     if not ev_is_path and "uplink" in fields:
         fields["uplink"] = None
-    return name, fields
+    return fields
 
 
-def _completion(e: Completion) -> tuple[str, dict[str, Any]]:
+def _completion(e: Completion) -> dict[str, Any]:
     ok = e.status is Status.SUCCESS
-    return "completion", {
+    return {
         "qpn": e.qpn, "wr_id": e.wr_id, "status": e.status.value, "ok": ok, "length": e.length,
     }  # fmt: skip
 
 
-def _ev(e: EvChanged) -> tuple[str, dict[str, Any]]:
-    return "ev", {
+def _ev(e: EvChanged) -> dict[str, Any]:
+    return {
         "qpn": e.qpn, "peer": e.peer, "ev": e.ev, "plane": e.plane, "uplink": ev_uplink(e.ev),
         "from": e.old.name.lower(), "to": e.new.name.lower(), "cause": e.cause,
     }  # fmt: skip
 
 
-def _ev_replaced(e: EvReplaced) -> tuple[str, dict[str, Any]]:
-    return "ev_replaced", {"qpn": e.qpn, "ev": e.ev, "by": e.by, "plane": e.plane}
+def _ev_replaced(e: EvReplaced) -> dict[str, Any]:
+    return {"qpn": e.qpn, "ev": e.ev, "by": e.by, "plane": e.plane}
 
 
-def _lost(e: PacketLost) -> tuple[str, dict[str, Any]]:
-    return "lost", {
+def _lost(e: PacketLost) -> dict[str, Any]:
+    return {
         "qpn": e.qpn, "psn": e.psn, "ev": e.ev, "plane": e.plane, "uplink": ev_uplink(e.ev),
         "cause": e.cause.value, "sent_at": e.sent_at,
     }  # fmt: skip
 
 
-def _write_imm(e: WriteImmReceived) -> tuple[str, dict[str, Any]]:
-    return "write_imm", {"qpn": e.qpn, "imm": e.imm, "length": e.length, "recv_id": e.recv_id}
+def _write_imm(e: WriteImmReceived) -> dict[str, Any]:
+    return {"qpn": e.qpn, "imm": e.imm, "length": e.length, "recv_id": e.recv_id}
 
 
-def _recv_flushed(e: ReceiveFlushed) -> tuple[str, dict[str, Any]]:
-    return "recv_flushed", {"qpn": e.qpn, "recv_id": e.recv_id}
+def _recv_flushed(e: ReceiveFlushed) -> dict[str, Any]:
+    return {"qpn": e.qpn, "recv_id": e.recv_id}
 
 
-def _plane(e: PlaneChanged) -> tuple[str, dict[str, Any]]:
-    return "plane", {"peer": e.peer, "plane": e.plane, "up": e.up}
+def _plane(e: PlaneChanged) -> dict[str, Any]:
+    return {"peer": e.peer, "plane": e.plane, "up": e.up}
 
 
-def _qp_error(e: QpError) -> tuple[str, dict[str, Any]]:
-    return "qp_error", {"qpn": e.qpn, "peer": e.peer, "status": e.status.value, "detail": e.detail}
+def _qp_error(e: QpError) -> dict[str, Any]:
+    return {"qpn": e.qpn, "peer": e.peer, "status": e.status.value, "detail": e.detail}
 
 
-def _ev_probe(e: EvProbeResult) -> tuple[str, dict[str, Any]]:
-    return "ev_probe", {
+def _ev_probe(e: EvProbeResult) -> dict[str, Any]:
+    return {
         "request_id": e.request_id, "peer": e.peer, "ev": e.ev, "plane": e.plane, "rtt_s": e.rtt_s,
         "back_lost": e.back_lost,
     }  # fmt: skip
 
 
-_REPORTS: dict[type, Any] = {
+_FIELDS: dict[type, Callable[[Any], dict[str, Any]]] = {
     Completion: _completion,
     EvChanged: _ev,
     EvReplaced: _ev_replaced,
@@ -100,4 +106,15 @@ _REPORTS: dict[type, Any] = {
     PlaneChanged: _plane,
     QpError: _qp_error,
     EvProbeResult: _ev_probe,
+}
+_NAMES: dict[type, str] = {
+    Completion: "completion",
+    EvChanged: "ev",
+    EvReplaced: "ev_replaced",
+    PacketLost: "lost",
+    WriteImmReceived: "write_imm",
+    ReceiveFlushed: "recv_flushed",
+    PlaneChanged: "plane",
+    QpError: "qp_error",
+    EvProbeResult: "ev_probe",
 }

@@ -21,6 +21,7 @@ from hosts.agent.session import ClientSessions
 from hosts.engine.config import Config, ConfigError
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.errors import LocalError, PeerError
+from hosts.traffic.file_transfer import Publish
 from ipc.rpc_table import RpcTable
 from topologies.plan import PlanError
 
@@ -37,7 +38,7 @@ def rpc_table(
     loop: asyncio.AbstractEventLoop,
     *,
     data_dir: Path,
-    publish: Callable[..., None],
+    publish: Publish,
     stop: Callable[[], None],
 ) -> RpcTable:
     """All services of one agent. `publish` sends an event to every watcher, `stop` ends the agent."""

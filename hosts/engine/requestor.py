@@ -135,6 +135,13 @@ class Requestor:
         self._overflow = config.wimm_overflow if config.wimm_overflow != Syndrome.NAK_INVALID_REQUEST else None
         """Reason of the NACK that refuses a WriteIMM too many; None = a Transport NAK does."""
         self._distance = config.loss_rule in ("all", "distance")
+        self._reorder = config.reorder_threshold
+        self._stamp_s = config.ts_unit_s if config.timestamps else 0.0
+        """Unit of the timestamps in our packets, seconds; 0 = there are none."""
+        trims = self._context.remote_trim_nack
+        self._dscp_first = config.dscp_trimmable if trims else config.dscp_no_trim
+        self._dscp_again = config.dscp_trimmable_retx if trims else config.dscp_no_trim
+        """DSCPs of the first transmission of a packet and of the others."""
         self._guess = HeuristicLoss.of(config)
 
     # ---- application ------------------------------------------------------------------------------------
@@ -229,13 +236,11 @@ class Requestor:
 
     def _send(self, psn: int, message: Message, ev: Ev, before: Sent | None, now: float, window_ends: bool) -> Write:
         """One transmission; `before`: the one given up, when it is not the first. `window_ends`: MPR allows no more."""
-        config, context, flight, window, counters = (
-            self._config, self._context, self.flight, self._window, self._counters,
-        )  # fmt: skip
+        context, flight, window, counters = self._context, self.flight, self._window, self._counters
         start = (psn - message.first_psn) * self._pmtu
         payload = message.data[start : start + self._pmtu]
         opcode = message.opcode(psn)
-        timestamp = int(now / config.ts_unit_s) & 0xFFFF if config.timestamps else None
+        timestamp = int(now / self._stamp_s) & 0xFFFF if self._stamp_s else None
         if before is not None:
             timestamp = before.fresh_timestamp(timestamp, ev)
         size = self._size_of(opcode, len(payload), timestamp is not None)
@@ -246,7 +251,7 @@ class Requestor:
             sent = Sent(psn, message, ev, size, flight.serial, 1, 0, now, deadline, timestamp, (), second_chance)
             counters.packets_sent += 1
             counters.bytes_sent += len(payload)
-            dscp = config.dscp_trimmable
+            dscp = self._dscp_first
         else:
             deadline = now + self.trips.timer_s(before.expiries, now, ev)
             sent = Sent(
@@ -254,12 +259,10 @@ class Requestor:
                 before.as_copies(), second_chance,
             )  # fmt: skip
             counters.retransmitted += 1
-            dscp = config.dscp_trimmable_retx
+            dscp = self._dscp_again
         flight.add(sent)
         window.on_send(size)
         ev.sent += 1
-        if not context.remote_trim_nack:
-            dscp = config.dscp_no_trim
         counters.plane_packets[ev.plane] += 1
         counters.plane_bytes[ev.plane] += len(payload)
         ask = psn == message.last_psn
@@ -342,7 +345,7 @@ class Requestor:
             if flight.outstanding:
                 if self._guess is not None:
                     trips = self.trips
-                    full = self._size_of(Opcode.WRITE_MIDDLE, self._pmtu, self._config.timestamps)
+                    full = self._size_of(Opcode.WRITE_MIDDLE, self._pmtu, self._stamp_s > 0)
                     patience = trips.one_s() + 4 * trips.deviation_s
                     seen = self._guess.suspect(flight, sack, base, seen, self._window.cwnd / full, patience, now)
                 threshold = self._reorder_threshold() if self._distance else None
@@ -396,9 +399,7 @@ class Requestor:
 
     def _reorder_threshold(self) -> int:
         """Rule (b) of §5.9, in transmissions."""
-        return self._config.reorder_threshold or max(
-            3, int(self._window.cwnd) // self._pmtu, len(self.flight.outstanding)
-        )
+        return self._reorder or max(3, int(self._window.cwnd) // self._pmtu, len(self.flight.outstanding))
 
     def _verdict(self, sack: Sack, now: float) -> None:
         """Apply the verdict of a SACK on the path of its EV; probes are judged where they are counted (Paths)."""

@@ -92,6 +92,7 @@ class Responder:
         """A message's length is in its first packet alone (§12 row 12)."""
         self._assembly = Reassembly(self._remainder)
         self._at_cack = config.bitmap_base == "cack"
+        self._threshold = config.sack_threshold
         self.mpr_packets = config.mpr_packets
         """Our window now; set_mpr changes it."""
         self._less = int(config.window_end == "exclusive")
@@ -266,7 +267,7 @@ class Responder:
         if self._eager:
             self._eager -= 1
             self._sack(packet, psn, now)
-        elif self._unsacked_bytes > self._config.sack_threshold or packet.ack_request or packet.rtx or asked:
+        elif self._unsacked_bytes > self._threshold or packet.ack_request or packet.rtx or asked:
             self._sack(packet, psn, now)
         else:
             self._last = packet

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from hosts.engine.config import Config
-from hosts.nic.base import Nic, NicError
-from hosts.nic.paced import PacedNic
-from topologies.plan import Host, Plan
+from compiled import use
+
+use()
+
+from hosts.engine.config import Config  # noqa: E402 - after use()
+from hosts.nic.base import Nic, NicError  # noqa: E402
+from hosts.nic.paced import PacedNic  # noqa: E402
+from topologies.plan import Host, Plan  # noqa: E402
 
 __all__ = ["KINDS", "Nic", "NicError", "PacedNic", "open_nic"]
 

@@ -33,11 +33,16 @@ IPV6_BYTES = 40
 
 
 class Encapsulation:
-    """Bytes before the inner packet in one direction: from a port of ours to a peer's port of the same plane."""
+    """Bytes before the inner packet in one direction: from a port of ours to a peer's port of the same plane.
+
+    `address(ev)`: outer destination as a number; by default as the plan has it, through the switches.
+    """
 
     __slots__ = ("_address", "addressing", "ethernet", "outer_header", "source")
 
-    def __init__(self, plan: Plan, here: Host, peer: Host, plane: int) -> None:
+    def __init__(
+        self, plan: Plan, here: Host, peer: Host, plane: int, address: Callable[[int], int] | None = None
+    ) -> None:
         port = plan.host_port(here, plane)
         above = plan.link_of_interface(port.interface).upper
         macs = "".join(_MAC_BYTE.findall(plan.mac(above) + plan.mac(port)))
@@ -45,7 +50,7 @@ class Encapsulation:
         self.source = plan.address(here, plane).packed
         self.outer_header = plan.mode.outer_header
         """Whether there is more than Ethernet."""
-        self._address: Callable[[int], int] = plan.template(here, peer).address
+        self._address: Callable[[int], int] = plan.template(here, peer).address if address is None else address
         self.addressing = Addressing(self.source, plan.address(peer, plane).packed)
 
     @property

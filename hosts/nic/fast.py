@@ -3,8 +3,9 @@
 A send gathers outer header, inner header, payload and trailer, so that only the kernel copies the payload; what is
 received stays in the ring until the engine has taken it.
 
-Writes and SACKs are built, sent, checked and taken by compiled code where there is a compiler (native.py); all else,
-everything that it finds wrong, and everything where there is none, goes through the Python code here. Both do the same.
+Writes, SACKs and Transport ACKs are built, sent, checked and taken by C where there is a compiler (native.py).
+All else, everything that it finds wrong, and everything where there is none, goes through the Python code here. Both
+do the same.
 """
 
 from __future__ import annotations

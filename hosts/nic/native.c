@@ -1,7 +1,7 @@
 /* The fast NIC's hot path in C: a record becomes a frame and is sent; a frame in the ring is checked and becomes a record.
  *
- * Does what hosts/nic/encapsulation.py and hosts/engine/wire/codec.py do, for the packets of which there are many: writes and
- * SACKs over IPv6. It knows only "good" and "not for me": whatever fails any check, and whatever is of another kind, goes
+ * Does what hosts/nic/encapsulation.py and hosts/engine/wire/codec.py do, for the packets of which there are many: writes,
+ * SACKs and Transport ACKs over IPv6. It knows only "good" and "not for me": whatever fails any check, and whatever is of another kind, goes
  * to the Python code unchanged, which is the one place that says what was wrong with it. So a check that is wrong here can
  * only be too strict. tests/hosts/nic/test_native.py holds both against each other, byte by byte and bit by bit.
  *
@@ -10,8 +10,8 @@
  * status, u32 len, u32 snaplen, u16 offset of the frame.
  *
  * Records are dataclasses with slots; their fields are read and set at the offsets that their slots have, which Python
- * looks up once and which `setup` checks by name; those of a compiled engine through attributes and the constructor. Built
- * at first use by hosts/nic/native.py; nothing here is needed to run.
+ * looks up once and which `setup` checks by name; those of a compiled engine through their getters and the constructor.
+ * Built at first use by hosts/nic/native.py; nothing here is needed to run.
  */
 
 #define _GNU_SOURCE  /* sendmmsg */
@@ -35,11 +35,12 @@ enum {
     AT_UDP = IPV6, AT_BTH = AT_UDP + UDP, AT_BODY = AT_BTH + BTH, /* in the inner packet; extension headers at the last */
     BODY = INNER + AT_BODY,
     SACK_BODY = 36,                     /* SETH 20, CC_STATE 16 (§2.8) */
+    ACK_BODY = 4,                       /* AETH (§2.7) */
     LONGEST_HEADER = BODY + SACK_BODY,  /* longer than METH + TSETH + RETH + ImmDt = 28 */
     ADDRESSES = 4096,                   /* EVs of a route whose address is remembered */
     BATCH = 16,                         /* frames handed to the kernel in one system call, at most */
 };
-enum { SACK = 0xDC, WRITE_FIRST = 0xC6, WRITE_ONLY_IMM = 0xCB, WRITE_LAST_IMM = 0xC9 };
+enum { SACK = 0xDC, ACKNOWLEDGE = 0xD1, WRITE_FIRST = 0xC6, WRITE_ONLY_IMM = 0xCB, WRITE_LAST_IMM = 0xC9 };
 enum { FLAG_A = 0x80, FLAG_RTX = 0x20, FLAG_TS = 0x10, ECN_CE = 3, NOMINAL_OVERHEAD = 40 };
 enum { OK = 0, NOT_MINE = -1 };
 
@@ -87,15 +88,13 @@ __attribute__((target("pclmul,sse4.1"))) static inline __m128i fold(__m128i x, _
     return _mm_xor_si128(_mm_xor_si128(low, high), next);
 }
 
-/* Carry-less multiplication folds 64 bytes at a time (Gopal et al., Intel, 2009); `size` is >= 64 and a multiple of 16. The
- * last 16 bytes, which have the same remainder as everything before them, are left to the table. */
-__attribute__((target("pclmul,sse4.1"))) static uint32_t crc_by_folding(uint32_t c, const uint8_t *data, size_t size)
+/* What `size` bytes leave of those before them, `x`, and themselves, 64 at a time (Gopal et al., Intel, 2009); a multiple of
+ * 16. The last 16 bytes, which have the same remainder as everything before them, are left to the table. */
+__attribute__((target("pclmul,sse4.1"))) static uint32_t fold_rest(const __m128i x[4], const __m128i *at, size_t size)
 {
     const __m128i by64 = _mm_set_epi64x(0x1c6e41596, 0x154442bd4), by16 = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);
-    const __m128i *at = (const __m128i *)data;
-    __m128i x0 = _mm_xor_si128(_mm_loadu_si128(at), _mm_cvtsi32_si128((int)c));
-    __m128i x1 = _mm_loadu_si128(at + 1), x2 = _mm_loadu_si128(at + 2), x3 = _mm_loadu_si128(at + 3);
-    for (at += 4, size -= 64; size >= 64; at += 4, size -= 64) {
+    __m128i x0 = x[0], x1 = x[1], x2 = x[2], x3 = x[3];
+    for (; size >= 64; at += 4, size -= 64) {
         x0 = fold(x0, by64, _mm_loadu_si128(at));
         x1 = fold(x1, by64, _mm_loadu_si128(at + 1));
         x2 = fold(x2, by64, _mm_loadu_si128(at + 2));
@@ -108,21 +107,69 @@ __attribute__((target("pclmul,sse4.1"))) static uint32_t crc_by_folding(uint32_t
     _mm_storeu_si128((__m128i *)rest, x0);
     return crc_by_table(0, rest, sizeof rest);
 }
+
+/* `size` is >= 64 and a multiple of 16. */
+__attribute__((target("pclmul,sse4.1"))) static uint32_t crc_by_folding(uint32_t c, const uint8_t *data, size_t size)
+{
+    const __m128i *at = (const __m128i *)data;
+    __m128i x[4] = {_mm_xor_si128(_mm_loadu_si128(at), _mm_cvtsi32_si128((int)c)), _mm_loadu_si128(at + 1),
+                    _mm_loadu_si128(at + 2), _mm_loadu_si128(at + 3)};
+    return fold_rest(x, at + 4, size - 64);
+}
+
+__attribute__((target("vpclmulqdq,avx2"))) static inline __m256i fold_pair(__m256i x, __m256i by, const __m128i *next)
+{
+    __m256i low = _mm256_clmulepi64_epi128(x, by, 0x00), high = _mm256_clmulepi64_epi128(x, by, 0x11);
+    return _mm256_xor_si256(_mm256_xor_si256(low, high), _mm256_loadu_si256((const __m256i *)next));
+}
+
+enum { WIDE = 256 };  /* bytes from which on it is worth it */
+
+/* The same 128 bytes at a time, for processors that multiply in pairs; `size` is >= WIDE and a multiple of 16. */
+__attribute__((target("vpclmulqdq,avx2,pclmul,sse4.1")))
+static uint32_t crc_by_wide_folding(uint32_t c, const uint8_t *data, size_t size)
+{
+    const __m256i by128 = _mm256_set_epi64x(0x14a7fe880, 0x1e88ef372, 0x14a7fe880, 0x1e88ef372);
+    const __m128i by64 = _mm_set_epi64x(0x1c6e41596, 0x154442bd4);
+    const __m128i *at = (const __m128i *)data;
+    __m256i y[4];
+    for (int i = 0; i < 4; i++)
+        y[i] = _mm256_loadu_si256((const __m256i *)(at + 2 * i));
+    y[0] = _mm256_xor_si256(y[0], _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0, (int)c));
+    for (at += 8, size -= 128; size >= 128; at += 8, size -= 128)
+        for (int i = 0; i < 4; i++)
+            y[i] = fold_pair(y[i], by128, at + 2 * i);
+    __m128i x[4];
+    for (int i = 0; i < 4; i++) {
+        __m256i before = y[i / 2], after = y[2 + i / 2];
+        x[i] = i & 1 ? fold(_mm256_extracti128_si256(before, 1), by64, _mm256_extracti128_si256(after, 1))
+                     : fold(_mm256_castsi256_si128(before), by64, _mm256_castsi256_si128(after));
+    }
+    return fold_rest(x, at, size);
+}
 #endif
 
-static int can_fold;
+enum { BY_TABLE, FOLDING, FOLDING_WIDE };
+static int best_way = BY_TABLE;  /* that this processor has */
 
-static uint32_t crc32_of(uint32_t crc, const uint8_t *data, size_t size)
+static uint32_t crc32_by(int way, uint32_t crc, const uint8_t *data, size_t size)
 {
     uint32_t c = ~crc;
 #if defined(__x86_64__)
-    if (can_fold && size >= 64) {
+    if (way != BY_TABLE && size >= 64) {
         size_t whole = size & ~(size_t)15;
-        c = crc_by_folding(c, data, whole);
+        c = way == FOLDING_WIDE && whole >= WIDE ? crc_by_wide_folding(c, data, whole) : crc_by_folding(c, data, whole);
         data += whole, size -= whole;
     }
+#else
+    (void)way;
 #endif
     return ~crc_by_table(c, data, size);
+}
+
+static uint32_t crc32_of(uint32_t crc, const uint8_t *data, size_t size)
+{
+    return crc32_by(best_way, crc, data, size);
 }
 
 /* ---- network order ---------------------------------------------------------------------------------------------------- */
@@ -164,20 +211,22 @@ static const char *const sack_names[] = {
     "cc_type", NULL };
 enum { S_CACK_PSN = ECN + 1, S_SACK_OFFSET, S_BITMAP, S_ACK_PSN_OFFSET, S_PROBE_ID, S_ENTROPY, S_VERDICT, S_TIMESTAMP,
        S_RCVD_UNITS, S_OOO_COUNT, S_MPR, S_PENALTY, S_RESTORE_CWND, S_RTX, S_SPDCID, S_DPDCID, S_CC_TYPE };
+static const char *const ack_names[] = { "dest_qp", "ev", "plane", "dscp", "ecn", "psn", "syndrome", "msn", NULL };
+enum { A_PSN = ECN + 1, A_SYNDROME, A_MSN };
 enum { MOST_FIELDS = 24 };
 
-/* A class of records. In Python its fields are slots, which are read and set where they lie; compiled by mypyc they have no
- * place of their own, and go through attributes and the constructor. */
+/* A class of records. In Python its fields are slots, which are read and set where they lie; compiled by mypyc they have
+ * getters, which are called without a look-up by name, and a record is made by its constructor. */
 typedef struct {
     PyTypeObject *type;
     int slots, count;
-    PyObject *names[MOST_FIELDS];
-    Py_ssize_t at[MOST_FIELDS];  /* offset of each slot in an object */
+    Py_ssize_t at[MOST_FIELDS];         /* offset of each slot in an object */
+    PyGetSetDef *getters[MOST_FIELDS];  /* where there are no slots */
 } Kind;
 
 typedef PyObject *Fields[MOST_FIELDS];  /* of one record, in their order */
 
-static Kind write_kind, sack_kind;
+static Kind write_kind, sack_kind, ack_kind;
 static PyObject *opcodes[WRITE_ONLY_IMM - WRITE_FIRST + 1];  /* the Opcode members */
 
 static void drop_fields(const Kind *kind, Fields fields)
@@ -191,7 +240,7 @@ static void read_fields(const Kind *kind, PyObject *record, Fields fields)
 {
     for (int i = 0; i < kind->count; i++) {
         fields[i] = kind->slots ? Py_XNewRef(*(PyObject **)((char *)record + kind->at[i]))
-                                : PyObject_GetAttr(record, kind->names[i]);
+                                : kind->getters[i]->get(record, kind->getters[i]->closure);
         if (fields[i] == NULL)
             PyErr_Clear();
     }
@@ -530,6 +579,19 @@ static int build_write(Port *port, Route *route, Fields fields, Frame *frame)
     return OK;
 }
 
+/* All but the `body` bytes after BTH of a packet without payload, which are there. `word`: BTH flags and PSN. */
+static int finish_control(Port *port, Route *route, Fields fields, Frame *frame, unsigned opcode, uint32_t word, size_t body)
+{
+    frame->header_size = BODY + body - frame->start;
+    frame->trailer_size = ICRC;
+    frame->payload.obj = NULL;
+    frame->payload.len = 0;
+    if (put_start(port, route, fields, opcode, 0, word, UDP + BTH + body + ICRC, frame->header))
+        return NOT_MINE;
+    put_icrc(frame->trailer, crc32_of(masked_crc(frame->header + INNER), frame->header + BODY, body));
+    return OK;
+}
+
 static int build_sack(Port *port, Route *route, Fields fields, Frame *frame)
 {
     int good = 1, probe = fields[S_PROBE_ID] != Py_None;
@@ -554,16 +616,18 @@ static int build_sack(Port *port, Route *route, Fields fields, Frame *frame)
     at = put32(at, (uint32_t)flag(fields, S_RESTORE_CWND, &good) << 31 | penalty << 24 | received);
     if (!good)
         return NOT_MINE;
-    frame->header_size = BODY + SACK_BODY - frame->start;
-    frame->trailer_size = ICRC;
-    frame->payload.obj = NULL;
-    frame->payload.len = 0;
-    size_t length = UDP + BTH + SACK_BODY + ICRC;
-    if (put_start(port, route, fields, SACK, 0, flags << 24 | psn, length, frame->header))
+    return finish_control(port, route, fields, frame, SACK, flags << 24 | psn, SACK_BODY);
+}
+
+static int build_ack(Port *port, Route *route, Fields fields, Frame *frame)
+{
+    int good = 1;
+    uint32_t psn = (uint32_t)number(fields, A_PSN, 0xFFFFFF, &good);
+    uint32_t syndrome = (uint32_t)number(fields, A_SYNDROME, 0xFF, &good);
+    put32(frame->header + BODY, syndrome << 24 | (uint32_t)number(fields, A_MSN, 0xFFFFFF, &good));
+    if (!good)
         return NOT_MINE;
-    uint32_t crc = masked_crc(frame->header + INNER);
-    put_icrc(frame->trailer, crc32_of(crc, frame->header + BODY, SACK_BODY));
-    return OK;
+    return finish_control(port, route, fields, frame, ACKNOWLEDGE, psn, ACK_BODY);
 }
 
 /* The frame of a record; its payload has to be released when it is OK, or when it is not and `obj` is set. */
@@ -573,13 +637,15 @@ static int build(Port *port, PyObject *route, PyObject *record, Frame *frame)
     frame->start = port->outer ? 0 : IPV6;
     if (!PyObject_TypeCheck(route, &RouteType) || port->plane == NULL || ((Route *)route)->address == NULL)
         return NOT_MINE;
-    const Kind *kind = Py_TYPE(record) == write_kind.type ? &write_kind : &sack_kind;
+    const Kind *kind = Py_TYPE(record) == write_kind.type ? &write_kind
+                       : Py_TYPE(record) == sack_kind.type ? &sack_kind : &ack_kind;
     if (Py_TYPE(record) != kind->type)
         return NOT_MINE;
     Fields fields = {NULL};
     read_fields(kind, record, fields);
     int result = kind == &write_kind ? build_write(port, (Route *)route, fields, frame)
-                                     : build_sack(port, (Route *)route, fields, frame);
+                 : kind == &sack_kind ? build_sack(port, (Route *)route, fields, frame)
+                                      : build_ack(port, (Route *)route, fields, frame);
     drop_fields(kind, fields);
     return result;
 }
@@ -838,6 +904,22 @@ static PyObject *take_sack(Port *port, const uint8_t *packet, uint32_t outer, co
     return NULL;
 }
 
+static PyObject *take_ack(Port *port, const uint8_t *packet, uint32_t outer, const uint8_t *end)
+{
+    const Kind *kind = &ack_kind;
+    const uint8_t *at = packet + AT_BODY;
+    if (end - at != ACK_BODY || packet[AT_BTH + 1] & 0x30)
+        return NULL;
+    Fields fields = {NULL};
+    if (set_envelope(port, fields, packet, outer) &&
+        set_number(fields, A_PSN, get32(packet + AT_BTH + 8) & 0xFFFFFF) &&
+        set_number(fields, A_SYNDROME, at[0]) &&
+        set_number(fields, A_MSN, get32(at) & 0xFFFFFF))
+        return make_record(kind, fields);
+    drop_fields(kind, fields);
+    return NULL;
+}
+
 /* The inner packet of a frame that is addressed to this port, its announced length in `*length`; NULL: not for us. A frame
  * with a segment routing header is left to Python. */
 static const uint8_t *inner_packet(Port *port, const uint8_t *frame, size_t size, size_t *length)
@@ -873,7 +955,7 @@ static PyObject *take(Port *port, const uint8_t *frame, size_t size, PyObject **
     if (dport != port->ports[0] && dport != port->ports[1] && dport != port->ports[2] && dport != port->ports[3])
         return NULL;
     int write = bth[0] >= WRITE_FIRST && bth[0] <= WRITE_ONLY_IMM;
-    if ((!write && bth[0] != SACK) || bth[1] & 0x0F || dport == 0 || port->trimmed[outer >> 2])
+    if ((!write && bth[0] != SACK && bth[0] != ACKNOWLEDGE) || bth[1] & 0x0F || dport == 0 || port->trimmed[outer >> 2])
         return NULL;
     PyObject *source = PyBytes_FromStringAndSize((const char *)inner + 8, 16);
     if (source == NULL)
@@ -887,7 +969,9 @@ static PyObject *take(Port *port, const uint8_t *frame, size_t size, PyObject **
     uint32_t wanted = end[0] | (uint32_t)end[1] << 8 | (uint32_t)end[2] << 16 | (uint32_t)end[3] << 24;
     if (crc != wanted)
         return NULL;
-    return write ? take_write(port, inner, outer, end) : take_sack(port, inner, outer, end);
+    if (write)
+        return take_write(port, inner, outer, end);
+    return bth[0] == SACK ? take_sack(port, inner, outer, end) : take_ack(port, inner, outer, end);
 }
 
 /* (plane, peer, record), taking over the record. */
@@ -1011,21 +1095,23 @@ static int setup_kind(Kind *kind, PyObject *type, const char *const *names)
         PyObject *name = PyTuple_GET_ITEM(fields, i);
         good = PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, names[i]) == 0;
         PyObject *member = good ? PyObject_GetAttr(type, name) : NULL;
-        good = member != NULL;
-        if (good && Py_TYPE(member) == &PyMemberDescr_Type)
+        if (member != NULL && Py_TYPE(member) == &PyMemberDescr_Type)
             found.at[i] = ((PyMemberDescrObject *)member)->d_member->offset;
+        else if (member != NULL && Py_TYPE(member) == &PyGetSetDescr_Type)
+            found.slots = 0, found.getters[i] = ((PyGetSetDescrObject *)member)->d_getset;
         else
-            found.slots = 0;
+            good = 0;
         Py_XDECREF(member);
-        found.names[i] = name;
     }
+    for (int i = 0; good && i < found.count; i++)
+        good = found.slots || found.getters[i] != NULL;
+    Py_DECREF(fields);
     if (!good) {
-        Py_DECREF(fields);
         if (!PyErr_Occurred())
             PyErr_SetString(PyExc_ValueError, "a record has other fields than hosts/nic/native.c knows");
         return -1;
     }
-    found.type = (PyTypeObject *)Py_NewRef(type); /* it and its names stay for as long as the process */
+    found.type = (PyTypeObject *)Py_NewRef(type); /* it stays for as long as the process */
     *kind = found;
     return 0;
 }
@@ -1033,10 +1119,11 @@ static int setup_kind(Kind *kind, PyObject *type, const char *const *names)
 static PyObject *setup(PyObject *module, PyObject *args)
 {
     (void)module;
-    PyObject *write, *sack, *opcode;
-    if (!PyArg_ParseTuple(args, "OOO", &write, &sack, &opcode))
+    PyObject *write, *sack, *ack, *opcode;
+    if (!PyArg_ParseTuple(args, "OOOO", &write, &sack, &ack, &opcode))
         return NULL;
-    if (setup_kind(&write_kind, write, write_names) || setup_kind(&sack_kind, sack, sack_names))
+    if (setup_kind(&write_kind, write, write_names) || setup_kind(&sack_kind, sack, sack_names) ||
+        setup_kind(&ack_kind, ack, ack_names))
         return NULL;
     for (long code = WRITE_FIRST; code <= WRITE_ONLY_IMM; code++) {
         PyObject *member = PyObject_CallFunction(opcode, "l", code);
@@ -1070,27 +1157,27 @@ static PyObject *send_many(PyObject *module, PyObject *const *args, Py_ssize_t c
     return PyLong_FromSsize_t(at);
 }
 
-/* crc32(data, crc = 0, fold = True): as zlib's; `fold` False takes the table for everything. */
+/* crc32(data, crc = 0, way = 2): as zlib's; 0 takes the table for everything, 1 folds 64 bytes at a time, 2 128 bytes; each
+ * where the processor can, else the one before. */
 static PyObject *py_crc32(PyObject *module, PyObject *args)
 {
     (void)module;
     Py_buffer data;
     unsigned crc = 0;
-    int folding = 1;
-    if (!PyArg_ParseTuple(args, "y*|Ip", &data, &crc, &folding))
+    int way = FOLDING_WIDE;
+    if (!PyArg_ParseTuple(args, "y*|Ii", &data, &crc, &way))
         return NULL;
-    uint32_t result = folding ? crc32_of(crc, data.buf, (size_t)data.len)
-                              : ~crc_by_table(~crc, data.buf, (size_t)data.len);
+    uint32_t result = crc32_by(way < best_way ? way : best_way, crc, data.buf, (size_t)data.len);
     PyBuffer_Release(&data);
     return PyLong_FromUnsignedLong(result);
 }
 
 static PyMethodDef functions[] = {
-    {"setup", setup, METH_VARARGS, "setup(Write, Sack, Opcode): learn the records; ValueError when they changed"},
+    {"setup", setup, METH_VARARGS, "setup(Write, Sack, TransportAck, Opcode): learn the records; ValueError when they changed"},
     {"send_many", (PyCFunction)(void (*)(void))send_many, METH_FASTCALL,
      "send_many(ports, items, start, blocked, refused) -> the item to go on with: one for Python, or the one after a\n"
      "refusal, appended to `refused` as (item, errno); len(items) at the end. `blocked`: bits of planes left to Python."},
-    {"crc32", py_crc32, METH_VARARGS, "crc32(data, crc=0, fold=True)"},
+    {"crc32", py_crc32, METH_VARARGS, "crc32(data, crc=0, way=2)"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -1100,7 +1187,8 @@ PyMODINIT_FUNC PyInit_mrc_native(void)
 {
     make_crc_table();
 #if defined(__x86_64__)
-    can_fold = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+    if (__builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1"))
+        best_way = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("vpclmulqdq") ? FOLDING_WIDE : FOLDING;
 #endif
     if (PyType_Ready(&RouteType) || PyType_Ready(&PortType))
         return NULL;

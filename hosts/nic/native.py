@@ -21,7 +21,7 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
-from hosts.engine.wire.packets import Opcode, Sack, Write
+from hosts.engine.wire.packets import Opcode, Sack, TransportAck, Write
 
 SOURCE = Path(__file__).with_name("native.c")
 MODULE = "mrc_native"
@@ -60,7 +60,7 @@ def load() -> ModuleType:
     try:
         module = module_from_spec(spec)  # type: ignore[arg-type]
         loader.exec_module(module)
-        module.setup(Write, Sack, Opcode)
+        module.setup(Write, Sack, TransportAck, Opcode)
     except (ImportError, ValueError) as error:
         raise NativeError(f"{path}: {error}") from error
     return module

@@ -34,6 +34,10 @@ PROGRESS_S = 0.02
 """Time between two `progress` events."""
 
 
+Publish = Callable[[str, Callable[[], dict[str, Any]]], None]
+"""Sends an event of that name, with the fields that the function returns, to the watchers that want it."""
+
+
 class TransferError(Exception):
     """A transfer that ended without both files being equal."""
 
@@ -140,9 +144,9 @@ class Transfer:
 
 
 class Sender:
-    """Carries one transfer out by its coroutine `run`. `publish` sends an event to every watcher."""
+    """Carries one transfer out by its coroutine `run`. `publish(event, fields)` sends an event to every watcher."""
 
-    def __init__(self, transfer: Transfer, connections: Connections, publish: Callable[..., None]) -> None:
+    def __init__(self, transfer: Transfer, connections: Connections, publish: Publish) -> None:
         self.transfer = transfer
         self._connections = connections
         self._clock = asyncio.get_running_loop().time
@@ -178,7 +182,7 @@ class Sender:
             if agent is not None:
                 agent.close()
         transfer.finish("failed" if failure else "done", failure)
-        self._publish("transfer", **transfer.to_json())
+        self._publish("transfer", transfer.to_json)
 
     async def _send(self, agent: RpcClient, connection: Connection) -> None:
         transfer, request = self.transfer, self.transfer.request
@@ -186,7 +190,7 @@ class Sender:
         target = await agent.call("receive_file", path=name, length=request.length)
         try:
             transfer.state, transfer.started_at = "sending", self._clock()
-            self._publish("transfer", **transfer.to_json())
+            self._publish("transfer", transfer.to_json)
             await self._post_all(connection, target["va"], target["rkey"])
             transfer.state, transfer.ended_at = "checking", self._clock()
             transfer.sha256 = self._digest.hexdigest()
@@ -244,16 +248,18 @@ class Sender:
         self._news.set()
 
     def _tell(self, connection: Connection) -> None:
-        transfer, counters = self.transfer, connection.counters()
-        self._publish(
-            "progress",
-            transfer=transfer.number,
-            qpn=transfer.qpn,
-            bytes_done=transfer.bytes_done,
-            bytes_posted=transfer.bytes_posted,
-            bytes_total=transfer.request.length,
-            counters=counters,
-        )
+        self._publish("progress", lambda: self._progress_json(connection))
+
+    def _progress_json(self, connection: Connection) -> dict[str, Any]:
+        transfer = self.transfer
+        return {
+            "transfer": transfer.number,
+            "qpn": transfer.qpn,
+            "bytes_done": transfer.bytes_done,
+            "bytes_posted": transfer.bytes_posted,
+            "bytes_total": transfer.request.length,
+            "counters": connection.counters(),
+        }
 
 
 def growth(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:

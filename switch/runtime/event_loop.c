@@ -185,10 +185,22 @@ static void hurry(struct rt_loop *loop)
 /* With rates or delays the thread runs before all ordinary ones, if it may: on a machine with more to do than it can, it
  * would else come 2 to 10 ms late for one frame in a hundred (measured: 0.1 ms with this), and before agents, which ask
  * for the lowest real-time priority and may work for milliseconds. It has no more to do than the others give it, and
- * the kernel leaves them 5 % of the time whatever happens. */
+ * the kernel leaves them 5 % of the time whatever happens.
+ *
+ * At full speed it interrupts nobody (SCHED_BATCH): a sender goes on with its burst, and all of it is here when we wake up.
+ * With every process busy that is a fifth of our CPU, one and a half of sixteen us a packet at the sender, and four of
+ * five wake-ups, here and at the receiver (docs/design/agent-turns.md). */
+static void choose_scheduler(struct rt_loop *loop, int timed)
+{
+    struct sched_param priority = {.sched_priority = timed ? sched_get_priority_min(SCHED_RR) + 1 : 0};
+
+    loop->timed = timed;
+    pthread_setschedparam(loop->thread, timed ? SCHED_RR : SCHED_BATCH, &priority); /* EPERM: then as ever */
+}
+
+/* The settings of a port have changed: the rest between two rounds, and the scheduler. */
 void rt_loop_schedule(struct rt_loop *loop)
 {
-    struct sched_param priority = {0};
     uint64_t fastest = 1;
     int timed = 0;
 
@@ -206,11 +218,8 @@ void rt_loop_schedule(struct rt_loop *loop)
         loop->rest_ns = REST_NS;
     if (loop->rest_ns > REST_MAX_NS)
         loop->rest_ns = REST_MAX_NS;
-    if (!loop->running || timed == loop->timed)
-        return;
-    loop->timed = timed;
-    priority.sched_priority = timed ? sched_get_priority_min(SCHED_RR) + 1 : 0;
-    pthread_setschedparam(loop->thread, timed ? SCHED_RR : SCHED_OTHER, &priority); /* EPERM: then as ever */
+    if (loop->running && timed != loop->timed)
+        choose_scheduler(loop, timed);
 }
 
 /* The settings of a device in this loop have changed. */
@@ -458,7 +467,7 @@ RT_API int rt_loop_start(struct rt_loop *loop)
     pthread_setname_np(loop->thread, "p4-forward");
     rt_lock(&loop->lock);
     loop->running = 1;
-    loop->timed = 0;
+    choose_scheduler(loop, 0);
     rt_loop_schedule(loop);
     rt_unlock(&loop->lock);
     return 0;

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from bench import af_packet, endpoint
-from bench.mrc import _compare, packets_per_s, sha256_us, wakeups
+from bench.mrc import _compare, floor_us, new_file_us, packets_per_s, sha256_us, wakeups
 
 root = [
     pytest.mark.root,
@@ -63,3 +63,15 @@ class TestOnACable:
 
     def test_raw__every_frame_arrives(self):
         assert all(us >= 0 for us in af_packet.measure(200, 2048).values())
+
+
+def test_new_file__leaves_nothing_behind(tmp_path):
+    assert new_file_us(tmp_path / "alone", 3 * 4096 + 5, 4096) >= 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_floor__the_file_counts_at_the_responder_alone():
+    result = {
+        "raw": {"requestor_us": 7.0, "responder_us": 4.0}, "sha256_us_per_packet": 3.0, "file_us_per_packet": 2.5,
+    }  # fmt: skip
+    assert floor_us(result) == {"requestor": 10.0, "responder": 9.5}

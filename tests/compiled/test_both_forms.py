@@ -59,6 +59,49 @@ print(json.dumps({
 """
 
 
+PORTS = """
+import json, random
+from hosts.engine.config import Config
+from hosts.engine.wire.codec import Codec
+from hosts.engine.wire.packets import Opcode, Sack, TransportAck, Write
+from hosts.nic import base, paced
+from hosts.nic.encapsulation import Decapsulation, Encapsulation
+from hosts.nic.paced import PacedPort, inner_bytes
+from topologies.plan import Plan
+
+plan, rng, now, left = Plan(2, 2, 2, 1), random.Random(7), 0.0, []
+there, codec = Encapsulation(plan, *plan.hosts, 1), Codec(Config())
+port = PacedPort(10e6, plan.frame_bytes())
+for number in range(2000):
+    kind, ev = rng.random(), rng.getrandbits(16)
+    if kind < 0.6:
+        data = rng.randbytes(rng.choice((0, 7, 1024)))
+        packet = Write(9, ev, 1, 4, 2, Opcode.WRITE_MIDDLE, number, 1, 1 << 40, 5, 1 << 20, data, 0, timestamp=number)
+    elif kind < 0.9:
+        packet = Sack(9, ev, 1, 46, 0, number, -3, rng.getrandbits(64), 2, None, ev, 0, number, 77)
+    else:
+        packet = TransportAck(9, ev, 1, 46, 0, number, 0x1F, 3)
+    taken = port.put(("h1", packet), inner_bytes(packet) + base.ENCAPSULATION_BYTES, kind > 0.6, now)
+    frame = codec.encode(packet, there.addressing)
+    left.append([taken, port.room, port.control_room, port.next_at, frame.join().hex()[-60:],
+                 there.outer(ev, frame.header[:4], frame.size).hex()])
+    now += rng.random() * 0.002
+    left.append([inner_bytes(one) for _, one in port.take(now)])
+mine = Decapsulation(plan, plan.hosts[1], 1, codec)
+packet = TransportAck(9, 3, 1, 46, 0, 1, 0x1F, 3)
+for number in range(500):
+    whole = codec.encode(packet, there.addressing)
+    frame = bytearray(there.outer(3, whole.header[:4], whole.size) + whole.join())
+    frame[38:54] = mine.own_usid
+    frame[rng.randrange(len(frame))] ^= 1 << rng.randrange(8)
+    try:
+        mine.open(bytes(frame[:rng.randrange(30, 800)]))
+    except base.WireError as error:
+        left.append(base.drop_reason(error))
+print(json.dumps([paced.__file__.endswith(".py"), left, port.frames, port.late, port.late_max_s, port.clear()]))
+"""
+
+
 def run(command, **environment):
     env = {name: value for name, value in os.environ.items() if name != "MRC_COMPILED"}
     env |= {"PYTHONPATH": str(ROOT), **environment}
@@ -78,6 +121,28 @@ def test_traces__are_the_same_event_by_event():
     for name, digests in python.items():
         assert digests[2] > 500, f"{name}: hardly anything happened"
         assert compiled[name] == digests, name
+
+
+def test_ports__frames_leave_at_the_same_times_with_the_same_bytes():
+    compiled, python = json.loads(run(["-c", PORTS])), json.loads(run(["-c", PORTS], MRC_COMPILED="0"))
+    assert (compiled.pop(0), python.pop(0)) == (False, True)
+    assert compiled == python
+    assert len({str(one) for one in python[0][-500:]}) > 5, "hardly any reason to drop a frame came up"
+
+
+@pytest.mark.parametrize("module", ["nic/test_native.py", "agent/test_turn_selector.py"])
+def test_tests_of_what_needs_no_stand_ins__pass_compiled_too(module):
+    """But for what values of a wrong type do, which machine code refuses by itself."""
+    run(["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not does_not_know", f"tests/hosts/{module}"],
+        MRC_COMPILED="1")  # fmt: skip
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a fabric of network namespaces")
+def test_agents__carry_files_at_full_speed_and_at_a_rate():
+    result = json.loads(run(["-m", "mrc", "bench", "mrc", "--size", "1M", "--rate", "10M", "--json"]))
+    assert result["sha256_equal"] and result["paced"]["sha256_equal"]
+    assert result["packets"]["sent"] >= 1024 and result["endpoint"]["compiled"]
 
 
 def test_simtest__finds_the_same_in_both_forms():

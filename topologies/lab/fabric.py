@@ -341,7 +341,9 @@ class Fabric:
             devices = net[port.node].devices
             if devices is self._root:
                 netdev.quiet(port.interface)  # a host's namespace was quiet before the interface came
-            devices.offloads_off(port.interface)
+            devices.offloads_off(
+                port.interface, in_pieces=self.target.cables is None
+            )  # programs in cables look into them
             devices.set_flags(port.interface, on=IFF_UP | IFF_NOARP)
 
     def _remove(self) -> None:

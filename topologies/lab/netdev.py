@@ -89,9 +89,15 @@ class NetDevices:
         """
         return bool(self.flags(name) & IFF_UP) and self._ethtool(name, _ETHTOOL_GLINK) == 1
 
-    def offloads_off(self, name: str) -> None:
-        """Turn off what makes frames differ from what was sent: checksum offload, segmentation, merging."""
+    def offloads_off(self, name: str, *, in_pieces: bool = False) -> None:
+        """Turn off what makes frames differ from what was sent: checksum offload, segmentation, merging.
+
+        `in_pieces`: a frame may lie in several pieces of the kernel's memory (scatter-gather), which saves a copy of
+        each that is longer than a page; where no program in the kernel, as those of cables are, looks into it.
+        """
         for what, command in _OFFLOADS.items():
+            if in_pieces and what == "scatter-gather":
+                continue
             try:
                 self._ethtool(name, command)
             except FabricError as error:

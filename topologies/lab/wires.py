@@ -92,9 +92,9 @@ class WiredDevices(NetDevices):
     def is_up(self, name: str) -> bool:
         return bool(self._wires.states([name])[name]["up"]) if name in self._ends else super().is_up(name)
 
-    def offloads_off(self, name: str) -> None:
+    def offloads_off(self, name: str, *, in_pieces: bool = False) -> None:
         if name not in self._ends:
-            super().offloads_off(name)
+            super().offloads_off(name, in_pieces=in_pieces)
 
 
 def states_of(control: Path) -> dict[str, dict[str, Any]]:

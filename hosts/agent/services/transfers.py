@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from hosts.agent.connections import MRC, Connections
 from hosts.agent.services.local_end import checked_pmtu
-from hosts.traffic.file_transfer import Sender, Transfer, TransferRequest, chunk_for
+from hosts.traffic.file_transfer import Publish, Sender, Transfer, TransferRequest, chunk_for
 from ipc.requests import Number, Request, RequestError
 from ipc.rpc import Message, RpcCall
 from ipc.rpc_table import Later, rpc
@@ -52,7 +52,7 @@ class TransferService:
         connections: Connections,
         pmtu_bytes: int,
         *,
-        publish: Callable[..., None],
+        publish: Publish,
         report_bug: Callable[[str, BaseException], str],
     ) -> None:
         self._connections, self._pmtu_bytes = connections, pmtu_bytes

@@ -265,7 +265,7 @@ class Nack(PacketRecord):
     """Sent as 2, ignored when received (§12 row 8)."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class TransportAck(PacketRecord):
     """Transport ACK or NAK, 0xD1: AETH (§2.7). Completes work requests."""
 
@@ -274,6 +274,18 @@ class TransportAck(PacketRecord):
     syndrome: int
     msn: int
     """Messages completed in order at the responder, 24 bits."""
+
+    def __init__(  # written out: the one that dataclass makes stays interpreted
+        self, dest_qp: int, ev: int, plane: int, dscp: int, ecn: int, psn: int, syndrome: int, msn: int
+    ) -> None:
+        self.dest_qp = dest_qp
+        self.ev = ev
+        self.plane = plane
+        self.dscp = dscp
+        self.ecn = ecn
+        self.psn = psn
+        self.syndrome = syndrome
+        self.msn = msn
 
 
 @dataclass(slots=True)

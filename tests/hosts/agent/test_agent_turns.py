@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from hosts.agent.agent import RECEIVE_BATCH, ROUNDS, Agent
+from hosts.agent.agent import Agent
+from hosts.agent.turns import PATIENCE, RECEIVE_BATCH, ROUNDS, Turns
 
 
 class Engine:
@@ -66,18 +67,20 @@ class Port:
         return self.frame_at
 
 
-def agent(engine: Engine, port: Port, rest_s: float = 0.0) -> Agent:
-    made = Agent.__new__(Agent)
-    made.endpoint = engine
-    made.ports = SimpleNamespace(nic=port, rest_s=rest_s)
-    made._selector = SimpleNamespace(rest_s=0.0)
-    made._undrained_turns, made._link_news, made._engine_due = 0, False, 0.0
-    return made
+class Agenda:
+    """Turns of one engine and one NIC, and the events that they told."""
+
+    def __init__(self, engine: Engine, port: Port) -> None:
+        self.told: list[object] = []
+        self._turns, self._port = Turns(engine, self.told.append), port
+
+    def turn(self) -> float | None:
+        return self._turns.turn(self._port)
 
 
 def test_turn__the_engine_is_asked_for_its_timer_once_when_nothing_is_due():
     engine = Engine(time.monotonic() + 1000)
-    one = agent(engine, Port())
+    one = Agenda(engine, Port())
     assert one.turn() == engine.due
     engine.asked = 0
     for _ in range(5):
@@ -87,7 +90,7 @@ def test_turn__the_engine_is_asked_for_its_timer_once_when_nothing_is_due():
 
 def test_turn__what_is_due_goes_off_and_what_was_set_since_is_told():
     engine = Engine(None)
-    one = agent(engine, Port())
+    one = Agenda(engine, Port())
     assert one.turn() is None
     engine.due = 1.0  # by a request, between two turns
     assert one.turn() == 1.0 and engine.went_off == 0  # a time in the past: at once
@@ -98,7 +101,7 @@ def test_turn__what_is_due_goes_off_and_what_was_set_since_is_told():
 def test_turn__under_full_load_timers_are_looked_at_in_each_round_that_took_all():
     engine = Engine(time.monotonic() + 1000)
     port = Port()
-    one = agent(engine, port)
+    one = Agenda(engine, port)
     one.turn()
     rounds = []
 
@@ -120,7 +123,7 @@ def test_turn__under_full_load_timers_are_looked_at_in_each_round_that_took_all(
 def test_turn__a_flood_holds_timers_up_for_some_turns_only():
     engine = Engine(time.monotonic() + 1000)
     port = Port()
-    one = agent(engine, port)
+    one = Agenda(engine, port)
     one.turn()
     port.waiting = 10 * ROUNDS * RECEIVE_BATCH
     engine.due = 0.5
@@ -128,7 +131,7 @@ def test_turn__a_flood_holds_timers_up_for_some_turns_only():
     while not engine.went_off:
         assert one.turn() == 0.0
         turns += 1
-    assert turns == 4
+    assert turns == PATIENCE
 
 
 @pytest.mark.parametrize(
@@ -136,20 +139,42 @@ def test_turn__a_flood_holds_timers_up_for_some_turns_only():
     [(None, None, None), (7e9, None, 7e9), (7e9, 6e9, 6e9), (5e9, 6e9, 5e9), (None, 6e9, 6e9)],
 )
 def test_turn__is_due_for_the_first_of_timer_and_frame(timer, frame, due):
-    one = agent(Engine(timer), Port(frame_at=frame), rest_s=0.001)
-    assert one.turn() == due
-    assert one._selector.rest_s == 0.001
+    assert Agenda(Engine(timer), Port(frame_at=frame)).turn() == due
 
 
 def test_turn__a_backlog_is_tried_again_soon():
     port = Port(frame_at=7e9)
     port.backlog = 3
     before = time.monotonic()
-    assert before < agent(Engine(None), port).turn() < 7e9
+    assert before < Agenda(Engine(None), port).turn() < 7e9
 
 
 def test_turn__all_that_the_engine_sends_goes_in_one_piece():
     engine, port = Engine(None), Port(waiting=3)
     engine.to_send = [(0, "h1", "a"), (1, "h1", "b")]
-    assert agent(engine, port).turn() is None
+    assert Agenda(engine, port).turn() is None
     assert (port.sent, engine.received) == ([(0, "h1", "a"), (1, "h1", "b")], 3)
+
+
+def test_turn__events_are_told_in_order_and_what_they_cause_is_sent():
+    engine, port = Engine(None), Port()
+    waiting = ["first", "second"]
+    engine.events = lambda: [waiting.pop(0)] if waiting else []
+    one = Agenda(engine, port)
+    assert one.turn() == 0.0  # somebody else may have something to do now
+    assert one.told == ["first", "second"]
+    assert one.turn() is None
+
+
+@pytest.mark.parametrize("news", [False, True])
+def test_agent__link_news_come_first_and_ask_for_another_turn(news):
+    told = []
+    made = Agent.__new__(Agent)
+    links = SimpleNamespace(poll=lambda: [("h0-eth1", "down")])
+    made.ports = SimpleNamespace(nic=Port(), rest_s=0.001, links=links)
+    made._selector = SimpleNamespace(rest_s=0.0)
+    made._turns = Turns(Engine(None), print)
+    made._link_news, made._on_link = news, lambda *change: told.append(change)
+    assert made.turn() == (0.0 if news else None)
+    assert told == ([("h0-eth1", "down")] if news else [])
+    assert made._selector.rest_s == 0.001 and not made._link_news

@@ -199,8 +199,8 @@ def test_health__random_evs_belong_to_their_qp(tmp_path):
 
 def test_event__uplink_only_where_the_ev_names_one():
     event = EvChanged(3, "h2", 0x12345678, 1, EvState.GOOD, EvState.ASSUMED_BAD, "lost", 1.0)
-    assert event_json(event, ev_is_path=False)[1]["uplink"] is None
-    assert event_json(event)[1]["uplink"] == 0x78
+    assert event_json(event, ev_is_path=False)["uplink"] is None
+    assert event_json(event)["uplink"] == 0x78
 
 
 # ---- watchers -----------------------------------------------------------------------------------------------

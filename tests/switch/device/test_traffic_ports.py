@@ -164,3 +164,18 @@ def test_copies__of_a_batch_keep_their_frames_until_they_are_sent(bench: Bench, 
     busy.join()
     for port in (2, 3):
         assert [bench.peers[port].receive()[6:] for _ in sent] == [data[6:] for data in sent]
+
+
+def scheduler_of_forwarding() -> int:
+    """Policy of the thread that forwards; there is one in this process."""
+    tasks = "/proc/self/task"
+    (thread,) = (one for one in os.listdir(tasks) if open(f"{tasks}/{one}/comm").read() == "p4-forward\n")  # noqa: SIM115
+    return os.sched_getscheduler(int(thread)) & ~os.SCHED_RESET_ON_FORK
+
+
+def test_scheduler__real_time_while_a_port_has_a_rate_else_it_interrupts_nobody(bench: Bench) -> None:
+    assert scheduler_of_forwarding() == os.SCHED_BATCH
+    bench.device.traffic.set(2, PortSettings(rate_bps=20_000_000))
+    assert scheduler_of_forwarding() == os.SCHED_RR
+    bench.device.traffic.set(2, PortSettings())
+    assert scheduler_of_forwarding() == os.SCHED_BATCH

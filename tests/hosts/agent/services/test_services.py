@@ -66,8 +66,8 @@ class Side:
     async def start(self) -> None:
         self.server = await RpcServer.start(self.path, self.table.handle)
 
-    def publish(self, event: str, **fields) -> None:
-        self.server.publish(event, **fields)
+    def publish(self, event: str, fields) -> None:
+        self.server.publish(event, **fields())
 
 
 class Refused(Exception):

@@ -1,0 +1,99 @@
+"""What NIC and engine of an agent do in a turn: receive, timers, send (agent.py says in which order, and why).
+
+Compiled where the engine is: at a paced rate there are four packets a turn, and this is what each of them pays for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from hosts.engine.endpoint import Endpoint
+from hosts.engine.events import Event
+from hosts.nic.base import Nic
+
+RECEIVE_BATCH: Final = 8
+"""Frames read from one port before the next has its turn: ports read one after the other look reordered."""
+TRANSMIT_BATCH: Final = 64
+ROUNDS: Final = 64
+"""Receive-transmit rounds before the management socket gets its turn."""
+PATIENCE: Final = 4
+"""Turns in which receiving never came to an end, after which timers are looked at all the same."""
+RETRY_S: Final = 0.001
+"""Delay of the next attempt when the kernel took no more frames."""
+
+_now: Final = time.monotonic
+
+
+class Turns:
+    """The turns of one engine. `tell` is called with each of its events, in order."""
+
+    def __init__(self, endpoint: Endpoint, tell: Callable[[Event], None]) -> None:
+        self._endpoint, self._tell = endpoint, tell
+        self._undrained_turns = 0
+        self._engine_due: float | None = 0.0
+        """The engine's next timer when the last turn ended, for the begin of the next one; 0 = not asked."""
+
+    def turn(self, nic: Nic) -> float | None:
+        """Everything that NIC and engine have to do now; when there is more (turn_selector.py)."""
+        if self._network(nic):
+            return 0.0
+        due = self._engine_due = self._endpoint.next_timer()
+        frame = nic.next_at()
+        if frame is not None and (due is None or frame < due):
+            due = frame
+        if nic.backlog:
+            again = _now() + RETRY_S
+            if due is None or again < due:
+                due = again
+        return due
+
+    def _network(self, nic: Nic) -> bool:
+        """Receive, look at timers, send. Whether there is more to do, or somebody else has something to do now."""
+        endpoint = self._endpoint
+        told = drained = False
+        received = sent = 0
+        nic.flush()
+        for _ in range(ROUNDS):
+            before = _now()
+            arrived = nic.receive(RECEIVE_BATCH)
+            now = _now()  # not before: what came while we were held up is late
+            received = 0
+            for plane, peer, packet in arrived:
+                endpoint.receive(packet, plane, peer, now)
+                received += 1
+            if received < RECEIVE_BATCH:  # so no port had more
+                drained = True
+                self._on_timer(before)  # not now: an answer may have come since
+            sent = 0
+            if not nic.backlog:
+                packets = endpoint.transmit(_now(), TRANSMIT_BATCH, nic.room(), nic.control_room())
+                if packets:
+                    nic.send_many(packets)
+                    sent = len(packets)
+                nic.flush()
+            events = endpoint.events()
+            if events:
+                told = True
+                for event in events:
+                    self._tell(event)
+            elif received < RECEIVE_BATCH and sent < TRANSMIT_BATCH:
+                received = sent = 0  # all that could be done has been; what comes now wakes us
+                break
+        self._engine_due = 0.0
+        self._undrained_turns = 0 if drained else self._undrained_turns + 1
+        if self._undrained_turns >= PATIENCE:
+            self._undrained_turns = 0
+            self._on_timer(_now())
+        return told or received > 0 or sent > 0
+
+    def _on_timer(self, now: float) -> None:
+        """Timers that are due. The first time after a wait the engine need not be asked: what was not due when the last
+        turn ended is not due now, and what was set since is looked at when this one ends.
+        """
+        known, self._engine_due = self._engine_due, 0.0
+        if known is not None and known <= now:
+            due = self._endpoint.next_timer()
+            if due is not None and due <= now:
+                self._endpoint.on_timer(now)
