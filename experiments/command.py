@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from experiments.language.yaml_loader import ScenarioError, read
 from experiments.outcome import Outcome
 from experiments.results import default_folder, refuse_taken
 from experiments.runner import Planned, Resumed, RunReport, carry_out, plan_runs
-from experiments.virtual.estimate import described, estimate
+from experiments.virtual.estimate import described, estimate, memory_described
 from experiments.worker_pool import WorkerPool
 from ipc.errors import UsageError
 from ipc.signals import terminating
@@ -200,7 +201,18 @@ def _estimated(console: Console, planned: Planned, runs: list[Run], jobs: int) -
     with console.status("") as status:
         costs = estimate(runs, lambda run: status.update(escape(f"{name}: measuring a piece of {run.name}")))
     console.print(escape(f"{name} at scale {planned.scale}: {described(runs, costs, jobs)}"), soft_wrap=True)
+    memory = memory_described(runs, jobs, free_memory())
+    if memory:
+        console.print(escape(f"{name}: {memory}"), style="yellow" if "free" in memory else "", soft_wrap=True)
     return costs
+
+
+def free_memory() -> int:
+    """Bytes that processes can have without swapping (MemAvailable)."""
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
 
 def _tell_limits(console: Console, planned: Planned) -> None:

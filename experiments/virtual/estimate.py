@@ -19,12 +19,15 @@ from experiments.flows import collective_plans, flow_plans
 from experiments.language.expand import Run
 from experiments.language.validate import plan_of
 from experiments.virtual.virtual_run import VirtualRun
+from hosts.traffic.collectives import make
 
 PIECE_S = 2.0
 """Wall time of a piece after its set-up."""
 STEPS_A_ROUND_TRIP = 2
 """How often a piece looks at the clock."""
 MINUTE_S, HOUR_S = 60, 3600
+MEMORY_TOLD_BYTES = 1 << 30
+"""Memory of a run from which on it is told beforehand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,33 @@ def payload_bytes(run: Run) -> float:
         nic = plan.planes * (scenario.links.host.rate or scenario.links.rate) / 8
         return moved + nic * scenario.duration * max(1, len({flow.source for flow in flows}))
     return moved + sum(flow.total_bytes or 0 for flow in flows)
+
+
+def memory_bytes(run: Run) -> int:
+    """Bytes of the buffers that a run's peers write to, nearly all of what a large run needs."""
+    scenario = run.scenario
+    plan = plan_of(scenario)
+    needed = 0
+    for group in collective_plans(scenario, plan):
+        count = len(group.ranks)
+        one = make(group.kind, rank=0, ranks=count, size_bytes=group.size_bytes)  # its pages are made when written to
+        needed += count * sum(array.nbytes for array in one.regions.values())
+    return needed + sum(max(f.depth, f.transport.qps) * f.message_bytes for f in flow_plans(scenario, plan, run.seed))
+
+
+def memory_described(runs: list[Run], jobs: int, free_bytes: int) -> str:
+    """What the largest runs need, side by side, when that is a lot: `up to 8.7 GB of memory each`; and what to do when
+    there is less. Empty: no word is needed.
+    """
+    sizes = sorted((memory_bytes(run) for run in runs), reverse=True)
+    if not sizes or sizes[0] < MEMORY_TOLD_BYTES:
+        return ""
+    said = f"up to {sizes[0] / 1e9:.1f} GB of memory each"
+    fit = max(1, next((n for n in range(jobs, 0, -1) if sum(sizes[:n]) <= free_bytes), 0))
+    if sum(sizes[:jobs]) <= free_bytes:
+        return said
+    advice = f"give --jobs {fit}" if fit < jobs else "runs will fail or swap"
+    return f"{said}, and {free_bytes / 1e9:.1f} GB are free: {advice}"
 
 
 def measure(run: Run, piece_s: float = PIECE_S) -> Piece:

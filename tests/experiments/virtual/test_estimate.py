@@ -8,7 +8,16 @@ from experiments.language.expand import expand
 from experiments.language.yaml_loader import read
 from experiments.virtual import estimate as estimating
 from experiments.virtual.engine_clock import config_times, rc_times
-from experiments.virtual.estimate import Piece, described, duration, estimate, measure, payload_bytes
+from experiments.virtual.estimate import (
+    Piece,
+    described,
+    duration,
+    estimate,
+    measure,
+    memory_bytes,
+    memory_described,
+    payload_bytes,
+)
 from experiments.virtual.virtual_run import VirtualRun
 from hosts.engine.config import Config
 from hosts.engine.rocev2.rc_config import RcConfig
@@ -45,6 +54,17 @@ def test_estimate__one_piece_a_variant_and_in_proportion_to_the_bytes(tmp_path, 
         == "12 runs, about 36 s with 2 side by side (a short piece of each variant was measured)"
     )
     assert described(runs[:1], {runs[0].name: 500.0}, 8).startswith("1 runs, about 8 min (")
+
+
+def test_memory__is_told_when_it_is_a_lot_and_what_to_do_when_there_is_less(tmp_path):
+    runs = runs_of(tmp_path, TEXT.replace("[16K, 64K]", "[16K, 1G]"))
+    largest = max(memory_bytes(run) for run in runs)
+    assert largest == 2 * ((1 << 30) + (1 << 29)), "two ranks, data and what comes in while it is reduced"
+    assert memory_described(runs, 2, 8 << 30) == "up to 3.2 GB of memory each"
+    assert memory_described(runs, 2, 5 << 30) == "up to 3.2 GB of memory each, and 5.4 GB are free: give --jobs 1"
+    assert memory_described(runs, 2, 1 << 30).endswith("and 1.1 GB are free: give --jobs 1")
+    assert memory_described(runs, 1, 1 << 30).endswith("runs will fail or swap")
+    assert memory_described(runs_of(tmp_path), 2, 1 << 20) == ""
 
 
 def test_measure__a_run_that_ends_within_its_piece(tmp_path):
