@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
+from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 
+from hosts.agent import event_json as event_json_page
+from hosts.agent.agent import Agent
 from hosts.agent.connections import Connections
 from hosts.agent.denylist import Denylist
-from hosts.agent.event_json import event_json
+from hosts.agent.event_json import event_json, event_name
 from hosts.agent.path_health import PathHealth
 from hosts.engine.endpoint import Endpoint
-from hosts.engine.events import EvChanged
+from hosts.engine.events import EvChanged, Event
 from hosts.engine.paths.ev_state import EvState
 from ipc.requests import RequestError
 from ipc.rpc import JsonlClient, JsonlError, RpcServer
@@ -203,6 +208,21 @@ def test_event__uplink_only_where_the_ev_names_one():
     assert event_json(event)["uplink"] == 0x78
 
 
+@pytest.mark.parametrize("kind", get_args(Event))
+def test_event__has_a_name_that_the_page_lists(kind):
+    assert re.search(rf"\b{event_name(kind.__new__(kind))} +\w", event_json_page.__doc__)
+
+
+def test_publish__fields_are_not_made_when_nobody_watches():
+    sent, made = [], Agent.__new__(Agent)
+    made._server = SimpleNamespace(
+        watched=lambda event: event == "ev", publish=lambda event, **fields: sent.append((event, fields))
+    )
+    made.publish("progress", lambda: 1 // 0)
+    made.publish("ev", lambda: {"ev": 3})
+    assert sent == [("ev", {"ev": 3})]
+
+
 # ---- watchers -----------------------------------------------------------------------------------------------
 
 
@@ -217,6 +237,7 @@ def test_watch__a_client_gets_the_events_it_asked_for(tmp_path):
     server = inside(RpcServer.start(tmp_path / "s.sock", lambda request, call: {}))
     try:
         client = JsonlClient(tmp_path / "s.sock")
+        assert not server.watched("ev")
         with pytest.raises(JsonlError, match="list of event names"):
             client.watch(events="ev")
         with client.watch(events=["ev"]) as few, client.watch() as every:
@@ -224,6 +245,9 @@ def test_watch__a_client_gets_the_events_it_asked_for(tmp_path):
             loop.call_soon_threadsafe(lambda: server.publish("ev", ev=2))
             assert few.get(5)["event"] == "ev"
             assert every.get(5)["event"] == "lost"
+            assert server.watched("ev") and server.watched("lost")
+        with client.watch(events=["port"]):
+            assert server.watched("port")
         client.close()
     finally:
         inside(server.close())
