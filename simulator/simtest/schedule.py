@@ -126,7 +126,7 @@ class Schedule:
 
     def plan_of(self) -> Plan:
         """Plan of its fabric. Raises PlanError."""
-        return _plan(tuple(self.plan.items()))
+        return plan_of_shape(self.plan)
 
     def configs(self) -> dict[str, Config]:
         """The configuration of every host. Raises ConfigError."""
@@ -168,10 +168,16 @@ class Schedule:
         return found
 
 
-@lru_cache
-def _plan(dimensions: tuple[tuple[str, int], ...]) -> Plan:
-    """Plans are few and never change, and what they derive is made once."""
-    return Plan.from_json(dict(dimensions))
+def plan_of_shape(shape: dict[str, int]) -> Plan:
+    """Plan of some dimensions, shared by all schedules of that shape: a plan never changes. Raises PlanError."""
+    if isinstance(shape, dict) and set(map(type, shape.values())) <= {int}:
+        return _plan_of_items(tuple(shape.items()))
+    return Plan.from_json(shape)  # from a file: it says what is wrong
+
+
+@lru_cache(maxsize=512)
+def _plan_of_items(items: tuple[tuple[str, int], ...]) -> Plan:
+    return Plan.from_json(dict(items))
 
 
 # ---- drawing ------------------------------------------------------------------------------------------------
@@ -188,7 +194,7 @@ def draw(seed: int) -> Schedule:
     }  # fmt: skip
     if plan["racks"] == plan["hosts_per_rack"] == 1:
         plan["racks"] = 2
-    whole = _plan(tuple(plan.items()))
+    whole = plan_of_shape(plan)
     names = [host.name for host in whole.hosts]
     (kind,) = rng.choices(list(KINDS), list(KINDS.values()))
     config = draw_config(rng)
