@@ -62,7 +62,7 @@ def memory_bytes(run: Run) -> int:
     for group in collective_plans(scenario, plan):
         count = len(group.ranks)
         one = make(group.kind, rank=0, ranks=count, size_bytes=group.size_bytes)  # its pages are made when written to
-        needed += count * sum(array.nbytes for array in one.regions.values())
+        needed += count * one.memory_bytes(group.warm_up + group.iterations)
     return needed + sum(max(f.depth, f.transport.qps) * f.message_bytes for f in flow_plans(scenario, plan, run.seed))
 
 

@@ -96,6 +96,8 @@ class Rank(ABC):
     """One rank of a collective. Arrays are int32; positions and counts are elements."""
 
     kind: str
+    by_turns = ""
+    """Region of which one iteration has one half, the next one the other."""
 
     def __init__(self, rank: int, ranks: int, elements: int, seed: int) -> None:
         self.rank, self.ranks, self.elements, self.seed = rank, ranks, elements, seed
@@ -111,6 +113,11 @@ class Rank(ABC):
     @property
     def size_bytes(self) -> int:
         return self.elements * ELEMENT.itemsize
+
+    def memory_bytes(self, iterations: int) -> int:
+        """Bytes of its regions that so many iterations write to."""
+        unused = self.regions[self.by_turns].nbytes // 2 if self.by_turns and iterations < 2 else 0
+        return sum(array.nbytes for array in self.regions.values()) - unused
 
     @property
     @abstractmethod
@@ -265,6 +272,7 @@ class AllGather(_Ring):
     """Every rank ends with chunk r of rank r, for all r."""
 
     kind = "all_gather"
+    by_turns = "data"
 
     def __init__(self, rank: int, ranks: int, elements: int, seed: int) -> None:
         super().__init__(rank, ranks, elements, seed)
@@ -297,6 +305,8 @@ class AllGather(_Ring):
 
 class _Mailbox(Rank):
     """Collectives without order between peers: everything is sent at once, to one of two inboxes by turns."""
+
+    by_turns = "inbox"
 
     def __init__(self, rank: int, ranks: int, elements: int, seed: int) -> None:
         super().__init__(rank, ranks, elements, seed)

@@ -104,3 +104,13 @@ def test_an_unexpected_step_is_refused():
     rank.start(0)
     with pytest.raises(CollectiveError, match="waits for step 0"):
         rank.arrived(2, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "once", "twice"), [("all_reduce", 1.75, 1.75), ("all_gather", 1, 2), ("send_recv", 2, 3)]
+)
+def test_memory__is_what_the_iterations_write_to(kind: str, once: float, twice: float) -> None:
+    rank = make(kind, rank=0, ranks=4, size_bytes=1 << 12)
+    assert (rank.memory_bytes(1), rank.memory_bytes(2), rank.memory_bytes(9)) == (
+        once * (1 << 12), twice * (1 << 12), twice * (1 << 12),
+    )  # fmt: skip
