@@ -13,7 +13,8 @@ A sweep names values and uses them by `$name` anywhere in the file, or by the pa
 different on BMv2, on top of `live`. Rules say `first` and `last` for the ends of a sweep, whatever they are.
 
 `scale: {paper: {...}}` is what is different when the file is run at that scale, on top of `virtual`; a variant may have
-a `scale` of its own. Places and scales choose among the variants, too (`live: {variants: [mrc, roce-1]}`).
+a `scale` of its own. Places and scales choose among the variants, too (`live: {variants: [mrc, roce-1]}`); the last
+of them that does so decides.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def _variants(document: Document, base: Scenario, places: tuple[str, ...], scale
         for name in names:
             if name not in base.variants:
                 raise _error(document, (*at, "variants"), f"no variant {name!r} ({suggestion(name, base.variants)})")
-        chosen = [name for name in chosen if name in names]
+        chosen = [name for name in base.variants if name in names]  # what is applied last decides
     return chosen or [""]
 
 

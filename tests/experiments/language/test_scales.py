@@ -74,6 +74,14 @@ def test_rules_of_a_scale(tmp_path, scale, rules):
     assert {verdict.rule.split()[0] for verdict in verdicts} == rules
 
 
+def test_variants__the_last_part_that_chooses_decides(tmp_path):
+    text = TEXT.replace("live: {", "virtual: {variants: [mrc, third]}\nlive: {")
+    own = expand(document(tmp_path, text), "virtual")
+    assert {run.label["variant"] for run in own} == {"mrc", "third"}
+    big = expand(document(tmp_path, text), "virtual", scale="big")
+    assert [run.label["variant"] for run in big] == ["mrc", "other"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "scale", "says"),
     [
