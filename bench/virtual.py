@@ -123,7 +123,7 @@ class PermutationRun:
     """The fabric and its permutation of writes."""
 
     def __init__(self, hosts: int, packets: int, wire: bool) -> None:
-        self.fabric = VirtualFabric(plan_of(hosts), seed=SEED, wire=wire, keep_events=False)
+        self.fabric = VirtualFabric(plan_of(hosts), seed=SEED, wire=wire, keep_events=False, lookahead=True)
         self.left = hosts
         """Flows that are not done."""
         self.depths = 0

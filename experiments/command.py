@@ -21,7 +21,7 @@ from experiments.language.yaml_loader import ScenarioError, read
 from experiments.outcome import Outcome
 from experiments.results import default_folder, refuse_taken
 from experiments.runner import Planned, Resumed, RunReport, carry_out, plan_runs
-from experiments.virtual.estimate import described, estimate, memory_described
+from experiments.virtual.estimate import Piece, chosen, described, estimate, measure, memory_described
 from experiments.worker_pool import WorkerPool
 from ipc.errors import UsageError
 from ipc.signals import terminating
@@ -156,14 +156,18 @@ def run(
     if where == "virtual":
         gc.freeze()  # modules stay: what is collected after a run is the run's alone
     total = sum(map(len, todo))
-    costs = [_estimated(console, one, runs, jobs) if scale else {} for one, runs in zip(planned, todo, strict=True)]
     reports: list[RunReport] = []
     with ExitStack() as stack:
         stack.enter_context(terminating())
         crew = (
             stack.enter_context(WorkerPool(min(jobs, total))) if where == "virtual" and min(jobs, total) > 1 else None
         )
-        ahead = [crew.hand_in(runs) if crew is not None else None for runs in todo]
+        costs = [
+            _estimated(console, one, runs, jobs, crew) if scale else {} for one, runs in zip(planned, todo, strict=True)
+        ]
+        ahead = [
+            crew.hand_in(runs, cost) if crew is not None else None for runs, cost in zip(todo, costs, strict=True)
+        ]
         display = stack.enter_context(Display(console, len(planned), total))
         for one, folder, begun, its, cost in zip(planned, folders, ahead, resumed, costs, strict=True):
             name = one.document.path.stem
@@ -193,13 +197,22 @@ def _resumed(folder: Path | None, out: Path | None, planned: list[Planned]) -> l
     return [Resumed.from_folder(one, folder) for one in planned]
 
 
-def _estimated(console: Console, planned: Planned, runs: list[Run], jobs: int) -> dict[str, float]:
+def _estimated(
+    console: Console, planned: Planned, runs: list[Run], jobs: int, crew: WorkerPool | None
+) -> dict[str, float]:
     """Estimated seconds by run; printed before the runs begin."""
     name = planned.document.path.stem
     if not runs:
         return {}
+    wanted = chosen(runs)
+    measured = ((run, measure(run)) for run in wanted) if crew is None else crew.measure(wanted)
+    pieces: dict[str, Piece] = {}
     with console.status("") as status:
-        costs = estimate(runs, lambda run: status.update(escape(f"{name}: measuring a piece of {run.name}")))
+        status.update(escape(f"{name}: measuring pieces of {len(wanted)} runs"))
+        for run, piece in measured:
+            pieces[run.name] = piece
+            status.update(escape(f"{name}: measuring pieces of runs, {len(pieces)} of {len(wanted)} done"))
+    costs = estimate(runs, pieces)
     console.print(escape(f"{name} at scale {planned.scale}: {described(runs, costs, jobs)}"), soft_wrap=True)
     memory = memory_described(runs, jobs, free_memory())
     if memory:

@@ -20,7 +20,7 @@ import pickle
 import signal
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
@@ -33,6 +33,7 @@ from typing import Any
 from experiments.language.expand import Run
 from experiments.outcome import Outcome
 from experiments.results import LoadMeter
+from experiments.virtual.estimate import Piece, measure
 from experiments.virtual.virtual_run import run_virtual
 from ipc.errors import UsageError
 
@@ -52,6 +53,13 @@ Begun = SimpleQueue[tuple[int, RunProgress | tuple[Outcome, dict[str, Any]] | Ex
 """News of runs in the hands of a Crew: number; progress, then outcome and load of the machine, or why there is none."""
 
 
+@dataclass(frozen=True, slots=True)
+class _PieceOf:
+    """A run of which a piece is to be measured."""
+
+    run: Run
+
+
 class ChildError(Exception):
     """The traceback of an exception in another process, as its cause."""
 
@@ -61,7 +69,7 @@ class WorkerPool:
 
     def __init__(self, jobs: int) -> None:
         context = get_context("spawn")
-        self._todo: SimpleQueue[tuple[int, Run, Begun] | None] = SimpleQueue()
+        self._todo: SimpleQueue[tuple[int, Run | _PieceOf, SimpleQueue[Any]] | None] = SimpleQueue()
         self._processes: list[BaseProcess] = []
         ensure_running()  # a start that starts the tracker, too, unblocks SIGINT
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -87,19 +95,31 @@ class WorkerPool:
         for process in self._processes:
             process.join()
 
-    def hand_in(self, runs: list[Run]) -> Begun:
-        """They begin in the order in which they were handed in."""
+    def hand_in(self, runs: list[Run], costs: Mapping[str, float] | None = None) -> Begun:
+        """They begin in this order; with costs by name the dearest first, so that no process ends long after another."""
         begun: Begun = SimpleQueue()
-        for number, run in enumerate(runs):
+        order = sorted(enumerate(runs), key=lambda one: -costs[one[1].name]) if costs else enumerate(runs)
+        for number, run in order:
             self._todo.put((number, run, begun))
         return begun
+
+    def measure(self, runs: list[Run]) -> Iterator[tuple[Run, Piece]]:
+        """A piece of each run, as they end. Raises what a run raises."""
+        news: SimpleQueue[tuple[int, tuple[Piece, None] | Exception]] = SimpleQueue()
+        for number, run in enumerate(runs):
+            self._todo.put((number, _PieceOf(run), news))
+        for _ in runs:
+            number, found = news.get()
+            if isinstance(found, Exception):
+                raise found
+            yield runs[number], found[0]
 
     def _serve(self, pipe: Connection, process: BaseProcess) -> None:
         """Hand run after run to a process."""
         while (job := self._todo.get()) is not None:
-            number, run, begun = job
+            number, what, begun = job
             try:
-                pipe.send(run)
+                pipe.send(what)
                 while isinstance(news := pipe.recv(), RunProgress):
                     begun.put((number, news))
                 outcome, rest = news
@@ -110,6 +130,7 @@ class WorkerPool:
                     begun.put((number, (outcome, rest)))
             except (EOFError, OSError):
                 process.join()
+                run = what.run if isinstance(what, _PieceOf) else what
                 text = f"the process of run {run.name!r} ended with exit code {process.exitcode}"
                 begun.put((number, UsageError(f"{text}: give fewer --jobs if memory is short")))
                 return
@@ -118,14 +139,17 @@ class WorkerPool:
 
 
 def _work(pipe: Connection) -> None:
-    """A process: one run after the other, until its parent ends."""
+    """A process: one run, or a piece of one, after the other, until its parent ends."""
     Thread(target=_end_with_parent, daemon=True).start()
     gc.freeze()  # modules stay: what is collected after a run is the run's alone
     while True:
-        run = pipe.recv()
+        what = pipe.recv()
         try:
+            if isinstance(what, _PieceOf):
+                pipe.send((measure(what.run), None))
+                continue
             meter = LoadMeter()
-            outcome = run_virtual(run, _teller(pipe))
+            outcome = run_virtual(what, _teller(pipe))
             pipe.send((outcome, meter.read("virtual")))
         except Exception as error:
             pipe.send((_portable(error), traceback.format_exc()))

@@ -1,7 +1,8 @@
-/* The event queue of simulator/events.py: a heap of four children a node, times and serial numbers in one array.
+/* The event queues of simulator/events.py: heaps of four children a node, times and serial numbers in one array.
  *
- * An event is a handler and its argument; the handler is called as handler(argument, time). Events come in order of time,
- * those of one instant in the order in which they were pushed.
+ * An event is a handler and its argument; the handler is called as handler(argument, time). EventQueue: events come in
+ * order of time, those of one instant in the order in which they were pushed. LookaheadQueue: the same for each place, one
+ * place after the other. Both do what the Python classes do, and those tell why.
  */
 
 #define PY_SSIZE_T_CLEAN
@@ -18,10 +19,15 @@ typedef struct {
 } Event;
 
 typedef struct {
-    PyObject_HEAD
     Event *events;
     Py_ssize_t count, room;
-    long long serial, done;
+    long long serial;
+} Heap;
+
+typedef struct {
+    PyObject_HEAD
+    Heap heap;
+    long long done;
     double now;
     char halted;
 } Queue;
@@ -64,42 +70,140 @@ static void sift_down(Event *events, Py_ssize_t count, Py_ssize_t at)
     events[at] = moved;
 }
 
-static int add_event(Queue *self, double at, PyObject *handler, PyObject *argument)
+/* Returns 0, or -1 with an exception. */
+static int heap_add(Heap *heap, double at, long long serial, PyObject *handler, PyObject *argument)
 {
-    if (self->count == self->room) {
-        Py_ssize_t room = self->room ? 2 * self->room : 1024;
-        Event *events = PyMem_Realloc(self->events, (size_t)room * sizeof(Event));
+    if (heap->count == heap->room) {
+        Py_ssize_t room = heap->room ? 2 * heap->room : 16;
+        Event *events = PyMem_Realloc(heap->events, (size_t)room * sizeof(Event));
         if (events == NULL)
             return PyErr_NoMemory(), -1;
-        self->events = events, self->room = room;
+        heap->events = events, heap->room = room;
     }
-    self->events[self->count] = (Event){at, ++self->serial, Py_NewRef(handler), Py_NewRef(argument)};
-    sift_up(self->events, self->count++);
+    heap->events[heap->count] = (Event){at, serial, Py_XNewRef(handler), Py_XNewRef(argument)};
+    sift_up(heap->events, heap->count++);
     return 0;
 }
 
 /* The first event, taken out; its references are the caller's. */
-static Event pop_event(Queue *self)
+static Event heap_pop(Heap *heap)
 {
-    Event first = self->events[0];
-    self->events[0] = self->events[--self->count];
-    if (self->count > 1)
-        sift_down(self->events, self->count, 0);
+    Event first = heap->events[0];
+    heap->events[0] = heap->events[--heap->count];
+    if (heap->count > 1)
+        sift_down(heap->events, heap->count, 0);
     return first;
 }
 
-static PyObject *push_from(Queue *self, PyObject *const *args, Py_ssize_t count, int clamp)
+static double heap_next(const Heap *heap) { return heap->count ? heap->events[0].at : INFINITY; }
+
+static void heap_clear(Heap *heap)
+{
+    while (heap->count) {
+        Event event = heap->events[--heap->count];
+        Py_XDECREF(event.handler);
+        Py_XDECREF(event.argument);
+    }
+}
+
+static int heap_traverse(Heap *heap, visitproc visit, void *arg)
+{
+    for (Py_ssize_t i = 0; i < heap->count; i++) {
+        Py_VISIT(heap->events[i].handler);
+        Py_VISIT(heap->events[i].argument);
+    }
+    return 0;
+}
+
+/* Calls the handler of an event that was taken out. Returns 0, or -1 with an exception. */
+static int handle(Event event)
+{
+    PyObject *at = PyFloat_FromDouble(event.at), *result = NULL;
+    if (at != NULL) {
+        PyObject *args[3] = {NULL, event.argument, at};
+        result = PyObject_Vectorcall(event.handler, args + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+        Py_DECREF(at);
+    }
+    Py_DECREF(event.handler);
+    Py_DECREF(event.argument);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
+static int by_time(const void *a, const void *b) { return before(a, b) ? -1 : 1; }
+
+/* Takes the events out of which wanted(handler, argument) is true, and appends them to `found` with their time. Returns 0,
+ * or -1 with an exception; then those taken out are gone.
+ */
+static int heap_take(Heap *heap, PyObject *wanted, Heap *found)
+{
+    /* In order of time; a sorted array is a heap, and stays one without some of its events. */
+    qsort(heap->events, (size_t)heap->count, sizeof(Event), by_time);
+    Py_ssize_t kept = 0, count = heap->count;
+    int failed = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Event event = heap->events[i];
+        int take = 0;
+        if (!failed) {
+            PyObject *args[2] = {event.handler, event.argument};
+            PyObject *answer = PyObject_Vectorcall(wanted, args, 2, NULL);
+            take = answer == NULL ? -1 : PyObject_IsTrue(answer);
+            Py_XDECREF(answer);
+            if (heap->count != count) {
+                PyErr_SetString(PyExc_RuntimeError, "an event was pushed while events are taken out");
+                return -1;
+            }
+            failed = take < 0 || (take && heap_add(found, event.at, ++found->serial, NULL, event.argument));
+        }
+        if (!failed && take) {
+            Py_DECREF(event.handler);
+            Py_DECREF(event.argument);
+        } else {
+            heap->events[kept++] = event;
+        }
+    }
+    heap->count = kept;
+    return failed ? -1 : 0;
+}
+
+/* A list of the arguments of events, in order of time; empties the heap. NULL with an exception, or when `failed`. */
+static PyObject *arguments_of(Heap *found, int failed)
+{
+    PyObject *list = failed ? NULL : PyList_New(0);
+    while (list != NULL && found->count) {
+        Event event = heap_pop(found);
+        if (PyList_Append(list, event.argument))
+            Py_CLEAR(list);
+        Py_DECREF(event.argument);
+    }
+    heap_clear(found);
+    PyMem_Free(found->events);
+    return list;
+}
+
+/* The time of add() and push(). Returns 0, or -1 with an exception. */
+static int time_of(PyObject *const *args, Py_ssize_t count, double *at)
 {
     if (count != 3)
-        return PyErr_SetString(PyExc_TypeError, "three arguments are needed: a time, a handler and its argument"), NULL;
-    double at = PyFloat_AsDouble(args[0]);
-    if (at == -1.0 && PyErr_Occurred())
+        return PyErr_SetString(PyExc_TypeError, "three arguments are needed: a time, a handler and its argument"), -1;
+    *at = PyFloat_AsDouble(args[0]);
+    if (*at == -1.0 && PyErr_Occurred())
+        return -1;
+    if (isnan(*at))
+        return PyErr_SetString(PyExc_ValueError, "the time of an event is not a number"), -1;
+    return 0;
+}
+
+/* ---- events in order of time ---------------------------------------------------------------------------------- */
+
+static PyObject *push_from(Queue *self, PyObject *const *args, Py_ssize_t count, int clamp)
+{
+    double at;
+    if (time_of(args, count, &at))
         return NULL;
-    if (isnan(at))
-        return PyErr_SetString(PyExc_ValueError, "the time of an event is not a number"), NULL;
     if (clamp && at < self->now)
         at = self->now;
-    if (add_event(self, at, args[1], args[2]))
+    if (heap_add(&self->heap, at, ++self->heap.serial, args[1], args[2]))
         return NULL;
     Py_RETURN_NONE;
 }
@@ -108,10 +212,7 @@ static PyObject *queue_add(Queue *self, PyObject *const *args, Py_ssize_t count)
 
 static PyObject *queue_push(Queue *self, PyObject *const *args, Py_ssize_t count) { return push_from(self, args, count, 1); }
 
-static PyObject *queue_next_at(Queue *self, PyObject *Py_UNUSED(none))
-{
-    return PyFloat_FromDouble(self->count ? self->events[0].at : INFINITY);
-}
+static PyObject *queue_next_at(Queue *self, PyObject *Py_UNUSED(none)) { return PyFloat_FromDouble(heap_next(&self->heap)); }
 
 static PyObject *queue_run(Queue *self, PyObject *until)
 {
@@ -119,21 +220,12 @@ static PyObject *queue_run(Queue *self, PyObject *until)
     if (end == -1.0 && PyErr_Occurred())
         return NULL;
     self->halted = 0;
-    while (self->count && self->events[0].at <= end) {
-        Event event = pop_event(self);
+    while (self->heap.count && self->heap.events[0].at <= end) {
+        Event event = heap_pop(&self->heap);
         self->now = event.at;
         self->done++;
-        PyObject *at = PyFloat_FromDouble(event.at), *result = NULL;
-        if (at != NULL) {
-            PyObject *args[3] = {NULL, event.argument, at};
-            result = PyObject_Vectorcall(event.handler, args + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
-            Py_DECREF(at);
-        }
-        Py_DECREF(event.handler);
-        Py_DECREF(event.argument);
-        if (result == NULL)
+        if (handle(event))
             return NULL;
-        Py_DECREF(result);
         if (self->halted)
             Py_RETURN_TRUE;
         if ((self->done & 0xFFF) == 0 && PyErr_CheckSignals())
@@ -148,68 +240,31 @@ static PyObject *queue_halt(Queue *self, PyObject *Py_UNUSED(none))
     Py_RETURN_NONE;
 }
 
-static int by_time(const void *a, const void *b) { return before(a, b) ? -1 : 1; }
-
 static PyObject *queue_take(Queue *self, PyObject *wanted)
 {
-    /* In order of time; a sorted array is a heap, and stays one without some of its events. */
-    qsort(self->events, (size_t)self->count, sizeof(Event), by_time);
-    PyObject *found = PyList_New(0);
-    Py_ssize_t kept = 0, count = self->count;
-    int failed = found == NULL;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        Event event = self->events[i];
-        int take = 0;
-        if (!failed) {
-            PyObject *args[2] = {event.handler, event.argument};
-            PyObject *answer = PyObject_Vectorcall(wanted, args, 2, NULL);
-            take = answer == NULL ? -1 : PyObject_IsTrue(answer);
-            Py_XDECREF(answer);
-            if (self->count != count) {
-                PyErr_SetString(PyExc_RuntimeError, "an event was pushed while events are taken out");
-                return Py_XDECREF(found), NULL;
-            }
-            failed = take < 0 || (take && PyList_Append(found, event.argument));
-        }
-        if (!failed && take) {
-            Py_DECREF(event.handler);
-            Py_DECREF(event.argument);
-        } else {
-            self->events[kept++] = event;
-        }
-    }
-    self->count = kept;
-    if (failed)
-        Py_CLEAR(found);
-    return found;
+    Heap found = {0};
+    return arguments_of(&found, heap_take(&self->heap, wanted, &found));
 }
 
-static Py_ssize_t queue_length(Queue *self) { return self->count; }
+static PyObject *queue_place(Queue *self, PyObject *Py_UNUSED(none)) { return Py_NewRef(self); }
 
-static int queue_traverse(Queue *self, visitproc visit, void *arg)
-{
-    for (Py_ssize_t i = 0; i < self->count; i++) {
-        Py_VISIT(self->events[i].handler);
-        Py_VISIT(self->events[i].argument);
-    }
-    return 0;
-}
+static PyObject *queue_note_delay(Queue *Py_UNUSED(self), PyObject *Py_UNUSED(seconds)) { Py_RETURN_NONE; }
+
+static Py_ssize_t queue_length(Queue *self) { return self->heap.count; }
+
+static int queue_traverse(Queue *self, visitproc visit, void *arg) { return heap_traverse(&self->heap, visit, arg); }
 
 static int queue_clear(Queue *self)
 {
-    while (self->count) {
-        Event event = self->events[--self->count];
-        Py_DECREF(event.handler);
-        Py_DECREF(event.argument);
-    }
+    heap_clear(&self->heap);
     return 0;
 }
 
 static void queue_dealloc(Queue *self)
 {
     PyObject_GC_UnTrack(self);
-    queue_clear(self);
-    PyMem_Free(self->events);
+    heap_clear(&self->heap);
+    PyMem_Free(self->heap.events);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -220,6 +275,8 @@ static PyMethodDef queue_methods[] = {
     {"run", (PyCFunction)queue_run, METH_O, "run(end): True when it was halted"},
     {"halt", (PyCFunction)queue_halt, METH_NOARGS, "End run() after the event being handled."},
     {"take", (PyCFunction)queue_take, METH_O, "take(wanted): the arguments of events taken out, in order"},
+    {"place", (PyCFunction)queue_place, METH_NOARGS, "The queue itself: it knows no places."},
+    {"note_delay", (PyCFunction)queue_note_delay, METH_O, "Nothing: the order is exact."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -246,14 +303,341 @@ static PyTypeObject QueueType = {
     .tp_as_sequence = &queue_as_sequence,
 };
 
+/* ---- events in order of time at each place ------------------------------------------------------------------- */
+
+typedef struct Lookahead Lookahead;
+
+typedef struct {
+    PyObject_HEAD
+    Heap heap;
+    Lookahead *queue;
+    Py_ssize_t number;
+    double now;    /* time of its last event */
+    double listed; /* its earliest time among the turns; infinite: not there */
+} Place;
+
+struct Lookahead {
+    PyObject_HEAD
+    Heap heap; /* events of no place */
+    PyObject *places;
+    Heap turns; /* when places are due, by their numbers; no handlers, and entries that are out of date */
+    Place *running;
+    long long done;
+    double now, ahead;
+    double stretch; /* where the stretch ends; -infinite between stretches */
+    char halted;
+};
+
+static PyTypeObject PlaceType, LookaheadType;
+
+static int list_turn(Place *place)
+{
+    place->listed = heap_next(&place->heap);
+    return place->heap.count ? heap_add(&place->queue->turns, place->listed, place->number, NULL, NULL) : 0;
+}
+
+static PyObject *place_from(Place *self, PyObject *const *args, Py_ssize_t count, int clamp)
+{
+    Lookahead *queue = self->queue;
+    double at;
+    if (queue == NULL)
+        return PyErr_SetString(PyExc_RuntimeError, "the queue of this place is gone"), NULL;
+    if (time_of(args, count, &at))
+        return NULL;
+    if (clamp && at < queue->now)
+        at = queue->now;
+    if (at < self->now) {
+        PyErr_SetString(PyExc_RuntimeError, "an event in the past of its place: the queue looks further ahead than it may");
+        return NULL;
+    }
+    if (heap_add(&self->heap, at, ++self->heap.serial, args[1], args[2]))
+        return NULL;
+    if (at < self->listed && self != queue->running && list_turn(self))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *place_add(Place *self, PyObject *const *args, Py_ssize_t count) { return place_from(self, args, count, 0); }
+
+static PyObject *place_push(Place *self, PyObject *const *args, Py_ssize_t count) { return place_from(self, args, count, 1); }
+
+static PyObject *place_next_at(Place *self, PyObject *Py_UNUSED(none)) { return PyFloat_FromDouble(heap_next(&self->heap)); }
+
+static int place_traverse(Place *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->queue);
+    return heap_traverse(&self->heap, visit, arg);
+}
+
+static int place_clear(Place *self)
+{
+    Py_CLEAR(self->queue);
+    heap_clear(&self->heap);
+    return 0;
+}
+
+static void place_dealloc(Place *self)
+{
+    PyObject_GC_UnTrack(self);
+    place_clear(self);
+    PyMem_Free(self->heap.events);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyMethodDef place_methods[] = {
+    {"add", (PyCFunction)(void (*)(void))place_add, METH_FASTCALL, "add(at, handler, argument)"},
+    {"push", (PyCFunction)(void (*)(void))place_push, METH_FASTCALL, "push(at, handler, argument): not before now"},
+    {"next_at", (PyCFunction)place_next_at, METH_NOARGS, "Time of the next event here; inf when there is none."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject PlaceType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "simulator.event_queue.Place",
+    .tp_doc = "Events of one place of a LookaheadQueue, whose place() makes it.",
+    .tp_basicsize = sizeof(Place),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = (destructor)place_dealloc,
+    .tp_traverse = (traverseproc)place_traverse,
+    .tp_clear = (inquiry)place_clear,
+    .tp_methods = place_methods,
+};
+
+static PyObject *lookahead_new(PyTypeObject *type, PyObject *args, PyObject *named)
+{
+    if (!PyArg_ParseTuple(args, "") || (named != NULL && PyDict_GET_SIZE(named)))
+        return NULL;
+    Lookahead *self = (Lookahead *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->ahead = INFINITY, self->stretch = -INFINITY;
+    self->places = PyList_New(0);
+    if (self->places == NULL)
+        Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+static PyObject *lookahead_place(Lookahead *self, PyObject *Py_UNUSED(none))
+{
+    Place *place = PyObject_GC_New(Place, &PlaceType);
+    if (place == NULL)
+        return NULL;
+    place->heap = (Heap){0};
+    place->queue = (Lookahead *)Py_NewRef(self);
+    place->number = PyList_GET_SIZE(self->places);
+    place->now = 0, place->listed = INFINITY;
+    PyObject_GC_Track(place);
+    if (PyList_Append(self->places, (PyObject *)place))
+        Py_CLEAR(place);
+    return (PyObject *)place;
+}
+
+static PyObject *lookahead_note_delay(Lookahead *self, PyObject *seconds)
+{
+    double delay = PyFloat_AsDouble(seconds);
+    if (delay == -1.0 && PyErr_Occurred())
+        return NULL;
+    if (delay < self->ahead)
+        self->ahead = delay;
+    Py_RETURN_NONE;
+}
+
+static PyObject *lookahead_from(Lookahead *self, PyObject *const *args, Py_ssize_t count, int clamp)
+{
+    double at;
+    if (time_of(args, count, &at))
+        return NULL;
+    if (clamp && at < self->now)
+        at = self->now;
+    if (at < self->stretch)
+        at = self->stretch;
+    if (heap_add(&self->heap, at, ++self->heap.serial, args[1], args[2]))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *lookahead_add(Lookahead *self, PyObject *const *args, Py_ssize_t count)
+{
+    return lookahead_from(self, args, count, 0);
+}
+
+static PyObject *lookahead_push(Lookahead *self, PyObject *const *args, Py_ssize_t count)
+{
+    return lookahead_from(self, args, count, 1);
+}
+
+static inline Place *place_of(Lookahead *self, Py_ssize_t number) { return (Place *)PyList_GET_ITEM(self->places, number); }
+
+/* Time of the first turn of a place; infinite when there is none. */
+static double first_turn(Lookahead *self)
+{
+    while (self->turns.count) {
+        Event *turn = &self->turns.events[0];
+        if (turn->at == place_of(self, turn->serial)->listed)
+            return turn->at;
+        heap_pop(&self->turns);
+    }
+    return INFINITY;
+}
+
+static PyObject *lookahead_next_at(Lookahead *self, PyObject *Py_UNUSED(none))
+{
+    return PyFloat_FromDouble(fmin(heap_next(&self->heap), first_turn(self)));
+}
+
+/* Handles an event that was taken out. Returns 0, or -1 with an exception. */
+static int lookahead_handle(Lookahead *self, Event event)
+{
+    self->now = event.at;
+    self->done++;
+    if (handle(event))
+        return -1;
+    return (self->done & 0xFFF) == 0 ? PyErr_CheckSignals() : 0;
+}
+
+/* Runs all places up to the end of the stretch, one after the other. Returns 0, or -1 with an exception. */
+static int run_stretch(Lookahead *self)
+{
+    int failed = 0;
+    double latest = self->now;
+    while (!failed && first_turn(self) < self->stretch) {
+        Place *place = self->running = place_of(self, heap_pop(&self->turns).serial);
+        while (!failed && place->heap.count && place->heap.events[0].at < self->stretch) {
+            place->now = place->heap.events[0].at;
+            failed = lookahead_handle(self, heap_pop(&place->heap));
+        }
+        latest = fmax(latest, self->now);
+        self->running = NULL;
+        if (list_turn(place))
+            failed = -1;
+    }
+    self->now = latest;
+    return failed;
+}
+
+static PyObject *lookahead_run(Lookahead *self, PyObject *until)
+{
+    double end = PyFloat_AsDouble(until);
+    if (end == -1.0 && PyErr_Occurred())
+        return NULL;
+    self->halted = 0;
+    for (;;) {
+        double common = heap_next(&self->heap), turn = first_turn(self), first = fmin(common, turn);
+        if (first > end || first == INFINITY)
+            Py_RETURN_FALSE;
+        int failed;
+        if (common <= turn) {
+            failed = lookahead_handle(self, heap_pop(&self->heap));
+        } else {
+            double stretch = fmax(turn + self->ahead, nextafter(turn, INFINITY));
+            self->stretch = fmin(fmin(stretch, common), nextafter(end, INFINITY));
+            failed = run_stretch(self);
+            self->stretch = -INFINITY;
+        }
+        if (failed)
+            return NULL;
+        if (self->halted)
+            Py_RETURN_TRUE;
+    }
+}
+
+static PyObject *lookahead_halt(Lookahead *self, PyObject *Py_UNUSED(none))
+{
+    self->halted = 1;
+    Py_RETURN_NONE;
+}
+
+static PyObject *lookahead_take(Lookahead *self, PyObject *wanted)
+{
+    Heap found = {0};
+    int failed = heap_take(&self->heap, wanted, &found);
+    for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(self->places); i++) {
+        Place *place = place_of(self, i);
+        failed = heap_take(&place->heap, wanted, &found);
+        if (!failed && place != self->running && place->listed != heap_next(&place->heap))
+            failed = list_turn(place);
+    }
+    return arguments_of(&found, failed);
+}
+
+static Py_ssize_t lookahead_length(Lookahead *self)
+{
+    Py_ssize_t count = self->heap.count;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(self->places); i++)
+        count += place_of(self, i)->heap.count;
+    return count;
+}
+
+static int lookahead_traverse(Lookahead *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->places);
+    return heap_traverse(&self->heap, visit, arg);
+}
+
+static int lookahead_clear(Lookahead *self)
+{
+    /* The list stays, empty: turns name places by their numbers in it. */
+    self->turns.count = 0;
+    heap_clear(&self->heap);
+    return self->places == NULL ? 0 : PyList_SetSlice(self->places, 0, PyList_GET_SIZE(self->places), NULL);
+}
+
+static void lookahead_dealloc(Lookahead *self)
+{
+    PyObject_GC_UnTrack(self);
+    heap_clear(&self->heap);
+    Py_XDECREF(self->places);
+    PyMem_Free(self->heap.events);
+    PyMem_Free(self->turns.events);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyMethodDef lookahead_methods[] = {
+    {"add", (PyCFunction)(void (*)(void))lookahead_add, METH_FASTCALL, "add(at, handler, argument): of no place"},
+    {"push", (PyCFunction)(void (*)(void))lookahead_push, METH_FASTCALL, "push(at, handler, argument): not before now"},
+    {"next_at", (PyCFunction)lookahead_next_at, METH_NOARGS, "Time of the next event; inf when there is none."},
+    {"run", (PyCFunction)lookahead_run, METH_O, "run(end): True when it was halted"},
+    {"halt", (PyCFunction)lookahead_halt, METH_NOARGS, "End run() after the stretch being run."},
+    {"take", (PyCFunction)lookahead_take, METH_O, "take(wanted): the arguments of events taken out, in order"},
+    {"place", (PyCFunction)lookahead_place, METH_NOARGS, "A place of its own."},
+    {"note_delay", (PyCFunction)lookahead_note_delay, METH_O, "note_delay(seconds): of the way between two places"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef lookahead_members[] = {
+    {"now", T_DOUBLE, offsetof(Lookahead, now), 0, "Virtual time, seconds."},
+    {"done", T_LONGLONG, offsetof(Lookahead, done), 0, "Events handled so far."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PySequenceMethods lookahead_as_sequence = {.sq_length = (lenfunc)lookahead_length};
+
+static PyTypeObject LookaheadType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "simulator.event_queue.LookaheadQueue",
+    .tp_doc = "Events in order of time at each place; see simulator/events.py.",
+    .tp_basicsize = sizeof(Lookahead),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = lookahead_new,
+    .tp_dealloc = (destructor)lookahead_dealloc,
+    .tp_traverse = (traverseproc)lookahead_traverse,
+    .tp_clear = (inquiry)lookahead_clear,
+    .tp_methods = lookahead_methods,
+    .tp_members = lookahead_members,
+    .tp_as_sequence = &lookahead_as_sequence,
+};
+
+/* ---- module --------------------------------------------------------------------------------------------------- */
+
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "event_queue", NULL, -1, NULL, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit_event_queue(void)
 {
-    if (PyType_Ready(&QueueType))
+    if (PyType_Ready(&QueueType) || PyType_Ready(&PlaceType) || PyType_Ready(&LookaheadType))
         return NULL;
     PyObject *made = PyModule_Create(&module);
-    if (made == NULL || PyModule_AddObjectRef(made, "EventQueue", (PyObject *)&QueueType))
+    if (made == NULL || PyModule_AddObjectRef(made, "EventQueue", (PyObject *)&QueueType)
+        || PyModule_AddObjectRef(made, "LookaheadQueue", (PyObject *)&LookaheadType))
         return Py_XDECREF(made), NULL;
     return made;
 }

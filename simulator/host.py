@@ -24,7 +24,7 @@ from hosts.engine.wire.packets import (
     TransportAck,
     Write,
 )
-from simulator.events import EventQueue, Handler
+from simulator.events import EventPlace, EventQueue, Handler
 from simulator.frames import Frame, tally
 from simulator.ports import NicPort
 from simulator.profiles import HostProfile
@@ -99,6 +99,8 @@ class VirtualHost:
 
     def __init__(self, fabric: HostNetwork, host: Host, endpoint: Endpoint) -> None:
         self._queue = fabric.queue
+        self.place: EventPlace = fabric.queue.place()
+        """Its events."""
         self._hosts = fabric.hosts
         """All of them by name."""
         self._ring, self._keep_events = fabric.host_profile.ring_packets, fabric.keep_events
@@ -155,6 +157,14 @@ class VirtualHost:
         """Let the engine send at this instant: work was posted."""
         self._request(self._queue.now)
 
+    def at(self, time: float, what: Callable[[], object]) -> None:
+        """Call a function of this host's application at a time (now, when that has passed); it may post work here."""
+        self.place.push(time, self._call, what)
+
+    def _call(self, what: Callable[[], object], now: float) -> None:
+        what()
+        self._request(now)
+
     # ---- process ----------------------------------------------------------------------------------------
 
     def stall(self, seconds: float, order: Sequence[int] | None = None, gap_s: float = 0.0) -> None:
@@ -164,7 +174,7 @@ class VirtualHost:
             self._stalled_until, self._unread = -1.0, None
         self._stalled_until = max(self._stalled_until, queue.now + seconds)
         self._gap_s = gap_s
-        queue.push(self._stalled_until, self._resume, None if order is None else tuple(order))
+        self.place.push(self._stalled_until, self._resume, None if order is None else tuple(order))
 
     def _resume(self, order: tuple[int, ...] | None, now: float) -> None:
         if now < self._stalled_until or not self.alive:
@@ -194,7 +204,7 @@ class VirtualHost:
             self._stalled_until, self._unread = -1.0, None
         self._take_all(mine, now)
         if unread:
-            self._queue.push(now + self._gap_s, self._read_port, None)
+            self.place.push(now + self._gap_s, self._read_port, None)
 
     def _take_all(self, frames: list[Any], now: float) -> None:
         """Hand the engine all of them before it may send."""
@@ -289,7 +299,7 @@ class VirtualHost:
 
     def _pump_soon(self, now: float) -> None:
         """Let the engine send after all that arrives at this instant: at once, when nothing else happens now."""
-        if not self._due and self._queue.next_at() > now:
+        if not self._due and self.place.next_at() > now:
             self._queue.done += 1
             self._pump(None, now)
         else:
@@ -299,7 +309,7 @@ class VirtualHost:
         """Let the engine send when what is queued for this instant has happened."""
         if not self._due:
             self._due = True
-            self._queue.push(now, self._pump, None)
+            self.place.push(now, self._pump, None)
 
     def _on_timer(self, _: object, now: float) -> None:
         if self._timer is not None and self._timer <= now:
@@ -334,7 +344,7 @@ class VirtualHost:
             raise StuckError(f"{self.name} at {now} s: the engine has something to do for ever; next_timer() {due}")
         if self._timer is None or due < self._timer:
             self._timer = due
-            self._queue.add(due, self._on_timer, None)
+            self.place.add(due, self._on_timer, None)
 
     def _transmit(self, now: float) -> bool:
         """Hand packets to the ports as far as they have room; True when there may be more."""

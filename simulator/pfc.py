@@ -24,7 +24,7 @@ from math import inf
 from typing import Any
 
 from hosts.engine.wire.packets import ECN_NOT_ECT, PacketRecord
-from simulator.events import EventQueue, Handler
+from simulator.events import EventPlace, EventQueue, Handler
 from simulator.frames import Frame, PacketHook
 from simulator.ports import EgressPort, NicPort
 from simulator.profiles import Line, PfcProfile
@@ -66,9 +66,9 @@ class PriorityPause:
         "longest_s", "paused_s", "pauses", "port", "reverse", "storms",
     )  # fmt: skip
 
-    def __init__(self, port: EgressPort, queue: EventQueue) -> None:
+    def __init__(self, port: EgressPort, here: EventPlace) -> None:
         self.port = port
-        self._add: Callable[[float, Handler, Any], None] = queue.add
+        self._add: Callable[[float, Handler, Any], None] = here.add
         self.reverse: PriorityPause | None = None
         """The other direction; its sender is our receiver. The fabric sets it."""
         self._pfc: PfcProfile | None = None
@@ -229,10 +229,12 @@ class PriorityPause:
 
     def _ask(self, now: float) -> None:
         """Ask for a pause as long as there can be, and again when half of it is over."""
+        back = self.reverse
+        assert back is not None
         self._asked_at = now
         self._say(QUANTA_MAX, now)
         renew = now + QUANTA_MAX * QUANTUM_BITS / self.port.line.rate_bps / 2
-        self._add(renew, self._renew, now)
+        back._add(renew, self._renew, now)  # at the far end, which asks
 
     def _renew(self, asked_at: float, now: float) -> None:
         if self._asked and self._asked_at == asked_at:
@@ -286,13 +288,13 @@ class PfcPort(EgressPort):
     __slots__ = ("pause",)
 
     def __init__(
-        self, name: str, node: str, neighbour: str, plane: int, line: Line, queue: EventQueue,
+        self, name: str, node: str, neighbour: str, plane: int, line: Line, queue: EventQueue, here: EventPlace,
         rng_seed: str, dscp: tuple[int, int], *, last_hop: bool = False, observer: PacketHook | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
-            name, node, neighbour, plane, line, queue, rng_seed, dscp, last_hop=last_hop, observer=observer
+            name, node, neighbour, plane, line, queue, here, rng_seed, dscp, last_hop=last_hop, observer=observer
         )
-        self.pause = PriorityPause(self, queue)
+        self.pause = PriorityPause(self, here)
 
     def send(self, frame: Frame, now: float) -> None:
         self.pause.send(frame, now)
@@ -314,15 +316,15 @@ class PfcNicPort(NicPort):
     __slots__ = ("pause",)
 
     def __init__(
-        self, name: str, node: str, neighbour: str, plane: int, line: Line, queue: EventQueue,
+        self, name: str, node: str, neighbour: str, plane: int, line: Line, queue: EventQueue, here: EventPlace,
         rng_seed: str, dscp: tuple[int, int], *, ring_packets: int, on_room: Callable[[float], None],
         observer: PacketHook | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
-            name, node, neighbour, plane, line, queue, rng_seed, dscp, ring_packets=ring_packets,
+            name, node, neighbour, plane, line, queue, here, rng_seed, dscp, ring_packets=ring_packets,
             on_room=on_room, observer=observer,
         )  # fmt: skip
-        self.pause = PriorityPause(self, queue)
+        self.pause = PriorityPause(self, here)
 
     def send(self, frame: Frame, now: float) -> None:
         self.pause.send(frame, now)

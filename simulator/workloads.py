@@ -46,6 +46,7 @@ class Flow:
         """When the last write completed."""
         self.completed_at: list[float] = []
         self.on_done: Callable[[Flow], None] | None = None
+        """Called once, after the last completion; not when a write failed."""
         self._verify, self._imm = verify, imm
         self._stopped = False
         self._pattern = memoryview(Random(f"{fabric.seed}/{a}/{b}").randbytes(message_bytes + PATTERN_EXTRA))
@@ -94,7 +95,7 @@ class Flow:
         self.completed_at.append(completion.at)
         self.finished_at = completion.at
         self._post()
-        if self.done and self.on_done is not None:
+        if self.on_done is not None and self.completed == self.posted and self.done:
             self.on_done(self)
 
     # ---- what came of it --------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Wall time that virtual runs will take, from a short piece of one run of each variant.
 
-    costs = estimate(planned.runs, say)       # run name -> seconds of one CPU
+    pieces = {run.name: measure(run) for run in chosen(planned.runs)}
+    costs = estimate(planned.runs, pieces)    # run name -> seconds of one CPU
     text = described(planned.runs, costs, jobs=2)
 
 A piece is set-up and the first moments of the work of a variant's smallest run, of those with loss or other swept
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from experiments.flows import collective_plans, flow_plans
@@ -101,23 +102,33 @@ def _begin(run: Run, piece_s: float) -> Piece:
     return Piece(set_up - began, took / virtual.share_done if virtual.share_done else 0.0)
 
 
-def estimate(runs: list[Run], say: Callable[[Run], None], piece_s: float = PIECE_S) -> dict[str, float]:
-    """CPU seconds of each run by name; `say` is told of each piece before it begins."""
-    variants: dict[str, list[Run]] = {}
-    for run in runs:
-        variants.setdefault(str(run.label.get("variant", "")), []).append(run)
+def chosen(runs: list[Run]) -> list[Run]:
+    """The run of each variant to measure a piece of."""
+    out = []
+    for mine in _variants(runs):
+        sizes = [payload_bytes(run) for run in mine]
+        smallest = [run for run, size in zip(mine, sizes, strict=True) if size == min(sizes)]
+        out.append(smallest[len(smallest) // 2])
+    return out
+
+
+def estimate(runs: list[Run], pieces: Mapping[str, Piece]) -> dict[str, float]:
+    """CPU seconds of each run by name, from pieces of the chosen runs by their names."""
     costs: dict[str, float] = {}
-    for mine in variants.values():
-        bytes_of = {run.name: payload_bytes(run) for run in mine}
-        least = min(bytes_of.values())
-        smallest = [run for run in mine if bytes_of[run.name] == least]
-        chosen = smallest[len(smallest) // 2]
-        say(chosen)
-        piece = measure(chosen, piece_s)
+    for mine in _variants(runs):
+        measured = next(run for run in mine if run.name in pieces)
+        piece, least = pieces[measured.name], payload_bytes(measured)
         for run in mine:
-            part = bytes_of[run.name] / least if least else 1.0
+            part = payload_bytes(run) / least if least else 1.0
             costs[run.name] = piece.set_up_s + piece.work_s * part
     return costs
+
+
+def _variants(runs: list[Run]) -> list[list[Run]]:
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(str(run.label.get("variant", "")), []).append(run)
+    return list(found.values())
 
 
 def described(runs: list[Run], costs: dict[str, float], jobs: int) -> str:

@@ -74,15 +74,16 @@ class VirtualFlow:
         ]
         self.reorder_max = 0
         self.sink = FlowSink(memoryview(self.memory), shape)
+        host = fabric.host(flow.source)
         self.sender = FlowSender(
-            [sender for sender, _ in self.pairs], shape, (region.va, region.rkey), lambda: fabric.now, fabric.at,
+            [sender for sender, _ in self.pairs], shape, (region.va, region.rkey), lambda: fabric.now, host.at,
             latencies=scenario.measure.latency, check=self.sink.check,
         )  # fmt: skip
         for qp, _ in self.pairs:
-            fabric.host(flow.source).on_completion(qp.qpn, self.sender.completed)
-        fabric.at(begins + flow.start_s, self.sender.start)
+            host.on_completion(qp.qpn, self.sender.completed)
+        host.at(begins + flow.start_s, self.sender.start)
         if flow.stop_s is not None:
-            fabric.at(begins + flow.stop_s, self.sender.stop)
+            host.at(begins + flow.stop_s, self.sender.stop)
 
     @property
     def done(self) -> bool:
@@ -169,7 +170,7 @@ class VirtualCollective:
                     self.drivers[peer].receives_from(receiver.qpn, r, qps)
         for host, driver in zip(plan.ranks, self.drivers, strict=True):
             fabric.host(host).listen(partial(self._event, driver))
-            fabric.at(begins + plan.start_s, driver.start)
+            fabric.host(host).at(begins + plan.start_s, driver.start)
 
     @staticmethod
     def _event(driver: RankDriver, event: Any) -> None:

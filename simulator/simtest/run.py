@@ -169,8 +169,9 @@ class Simulation:
             lanes.append(lane)
             self.lanes[number, side] = lane
             self.due[lane] = 0
+            host = self.fabric.host(pair[side].name)
             for at, _, _ in times:
-                self.fabric.at(at, _Poster(self, lane))
+                host.at(at, _Poster(self, lane))
         attributes = [qps[s].attributes(lanes[1 - s].region) for s in (0, 1)]
         for side in (0, 1):
             hosts = [self.plan.host(pair[s].name) for s in (side, 1 - side)]

@@ -1,4 +1,4 @@
-"""The event queue: order, halting, taking out; both forms of it, side by side on random calls."""
+"""The event queues: order, halting, taking out; both forms of each, side by side on random calls."""
 
 import random
 from importlib.machinery import ExtensionFileLoader
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from simulator.events import PythonEventQueue
+from simulator.events import PythonEventQueue, PythonLookaheadQueue
 from switch.build import build_shared
 
 SOURCE = Path(__file__).resolve().parents[2] / "simulator" / "event_queue.c"
 
 
-def queue_in_c():
+def module_in_c():
     import sysconfig
 
     library = build_shared(
@@ -23,10 +23,19 @@ def queue_in_c():
     loader = ExtensionFileLoader("event_queue", str(library))
     module = module_from_spec(spec_from_loader("event_queue", loader))
     loader.exec_module(module)
-    return module.EventQueue()
+    return module
+
+
+def queue_in_c():
+    return module_in_c().EventQueue()
+
+
+def lookahead_in_c():
+    return module_in_c().LookaheadQueue()
 
 
 FORMS = {"python": PythonEventQueue, "c": queue_in_c}
+LOOKAHEAD_FORMS = {"python": PythonLookaheadQueue, "c": lookahead_in_c}
 
 
 @pytest.fixture(params=FORMS)
@@ -101,3 +110,185 @@ def test_both_forms__do_the_same_on_random_calls():
 def test_c__refuses_what_is_no_event(arguments):
     with pytest.raises((TypeError, ValueError)):
         queue_in_c().add(*arguments)
+
+
+# ---- lookahead ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=LOOKAHEAD_FORMS)
+def lookahead(request):
+    return LOOKAHEAD_FORMS[request.param]()
+
+
+def teller(told):
+    return lambda argument, now: told.append((argument, now))
+
+
+def test_lookahead__runs_one_place_after_the_other_as_far_as_the_delay(lookahead):
+    told = []
+    a, b = lookahead.place(), lookahead.place()
+    lookahead.note_delay(1.0)
+    lookahead.note_delay(5.0)
+    for at in (0.0, 0.5, 0.99, 1.0):
+        a.add(at, teller(told), "a")
+        b.add(at + 0.001, teller(told), "b")
+    assert len(lookahead) == 8 and lookahead.next_at() == 0.0 and b.next_at() == 0.001
+    assert lookahead.run(inf) is False
+    assert told == [
+        ("a", 0.0), ("a", 0.5), ("a", 0.99), ("b", 0.001), ("b", 0.501), ("b", 0.991), ("a", 1.0), ("b", 1.001),
+    ]  # fmt: skip
+    assert (lookahead.now, lookahead.done, lookahead.next_at(), a.next_at()) == (1.001, 8, inf, inf)
+
+
+def test_lookahead__has_all_places_at_the_time_of_an_event_of_none(lookahead):
+    told = []
+    a, b = lookahead.place(), lookahead.place()
+    lookahead.note_delay(10.0)
+    for at in (1.0, 2.0, 3.0):
+        a.add(at, teller(told), "a")
+        b.add(at, teller(told), "b")
+    lookahead.add(2.0, teller(told), "all")
+    lookahead.run(inf)
+    assert told == [("a", 1.0), ("b", 1.0), ("all", 2.0), ("a", 2.0), ("a", 3.0), ("b", 2.0), ("b", 3.0)]
+
+
+def test_lookahead__an_event_of_no_place_asked_for_in_a_stretch_waits_for_its_end(lookahead):
+    told = []
+    a, b = lookahead.place(), lookahead.place()
+    lookahead.note_delay(1.0)
+    a.add(0.0, lambda _, now: lookahead.push(now, teller(told), "all"), None)
+    b.add(0.25, teller(told), "b")
+    b.add(1.0, teller(told), "b")
+    lookahead.run(inf)
+    assert told == [("b", 0.25), ("all", 1.0), ("b", 1.0)]
+
+
+def test_lookahead__stops_at_the_end_asked_for_and_goes_on(lookahead):
+    told = []
+    place = lookahead.place()
+    for at in (1.0, 2.0, 3.0):
+        place.add(at, teller(told), "")
+    assert lookahead.run(2.0) is False
+    assert [at for _, at in told] == [1.0, 2.0] and lookahead.next_at() == 3.0
+    place.push(0.0, teller(told), "late")
+    lookahead.run(inf)
+    assert told[2:] == [("late", 2.0), ("", 3.0)]
+
+
+def test_lookahead__halts_at_the_end_of_the_stretch(lookahead):
+    told = []
+    a, b = lookahead.place(), lookahead.place()
+    lookahead.note_delay(1.0)
+    a.add(0.5, lambda _, now: lookahead.halt(), None)
+    b.add(0.75, teller(told), "before the end")
+    b.add(2.0, teller(told), "after it")
+    assert lookahead.run(inf) is True
+    assert told == [("before the end", 0.75)] and lookahead.now == 0.75
+    assert lookahead.run(inf) is False and len(told) == 2
+
+
+def test_lookahead__refuses_what_is_in_the_past_of_a_place(lookahead):
+    a, b = lookahead.place(), lookahead.place()
+    lookahead.note_delay(1.0)
+    for at in (0.1, 0.9):
+        a.add(at, teller([]), None)
+    b.add(0.2, lambda _, now: a.add(now + 0.1, teller([]), None), None)  # sooner than the delay
+    b.add(0.3, teller([]), None)
+    with pytest.raises(RuntimeError, match="in the past of its place"):
+        lookahead.run(inf)
+    assert len(lookahead) == 1 and lookahead.next_at() == 0.3, "the rest stays"
+
+
+def test_lookahead__goes_on_after_an_error_in_a_handler(lookahead):
+    told = []
+
+    def fail(_argument, _now):
+        raise ValueError("of the handler")
+
+    a, b = lookahead.place(), lookahead.place()
+    lookahead.note_delay(10.0)
+    a.add(1.0, fail, None)
+    a.add(2.0, teller(told), "a")
+    b.add(1.5, teller(told), "b")
+    with pytest.raises(ValueError, match="of the handler"):
+        lookahead.run(inf)
+    lookahead.run(inf)
+    assert sorted(told) == [("a", 2.0), ("b", 1.5)] and lookahead.done == 3
+
+
+class Exchange:
+    """Places that send one another events, `delay` or more later, and take some out again."""
+
+    def __init__(self, queue, places, delay, seed):
+        self.queue, self.delay = queue, delay
+        self.places = [queue.place() for _ in range(places)]
+        queue.note_delay(delay)
+        self.rngs = [random.Random(f"{seed}/{number}") for number in range(places)]
+        self.logs = [[] for _ in range(places)]
+        self.common = []
+        for number, place in enumerate(self.places):
+            for _ in range(20):
+                place.add(self.rngs[number].random(), self.handle, number)
+        queue.add(1.0, self.look, None)
+
+    def handle(self, number, now):
+        rng = self.rngs[number]
+        self.logs[number].append(now)
+        if now > 6.0:
+            return
+        for _ in range(rng.choice((0, 1, 1, 2))):
+            other = rng.randrange(len(self.places))
+            after = rng.random() * 0.1 if other == number else self.delay + rng.random()
+            self.places[other].add(now + after, self.handle, other)
+        if rng.random() < 0.05:
+            self.queue.halt()
+
+    def look(self, _argument, now):
+        taken = self.queue.take(lambda _handler, argument: argument == 3)
+        self.common.append((now, [len(log) for log in self.logs], taken, len(self.queue)))
+        self.places[0].push(now, self.handle, 0)
+        self.queue.push(now + 0.75, self.look, None)
+
+    def run(self):
+        while self.queue.run(8.0):
+            pass
+        return self.logs, self.common, self.queue.done
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.05, 0.7])
+def test_lookahead__has_the_events_of_the_exact_order_at_each_place(delay):
+    exact = Exchange(PythonEventQueue(), 6, delay, delay).run()
+    assert sum(map(len, exact[0])) > 500
+    for make in LOOKAHEAD_FORMS.values():
+        assert Exchange(make(), 6, delay, delay).run() == exact
+
+
+def test_lookahead__an_abandoned_queue_is_freed():
+    import gc
+    import weakref
+
+    class Owner:
+        pass
+
+    for make in LOOKAHEAD_FORMS.values():
+        owner = Owner()
+        owner.queue = make()
+        owner.place = owner.queue.place()
+        owner.place.add(1.0, print, owner)
+        owner.queue.add(1.0, print, owner)
+        seen = weakref.ref(owner)
+        del owner
+        gc.collect()
+        assert seen() is None
+
+
+def test_c__a_place_comes_from_its_queue_alone():
+    place = type(lookahead_in_c().place())
+    with pytest.raises(TypeError):
+        place()
+
+
+@pytest.mark.parametrize("arguments", [(), (1.0, None), ("soon", print, None), (float("nan"), print, None)])
+def test_c__a_place_refuses_what_is_no_event(arguments):
+    with pytest.raises((TypeError, ValueError)):
+        lookahead_in_c().place().add(*arguments)

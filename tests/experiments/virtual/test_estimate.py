@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from experiments.language.expand import expand
 from experiments.language.yaml_loader import read
-from experiments.virtual import estimate as estimating
 from experiments.virtual.engine_clock import config_times, rc_times
 from experiments.virtual.estimate import (
     Piece,
+    chosen,
     described,
     duration,
     estimate,
@@ -19,6 +21,7 @@ from experiments.virtual.estimate import (
     payload_bytes,
 )
 from experiments.virtual.virtual_run import VirtualRun
+from experiments.worker_pool import WorkerPool
 from hosts.engine.config import Config
 from hosts.engine.rocev2.rc_config import RcConfig
 
@@ -39,12 +42,16 @@ def runs_of(tmp_path, text=TEXT):
     return expand(read(path), "virtual")
 
 
-def test_estimate__one_piece_a_variant_and_in_proportion_to_the_bytes(tmp_path, monkeypatch):
-    measured = []
-    monkeypatch.setattr(estimating, "measure", lambda run, _piece_s: measured.append(run.name) or Piece(1.0, 2.0))
+def with_transport(run, **changes):
+    transport = run.scenario.transport.model_copy(update=changes)
+    return replace(run, scenario=run.scenario.model_copy(update={"transport": transport}))
+
+
+def test_estimate__one_piece_a_variant_and_in_proportion_to_the_bytes(tmp_path):
     runs = runs_of(tmp_path)
-    costs = estimate(runs, lambda run: None)
-    assert measured == ["one loss=1% size=16K", "two loss=1% size=16K"]
+    pieces = {run.name: Piece(1.0, 2.0) for run in chosen(runs)}
+    assert list(pieces) == ["one loss=1% size=16K", "two loss=1% size=16K"]
+    costs = estimate(runs, pieces)
     assert {name: cost for name, cost in costs.items() if name.endswith("16K")}.keys() == {
         run.name for run in runs if run.label["size"] == "16K"
     }
@@ -70,6 +77,28 @@ def test_memory__is_told_when_it_is_a_lot_and_what_to_do_when_there_is_less(tmp_
 def test_measure__a_run_that_ends_within_its_piece(tmp_path):
     piece = measure(runs_of(tmp_path)[0], piece_s=60.0)
     assert piece.set_up_s > 0 and piece.work_s > 0
+
+
+def test_measure__in_other_processes(tmp_path):
+    runs = chosen(runs_of(tmp_path))
+    with WorkerPool(2) as crew:
+        pieces = {run.name: piece for run, piece in crew.measure(runs)}
+        assert pieces.keys() == {run.name for run in runs} and all(piece.work_s > 0 for piece in pieces.values())
+        with pytest.raises(Exception, match="no_such_kind"):
+            list(crew.measure([with_transport(runs[0], kind="no_such_kind")]))
+
+
+def test_hand_in__begins_with_the_dearest(tmp_path):
+    runs = runs_of(tmp_path)[:4]
+    costs = {run.name: float(number % 3) for number, run in enumerate(runs)}
+    with WorkerPool(1) as crew:
+        begun = crew.hand_in(runs, costs)
+        ended = []
+        while len(ended) < len(runs):
+            number, news = begun.get()
+            if isinstance(news, tuple):
+                ended.append(number)
+    assert ended == [2, 1, 0, 3]
 
 
 def test_payload_bytes__of_a_duration_is_what_the_senders_could_send(tmp_path):

@@ -1,0 +1,134 @@
+"""A fabric with lookahead: at each node the very events of the exact order, with faults, in each mode, with PFC.
+
+Jitter keeps packets of different senders from arriving at one instant; for those the orders may differ.
+"""
+
+from collections import defaultdict
+from dataclasses import replace
+
+import pytest
+
+from faults import CutFault, LossFault, StallFault, VanishFault
+from hosts.engine.rocev2.rc_config import RcConfig
+from simulator import Flow, LinkProfile, VirtualFabric, incast, run_all, scaled
+from simulator.pfc import pause_of
+from simulator.profiles import PfcProfile
+from simulator.switches import MODES
+from simulator.trace import describe
+from topologies.plan import Plan
+
+PLAN = Plan(2, 2, 2, 3)
+ENDS_S = 0.4
+
+
+class Traced:
+    """A fabric and what happened at each of its interfaces, switches and hosts."""
+
+    def __init__(self, lookahead, plan=PLAN, queues=None, **options):
+        self.events = defaultdict(list)
+        scale = scaled(plan.planes)
+        line = scale.links.nic
+        self.fabric = VirtualFabric(
+            plan, seed=4, links=LinkProfile.uniform(line.rate_bps, line.delay_s, line.delay_s / 3),
+            queues=queues or scale.queues, config=scale.config, lookahead=lookahead, trace=self._note, **options,
+        )  # fmt: skip
+
+    def _note(self, what, now, where, frame):
+        self.events[where].append((what, now, describe(frame)))
+
+    def run(self):
+        """Everything up to a time; what can be compared of it."""
+        self.fabric.run_until(ENDS_S)
+        assert self.fabric.now == ENDS_S
+        return dict(self.events), self.fabric.state_digest()
+
+
+def busy(lookahead, **options):
+    """Incast and a stream, with faults of each kind in their midst."""
+    traced = Traced(lookahead, **options)
+    fabric = traced.fabric
+    incast(fabric, ["h3", "h4", "h5"], "h0", message_bytes=40_000, messages=9)
+    Flow(fabric, "h1", "h4", message_bytes=5_000, messages=60, depth=4)
+    fabric.at(0.0, LossFault.on("p0-t0-0 p0-t1-0", rate=0.05))
+    fabric.at(0.021, CutFault.on("p1-t0-1 p1-t1-1"), until=0.123)
+    fabric.at(0.033, StallFault.on("h3", seconds=0.01, order=(1, 0), gap_s=0.001))
+    fabric.at(0.047, StallFault.on("p0-t1-1", seconds=0.02))
+    fabric.at(0.061, VanishFault.on("h5"))
+    depths = []
+    fabric.sample(0.01, lambda now: depths.append((now, [port.data_bytes for port in fabric.ports.values()])))
+    return traced, depths
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nodes__have_the_events_of_the_exact_order(mode):
+    found = []
+    for lookahead in (False, True):
+        traced, depths = busy(lookahead, mode=mode)
+        found.append((traced.run(), depths))
+    assert sum(map(len, found[0][0][0].values())) > 2000
+    assert any(any(row) for _, row in found[0][1]), "samples saw queues"
+    assert found[0] == found[1]
+
+
+def test_bytes__have_the_events_of_the_exact_order():
+    (exact, _), (ahead, _) = busy(False, wire=True), busy(True, wire=True)
+    assert exact.run() == ahead.run()
+
+
+def test_pauses__have_the_events_of_the_exact_order():
+    found = []
+    for lookahead in (False, True):
+        plan = Plan(1, 4, 2, 2)
+        scale = scaled(1, rate_bps=40e6, ecn=False, trim=False)
+        bdp = scale.bdp_bytes
+        pfc = PfcProfile(xoff_bytes=bdp, xon_bytes=3 * bdp // 4, headroom_bytes=bdp, storm_after_s=0.2)
+        traced = Traced(lookahead, plan, replace(scale.queues, pfc=pfc), mode="flow-ecmp")
+        settings = RcConfig(timeout=18, window_packets=400)
+        for source in ("h2", "h4", "h6"):
+            Flow(traced.fabric, source, "h0", message_bytes=1 << 17, messages=8, transport="rocev2", settings=settings)
+        found.append(traced.run())
+        assert sum(pause_of(port).pauses for port in traced.fabric.ports.values()) > 10
+    assert found[0] == found[1]
+
+
+def test_predicate__is_seen_within_the_shortest_delay():
+    ends = []
+    for lookahead in (False, True):
+        fabric = Traced(lookahead).fabric
+        flow = Flow(fabric, "h0", "h3", message_bytes=40_000, messages=3)
+        assert run_all(fabric, [flow]) and flow.intact
+        assert flow.finished_at <= fabric.now <= flow.finished_at + fabric.links.nic.delay_s
+        ends.append(flow.finished_at)
+    assert ends[0] == ends[1]
+
+
+def test_delay__that_a_fault_shortens_shortens_the_lookahead():
+    found = []
+    for lookahead in (False, True):
+        traced = Traced(lookahead)
+        Flow(traced.fabric, "h0", "h3", message_bytes=40_000, messages=9)
+        traced.fabric.at(0.02, lambda fabric=traced.fabric: fabric.set_line("h3", "p0-t0-1", delay_s=1e-6))
+        found.append(traced.run())
+    assert found[0] == found[1]
+
+
+def test_links_without_delay__come_in_order_all_the_same():
+    scale = scaled(2)
+    ends = []
+    for lookahead in (False, True):
+        fabric = VirtualFabric(
+            PLAN, seed=4, links=LinkProfile.uniform(10e6, 0.0), queues=scale.queues, lookahead=lookahead
+        )
+        flows = incast(fabric, ["h3", "h4"], "h0", message_bytes=20_000, messages=2)
+        assert run_all(fabric, flows) and all(flow.intact for flow in flows)
+        ends.append(max(flow.finished_at for flow in flows))
+    assert ends[1] == pytest.approx(ends[0], rel=0.05)
+
+
+def test_host__is_called_at_a_time_of_its_own():
+    fabric = Traced(True).fabric
+    told = []
+    fabric.host("h0").at(0.03, lambda: told.append(fabric.now))
+    fabric.host("h1").at(0.01, lambda: fabric.host("h1").at(fabric.now, lambda: told.append(fabric.now)))
+    fabric.run_until(0.1)
+    assert told == [0.01, 0.03]
