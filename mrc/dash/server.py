@@ -184,7 +184,7 @@ class DashServer:
             try:
                 response = await handler(request)
             except web.HTTPException as error:
-                response = error
+                response = _error(error.status, f"{request.method} {request.path}: {error.reason}")
             except Exception as error:
                 log.exception("dash: %s %s", request.method, request.path)
                 response = _error(500, f"internal error: {type(error).__name__}: {error}")

@@ -6,6 +6,7 @@ import http.client
 import io
 import json
 import os
+import re
 import shutil
 import time
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ pytestmark = [
 LINK = ("p1-t0-0", "p1-t1-1")
 NAME = " ".join(LINK)
 WAIT_S = 15.0
+WAIT_MS = 1000 * WAIT_S
 
 
 @pytest.fixture(scope="module")
@@ -217,52 +219,48 @@ def browser_page(server, **context):
         page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.goto(server.url)
-        page.wait_for_function("document.getElementById('summary').textContent.includes('links up')")
-        yield page
+        playwright.expect(page.locator("#summary")).to_contain_text("links up", timeout=WAIT_MS)
+        yield page, playwright.expect
         browser.close()
         assert not problems
 
 
-def classes(page, link=NAME):
-    return page.locator(f'[data-link="{link}"] + .link').get_attribute("class").split()
+def drawn(page, link=NAME):
+    """The line of a link."""
+    return page.locator(f'[data-link="{link}"] + .link')
 
 
-def wait_for_class(page, name, link=NAME):
-    page.wait_for_function(
-        "([link, name]) => document.querySelector(`[data-link='${link}'] + .link`).classList.contains(name)",
-        arg=[link, name],
-    )
+def has(name):
+    return re.compile(rf"\b{name}\b")
 
 
 def test_browser__cutting_a_link_changes_fabric_and_page(served):
     fabric, server = served
-    with browser_page(server) as page:
+    with browser_page(server) as (page, expect):
         assert "key=" not in page.url, "the key is not left in the address"
-        assert "8 of 8" not in page.locator("#summary").text_content()
+        expect(page.locator("#summary")).to_contain_text("12 of 12 links up")
         page.locator(f'[data-link="{NAME}"]').focus()
         page.keyboard.press("Enter")
         page.get_by_role("button", name="cut", exact=True).click()
-        wait_for_class(page, "down")
+        expect(drawn(page)).to_have_class(has("down"), timeout=WAIT_MS)
         assert not fabric.link_is_up(fabric.plan.link(*LINK))
-        page.wait_for_function(f"document.getElementById('faults').textContent.includes('{NAME}')")
+        expect(page.locator("#faults")).to_contain_text(NAME, timeout=WAIT_MS)
         page.reload()
-        wait_for_class(page, "down")
-        assert "chosen" in classes(page), "a choice survives a reload"
+        expect(drawn(page)).to_have_class(has("down"), timeout=WAIT_MS)
+        expect(drawn(page)).to_have_class(has("chosen"))  # a choice survives a reload
         page.get_by_role("button", name="heal all").click()
-        page.wait_for_function(
-            f"!document.querySelector(`[data-link='{NAME}'] + .link`).classList.contains('down')"
-        )
+        expect(drawn(page)).not_to_have_class(has("down"), timeout=WAIT_MS)
         assert fabric.link_is_up(fabric.plan.link(*LINK))
 
 
 def test_browser__sending_lights_paths_and_ends(served):
     _, server = served
-    with browser_page(server, viewport={"width": 390, "height": 800}, color_scheme="dark") as page:
+    with browser_page(server, viewport={"width": 390, "height": 800}, color_scheme="dark") as (page, expect):
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing to scroll sideways"
         page.get_by_role("button", name="send 16M").click()
-        page.wait_for_function("document.getElementById('transfers').textContent.includes('done')", timeout=60_000)
-        page.wait_for_function("document.querySelectorAll('.ev').length === 4")
+        expect(page.locator("#transfers")).to_contain_text("done", timeout=4 * WAIT_MS)
+        expect(page.locator(".ev")).to_have_count(4)
         page.locator('[data-ev="257"]').click()
-        wait_for_class(page, "path")
+        expect(drawn(page)).to_have_class(has("path"))
         page.get_by_role("button", name="trace a packet along it").click()
-        page.wait_for_function("document.getElementById('answer').textContent.includes('p1-t1-1')", timeout=30_000)
+        expect(page.locator("#answer")).to_contain_text("p1-t0-1", timeout=2 * WAIT_MS)
