@@ -8,9 +8,11 @@ from topologies.plan import Plan
 
 HOST_STEP, RACK_GAP = 34.0, 22.0
 """Between two hosts of a rack, and between racks, in units of the drawing."""
-ROWS = {"host": 210.0, "t0": 130.0, "t1": 40.0}
-MARGIN = 30.0
-HEIGHT = 250.0
+TOP, HOST_DROP = 20.0, 64.0
+"""Of the T1s; between T0s and their hosts."""
+DROP, DROP_EACH = 62.0, 6.0
+"""Between T1s and T0s, and more for each switch of the longer row: many lines need room to be told apart."""
+MARGIN, WIDTH_MIN = 30.0, 320.0
 NODE_SIZE = {"host": (22.0, 16.0), "t0": (40.0, 18.0), "t1": (30.0, 18.0)}
 """Width and height by kind; the page is told."""
 
@@ -20,7 +22,7 @@ def drawing(plan: Plan) -> dict[str, Any]:
     nodes, interfaces and points). A host stands in every panel, with its port of that plane.
     """
     columns = plan.hosts_per_rack * HOST_STEP + RACK_GAP
-    width = max(plan.racks * columns, plan.spines * HOST_STEP) + 2 * MARGIN
+    width = max(plan.racks * columns + 2 * MARGIN, plan.spines * HOST_STEP + 2 * MARGIN, WIDTH_MIN)
     return {
         "planes": [_panel(plan, plane, width, columns) for plane in range(plan.planes)],
         "sizes": NODE_SIZE,
@@ -31,13 +33,15 @@ def drawing(plan: Plan) -> dict[str, Any]:
 
 
 def _panel(plan: Plan, plane: int, width: float, columns: float) -> dict[str, Any]:
+    t0_row = TOP + DROP + DROP_EACH * max(plan.racks, plan.spines)
+    rows = {"t1": TOP, "t0": t0_row, "host": t0_row + HOST_DROP}
     left = (width - plan.racks * columns + RACK_GAP) / 2
     places: dict[str, tuple[float, float]] = {}
     nodes = []
     for host in plan.hosts:
         x = left + host.rack * columns + (host.downlink + 0.5) * HOST_STEP
-        places[host.name] = (x, ROWS["host"])
-        nodes.append(_node(host.name, "host", host.name, x, ROWS["host"]))
+        places[host.name] = (x, rows["host"])
+        nodes.append(_node(host.name, "host", host.name, x, rows["host"]))
     for switch in plan.switches:
         if switch.plane != plane:
             continue
@@ -47,8 +51,8 @@ def _panel(plan: Plan, plane: int, width: float, columns: float) -> dict[str, An
         else:
             x = width * (switch.number + 0.5) / plan.spines
             kind, label = "t1", f"T1 {switch.number}"
-        places[switch.name] = (x, ROWS[kind])
-        nodes.append(_node(switch.name, kind, label, x, ROWS[kind]))
+        places[switch.name] = (x, rows[kind])
+        nodes.append(_node(switch.name, kind, label, x, rows[kind]))
     hosts = {host.name for host in plan.hosts}
     links = []
     for link in plan.links:
@@ -59,7 +63,7 @@ def _panel(plan: Plan, plane: int, width: float, columns: float) -> dict[str, An
             "name": link.name, "kind": "NIC-T0" if a.node in hosts else "T0-T1", "nodes": [a.node, b.node],
             "interfaces": [a.interface, b.interface], "points": [*places[a.node], *places[b.node]],
         })  # fmt: skip
-    return {"plane": plane, "width": width, "height": HEIGHT, "nodes": nodes, "links": links}
+    return {"plane": plane, "width": width, "height": rows["host"] + TOP, "nodes": nodes, "links": links}
 
 
 def _node(name: str, kind: str, label: str, x: float, y: float) -> dict[str, Any]:

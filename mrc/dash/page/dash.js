@@ -41,6 +41,7 @@ function rate(bps) {
 
 function draw() {
   byId("said").textContent = plan.said;
+  byId("fabric").style.setProperty("--panel-width", `${Math.round(plan.planes[0].width * 0.95)}px`);
   for (const panel of plan.planes) {
     const figure = make("figure", {}, byId("fabric"));
     make("figcaption", {text: `plane ${panel.plane}`}, figure);
@@ -141,9 +142,10 @@ function showSummary() {
   const sums = Object.values(state.switches).reduce((sum, one) => [sum[0] + one.marks, sum[1] + one.trims], [0, 0]);
   const sent = all.length ? [...links.values()].filter(({link}) => link.kind === "NIC-T0")
     .reduce((sum, {link}) => sum + (state.links[link.name] || {use: [0, 0]}).use[0], 0) : 0;
+  const faults = Object.keys(state.faults).length;
   const silent = Object.entries(state.silent).map(([name, why]) => ` · ${name} does not answer: ${why}`).join("");
   byId("summary").textContent = `${up} of ${all.length} links up · hosts send ${rate(sent)} · ${sums[0]} marks/s, `
-    + `${sums[1]} trims/s · ${Object.keys(state.faults).length} faults${silent}`;
+    + `${sums[1]} trims/s · ${faults} fault${faults === 1 ? "" : "s"}${silent}`;
 }
 
 function fill(id, entries, make_one, empty) {
