@@ -115,6 +115,11 @@ class RunFiles:
         return self.path / "controller.json"
 
     @property
+    def dash_file(self) -> Path:
+        """Address of the live view, with its key: {url, pid}. For its owner alone."""
+        return self.path / "dash.json"
+
+    @property
     def fault_journal(self) -> Path:
         """Faults of the controller, JSON lines."""
         return self.path / "faults.jsonl"
@@ -243,7 +248,7 @@ class RunDir(RunFiles):
         """Remove what a run put here, by name; `log/` and the lock stay."""
         for name in _FOLDERS:
             _remove_tree(self.path / name)
-        for name in (*_SOCKETS, *_CONTROLLER_FILES, *(f"{name}.new" for name in _JSON_FILES), *_JSON_FILES):
+        for name in (*_SOCKETS, *_CONTROLLER_FILES, "dash.json", *(f"{name}.new" for name in _JSON_FILES), *_JSON_FILES):
             (self.path / name).unlink(missing_ok=True)
 
     # ---- inside -----------------------------------------------------------------------------------------

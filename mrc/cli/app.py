@@ -142,7 +142,7 @@ def demo(
 
 @app.command(
     epilog="Examples: `mrc up` · `mrc up --mode ecmp` · `mrc up --rate 100M --delay 250us` · `mrc up --rate none` · "
-    "`mrc up --fabric-rate 20M --planes 8 --spines 4` · `mrc up --wires veth` · then, at the prompt: "
+    "`mrc up --fabric-rate 20M --planes 8 --spines 4` · `mrc up --wires veth` · `mrc up --dash` · then, at the prompt: "
     "`link p1-t0-0 p1-t1-1 down` · `send h0 h2 64M` · `help`"
 )
 def up(
@@ -183,11 +183,15 @@ def up(
     target: Target = "embedded",
     nic: Nic = "fast",
     wires: WiresOption = None,
+    dash: Annotated[bool, typer.Option("--dash", help="Open the live view, as the word `dash` does.")] = False,
 ) -> None:
     """Bring the fabric up and open the Mininet CLI with MRC words; everything is removed on exit."""
+    from contextlib import closing
+
     from controller.denylist import POLICIES
     from controller.reconvergence import seconds_of
     from mrc.cli.link_options import LinkOptions
+    from mrc.dash.live_page import LivePage
     from topologies.cli.shell import run_cli
     from topologies.lab.open_fabric import open_fabric
     from topologies.lab.targets import check_wires
@@ -207,7 +211,17 @@ def up(
         react_after_s=react_after_s,
     ) as fabric:  # fmt: skip
         print(fabric.plan.describe_links())
-        run_cli(fabric)
+        with closing(LivePage()) as page:
+            run_cli(fabric, open_page=page.open, begin=("dash",) if dash else ())
+
+
+@app.command("dash", epilog="Examples: `mrc dash` · `mrc dash --json` · `firefox $(mrc dash)`")
+def dash_address(as_json: Json = False) -> None:
+    """Tell the address of the running fabric's live view: begun by `dash` at its prompt, or by `mrc up --dash`."""
+    from mrc.dash.live_page import address
+
+    url = address()
+    print(json.dumps({"url": url}) if as_json else url)
 
 
 @app.command()

@@ -14,7 +14,7 @@ import shlex
 import sys
 import traceback
 from cmd import Cmd
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from itertools import groupby
 from typing import IO, Any
@@ -34,14 +34,20 @@ NOT_HERE = {
     "dpctl": "switches here speak P4Runtime, not OpenFlow: see `p4sh SWITCH`, `routes` and `counters`",
 }
 """Mininet's commands that mean nothing in this fabric, and what to use."""
+OpenPage = Callable[[CliSession], str]
 EXPECTED = (FabricError, PlanError, JsonlError, CommandError, UnitError)
 """Errors that are the user's or the fabric's: one line. Anything else is our bug."""
 
 
-def run_cli(fabric: Fabric, *, stdin: IO[str] | None = None, stdout: IO[str] | None = None) -> int:
-    """Run commands until `exit` or the end of the input; returns how many failed."""
-    cli = FabricCLI(fabric, stdin or sys.stdin, stdout or sys.stdout)
-    cli.converse()
+def run_cli(
+    fabric: Fabric, *, stdin: IO[str] | None = None, stdout: IO[str] | None = None, open_page: OpenPage | None = None,
+    begin: Sequence[str] = (),
+) -> int:  # fmt: skip
+    """Run commands until `exit` or the end of the input; returns how many failed. `open_page`: as of CliSession;
+    `begin`: commands before the first one that is read.
+    """
+    cli = FabricCLI(fabric, stdin or sys.stdin, stdout or sys.stdout, open_page)
+    cli.converse(begin)
     return cli.failures
 
 
@@ -50,11 +56,13 @@ class FabricCLI(CLI):
 
     identchars = Cmd.identchars + "-"  # or `p1-t0-0 ip link` would be the command `p1`
 
-    def __init__(self, fabric: Fabric, stdin: IO[str], stdout: IO[str]) -> None:
+    def __init__(
+        self, fabric: Fabric, stdin: IO[str], stdout: IO[str], open_page: OpenPage | None = None
+    ) -> None:
         self.fabric = fabric
         self.failures = 0
         self.transfers = Transfers(fabric, self.say)
-        self.session = CliSession(fabric, stdout, Style.of(stdout), self.transfers)
+        self.session = CliSession(fabric, stdout, Style.of(stdout), self.transfers, open_page=open_page)
         self._begun = False
         super().__init__(fabric.mininet, stdin=stdin, stdout=stdout)
         self.locals["fabric"] = fabric
@@ -64,8 +72,8 @@ class FabricCLI(CLI):
         if self._begun:
             super().run()
 
-    def converse(self) -> None:
-        """Read and run commands until the end of the input."""
+    def converse(self, begin: Sequence[str] = ()) -> None:
+        """Read and run commands until the end of the input, after those given."""
         interactive = self.session.is_terminal = self.isatty()
         self.use_rawinput = interactive and self.stdin is sys.stdin
         self.prompt = CLI.prompt if interactive else ""
@@ -75,6 +83,8 @@ class FabricCLI(CLI):
                 self.say(f"{self.fabric.plan}. `help` lists the commands, `exit` ends and removes everything.")
             self._begun = True
             self.fabric.notice = self.say
+            for line in begin:
+                self.onecmd(line)
             self.run()
         finally:
             self._begun = False

@@ -38,16 +38,23 @@ class BackgroundTransfers(Protocol):
         """Wait for all; the number that failed since the last call."""
         ...
 
+    def progress(self) -> list[dict[str, Any]]:
+        """The latest ones, also those that ended: label, bytes, bytes_done, state (`running`, `done`, `failed`)."""
+        ...
+
 
 @dataclass
 class CliSession:
-    """Session of a CLI: the fabric, the output stream and its style."""
+    """Session of a CLI: the fabric, the output stream and its style. `open_page`: starts the live view of a session and
+    returns its address; None: this program has none.
+    """
 
     fabric: Fabric
     out: IO[str]
     style: Style = field(default_factory=Style)
     transfers: BackgroundTransfers | None = None
     is_terminal: bool = False
+    open_page: Callable[[CliSession], str] | None = None
 
     @property
     def plan(self) -> Plan:

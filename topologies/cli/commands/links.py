@@ -136,7 +136,7 @@ def _use(chosen: list[Link], control: Path) -> dict[Link, tuple[float, float]]:
     namespace. `control`: socket of the daemon that may have wires.
     """
     wires = states_of(control)
-    before = {link: _octets(link.upper.interface, wires) for link in chosen}
+    before = {link: octets(link.upper.interface, wires) for link in chosen}
     if not any(before.values()):
         return {}
     began = time.monotonic()
@@ -144,7 +144,7 @@ def _use(chosen: list[Link], control: Path) -> dict[Link, tuple[float, float]]:
     wires = states_of(control)
     out = {}
     for link, first in before.items():
-        after = _octets(link.upper.interface, wires)
+        after = octets(link.upper.interface, wires)
         span = time.monotonic() - began
         if first and after:
             up, down = (8 * max(b - a, 0) / span for a, b in zip(first, after, strict=True))
@@ -152,8 +152,8 @@ def _use(chosen: list[Link], control: Path) -> dict[Link, tuple[float, float]]:
     return out
 
 
-def _octets(interface: str, wires: Mapping[str, Mapping[str, Any]]) -> tuple[int, int] | None:
-    """(received, sent), or None where there is no such interface."""
+def octets(interface: str, wires: Mapping[str, Mapping[str, Any]]) -> tuple[int, int] | None:
+    """(received, sent) bytes of an interface or the end of a wire, or None where there is no such thing."""
     if interface in wires:
         return wires[interface]["rx_bytes"], wires[interface]["tx_bytes"]
     try:

@@ -171,6 +171,20 @@ def trace(session: CliSession, given: Args) -> None:
     _mrc(session, "trace", ["trace", *given], fine=(0, NOT_ARRIVED, INTERRUPTED))
 
 
+@command("dash", OPEN)
+def dash(session: CliSession, given: Args) -> str:
+    """Open the live view: a page that draws the fabric, tells what happens, and cuts and heals what is clicked.
+
+    dash
+
+    The page is for this machine's browser alone, and its address has a key in it: whoever has it may break things.
+    """
+    arguments(given, "dash", 0)
+    if session.open_page is None:
+        raise CommandError("there is no live view here: it belongs to `mrc up`")
+    return session.open_page(session)
+
+
 @command("p4sh", OPEN, complete=switch_names)
 def p4sh(session: CliSession, given: Args) -> None:
     """Open p4runtime-shell on a switch, to read its tables; `exit` comes back here (`mrc shell`).

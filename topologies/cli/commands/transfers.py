@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 DEFAULT_SEND = "64M"
 PROGRESS_STEP = 0.25
 """Share of a transfer between two lines about it."""
+FOLLOWED_MAX = 50
+"""Transfers that are remembered."""
 TRANSPORTS = ("mrc", "rocev2")
 
 
@@ -67,6 +70,7 @@ class Transfers:
     def __init__(self, fabric: Fabric, say: Callable[[str], None]) -> None:
         self._fabric = fabric
         self._say = say
+        self._followed: deque[_Follow] = deque(maxlen=FOLLOWED_MAX)
         self._running: dict[threading.Thread, Watch] = {}
         self._count = 0
         self._failed = 0
@@ -102,6 +106,10 @@ class Transfers:
             thread.join()
         failed, self._failed = self._failed, 0
         return failed
+
+    def progress(self) -> list[dict[str, Any]]:
+        """The latest ones, also those that ended: label, bytes, bytes_done, state (`running`, `done`, `failed`)."""
+        return [one.to_json() for one in list(self._followed)]
 
     def close(self) -> None:
         """Stop following. Idempotent."""
@@ -146,6 +154,7 @@ class Transfers:
         label = f"send {self._count} ({source} to {destination}, {path.stat().st_size:,} bytes{by})"
         self._say(f"{label}: begun")
         follow = _Follow(label, transfer, path.stat().st_size, watch, self._say)
+        self._followed.append(follow)
 
         def run() -> None:
             if not follow.run():
@@ -170,8 +179,14 @@ class _Follow:
         self.watch, self.say = watch, say
         self.began = time.monotonic()
         self.next_share = PROGRESS_STEP
+        self.bytes_done = 0
+        self.state = "running"
+        """`running`, `done` or `failed`."""
         self.remote_path: Path | None = None
         """Where the bytes are, once they have arrived."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"label": self.label, "bytes": self.size, "bytes_done": self.bytes_done, "state": self.state}
 
     def run(self) -> bool:
         """Follow the transfer until it ends or the watch is closed; whether the bytes arrived."""
@@ -182,6 +197,7 @@ class _Follow:
                 if event.get("transfer") != self.transfer:
                     continue
                 if event["event"] == "transfer" and event["state"] in ("done", "failed"):
+                    self.state = event["state"]
                     return self._ended(event)
                 if event["event"] == "progress":
                     self._progress(event)
@@ -190,6 +206,7 @@ class _Follow:
             return False
 
     def _progress(self, event: dict[str, Any]) -> None:
+        self.bytes_done = event["bytes_done"]
         share = event["bytes_done"] / self.size if self.size else 1.0
         if self.next_share <= share < 1.0:
             self.say(f"{self.label}: {share:.0%} after {event['t'] - self.began:.1f} s")
@@ -200,6 +217,7 @@ class _Follow:
             self.say(f"{self.label}: failed after {event['t'] - self.began:.1f} s: {event['error']}")
             return False
         self.remote_path = Path(event["remote_path"])
+        self.bytes_done = self.size
         counters = event["counters"]
         rate = f", {event['goodput_bps'] / 1e6:.0f} Mb/s" if event["goodput_bps"] else ""
         self.say(
