@@ -165,9 +165,7 @@ def run(
         costs = [
             _estimated(console, one, runs, jobs, crew) if scale else {} for one, runs in zip(planned, todo, strict=True)
         ]
-        ahead = [
-            crew.hand_in(runs, cost) if crew is not None else None for runs, cost in zip(todo, costs, strict=True)
-        ]
+        ahead = [crew.hand_in(runs, cost) if crew is not None else None for runs, cost in zip(todo, costs, strict=True)]
         display = stack.enter_context(Display(console, len(planned), total))
         for one, folder, begun, its, cost in zip(planned, folders, ahead, resumed, costs, strict=True):
             name = one.document.path.stem

@@ -96,7 +96,7 @@ class WorkerPool:
             process.join()
 
     def hand_in(self, runs: list[Run], costs: Mapping[str, float] | None = None) -> Begun:
-        """They begin in this order; with costs by name the dearest first, so that no process ends long after another."""
+        """They begin in this order; with costs by name the dearest first, so that no process ends long after others."""
         begun: Begun = SimpleQueue()
         order = sorted(enumerate(runs), key=lambda one: -costs[one[1].name]) if costs else enumerate(runs)
         for number, run in order:

@@ -35,6 +35,7 @@ _SOCKETS = ("switchd.sock", "mapper.sock")
 _CONTROLLER_FILES = ("controller.json", "controller.new", "faults.jsonl")
 """Address and fault journal of the controller (controller/)."""
 _JSON_FILES = ("plan.json", "switches.json", "discipline.json", "devices.json", "state.json", "hosts.json")
+_DASH_FILE = "dash.json"
 _FOLDERS = ("agents", "program", "data")
 _SYS_NET = Path("/sys/class/net")
 
@@ -117,7 +118,7 @@ class RunFiles:
     @property
     def dash_file(self) -> Path:
         """Address of the live view, with its key: {url, pid}. For its owner alone."""
-        return self.path / "dash.json"
+        return self.path / _DASH_FILE
 
     @property
     def fault_journal(self) -> Path:
@@ -248,7 +249,7 @@ class RunDir(RunFiles):
         """Remove what a run put here, by name; `log/` and the lock stay."""
         for name in _FOLDERS:
             _remove_tree(self.path / name)
-        for name in (*_SOCKETS, *_CONTROLLER_FILES, "dash.json", *(f"{name}.new" for name in _JSON_FILES), *_JSON_FILES):
+        for name in (*_SOCKETS, *_CONTROLLER_FILES, *(f"{name}.new" for name in _JSON_FILES), *_JSON_FILES, _DASH_FILE):
             (self.path / name).unlink(missing_ok=True)
 
     # ---- inside -----------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ NODE_SIZE = {"host": (22.0, 16.0), "t0": (40.0, 18.0), "t1": (30.0, 18.0)}
 
 
 def drawing(plan: Plan) -> dict[str, Any]:
-    """`sizes`: of nodes by kind. `planes`: of each, its number, width and height, nodes (name, kind, label, x, y) and links (name, kind, ends as
-    nodes, interfaces and points). A host stands in every panel, with its port of that plane.
+    """`sizes`: of nodes by kind. `planes`: of each, its number, width and height, nodes (name, kind, label, x, y) and
+    links (name, kind, ends as nodes, interfaces and points). A host stands in every panel, with its port of that plane.
     """
     columns = plan.hosts_per_rack * HOST_STEP + RACK_GAP
     width = max(plan.racks * columns + 2 * MARGIN, plan.spines * HOST_STEP + 2 * MARGIN, WIDTH_MIN)

@@ -56,9 +56,7 @@ class FabricCLI(CLI):
 
     identchars = Cmd.identchars + "-"  # or `p1-t0-0 ip link` would be the command `p1`
 
-    def __init__(
-        self, fabric: Fabric, stdin: IO[str], stdout: IO[str], open_page: OpenPage | None = None
-    ) -> None:
+    def __init__(self, fabric: Fabric, stdin: IO[str], stdout: IO[str], open_page: OpenPage | None = None) -> None:
         self.fabric = fabric
         self.failures = 0
         self.transfers = Transfers(fabric, self.say)

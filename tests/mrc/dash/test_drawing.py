@@ -1,5 +1,7 @@
 """The drawing of a plan: everything has its place, and no two hosts the same one."""
 
+from itertools import pairwise
+
 import pytest
 
 from mrc.dash.drawing import NODE_SIZE, drawing
@@ -26,7 +28,7 @@ def test_drawing__keeps_nodes_apart_and_inside(plan):
     for panel in drawing(plan)["planes"]:
         for kind, (width, height) in NODE_SIZE.items():
             places = sorted(node["x"] for node in panel["nodes"] if node["kind"] == kind)
-            assert all(b - a >= width for a, b in zip(places, places[1:], strict=False)), kind
+            assert all(b - a >= width for a, b in pairwise(places)), kind
             assert places[0] >= width / 2 and places[-1] <= panel["width"] - width / 2
             assert all(height / 2 <= node["y"] <= panel["height"] - height / 2 for node in panel["nodes"])
 
