@@ -23,7 +23,7 @@ def fabric(tmp_path):
 @pytest.fixture(autouse=True)
 def no_interfaces(monkeypatch):
     """A fabric may be up on this machine while these tests run."""
-    monkeypatch.setattr("topologies.cli.commands.links._octets", lambda interface, wires: None)
+    monkeypatch.setattr("topologies.cli.commands.links.octets", lambda interface, wires: None)
 
 
 @pytest.fixture
@@ -559,3 +559,16 @@ def test_colours__only_on_a_terminal(fabric, cli, monkeypatch):
     assert "\033" not in said(cli, "links p0-t1-0")
     cli.session.style = Style(True)
     assert "\033[1;31mDOWN\033[0m " in said(cli, "links p0-t1-0")
+
+
+# ---- the live view ------------------------------------------------------------------------------------------
+
+
+def test_dash__asks_who_began_the_prompt_for_the_page(cli):
+    cli.session.open_page = lambda its: f"live view of {len(its.plan.hosts)} hosts"
+    assert said(cli, "dash") == "live view of 4 hosts"
+
+
+def test_dash__without_a_page_says_where_there_is_one(cli):
+    assert "it belongs to `mrc up`" in said(cli, "dash")
+    assert "usage: dash" in said(cli, "dash now")
