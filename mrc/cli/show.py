@@ -10,43 +10,16 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ipc.controller_client import Northbound
 from ipc.errors import UsageError
-from ipc.rpc import JsonlClient
-from ipc.rundir import RunDir, default_run_dir
-from topologies.lab.traffic_control import switch_ports
-from topologies.plan import Link, Plan
+
+if TYPE_CHECKING:
+    from topologies.plan import Link, Plan
 
 Json = Annotated[bool, typer.Option("--json", help="Print data instead of a table.")]
-
-
-class RunningFabric:
-    """A fabric of another process, for words that read: what topologies.lab.fabric.Fabric offers them, from its run
-    folder.
-    """
-
-    def __init__(self, path: Path) -> None:
-        from mrc.trace import LiveFabric
-
-        self._live = LiveFabric(path)
-        self.plan = self._live.plan
-        self.run_dir = RunDir(path)
-        self.controller = Northbound(path)
-        self.mapper = JsonlClient(self.run_dir.mapper_socket, name="mapper")
-        self.traffic = self._live.traffic
-        self.traffic.touched = set(switch_ports(self.plan))  # whoever set something is another process
-
-    def agent(self, host: str) -> JsonlClient:
-        self.plan.host(host)
-        return JsonlClient(self.run_dir.agent_socket(host), name=host)
-
-    def link_is_up(self, link: Link) -> bool:
-        """Carrier at a switch's end, which needs both ends up."""
-        return self._live.is_up(link.upper)
 
 
 def run_word(name: str, given: Sequence[str], as_json: bool) -> int:
@@ -54,6 +27,8 @@ def run_word(name: str, given: Sequence[str], as_json: bool) -> int:
 
     Raises UsageError and what words raise.
     """
+    from ipc.rundir import default_run_dir
+    from mrc.running_fabric import RunningFabric
     from topologies.cli.commands import WORDS, Answer, CliSession, Style
     from topologies.cli.commands import CommandError as WordError
 
@@ -81,6 +56,8 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Pre-job check of the running fabric: probe every link in both classes; exit code 1 when one is bad."""
+    from ipc.rundir import default_run_dir
+    from mrc.running_fabric import RunningFabric
     from topologies.cli.commands.check import check_fabric
     from topologies.cli.commands.table import Style
 
@@ -142,6 +119,7 @@ def trace(
     as_json: Json = False,
 ) -> None:
     """Follow one packet through the running fabric: each switch's decision, by the tables it has now."""
+    from ipc.rundir import default_run_dir
     from mrc import trace as tracing
 
     raise typer.Exit(tracing.run(default_run_dir(), source, destination, ev, full=full, as_json=as_json))

@@ -201,3 +201,14 @@ def test_p4__takes_a_path_or_the_name_of_a_program_of_ours(mrc, tmp_path, monkey
 def test_run__refuses_wires_in_virtual_time(mrc):
     refused = mrc("run", "e7", "--virtual", "--wires", "veth")
     assert refused.returncode != 0 and "--wires is of live switches" in refused.stderr
+
+
+def test_help__loads_nothing_that_only_commands_need():
+    """It is asked for often, and has to come at once: the fabric's modules alone take as long as all the rest."""
+    code = (
+        "import sys; from mrc.cli.app import app; "
+        "print(*sorted(m for m in sys.modules if m.split('.')[0] in "
+        "{'aiohttp', 'numpy', 'pydantic', 'scapy', 'mininet', 'grpc', 'matplotlib', 'topologies', 'simulator', 'hosts'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -1,0 +1,33 @@
+"""A fabric of another process, as words that read see it, from its run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ipc.controller_client import Northbound
+from ipc.rpc import JsonlClient
+from ipc.rundir import RunDir
+from mrc.trace import LiveFabric
+from topologies.lab.traffic_control import switch_ports
+from topologies.plan import Link
+
+
+class RunningFabric:
+    """What topologies.lab.fabric.Fabric offers to words that read."""
+
+    def __init__(self, path: Path) -> None:
+        self._live = LiveFabric(path)
+        self.plan = self._live.plan
+        self.run_dir = RunDir(path)
+        self.controller = Northbound(path)
+        self.mapper = JsonlClient(self.run_dir.mapper_socket, name="mapper")
+        self.traffic = self._live.traffic
+        self.traffic.touched = set(switch_ports(self.plan))  # whoever set something is another process
+
+    def agent(self, host: str) -> JsonlClient:
+        self.plan.host(host)
+        return JsonlClient(self.run_dir.agent_socket(host), name=host)
+
+    def link_is_up(self, link: Link) -> bool:
+        """Carrier at a switch's end, which needs both ends up."""
+        return self._live.is_up(link.upper)
