@@ -28,7 +28,7 @@ def run_word(name: str, given: Sequence[str], as_json: bool) -> int:
     Raises UsageError and what words raise.
     """
     from ipc.rundir import default_run_dir
-    from mrc.running_fabric import RunningFabric
+    from mrc.cli.running_fabric import RunningFabric
     from topologies.cli.commands import WORDS, Answer, CliSession, Style
     from topologies.cli.commands import CommandError as WordError
 
@@ -57,7 +57,7 @@ def check(
 ) -> None:
     """Pre-job check of the running fabric: probe every link in both classes; exit code 1 when one is bad."""
     from ipc.rundir import default_run_dir
-    from mrc.running_fabric import RunningFabric
+    from mrc.cli.running_fabric import RunningFabric
     from topologies.cli.commands.check import check_fabric
     from topologies.cli.commands.table import Style
 

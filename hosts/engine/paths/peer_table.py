@@ -458,8 +458,7 @@ class PeerTable:
         probes = [item for item in self._probe_times.take_due(now) if isinstance(item, EvProbe)]
         probes.sort(key=lambda probe: probe.number)
         for probe in probes:
-            if self._probes.get(probe.request_id) is probe:
-                self._overdue(probe, now)
+            self._overdue(probe, now)
 
     def _update(self, peer: Peer, now: float) -> None:
         config = self._config

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from hosts.engine import Endpoint, LocalError, PeerError, QpAttributes
+from hosts.engine.connection import TxCredit
 from hosts.engine.events import Status
 from hosts.engine.memory import Memory
+from hosts.engine.wire.packets import TransportAck
 from tests.hosts.engine.engine_pair import Pair, make_evs
 from tests.hosts.engine.rocev2.rocev2_pair import RcPair
 
@@ -34,6 +36,37 @@ def test_before_connect__it_shows_nothing_and_refuses_to_send(transport):
         if transport == "mrc":
             with pytest.raises(LocalError, match="it has no peer before connect"):
                 getattr(qp, part)
+
+
+@pytest.mark.parametrize("transport", ["mrc", "rocev2"])
+def test_before_connect__packets_and_turns_do_nothing(transport):
+    qp, _ = fresh(transport)
+    sent: list = []
+    qp.receive(TransportAck(qp.qpn, 0, 0, 46, 0, 0, 0, 0), 0.0)
+    qp.transmit(0.0, sent, 64, TxCredit(2, [64, 64], 3))
+    qp.on_timer(1.0)
+    assert qp.transport_ack() is None
+    assert not qp.can_send() and not qp.owes_ack() and not sent
+
+
+def test_transport_ack__of_a_qp_that_failed_after_it_was_owed_is_not_sent():
+    pair = Pair()
+    pair.a.qp.post_write(bytes(100), pair.region.va, pair.region.rkey, now=0.0)
+    receiver = pair.b.endpoint
+    for plane, _, packet in pair.a.endpoint.transmit(0.0):
+        receiver.receive(packet, plane, "a", 0.0)
+    assert receiver.can_send() and pair.b.qp.owes_ack()
+    pair.b.qp.abort("it was to end here", 0.0)
+    assert not [packet for _, _, packet in receiver.transmit(0.0) if isinstance(packet, TransportAck)]
+
+
+def test_transport_ack__is_owed_once():
+    pair = Pair()
+    pair.a.qp.post_write(bytes(100), pair.region.va, pair.region.rkey, now=0.0)
+    for plane, _, packet in pair.a.endpoint.transmit(0.0):
+        pair.b.endpoint.receive(packet, plane, "a", 0.0)
+    responder = pair.b.qp.responder
+    assert isinstance(responder.transport_ack(), TransportAck) and responder.transport_ack() is None
 
 
 @pytest.mark.parametrize("transport", ["mrc", "rocev2"])
