@@ -205,10 +205,7 @@ def test_run__refuses_wires_in_virtual_time(mrc):
 
 def test_help__loads_nothing_that_only_commands_need():
     """It is asked for often, and has to come at once: the fabric's modules alone take as long as all the rest."""
-    code = (
-        "import sys; from mrc.cli.app import app; "
-        "print(*sorted(m for m in sys.modules if m.split('.')[0] in "
-        "{'aiohttp', 'numpy', 'pydantic', 'scapy', 'mininet', 'grpc', 'matplotlib', 'topologies', 'simulator', 'hosts'}))"
-    )
+    code = "import sys; from mrc.cli.app import app; print(*{name.split('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+    heavy = {"aiohttp", "numpy", "pydantic", "scapy", "mininet", "grpc", "matplotlib", "topologies", "simulator", "hosts"}
+    assert not heavy & set(done.stdout.split())
