@@ -17,12 +17,17 @@ help: ## what can be made
 setup: ## system packages and Python environments (the others do it themselves)
 	@scripts/setup
 
+# Only these two need what builds the site; nobody waits for it on the way to `make demo`.
+WITH_MKDOCS = $(VENV)/bin/python -c 'import material' 2>/dev/null || { \
+	echo "setup: installing mkdocs-material, which builds the site"; $(VENV)/bin/pip install -qq --editable '.[docs]'; }
+
 .PHONY: ready ready-to-test
 ready:
 	@scripts/setup --quiet
 
 ready-to-test:
 	@scripts/setup --quiet --tests
+	@$(WITH_MKDOCS)
 
 demo: ready ## the demonstration; ARGS="--planes 2 --json" adds options
 	@$(AS_ROOT) $(MRC) demo $(ARGS)
@@ -58,6 +63,12 @@ SEED ?= 1
 resilience: ready-to-test ## all resilience tests and scenarios in Mininet (half an hour); SEED=2, ARGS="-k t1"
 	@$(AS_ROOT) env MRC_SCENARIOS=all MRC_SEED=$(SEED) MRC_RESULTS=results/resilience-$(SEED) \
 		$(PYTEST) tests/resilience $(ARGS)
+
+.PHONY: docs
+docs: ready ## the documents as a site with search, into build/site; every link is checked
+	@$(WITH_MKDOCS)
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
+	@echo "docs: open build/site/index.html"
 
 lint: ready ## style, and static types
 	@$(VENV)/bin/ruff check .
