@@ -44,6 +44,7 @@ def test_example__repeats_bit_for_bit():
     assert len(runs) == 1
 
 
-def test_documentation__examples_of_verbs_md_do_what_they_say():
-    result = doctest.testfile(str(ROOT / "docs" / "verbs.md"), module_relative=False)
+@pytest.mark.parametrize("page", ["verbs", "how-mrc-works"])
+def test_documentation__examples_do_what_they_say(page):
+    result = doctest.testfile(str(ROOT / "docs" / f"{page}.md"), module_relative=False)
     assert result.attempted > 20 and result.failed == 0
