@@ -53,7 +53,7 @@ from mrc.api.records import (
 )
 from mrc.api.transfer import FabricTransfer
 from mrc.cli.link_options import LinkOptions
-from topologies.plan import Plan
+from topologies.plan import Mode, Plan
 
 Quantity = str | float | None
 """A number, or a text with a unit as at the prompt (ipc/units.py)."""
@@ -78,12 +78,10 @@ class HeldFault:
     @property
     def active(self) -> bool:
         """Whether it holds; a flap of so many times is over when they are."""
-        times = self.fault.times if isinstance(self.fault, FlapFault) else None
-        if isinstance(self.fault, FlapFault) and times is not None:
-            over = self._fabric.now >= self.begun_s + times * (self.fault.down + self.fault.up)
-        else:
-            over = False
-        return self.ended_s is None and not over
+        fault = self.fault
+        if isinstance(fault, FlapFault) and fault.times is not None:
+            return self.ended_s is None and self._fabric.now < self.begun_s + fault.times * (fault.down + fault.up)
+        return self.ended_s is None
 
     def undo(self) -> None:
         """End it. Idempotent."""
@@ -135,7 +133,7 @@ class AnyFabric:
             "target": target, "nic": nic, "denylist": denylist, "run_dir": run_dir, "progress": progress,
         }  # fmt: skip
         self._backend: FabricBackend | None = None
-        self._began = 0.0
+        self._began = self._ended = 0.0
         self._events: list[FabricEvent] = []
         self._faults: list[HeldFault] = []
         self._numbers = count(1)
@@ -163,11 +161,15 @@ class AnyFabric:
 
     def close(self) -> None:
         """Remove everything that was made; what was recorded can still be read. Idempotent. Raises FabricError."""
-        backend, self._backend = self._backend, None
-        atexit.unregister(self.close)
-        if backend is not None:
-            self._ended = backend.now() - self._began
+        backend = self._backend
+        if backend is None:
+            return
+        self._ended = self.now
+        try:
             backend.close()
+        finally:
+            self._backend = None
+            atexit.unregister(self.close)
 
     def __enter__(self) -> AnyFabric:
         return self.start()
@@ -179,6 +181,11 @@ class AnyFabric:
         if self.virtual:
             if not self.plan.limited:
                 raise VirtualTimeError("links without a rate take no virtual time: give rate=, such as 10M")
+            if self.plan.mode is Mode.STEV:
+                raise VirtualTimeError(
+                    "mode stev: in virtual time its EVs have another layout than the plan's, which names paths here: "
+                    "take srv6, which goes the same ways"
+                )
             from mrc.api.virtual import VirtualBackend
 
             return VirtualBackend(self.plan, self._seed)
@@ -199,8 +206,6 @@ class AnyFabric:
         return self._backend
 
     # ---- time -------------------------------------------------------------------------------------------
-
-    _ended = 0.0
 
     @property
     def now(self) -> float:
@@ -329,8 +334,12 @@ class AnyFabric:
 
     def inject(self, fault: InjectedFault) -> HeldFault:
         """Begin any kind of fault (faults/kinds.py). Raises FaultError, FabricError for what this form cannot do."""
-        one = HeldFault(self, fault)
-        fault.begin(self.backend.faults, one.held, next(self._numbers))
+        one, target = HeldFault(self, fault), self.backend.faults
+        try:
+            fault.begin(target, one.held, next(self._numbers))
+        except BaseException:
+            target.undo(one.held)  # what was done of it
+            raise
         self._faults.append(one)
         self._note(one.begun_s, "fault", _place(fault), str(fault))
         return one
@@ -391,7 +400,9 @@ class AnyFabric:
         plane = planes.get(ev) if self.plan.mode.ev_is_path else None
         if plane is None:
             if not self.plan.mode.ev_is_path:
-                raise ApiError(f"in mode {self.plan.mode} an EV names no path: trace() needs mode srv6 or stev")
+                raise ApiError(
+                    f"in mode {self.plan.mode} an EV names no path: trace() needs one that does, such as srv6"
+                )
             shown = ", ".join(f"{one:#06x}" for one in list(planes)[:16])
             raise ApiError(f"EV {ev:#06x} is none of {here.name} to {there.name} (has: {shown})")
         return self.backend.trace(here.name, there.name, ev, plane)
@@ -419,7 +430,7 @@ class AnyFabric:
 
     def _on(self, host: str, event: dict[str, Any]) -> None:
         """An event of a host's agent or engine, or of the controller (`host` empty)."""
-        at_s = event["t"] - self._began
+        at_s = (event.get("ended_at") or event["t"]) - self._began  # a transfer is told of when it has been checked
         match event["event"]:
             case "progress":
                 for one in self._of(host, event["transfer"]):

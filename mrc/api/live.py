@@ -73,6 +73,12 @@ class LiveBackend:
         self._thread.start()
 
     def close(self) -> None:
+        try:
+            self._hang_up()
+        finally:
+            self.lab.close()
+
+    def _hang_up(self) -> None:
         self.faults.close()
         if self._ending is not None and self._thread is not None:
             self._ending[1].send(b".")
@@ -84,7 +90,6 @@ class LiveBackend:
             watch.close()
         for agent in self._agents.values():
             agent.close()
-        self.lab.close()
 
     def _take(self, tell: Tell, ending: socket.socket) -> None:
         """Pass events on until the end. A source that is gone is left alone: `wait` says which process has died."""

@@ -99,14 +99,14 @@ class FabricTransfer:
         if not 0 <= share <= 1:
             raise ApiError(f"share = {share!r}: give 0 to 1")
         if not self._fabric.run_until(lambda: self.over or self.share >= share, timeout):
-            raise NotInTimeError(f"{self}: {share:.0%} is not there after {timeout:g} s: wait longer, or see events()")
+            raise NotInTimeError(f"{self}: {share:.0%} is not there {_after(timeout)}")
         if self.over and self.share < share:
             self._checked()
 
     def wait(self, timeout: float | None = None) -> TransferResult:
         """Let time pass until it is over, and its bytes were compared. Raises TransferFailedError, NotInTimeError."""
         if not self._fabric.run_until(lambda: self.over, timeout):
-            raise NotInTimeError(f"{self}: not over after {timeout:g} s: wait longer, or see events()")
+            raise NotInTimeError(f"{self}: not over {_after(timeout)}")
         return self.result
 
     @property
@@ -240,6 +240,10 @@ class FabricTransfer:
         """A NIC port of its source (None) or of a peer went up or down."""
         if not self.closed and end in (None, self.destination):
             self._planes.append((at_s, end, plane, up))
+
+
+def _after(timeout: float | None) -> str:
+    return f"{'in an hour' if timeout is None else f'after {timeout:g} s'}: wait longer, or see events()"
 
 
 def _between(points: Sequence[tuple[float, tuple[float, ...]]], at: float) -> tuple[float, ...]:

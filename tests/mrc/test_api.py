@@ -316,6 +316,7 @@ def test_virtual__any_kind_of_fault():
         ({"rate": "fast"}, UsageError, "10M"),
         ({"mode": "other"}, PlanError, "srv6"),
         ({"rate": "none", "virtual": True}, VirtualTimeError, "rate="),
+        ({"mode": "stev", "virtual": True}, VirtualTimeError, "srv6"),
     ],
 )
 def test_fabric__that_cannot_be(options, error, told):
