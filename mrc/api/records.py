@@ -167,4 +167,6 @@ class TransferResult:
     trimmed: int
     plane_bytes: tuple[int, ...]
     """Payload bytes sent by plane, retransmissions included."""
+    ev_moves: tuple[EvMove, ...]
+    """EVs withdrawn and brought back so far."""
     transport: str

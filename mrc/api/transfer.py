@@ -117,7 +117,7 @@ class FabricTransfer:
         return TransferResult(
             self.source, self.destination, self.size_bytes, outcome["duration_s"], outcome["goodput_bps"],
             outcome["sha256"], counters["sent"], counters["retransmitted"], counters["lost"], counters["marked"],
-            counters["trimmed"], tuple(counters["plane_bytes"]), self._order.transport,
+            counters["trimmed"], tuple(counters["plane_bytes"]), tuple(self.ev_moves), self._order.transport,
         )  # fmt: skip
 
     def read(self) -> bytes:

@@ -193,7 +193,12 @@ class _VirtualTransfer:
         """Bytes of each write that was posted and has not completed."""
         self._is_due = False
         self._host.on_completion(self.qp.qpn, self._on_completion)
-        self._host.at(fabric.now, self._post)
+        self._host.at(fabric.now, self._start)
+
+    def _start(self) -> None:
+        now, number, qpn = self.fabric.now, self.number, self.qp.qpn
+        self._tell({"event": "transfer", "t": now, "transfer": number, "qpn": qpn, "state": "sending"})
+        self._post()
 
     def _post(self) -> None:
         self._is_due = False

@@ -282,6 +282,22 @@ def test_virtual__the_baseline_takes_one_path():
         assert sum(share > 0 for share in result.plane_bytes) == 1
 
 
+def test_virtual__a_way_ends_where_a_cable_loses_everything():
+    with Fabric(virtual=True) as f:
+        with f.oneway(*T0_T1) as fault:
+            assert f.trace("h0", "h2", EV).end == "ends on the cable p1-t0-0 p1-t1-1: loses everything (injected)"
+            assert f.trace("h2", "h0", EV).arrived and repr(fault) == "<one way p1-t0-0 p1-t1-1, holds>"
+        assert repr(fault) == "<one way p1-t0-0 p1-t1-1, over>"
+        for share, arrives in (("50%", True), ("10", True), ("11", False), (1, False)):
+            with f.loss(*T0_T1, share):
+                assert f.trace("h0", "h2", EV).arrived == arrives, share
+        with f.corrupt(*T0_T1, "100%", sender="p1-t0-0"):
+            result = f.transfer("h0", "h2", 50_000).wait()
+        assert result.lost and result.ev_moves
+        (row,) = [one for one in f.counters("p1-t0-0") if one.neighbour == "p1-t1-1"]
+        assert row.why.keys() == {"corrupt"} and row.why["corrupt"] == row.dropped
+
+
 def test_virtual__flaps_end_and_a_switch_reboots():
     with Fabric(virtual=True) as f:
         flap = f.flap(*T0_T1, period="100ms", times=2)
