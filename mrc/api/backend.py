@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from faults import FaultTarget
 from mrc.api.records import NamedFault, PacketWay, PortCount
@@ -70,6 +70,9 @@ class FabricBackend(Protocol):
 
     def forget(self, source: str, number: int, qpn: int | None) -> None:
         """Close the QP of a transfer that is over, and drop its bytes."""
+
+    def change_denylist(self, op: Literal["deny", "allow", "clear"], entry: dict[str, str]) -> None:
+        """Deny or allow a place (faults.places.denylist_entry) on all hosts, or clear their lists."""
 
     def health(self, source: str, destination: str) -> list[dict[str, Any]]:
         """Rows of hosts/agent/path_health.py."""

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from faults import (
     BlackholeFault,
@@ -34,6 +34,7 @@ from faults import (
     PowerOffFault,
     RebootFault,
 )
+from faults.places import denylist_entry
 from faults.terms import chance
 from hosts.engine.endpoint import TRANSPORTS
 from hosts.traffic.file_transfer import chunk_for
@@ -253,7 +254,9 @@ class AnyFabric:
                 backend.forget(here, old.number, old.qpn)
                 old.closed = True
         with backend.lock:
-            made = FabricTransfer(self, order, backend.send(order))
+            number = backend.send(order)
+            denied = [row["ev"] for row in backend.health(here, there) if row["denied_by"]]
+            made = FabricTransfer(self, order, number, denied)
             self.transfers.append(made)
         self._note(self.now, "transfer", here, f"{here} to {there}: {size:,} bytes begun")
         return made
@@ -349,6 +352,21 @@ class AnyFabric:
         for one in reversed(self.injected):
             one.undo()
         self.backend.faults.heal()
+
+    def deny(self, *place: str) -> None:
+        """Take a switch, or the link between two nodes, off the paths of all hosts until `allow`; `heal` leaves it."""
+        self._change_denylist("deny", denylist_entry(self.plan, *place))
+
+    def allow(self, *place: str) -> None:
+        """Take a place off the denylist again; without one, everything."""
+        if place:
+            self._change_denylist("allow", denylist_entry(self.plan, *place))
+        else:
+            self._change_denylist("clear", {"name": "everything"})
+
+    def _change_denylist(self, op: Literal["deny", "allow", "clear"], entry: dict[str, str]) -> None:
+        self.backend.change_denylist(op, entry)
+        self._note(self.now, "fault", entry["name"], f"{'denied' if op == 'deny' else 'allowed'} {entry['name']}")
 
     @property
     def injected(self) -> list[HeldFault]:

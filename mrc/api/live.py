@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ipc.agent_client import AgentClient, AgentError, AgentWatch
 from ipc.controller_client import EventStream
@@ -164,6 +164,13 @@ class LiveBackend:
     def _remove(path: Path | None) -> None:
         if path is not None:
             path.unlink(missing_ok=True)
+
+    def change_denylist(self, op: Literal["deny", "allow", "clear"], entry: dict[str, str]) -> None:
+        for agent in self._agents.values():
+            if op == "clear":
+                agent.call("denylist", entries=[])
+            else:
+                agent.call(op, entries=[entry])
 
     # ---- looking ----------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -52,12 +52,14 @@ class FabricTransfer:
     transfer of these two hosts begins or the fabric is closed.
     """
 
-    def __init__(self, fabric: TransferFabric, order: TransferOrder, number: int) -> None:
+    def __init__(self, fabric: TransferFabric, order: TransferOrder, number: int, denied: Iterable[int]) -> None:
         self._fabric, self._order = fabric, order
         self.number = number
         """By which its source knows it."""
         self.source, self.destination, self.size_bytes = order.source, order.destination, order.size_bytes
         self.begun_s = fabric.now
+        self._denied = frozenset(denied)
+        """EVs that the denylist took out from the start."""
         self.samples: list[ProgressSample] = []
         """As they came, oldest first: 20 ms or more apart."""
         self.ev_moves: list[EvMove] = []
@@ -174,8 +176,8 @@ class FabricTransfer:
     def ev_timeline(self) -> dict[str, list[Any]]:
         """Columns `ev`, `plane`, `state`, `from_s`, `to_s`: for each EV the spans of its states, up to its end or now.
 
-        Each EV of the pair begins `good`. States are those of PathState, but never `skip`, and `port_down`. In modes
-        of random EVs only those that moved are there.
+        Each EV of the pair begins `good`, or `denied`. States are those of PathState, but never `skip`, and
+        `port_down`. In modes of random EVs only those that moved are there.
         """
         plan = self._fabric.plan
         planes = {move.ev: move.plane for move in self.ev_moves}
@@ -196,7 +198,7 @@ class FabricTransfer:
         """(begin, state) of one EV, neighbours different."""
         news: list[tuple[float, Any]] = [(move.at_s, move) for move in self.ev_moves if move.ev == ev]
         news += [(at, (end, up)) for at, end, which, up in self._planes if which == plane]
-        state, down = "good", set[str | None]()
+        state, down = "denied" if ev in self._denied else "good", set[str | None]()
         spans = [(self.begun_s, state)]
         for at, what in sorted(news, key=lambda pair: pair[0]):
             if isinstance(what, EvMove):

@@ -14,14 +14,15 @@ from functools import partial
 from itertools import count, pairwise
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from faults import FaultTarget
+from hosts.agent.denylist import Denylist
 from hosts.agent.engine_defaults import baseline_config
 from hosts.agent.event_json import event_json, event_name
 from hosts.agent.path_health import PathHealth
 from hosts.engine.events import Completion, EvChanged, Event, PlaneChanged, QpError, Status
-from hosts.engine.qp import EngineQueuePair
+from hosts.engine.qp import EngineQpState, EngineQueuePair
 from hosts.traffic.file_transfer import MAX_OUTSTANDING, PROGRESS_S, Pacer
 from mrc.api.backend import Tell, TransferOrder
 from mrc.api.records import NamedFault, PacketWay, PortCount, VirtualTimeError
@@ -46,6 +47,7 @@ class VirtualBackend:
         self._transfers: dict[tuple[str, int], _VirtualTransfer] = {}
         self._numbers = count(1)
         self._health = {host.name: PathHealth(plan, host) for host in plan.hosts}
+        self._denylists = {host.name: Denylist(plan, host) for host in plan.hosts}
         self._tell: Tell = lambda _host, _event: None
 
     @property
@@ -103,8 +105,11 @@ class VirtualBackend:
                 pass
             case size:
                 data = Random(f"{self.seed}/transfer/{number}").randbytes(size)
-        one = _VirtualTransfer(self.fabric, order, number, data, partial(self._tell, order.source))
+        here, there = self.plan.host(order.source), self.plan.host(order.destination)
+        denied = self._denylists[here.name].denied(there, self.plan.ev_planes(here, there))
+        one = _VirtualTransfer(self.fabric, order, number, data, list(denied), partial(self._tell, order.source))
         self._transfers[order.source, number] = one
+        self._apply_denylist(one)
         return number
 
     def read(self, source: str, number: int) -> bytes:
@@ -112,6 +117,31 @@ class VirtualBackend:
 
     def forget(self, source: str, number: int, qpn: int | None) -> None:  # noqa: ARG002 - it knows its QP
         self._transfers.pop((source, number)).close(self._health[source])
+
+    def change_denylist(self, op: Literal["deny", "allow", "clear"], entry: dict[str, str]) -> None:
+        for denylist in self._denylists.values():
+            match op:
+                case "deny":
+                    denylist.add(denylist.parse([entry]))
+                case "allow":
+                    denylist.remove(denylist.parse([entry]))
+                case "clear":
+                    denylist.set([])
+        for one in self._transfers.values():
+            self._apply_denylist(one)
+
+    def _apply_denylist(self, one: _VirtualTransfer) -> None:
+        """Deny and allow EVs of a transfer's QPs so that they match the lists of its hosts, as agents do."""
+        source, destination = one.order.source, one.order.destination
+        for here, there, qp in ((source, destination, one.qp), (destination, source, one.peer_qp)):
+            if qp.transport != "mrc" or qp.state is not EngineQpState.RTS:
+                continue
+            evs = {ev["ev"]: ev for ev in qp.ev_states()}
+            pairs = [(ev, row["plane"]) for ev, row in evs.items()]
+            denied = self._denylists[here].denied(self.plan.host(there), pairs)
+            for ev, row in evs.items():
+                if (ev in denied) != (row["state"] == "denied"):
+                    qp.deny_ev(ev, ev in denied, self.fabric.now)
 
     # ---- looking ----------------------------------------------------------------------------------------
 
@@ -121,7 +151,7 @@ class VirtualBackend:
             for one in self._transfers.values()
             if (one.order.source, one.order.destination, one.order.transport) == (source, destination, "mrc")
         ]
-        report = self._health[source].report(self.plan.host(destination), mine, lambda _peer, _evs: {})
+        report = self._health[source].report(self.plan.host(destination), mine, self._denylists[source].denied)
         rows: list[dict[str, Any]] = report["evs"]
         return rows
 
@@ -172,7 +202,7 @@ class _VirtualTransfer:
     """A file's way of the agents (hosts/traffic/file_transfer.py), in virtual time."""
 
     def __init__(
-        self, fabric: VirtualFabric, order: TransferOrder, number: int, data: bytes,
+        self, fabric: VirtualFabric, order: TransferOrder, number: int, data: bytes, denied: list[int],
         tell: Callable[[dict[str, Any]], None],
     ) -> None:  # fmt: skip
         self.fabric, self.order, self.number = fabric, order, number
@@ -181,11 +211,11 @@ class _VirtualTransfer:
         self._data, self._tell = memoryview(data), tell
         self._host, self._peer = fabric.host(order.source), fabric.host(order.destination)
         self._region = self._peer.endpoint.register(memoryview(self.memory))
-        settings = None if order.transport == "mrc" else baseline_config(fabric.plan)
+        options: dict[str, Any] = {"denied": denied}
+        if order.transport != "mrc":  # its path is fixed: a QP whose only path is denied could send nothing
+            options = {"settings": baseline_config(fabric.plan)}
         self.qp: EngineQueuePair
-        self.qp, self._peer_qp = fabric.connect(
-            order.source, order.destination, transport=order.transport, settings=settings
-        )
+        self.qp, self.peer_qp = fabric.connect(order.source, order.destination, transport=order.transport, **options)
         self._pacer = Pacer(order.rate_bps, fabric.now)
         self._began = fabric.now
         self._posted = self._acked = 0
@@ -260,4 +290,4 @@ class _VirtualTransfer:
         if self.qp.transport == "mrc":
             health.leave(self.order.destination, self.qp.ev_states())
         self._host.endpoint.destroy_qp(self.qp.qpn)
-        self._peer.endpoint.destroy_qp(self._peer_qp.qpn)
+        self._peer.endpoint.destroy_qp(self.peer_qp.qpn)

@@ -171,6 +171,27 @@ def test_switch__black_hole_and_power(healed):
     assert way().nodes == ("h0", "p1-t0-0", "p1-t1-1", "p1-t0-1", "h2")
 
 
+def test_deny__its_evs_carry_nothing_until_it_is_allowed(healed):
+    def of_ev():
+        return next(one for one in healed.evs("h0", "h2") if one.ev == EV)
+
+    healed.deny("p1-t1-1")
+    sent = of_ev().sent
+    transfer = healed.transfer("h0", "h2", 300_000)
+    transfer.wait(LIMIT_S)
+    assert (of_ev().state, of_ev().sent) == ("denied", sent)
+    lines = transfer.ev_timeline()
+    assert {ev for ev, state in zip(lines["ev"], lines["state"], strict=True) if state == "denied"} == {EV}
+    healed.allow("p1-t1-1")
+    assert of_ev().state == "good"
+    healed.deny(*T0_T1)
+    assert of_ev().state == "denied"
+    healed.allow()
+    assert of_ev().state == "good"
+    assert healed.run_until(lambda: len(transfer.ev_moves) == 3, LIMIT_S)
+    assert [move.new for move in transfer.ev_moves] == ["good", "denied", "good"]
+
+
 def test_degrade__takes_rate_and_delay_back(healed):
     with healed.degrade("h0", "p0-t0-0", rate="2M", delay="3ms"):
         slow = healed.transfer("h0", "h2", 200_000).wait(LIMIT_S)
@@ -219,6 +240,8 @@ def test_findings__are_the_controllers(healed):
         (lambda f: f.degrade("p0-t0-0", "p0-t1-0", rate=0), ApiError, "more than 0"),
         (lambda f: f.flap("p0-t0-0", "p0-t1-0", times=0), ApiError, "2s and 5"),
         (lambda f: f.blackhole("h0"), PlanError, "p0-t0-0"),
+        (lambda f: f.deny("h0"), PlanError, "p0-t0-0"),
+        (lambda f: f.deny(), PlanError, "two nodes"),
         (lambda f: f.trace("h0", "h2", 0x0909), ApiError, "0x0000, 0x0001"),
         (lambda f: f.evs("h0", "h0"), ApiError, "two hosts"),
         (lambda f: f.run_for("soon"), UnitError, "1.25ms"),
