@@ -17,9 +17,9 @@ help: ## what can be made
 setup: ## system packages and Python environments (the others do it themselves)
 	@scripts/setup
 
-# Only these two need what builds the site; nobody waits for it on the way to `make demo`.
-WITH_MKDOCS = $(VENV)/bin/python -c 'import material' 2>/dev/null || { \
-	echo "setup: installing mkdocs-material, which builds the site"; $(VENV)/bin/pip install -qq --editable '.[docs]'; }
+# $(call extra,NAME,MODULE): an extra of pyproject.toml that only some need: nobody waits for it on the way to `make demo`.
+extra = $(VENV)/bin/python -c 'import $(2)' 2>/dev/null || { \
+	echo "setup: installing the extra '$(1)' (Python packages)"; $(VENV)/bin/pip install -qq --editable '.[$(1)]'; }
 
 .PHONY: ready ready-to-test
 ready:
@@ -27,7 +27,8 @@ ready:
 
 ready-to-test:
 	@scripts/setup --quiet --tests
-	@$(WITH_MKDOCS)
+	@$(call extra,docs,material)
+	@$(call extra,notebook,nbclient)
 
 demo: ready ## the demonstration; ARGS="--planes 2 --json" adds options
 	@$(AS_ROOT) $(MRC) demo $(ARGS)
@@ -66,7 +67,7 @@ resilience: ready-to-test ## all resilience tests and scenarios in Mininet (half
 
 .PHONY: docs
 docs: ready ## the documents as a site with search, into build/site; every link is checked
-	@$(WITH_MKDOCS)
+	@$(call extra,docs,material)
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
 	@echo "docs: open build/site/index.html"
 

@@ -106,6 +106,21 @@ def switches_of(value: Nodes, plan: Plan, dice: Dice) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
+def denylist_entry(plan: Plan, *nodes: str) -> dict[str, str]:
+    """Scope and name of a switch, or of the link between two nodes, as denylists take them (hosts/agent/denylist.py).
+
+    Raises PlanError.
+    """
+    if len(nodes) == 2:
+        link = plan.link(*nodes)
+        is_nic = link.lower.node in {host.name for host in plan.hosts}
+        return {"scope": "nic-plane" if is_nic else "link", "name": link.name}
+    if len(nodes) != 1:
+        raise PlanError(f"a place is a switch, or a link by its two nodes; got {' '.join(nodes) or 'nothing'}")
+    switch = plan.switch(nodes[0])
+    return {"scope": "t1" if switch.tier else "t0", "name": switch.name}
+
+
 # ---- checked ----------------------------------------------------------------------------------------------
 
 

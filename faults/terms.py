@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import Annotated, Any
@@ -26,6 +27,13 @@ Rate = Annotated[float, _by(units.rate)]
 Size = Annotated[int, _by(units.size)]
 Seconds = Annotated[float, _by(units.seconds)]
 Share = Annotated[float, _by(units.share)]
+
+
+def chance(text: object) -> dict[str, Any]:
+    """`rate` of a share (`1%`, 0.01) or `pattern` of 0s and 1s (`0001`), for LossFault. Raises UnitError."""
+    if isinstance(text, str) and re.fullmatch("[01]{2,}", text):  # a single 0 or 1 is a share
+        return {"pattern": text}
+    return {"rate": units.share(text)}
 
 
 def suggestion(given: object, known: Iterable[str]) -> str:

@@ -19,6 +19,11 @@ class Picker:
         self._rng = rng
         self._number = -1
 
+    @property
+    def all(self) -> bool:
+        """Whether it hits every packet."""
+        return self._data is None and (self._rate == 1 or (self._pattern != "" and "0" not in self._pattern))
+
     def hits(self, is_data: bool) -> bool:
         """Whether the next packet is one of them."""
         if self._data is not None and is_data is not self._data:

@@ -164,6 +164,11 @@ class EgressPort:
         setattr(self, f"_{name}", value)
         self._impaired = bool(self._cut or self._loss or self._corrupt or self._repeat or self._late)
 
+    @property
+    def swallows(self) -> bool:
+        """Whether nothing that leaves arrives."""
+        return self._cut or (self._loss is not None and self._loss.all)
+
     def clear_impairments(self) -> None:
         self._cut = self._impaired = False
         self._loss = self._corrupt = self._repeat = self._late = None

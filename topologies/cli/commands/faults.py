@@ -55,7 +55,7 @@ def faults(session: CliSession, given: Args) -> Answer:
     begun = [one for _, what, one in past if what == "begin"]
     rows = []
     for one in shown:
-        injection = _injection_of(one, begun)
+        injection = injection_of(one, begun)
         one["injected"] = injection.to_json() if injection else None
         one["found_after_s"] = one["raised"] - injection.at if injection else None
         rows.append(_row(one, now))
@@ -102,7 +102,7 @@ def _seen_by(evidence: list[dict[str, Any]]) -> str:
     return ", ".join(out) or "-"
 
 
-def _injection_of(fault: dict[str, Any], begun: list[Injection]) -> Injection | None:
+def injection_of(fault: dict[str, Any], begun: list[Injection]) -> Injection | None:
     """The last fault injected at the place of a fault before it was seen, and not over by then."""
     for one in reversed(begun):
         over = one.ended_at is not None and one.ended_at < fault["first_seen"] - BEFORE_S

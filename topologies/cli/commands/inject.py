@@ -24,8 +24,9 @@ from faults import (
     RebootFault,
 )
 from faults.places import Ends
+from faults.terms import chance
 from ipc.units import rate as rate_of
-from ipc.units import seconds, share
+from ipc.units import seconds
 from topologies.cli.commands.base import (
     BREAK,
     OFF,
@@ -151,9 +152,7 @@ def _chance(session: CliSession, given: Args, kind: type[LossFault]) -> str:
     usage = f"{name} LINK SHARE|PATTERN|off, as in: {name} p0-t0-0 p0-t1-1 1%"
 
     def make(ends: Ends, direction: Direction, value: str) -> InjectedFault:
-        if re.fullmatch("[01]{2,}", value):  # a single 0 or 1 is a share
-            return kind((ends,), pattern=value, direction=direction)
-        return kind((ends,), rate=share(value), direction=direction)
+        return kind((ends,), direction=direction, **chance(value))
 
     return _on_link(session, given, name, usage, make)
 

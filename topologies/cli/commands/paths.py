@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from faults.places import denylist_entry
 from ipc.rpc import JsonlClient, JsonlError, Watch
 from ipc.units import show_seconds
 from topologies.cli.commands.base import (
@@ -241,19 +242,10 @@ def _change_denylist(session: CliSession, given: Args, op: str) -> str:
     if op == "allow" and not places:
         changed = [session.fabric.agent(name).request("denylist", entries=[])["changed"] for name in names]
         return f"no host has a denylist entry any more ({sum(changed)} EVs of QPs changed)"
-    entry = _place(session, arguments(places, f"{op} SWITCH, or {op} NODE NODE: {op} p1-t1-0", 1, 2))
+    place = arguments(places, f"{op} SWITCH, or {op} NODE NODE: {op} p1-t1-0", 1, 2)
+    entry = denylist_entry(session.plan, *place)
     if op == "deny":
         entry["cause"] = "cli"
     changed = [session.fabric.agent(name).request(op, entries=[entry])["changed"] for name in names]
     who = names[0] if len(names) == 1 else f"{len(names)} hosts"
     return f"{entry['name']} is {'denied' if op == 'deny' else 'allowed'} on {who}: {sum(changed)} EVs of QPs changed"
-
-
-def _place(session: CliSession, given: Args) -> dict[str, str]:
-    plan = session.plan
-    if len(given) == 2:
-        link = plan.link(given[0], given[1])
-        is_nic = link.lower.node in {one.name for one in plan.hosts}
-        return {"scope": "nic-plane" if is_nic else "link", "name": link.name}
-    tier = plan.switch(given[0]).tier
-    return {"scope": "t1" if tier else "t0", "name": given[0]}

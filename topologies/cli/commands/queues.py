@@ -23,6 +23,7 @@ from topologies.cli.commands.base import (
 )
 from topologies.cli.commands.table import Cell, table
 from topologies.lab.traffic_control import CONTROL, DATA, Queue
+from topologies.plan import Plan
 
 CLASS_NAMES = {DATA: "data", CONTROL: "control"}
 COUNTERS_TIMEOUT_S = 30.0
@@ -108,7 +109,7 @@ def counters(session: CliSession, given: Args) -> Answer:
     names = [one.name for one in session.plan.switches]
     if given:
         answer = _read(session, one_of(given[0], names, "switch"))
-        rows = [_counter_row(session, given[0], port, answer["counters"]) for port in answer["ports"]]
+        rows = [counter_row(session.plan, given[0], port, answer["counters"]) for port in answer["ports"]]
         return Answer(_counter_table(session, ("port", "to"), rows), answer)
     answers, rows, dark = {}, [], []
     for name in names:
@@ -118,7 +119,7 @@ def counters(session: CliSession, given: Args) -> Answer:
             dark.append(f"{name}: {error}")
             continue
         rows.append(
-            [name, *_sum(_counter_row(session, name, port, answer["counters"])[2:] for port in answer["ports"])]
+            [name, *_sum(counter_row(session.plan, name, port, answer["counters"])[2:] for port in answer["ports"])]
         )
     lines = [_counter_table(session, ("switch",), rows)] if rows else []
     return Answer("\n".join([*lines, *dark]), answers)
@@ -131,12 +132,10 @@ def _read(session: CliSession, name: str) -> dict[str, Any]:
     return session.fabric.controller.request("counters", timeout_s=COUNTERS_TIMEOUT_S, switch=name)
 
 
-def _counter_row(
-    session: CliSession, name: str, port: dict[str, Any], counted: dict[str, list[dict[str, Any]]]
-) -> list[Any]:
+def counter_row(plan: Plan, name: str, port: dict[str, Any], counted: dict[str, list[dict[str, Any]]]) -> list[Any]:
     """Port, neighbour, and the columns of COUNTED: numbers, (before, at) the last hop, {reason: number}."""
     interface = port["interface"]
-    link = session.plan.link_of_interface(interface)
+    link = plan.link_of_interface(interface)
     mine = {key: [cell for cell in cells if cell["interface"] == interface] for key, cells in counted.items()}
     trims = {cell["reason"]: cell["packets"] for cell in mine.get("trimmed", ())}
     why = {cell["reason"]: cell["packets"] for cell in mine.get("drops", ())}
