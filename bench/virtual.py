@@ -352,16 +352,15 @@ def show(result: dict[str, Any], console: Console) -> None:
             f"{one['hosts']} hosts ({one['planes']} planes, {one['racks']} racks, {one['spines']} T1s a plane): "
             f"{base['packets']} data packets, {base['events'] / base['packets']:.1f} events each, "
             f"queue {base['queue_depth']:.0f} deep; made in {base['make_s']:.2f} s and {base['make_mb']:.0f} MB, "
-            f"peak {base['peak_mb']:.0f} MB; {_verdict(one)}",
-            soft_wrap=True,
+            f"peak {base['peak_mb']:.0f} MB; {_verdict(one)}"
         )
     for name, ratio in result["flatness"].items():
         if ratio is not None:
             console.print(f"{name}: dearest size / cheapest, by data packet: {ratio:.2f} (goal {FLATNESS_GOAL:g})")
     if not result["compiled"]["active"]:
-        console.print(f"no compiled column: {result['compiled']['why']}", soft_wrap=True, markup=False)
+        console.print(f"no compiled column: {result['compiled']['why']}", markup=False)
     if result["c_missing"]:
-        console.print(f"no bare loop in C: {result['c_missing']}", soft_wrap=True, markup=False)
+        console.print(f"no bare loop in C: {result['c_missing']}", markup=False)
     for hosts, found in result.get("profile", {}).items():
         _show_profile(hosts, found, console)
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
 
 from ipc import units
 from ipc.errors import UsageError
+from ipc.terminal import console
 from mrc.cli.p4 import app as p4_app
 from mrc.cli.scenarios import add_commands as add_scenario_commands
 from mrc.cli.show import add_to as add_asking_commands
@@ -134,7 +134,7 @@ def demo(
     options = demonstration.Options(plan, file, parse_rate(rate), target=target, nic=nic, wires=wires)
     demonstration.check(options)
     require_root("demo")
-    report = demonstration.run(options, console=Console(stderr=as_json, highlight=False))
+    report = demonstration.run(options, console=console(stderr=as_json))
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     raise typer.Exit(0 if report.passed else 1)
@@ -207,7 +207,7 @@ def up(
     check_wires(target, wires)
     require_root("up")
     with open_fabric(
-        plan, target=target, wires=wires, nic=nic, console=Console(highlight=False), denylist=denylist,
+        plan, target=target, wires=wires, nic=nic, console=console(), denylist=denylist,
         react_after_s=react_after_s,
     ) as fabric:  # fmt: skip
         print(fabric.plan.describe_links())
@@ -260,7 +260,7 @@ def compile_(
     if (fabric := RunFiles().state_file).exists():
         raise UsageError(f"a fabric is up ({fabric}): its times would suffer; compile when it is down (or `mrc clean`)")
     begun = time.monotonic()
-    lines = Console(stderr=as_json, highlight=False)
+    lines = console(stderr=as_json)
     try:
         folder = build(lambda said: lines.print(f"compile: {said}"), again=again)
     except CompileError as error:
@@ -373,11 +373,6 @@ def fuzz(
     raise typer.Exit(command.fuzz(target, runs, seconds, seed))
 
 
-def _console(as_json: bool) -> Console:
-    """Console for tables and progress: standard error where standard output is for JSON."""
-    return Console(stderr=as_json, highlight=False)
-
-
 def _names(what: str, given: str | None, known: Collection[str]) -> list[str]:
     """Names of an option `--WHATs` with commas between; all of `known` by default. Raises UsageError."""
     names = [name.strip() for name in given.split(",")] if given else list(known)
@@ -438,7 +433,9 @@ def bench_mrc(
     paced = None if rate_bps is None else LinkOptions(rate=f"{rate_bps:.0f}", pmtu=pmtu).plan(*shape)
     _check_bench_wires(wires)
     require_root("bench")
-    result = mrc.run(Plan(*shape), bytes_total, nic=nic, console=_console(as_json), wires=wires, pmtu=pmtu, paced=paced)
+    result = mrc.run(
+        Plan(*shape), bytes_total, nic=nic, console=console(stderr=as_json), wires=wires, pmtu=pmtu, paced=paced
+    )
     _end(result, as_json, met=result["compared"] is None or result["compared"]["met"])
 
 
@@ -472,7 +469,7 @@ def bench_spray(
     from bench import spray
 
     require_root("bench")
-    result = spray.run(mode, rounds, _console(as_json))
+    result = spray.run(mode, rounds, console(stderr=as_json))
     _end(result, as_json, met=result["met"])
 
 
@@ -510,7 +507,7 @@ def bench_faults(
     if virtual:
         from bench import virtual_faults
 
-        result = virtual_faults.run(seed, sets, jobs=jobs, folder=keep, console=_console(as_json))
+        result = virtual_faults.run(seed, sets, jobs=jobs, folder=keep, console=console(stderr=as_json))
         _end(result, as_json, met=result["passed"])
     from bench import faults
     from topologies.plan import Plan
@@ -518,7 +515,7 @@ def bench_faults(
     plan = (Plan.scaled if scaled else Plan)(planes, racks, spines, hosts_per_rack)
     wanted = _names("kind", kinds, faults.KINDS)
     require_root("bench")
-    result = faults.run(plan, loop=loop, pair_count=pairs, kinds=wanted, seed=seed, console=_console(as_json))
+    result = faults.run(plan, loop=loop, pair_count=pairs, kinds=wanted, seed=seed, console=console(stderr=as_json))
     _end(result, as_json, met=result["passed"])
 
 
@@ -527,7 +524,7 @@ def bench_transport(as_json: Json = False) -> None:
     """What the transport does (loss, incast, dead paths) beside its targets, in virtual time; needs no root."""
     from bench import transport
 
-    result = transport.run(_console(as_json))
+    result = transport.run(console(stderr=as_json))
     _end(result, as_json, met=result["met"])
 
 
@@ -554,7 +551,7 @@ def bench_virtual(
     from bench import virtual
 
     sizes = virtual.parse_hosts(hosts)
-    result = virtual.run(sizes, packets, console=_console(as_json), with_profile=profile, wire=wire)
+    result = virtual.run(sizes, packets, console=console(stderr=as_json), with_profile=profile, wire=wire)
     _end(result, as_json, met=result["met"])
 
 
@@ -575,7 +572,7 @@ def bench_provision(
     plan = Plan.scaled(planes, racks, spines, hosts_per_rack)
     _check_bench_wires(wires)
     require_root("bench")
-    result = provision.run(plan, rounds, _console(as_json), wires)
+    result = provision.run(plan, rounds, console(stderr=as_json), wires)
     _end(result, as_json, met=result["met"])
 
 
@@ -597,7 +594,7 @@ def bench_incast(
     require_root("bench")
     result = incast.run(
         rate_bps=rate_bps, rtt_s=rtt, seconds=seconds, variants=wanted, senders=senders,
-        console=_console(as_json),
+        console=console(stderr=as_json),
     )  # fmt: skip
     _end(result, as_json, met=result["met"])
 

@@ -38,10 +38,10 @@ def run_word(name: str, given: Sequence[str], as_json: bool) -> int:
         answer = WORDS[name].run(session, given)
     except WordError as error:
         raise UsageError(str(error)) from error
-    if isinstance(answer, Answer):
-        print(json.dumps(answer.data, indent=2) if as_json else answer.text)
+    if isinstance(answer, Answer) and as_json:
+        print(json.dumps(answer.data, indent=2))
     elif answer:
-        print(answer)
+        print(session.style.fold(answer.text if isinstance(answer, Answer) else answer))
     return 0
 
 
@@ -57,13 +57,14 @@ def check(
 ) -> None:
     """Pre-job check of the running fabric: probe every link in both classes; exit code 1 when one is bad."""
     from ipc.rundir import default_run_dir
+    from ipc.terminal import Style
     from mrc.cli.running_fabric import RunningFabric
     from topologies.cli.commands.check import check_fabric
-    from topologies.cli.commands.table import Style
 
     fabric = RunningFabric(default_run_dir())
     result = check_fabric(fabric.mapper, probes, lambda name: fabric.link_is_up(_link(fabric.plan, name)))
-    print(json.dumps(result.to_json(), indent=2) if as_json else result.text(Style.of(sys.stdout)))
+    style = Style.of(sys.stdout)
+    print(json.dumps(result.to_json(), indent=2) if as_json else style.fold(result.text(style)))
     raise typer.Exit(0 if result.ok else 1)
 
 
@@ -88,10 +89,11 @@ def faults(
         raise typer.Exit(run_word("faults", [which] if which else [], as_json))
     if which is not None:
         raise UsageError(f"--replay tells every change of its file: leave out {which!r}")
+    from ipc.terminal import Style
     from mrc.replay import replay_faults
 
     told = replay_faults(replay)
-    print(json.dumps(told.to_json(), indent=2) if as_json else told.text())
+    print(json.dumps(told.to_json(), indent=2) if as_json else Style.of(sys.stdout).fold(told.text()))
 
 
 def evs(source: str, destination: str, as_json: Json = False) -> None:

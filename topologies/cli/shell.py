@@ -15,6 +15,7 @@ import sys
 import traceback
 from cmd import Cmd
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from itertools import groupby
 from typing import IO, Any
@@ -24,8 +25,9 @@ from mininet.log import lg
 
 from ipc.rpc import JsonlError
 from ipc.rundir import FabricError
+from ipc.terminal import Style, width_of
 from ipc.units import UnitError
-from topologies.cli.commands import WORDS, Answer, CliCommand, CliSession, CommandError, Style, Transfers
+from topologies.cli.commands import WORDS, Answer, CliCommand, CliSession, CommandError, Transfers
 from topologies.lab.fabric import Fabric
 from topologies.plan import PlanError
 
@@ -97,7 +99,8 @@ class FabricCLI(CLI):
 
     def fail(self, text: str) -> None:
         self.failures += 1
-        self.say(f"*** {text}")
+        said = f"*** {text}"  # one line for whoever reads it from a pipe
+        self.say(replace(self.session.style, width=width_of(self.stdout)).fold(said) if self.isatty() else said)
 
     def do_word(self, word: CliCommand, line: str) -> None:
         """Run one of our commands and print its result. Raises EXPECTED."""
@@ -105,11 +108,12 @@ class FabricCLI(CLI):
         wants_json = word.reads and "--json" in given
         if wants_json:
             given.remove("--json")
+        self.session.style = replace(self.session.style, width=width_of(self.stdout))  # a terminal may have another
         answer = word.run(self.session, given)
-        if isinstance(answer, Answer):
-            self.say(json.dumps(answer.data, indent=2) if wants_json else answer.text)
+        if isinstance(answer, Answer) and wants_json:
+            self.say(json.dumps(answer.data, indent=2))
         elif answer:
-            self.say(answer)
+            self.say(self.session.style.fold(answer.text if isinstance(answer, Answer) else answer))
 
     # ---- Cmd's hooks ------------------------------------------------------------------------------------
 
@@ -165,21 +169,22 @@ class FabricCLI(CLI):
 
     def do_help(self, line: str) -> None:
         """Describe commands: `help`, `help link`."""
+        style = replace(self.session.style, width=width_of(self.stdout))
         if line and line not in self._commands():
             close = get_close_matches(line, self._commands(), n=3)
             raise CommandError(f"no command {line!r}" + (f" (did you mean: {', '.join(close)}?)" if close else ""))
         if line:
-            self.say(WORDS[line].help if line in WORDS else _help_of(self, line))
+            self.say(style.fill(WORDS[line].help if line in WORDS else _help_of(self, line)))
             return
         self.say("MRC words (`help WORD` shows examples):")
         shown = sorted((word for word in WORDS.values() if word.group), key=lambda word: _GROUPS.index(word.group))
         for group, words in groupby(shown, key=lambda word: word.group):
-            self.say(f" {self.session.style.paint(group, 'head')}")
+            self.say(f" {style.paint(group, 'head')}")
             for word in words:
-                self.say(f"  {word.name:<12} {word.summary}")
+                self.say(style.fold(f"  {word.name:<12} {word.summary}", hang=13))
         mine = {*WORDS, "EOF", "help", *NOT_HERE}
-        self.say("Mininet's: " + " ".join(c for c in self._commands() if c not in mine))
-        self.say("A command in a node:  h0 mrc-ping h2    h0 ip link    p1-t0-0 ip -s link show p1-t0-0-eth1")
+        self.say(style.fold("Mininet's: " + " ".join(c for c in self._commands() if c not in mine), hang=11))
+        self.say(style.fold("A command in a node:  h0 mrc-ping h2    h0 ip link    p1-t0-0 ip link", hang=22))
 
     def _commands(self) -> list[str]:
         return sorted(name[3:] for name in self.get_names() if name.startswith("do_") and name != "do_word")

@@ -102,6 +102,18 @@ def test_help__every_command_has_it(command, mrc):
     assert done.returncode == 0 and "Usage: mrc" in done.stdout
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("scenario", "list"), *(("scenario", "show", name) for name in ("e10", "e15", "headline-link", "x-chaos"))],
+)
+def test_output__to_a_pipe_fits_100_columns(command, mrc, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    done = mrc(*command)
+    assert done.returncode == 0 and max(map(len, done.stdout.splitlines())) <= 100 and "…" not in done.stdout
+    monkeypatch.setenv("COLUMNS", "72")
+    assert max(map(len, mrc(*command).stdout.splitlines())) <= 72
+
+
 def test_require_root__says_sudo(monkeypatch):
     monkeypatch.setattr(app.os, "geteuid", lambda: 1000)
     with pytest.raises(UsageError, match="needs root"):

@@ -154,7 +154,7 @@ def test_send_and_evs(terminal):
         shown = terminal.say(line) + terminal.say("wait")  # it may have arrived before the first prompt is back
         assert "begun" in shown and "arrived bit for bit" in shown, shown
     shown = terminal.say("evs h0 h1")
-    assert re.search(r"^0x0101 +1 +1  fcbb:bb00:2100:1101:2101:3100::  (good|skip)\*? ", shown, re.MULTILINE), shown
+    assert re.search(r"^0x0101 +1/1 +fcbb:bb00:2100:1101:2101:3100::  (good|skip)\*? ", shown, re.MULTILINE), shown
     assert json.loads(terminal.say("evs h0 h1 --json").removesuffix(PROMPT))["peer"] == "h1"
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from topologies.cli.commands.table import Style
+from ipc.terminal import Style
 from topologies.plan import Link, Plan
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from ipc.terminal import Cell, table
 from topologies.cli.commands.base import (
     LOOK,
     Answer,
@@ -17,7 +18,6 @@ from topologies.cli.commands.base import (
     one_of,
 )
 from topologies.cli.commands.check import check_fabric
-from topologies.cli.commands.table import Cell, table
 from topologies.lab.fault_injection import Injection
 
 if TYPE_CHECKING:
@@ -158,6 +158,6 @@ def check(session: CliSession, given: Args) -> Answer:
     plan, fabric = session.plan, session.fabric
     result = check_fabric(fabric.mapper, int(count), lambda name: fabric.link_is_up(plan.link_named(name)))
     if not result.ok:
-        session.out.write(result.text(session.style) + "\n")
+        session.out.write(session.style.fold(result.text(session.style)) + "\n")
         raise CommandError(result.verdict)
     return Answer(result.text(session.style), result.to_json())

@@ -24,6 +24,7 @@ from faults import (
     RebootFault,
 )
 from faults.places import Ends
+from ipc.terminal import Cell, table
 from ipc.units import rate as rate_of
 from ipc.units import seconds, share
 from topologies.cli.commands.base import (
@@ -40,7 +41,6 @@ from topologies.cli.commands.base import (
     switch_names,
     take_link,
 )
-from topologies.cli.commands.table import Cell, table
 from topologies.lab.fault_injection import Injection
 from topologies.lab.fault_target import LiveFaultTarget
 from topologies.plan import Link

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ipc.rpc import JsonlClient, JsonlError, Watch
+from ipc.terminal import Cell, Style, table
 from ipc.units import show_seconds
 from topologies.cli.commands.base import (
     BREAK,
@@ -22,7 +23,7 @@ from topologies.cli.commands.base import (
     node_names,
     two_hosts,
 )
-from topologies.cli.commands.table import Cell, Style, table
+from topologies.plan import path_label, turning_point
 
 LOOKS = {"good": "good", "skip": "warn", "assumed_bad": "bad", "denied": "bad", "unknown": "dim"}
 PROBE_WAIT_S = 1.0
@@ -37,9 +38,10 @@ def evs(session: CliSession, given: Args) -> Answer:
     evs h0 h2
     evs h0 h2 --json
 
-    state: the worst that a QP of the first host holds of it (good, skip, assumed_bad, denied), `unknown` without a QP;
-    `*`: in the rotation of a QP, which learns of a fault when it sends. sent and lost: packets since the fabric is up.
-    now: three probes; the round trip, or `out lost`, `back lost` (it arrived, and its answer took another way).
+    path: PLANE/UPLINK, as `trace` takes it. state: the worst that a QP of the first host holds of it (good, skip,
+    assumed_bad, denied), `unknown` without a QP; `*`: in the rotation of a QP, which learns of a fault when it sends.
+    sent and lost: packets since the fabric is up. now: three probes; the round trip, or `out lost`, `back lost` (it
+    arrived, and its answer took another way). through: the T1 that the path turns at, or the T0 inside a rack.
     """
     usage = "evs HOST HOST, as in: evs h0 h2"
     source, destination = two_hosts(session, arguments(given, usage, 2), usage)
@@ -52,10 +54,10 @@ def evs(session: CliSession, given: Args) -> Answer:
     for one in peer["evs"]:
         one["probes"] = _counted(probes[one["ev"]])
     rows = [_ev_row(one, digits) for one in peer["evs"]]
-    heads: tuple[str, ...] = ("EV", "plane", "uplink", "uSID address", "state", "sent", "lost", "loss", "now", "path")
+    heads: tuple[str, ...] = ("EV", "path", "uSID address", "state", "sent", "lost", "loss", "now", "through")
     if not any(one["address"] for one in peer["evs"]):  # modes without an outer header
-        heads, rows = heads[:3] + heads[4:], [row[:3] + row[4:] for row in rows]
-    right = ("plane", "uplink", "sent", "lost", "loss")
+        heads, rows = heads[:2] + heads[3:], [row[:2] + row[3:] for row in rows]
+    right = ("sent", "lost", "loss")
     count = peer["qps"]
     qps = f"{count} QP{'s' * (count != 1)}" if count else f"no QP now (`send {source} {destination} 16M` makes one)"
     head = f"{source} to {destination}: {len(rows)} paths, mode {answer['mode']}, {qps}"
@@ -85,9 +87,9 @@ def _ev_row(one: dict[str, Any], digits: int) -> list[Cell]:
     why = f" by {', '.join(one['denied_by'])}" if one["denied_by"] else ""
     loss = f"{100 * lost / sent:.1f}%" if sent else "-"
     return [
-        f"0x{one['ev']:0{digits}x}", str(one["plane"]), "-" if one["uplink"] is None else str(one["uplink"]),
-        one["address"] or "-", (f"{state}{mark}{why}", LOOKS.get(state, "")),
-        str(sent), (str(lost), "bad" if lost else ""), loss, _now(one["probes"]), " ".join(one["path"][1:-1]),
+        f"0x{one['ev']:0{digits}x}", path_label(one["plane"], one["uplink"]), one["address"] or "-",
+        (f"{state}{mark}{why}", LOOKS.get(state, "")), str(sent), (str(lost), "bad" if lost else ""), loss,
+        _now(one["probes"]), turning_point(one["path"]),
     ]  # fmt: skip
 
 

@@ -248,7 +248,7 @@ def run(
     running = processes.popen(
         argv, session.fabric.run_dir.state.token, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "120", **(env or {})},
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": str(session.style.width), **(env or {})},
     )  # fmt: skip
     try:
         code = _copy(running, session.out)
