@@ -15,6 +15,7 @@ import sys
 import traceback
 from cmd import Cmd
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import groupby
@@ -28,6 +29,7 @@ from ipc.rundir import FabricError
 from ipc.terminal import Style, width_of
 from ipc.units import UnitError
 from topologies.cli.commands import WORDS, Answer, CliCommand, CliSession, CommandError, Transfers
+from topologies.cli.commands.notices import FaultFollower, Notices
 from topologies.lab.fabric import Fabric
 from topologies.plan import PlanError
 
@@ -61,8 +63,11 @@ class FabricCLI(CLI):
     def __init__(self, fabric: Fabric, stdin: IO[str], stdout: IO[str], open_page: OpenPage | None = None) -> None:
         self.fabric = fabric
         self.failures = 0
-        self.transfers = Transfers(fabric, self.say)
-        self.session = CliSession(fabric, stdout, Style.of(stdout), self.transfers, open_page=open_page)
+        self.notices = Notices(stdout)
+        self.transfers = Transfers(fabric, self.say, self.notices.tell)
+        self.session = CliSession(
+            fabric, stdout, Style.of(stdout), self.transfers, open_page=open_page, notices=self.notices
+        )
         self._begun = False
         super().__init__(fabric.mininet, stdin=stdin, stdout=stdout)
         self.locals["fabric"] = fabric
@@ -82,13 +87,18 @@ class FabricCLI(CLI):
             if interactive:
                 self.say(f"{self.fabric.plan}. `help` lists the commands, `exit` ends and removes everything.")
             self._begun = True
-            self.fabric.notice = self.say
-            for line in begin:
-                self.onecmd(line)
-            self.run()
+            self.fabric.notice = self.notices.tell
+            with ExitStack() as stack:
+                stack.callback(self.transfers.close)
+                if interactive:
+                    stack.callback(FaultFollower(self.fabric, self.notices.tell).close)
+                if self.use_rawinput:
+                    stack.enter_context(self.notices.edited())
+                for line in begin:
+                    self.onecmd(line)
+                self.run()
         finally:
             self._begun = False
-            self.transfers.close()
             for handler, stream in old_streams:
                 if stream is not None:  # None: it was that stream already
                     handler.setStream(stream)
@@ -122,6 +132,17 @@ class FabricCLI(CLI):
             import readline
 
             readline.set_completer_delims(" \t\n")  # node names hold dashes
+            self.notices.reading()
+
+    def precmd(self, line: str) -> str:
+        if self.use_rawinput:
+            self.notices.running()
+        return str(super().precmd(line))
+
+    def postcmd(self, stop: Any, line: str) -> Any:
+        if self.use_rawinput and not stop:
+            self.notices.reading()
+        return super().postcmd(stop, line)
 
     def onecmd(self, line: str) -> Any:
         """Run one command line; any failure is reported in one line."""
@@ -156,7 +177,8 @@ class FabricCLI(CLI):
     def waitForNode(self, node: Any) -> None:
         """Show what a command in a node prints; at a terminal it also gets what is typed."""
         if self.isatty():
-            super().waitForNode(node)
+            with self.notices.held():
+                super().waitForNode(node)
             return
         try:
             while node.waiting:
@@ -203,6 +225,11 @@ class FabricCLI(CLI):
         if what not in ("start", "stop"):
             raise CommandError(f"start or stop, not {what!r}: switch SWITCH start|stop")
         self.do_word(WORDS["power"], f"{name} {'on' if what == 'start' else 'off'}")
+
+    def do_sh(self, line: str) -> None:
+        """Run a command of this machine: `sh ip link`."""
+        with self.notices.held():
+            super().do_sh(line)
 
     def do_source(self, line: str) -> None:
         """Run the commands in a file: `source FILE`."""

@@ -17,6 +17,7 @@ from ipc.terminal import Style
 from topologies.plan import Link, Plan
 
 if TYPE_CHECKING:
+    from topologies.cli.commands.notices import Notices
     from topologies.lab.fabric import Fabric
 
 Args = Sequence[str]
@@ -46,7 +47,7 @@ class BackgroundTransfers(Protocol):
 @dataclass
 class CliSession:
     """Session of a CLI: the fabric, the output stream and its style. `open_page`: starts the live view of a session and
-    returns its address; None: this program has none.
+    returns its address; None: this program has none. `notices`: None where nobody waits at a prompt.
     """
 
     fabric: Fabric
@@ -55,6 +56,7 @@ class CliSession:
     transfers: BackgroundTransfers | None = None
     is_terminal: bool = False
     open_page: Callable[[CliSession], str] | None = None
+    notices: Notices | None = None
 
     @property
     def plan(self) -> Plan:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -228,7 +229,8 @@ def _mrc(
     where = {"MRC_RUN_DIR": str(session.fabric.run_dir.path), "PYTHONPATH": str(processes.ROOT)}
     argv = [sys.executable, "-m", "mrc", *given]
     if interactive:
-        code = subprocess.run(argv, env={**os.environ, **where}, check=False).returncode
+        with session.notices.held() if session.notices else nullcontext():
+            code = subprocess.run(argv, env={**os.environ, **where}, check=False).returncode
         if code not in (0, INTERRUPTED):
             raise CommandError(f"{called}: ended with exit code {code}")
         return
