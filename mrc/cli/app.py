@@ -14,6 +14,7 @@ import typer
 from ipc import units
 from ipc.errors import UsageError
 from ipc.terminal import console
+from mrc.cli import completion as offer
 from mrc.cli.p4 import app as p4_app
 from mrc.cli.scenarios import add_commands as add_scenario_commands
 from mrc.cli.show import add_to as add_asking_commands
@@ -40,18 +41,34 @@ NUMBER_MAX = 2**50
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
-Planes = Annotated[int, typer.Option("--planes", help="Planes (NIC ports of a host), 1 to 16.")]
+Planes = Annotated[
+    int,
+    typer.Option("--planes", autocompletion=offer.one_of(*offer.SIZES), help="Planes (NIC ports of a host), 1 to 16."),
+]
 Racks = Annotated[int, typer.Option("--racks", help="Racks: T0 switches in each plane.")]
 Spines = Annotated[int, typer.Option("--spines", help="T1 switches in each plane (uplinks of a T0).")]
 HostsPerRack = Annotated[int, typer.Option("--hosts-per-rack", help="Hosts in each rack.")]
 Target = Annotated[
-    str, typer.Option("--target", help="Switch: `embedded` (ours) or `bmv2` (simple_switch_grpc on PATH).")
+    str,
+    typer.Option(
+        "--target",
+        autocompletion=offer.one_of(*offer.TARGETS),
+        help="Switch: `embedded` (ours) or `bmv2` (simple_switch_grpc on PATH).",
+    ),
 ]
-Nic = Annotated[str, typer.Option("--nic", help="Host NIC: `fast` (AF_PACKET) or `scapy` (readable, slow).")]
+Nic = Annotated[
+    str,
+    typer.Option(
+        "--nic",
+        autocompletion=offer.one_of(*offer.NICS),
+        help="Host NIC: `fast` (AF_PACKET) or `scapy` (readable, slow).",
+    ),
+]
 WiresOption = Annotated[
     str | None,
     typer.Option(
         "--wires",
+        autocompletion=offer.one_of(*offer.WIRES),
         help="Links between switches: `virtual` (inside the daemon, no interfaces; default) or `veth` (interfaces, for "
         "tcpdump and ip; all that bmv2 has).",
     ),
@@ -59,7 +76,9 @@ WiresOption = Annotated[
 BenchWires = Annotated[
     str | None,
     typer.Option(
-        "--wires", help="Links between switches: `virtual` (default), `veth`, or `both`, one after the other."
+        "--wires",
+        autocompletion=offer.one_of(*offer.BENCH_WIRES),
+        help="Links between switches: `virtual` (default), `veth`, or `both`, one after the other.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout; progress on stderr.")]
@@ -151,10 +170,20 @@ def up(
     spines: Spines = 2,
     hosts_per_rack: HostsPerRack = 2,
     mode: Annotated[
-        str, typer.Option("--mode", help="Forwarding: `srv6`, `stev`, `ecmp`, `switch-spray` or `flow-ecmp`.")
+        str,
+        typer.Option(
+            "--mode",
+            autocompletion=offer.one_of(*offer.MODES),
+            help="Forwarding: `srv6`, `stev`, `ecmp`, `switch-spray` or `flow-ecmp`.",
+        ),
     ] = "srv6",
     rate: Annotated[
-        str | None, typer.Option("--rate", help="Rate of every link, e.g. 10M (bits/s), or `none`. Default: 10M.")
+        str | None,
+        typer.Option(
+            "--rate",
+            autocompletion=offer.one_of(*offer.RATES),
+            help="Rate of every link, e.g. 10M (bits/s), or `none`. Default: 10M.",
+        ),
     ] = None,
     delay: Annotated[
         str | None,
@@ -171,12 +200,18 @@ def up(
         typer.Option("--pmtu", help="Path MTU, payload bytes of a packet. Default: 1024; 4096 without rate."),
     ] = None,
     denylist: Annotated[
-        str, typer.Option("--denylist", help="Faults that take EVs out on the hosts: off, lossy or all.")
+        str,
+        typer.Option(
+            "--denylist",
+            autocompletion=offer.one_of(*offer.POLICIES),
+            help="Faults that take EVs out on the hosts: off, lossy or all.",
+        ),
     ] = "off",
     react_after: Annotated[
         str,
         typer.Option(
             "--react-after",
+            autocompletion=offer.one_of(*offer.REACTIONS),
             help="ecmp, flow-ecmp, switch-spray: seconds until switches avoid what a failure cut off; now, or never.",
         ),
     ] = "now",
@@ -287,7 +322,11 @@ def doctor(as_json: Json = False) -> None:
 
 
 @app.command(epilog="Example: `mrc shell p1-t0-0`, while `mrc up` runs in another terminal")
-def shell(switch: Annotated[str, typer.Argument(help="Switch of the running fabric, e.g. p1-t0-0.")]) -> None:
+def shell(
+    switch: Annotated[
+        str, typer.Argument(autocompletion=offer.switches, help="Switch of the running fabric, e.g. p1-t0-0.")
+    ],
+) -> None:
     """Open p4runtime-shell (in its own Python environment) on a switch of the running fabric, read-only."""
     from mrc.shell import open_shell
 
@@ -298,7 +337,14 @@ def shell(switch: Annotated[str, typer.Argument(help="Switch of the running fabr
     epilog="Examples: `mrc pcap p1-t0-0-eth3` · `mrc pcap h0 --seconds 5` · `mrc pcap h0 --out - | tshark -r -`"
 )
 def pcap(
-    where: Annotated[str, typer.Argument(metavar="PORT|NODE", help="Interface, switch or host of the running fabric.")],
+    where: Annotated[
+        str,
+        typer.Argument(
+            metavar="PORT|NODE",
+            autocompletion=offer.nodes_and_ports,
+            help="Interface, switch or host of the running fabric.",
+        ),
+    ],
     count: Annotated[int | None, typer.Option("--count", min=1, help="End after this many packets.")] = None,
     seconds: Annotated[float | None, typer.Option("--seconds", min=0.01, help="End after this long.")] = None,
     out: Annotated[
@@ -347,7 +393,12 @@ def simtest(
     epilog="Examples: `mrc fuzz wire --runs 1000000` · `mrc fuzz endpoints --seconds 60` · `mrc fuzz p4 --runs 100`"
 )
 def fuzz(
-    target: Annotated[str, typer.Argument(help="`wire`, `scapy`, `frame`, `jsonl`, `endpoints`, or `p4`.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=offer.one_of(*offer.FUZZED), help="`wire`, `scapy`, `frame`, `jsonl`, `endpoints`, or `p4`."
+        ),
+    ],
     programs: Annotated[list[Path] | None, typer.Argument(help="`p4`: these programs, not random ones.")] = None,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Inputs at most; of `p4`, programs.")] = 1_000_000,
     seconds: Annotated[int, typer.Option("--seconds", min=1, help="Seconds at most.")] = 60,
@@ -461,7 +512,10 @@ def run_controller(context: typer.Context) -> None:
 
 @bench_app.command("spray")
 def bench_spray(
-    mode: Annotated[str, typer.Option("--mode", help="switch-spray, ecmp or flow-ecmp.")] = "switch-spray",
+    mode: Annotated[
+        str,
+        typer.Option("--mode", autocompletion=offer.one_of(*offer.MODES[2:]), help="switch-spray, ecmp or flow-ecmp."),
+    ] = "switch-spray",
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Cuts with the controller.")] = 10,
     as_json: Json = False,
 ) -> None:
@@ -485,7 +539,14 @@ def bench_faults(
     hosts_per_rack: HostsPerRack = 2,
     loop: Annotated[int, typer.Option("--loop", min=0, help="Single faults.")] = 100,
     pairs: Annotated[int, typer.Option("--pairs", min=0, help="Pairs of simultaneous faults.")] = 10,
-    kinds: Annotated[str | None, typer.Option("--kinds", help="Kinds, with commas between. Default: all.")] = None,
+    kinds: Annotated[
+        str | None,
+        typer.Option(
+            "--kinds",
+            autocompletion=offer.several_of(*offer.FAULT_KINDS),
+            help="Kinds, with commas between. Default: all.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the places.")] = 1,
     scaled: Annotated[bool, typer.Option("--scaled", help="Links of 10 Mb/s and a base RTT of 10 ms.")] = False,
     virtual: Annotated[
@@ -582,7 +643,14 @@ def bench_incast(
     rtt: Annotated[float, typer.Option("--rtt", min=0.001, max=10, help="Base round trip, seconds.")] = 0.02,
     seconds: Annotated[float, typer.Option("--seconds", min=1, max=600, help="Of each measurement.")] = 4.0,
     senders: Annotated[int, typer.Option("--senders", min=2, max=30, help="Hosts that send to one.")] = 7,
-    variants: Annotated[str | None, typer.Option("--variants", help="With commas between. Default: all.")] = None,
+    variants: Annotated[
+        str | None,
+        typer.Option(
+            "--variants",
+            autocompletion=offer.several_of(*offer.INCAST_VARIANTS),
+            help="With commas between. Default: all.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Seven to one on live P4 switches, and a victim beside it; again without ECN, trimming, both."""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from mrc.cli import completion as offer
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -33,10 +35,22 @@ def _source(text: str) -> Path:
 
 
 Program = Annotated[
-    Path, typer.Argument(parser=_source, help="The P4 program: a path, or the name of one of ours.", metavar="PROGRAM")
+    Path,
+    typer.Argument(
+        parser=_source,
+        autocompletion=offer.programs,
+        metavar="PROGRAM",
+        help="The P4 program: a path, or the name of one of ours.",
+    ),
 ]
 Programs = Annotated[
-    list[Path], typer.Argument(parser=_source, help="P4 programs: paths, or names of ours.", metavar="PROGRAM...")
+    list[Path],
+    typer.Argument(
+        parser=_source,
+        autocompletion=offer.programs,
+        metavar="PROGRAM...",
+        help="P4 programs: paths, or names of ours.",
+    ),
 ]
 Include = Annotated[list[Path] | None, typer.Option("-I", "--include", help="Folder for #include; may be repeated.")]
 Define = Annotated[list[str] | None, typer.Option("-D", "--define", help="Macro NAME or NAME=VALUE; may be repeated.")]
