@@ -8,6 +8,7 @@ prompt, and `run_cli` returns how many failed.
 
 from __future__ import annotations
 
+import glob
 import inspect
 import json
 import shlex
@@ -19,6 +20,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import groupby
+from pathlib import Path
 from typing import IO, Any
 
 from mininet.cli import CLI
@@ -38,6 +40,8 @@ NOT_HERE = {
     "dpctl": "switches here speak P4Runtime, not OpenFlow: see `p4sh SWITCH`, `routes` and `counters`",
 }
 """Mininet's commands that mean nothing in this fabric, and what to use."""
+TOOLS_IN_HOSTS = ("ip", "mrc-ping", "mrc-stat", "mrc-write-bw", "mrc-write-lat")
+"""Commands that Tab offers after a node."""
 OpenPage = Callable[[CliSession], str]
 EXPECTED = (FabricError, PlanError, JsonlError, CommandError, UnitError)
 """Errors that are the user's or the fabric's: one line. Anything else is our bug."""
@@ -214,6 +218,21 @@ class FabricCLI(CLI):
     def completenames(self, text: str, *_ignored: Any) -> list[str]:
         return _starting(text, [*self._commands(), *self.mn])
 
+    def complete_help(self, text: str, *_ignored: Any) -> list[str]:
+        return _starting(text, self._commands())
+
+    def complete_switch(self, text: str, line: str, begin: int, _end: int) -> list[str]:
+        after = len(line[:begin].split()) > 1
+        return _starting(text, ("start", "stop") if after else [one.name for one in self.fabric.plan.switches])
+
+    def complete_source(self, text: str, *_ignored: Any) -> list[str]:
+        return _files(text)
+
+    def completedefault(self, text: str, line: str, begin: int, _end: int) -> list[str]:
+        """Of a command in a node, our tools; after it, as after Mininet's words, the nodes."""
+        before = line[:begin].split()
+        return _starting(text, TOOLS_IN_HOSTS if len(before) == 1 and before[0] in self.mn else self.mn)
+
     # ---- Mininet's, changed -----------------------------------------------------------------------------
 
     def do_switch(self, line: str) -> None:
@@ -269,9 +288,17 @@ def _doer(word: CliCommand) -> Callable[[FabricCLI, str], None]:
 def _completer(word: CliCommand) -> Callable[..., list[str]]:
     def complete(self: FabricCLI, text: str, line: str, _begin: int, _end: int) -> list[str]:
         before = line[: len(line) - len(text)].split()[1:]
-        return _starting(text, word.complete(self.fabric, before))
+        names = [*word.complete(self.fabric, before), *(("--json",) if word.reads and text.startswith("-") else ())]
+        files = _files(text) if word.name == "send" and len(before) == 2 and text else []
+        return _starting(text, names) + files
 
     return complete
+
+
+def _files(text: str) -> list[str]:
+    """Files with that beginning; a folder ends in a slash."""
+    paths = sorted(glob.glob(f"{glob.escape(text)}*"))
+    return [f"{path}/" if Path(path).is_dir() else f"{path} " for path in paths]
 
 
 def _refuser(cure: str) -> Callable[[FabricCLI, str], None]:

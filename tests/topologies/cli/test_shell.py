@@ -482,7 +482,7 @@ def test_send__failure_is_counted_at_wait_and_the_users_file_stays(cli, fabric, 
         ("power p3-t1", "p3-t1-0 p3-t1-1"),
         ("power p1-t0-0 o", "on off"),
         ("links p0-t1", "p0-t1-0 p0-t1-1"),
-        ("send h0 h", "h0 h1 h2 h3"),
+        ("send h0 h", "h1 h2 h3"),
         ("p2-t1", "p2-t1-0 p2-t1-1"),
         ("rou", "routes"),
         ("loss p0-t0-0 p0-t1-0 1", "1% 10%"),
@@ -493,13 +493,31 @@ def test_send__failure_is_counted_at_wait_and_the_users_file_stays(cli, fabric, 
         ("trace h0 ", "h0 h1 h2 h3"),
         ("capture p2-t1-1-eth", "p2-t1-1-eth1 p2-t1-1-eth2"),
         ("faults a", "active all"),
+        ("faults --", "--json"),
+        ("evs h0 h", "h1 h2 h3"),
+        ("evs h0 h2 h", ""),
+        ("ping h0 h2 -", "-c -i -W -v --json"),
+        ("deny p1-t0-0 p1", "p1-t1-0 p1-t1-1"),
+        ("deny --host h0 p1-t1", "p1-t1-0 p1-t1-1"),
+        ("allow --h", "--host"),
+        ("capture h0 --s", "--seconds --snap"),
+        ("help li", "link links"),
+        ("help wo", ""),
+        ("switch p1-t1-0 st", "start stop"),
+        ("notices o", "on off"),
+        ("h0 mrc-w", "mrc-write-bw mrc-write-lat"),
+        ("h0 mrc-ping h", "h0 h1 h2 h3"),
+        ("source pypro", "pyproject.toml"),
+        ("source docs/desi", "docs/design/"),
+        ("send h0 h2 READ", "README.md"),
     ],
 )
 def test_completion__offers_what_fits(cli, line, offers):
     word, _, _ = line.partition(" ")
     text = line.rpartition(" ")[2]
-    complete = getattr(cli, f"complete_{word}") if " " in line else cli.completenames
-    assert complete(text, line, len(line) - len(text), len(line)) == [f"{name} " for name in offers.split()]
+    complete = getattr(cli, f"complete_{word}", cli.completedefault) if " " in line else cli.completenames
+    ends = [name if name.endswith("/") else f"{name} " for name in offers.split()]
+    assert complete(text, line, len(line) - len(text), len(line)) == ends
 
 
 def test_help__every_word_has_an_example(cli):

@@ -211,6 +211,28 @@ def interfaces(fabric: Fabric) -> list[str]:
     return [end.interface for link in fabric.plan.links for end in (link.lower, link.upper)]
 
 
+def two_hosts_then(*after: str) -> Complete:
+    """Two different hosts, then one of `after`."""
+
+    def complete(fabric: Fabric, before: list[str]) -> Iterable[str]:
+        if len(before) >= 2:
+            return [one for one in after if one not in before]
+        return [name for name in host_names(fabric, before) if name not in before]
+
+    return complete
+
+
+def place(fabric: Fabric, before: list[str]) -> Iterable[str]:
+    """A switch, or two ends of a link; before it the host that it is said of (`--host h0`)."""
+    if before[:1] == ["--host"]:
+        if len(before) == 1:
+            return host_names(fabric, before)
+        before = before[2:]
+    if not before:
+        return [*node_names(fabric, before), "--host"]
+    return neighbours(fabric.plan, before[0]) if len(before) == 1 else ()
+
+
 def nodes_and_ports(fabric: Fabric, before: list[str]) -> Iterable[str]:
     """Every node and every interface."""
     return [*node_names(fabric, before), *interfaces(fabric)]

@@ -19,9 +19,9 @@ from topologies.cli.commands.base import (
     arguments,
     command,
     host,
-    host_names,
-    node_names,
+    place,
     two_hosts,
+    two_hosts_then,
 )
 from topologies.plan import path_label, turning_point
 
@@ -31,7 +31,7 @@ EVS_PROBES, EVS_INTERVAL_S = 3, 0.02
 """Probes of each path that `evs` sends: one that is lost by chance does not make a path dead."""
 
 
-@command("evs", LOOK, complete=host_names, reads=True)
+@command("evs", LOOK, complete=two_hosts_then(), reads=True)
 def evs(session: CliSession, given: Args) -> Answer:
     """Every path between two hosts: plane, uplink, uSID address, state, loss, and whether probes pass now.
 
@@ -213,7 +213,7 @@ def denylist(session: CliSession, given: Args) -> Answer:
     return Answer(table(session.style, heads, rows, right=("EVs denied",)), data)
 
 
-@command("deny", BREAK, complete=node_names)
+@command("deny", BREAK, complete=place)
 def deny(session: CliSession, given: Args) -> str:
     """Take a place off the paths of all hosts, or of one: no packet uses it until `allow`.
 
@@ -225,7 +225,7 @@ def deny(session: CliSession, given: Args) -> str:
     return _change_denylist(session, given, "deny")
 
 
-@command("allow", BREAK)
+@command("allow", BREAK, complete=place)
 def allow(session: CliSession, given: Args) -> str:
     """Take a place off the denylist again; without one, everything.
 

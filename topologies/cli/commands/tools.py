@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from topologies.cli.commands.base import (
     switch,
     switch_names,
     two_hosts,
+    two_hosts_then,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ CAPTURE_S = 5
 """How long `capture` captures when not told otherwise, seconds."""
 
 
-@command("ping", SEND, complete=host_names)
+@command("ping", SEND, complete=two_hosts_then("-c", "-i", "-W", "-v", "--json"))
 def ping(session: CliSession, given: Args) -> None:
     """Probe every path between two hosts, one line a path (mrc-ping).
 
@@ -55,7 +56,7 @@ def ping(session: CliSession, given: Args) -> None:
     _tool(session, "ping", given)
 
 
-@command("mping", "", complete=host_names)
+@command("mping", "", complete=two_hosts_then("-c", "-i", "-W", "-v", "--json"))
 def mping(session: CliSession, given: Args) -> None:
     """The older name of `ping`.
 
@@ -64,7 +65,7 @@ def mping(session: CliSession, given: Args) -> None:
     _tool(session, "ping", given, "mping")
 
 
-@command("bw", SEND, complete=host_names)
+@command("bw", SEND, complete=two_hosts_then("-s", "-a", "-n", "-D", "-q", "-t", "-b", "-i", "--rocev2", "--json"))
 def bw(session: CliSession, given: Args) -> None:
     """Measure the bandwidth of writes from host to host (mrc-write-bw).
 
@@ -76,7 +77,7 @@ def bw(session: CliSession, given: Args) -> None:
     _tool(session, "bw", given)
 
 
-@command("lat", SEND, complete=host_names)
+@command("lat", SEND, complete=two_hosts_then("-s", "-a", "-n", "-D", "--rocev2", "--json"))
 def lat(session: CliSession, given: Args) -> None:
     """Measure the latency of writes from host to host (mrc-write-lat).
 
@@ -86,7 +87,9 @@ def lat(session: CliSession, given: Args) -> None:
     _tool(session, "lat", given)
 
 
-@command("stat", LOOK, complete=host_names)
+@command(
+    "stat", LOOK, complete=lambda fabric, before: ("-e", "-i", "-c", "--json") if before else host_names(fabric, before)
+)
 def stat(session: CliSession, given: Args) -> None:
     """Live QPs, EV states and counters of all hosts or of one (mrc-stat).
 
@@ -97,7 +100,7 @@ def stat(session: CliSession, given: Args) -> None:
     _tool(session, "stat", given)
 
 
-@command("iperf", SEND, complete=host_names)
+@command("iperf", SEND, complete=two_hosts_then())
 def iperf(session: CliSession, given: Args) -> str:
     """Bandwidth between two hosts as Mininet's iperf says it, measured with MRC writes for five seconds.
 
@@ -123,7 +126,11 @@ def iperf(session: CliSession, given: Args) -> str:
 # ---- looking inside -------------------------------------------------------------------------------------------
 
 
-@command("capture", OPEN, complete=nodes_and_ports)
+def _capture_complete(fabric: Fabric, before: list[str]) -> Iterable[str]:
+    return ("--count", "--seconds", "--snap", "--out") if before else nodes_and_ports(fabric, before)
+
+
+@command("capture", OPEN, complete=_capture_complete)
 def capture(session: CliSession, given: Args) -> None:
     """Capture the packets of a port, or of all ports of a node, to a file (`mrc pcap`).
 
@@ -137,7 +144,7 @@ def capture(session: CliSession, given: Args) -> None:
     _mrc(session, "capture", ["pcap", *given])
 
 
-@command("pcap", "", complete=nodes_and_ports)
+@command("pcap", "", complete=_capture_complete)
 def pcap(session: CliSession, given: Args) -> None:
     """The older name of `capture`.
 

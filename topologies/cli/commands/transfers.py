@@ -22,7 +22,7 @@ from topologies.cli.commands.base import (
     arguments,
     command,
     host,
-    host_names,
+    two_hosts_then,
 )
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ FOLLOWED_MAX = 50
 TRANSPORTS = ("mrc", "rocev2")
 
 
-@command(
-    "send", SEND, complete=lambda fabric, before: host_names(fabric, before) if len(before) < 2 else ("64M", "--rocev2")
-)
+@command("send", SEND, complete=two_hosts_then("64M", "--rocev2"))
 def send(session: CliSession, given: Args) -> None:
     """Send random bytes or a file from host to host, in the background.
 
