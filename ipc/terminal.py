@@ -14,7 +14,7 @@ from io import StringIO
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, JustifyMethod
     from rich.text import Text
 
 Cell = str | tuple[str, str]
@@ -25,6 +25,8 @@ WIDTH_MIN = 40
 """Columns that are always taken: on anything narrower tables could not be read."""
 GAP = 2
 """Columns between two of a table."""
+BELOW = 4
+"""Columns by which what stands below the first columns of a row is indented."""
 _CODES = {"good": "32", "bad": "1;31", "warn": "33", "dim": "2", "head": "1"}
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -39,6 +41,11 @@ def width_of(out: IO[str]) -> int:
         except (OSError, ValueError):  # a terminal that is none any more, or has no file
             columns = 0
     return max(columns or PIPE_WIDTH, WIDTH_MIN)
+
+
+def folded(out: IO[str], text: str) -> str:
+    """`text` for a stream: long lines are broken between words for a terminal, which would break them anywhere."""
+    return Style(width=width_of(out)).fold(text) if _is_terminal(out) else text
 
 
 def _is_terminal(out: IO[str]) -> bool:
@@ -109,23 +116,41 @@ def table(
 ) -> str:
     """Lines of a table; columns named in `right` are aligned to the right. No line ends in spaces.
 
-    What is wider than `style.width` is wrapped inside its cells, between words; a word is broken only where the longest
-    words of all columns do not fit side by side. `indent`: columns left free before each line.
+    What is wider than `style.width` is wrapped inside its cells, between words. Where the longest words of all columns
+    do not fit side by side, the last columns of each row stand below its first ones; a word is broken only when it is
+    wider than all there is. `indent`: columns left free before each line.
     """
+    cells = [[_text(style, cell) for cell in row] for row in ([(head, "head") for head in heads], *rows)]
+    sides: list[JustifyMethod] = ["right" if head in right else "left" for head in heads]
+    room = style.width - indent
+    count = _side_by_side(cells, room)
+    widths = _widths([row[:count] for row in cells], room)
+    if count == len(heads):
+        lines = _lines(style, cells, widths, sides)
+    else:
+        below = _widths([row[count:] for row in cells], room - BELOW)
+        lines = []
+        for row in cells:
+            lines += _lines(style, [row[:count]], widths, sides)
+            lines += [" " * BELOW + line for line in _lines(style, [row[count:]], below, sides[count:])]
+    return "\n".join(" " * indent + line.rstrip() for line in lines)
+
+
+def _lines(
+    style: Style, rows: list[list[Text]], widths: list[int], sides: Sequence[JustifyMethod]
+) -> list[str]:  # fmt: skip
     from rich.console import Console
     from rich.table import Table
 
-    cells = [[_text(style, cell) for cell in row] for row in ([(head, "head") for head in heads], *rows)]
-    widths = _widths(cells, style.width - indent)
     grid = Table(box=None, show_header=False, padding=(0, GAP, 0, 0), pad_edge=False)
-    for head, width in zip(heads, widths, strict=True):
-        grid.add_column(justify="right" if head in right else "left", width=width, overflow="fold")
-    for row in cells:
+    for side, width in zip(sides, widths, strict=False):
+        grid.add_column(justify=side, width=width, overflow="fold")
+    for row in rows:
         grid.add_row(*row)
     out = StringIO()
     room = sum(widths) + GAP * len(widths)
     Console(file=out, width=room, force_terminal=style.colour, color_system="standard", no_color=False).print(grid)
-    return "\n".join(" " * indent + line.rstrip() for line in out.getvalue().splitlines())
+    return out.getvalue().splitlines()
 
 
 def _text(style: Style, cell: Any) -> Text:
@@ -135,15 +160,35 @@ def _text(style: Style, cell: Any) -> Text:
     return Text.from_ansi(style.paint(text, look))
 
 
+def _words(rows: list[list[Text]]) -> list[int]:
+    """Width of the longest word of each column."""
+    from rich.cells import cell_len
+
+    return [
+        max((cell_len(word) for cell in column for word in cell.plain.split()), default=0)
+        for column in zip(*rows, strict=True)
+    ]
+
+
+def _side_by_side(rows: list[list[Text]], room: int) -> int:
+    """How many of the first columns can stand beside each other with no word broken; at least one."""
+    words = _words(rows)
+    count = len(words)
+    while count > 1 and sum(words[:count]) + GAP * (count - 1) > room:
+        count -= 1
+    return count
+
+
 def _widths(rows: list[list[Text]], room: int) -> list[int]:
     """Columns for each column: what its cells want, or else less for the widest ones, down to their longest words."""
     from rich.cells import cell_len
 
-    columns = [[cell.plain for cell in column] for column in zip(*rows, strict=True)]
-    widths = [max((cell_len(line) for cell in column for line in cell.splitlines()), default=0) for column in columns]
-    words = [max((cell_len(word) for cell in column for word in cell.split()), default=0) for column in columns]
-    spare = room - GAP * (len(columns) - 1)
-    for least in (words, [1] * len(columns)):
+    widths = [
+        max((cell_len(line) for cell in column for line in cell.plain.splitlines()), default=0)
+        for column in zip(*rows, strict=True)
+    ]
+    spare = room - GAP * (len(widths) - 1)
+    for least in (_words(rows), [1] * len(widths)):
         while sum(widths) > spare:
             can = [number for number, width in enumerate(widths) if width > least[number]]
             if not can:

@@ -103,7 +103,7 @@ def report(reports: list[PathReport], style: Style) -> str:
     if not any(one.address for one in reports):  # modes without an outer header
         del heads[2]
         rows = [row[:2] + row[3:] for row in rows]
-    lines = [table(style, heads, rows, right=("sent", "out", "back", "loss"), indent=1)]
+    lines = [table(style, heads, rows, right=("sent", "out", "back", "loss"))]
     sent, back = sum(one.sent for one in reports), sum(len(one.rtts_s) for one in reports)
     share = f"{100 * (sent - back) / sent:.1f}% lost" if sent else "nothing lost"
     dead = f"{sum(one.out_lost for one in reports)} lost out, {sum(one.back_lost for one in reports)} lost back"

@@ -13,6 +13,7 @@ import typer
 
 from ipc import units
 from ipc.errors import UsageError
+from ipc.progress import Progress
 from ipc.terminal import console
 from mrc.cli import completion as offer
 from mrc.cli.p4 import app as p4_app
@@ -38,6 +39,8 @@ add_scenario_commands(app)
 add_asking_commands(app)
 
 NUMBER_MAX = 2**50
+COMPILE_S = 120.0
+"""What `mrc compile` takes on two cores, a guess for the first time, seconds."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
@@ -297,7 +300,8 @@ def compile_(
     begun = time.monotonic()
     lines = console(stderr=as_json)
     try:
-        folder = build(lambda said: lines.print(f"compile: {said}"), again=again)
+        with Progress(lines, "compile", guess_s=COMPILE_S) as progress:
+            folder = build(lambda said: progress.step(f"compile: {said}"), again=again)
     except CompileError as error:
         raise UsageError(f"compile: {error}") from None
     seconds = round(time.monotonic() - begun, 1)
@@ -445,7 +449,10 @@ def bench_switch(as_json: Json = False) -> None:
     from bench import switch
 
     require_root("bench")
-    result = switch.run(as_json)
+    with Progress(console(stderr=True), "bench switch", guess_s=180.0) as progress:
+        result = switch.run(progress.step)
+    if not as_json:
+        print(switch.table(result))
     _end(result, as_json)
 
 
@@ -484,9 +491,9 @@ def bench_mrc(
     paced = None if rate_bps is None else LinkOptions(rate=f"{rate_bps:.0f}", pmtu=pmtu).plan(*shape)
     _check_bench_wires(wires)
     require_root("bench")
-    result = mrc.run(
-        Plan(*shape), bytes_total, nic=nic, console=console(stderr=as_json), wires=wires, pmtu=pmtu, paced=paced
-    )
+    lines = console(stderr=as_json)
+    with Progress(lines, f"bench mrc {wires or ''} {'paced' if paced else ''}".strip(), guess_s=60.0):
+        result = mrc.run(Plan(*shape), bytes_total, nic=nic, console=lines, wires=wires, pmtu=pmtu, paced=paced)
     _end(result, as_json, met=result["compared"] is None or result["compared"]["met"])
 
 
@@ -576,7 +583,9 @@ def bench_faults(
     plan = (Plan.scaled if scaled else Plan)(planes, racks, spines, hosts_per_rack)
     wanted = _names("kind", kinds, faults.KINDS)
     require_root("bench")
-    result = faults.run(plan, loop=loop, pair_count=pairs, kinds=wanted, seed=seed, console=console(stderr=as_json))
+    lines, size = console(stderr=as_json), (loop + pairs) / planes
+    with Progress(lines, "bench faults", guess_s=15.0 + 10.0 * size, size=1.5 + size):
+        result = faults.run(plan, loop=loop, pair_count=pairs, kinds=wanted, seed=seed, console=lines)
     _end(result, as_json, met=result["passed"])
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from ipc.progress import Progress
+from ipc.terminal import console
 from mrc.cli import completion as offer
 
 if TYPE_CHECKING:
@@ -248,7 +250,8 @@ def _compiled(
     if ahead:
         build_ahead()
     try:
-        return compile_program(program, include=include or (), defines=define or ())
+        with Progress(console(stderr=True), "p4 compile", guess_s=3.0, text=f"compiling {program}"):
+            return compile_program(program, include=include or (), defines=define or ())
     except P4Error as error:
         _stop("\n".join(error.lines()))
 

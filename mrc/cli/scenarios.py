@@ -10,6 +10,8 @@ from typing import Annotated
 import typer
 
 from ipc.errors import UsageError
+from ipc.progress import Progress
+from ipc.terminal import console
 from mrc.cli import completion as offer
 
 scenario_app = typer.Typer(
@@ -151,7 +153,11 @@ def report(
     from experiments.report.page import report as write
 
     skipped: list[str] = []
-    pages = [page for folder in folders for page in write(folder, skipped)]
+    pages = []
+    with Progress(console(stderr=True), "report", guess_s=3.0) as progress:
+        for folder in folders:
+            progress.step(f"drawing {folder}", quiet=True)
+            pages += write(folder, skipped, progress.share)
     for text in skipped:
         print(f"{'left out':10s} {text}", file=sys.stderr)
     if as_json:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ipc.errors import UsageError
+from ipc.progress import Progress
+from ipc.terminal import console
 from mrc.cli import completion as offer
 
 if TYPE_CHECKING:
@@ -61,10 +63,11 @@ def check(
     from ipc.rundir import default_run_dir
     from ipc.terminal import Style
     from mrc.cli.running_fabric import RunningFabric
-    from topologies.cli.commands.check import check_fabric
+    from topologies.cli.commands.check import PROBE_S, check_fabric
 
     fabric = RunningFabric(default_run_dir())
-    result = check_fabric(fabric.mapper, probes, lambda name: fabric.link_is_up(_link(fabric.plan, name)))
+    with Progress(console(stderr=True), "check", guess_s=PROBE_S * probes, size=probes):
+        result = check_fabric(fabric.mapper, probes, lambda name: fabric.link_is_up(_link(fabric.plan, name)))
     style = Style.of(sys.stdout)
     print(json.dumps(result.to_json(), indent=2) if as_json else style.fold(result.text(style)))
     raise typer.Exit(0 if result.ok else 1)

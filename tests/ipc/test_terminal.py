@@ -34,6 +34,19 @@ def test_table__wraps_the_widest_cell_between_words_and_breaks_none():
     assert all(word in whole.split() for word in " ".join(row).split())
 
 
+def test_table__puts_the_last_columns_below_before_it_breaks_a_word():
+    rows = [("0x0f01", "fcbb:bb00:2f00:1f01:2f01:3b00::", "assumed_bad*", "12.345/12.345/12.345", "p15-t1-1")] * 2
+    lines = table(
+        Style(width=72), ("EV", "address", "state", "RTT ms", "through"), rows, right=("RTT ms",)
+    ).splitlines()
+    assert lines[:4] == [
+        "EV      address                          state",
+        "                  RTT ms  through",
+        "0x0f01  fcbb:bb00:2f00:1f01:2f01:3b00::  assumed_bad*",
+        "    12.345/12.345/12.345  p15-t1-1",
+    ]
+
+
 def test_table__colours_do_not_count():
     plain = table(Style(), ("state",), [[("DOWN", "bad")]])
     coloured = table(Style(True), ("state",), [[("DOWN", "bad")]])

@@ -28,7 +28,7 @@ from mininet.log import lg
 
 from ipc.rpc import JsonlError
 from ipc.rundir import FabricError
-from ipc.terminal import Style, width_of
+from ipc.terminal import Style, folded, width_of
 from ipc.units import UnitError
 from topologies.cli.commands import WORDS, Answer, CliCommand, CliSession, CommandError, Transfers
 from topologies.cli.commands.notices import FaultFollower, Notices
@@ -108,13 +108,12 @@ class FabricCLI(CLI):
                     handler.setStream(stream)
 
     def say(self, text: str) -> None:
-        """Print a line on the session's output."""
-        print(text, file=self.stdout, flush=True)
+        """Print a text on the session's output; who reads it from a pipe gets each line whole."""
+        print(folded(self.stdout, text), file=self.stdout, flush=True)
 
     def fail(self, text: str) -> None:
         self.failures += 1
-        said = f"*** {text}"  # one line for whoever reads it from a pipe
-        self.say(replace(self.session.style, width=width_of(self.stdout)).fold(said) if self.isatty() else said)
+        self.say(f"*** {text}")
 
     def do_word(self, word: CliCommand, line: str) -> None:
         """Run one of our commands and print its result. Raises EXPECTED."""

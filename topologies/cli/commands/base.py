@@ -8,11 +8,13 @@ PlanError for names, UnitError for numbers, FabricError and JsonlError for what 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
+from ipc.progress import Progress
 from ipc.terminal import Style
 from topologies.plan import Link, Plan
 
@@ -61,6 +63,18 @@ class CliSession:
     @property
     def plan(self) -> Plan:
         return self.fabric.plan
+
+    @contextmanager
+    def progress(self, command: str, guess_s: float, size: float = 1.0) -> Iterator[Progress]:
+        """A line about a command that takes its time; notices wait meanwhile."""
+        from rich.console import Console
+
+        shown = Console(file=self.out, force_terminal=self.is_terminal, highlight=False, width=self.style.width)
+        with (
+            self.notices.held() if self.notices and self.is_terminal else nullcontext(),
+            Progress(shown, command, guess_s=guess_s, size=size) as progress,
+        ):
+            yield progress
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from ipc.terminal import Cell, Style, table
 CLASSES = ("control", "data")
 TIMEOUT_S = 300.0
 LOOKS = {"ok": "good", "lossy": "warn", "down": "bad", "unknown": "dim"}
+PROBE_S = 0.02
+"""What a round of probes takes, a guess, seconds."""
 NAMED_MAX = 6
 """Switches of a verdict, or hosts of a row, that are named one by one."""
 OVERLOADED_S = 0.2

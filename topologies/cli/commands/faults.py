@@ -17,7 +17,7 @@ from topologies.cli.commands.base import (
     command,
     one_of,
 )
-from topologies.cli.commands.check import check_fabric
+from topologies.cli.commands.check import PROBE_S, check_fabric
 from topologies.lab.fault_injection import Injection
 
 if TYPE_CHECKING:
@@ -133,12 +133,13 @@ def routes(session: CliSession, given: Args) -> str:
     """
     arguments(given, "routes", 0)
     until = time.monotonic() + SETTLE_S
-    while True:
-        answer = session.fabric.controller.request("verify", timeout_s=VERIFY_TIMEOUT_S)
-        differences = answer.get("differences", [])
-        if not differences or time.monotonic() >= until:
-            break
-        time.sleep(SETTLE_S / 10)  # it may be writing them just now: a link has changed
+    with session.progress("routes", SETTLE_S, len(session.plan.switches)):
+        while True:
+            answer = session.fabric.controller.request("verify", timeout_s=VERIFY_TIMEOUT_S)
+            differences = answer.get("differences", [])
+            if not differences or time.monotonic() >= until:
+                break
+            time.sleep(SETTLE_S / 10)  # it may be writing them just now: a link has changed
     if differences or not answer["unchanged_since_start"]:
         shown = "; ".join(str(one) for one in differences[:5]) or "digests differ from those at the start"
         raise CommandError(f"switch tables differ from what was written: {shown}")
@@ -156,7 +157,9 @@ def check(session: CliSession, given: Args) -> Answer:
     if not count.isdecimal():
         raise CommandError(f"{count!r} is no number of probes: check [PROBES]")
     plan, fabric = session.plan, session.fabric
-    result = check_fabric(fabric.mapper, int(count), lambda name: fabric.link_is_up(plan.link_named(name)))
+    probes = int(count)
+    with session.progress("check", PROBE_S * probes, probes):
+        result = check_fabric(fabric.mapper, probes, lambda name: fabric.link_is_up(plan.link_named(name)))
     if not result.ok:
         session.out.write(session.style.fold(result.text(session.style)) + "\n")
         raise CommandError(result.verdict)

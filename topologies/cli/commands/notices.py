@@ -16,6 +16,7 @@ from enum import Enum
 from typing import IO, TYPE_CHECKING, Any
 
 from ipc.rpc import JsonlError
+from ipc.terminal import folded
 from topologies.cli.commands.base import LOOK, Args, CliSession, CommandError, arguments, command
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class Notices:
 
     def _print(self) -> None:
         while self._waiting:
-            self._out.write(self._waiting.popleft() + "\n")
+            self._out.write(folded(self._out, self._waiting.popleft()) + "\n")
         self._out.flush()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ipc.progress import Progress
 from ipc.rpc import JsonlClient, JsonlError, Watch
 from ipc.terminal import Cell, Style, table
 from ipc.units import show_seconds
@@ -27,6 +28,8 @@ from topologies.plan import path_label, turning_point
 
 LOOKS = {"good": "good", "skip": "warn", "assumed_bad": "bad", "denied": "bad", "unknown": "dim"}
 PROBE_WAIT_S = 1.0
+PAIR_S = 0.1
+"""What probing the paths of a pair takes, a guess, seconds."""
 EVS_PROBES, EVS_INTERVAL_S = 3, 0.02
 """Probes of each path that `evs` sends: one that is lost by chance does not make a path dead."""
 
@@ -159,8 +162,14 @@ def pingpairfull(session: CliSession, _given: Args) -> str:
 
 
 def _ping_pairs(session: CliSession, names: list[str], times: bool) -> str:
+    with session.progress("pingall", PAIR_S * len(names) ** 2) as progress:
+        return _pinged(session, names, times, progress)
+
+
+def _pinged(session: CliSession, names: list[str], times: bool, progress: Progress) -> str:
     lines, sent, out, back = ["*** Ping: testing reachability over every path"], 0, 0, 0
-    for source in names:
+    for number, source in enumerate(names):
+        progress.share(number / len(names), f"probes from {source}")
         cells = []
         for destination in names:
             if destination == source:

@@ -38,6 +38,8 @@ TOOLS = {"bw": "write_bw", "lat": "write_lat", "ping": "ping", "stat": "stat"}
 """Word -> module of hosts.tools."""
 IPERF_DEPTH = "16"
 """Writes of 64 KiB that `iperf` has in flight: a MiB fills any path here, and drains in a second on slow links."""
+IPERF_S = 5
+"""How long `iperf` measures, seconds."""
 INTERRUPTED = 130
 """Exit code of a tool after Ctrl-C."""
 NOT_ARRIVED = 3
@@ -113,8 +115,9 @@ def iperf(session: CliSession, given: Args) -> str:
         first = session.plan.hosts[0].name
         given = (first, session.plan.first_remote_host(first).name)
     source, destination = two_hosts(session, arguments(given, usage, 2), usage)
-    argv = _argv(session, "bw", ["--from", source, "-D", "5", "-t", IPERF_DEPTH, "--json", destination])
-    run = subprocess.run(argv, cwd=processes.ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    argv = _argv(session, "bw", ["--from", source, "-D", str(IPERF_S), "-t", IPERF_DEPTH, "--json", destination])
+    with session.progress("iperf", IPERF_S + 1.0):
+        run = subprocess.run(argv, cwd=processes.ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if run.returncode:
         why = (run.stderr or run.stdout).strip().splitlines() or [f"ended with exit code {run.returncode}"]
         raise CommandError(f"iperf: {why[-1]}")
