@@ -2,14 +2,14 @@
 
     base.py       what a word is, arguments, completion
     links.py      link, links, power                           inject.py   rate, delay, loss, corrupt, ..., heal
-    paths.py      evs, pingall, denylist, deny, allow          faults.py   faults, routes, check (check.py)
+    paths.py      evs, pingall, denylist, deny, allow          faults.py   faults, routes, check (check.py), notices
     queues.py     queues, counters                             tools.py    ping, bw, lat, stat, capture, trace, p4sh
-    transfers.py  send, wait                                   notices.py  notices, above the prompt
+    transfers.py  send, wait                                   notices.py  what is told above the prompt
 
 Importing this package fills `WORDS`.
 """
 
-from topologies.cli.commands import links, paths, faults, queues, notices, inject, transfers, tools  # noqa: F401, I001 - order of `help`
+from topologies.cli.commands import links, paths, faults, queues, inject, transfers, tools  # noqa: F401, I001 - order of `help`
 from topologies.cli.commands.base import WORDS, Answer, CliSession, CommandError, CliCommand
 from ipc.terminal import Style
 from topologies.cli.commands.transfers import Transfers

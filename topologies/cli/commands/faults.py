@@ -1,4 +1,4 @@
-"""Commands about faults as the controller knows them: faults, routes, check."""
+"""Commands about faults as the controller knows them: faults, routes, check, notices."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ VERIFY_TIMEOUT_S = 60.0
 SETTLE_S = 2.0
 """How long a difference has to last before `routes` tells it, seconds."""
 SHOWN = ("active", "all")
+SWITCH = ("on", "off")
 BEFORE_S = 0.05
 """A fault seen this long before its injection began was told by something else, seconds (clocks are one)."""
 
@@ -164,3 +165,23 @@ def check(session: CliSession, given: Args) -> Answer:
         session.out.write(session.style.fold(result.text(session.style)) + "\n")
         raise CommandError(result.verdict)
     return Answer(result.text(session.style), result.to_json())
+
+
+@command("notices", LOOK, complete=lambda _fabric, before: () if before else SWITCH)
+def notices(session: CliSession, given: Args) -> str:
+    """Tell faults and transfers as they happen, or only when asked.
+
+    notices                       whether they are told
+    notices off                   only `faults`, `wait` and the live view tell
+    notices on
+
+    At a terminal they are told unless switched off; commands from a pipe are told of their transfers only.
+    """
+    told = session.notices
+    if told is None:
+        raise CommandError("there is nobody to tell here: notices belong to the prompt of `mrc up`")
+    if wanted := arguments(given, "notices [on|off]", 0, 1):
+        if wanted[0] not in SWITCH:
+            raise CommandError(f"on or off, not {wanted[0]!r}: notices [on|off]")
+        told.on = wanted[0] == "on"
+    return f"notices are {'on' if told.on else 'off'}"

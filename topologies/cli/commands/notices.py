@@ -1,4 +1,4 @@
-"""Lines about what happens by itself: faults that the controller finds, transfers in the background. And their word.
+"""Lines about what happens by itself: faults that the controller finds, transfers in the background.
 
 At the prompt a line goes above what is being typed, which stays as it is, cursor included. GNU readline does that: it
 calls Python ten times a second while it waits for a key (PyOS_InputHook), in the thread that reads, so nothing is
@@ -17,7 +17,6 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ipc.rpc import JsonlError
 from ipc.terminal import folded
-from topologies.cli.commands.base import LOOK, Args, CliSession, CommandError, arguments, command
 
 if TYPE_CHECKING:
     from topologies.lab.fabric import Fabric
@@ -26,27 +25,6 @@ AGAIN_S = 1.0
 """How long after a controller that does not answer, or has gone, it is asked again, seconds."""
 KEPT_MAX = 200
 """Notices that wait for a terminal which is taken; older ones are dropped."""
-SWITCH = ("on", "off")
-
-
-@command("notices", LOOK, complete=lambda _fabric, before: () if before else SWITCH)
-def notices(session: CliSession, given: Args) -> str:
-    """Tell faults and transfers as they happen, or only when asked.
-
-    notices                       whether they are told
-    notices off                   only `faults`, `wait` and the live view tell
-    notices on
-
-    At a terminal they are told unless switched off; commands from a pipe are told of their transfers only.
-    """
-    told = session.notices
-    if told is None:
-        raise CommandError("there is nobody to tell here: notices belong to the prompt of `mrc up`")
-    if wanted := arguments(given, "notices [on|off]", 0, 1):
-        if wanted[0] not in SWITCH:
-            raise CommandError(f"on or off, not {wanted[0]!r}: notices [on|off]")
-        told.on = wanted[0] == "on"
-    return f"notices are {'on' if told.on else 'off'}"
 
 
 class _Terminal(Enum):
