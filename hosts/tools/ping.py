@@ -119,7 +119,7 @@ def _row(one: PathReport) -> list[Cell]:
     elif one.back_lost:
         times = "out ok, back lost", "bad"
     elif one.out_lost:
-        times = (f"out lost (port {one.nodes[0]}-eth{one.plane} is down)" if one.port_down else "out lost"), "bad"
+        times = ("out lost (port down)" if one.port_down else "out lost"), "bad"
     return [
         f"{one.ev:#06x}", path_label(one.plane, one.uplink), one.address or "-", str(one.sent), str(one.out),
         str(len(one.rtts_s)), f"{one.loss_percent:.0f}%", times, turning_point(one.nodes),

@@ -281,12 +281,11 @@ def test_ping__golden():
         reports[0x0100].count({"rtt_s": None, "out": False, "port_up": True})
         reports[0x0101].count({"rtt_s": None, "out": False, "port_up": False})
     assert ping.report(list(reports.values()), Style()).splitlines() == [
-        "EV      path  outer address                    sent  out  back  loss  RTT min/avg/max ms     through",
-        "0x0000  0/0   fcbb:bb00:2000:1000:2001:3000::     4    2     2   50%  1.000/2.000/3.000      p0-t1-0",
-        "0x0001  0/1   fcbb:bb00:2000:1001:2001:3000::     4    4     0  100%  out ok, back lost      p0-t1-1",
-        "0x0100  1/0   fcbb:bb00:2100:1100:2101:3100::     4    0     0  100%  out lost               p1-t1-0",
-        "0x0101  1/1   fcbb:bb00:2100:1101:2101:3100::     4    0     0  100%  out lost (port         p1-t1-1",
-        "                                                                      h0-eth1 is down)",
+        "EV      path  outer address                    sent  out  back  loss  RTT min/avg/max ms    through",
+        "0x0000  0/0   fcbb:bb00:2000:1000:2001:3000::     4    2     2   50%  1.000/2.000/3.000     p0-t1-0",
+        "0x0001  0/1   fcbb:bb00:2000:1001:2001:3000::     4    4     0  100%  out ok, back lost     p0-t1-1",
+        "0x0100  1/0   fcbb:bb00:2100:1100:2101:3100::     4    0     0  100%  out lost              p1-t1-0",
+        "0x0101  1/1   fcbb:bb00:2100:1101:2101:3100::     4    0     0  100%  out lost (port down)  p1-t1-1",
         "4 paths, 2 lost out, 1 lost back; 16 probes sent, 2 came back, 87.5% lost",
     ]
     told = reports[0].to_json()
