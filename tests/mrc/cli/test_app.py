@@ -110,8 +110,9 @@ def test_output__to_a_pipe_fits_100_columns(command, mrc, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     done = mrc(*command)
     assert done.returncode == 0 and max(map(len, done.stdout.splitlines())) <= 100 and "…" not in done.stdout
-    monkeypatch.setenv("COLUMNS", "72")
-    assert max(map(len, mrc(*command).stdout.splitlines())) <= 72
+    if command[1] == "show":
+        monkeypatch.setenv("COLUMNS", "72")
+        assert max(map(len, mrc(*command).stdout.splitlines())) <= 72
 
 
 def test_require_root__says_sudo(monkeypatch):
