@@ -88,13 +88,13 @@ class Progress:
 
     def _show(self) -> None:
         from rich.progress import Progress as RichProgress
-        from rich.progress import ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import ProgressColumn, SpinnerColumn, TextColumn
         from rich.text import Text
 
         rest = self._rest
 
         class Left(ProgressColumn):
-            """Time that is left, as far as it can be told."""
+            """Time that has passed and time that is left, as far as it can be told."""
 
             def render(self, _task: Any) -> Text:
                 return Text(rest.text(time.monotonic()), style="progress.remaining")
@@ -104,7 +104,7 @@ class Progress:
                 return
             described = TextColumn("{task.description}", markup=False)
             self._bar = RichProgress(
-                SpinnerColumn(), described, TimeElapsedColumn(), Left(), console=self._console, transient=True,
+                SpinnerColumn(), described, Left(), console=self._console, transient=True,
                 refresh_per_second=4,
             )  # fmt: skip
             self._task = self._bar.add_task(self._now, total=None)
@@ -143,14 +143,18 @@ class _Rest:
         return None if self._total_s is None else max(self._total_s - self._ahead_s - passed, 0.0)
 
     def text(self, now: float) -> str:
-        left = self.left_s(now)
+        left, passed = self.left_s(now), _clock(now - self._begun)
         if left is None:
-            return "how long it takes is known the next time"
-        minutes, seconds = divmod(round(left), 60)
-        return f"about {minutes}:{seconds:02d} left" if left >= 1 else "nearly done"
+            return f"{passed}, how long it takes is known the next time"
+        return f"{passed}, about {_clock(left)} left" if left >= 1 else f"{passed}, nearly done"
 
     def record(self, now: float) -> dict[str, Any]:
         return {"size": self._size, "total_s": round(now - self._begun, 3), "steps": self._taken}
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}"
 
 
 def _name(text: str) -> str:

@@ -28,9 +28,9 @@ def begun(*given):
 def test_rest__by_the_part_that_is_done_whatever_else_is_known():
     rest = begun({"size": 1.0, "total_s": 500.0, "steps": []}, 900.0, 1.0)
     rest.share = 0.25
-    assert rest.left_s(110.0) == 30.0 and rest.text(110.0) == "about 0:30 left"
+    assert rest.left_s(110.0) == 30.0 and rest.text(110.0) == "0:10, about 0:30 left"
     rest.share = 1.0
-    assert rest.text(140.0) == "nearly done"
+    assert rest.text(140.0) == "0:40, nearly done"
 
 
 def test_rest__by_the_last_time_step_by_step():
@@ -49,8 +49,8 @@ def test_rest__grows_with_the_size():
 
 
 def test_rest__the_first_time_is_a_guess_or_unknown():
-    assert begun(None, 75.0, 1.0).text(100.0) == "about 1:15 left"
-    assert begun(None, None, 1.0).text(100.0) == "how long it takes is known the next time"
+    assert begun(None, 75.0, 1.0).text(100.0) == "0:00, about 1:15 left"
+    assert begun(None, None, 1.0).text(100.0) == "0:00, how long it takes is known the next time"
 
 
 def test_memory__is_read_back_and_survives_what_it_cannot_read(cache):
