@@ -26,12 +26,12 @@ from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.paths.ev_formats import Srv6Format, StructuredFormat
 from hosts.engine.qp import EngineQueuePair
-from simulator.events import EventPlace, EventQueue, Handler, event_queue
+from simulator.events import EventQueue, Handler, event_queue
 from simulator.fault_target import VirtualFaultTarget
 from simulator.frames import Frame, PacketHook
 from simulator.host import VirtualHost
 from simulator.pfc import PfcNicPort, PfcPort, pair
-from simulator.ports import EgressPort, NicPort
+from simulator.ports import AddEvent, EgressPort, NicPort
 from simulator.profiles import NEVER, HostProfile, LinkProfile, PfcProfile, ProfileError, QueueProfile
 from simulator.switches import Chooser, VirtualSwitch, VirtualT0, VirtualT1, find_mode
 from simulator.trace import Tracer
@@ -102,8 +102,10 @@ class VirtualFabric:
         self.ports: dict[str, EgressPort] = {}
         """Every egress port by interface name."""
         self._towards: dict[tuple[str, str], EgressPort] = {}
-        self._places: dict[str, EventPlace] = {}
-        """Of the events of each node."""
+        self._add_at: dict[str, AddEvent] = {}
+        """Adds an event at a node."""
+        self._arrive_at: dict[str, Handler] = {}
+        """Takes a packet that arrives at a node."""
         self.switches: dict[str, VirtualSwitch] = {}
         self.hosts: dict[str, VirtualHost] = {}
         self.faults = VirtualFaultTarget(self)
@@ -149,13 +151,17 @@ class VirtualFabric:
                 )
             else:
                 self.switches[node.name] = VirtualT1(node.name, node.plane)
-            self._places[node.name] = self.queue.place()
+            self._add_at[node.name] = self.queue.place().add
+            self._arrive_at[node.name] = self.switches[node.name].receive
         for host in plan.hosts:
             made = self.hosts[host.name] = VirtualHost(self, host, self._endpoint(host.name, 0))
-            self._places[host.name] = made.place
+            self._add_at[host.name] = made.place.add
+            take: Handler = made.take
+            self._arrive_at[host.name] = take if self.tracer is None else self.tracer.delivery(host.name, take)
+        note_delay = self.queue.note_delay
         for link in plan.links:
-            self._add_port(link.lower.interface, link.lower.node, link.upper.node, link.plane)
-            self._add_port(link.upper.interface, link.upper.node, link.lower.node, link.plane)
+            self._add_port(link.lower.interface, link.lower.node, link.upper.node, link.plane, note_delay)
+            self._add_port(link.upper.interface, link.upper.node, link.lower.node, link.plane, note_delay)
         if self.queues.pfc is not None:
             self._pair_pauses(self.queues.pfc)
         for link in plan.links:  # in order of downlinks and T1 numbers, racks
@@ -172,12 +178,14 @@ class VirtualFabric:
             switch.observer = self.tracer
             switch.wired(plan)
 
-    def _add_port(self, interface: str, node: str, neighbour: str, plane: int) -> None:
+    def _add_port(
+        self, interface: str, node: str, neighbour: str, plane: int, note_delay: Callable[[float], None]
+    ) -> None:
         config = self.config_of(node if node in self.hosts else neighbour)
         nic = node in self.hosts or neighbour in self.hosts
         line = self.links.nic if nic else self.links.fabric
         common = (
-            interface, node, neighbour, plane, line, self.queue, self._places[node],
+            interface, node, neighbour, plane, line, note_delay, self._add_at[node],
             f"{self.seed}/{interface}", (config.dscp_trimmed, config.dscp_trimmed_lasthop),
         )  # fmt: skip
         if node in self.hosts:
@@ -189,13 +197,7 @@ class VirtualFabric:
             switch_port = EgressPort if self.queues.pfc is None else PfcPort
             port = switch_port(*common, last_hop=nic, observer=self.tracer)
             port.set_queues(self.queues, self.srv6, config)
-        if neighbour in self.switches:
-            arrive: Handler = self.switches[neighbour].receive
-        elif self.tracer is None:
-            arrive = self.hosts[neighbour].take
-        else:
-            arrive = self.tracer.delivery(neighbour, self.hosts[neighbour].take)
-        port.lead_to(arrive, self._places[neighbour])
+        port.lead_to(self._arrive_at[neighbour], self._add_at[neighbour])
         if neighbour in self.hosts and self.host_profile.receive_s:
             port.extra_delay_s = self.host_profile.receive_s
             port.set_line(line)
@@ -213,7 +215,8 @@ class VirtualFabric:
 
     def host(self, name: str) -> VirtualHost:
         """The host of that name. Raises PlanError listing the hosts."""
-        return self.hosts[self.plan.host(name).name]
+        found = self.hosts.get(name)
+        return found if found is not None else self.hosts[self.plan.host(name).name]
 
     def connect(
         self,

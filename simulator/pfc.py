@@ -24,9 +24,8 @@ from math import inf
 from typing import Any
 
 from hosts.engine.wire.packets import ECN_NOT_ECT, PacketRecord
-from simulator.events import EventPlace, EventQueue, Handler
 from simulator.frames import Frame, PacketHook
-from simulator.ports import EgressPort, NicPort
+from simulator.ports import AddEvent, EgressPort, NicPort
 from simulator.profiles import Line, PfcProfile
 
 DATA_PRIORITY = 3
@@ -66,9 +65,9 @@ class PriorityPause:
         "longest_s", "paused_s", "pauses", "port", "reverse", "storms",
     )  # fmt: skip
 
-    def __init__(self, port: EgressPort, here: EventPlace) -> None:
+    def __init__(self, port: EgressPort, add: AddEvent) -> None:
         self.port = port
-        self._add: Callable[[float, Handler, Any], None] = here.add
+        self._add = add
         self.reverse: PriorityPause | None = None
         """The other direction; its sender is our receiver. The fabric sets it."""
         self._pfc: PfcProfile | None = None
@@ -288,13 +287,15 @@ class PfcPort(EgressPort):
     __slots__ = ("pause",)
 
     def __init__(
-        self, name: str, node: str, neighbour: str, plane: int, line: Line, queue: EventQueue, here: EventPlace,
-        rng_seed: str, dscp: tuple[int, int], *, last_hop: bool = False, observer: PacketHook | None = None,
+        self, name: str, node: str, neighbour: str, plane: int, line: Line, note_delay: Callable[[float], None],
+        add: AddEvent, rng_seed: str, dscp: tuple[int, int], *, last_hop: bool = False,
+        observer: PacketHook | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
-            name, node, neighbour, plane, line, queue, here, rng_seed, dscp, last_hop=last_hop, observer=observer
+            name, node, neighbour, plane, line, note_delay, add, rng_seed, dscp, last_hop=last_hop, observer=observer
         )
-        self.pause = PriorityPause(self, here)
+        self._make_queues()
+        self.pause = PriorityPause(self, add)
 
     def send(self, frame: Frame, now: float) -> None:
         self.pause.send(frame, now)
@@ -316,15 +317,16 @@ class PfcNicPort(NicPort):
     __slots__ = ("pause",)
 
     def __init__(
-        self, name: str, node: str, neighbour: str, plane: int, line: Line, queue: EventQueue, here: EventPlace,
-        rng_seed: str, dscp: tuple[int, int], *, ring_packets: int, on_room: Callable[[float], None],
+        self, name: str, node: str, neighbour: str, plane: int, line: Line, note_delay: Callable[[float], None],
+        add: AddEvent, rng_seed: str, dscp: tuple[int, int], *, ring_packets: int, on_room: Callable[[float], None],
         observer: PacketHook | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
-            name, node, neighbour, plane, line, queue, here, rng_seed, dscp, ring_packets=ring_packets,
+            name, node, neighbour, plane, line, note_delay, add, rng_seed, dscp, ring_packets=ring_packets,
             on_room=on_room, observer=observer,
         )  # fmt: skip
-        self.pause = PriorityPause(self, here)
+        self._make_queues()
+        self.pause = PriorityPause(self, add)
 
     def send(self, frame: Frame, now: float) -> None:
         self.pause.send(frame, now)

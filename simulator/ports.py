@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, Final
 
 from hosts.engine.config import Config
-from simulator.events import EventPlace, EventQueue, Handler
+from simulator.events import Handler
 from simulator.frames import Frame, PacketHook, tally
 from simulator.impairment import Lateness, Picker
 from simulator.profiles import Line, QueueProfile
@@ -30,6 +30,11 @@ PLAIN_TRIM_BYTES: Final = TRIM_BYTES
 """Default lengths of a trimmed frame with and without an outer header (§4.3)."""
 MEDIUM_SHARE: Final = 1 / 3
 """Bytes of trimmed packets for each of data, while both wait: a quarter of what control leaves (§4.2)."""
+_NO_FRAMES: Final[deque[Frame]] = deque()
+_NO_COUNTS: Final[Counter[str]] = Counter()
+"""Queues and counts of a port that never needed its own, as most ports of most runs. Nothing is put into these."""
+AddEvent = Callable[[float, Handler, Any], None]
+"""EventPlace.add of a place. A fabric makes one of it for all ports there."""
 
 
 class EgressPort:
@@ -46,8 +51,9 @@ class EgressPort:
     )  # fmt: skip
 
     def __init__(
-        self, name: str, node: str, neighbour: str, plane: int, line: Line, queue: EventQueue, here: EventPlace,
-        rng_seed: str, dscp: tuple[int, int], *, last_hop: bool = False, observer: PacketHook | None = None,
+        self, name: str, node: str, neighbour: str, plane: int, line: Line, note_delay: Callable[[float], None],
+        add: AddEvent, rng_seed: str, dscp: tuple[int, int], *, last_hop: bool = False,
+        observer: PacketHook | None = None,
     ) -> None:  # fmt: skip
         # What each packet needs comes first: machine code keeps attributes in this order, and with thousands of ports
         # none of them is in the CPU's caches when its packet comes.
@@ -60,7 +66,7 @@ class EgressPort:
         self._byte_s = self._delay = self._jitter = 0.0
         self._last_at = -inf
         self.forwarded = self.forwarded_bytes = 0
-        self._add_arrival: Callable[[float, Handler, Any], None] = here.add
+        self._add_arrival = add
         """Adds an event where the neighbour is."""
         self.arrive: Handler = _nowhere
         """What receives the packets at the other end; see lead_to()."""
@@ -69,28 +75,28 @@ class EgressPort:
         self.data_bytes = self.control_bytes = 0
         self.peak_bytes = 0
         """Deepest the data queue ever was."""
-        self._data: deque[Frame] = deque()
-        self._control: deque[Frame] = deque()
+        self._data = self._control = _NO_FRAMES
+        """See _make_queues()."""
         self._medium: deque[Frame] | None = None
         """Trimmed packets, where they have a queue of their own (Config.trimmed_queue); its bytes count as control."""
         self._trim_at = inf
         self._limits = (inf, inf, inf, inf)
-        self._add: Callable[[float, Handler, Any], None] = here.add
-        self._on_drain: Handler = self._drain
+        self._add = add
+        self._on_drain: Handler = _nowhere
         self._ecn_min = self._ecn_max = inf
         self.name, self.node, self.neighbour, self.plane = name, node, neighbour, plane
         self.last_hop = last_hop
         """Leads to a NIC."""
-        self._note_delay: Callable[[float], None] = queue.note_delay
+        self._note_delay = note_delay
         self._rng_seed = rng_seed
         self._rng: Random | None = None
         self._dscp = dscp
         self._medium_due = 0.0
         """Bytes it may send before data has its turn again."""
         self.marked = self.trimmed = 0
-        self.dropped: Counter[str] = tally()
+        self.dropped = _NO_COUNTS
         """By reason: `queue_full`, `control_queue_full`, `not_trimmable`, `port_down`."""
-        self.lost: Counter[str] = tally()
+        self.lost = _NO_COUNTS
         """Sent, and never arrived: `cut`, `loss`, `link_down`; `corrupt` counts what arrived damaged."""
         self._cut = False
         self.extra_delay_s = 0.0
@@ -102,10 +108,15 @@ class EgressPort:
         self._trim_len = SRV6_TRIM_BYTES
         self.set_line(line)
 
-    def lead_to(self, arrive: Handler, there: EventPlace) -> None:
+    def lead_to(self, arrive: Handler, add: AddEvent) -> None:
         """Deliver packets to a handler, by events of the neighbour."""
         self.arrive = arrive
-        self._add_arrival = there.add
+        self._add_arrival = add
+
+    def _make_queues(self) -> None:
+        """Make the queues of this port: its first packet has to wait."""
+        self._data, self._control = deque(), deque()
+        self._on_drain = self._drain
 
     # ---- settings ---------------------------------------------------------------------------------------
 
@@ -167,6 +178,8 @@ class EgressPort:
         if self.busy_until <= now and not self._draining:
             self._launch(frame, now)
             return
+        if self._data is _NO_FRAMES:
+            self._make_queues()
         size = frame.size
         if not frame.control:
             depth = self.data_bytes + size
@@ -258,7 +271,7 @@ class EgressPort:
             self.lose(frame, "loss", end)
             return False
         if self._corrupt is not None and self._corrupt.hits(frame.is_data):
-            self.lost["corrupt"] += 1
+            self._count_loss("corrupt")
             frame.spoil(self.rng.random())
         if self._repeat is not None and self._repeat.hits(frame.is_data):
             twin = frame.copy()
@@ -286,15 +299,22 @@ class EgressPort:
             self.observer("trim", now, self.name, frame)
 
     def _drop(self, frame: Frame, reason: str, now: float) -> None:
+        if self.dropped is _NO_COUNTS:
+            self.dropped = tally()
         self.dropped[reason] += 1
         if self.observer is not None:
             self.observer("drop", now, self.name, frame)
 
     def lose(self, frame: Frame, reason: str, now: float) -> None:
         """Count a packet that was sent and will not arrive."""
-        self.lost[reason] += 1
+        self._count_loss(reason)
         if self.observer is not None:
             self.observer("lose", now, self.name, frame)
+
+    def _count_loss(self, reason: str) -> None:
+        if self.lost is _NO_COUNTS:
+            self.lost = tally()
+        self.lost[reason] += 1
 
     # ---- link state -------------------------------------------------------------------------------------
 
@@ -326,11 +346,11 @@ class NicPort(EgressPort):
     __slots__ = ("_low_water", "on_room", "starved")
 
     def __init__(
-        self, name: str, node: str, neighbour: str, plane: int, line: Line, queue: EventQueue, here: EventPlace,
-        rng_seed: str, dscp: tuple[int, int], *, ring_packets: int, on_room: Callable[[float], None],
+        self, name: str, node: str, neighbour: str, plane: int, line: Line, note_delay: Callable[[float], None],
+        add: AddEvent, rng_seed: str, dscp: tuple[int, int], *, ring_packets: int, on_room: Callable[[float], None],
         observer: PacketHook | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(name, node, neighbour, plane, line, queue, here, rng_seed, dscp, observer=observer)
+        super().__init__(name, node, neighbour, plane, line, note_delay, add, rng_seed, dscp, observer=observer)
         self.on_room = on_room
         self.starved = False
         """The ring was full when the host last sent: it wants to know."""

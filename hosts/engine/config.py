@@ -286,7 +286,7 @@ class Config:
             raise ConfigError(f"wimm_overflow = {self.wimm_overflow:#x}: a NACK of that reason means something else")
         if self.mpr_packets % 128:
             raise ConfigError(f"mpr_packets = {self.mpr_packets}: must be a multiple of 128 (§2.15)")
-        points = [getattr(self, f.name) for f in fields(self) if f.name.startswith("dscp_")]
+        points = [getattr(self, key) for key in _DSCPS]
         if len(set(points)) != len(points) or not all(0 <= p < 64 for p in points):
             raise ConfigError(f"the six DSCPs must be 0 to 63 and differ; got {points}")
 
@@ -325,12 +325,15 @@ class Config:
     @classmethod
     def from_json(cls, data: Any) -> Config:
         """The defaults with the keys of `data` replaced. Raises ConfigError for an unknown key or a bad value."""
-        known = {f.name for f in fields(cls)}
         if not isinstance(data, dict):
             raise ConfigError(f"the engine's configuration is a table of keys; got {data!r}")
-        if unknown := sorted(map(str, set(data) - known)):
-            raise ConfigError(f"no key {', '.join(unknown)} (has: {', '.join(sorted(known))})")
+        if unknown := sorted(map(str, data.keys() - _KEYS)):
+            raise ConfigError(f"no key {', '.join(unknown)} (has: {', '.join(sorted(_KEYS))})")
         return cls(**data)
+
+
+_KEYS = frozenset(field.name for field in fields(Config))
+_DSCPS = tuple(sorted(key for key in _KEYS if key.startswith("dscp_")))
 
 
 def _widths(key: str, value: Any) -> tuple[int, ...]:

@@ -20,9 +20,9 @@ from simulator.simtest.shrink import shrink
 
 CHUNK = 25
 """Seeds a process takes at a time."""
-COLLECT_AFTER = 2000
-"""New objects after which Python looks for cycles. A schedule leaves some 1,300, nearly all of them in cycles: looked
-at while they are still in the CPU's caches they cost a tenth of what they cost by the hundred thousand.
+COLLECT_AFTER = 8000
+"""New objects after which Python looks for cycles. A schedule leaves some 800, nearly all of them in cycles: looked at
+while they are still in the CPU's caches they cost a fraction of what they cost by the hundred thousand.
 """
 STOP_AFTER = 20
 """Findings after which a campaign ends, unless told to keep going: they are most likely the same one."""

@@ -399,7 +399,7 @@ class Plan:
 
     def address(self, host: Host, plane: int) -> IPv6Address:
         """Inner IPv6 address of a host's port: fd00:{plane}:{rack}:{downlink}::1."""
-        return IPv6Address(f"fd00:{plane:x}:{host.rack:x}:{host.downlink:x}::1")
+        return IPv6Address(0xFD00 << 112 | plane << 96 | host.rack << 80 | host.downlink << 64 | 1)
 
     @cached_property
     def _hosts_by_address(self) -> dict[bytes, tuple[Host, int]]:

@@ -75,15 +75,18 @@ class CcProfile:
         return cls(**data)
 
     def parameters(
-        self, mtu: float, rate: float, base_rtt_s: float, *, trimming: bool, scaling: str = "shape"
-    ) -> NsccParameters:
-        """For one pipe: `mtu` nominal bytes, `rate` bytes per second, unloaded round trip in seconds."""
+        self, mtu: float, rate: float, base_rtt_s: float, *, trimming: bool, scaling: str = "shape",
+        base_min_s: float = 0.0,
+    ) -> NsccParameters:  # fmt: skip
+        """For one pipe: `mtu` nominal bytes, `rate` bytes per second, unloaded round trip in seconds, and the least
+        that it may be measured as.
+        """
         target = None if self.target_delay is None else self.target_delay * NS
         derived = NsccParameters.derive(mtu, rate, base_rtt_s, trimming=trimming, scaling=scaling, target=target)
         given: dict[str, Any] = {
             "max_cwnd": self.max_cwnd, "eta": self.eta, "fi": self.fi, "fi_scale": self.fi_scale,
             "gamma": self.gamma, "max_md_jump": self.max_md_jump, "adjust_bytes": self.adjust_bytes_threshold,
-            "qa_gate": self.qa_gate, "quick_adapt": not self.disable_qa,
+            "qa_gate": self.qa_gate, "quick_adapt": not self.disable_qa, "base_min": base_min_s,
         }  # fmt: skip
         if self.adjust_period_threshold is not None:
             given["adjust_period"] = self.adjust_period_threshold * NS

@@ -8,10 +8,9 @@ design notes that comments name are in docs/design/congestion-window.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
 
-from hosts.engine.cc.ccprofile import DEFAULT_PROFILE, FIXED, NS, NSCC, CcProfile, CcProfiles
+from hosts.engine.cc.ccprofile import ALGORITHMS, DEFAULT_PROFILE, FIXED, NS, NSCC, CcProfile, CcProfiles
 from hosts.engine.cc.nscc import START_BDPS, Nscc, NsccParameters
 from hosts.engine.cc.window import FixedWindow, Window, plausible_inflight
 from hosts.engine.config import Config
@@ -193,8 +192,10 @@ class Qpcc:
             rate = config.link_rate_bps / 8
         else:
             rate = meter.rate or self._window / (START_BDPS * base_rtt_s)
-        made = self._profile.parameters(self._mtu, rate, base_rtt_s, trimming=self._trimming, scaling=config.cc_scaling)
-        return replace(made, base_min=min(base_rtt_s, config.base_rtt_min_s))
+        return self._profile.parameters(
+            self._mtu, rate, base_rtt_s, trimming=self._trimming, scaling=config.cc_scaling,
+            base_min_s=min(base_rtt_s, config.base_rtt_min_s),
+        )  # fmt: skip
 
     @property
     def _base_configured(self) -> bool:
@@ -302,9 +303,12 @@ class Qpcc:
         }  # fmt: skip
 
 
+_DEFAULTS: Final = {"none": CcProfile(None), **{name: CcProfile(name) for name in ALGORITHMS}}
+
+
 def default_profile(config: Config) -> CcProfile:
     """The CC profile that a configuration describes."""
-    return CcProfile(None if config.cc_algorithm == "none" else config.cc_algorithm)
+    return _DEFAULTS[config.cc_algorithm]
 
 
 class Qpccs:

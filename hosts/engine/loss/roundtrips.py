@@ -41,8 +41,8 @@ class RoundTrips:
     """Of all paths together; what each path needs by itself, its EV knows."""
 
     __slots__ = (
-        "_base_s", "_ceiling_s", "_intervals", "_late_at", "_late_halves_s", "_late_s", "_rtts", "deviation_s",
-        "srtt_s",
+        "_base_s", "_ceiling_s", "_config", "_intervals", "_late_at", "_late_halves_s", "_late_s", "_rtts",
+        "deviation_s", "srtt_s",
     )  # fmt: skip
 
     def __init__(self, config: Config) -> None:
@@ -53,7 +53,9 @@ class RoundTrips:
         self._late_s = self._late_at = 0.0
         """Longest round trip of an answer that came too late, and when; it counts half after `_late_halves_s`."""
         self._late_halves_s = min(LATE_HALVES_S, LATE_HALVES_TIMERS * config.base_timeout_s)
-        self._intervals = [config.retry_interval_s(n) for n in range(config.linear_cnt + config.exp_cnt + 1)]
+        self._config = config
+        self._intervals = [config.retry_interval_s(0)]
+        """By expiries, as far as they were asked for: most packets never expire."""
         self._base_s, self._ceiling_s = config.base_timeout_s, config.timeout_ceiling_s
         self._rtts = config.timeout_rtts
 
@@ -99,7 +101,10 @@ class RoundTrips:
 
         `ev`: the path it takes; one known to be slow gets the time it needs. None: over all.
         """
-        interval = max(self._intervals[min(expiries, len(self._intervals) - 1)], self._floor_s(ev, now))
+        intervals = self._intervals
+        while len(intervals) <= expiries and len(intervals) <= self._config.linear_cnt + self._config.exp_cnt:
+            intervals.append(self._config.retry_interval_s(len(intervals)))
+        interval = max(intervals[min(expiries, len(intervals) - 1)], self._floor_s(ev, now))
         path_rtt_s = None if ev is None else ev.rtt_s
         if path_rtt_s is not None and path_rtt_s * PATIENCE > interval:
             interval = min(path_rtt_s * PATIENCE, self._ceiling_s)
