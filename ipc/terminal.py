@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from typing import IO, TYPE_CHECKING, Any
@@ -160,35 +160,31 @@ def _text(style: Style, cell: Any) -> Text:
     return Text.from_ansi(style.paint(text, look))
 
 
-def _words(rows: list[list[Text]]) -> list[int]:
-    """Width of the longest word of each column."""
+def _longest(rows: list[list[Text]], parts: Callable[[str], list[str]]) -> list[int]:
+    """Width of the longest part of each column's cells: of its words, or of its lines."""
     from rich.cells import cell_len
 
     return [
-        max((cell_len(word) for cell in column for word in cell.plain.split()), default=0)
+        max((cell_len(part) for cell in column for part in parts(cell.plain)), default=0)
         for column in zip(*rows, strict=True)
     ]
 
 
 def _side_by_side(rows: list[list[Text]], room: int) -> int:
-    """How many of the first columns can stand beside each other with no word broken; at least one."""
-    words = _words(rows)
+    """How many of the first columns stand in a line: all, when no word is broken by that, else those that fit whole."""
+    words, lines = _longest(rows, str.split), _longest(rows, str.splitlines)
     count = len(words)
-    while count > 1 and sum(words[:count]) + GAP * (count - 1) > room:
-        count -= 1
+    if sum(words) + GAP * (count - 1) > room:
+        while count > 1 and sum(lines[:count]) + GAP * (count - 1) > room:
+            count -= 1
     return count
 
 
 def _widths(rows: list[list[Text]], room: int) -> list[int]:
     """Columns for each column: what its cells want, or else less for the widest ones, down to their longest words."""
-    from rich.cells import cell_len
-
-    widths = [
-        max((cell_len(line) for cell in column for line in cell.plain.splitlines()), default=0)
-        for column in zip(*rows, strict=True)
-    ]
+    widths = _longest(rows, str.splitlines)
     spare = room - GAP * (len(widths) - 1)
-    for least in (_words(rows), [1] * len(widths)):
+    for least in (_longest(rows, str.split), [1] * len(widths)):
         while sum(widths) > spare:
             can = [number for number, width in enumerate(widths) if width > least[number]]
             if not can:
