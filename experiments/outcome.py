@@ -13,6 +13,8 @@ PATHS_MAX = 128
 """QPs whose EVs are noted when the work begins."""
 EVENTS_MAX = 20_000
 """Events kept of one run; the rest are counted."""
+LINKS_MAX = 128
+"""Links of a fabric whose rates are kept, each by itself."""
 
 
 @dataclass(slots=True)
@@ -119,6 +121,9 @@ class Series:
     """Packets sent that links lost: injected loss, silence."""
     ev_packets: dict[str, list[dict[str, int]]] = field(default_factory=dict)
     """Flow name -> packets sent over each EV (as `0x0305`) in the interval; kept for a few flows only."""
+    link_bps: dict[str, list[list[int] | None]] = field(default_factory=dict)
+    """Link -> bits/s of all packets over it, away from the hosts and towards them; None: could not be read. Kept for
+    fabrics of up to LINKS_MAX links."""
     queues: dict[str, list[int | None]] = field(default_factory=dict)
     """Interface -> bytes waiting in its data queue at the end of the interval; None: could not be read."""
 

@@ -14,9 +14,10 @@ from typing import Any
 
 from experiments.live.counts import CELLS, SwitchTotals
 from experiments.live.live_work import Answers, LiveWork, flow_name
-from experiments.outcome import Outcome
+from experiments.outcome import LINKS_MAX, Outcome
 from ipc.rundir import FabricError
 from topologies.lab.fabric import Fabric
+from topologies.lab.wires import WireClient, octets
 
 EV_FLOWS_MAX = 8
 """Packets by EV are recorded in runs of at most this many flows."""
@@ -44,6 +45,11 @@ class LiveSampler:
         self._before: dict[str, Any] = {}
         self._longest_s = 0.0
         self._ports = self._recorded()
+        control = fabric.run_dir.switchd_socket
+        self._wires = WireClient(control) if control.exists() else None
+        self._octets: dict[str, tuple[int, int]] = {}
+        """(away from the hosts, towards them) by link, at `_links_at`."""
+        self._links_at = 0.0
         self._looked = threading.Condition()
         self._looks = 0
         self._stop = threading.Event()
@@ -54,6 +60,8 @@ class LiveSampler:
     def begin(self) -> None:
         """Start of the work: earlier counts are left out."""
         self._look_at_switches()
+        self._note_links()
+        self.outcome.series.link_bps.clear()
         self._before = self._reading()
         if self.scenario.measure.evs:
             self._note_paths()
@@ -61,17 +69,26 @@ class LiveSampler:
 
     def end(self) -> None:
         """The last look, unless there was one just now. Raises what made looking fail."""
-        self.stop()
-        if self.error is not None:
-            raise self.error
-        since = self.work.begins + (self.outcome.series.times_s or [0.0])[-1]
-        if time.monotonic() - since >= self.scenario.measure.every * SHORTEST_SHARE:
-            self._sample()
+        self._end_thread()
+        try:
+            if self.error is not None:
+                raise self.error
+            since = self.work.begins + (self.outcome.series.times_s or [0.0])[-1]
+            if time.monotonic() - since >= self.scenario.measure.every * SHORTEST_SHARE:
+                self._sample()
+        finally:
+            self.stop()
         if self._longest_s > LATE_INTERVALS * self.scenario.measure.every:
             self._note(f"the machine was too busy: up to {self._longest_s:.2g} s between two looks at the hosts")
 
     def stop(self) -> None:
         """Stop reading. Idempotent."""
+        self._end_thread()
+        if self._wires is not None:
+            self._wires.close()
+            self._wires = None
+
+    def _end_thread(self) -> None:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -161,11 +178,32 @@ class LiveSampler:
                 was = before["evs"].get(name, {})
                 news = {ev: count - was.get(ev, 0) for ev, count in sent.items() if count > was.get(ev, 0)}
                 series.ev_packets.setdefault(name, []).append(news)
+        self._note_links()
         news, depths = self._look_at_switches()
         for key in ("marked", "trimmed", "dropped", "link_lost"):
             getattr(series, key).append(news.get(key))
         for port in self._ports:
             series.queues.setdefault(port, []).append(depths.get(port))
+
+    def _note_links(self) -> None:
+        """The rates of links since the last look, by the counters of their upper ends."""
+        if len(self.plan.links) > LINKS_MAX:
+            return
+        try:
+            wires = self._wires.states() if self._wires is not None else {}
+        except FabricError as error:
+            self._note(f"rates of links are missing: {error}")
+            wires = {}
+        now = time.monotonic()
+        passed, self._links_at = now - self._links_at, now
+        for link in self.plan.links:
+            count, before = octets(link.upper.interface, wires), self._octets.get(link.name)
+            rates = None
+            if count is not None:
+                if before is not None and passed > 0:
+                    rates = [round(8 * max(a - b, 0) / passed) for a, b in zip(count, before, strict=True)]
+                self._octets[link.name] = count
+            self.outcome.series.link_bps.setdefault(link.name, []).append(rates)
 
     def _look_at_switches(self) -> tuple[dict[str, int | None], dict[str, int | None]]:
         """Switch counts since the last reading, and the depths of the recorded queues."""

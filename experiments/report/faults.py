@@ -29,8 +29,8 @@ def _begins(event: dict[str, Any]) -> bool:
     return event["undo"] is None and event["action"] not in ENDING and bool(event["text"] != "controller start")
 
 
-def fault_bars(measured: Measured) -> dict[str, list[Bar]]:
-    """Fault in words -> from when to when it lasted; by kind (`cut`) when they are many."""
+def spans_of(measured: Measured) -> list[tuple[dict[str, Any], float, float]]:
+    """(event that began it, from, until) of every fault, seconds within the run, in order of their beginnings."""
     end = measured.outcome.duration_s
     bars: list[tuple[dict[str, Any], float]] = []
     running: list[dict[str, Any]] = []
@@ -47,11 +47,17 @@ def fault_bars(measured: Measured) -> dict[str, list[Bar]]:
             running.append(event)
     bars += [(event, end) for event in running]
     bars.sort(key=lambda bar: bar[0]["t"])
-    many = len({event["text"] for event, _ in bars}) > ROWS_MAX
+    return [(event, max(0.0, event["t"]), min(max(stop, 0.0), end)) for event, stop in bars]
+
+
+def fault_bars(measured: Measured) -> dict[str, list[Bar]]:
+    """Fault in words -> from when to when it lasted; by kind (`cut`) when they are many."""
+    spans = spans_of(measured)
+    many = len({event["text"] for event, _, _ in spans}) > ROWS_MAX
     out: dict[str, list[Bar]] = {}
-    for event, stop in bars:
+    for event, start, stop in spans:
         label = event["action"].replace("_", " ") if many else event["text"]
-        out.setdefault(label, []).append((max(0.0, event["t"]), min(max(stop, 0.0), end)))
+        out.setdefault(label, []).append((start, stop))
     return out
 
 

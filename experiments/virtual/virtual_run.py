@@ -19,7 +19,7 @@ from experiments.language.expand import Run
 from experiments.language.fault_schedule import FaultStep, StepRunner, steps
 from experiments.language.model import QueuesPart, Transport
 from experiments.language.validate import plan_of
-from experiments.outcome import FlowOutcome, Outcome, Series
+from experiments.outcome import LINKS_MAX, FlowOutcome, Outcome, Series
 from experiments.virtual.control_plane import VirtualControl
 from experiments.virtual.engine_clock import config_times
 from experiments.virtual.virtual_work import VirtualCollective, VirtualFlow, held_packets
@@ -302,6 +302,17 @@ class VirtualRun:
             "link_lost": sum(port.lost.total() - port.lost["corrupt"] for port in ports),
             "evs": self._ev_packets(),
             "planes": [sum(host.ports[p].forwarded_bytes for host in hosts) for p in range(self.plan.planes)],
+            "links": self._link_bytes(),
+        }
+
+    def _link_bytes(self) -> dict[str, tuple[int, int]]:
+        """Bytes over each link so far, away from the hosts and towards them; of small fabrics."""
+        if len(self.plan.links) > LINKS_MAX:
+            return {}
+        ports = self.fabric.ports
+        return {
+            link.name: (ports[link.lower.interface].forwarded_bytes, ports[link.upper.interface].forwarded_bytes)
+            for link in self.plan.links
         }
 
     def _ev_packets(self) -> dict[str, dict[str, int]]:
@@ -339,6 +350,10 @@ class VirtualRun:
         for key in ("lost", "retransmitted", "marked", "trimmed", "dropped", "link_lost"):
             getattr(series, key).append(after[key] - before[key])
         series.plane_bps.append([(a - b) * 8 / passed for a, b in zip(after["planes"], before["planes"], strict=True)])
+        for name, now_bytes in after["links"].items():
+            then = before["links"][name]
+            rates = [round((a - b) * 8 / passed) for a, b in zip(now_bytes, then, strict=True)]
+            series.link_bps.setdefault(name, []).append(rates)
         for name in self._recorded():
             series.queues.setdefault(name, []).append(self.fabric.ports[name].data_bytes)
 

@@ -253,9 +253,24 @@ def up(
             run_cli(fabric, open_page=page.open, begin=("dash",) if dash else ())
 
 
-@app.command("dash", epilog="Examples: `mrc dash` · `mrc dash --json` · `firefox $(mrc dash)`")
-def dash_address(as_json: Json = False) -> None:
-    """Tell the address of the running fabric's live view: begun by `dash` at its prompt, or by `mrc up --dash`."""
+@app.command("dash", epilog="Examples: `mrc dash` · `firefox $(mrc dash)` · `mrc dash results/e10` · `mrc dash --json`")
+def dash(
+    results: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="Folder of results: make the page of each of its runs instead.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Tell the address of the running fabric's live view, begun by `dash` at its prompt or by `mrc up --dash`.
+
+    With a folder of results, write the same page for each finished run, with a slider for the time: one file, which
+    needs no server.
+    """
+    if results is not None:
+        from mrc.dash.recording import write_pages
+
+        paths = [str(path) for path in write_pages(results)]
+        print(json.dumps({"pages": paths}) if as_json else "\n".join(paths))
+        return
     from mrc.dash.live_page import address
 
     url = address()

@@ -16,9 +16,8 @@ from typing import Any
 from ipc.rpc import JsonlError
 from ipc.rundir import FabricError
 from topologies.cli.commands.base import BackgroundTransfers
-from topologies.cli.commands.links import octets
 from topologies.lab.fabric import Fabric
-from topologies.lab.wires import WireClient
+from topologies.lab.wires import WireClient, octets
 from topologies.plan import Link
 
 State = dict[str, dict[str, Any]]

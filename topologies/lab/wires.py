@@ -7,7 +7,7 @@ need not know which it is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,24 @@ from topologies.plan import DEVICE_MTU, Link, Plan
 VIRTUAL, VETH = "virtual", "veth"
 WIRES = (VIRTUAL, VETH)
 """Kinds of links between switches: wires inside the daemon, pairs of interfaces."""
+_STATISTICS = "/sys/class/net/{}/statistics/{}"
 
 
 def links_between_switches(plan: Plan) -> list[Link]:
     """The links that can be wires: a host's port is an interface in a namespace of its own."""
     hosts = {host.name for host in plan.hosts}
     return [link for link in plan.links if link.lower.node not in hosts]
+
+
+def octets(interface: str, wires: Mapping[str, Mapping[str, Any]]) -> tuple[int, int] | None:
+    """(received, sent) bytes of an interface or the end of a wire, or None where there is no such thing."""
+    if interface in wires:
+        return wires[interface]["rx_bytes"], wires[interface]["tx_bytes"]
+    try:
+        rx, tx = (int(Path(_STATISTICS.format(interface, f"{way}_bytes")).read_text()) for way in ("rx", "tx"))
+    except (OSError, ValueError):
+        return None
+    return rx, tx
 
 
 class WireClient:

@@ -1,4 +1,5 @@
-// The live view: draws the plan once, then changes classes and texts as the stream tells what changed.
+// The live view: draws the plan once, then changes classes and texts as the stream tells what changed. The same page is
+// that of a finished run: then a recording stands in it (mrc/dash/recording.py), and a slider says what time it shows.
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -15,6 +16,8 @@ let plan = null;
 let kept = {};
 try { kept = JSON.parse(localStorage.getItem(KEPT) || "{}"); } catch { kept = {}; }
 let evs = [];
+const recorded = byId("recording");
+const run = recorded ? JSON.parse(recorded.textContent) : null;
 
 function keep(changes) {
   Object.assign(kept, changes);
@@ -73,8 +76,9 @@ function draw() {
     for (const host of plan.hosts) make("option", {value: host, text: host}, byId(id));
     byId(id).addEventListener("change", () => { keep({[id]: byId(id).value, ev: null}); readPaths(); });
   }
-  byId("from").value = plan.hosts.includes(kept.from) ? kept.from : plan.hosts[0];
-  byId("to").value = plan.hosts.includes(kept.to) ? kept.to : plan.hosts[plan.hosts.length - 1];
+  const [first, last] = run ? (Object.keys(run.pairs)[0] || "").split(" ") : [];
+  byId("from").value = plan.hosts.includes(kept.from) ? kept.from : first || plan.hosts[0];
+  byId("to").value = plan.hosts.includes(kept.to) ? kept.to : last || plan.hosts[plan.hosts.length - 1];
   if (kept.chosen && (links.has(kept.chosen.name) || nodes.has(kept.chosen.name))) choose(kept.chosen);
 }
 
@@ -104,7 +108,7 @@ function showLink(name) {
   const {link, line, touch} = links.get(name);
   const now = state.links[name];
   if (!now) return;
-  const use = Math.max(...now.use);
+  const use = now.use ? Math.max(...now.use) : 0;
   const share = now.rate ? use / now.rate : 0;
   const path = pathOf(kept.ev);
   const at = path.indexOf(link.nodes[0]);
@@ -113,16 +117,21 @@ function showLink(name) {
   if (!now.up) set.push("down");
   else if (faultAt(name).length) set.push("faulty");
   else if (injectedAt(name).length) set.push("injected");
+  else if (!now.use) set.push("unknown");
   else if (share >= FULL) set.push("full");
   else if (now.rate ? share >= BUSY : use >= BUSY_BPS) set.push("busy");
   if (onPath) set.push("path");
   if (kept.chosen && kept.chosen.name === name) set.push("chosen");
   line.setAttribute("class", set.join(" "));
   const waits = link.interfaces.map((port) => state.queues[port]).filter(Boolean);
-  const said = `${name}: ${now.up ? "up" : "DOWN"}, ${rate(now.use[0])} up, ${rate(now.use[1])} down`
+  const said = `${name}: ${now.up ? "up" : "DOWN"}, ${use_of(now)}`
     + (waits.length ? `, ${Math.max(...waits)} bytes wait` : "");
   touch.firstChild.textContent = said;
   touch.setAttribute("aria-label", said);
+}
+
+function use_of(now) {
+  return now.use ? `${rate(now.use[0])} ↑ ${rate(now.use[1])} ↓` : "use not recorded";
 }
 
 function showNode(name) {
@@ -137,6 +146,7 @@ function showNode(name) {
 }
 
 function showSummary() {
+  if (run) return;
   const all = Object.values(state.links);
   const up = all.filter((one) => one.up).length;
   const sums = Object.values(state.switches).reduce((sum, one) => [sum[0] + one.marks, sum[1] + one.trims], [0, 0]);
@@ -157,17 +167,17 @@ function fill(id, entries, make_one, empty) {
 function showLists() {
   fill("faults", Object.values(state.faults), (one) => {
     const item = make("li", {class: "fault", text: `${one.text} `});
-    make("span", {class: "hint", text: `seen by ${one.sources.join(", ")}`}, item);
+    if (one.sources.length) make("span", {class: "hint", text: `seen by ${one.sources.join(", ")}`}, item);
     return item;
-  }, "none: the controller knows of nothing broken");
+  }, run ? "none that was found by then" : "none: the controller knows of nothing broken");
   byId("heal").disabled = !Object.keys(state.injected).length;
   fill("transfers", Object.values(state.transfers).reverse(), (one) => {
     const item = make("li", {text: `${one.label}: ${one.state}`});
-    if (one.state === "running") make("progress", {max: one.bytes, value: one.bytes_done}, item);
+    if ((run || one.state === "running") && one.bytes) make("progress", {max: one.bytes, value: one.bytes_done}, item);
     return item;
-  }, "none yet: choose two hosts and send");
+  }, run ? "none: not recorded, or none there" : "none yet: choose two hosts and send");
   const lines = Object.entries(state.log).sort((a, b) => b[0] - a[0]);
-  const first = lines.length ? lines[lines.length - 1][1].at : 0;
+  const first = run ? 0 : lines.length ? lines[lines.length - 1][1].at : 0;
   fill("log", lines, ([, one]) => {
     const item = make("li", {class: one.kind});
     make("time", {text: `${(one.at - first).toFixed(2)} s`}, item);
@@ -181,6 +191,7 @@ function showLists() {
 function choose(what) {
   const before = kept.chosen;
   keep({chosen: what});
+  drawCurves();
   for (const one of [before, what]) {
     if (one && links.has(one.name)) showLink(one.name);
     if (one && nodes.has(one.name)) showNode(one.name);
@@ -189,6 +200,7 @@ function choose(what) {
 }
 
 function actions(what) {
+  if (run) return [];
   if (what.kind === "link") {
     const [a, b] = links.get(what.name).link.nodes;
     const up = (state.links[what.name] || {up: true}).up;
@@ -216,13 +228,15 @@ function rows(what) {
     const now = state.links[what.name];
     const {link} = links.get(what.name);
     out.push(["state", now.up ? "up" : "DOWN"], ["rate", now.rate ? rate(now.rate) : "no limit"],
-      ["use", `${rate(now.use[0])} ↑  ${rate(now.use[1])} ↓`]);
+      ["use", use_of(now)]);
     for (const port of link.interfaces) if (state.queues[port]) out.push([port, `${state.queues[port]} bytes wait`]);
   }
   if (what.kind === "switch" && state.switches[what.name]) {
     const now = state.switches[what.name];
-    out.push(["power", now.on ? "on" : "OFF"], ["marked", `${now.marked} packets, ${now.marks}/s`],
-      ["trimmed", `${now.trimmed} packets, ${now.trims}/s`]);
+    out.push(["power", now.on ? "on" : "OFF"]);
+    if (!run) {
+      out.push(["marked", `${now.marked} packets, ${now.marks}/s`], ["trimmed", `${now.trimmed} packets, ${now.trims}/s`]);
+    }
   }
   for (const one of injectedAt(what.name)) out.push(["broken by hand", `${one.kind.replaceAll("_", " ")} ${one.detail}`]);
   for (const one of faultAt(what.name)) out.push(["controller", one.text]);
@@ -251,7 +265,8 @@ function showCard() {
     if (String(nth) === focus) button.focus();
   });
   if (what.kind === "host") {
-    for (const [label, id] of [["send from here", "from"], ["send to here", "to"]]) {
+    const [from, to] = run ? ["paths from here", "paths to here"] : ["send from here", "send to here"];
+    for (const [label, id] of [[from, "from"], [to, "to"]]) {
       make("button", {text: label}, bar).addEventListener("click", () => {
         byId(id).value = what.name;
         byId(id).dispatchEvent(new Event("change"));
@@ -283,6 +298,7 @@ async function readPaths() {
   const said = byId("paths-said");
   byId("send").disabled = from === to;
   if (from === to) { evs = []; said.textContent = "choose two different hosts"; showPaths(); return; }
+  if (run) { readRecordedPaths(from, to, said); return; }
   try {
     const got = await fetch(`/evs?from=${encodeURIComponent(from)}&to=${encodeURIComponent(to)}`);
     const told = await got.json();
@@ -312,7 +328,7 @@ function showPaths() {
     make("span", {text: `plane ${plane}`}, row);
     for (const one of mine) {
       const title = `EV 0x${one.ev.toString(16).padStart(4, "0")} ${one.state}: ${one.path.join(" ")}`
-        + (one.address ? `, to ${one.address}` : "") + `; ${one.sent} sent, ${one.lost} lost`;
+        + (one.address ? `, to ${one.address}` : "") + `; ${counted(one)}`;
       const button = make("button", {class: `ev ${one.state}`, title, "aria-label": title, "data-ev": one.ev,
         "aria-pressed": String(one.ev === kept.ev)}, row);
       button.addEventListener("click", () => light(one.ev === kept.ev ? null : one));
@@ -320,6 +336,10 @@ function showPaths() {
     }
   }
   for (const name of links.keys()) showLink(name);
+}
+
+function counted(one) {
+  return one.lost === undefined ? `${one.sent ?? "?"} packets sent` : `${one.sent} sent, ${one.lost} lost`;
 }
 
 function light(one) {
@@ -330,7 +350,8 @@ function light(one) {
   answer.replaceChildren();
   if (!one) return;
   answer.textContent = `EV 0x${one.ev.toString(16).padStart(4, "0")}, ${one.state}\n${one.path.join(" → ")}\n`
-    + (one.address ? `outer address (locator and uSIDs) ${one.address}\n` : "") + `${one.sent} sent, ${one.lost} lost\n`;
+    + (one.address ? `outer address (locator and uSIDs) ${one.address}\n` : "") + `${counted(one)}\n`;
+  if (run) return;
   const button = make("button", {text: "trace a packet along it"}, answer);
   const command = `trace ${byId("from").value} ${byId("to").value} 0x${one.ev.toString(16).padStart(4, "0")}`;
   button.addEventListener("click", () => act(command));
@@ -367,7 +388,217 @@ function listen() {
   };
 }
 
+// ---- curves -------------------------------------------------------------------------------------------------
+
+const WIDE = 500, HIGH = 100; // of a chart, in its units
+const SAMPLE_MS = 500, KEPT_SAMPLES = 600; // five minutes
+const past = {times: [], planes: [], marks: [], trims: [], links: new Map()}; // of the live fabric
+
+function sample() {
+  if (!Object.keys(state.links).length) return;
+  const sum = (plane) => plane.links.filter((link) => link.kind === "NIC-T0")
+    .reduce((total, link) => total + (state.links[link.name] || {use: [0]}).use[0], 0);
+  const of_switches = (key) => Object.values(state.switches).reduce((total, one) => total + one[key], 0);
+  past.times.push(performance.now() / 1000);
+  plan.planes.forEach((plane, number) => (past.planes[number] ??= []).push(sum(plane)));
+  past.marks.push(of_switches("marks"));
+  past.trims.push(of_switches("trims"));
+  for (const [name, {link}] of links) {
+    const one = past.links.get(name) || past.links.set(name, {up: [], down: [], waits: []}).get(name);
+    const [up, down] = (state.links[name] || {use: [0, 0]}).use;
+    one.up.push(up);
+    one.down.push(down);
+    one.waits.push(Math.max(0, ...link.interfaces.map((port) => state.queues[port] || 0)));
+  }
+  if (past.times.length > 2 * KEPT_SAMPLES) {
+    const all = [past.times, ...past.planes, past.marks, past.trims];
+    for (const one of past.links.values()) all.push(one.up, one.down, one.waits);
+    for (const values of all) values.splice(0, KEPT_SAMPLES);
+  }
+  drawCurves();
+}
+
+function charts() {
+  const chosen = kept.chosen && kept.chosen.kind === "link" ? kept.chosen.name : null;
+  const by_plane = (rows) => rows.map((values, plane) => [`plane ${plane}`, values]);
+  if (run) {
+    const per_s = (values) => values.map((n) => n === null ? null : n / run.every_s);
+    const lines = ["marked", "trimmed", "lost", "retransmitted", "dropped"]
+      .filter((key) => run.counts[key].some((n) => n)).map((key) => [key, per_s(run.counts[key])]);
+    const found = [["Data sent over each plane", "b/s", by_plane(run.planes_bps)],
+      ["Received by each flow", "b/s", run.flows.slice(0, 8).map((one) => [one.label, one.bps])],
+      ["Packets a second, whole fabric", "", lines]];
+    if (chosen && use_over_time(chosen)) found.push([chosen, "b/s", use_over_time(chosen)]);
+    const waits = chosen ? links.get(chosen).link.interfaces.filter((port) => run.queues[port]) : [];
+    if (waits.length) found.push([`Bytes that wait: ${chosen}`, "B", waits.map((port) => [port, run.queues[port]])]);
+    return found;
+  }
+  const found = [["Sent over each plane", "b/s", by_plane(past.planes)],
+    ["Packets a second, all switches", "", [["marked", past.marks], ["trimmed", past.trims]]]];
+  const one = chosen && past.links.get(chosen);
+  if (one) {
+    found.push([`${chosen}`, "b/s", [["away from the hosts", one.up], ["towards them", one.down]]],
+      [`Bytes that wait: ${chosen}`, "B", [["deeper end", one.waits]]]);
+  }
+  return found;
+}
+
+function drawCurves() {
+  const times = run ? run.times_s : past.times.slice(-KEPT_SAMPLES);
+  if (times.length < 2 || document.hidden) return;
+  const first = run ? 0 : times[0], last = run ? run.duration_s : times[times.length - 1];
+  const x = (at) => WIDE * (at - first) / (last - first);
+  const made = charts().filter(([, , lines]) => lines.length).map(([title, unit, lines]) => {
+    const figure = make("figure", {});
+    const shown = lines.map(([label, values]) => [label, run ? values : values.slice(-KEPT_SAMPLES)]);
+    const most = Math.max(1, ...shown.map(([, values]) => values.reduce((a, b) => Math.max(a, b ?? 0), 0)));
+    const said = unit === "b/s" ? rate(most) : `${Math.round(most)}${unit ? ` ${unit}` : ""}`;
+    make("figcaption", {text: `${title}, up to ${said}${run ? "" : `, the last ${Math.round(last - first)} s`}`}, figure);
+    const svg = make("svg", {class: "chart", viewBox: `0 -2 ${WIDE} ${HIGH + 4}`, preserveAspectRatio: "none", role: "img",
+      "aria-label": `${title}: ${shown.map(([label, values]) => `${label} now ${Math.round(values[values.length - 1] ?? 0)}`)}`,
+    }, figure, SVG);
+    make("line", {class: "grid", x1: 0, x2: WIDE, y1: HIGH, y2: HIGH}, svg, SVG);
+    shown.forEach(([, values], number) => {
+      const parts = [];
+      let open = false;
+      values.forEach((value, at) => {
+        if (value === null || value === undefined) { open = false; return; }
+        parts.push(`${open ? "L" : "M"}${x(times[at]).toFixed(1)} ${(HIGH * (1 - value / most)).toFixed(1)}`);
+        open = true;
+      });
+      make("path", {class: `curve c${number % 8}`, d: parts.join("")}, svg, SVG);
+    });
+    if (run) make("line", {class: "cursor", x1: x(shownAt), x2: x(shownAt), y1: 0, y2: HIGH}, svg, SVG);
+    const legend = make("div", {class: "legend"}, figure);
+    shown.forEach(([label], number) => make("span", {class: `c${number % 8}`, text: label}, legend));
+    return figure;
+  });
+  byId("curves").replaceChildren(...made);
+}
+
+// ---- a finished run -----------------------------------------------------------------------------------------
+
+let shownAt = 0; // seconds
+const PLAY_MS = 100, PLAY_STEPS = 300; // a run is played in half a minute
+
+function use_over_time(name) {
+  const [away, towards] = run.links[name] || [];
+  return away && [["away from the hosts", away], ["towards them", towards]];
+}
+
+function useAt(name, at) {
+  const ways = run.links[name];
+  return ways && ways[0][at] !== null ? [ways[0][at], ways[1][at]] : null;
+}
+
+function stateAt(states, time) {
+  let now = states.length ? states[0][1] : "good";
+  for (const [at, one] of states) if (at <= time) now = one;
+  return now;
+}
+
+function readRecordedPaths(from, to, said) {
+  const pair = run.pairs[`${from} ${to}`];
+  const at = interval();
+  const counts = Object.entries(run.packets).filter(([flow]) => flow.endsWith(`:${from}-${to}`)).map(([, by_ev]) => by_ev);
+  evs = (pair || []).map((one) => ({...one, state: stateAt(one.states, shownAt),
+    sent: counts.length ? counts.reduce((sum, by_ev) => sum + (by_ev[one.ev] || []).slice(0, at + 1)
+      .reduce((a, b) => a + b, 0), 0) : undefined}));
+  const good = evs.filter((one) => one.state === "good").length;
+  said.textContent = pair ? `${evs.length} paths, ${good} good; click one to light it up`
+    : `nothing recorded of these two; pairs: ${Object.keys(run.pairs).slice(0, 6).join(", ") || "none"}`;
+  showPaths();
+}
+
+function interval() {
+  const at = run.times_s.findIndex((time) => time >= shownAt - 1e-9);
+  return at < 0 ? run.times_s.length - 1 : at;
+}
+
+function seek(time) {
+  shownAt = Math.min(Math.max(time, 0), run.duration_s);
+  const at = interval();
+  const active = run.faults.filter((one) => one.from <= shownAt && shownAt < one.to);
+  const off = new Set(active.filter((one) => one.effect === "off").flatMap((one) => one.where));
+  const down = new Set(active.filter((one) => one.effect === "down").flatMap((one) => one.where));
+  for (const part of Object.keys(state)) state[part] = {};
+  for (const [name, {link}] of links) {
+    state.links[name] = {up: !down.has(name) && !link.nodes.some((node) => off.has(node)), rate: run.rates[name],
+      use: useAt(name, at)};
+    for (const port of link.interfaces) if (run.queues[port] && run.queues[port][at]) state.queues[port] = run.queues[port][at];
+  }
+  for (const name of nodes.keys()) if (!plan.hosts.includes(name)) state.switches[name] = {on: !off.has(name)};
+  active.forEach((one, number) => one.where.forEach((where) => {
+    state.injected[`${number} ${where}`] = {kind: one.kind, where, detail: one.detail};
+  }));
+  run.found.filter((one) => one.from <= shownAt && shownAt < one.to).forEach((one, number) => {
+    state.faults[number] = {text: one.text, location: one.where.join(" or "), sources: []};
+  });
+  run.flows.forEach((one) => {
+    const done = Math.min(one.bytes, one.bps.slice(0, at + 1).reduce((sum, bps) => sum + bps * run.every_s / 8, 0));
+    state.transfers[one.label] = {label: `${one.label}: ${(done / 1e6).toFixed(1)} of ${(one.bytes / 1e6).toFixed(1)} MB`,
+      state: rate(one.bps[at] || 0), bytes: one.bytes, bytes_done: done};
+  });
+  run.collectives.forEach((one) => {
+    const over = one.iterations.filter(([, end]) => end <= shownAt).length;
+    state.transfers[one.label] = {label: `${one.label}: ${over} of ${one.iterations.length} iterations`, bytes: 0,
+      state: one.wrong ? `${one.wrong} WRONG elements` : "sums right"};
+  });
+  run.log.filter((one) => one.at <= shownAt).slice(-300).forEach((one, number) => { state.log[number] = one; });
+  for (const name of links.keys()) showLink(name);
+  for (const name of nodes.keys()) showNode(name);
+  const up = Object.values(state.links).filter((one) => one.up).length;
+  const sent = run.planes_bps.reduce((sum, row) => sum + (row[at] || 0), 0);
+  const each = ["marked", "trimmed", "lost"].map((key) => run.counts[key][at] === null ? `${key}: not read`
+    : `${Math.round((run.counts[key][at] || 0) / run.every_s)} ${key}/s`);
+  byId("summary").textContent = `${up} of ${links.size} links up · hosts send ${rate(sent)} · ${each.join(", ")}`;
+  byId("time").value = shownAt;
+  byId("now").textContent = `${shownAt.toFixed(2)} of ${run.duration_s.toFixed(1)} s`;
+  showLists();
+  showCard();
+  readPaths();
+  drawCurves();
+}
+
+function player() {
+  document.body.classList.add("replay");
+  byId("player").hidden = false;
+  byId("said").textContent = run.said;
+  document.title = run.title;
+  const slider = byId("time"), button = byId("play");
+  slider.max = run.duration_s;
+  slider.step = run.every_s / 4;
+  for (const one of run.log) {
+    make("rect", {class: one.kind, x: 1000 * one.at / run.duration_s - 1, y: one.kind === "made" ? 0 : 4, width: 2, height: 6},
+      byId("marks"), SVG);
+  }
+  const remember = () => history.replaceState(null, "", `#t=${shownAt.toFixed(2)}`);
+  slider.addEventListener("input", () => seek(Number(slider.value)));
+  slider.addEventListener("change", remember);
+  let playing = 0;
+  const stop = () => { clearInterval(playing); playing = 0; button.textContent = "play"; remember(); };
+  button.addEventListener("click", () => {
+    if (playing) { stop(); return; }
+    if (shownAt >= run.duration_s) seek(0);
+    button.textContent = "stop";
+    playing = setInterval(() => {
+      seek(shownAt + run.duration_s / PLAY_STEPS);
+      if (shownAt >= run.duration_s) stop();
+    }, PLAY_MS);
+  });
+  const wanted = /^#t=([\d.]+)$/.exec(location.hash);
+  seek(wanted ? Number(wanted[1]) : 0);
+}
+
+// ---- begin --------------------------------------------------------------------------------------------------
+
 async function begin() {
+  if (run) {
+    plan = run.plan;
+    draw();
+    player();
+    return;
+  }
   const got = await fetch("/plan");
   if (!got.ok) { byId("summary").textContent = (await got.json()).error; return; }
   plan = await got.json();
@@ -377,6 +608,7 @@ async function begin() {
   listen();
   readPaths();
   setInterval(() => { if (!document.hidden) readPaths(); }, PATHS_EVERY_MS);
+  setInterval(sample, SAMPLE_MS);
 }
 
 begin();

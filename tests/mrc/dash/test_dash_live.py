@@ -245,6 +245,7 @@ def test_browser__cutting_a_link_changes_fabric_and_page(served):
         expect(drawn(page)).to_have_class(has("down"), timeout=WAIT_MS)
         assert not fabric.link_is_up(fabric.plan.link(*LINK))
         expect(page.locator("#faults")).to_contain_text(NAME, timeout=WAIT_MS)
+        expect(page.locator("#curves")).to_contain_text(f"Bytes that wait: {NAME}", timeout=WAIT_MS)
         page.reload()
         expect(drawn(page)).to_have_class(has("down"), timeout=WAIT_MS)
         expect(drawn(page)).to_have_class(has("chosen"))  # a choice survives a reload

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,7 +26,7 @@ from topologies.cli.commands.base import (
     switch_then,
 )
 from topologies.lab.traffic_control import Cable, Setting, directions_of
-from topologies.lab.wires import states_of
+from topologies.lab.wires import octets, states_of
 from topologies.plan import Link
 
 Figure = TypeVar("Figure")
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 USE_S = 0.25
 """How long `links` watches the packets go by, seconds."""
-_STATISTICS = "/sys/class/net/{}/statistics/{}"
 
 
 @command("links", LOOK, complete=node_names, reads=True)
@@ -150,17 +149,6 @@ def _use(chosen: list[Link], control: Path) -> dict[Link, tuple[float, float]]:
             up, down = (8 * max(b - a, 0) / span for a, b in zip(first, after, strict=True))
             out[link] = up, down
     return out
-
-
-def octets(interface: str, wires: Mapping[str, Mapping[str, Any]]) -> tuple[int, int] | None:
-    """(received, sent) bytes of an interface or the end of a wire, or None where there is no such thing."""
-    if interface in wires:
-        return wires[interface]["rx_bytes"], wires[interface]["tx_bytes"]
-    try:
-        rx, tx = (int(Path(_STATISTICS.format(interface, f"{way}_bytes")).read_text()) for way in ("rx", "tx"))
-    except (OSError, ValueError):
-        return None
-    return rx, tx
 
 
 @command("link", BREAK, complete=link_then("up", "down"))
