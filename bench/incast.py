@@ -21,6 +21,7 @@ from rich.table import Table
 
 from controller.p4runtime.counters import CELL_BITS
 from controller.p4runtime.qos import DEFAULT, Discipline
+from ipc.progress import Progress
 from ipc.rpc import JsonlClient, Watch
 from topologies.lab.fabric import Fabric
 from topologies.lab.p4_program import compile_program
@@ -29,6 +30,8 @@ from topologies.plan import Plan
 
 SCHEMA = "mrc-bench-incast/1"
 SENDERS = 7
+VARIANT_S = 5.0
+"""What a variant takes beside its measurements, a guess for the first time, seconds."""
 VARIANTS = {
     "as designed": DEFAULT,
     "no ECN": Discipline(ecn=False),
@@ -144,9 +147,11 @@ def run(
     size = senders + 1
     plan = Plan.scaled(1, 2, size, size, rate_bps=rate_bps, rtt_s=rtt_s)
     out: dict[str, Any] = {"schema": SCHEMA, "plan": plan.to_json(), "seconds": seconds, "variants": {}}
-    for name in variants:
-        console.print(f"[dim]{name}: {senders} to 1, {plan.describe_links()}[/dim]")
-        out["variants"][name] = measure(plan, VARIANTS[name], seconds)
+    guess_s = len(variants) * (VARIANT_S + 3 * seconds)
+    with Progress(console, "bench incast", guess_s=guess_s, size=guess_s) as progress:
+        for name in variants:
+            progress.step(f"{name}: {senders} to 1, {plan.describe_links()}")
+            out["variants"][name] = measure(plan, VARIANTS[name], seconds)
     first = out["variants"].get("as designed")
     out["met"] = first is None or judge(first)
     console.print(table(out))

@@ -26,6 +26,8 @@ from typing import Any
 
 from bench.bmv2 import Bmv2, Bmv2Error, GoneError, P4cProgram, missing_tools
 from bench.p4_random import Whole
+from ipc.progress import Progress
+from ipc.terminal import console
 from switch.compiler import compile_program
 from switch.compiler.errors import P4Error
 from switch.device.device import P4Device
@@ -302,16 +304,15 @@ def keep(folder: Path, case: FuzzCase, verdict: FuzzVerdict) -> None:
             (folder / name).write_text(seen.text())
 
 
-def progress(runs: int) -> Any:
-    """A line on standard error, rewritten on a terminal, else one every 50 programs."""
+def notes(progress: Progress, runs: int, seconds: float) -> Any:
+    """Of what `campaign` tells: the line of a terminal, else one on standard error every 50 programs."""
 
     def note(number: int, report: FuzzReport) -> None:
         found = len(report.findings)
         line = f"fuzz p4: {number} of {runs} programs, {found} found, {report.seconds:.0f} s"
-        if sys.stderr.isatty():
-            print(f"\r{line}", end="", file=sys.stderr, flush=True)
-        elif number % 50 == 0:
+        if number % 50 == 0 and not sys.stderr.isatty():
             print(line, file=sys.stderr, flush=True)
+        progress.share(max(number / runs, report.seconds / seconds), line)
 
     return note
 
@@ -322,9 +323,8 @@ def fuzz(runs: int, seed: int, seconds: float, out: Path, programs: list[Path], 
         raise Bmv2Error(f"not on PATH: {' and '.join(missing)}: the fuzz compares with them")
     with tempfile.TemporaryDirectory(prefix="mrc-fuzz-") as name:
         cases = sample_cases(programs, seed) if programs else random_cases(seed, Path(name))
-        report = campaign(cases, runs, seconds, out, progress(min(runs, len(programs) or runs)))
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
+        with Progress(console(stderr=True), "fuzz p4") as progress:
+            report = campaign(cases, runs, seconds, out, notes(progress, min(runs, len(programs) or runs), seconds))
     print(jsonlib.dumps(report.to_json(), indent=1) if as_json else report.text())
     if report.findings:
         print(f"kept in {out}", file=sys.stderr)

@@ -20,6 +20,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ipc.progress import Progress
 from topologies.lab.fabric import Fabric
 from topologies.lab.p4_program import compile_program
 from topologies.lab.wires import VETH, VIRTUAL
@@ -110,11 +111,14 @@ def run(plan: Plan, rounds: int, console: Console, wires: str | None = None) -> 
     `wires`: kind of the links between switches, or "both": then as many starts of each, in turns.
     """
     every: list[ProvisionRound] = []
-    for number in range(rounds):
-        for kind in (VETH, VIRTUAL) if wires == BOTH else (wires,):
-            every.append(one_round(plan, kind))
-            text = f"round {number + 1} of {rounds}, wires {every[-1].wires}: {every[-1].total_s:.2f} s"
-            console.print(f"[dim]{text}[/dim]")
+    kinds = (VETH, VIRTUAL) if wires == BOTH else (wires,)
+    size = rounds * len(kinds) * len(plan.switches)
+    with Progress(console, "bench provision", guess_s=0.15 * size, size=size) as progress:
+        for number in range(rounds):
+            for kind in kinds:
+                every.append(one_round(plan, kind))
+                progress.share(len(every) / (rounds * len(kinds)))
+                progress.step(f"round {number + 1} of {rounds}, wires {every[-1].wires}: {every[-1].total_s:.2f} s")
     made = [one for one in every if one.wires == every[-1].wires]
     others = [one for one in every if one.wires != every[-1].wires]
     slowest = max(one.total_s for one in made)

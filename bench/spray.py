@@ -19,6 +19,7 @@ from rich.console import Console
 
 from bench.faults import spread
 from hosts.clustermapper.ports import network_namespace
+from ipc.progress import Progress
 from topologies.lab.fabric import Fabric
 from topologies.lab.open_fabric import open_fabric
 from topologies.plan import Mode, Plan
@@ -137,13 +138,18 @@ def run(mode: str, rounds: int, console: Console) -> dict[str, Any]:
     """Times in seconds, `met` among the result."""
     plan = Plan(planes=1, racks=2, spines=2, hosts_per_rack=1, mode=Mode.named(mode))
     cuts: list[tuple[float, float]] = []
-    with open_fabric(plan, target="embedded", nic="fast", console=console, agents=False, mapper=False) as fabric:
+    with (
+        Progress(console, "bench spray", guess_s=10.0 + 3.0 * rounds, size=10.0 + 3.0 * rounds) as progress,
+        open_fabric(plan, target="embedded", nic="fast", console=console, agents=False, mapper=False) as fabric,
+    ):
         stream = ProbeStream.between(fabric, "h0", "h1", 0)
         stream.start()
         time.sleep(SETTLE_S)
         for number in range(rounds):
+            progress.step(f"cut {number + 1} of {rounds}", quiet=True)
             cuts.append(_cut(fabric, f"p0-t1-{number % plan.spines}", "p0-t0-1"))
         live = fabric.controller.request("switches")["switches"]["p0-t0-0"]
+        progress.step("a cut without the controller", quiet=True)
         fabric.controller.request("shutdown")
         time.sleep(SETTLE_S)
         alone = _cut(fabric, "p0-t1-0", "p0-t0-1")

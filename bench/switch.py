@@ -28,7 +28,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,21 +67,25 @@ GOAL = 1.5
 """Embedded / bare, CPU per packet and hop, must not exceed this."""
 
 
-def run(json: bool = False) -> dict[str, Any]:
-    """Measure, print the table (unless `json`), and return the figures. Needs root. Raises RuntimeError."""
+def run(tell: Callable[[str], None]) -> dict[str, Any]:
+    """Measure, and return the figures; `tell` gets each step. Needs root. Raises RuntimeError."""
     command = [sys.executable, "-m", "bench.switch", "--inside"]
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, cwd=HERE.parent)
-    try:
-        out, _ = child.communicate()
-    finally:
-        if child.poll() is None:
-            child.terminate()
+    with tempfile.TemporaryFile("w+") as figures:
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=figures, stderr=subprocess.PIPE, text=True, cwd=HERE.parent
+        )
+        try:
+            for line in child.stderr or ():
+                tell(line.rstrip())
             child.wait()
-    if child.returncode:
-        raise RuntimeError(f"the benchmark failed with exit code {child.returncode}; its message is above")
-    result: dict[str, Any] = jsonlib.loads(out)
-    if not json:
-        print(table(result))
+        finally:
+            if child.poll() is None:
+                child.terminate()
+                child.wait()
+        if child.returncode:
+            raise RuntimeError(f"the benchmark failed with exit code {child.returncode}; its message is above")
+        figures.seek(0)
+        result: dict[str, Any] = jsonlib.load(figures)
     return result
 
 
@@ -339,9 +343,8 @@ def main() -> int:
     options = parser.parse_args()
     try:
         if not options.inside:
-            result = run(options.json)
-            if options.json:
-                print(jsonlib.dumps(result, indent=2))
+            result = run(lambda line: print(line, file=sys.stderr, flush=True))
+            print(jsonlib.dumps(result, indent=2) if options.json else table(result))
             return 0
         enter_namespace()
         print(jsonlib.dumps(measure()))

@@ -20,6 +20,7 @@ from rich.table import Table
 
 from faults import LossFault, OneWayFault
 from hosts.engine.events import EvChanged, PacketLost
+from ipc.progress import Progress
 from simulator import Flow, Scale, VirtualFabric, incast, jain, rates_bps, run_all, scaled
 from topologies.plan import Plan, ev_uplink
 
@@ -297,8 +298,9 @@ def run(console: Console) -> dict[str, Any]:
     started = process_time()
     rows: list[Row] = []
     table = Table("what", "value", "target", "", box=None, padding=(0, 1))
-    for group in GROUPS:
-        with console.status(f"{group.__name__.replace('_', ' ')} ..."):
+    with Progress(console, "bench transport", guess_s=90.0) as progress:
+        for group in GROUPS:
+            progress.step(group.__name__.replace("_", " "), quiet=True)
             rows += group()
     for number, row in enumerate(rows):
         if not number or rows[number - 1].group != row.group:

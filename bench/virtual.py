@@ -43,6 +43,7 @@ from rich.table import Table
 
 import compiled
 from ipc.errors import UsageError
+from ipc.progress import Progress
 from simulator import Flow, VirtualFabric, permutation
 from switch.build import BuildError, build_program
 from topologies.plan import Plan
@@ -277,6 +278,15 @@ def run(
     sizes: Sequence[int], packets: int, *, console: Console, with_profile: bool = False, wire: bool = False
 ) -> dict[str, Any]:
     """Measure all sizes in all forms and print; see the module's schema. Raises RuntimeError when a run fails."""
+    size = packets * len(sizes) / PACKETS
+    with Progress(console, "bench virtual", guess_s=20.0 * size, size=size) as progress:
+        result = _measured(sizes, packets, progress, with_profile, wire)
+    show(result, console)
+    return result
+
+
+def _measured(sizes: Sequence[int], packets: int, progress: Progress, with_profile: bool, wire: bool) -> dict[str, Any]:
+    """All that `run` prints."""
     form = _child(True, "--form")
     options = ("--wire",) if wire else ()
     result: dict[str, Any] = {
@@ -292,7 +302,7 @@ def run(
             if machine_code and not form["active"]:
                 one[name] = None
                 continue
-            console.print(f"{hosts} hosts, {name} ...", style="dim")
+            progress.step(f"{hosts} hosts, {name} ...")
             one[name] = _child(machine_code, *words)
         try:
             one["c_cpu_s"] = loop_cpu_s(one["python"]["events"], one["python"]["queue_depth"])
@@ -304,10 +314,9 @@ def run(
     if with_profile:
         result["profile"] = {}
         for hosts in sizes:
-            console.print(f"{hosts} hosts, python under cProfile ...", style="dim")
+            progress.step(f"{hosts} hosts, python under cProfile ...")
             words = ("--hosts", str(hosts), "--packets", str(packets), "--profile", *options)
             result["profile"][str(hosts)] = _child(False, *words)
-    show(result, console)
     return result
 
 
@@ -352,16 +361,15 @@ def show(result: dict[str, Any], console: Console) -> None:
             f"{one['hosts']} hosts ({one['planes']} planes, {one['racks']} racks, {one['spines']} T1s a plane): "
             f"{base['packets']} data packets, {base['events'] / base['packets']:.1f} events each, "
             f"queue {base['queue_depth']:.0f} deep; made in {base['make_s']:.2f} s and {base['make_mb']:.0f} MB, "
-            f"peak {base['peak_mb']:.0f} MB; {_verdict(one)}",
-            soft_wrap=True,
+            f"peak {base['peak_mb']:.0f} MB; {_verdict(one)}"
         )
     for name, ratio in result["flatness"].items():
         if ratio is not None:
             console.print(f"{name}: dearest size / cheapest, by data packet: {ratio:.2f} (goal {FLATNESS_GOAL:g})")
     if not result["compiled"]["active"]:
-        console.print(f"no compiled column: {result['compiled']['why']}", soft_wrap=True, markup=False)
+        console.print(f"no compiled column: {result['compiled']['why']}", markup=False)
     if result["c_missing"]:
-        console.print(f"no bare loop in C: {result['c_missing']}", soft_wrap=True, markup=False)
+        console.print(f"no bare loop in C: {result['c_missing']}", markup=False)
     for hosts, found in result.get("profile", {}).items():
         _show_profile(hosts, found, console)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import json
 import os
+import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,9 @@ from experiments.results import default_folder, refuse_taken
 from experiments.runner import Planned, Resumed, RunReport, carry_out, plan_runs
 from experiments.virtual.estimate import Piece, chosen, described, estimate, measure, memory_described
 from experiments.worker_pool import WorkerPool
+from ipc import terminal
 from ipc.errors import UsageError
+from ipc.progress import Progress as RestingProgress
 from ipc.signals import terminating
 from topologies.lab.targets import TARGETS, check_wires
 
@@ -128,7 +132,7 @@ def run(
     `scale`: a name of the files' `scale`, and then the time is estimated first; `resume`: results of a run that was
     stopped or killed, to go on with instead of beginning anew.
     """
-    console = Console(stderr=as_json, highlight=False)
+    console = terminal.console(stderr=as_json)
     target = options.get("target", "embedded")
     if target not in TARGETS:
         raise UsageError(f"--target {target}: give one of {', '.join(TARGETS)}")
@@ -211,10 +215,10 @@ def _estimated(
             pieces[run.name] = piece
             status.update(escape(f"{name}: measuring pieces of runs, {len(pieces)} of {len(wanted)} done"))
     costs = estimate(runs, pieces)
-    console.print(escape(f"{name} at scale {planned.scale}: {described(runs, costs, jobs)}"), soft_wrap=True)
+    console.print(escape(f"{name} at scale {planned.scale}: {described(runs, costs, jobs)}"))
     memory = memory_described(runs, jobs, free_memory())
     if memory:
-        console.print(escape(f"{name}: {memory}"), style="yellow" if "free" in memory else "", soft_wrap=True)
+        console.print(escape(f"{name}: {memory}"), style="yellow" if "free" in memory else "")
     return costs
 
 
@@ -237,7 +241,7 @@ def _tell_limits(console: Console, planned: Planned) -> None:
     name = planned.document.path.stem
     for text, runs in told.items():
         some = "" if len(runs) == len(planned.runs) else f" ({', '.join(runs)})"
-        console.print(escape(f"{name}{some}: {text}"), style=STYLES["note"], soft_wrap=True)
+        console.print(escape(f"{name}{some}: {text}"), style=STYLES["note"])
 
 
 def _folders(out: Path | None, planned: list[Planned]) -> list[Path | None]:
@@ -261,7 +265,7 @@ def print_report(console: Console, report: RunReport) -> None:
 def validate(names: list[str], as_json: bool) -> int:
     """Read scenarios for both back ends and print their mistakes."""
     found = []
-    for path in find(names):
+    for path in _told(find(names), "validate"):
         problems: list[Any] = []
         runs: dict[str, int] = {}
         for where, target in (("virtual", "embedded"), ("live", "embedded"), ("live", "bmv2")):
@@ -289,6 +293,14 @@ def validate(names: list[str], as_json: bool) -> int:
     return BAD_FILE if any(problems for _, _, problems in found) else PASSED
 
 
+def _told(paths: list[Path], what: str) -> Iterator[Path]:
+    """Files one after the other, with a progress line on standard error: a file takes a tenth of a second."""
+    with RestingProgress(terminal.console(stderr=True), f"scenario {what}", size=len(paths)) as progress:
+        for number, path in enumerate(paths):
+            progress.share(number / len(paths), f"reading {path.name}")
+            yield path
+
+
 def _problems_at_scales(path: Path) -> list[Any]:
     """Mistakes of a file that is good without a scale, at each of its scales."""
     document, problems = read(path), []
@@ -303,7 +315,7 @@ def _problems_at_scales(path: Path) -> list[Any]:
 def listing(as_json: bool) -> int:
     """The scenarios that come with the testbed."""
     rows = []
-    for path in sorted(SCENARIOS.glob("*.yaml"), key=_order):
+    for path in _told(sorted(SCENARIOS.glob("*.yaml"), key=_order), "list"):
         try:
             runs = plan_runs(read(path), "virtual").runs
             first = runs[0].scenario
@@ -318,7 +330,7 @@ def listing(as_json: bool) -> int:
         table.add_column(column, overflow="fold")
     for name, paper, title, count in rows:
         table.add_row(name, paper, str(count), escape(title))
-    Console(highlight=False).print(table)
+    terminal.console().print(table)
     return PASSED
 
 
@@ -346,16 +358,19 @@ def show(name: str, as_json: bool) -> int:
         }  # fmt: skip
         print(json.dumps(data, indent=2))
         return PASSED
-    print(f"{first.name}: {first.title}")
+    lines = [f"{first.name}: {first.title}"]
     if first.paper:
-        print(f"paper: {first.paper.id} {first.paper.figure}: {first.paper.saw}")
-        for word, text in (("scaled", first.paper.scaled), ("cannot show", first.paper.cannot)):
-            if text:
-                print(f"  {word}: {text}")
-    print(f"fabric: {plan}, mode {first.mode}")
-    print(f"runs ({len(runs)}): {', '.join(run.name for run in runs[:12])}{' ...' if len(runs) > 12 else ''}")
-    print("\n".join(["faults of the first run:", *(f"  {line}" for line in timeline)]) if timeline else "no faults")
-    print("\n".join(["expected:", *(f"  {rule}" for rule in rules)]) if rules else "nothing is expected")
+        lines.append(f"paper: {first.paper.id} {first.paper.figure}: {first.paper.saw}")
+        told = (("scaled", first.paper.scaled), ("cannot show", first.paper.cannot))
+        lines += [f"  {word}: {text}" for word, text in told if text]
+    more = f" and {len(runs) - 12} more (--json has them)" if len(runs) > 12 else ""
+    lines += [
+        f"fabric: {plan}, mode {first.mode}",
+        f"runs ({len(runs)}): {', '.join(run.name for run in runs[:12])}{more}",
+        *(["faults of the first run:", *(f"  {line}" for line in timeline)] if timeline else ["no faults"]),
+        *(["expected:", *(f"  {rule}" for rule in rules)] if rules else ["nothing is expected"]),
+    ]
+    print(terminal.Style.of(sys.stdout).fold("\n".join(lines)))
     return PASSED
 
 
@@ -367,5 +382,5 @@ def compare(a: Path, b: Path, as_json: bool) -> int:
     if as_json:
         print(json.dumps(data, indent=2))
     else:
-        comparing.show(data, Console(highlight=False))
+        comparing.show(data, terminal.console())
     return PASSED

@@ -108,16 +108,16 @@ class DemoDisplay:
     def report(self, report: DemoReport) -> None:
         """Print the report of a finished demo."""
 
-        def say(what: Any = "") -> None:
-            self.console.print(what, soft_wrap=isinstance(what, str))
+        def say(what: Any = "", *, whole: bool = False) -> None:
+            self.console.print(what, soft_wrap=whole)
 
         say()
         say(
             f"{report.size:,} bytes in {report.seconds:.2f} s ({bits(report.goodput_bps)}); "
             + ", ".join(f"{count:,} packets {what}" for what, count in report.counters.items())
         )
-        say(f"SHA-256 sent      {report.sha256_sent}")
-        say(f"SHA-256 received  {report.sha256_received}")
+        say(f"SHA-256 sent      {report.sha256_sent}", whole=True)
+        say(f"SHA-256 received  {report.sha256_received}", whole=True)
         say(f"CPU: {report.machine['needed']}")
         say()
         say(self._timeline(report))

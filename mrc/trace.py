@@ -24,6 +24,7 @@ from hosts.engine.wire.packets import Opcode, Write
 from hosts.nic.encapsulation import Decapsulation, Encapsulation
 from ipc.errors import UsageError
 from ipc.rundir import FabricError, RunFiles
+from ipc.terminal import Style
 from mrc.live_tables import device_like
 from switch.device.trace import PacketTrace
 from topologies.lab.p4_program import P4SRC
@@ -310,5 +311,5 @@ def run(run_dir: Path, source: str, destination: str, ev: str, *, full: bool, as
         way = follow(fabric, source, destination, ev)
     finally:
         fabric.close()
-    print(json.dumps(way.to_json(), indent=2) if as_json else way.text(full), file=sys.stdout)
+    print(json.dumps(way.to_json(), indent=2) if as_json else Style.of(sys.stdout).fold(way.text(full)))
     return 0 if way.arrived else NOT_ARRIVED

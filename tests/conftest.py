@@ -8,6 +8,9 @@ from hypothesis import HealthCheck, settings
 # Tests are of the Python files, and replace parts of them; tests/compiled has those of both forms, in child processes.
 os.environ.setdefault("MRC_COMPILED", "0")
 
+# The width of whoever runs the tests is not theirs (xdist tells it to its workers): a pipe has its own.
+os.environ.pop("COLUMNS", None)
+
 # On a busy machine an example takes as long as it takes: a test that measures that fails now and then for no fault.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")

@@ -9,6 +9,7 @@ all numbers, the machine. The page of an unfinished run shows the results so far
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,13 @@ DEEP = ("*/manifest.json", "*/*/manifest.json")
 """Places of results in a folder of them: results/e6, results/live/e6."""
 
 
-def report(folder: Path, skipped: list[str] | None = None) -> list[Page]:
+def report(
+    folder: Path, skipped: list[str] | None = None, told: Callable[[float, str], None] = lambda _share, _text: None
+) -> list[Page]:
     """Write the reports of a folder of results, or of a folder of such folders. Raises ResultsError.
 
     Of several folders those that cannot be read (of another version, half removed) are left out; `skipped` gets why.
+    `told` gets the part that is done, 0 to 1, and the folder that comes next.
     """
     if (folder / "manifest.json").exists():
         return [one(folder)]
@@ -46,7 +50,8 @@ def report(folder: Path, skipped: list[str] | None = None) -> list[Page]:
             f"no results in {folder}{missing}: give a folder that `mrc run --out` made, or one that holds such"
         )
     pages, bad = [], []
-    for path in inside:
+    for number, path in enumerate(inside):
+        told(number / len(inside), f"drawing {path}")
         try:
             pages.append(one(path))
         except ResultsError as error:

@@ -18,7 +18,8 @@ import typer
 from hosts.agent.path_health import address_of, uplink_of
 from hosts.tools import common
 from hosts.tools.common import Event, Work
-from topologies.plan import Host, Plan
+from ipc.terminal import Cell, Style, table
+from topologies.plan import Host, Plan, path_label, turning_point
 
 TOOL = "mrc-ping"
 SCHEMA = "mrc-ping/2"
@@ -95,17 +96,14 @@ def reports_for(plan: Plan, source: Host, peer: Host, evs: Iterable[Sequence[int
     }  # fmt: skip
 
 
-def table(reports: list[PathReport]) -> str:
+def report(reports: list[PathReport], style: Style) -> str:
     """One line a path, and a summary."""
-    path_width = max([4, *(len(" ".join(one.nodes)) for one in reports)])
-    outer = any(one.address for one in reports)
-    address_width = max(13, *(len(one.address or "") for one in reports)) if outer else 0
-    title = f"{'outer address':<{address_width}} " if outer else ""
-    lines = [
-        f" {'EV':<{_ev_width(reports)}} plane uplink  {'path':<{path_width}}  {title}  sent  out back   loss"
-        "  RTT min/avg/max ms"
-    ]
-    lines += [_line(one, _ev_width(reports), path_width, address_width) for one in reports]
+    heads: list[str] = ["EV", "path", "outer address", "sent", "out", "back", "loss", "RTT min/avg/max ms", "through"]
+    rows = [_row(one) for one in reports]
+    if not any(one.address for one in reports):  # modes without an outer header
+        del heads[2]
+        rows = [row[:2] + row[3:] for row in rows]
+    lines = [table(style, heads, rows, right=("sent", "out", "back", "loss"))]
     sent, back = sum(one.sent for one in reports), sum(len(one.rtts_s) for one in reports)
     share = f"{100 * (sent - back) / sent:.1f}% lost" if sent else "nothing lost"
     dead = f"{sum(one.out_lost for one in reports)} lost out, {sum(one.back_lost for one in reports)} lost back"
@@ -113,26 +111,19 @@ def table(reports: list[PathReport]) -> str:
     return "\n".join(lines)
 
 
-def _ev_width(reports: list[PathReport]) -> int:
-    """`0x0305`, or ten digits where EVs are random numbers of 32 bits."""
-    return 10 if any(one.ev >> 16 for one in reports) else 7
-
-
-def _line(one: PathReport, ev_width: int, path_width: int, address_width: int) -> str:
-    times = "-"
+def _row(one: PathReport) -> list[Cell]:
+    times: Cell = "-"
     if one.rtts_s:
         rtts = [rtt * 1e3 for rtt in one.rtts_s]
         times = f"{min(rtts):.3f}/{sum(rtts) / len(rtts):.3f}/{max(rtts):.3f}"
     elif one.back_lost:
-        times = "out ok, back lost"
+        times = "out ok, back lost", "bad"
     elif one.out_lost:
-        times = f"out lost (port {one.nodes[0]}-eth{one.plane} is down)" if one.port_down else "out lost"
-    uplink = "-" if one.uplink is None else one.uplink
-    address = f"{one.address or '-':<{address_width}} " if address_width else ""
-    return (
-        f" {f'{one.ev:#06x}':<{ev_width}} {one.plane:>5} {uplink:>6}  {' '.join(one.nodes):<{path_width}}  "
-        f"{address} {one.sent:>5} {one.out:>4} {len(one.rtts_s):>4} {one.loss_percent:>5.0f}%  {times}"
-    )
+        times = ("out lost (port down)" if one.port_down else "out lost"), "bad"
+    return [
+        f"{one.ev:#06x}", path_label(one.plane, one.uplink), one.address or "-", str(one.sent), str(one.out),
+        str(len(one.rtts_s)), f"{one.loss_percent:.0f}%", times, turning_point(one.nodes),
+    ]  # fmt: skip
 
 
 def probe_line(event: Event) -> str:
@@ -199,7 +190,7 @@ def command(
             document = {"schema": SCHEMA, "host": place.host.name, "peer": target.name, "state": end["state"]}
             print(json.dumps({**document, "paths": [one.to_json() for one in paths]}, indent=2))
         else:
-            print(table(paths))
+            print(report(paths, Style.of(sys.stdout)))
         code = common.finish(end, TOOL)
         if code == common.INTERRUPTED:  # how one ends `-c 0`: what was seen until then decides
             code = common.OK

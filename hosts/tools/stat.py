@@ -16,7 +16,8 @@ from hosts.tools import common
 from hosts.tools.common import Event, ToolError, Work, megabits
 from ipc.rpc import JsonlClient, JsonlError
 from ipc.rundir import RunFiles
-from topologies.plan import Plan, PlanError
+from ipc.terminal import Cell, Style, table
+from topologies.plan import Plan, PlanError, turning_point
 
 TOOL = "mrc-stat"
 SCHEMA = "mrc-stat/1"
@@ -96,49 +97,44 @@ def add_rates(now: Event, before: Event | None) -> Event:
     return now
 
 
-def text(shown: Event, *, evs: bool, plan: Plan) -> str:
-    """One host as a table."""
+def text(shown: Event, *, evs: bool, plan: Plan, style: Style) -> str:
+    """One host as tables."""
     cpu = f"{shown['cpu_s']:.1f} s" if shown["cpu_share"] is None else f"{100 * shown['cpu_share']:.0f}%"
     memory = f"{shown['max_rss_kib'] // 1024} MiB"
     lines = [
         f"{shown['host']}: {shown['nic']} NIC, up {shown['up_s']:.0f} s, CPU {cpu}, {memory}, "
         f"{shown['unclaimed']} packets unclaimed",
-        PORT_COLUMNS,
-        *(_port_line(port) for port in shown["ports"].values()),
+        table(style, PORT_HEADS, [_port_row(one) for one in shown["ports"].values()], right=PORT_HEADS[2:], indent=2),
         *_late_line(shown["ports"].values()),
     ]
     if not shown["qps"]:
-        lines.append("  no QPs")
-        return "\n".join(lines)
-    lines.append(QP_COLUMNS)
+        return style.fold("\n".join([*lines, "  no QPs"]))
+    lines.append(table(style, QP_HEADS, [_qp_row(qp) for qp in shown["qps"]], right=QP_HEADS[3:-1], indent=2))
     for qp in shown["qps"]:
-        lines.append(_qp_line(qp))
-        if qp["error"]:
-            lines.append(f"    {qp['error']}")
+        more = [qp["error"]] if qp["error"] else []
         if "delay_s" in qp["congestion"]:
-            lines.append(_congestion_line(qp["congestion"]))
+            more.append(_congestion(qp["congestion"]))
+        lines += [f"  {qp['qpn']:#08x}: {one}" for one in more]
         if evs:
-            lines += [_ev_line(plan, shown["host"], qp["peer"], ev) for ev in qp["evs"]]
-    return "\n".join(lines)
+            rows = [_ev_row(plan, shown["host"], qp["peer"], ev) for ev in qp["evs"]]
+            lines += [f"  {qp['qpn']:#08x}: {len(rows)} EVs"] if len(shown["qps"]) > 1 else []
+            lines.append(table(style, EV_HEADS, rows, right=EV_HEADS[4:9], indent=2))
+    return style.fold("\n".join(lines))
 
 
-PORT_COLUMNS = (
-    f"  {'port':<10} {'state':<5} {'tx packets':>11} {'rx packets':>11} {'tx Mb/s':>9} {'rx Mb/s':>9} "
-    f"{'dropped tx/rx':>14}"
-)
-QP_COLUMNS = (
-    f"  {'QP':<8} {'peer':<5} {'state':<6} {'posted':>6} {'sent':>9} {'retrans':>7} {'lost':>6} {'trimmed':>7} "
-    f"{'marked':>6} {'tx Mb/s':>9} {'rx Mb/s':>9}  EVs"
-)
+PORT_HEADS = ("port", "state", "tx packets", "rx packets", "tx Mb/s", "rx Mb/s", "dropped tx/rx")
+QP_HEADS = (
+    "QP", "peer", "state", "posted", "sent", "retrans", "lost", "trimmed", "marked", "tx Mb/s", "rx Mb/s", "EVs",
+)  # fmt: skip
+EV_HEADS = ("EV", "plane", "state", "role", "sent", "lost", "marked", "trimmed", "RTT", "through")
 
 
-def _port_line(port: Event) -> str:
-    dropped = f"{port['tx_dropped']}/{port['rx_dropped']}"
-    state = "up" if port["up"] else "DOWN"
-    return (
-        f"  {port['interface']:<10} {state:<5} {port['tx_packets']:>11} {port['rx_packets']:>11} "
-        f"{megabits(port['tx_bps']):>9} {megabits(port['rx_bps']):>9} {dropped:>14}"
-    )
+def _port_row(port: Event) -> list[Cell]:
+    return [
+        port["interface"], ("up", "good") if port["up"] else ("DOWN", "bad"), str(port["tx_packets"]),
+        str(port["rx_packets"]), megabits(port["tx_bps"]), megabits(port["rx_bps"]),
+        f"{port['tx_dropped']}/{port['rx_dropped']}",
+    ]  # fmt: skip
 
 
 LATE_SHARE = 0.01
@@ -156,39 +152,38 @@ def _late_line(ports: Iterable[Event]) -> list[str]:
     ]
 
 
-def _qp_line(qp: Event) -> str:
+def _qp_row(qp: Event) -> list[Cell]:
     states = ", ".join(f"{number} {state}" for state, number in sorted(qp["ev_states"].items())) or "-"
     name = "" if qp["transport"] == "mrc" else f"  {qp['transport']}"
-    return (
-        f"  {qp['qpn']:#08x} {qp['peer']:<5} {qp['state']:<6} {qp['outstanding']:>6} {qp['sent']:>9} "
-        f"{qp['retransmitted']:>7} {qp['lost']:>6} {qp['trimmed']:>7} {qp['marked']:>6} {megabits(qp['tx_bps']):>9} "
-        f"{megabits(qp['rx_bps']):>9}  {states}{name}"
-    )
+    counts = ("outstanding", "sent", "retransmitted", "lost", "trimmed", "marked")
+    return [
+        f"{qp['qpn']:#08x}", qp["peer"], qp["state"], *(str(qp[key]) for key in counts), megabits(qp["tx_bps"]),
+        megabits(qp["rx_bps"]), f"{states}{name}",
+    ]  # fmt: skip
 
 
-def _congestion_line(cc: Event) -> str:
+def _congestion(cc: Event) -> str:
     """NSCC's view of the way to the peer: one window for all QPs there."""
     measured = " (measured)" if cc["base_rtt_measured"] else ""
     window, most, inflight = (cc[f"{key}_bytes"] / 1e3 for key in ("cwnd", "max_cwnd", "inflight"))
     return (
-        f"    {cc['algorithm']}, {cc['qps']} QPs: window {window:.0f} of {most:.0f} kB, {inflight:.0f} kB in flight; "
+        f"{cc['algorithm']}, {cc['qps']} QPs: window {window:.0f} of {most:.0f} kB, {inflight:.0f} kB in flight; "
         f"base RTT {cc['base_rtt_s'] * 1e3:.2f} ms{measured}, "
         f"queueing {cc['delay_s'] * 1e3:.2f} ms, target {cc['target_delay_s'] * 1e3:.2f} ms"
     )
 
 
-def _ev_line(plan: Plan, host: str, peer: str, ev: Event) -> str:
+def _ev_row(plan: Plan, host: str, peer: str, ev: Event) -> list[Cell]:
     try:
-        path = " ".join(plan.path(plan.host(host), plan.host(peer), ev["ev"], ev["plane"]).nodes[1:-1])
+        through = turning_point(plan.path(plan.host(host), plan.host(peer), ev["ev"], ev["plane"]).nodes)
     except PlanError:
-        path = "no path of the plan"
+        through = "no path of the plan"
     rtt = "-" if ev.get("srtt_s") is None else f"{ev['srtt_s'] * 1e3:.3f} ms"
-    role = "active" if ev.get("active") else "backup"
-    return (
-        f"    EV {ev['ev']:#06x}  plane {ev['plane']}  {ev['state']:<12} {role}  sent {ev.get('sent', 0):>8}  "
-        f"lost {ev.get('lost', 0):>5}  marked {ev.get('marked', 0):>5}  trimmed {ev.get('trimmed', 0):>5}  "
-        f"rtt {rtt:>10}  {path}"
-    )
+    counts = ("sent", "lost", "marked", "trimmed")
+    return [
+        f"{ev['ev']:#06x}", str(ev["plane"]), ev["state"], "active" if ev.get("active") else "backup",
+        *(str(ev.get(key, 0)) for key in counts), rtt, through,
+    ]  # fmt: skip
 
 
 # ---- sampling -----------------------------------------------------------------------------------------------
@@ -239,7 +234,8 @@ def show(hosts: list[Event], style: OutputStyle, plan: Plan) -> None:
         document = {"schema": SCHEMA, "hosts": hosts}
         print(json.dumps(document, indent=None if style.again else 2), flush=True)
         return
-    blocks = [h["error"] if "error" in h else text(h, evs=style.evs, plan=plan) for h in hosts]
+    look = Style.of(sys.stdout)
+    blocks = [h["error"] if "error" in h else text(h, evs=style.evs, plan=plan, style=look) for h in hosts]
     top = CLEAR if style.again and sys.stdout.isatty() else ""
     print(top + "\n".join(blocks), flush=True)
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from hosts.tools import common
 from hosts.tools.common import Event, ToolError, Work, megabits, planes_text
+from ipc.terminal import Style
 
 TOOL = "mrc-write-bw"
 SCHEMA = "mrc-write-bw/1"
@@ -20,6 +21,8 @@ EXAMPLES = (
     "`mrc-write-bw h2 -s 1M -n 500 --json`: for programs",
 )
 RULE = "-" * 100
+STYLE = Style()
+"""Of rows that come one by one, in columns that do not move: as wide on a terminal as in a file."""
 
 
 def header(begun: Event) -> str:
@@ -43,25 +46,27 @@ def header(begun: Event) -> str:
 
 
 COLUMNS = (
-    f" {'#bytes':<10} {'#iterations':<12} {'BW peak[Mb/s]':<15} {'BW average[Mb/s]':<18} {'MsgRate[Kpps]':<15} "
-    f"{'retrans':<8} {'trimmed':<8} {'marked':<7} planes[Mb/s]"
+    f" {'#bytes':<9} {'#iterations':<11} {'BW peak[Mb/s]':<13} {'BW average[Mb/s]':<16} {'MsgRate[Kpps]':<13} "
+    f"{'retrans':<8} {'trimmed':<8} marked"
 )
 
 
 def row(result: Event) -> str:
-    """One line of the table, of a result that `total` made."""
+    """One line of the table and one with the planes' rates, of a result that `total` made."""
     rate = result["msg_rate_pps"]
+    planes = STYLE.fold(f" {'':<9} planes[Mb/s] {planes_text(result['plane_bps'])}")
     return (
-        f" {result['bytes']:<10} {result['writes']:<12} {megabits(result['bw_peak_bps']):<15} "
-        f"{megabits(result['bw_average_bps']):<18} {'-' if rate is None else f'{rate / 1e3:.3f}':<15} "
-        f"{result['retransmitted']:<8} {result['trimmed']:<8} {result['marked']:<7} {planes_text(result['plane_bps'])}"
+        f" {result['bytes']:<9} {result['writes']:<11} {megabits(result['bw_peak_bps']):<13} "
+        f"{megabits(result['bw_average_bps']):<16} {'-' if rate is None else f'{rate / 1e3:.3f}':<13} "
+        f"{result['retransmitted']:<8} {result['trimmed']:<8} {result['marked']:<7}".rstrip()
+        + f"\n{planes}"
     )
 
 
 def interval_row(event: Event) -> str:
     """One line of an interval."""
     received = f"   received {megabits(event['received_bps'])}" if event["received_bps"] else ""
-    return (
+    return STYLE.fold(
         f" [{event['from_s']:6.2f} -{event['to_s']:6.2f} s]  {megabits(event['bw_bps']):>9} Mb/s{received}   "
         f"retrans {event['retransmitted']}   planes {planes_text(event['plane_bps'])}"
     )
@@ -109,7 +114,7 @@ class Output:
         if reverse := event.get("reverse"):
             there, back = megabits(event["bw_average_bps"]), megabits(reverse["bw_average_bps"])
             host, peer = self._begun["host"], self._begun["peer"]
-            print(f" {'':<10} {host} to {peer}: {there} Mb/s, {peer} to {host}: {back} Mb/s", flush=True)
+            print(f" {'':<9} {host} to {peer}: {there} Mb/s, {peer} to {host}: {back} Mb/s", flush=True)
 
     def end(self, end: Event) -> None:
         if self._as_json:

@@ -17,13 +17,13 @@ EXAMPLES = (
     "`mrc-write-lat h2 -a`: all sizes from 2 B to 8 MiB",
     "`mrc-write-lat h2 -D 10 --json`: ten seconds, for programs",
 )
-RULE = "-" * 127
+RULE = "-" * 98
 TIMES = ("t_min_us", "t_max_us", "t_typical_us", "t_avg_us", "t_stdev_us", "p99_us", "p99_9_us")
 COLUMNS = (
-    f" {'#bytes':<8} {'#iterations':<12} {'t_min[usec]':<13} {'t_max[usec]':<13} {'t_typical[usec]':<17} "
-    f"{'t_avg[usec]':<13} {'t_stdev[usec]':<15} {'99%[usec]':<13} 99.9%[usec]"
+    f" {'#bytes':<8} {'#iterations':<11} {'t_min':<10} {'t_max':<10} {'t_typical':<10} {'t_avg':<10} {'t_stdev':<10} "
+    f"{'99%':<10} 99.9%"
 )
-WIDTHS = (13, 13, 17, 13, 15, 13, 0)
+WIDTHS = (10, 10, 10, 10, 10, 10, 0)
 
 
 def header(begun: Event) -> str:
@@ -31,8 +31,8 @@ def header(begun: Event) -> str:
     (qp,) = begun["qps"]
     return "\n".join([
         RULE,
-        f"{'MRC' if begun['transport'] == 'mrc' else begun['transport']} write latency, posting to completion: "
-        f"{begun['host']} to {begun['peer']}",
+        f"{'MRC' if begun['transport'] == 'mrc' else begun['transport']} write latency, posting to completion, "
+        f"in microseconds: {begun['host']} to {begun['peer']}",
         f" Transport : {begun['transport']:<20} Path MTU  : {begun['pmtu_bytes']} bytes",
         f" QPN local : {qp['qpn']:#08x}             QPN remote: {qp['remote_qpn']:#08x}",
         RULE,
@@ -44,8 +44,8 @@ def row(result: Event) -> str:
     """One line of the table."""
     times = ["-" if result[key] is None else f"{result[key]:.2f}" for key in TIMES]
     cells = " ".join(f"{text:<{width}}" for text, width in zip(times, WIDTHS, strict=True))
-    lost = f"   ({result['lost']} packets lost)" if result["lost"] else ""
-    return f" {result['bytes']:<8} {result['writes']:<12} {cells}{lost}"
+    lost = f"\n {'':<8} {result['lost']} packets lost" if result["lost"] else ""
+    return f" {result['bytes']:<8} {result['writes']:<11} {cells}{lost}"
 
 
 def command(

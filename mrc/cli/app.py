@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
 
 from ipc import units
 from ipc.errors import UsageError
+from ipc.progress import Progress
+from ipc.terminal import console
+from mrc.cli import completion as offer
 from mrc.cli.p4 import app as p4_app
 from mrc.cli.scenarios import add_commands as add_scenario_commands
 from mrc.cli.show import add_to as add_asking_commands
@@ -37,21 +39,39 @@ add_scenario_commands(app)
 add_asking_commands(app)
 
 NUMBER_MAX = 2**50
+COMPILE_S = 120.0
+"""What `mrc compile` takes on two cores, a guess for the first time, seconds."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
-Planes = Annotated[int, typer.Option("--planes", help="Planes (NIC ports of a host), 1 to 16.")]
+Planes = Annotated[
+    int,
+    typer.Option("--planes", autocompletion=offer.one_of(*offer.SIZES), help="Planes (NIC ports of a host), 1 to 16."),
+]
 Racks = Annotated[int, typer.Option("--racks", help="Racks: T0 switches in each plane.")]
 Spines = Annotated[int, typer.Option("--spines", help="T1 switches in each plane (uplinks of a T0).")]
 HostsPerRack = Annotated[int, typer.Option("--hosts-per-rack", help="Hosts in each rack.")]
 Target = Annotated[
-    str, typer.Option("--target", help="Switch: `embedded` (ours) or `bmv2` (simple_switch_grpc on PATH).")
+    str,
+    typer.Option(
+        "--target",
+        autocompletion=offer.one_of(*offer.TARGETS),
+        help="Switch: `embedded` (ours) or `bmv2` (simple_switch_grpc on PATH).",
+    ),
 ]
-Nic = Annotated[str, typer.Option("--nic", help="Host NIC: `fast` (AF_PACKET) or `scapy` (readable, slow).")]
+Nic = Annotated[
+    str,
+    typer.Option(
+        "--nic",
+        autocompletion=offer.one_of(*offer.NICS),
+        help="Host NIC: `fast` (AF_PACKET) or `scapy` (readable, slow).",
+    ),
+]
 WiresOption = Annotated[
     str | None,
     typer.Option(
         "--wires",
+        autocompletion=offer.one_of(*offer.WIRES),
         help="Links between switches: `virtual` (inside the daemon, no interfaces; default) or `veth` (interfaces, for "
         "tcpdump and ip; all that bmv2 has).",
     ),
@@ -59,7 +79,9 @@ WiresOption = Annotated[
 BenchWires = Annotated[
     str | None,
     typer.Option(
-        "--wires", help="Links between switches: `virtual` (default), `veth`, or `both`, one after the other."
+        "--wires",
+        autocompletion=offer.one_of(*offer.BENCH_WIRES),
+        help="Links between switches: `virtual` (default), `veth`, or `both`, one after the other.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout; progress on stderr.")]
@@ -134,7 +156,7 @@ def demo(
     options = demonstration.Options(plan, file, parse_rate(rate), target=target, nic=nic, wires=wires)
     demonstration.check(options)
     require_root("demo")
-    report = demonstration.run(options, console=Console(stderr=as_json, highlight=False))
+    report = demonstration.run(options, console=console(stderr=as_json))
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     raise typer.Exit(0 if report.passed else 1)
@@ -151,10 +173,20 @@ def up(
     spines: Spines = 2,
     hosts_per_rack: HostsPerRack = 2,
     mode: Annotated[
-        str, typer.Option("--mode", help="Forwarding: `srv6`, `stev`, `ecmp`, `switch-spray` or `flow-ecmp`.")
+        str,
+        typer.Option(
+            "--mode",
+            autocompletion=offer.one_of(*offer.MODES),
+            help="Forwarding: `srv6`, `stev`, `ecmp`, `switch-spray` or `flow-ecmp`.",
+        ),
     ] = "srv6",
     rate: Annotated[
-        str | None, typer.Option("--rate", help="Rate of every link, e.g. 10M (bits/s), or `none`. Default: 10M.")
+        str | None,
+        typer.Option(
+            "--rate",
+            autocompletion=offer.one_of(*offer.RATES),
+            help="Rate of every link, e.g. 10M (bits/s), or `none`. Default: 10M.",
+        ),
     ] = None,
     delay: Annotated[
         str | None,
@@ -171,12 +203,18 @@ def up(
         typer.Option("--pmtu", help="Path MTU, payload bytes of a packet. Default: 1024; 4096 without rate."),
     ] = None,
     denylist: Annotated[
-        str, typer.Option("--denylist", help="Faults that take EVs out on the hosts: off, lossy or all.")
+        str,
+        typer.Option(
+            "--denylist",
+            autocompletion=offer.one_of(*offer.POLICIES),
+            help="Faults that take EVs out on the hosts: off, lossy or all.",
+        ),
     ] = "off",
     react_after: Annotated[
         str,
         typer.Option(
             "--react-after",
+            autocompletion=offer.one_of(*offer.REACTIONS),
             help="ecmp, flow-ecmp, switch-spray: seconds until switches avoid what a failure cut off; now, or never.",
         ),
     ] = "now",
@@ -207,7 +245,7 @@ def up(
     check_wires(target, wires)
     require_root("up")
     with open_fabric(
-        plan, target=target, wires=wires, nic=nic, console=Console(highlight=False), denylist=denylist,
+        plan, target=target, wires=wires, nic=nic, console=console(), denylist=denylist,
         react_after_s=react_after_s,
     ) as fabric:  # fmt: skip
         print(fabric.plan.describe_links())
@@ -275,9 +313,10 @@ def compile_(
     if (fabric := RunFiles().state_file).exists():
         raise UsageError(f"a fabric is up ({fabric}): its times would suffer; compile when it is down (or `mrc clean`)")
     begun = time.monotonic()
-    lines = Console(stderr=as_json, highlight=False)
+    lines = console(stderr=as_json)
     try:
-        folder = build(lambda said: lines.print(f"compile: {said}"), again=again)
+        with Progress(lines, "compile", guess_s=COMPILE_S) as progress:
+            folder = build(lambda said: progress.step(f"compile: {said}"), again=again)
     except CompileError as error:
         raise UsageError(f"compile: {error}") from None
     seconds = round(time.monotonic() - begun, 1)
@@ -302,7 +341,11 @@ def doctor(as_json: Json = False) -> None:
 
 
 @app.command(epilog="Example: `mrc shell p1-t0-0`, while `mrc up` runs in another terminal")
-def shell(switch: Annotated[str, typer.Argument(help="Switch of the running fabric, e.g. p1-t0-0.")]) -> None:
+def shell(
+    switch: Annotated[
+        str, typer.Argument(autocompletion=offer.switches, help="Switch of the running fabric, e.g. p1-t0-0.")
+    ],
+) -> None:
     """Open p4runtime-shell (in its own Python environment) on a switch of the running fabric, read-only."""
     from mrc.shell import open_shell
 
@@ -313,7 +356,14 @@ def shell(switch: Annotated[str, typer.Argument(help="Switch of the running fabr
     epilog="Examples: `mrc pcap p1-t0-0-eth3` · `mrc pcap h0 --seconds 5` · `mrc pcap h0 --out - | tshark -r -`"
 )
 def pcap(
-    where: Annotated[str, typer.Argument(metavar="PORT|NODE", help="Interface, switch or host of the running fabric.")],
+    where: Annotated[
+        str,
+        typer.Argument(
+            metavar="PORT|NODE",
+            autocompletion=offer.nodes_and_ports,
+            help="Interface, switch or host of the running fabric.",
+        ),
+    ],
     count: Annotated[int | None, typer.Option("--count", min=1, help="End after this many packets.")] = None,
     seconds: Annotated[float | None, typer.Option("--seconds", min=0.01, help="End after this long.")] = None,
     out: Annotated[
@@ -362,7 +412,12 @@ def simtest(
     epilog="Examples: `mrc fuzz wire --runs 1000000` · `mrc fuzz endpoints --seconds 60` · `mrc fuzz p4 --runs 100`"
 )
 def fuzz(
-    target: Annotated[str, typer.Argument(help="`wire`, `scapy`, `frame`, `jsonl`, `endpoints`, or `p4`.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=offer.one_of(*offer.FUZZED), help="`wire`, `scapy`, `frame`, `jsonl`, `endpoints`, or `p4`."
+        ),
+    ],
     programs: Annotated[list[Path] | None, typer.Argument(help="`p4`: these programs, not random ones.")] = None,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Inputs at most; of `p4`, programs.")] = 1_000_000,
     seconds: Annotated[int, typer.Option("--seconds", min=1, help="Seconds at most.")] = 60,
@@ -388,11 +443,6 @@ def fuzz(
     raise typer.Exit(command.fuzz(target, runs, seconds, seed))
 
 
-def _console(as_json: bool) -> Console:
-    """Console for tables and progress: standard error where standard output is for JSON."""
-    return Console(stderr=as_json, highlight=False)
-
-
 def _names(what: str, given: str | None, known: Collection[str]) -> list[str]:
     """Names of an option `--WHATs` with commas between; all of `known` by default. Raises UsageError."""
     names = [name.strip() for name in given.split(",")] if given else list(known)
@@ -414,7 +464,10 @@ def bench_switch(as_json: Json = False) -> None:
     from bench import switch
 
     require_root("bench")
-    result = switch.run(as_json)
+    with Progress(console(stderr=True), "bench switch", guess_s=180.0) as progress:
+        result = switch.run(progress.step)
+    if not as_json:
+        print(switch.table(result))
     _end(result, as_json)
 
 
@@ -453,7 +506,9 @@ def bench_mrc(
     paced = None if rate_bps is None else LinkOptions(rate=f"{rate_bps:.0f}", pmtu=pmtu).plan(*shape)
     _check_bench_wires(wires)
     require_root("bench")
-    result = mrc.run(Plan(*shape), bytes_total, nic=nic, console=_console(as_json), wires=wires, pmtu=pmtu, paced=paced)
+    lines = console(stderr=as_json)
+    with Progress(lines, f"bench mrc {wires or ''} {'paced' if paced else ''}".strip(), guess_s=60.0):
+        result = mrc.run(Plan(*shape), bytes_total, nic=nic, console=lines, wires=wires, pmtu=pmtu, paced=paced)
     _end(result, as_json, met=result["compared"] is None or result["compared"]["met"])
 
 
@@ -479,7 +534,10 @@ def run_controller(context: typer.Context) -> None:
 
 @bench_app.command("spray")
 def bench_spray(
-    mode: Annotated[str, typer.Option("--mode", help="switch-spray, ecmp or flow-ecmp.")] = "switch-spray",
+    mode: Annotated[
+        str,
+        typer.Option("--mode", autocompletion=offer.one_of(*offer.MODES[2:]), help="switch-spray, ecmp or flow-ecmp."),
+    ] = "switch-spray",
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Cuts with the controller.")] = 10,
     as_json: Json = False,
 ) -> None:
@@ -487,7 +545,7 @@ def bench_spray(
     from bench import spray
 
     require_root("bench")
-    result = spray.run(mode, rounds, _console(as_json))
+    result = spray.run(mode, rounds, console(stderr=as_json))
     _end(result, as_json, met=result["met"])
 
 
@@ -503,7 +561,14 @@ def bench_faults(
     hosts_per_rack: HostsPerRack = 2,
     loop: Annotated[int, typer.Option("--loop", min=0, help="Single faults.")] = 100,
     pairs: Annotated[int, typer.Option("--pairs", min=0, help="Pairs of simultaneous faults.")] = 10,
-    kinds: Annotated[str | None, typer.Option("--kinds", help="Kinds, with commas between. Default: all.")] = None,
+    kinds: Annotated[
+        str | None,
+        typer.Option(
+            "--kinds",
+            autocompletion=offer.several_of(*offer.FAULT_KINDS),
+            help="Kinds, with commas between. Default: all.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the places.")] = 1,
     scaled: Annotated[bool, typer.Option("--scaled", help="Links of 10 Mb/s and a base RTT of 10 ms.")] = False,
     virtual: Annotated[
@@ -525,7 +590,7 @@ def bench_faults(
     if virtual:
         from bench import virtual_faults
 
-        result = virtual_faults.run(seed, sets, jobs=jobs, folder=keep, console=_console(as_json))
+        result = virtual_faults.run(seed, sets, jobs=jobs, folder=keep, console=console(stderr=as_json))
         _end(result, as_json, met=result["passed"])
     from bench import faults
     from topologies.plan import Plan
@@ -533,7 +598,9 @@ def bench_faults(
     plan = (Plan.scaled if scaled else Plan)(planes, racks, spines, hosts_per_rack)
     wanted = _names("kind", kinds, faults.KINDS)
     require_root("bench")
-    result = faults.run(plan, loop=loop, pair_count=pairs, kinds=wanted, seed=seed, console=_console(as_json))
+    lines, size = console(stderr=as_json), (loop + pairs) / planes
+    with Progress(lines, "bench faults", guess_s=15.0 + 10.0 * size, size=1.5 + size):
+        result = faults.run(plan, loop=loop, pair_count=pairs, kinds=wanted, seed=seed, console=lines)
     _end(result, as_json, met=result["passed"])
 
 
@@ -542,7 +609,7 @@ def bench_transport(as_json: Json = False) -> None:
     """What the transport does (loss, incast, dead paths) beside its targets, in virtual time; needs no root."""
     from bench import transport
 
-    result = transport.run(_console(as_json))
+    result = transport.run(console(stderr=as_json))
     _end(result, as_json, met=result["met"])
 
 
@@ -569,7 +636,7 @@ def bench_virtual(
     from bench import virtual
 
     sizes = virtual.parse_hosts(hosts)
-    result = virtual.run(sizes, packets, console=_console(as_json), with_profile=profile, wire=wire)
+    result = virtual.run(sizes, packets, console=console(stderr=as_json), with_profile=profile, wire=wire)
     _end(result, as_json, met=result["met"])
 
 
@@ -590,7 +657,7 @@ def bench_provision(
     plan = Plan.scaled(planes, racks, spines, hosts_per_rack)
     _check_bench_wires(wires)
     require_root("bench")
-    result = provision.run(plan, rounds, _console(as_json), wires)
+    result = provision.run(plan, rounds, console(stderr=as_json), wires)
     _end(result, as_json, met=result["met"])
 
 
@@ -600,7 +667,14 @@ def bench_incast(
     rtt: Annotated[float, typer.Option("--rtt", min=0.001, max=10, help="Base round trip, seconds.")] = 0.02,
     seconds: Annotated[float, typer.Option("--seconds", min=1, max=600, help="Of each measurement.")] = 4.0,
     senders: Annotated[int, typer.Option("--senders", min=2, max=30, help="Hosts that send to one.")] = 7,
-    variants: Annotated[str | None, typer.Option("--variants", help="With commas between. Default: all.")] = None,
+    variants: Annotated[
+        str | None,
+        typer.Option(
+            "--variants",
+            autocompletion=offer.several_of(*offer.INCAST_VARIANTS),
+            help="With commas between. Default: all.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Seven to one on live P4 switches, and a victim beside it; again without ECN, trimming, both."""
@@ -612,7 +686,7 @@ def bench_incast(
     require_root("bench")
     result = incast.run(
         rate_bps=rate_bps, rtt_s=rtt, seconds=seconds, variants=wanted, senders=senders,
-        console=_console(as_json),
+        console=console(stderr=as_json),
     )  # fmt: skip
     _end(result, as_json, met=result["met"])
 

@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from ipc.progress import Progress
+from ipc.terminal import console
+from mrc.cli import completion as offer
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -33,10 +37,22 @@ def _source(text: str) -> Path:
 
 
 Program = Annotated[
-    Path, typer.Argument(parser=_source, help="The P4 program: a path, or the name of one of ours.", metavar="PROGRAM")
+    Path,
+    typer.Argument(
+        parser=_source,
+        autocompletion=offer.programs,
+        metavar="PROGRAM",
+        help="The P4 program: a path, or the name of one of ours.",
+    ),
 ]
 Programs = Annotated[
-    list[Path], typer.Argument(parser=_source, help="P4 programs: paths, or names of ours.", metavar="PROGRAM...")
+    list[Path],
+    typer.Argument(
+        parser=_source,
+        autocompletion=offer.programs,
+        metavar="PROGRAM...",
+        help="P4 programs: paths, or names of ours.",
+    ),
 ]
 Include = Annotated[list[Path] | None, typer.Option("-I", "--include", help="Folder for #include; may be repeated.")]
 Define = Annotated[list[str] | None, typer.Option("-D", "--define", help="Macro NAME or NAME=VALUE; may be repeated.")]
@@ -234,7 +250,8 @@ def _compiled(
     if ahead:
         build_ahead()
     try:
-        return compile_program(program, include=include or (), defines=define or ())
+        with Progress(console(stderr=True), "p4 compile", guess_s=3.0, text=f"compiling {program}"):
+            return compile_program(program, include=include or (), defines=define or ())
     except P4Error as error:
         _stop("\n".join(error.lines()))
 

@@ -10,6 +10,9 @@ from typing import Annotated
 import typer
 
 from ipc.errors import UsageError
+from ipc.progress import Progress
+from ipc.terminal import console
+from mrc.cli import completion as offer
 
 scenario_app = typer.Typer(
     help="Scenario files: check, list, look into.",
@@ -20,7 +23,10 @@ scenario_app = typer.Typer(
 CPUS = os.cpu_count() or 1
 
 Files = Annotated[
-    list[str], typer.Argument(metavar="FILE...", help="Scenario files, folders of them, or names (`e10`).")
+    list[str],
+    typer.Argument(
+        metavar="FILE...", autocompletion=offer.scenarios, help="Scenario files, folders of them, or names (`e10`)."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout; progress on stderr.")]
 
@@ -28,10 +34,19 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on 
 def run(
     files: Files,
     virtual: Annotated[bool, typer.Option("--virtual", help="In virtual time: no root, exact, repeatable.")] = False,
-    target: Annotated[str, typer.Option("--target", help="Live switch: `embedded` or `bmv2`.")] = "embedded",
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target", autocompletion=offer.one_of(*offer.TARGETS), help="Live switch: `embedded` or `bmv2`."
+        ),
+    ] = "embedded",
     wires: Annotated[
         str | None,
-        typer.Option("--wires", help="Live links between switches: `virtual` (default) or `veth` (all that bmv2 has)."),
+        typer.Option(
+            "--wires",
+            autocompletion=offer.one_of(*offer.WIRES),
+            help="Live links between switches: `virtual` (default) or `veth` (all that bmv2 has).",
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Instead of the scenario's.")] = None,
     repeat: Annotated[int | None, typer.Option("--repeat", min=1, help="Times each run; seeds count up.")] = None,
@@ -40,7 +55,10 @@ def run(
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Virtual runs side by side (default: CPUs).")] = CPUS,
     scale: Annotated[
-        str | None, typer.Option("--scale", help="A scale of the file, such as `paper`; virtual only.")
+        str | None,
+        typer.Option(
+            "--scale", autocompletion=offer.one_of("paper"), help="A scale of the file, such as `paper`; virtual only."
+        ),
     ] = None,
     resume: Annotated[
         Path | None, typer.Option("--resume", help="Go on with results that were stopped or killed; virtual only.")
@@ -92,7 +110,10 @@ def list_(as_json: Json = False) -> None:
 
 
 @scenario_app.command(epilog="Example: `mrc scenario show e10`")
-def show(name: Annotated[str, typer.Argument(help="Scenario file or name.")], as_json: Json = False) -> None:
+def show(
+    name: Annotated[str, typer.Argument(autocompletion=offer.scenarios, help="Scenario file or name.")],
+    as_json: Json = False,
+) -> None:
     """A scenario as it will be run: its runs, its faults with all random choices resolved, its rules."""
     from experiments import command
 
@@ -132,7 +153,11 @@ def report(
     from experiments.report.page import report as write
 
     skipped: list[str] = []
-    pages = [page for folder in folders for page in write(folder, skipped)]
+    pages = []
+    with Progress(console(stderr=True), "report", guess_s=3.0) as progress:
+        for folder in folders:
+            progress.step(f"drawing {folder}", quiet=True)
+            pages += write(folder, skipped, progress.share)
     for text in skipped:
         print(f"{'left out':10s} {text}", file=sys.stderr)
     if as_json:

@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ipc.errors import UsageError
+from ipc.progress import Progress
+from ipc.terminal import console
+from mrc.cli import completion as offer
 
 if TYPE_CHECKING:
     from topologies.plan import Link, Plan
 
+Host = Annotated[str, typer.Argument(autocompletion=offer.hosts)]
 Json = Annotated[bool, typer.Option("--json", help="Print data instead of a table.")]
 
 
@@ -38,10 +42,10 @@ def run_word(name: str, given: Sequence[str], as_json: bool) -> int:
         answer = WORDS[name].run(session, given)
     except WordError as error:
         raise UsageError(str(error)) from error
-    if isinstance(answer, Answer):
-        print(json.dumps(answer.data, indent=2) if as_json else answer.text)
+    if isinstance(answer, Answer) and as_json:
+        print(json.dumps(answer.data, indent=2))
     elif answer:
-        print(answer)
+        print(session.style.fold(answer.text if isinstance(answer, Answer) else answer))
     return 0
 
 
@@ -57,23 +61,30 @@ def check(
 ) -> None:
     """Pre-job check of the running fabric: probe every link in both classes; exit code 1 when one is bad."""
     from ipc.rundir import default_run_dir
+    from ipc.terminal import Style
     from mrc.cli.running_fabric import RunningFabric
-    from topologies.cli.commands.check import check_fabric
-    from topologies.cli.commands.table import Style
+    from topologies.cli.commands.check import PROBE_S, check_fabric
 
     fabric = RunningFabric(default_run_dir())
-    result = check_fabric(fabric.mapper, probes, lambda name: fabric.link_is_up(_link(fabric.plan, name)))
-    print(json.dumps(result.to_json(), indent=2) if as_json else result.text(Style.of(sys.stdout)))
+    with Progress(console(stderr=True), "check", guess_s=PROBE_S * probes, size=probes):
+        result = check_fabric(fabric.mapper, probes, lambda name: fabric.link_is_up(_link(fabric.plan, name)))
+    style = Style.of(sys.stdout)
+    print(json.dumps(result.to_json(), indent=2) if as_json else style.fold(result.text(style)))
     raise typer.Exit(0 if result.ok else 1)
 
 
-def links(node: Annotated[str | None, typer.Argument(help="Of one node only.")] = None, as_json: Json = False) -> None:
+def links(
+    node: Annotated[str | None, typer.Argument(autocompletion=offer.nodes, help="Of one node only.")] = None,
+    as_json: Json = False,
+) -> None:
     """State, rate, delay, loss and use of the running fabric's links."""
     raise typer.Exit(run_word("links", [node] if node else [], as_json))
 
 
 def faults(
-    which: Annotated[str | None, typer.Argument(metavar="[active|all]")] = None,
+    which: Annotated[
+        str | None, typer.Argument(metavar="[active|all]", autocompletion=offer.one_of("active", "all"))
+    ] = None,
     replay: Annotated[
         Path | None,
         typer.Option("--replay", help="What a controller was told, from its log/observations.jsonl; needs no fabric."),
@@ -88,33 +99,41 @@ def faults(
         raise typer.Exit(run_word("faults", [which] if which else [], as_json))
     if which is not None:
         raise UsageError(f"--replay tells every change of its file: leave out {which!r}")
+    from ipc.terminal import Style
     from mrc.replay import replay_faults
 
     told = replay_faults(replay)
-    print(json.dumps(told.to_json(), indent=2) if as_json else told.text())
+    print(json.dumps(told.to_json(), indent=2) if as_json else Style.of(sys.stdout).fold(told.text()))
 
 
-def evs(source: str, destination: str, as_json: Json = False) -> None:
+def evs(source: Host, destination: Host, as_json: Json = False) -> None:
     """Every path between two hosts of the running fabric: address, state, RTT, loss."""
     raise typer.Exit(run_word("evs", [source, destination], as_json))
 
 
 def queues(
-    where: Annotated[str | None, typer.Argument(metavar="[SWITCH|PORT]")] = None, as_json: Json = False
+    where: Annotated[
+        str | None, typer.Argument(metavar="[SWITCH|PORT]", autocompletion=offer.switches_and_ports)
+    ] = None,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Queues of the running fabric's switch ports: limits, what waits, what was dropped."""
     raise typer.Exit(run_word("queues", [where] if where else [], as_json))
 
 
-def counters(switch: Annotated[str | None, typer.Argument()] = None, as_json: Json = False) -> None:
+def counters(
+    switch: Annotated[str | None, typer.Argument(autocompletion=offer.switches)] = None, as_json: Json = False
+) -> None:
     """What the P4 programs of the running fabric counted, by port and by reason."""
     raise typer.Exit(run_word("counters", [switch] if switch else [], as_json))
 
 
 def trace(
-    source: Annotated[str, typer.Argument(help="Sending host, e.g. h0.")],
-    destination: Annotated[str, typer.Argument(help="Receiving host, e.g. h2.")],
-    ev: Annotated[str, typer.Argument(help="EV such as 0x0101, or PLANE/UPLINK such as 1/1.")],
+    source: Annotated[str, typer.Argument(autocompletion=offer.hosts, help="Sending host, e.g. h0.")],
+    destination: Annotated[str, typer.Argument(autocompletion=offer.hosts, help="Receiving host, e.g. h2.")],
+    ev: Annotated[
+        str, typer.Argument(autocompletion=offer.evs, help="EV such as 0x0101, or PLANE/UPLINK such as 1/1.")
+    ],
     full: Annotated[bool, typer.Option("--full", help="Every step of the program in each switch.")] = False,
     as_json: Json = False,
 ) -> None:

@@ -156,7 +156,9 @@ class CampaignProgress:
         if report.wall_s >= self._next_s:
             self._next_s = report.wall_s + self._every_s
             rate = report.seeds / report.wall_s
-            self._say(f"{report.seeds:,} of {self._total:,} schedules, {rate:.0f}/s, {self._told} failed")
+            left = (self._total - report.seeds) / rate if rate else 0.0
+            said = f"{report.seeds:,} of {self._total:,} schedules, {rate:.0f}/s, {self._told} failed"
+            self._say(f"{said}, about {left:.0f} s left")
 
     def _say(self, text: str) -> None:
         print(f"simtest: {text}", file=self._stream, flush=True)

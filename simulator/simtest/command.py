@@ -10,6 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ipc.errors import UsageError
+from ipc.progress import Progress
+from ipc.terminal import console
 from simulator.simtest import campaign as campaigns
 from simulator.simtest import fuzz as fuzzing
 from simulator.simtest.schedule import draw
@@ -46,8 +48,10 @@ def fuzz(target: str, runs: int, seconds: int, seed: int) -> int:
         command = [sys.executable, "-m", "simulator.simtest.fuzz", target, *limits]
         os.execv(sys.executable, command)
     print("fuzz: atheris is not installed (pip install 'mrc-testbed[fuzz]'): plain mutations instead", file=sys.stderr)
-    end, done = time.monotonic() + seconds, 0
-    while done < runs and time.monotonic() < end:
-        done += fuzzing.run_mutations(target, seed + done, min(1000, runs - done))
+    begun, done = time.monotonic(), 0
+    with Progress(console(stderr=True), f"fuzz {target}") as progress:
+        while done < runs and (passed := time.monotonic() - begun) < seconds:
+            progress.share(max(done / runs, passed / seconds), f"{done:,} inputs")
+            done += fuzzing.run_mutations(target, seed + done, min(1000, runs - done))
     print(f"fuzz {target}: {done:,} inputs, nothing found")
     return 0

@@ -147,6 +147,7 @@ def test_compare_tells_what_differs(sides):
     rules = {one["rule"]: (one["a"], one["b"]) for one in data["verdicts"]}
     assert rules == {"lost at most 0": ("did not hold", "not judged"), "lost at most 1000": ("not judged", "held")}
     shown = invoke(app, ["compare", str(sides / "a"), str(sides / "b")]).stdout
+    assert max(map(len, shown.splitlines()[2:])) <= 100  # the first two are paths, which stay whole
     assert "scenario: links.rate" in shown and "metrics that differ" in shown and "did not hold" in shown
 
 

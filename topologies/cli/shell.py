@@ -8,6 +8,7 @@ prompt, and `run_cli` returns how many failed.
 
 from __future__ import annotations
 
+import glob
 import inspect
 import json
 import shlex
@@ -15,8 +16,11 @@ import sys
 import traceback
 from cmd import Cmd
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from difflib import get_close_matches
 from itertools import groupby
+from pathlib import Path
 from typing import IO, Any
 
 from mininet.cli import CLI
@@ -24,8 +28,10 @@ from mininet.log import lg
 
 from ipc.rpc import JsonlError
 from ipc.rundir import FabricError
+from ipc.terminal import Style, folded, width_of
 from ipc.units import UnitError
-from topologies.cli.commands import WORDS, Answer, CliCommand, CliSession, CommandError, Style, Transfers
+from topologies.cli.commands import WORDS, Answer, CliCommand, CliSession, CommandError, Transfers
+from topologies.cli.commands.notices import FaultFollower, Notices
 from topologies.lab.fabric import Fabric
 from topologies.plan import PlanError
 
@@ -34,6 +40,8 @@ NOT_HERE = {
     "dpctl": "switches here speak P4Runtime, not OpenFlow: see `p4sh SWITCH`, `routes` and `counters`",
 }
 """Mininet's commands that mean nothing in this fabric, and what to use."""
+TOOLS_IN_HOSTS = ("ip", "mrc-ping", "mrc-stat", "mrc-write-bw", "mrc-write-lat")
+"""Commands that Tab offers after a node."""
 OpenPage = Callable[[CliSession], str]
 EXPECTED = (FabricError, PlanError, JsonlError, CommandError, UnitError)
 """Errors that are the user's or the fabric's: one line. Anything else is our bug."""
@@ -59,8 +67,11 @@ class FabricCLI(CLI):
     def __init__(self, fabric: Fabric, stdin: IO[str], stdout: IO[str], open_page: OpenPage | None = None) -> None:
         self.fabric = fabric
         self.failures = 0
-        self.transfers = Transfers(fabric, self.say)
-        self.session = CliSession(fabric, stdout, Style.of(stdout), self.transfers, open_page=open_page)
+        self.notices = Notices(stdout)
+        self.transfers = Transfers(fabric, self.say, self.notices.tell)
+        self.session = CliSession(
+            fabric, stdout, Style.of(stdout), self.transfers, open_page=open_page, notices=self.notices
+        )
         self._begun = False
         super().__init__(fabric.mininet, stdin=stdin, stdout=stdout)
         self.locals["fabric"] = fabric
@@ -80,20 +91,25 @@ class FabricCLI(CLI):
             if interactive:
                 self.say(f"{self.fabric.plan}. `help` lists the commands, `exit` ends and removes everything.")
             self._begun = True
-            self.fabric.notice = self.say
-            for line in begin:
-                self.onecmd(line)
-            self.run()
+            self.fabric.notice = self.notices.tell
+            with ExitStack() as stack:
+                stack.callback(self.transfers.close)
+                if interactive:
+                    stack.callback(FaultFollower(self.fabric, self.notices.tell).close)
+                if self.use_rawinput:
+                    stack.enter_context(self.notices.edited())
+                for line in begin:
+                    self.onecmd(line)
+                self.run()
         finally:
             self._begun = False
-            self.transfers.close()
             for handler, stream in old_streams:
                 if stream is not None:  # None: it was that stream already
                     handler.setStream(stream)
 
     def say(self, text: str) -> None:
-        """Print a line on the session's output."""
-        print(text, file=self.stdout, flush=True)
+        """Print a text on the session's output; who reads it from a pipe gets each line whole."""
+        print(folded(self.stdout, text), file=self.stdout, flush=True)
 
     def fail(self, text: str) -> None:
         self.failures += 1
@@ -105,11 +121,12 @@ class FabricCLI(CLI):
         wants_json = word.reads and "--json" in given
         if wants_json:
             given.remove("--json")
+        self.session.style = replace(self.session.style, width=width_of(self.stdout))  # a terminal may have another
         answer = word.run(self.session, given)
-        if isinstance(answer, Answer):
-            self.say(json.dumps(answer.data, indent=2) if wants_json else answer.text)
+        if isinstance(answer, Answer) and wants_json:
+            self.say(json.dumps(answer.data, indent=2))
         elif answer:
-            self.say(answer)
+            self.say(self.session.style.fold(answer.text if isinstance(answer, Answer) else answer))
 
     # ---- Cmd's hooks ------------------------------------------------------------------------------------
 
@@ -118,6 +135,17 @@ class FabricCLI(CLI):
             import readline
 
             readline.set_completer_delims(" \t\n")  # node names hold dashes
+            self.notices.reading()
+
+    def precmd(self, line: str) -> str:
+        if self.use_rawinput:
+            self.notices.running()
+        return str(super().precmd(line))
+
+    def postcmd(self, stop: Any, line: str) -> Any:
+        if self.use_rawinput and not stop:
+            self.notices.reading()
+        return super().postcmd(stop, line)
 
     def onecmd(self, line: str) -> Any:
         """Run one command line; any failure is reported in one line."""
@@ -152,7 +180,8 @@ class FabricCLI(CLI):
     def waitForNode(self, node: Any) -> None:
         """Show what a command in a node prints; at a terminal it also gets what is typed."""
         if self.isatty():
-            super().waitForNode(node)
+            with self.notices.held():
+                super().waitForNode(node)
             return
         try:
             while node.waiting:
@@ -165,27 +194,43 @@ class FabricCLI(CLI):
 
     def do_help(self, line: str) -> None:
         """Describe commands: `help`, `help link`."""
+        style = replace(self.session.style, width=width_of(self.stdout))
         if line and line not in self._commands():
             close = get_close_matches(line, self._commands(), n=3)
             raise CommandError(f"no command {line!r}" + (f" (did you mean: {', '.join(close)}?)" if close else ""))
         if line:
-            self.say(WORDS[line].help if line in WORDS else _help_of(self, line))
+            self.say(style.fill(WORDS[line].help if line in WORDS else _help_of(self, line)))
             return
         self.say("MRC words (`help WORD` shows examples):")
         shown = sorted((word for word in WORDS.values() if word.group), key=lambda word: _GROUPS.index(word.group))
         for group, words in groupby(shown, key=lambda word: word.group):
-            self.say(f" {self.session.style.paint(group, 'head')}")
+            self.say(f" {style.paint(group, 'head')}")
             for word in words:
-                self.say(f"  {word.name:<12} {word.summary}")
+                self.say(style.fold(f"  {word.name:<12} {word.summary}", hang=13))
         mine = {*WORDS, "EOF", "help", *NOT_HERE}
-        self.say("Mininet's: " + " ".join(c for c in self._commands() if c not in mine))
-        self.say("A command in a node:  h0 mrc-ping h2    h0 ip link    p1-t0-0 ip -s link show p1-t0-0-eth1")
+        self.say(style.fold("Mininet's: " + " ".join(c for c in self._commands() if c not in mine), hang=11))
+        self.say(style.fold("A command in a node:  h0 mrc-ping h2    h0 ip link    p1-t0-0 ip link", hang=22))
 
     def _commands(self) -> list[str]:
         return sorted(name[3:] for name in self.get_names() if name.startswith("do_") and name != "do_word")
 
     def completenames(self, text: str, *_ignored: Any) -> list[str]:
         return _starting(text, [*self._commands(), *self.mn])
+
+    def complete_help(self, text: str, *_ignored: Any) -> list[str]:
+        return _starting(text, self._commands())
+
+    def complete_switch(self, text: str, line: str, begin: int, _end: int) -> list[str]:
+        after = len(line[:begin].split()) > 1
+        return _starting(text, ("start", "stop") if after else [one.name for one in self.fabric.plan.switches])
+
+    def complete_source(self, text: str, *_ignored: Any) -> list[str]:
+        return _files(text)
+
+    def completedefault(self, text: str, line: str, begin: int, _end: int) -> list[str]:
+        """Of a command in a node, our tools; after it, as after Mininet's words, the nodes."""
+        before = line[:begin].split()
+        return _starting(text, TOOLS_IN_HOSTS if len(before) == 1 and before[0] in self.mn else self.mn)
 
     # ---- Mininet's, changed -----------------------------------------------------------------------------
 
@@ -198,6 +243,11 @@ class FabricCLI(CLI):
         if what not in ("start", "stop"):
             raise CommandError(f"start or stop, not {what!r}: switch SWITCH start|stop")
         self.do_word(WORDS["power"], f"{name} {'on' if what == 'start' else 'off'}")
+
+    def do_sh(self, line: str) -> None:
+        """Run a command of this machine: `sh ip link`."""
+        with self.notices.held():
+            super().do_sh(line)
 
     def do_source(self, line: str) -> None:
         """Run the commands in a file: `source FILE`."""
@@ -237,9 +287,17 @@ def _doer(word: CliCommand) -> Callable[[FabricCLI, str], None]:
 def _completer(word: CliCommand) -> Callable[..., list[str]]:
     def complete(self: FabricCLI, text: str, line: str, _begin: int, _end: int) -> list[str]:
         before = line[: len(line) - len(text)].split()[1:]
-        return _starting(text, word.complete(self.fabric, before))
+        names = [*word.complete(self.fabric, before), *(("--json",) if word.reads and text.startswith("-") else ())]
+        files = _files(text) if word.name == "send" and len(before) == 2 and text else []
+        return _starting(text, names) + files
 
     return complete
+
+
+def _files(text: str) -> list[str]:
+    """Files with that beginning; a folder ends in a slash."""
+    paths = sorted(glob.glob(f"{glob.escape(text)}*"))
+    return [f"{path}/" if Path(path).is_dir() else f"{path} " for path in paths]
 
 
 def _refuser(cure: str) -> Callable[[FabricCLI, str], None]:

@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from rich.console import Console
 
+from ipc.progress import Progress
 from topologies.lab.fabric import Fabric
 from topologies.lab.p4_program import compile_program
 from topologies.plan import Plan
 
+START_S, PROCESS_S = 2.0, 0.1
+"""What a fabric takes to come up, and a switch or an agent of it: a guess for the first time, seconds."""
 
+
+@contextmanager
 def open_fabric(
     plan: Plan, *, target: str, nic: str, console: Console, program: str | None = None, **options: Any
-) -> Fabric:
-    """An unstarted Fabric (a context manager) that reports each step on `console`; `options` are its own.
+) -> Iterator[Fabric]:
+    """A running Fabric; each step on the way is told on `console`. `options` are its own.
 
     Raises FabricError, ProcessError or RunDirError on entering, with everything removed again.
     """
-
-    def progress(message: str) -> None:
-        console.print(f"[dim]{message}[/dim]")
-
-    return Fabric(
-        plan, target=target, program=program, nic=nic, compile_program=compile_program, progress=progress, **options
-    )
+    size = len(plan.switches) + len(plan.hosts)
+    going = Progress(console, f"down {target}", guess_s=START_S, size=size, text="removing the fabric")
+    with ExitStack() as stack:
+        stack.push(going.__exit__)  # the last one: what is between this and the next is removed meanwhile
+        with Progress(console, f"up {target}", guess_s=START_S + PROCESS_S * size, size=size) as progress:
+            fabric = stack.enter_context(
+                Fabric(
+                    plan,
+                    target=target,
+                    program=program,
+                    nic=nic,
+                    compile_program=compile_program,
+                    progress=progress.step,
+                    **options,
+                )
+            )
+        stack.callback(going.__enter__)
+        yield fabric

@@ -9,6 +9,7 @@
 What others need stands here; the modules inside may change.
 """
 
+from topologies.plan.model import path_label, turning_point
 from topologies.plan.plan import (
     CPU_PORT,
     DEVICE_MTU,
@@ -59,6 +60,8 @@ __all__ = [
     "ev_plane",
     "ev_uplink",
     "make_ev",
+    "path_label",
     "segment_list",
+    "turning_point",
     "usid",
 ]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 
@@ -118,3 +119,13 @@ class FabricPath:
     def exact(self) -> bool:
         """Whether the EV alone decides every hop."""
         return not self.choices
+
+
+def path_label(plane: int, uplink: int | None) -> str:
+    """`1/0`, as `trace` takes it; the plane alone where the EV names no uplink, or none is taken."""
+    return f"{plane}" if uplink is None else f"{plane}/{uplink}"
+
+
+def turning_point(nodes: Sequence[str]) -> str:
+    """The switch in the middle of a path, host to host: its T1, or inside a rack its T0."""
+    return nodes[len(nodes) // 2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -127,7 +128,7 @@ def test_ping__a_dead_path_and_a_port_down(wire, capsys):
             events.until("port", timeout_s=TIMEOUT_S, up=False)
         assert ping.main(command) == 1
         said = capsys.readouterr().out
-        assert said.count("out lost (port h0-eth0 is down)") == 2 and "4 paths, 3 lost out, 0 lost back" in said
+        assert said.count("out lost (port down)") == 2 and "4 paths, 3 lost out, 0 lost back" in said
 
 
 def test_ctrl_c__tells_what_was_measured_and_leaves_nothing(wire):
@@ -250,5 +251,5 @@ def test_stat__shows_a_test_that_runs(wire, capsys):
         assert sum(qp["ev_states"].values()) == 4
         assert len(PLAN.hosts) == 2 and stat.main([*where, "-e"]) == 0
         said = capsys.readouterr().out
-        assert "h0: fast NIC" in said and "h1: fast NIC" in said and "EV 0x0101  plane 1" in said
+        assert "h0: fast NIC" in said and "h1: fast NIC" in said and re.search("0x0101  1 +(good|skip) +active", said)
         test.close()

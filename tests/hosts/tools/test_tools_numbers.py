@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hosts.tools import common, ping, stat, write_bw, write_lat
 from hosts.traffic.statistics import LATENCY_KEYS, PeakMeter, latency_summary, percentile
 from ipc import rundir
+from ipc.terminal import Style
 from tests.refusals import may_raise
 from topologies.plan import Plan
 
@@ -218,10 +219,9 @@ def test_write_bw__golden(capsys):
         " QPN local : 0x000003             QPN remote: 0x001234",
         rule(write_bw),
         " [  0.00 -  1.00 s]     398.40 Mb/s   retrans 1   planes 199.0 200.0",
-        " #bytes     #iterations  BW peak[Mb/s]   BW average[Mb/s]   MsgRate[Kpps]   retrans  trimmed  marked "
-        " planes[Mb/s]",
-        " 65536      1000         412.50          398.11             0.759           2        5        7      "
-        " 199.1 199.0",
+        " #bytes    #iterations BW peak[Mb/s] BW average[Mb/s] MsgRate[Kpps] retrans  trimmed  marked",
+        " 65536     1000        412.50        398.11           0.759         2        5        7",
+        "           planes[Mb/s] 199.1 199.0",
         rule(write_bw),
     ]
 
@@ -231,16 +231,18 @@ def test_write_bw__both_directions_are_added_up(capsys):
     output.begin({**BEGUN, "bidirectional": True})
     output.event({**RESULT, "reverse": {**RESULT, "bw_average_bps": 100e6, "plane_bps": [1e6, 2e6]}})
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-2:] == [
-        " 65536      2000         825.00          498.11             1.519           4        10       14     "
-        " 200.1 201.0",
-        "            h0 to h2: 398.11 Mb/s, h2 to h0: 100.00 Mb/s",
+    assert lines[-3:] == [
+        " 65536     2000        825.00        498.11           1.519         4        10       14",
+        "           planes[Mb/s] 200.1 201.0",
+        "           h0 to h2: 398.11 Mb/s, h2 to h0: 100.00 Mb/s",
     ]
 
 
 def test_write_bw__nothing_measured(capsys):
     nothing = {"writes": 0, "bw_peak_bps": None, "bw_average_bps": None, "msg_rate_pps": None, "plane_bps": []}
-    assert write_bw.row({**RESULT, **nothing}).split() == ["65536", "0", "-", "-", "-", "2", "5", "7", "-"]
+    assert write_bw.row({**RESULT, **nothing}).split() == [
+        *("65536", "0", "-", "-", "-", "2", "5", "7"), "planes[Mb/s]", "-",
+    ]  # fmt: skip
 
 
 def test_write_bw__json(capsys):
@@ -256,16 +258,15 @@ def test_write_bw__json(capsys):
 def test_write_lat__golden():
     times = latency_summary([300e-6, 400e-6, 500e-6])
     assert write_lat.header(BEGUN).splitlines()[1:] == [
-        "MRC write latency, posting to completion: h0 to h2",
+        "MRC write latency, posting to completion, in microseconds: h0 to h2",
         " Transport : mrc                  Path MTU  : 4096 bytes",
         " QPN local : 0x000003             QPN remote: 0x001234",
         rule(write_lat),
-        " #bytes   #iterations  t_min[usec]   t_max[usec]   t_typical[usec]   t_avg[usec]   t_stdev[usec]   99%[usec]"
-        "     99.9%[usec]",
+        " #bytes   #iterations t_min      t_max      t_typical  t_avg      t_stdev    99%        99.9%",
     ]
     assert write_lat.row({"bytes": 2, "writes": 3, "lost": 1, **times}) == (
-        " 2        3            300.00        500.00        400.00            400.00        81.65           500.00"
-        "        500.00   (1 packets lost)"
+        " 2        3           300.00     500.00     400.00     400.00     81.65      500.00     500.00"
+        "\n          1 packets lost"
     )
 
 
@@ -279,17 +280,12 @@ def test_ping__golden():
         reports[1].count({"rtt_s": None, "out": True, "port_up": True})
         reports[0x0100].count({"rtt_s": None, "out": False, "port_up": True})
         reports[0x0101].count({"rtt_s": None, "out": False, "port_up": False})
-    assert ping.table(list(reports.values())).splitlines() == [
-        " EV      plane uplink  path                           outer address                     sent  out back   loss"
-        "  RTT min/avg/max ms",
-        " 0x0000      0      0  h0 p0-t0-0 p0-t1-0 p0-t0-1 h2  fcbb:bb00:2000:1000:2001:3000::      4    2    2    50%"
-        "  1.000/2.000/3.000",
-        " 0x0001      0      1  h0 p0-t0-0 p0-t1-1 p0-t0-1 h2  fcbb:bb00:2000:1001:2001:3000::      4    4    0   100%"
-        "  out ok, back lost",
-        " 0x0100      1      0  h0 p1-t0-0 p1-t1-0 p1-t0-1 h2  fcbb:bb00:2100:1100:2101:3100::      4    0    0   100%"
-        "  out lost",
-        " 0x0101      1      1  h0 p1-t0-0 p1-t1-1 p1-t0-1 h2  fcbb:bb00:2100:1101:2101:3100::      4    0    0   100%"
-        "  out lost (port h0-eth1 is down)",
+    assert ping.report(list(reports.values()), Style()).splitlines() == [
+        "EV      path  outer address                    sent  out  back  loss  RTT min/avg/max ms    through",
+        "0x0000  0/0   fcbb:bb00:2000:1000:2001:3000::     4    2     2   50%  1.000/2.000/3.000     p0-t1-0",
+        "0x0001  0/1   fcbb:bb00:2000:1001:2001:3000::     4    4     0  100%  out ok, back lost     p0-t1-1",
+        "0x0100  1/0   fcbb:bb00:2100:1100:2101:3100::     4    0     0  100%  out lost              p1-t1-0",
+        "0x0101  1/1   fcbb:bb00:2100:1101:2101:3100::     4    0     0  100%  out lost (port down)  p1-t1-1",
         "4 paths, 2 lost out, 1 lost back; 16 probes sent, 2 came back, 87.5% lost",
     ]
     told = reports[0].to_json()
@@ -318,26 +314,28 @@ def test_stat__golden_with_rates_from_the_second_look_on():
     first = stat.add_rates(stat.sample(status(10.0, 1000)), None)
     assert first["qps"][0]["tx_bps"] is None and first["cpu_share"] is None
     second = stat.add_rates(stat.sample(status(12.0, 3000)), first)
-    assert stat.text(second, evs=True, plan=PLAN).splitlines() == [
+    assert stat.text(second, evs=True, plan=PLAN, style=Style()).splitlines() == [
         "h0: fast NIC, up 12 s, CPU 25%, 40 MiB, 0 packets unclaimed",
-        "  port       state  tx packets  rx packets   tx Mb/s   rx Mb/s  dropped tx/rx",
-        "  h0-eth0    up           3000           7      8.80      0.00            0/2",
-        "  h0-eth1    DOWN            0           0      0.00      0.00            0/0",
-        "  QP       peer  state  posted      sent retrans   lost trimmed marked   tx Mb/s   rx Mb/s  EVs",
-        "  0x000003 h2    rts         5      3000       1      0       0      0      8.00      0.00  1 good",
-        "    EV 0x0000  plane 0  good         active  sent     3000  lost     0  marked     0  trimmed     0"
-        "  rtt   1.500 ms  p0-t0-0 p0-t1-0 p0-t0-1",
+        "  port     state  tx packets  rx packets  tx Mb/s  rx Mb/s  dropped tx/rx",
+        "  h0-eth0  up           3000           7     8.80     0.00            0/2",
+        "  h0-eth1  DOWN            0           0     0.00     0.00            0/0",
+        "  QP        peer  state  posted  sent  retrans  lost  trimmed  marked  tx Mb/s  rx Mb/s  EVs",
+        "  0x000003  h2    rts         5  3000        1     0        0       0     8.00     0.00  1 good",
+        "  EV      plane  state  role    sent  lost  marked  trimmed       RTT  through",
+        "  0x0000  0      good   active  3000     0       0        0  1.500 ms  p0-t1-0",
     ]
 
 
 def test_stat__says_when_the_machine_is_too_busy():
     said = status(10.0, 1000)
     said["ports"]["0"]["pacing"] = {"rate_bps": 1e7, "frames": 1000, "late": 30, "late_max_s": 0.0123}
-    lines = stat.text(stat.add_rates(stat.sample(said), None), evs=False, plan=PLAN).splitlines()
+    seen = stat.add_rates(stat.sample(said), None)
+    lines = stat.text(seen, evs=False, plan=PLAN, style=Style()).splitlines()
     assert lines[4] == ("  machine too busy for these rates: 30 of 1000 frames left 2 ms late or more, up to 12 ms")
     said["ports"]["0"]["pacing"]["late"] = 10
     assert not any(
-        "busy" in line for line in stat.text(stat.add_rates(stat.sample(said), None), evs=False, plan=PLAN).splitlines()
+        "busy" in line
+        for line in stat.text(stat.add_rates(stat.sample(said), None), evs=False, plan=PLAN, style=Style()).splitlines()
     )
 
 

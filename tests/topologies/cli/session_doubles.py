@@ -14,8 +14,8 @@ DEFAULT = Plan()
 class Net(dict):
     """What Mininet's CLI asks of a net: a mapping of names to nodes."""
 
-    def __init__(self):
-        names = [node.name for node in (*DEFAULT.hosts, *DEFAULT.switches)]
+    def __init__(self, plan=DEFAULT):
+        names = [node.name for node in (*plan.hosts, *plan.switches)]
         super().__init__({name: types.SimpleNamespace(name=name, waiting=False) for name in names})
 
 
@@ -64,11 +64,11 @@ class Traffic(TrafficControl):
 class StandInFabric:
     """Links, power and traffic settings as a Fabric keeps them, without interfaces."""
 
-    def __init__(self, tmp_path):
-        self.plan = DEFAULT
-        self.mininet = Net()
-        self.hosts = {h.name: None for h in DEFAULT.hosts}
-        self.switches = {s.name: types.SimpleNamespace(powered=True) for s in DEFAULT.switches}
+    def __init__(self, tmp_path, plan=DEFAULT):
+        self.plan = plan
+        self.mininet = Net(plan)
+        self.hosts = {h.name: None for h in plan.hosts}
+        self.switches = {s.name: types.SimpleNamespace(powered=True) for s in plan.switches}
         self.cut = set()
         self.run_dir = types.SimpleNamespace(
             log=lambda name: tmp_path / f"{name}.log", data=tmp_path, path=tmp_path, switchd_socket=tmp_path / "no.sock"

@@ -161,12 +161,13 @@ def test_evs__a_line_for_each_path(cli, fabric, monkeypatch):
     first, *lines = said(cli, "evs h0 h2").splitlines()
     assert first == "h0 to h2: 3 paths, mode srv6, 1 QP"
     assert [line.split() for line in lines] == [
-        ["EV", "plane", "uplink", "uSID", "address", "state", "sent", "lost", "loss", "now", "path"],
-        f"0x0000 0 0 {address} good* 200 0 0.0% 10.1 ms p0-t0-0 p0-t1-0 p0-t0-1".split(),
-        f"0x0101 1 1 {address} assumed_bad 200 3 1.5% out lost a b c".split(),
-        f"0x0200 2 0 {address} denied by p2-t1-0 0 0 - back lost p0-t0-0 p0-t1-0 p0-t0-1".split(),
+        ["EV", "path", "uSID", "address", "state", "sent", "lost", "loss", "now", "through"],
+        f"0x0000 0/0 {address} good* 200 0 0.0% 10.1 ms p0-t1-0".split(),
+        f"0x0101 1/1 {address} assumed_bad 200 3 1.5% out lost b".split(),
+        f"0x0200 2/0 {address} denied by 0 0 - back lost p0-t1-0".split(),
+        ["p2-t1-0"],
     ]
-    assert len({line.index(" fcbb") for line in lines[1:]}) == 1  # aligned
+    assert len({line.index(" fcbb") for line in lines[1:4]}) == 1  # aligned
     assert fabric.agents["h0"].asked == [("health", {"peer": "h2"})]
     first, second, _ = json.loads(said(cli, "evs h0 h2 --json"))["evs"]
     assert second["lost"] == 3 and first["probes"] == {"sent": 3, "out": 3, "back": 3, "rtt_s": 0.0101}
@@ -355,7 +356,7 @@ def test_check__of_links_that_cannot_be_probed_the_carrier_is_looked_at(cli, fab
     unprobed = a_link("p0-t0-0 p0-t1-0", "unknown", by=[], why="no host probes it", control=None, data=None)
     burst = {**a_burst(a_link("h0 p0-t0-0"), unprobed), "note": "T0-T1 links are not probed in this mode"}
     fabric.mapper = Client(probe_all=burst)
-    assert said(cli, "check").endswith(": 1 of 2 links probed, all well, the others have carrier")
+    assert said(cli, "check").endswith(": 1 of 2 links probed, all well, the others have\n    carrier")
     said(cli, "link p0-t0-0 p0-t1-0 down")
     lines = said(cli, "check").splitlines()
     assert lines[1].split() == ["p0-t0-0", "p0-t1-0", "down", "-", "-", "-", "-", "not", "probed:", "no", "carrier"]
@@ -481,7 +482,7 @@ def test_send__failure_is_counted_at_wait_and_the_users_file_stays(cli, fabric, 
         ("power p3-t1", "p3-t1-0 p3-t1-1"),
         ("power p1-t0-0 o", "on off"),
         ("links p0-t1", "p0-t1-0 p0-t1-1"),
-        ("send h0 h", "h0 h1 h2 h3"),
+        ("send h0 h", "h1 h2 h3"),
         ("p2-t1", "p2-t1-0 p2-t1-1"),
         ("rou", "routes"),
         ("loss p0-t0-0 p0-t1-0 1", "1% 10%"),
@@ -492,13 +493,31 @@ def test_send__failure_is_counted_at_wait_and_the_users_file_stays(cli, fabric, 
         ("trace h0 ", "h0 h1 h2 h3"),
         ("capture p2-t1-1-eth", "p2-t1-1-eth1 p2-t1-1-eth2"),
         ("faults a", "active all"),
+        ("faults --", "--json"),
+        ("evs h0 h", "h1 h2 h3"),
+        ("evs h0 h2 h", ""),
+        ("ping h0 h2 -", "-c -i -W -v --json"),
+        ("deny p1-t0-0 p1", "p1-t1-0 p1-t1-1"),
+        ("deny --host h0 p1-t1", "p1-t1-0 p1-t1-1"),
+        ("allow --h", "--host"),
+        ("capture h0 --s", "--seconds --snap"),
+        ("help li", "link links"),
+        ("help wo", ""),
+        ("switch p1-t1-0 st", "start stop"),
+        ("notices o", "on off"),
+        ("h0 mrc-w", "mrc-write-bw mrc-write-lat"),
+        ("h0 mrc-ping h", "h0 h1 h2 h3"),
+        ("source pypro", "pyproject.toml"),
+        ("source docs/desi", "docs/design/"),
+        ("send h0 h2 READ", "README.md"),
     ],
 )
 def test_completion__offers_what_fits(cli, line, offers):
     word, _, _ = line.partition(" ")
     text = line.rpartition(" ")[2]
-    complete = getattr(cli, f"complete_{word}") if " " in line else cli.completenames
-    assert complete(text, line, len(line) - len(text), len(line)) == [f"{name} " for name in offers.split()]
+    complete = getattr(cli, f"complete_{word}", cli.completedefault) if " " in line else cli.completenames
+    ends = [name if name.endswith("/") else f"{name} " for name in offers.split()]
+    assert complete(text, line, len(line) - len(text), len(line)) == ends
 
 
 def test_help__every_word_has_an_example(cli):

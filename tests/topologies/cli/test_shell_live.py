@@ -3,15 +3,14 @@
 import json
 import os
 import re
-import select
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.topologies.cli.terminal import COLOUR, PROMPT, ROOT, Terminal
+
 pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces and raw sockets"),
@@ -28,66 +27,6 @@ with Fabric(Plan(2, 2, 2, 1), sys.argv[1], compile_program=compile_program, port
     failures = run_cli(fabric)
 print("failures", failures)
 """
-PROMPT = "mininet> "
-COLOUR = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\r")
-
-
-class Terminal:
-    """A program at a pty, and somebody who types and reads."""
-
-    def __init__(self, argv, env):
-        self.master, slave = os.openpty()
-        self.process = subprocess.Popen(
-            argv, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=ROOT, start_new_session=True,
-            preexec_fn=self._own_terminal,
-        )  # fmt: skip
-        os.close(slave)
-        self.raw = ""
-
-    @staticmethod
-    def _own_terminal():
-        import fcntl
-        import termios
-
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-    def type(self, text):
-        os.write(self.master, text.encode())
-
-    def expect(self, pattern, seconds=60.0):
-        """What came until `pattern` matched it, without colours; the rest is kept."""
-        deadline = time.monotonic() + seconds
-        while True:
-            shown = COLOUR.sub("", self.raw)
-            if found := re.search(pattern, shown):
-                self.raw = shown[found.end() :]
-                return shown[: found.end()]
-            left = deadline - time.monotonic()
-            assert left > 0, f"no {pattern!r} in:\n{shown}"
-            if select.select([self.master], [], [], min(left, 1.0))[0]:
-                try:
-                    self.raw += os.read(self.master, 1 << 16).decode(errors="replace")
-                except OSError:
-                    pytest.fail(f"it ended, and no {pattern!r} in:\n{shown}")
-
-    def say(self, line, pattern=PROMPT):
-        """Type a line; what was shown until the prompt is back, without the line itself.
-
-        What a transfer in the background said before the line was typed comes first: it is told when it happens, at
-        the prompt or in the middle of another command.
-        """
-        self.type(line + "\n")
-        before, echo, after = self.expect(pattern).partition(line + "\n")
-        return before + after if echo else before
-
-    def close(self):
-        if self.process.poll() is None:
-            self.process.terminate()
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-        os.close(self.master)
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +65,7 @@ def wait_for(terminal, line, pattern, seconds=20.0):
 def test_terminal__what_is_told_between_two_commands_is_not_lost():
     """The end of a transfer at the prompt, and then the next command: both are read."""
     terminal = Terminal.__new__(Terminal)
-    terminal.raw = "send 1 (h0 to h1): arrived bit for bit\r\nwait\r\nmininet> "
+    terminal.raw = "\rsend 1 (h0 to h1): arrived bit for bit\r\nmininet> wait\r\nmininet> "
     terminal.type = lambda text: None
     assert terminal.say("wait") == "send 1 (h0 to h1): arrived bit for bit\nmininet> "
 
@@ -134,7 +73,10 @@ def test_terminal__what_is_told_between_two_commands_is_not_lost():
 def test_completion__fills_in_and_the_word_works(terminal):
     terminal.type("link p1-t0-0 p1-t1-1 do\t")
     terminal.type("\n")
-    assert "p1-t0-0 p1-t1-1 is down" in terminal.expect(PROMPT)
+    shown = terminal.expect(PROMPT)
+    assert "p1-t0-0 p1-t1-1 is down" in shown
+    if "fault 1" not in shown:  # it is told as it happens, before the prompt is back or above it
+        terminal.expect(r"fault 1: T0-T1 link p1-t0-0 p1-t1-1 down \(seen by .*\)\n")
     assert "DOWN" in terminal.say("links p1-t1-1")
     shown = wait_for(terminal, "faults", r"active .*link p1-t0-0 p1-t1-1 down")
     assert re.search(r"gnmi.* +\d+ ms\n", shown)
@@ -143,9 +85,10 @@ def test_completion__fills_in_and_the_word_works(terminal):
 
 def test_colours__at_a_terminal(terminal):
     terminal.type("links p1-t1-1\n")
-    while PROMPT not in COLOUR.sub("", terminal.raw):
+    while "links are up" not in COLOUR.sub("", terminal.raw):
         terminal.raw += os.read(terminal.master, 1 << 16).decode()
     assert "\x1b[32mup\x1b[0m" in terminal.raw
+    terminal.expect("links are up\n")
     terminal.expect(PROMPT)
 
 
@@ -154,8 +97,8 @@ def test_send_and_evs(terminal):
         shown = terminal.say(line) + terminal.say("wait")  # it may have arrived before the first prompt is back
         assert "begun" in shown and "arrived bit for bit" in shown, shown
     shown = terminal.say("evs h0 h1")
-    assert re.search(r"^0x0101 +1 +1  fcbb:bb00:2100:1101:2101:3100::  (good|skip)\*? ", shown, re.MULTILINE), shown
-    assert json.loads(terminal.say("evs h0 h1 --json").removesuffix(PROMPT))["peer"] == "h1"
+    assert re.search(r"^0x0101 +1/1 +fcbb:bb00:2100:1101:2101:3100::  (good|skip)\*? ", shown, re.MULTILINE), shown
+    assert terminal.data("evs h0 h1 --json")["peer"] == "h1"
 
 
 def test_break_and_heal(terminal):
@@ -182,7 +125,7 @@ VERDICT_S = 10.0
 
 def bad_evs(terminal, source, destination, dead):
     """EVs that a QP holds for broken, all of them among those of `dead`, which are all that probes miss."""
-    rows = json.loads(terminal.say(f"evs {source} {destination} --json").removesuffix(PROMPT))["evs"]
+    rows = terminal.data(f"evs {source} {destination} --json")["evs"]
     missed = {row["ev"]: "back" if row["probes"]["out"] else "out" for row in rows if not row["probes"]["back"]}
     bad = {row["ev"] for row in rows if row["state"] not in ("good", "skip")}
     assert missed == dead and bad <= {ev for ev, way in dead.items() if way == "out"}, rows
@@ -191,9 +134,8 @@ def bad_evs(terminal, source, destination, dead):
 
 def dead_ways(terminal, source, destination):
     """{EV: "out" or "back"} of the paths that do not work both ways, by `ping`."""
-    shown = terminal.say(f"ping {source} {destination} -c 2 -i 0.05 -W 0.4 --json")
-    paths = json.loads(shown[: shown.rindex("}") + 1])["paths"]
-    assert "ping: ended with exit code 1" in shown
+    ping = f"ping {source} {destination} -c 2 -i 0.05 -W 0.4 --json"
+    paths = terminal.data(ping, says="ping: ended with exit code 1")["paths"]
     assert len(paths) == 4 and not any(one["out_lost"] and one["back_lost"] for one in paths)
     return {one["ev"]: "out" if one["out_lost"] else "back" for one in paths if one["out_lost"] or one["back_lost"]}
 

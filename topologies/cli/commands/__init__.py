@@ -1,17 +1,17 @@
 """Commands of the CLI, by subject; each takes a CliSession and arguments and returns text, so tests need no terminal.
 
-    base.py       what a word is, arguments, completion        table.py    aligned, coloured on a terminal
+    base.py       what a word is, arguments, completion
     links.py      link, links, power                           inject.py   rate, delay, loss, corrupt, ..., heal
-    paths.py      evs, pingall, denylist, deny, allow          faults.py   faults, routes, check (check.py)
+    paths.py      evs, pingall, denylist, deny, allow          faults.py   faults, routes, check (check.py), notices
     queues.py     queues, counters                             tools.py    ping, bw, lat, stat, capture, trace, p4sh
-    transfers.py  send, wait
+    transfers.py  send, wait                                   notices.py  what is told above the prompt
 
 Importing this package fills `WORDS`.
 """
 
 from topologies.cli.commands import links, paths, faults, queues, inject, transfers, tools  # noqa: F401, I001 - order of `help`
 from topologies.cli.commands.base import WORDS, Answer, CliSession, CommandError, CliCommand
-from topologies.cli.commands.table import Style
+from ipc.terminal import Style
 from topologies.cli.commands.transfers import Transfers
 
 __all__ = ["WORDS", "Answer", "CliCommand", "CliSession", "CommandError", "Style", "Transfers"]

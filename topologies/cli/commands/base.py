@@ -8,15 +8,18 @@ PlanError for names, UnitError for numbers, FabricError and JsonlError for what 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from topologies.cli.commands.table import Style
+from ipc.progress import Progress
+from ipc.terminal import Style
 from topologies.plan import Link, Plan
 
 if TYPE_CHECKING:
+    from topologies.cli.commands.notices import Notices
     from topologies.lab.fabric import Fabric
 
 Args = Sequence[str]
@@ -46,7 +49,7 @@ class BackgroundTransfers(Protocol):
 @dataclass
 class CliSession:
     """Session of a CLI: the fabric, the output stream and its style. `open_page`: starts the live view of a session and
-    returns its address; None: this program has none.
+    returns its address; None: this program has none. `notices`: None where nobody waits at a prompt.
     """
 
     fabric: Fabric
@@ -55,10 +58,23 @@ class CliSession:
     transfers: BackgroundTransfers | None = None
     is_terminal: bool = False
     open_page: Callable[[CliSession], str] | None = None
+    notices: Notices | None = None
 
     @property
     def plan(self) -> Plan:
         return self.fabric.plan
+
+    @contextmanager
+    def progress(self, command: str, guess_s: float, size: float = 1.0) -> Iterator[Progress]:
+        """A line about a command that takes its time; notices wait meanwhile."""
+        from rich.console import Console
+
+        shown = Console(file=self.out, force_terminal=self.is_terminal, highlight=False, width=self.style.width)
+        with (
+            self.notices.held() if self.notices and self.is_terminal else nullcontext(),
+            Progress(shown, command, guess_s=guess_s, size=size) as progress,
+        ):
+            yield progress
 
 
 @dataclass(frozen=True)
@@ -207,6 +223,28 @@ def switch_names(fabric: Fabric, _before: list[str]) -> Iterable[str]:
 def interfaces(fabric: Fabric) -> list[str]:
     """Every interface of the fabric, NICs included."""
     return [end.interface for link in fabric.plan.links for end in (link.lower, link.upper)]
+
+
+def two_hosts_then(*after: str) -> Complete:
+    """Two different hosts, then one of `after`."""
+
+    def complete(fabric: Fabric, before: list[str]) -> Iterable[str]:
+        if len(before) >= 2:
+            return [one for one in after if one not in before]
+        return [name for name in host_names(fabric, before) if name not in before]
+
+    return complete
+
+
+def place(fabric: Fabric, before: list[str]) -> Iterable[str]:
+    """A switch, or two ends of a link; before it the host that it is said of (`--host h0`)."""
+    if before[:1] == ["--host"]:
+        if len(before) == 1:
+            return host_names(fabric, before)
+        before = before[2:]
+    if not before:
+        return [*node_names(fabric, before), "--host"]
+    return neighbours(fabric.plan, before[0]) if len(before) == 1 else ()
 
 
 def nodes_and_ports(fabric: Fabric, before: list[str]) -> Iterable[str]:

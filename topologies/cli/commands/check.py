@@ -10,11 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipc.rpc import JsonlClient
-from topologies.cli.commands.table import Cell, Style, table
+from ipc.terminal import Cell, Style, table
 
 CLASSES = ("control", "data")
 TIMEOUT_S = 300.0
 LOOKS = {"ok": "good", "lossy": "warn", "down": "bad", "unknown": "dim"}
+PROBE_S = 0.02
+"""What a round of probes takes, a guess, seconds."""
+NAMED_MAX = 6
+"""Switches of a verdict, or hosts of a row, that are named one by one."""
 OVERLOADED_S = 0.2
 """A burst during which the prober woke up this late says more about the machine than about links, seconds."""
 
@@ -53,7 +57,7 @@ class CheckResult:
         unknown = counts.pop("unknown")
         what = [f"{count} {state}" for state, count in counts.items() if count]
         what += [f"{unknown} could not be probed"] if unknown else []
-        where = f": {', '.join(self.suspects)}" if self.suspects else ""
+        where = f": {_some(self.suspects, ', ')}" if self.suspects else ""
         return f"{', '.join(what)} of {total} links{where}"
 
     def text(self, style: Style) -> str:
@@ -90,8 +94,15 @@ def _cells(row: dict[str, Any]) -> list[Cell]:
     return [
         row["link"], (row["state"], LOOKS[row["state"]]), lost("control"), lost("data"),
         str((row.get("data") or {}).get("trimmed", "-")), "-" if rtt is None else f"{rtt * 1e3:.2f} ms",
-        " ".join(row["by"]) or row["why"],
+        _some(row["by"], " ") or row["why"],
     ]  # fmt: skip
+
+
+def _some(names: list[str], between: str) -> str:
+    """Names for a line: all, or the first ones and how many more there are."""
+    if len(names) <= NAMED_MAX:
+        return between.join(names)
+    return f"{between.join(names[: NAMED_MAX - 1])} and {len(names) - NAMED_MAX + 1} more"
 
 
 def check_fabric(mapper: JsonlClient, count: int, link_is_up: Callable[[str], bool]) -> CheckResult:

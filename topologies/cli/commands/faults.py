@@ -1,4 +1,4 @@
-"""Commands about faults as the controller knows them: faults, routes, check."""
+"""Commands about faults as the controller knows them: faults, routes, check, notices."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from ipc.terminal import Cell, table
 from topologies.cli.commands.base import (
     LOOK,
     Answer,
@@ -16,8 +17,7 @@ from topologies.cli.commands.base import (
     command,
     one_of,
 )
-from topologies.cli.commands.check import check_fabric
-from topologies.cli.commands.table import Cell, table
+from topologies.cli.commands.check import PROBE_S, check_fabric
 from topologies.lab.fault_injection import Injection
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ VERIFY_TIMEOUT_S = 60.0
 SETTLE_S = 2.0
 """How long a difference has to last before `routes` tells it, seconds."""
 SHOWN = ("active", "all")
+SWITCH = ("on", "off")
 BEFORE_S = 0.05
 """A fault seen this long before its injection began was told by something else, seconds (clocks are one)."""
 
@@ -133,12 +134,13 @@ def routes(session: CliSession, given: Args) -> str:
     """
     arguments(given, "routes", 0)
     until = time.monotonic() + SETTLE_S
-    while True:
-        answer = session.fabric.controller.request("verify", timeout_s=VERIFY_TIMEOUT_S)
-        differences = answer.get("differences", [])
-        if not differences or time.monotonic() >= until:
-            break
-        time.sleep(SETTLE_S / 10)  # it may be writing them just now: a link has changed
+    with session.progress("routes", SETTLE_S, len(session.plan.switches)):
+        while True:
+            answer = session.fabric.controller.request("verify", timeout_s=VERIFY_TIMEOUT_S)
+            differences = answer.get("differences", [])
+            if not differences or time.monotonic() >= until:
+                break
+            time.sleep(SETTLE_S / 10)  # it may be writing them just now: a link has changed
     if differences or not answer["unchanged_since_start"]:
         shown = "; ".join(str(one) for one in differences[:5]) or "digests differ from those at the start"
         raise CommandError(f"switch tables differ from what was written: {shown}")
@@ -156,8 +158,30 @@ def check(session: CliSession, given: Args) -> Answer:
     if not count.isdecimal():
         raise CommandError(f"{count!r} is no number of probes: check [PROBES]")
     plan, fabric = session.plan, session.fabric
-    result = check_fabric(fabric.mapper, int(count), lambda name: fabric.link_is_up(plan.link_named(name)))
+    probes = int(count)
+    with session.progress("check", PROBE_S * probes, probes):
+        result = check_fabric(fabric.mapper, probes, lambda name: fabric.link_is_up(plan.link_named(name)))
     if not result.ok:
-        session.out.write(result.text(session.style) + "\n")
+        session.out.write(session.style.fold(result.text(session.style)) + "\n")
         raise CommandError(result.verdict)
     return Answer(result.text(session.style), result.to_json())
+
+
+@command("notices", LOOK, complete=lambda _fabric, before: () if before else SWITCH)
+def notices(session: CliSession, given: Args) -> str:
+    """Tell faults and transfers as they happen, or only when asked.
+
+    notices                       whether they are told
+    notices off                   only `faults`, `wait` and the live view tell
+    notices on
+
+    At a terminal they are told unless switched off; commands from a pipe are told of their transfers only.
+    """
+    told = session.notices
+    if told is None:
+        raise CommandError("there is nobody to tell here: notices belong to the prompt of `mrc up`")
+    if wanted := arguments(given, "notices [on|off]", 0, 1):
+        if wanted[0] not in SWITCH:
+            raise CommandError(f"on or off, not {wanted[0]!r}: notices [on|off]")
+        told.on = wanted[0] == "on"
+    return f"notices are {'on' if told.on else 'off'}"

@@ -25,6 +25,7 @@ from faults import (
 )
 from faults.places import Ends
 from faults.terms import chance
+from ipc.terminal import Cell, table
 from ipc.units import rate as rate_of
 from ipc.units import seconds
 from topologies.cli.commands.base import (
@@ -41,7 +42,6 @@ from topologies.cli.commands.base import (
     switch_names,
     take_link,
 )
-from topologies.cli.commands.table import Cell, table
 from topologies.lab.fault_injection import Injection
 from topologies.lab.fault_target import LiveFaultTarget
 from topologies.plan import Link

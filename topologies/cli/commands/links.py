@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ipc.rundir import FabricError
+from ipc.terminal import table
 from ipc.units import show_rate, show_seconds
 from topologies.cli.commands.base import (
     BREAK,
@@ -24,7 +25,6 @@ from topologies.cli.commands.base import (
     switch,
     switch_then,
 )
-from topologies.cli.commands.table import table
 from topologies.lab.traffic_control import Cable, Setting, directions_of
 from topologies.lab.wires import octets, states_of
 from topologies.plan import Link

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from faults.places import denylist_entry
+from ipc.progress import Progress
 from ipc.rpc import JsonlClient, JsonlError, Watch
+from ipc.terminal import Cell, Style, table
 from ipc.units import show_seconds
 from topologies.cli.commands.base import (
     BREAK,
@@ -19,28 +21,31 @@ from topologies.cli.commands.base import (
     arguments,
     command,
     host,
-    host_names,
-    node_names,
+    place,
     two_hosts,
+    two_hosts_then,
 )
-from topologies.cli.commands.table import Cell, Style, table
+from topologies.plan import path_label, turning_point
 
 LOOKS = {"good": "good", "skip": "warn", "assumed_bad": "bad", "denied": "bad", "unknown": "dim"}
 PROBE_WAIT_S = 1.0
+PAIR_S = 0.1
+"""What probing the paths of a pair takes, a guess, seconds."""
 EVS_PROBES, EVS_INTERVAL_S = 3, 0.02
 """Probes of each path that `evs` sends: one that is lost by chance does not make a path dead."""
 
 
-@command("evs", LOOK, complete=host_names, reads=True)
+@command("evs", LOOK, complete=two_hosts_then(), reads=True)
 def evs(session: CliSession, given: Args) -> Answer:
     """Every path between two hosts: plane, uplink, uSID address, state, loss, and whether probes pass now.
 
     evs h0 h2
     evs h0 h2 --json
 
-    state: the worst that a QP of the first host holds of it (good, skip, assumed_bad, denied), `unknown` without a QP;
-    `*`: in the rotation of a QP, which learns of a fault when it sends. sent and lost: packets since the fabric is up.
-    now: three probes; the round trip, or `out lost`, `back lost` (it arrived, and its answer took another way).
+    path: PLANE/UPLINK, as `trace` takes it. state: the worst that a QP of the first host holds of it (good, skip,
+    assumed_bad, denied), `unknown` without a QP; `*`: in the rotation of a QP, which learns of a fault when it sends.
+    sent and lost: packets since the fabric is up. now: three probes; the round trip, or `out lost`, `back lost` (it
+    arrived, and its answer took another way). through: the T1 that the path turns at, or the T0 inside a rack.
     """
     usage = "evs HOST HOST, as in: evs h0 h2"
     source, destination = two_hosts(session, arguments(given, usage, 2), usage)
@@ -53,10 +58,10 @@ def evs(session: CliSession, given: Args) -> Answer:
     for one in peer["evs"]:
         one["probes"] = _counted(probes[one["ev"]])
     rows = [_ev_row(one, digits) for one in peer["evs"]]
-    heads: tuple[str, ...] = ("EV", "plane", "uplink", "uSID address", "state", "sent", "lost", "loss", "now", "path")
+    heads: tuple[str, ...] = ("EV", "path", "uSID address", "state", "sent", "lost", "loss", "now", "through")
     if not any(one["address"] for one in peer["evs"]):  # modes without an outer header
-        heads, rows = heads[:3] + heads[4:], [row[:3] + row[4:] for row in rows]
-    right = ("plane", "uplink", "sent", "lost", "loss")
+        heads, rows = heads[:2] + heads[3:], [row[:2] + row[3:] for row in rows]
+    right = ("sent", "lost", "loss")
     count = peer["qps"]
     qps = f"{count} QP{'s' * (count != 1)}" if count else f"no QP now (`send {source} {destination} 16M` makes one)"
     head = f"{source} to {destination}: {len(rows)} paths, mode {answer['mode']}, {qps}"
@@ -86,9 +91,9 @@ def _ev_row(one: dict[str, Any], digits: int) -> list[Cell]:
     why = f" by {', '.join(one['denied_by'])}" if one["denied_by"] else ""
     loss = f"{100 * lost / sent:.1f}%" if sent else "-"
     return [
-        f"0x{one['ev']:0{digits}x}", str(one["plane"]), "-" if one["uplink"] is None else str(one["uplink"]),
-        one["address"] or "-", (f"{state}{mark}{why}", LOOKS.get(state, "")),
-        str(sent), (str(lost), "bad" if lost else ""), loss, _now(one["probes"]), " ".join(one["path"][1:-1]),
+        f"0x{one['ev']:0{digits}x}", path_label(one["plane"], one["uplink"]), one["address"] or "-",
+        (f"{state}{mark}{why}", LOOKS.get(state, "")), str(sent), (str(lost), "bad" if lost else ""), loss,
+        _now(one["probes"]), turning_point(one["path"]),
     ]  # fmt: skip
 
 
@@ -158,8 +163,14 @@ def pingpairfull(session: CliSession, _given: Args) -> str:
 
 
 def _ping_pairs(session: CliSession, names: list[str], times: bool) -> str:
+    with session.progress("pingall", PAIR_S * len(names) ** 2) as progress:
+        return _pinged(session, names, times, progress)
+
+
+def _pinged(session: CliSession, names: list[str], times: bool, progress: Progress) -> str:
     lines, sent, out, back = ["*** Ping: testing reachability over every path"], 0, 0, 0
-    for source in names:
+    for number, source in enumerate(names):
+        progress.share(number / len(names), f"probes from {source}")
         cells = []
         for destination in names:
             if destination == source:
@@ -212,7 +223,7 @@ def denylist(session: CliSession, given: Args) -> Answer:
     return Answer(table(session.style, heads, rows, right=("EVs denied",)), data)
 
 
-@command("deny", BREAK, complete=node_names)
+@command("deny", BREAK, complete=place)
 def deny(session: CliSession, given: Args) -> str:
     """Take a place off the paths of all hosts, or of one: no packet uses it until `allow`.
 
@@ -224,7 +235,7 @@ def deny(session: CliSession, given: Args) -> str:
     return _change_denylist(session, given, "deny")
 
 
-@command("allow", BREAK)
+@command("allow", BREAK, complete=place)
 def allow(session: CliSession, given: Args) -> str:
     """Take a place off the denylist again; without one, everything.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ipc.rpc import JsonlError
 from ipc.rundir import FabricError
+from ipc.terminal import Cell, table
 from ipc.units import show_rate
 from topologies.cli.commands.base import (
     LOOK,
@@ -21,7 +22,6 @@ from topologies.cli.commands.base import (
     one_of,
     switch_names,
 )
-from topologies.cli.commands.table import Cell, table
 from topologies.lab.traffic_control import CONTROL, DATA, Queue
 from topologies.plan import Plan
 

@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from topologies.cli.commands.base import (
     switch,
     switch_names,
     two_hosts,
+    two_hosts_then,
 )
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ TOOLS = {"bw": "write_bw", "lat": "write_lat", "ping": "ping", "stat": "stat"}
 """Word -> module of hosts.tools."""
 IPERF_DEPTH = "16"
 """Writes of 64 KiB that `iperf` has in flight: a MiB fills any path here, and drains in a second on slow links."""
+IPERF_S = 5
+"""How long `iperf` measures, seconds."""
 INTERRUPTED = 130
 """Exit code of a tool after Ctrl-C."""
 NOT_ARRIVED = 3
@@ -44,7 +48,7 @@ CAPTURE_S = 5
 """How long `capture` captures when not told otherwise, seconds."""
 
 
-@command("ping", SEND, complete=host_names)
+@command("ping", SEND, complete=two_hosts_then("-c", "-i", "-W", "-v", "--json"))
 def ping(session: CliSession, given: Args) -> None:
     """Probe every path between two hosts, one line a path (mrc-ping).
 
@@ -54,7 +58,7 @@ def ping(session: CliSession, given: Args) -> None:
     _tool(session, "ping", given)
 
 
-@command("mping", "", complete=host_names)
+@command("mping", "", complete=two_hosts_then("-c", "-i", "-W", "-v", "--json"))
 def mping(session: CliSession, given: Args) -> None:
     """The older name of `ping`.
 
@@ -63,7 +67,7 @@ def mping(session: CliSession, given: Args) -> None:
     _tool(session, "ping", given, "mping")
 
 
-@command("bw", SEND, complete=host_names)
+@command("bw", SEND, complete=two_hosts_then("-s", "-a", "-n", "-D", "-q", "-t", "-b", "-i", "--rocev2", "--json"))
 def bw(session: CliSession, given: Args) -> None:
     """Measure the bandwidth of writes from host to host (mrc-write-bw).
 
@@ -75,7 +79,7 @@ def bw(session: CliSession, given: Args) -> None:
     _tool(session, "bw", given)
 
 
-@command("lat", SEND, complete=host_names)
+@command("lat", SEND, complete=two_hosts_then("-s", "-a", "-n", "-D", "--rocev2", "--json"))
 def lat(session: CliSession, given: Args) -> None:
     """Measure the latency of writes from host to host (mrc-write-lat).
 
@@ -85,7 +89,9 @@ def lat(session: CliSession, given: Args) -> None:
     _tool(session, "lat", given)
 
 
-@command("stat", LOOK, complete=host_names)
+@command(
+    "stat", LOOK, complete=lambda fabric, before: ("-e", "-i", "-c", "--json") if before else host_names(fabric, before)
+)
 def stat(session: CliSession, given: Args) -> None:
     """Live QPs, EV states and counters of all hosts or of one (mrc-stat).
 
@@ -96,7 +102,7 @@ def stat(session: CliSession, given: Args) -> None:
     _tool(session, "stat", given)
 
 
-@command("iperf", SEND, complete=host_names)
+@command("iperf", SEND, complete=two_hosts_then())
 def iperf(session: CliSession, given: Args) -> str:
     """Bandwidth between two hosts as Mininet's iperf says it, measured with MRC writes for five seconds.
 
@@ -109,8 +115,9 @@ def iperf(session: CliSession, given: Args) -> str:
         first = session.plan.hosts[0].name
         given = (first, session.plan.first_remote_host(first).name)
     source, destination = two_hosts(session, arguments(given, usage, 2), usage)
-    argv = _argv(session, "bw", ["--from", source, "-D", "5", "-t", IPERF_DEPTH, "--json", destination])
-    run = subprocess.run(argv, cwd=processes.ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    argv = _argv(session, "bw", ["--from", source, "-D", str(IPERF_S), "-t", IPERF_DEPTH, "--json", destination])
+    with session.progress("iperf", IPERF_S + 1.0):
+        run = subprocess.run(argv, cwd=processes.ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if run.returncode:
         why = (run.stderr or run.stdout).strip().splitlines() or [f"ended with exit code {run.returncode}"]
         raise CommandError(f"iperf: {why[-1]}")
@@ -122,7 +129,11 @@ def iperf(session: CliSession, given: Args) -> str:
 # ---- looking inside -------------------------------------------------------------------------------------------
 
 
-@command("capture", OPEN, complete=nodes_and_ports)
+def _capture_complete(fabric: Fabric, before: list[str]) -> Iterable[str]:
+    return ("--count", "--seconds", "--snap", "--out") if before else nodes_and_ports(fabric, before)
+
+
+@command("capture", OPEN, complete=_capture_complete)
 def capture(session: CliSession, given: Args) -> None:
     """Capture the packets of a port, or of all ports of a node, to a file (`mrc pcap`).
 
@@ -136,7 +147,7 @@ def capture(session: CliSession, given: Args) -> None:
     _mrc(session, "capture", ["pcap", *given])
 
 
-@command("pcap", "", complete=nodes_and_ports)
+@command("pcap", "", complete=_capture_complete)
 def pcap(session: CliSession, given: Args) -> None:
     """The older name of `capture`.
 
@@ -228,7 +239,8 @@ def _mrc(
     where = {"MRC_RUN_DIR": str(session.fabric.run_dir.path), "PYTHONPATH": str(processes.ROOT)}
     argv = [sys.executable, "-m", "mrc", *given]
     if interactive:
-        code = subprocess.run(argv, env={**os.environ, **where}, check=False).returncode
+        with session.notices.held() if session.notices else nullcontext():
+            code = subprocess.run(argv, env={**os.environ, **where}, check=False).returncode
         if code not in (0, INTERRUPTED):
             raise CommandError(f"{called}: ended with exit code {code}")
         return
@@ -248,7 +260,7 @@ def run(
     running = processes.popen(
         argv, session.fabric.run_dir.state.token, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "120", **(env or {})},
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": str(session.style.width), **(env or {})},
     )  # fmt: skip
     try:
         code = _copy(running, session.out)

@@ -22,7 +22,7 @@ from topologies.cli.commands.base import (
     arguments,
     command,
     host,
-    host_names,
+    two_hosts_then,
 )
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ FOLLOWED_MAX = 50
 TRANSPORTS = ("mrc", "rocev2")
 
 
-@command(
-    "send", SEND, complete=lambda fabric, before: host_names(fabric, before) if len(before) < 2 else ("64M", "--rocev2")
-)
+@command("send", SEND, complete=two_hosts_then("64M", "--rocev2"))
 def send(session: CliSession, given: Args) -> None:
     """Send random bytes or a file from host to host, in the background.
 
@@ -65,11 +63,16 @@ def wait(session: CliSession, given: Args) -> None:
 
 
 class Transfers:
-    """Transfers begun with `send`, each followed by a thread that reports on it."""
+    """Transfers begun with `send`, each followed by a thread that reports on it.
 
-    def __init__(self, fabric: Fabric, say: Callable[[str], None]) -> None:
+    `say` answers a command; `tell` is for what happens later (and during `wait`, which asks for it, `say` is).
+    """
+
+    def __init__(self, fabric: Fabric, say: Callable[[str], None], tell: Callable[[str], None]) -> None:
         self._fabric = fabric
         self._say = say
+        self._tell = tell
+        self._is_waited_for = False
         self._followed: deque[_Follow] = deque(maxlen=FOLLOWED_MAX)
         self._running: dict[threading.Thread, Watch] = {}
         self._count = 0
@@ -102,8 +105,12 @@ class Transfers:
 
     def wait(self) -> int:
         """Wait for all; returns the number that failed since the last call."""
-        for thread in list(self._running):
-            thread.join()
+        self._is_waited_for = True
+        try:
+            for thread in list(self._running):
+                thread.join()
+        finally:
+            self._is_waited_for = False
         failed, self._failed = self._failed, 0
         return failed
 
@@ -116,6 +123,9 @@ class Transfers:
         for thread, watch in list(self._running.items()):
             watch.close()
             thread.join()
+
+    def _report(self, text: str) -> None:
+        (self._say if self._is_waited_for else self._tell)(text)
 
     def _file(self, what: str) -> tuple[Path, bool]:
         """The file to send, and whether it is a temporary one of ours."""
@@ -153,7 +163,7 @@ class Transfers:
         by = f", {transport}" if transport else ""
         label = f"send {self._count} ({source} to {destination}, {path.stat().st_size:,} bytes{by})"
         self._say(f"{label}: begun")
-        follow = _Follow(label, transfer, path.stat().st_size, watch, self._say)
+        follow = _Follow(label, transfer, path.stat().st_size, watch, self._report)
         self._followed.append(follow)
 
         def run() -> None:

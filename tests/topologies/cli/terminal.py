@@ -1,0 +1,78 @@
+"""Somebody at a terminal: a program at a pty, what is typed, what is shown."""
+
+import json
+import os
+import re
+import select
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PROMPT = "mininet> "
+COLOUR = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\r")
+
+
+class Terminal:
+    """A program at a pty, and somebody who types and reads."""
+
+    def __init__(self, argv, env):
+        self.master, slave = os.openpty()
+        self.process = subprocess.Popen(
+            argv, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=ROOT, start_new_session=True,
+            preexec_fn=self._own_terminal,
+        )  # fmt: skip
+        os.close(slave)
+        self.raw = ""
+
+    @staticmethod
+    def _own_terminal():
+        import fcntl
+        import termios
+
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    def type(self, text):
+        os.write(self.master, text.encode())
+
+    def expect(self, pattern, seconds=60.0):
+        """What came until `pattern` matched it, without colours; the rest is kept."""
+        deadline = time.monotonic() + seconds
+        while True:
+            shown = COLOUR.sub("", self.raw)
+            if found := re.search(pattern, shown):
+                self.raw = shown[found.end() :]
+                return shown[: found.end()]
+            left = deadline - time.monotonic()
+            assert left > 0, f"no {pattern!r} in:\n{shown}"
+            if select.select([self.master], [], [], min(left, 1.0))[0]:
+                try:
+                    self.raw += os.read(self.master, 1 << 16).decode(errors="replace")
+                except OSError:
+                    pytest.fail(f"it ended, and no {pattern!r} in:\n{shown}")
+
+    def say(self, line, pattern=PROMPT):
+        """Type a line; what was shown until the prompt is back, without the line itself.
+
+        What was told before the line came first: a notice stands above the prompt, which is then shown again.
+        """
+        self.type(line + "\n")
+        before = self.expect(re.escape(line) + "\n").removesuffix(line + "\n").replace(PROMPT, "")
+        return before + self.expect(pattern)
+
+    def data(self, line, says=""):
+        """Type a line that answers with a JSON object; what it is. Notices may stand before it and behind it."""
+        shown = self.say(line)
+        assert says in shown, shown
+        return json.loads(re.search(r"^\{.*?^\}", shown, re.DOTALL | re.MULTILINE)[0])
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        os.close(self.master)

@@ -1,0 +1,195 @@
+"""Lines about what happens by itself: faults that the controller finds, transfers in the background.
+
+At the prompt a line goes above what is being typed, which stays as it is, cursor included. GNU readline does that: it
+calls Python ten times a second while it waits for a key (PyOS_InputHook), in the thread that reads, so nothing is
+written behind its back. Other line editors (libedit) have no such call: there a notice waits for the next command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import IO, TYPE_CHECKING, Any
+
+from ipc.rpc import JsonlError
+from ipc.terminal import folded
+
+if TYPE_CHECKING:
+    from topologies.lab.fabric import Fabric
+
+AGAIN_S = 1.0
+"""How long after a controller that does not answer, or has gone, it is asked again, seconds."""
+KEPT_MAX = 200
+"""Notices that wait for a terminal which is taken; older ones are dropped."""
+
+
+class _Terminal(Enum):
+    FREE = "free"
+    """A command of ours runs: a line is printed at once."""
+    PROMPT = "prompt"
+    """Somebody types: the line editor makes room."""
+    TAKEN = "taken"
+    """Another program has it: lines wait."""
+
+
+class Notices:
+    """Notices of a session. Threads may call `tell`; all else is for the thread that reads commands."""
+
+    def __init__(self, out: IO[str]) -> None:
+        self.on = True
+        self._out = out
+        self._lock = threading.RLock()
+        self._waiting: deque[str] = deque(maxlen=KEPT_MAX)
+        self._terminal = _Terminal.FREE
+        self._editor: _LineEditor | None = None
+
+    def tell(self, text: str) -> None:
+        """Print a line, now or as soon as the terminal is free; nothing when switched off."""
+        with self._lock:
+            if not self.on:
+                return
+            self._waiting.append(text)
+            if self._terminal is _Terminal.FREE:
+                self._print()
+
+    @contextlib.contextmanager
+    def edited(self) -> Iterator[None]:
+        """Lines are read by readline within: notices go above them."""
+        self._editor = _LineEditor.of_readline(self._above)
+        try:
+            yield
+        finally:
+            if self._editor is not None:
+                self._editor.close()
+                self._editor = None
+            self.running()
+
+    def reading(self) -> None:
+        """A line is going to be read."""
+        self._become(_Terminal.PROMPT)
+
+    def running(self) -> None:
+        """A line has been read, and its command begins."""
+        self._become(_Terminal.FREE)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Another program has the terminal within."""
+        before = self._terminal
+        self._become(_Terminal.TAKEN)
+        try:
+            yield
+        finally:
+            self._become(before)
+
+    def _become(self, what: _Terminal) -> None:
+        with self._lock:
+            self._terminal = what
+            if what is _Terminal.FREE:
+                self._print()
+
+    def _above(self) -> None:
+        """Print what waits above the line that is being typed."""
+        if self._waiting and self._terminal is _Terminal.PROMPT and self._editor is not None:
+            with self._lock, self._editor.room():
+                self._print()
+
+    def _print(self) -> None:
+        while self._waiting:
+            self._out.write(folded(self._out, self._waiting.popleft()) + "\n")
+        self._out.flush()
+
+
+class _LineEditor:
+    """GNU readline of this process, through the library that Python's own module is linked with."""
+
+    NEEDED = ("rl_clear_visible_line", "rl_forced_update_display")
+
+    def __init__(self, library: ctypes.PyDLL, idle: Callable[[], None]) -> None:
+        self._library = library
+        self._libc = ctypes.PyDLL(None)
+        self._slot = ctypes.c_void_p.in_dll(ctypes.pythonapi, "PyOS_InputHook")
+        self._before = self._slot.value
+        self._idle = idle
+        self._hook = ctypes.PYFUNCTYPE(ctypes.c_int)(self._waits)  # kept: C has its address alone
+        self._slot.value = ctypes.cast(self._hook, ctypes.c_void_p).value
+
+    @classmethod
+    def of_readline(cls, idle: Callable[[], None]) -> _LineEditor | None:
+        """The editor, which calls `idle` while it waits; None where it is another one, or none."""
+        try:
+            import readline
+
+            library = ctypes.PyDLL(readline.__file__)
+        except (ImportError, OSError, AttributeError, TypeError):  # built into the interpreter, it has no file
+            return None
+        return cls(library, idle) if all(hasattr(library, name) for name in cls.NEEDED) else None
+
+    def _waits(self) -> int:
+        self._idle()
+        return 0
+
+    @contextlib.contextmanager
+    def room(self) -> Iterator[None]:
+        """Take the line off the screen, and put it back below what is printed within."""
+        self._library.rl_clear_visible_line()
+        self._libc.fflush(None)
+        try:
+            yield
+        finally:
+            self._library.rl_forced_update_display()
+
+    def close(self) -> None:
+        self._slot.value = self._before
+
+
+class FaultFollower:
+    """A thread that tells what the controller finds and what is over."""
+
+    def __init__(self, fabric: Fabric, tell: Callable[[str], None]) -> None:
+        self._fabric, self._tell = fabric, tell
+        self._over = threading.Event()
+        self._watch: Any = None
+        self._known: dict[int, tuple[str, str, str]] = {}
+        """(state, kind, location) of each fault, as last told."""
+        self._thread = threading.Thread(target=self._run, name="faults", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End it. Idempotent."""
+        self._over.set()
+        if self._watch is not None:
+            self._watch.close()
+        self._thread.join(AGAIN_S)
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            try:
+                with self._fabric.controller.watch(events="fault") as self._watch:
+                    while not self._over.is_set():
+                        if event := self._watch.get(AGAIN_S):
+                            self._heard(event)
+            except JsonlError:  # it is restarting, or the fabric ends
+                self._over.wait(AGAIN_S)
+
+    def _heard(self, event: dict[str, Any]) -> None:
+        if event.get("event") == "fault" and (text := self.told(event["fault"])):
+            self._tell(text)
+
+    def told(self, fault: dict[str, Any]) -> str | None:
+        """A line about a fault; None when nothing has changed that was told before, but for figures in its text."""
+        number, state, text = fault["number"], fault["state"], fault["text"]
+        now = state, fault["kind"], fault["location"]
+        before, self._known[number] = self._known.get(number), now
+        if now == before:
+            return None
+        if state == "cleared":
+            return f"fault {number} is over after {fault['cleared'] - fault['first_seen']:.1f} s: {text}"
+        if state == "merged":
+            return f"fault {number} is part of fault {', '.join(map(str, fault['into']))}: {text}"
+        by = ", ".join(dict.fromkeys(str(one["source"]).split()[0] for one in fault["evidence"]))
+        return f"fault {number}{' is now' if before else ''}: {text}" + (f" (seen by {by})" if by else "")
