@@ -36,7 +36,11 @@ def served(tmp_path_factory):
     run = tmp_path_factory.mktemp("dash") / "run"
     with Fabric(Plan(2, 2, 2, 1), run, ports=ports, compile_program=compile_program) as fabric:
         out = io.StringIO()
-        session = CliSession(fabric, out, transfers=Transfers(fabric, lambda text: print(text, file=out)))
+
+        def say(text):
+            print(text, file=out)
+
+        session = CliSession(fabric, out, transfers=Transfers(fabric, say, say))
         server = DashServer(session, port=0)
         server.start()
         try:
