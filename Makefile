@@ -1,12 +1,16 @@
 # make demo   a file crosses a four-plane P4 fabric while links are cut under it
 # make test   every test, real packets included
-# Both do all their own set-up; run them as root or as a user who may sudo.
+# Both do all their own set-up; run them as root or as a user who may sudo. `make demo ROOT=no` needs neither.
 
 SHELL    := /bin/bash
 VENV     := .venv
 MRC      := $(VENV)/bin/mrc
 PYTEST   := $(VENV)/bin/python -m pytest
-AS_ROOT  := $(if $(filter 0,$(shell id -u)),,sudo --preserve-env=MRC_RUN_DIR,MRC_CACHE_DIR,CI)
+
+# Who is not root uses sudo; without sudo (or with ROOT=no) a fabric comes up in a user namespace.
+ROOT     := $(if $(filter 0,$(shell id -u)),yes,$(if $(shell command -v sudo),sudo,no))
+AS_ROOT  := $(if $(filter-out sudo,$(ROOT)),,sudo --preserve-env=MRC_RUN_DIR,MRC_CACHE_DIR,CI)
+ROOTLESS := $(if $(filter no,$(ROOT)),--rootless)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up test unit coverage resilience lint types format bench clean distclean
@@ -25,10 +29,10 @@ ready-to-test:
 	@scripts/setup --quiet --tests
 
 demo: ready ## the demonstration; ARGS="--planes 2 --json" adds options
-	@$(AS_ROOT) $(MRC) demo $(ARGS)
+	@$(AS_ROOT) $(MRC) demo $(ROOTLESS) $(ARGS)
 
 up: ready ## bring the fabric up and open the Mininet CLI
-	@$(AS_ROOT) $(MRC) up $(ARGS)
+	@$(AS_ROOT) $(MRC) up $(ROOTLESS) $(ARGS)
 
 test: ready-to-test ## every test (about ten minutes); ARGS="-k name" selects
 	@$(AS_ROOT) $(PYTEST) $(ARGS)

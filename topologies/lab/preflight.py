@@ -18,7 +18,7 @@ TOOLS = {"mnexec": "mininet", "ip": "iproute2", "setpriv": "util-linux", "bash":
 def check_root() -> None:
     """Raise FabricError unless this process is root."""
     if os.geteuid() != 0:
-        raise FabricError("a fabric needs root (network namespaces, raw sockets): run it with sudo")
+        raise FabricError("a fabric needs root (network namespaces, raw sockets): run it with sudo, or with --rootless")
 
 
 def check_tools() -> None:

@@ -61,3 +61,16 @@ def test_namespaces__refused_by_the_kernel_says_why(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with pytest.raises(FabricError, match=r"cannot make a network namespace \(mount: Invalid argument\)"):
         preflight.check_namespaces()
+
+
+def test_mininet__changes_no_sysctl_of_the_machine(monkeypatch):
+    """Mininet calls its own `init` by name, which an override does not replace."""
+    from mininet import net
+
+    from topologies.lab.nodes import FabricMininet
+
+    called = []
+    monkeypatch.setattr(net, "fixLimits", lambda: called.append("sysctl"))
+    monkeypatch.setattr(net.Mininet, "inited", False)
+    FabricMininet(lambda *_: None)
+    assert called == []
