@@ -63,7 +63,7 @@ def _machine() -> Iterator[Check]:
 
 
 def virtual_machine(root: Path = Path("/")) -> str | None:
-    """What the hardware calls itself when it is virtual (`KVM`, `VirtualBox`, ...); None on a real one."""
+    """What the hardware calls itself when it is virtual, such as "VirtualBox"; None on a real machine."""
     try:
         if " hypervisor" not in (root / "proc/cpuinfo").read_text():
             return None
