@@ -107,7 +107,7 @@ def test_up__of_an_ordinary_user_and_what_other_terminals_see():
             assert elsewhere("links", "h0").endswith("2 of 2 links are up\n")
             assert elsewhere("dash") == f"{url}\n"
             with urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open(url, timeout=10) as page:
-                assert b"<svg" in page.read()
+                assert b"/dash.js" in page.read()
         finally:
             up.communicate("exit\n", timeout=60)
         assert up.returncode == 0

@@ -66,7 +66,7 @@ def test_namespaces__refused_by_the_kernel_says_why(tmp_path, monkeypatch):
 
 @pytest.mark.root
 def test_namespaces__a_chroot_that_hosts_would_leave_is_refused(tmp_path):
-    """Found in a chroot: agents entered their hosts' namespaces, and with them the machine's root: no checkout is there."""
+    """Found in a chroot: agents entered their hosts' namespaces and with them the machine's root."""
     for folder in ("bin", "lib", "lib64", "usr", "proc", "sys", "sbin", "inside"):
         (tmp_path / folder).mkdir()
     script = """
