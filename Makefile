@@ -45,7 +45,7 @@ unit: ready-to-test ## the tests that need no root (about two minutes)
 	@PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(BYTECODE) $(PYTEST) -m "not root and not build" -n auto --dist worksteal $(ARGS)
 
 .PHONY: matrix
-matrix: ready-to-test ## the tests of `unit` with each of Python 3.10 to 3.13 at hand; PYTHONS="3.10 3.13", ARGS="-k name"
+matrix: ready-to-test ## the tests of `unit` with each of Python 3.10 to 3.14 at hand; PYTHONS="3.10 3.14", ARGS="-k name"
 	@scripts/matrix $(ARGS)
 
 .PHONY: compile

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the scripts of this folder share: words, steps with a rest time, and packages although another apt may be at work.
+# What the scripts of this folder share: words, steps with the time left, and packages in spite of another apt.
 # Source it with `program` set to the script's name.
 
 # All of it goes to stderr: the output of `make demo ARGS=--json` is JSON also when there was something to set up.
@@ -24,7 +24,7 @@ begin_step() { # title
     if [ -t 2 ]; then tell_progress 0 0; else say "$step of $steps: $title"; fi
 }
 
-tell_progress() { # done, total: whole numbers of anything; the time left is told from their ratio, once that says something
+tell_progress() { # done, total: whole numbers of anything, from whose ratio the time left is told
     local spent=$((SECONDS - begun)) text
     text="$step of $steps: $title, $spent s"
     [ "$spent" -lt 3 ] || [ $(($1 * 20)) -lt "$2" ] || [ "$1" -eq 0 ] ||
@@ -73,8 +73,8 @@ apt_get() { # COUNT, arguments...
     shift
     while true; do
         : >"$log"
-        follow "$count" as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 ${APT_CONFIG:+"APT_CONFIG=$APT_CONFIG"} \
-            apt-get -q -o APT::Status-Fd=1 "$@" && return
+        follow "$count" as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 \
+            ${APT_CONFIG:+"APT_CONFIG=$APT_CONFIG"} apt-get -q -o APT::Status-Fd=1 "$@" && return
         # E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 7 (unattended-upgr)
         holder=$(sed -n 's/^E: Could not get lock \(.*\)\. It is held by \(process .*\)$/\2, which holds \1/p' "$log")
         [ -n "$holder" ] || return 1
@@ -84,7 +84,7 @@ apt_get() { # COUNT, arguments...
         fi
         [ "$holder" = "$told_of" ] || say "waiting for $holder"
         told_of=$holder
-        sleep 2
+        sleep 1
     done
 }
 

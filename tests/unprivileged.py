@@ -10,6 +10,8 @@ from pathlib import Path
 from tests.test_imports import ROOT
 
 NOBODY = 65534
+CACHE = Path(f"/var/tmp/mrc-testbed-tests-{NOBODY}")
+"""Compiled programs of that user, who cannot read ours; kept, so that only the first run compiles them."""
 
 ENTER = """
 set -e
@@ -32,17 +34,17 @@ exec setpriv --reuid="$user" --regid="$user" --clear-groups "$@"
 
 
 def as_nobody(command: list[str], home: Path, **options) -> subprocess.Popen[str]:
-    """Start a command as user `nobody`, whose cache and run folders lie in `home`, a folder below /tmp. Needs root."""
+    """Start a command as user `nobody`, whose home and run folder lie in `home`, a folder below /tmp. Needs root."""
     needed = {Path(sys.base_prefix), Path(sys.prefix), ROOT}
     closed = {above for path in needed for above in path.parents if not above.stat().st_mode & 0o001}
     top = min(closed, key=lambda path: len(path.parts), default=None)
     within = sorted(str(path) for path in needed if top in path.parents)
     outer = [path for path in within if not any(path.startswith(f"{other}/") for other in within)]
-    for folder in (home, home / "kept", home / "run"):
+    for folder in (home, home / "kept", home / "run", CACHE):
         folder.mkdir(exist_ok=True)
         os.chown(folder, NOBODY, NOBODY)
     env = {
-        "PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "MRC_CACHE_DIR": str(home / "cache"),
+        "PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "MRC_CACHE_DIR": str(CACHE),
         "XDG_RUNTIME_DIR": str(home / "run"), "MRC_COMPILED": "0",
     }  # fmt: skip
     return subprocess.Popen(

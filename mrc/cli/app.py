@@ -17,7 +17,6 @@ from ipc.errors import UsageError
 from mrc.cli.p4 import app as p4_app
 from mrc.cli.scenarios import add_commands as add_scenario_commands
 from mrc.cli.show import add_to as add_asking_commands
-from mrc.rootless import enter, join
 
 app = typer.Typer(
     name="mrc",
@@ -91,6 +90,8 @@ def _options(
 ) -> None:
     """Options of `mrc` itself."""
     if os.geteuid() != 0 and context.invoked_subcommand not in STAYS_OUTSIDE:
+        from mrc.rootless import join
+
         join()
 
 
@@ -139,6 +140,7 @@ def demo(
 ) -> None:
     """Send a file across the fabric, cut links under it, restore them, and report how the paths healed."""
     from mrc import demo as demonstration
+    from mrc.rootless import enter
     from topologies.plan import Plan
 
     plan = Plan(planes, racks, spines, hosts_per_rack)
@@ -207,6 +209,7 @@ def up(
     from mrc.cli.link_options import LinkOptions
     from mrc.dash.live_page import LivePage
     from mrc.dash.server import PREFERRED_PORT
+    from mrc.rootless import enter
     from topologies.cli.shell import run_cli
     from topologies.lab.open_fabric import open_fabric
     from topologies.lab.targets import check_wires

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from ipc.errors import UsageError
-from mrc.rootless import enter
 
 scenario_app = typer.Typer(
     help="Scenario files: check, list, look into.",
@@ -55,6 +54,8 @@ def run(
     from experiments import command
 
     if rootless and not virtual:
+        from mrc.rootless import enter
+
         enter("run")
     if not virtual and scale is None and resume is None and os.geteuid() != 0:
         raise UsageError(
